@@ -1,0 +1,2 @@
+//! Holdover.
+fn main() {}

@@ -1,0 +1,207 @@
+//! An IP packet as a value.
+
+use core::net::IpAddr;
+
+use bytes::Bytes;
+
+use crate::{Segment, Seq};
+
+/// One IPv4 or IPv6 packet. `src` and `dst` are of the same family.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Packet {
+    /// Source address.
+    pub src: IpAddr,
+    /// Destination address.
+    pub dst: IpAddr,
+    /// Time to live or hop limit.
+    pub ttl: u8,
+    /// The traffic class byte: DSCP and ECN.
+    pub traffic_class: u8,
+    /// What the packet carries.
+    pub payload: Payload,
+}
+
+impl Packet {
+    /// The hop limit that Holdover's own packets start with; also Linux's.
+    pub const DEFAULT_TTL: u8 = 64;
+
+    /// A packet with the default hop limit and traffic class.
+    pub fn new(src: IpAddr, dst: IpAddr, payload: impl Into<Payload>) -> Self {
+        Self { src, dst, ttl: Self::DEFAULT_TTL, traffic_class: 0, payload: payload.into() }
+    }
+
+    /// Bytes of the IP header without options: 20 or 40.
+    pub fn ip_header_len(&self) -> usize {
+        match self.dst {
+            IpAddr::V4(_) => 20,
+            IpAddr::V6(_) => 40,
+        }
+    }
+
+    /// Bytes of the whole packet on the wire.
+    pub fn wire_len(&self) -> usize {
+        self.ip_header_len()
+            + match &self.payload {
+                Payload::Tcp(segment) => segment.wire_len(),
+                Payload::Udp(udp) => 8 + udp.payload.len(),
+                Payload::IcmpError(error) => 8 + error.quote.len(),
+                Payload::IcmpEcho(echo) => 8 + echo.payload.len(),
+                Payload::Esp(bytes) => bytes.len(),
+                // An IPv6 fragment has an extension header of its own.
+                Payload::Fragment(fragment) => {
+                    fragment.payload.len() + if self.dst.is_ipv6() { 8 } else { 0 }
+                }
+                Payload::Other { payload, .. } => payload.len(),
+            }
+    }
+
+    /// The TCP segment, if the packet carries one in the clear.
+    pub fn tcp(&self) -> Option<&Segment> {
+        match &self.payload {
+            Payload::Tcp(segment) => Some(segment),
+            _ => None,
+        }
+    }
+}
+
+/// What an IP packet carries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Payload {
+    /// A TCP segment.
+    Tcp(Segment),
+    /// A UDP datagram.
+    Udp(Udp),
+    /// An ICMP or ICMPv6 error that quotes a packet.
+    IcmpError(IcmpError),
+    /// An ICMP or ICMPv6 echo request or reply.
+    IcmpEcho(IcmpEcho),
+    /// An Encapsulating Security Payload (RFC 4303): opaque, so that nobody can look inside by accident.
+    Esp(Bytes),
+    /// A fragment: there is no transport header to trust in it, so it stays opaque as well.
+    Fragment(Fragment),
+    /// Any other protocol.
+    Other {
+        /// The IP protocol number of `payload`.
+        protocol: u8,
+        /// The bytes after the IP header.
+        payload: Bytes,
+    },
+}
+
+impl From<Segment> for Payload {
+    fn from(segment: Segment) -> Self {
+        Self::Tcp(segment)
+    }
+}
+
+impl From<Udp> for Payload {
+    fn from(udp: Udp) -> Self {
+        Self::Udp(udp)
+    }
+}
+
+impl From<IcmpError> for Payload {
+    fn from(error: IcmpError) -> Self {
+        Self::IcmpError(error)
+    }
+}
+
+/// A UDP datagram.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Udp {
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// Data.
+    pub payload: Bytes,
+}
+
+/// An echo request or reply.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IcmpEcho {
+    /// Whether this is the reply.
+    pub reply: bool,
+    /// Identifier.
+    pub id: u16,
+    /// Sequence number.
+    pub seq: u16,
+    /// Data.
+    pub payload: Bytes,
+}
+
+/// One fragment of a larger packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Fragment {
+    /// Which packet it belongs to.
+    pub id: u32,
+    /// Where it begins, in bytes; a multiple of 8.
+    pub offset: u16,
+    /// Whether more follow.
+    pub more: bool,
+    /// The protocol of the whole.
+    pub protocol: u8,
+    /// This part's bytes.
+    pub payload: Bytes,
+}
+
+/// An ICMP (RFC 792) or ICMPv6 (RFC 4443) error message; the packet's addresses say which.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct IcmpError {
+    /// What went wrong.
+    pub kind: Unreachable,
+    /// The beginning of the packet that caused it, from its IP header on.
+    pub quote: Bytes,
+}
+
+/// What an ICMP error says. The names are RFC 1122's and RFC 4443's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unreachable {
+    /// No route (type 3 code 0; ICMPv6 type 1 code 0).
+    Network,
+    /// The host does not answer (type 3 code 1; ICMPv6 type 1 code 3, address unreachable).
+    Host,
+    /// The host has no such protocol (type 3 code 2; ICMPv6 type 4 code 1, unrecognized next header).
+    Protocol,
+    /// Nobody listens at the port (type 3 code 3; ICMPv6 type 1 code 4).
+    Port,
+    /// The packet does not fit and must not be fragmented (type 3 code 4; ICMPv6 type 2).
+    PacketTooBig {
+        /// The MTU of the next hop in bytes; 0 if an old router did not say.
+        mtu: u32,
+    },
+    /// The hop limit or the time for reassembly ran out (type 11; ICMPv6 type 3).
+    TimeExceeded {
+        /// The code.
+        code: u8,
+    },
+    /// Forbidden by an administrator (type 3 code 13; ICMPv6 type 1 code 1).
+    AdministrativelyProhibited,
+    /// Any other code of destination unreachable (type 3; ICMPv6 type 1), as on the wire.
+    Other {
+        /// The code.
+        code: u8,
+    },
+    /// A parameter problem (type 12; ICMPv6 type 4).
+    ParameterProblem {
+        /// The code.
+        code: u8,
+        /// Where in the quoted packet, in bytes.
+        pointer: u32,
+    },
+}
+
+/// The TCP connection and sequence number that an ICMP error quotes (RFC 5461; RFC 6069 needs the sequence number).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct QuotedTcp {
+    /// Source address of the quoted packet: ours, if it is for us.
+    pub src: IpAddr,
+    /// Destination address of the quoted packet.
+    pub dst: IpAddr,
+    /// Source port of the quoted segment.
+    pub src_port: u16,
+    /// Destination port of the quoted segment.
+    pub dst_port: u16,
+    /// Sequence number of the quoted segment.
+    pub seq: Seq,
+}

@@ -1,0 +1,434 @@
+//! A TCP segment as a value (RFC 9293 section 3.1 and the options in use).
+
+use core::fmt;
+
+use bytes::Bytes;
+use holdover_base::Duration;
+
+use crate::{Seq, SeqRange};
+
+bitflags::bitflags! {
+    /// The control bits of a segment (RFC 9293 section 3.1; ECE and CWR from RFC 3168, AE from RFC 9768).
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+    pub struct Flags: u16 {
+        /// No more data from the sender.
+        const FIN = 0x001;
+        /// Synchronize sequence numbers.
+        const SYN = 0x002;
+        /// Reset the connection.
+        const RST = 0x004;
+        /// Push.
+        const PSH = 0x008;
+        /// The acknowledgment field is significant.
+        const ACK = 0x010;
+        /// The urgent pointer is significant.
+        const URG = 0x020;
+        /// ECN-Echo.
+        const ECE = 0x040;
+        /// Congestion Window Reduced.
+        const CWR = 0x080;
+        /// Accurate ECN (formerly the nonce sum).
+        const AE = 0x100;
+    }
+}
+
+/// Prints the bits as tcpdump does: `S`, `F.`, `P.`.
+impl fmt::Display for Flags {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (bit, letter) in [
+            (Self::SYN, "S"),
+            (Self::FIN, "F"),
+            (Self::RST, "R"),
+            (Self::PSH, "P"),
+            (Self::URG, "U"),
+            (Self::ECE, "E"),
+            (Self::CWR, "W"),
+            (Self::AE, "e"),
+            (Self::ACK, "."),
+        ] {
+            if self.contains(bit) {
+                f.write_str(letter)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One TCP segment: header, options and payload.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Segment {
+    /// Source port.
+    pub src_port: u16,
+    /// Destination port.
+    pub dst_port: u16,
+    /// SEG.SEQ: the number of the first byte of the payload, or of the SYN.
+    pub seq: Seq,
+    /// SEG.ACK: the next number the sender of this segment expects; meaningful when [`Flags::ACK`] is set.
+    pub ack: Seq,
+    /// Control bits.
+    pub flags: Flags,
+    /// The window field as on the wire: not yet scaled (RFC 7323 section 2.2).
+    pub window: u16,
+    /// Urgent pointer; meaningful when [`Flags::URG`] is set.
+    pub urgent: u16,
+    /// Options.
+    pub options: TcpOptions,
+    /// Data.
+    pub payload: Bytes,
+}
+
+impl Segment {
+    /// SEG.LEN: the sequence numbers the segment occupies, counting SYN and FIN (RFC 9293 section 3.4).
+    pub fn seq_len(&self) -> u32 {
+        self.payload.len() as u32
+            + u32::from(self.flags.contains(Flags::SYN))
+            + u32::from(self.flags.contains(Flags::FIN))
+    }
+
+    /// The sequence space the segment occupies.
+    pub fn seq_range(&self) -> SeqRange {
+        SeqRange::new(self.seq, self.seq + self.seq_len())
+    }
+
+    /// Whether the segment occupies no sequence space and acknowledges: a pure ACK.
+    pub fn is_pure_ack(&self) -> bool {
+        self.payload.is_empty()
+            && self.flags.contains(Flags::ACK)
+            && !self.flags.intersects(Flags::SYN | Flags::FIN | Flags::RST)
+    }
+
+    /// Bytes of TCP header, options and payload on the wire.
+    pub fn wire_len(&self) -> usize {
+        Self::HEADER_LEN + self.options.wire_len() + self.payload.len()
+    }
+
+    /// Bytes of a TCP header without options.
+    pub const HEADER_LEN: usize = 20;
+    /// The most option bytes that fit into a TCP header.
+    pub const MAX_OPTIONS_LEN: usize = 40;
+}
+
+/// Prints the segment as tcpdump does: `1000 > 80: P. 1:101 ack 5 win 512 <ts 1 0>`, with absolute numbers.
+impl fmt::Display for Segment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} > {}: {} {}", self.src_port, self.dst_port, self.flags, self.seq)?;
+        if self.seq_len() > 0 {
+            write!(f, ":{}", self.seq + self.seq_len())?;
+        }
+        if self.flags.contains(Flags::ACK) {
+            write!(f, " ack {}", self.ack)?;
+        }
+        write!(f, " win {}", self.window)?;
+        if self.flags.contains(Flags::URG) {
+            write!(f, " urg {}", self.urgent)?;
+        }
+        if !self.options.is_empty() {
+            write!(f, " <{}>", self.options)?;
+        }
+        Ok(())
+    }
+}
+
+/// The options of one segment.
+///
+/// They are kept by meaning, not by position: a segment that is read and written again carries the same options in the
+/// order of the fields below. [`TcpOptions::unknown`] counts those that were skipped when reading (RFC 9293 section 3.1:
+/// an unknown option is ignored).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TcpOptions {
+    /// Maximum Segment Size, kind 2 (RFC 9293 section 3.7.1), in bytes of payload.
+    pub mss: Option<u16>,
+    /// Window Scale, kind 3 (RFC 7323 section 2), as a shift count.
+    pub window_scale: Option<u8>,
+    /// SACK-Permitted, kind 4 (RFC 2018 section 2).
+    pub sack_permitted: bool,
+    /// Timestamps, kind 8 (RFC 7323 section 3).
+    pub timestamps: Option<Timestamps>,
+    /// SACK blocks, kind 5 (RFC 2018 section 3), the most recently received first; a duplicate is reported in the first
+    /// (RFC 2883).
+    pub sack: SackBlocks,
+    /// User Timeout, kind 28 (RFC 5482).
+    pub user_timeout: Option<UserTimeout>,
+    /// Shared experimental options, kinds 253 and 254 with an experiment identifier (RFC 6994). `None` is the usual case
+    /// and costs one word.
+    pub experimental: Option<Box<[Experimental]>>,
+    /// How many options of unknown kind were skipped when the segment was read; not written.
+    pub unknown: u8,
+}
+
+impl TcpOptions {
+    /// Whether there is no option to write.
+    pub fn is_empty(&self) -> bool {
+        self.wire_len() == 0
+    }
+
+    /// Bytes that the options occupy in the header, padding included.
+    pub fn wire_len(&self) -> usize {
+        let mut len = 0;
+        len += if self.mss.is_some() { 4 } else { 0 };
+        len += if self.window_scale.is_some() { 3 } else { 0 };
+        len += if self.sack_permitted { 2 } else { 0 };
+        len += if self.timestamps.is_some() { 10 } else { 0 };
+        len += if self.sack.is_empty() { 0 } else { 2 + 8 * self.sack.len() };
+        len += if self.user_timeout.is_some() { 4 } else { 0 };
+        if let Some(experimental) = &self.experimental {
+            len += experimental.iter().map(Experimental::wire_len).sum::<usize>();
+        }
+        len.next_multiple_of(4)
+    }
+}
+
+/// Prints the options as tcpdump does.
+impl fmt::Display for TcpOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        let mut item = |f: &mut fmt::Formatter<'_>, text: fmt::Arguments<'_>| {
+            let result = write!(f, "{separator}{text}");
+            separator = ",";
+            result
+        };
+        if let Some(mss) = self.mss {
+            item(f, format_args!("mss {mss}"))?;
+        }
+        if let Some(shift) = self.window_scale {
+            item(f, format_args!("wscale {shift}"))?;
+        }
+        if self.sack_permitted {
+            item(f, format_args!("sackOK"))?;
+        }
+        if let Some(ts) = self.timestamps {
+            item(f, format_args!("TS val {} ecr {}", ts.val, ts.ecr))?;
+        }
+        if !self.sack.is_empty() {
+            item(f, format_args!("sack {}", self.sack.len()))?;
+            for block in self.sack.iter() {
+                write!(f, " {{{}:{}}}", block.start, block.end)?;
+            }
+        }
+        if let Some(uto) = self.user_timeout {
+            item(f, format_args!("uto {uto}"))?;
+        }
+        for option in self.experimental.iter().flatten() {
+            item(f, format_args!("exp {:?} {} bytes", option.id, option.data.len()))?;
+        }
+        Ok(())
+    }
+}
+
+/// The kinds of TCP options that Holdover reads and writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum OptionKind {
+    /// End of option list.
+    End = 0,
+    /// Padding.
+    NoOperation = 1,
+    /// Maximum segment size.
+    MaximumSegmentSize = 2,
+    /// Window scale.
+    WindowScale = 3,
+    /// SACK permitted.
+    SackPermitted = 4,
+    /// SACK.
+    Sack = 5,
+    /// Timestamps.
+    Timestamps = 8,
+    /// User timeout.
+    UserTimeout = 28,
+    /// Experimental 1.
+    Experimental1 = 253,
+    /// Experimental 2.
+    Experimental2 = 254,
+}
+
+/// The timestamps option (RFC 7323 section 3.2). Both values count ticks of the clock of whoever made them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Timestamps {
+    /// TSval: the sender's clock when it sent this segment.
+    pub val: u32,
+    /// TSecr: the echoed TSval of the other side; meaningful when ACK is set.
+    pub ecr: u32,
+}
+
+/// Up to four SACK blocks, inline.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct SackBlocks {
+    blocks: [SeqRange; Self::MAX],
+    len: u8,
+}
+
+impl SackBlocks {
+    /// The most blocks that fit into a header without other options (RFC 2018 section 3).
+    pub const MAX: usize = 4;
+    /// No block.
+    pub const EMPTY: Self =
+        Self { blocks: [SeqRange::new(Seq::new(0), Seq::new(0)); Self::MAX], len: 0 };
+
+    /// Appends a block; returns whether there was room.
+    pub fn push(&mut self, block: SeqRange) -> bool {
+        let Some(slot) = self.blocks.get_mut(usize::from(self.len)) else { return false };
+        *slot = block;
+        self.len += 1;
+        true
+    }
+
+    /// The blocks in the order of the option.
+    pub fn as_slice(&self) -> &[SeqRange] {
+        &self.blocks[..usize::from(self.len)]
+    }
+
+    /// The blocks in the order of the option.
+    pub fn iter(&self) -> impl Iterator<Item = SeqRange> + '_ {
+        self.as_slice().iter().copied()
+    }
+
+    /// How many blocks there are.
+    pub const fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether there is no block.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Drops all blocks after the first `len`.
+    pub fn truncate(&mut self, len: usize) {
+        while self.len() > len {
+            self.len -= 1;
+            self.blocks[usize::from(self.len)] = SeqRange::default();
+        }
+    }
+}
+
+impl FromIterator<SeqRange> for SackBlocks {
+    /// Takes the first four.
+    fn from_iter<I: IntoIterator<Item = SeqRange>>(iter: I) -> Self {
+        let mut blocks = Self::EMPTY;
+        for block in iter.into_iter().take(Self::MAX) {
+            blocks.push(block);
+        }
+        blocks
+    }
+}
+
+impl fmt::Debug for SackBlocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.as_slice()).finish()
+    }
+}
+
+/// The value of a User Timeout option (RFC 5482 section 2): 15 bits of seconds or of minutes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UserTimeout(u16);
+
+impl UserTimeout {
+    const MINUTES: u16 = 0x8000;
+
+    /// The option that carries `timeout`: in seconds up to 32,767 s, else in minutes rounded up, at most 32,767 min.
+    /// `None` for less than a second, because the value 0 is reserved (RFC 5482 section 2).
+    pub fn from_duration(timeout: Duration) -> Option<Self> {
+        let secs = timeout.as_secs();
+        match secs {
+            0 => None,
+            1..=0x7fff => Some(Self(secs as u16)),
+            _ => Some(Self(Self::MINUTES | secs.div_ceil(60).min(0x7fff) as u16)),
+        }
+    }
+
+    /// The option with this value on the wire: granularity bit and 15 bits of timeout.
+    pub const fn from_wire(value: u16) -> Self {
+        Self(value)
+    }
+
+    /// The value on the wire.
+    pub const fn wire(self) -> u16 {
+        self.0
+    }
+
+    /// The timeout; zero is reserved and must be ignored by the receiver.
+    pub const fn duration(self) -> Duration {
+        let value = (self.0 & !Self::MINUTES) as u64;
+        Duration::from_secs(if self.0 & Self::MINUTES != 0 { value * 60 } else { value })
+    }
+}
+
+impl fmt::Display for UserTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unit = if self.0 & Self::MINUTES != 0 { "min" } else { "s" };
+        write!(f, "{}{unit}", self.0 & !Self::MINUTES)
+    }
+}
+
+/// A shared experimental option (RFC 6994): kind 253 or 254, an experiment identifier, and its data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Experimental {
+    /// Whether the kind is 254 (else 253).
+    pub second_kind: bool,
+    /// The experiment.
+    pub id: ExperimentalId,
+    /// What follows the identifier.
+    pub data: Bytes,
+}
+
+impl Experimental {
+    /// Bytes of the option: kind, length, identifier and data.
+    pub fn wire_len(&self) -> usize {
+        2 + self.id.wire_len() + self.data.len()
+    }
+}
+
+/// A TCP experiment identifier: 16 bits, or 32 of which the first 16 are registered (RFC 6994 section 3).
+///
+/// On the wire nothing tells the two apart; a reader knows which experiments it takes part in. Reading yields 16 bits and
+/// leaves the rest to the data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ExperimentalId {
+    /// A 16-bit identifier.
+    Short(u16),
+    /// A 32-bit identifier.
+    Long(u32),
+}
+
+impl ExperimentalId {
+    /// Bytes of the identifier.
+    pub const fn wire_len(self) -> usize {
+        match self {
+            Self::Short(_) => 2,
+            Self::Long(_) => 4,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn syn_and_fin_occupy_sequence_space() {
+        let mut segment = Segment { flags: Flags::SYN | Flags::FIN, ..Segment::default() };
+        segment.payload = Bytes::from_static(b"abc");
+        assert_eq!(segment.seq_len(), 5);
+        assert!(!segment.is_pure_ack());
+    }
+
+    #[test]
+    fn a_user_timeout_goes_to_minutes_when_seconds_do_not_fit() {
+        let option = |secs| UserTimeout::from_duration(Duration::from_secs(secs));
+        assert_eq!(option(0), None);
+        assert_eq!(option(0x7fff).unwrap().wire(), 0x7fff);
+        assert_eq!(option(0x8000).unwrap().wire(), 0x8000 | 547);
+        assert_eq!(option(0x8000).unwrap().duration(), Duration::from_secs(547 * 60));
+        assert_eq!(option(u64::MAX / 2_000_000_000).unwrap().to_string(), "32767min");
+    }
+
+    #[test]
+    fn sack_blocks_are_bounded() {
+        let block = SeqRange::new(Seq::new(1), Seq::new(2));
+        let mut blocks: SackBlocks = core::iter::repeat_n(block, 9).collect();
+        assert_eq!(blocks.len(), 4);
+        assert!(!blocks.push(block));
+        blocks.truncate(1);
+        assert_eq!(blocks, [block].into_iter().collect());
+    }
+}
