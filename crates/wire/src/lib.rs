@@ -2,15 +2,28 @@
 //!
 //! The state machines of Holdover see only the values of this crate; bytes exist at the edges (a TUN device, a capture).
 //! Payload is [`bytes::Bytes`], so that a packet can be cloned, queued and captured without copying its data.
+//!
+//! [`Packet::parse`] and [`Packet::emit`] go from bytes to values and back, [`pcapng::Writer`] writes captures.
 
 #![forbid(unsafe_code)]
 
+mod checksum;
+mod emit;
+mod error;
+pub mod fuzz;
+mod icmp;
+mod options;
 mod packet;
+mod parse;
+pub mod pcap;
+pub mod pcapng;
 mod segment;
 mod seq;
 
+pub use error::{CaptureError, EmitError, Layer, ParseError};
 pub use packet::{Fragment, IcmpEcho, IcmpError, Packet, Payload, QuotedTcp, Udp, Unreachable};
+pub use parse::Checksums;
 pub use segment::{
-    Experimental, ExperimentalId, Flags, OptionKind, SackBlocks, Segment, Timestamps, TcpOptions, UserTimeout,
+    Experimental, ExperimentalId, Flags, OptionKind, SackBlocks, Segment, TcpOptions, Timestamps, UserTimeout,
 };
 pub use seq::{Seq, SeqRange};

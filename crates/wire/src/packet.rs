@@ -1,5 +1,6 @@
 //! An IP packet as a value.
 
+use core::fmt;
 use core::net::IpAddr;
 
 use bytes::Bytes;
@@ -48,9 +49,7 @@ impl Packet {
                 Payload::IcmpEcho(echo) => 8 + echo.payload.len(),
                 Payload::Esp(bytes) => bytes.len(),
                 // An IPv6 fragment has an extension header of its own.
-                Payload::Fragment(fragment) => {
-                    fragment.payload.len() + if self.dst.is_ipv6() { 8 } else { 0 }
-                }
+                Payload::Fragment(fragment) => fragment.payload.len() + if self.dst.is_ipv6() { 8 } else { 0 },
                 Payload::Other { payload, .. } => payload.len(),
             }
     }
@@ -61,6 +60,13 @@ impl Packet {
             Payload::Tcp(segment) => Some(segment),
             _ => None,
         }
+    }
+}
+
+/// Prints addresses and payload: `10.0.0.1 > 10.0.0.2 TCP 1000 > 80: S 1:2 win 512 <mss 1460>`.
+impl fmt::Display for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} > {} {}", self.src, self.dst, self.payload)
     }
 }
 
@@ -88,6 +94,40 @@ pub enum Payload {
     },
 }
 
+impl fmt::Display for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(segment) => write!(f, "TCP {segment}"),
+            Self::Udp(udp) => write!(f, "UDP {} > {}: {} bytes", udp.src_port, udp.dst_port, udp.payload.len()),
+            Self::IcmpError(error) => match error.quoted_tcp() {
+                Ok(tcp) => write!(
+                    f,
+                    "ICMP {:?} about {} > {} TCP {} > {}: {}",
+                    error.kind, tcp.src, tcp.dst, tcp.src_port, tcp.dst_port, tcp.seq
+                ),
+                Err(_) => write!(f, "ICMP {:?} about {} bytes", error.kind, error.quote.len()),
+            },
+            Self::IcmpEcho(echo) => {
+                let name = if echo.reply { "reply" } else { "request" };
+                write!(f, "ICMP echo {name} id {} seq {}: {} bytes", echo.id, echo.seq, echo.payload.len())
+            }
+            Self::Esp(bytes) => write!(f, "ESP {} bytes", bytes.len()),
+            Self::Fragment(part) => {
+                let more = if part.more { "+" } else { "" };
+                write!(
+                    f,
+                    "fragment {} {}@{}{more} of protocol {}",
+                    part.id,
+                    part.payload.len(),
+                    part.offset,
+                    part.protocol
+                )
+            }
+            Self::Other { protocol, payload } => write!(f, "protocol {protocol} {} bytes", payload.len()),
+        }
+    }
+}
+
 impl From<Segment> for Payload {
     fn from(segment: Segment) -> Self {
         Self::Tcp(segment)
@@ -97,6 +137,12 @@ impl From<Segment> for Payload {
 impl From<Udp> for Payload {
     fn from(udp: Udp) -> Self {
         Self::Udp(udp)
+    }
+}
+
+impl From<IcmpEcho> for Payload {
+    fn from(echo: IcmpEcho) -> Self {
+        Self::IcmpEcho(echo)
     }
 }
 

@@ -132,8 +132,8 @@ impl fmt::Display for Segment {
 /// The options of one segment.
 ///
 /// They are kept by meaning, not by position: a segment that is read and written again carries the same options in the
-/// order of the fields below. [`TcpOptions::unknown`] counts those that were skipped when reading (RFC 9293 section 3.1:
-/// an unknown option is ignored).
+/// order of the fields below. [`TcpOptions::unknown`] counts those that were skipped when reading (RFC 9293 section 3.2,
+/// MUST-6: an unknown option is ignored).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TcpOptions {
     /// Maximum Segment Size, kind 2 (RFC 9293 section 3.7.1), in bytes of payload.
@@ -152,7 +152,8 @@ pub struct TcpOptions {
     /// Shared experimental options, kinds 253 and 254 with an experiment identifier (RFC 6994). `None` is the usual case
     /// and costs one word.
     pub experimental: Option<Box<[Experimental]>>,
-    /// How many options of unknown kind were skipped when the segment was read; not written.
+    /// How many options were skipped when the segment was read, for an unknown kind or a length that is wrong for the kind;
+    /// not written.
     pub unknown: u8,
 }
 
@@ -160,21 +161,6 @@ impl TcpOptions {
     /// Whether there is no option to write.
     pub fn is_empty(&self) -> bool {
         self.wire_len() == 0
-    }
-
-    /// Bytes that the options occupy in the header, padding included.
-    pub fn wire_len(&self) -> usize {
-        let mut len = 0;
-        len += if self.mss.is_some() { 4 } else { 0 };
-        len += if self.window_scale.is_some() { 3 } else { 0 };
-        len += if self.sack_permitted { 2 } else { 0 };
-        len += if self.timestamps.is_some() { 10 } else { 0 };
-        len += if self.sack.is_empty() { 0 } else { 2 + 8 * self.sack.len() };
-        len += if self.user_timeout.is_some() { 4 } else { 0 };
-        if let Some(experimental) = &self.experimental {
-            len += experimental.iter().map(Experimental::wire_len).sum::<usize>();
-        }
-        len.next_multiple_of(4)
     }
 }
 
@@ -261,8 +247,7 @@ impl SackBlocks {
     /// The most blocks that fit into a header without other options (RFC 2018 section 3).
     pub const MAX: usize = 4;
     /// No block.
-    pub const EMPTY: Self =
-        Self { blocks: [SeqRange::new(Seq::new(0), Seq::new(0)); Self::MAX], len: 0 };
+    pub const EMPTY: Self = Self { blocks: [SeqRange::new(Seq::new(0), Seq::new(0)); Self::MAX], len: 0 };
 
     /// Appends a block; returns whether there was room.
     pub fn push(&mut self, block: SeqRange) -> bool {
@@ -375,6 +360,15 @@ impl Experimental {
     /// Bytes of the option: kind, length, identifier and data.
     pub fn wire_len(&self) -> usize {
         2 + self.id.wire_len() + self.data.len()
+    }
+
+    /// The same option for a reader who knows that this experiment's identifier has 32 bits; `None` if the data is too short
+    /// for that.
+    pub fn with_long_id(&self) -> Option<Self> {
+        let ExperimentalId::Short(high) = self.id else { return Some(self.clone()) };
+        let low = self.data.get(..2)?;
+        let id = u32::from(high) << 16 | u32::from(u16::from_be_bytes([low[0], low[1]]));
+        Some(Self { id: ExperimentalId::Long(id), data: self.data.slice(2..), ..*self })
     }
 }
 

@@ -1,0 +1,56 @@
+//! The Internet checksum (RFC 1071) and the pseudo headers that TCP, UDP and ICMPv6 include in it.
+
+use core::net::IpAddr;
+
+use etherparse::checksum::Sum16BitWords;
+
+/// What a transport checksum covers besides the transport's own bytes.
+#[derive(Clone, Copy)]
+pub(crate) enum Cover {
+    /// Nothing (ICMP of IPv4, the IPv4 header itself).
+    Plain,
+    /// A pseudo header (RFC 9293 section 3.1 for IPv4, RFC 8200 section 8.1 for IPv6).
+    Pseudo {
+        /// Source address.
+        src: IpAddr,
+        /// Destination address.
+        dst: IpAddr,
+        /// The upper-layer protocol number.
+        protocol: u8,
+    },
+}
+
+/// The checksum over `head` followed by `rest`, as a number in host order: what a sender writes when the field within
+/// `head` is zero, and zero for a receiver that includes an intact field. `head` is of even length.
+pub(crate) fn checksum(cover: Cover, head: &[u8], rest: &[u8]) -> u16 {
+    debug_assert!(head.len().is_multiple_of(2), "only the last byte of all may be without a partner");
+    let mut sum = Sum16BitWords::new();
+    if let Cover::Pseudo { src, dst, protocol } = cover {
+        sum = add_address(add_address(sum, src), dst)
+            .add_2bytes([0, protocol])
+            .add_4bytes(((head.len() + rest.len()) as u32).to_be_bytes());
+    }
+    // The sum is kept in memory order, so that it is the machine's bytes that are the field's.
+    u16::from_be_bytes(sum.add_slice(head).add_slice(rest).ones_complement().to_ne_bytes())
+}
+
+fn add_address(mut sum: Sum16BitWords, address: IpAddr) -> Sum16BitWords {
+    match address {
+        IpAddr::V4(address) => sum.add_4bytes(address.octets()),
+        IpAddr::V6(address) => sum.add_16bytes(address.octets()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_of_rfc_1071_section_3_sums_up() {
+        let words = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(checksum(Cover::Plain, &words, &[]), !0xddf2);
+        assert_eq!(checksum(Cover::Plain, &words[..2], &words[2..]), !0xddf2);
+        // An odd last byte counts as the high half of a word.
+        assert_eq!(checksum(Cover::Plain, &[], &[0x12, 0x34, 0x56]), !(0x1234 + 0x5600));
+    }
+}

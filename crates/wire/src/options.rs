@@ -1,0 +1,305 @@
+//! TCP options: bytes to values and back.
+
+use bytes::Bytes;
+
+use crate::{Experimental, ExperimentalId, OptionKind, Segment, Seq, SeqRange, TcpOptions, Timestamps, UserTimeout};
+
+const END: u8 = OptionKind::End as u8;
+const NO_OPERATION: u8 = OptionKind::NoOperation as u8;
+const MAXIMUM_SEGMENT_SIZE: u8 = OptionKind::MaximumSegmentSize as u8;
+const WINDOW_SCALE: u8 = OptionKind::WindowScale as u8;
+const SACK_PERMITTED: u8 = OptionKind::SackPermitted as u8;
+const SACK: u8 = OptionKind::Sack as u8;
+const TIMESTAMPS: u8 = OptionKind::Timestamps as u8;
+const USER_TIMEOUT: u8 = OptionKind::UserTimeout as u8;
+const EXPERIMENTAL_1: u8 = OptionKind::Experimental1 as u8;
+const EXPERIMENTAL_2: u8 = OptionKind::Experimental2 as u8;
+
+impl TcpOptions {
+    /// Bytes that the options occupy in the header, padding included.
+    ///
+    /// The words of the timestamps and SACK options begin at a multiple of 4 bytes (RFC 7323 appendix A, and what kernels
+    /// send and expect on their fast path), unless the options fit into the header only without that padding.
+    pub fn wire_len(&self) -> usize {
+        match self.layout_len(true) {
+            aligned if aligned <= Segment::MAX_OPTIONS_LEN => aligned,
+            _ => self.layout_len(false),
+        }
+    }
+
+    fn layout_len(&self, aligned: bool) -> usize {
+        let align = |len| if aligned { len + words_padding(len) } else { len };
+        let mut len = 0;
+        len += if self.mss.is_some() { 4 } else { 0 };
+        len += if self.window_scale.is_some() { 3 } else { 0 };
+        len += if self.sack_permitted { 2 } else { 0 };
+        len = if self.timestamps.is_some() { align(len) + 10 } else { len };
+        len = if self.sack.is_empty() { len } else { align(len) + 2 + 8 * self.sack.len() };
+        len += if self.user_timeout.is_some() { 4 } else { 0 };
+        len += self.experimental.iter().flatten().map(Experimental::wire_len).sum::<usize>();
+        len.next_multiple_of(4)
+    }
+
+    /// Reads the options of a header: `bytes[start..end]`.
+    ///
+    /// Options come in any order; of two of the same kind the later one counts, and experimental ones are all kept. As
+    /// Linux does, an option whose length is wrong for its kind is skipped, and one whose length is below 2 or beyond the
+    /// header ends the list: what was read before it stays (RFC 9293 section 3.2, MUST-7, asks only that an illegal length
+    /// does no harm). Each one skipped is counted in [`TcpOptions::unknown`].
+    pub(crate) fn parse(bytes: &Bytes, start: usize, end: usize) -> Self {
+        let mut options = Self::default();
+        let mut experimental = Vec::new();
+        let mut at = start;
+        while at < end {
+            match bytes[at] {
+                END => break,
+                NO_OPERATION => {
+                    at += 1;
+                    continue;
+                }
+                _ => {}
+            }
+            let len = if at + 1 < end { usize::from(bytes[at + 1]) } else { 0 };
+            if len < 2 || at + len > end {
+                options.unknown += 1;
+                break;
+            }
+            let known = options.read(bytes[at], &bytes[at + 2..at + len])
+                || read_experimental(bytes, at, at + len).map(|option| experimental.push(option)).is_some();
+            options.unknown += u8::from(!known);
+            at += len;
+        }
+        if !experimental.is_empty() {
+            options.experimental = Some(experimental.into());
+        }
+        options
+    }
+
+    /// Takes one option; returns whether kind and length are known.
+    fn read(&mut self, kind: u8, value: &[u8]) -> bool {
+        match (kind, value) {
+            (MAXIMUM_SEGMENT_SIZE, &[a, b]) => self.mss = Some(u16::from_be_bytes([a, b])),
+            (WINDOW_SCALE, &[shift]) => self.window_scale = Some(shift),
+            (SACK_PERMITTED, []) => self.sack_permitted = true,
+            (TIMESTAMPS, &[a, b, c, d, e, f, g, h]) => {
+                let (val, ecr) = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
+                self.timestamps = Some(Timestamps { val, ecr });
+            }
+            (SACK, blocks) if !blocks.is_empty() && blocks.len().is_multiple_of(8) => {
+                self.sack = blocks.chunks_exact(8).map(read_block).collect();
+            }
+            (USER_TIMEOUT, &[a, b]) => self.user_timeout = Some(UserTimeout::from_wire(u16::from_be_bytes([a, b]))),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Writes the options in [`TcpOptions::wire_len`] bytes at the beginning of `out`; they have been found to fit.
+    pub(crate) fn write(&self, out: &mut [u8; Segment::MAX_OPTIONS_LEN]) -> usize {
+        let aligned = self.layout_len(true) <= Segment::MAX_OPTIONS_LEN;
+        let mut out = Cursor { out, at: 0 };
+        if let Some(mss) = self.mss {
+            out.put(&[MAXIMUM_SEGMENT_SIZE, 4]);
+            out.put(&mss.to_be_bytes());
+        }
+        if let Some(shift) = self.window_scale {
+            out.put(&[WINDOW_SCALE, 3, shift]);
+        }
+        if self.sack_permitted {
+            out.put(&[SACK_PERMITTED, 2]);
+        }
+        if let Some(timestamps) = self.timestamps {
+            out.align_words(aligned);
+            out.put(&[TIMESTAMPS, 10]);
+            out.put(&timestamps.val.to_be_bytes());
+            out.put(&timestamps.ecr.to_be_bytes());
+        }
+        if !self.sack.is_empty() {
+            out.align_words(aligned);
+            out.put(&[SACK, 2 + 8 * self.sack.len() as u8]);
+            for block in self.sack.iter() {
+                out.put(&block.start.value().to_be_bytes());
+                out.put(&block.end.value().to_be_bytes());
+            }
+        }
+        if let Some(timeout) = self.user_timeout {
+            out.put(&[USER_TIMEOUT, 4]);
+            out.put(&timeout.wire().to_be_bytes());
+        }
+        for option in self.experimental.iter().flatten() {
+            out.put(&[if option.second_kind { EXPERIMENTAL_2 } else { EXPERIMENTAL_1 }, option.wire_len() as u8]);
+            match option.id {
+                ExperimentalId::Short(id) => out.put(&id.to_be_bytes()),
+                ExperimentalId::Long(id) => out.put(&id.to_be_bytes()),
+            }
+            out.put(&option.data);
+        }
+        let len = out.at.next_multiple_of(4);
+        out.out[out.at..len].fill(END);
+        len
+    }
+}
+
+/// Padding before an option at offset `len` whose words begin after its kind and length.
+fn words_padding(len: usize) -> usize {
+    2_usize.wrapping_sub(len) & 3
+}
+
+fn read_block(block: &[u8]) -> SeqRange {
+    let word = |at| Seq::new(u32::from_be_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]));
+    SeqRange::new(word(0), word(4))
+}
+
+/// Reads `bytes[start..end]` as a shared experimental option; `None` if it is none or has no room for an identifier.
+fn read_experimental(bytes: &Bytes, start: usize, end: usize) -> Option<Experimental> {
+    let kind = bytes[start];
+    if !matches!(kind, EXPERIMENTAL_1 | EXPERIMENTAL_2) || end - start < 4 {
+        return None;
+    }
+    let id = ExperimentalId::Short(u16::from_be_bytes([bytes[start + 2], bytes[start + 3]]));
+    Some(Experimental { second_kind: kind == EXPERIMENTAL_2, id, data: bytes.slice(start + 4..end) })
+}
+
+struct Cursor<'a> {
+    out: &'a mut [u8; Segment::MAX_OPTIONS_LEN],
+    at: usize,
+}
+
+impl Cursor<'_> {
+    fn put(&mut self, bytes: &[u8]) {
+        self.out[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+
+    fn align_words(&mut self, aligned: bool) {
+        if aligned {
+            let padding = words_padding(self.at);
+            self.out[self.at..self.at + padding].fill(NO_OPERATION);
+            self.at += padding;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SackBlocks;
+
+    fn parse(bytes: &'static [u8]) -> TcpOptions {
+        TcpOptions::parse(&Bytes::from_static(bytes), 0, bytes.len())
+    }
+
+    fn write(options: &TcpOptions) -> Vec<u8> {
+        let mut out = [0xaa; Segment::MAX_OPTIONS_LEN];
+        let len = options.write(&mut out);
+        assert_eq!(len, options.wire_len());
+        out[..len].to_vec()
+    }
+
+    fn blocks(n: u32) -> SackBlocks {
+        (0..n).map(|i| SeqRange::new(Seq::new(10 * i), Seq::new(10 * i + 5))).collect()
+    }
+
+    #[test]
+    fn options_are_read_in_any_order() {
+        let forth = parse(&[2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 3, 3, 7]);
+        let back = parse(&[3, 3, 7, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2, 1, 4, 2, 2, 4, 5, 0xb4]);
+        assert_eq!(forth, back);
+        assert_eq!(forth.to_string(), "mss 1460,wscale 7,sackOK,TS val 1 ecr 2");
+    }
+
+    #[test]
+    fn of_duplicates_the_last_counts() {
+        assert_eq!(parse(&[2, 4, 0, 1, 2, 4, 0, 2]).mss, Some(2));
+        assert_eq!(parse(&[253, 4, 0, 1, 253, 4, 0, 1]).experimental.unwrap().len(), 2);
+    }
+
+    #[test]
+    fn an_illegal_length_ends_the_list_and_keeps_what_came_before() {
+        for rest in [&[8, 0, 1, 3][..], &[8, 1, 3, 3], &[8, 10, 0, 0], &[1, 1, 1, 8], &[5, 255, 3, 3]] {
+            let mut bytes = vec![3, 3, 9, 1];
+            bytes.extend_from_slice(rest);
+            let len = bytes.len();
+            let options = TcpOptions::parse(&bytes.into(), 0, len);
+            assert_eq!(options, TcpOptions { window_scale: Some(9), unknown: 1, ..TcpOptions::default() }, "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn a_length_that_is_wrong_for_the_kind_skips_the_option_only() {
+        for option in [
+            &[2, 3, 0][..],
+            &[3, 2],
+            &[4, 3, 0],
+            &[5, 2],
+            &[5, 9, 0, 0, 0, 0, 0, 0, 0],
+            &[8, 6, 0, 0, 0, 0],
+            &[28, 3, 0],
+            &[253, 3, 0],
+            &[254, 2],
+            &[99, 4, 1, 2],
+        ] {
+            let mut bytes = option.to_vec();
+            bytes.extend_from_slice(&[2, 4, 5, 0]);
+            let len = bytes.len();
+            let options = TcpOptions::parse(&bytes.into(), 0, len);
+            assert_eq!(options, TcpOptions { mss: Some(0x500), unknown: 1, ..TcpOptions::default() }, "{option:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_after_the_end_of_the_list() {
+        assert_eq!(parse(&[1, 0, 2, 4, 5, 0xb4, 0, 0]), TcpOptions::default());
+    }
+
+    #[test]
+    fn a_window_scale_beyond_14_stays_as_sent() {
+        assert_eq!(parse(&[3, 3, 255, 0]).window_scale, Some(255));
+    }
+
+    #[test]
+    fn timestamps_and_sack_have_the_layout_of_kernels() {
+        let timestamps = Some(Timestamps { val: 1, ecr: 2 });
+        let alone = TcpOptions { timestamps, ..TcpOptions::default() };
+        assert_eq!(write(&alone), [1, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
+        let syn = TcpOptions { mss: Some(1460), window_scale: Some(7), sack_permitted: true, ..alone.clone() };
+        assert_eq!(write(&syn), [2, 4, 5, 0xb4, 3, 3, 7, 4, 2, 1, 8, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
+        for (n, len) in [(1, 24), (2, 32), (3, 40)] {
+            assert_eq!(TcpOptions { sack: blocks(n), ..alone.clone() }.wire_len(), len);
+        }
+        assert_eq!(
+            write(&TcpOptions { sack: blocks(1), ..TcpOptions::default() }),
+            [1, 1, 5, 10, 0, 0, 0, 0, 0, 0, 0, 5]
+        );
+        assert_eq!(
+            write(&TcpOptions { mss: Some(5), window_scale: Some(1), ..TcpOptions::default() }),
+            [2, 4, 0, 5, 3, 3, 1, 0]
+        );
+    }
+
+    #[test]
+    fn padding_gives_way_when_room_is_short() {
+        let tight = TcpOptions {
+            timestamps: Some(Timestamps { val: 1, ecr: 2 }),
+            sack: blocks(3),
+            user_timeout: Some(UserTimeout::from_wire(9)),
+            ..TcpOptions::default()
+        };
+        assert_eq!(tight.layout_len(true), 44);
+        let bytes = write(&tight);
+        assert_eq!((bytes.len(), bytes[0]), (40, 8));
+        assert_eq!(TcpOptions::parse(&bytes.into(), 0, 40), tight);
+    }
+
+    #[test]
+    fn a_long_experiment_identifier_is_read_as_a_short_one_and_data() {
+        let long =
+            Experimental { second_kind: true, id: ExperimentalId::Long(0x0102_0304), data: Bytes::from_static(b"x") };
+        let options = TcpOptions { experimental: Some([long.clone()].into()), ..TcpOptions::default() };
+        let bytes = write(&options);
+        assert_eq!(bytes, [254, 7, 1, 2, 3, 4, b'x', 0]);
+        let read = TcpOptions::parse(&bytes.into(), 0, 8).experimental.unwrap();
+        assert_eq!(read[0].id, ExperimentalId::Short(0x0102));
+        assert_eq!(read[0].with_long_id(), Some(long));
+    }
+}
