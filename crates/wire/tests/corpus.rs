@@ -14,6 +14,10 @@ use holdover_wire::{
     Experimental, ExperimentalId, Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, SackBlocks, Segment, Seq,
     SeqRange, TcpOptions, Udp, Unreachable, UserTimeout, fuzz,
 };
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+use proptest::sample::Index;
 use support::{V4, V6, full_segment, unhex};
 
 fn corpus() -> PathBuf {
@@ -40,6 +44,29 @@ fn every_seed_is_in_the_corpus() {
             bytes,
             "{name}: see how to write the corpus above"
         );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damage_to_the_corpus_never_panics(
+        seed in any::<Index>(),
+        damage in vec((any::<Index>(), any::<u8>()), 1..5),
+        cut in option::of(any::<Index>()),
+    ) {
+        let mut bytes = seeds().into_values().nth(seed.index(seeds().len())).unwrap();
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len() + 1));
+        }
+        for (at, byte) in damage {
+            if !bytes.is_empty() {
+                let at = at.index(bytes.len());
+                bytes[at] = byte;
+            }
+        }
+        fuzz::parse_any(&bytes);
     }
 }
 
