@@ -1,0 +1,234 @@
+//! Network namespaces, each used from threads of this process that live in it.
+//!
+//! A namespace belongs to a thread, not to a process: `unshare` and `setns` move the calling thread alone, and a thread
+//! inherits the namespace of the one that starts it. So everything that shall happen in a namespace happens in a closure
+//! on a thread inside it. File descriptors know no such bound: a socket or a TUN device belongs to the namespace it was
+//! opened in wherever it is used.
+//!
+//! The kernel removes a namespace, with its interfaces, when the last thread in it, the last socket or TUN device opened
+//! in it and the last [`Namespace`] of it are gone. All of them are resources of this process, so none outlives it.
+
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+/// A network namespace. Clones are the same namespace; it stays while one of them does.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    name: Arc<str>,
+    id: NamespaceId,
+    link: Arc<OwnedFd>,
+}
+
+/// What tells namespaces apart while they exist: the number in `net:[4026531840]`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct NamespaceId(u64);
+
+/// A thread inside a namespace, as [`Namespace::spawn`] starts it.
+#[derive(Debug)]
+pub struct NamespaceThread<T> {
+    namespace: Namespace,
+    handle: JoinHandle<Option<T>>,
+}
+
+/// A namespace could not be made or entered.
+#[derive(Debug, thiserror::Error)]
+pub enum NamespaceError {
+    /// The name cannot be a thread's.
+    #[error("\"{name}\" cannot name a namespace: it must be of 1 to 15 letters, digits, '-' and '_'")]
+    Name {
+        /// The name.
+        name: Box<str>,
+    },
+    /// The kernel refused; [`crate::Privilege::detect`] knows why.
+    #[error("{call} was refused for namespace \"{name}\"")]
+    Refused {
+        /// The system call.
+        call: &'static str,
+        /// The namespace's name.
+        name: Arc<str>,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Something that works on the calling thread's namespace was called from a thread outside of the one it names.
+    #[error("this thread is not in namespace \"{name}\": call it from a closure that runs inside")]
+    NotInside {
+        /// The namespace's name.
+        name: Arc<str>,
+    },
+}
+
+impl Namespace {
+    /// Makes a namespace. It holds a loopback interface that is down, and nothing else.
+    pub fn new(name: &str) -> Result<Self, NamespaceError> {
+        Self::run(name, Self::clone)
+    }
+
+    /// Makes a namespace and runs `body` on a new thread in it; returns when the namespace is there. Threads that `body`
+    /// starts are in it as well.
+    pub fn spawn<T, F>(name: &str, body: F) -> Result<NamespaceThread<T>, NamespaceError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Self) -> T + Send + 'static,
+    {
+        let name = checked(name)?;
+        let (made, is_made) = mpsc::channel();
+        let handle = start_thread(&name.clone(), move || match Self::unshare(name) {
+            Ok(namespace) => {
+                // The receiver waits below, unless its thread was killed with the process.
+                let _ = made.send(Ok(namespace.clone()));
+                drop(made);
+                Some(body(&namespace))
+            }
+            Err(error) => {
+                let _ = made.send(Err(error));
+                None
+            }
+        })?;
+        match is_made.recv() {
+            Ok(Ok(namespace)) => Ok(NamespaceThread { namespace, handle }),
+            Ok(Err(error)) => Err(error),
+            // Nothing between the thread's start and the message can panic.
+            Err(mpsc::RecvError) => unreachable!("the thread reports before it runs the body"),
+        }
+    }
+
+    /// Makes a namespace, runs `body` in it and waits for the result. A panic of `body` goes on in the caller.
+    pub fn run<T, F>(name: &str, body: F) -> Result<T, NamespaceError>
+    where
+        T: Send,
+        F: FnOnce(&Self) -> T + Send,
+    {
+        let name = checked(name)?;
+        on_scoped_thread(&name.clone(), move || Self::unshare(name).map(|namespace| body(&namespace)))?
+    }
+
+    /// Runs `body` on a new thread in this namespace and waits for the result. A panic of `body` goes on in the caller.
+    pub fn enter<T, F>(&self, body: F) -> Result<T, NamespaceError>
+    where
+        T: Send,
+        F: FnOnce() -> T + Send,
+    {
+        on_scoped_thread(&self.name, || self.set().map(|()| body()))?
+    }
+
+    /// Starts a thread in this namespace. Its result is an error if it could not enter.
+    pub fn spawn_inside<T, F>(&self, body: F) -> Result<JoinHandle<Result<T, NamespaceError>>, NamespaceError>
+    where
+        T: Send + 'static,
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let namespace = self.clone();
+        start_thread(&self.name, move || namespace.set().map(|()| body()))
+    }
+
+    /// The name that was given to it, which is also its first thread's.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its identity.
+    pub fn id(&self) -> NamespaceId {
+        self.id
+    }
+
+    /// Fails unless the calling thread is inside. Everything that works on the thread's namespace asks this first, so
+    /// that a slip cannot configure the host.
+    pub fn require_current(&self) -> Result<(), NamespaceError> {
+        match NamespaceId::current() {
+            Ok(id) if id == self.id => Ok(()),
+            Ok(_) => Err(NamespaceError::NotInside { name: self.name.clone() }),
+            Err(source) => Err(self.refused("stat of /proc/thread-self/ns/net", source)),
+        }
+    }
+
+    pub(crate) fn link(&self) -> &OwnedFd {
+        &self.link
+    }
+
+    /// Gives the calling thread a namespace of its own.
+    fn unshare(name: Arc<str>) -> Result<Self, NamespaceError> {
+        // SAFETY: the file descriptor table stays shared (no `UnshareFlags::FILES`).
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
+            .and_then(|()| open_current())
+            .and_then(|link| Ok((NamespaceId::of(&link)?, link)))
+            .map(|(id, link)| Self { name: name.clone(), id, link: Arc::new(link) })
+            .map_err(|errno| NamespaceError::Refused { call: "unshare(CLONE_NEWNET)", name, source: errno.into() })
+    }
+
+    /// Moves the calling thread into the namespace.
+    fn set(&self) -> Result<(), NamespaceError> {
+        rustix::thread::move_into_link_name_space(self.link.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|errno| self.refused("setns", errno.into()))
+    }
+
+    fn refused(&self, call: &'static str, source: io::Error) -> NamespaceError {
+        NamespaceError::Refused { call, name: self.name.clone(), source }
+    }
+}
+
+impl NamespaceId {
+    /// The namespace of the calling thread.
+    pub fn current() -> io::Result<Self> {
+        Ok(Self::of(&open_current()?)?)
+    }
+
+    fn of(link: &OwnedFd) -> rustix::io::Result<Self> {
+        rustix::fs::fstat(link).map(|stat| Self(stat.st_ino))
+    }
+}
+
+impl<T> NamespaceThread<T> {
+    /// The namespace that the thread made.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// Waits for the thread; `Err` is what it panicked with.
+    pub fn join(self) -> thread::Result<T> {
+        // `None` stands for a namespace that could not be made, of which no `NamespaceThread` exists.
+        self.handle.join().map(|result| result.expect("the body ran"))
+    }
+}
+
+fn open_current() -> rustix::io::Result<OwnedFd> {
+    // Not /proc/self, which is the process's first thread wherever one asks from.
+    rustix::fs::open(c"/proc/thread-self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
+fn checked(name: &str) -> Result<Arc<str>, NamespaceError> {
+    // Linux keeps 15 bytes of a thread's name.
+    let is_fine = (1..=15).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+    if is_fine { Ok(name.into()) } else { Err(NamespaceError::Name { name: name.into() }) }
+}
+
+fn start_thread<T, F>(name: &Arc<str>, body: F) -> Result<JoinHandle<T>, NamespaceError>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    thread::Builder::new().name(name.to_string()).spawn(body).map_err(|source| thread_refused(name, source))
+}
+
+fn on_scoped_thread<T, F>(name: &Arc<str>, body: F) -> Result<T, NamespaceError>
+where
+    T: Send,
+    F: FnOnce() -> T + Send,
+{
+    thread::scope(|scope| {
+        let handle = thread::Builder::new()
+            .name(name.to_string())
+            .spawn_scoped(scope, body)
+            .map_err(|source| thread_refused(name, source))?;
+        handle.join().map_or_else(|panic| std::panic::resume_unwind(panic), Ok)
+    })
+}
+
+fn thread_refused(name: &Arc<str>, source: io::Error) -> NamespaceError {
+    NamespaceError::Refused { call: "starting a thread", name: name.clone(), source }
+}

@@ -1,0 +1,286 @@
+//! Interfaces, addresses and routes of a namespace over netlink (`rtnetlink(7)`): a request, its answer, no events.
+
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+
+use crate::{Namespace, NamespaceError};
+
+/// A netlink socket of one namespace. It may be used from any thread: it stays in the namespace it was opened in.
+#[derive(Debug)]
+pub struct Netlink {
+    socket: Socket,
+    sequence: u32,
+}
+
+/// An interface as the kernel describes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Link {
+    /// Its index, which netlink uses in place of the name.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its MTU in bytes.
+    pub mtu: u32,
+    /// Whether it is set up.
+    pub is_up: bool,
+}
+
+/// A route to be added.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// The destinations: an address and the length of its prefix; 0 is the default route.
+    pub destination: (IpAddr, u8),
+    /// The next hop; `None` if the destinations are on the link.
+    pub gateway: Option<IpAddr>,
+    /// The interface.
+    pub link: String,
+}
+
+/// A request of netlink failed.
+#[derive(Debug, thiserror::Error)]
+pub enum NetlinkError {
+    /// There is no interface of that name.
+    #[error("no interface \"{name}\"")]
+    NoSuchLink {
+        /// The name.
+        name: Box<str>,
+    },
+    /// The kernel refused the request.
+    #[error("{request} was refused")]
+    Refused {
+        /// What was asked for.
+        request: Box<str>,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The socket failed.
+    #[error("netlink socket")]
+    Socket(#[source] io::Error),
+    /// The kernel's answer was not understood.
+    #[error("netlink answer not understood: {0}")]
+    Answer(Box<str>),
+    /// The calling thread is not in the namespace.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+}
+
+impl Netlink {
+    /// Opens a socket in `namespace`, in which the calling thread must be.
+    pub fn open(namespace: &Namespace) -> Result<Self, NetlinkError> {
+        namespace.require_current()?;
+        let mut socket = Socket::new(NETLINK_ROUTE).map_err(NetlinkError::Socket)?;
+        socket.bind_auto().map_err(NetlinkError::Socket)?;
+        socket.connect(&SocketAddr::new(0, 0)).map_err(NetlinkError::Socket)?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// All interfaces, in the order of their indices.
+    pub fn links(&mut self) -> Result<Vec<Link>, NetlinkError> {
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let answers = self.request("list of interfaces", request, NLM_F_DUMP)?;
+        let mut links: Vec<_> = answers.into_iter().filter_map(link_of).collect();
+        links.sort_by_key(|link| link.index);
+        Ok(links)
+    }
+
+    /// One interface.
+    pub fn link(&mut self, name: &str) -> Result<Link, NetlinkError> {
+        let missing = || NetlinkError::NoSuchLink { name: name.into() };
+        self.links()?.into_iter().find(|link| link.name == name).ok_or_else(missing)
+    }
+
+    /// Sets an interface up; `lo` is down in a new namespace.
+    pub fn set_up(&mut self, name: &str) -> Result<(), NetlinkError> {
+        self.change_link(name, "setting up", |message| {
+            message.header.flags = LinkFlags::Up;
+            message.header.change_mask = LinkFlags::Up;
+        })
+    }
+
+    /// Sets an interface down. Its routes go, and its IPv6 addresses.
+    pub fn set_down(&mut self, name: &str) -> Result<(), NetlinkError> {
+        self.change_link(name, "setting down", |message| message.header.change_mask = LinkFlags::Up)
+    }
+
+    /// Sets an interface's MTU in bytes.
+    pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<(), NetlinkError> {
+        self.change_link(name, &format!("MTU {mtu}"), |message| message.attributes.push(LinkAttribute::Mtu(mtu)))
+    }
+
+    /// Sets how many packets an interface queues.
+    pub fn set_tx_queue_len(&mut self, name: &str, packets: u32) -> Result<(), NetlinkError> {
+        self.change_link(name, &format!("txqueuelen {packets}"), |message| {
+            message.attributes.push(LinkAttribute::TxQueueLen(packets));
+        })
+    }
+
+    /// Gives an interface an address that is usable at once: without duplicate address detection.
+    pub fn add_address(&mut self, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {
+        let mut message = AddressMessage::default();
+        message.header.family = family(address);
+        message.header.prefix_len = prefix_len;
+        message.header.index = self.link(name)?.index;
+        // In IPv4 the local address is what is added and the other one the prefix or the peer; IPv6 reads either.
+        message.attributes.extend([AddressAttribute::Local(address), AddressAttribute::Address(address)]);
+        if address.is_ipv6() {
+            message.header.flags = AddressHeaderFlags::Nodad;
+            message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
+        }
+        let request = format!("address {address}/{prefix_len} on {name}");
+        self.request(&request, RouteNetlinkMessage::NewAddress(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
+            .map(drop)
+    }
+
+    /// Adds a route to the main table.
+    pub fn add_route(&mut self, route: &Route) -> Result<(), NetlinkError> {
+        let (destination, prefix_len) = route.destination;
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(destination);
+        message.header.destination_prefix_length = prefix_len;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.kind = RouteType::Unicast;
+        message.header.scope =
+            if route.gateway.is_none() && destination.is_ipv4() { RouteScope::Link } else { RouteScope::Universe };
+        if prefix_len > 0 {
+            message.attributes.push(RouteAttribute::Destination(route_address(destination)));
+        }
+        if let Some(gateway) = route.gateway {
+            message.attributes.push(RouteAttribute::Gateway(route_address(gateway)));
+        }
+        message.attributes.push(RouteAttribute::Oif(self.link(&route.link)?.index));
+        let request = format!("route to {destination}/{prefix_len} over {}", route.link);
+        self.request(&request, RouteNetlinkMessage::NewRoute(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+    }
+
+    /// Makes a pair of joined Ethernet interfaces, `name` in this namespace and `peer_name` in `peer_namespace`. When one
+    /// goes, with its namespace or otherwise, so does the other.
+    pub fn add_veth(&mut self, name: &str, peer_name: &str, peer_namespace: &Namespace) -> Result<(), NetlinkError> {
+        use std::os::fd::AsRawFd as _;
+        let mut peer = LinkMessage::default();
+        peer.attributes.push(LinkAttribute::IfName(peer_name.to_owned()));
+        peer.attributes.push(LinkAttribute::NetNsFd(peer_namespace.link().as_raw_fd()));
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        message.attributes.push(LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Veth),
+            LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+        ]));
+        let request = format!("veth {name} to {peer_name}");
+        self.request(&request, RouteNetlinkMessage::NewLink(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+    }
+
+    fn change_link(
+        &mut self,
+        name: &str,
+        what: &str,
+        change: impl FnOnce(&mut LinkMessage),
+    ) -> Result<(), NetlinkError> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.link(name)?.index;
+        change(&mut message);
+        self.request(&format!("{what} of {name}"), RouteNetlinkMessage::SetLink(message), NLM_F_ACK).map(drop)
+    }
+
+    /// Sends one request and collects its answers, up to the acknowledgement or the end of the dump.
+    fn request(
+        &mut self,
+        what: &str,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut request = NetlinkMessage::from(message);
+        request.header.flags = NLM_F_REQUEST | flags;
+        request.header.sequence_number = self.sequence;
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        self.socket.send(&bytes, 0).map_err(NetlinkError::Socket)?;
+
+        let mut answers = Vec::new();
+        loop {
+            let (datagram, _) = self.socket.recv_from_full().map_err(NetlinkError::Socket)?;
+            for answer in messages(&datagram) {
+                let answer = answer?;
+                if answer.header.sequence_number != self.sequence {
+                    continue;
+                }
+                match answer.payload {
+                    NetlinkPayload::Done(_) => return Ok(answers),
+                    NetlinkPayload::Error(error) if error.code.is_none() => return Ok(answers),
+                    NetlinkPayload::Error(error) => {
+                        return Err(NetlinkError::Refused { request: what.into(), source: error.to_io() });
+                    }
+                    NetlinkPayload::InnerMessage(message) => answers.push(message),
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// The messages of one datagram, each of which begins with its length and is padded to a multiple of 4.
+fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Result<NetlinkMessage<RouteNetlinkMessage>, NetlinkError>> {
+    std::iter::from_fn(move || {
+        if datagram.is_empty() {
+            return None;
+        }
+        let not_understood = |error: &dyn std::fmt::Display| NetlinkError::Answer(error.to_string().into());
+        let parsed = NetlinkBuffer::new_checked(datagram)
+            .and_then(|buffer| Ok((buffer.length() as usize, NetlinkMessage::deserialize(datagram)?)));
+        match parsed {
+            Ok((length, message)) => {
+                datagram = &datagram[length.next_multiple_of(4).min(datagram.len())..];
+                Some(Ok(message))
+            }
+            Err(error) => {
+                datagram = &[];
+                Some(Err(not_understood(&error)))
+            }
+        }
+    })
+}
+
+fn link_of(message: RouteNetlinkMessage) -> Option<Link> {
+    let RouteNetlinkMessage::NewLink(message) = message else { return None };
+    let mut link = Link {
+        index: message.header.index,
+        name: String::new(),
+        mtu: 0,
+        is_up: message.header.flags.contains(LinkFlags::Up),
+    };
+    for attribute in message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name = name,
+            LinkAttribute::Mtu(mtu) => link.mtu = mtu,
+            _ => {}
+        }
+    }
+    Some(link)
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}
+
+fn route_address(address: IpAddr) -> RouteAddress {
+    match address {
+        IpAddr::V4(address) => RouteAddress::Inet(address),
+        IpAddr::V6(address) => RouteAddress::Inet6(address),
+    }
+}

@@ -1,0 +1,408 @@
+//! The wall-clock loop: one endpoint without I/O on this side of a TUN device, a Linux kernel on the other.
+//!
+//! Each round of [`Shell::run`] takes what the kernel sent through the impairment of that direction to the endpoint, tells
+//! the endpoint about a deadline that has passed, lets the application have its turn, takes what the endpoint transmits
+//! through the other impairment to the kernel, and sleeps until a packet comes, a deadline passes or a [`Waker`] is used.
+
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use holdover_base::{Duration, Instant};
+use holdover_wire::{EmitError, Packet};
+use rustix::event::Timespec;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::{Impairment, Tun, TunError};
+
+/// An endpoint without I/O. The order of the calls is [`Shell::run`]'s; times never go backwards.
+pub trait PacketEndpoint {
+    /// A packet arrived.
+    fn handle_packet(&mut self, now: Instant, packet: Packet);
+    /// The next packet to send; asked until `None`.
+    fn poll_transmit(&mut self, now: Instant) -> Option<Packet>;
+    /// When [`PacketEndpoint::handle_timeout`] is to be called; `None` if nothing is pending.
+    fn poll_timeout(&mut self) -> Option<Instant>;
+    /// The time that `poll_timeout` named has come; `now` may be a little later.
+    fn handle_timeout(&mut self, now: Instant);
+}
+
+/// A direction on the TUN device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Direction {
+    /// What the kernel sends and the endpoint receives.
+    FromKernel,
+    /// What the endpoint sends and the kernel receives.
+    ToKernel,
+}
+
+/// The loop's state, which outlasts one run: the clock goes on, packets stay in flight.
+#[derive(Debug)]
+pub struct Shell<'a> {
+    tun: &'a Tun,
+    clock: WallClock,
+    from_kernel: Impairment,
+    to_kernel: Impairment,
+    wake: Arc<OwnedFd>,
+    scratch: Vec<u8>,
+    counters: ShellCounters,
+}
+
+/// What a run ended with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stopped<T> {
+    /// The application said so, with this.
+    ByApplication(T),
+    /// The deadline came first.
+    AtDeadline,
+}
+
+/// What crossed the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ShellCounters {
+    /// Packets that the kernel sent.
+    pub packets_from_kernel: u64,
+    /// Their bytes, IP headers included.
+    pub bytes_from_kernel: u64,
+    /// Packets of those that were no packet when they reached the endpoint: corrupted, or of an unknown form.
+    pub unparsable: u64,
+    /// Packets that the kernel was handed.
+    pub packets_to_kernel: u64,
+    /// Their bytes, IP headers included.
+    pub bytes_to_kernel: u64,
+    /// Packets of those that the kernel did not take for IP: corrupted in their first half byte.
+    pub not_ip: u64,
+    /// Packets that were dropped because the interface was down.
+    pub dropped_while_down: u64,
+}
+
+/// A run cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ShellError {
+    /// The device failed.
+    #[error(transparent)]
+    Tun(#[from] TunError),
+    /// A system call of the loop itself failed.
+    #[error("{call} failed")]
+    Failed {
+        /// The call.
+        call: &'static str,
+        /// The kernel's reason.
+        source: std::io::Error,
+    },
+    /// The endpoint wants to send what cannot be a packet.
+    #[error("the endpoint's packet cannot be written: {packet:?}")]
+    Emit {
+        /// The packet.
+        packet: Box<Packet>,
+        /// What is wrong with it.
+        source: EmitError,
+    },
+    /// The endpoint wants to send more than fits through the interface.
+    #[error("the endpoint's packet of {len} bytes is over the MTU of {mtu}")]
+    ExceedsMtu {
+        /// The packet's length in bytes.
+        len: usize,
+        /// The interface's MTU in bytes.
+        mtu: u32,
+    },
+    /// The endpoint's deadline does not advance although it has been told of it again and again.
+    #[error("livelock: the endpoint's deadline {deadline} stays in the past, and nothing is sent or received")]
+    Livelock {
+        /// The deadline.
+        deadline: Instant,
+    },
+}
+
+/// Ends the sleep of a [`Shell`] from another thread, so that the application has its turn.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<OwnedFd>);
+
+/// Time since a start as an [`Instant`].
+#[derive(Clone, Copy, Debug)]
+pub struct WallClock {
+    start: std::time::Instant,
+}
+
+/// How many packets one round takes from the device, so that deadlines and the application are not starved.
+const RECEIVE_BATCH: usize = 64;
+/// How many packets one round takes from the endpoint, for the same reason.
+const TRANSMIT_BATCH: usize = 256;
+/// Rounds in a row in which the endpoint was called for a deadline and nothing moved. Far more than the timers of any
+/// endpoint that can expire at one time.
+const LIVELOCK_ROUNDS: u32 = 100_000;
+
+impl<'a> Shell<'a> {
+    /// A loop over `tun` whose clock starts now, with a perfect link.
+    pub fn new(tun: &'a Tun) -> Result<Self, ShellError> {
+        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(failed("eventfd"))?;
+        Ok(Self {
+            tun,
+            clock: WallClock::start(),
+            from_kernel: Impairment::none(),
+            to_kernel: Impairment::none(),
+            wake: Arc::new(wake),
+            scratch: vec![0; tun.mtu() as usize],
+            counters: ShellCounters::default(),
+        })
+    }
+
+    /// With an impairment in one direction, whose outages count from the start of the clock.
+    #[must_use]
+    pub fn with_impairment(mut self, direction: Direction, impairment: Impairment) -> Self {
+        *self.impairment_mut(direction) = impairment;
+        self
+    }
+
+    /// The impairment of a direction, for its counters.
+    pub fn impairment(&self, direction: Direction) -> &Impairment {
+        match direction {
+            Direction::FromKernel => &self.from_kernel,
+            Direction::ToKernel => &self.to_kernel,
+        }
+    }
+
+    /// The loop's clock; other threads may read it too.
+    pub fn clock(&self) -> WallClock {
+        self.clock
+    }
+
+    /// A handle that ends the loop's sleep.
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.wake))
+    }
+
+    /// What crossed the device so far.
+    pub fn counters(&self) -> ShellCounters {
+        self.counters
+    }
+
+    /// Drives `endpoint` until `application` breaks off or `limit` has passed.
+    ///
+    /// The application is called once in every round, after the endpoint has heard all news: the place to read, to write,
+    /// and to see whether the test is over. What the endpoint wants to send when it breaks off is still sent.
+    pub fn run<E, T>(
+        &mut self,
+        endpoint: &mut E,
+        limit: Duration,
+        mut application: impl FnMut(Instant, &mut E) -> ControlFlow<T>,
+    ) -> Result<Stopped<T>, ShellError>
+    where
+        E: PacketEndpoint + ?Sized,
+    {
+        let _slack = TimerSlack::least();
+        let deadline = self.clock.now() + limit;
+        let mut idle_rounds = 0;
+        loop {
+            let now = self.clock.now();
+            let received = self.receive(now, endpoint)?;
+            let due = endpoint.poll_timeout().filter(|due| *due <= now);
+            if due.is_some() {
+                endpoint.handle_timeout(now);
+            }
+            let verdict = application(now, endpoint);
+            let transmitted = self.transmit(now, endpoint)?;
+            if let ControlFlow::Break(result) = verdict {
+                return Ok(Stopped::ByApplication(result));
+            }
+            if now >= deadline {
+                return Ok(Stopped::AtDeadline);
+            }
+            match due {
+                Some(deadline) if received == 0 && transmitted == 0 => {
+                    idle_rounds += 1;
+                    if idle_rounds == LIVELOCK_ROUNDS {
+                        return Err(ShellError::Livelock { deadline });
+                    }
+                }
+                _ => idle_rounds = 0,
+            }
+            if received < RECEIVE_BATCH && transmitted < TRANSMIT_BATCH {
+                let wake_at = [endpoint.poll_timeout(), self.from_kernel.poll_timeout(), self.to_kernel.poll_timeout()];
+                self.sleep(wake_at.into_iter().flatten().fold(deadline, Instant::min))?;
+            }
+        }
+    }
+
+    /// Drives `endpoint` until `kernel_side` has returned, which runs on a thread of its own beside the loop: in the calling
+    /// thread's namespace, so that it can open sockets there. A panic of `kernel_side` goes on in the caller.
+    ///
+    /// `kernel_side` must come to an end by itself, as the timeouts of [`crate::KernelStream`] make it: it is waited for
+    /// even when `limit` has passed.
+    pub fn run_beside<E, T>(
+        &mut self,
+        endpoint: &mut E,
+        limit: Duration,
+        mut application: impl FnMut(Instant, &mut E),
+        kernel_side: impl FnOnce() -> T + Send,
+    ) -> Result<Stopped<T>, ShellError>
+    where
+        E: PacketEndpoint + ?Sized,
+        T: Send,
+    {
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let end = SignalEnd { is_over: &is_over, waker: self.waker() };
+            let kernel_side = thread::Builder::new()
+                .name("kernel-side".to_owned())
+                .spawn_scoped(scope, move || {
+                    let _end = end;
+                    kernel_side()
+                })
+                .map_err(|source| ShellError::Failed { call: "starting a thread", source })?;
+            let stopped = self.run(endpoint, limit, |now, endpoint| {
+                // Looked at first: what the endpoint did for the kernel side's last step is then seen below.
+                let is_over = is_over.load(Ordering::Acquire);
+                application(now, endpoint);
+                if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            let result = kernel_side.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok(match stopped? {
+                Stopped::ByApplication(()) => Stopped::ByApplication(result),
+                Stopped::AtDeadline => Stopped::AtDeadline,
+            })
+        })
+    }
+
+    /// Kernel to endpoint. Returns how many packets moved.
+    fn receive<E: PacketEndpoint + ?Sized>(&mut self, now: Instant, endpoint: &mut E) -> Result<usize, ShellError> {
+        let mut moved = 0;
+        while moved < RECEIVE_BATCH
+            && let Some(bytes) = self.tun.recv(&mut self.scratch)?
+        {
+            moved += 1;
+            self.counters.packets_from_kernel += 1;
+            self.counters.bytes_from_kernel += bytes.len() as u64;
+            self.from_kernel.handle_packet(now, bytes);
+        }
+        while let Some(bytes) = self.from_kernel.poll_packet(now) {
+            match Packet::parse(bytes) {
+                Ok(packet) => endpoint.handle_packet(now, packet),
+                Err(_) => self.counters.unparsable += 1,
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Endpoint to kernel. Returns how many packets the endpoint sent.
+    fn transmit<E: PacketEndpoint + ?Sized>(&mut self, now: Instant, endpoint: &mut E) -> Result<usize, ShellError> {
+        let mut moved = 0;
+        while moved < TRANSMIT_BATCH
+            && let Some(packet) = endpoint.poll_transmit(now)
+        {
+            moved += 1;
+            let bytes = match packet.emit() {
+                Ok(bytes) => bytes,
+                Err(source) => return Err(ShellError::Emit { packet: Box::new(packet), source }),
+            };
+            if bytes.len() > self.tun.mtu() as usize {
+                return Err(ShellError::ExceedsMtu { len: bytes.len(), mtu: self.tun.mtu() });
+            }
+            self.to_kernel.handle_packet(now, bytes);
+        }
+        while let Some(bytes) = self.to_kernel.poll_packet(now) {
+            self.counters.packets_to_kernel += 1;
+            self.counters.bytes_to_kernel += bytes.len() as u64;
+            match self.tun.send(&bytes) {
+                Ok(()) => {}
+                Err(TunError::NotIp) => self.counters.not_ip += 1,
+                Err(TunError::Down { .. }) => self.counters.dropped_while_down += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(moved)
+    }
+
+    fn sleep(&self, until: Instant) -> Result<(), ShellError> {
+        let span = until.saturating_since(self.clock.now());
+        if span.is_zero() {
+            return Ok(());
+        }
+        let mut fds =
+            [PollFd::new(self.tun, PollFlags::IN), PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, Some(&timespec(span))) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed("ppoll")(errno)),
+        }
+        if fds[1].revents().contains(PollFlags::IN) {
+            match rustix::io::read(&*self.wake, &mut [0; 8]) {
+                Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(errno) => return Err(failed("read of eventfd")(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn impairment_mut(&mut self, direction: Direction) -> &mut Impairment {
+        match direction {
+            Direction::FromKernel => &mut self.from_kernel,
+            Direction::ToKernel => &mut self.to_kernel,
+        }
+    }
+}
+
+impl Waker {
+    /// Ends the present sleep, or the next one if the loop is awake.
+    pub fn wake(&self) {
+        // The counter can only be full if it is not 0, and then the loop will wake anyway.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+impl WallClock {
+    /// A clock that starts now.
+    pub fn start() -> Self {
+        Self { start: std::time::Instant::now() }
+    }
+
+    /// The time since its start.
+    pub fn now(&self) -> Instant {
+        Instant::ZERO + Duration::from(self.start.elapsed())
+    }
+}
+
+/// Tells the loop that the other thread is through, also when it panics.
+struct SignalEnd<'a> {
+    is_over: &'a AtomicBool,
+    waker: Waker,
+}
+
+impl Drop for SignalEnd<'_> {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+/// Lets the calling thread's sleeps end within nanoseconds of their time, not the customary 50 us; until it is dropped.
+struct TimerSlack {
+    before: Option<std::num::NonZeroU64>,
+}
+
+impl TimerSlack {
+    fn least() -> Self {
+        let before = rustix::thread::current_timer_slack().ok().and_then(std::num::NonZeroU64::new);
+        // Only precision is lost if the kernel refuses.
+        let _ = rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN));
+        Self { before }
+    }
+}
+
+impl Drop for TimerSlack {
+    fn drop(&mut self) {
+        let _ = rustix::thread::set_current_timer_slack(self.before);
+    }
+}
+
+fn timespec(span: Duration) -> Timespec {
+    let nanos = span.as_nanos();
+    // u64 nanoseconds are fewer than i64 seconds.
+    Timespec { tv_sec: (nanos / 1_000_000_000) as _, tv_nsec: (nanos % 1_000_000_000) as _ }
+}
+
+fn failed(call: &'static str) -> impl Fn(Errno) -> ShellError {
+    move |errno| ShellError::Failed { call, source: errno.into() }
+}

@@ -1,0 +1,212 @@
+//! TUN devices: an interface whose packets are read and written by this process.
+//!
+//! The device belongs to the namespace of the thread that opens it and goes when its [`Tun`] is dropped; the handle itself
+//! may be used from any thread, so that one loop can serve devices of several namespaces.
+
+use std::ffi::CStr;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use bytes::Bytes;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::ioctl::{Setter, ioctl, opcode};
+
+use crate::sysctl::{self, SysctlError};
+use crate::{Namespace, NamespaceError, Netlink, NetlinkError};
+
+/// The device that makes TUN interfaces.
+pub(crate) const DEVICE_NAME: &str = "/dev/net/tun";
+
+/// How a TUN interface shall look from its kernel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TunConfig {
+    /// The interface's name: 1 to 15 letters, digits, `-` and `_`.
+    pub name: String,
+    /// The largest packet in bytes, IP header included. IPv4 needs 68, IPv6 1280: below that the kernel removes IPv6 from
+    /// the interface.
+    pub mtu: u32,
+    /// The kernel's own addresses, with their prefix lengths. The rest of each prefix is reached over this interface.
+    pub addresses: Vec<(IpAddr, u8)>,
+    /// How many packets the kernel queues for this process before it drops more (`txqueuelen`). Large by default, so that
+    /// losses are the test's own.
+    pub tx_queue_len: u32,
+}
+
+/// An open TUN interface: up, non-blocking, one IP packet a call and nothing before it.
+#[derive(Debug)]
+pub struct Tun {
+    device: OwnedFd,
+    name: String,
+    mtu: u32,
+}
+
+/// A TUN interface could not be made or used.
+#[derive(Debug, thiserror::Error)]
+pub enum TunError {
+    /// The name cannot be an interface's.
+    #[error("\"{name}\" cannot name an interface: it must be of 1 to 15 letters, digits, '-' and '_'")]
+    Name {
+        /// The name.
+        name: Box<str>,
+    },
+    /// The device could not be opened or attached.
+    #[error("{call} was refused for TUN interface \"{name}\"")]
+    Refused {
+        /// The system call.
+        call: &'static str,
+        /// The interface.
+        name: Box<str>,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The kernel refuses packets because the interface is down.
+    #[error("TUN interface \"{name}\" is down")]
+    Down {
+        /// The interface.
+        name: Box<str>,
+    },
+    /// The kernel does not take this packet for one: its version is neither 4 nor 6, or it is empty.
+    #[error("not an IP packet")]
+    NotIp,
+    /// The interface could not be configured.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// A parameter of the interface could not be set.
+    #[error(transparent)]
+    Sysctl(#[from] SysctlError),
+    /// The calling thread is not in the namespace.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+}
+
+impl TunConfig {
+    /// An interface without addresses that queues 10,000 packets.
+    pub fn new(name: &str, mtu: u32) -> Self {
+        Self { name: name.to_owned(), mtu, addresses: Vec::new(), tx_queue_len: 10_000 }
+    }
+
+    /// With one more address and its prefix length.
+    #[must_use]
+    pub fn address(mut self, address: impl Into<IpAddr>, prefix_len: u8) -> Self {
+        self.addresses.push((address.into(), prefix_len));
+        self
+    }
+}
+
+impl Tun {
+    /// Makes and configures the interface in `namespace`, in which the calling thread must be, and sets it up.
+    pub fn open(namespace: &Namespace, config: &TunConfig) -> Result<Self, TunError> {
+        namespace.require_current()?;
+        let name = config.name.as_str();
+        let is_fine = (1..=15).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_');
+        if !is_fine {
+            return Err(TunError::Name { name: name.into() });
+        }
+        let refused = |call| move |errno: Errno| TunError::Refused { call, name: name.into(), source: errno.into() };
+        let device = open_device().map_err(refused("open(\"/dev/net/tun\")"))?;
+        attach(&device, &device_name(name)).map_err(refused("ioctl(TUNSETIFF)"))?;
+
+        let mut netlink = Netlink::open(namespace)?;
+        netlink.set_mtu(name, config.mtu)?;
+        netlink.set_tx_queue_len(name, config.tx_queue_len)?;
+        // No link-local address, hence no router solicitations: the kernel shall send nothing that no test asked for.
+        // (IN6_ADDR_GEN_MODE_NONE; an interface too narrow for IPv6 has no such parameter.)
+        match sysctl::set(namespace, &format!("net.ipv6.conf.{name}.addr_gen_mode"), "1") {
+            Ok(()) | Err(SysctlError::Unknown { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for (address, prefix_len) in &config.addresses {
+            netlink.add_address(name, *address, *prefix_len)?;
+        }
+        netlink.set_up(name)?;
+        Ok(Self { device, name: config.name.clone(), mtu: config.mtu })
+    }
+
+    /// The next packet that the kernel sent out of the interface; `None` if there is none now. `scratch` must be as large
+    /// as the MTU: what does not fit is cut off.
+    pub fn recv(&self, scratch: &mut [u8]) -> Result<Option<Bytes>, TunError> {
+        match rustix::io::retry_on_intr(|| rustix::io::read(&self.device, &mut *scratch)) {
+            Ok(len) => Ok(Some(Bytes::copy_from_slice(&scratch[..len]))),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(self.failed("read", errno)),
+        }
+    }
+
+    /// Hands the kernel one packet as if it had arrived at the interface. Never waits: the kernel takes it or drops it,
+    /// and counts it.
+    pub fn send(&self, packet: &[u8]) -> Result<(), TunError> {
+        match rustix::io::retry_on_intr(|| rustix::io::write(&self.device, packet)) {
+            Ok(_) => Ok(()),
+            Err(Errno::INVAL) => Err(TunError::NotIp),
+            Err(errno) => Err(self.failed("write", errno)),
+        }
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The MTU that it was made with, in bytes.
+    pub fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    fn failed(&self, call: &'static str, errno: Errno) -> TunError {
+        match errno {
+            Errno::IO => TunError::Down { name: self.name.as_str().into() },
+            errno => TunError::Refused { call, name: self.name.as_str().into(), source: errno.into() },
+        }
+    }
+}
+
+impl AsFd for Tun {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+}
+
+/// Opens the device in the calling thread's namespace. A system call and nothing else: the privilege probe calls it in a
+/// forked child.
+pub(crate) fn open_device() -> Result<OwnedFd, Errno> {
+    const DEVICE: &CStr = c"/dev/net/tun";
+    rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Makes the interface `name` out of an open device. A system call and nothing else, as [`open_device`].
+pub(crate) fn attach(device: &OwnedFd, name: &[u8; IFNAMSIZ]) -> Result<(), Errno> {
+    // The offloads (IFF_VNET_HDR, TUNSETOFFLOAD) and further queues (IFF_MULTI_QUEUE) would be flags here. Without them
+    // the kernel completes all checksums and segments by itself. The interface is not persistent unless TUNSETPERSIST says
+    // so: it goes with the descriptor.
+    let request = IfReq { name: *name, flags: IFF_TUN | IFF_NO_PI, unused: [0; 22] };
+    // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which `IfReq` is laid out as.
+    unsafe { ioctl(device, Setter::<TUNSETIFF, IfReq>::new(request)) }
+}
+
+/// `name`, which has at most 15 bytes, as the kernel's array.
+pub(crate) fn device_name(name: &str) -> [u8; IFNAMSIZ] {
+    let mut array = [0; IFNAMSIZ];
+    array[..name.len()].copy_from_slice(name.as_bytes());
+    array
+}
+
+const IFNAMSIZ: usize = 16;
+/// `linux/if_tun.h`: packets of IP rather than frames of Ethernet.
+const IFF_TUN: u16 = 0x0001;
+/// `linux/if_tun.h`: no protocol information before each packet.
+const IFF_NO_PI: u16 = 0x1000;
+/// `linux/if_tun.h`: `_IOW('T', 202, int)`; the type in the number is an int, the argument is a `struct ifreq`.
+const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<libc::c_int>(b'T', 202);
+
+/// `struct ifreq` of `linux/if.h` with the member `ifru_flags` of its union, which is 24 bytes long.
+#[repr(C, align(8))]
+struct IfReq {
+    name: [u8; IFNAMSIZ],
+    flags: u16,
+    unused: [u8; 22],
+}
+
+const _: () = assert!(size_of::<IfReq>() == 40, "struct ifreq is of 40 bytes where pointers are of 8");
