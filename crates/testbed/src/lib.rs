@@ -13,12 +13,35 @@
 //! 4. [`KernelListener`] and [`KernelStream`] are kernel sockets with a pinned congestion control and timeouts on everything,
 //!    [`TcpInfo`] and [`Counters`] what the kernel says about them.
 //! 5. [`Shell`] drives a [`PacketEndpoint`] over the TUN device in wall-clock time, with an [`Impairment`] in each
-//!    direction where the test wants one.
+//!    direction where the test wants one, and writes a capture of what crosses the device.
+//!
+//! A kernel's socket sends a datagram to an endpoint of ours:
+//!
+//! ```no_run
+//! use std::net::{Ipv4Addr, UdpSocket};
+//!
+//! use holdover_base::Duration;
+//! use holdover_testbed::{Namespace, PacketEndpoint, Privilege, Shell, Tun, TunConfig};
+//!
+//! fn send_to(endpoint: &mut (impl PacketEndpoint + Send)) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+//!     Privilege::acquire()?;
+//!     Namespace::run("example", |namespace| {
+//!         let (kernel, endpoints) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
+//!         let tun = Tun::open(namespace, &TunConfig::new("tun0", 1500).address(kernel, 24))?;
+//!         let mut shell = Shell::new(&tun)?;
+//!         shell.run_beside(endpoint, Duration::from_secs(10), |_now, _endpoint| {}, || {
+//!             UdpSocket::bind((kernel, 0))?.send_to(b"hello", (endpoints, 7))
+//!         })?;
+//!         Ok(())
+//!     })?
+//! }
+//! ```
 
 // This crate is the I/O floor: clocks, sockets, threads and files are what it is for. The bans protect the state
 // machines below it, and nothing here is compiled into them.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod capture;
 mod counters;
 mod impair;
 mod namespace;

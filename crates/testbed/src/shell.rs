@@ -4,6 +4,7 @@
 //! the endpoint about a deadline that has passed, lets the application have its turn, takes what the endpoint transmits
 //! through the other impairment to the kernel, and sleeps until a packet comes, a deadline passes or a [`Waker`] is used.
 
+use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -11,11 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::{EmitError, Packet};
+use holdover_wire::{CaptureError, EmitError, Packet};
 use rustix::event::Timespec;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
+use crate::capture::Capture;
 use crate::{Impairment, Tun, TunError};
 
 /// An endpoint without I/O. The order of the calls is [`Shell::run`]'s; times never go backwards.
@@ -48,6 +50,7 @@ pub struct Shell<'a> {
     to_kernel: Impairment,
     wake: Arc<OwnedFd>,
     scratch: Vec<u8>,
+    capture: Option<Capture>,
     counters: ShellCounters,
 }
 
@@ -85,13 +88,16 @@ pub enum ShellError {
     /// The device failed.
     #[error(transparent)]
     Tun(#[from] TunError),
+    /// The capture failed.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
     /// A system call of the loop itself failed.
     #[error("{call} failed")]
     Failed {
         /// The call.
         call: &'static str,
         /// The kernel's reason.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// The endpoint wants to send what cannot be a packet.
     #[error("the endpoint's packet cannot be written: {packet:?}")]
@@ -146,8 +152,16 @@ impl<'a> Shell<'a> {
             to_kernel: Impairment::none(),
             wake: Arc::new(wake),
             scratch: vec![0; tun.mtu() as usize],
+            capture: None,
             counters: ShellCounters::default(),
         })
+    }
+
+    /// With a pcapng capture of what crosses the device: what the kernel sends before it is impaired, and what the kernel
+    /// receives after. It is flushed at the end of each run.
+    pub fn with_capture(mut self, out: impl io::Write + Send + 'static) -> Result<Self, ShellError> {
+        self.capture = Some(Capture::begin(Box::new(out), self.tun.name(), self.clock)?);
+        Ok(self)
     }
 
     /// With an impairment in one direction, whose outages count from the start of the clock.
@@ -195,6 +209,22 @@ impl<'a> Shell<'a> {
     {
         let _slack = TimerSlack::least();
         let deadline = self.clock.now() + limit;
+        let stopped = self.rounds(endpoint, deadline, &mut application);
+        if let Some(capture) = &mut self.capture {
+            capture.flush()?;
+        }
+        stopped
+    }
+
+    fn rounds<E, T>(
+        &mut self,
+        endpoint: &mut E,
+        deadline: Instant,
+        application: &mut impl FnMut(Instant, &mut E) -> ControlFlow<T>,
+    ) -> Result<Stopped<T>, ShellError>
+    where
+        E: PacketEndpoint + ?Sized,
+    {
         let mut idle_rounds = 0;
         loop {
             let now = self.clock.now();
@@ -230,6 +260,8 @@ impl<'a> Shell<'a> {
     /// Drives `endpoint` until `kernel_side` has returned, which runs on a thread of its own beside the loop: in the calling
     /// thread's namespace, so that it can open sockets there. A panic of `kernel_side` goes on in the caller.
     ///
+    /// The run ends when all that the kernel had sent by then has reached the impairment.
+    ///
     /// `kernel_side` must come to an end by itself, as the timeouts of [`crate::KernelStream`] make it: it is waited for
     /// even when `limit` has passed.
     pub fn run_beside<E, T>(
@@ -253,11 +285,11 @@ impl<'a> Shell<'a> {
                     kernel_side()
                 })
                 .map_err(|source| ShellError::Failed { call: "starting a thread", source })?;
+            let tun = self.tun;
             let stopped = self.run(endpoint, limit, |now, endpoint| {
-                // Looked at first: what the endpoint did for the kernel side's last step is then seen below.
-                let is_over = is_over.load(Ordering::Acquire);
                 application(now, endpoint);
-                if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                let is_through = is_over.load(Ordering::Acquire) && !tun.is_readable();
+                if is_through { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             });
             let result = kernel_side.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             Ok(match stopped? {
@@ -276,6 +308,9 @@ impl<'a> Shell<'a> {
             moved += 1;
             self.counters.packets_from_kernel += 1;
             self.counters.bytes_from_kernel += bytes.len() as u64;
+            if let Some(capture) = &mut self.capture {
+                capture.record(now, Direction::FromKernel, &bytes, "")?;
+            }
             self.from_kernel.handle_packet(now, bytes);
         }
         while let Some(bytes) = self.from_kernel.poll_packet(now) {
@@ -306,11 +341,20 @@ impl<'a> Shell<'a> {
         while let Some(bytes) = self.to_kernel.poll_packet(now) {
             self.counters.packets_to_kernel += 1;
             self.counters.bytes_to_kernel += bytes.len() as u64;
-            match self.tun.send(&bytes) {
-                Ok(()) => {}
-                Err(TunError::NotIp) => self.counters.not_ip += 1,
-                Err(TunError::Down { .. }) => self.counters.dropped_while_down += 1,
+            let comment = match self.tun.send(&bytes) {
+                Ok(()) => "",
+                Err(TunError::NotIp) => {
+                    self.counters.not_ip += 1;
+                    "refused by the kernel: not IP"
+                }
+                Err(TunError::Down { .. }) => {
+                    self.counters.dropped_while_down += 1;
+                    "refused by the kernel: the interface is down"
+                }
                 Err(error) => return Err(error.into()),
+            };
+            if let Some(capture) = &mut self.capture {
+                capture.record(now, Direction::ToKernel, &bytes, comment)?;
             }
         }
         Ok(moved)

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{Setter, ioctl, opcode};
@@ -143,6 +144,14 @@ impl Tun {
             Err(Errno::INVAL) => Err(TunError::NotIp),
             Err(errno) => Err(self.failed("write", errno)),
         }
+    }
+
+    /// Whether [`Tun::recv`] would return a packet now.
+    pub fn is_readable(&self) -> bool {
+        let mut fds = [PollFd::new(self, PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // A signal is the only thing that can make this fail.
+        rustix::io::retry_on_intr(|| poll(&mut fds, Some(&now))).is_ok_and(|ready| ready > 0)
     }
 
     /// The interface's name.

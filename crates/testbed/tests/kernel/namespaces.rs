@@ -1,7 +1,6 @@
 //! Namespaces are apart from each other and from the host, and what works on one refuses to work on another.
 
 use std::process::Command;
-use std::sync::mpsc;
 
 use holdover_testbed::{
     Counters, CountersError, Namespace, NamespaceError, NamespaceId, Netlink, NetlinkError, Route, SysctlError, Tun,
@@ -54,11 +53,8 @@ fn a_thread_outside_is_refused(namespace: &Namespace) {
     assert!(matches!(Tun::open(&other, &TunConfig::new("tun0", 1500)), Err(TunError::Namespace(_))));
     assert!(matches!(sysctl::set(&other, "net.ipv4.tcp_sack", "0"), Err(SysctlError::Namespace(_))));
     namespace.require_current().unwrap();
-    let (result, results) = mpsc::channel();
-    let inside = namespace.clone();
-    // A thread of the process's own namespace: the one that `spawn` starts before it moves is not, hence this detour.
-    other.enter(|| result.send(inside.require_current().is_err()).unwrap()).unwrap();
-    assert!(results.recv().unwrap());
+    let is_refused = other.enter(|| namespace.require_current().is_err()).unwrap();
+    assert!(is_refused, "a thread that moved elsewhere is outside");
 }
 
 fn bad_names_are_refused(namespace: &Namespace) {

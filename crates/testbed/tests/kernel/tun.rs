@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
 use std::time::Duration as StdDuration;
 
+use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_testbed::{
     Counters, Direction, Impairment, ImpairmentConfig, Namespace, Netlink, PacketEndpoint, Shell, ShellError, Stopped,
@@ -28,6 +30,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("corruption_is_noticed_by_both_sides", corruption_is_noticed_by_both_sides),
     ("a_device_that_is_down_takes_nothing", a_device_that_is_down_takes_nothing),
     ("the_kernel_refuses_what_is_not_ip", the_kernel_refuses_what_is_not_ip),
+    ("a_capture_has_what_crossed", a_capture_has_what_crossed),
     ("an_endpoint_out_of_bounds_is_stopped", an_endpoint_out_of_bounds_is_stopped),
     ("a_panic_beside_the_loop_comes_out", a_panic_beside_the_loop_comes_out),
 ];
@@ -277,6 +280,64 @@ fn an_endpoint_out_of_bounds_is_stopped(namespace: &Namespace) {
     assert!(matches!(run(Talker { packet: Some(mixed), deadline: None }), ShellError::Emit { .. }));
     let stuck = Talker { packet: None, deadline: Some(Instant::ZERO) };
     assert!(matches!(run(stuck), ShellError::Livelock { deadline: Instant::ZERO }));
+}
+
+fn a_capture_has_what_crossed(namespace: &Namespace) {
+    let (tun, endpoint) = tun(namespace, KERNEL_V4, 1500);
+    let mut echo = Echo::new(endpoint, Duration::ZERO);
+    let file = SharedFile::default();
+    let loss = Impairment::new(ImpairmentConfig { loss: 1.0, ..Default::default() }, 1).unwrap();
+    let mut shell = Shell::new(&tun).unwrap().with_capture(file.clone()).unwrap();
+    let exchange = || {
+        let socket = udp_socket(KERNEL_V4, endpoint);
+        socket.send(b"there and back").unwrap();
+        socket.recv(&mut [0; 99]).unwrap();
+    };
+    shell.run_beside(&mut echo, LIMIT, |_, _| {}, exchange).unwrap();
+    // What is lost after the device has crossed it.
+    let mut shell = shell.with_impairment(Direction::FromKernel, loss);
+    let send = || assert_eq!(udp_socket(KERNEL_V4, endpoint).send(b"there").unwrap(), 5);
+    shell.run_beside(&mut echo, LIMIT, |_, _| {}, send).unwrap();
+
+    let captured: Vec<_> =
+        captured(&file.0.lock().unwrap()).into_iter().map(|bytes| Packet::parse(bytes).unwrap()).collect();
+    let summary: Vec<_> = captured
+        .iter()
+        .map(|packet| match &packet.payload {
+            Payload::Udp(udp) => (packet.src, &udp.payload[..]),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(summary, [(KERNEL_V4, &b"there and back"[..]), (endpoint, b"there and back"), (KERNEL_V4, b"there")]);
+    assert_eq!(captured[0], echo.received[0]);
+}
+
+/// A file in memory that can be read while a shell writes it.
+#[derive(Clone, Default)]
+struct SharedFile(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for SharedFile {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The packets of a little-endian pcapng capture: block type and length, then (type 6) interface, two halves of the time,
+/// captured and original length, data.
+fn captured(mut file: &[u8]) -> Vec<Bytes> {
+    let word = |bytes: &[u8], index: usize| u32::from_le_bytes(bytes[4 * index..][..4].try_into().unwrap()) as usize;
+    let mut packets = Vec::new();
+    while !file.is_empty() {
+        let (block, rest) = file.split_at(word(file, 1));
+        if word(block, 0) == 6 {
+            packets.push(Bytes::copy_from_slice(&block[28..][..word(block, 5)]));
+        }
+        file = rest;
+    }
+    packets
 }
 
 fn a_panic_beside_the_loop_comes_out(namespace: &Namespace) {

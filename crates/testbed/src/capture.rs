@@ -1,0 +1,56 @@
+//! What crosses a TUN device, as pcapng, seen from the kernel's side as `tcpdump` in the namespace would.
+
+use std::fmt;
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use holdover_base::{Duration, Instant};
+use holdover_wire::CaptureError;
+use holdover_wire::pcapng::{self, Interface, InterfaceId, Record, Writer};
+
+use crate::{Direction, WallClock};
+
+/// A capture with one interface.
+pub(crate) struct Capture {
+    writer: Writer<Box<dyn Write + Send>>,
+    interface: InterfaceId,
+}
+
+impl Capture {
+    /// Begins a capture in which the times of `clock` are shown as the time of day.
+    pub(crate) fn begin(out: Box<dyn Write + Send>, name: &str, clock: WallClock) -> Result<Self, CaptureError> {
+        // A clock before 1970 is not worth an error: the capture then begins there.
+        let since_1970 = Duration::from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        let start = since_1970 - clock.now().saturating_since(Instant::ZERO);
+        let application = concat!("holdover ", env!("CARGO_PKG_VERSION"));
+        let mut writer = Writer::new(out, application)?.with_start(start);
+        let interface = writer.add_interface(&Interface::new(name))?;
+        Ok(Self { writer, interface })
+    }
+
+    /// Records one packet, which need not be one: it may be corrupted.
+    pub(crate) fn record(
+        &mut self,
+        at: Instant,
+        direction: Direction,
+        packet: &[u8],
+        comment: &str,
+    ) -> Result<(), CaptureError> {
+        let direction = match direction {
+            Direction::FromKernel => pcapng::Direction::Outbound,
+            Direction::ToKernel => pcapng::Direction::Inbound,
+        };
+        let record = Record { direction: Some(direction), comment, ..Record::new(at, self.interface) };
+        self.writer.write_bytes(&record, packet, packet.len())
+    }
+
+    pub(crate) fn flush(&mut self) -> Result<(), CaptureError> {
+        self.writer.flush()
+    }
+}
+
+impl fmt::Debug for Capture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Capture").field("interface", &self.interface).finish_non_exhaustive()
+    }
+}
