@@ -1,0 +1,63 @@
+//! How a cell is described.
+
+use super::dcf::Dcf;
+use super::hop::StationId;
+use super::motion::Position;
+use super::radio::Radio;
+use crate::config::ConfigError;
+use crate::queue::QueueLimit;
+
+/// What becomes of the frames of a station that leaves.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum LeavePolicy {
+    /// They are dropped.
+    #[default]
+    Drop,
+    /// They are handed back, oldest first, for whoever forwards them to the new cell.
+    HandBack,
+}
+
+/// A cell.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct CellConfig {
+    /// Medium access.
+    pub dcf: Dcf,
+    /// Transceivers, and with them the range.
+    pub radio: Radio,
+    /// Where the base station is.
+    pub position: Position,
+    /// Limit of the base station's buffer, which all its stations share.
+    pub base_buffer: QueueLimit,
+    /// Limit of each station's buffer.
+    pub station_buffer: QueueLimit,
+    /// What becomes of the frames of a station that leaves.
+    pub leave_policy: LeavePolicy,
+}
+
+impl CellConfig {
+    /// A 2 Mb/s cell of radius `range_m` metres around the origin, whose base station has `base_buffer` and whose stations
+    /// have no limit.
+    pub fn wavelan(range_m: f64, base_buffer: QueueLimit) -> Self {
+        Self {
+            dcf: Dcf::DSSS_2_MBPS,
+            radio: Radio::wavelan(range_m),
+            position: Position::default(),
+            base_buffer,
+            station_buffer: QueueLimit::Unlimited,
+            leave_policy: LeavePolicy::default(),
+        }
+    }
+
+    /// Whether a cell can be as described.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if self.dcf.data_rate.0 == 0 || self.dcf.basic_rate.0 == 0 {
+            return Err(ConfigError::ZeroRate);
+        }
+        self.radio.check()
+    }
+}
+
+/// Two stations of the same name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("station {} is in the cell already", .0.0)]
+pub struct JoinError(pub StationId);

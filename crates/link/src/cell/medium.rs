@@ -1,0 +1,519 @@
+//! The cell as a state machine: who sends when, and what arrives where.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use holdover_base::{Duration, Instant, Rng};
+
+use super::config::{CellConfig, JoinError, LeavePolicy};
+use super::dcf::Contention;
+use super::hop::{CellEvent, Hop, Node, Reception, StationId};
+use super::motion::Motion;
+use super::radio::Watts;
+use super::sender::{Head, Sender};
+use super::statistics::{CellStatistics, add_queues};
+use crate::config::ConfigError;
+use crate::frame::Frame;
+use crate::link::{DropCause, Link, Timer};
+
+/// A radio cell. Its verbs and the order to call them in are those of [`Link`].
+#[derive(Clone, Debug)]
+pub struct Cell<F> {
+    config: CellConfig,
+    /// The latest `now` seen.
+    clock: Instant,
+    rng: Rng,
+    base: Sender<F>,
+    stations: BTreeMap<StationId, Station<F>>,
+    attempt: Option<Attempt>,
+    last_winner: Option<Node>,
+    received: VecDeque<Reception<F>>,
+    events: VecDeque<CellEvent<F>>,
+    counts: CellStatistics,
+}
+
+#[derive(Clone, Debug)]
+struct Station<F> {
+    motion: Motion,
+    /// From when to just before when it is within range.
+    covered: (Instant, Instant),
+    /// The next end of `covered` that has not been told.
+    next_change: Option<Instant>,
+    sender: Sender<F>,
+    /// When it drops its frame, if it stays out of range until then.
+    gives_up: Option<Instant>,
+}
+
+/// What is on the medium.
+#[derive(Clone, Debug)]
+struct Attempt {
+    senders: Vec<Node>,
+    outcome: Outcome,
+    /// When the data are received, or the failure is known. `None` once that is settled.
+    result_at: Option<Instant>,
+    /// When the medium is idle again.
+    until: Instant,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Outcome {
+    Answered,
+    Unanswered,
+    Collided,
+    Broadcast,
+}
+
+impl<F: Frame> Cell<F> {
+    /// An empty cell. Backoffs are drawn from `seed`.
+    pub fn new(config: CellConfig, seed: u64) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self {
+            config,
+            clock: Instant::ZERO,
+            rng: Rng::split(seed, "contention"),
+            base: Sender::new(config.base_buffer),
+            stations: BTreeMap::new(),
+            attempt: None,
+            last_winner: None,
+            received: VecDeque::new(),
+            events: VecDeque::new(),
+            counts: CellStatistics::default(),
+        })
+    }
+
+    /// What the cell was made from.
+    pub fn config(&self) -> &CellConfig {
+        &self.config
+    }
+
+    /// A station registers with the cell. It need not be within range.
+    pub fn join(&mut self, now: Instant, station: StationId, motion: Motion) -> Result<(), JoinError> {
+        let now = self.catch_up(now);
+        if self.stations.contains_key(&station) {
+            return Err(JoinError(station));
+        }
+        let sender = Sender::new(self.config.station_buffer);
+        let covered = (Instant::ZERO, Instant::ZERO);
+        let mut entry = Station { motion, covered, next_change: None, sender, gives_up: None };
+        entry.set_motion(now, motion, &self.config);
+        self.stations.insert(station, entry);
+        Ok(())
+    }
+
+    /// A station moves differently from now on. If that takes it into or out of range at once, an event tells so. An unknown
+    /// station is ignored.
+    pub fn set_motion(&mut self, now: Instant, station: StationId, motion: Motion) {
+        let now = self.catch_up(now);
+        let Some(entry) = self.stations.get_mut(&station) else { return };
+        let was_in_range = entry.in_range(now);
+        entry.set_motion(now, motion, &self.config);
+        match (was_in_range, entry.in_range(now)) {
+            (false, true) => self.events.push_back(CellEvent::InRange { at: now, station }),
+            (true, false) => self.events.push_back(CellEvent::OutOfRange { at: now, station }),
+            _ => {}
+        }
+        self.contend_if_idle(now);
+    }
+
+    /// A station leaves. Its frames, in either direction, are dropped or handed back by the cell's policy; one that is on the
+    /// air towards it, when its exchange has failed. Returns whether it was there.
+    pub fn leave(&mut self, now: Instant, station: StationId) -> bool {
+        let now = self.catch_up(now);
+        let Some(mut gone) = self.stations.remove(&station) else { return false };
+        let for_station = |hop: &Hop<F>| matches!(hop, Hop::Down { to, .. } if *to == station);
+        let on_air = self.attempt.as_ref().is_some_and(|attempt| attempt.is_pending_from(Node::Base));
+        if let Some(attempt) = &mut self.attempt {
+            attempt.senders.retain(|&node| node != Node::Station(station));
+        }
+        let mut hops = Vec::new();
+        if let Some(head) = self.base.head.take_if(|head| for_station(&head.hop) && !on_air) {
+            hops.push((head.len, head.hop));
+        }
+        hops.extend(self.base.buffer.take_if(now, for_station));
+        hops.extend(gone.sender.head.take().map(|head| (head.len, head.hop)));
+        hops.extend(gone.sender.buffer.take_if(now, |_| true));
+        for (len, hop) in hops {
+            self.orphan(now, len, hop);
+        }
+        add_queues(&mut self.counts.up.queue, gone.sender.buffer.statistics(now));
+        self.contend_if_idle(now);
+        true
+    }
+
+    /// Whether a station is within range at a time; false for an unknown one.
+    pub fn in_range(&self, station: StationId, at: Instant) -> bool {
+        self.stations.get(&station).is_some_and(|entry| entry.in_range(at))
+    }
+
+    /// With what power a station and the base station hear each other.
+    pub fn received_power(&self, station: StationId, at: Instant) -> Option<Watts> {
+        let position = self.stations.get(&station)?.motion.position(at);
+        Some(self.config.radio.received_power(position.distance_m(self.config.position)))
+    }
+
+    /// What was counted up to `now`.
+    pub fn statistics(&self, now: Instant) -> CellStatistics {
+        let now = now.max(self.clock);
+        let mut counts = self.counts;
+        counts.down.under_way = self.base.under_way();
+        counts.down.queue = self.base.buffer.statistics(now);
+        for station in self.stations.values() {
+            counts.up.under_way += station.sender.under_way();
+            add_queues(&mut counts.up.queue, station.sender.buffer.statistics(now));
+        }
+        counts
+    }
+
+    /// Does all that is due by `now`, each at its own time.
+    fn catch_up(&mut self, now: Instant) -> Instant {
+        while let Some((at, timer)) = self.poll_timeout()
+            && at <= now
+        {
+            match timer {
+                Timer::Connectivity => self.tell_range(at),
+                Timer::RetryLimit => self.give_up(at),
+                Timer::Arrival | Timer::Medium => self.proceed(at),
+            }
+        }
+        self.clock = self.clock.max(now);
+        self.clock
+    }
+
+    fn tell_range(&mut self, at: Instant) {
+        for (&station, entry) in &mut self.stations {
+            if entry.next_change != Some(at) {
+                continue;
+            }
+            let in_range = entry.in_range(at);
+            entry.next_change = if in_range { finite(entry.covered.1) } else { None };
+            self.events.push_back(if in_range {
+                CellEvent::InRange { at, station }
+            } else {
+                CellEvent::OutOfRange { at, station }
+            });
+        }
+        self.contend_if_idle(at);
+    }
+
+    /// Drops the frames of stations that nobody has answered for too long.
+    fn give_up(&mut self, at: Instant) {
+        let mut dropped = Vec::new();
+        for entry in self.stations.values_mut() {
+            if entry.gives_up.is_none_or(|deadline| deadline > at) {
+                continue;
+            }
+            entry.gives_up = None;
+            if !entry.in_range(at) {
+                dropped.extend(entry.sender.head.take());
+            }
+        }
+        for head in dropped {
+            self.drop_hop(at, DropCause::OutOfRange, head.len, head.hop);
+        }
+        self.contend_if_idle(at);
+    }
+
+    /// The result of what is on the medium is there, or the medium falls idle.
+    fn proceed(&mut self, at: Instant) {
+        let Some(mut attempt) = self.attempt.take() else { return };
+        if attempt.result_at.take().is_some() {
+            let senders = core::mem::take(&mut attempt.senders);
+            for node in senders {
+                self.settle(at, node, attempt.outcome);
+            }
+        }
+        if attempt.until > at {
+            self.attempt = Some(attempt);
+        } else {
+            self.contend_if_idle(at);
+        }
+    }
+
+    /// What an attempt means for one who took part.
+    fn settle(&mut self, at: Instant, node: Node, outcome: Outcome) {
+        // A station that left in the middle has taken its frame along.
+        let Some(head) = self.sender_mut(node).and_then(|sender| sender.head.take()) else { return };
+        let station = match head.hop {
+            Hop::Broadcast { frame } => return self.receive_broadcast(at, head.len, frame),
+            Hop::Down { to, .. } => to,
+            Hop::Up { from, .. } => from,
+        };
+        if !self.stations.contains_key(&station) {
+            return self.orphan(at, head.len, head.hop);
+        }
+        if outcome == Outcome::Answered && self.in_range(station, at) {
+            return self.receive(at, station, head);
+        }
+        self.fail(at, node, head, outcome);
+    }
+
+    fn receive(&mut self, at: Instant, station: StationId, head: Head<F>) {
+        let (counts, from, to, frame) = match head.hop {
+            Hop::Up { frame, .. } => (&mut self.counts.up, Node::Station(station), Node::Base, frame),
+            Hop::Down { frame, .. } | Hop::Broadcast { frame } => {
+                (&mut self.counts.down, Node::Base, Node::Station(station), frame)
+            }
+        };
+        counts.delivered.add(head.len);
+        let power = self.received_power(station, at).unwrap_or(self.config.radio.receive_threshold);
+        let margin = self.config.radio.margin(power);
+        self.received.push_back(Reception { at, from, to, frame, power, margin });
+    }
+
+    fn receive_broadcast(&mut self, at: Instant, len: u32, frame: F) {
+        let hearers: Vec<StationId> =
+            self.stations.iter().filter(|(_, entry)| entry.in_range(at)).map(|(&station, _)| station).collect();
+        if hearers.is_empty() {
+            return self.drop_hop(at, DropCause::OutOfRange, len, Hop::Broadcast { frame });
+        }
+        for (index, station) in hearers.into_iter().enumerate() {
+            if index > 0 {
+                self.counts.down.duplicated.add(len);
+            }
+            let hop = Hop::Broadcast { frame: frame.clone() };
+            self.receive(at, station, Head { hop, len, failures: 0, backoff_slots: None });
+        }
+    }
+
+    fn fail(&mut self, at: Instant, node: Node, mut head: Head<F>, outcome: Outcome) {
+        head.failures += 1;
+        head.backoff_slots = None;
+        if head.failures >= self.config.dcf.retry_limit {
+            let cause = if outcome == Outcome::Collided { DropCause::Collision } else { DropCause::OutOfRange };
+            return self.drop_hop(at, cause, head.len, head.hop);
+        }
+        if let Some(sender) = self.sender_mut(node) {
+            sender.head = Some(head);
+        }
+    }
+
+    /// The next in line gets the medium, unless it is taken.
+    fn contend_if_idle(&mut self, now: Instant) {
+        if self.attempt.is_some() {
+            return;
+        }
+        let contenders = self.contenders(now);
+        if contenders.is_empty() {
+            return;
+        }
+        let (winners, backoff) = match self.config.dcf.contention {
+            Contention::Mean => self.take_turns(&contenders),
+            Contention::Drawn => self.count_down(&contenders),
+        };
+        let start = now + self.config.dcf.difs() + backoff;
+        let attempt = self.attempt_of(start, winners);
+        match attempt.outcome {
+            Outcome::Unanswered => self.counts.unanswered += 1,
+            Outcome::Collided => self.counts.collisions += 1,
+            Outcome::Answered | Outcome::Broadcast => {}
+        }
+        self.counts.airtime += attempt.until.saturating_since(start);
+        self.attempt = Some(attempt);
+    }
+
+    /// Who has a frame to send and can be heard. The others' patience starts to run out.
+    fn contenders(&mut self, now: Instant) -> Vec<Node> {
+        let mut contenders = Vec::new();
+        if self.base.load(now).is_some() {
+            contenders.push(Node::Base);
+        }
+        for (&station, entry) in &mut self.stations {
+            let in_range = entry.in_range(now);
+            let Some(head) = entry.sender.load(now) else { continue };
+            if in_range {
+                entry.gives_up = None;
+                contenders.push(Node::Station(station));
+            } else if entry.gives_up.is_none() {
+                entry.gives_up = Some(now + self.config.dcf.gives_up_after(head.len));
+            }
+        }
+        contenders
+    }
+
+    fn take_turns(&mut self, contenders: &[Node]) -> (Vec<Node>, Duration) {
+        let next = contenders.iter().copied().find(|&node| Some(node) > self.last_winner);
+        // `contenders` is in order and not empty: behind the last the first is next.
+        let winner = next.unwrap_or(contenders[0]);
+        self.last_winner = Some(winner);
+        let failures = self.head(winner).map_or(0, |head| head.failures);
+        (vec![winner], self.config.dcf.mean_backoff(failures))
+    }
+
+    fn count_down(&mut self, contenders: &[Node]) -> (Vec<Node>, Duration) {
+        let dcf = self.config.dcf;
+        let mut slots = Vec::with_capacity(contenders.len());
+        for &node in contenders {
+            let failures = self.head(node).map_or(0, |head| head.failures);
+            let drawn = self.rng.below(u64::from(dcf.contention_window(failures)) + 1) as u32;
+            let head = self.sender_mut(node).and_then(|sender| sender.head.as_mut());
+            slots.push(head.map_or(drawn, |head| *head.backoff_slots.get_or_insert(drawn)));
+        }
+        let least = slots.iter().copied().min().unwrap_or(0);
+        let mut winners = Vec::new();
+        for (&node, slots) in contenders.iter().zip(slots) {
+            if slots == least {
+                winners.push(node);
+            }
+            if let Some(head) = self.sender_mut(node).and_then(|sender| sender.head.as_mut()) {
+                head.backoff_slots = (slots > least).then(|| slots - least);
+            }
+        }
+        (winners, dcf.slot * u64::from(least))
+    }
+
+    fn attempt_of(&self, start: Instant, senders: Vec<Node>) -> Attempt {
+        let dcf = &self.config.dcf;
+        let heads = || senders.iter().filter_map(|&node| self.head(node));
+        let one = |result_at, until, outcome| (Some(result_at), until, outcome);
+        let (result_at, until, outcome) = match heads().next() {
+            Some(head) if senders.len() == 1 => match self.peer_of(&head.hop) {
+                None => {
+                    let end = start + dcf.broadcast(head.len);
+                    one(end, end, Outcome::Broadcast)
+                }
+                Some(station) if self.in_range(station, start) => {
+                    one(start + dcf.until_data_received(head.len), start + dcf.exchange(head.len), Outcome::Answered)
+                }
+                Some(_) => {
+                    let end = start + dcf.unanswered(head.len);
+                    one(end, end, Outcome::Unanswered)
+                }
+            },
+            _ => {
+                let longest = heads().map(|head| self.first_frame_and_timeout(head)).max().unwrap_or(Duration::ZERO);
+                one(start + longest, start + longest, Outcome::Collided)
+            }
+        };
+        Attempt { senders, outcome, result_at, until }
+    }
+
+    fn first_frame_and_timeout(&self, head: &Head<F>) -> Duration {
+        match head.hop {
+            Hop::Broadcast { .. } => self.config.dcf.broadcast(head.len),
+            Hop::Down { .. } | Hop::Up { .. } => self.config.dcf.unanswered(head.len),
+        }
+    }
+
+    /// The station at one end of a hop between two.
+    fn peer_of(&self, hop: &Hop<F>) -> Option<StationId> {
+        match hop {
+            Hop::Down { to, .. } => Some(*to),
+            Hop::Up { from, .. } => Some(*from),
+            Hop::Broadcast { .. } => None,
+        }
+    }
+
+    fn head(&self, node: Node) -> Option<&Head<F>> {
+        match node {
+            Node::Base => self.base.head.as_ref(),
+            Node::Station(station) => self.stations.get(&station)?.sender.head.as_ref(),
+        }
+    }
+
+    fn sender_mut(&mut self, node: Node) -> Option<&mut Sender<F>> {
+        match node {
+            Node::Base => Some(&mut self.base),
+            Node::Station(station) => self.stations.get_mut(&station).map(|entry| &mut entry.sender),
+        }
+    }
+
+    /// What becomes of a frame whose station left.
+    fn orphan(&mut self, at: Instant, len: u32, hop: Hop<F>) {
+        match self.config.leave_policy {
+            LeavePolicy::Drop => self.drop_hop(at, DropCause::StationLeft, len, hop),
+            LeavePolicy::HandBack => {
+                self.counts.handed_back += 1;
+                self.events.push_back(CellEvent::HandedBack { at, hop });
+            }
+        }
+    }
+
+    fn drop_hop(&mut self, at: Instant, cause: DropCause, len: u32, hop: Hop<F>) {
+        let counts = match hop {
+            Hop::Up { .. } => &mut self.counts.up,
+            Hop::Down { .. } | Hop::Broadcast { .. } => &mut self.counts.down,
+        };
+        counts.dropped.add(cause, len);
+        self.events.push_back(CellEvent::Dropped { at, cause, hop });
+    }
+}
+
+impl<F: Frame> Link for Cell<F> {
+    type In = Hop<F>;
+    type Out = Reception<F>;
+    type Event = CellEvent<F>;
+
+    fn handle_packet(&mut self, now: Instant, hop: Hop<F>) {
+        let now = self.catch_up(now);
+        let (len, sender) = match &hop {
+            Hop::Down { to, frame } => {
+                let known = self.stations.contains_key(to);
+                self.counts.down.offered.add(frame.wire_len());
+                (frame.wire_len(), known.then_some(Node::Base))
+            }
+            Hop::Broadcast { frame } => {
+                self.counts.down.offered.add(frame.wire_len());
+                (frame.wire_len(), Some(Node::Base))
+            }
+            Hop::Up { from, frame } => {
+                self.counts.up.offered.add(frame.wire_len());
+                (frame.wire_len(), Some(Node::Station(*from)))
+            }
+        };
+        let Some(sender) = sender.and_then(|node| self.sender_mut(node)) else {
+            return self.drop_hop(now, DropCause::StationLeft, len, hop);
+        };
+        if let Err(hop) = sender.push(now, len, hop) {
+            return self.drop_hop(now, DropCause::QueueFull, len, hop);
+        }
+        self.contend_if_idle(now);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.catch_up(now);
+    }
+
+    fn poll_deliver(&mut self, _now: Instant) -> Option<Reception<F>> {
+        self.received.pop_front()
+    }
+
+    fn poll_event(&mut self) -> Option<CellEvent<F>> {
+        self.events.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<(Instant, Timer)> {
+        let medium = self.attempt.as_ref().map(|attempt| match attempt.result_at {
+            Some(at) => (at, Timer::Arrival),
+            None => (attempt.until, Timer::Medium),
+        });
+        let stations = self.stations.values().flat_map(|entry| {
+            let change = entry.next_change.map(|at| (at, Timer::Connectivity));
+            change.into_iter().chain(entry.gives_up.map(|at| (at, Timer::RetryLimit)))
+        });
+        medium.into_iter().chain(stations).min()
+    }
+}
+
+impl<F> Station<F> {
+    fn in_range(&self, at: Instant) -> bool {
+        self.covered.0 <= at && at < self.covered.1
+    }
+
+    fn set_motion(&mut self, now: Instant, motion: Motion, config: &CellConfig) {
+        self.motion = motion;
+        let never = (Instant::FAR_FUTURE, Instant::FAR_FUTURE);
+        self.covered = motion.within(config.position, config.radio.range_m()).unwrap_or(never);
+        let ahead = [self.covered.0, self.covered.1].into_iter().find(|&at| at > now);
+        self.next_change = ahead.and_then(finite);
+    }
+}
+
+impl Attempt {
+    /// Whether `node` is sending and the outcome is still open.
+    fn is_pending_from(&self, node: Node) -> bool {
+        self.result_at.is_some() && self.senders.contains(&node)
+    }
+}
+
+fn finite(at: Instant) -> Option<Instant> {
+    (at != Instant::FAR_FUTURE).then_some(at)
+}

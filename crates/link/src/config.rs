@@ -1,0 +1,136 @@
+//! How a link is described.
+
+use std::sync::Arc;
+
+use holdover_base::{Duration, Instant};
+
+use crate::jitter::Jitter;
+use crate::loss::Loss;
+use crate::outage::{OutagePolicy, Outages};
+use crate::queue::QueueLimit;
+use crate::rate::Rate;
+use crate::reordering::Reordering;
+use crate::trace::ConditionTrace;
+
+/// One direction of a link between two nodes. The default is a perfect wire: no delay, no limit, no loss.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct LinkConfig {
+    /// How fast it sends.
+    pub rate: Rate,
+    /// Bytes that the link adds to each frame it sends, such as a link-layer header (netem's `rate` has PACKETOVERHEAD for
+    /// it). They take time but no room in the queue.
+    pub overhead_bytes: u32,
+    /// Propagation delay, from the last bit sent to the last bit received.
+    pub delay: Duration,
+    /// Variation of the propagation delay.
+    pub jitter: Option<Jitter>,
+    /// Limit of the drop-tail queue.
+    pub queue_limit: QueueLimit,
+    /// Random loss on the wire.
+    pub loss: Loss,
+    /// Probability that a frame enters the queue twice (netem's `duplicate`). The copy counts against the queue's limit and
+    /// takes time of its own, and it is not duplicated again.
+    pub duplicate: f64,
+    /// Probability that a frame arrives damaged (netem's `corrupt`).
+    pub corrupt: f64,
+    /// Frames that skip the propagation delay.
+    pub reorder: Option<Reordering>,
+    /// When the link is down.
+    pub outages: Outages,
+    /// What then becomes of frames.
+    pub outage_policy: OutagePolicy,
+    /// Rate, delay, loss and connectivity over time. What the table names replaces the fields above; its loss comes on top of
+    /// `loss`.
+    pub conditions: Option<Arc<ConditionTrace>>,
+}
+
+/// Why a link cannot be as described.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ConfigError {
+    /// Not a probability.
+    #[error("{field} is {value}, expected a probability from 0 to 1")]
+    Probability {
+        /// Which.
+        field: &'static str,
+        /// What was given.
+        value: f64,
+    },
+    /// Not a positive number.
+    #[error("{field} is {value}, expected a number above 0")]
+    NotPositive {
+        /// Which.
+        field: &'static str,
+        /// What was given.
+        value: f64,
+    },
+    /// A rate of zero.
+    #[error("the rate is 0, so that nothing is ever sent; use an outage for a link that is down")]
+    ZeroRate,
+    /// A length of time that can only be zero.
+    #[error("{field} lasts no time, expected more than 0 s")]
+    NoLength {
+        /// Which.
+        field: &'static str,
+    },
+    /// A range without anything in it.
+    #[error("{field} ranges from {min} to {max}, which is nothing")]
+    EmptyRange {
+        /// Which.
+        field: &'static str,
+        /// The lower end.
+        min: Duration,
+        /// The upper end.
+        max: Duration,
+    },
+    /// An outage that ends before it starts or overlaps the one before.
+    #[error("outage {index} from {down} s to {up} s must end after its start, and start at {free_from} s or later")]
+    OutageOrder {
+        /// Its place in the list, from 0.
+        index: usize,
+        /// Its start.
+        down: Instant,
+        /// Its end.
+        up: Instant,
+        /// The end of the one before.
+        free_from: Instant,
+    },
+    /// Two descriptions of when the link is down.
+    #[error("outages are given both as a schedule and in the \"up\" column of the table; choose one")]
+    OutagesTwice,
+    /// Two descriptions of the rate.
+    #[error("the rate is given both by a packet-delivery trace and in the \"rate\" column of the table; choose one")]
+    RateTwice,
+}
+
+pub(crate) fn check_probability(field: &'static str, value: f64) -> Result<(), ConfigError> {
+    if (0.0..=1.0).contains(&value) { Ok(()) } else { Err(ConfigError::Probability { field, value }) }
+}
+
+pub(crate) fn check_positive(field: &'static str, value: f64) -> Result<(), ConfigError> {
+    if value > 0.0 && value.is_finite() { Ok(()) } else { Err(ConfigError::NotPositive { field, value }) }
+}
+
+impl LinkConfig {
+    /// Whether a link can be as described.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        if matches!(self.rate, Rate::Fixed(rate) if rate.0 == 0) {
+            return Err(ConfigError::ZeroRate);
+        }
+        check_probability("duplicate", self.duplicate)?;
+        check_probability("corrupt", self.corrupt)?;
+        crate::loss::check(self.loss)?;
+        if let Some(reordering) = self.reorder {
+            check_probability("reorder", reordering.probability)?;
+        }
+        crate::outage::check(&self.outages)?;
+        if let Some(trace) = &self.conditions {
+            if trace.has_up() && self.outages != Outages::Never {
+                return Err(ConfigError::OutagesTwice);
+            }
+            if trace.has_rate() && matches!(self.rate, Rate::Deliveries(_)) {
+                return Err(ConfigError::RateTwice);
+            }
+        }
+        Ok(())
+    }
+}

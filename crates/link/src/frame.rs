@@ -1,0 +1,30 @@
+//! What a link carries.
+
+/// Something that a link can carry. The link looks at nothing but its length, so an encrypted packet stays opaque.
+/// `Clone` is used for duplication and for broadcasts in a radio cell only.
+pub trait Frame: Clone {
+    /// Bytes that the frame takes on the wire, without what the link itself adds.
+    fn wire_len(&self) -> u32;
+}
+
+impl Frame for holdover_wire::Packet {
+    fn wire_len(&self) -> u32 {
+        saturating_len(Self::wire_len(self))
+    }
+}
+
+impl Frame for bytes::Bytes {
+    fn wire_len(&self) -> u32 {
+        saturating_len(self.len())
+    }
+}
+
+impl Frame for Vec<u8> {
+    fn wire_len(&self) -> u32 {
+        saturating_len(self.len())
+    }
+}
+
+fn saturating_len(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

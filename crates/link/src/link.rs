@@ -1,0 +1,118 @@
+//! The verbs that every link speaks, and the words for what becomes of a frame.
+
+use core::fmt;
+
+use holdover_base::Instant;
+
+/// A link: frames go in at one end and come out at the other, later, or are dropped with a cause.
+///
+/// The calls of a shell, in order, whenever something arrives or the time of [`poll_timeout`](Link::poll_timeout) has come:
+///
+/// 1. [`handle_packet`](Link::handle_packet) for each frame that entered, or [`handle_timeout`](Link::handle_timeout);
+/// 2. [`poll_deliver`](Link::poll_deliver) until `None`;
+/// 3. [`poll_event`](Link::poll_event) until `None`;
+/// 4. [`poll_timeout`](Link::poll_timeout), and schedule that moment if it has changed.
+///
+/// `now` must not run backwards. A call with an earlier `now` is taken as if it came at the latest one seen.
+///
+/// Every link decides by its own time and never by how promptly it is called: a shell on the wall clock that is late gets
+/// the same frames, with the time at which they were due in [`Delivery::at`].
+pub trait Link {
+    /// What enters.
+    type In;
+    /// What comes out.
+    type Out;
+    /// What the operator should know.
+    type Event;
+
+    /// `input` enters the link at `now`. What becomes of it is told by `poll_deliver` and `poll_event`.
+    fn handle_packet(&mut self, now: Instant, input: Self::In);
+
+    /// The time that `poll_timeout` named has come.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// The next frame that has reached the far end by `now`.
+    fn poll_deliver(&mut self, now: Instant) -> Option<Self::Out>;
+
+    /// The next thing to know. Drops are among them: a shell that does not take them keeps the dropped frames in memory.
+    fn poll_event(&mut self) -> Option<Self::Event>;
+
+    /// When to call `handle_timeout` and `poll_deliver` next, and why. `None` while nothing is under way.
+    fn poll_timeout(&self) -> Option<(Instant, Timer)>;
+}
+
+/// Why a link wants to be called.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Timer {
+    /// When the link goes down or comes back.
+    Connectivity,
+    /// When a frame reaches the far end, or when it is known to be lost.
+    Arrival,
+    /// When the radio medium falls idle and the next frame may be sent.
+    Medium,
+    /// When a station out of range gives its frame up.
+    RetryLimit,
+}
+
+/// A frame at the far end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Delivery<F> {
+    /// When it was due; not later than the `now` of the call.
+    pub at: Instant,
+    /// The frame as it was sent.
+    pub frame: F,
+    /// Its bits were damaged on the way. The frame still holds the good ones: what the damage does (a checksum failure, or
+    /// a flipped bit where there is a real kernel behind) is the shell's to decide.
+    pub corrupted: bool,
+}
+
+/// Why a frame was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum DropCause {
+    /// The queue was at its limit.
+    QueueFull,
+    /// Lost at random on the wire.
+    Loss,
+    /// It waited for, or came to, a link that was down and does not hold.
+    LinkDown,
+    /// It was half sent or on the wire when the link went down, or it was sent into a link that was down.
+    CutOff,
+    /// The station did not answer within the retry limit because it was out of the cell's range.
+    OutOfRange,
+    /// Sent as often as the retry limit allows, each time in collision with another.
+    Collision,
+    /// Its station is not, or no longer, in the cell.
+    StationLeft,
+}
+
+impl DropCause {
+    /// All causes, in the order of their declaration.
+    pub const ALL: [Self; 7] = [
+        Self::QueueFull,
+        Self::Loss,
+        Self::LinkDown,
+        Self::CutOff,
+        Self::OutOfRange,
+        Self::Collision,
+        Self::StationLeft,
+    ];
+
+    /// The cause's name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue-full",
+            Self::Loss => "loss",
+            Self::LinkDown => "link-down",
+            Self::CutOff => "cut-off",
+            Self::OutOfRange => "out-of-range",
+            Self::Collision => "collision",
+            Self::StationLeft => "station-left",
+        }
+    }
+}
+
+impl fmt::Display for DropCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

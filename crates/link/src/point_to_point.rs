@@ -1,0 +1,282 @@
+//! One direction of a link between two nodes.
+//!
+//! A frame's way: the queue (or dropped: queue full, link down), the transmitter at the link's rate, the wire with its
+//! propagation delay, and out at the far end (or dropped: loss, cut off). All of it is computed when the frame enters, so
+//! that a simulator has one event per frame, its arrival, and none for the queue.
+
+use std::collections::VecDeque;
+
+use holdover_base::{Duration, Instant, Rng};
+
+use crate::config::{ConfigError, LinkConfig};
+use crate::frame::Frame;
+use crate::impairments::Impairments;
+use crate::link::{Delivery, DropCause, Link, Timer};
+use crate::outage::{InFlightFate, QueuedFate};
+use crate::queue::Queue;
+use crate::statistics::Statistics;
+use crate::transmitter::{Outcome, Transmission, Transmitter};
+use crate::wire::{Fate, Mark, UnderWay, Wire};
+
+/// One direction of a link between two nodes. Its verbs and the order to call them in are those of [`Link`].
+#[derive(Clone, Debug)]
+pub struct PointToPoint<F> {
+    /// The latest `now` seen.
+    clock: Instant,
+    delay: Duration,
+    transmitter: Transmitter,
+    impairments: Option<Box<Impairments>>,
+    queue: Queue,
+    wire: Wire<F>,
+    entered: u64,
+    events: VecDeque<LinkEvent<F>>,
+    counts: Statistics,
+}
+
+/// What the operator of a link should know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LinkEvent<F> {
+    /// The link went down.
+    Down {
+        /// When.
+        at: Instant,
+    },
+    /// The link is back.
+    Up {
+        /// When.
+        at: Instant,
+    },
+    /// A frame was dropped.
+    Dropped {
+        /// When.
+        at: Instant,
+        /// Why.
+        cause: DropCause,
+        /// The frame.
+        frame: F,
+    },
+}
+
+impl<F: Frame> PointToPoint<F> {
+    /// The link that `config` describes. All that is random in it is drawn from `seed`, each kind from a stream of its own.
+    pub fn new(config: &LinkConfig, seed: u64) -> Result<Self, ConfigError> {
+        config.check()?;
+        Ok(Self {
+            clock: Instant::ZERO,
+            delay: config.delay,
+            transmitter: Transmitter::new(config, outage_stream(seed)),
+            impairments: Impairments::new(config, seed).map(Box::new),
+            queue: Queue::new(config.queue_limit),
+            wire: Wire::new(),
+            entered: 0,
+            events: VecDeque::new(),
+            counts: Statistics::default(),
+        })
+    }
+
+    /// Whether the link is up, as far as `handle_timeout` has been told.
+    pub fn is_up(&mut self) -> bool {
+        self.transmitter.timeline().is_none_or(|timeline| timeline.is_up())
+    }
+
+    /// Cuts the link by hand (`up` false) or ends such a cut. The schedule goes on beneath it: the link is up when neither
+    /// keeps it down. Frames fare as at a scheduled cut, except that a half-sent frame always counts as in flight.
+    pub fn set_up(&mut self, now: Instant, up: bool) {
+        let now = self.advance(now);
+        self.pass_changes(now);
+        let was_up = self.is_up();
+        let timeline = self.transmitter.timeline_or_new();
+        if up {
+            timeline.mend();
+        } else {
+            timeline.cut(now);
+        }
+        let is_up = timeline.is_up();
+        if is_up != was_up {
+            self.events.push_back(if is_up { LinkEvent::Up { at: now } } else { LinkEvent::Down { at: now } });
+        }
+        self.plan_again(now, was_up && !is_up);
+    }
+
+    /// What was counted up to `now`.
+    pub fn statistics(&self, now: Instant) -> Statistics {
+        Statistics {
+            under_way: self.wire.len() as u64,
+            queue: self.queue.statistics(now.max(self.clock)),
+            ..self.counts
+        }
+    }
+
+    #[inline]
+    fn advance(&mut self, now: Instant) -> Instant {
+        self.clock = self.clock.max(now);
+        self.queue.release(self.clock);
+        self.clock
+    }
+
+    #[inline]
+    fn admit(&mut self, now: Instant, frame: F, len: u32) {
+        let Some((sent, undo)) = self.transmitter.plan(now, len) else {
+            return self.drop_frame(now, DropCause::LinkDown, frame, len);
+        };
+        if sent.start > now {
+            if !self.queue.has_room_for(len) {
+                self.transmitter.undo(undo);
+                return self.drop_frame(now, DropCause::QueueFull, frame, len);
+            }
+            self.queue.push(now, sent.start, len);
+        }
+        let mark = match &mut self.impairments {
+            Some(impairments) if sent.outcome != Outcome::Flushed => impairments.mark(sent.end),
+            _ => Mark::Clean,
+        };
+        let (at, fate) = self.arrival(sent, mark);
+        let order = self.entered;
+        self.entered += 1;
+        self.wire.push(UnderWay { at, order, start: sent.start, end: sent.end, mark, fate, len, frame });
+    }
+
+    /// When a frame arrives or is lost, and which.
+    #[inline]
+    fn arrival(&mut self, sent: Transmission, mark: Mark) -> (Instant, Fate) {
+        let travel = match &mut self.impairments {
+            Some(impairments) if sent.outcome != Outcome::Flushed => impairments.travel(self.delay, sent.end),
+            _ => self.delay,
+        };
+        self.transmitter.arrival(sent, travel, mark)
+    }
+
+    fn drop_frame(&mut self, at: Instant, cause: DropCause, frame: F, len: u32) {
+        self.counts.dropped.add(cause, len);
+        self.events.push_back(LinkEvent::Dropped { at, cause, frame });
+    }
+
+    fn pass_changes(&mut self, now: Instant) {
+        let Some(timeline) = self.transmitter.timeline() else { return };
+        loop {
+            let was_up = timeline.is_up();
+            let Some(at) = timeline.pass(now) else { return };
+            match (was_up, timeline.is_up()) {
+                (true, false) => self.events.push_back(LinkEvent::Down { at }),
+                (false, true) => self.events.push_back(LinkEvent::Up { at }),
+                _ => {}
+            }
+        }
+    }
+
+    /// Computes anew what becomes of all frames under way, after the link was cut or mended by hand.
+    fn plan_again(&mut self, now: Instant, cut: bool) {
+        let policy = self.transmitter.policy();
+        let mut busy_until = now;
+        let mut waiting = Vec::new();
+        let mut on_the_wire = Vec::new();
+        for mut item in self.wire.drain() {
+            if item.start > now {
+                waiting.push(item);
+                continue;
+            }
+            let half_sent = item.end > now;
+            let unharmed = matches!(item.fate, Fate::Delivered | Fate::Corrupted);
+            if cut && item.at > now && unharmed {
+                let fate = match (half_sent, policy.queued, policy.in_flight) {
+                    (true, QueuedFate::Lost, _) | (_, _, InFlightFate::Dropped) => Fate::Dropped(DropCause::CutOff),
+                    (true, QueuedFate::Corrupted, _) | (_, _, InFlightFate::Corrupted) => Fate::Corrupted,
+                    (_, _, InFlightFate::Delivered) => item.fate,
+                };
+                item.fate = fate;
+                if matches!(fate, Fate::Dropped(_)) {
+                    item.at = now;
+                }
+            }
+            let stops_sending = cut
+                && policy.in_flight != InFlightFate::Delivered
+                && matches!(policy.queued, QueuedFate::Held | QueuedFate::Dropped);
+            if half_sent && !stops_sending {
+                busy_until = item.end;
+            }
+            on_the_wire.push(item);
+        }
+        self.transmitter.rewind(now, busy_until);
+        if let Some(impairments) = &mut self.impairments {
+            impairments.forget_order(on_the_wire.iter().map(|item| item.at).max());
+        }
+        for item in on_the_wire {
+            self.wire.push(item);
+        }
+        let mut starts = Vec::with_capacity(waiting.len());
+        for item in waiting {
+            let flushed = Transmission { start: now, end: now, outcome: Outcome::Flushed };
+            let sent = self.transmitter.plan(now, item.len).map_or(flushed, |(sent, _)| sent);
+            starts.push(sent.start);
+            let (at, fate) = self.arrival(sent, item.mark);
+            self.wire.push(UnderWay { at, start: sent.start, end: sent.end, fate, ..item });
+        }
+        self.queue.reschedule(|index| starts[index]);
+        self.queue.release(now);
+    }
+}
+
+impl<F: Frame> Link for PointToPoint<F> {
+    type In = F;
+    type Out = Delivery<F>;
+    type Event = LinkEvent<F>;
+
+    #[inline]
+    fn handle_packet(&mut self, now: Instant, frame: F) {
+        let now = self.advance(now);
+        let len = frame.wire_len();
+        self.counts.offered.add(len);
+        let duplicate = self.impairments.as_mut().is_some_and(|impairments| impairments.duplicates());
+        let copy = duplicate.then(|| frame.clone());
+        self.admit(now, frame, len);
+        if let Some(copy) = copy {
+            self.counts.duplicated.add(len);
+            self.admit(now, copy, len);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        let now = self.advance(now);
+        self.pass_changes(now);
+    }
+
+    #[inline]
+    fn poll_deliver(&mut self, now: Instant) -> Option<Delivery<F>> {
+        loop {
+            let UnderWay { at, fate, frame, len, .. } = self.wire.pop_due(now)?;
+            let corrupted = match fate {
+                Fate::Delivered => false,
+                Fate::Corrupted => {
+                    self.counts.corrupted.add(len);
+                    true
+                }
+                Fate::Dropped(cause) => {
+                    self.drop_frame(at, cause, frame, len);
+                    continue;
+                }
+            };
+            self.counts.delivered.add(len);
+            return Some(Delivery { at, frame, corrupted });
+        }
+    }
+
+    #[inline]
+    fn poll_event(&mut self) -> Option<LinkEvent<F>> {
+        self.events.pop_front()
+    }
+
+    #[inline]
+    fn poll_timeout(&self) -> Option<(Instant, Timer)> {
+        let arrival = self.wire.next_at().filter(|&at| at != Instant::FAR_FUTURE);
+        match (self.transmitter.next_change(), arrival) {
+            (Some(change), Some(arrival)) if arrival < change => Some((arrival, Timer::Arrival)),
+            (Some(change), _) => Some((change, Timer::Connectivity)),
+            (None, arrival) => arrival.map(|at| (at, Timer::Arrival)),
+        }
+    }
+}
+
+/// The stream that a link's outages are drawn from.
+pub(crate) fn outage_stream(seed: u64) -> Rng {
+    Rng::split(seed, "outage")
+}

@@ -1,0 +1,146 @@
+//! The drop-tail queue in front of a transmitter.
+//!
+//! A frame is in the queue from its arrival until its transmission starts, as in ns-2 and ns-3, where the device takes a
+//! frame out of the queue to send it: a 75-packet queue holds 75 packets and one more is being sent. A frame that finds the
+//! transmitter idle never enters. (netem's `limit` means something else: it counts every packet that the qdisc still has,
+//! those in propagation included.)
+//!
+//! Transmissions start in the order of arrival and each start is known when the frame arrives, so the queue keeps the
+//! starts only and lets frames go when somebody looks: no event is spent on a dequeue, and yet the limit is exact. When a
+//! frame arrives at the very moment at which another one's transmission starts, that one has left.
+
+use std::collections::VecDeque;
+
+use holdover_base::{ByteCount, Instant};
+
+use crate::statistics::QueueStatistics;
+
+/// How much may wait.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum QueueLimit {
+    /// No limit.
+    #[default]
+    Unlimited,
+    /// At most this many frames. With 0, only a frame that finds the transmitter idle gets through.
+    Packets(u32),
+    /// At most this many bytes of frames.
+    Bytes(ByteCount),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    max_packets: u64,
+    max_bytes: u64,
+    bytes: u64,
+    waiting: VecDeque<Waiting>,
+    left: QueueStatistics,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    since: Instant,
+    until: Instant,
+    len: u32,
+}
+
+impl Queue {
+    pub(crate) fn new(limit: QueueLimit) -> Self {
+        let (max_packets, max_bytes) = match limit {
+            QueueLimit::Unlimited => (u64::MAX, u64::MAX),
+            QueueLimit::Packets(packets) => (u64::from(packets), u64::MAX),
+            QueueLimit::Bytes(bytes) => (u64::MAX, bytes.0),
+        };
+        Self { max_packets, max_bytes, bytes: 0, waiting: VecDeque::new(), left: QueueStatistics::default() }
+    }
+
+    /// Lets everybody go whose time has come by `now`.
+    #[inline]
+    pub(crate) fn release(&mut self, now: Instant) {
+        while let Some(head) = self.waiting.front()
+            && head.until <= now
+        {
+            let head = *head;
+            self.waiting.pop_front();
+            self.leave(head, head.until);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has_room_for(&self, len: u32) -> bool {
+        (self.waiting.len() as u64) < self.max_packets && self.bytes + u64::from(len) <= self.max_bytes
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, now: Instant, until: Instant, len: u32) {
+        self.waiting.push_back(Waiting { since: now, until, len });
+        self.bytes += u64::from(len);
+        self.left.high_water_packets = self.left.high_water_packets.max(self.waiting.len() as u64);
+        self.left.high_water_bytes = self.left.high_water_bytes.max(self.bytes);
+    }
+
+    /// Gives those who wait new times, which `next` names one after the other.
+    pub(crate) fn reschedule(&mut self, mut next: impl FnMut(usize) -> Instant) {
+        for (index, waiting) in self.waiting.iter_mut().enumerate() {
+            waiting.until = next(index);
+        }
+    }
+
+    pub(crate) fn statistics(&self, now: Instant) -> QueueStatistics {
+        let mut then = self.clone();
+        then.release(now);
+        for waiting in core::mem::take(&mut then.waiting) {
+            then.left.packets += 1;
+            then.left.bytes += u64::from(waiting.len);
+            then.leave(waiting, now);
+        }
+        then.left
+    }
+
+    #[inline]
+    fn leave(&mut self, waiting: Waiting, at: Instant) {
+        let waited = u128::from(at.saturating_since(waiting.since).as_nanos());
+        self.bytes -= u64::from(waiting.len);
+        self.left.packet_nanos += waited;
+        self.left.byte_nanos += waited * u128::from(waiting.len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    #[test]
+    fn a_limit_in_packets_or_bytes_is_exact() {
+        let mut queue = Queue::new(QueueLimit::Packets(2));
+        queue.push(at(0), at(10), 100);
+        assert!(queue.has_room_for(u32::MAX));
+        queue.push(at(0), at(20), 100);
+        assert!(!queue.has_room_for(1));
+        queue.release(at(9));
+        assert!(!queue.has_room_for(1));
+        queue.release(at(10));
+        assert!(queue.has_room_for(1), "who leaves at this moment makes room at this moment");
+
+        let mut queue = Queue::new(QueueLimit::Bytes(ByteCount(250)));
+        queue.push(at(0), at(10), 100);
+        assert!(queue.has_room_for(150));
+        assert!(!queue.has_room_for(151));
+    }
+
+    #[test]
+    fn the_integral_is_time_spent_waiting_to_the_nanosecond() {
+        let mut queue = Queue::new(QueueLimit::Unlimited);
+        queue.push(at(0), at(10), 100);
+        queue.push(at(5), at(30), 200);
+        let statistics = queue.statistics(at(20));
+        assert_eq!(statistics.packet_nanos, 10_000_000 + 15_000_000);
+        assert_eq!(statistics.byte_nanos, 100 * 10_000_000 + 200 * 15_000_000);
+        assert_eq!((statistics.packets, statistics.bytes), (1, 200));
+        assert_eq!((statistics.high_water_packets, statistics.high_water_bytes), (2, 300));
+        assert_eq!(queue.statistics(at(40)).packet_nanos, 10_000_000 + 25_000_000);
+    }
+}

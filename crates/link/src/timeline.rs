@@ -1,0 +1,283 @@
+//! A link's connectivity over time, drawn as far ahead as somebody asks.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use holdover_base::{Duration, Instant, Rng};
+
+use crate::outage::{Alternating, Outage, Outages};
+use crate::trace::ConditionTrace;
+
+/// Whether the link is up at some moment, and until when that stays so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    Up { until: Instant },
+    Down { until: Instant },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Timeline {
+    source: Source,
+    /// Drawn outages that may still be asked about, in order, and without touching each other.
+    window: VecDeque<Outage>,
+    /// Whether the source has no more.
+    finished: bool,
+    /// Since when the link is cut by hand, whatever the schedule says.
+    manual_cut: Option<Instant>,
+    /// Whether the schedule's first outage in the window has begun, as far as `pass` has come.
+    in_outage: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Source {
+    Never,
+    List { list: Vec<Outage>, next: usize },
+    Alternating { plan: Alternating, first: bool, count: u64, free_from: Instant, rng: Rng },
+    Trace { trace: Arc<ConditionTrace>, from: Instant },
+}
+
+impl Timeline {
+    /// The connectivity that `outages`, or else the `up` column of `trace`, describes. The caller has checked the outages.
+    pub(crate) fn new(outages: &Outages, trace: Option<&Arc<ConditionTrace>>, rng: Rng) -> Self {
+        let source = match (outages, trace) {
+            (Outages::List(list), _) => Source::List { list: list.clone(), next: 0 },
+            (Outages::Alternating(plan), _) => {
+                Source::Alternating { plan: plan.clone(), first: true, count: 0, free_from: Instant::ZERO, rng }
+            }
+            (Outages::Never, Some(trace)) if trace.has_up() => {
+                Source::Trace { trace: Arc::clone(trace), from: Instant::ZERO }
+            }
+            (Outages::Never, _) => Source::Never,
+        };
+        let mut timeline =
+            Self { source, window: VecDeque::new(), finished: false, manual_cut: None, in_outage: false };
+        timeline.draw();
+        timeline
+    }
+
+    /// The state at `t`, which must not lie before what `pass` has taken away.
+    pub(crate) fn state(&mut self, t: Instant) -> State {
+        if self.manual_cut.is_some() {
+            return State::Down { until: Instant::FAR_FUTURE };
+        }
+        let mut index = 0;
+        loop {
+            match self.window.get(index) {
+                Some(outage) if outage.up <= t => index += 1,
+                Some(outage) if outage.down <= t => return State::Down { until: outage.up },
+                Some(outage) => return State::Up { until: outage.down },
+                None if self.finished => return State::Up { until: Instant::FAR_FUTURE },
+                None => self.draw(),
+            }
+        }
+    }
+
+    /// The first moment in `[from, to)` at which the link is down.
+    pub(crate) fn cut_within(&mut self, from: Instant, to: Instant) -> Option<Instant> {
+        if from >= to {
+            return None;
+        }
+        match self.state(from) {
+            State::Down { .. } => Some(from),
+            State::Up { until } => (until < to).then_some(until),
+        }
+    }
+
+    /// The next change of the schedule that `pass` has not come to.
+    pub(crate) fn next_change(&self) -> Option<Instant> {
+        let outage = self.window.front()?;
+        let at = if self.in_outage { outage.up } else { outage.down };
+        (at != Instant::FAR_FUTURE).then_some(at)
+    }
+
+    /// Steps over the next change of the schedule at or before `now`, and says when it was.
+    pub(crate) fn pass(&mut self, now: Instant) -> Option<Instant> {
+        let at = self.next_change().filter(|&at| at <= now)?;
+        if self.in_outage {
+            self.window.pop_front();
+            if self.window.is_empty() {
+                self.draw();
+            }
+        }
+        self.in_outage = !self.in_outage;
+        Some(at)
+    }
+
+    /// Whether the link is up, as far as `pass` has come.
+    pub(crate) fn is_up(&self) -> bool {
+        !self.in_outage && self.manual_cut.is_none()
+    }
+
+    pub(crate) fn cut(&mut self, now: Instant) {
+        self.manual_cut = self.manual_cut.or(Some(now));
+    }
+
+    pub(crate) fn mend(&mut self) {
+        self.manual_cut = None;
+    }
+
+    /// Draws one more outage, if there is one.
+    fn draw(&mut self) {
+        match self.source.next() {
+            Some(outage) => self.window.push_back(outage),
+            None => self.finished = true,
+        }
+    }
+}
+
+impl Source {
+    /// The next outage, which does not touch the one before.
+    fn next(&mut self) -> Option<Outage> {
+        match self {
+            Self::Never => None,
+            Self::List { list, next } => {
+                // Outages that touch are one.
+                let mut outage = *list.get(*next)?;
+                *next += 1;
+                while let Some(more) = list.get(*next)
+                    && more.down == outage.up
+                {
+                    outage.up = more.up;
+                    *next += 1;
+                }
+                Some(outage)
+            }
+            Self::Alternating { plan, first, count, free_from, rng } => {
+                if *free_from == Instant::FAR_FUTURE || plan.count.is_some_and(|limit| *count >= limit) {
+                    return None;
+                }
+                let connected = match plan.initial_connected.filter(|_| *first) {
+                    Some(initial) => initial,
+                    None => plan.connected.draw(rng),
+                };
+                let down = *free_from + connected;
+                let up = down + plan.disconnected.draw(rng).max(Duration::from_nanos(1));
+                (*first, *count, *free_from) = (false, *count + 1, up);
+                (down < up).then_some(Outage { down, up })
+            }
+            Self::Trace { trace, from } => next_down_rows(trace, from),
+        }
+    }
+}
+
+/// The next run of rows that say `down`.
+fn next_down_rows(trace: &ConditionTrace, from: &mut Instant) -> Option<Outage> {
+    let down = seek(trace, *from, false)?;
+    let up = seek(trace, down, true).unwrap_or(Instant::FAR_FUTURE);
+    *from = up;
+    Some(Outage { down, up })
+}
+
+/// The first moment at or after `from` at which the table says `up`; `None` if it never does.
+fn seek(trace: &ConditionTrace, from: Instant, up: bool) -> Option<Instant> {
+    // A table that has not said it in one whole run never will.
+    let horizon = from + trace.length() + Duration::from_nanos(1);
+    let mut at = from;
+    while at != Instant::FAR_FUTURE {
+        let (row_up, until) = trace.up_until(at);
+        if row_up == up {
+            return Some(at);
+        }
+        if at > horizon {
+            return None;
+        }
+        at = until;
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outage::Length;
+    use crate::trace::AtEnd;
+
+    fn at(secs: u64) -> Instant {
+        Instant::from_secs(secs)
+    }
+
+    fn changes(timeline: &mut Timeline, until: Instant) -> Vec<u64> {
+        core::iter::from_fn(|| timeline.pass(until)).map(|at| at.as_nanos() / 1_000_000_000).collect()
+    }
+
+    #[test]
+    fn periodic_outages_come_and_go() {
+        let outages = Outages::periodic(Duration::from_secs(5), Duration::from_secs(2));
+        let mut timeline = Timeline::new(&outages, None, Rng::new(1));
+        assert_eq!(timeline.state(at(0)), State::Up { until: at(5) });
+        assert_eq!(timeline.state(at(5)), State::Down { until: at(7) });
+        assert_eq!(timeline.state(at(700)), State::Up { until: at(705) });
+        assert_eq!(timeline.cut_within(at(0), at(5)), None);
+        assert_eq!(timeline.cut_within(at(0), at(6)), Some(at(5)));
+        assert_eq!(timeline.cut_within(at(6), at(8)), Some(at(6)));
+        assert_eq!(changes(&mut timeline, at(21)), [5, 7, 12, 14, 19, 21]);
+        assert!(timeline.is_up());
+        assert_eq!(timeline.next_change(), Some(at(26)));
+    }
+
+    #[test]
+    fn the_first_connected_time_and_the_number_of_outages_can_be_given() {
+        let outages = Outages::Alternating(Alternating {
+            initial_connected: Some(Duration::ZERO),
+            connected: Length::Constant(Duration::from_secs(3)),
+            disconnected: Length::Constant(Duration::from_secs(1)),
+            count: Some(2),
+        });
+        let mut timeline = Timeline::new(&outages, None, Rng::new(1));
+        assert_eq!(changes(&mut timeline, at(1000)), [0, 1, 4, 5]);
+        assert_eq!(timeline.state(at(1001)), State::Up { until: Instant::FAR_FUTURE });
+    }
+
+    #[test]
+    fn listed_outages_that_touch_are_one_and_the_last_may_never_end() {
+        let list = vec![
+            Outage { down: at(1), up: at(2) },
+            Outage { down: at(2), up: at(3) },
+            Outage { down: at(9), up: Instant::FAR_FUTURE },
+        ];
+        let mut timeline = Timeline::new(&Outages::List(list), None, Rng::new(1));
+        assert_eq!(timeline.state(at(1)), State::Down { until: at(3) });
+        assert_eq!(changes(&mut timeline, at(1000)), [1, 3, 9]);
+        assert!(!timeline.is_up());
+        assert_eq!(timeline.next_change(), None);
+    }
+
+    #[test]
+    fn a_table_says_when_the_link_is_up() {
+        let timeline = |text, at_end| {
+            let trace = Arc::new(ConditionTrace::parse(text, at_end).unwrap());
+            Timeline::new(&Outages::Never, Some(&trace), Rng::new(1))
+        };
+        // Down at the end of one run and at the start of the next is one outage.
+        let text = "t,up\n0,0\n2,1\n5,0\n6,0\n7,1\n";
+        assert_eq!(changes(&mut timeline(text, AtEnd::Repeat), at(17)), [0, 2, 5, 9, 12, 16]);
+        assert_eq!(changes(&mut timeline(text, AtEnd::Stop), at(100)), [0, 2, 5, 7]);
+        assert!(changes(&mut timeline("t,up\n0,1\n3,1\n", AtEnd::Repeat), at(100)).is_empty());
+        let mut never_up = timeline("t,up\n0,0\n3,0\n", AtEnd::Repeat);
+        assert_eq!(never_up.state(at(5)), State::Down { until: Instant::FAR_FUTURE });
+    }
+
+    #[test]
+    fn a_cut_by_hand_overrides_the_schedule() {
+        let outages = Outages::periodic(Duration::from_secs(5), Duration::from_secs(2));
+        let mut timeline = Timeline::new(&outages, None, Rng::new(1));
+        timeline.cut(at(1));
+        assert_eq!(timeline.state(at(1)), State::Down { until: Instant::FAR_FUTURE });
+        timeline.mend();
+        assert_eq!(timeline.state(at(1)), State::Up { until: at(5) });
+    }
+
+    #[test]
+    fn what_is_asked_does_not_change_what_is_drawn() {
+        let outages = Outages::Alternating(Alternating {
+            initial_connected: None,
+            connected: Length::Exponential { mean: Duration::from_secs(5) },
+            disconnected: Length::Uniform { min: Duration::from_secs(1), max: Duration::from_secs(3) },
+            count: None,
+        });
+        let mut one = Timeline::new(&outages, None, Rng::new(9));
+        let mut other = one.clone();
+        let _ = other.state(at(500));
+        assert_eq!(changes(&mut one, at(1000)), changes(&mut other, at(1000)));
+    }
+}

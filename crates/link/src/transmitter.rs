@@ -1,0 +1,207 @@
+//! The sending end of a link: when each frame's transmission starts and ends, and whether an outage gets in its way.
+//!
+//! Rates and outages are known in advance, and frames are sent in the order of their arrival. So everything about a frame's
+//! transmission is known when it arrives, and the simulator needs no event for it.
+
+use holdover_base::{Duration, Instant, Rng};
+
+use crate::config::LinkConfig;
+use crate::link::DropCause;
+use crate::outage::{InFlightFate, OutagePolicy, Outages, QueuedFate};
+use crate::rate::Service;
+use crate::timeline::{State, Timeline};
+use crate::wire::{Fate, Mark};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Transmitter {
+    service: Service,
+    overhead_bytes: u32,
+    /// When the last frame accepted so far will have been sent.
+    busy_until: Instant,
+    policy: OutagePolicy,
+    timeline: Option<Box<Timeline>>,
+}
+
+/// What a transmitter will do with a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Transmission {
+    /// When the frame leaves the queue.
+    pub(crate) start: Instant,
+    /// When the transmitter is done with it.
+    pub(crate) end: Instant,
+    pub(crate) outcome: Outcome,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// All its bits are sent.
+    Sent,
+    /// It is dropped from the queue at a cut, without having been sent.
+    Flushed,
+    /// The cut comes in the middle of it.
+    CutShort,
+    /// All its bits are sent, some or all of them while the link is down.
+    IntoTheVoid,
+}
+
+/// What a transmitter must go back to if a frame is refused.
+#[derive(Clone, Copy)]
+pub(crate) struct Undo {
+    busy_until: Instant,
+    place: crate::trace::Opportunity,
+}
+
+impl Transmitter {
+    /// The transmitter of a link that has been checked.
+    pub(crate) fn new(config: &LinkConfig, rng: Rng) -> Self {
+        let conditions = config.conditions.as_ref();
+        let has_outages = config.outages != Outages::Never || conditions.is_some_and(|trace| trace.has_up());
+        let timeline = || Box::new(Timeline::new(&config.outages, conditions, rng));
+        Self {
+            service: Service::new(&config.rate, conditions),
+            overhead_bytes: config.overhead_bytes,
+            busy_until: Instant::ZERO,
+            policy: config.outage_policy,
+            timeline: has_outages.then(timeline),
+        }
+    }
+
+    /// Plans the transmission of a frame that arrives at `now`. `None` if the link is down and refuses it.
+    #[inline]
+    pub(crate) fn plan(&mut self, now: Instant, len: u32) -> Option<(Transmission, Undo)> {
+        let undo = Undo { busy_until: self.busy_until, place: self.service.place() };
+        let from = now.max(self.busy_until);
+        let len = len.saturating_add(self.overhead_bytes);
+        if self.timeline.is_none() {
+            let (start, end) = self.service.serve(from, len, None);
+            self.busy_until = end;
+            return Some((Transmission { start, end, outcome: Outcome::Sent }, undo));
+        }
+        self.plan_around_outages(now, from, len).map(|transmission| (transmission, undo))
+    }
+
+    /// Takes a plan back: the frame does not go on the link after all.
+    pub(crate) fn undo(&mut self, undo: Undo) {
+        self.busy_until = undo.busy_until;
+        self.service.reset(undo.place);
+    }
+
+    /// When a frame that takes `travel` on the wire arrives or is lost, and which.
+    #[inline]
+    pub(crate) fn arrival(&mut self, sent: Transmission, travel: Duration, mark: Mark) -> (Instant, Fate) {
+        let arrival = sent.end + travel;
+        let (at, fate) = match &mut self.timeline {
+            None => (arrival, Fate::Delivered),
+            Some(timeline) => fate_around_outages(timeline, self.policy, sent, arrival),
+        };
+        match (mark, fate) {
+            (Mark::Clean, fate) | (Mark::Lost | Mark::Damaged, fate @ Fate::Dropped(_)) => (at, fate),
+            (Mark::Lost, _) => (at, Fate::Dropped(DropCause::Loss)),
+            (Mark::Damaged, _) => (at, Fate::Corrupted),
+        }
+    }
+
+    /// Forgets all plans from `now` on. The frame that is being sent, if any, ends at `busy_until`.
+    pub(crate) fn rewind(&mut self, now: Instant, busy_until: Instant) {
+        self.busy_until = busy_until;
+        self.service.rewind(now.max(busy_until));
+    }
+
+    pub(crate) fn policy(&self) -> OutagePolicy {
+        self.policy
+    }
+
+    pub(crate) fn timeline(&mut self) -> Option<&mut Timeline> {
+        self.timeline.as_deref_mut()
+    }
+
+    pub(crate) fn next_change(&self) -> Option<Instant> {
+        self.timeline.as_ref().and_then(|timeline| timeline.next_change())
+    }
+
+    /// The timeline, which a link without outages gets when it is first cut by hand.
+    pub(crate) fn timeline_or_new(&mut self) -> &mut Timeline {
+        self.timeline.get_or_insert_with(|| Box::new(Timeline::new(&Outages::Never, None, Rng::new(0))))
+    }
+
+    fn plan_around_outages(&mut self, now: Instant, from: Instant, len: u32) -> Option<Transmission> {
+        let timeline = self.timeline.as_deref_mut()?;
+        let place = self.service.place();
+        let transmission = match self.policy.queued {
+            QueuedFate::Held => {
+                let (start, end) = serve_while_up(&mut self.service, timeline, from, len);
+                let cut = match self.policy.in_flight {
+                    InFlightFate::Delivered => None,
+                    InFlightFate::Dropped | InFlightFate::Corrupted => timeline.cut_within(start, end),
+                };
+                self.busy_until = cut.unwrap_or(end);
+                Transmission::cut_at(start, end, cut)
+            }
+            QueuedFate::Dropped => {
+                let State::Up { until: cut } = timeline.state(now) else { return None };
+                // Nothing is planned beyond the cut: those who would be are dropped from the queue at the cut.
+                let (start, end) = if from < cut { self.service.serve(from, len, None) } else { (cut, cut) };
+                if start >= cut && cut != Instant::FAR_FUTURE {
+                    self.service.reset(place);
+                    return Some(Transmission { start: cut, end: cut, outcome: Outcome::Flushed });
+                }
+                let cut = (cut < self.service.needs_link_until((start, end))).then_some(cut);
+                self.busy_until = cut.unwrap_or(end);
+                Transmission::cut_at(start, end, cut)
+            }
+            QueuedFate::Lost | QueuedFate::Corrupted => {
+                let (start, end) = self.service.serve(from, len, None);
+                self.busy_until = end;
+                let void = timeline.cut_within(start, self.service.needs_link_until((start, end))).is_some();
+                Transmission { start, end, outcome: if void { Outcome::IntoTheVoid } else { Outcome::Sent } }
+            }
+        };
+        if transmission.outcome == Outcome::CutShort {
+            self.service.rewind(transmission.end);
+        }
+        Some(transmission)
+    }
+}
+
+impl Transmission {
+    fn cut_at(start: Instant, end: Instant, cut: Option<Instant>) -> Self {
+        match cut {
+            None => Self { start, end, outcome: Outcome::Sent },
+            Some(cut) => Self { start, end: cut, outcome: Outcome::CutShort },
+        }
+    }
+}
+
+/// Nearly always the link stays up throughout the transmission, and then it costs no more than on a link without outages.
+fn serve_while_up(service: &mut Service, timeline: &mut Timeline, from: Instant, len: u32) -> (Instant, Instant) {
+    if let State::Up { until } = timeline.state(from) {
+        let place = service.place();
+        let slot = service.serve(from, len, None);
+        if service.needs_link_until(slot) <= until {
+            return slot;
+        }
+        service.reset(place);
+    }
+    service.serve(from, len, Some(timeline))
+}
+
+fn fate_around_outages(
+    timeline: &mut Timeline,
+    policy: OutagePolicy,
+    sent: Transmission,
+    arrival: Instant,
+) -> (Instant, Fate) {
+    match sent.outcome {
+        Outcome::Flushed => (sent.end, Fate::Dropped(DropCause::LinkDown)),
+        Outcome::CutShort if policy.in_flight == InFlightFate::Corrupted => (arrival, Fate::Corrupted),
+        Outcome::CutShort => (sent.end, Fate::Dropped(DropCause::CutOff)),
+        Outcome::IntoTheVoid if policy.queued == QueuedFate::Corrupted => (arrival, Fate::Corrupted),
+        Outcome::IntoTheVoid => (sent.end, Fate::Dropped(DropCause::CutOff)),
+        Outcome::Sent if policy.in_flight == InFlightFate::Delivered => (arrival, Fate::Delivered),
+        Outcome::Sent => match timeline.cut_within(sent.end, arrival) {
+            None => (arrival, Fate::Delivered),
+            Some(_) if policy.in_flight == InFlightFate::Corrupted => (arrival, Fate::Corrupted),
+            Some(cut) => (cut, Fate::Dropped(DropCause::CutOff)),
+        },
+    }
+}
