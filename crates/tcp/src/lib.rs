@@ -1,1 +1,36 @@
-//! tcp
+//! A complete TCP endpoint without I/O (RFC 9293 and its companions).
+//!
+//! A [`Connection`] is a state machine over values: segments and times go in, segments, events and deadlines come out. An
+//! [`Endpoint`] owns many of them, and knows listeners, ports and the rules for segments that belong to nobody. What differs
+//! between stacks is a [`Config`], and named stacks are [`Profile`]s.
+//!
+//! Nothing here knows a mechanism for links that come and go by name. Such a mechanism either rewrites packets outside, or
+//! steers a connection through the general verbs of [`Connection`].
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod congestion;
+mod connection;
+mod counters;
+mod endpoint;
+mod profile;
+mod receive_buffer;
+mod recovery;
+mod rtt;
+mod send_buffer;
+mod state;
+mod timers;
+
+pub use config::{
+    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, Estimator, InitialWindow, KeepAlive, LimitConfig,
+    LossDetection, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig,
+    SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
+};
+pub use connection::{AfterRetransmit, Connection, Event, IcmpEffect, Identity, Transmit};
+pub use counters::{Counters, Disposition, Reason};
+pub use endpoint::{ConnectError, ConnectionId, Endpoint, EndpointConfig, ListenError};
+pub use profile::{Profile, UnknownProfile};
+pub use recovery::RecoveryState;
+pub use state::{ConnectionError, State};
+pub use timers::Timer;

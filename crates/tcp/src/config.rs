@@ -1,0 +1,485 @@
+//! Everything that differs between TCPs, in one value. Named sets are in [`crate::Profile`].
+
+use holdover_base::Duration;
+
+/// How a connection behaves. Shared by all connections of a kind (`Arc<Config>`).
+///
+/// The fields are grouped by the RFC or the part of TCP that they steer. [`Config::rfc`] is what the current standards
+/// say; a [`crate::Profile`] is what a named stack does.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Config {
+    /// The largest segment this side is willing to receive, in bytes of data (RFC 9293 section 3.7.1). The MTU less the
+    /// bytes of the IP and TCP headers.
+    pub mss: u16,
+    /// The window scale shift that is offered; `None` offers none (RFC 7323 section 2).
+    pub window_scale: Option<u8>,
+    /// Whether SACK is offered (RFC 2018).
+    pub sack: bool,
+    /// Whether duplicates are reported by DSACK (RFC 2883).
+    pub dsack: bool,
+    /// The timestamp clock's tick; `None` offers no timestamps (RFC 7323 section 3).
+    pub timestamps: Option<Duration>,
+    /// Sending.
+    pub send: SendConfig,
+    /// Receiving.
+    pub receive: ReceiveConfig,
+    /// Loss detection and recovery.
+    pub recovery: RecoveryConfig,
+    /// Congestion control.
+    pub congestion: CongestionConfig,
+    /// The retransmission timer.
+    pub rto: RtoConfig,
+    /// Probing zero windows.
+    pub persist: PersistConfig,
+    /// Giving up, and keeping alive.
+    pub limits: LimitConfig,
+    /// The user timeout option (RFC 5482).
+    pub user_timeout: UserTimeoutConfig,
+}
+
+/// How data is sent.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SendConfig {
+    /// Bytes that wait to be sent or acknowledged before [`crate::Connection::write`] takes no more.
+    pub buffer_bytes: u32,
+    /// Whether a small segment waits while data is outstanding (Nagle, RFC 9293 section 3.7.4).
+    pub nagle: bool,
+    /// Which segments with nothing new may change the peer's window.
+    pub window_update: WindowUpdate,
+    /// How long less than a full segment may wait for a window that stays small
+    /// (the override timeout of RFC 9293 section 3.8.6.2.1: 0.1 to 1 s).
+    pub silly_window_override: Duration,
+}
+
+/// Whether an ACK that repeats sequence and acknowledgment number may change the send window.
+///
+/// It decides whether a sender can be stopped by a zero window on a pure duplicate ACK.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowUpdate {
+    /// Any may (RFC 9293 section 3.10.7.4: SND.WL1 = SEG.SEQ and SND.WL2 =< SEG.ACK).
+    Rfc9293,
+    /// Only to open it (Linux before the change below).
+    LargerOnly,
+    /// To open it or to close it altogether (Linux 6.18, measured).
+    LargerOrZero,
+}
+
+/// How data is received and acknowledged.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ReceiveConfig {
+    /// The receive buffer at first, in bytes.
+    pub buffer_bytes: u32,
+    /// The size up to which the buffer grows by itself while the reader keeps up; equal to `buffer_bytes` for a fixed one.
+    pub max_buffer_bytes: u32,
+    /// The largest window that is advertised at first; it grows by two segments for each one received, as in Linux
+    /// (`rcv_ssthresh`). `u32::MAX` advertises the whole buffer from the start.
+    pub initial_window_bytes: u32,
+    /// When to acknowledge.
+    pub ack: AckPolicy,
+}
+
+/// When data is acknowledged (RFC 9293 section 3.8.6.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AckPolicy {
+    /// Every segment at once.
+    Immediate,
+    /// Every second full-sized segment at once, others after `delay`. With a `tick`, delays end on its multiples
+    /// (4.3BSD's 200 ms fast timeout).
+    Delayed {
+        /// The longest delay.
+        delay: Duration,
+        /// The grain of the delay; zero for none.
+        tick: Duration,
+    },
+    /// As Linux does it: the first `quick_acks` segments, and those after a pause, are acknowledged at once; after that
+    /// every second full-sized segment, others after a delay that follows the spacing of arrivals.
+    Adaptive {
+        /// How many segments are acknowledged at once after the start or a pause.
+        quick_acks: u8,
+        /// The shortest delay.
+        min: Duration,
+        /// The longest delay.
+        max: Duration,
+    },
+}
+
+/// How losses are detected and repaired.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RecoveryConfig {
+    /// The algorithm for connections on which SACK was agreed.
+    pub with_sack: LossDetection,
+    /// The algorithm for all others.
+    pub without_sack: LossDetection,
+    /// Duplicate ACKs that begin recovery (RFC 5681: 3).
+    pub dup_ack_threshold: u32,
+    /// How cwnd comes down to ssthresh in recovery.
+    pub reduction: Reduction,
+    /// New data on the first two duplicate ACKs (RFC 3042).
+    pub limited_transmit: bool,
+    /// Tail loss probes (RFC 8985 section 7). Only with RACK.
+    pub loss_probe: bool,
+    /// Forward RTO-Recovery (RFC 5682).
+    pub frto: bool,
+    /// Eifel detection by timestamps and DSACK, and undoing what a spurious timeout or recovery did
+    /// (RFC 3522, RFC 3708, RFC 4015).
+    pub undo: bool,
+    /// Whether fast retransmit is barred until everything that was outstanding at a timeout is acknowledged
+    /// (RFC 6582 section 4, "recover"). 4.3BSD does not bar it.
+    pub bar_after_timeout: bool,
+    /// Whether ssthresh is cut again at each timeout of the same segment (4.3BSD, ns-2), or once (RFC 5681 section 3.1).
+    pub cut_on_each_timeout: bool,
+    /// Whether a duplicate ACK must carry a SACK block with news to count (ns-2 Sack1).
+    pub dup_ack_needs_new_sack: bool,
+    /// The most segments that reordering is tolerated for (Linux: 300).
+    pub max_reordering: u32,
+    /// What happens to outstanding data when the peer closes its window.
+    pub zero_window: ZeroWindow,
+}
+
+/// How a loss is inferred from acknowledgments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LossDetection {
+    /// 4.3BSD Tahoe: the third duplicate ACK is taken for a timeout.
+    Tahoe,
+    /// 4.3BSD Reno: fast recovery that ends with the first ACK that advances.
+    Reno,
+    /// RFC 6582: a partial ACK shows the next hole.
+    NewReno,
+    /// RFC 6675: a segment is lost when enough data above it has been SACKed.
+    Sack,
+    /// Forward acknowledgment: everything more than the threshold below the highest SACK is lost (Linux 2.4).
+    Fack,
+    /// RFC 8985: a segment is lost when one sent sufficiently later has arrived.
+    Rack,
+}
+
+/// How cwnd comes down to ssthresh in recovery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reduction {
+    /// At once (RFC 5681, RFC 6675).
+    Immediate,
+    /// By one segment for every second ACK (Linux 2.1 to 3.1).
+    RateHalving,
+    /// Proportional rate reduction (RFC 6937).
+    Proportional,
+}
+
+/// What a sender does with outstanding data when the peer closes its window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ZeroWindow {
+    /// It keeps the retransmission timer and sends the first outstanding segment at each run, cutting ssthresh each
+    /// time (Linux).
+    Retransmit,
+    /// It freezes the retransmission timer where it is, and probes; the timer goes on when the window opens (what Freeze-TCP
+    /// asks of a sender, and the ns-2 extension of its thesis).
+    Freeze,
+    /// It stops the retransmission timer, takes what is outstanding back to be sent again, and probes (4.3BSD).
+    PullBack,
+}
+
+/// Congestion control.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CongestionConfig {
+    /// How the window grows and shrinks.
+    pub algorithm: Algorithm,
+    /// The window at the start.
+    pub initial_window: InitialWindow,
+    /// Whether an ACK opens the window by what it acknowledges (RFC 3465) or by one segment whatever it acknowledges.
+    pub counting: AckCounting,
+    /// How often a SYN may be retransmitted before the connection begins with a window of one segment (RFC 5681 section
+    /// 3.1: 0; Linux: 1).
+    pub syn_retransmissions_forgiven: u32,
+    /// What ssthresh is computed from when a loss shows.
+    pub ssthresh_basis: SsthreshBasis,
+    /// Whether the window decays while idle and while the application does not use it (RFC 2861, as Linux does it:
+    /// `tcp_slow_start_after_idle`).
+    pub validate_after_idle: bool,
+    /// Whether the window is cut to the initial one after one idle RTO (RFC 5681 section 4.1, 4.3BSD).
+    pub restart_after_idle: bool,
+    /// Slow start leaves on a growing delay (HyStart, as Linux's CUBIC does it).
+    pub hystart: bool,
+    /// The largest window in segments (`snd_cwnd_clamp`; ns-2: `window_`).
+    pub max_window_segments: u32,
+}
+
+/// The congestion control algorithm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Algorithm {
+    /// Additive increase, multiplicative decrease by half (RFC 5681).
+    Reno,
+    /// RFC 9438.
+    Cubic,
+}
+
+/// The congestion window at the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InitialWindow {
+    /// So many segments.
+    Segments(u32),
+    /// min(4 MSS, max(2 MSS, 4380 bytes)) (RFC 3390).
+    Rfc3390,
+    /// min(10 MSS, max(2 MSS, 14600 bytes)) (RFC 6928).
+    Rfc6928,
+}
+
+/// By how much an ACK opens the window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AckCounting {
+    /// As one segment, whatever it acknowledges (4.3BSD, ns-2).
+    PerAck,
+    /// As the segments it acknowledges (RFC 3465, Linux).
+    PerSegment,
+}
+
+/// What ssthresh is computed from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SsthreshBasis {
+    /// What is in flight (RFC 5681, equation 4).
+    FlightSize,
+    /// The congestion window (Linux).
+    CongestionWindow,
+    /// The smaller of the congestion window and the peer's window (4.3BSD, ns-2).
+    SendWindow,
+}
+
+/// The retransmission timer (RFC 6298).
+#[derive(Clone, PartialEq, Debug)]
+pub struct RtoConfig {
+    /// Before the first sample.
+    pub initial: Duration,
+    /// The floor.
+    pub min: Duration,
+    /// The ceiling, backed off or not.
+    pub max: Duration,
+    /// The grain of the clock: samples are measured in it, and timers end on its multiples. Zero for none.
+    pub tick: Duration,
+    /// How samples become an RTO.
+    pub estimator: Estimator,
+    /// Whether only one segment is timed per window, as without timestamps in 4.3BSD; else every segment is.
+    pub one_sample_per_window: bool,
+}
+
+/// How samples of the round-trip time become an RTO.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Estimator {
+    /// RFC 6298 section 2: SRTT + max(G, 4 RTTVAR), the floor applied to the sum.
+    Rfc6298,
+    /// Linux: the variance is the largest of a window, decays slowly, and the floor applies to it, so that
+    /// RTO >= SRTT + floor.
+    Linux,
+}
+
+/// Probing zero windows (RFC 9293 section 3.8.6.1).
+#[derive(Clone, PartialEq, Debug)]
+pub struct PersistConfig {
+    /// The least time to the first probe; the RTO if that is longer.
+    pub min: Duration,
+    /// The ceiling of the backoff.
+    pub max: Duration,
+    /// What a probe carries.
+    pub payload: ProbePayload,
+    /// After how many unanswered probes the connection is given up; `None` never.
+    pub give_up_after: Option<u32>,
+}
+
+/// What a window probe carries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProbePayload {
+    /// Nothing, with a sequence number that was acknowledged before (Linux).
+    Empty,
+    /// The next byte beyond the window (RFC 9293, 4.3BSD).
+    OneByte,
+}
+
+/// When to give up, and keep-alives.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LimitConfig {
+    /// Retransmissions of a SYN or SYN-ACK before giving up.
+    pub syn_retries: u32,
+    /// Retransmissions of a segment before the application is told (R1, RFC 9293 section 3.8.3).
+    pub r1: u32,
+    /// Retransmissions of a segment before the connection is given up (R2).
+    pub r2: RetryLimit,
+    /// Keep-alives; `None` for none, the default that RFC 9293 section 3.8.4 asks for.
+    pub keep_alive: Option<KeepAlive>,
+    /// How long TIME-WAIT lasts: 2 MSL.
+    pub time_wait: Duration,
+    /// How long a connection whose application has gone stays in FIN-WAIT-2.
+    pub fin_wait_2: Duration,
+    /// At most this many challenge ACKs in a second (RFC 5961 section 10).
+    pub challenge_acks_per_second: u16,
+}
+
+/// When to give up retransmitting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RetryLimit {
+    /// After so many retransmissions.
+    Retries(u32),
+    /// When as much time has passed since the first retransmission as so many would take from an RTO of 200 ms on
+    /// (Linux, `tcp_retries2`).
+    LinuxTime(u32),
+    /// Never; only the user timeout ends the connection.
+    Never,
+}
+
+/// Keep-alive probing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeepAlive {
+    /// How long the connection is idle before the first probe.
+    pub idle: Duration,
+    /// The time between probes.
+    pub interval: Duration,
+    /// Unanswered probes before the connection is given up.
+    pub probes: u32,
+}
+
+/// The user timeout and its option (RFC 5482 section 3).
+#[derive(Clone, PartialEq, Debug)]
+pub struct UserTimeoutConfig {
+    /// USER_TIMEOUT at the start; `None` leaves R2 alone to decide.
+    pub timeout: Option<Duration>,
+    /// ADV_UTO: what is advertised to the peer; `None` advertises nothing.
+    pub advertise: Option<Duration>,
+    /// CHANGEABLE: whether the peer's advertisement may change the timeout.
+    pub changeable: bool,
+    /// L_LIMIT: the least that is adopted.
+    pub lower_limit: Duration,
+    /// U_LIMIT: the most that is adopted.
+    pub upper_limit: Duration,
+    /// Whether the timeout also ends a connection whose zero-window probes are answered (Linux does).
+    pub covers_zero_window: bool,
+}
+
+impl Config {
+    /// What the current standards say, CUBIC included.
+    pub const fn rfc() -> Self {
+        Self {
+            mss: 1460,
+            window_scale: Some(7),
+            sack: true,
+            dsack: true,
+            timestamps: Some(Duration::from_millis(1)),
+            send: SendConfig {
+                buffer_bytes: 4 << 20,
+                nagle: true,
+                window_update: WindowUpdate::Rfc9293,
+                silly_window_override: Duration::from_millis(500),
+            },
+            receive: ReceiveConfig {
+                buffer_bytes: 4 << 20,
+                max_buffer_bytes: 4 << 20,
+                initial_window_bytes: u32::MAX,
+                ack: AckPolicy::Delayed { delay: Duration::from_millis(200), tick: Duration::ZERO },
+            },
+            recovery: RecoveryConfig {
+                with_sack: LossDetection::Rack,
+                without_sack: LossDetection::NewReno,
+                dup_ack_threshold: 3,
+                reduction: Reduction::Proportional,
+                limited_transmit: true,
+                loss_probe: true,
+                frto: true,
+                undo: true,
+                bar_after_timeout: true,
+                cut_on_each_timeout: false,
+                dup_ack_needs_new_sack: false,
+                max_reordering: 300,
+                zero_window: ZeroWindow::Retransmit,
+            },
+            congestion: CongestionConfig {
+                algorithm: Algorithm::Cubic,
+                initial_window: InitialWindow::Rfc6928,
+                counting: AckCounting::PerSegment,
+                syn_retransmissions_forgiven: 0,
+                ssthresh_basis: SsthreshBasis::FlightSize,
+                validate_after_idle: false,
+                restart_after_idle: true,
+                hystart: false,
+                max_window_segments: u32::MAX,
+            },
+            rto: RtoConfig {
+                initial: Duration::from_secs(1),
+                min: Duration::from_secs(1),
+                max: Duration::from_secs(60),
+                tick: Duration::ZERO,
+                estimator: Estimator::Rfc6298,
+                one_sample_per_window: false,
+            },
+            persist: PersistConfig {
+                min: Duration::ZERO,
+                max: Duration::from_secs(60),
+                payload: ProbePayload::OneByte,
+                give_up_after: None,
+            },
+            limits: LimitConfig {
+                // RFC 9293 section 3.8.3: R2 of a SYN at least 3 minutes; 1+2+4+8+16+32+60+60 s is the first sum above.
+                syn_retries: 7,
+                r1: 3,
+                // RFC 9293 section 3.8.3: R2 at least 100 s; 1+2+4+8+16+32+60 s, and one more for good measure.
+                r2: RetryLimit::Retries(8),
+                keep_alive: None,
+                time_wait: Duration::from_secs(240),
+                fin_wait_2: Duration::from_secs(60),
+                challenge_acks_per_second: 100,
+            },
+            user_timeout: UserTimeoutConfig {
+                timeout: None,
+                advertise: None,
+                changeable: true,
+                lower_limit: Duration::from_secs(100),
+                upper_limit: Duration::from_secs(7 * 86_400),
+                covers_zero_window: false,
+            },
+        }
+    }
+
+    /// The window scale shift needed so that `bytes` fit into the 16 bits of the window field (RFC 7323 section 2.3).
+    pub const fn window_scale_for(bytes: u32) -> u8 {
+        let mut shift = 0;
+        while shift < 14 && bytes >> shift > 0xffff {
+            shift += 1;
+        }
+        shift
+    }
+}
+
+impl InitialWindow {
+    /// The window in segments of `mss` bytes.
+    pub const fn segments(self, mss: u32) -> u32 {
+        let (most, bytes) = match self {
+            Self::Segments(n) => return n,
+            Self::Rfc3390 => (4, 4380),
+            Self::Rfc6928 => (10, 14_600),
+        };
+        let by_bytes = bytes / mss;
+        if by_bytes < 2 {
+            2
+        } else if by_bytes > most {
+            most
+        } else {
+            by_bytes
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn initial_windows_follow_their_rfcs() {
+        assert_eq!(InitialWindow::Rfc6928.segments(1460), 10);
+        assert_eq!(InitialWindow::Rfc6928.segments(9000), 2);
+        assert_eq!(InitialWindow::Rfc3390.segments(1460), 3);
+        assert_eq!(InitialWindow::Rfc3390.segments(536), 4);
+        assert_eq!(InitialWindow::Rfc3390.segments(2200), 2);
+    }
+
+    #[test]
+    fn the_window_scale_is_the_smallest_that_fits() {
+        assert_eq!(Config::window_scale_for(0xffff), 0);
+        assert_eq!(Config::window_scale_for(0x1_0000), 1);
+        assert_eq!(Config::window_scale_for(6 << 20), 7);
+        assert_eq!(Config::window_scale_for(u32::MAX), 14);
+    }
+}

@@ -1,0 +1,259 @@
+//! CUBIC (RFC 9438) in integer arithmetic, and HyStart's two ways to leave slow start, as Linux combines them.
+//!
+//! Integers, because a cube root in floating point need not be the same on every platform and a run has to be.
+
+use holdover_base::{Duration, Instant};
+use holdover_wire::Seq;
+
+use super::AckSample;
+
+/// beta_cubic = 0.7 (RFC 9438 section 4.6), with Linux's denominator.
+const BETA: u64 = 717;
+const BETA_SCALE: u64 = 1024;
+/// C = 0.4 (RFC 9438 section 5.1), as 2/5.
+const C_NUM: u128 = 2;
+const C_DEN: u128 = 5;
+/// The cubic function is evaluated in units of 2^-10 s, Linux's BICTCP_HZ.
+const TIME_SHIFT: u32 = 10;
+
+/// HyStart needs windows of this many segments (Linux `hystart_low_window`).
+const HYSTART_LOW_WINDOW: u32 = 16;
+/// HyStart's delay test takes the least of this many samples (Linux HYSTART_MIN_SAMPLES).
+const HYSTART_SAMPLES: u8 = 8;
+/// ACKs closer than this belong to one train (Linux `hystart_ack_delta_us`).
+const HYSTART_ACK_DELTA: Duration = Duration::from_millis(2);
+/// The growth of the delay that counts is an eighth of the least one, within these bounds.
+const HYSTART_DELAY_MIN: Duration = Duration::from_millis(4);
+const HYSTART_DELAY_MAX: Duration = Duration::from_millis(16);
+
+#[derive(Clone, Debug)]
+pub(super) struct Cubic {
+    /// The window before the last reduction, W_max, lowered by fast convergence; 0 when none is known.
+    w_max: u32,
+    /// When the current congestion avoidance began; `None` right after a reduction.
+    epoch: Option<Instant>,
+    /// The plateau of the current epoch and the time to it, K, in 2^-10 s.
+    origin: u32,
+    k: u64,
+    /// The window that Reno would have, W_est, and the segments acknowledged towards its next step.
+    w_est: u32,
+    acked: u32,
+    /// The last answer, and what it was computed for and when.
+    per_segment: u32,
+    last_cwnd: u32,
+    last_at: Instant,
+    /// The least round-trip time seen; zero before the first sample.
+    delay_min: Duration,
+    hystart: HyStart,
+}
+
+/// One round of HyStart.
+#[derive(Clone, Debug)]
+struct HyStart {
+    end: Seq,
+    started: bool,
+    start: Instant,
+    last_ack: Instant,
+    least: Duration,
+    samples: u8,
+    found: bool,
+}
+
+impl Cubic {
+    pub(super) const fn new() -> Self {
+        Self {
+            w_max: 0,
+            epoch: None,
+            origin: 0,
+            k: 0,
+            w_est: 0,
+            acked: 0,
+            per_segment: 0,
+            last_cwnd: 0,
+            last_at: Instant::ZERO,
+            delay_min: Duration::ZERO,
+            hystart: HyStart::new(),
+        }
+    }
+
+    /// After a timeout the path may have changed: W_max and the delay are forgotten (Linux `bictcp_reset`).
+    pub(super) fn reset(&mut self) {
+        *self = Self::new();
+    }
+
+    /// RFC 9438 section 4.6, with fast convergence (section 4.7).
+    pub(super) fn ssthresh_after_loss(&mut self, cwnd: u32) -> u32 {
+        self.epoch = None;
+        self.w_max = if cwnd < self.w_max {
+            (u64::from(cwnd) * (BETA_SCALE + BETA) / (2 * BETA_SCALE)) as u32
+        } else {
+            cwnd
+        };
+        ((u64::from(cwnd) * BETA / BETA_SCALE) as u32).max(2)
+    }
+
+    /// Time in which nothing could be sent does not count (RFC 9438 section 5.8).
+    pub(super) fn shift_epoch(&mut self, idle: Duration) {
+        if let Some(epoch) = &mut self.epoch {
+            *epoch += idle;
+        }
+    }
+
+    /// How many segments have to be acknowledged for the window to open by one (RFC 9438 sections 4.2 to 4.5).
+    pub(super) fn acks_per_segment(&mut self, cwnd: u32, acked: u32, now: Instant) -> u32 {
+        self.acked = self.acked.saturating_add(acked);
+        // The curve is evaluated at most 32 times a second for the same window, as Linux does it.
+        let fresh = self.last_cwnd == cwnd && now.saturating_since(self.last_at) <= Duration::from_millis(31);
+        if fresh && self.epoch.is_some() {
+            return self.per_segment;
+        }
+        self.last_cwnd = cwnd;
+        self.last_at = now;
+        let epoch = *self.epoch.get_or_insert_with(|| {
+            self.acked = acked;
+            self.w_est = cwnd;
+            self.origin = self.w_max.max(cwnd);
+            // K = cbrt((W_max - cwnd) / C) (RFC 9438 equation 2), in 2^-10 s.
+            let distance = u128::from(self.origin - cwnd) * C_DEN / C_NUM;
+            self.k = cube_root(distance << (3 * TIME_SHIFT));
+            now
+        });
+        let target = self.target(now.saturating_since(epoch) + self.delay_min);
+        let mut per_segment = if target > cwnd { cwnd / (target - cwnd) } else { cwnd.saturating_mul(100) };
+        // Without any W_max the curve starts flat, while nothing is known of the path: Linux goes at 5 % a round.
+        if self.w_max == 0 {
+            per_segment = per_segment.min(20);
+        }
+        self.per_segment = per_segment.min(self.reno_pace(cwnd)).max(2);
+        self.per_segment
+    }
+
+    /// W_cubic(t) = C (t - K)^3 + origin (RFC 9438 equation 1).
+    fn target(&self, since_epoch: Duration) -> u32 {
+        let t = (u128::from(since_epoch.as_nanos()) << TIME_SHIFT) / 1_000_000_000;
+        let k = u128::from(self.k);
+        let offset = t.abs_diff(k).min(1 << 40);
+        let delta = (C_NUM * offset * offset * offset / C_DEN) >> (3 * TIME_SHIFT);
+        let delta = u32::try_from(delta).unwrap_or(u32::MAX);
+        if t < k { self.origin.saturating_sub(delta) } else { self.origin.saturating_add(delta) }
+    }
+
+    /// The Reno-friendly region (RFC 9438 section 4.3): how many ACKs for one segment if W_est is ahead.
+    fn reno_pace(&mut self, cwnd: u32) -> u32 {
+        // alpha_cubic = 3 (1 - beta) / (1 + beta), about 0.53: W_est opens by one for every cwnd / alpha segments.
+        let per = (u64::from(cwnd) * 15 / 8).max(1) as u32;
+        let steps = self.acked / per;
+        self.acked -= steps * per;
+        self.w_est = self.w_est.saturating_add(steps);
+        if self.w_est > cwnd { cwnd / (self.w_est - cwnd) } else { u32::MAX }
+    }
+
+    /// Takes a delay sample; says whether slow start should end (`watch`: whether HyStart is on and slow start lasts).
+    pub(super) fn on_rtt(&mut self, watch: bool, cwnd: u32, rtt: Duration, sample: &AckSample) -> bool {
+        // Samples right after a recovery are of a queue that is draining.
+        if self.epoch.is_some_and(|epoch| sample.now.saturating_since(epoch) < Duration::from_secs(1)) {
+            return false;
+        }
+        let rtt = rtt.max(Duration::from_micros(1));
+        if self.delay_min.is_zero() || rtt < self.delay_min {
+            self.delay_min = rtt;
+        }
+        watch && self.hystart.on_ack(self.delay_min, cwnd, rtt, sample)
+    }
+}
+
+impl HyStart {
+    const fn new() -> Self {
+        Self {
+            end: Seq::new(0),
+            started: false,
+            start: Instant::ZERO,
+            last_ack: Instant::ZERO,
+            least: Duration::MAX,
+            samples: 0,
+            found: false,
+        }
+    }
+
+    /// Whether an ACK in slow start shows that the path is full: a train of ACKs as long as half the least RTT, or a
+    /// delay that has grown by an eighth.
+    fn on_ack(&mut self, delay_min: Duration, cwnd: u32, rtt: Duration, sample: &AckSample) -> bool {
+        if self.found {
+            return false;
+        }
+        if !self.started || sample.snd_una.gt(self.end) {
+            *self = Self { started: true, end: sample.snd_nxt, start: sample.now, last_ack: sample.now, ..Self::new() };
+        }
+        if cwnd < HYSTART_LOW_WINDOW {
+            return false;
+        }
+        if sample.now.saturating_since(self.last_ack) <= HYSTART_ACK_DELTA {
+            self.last_ack = sample.now;
+            // Linux adds up to 1 ms for ACK aggregation by the sender's own segmentation offload; unpaced senders halve.
+            self.found |= sample.now.saturating_since(self.start) > (delay_min + Duration::from_millis(1)) / 2;
+        }
+        self.least = self.least.min(rtt);
+        if self.samples < HYSTART_SAMPLES {
+            self.samples += 1;
+        } else {
+            let growth = (delay_min / 8).clamp(HYSTART_DELAY_MIN, HYSTART_DELAY_MAX);
+            self.found |= self.least > delay_min + growth;
+        }
+        self.found
+    }
+}
+
+/// The largest integer whose cube is at most `x`.
+fn cube_root(x: u128) -> u64 {
+    let mut root: u128 = 0;
+    for bit in (0..=42).rev() {
+        let candidate = root | 1 << bit;
+        if candidate * candidate * candidate <= x {
+            root = candidate;
+        }
+    }
+    root as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cube_root_is_exact() {
+        for x in [0_u128, 1, 7, 8, 26, 27, 1_000_000, 999_999, 1 << 90] {
+            let root = u128::from(cube_root(x));
+            assert!(root.pow(3) <= x && (root + 1).pow(3) > x, "{x}");
+        }
+    }
+
+    /// RFC 9438 section 4.6: 0.7 of the window, and at least two segments.
+    #[test]
+    fn rfc9438_4_6_reduction() {
+        assert_eq!(Cubic::new().ssthresh_after_loss(100), 70);
+        assert_eq!(Cubic::new().ssthresh_after_loss(2), 2);
+    }
+
+    /// RFC 9438 section 4.7: a window that did not come back to W_max gives up more of it.
+    #[test]
+    fn rfc9438_4_7_fast_convergence() {
+        let mut cubic = Cubic::new();
+        cubic.ssthresh_after_loss(100);
+        cubic.ssthresh_after_loss(80);
+        assert_eq!(cubic.w_max, 68);
+    }
+
+    /// RFC 9438 section 4.2: the window is back at W_max after K = cbrt(W_max (1 - beta) / C) seconds.
+    #[test]
+    fn rfc9438_4_2_plateau_at_k() {
+        let mut cubic = Cubic::new();
+        let cwnd = cubic.ssthresh_after_loss(1000);
+        cubic.acks_per_segment(cwnd, 1, Instant::ZERO);
+        // 1000 * 0.3 / 0.4 = 750 (700 segments are left: 750 exactly), cbrt(750) = 9.086 s.
+        let k = Duration::from_millis(9086);
+        assert!(cubic.k.abs_diff(9304) <= 1, "{}", cubic.k);
+        assert!(cubic.target(k).abs_diff(1000) <= 1);
+        assert!(cubic.target(k * 2) > 1250);
+        assert_eq!(cubic.target(Duration::ZERO), 1000 - 299);
+    }
+}

@@ -1,0 +1,479 @@
+//! The sender's side of an arriving ACK: what it acknowledges, by number and by SACK, and what that says of the round trip.
+
+use core::cmp::Ordering;
+
+use holdover_base::{Duration, Instant};
+use holdover_wire::{Segment, Seq, SeqRange, Unreachable};
+
+use super::{Connection, Event};
+use crate::config::WindowUpdate;
+use crate::congestion::AckSample;
+use crate::counters::{Disposition, Reason};
+use crate::recovery::RecoveryState;
+use crate::recovery::queue::Sent;
+use crate::state::{ConnectionError, State};
+use crate::timers::Timer;
+
+/// What one ACK has said, gathered on its way through the steps.
+#[derive(Debug)]
+pub(super) struct AckReport {
+    pub(super) prior_una: Seq,
+    pub(super) prior_lost: u32,
+    /// SND.UNA moved on.
+    pub(super) advanced: bool,
+    /// A duplicate ACK (RFC 5681 section 2).
+    pub(super) duplicate: bool,
+    /// Whole segments acknowledged cumulatively, and newly by SACK.
+    pub(super) acked: u32,
+    pub(super) sacked: u32,
+    /// Of the cumulatively acknowledged ones, how many had been SACKed before.
+    pub(super) already_sacked: u32,
+    /// Some of them had been retransmitted (Karn).
+    pub(super) retransmitted_acked: bool,
+    /// A segment below the recovery point that was never retransmitted was (S)ACKed now.
+    pub(super) original_acked: bool,
+    /// It carries a DSACK.
+    pub(super) dsack: bool,
+    /// A retransmission is held lost again.
+    pub(super) lost_retransmission: bool,
+    /// The lowest never-retransmitted segment that arrived out of order with respect to a higher one.
+    pub(super) reordered_at: Option<Seq>,
+    pub(super) rtt_of_first: Option<Duration>,
+    pub(super) rtt_of_last: Option<Duration>,
+    pub(super) rtt_by_sack: Option<Duration>,
+    pub(super) echoed: Option<u32>,
+    /// New data may be sent ahead of retransmissions (RFC 5682 step 2b).
+    pub(super) send_new_first: bool,
+}
+
+impl AckReport {
+    pub(super) fn delivered(&self) -> u32 {
+        self.acked - self.already_sacked + self.sacked
+    }
+}
+
+/// What an ICMP error did to a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IcmpEffect {
+    /// It quotes nothing that is outstanding, or says nothing that matters here.
+    Ignored,
+    /// It was noted as a condition that may pass (RFC 9293 section 3.9.2.2).
+    SoftError,
+    /// One doubling of the retransmission timeout was taken back (RFC 6069).
+    BackoffReverted,
+    /// Segments are sent smaller from now on (RFC 1191, RFC 8201).
+    SmallerSegments,
+    /// The attempt to connect was given up.
+    Aborted,
+}
+
+impl Connection {
+    /// RFC 9293 section 3.10.7.4, fifth, ESTABLISHED.
+    pub(super) fn process_ack(&mut self, now: Instant, segment: &Segment) -> Result<(), Disposition> {
+        let ack = segment.ack;
+        if ack.gt(self.snd_max()) {
+            self.challenge(now);
+            return Err(Disposition::AckOfUnsentData);
+        }
+        if ack.lt(self.snd.una) {
+            // RFC 5961 section 5.2: too old to be a mere straggler.
+            if self.snd.una - ack > self.snd.max_wnd {
+                self.challenge(now);
+                return Err(Disposition::AckTooOld);
+            }
+            return Ok(());
+        }
+        self.take_probed_byte(ack);
+        let had_outstanding = !self.queue.is_empty();
+        let prior_window = self.snd.wnd;
+        let window_moved = self.update_send_window(segment);
+        self.probing.sent = 0;
+
+        let mut report = self.new_report(segment, window_moved || segment.seq_len() > 0);
+        let prior_highest_sacked = self.queue.highest_sacked();
+        self.remove_acked(now, ack, &mut report);
+        if self.sack && !segment.options.sack.is_empty() {
+            self.take_sack_blocks(now, segment, &mut report);
+        }
+        if had_outstanding {
+            self.after_outstanding_ack(now, prior_highest_sacked, &mut report);
+        }
+        if report.advanced {
+            self.note_progress(now);
+        }
+        if self.snd.wnd != prior_window || self.probing.since.is_some() {
+            self.after_window_change(now);
+        }
+        Ok(())
+    }
+
+    fn new_report(&self, segment: &Segment, has_news: bool) -> AckReport {
+        AckReport {
+            prior_una: self.snd.una,
+            prior_lost: self.queue.lost(),
+            advanced: segment.ack.gt(self.snd.una),
+            duplicate: !has_news && segment.ack == self.snd.una && !self.queue.is_empty(),
+            acked: 0,
+            sacked: 0,
+            already_sacked: 0,
+            retransmitted_acked: false,
+            original_acked: false,
+            dsack: false,
+            lost_retransmission: false,
+            reordered_at: None,
+            rtt_of_first: None,
+            rtt_of_last: None,
+            rtt_by_sack: None,
+            echoed: self.timestamps.as_ref().and(segment.options.timestamps).map(|ts| ts.ecr).filter(|&ecr| ecr != 0),
+            send_new_first: false,
+        }
+    }
+
+    /// A window probe's byte was taken: it counts as sent.
+    fn take_probed_byte(&mut self, ack: Seq) {
+        if !self.snd.probed_byte || ack.le(self.snd.nxt) {
+            return;
+        }
+        self.snd.probed_byte = false;
+        if self.unsent.is_empty() {
+            return;
+        }
+        drop(self.unsent.take(1));
+        self.snd.nxt += 1;
+        self.counters.bytes_sent.0 += 1;
+    }
+
+    /// SND.WND (RFC 9293 section 3.10.7.4, fifth): only from a segment newer than the last that updated it. Returns whether
+    /// the window changed.
+    fn update_send_window(&mut self, segment: &Segment) -> bool {
+        let window = u32::from(segment.window) << self.snd.scale;
+        let same_seq = segment.seq == self.snd.wl1;
+        let newer = segment.seq.gt(self.snd.wl1) || segment.ack.gt(self.snd.una);
+        let take = newer
+            || same_seq
+                && match self.config.send.window_update {
+                    WindowUpdate::Rfc9293 => segment.ack.ge(self.snd.wl2),
+                    WindowUpdate::LargerOnly => window > self.snd.wnd,
+                    WindowUpdate::LargerOrZero => window > self.snd.wnd || window == 0,
+                };
+        if !take || segment.seq.lt(self.snd.wl1) && !segment.ack.gt(self.snd.una) {
+            return false;
+        }
+        self.snd.wl1 = segment.seq;
+        self.snd.wl2 = segment.ack;
+        let changed = self.snd.wnd != window;
+        self.snd.wnd = window;
+        self.snd.max_wnd = self.snd.max_wnd.max(window);
+        changed
+    }
+
+    /// Takes what `ack` covers off the retransmission queue.
+    fn remove_acked(&mut self, now: Instant, ack: Seq, report: &mut AckReport) {
+        if !report.advanced {
+            return;
+        }
+        self.recovery.retransmits = 0;
+        let mut first_sent_at = None;
+        let mut last_sent_at = None;
+        while let Some(sent) = self.queue.pop_acked(ack) {
+            report.acked += 1;
+            if sent.ever_retransmitted {
+                report.retransmitted_acked = true;
+            } else {
+                first_sent_at = first_sent_at.or(Some(sent.sent_at));
+                last_sent_at = Some(sent.sent_at);
+                if !sent.sacked {
+                    report.reordered_at.get_or_insert(sent.seq);
+                    report.original_acked |= sent.end().le(self.recovery.high_seq);
+                }
+            }
+            if sent.sacked {
+                report.already_sacked += 1;
+            } else {
+                self.note_delivered(now, &sent);
+            }
+        }
+        self.queue.trim_front(ack);
+        let data = (ack - self.snd.una) - u32::from(self.snd.fin.is_some_and(|fin| fin.lt(ack) && fin.ge(self.snd.una)));
+        self.counters.bytes_acked.0 += u64::from(data);
+        self.snd.una = ack;
+        if self.snd.urgent.is_some_and(|end| end.le(ack)) {
+            self.snd.urgent = None;
+        }
+        if !report.retransmitted_acked {
+            report.rtt_of_first = first_sent_at.map(|at| now.saturating_since(at));
+            report.rtt_of_last = last_sent_at.map(|at| now.saturating_since(at));
+        }
+        if !self.is_sack_based() {
+            self.queue.remove_dup_acked(report.acked);
+            // Without SACK an ACK after a retransmission may be of either copy.
+            report.original_acked &= !report.retransmitted_acked;
+        }
+    }
+
+    fn note_delivered(&mut self, now: Instant, sent: &Sent) {
+        let min_rtt = self.rtt.min_rtt();
+        self.recovery.rack.on_delivered(now, sent.sent_at, sent.end(), sent.ever_retransmitted, min_rtt);
+    }
+
+    /// SACK blocks (RFC 2018 section 5), DSACK first (RFC 2883 section 5).
+    fn take_sack_blocks(&mut self, now: Instant, segment: &Segment, report: &mut AckReport) {
+        let blocks = segment.options.sack.as_slice();
+        if self.is_dsack(segment.ack, blocks) {
+            report.dsack = true;
+            self.take_dsack(blocks[0], report.prior_una);
+        }
+        let min_rtt = self.rtt.min_rtt();
+        let high_seq = self.recovery.high_seq;
+        for &block in &blocks[usize::from(report.dsack)..] {
+            // A block that covers nothing outstanding is a lie or a straggler (RFC 2018 section 5: ignore it).
+            if block.is_empty() || block.start.ge(block.end) || block.end.gt(self.snd.nxt) || block.end.le(self.snd.una) {
+                continue;
+            }
+            let highest = self.queue.highest_sacked();
+            let rack = &mut self.recovery.rack;
+            self.queue.mark_sacked(block, |sent| {
+                report.sacked += 1;
+                rack.on_delivered(now, sent.sent_at, sent.end(), sent.ever_retransmitted, min_rtt);
+                if sent.ever_retransmitted {
+                    return;
+                }
+                report.rtt_by_sack.get_or_insert(now.saturating_since(sent.sent_at));
+                report.original_acked |= sent.end().le(high_seq);
+                if highest.is_some_and(|highest| sent.seq.lt(highest)) {
+                    report.reordered_at = Some(report.reordered_at.map_or(sent.seq, |at| at.min(sent.seq)));
+                }
+            });
+        }
+    }
+
+    /// RFC 2883 section 5: the first block reports a duplicate if it is below the ACK, or inside the second block.
+    fn is_dsack(&self, ack: Seq, blocks: &[SeqRange]) -> bool {
+        match blocks {
+            [first, ..] if first.start.lt(ack) => true,
+            [first, second, ..] => second.covers(*first),
+            _ => false,
+        }
+    }
+
+    fn take_dsack(&mut self, range: SeqRange, prior_una: Seq) {
+        // RFC 8985 section 7.4: a DSACK of the whole probe says that it was not needed.
+        if let Some(marker) = self.recovery.undo_marker
+            && range.end.gt(marker)
+            && range.end.le(prior_una.max(self.queue.highest_sacked().unwrap_or(prior_una)))
+        {
+            self.recovery.one_retransmission_was_unnecessary();
+        }
+        self.recovery.rack.dsack_seen = true;
+        if self.recovery.probe_retransmitted && self.recovery.probe_high_seq == Some(range.end) {
+            self.recovery.probe_high_seq = None;
+        }
+    }
+
+    /// Everything that follows from an ACK while something was outstanding.
+    fn after_outstanding_ack(&mut self, now: Instant, prior_highest_sacked: Option<Seq>, report: &mut AckReport) {
+        if let (Some(at), Some(highest)) = (report.reordered_at, prior_highest_sacked)
+            && at.lt(highest)
+        {
+            self.note_reordering(at, highest);
+        }
+        self.take_rtt(now, report);
+        self.recovery.rack.adapt(self.snd.una, self.snd.nxt);
+        self.judge_loss_probe(report);
+        let restart_timer = report.acked > 0
+            || report.rtt_by_sack.is_some_and(|rtt| {
+                // A SACK of something sent after the first outstanding segment says nothing of that one.
+                self.queue.front().is_some_and(|front| rtt > now.saturating_since(front.sent_at))
+            });
+        let dubious =
+            report.duplicate || report.sacked > 0 || report.dsack || self.recovery.state != RecoveryState::Open;
+        let mut timer_taken = false;
+        if dubious {
+            timer_taken = self.alert(now, report);
+        }
+        if self.queue.is_empty() {
+            self.timers.disarm(Timer::Retransmit);
+            self.timers.disarm(Timer::LossProbe);
+            self.timers.disarm(Timer::Reorder);
+            self.recovery.marked_below = None;
+        } else if restart_timer && !timer_taken {
+            // RFC 6298 section 5.3.
+            self.restart_retransmit(now);
+        }
+        self.adjust_window(now, report);
+        if report.send_new_first {
+            self.pending.new_data_first = true;
+        }
+    }
+
+    /// The congestion window after this ACK.
+    fn adjust_window(&mut self, now: Instant, report: &AckReport) {
+        if self.recovery.state == RecoveryState::Recovery {
+            self.reduce_window(report);
+            return;
+        }
+        // RFC 5681 section 3.1: the window opens on ACKs of new data; where much reordering was seen, also on SACKs.
+        let progress = report.acked > 0
+            || (report.sacked > 0 && self.recovery.reordering > self.config.recovery.dup_ack_threshold);
+        if !progress {
+            return;
+        }
+        let sample = AckSample {
+            now,
+            acked: report.delivered().max(1),
+            rtt: report.rtt_of_last,
+            snd_una: self.snd.una,
+            snd_nxt: self.snd.nxt,
+        };
+        self.congestion.on_ack(&self.config.congestion, &sample);
+    }
+
+    /// An RTT sample from this ACK, by the best evidence it has (RFC 6298 section 3, RFC 7323 section 4).
+    fn take_rtt(&mut self, now: Instant, report: &AckReport) {
+        let sample = if self.config.rto.one_sample_per_window && self.timestamps.is_none() {
+            self.timed_sample(now, report)
+        } else {
+            let by_timestamp = || {
+                // RTTM: only from an ACK of new data.
+                report.echoed.filter(|_| report.acked > 0).and_then(|echoed| self.rtt_by_echo(now, echoed))
+            };
+            report.rtt_of_first.or(report.rtt_by_sack).or_else(by_timestamp)
+        };
+        if let Some(rtt) = sample {
+            self.rtt.sample(&self.config.rto, rtt, self.snd.una, self.snd.nxt);
+        }
+    }
+
+    /// 4.3BSD without timestamps: one segment is timed at a time.
+    fn timed_sample(&mut self, now: Instant, report: &AckReport) -> Option<Duration> {
+        let (end, sent_at) = self.snd.timed?;
+        if self.snd.una.lt(end) {
+            return None;
+        }
+        self.snd.timed = None;
+        (!report.retransmitted_acked).then(|| now.saturating_since(sent_at))
+    }
+
+    pub(super) fn rtt_by_timestamp(&self, now: Instant, segment: &Segment) -> Option<Duration> {
+        let echoed = segment.options.timestamps?.ecr;
+        (echoed != 0).then(|| self.rtt_by_echo(now, echoed)).flatten()
+    }
+
+    fn rtt_by_echo(&self, now: Instant, echoed: u32) -> Option<Duration> {
+        let ticks = self.timestamp_clock(now).wrapping_sub(echoed);
+        let tick = self.config.timestamps?;
+        // An echo from the future was made up.
+        (ticks <= i32::MAX as u32).then(|| (tick * u64::from(ticks)).max(Duration::from_micros(1)))
+    }
+
+    /// SND.UNA moved on: the user timeout starts anew, and there may be room to write.
+    fn note_progress(&mut self, now: Instant) {
+        if self.user_timeout.is_some() {
+            self.arm_user_timeout(now);
+        }
+        self.events.insert(Event::Writable);
+    }
+
+    /// The peer's window changed, or probes are being sent (RFC 9293 section 3.8.6.1).
+    fn after_window_change(&mut self, now: Instant) {
+        if self.snd.wnd == 0 {
+            // An answered probe: the next one waits for its backed-off time (`output` arms it).
+            self.probing.heard_at = now;
+            return;
+        }
+        self.probing.since = None;
+        self.probing.backoff = 0;
+        self.timers.disarm(Timer::Persist);
+        if core::mem::take(&mut self.frozen_by_window) {
+            self.timers.release(now, Timer::Retransmit);
+        }
+        self.snd.probed_byte = false;
+        self.pending.window_probe = false;
+        if self.user_timeout.is_some() && !self.config.user_timeout.covers_zero_window {
+            self.arm_user_timeout(now);
+        }
+    }
+
+    /// Reordering was seen: a segment arrived `highest - at` behind (Linux `tcp_check_sack_reordering`).
+    pub(super) fn note_reordering(&mut self, at: Seq, highest: Seq) {
+        let segments = (highest - at).div_ceil(self.snd.mss);
+        if segments > self.recovery.reordering {
+            self.recovery.reordering = segments.min(self.config.recovery.max_reordering);
+        }
+        self.recovery.reordering_seen = true;
+    }
+}
+
+/// ICMP errors.
+impl Connection {
+    /// Takes an ICMP error that quotes a segment of this connection with sequence number `quoted`.
+    pub fn handle_icmp(&mut self, now: Instant, kind: Unreachable, quoted: Seq) -> IcmpEffect {
+        // RFC 5927 section 4.1: only what is outstanding can have caused it.
+        if self.state == State::Closed || quoted.lt(self.snd.una) || quoted.ge(self.snd.nxt) {
+            return IcmpEffect::Ignored;
+        }
+        match kind {
+            Unreachable::PacketTooBig { mtu } => self.shrink_to_mtu(mtu),
+            Unreachable::Network | Unreachable::Host | Unreachable::TimeExceeded { .. } => {
+                if kind != (Unreachable::TimeExceeded { code: 0 }) && self.revert_backoff(now, quoted) {
+                    return IcmpEffect::BackoffReverted;
+                }
+                self.events.insert(Event::SoftError);
+                IcmpEffect::SoftError
+            }
+            // RFC 1122 section 4.2.3.9: hard errors, but RFC 5461 shows why only a connection attempt should believe them.
+            Unreachable::Protocol | Unreachable::Port | Unreachable::AdministrativelyProhibited => {
+                if matches!(self.state, State::SynSent | State::SynReceived) {
+                    self.end(Some(ConnectionError::Unreachable));
+                    return IcmpEffect::Aborted;
+                }
+                self.events.insert(Event::SoftError);
+                IcmpEffect::SoftError
+            }
+            Unreachable::Other { .. } | Unreachable::ParameterProblem { .. } => {
+                self.events.insert(Event::SoftError);
+                IcmpEffect::SoftError
+            }
+        }
+    }
+
+    /// RFC 6069 section 3: an unreachable that quotes SND.UNA while the timer is backed off shows that it was the path, not
+    /// congestion, that lost the retransmission.
+    fn revert_backoff(&mut self, now: Instant, quoted: Seq) -> bool {
+        let retried = self.recovery.retransmits > 0 && self.rtt.backoff() > 0;
+        let Some(front) = self.queue.front() else { return false };
+        if quoted != self.snd.una || !retried || !self.state.is_synchronized() {
+            return false;
+        }
+        let since_sent = now.saturating_since(front.sent_at);
+        let rto = self.rtt.revert_one_backoff(&self.config.rto);
+        match rto.cmp(&since_sent) {
+            // Step 5: what remains of the reverted timeout; if nothing does, it has run out.
+            Ordering::Greater => self.arm_retransmit(now, rto - since_sent),
+            _ => self.on_retransmit_timeout(now),
+        }
+        true
+    }
+
+    /// Path MTU discovery: what is larger than the path takes is cut up and sent again.
+    fn shrink_to_mtu(&mut self, mtu: u32) -> IcmpEffect {
+        let ip_header = if self.remote.is_ipv6() { 40 } else { 20 };
+        let options = if self.timestamps.is_some() { 12 } else { 0 };
+        // An old router that does not say is taken for the least MTU (RFC 1191 section 5 suggests a table; RFC 4821's
+        // base of 1024 bytes serves as well).
+        let mtu = if mtu == 0 { 1024 } else { mtu };
+        let mss = mtu.saturating_sub(ip_header + 20 + options).max(Self::LEAST_MSS);
+        if mss >= self.snd.mss {
+            return IcmpEffect::Ignored;
+        }
+        self.snd.mss = mss;
+        self.queue.mark_all_lost(|_, sent| sent.payload.len() as u32 <= mss);
+        if self.queue.lost() > 0 {
+            self.pending.head = self.queue.front().filter(|front| front.lost).map(|_| Reason::LossRecovery);
+        }
+        IcmpEffect::SmallerSegments
+    }
+
+    /// A path MTU below IPv4's 552 bytes is more likely an attack than a path (Linux `min_pmtu`), less headers.
+    const LEAST_MSS: u32 = 500;
+}

@@ -1,0 +1,149 @@
+//! The parts of a connection's state that belong together, without behaviour of their own.
+
+use holdover_base::{Duration, Instant};
+use holdover_wire::{Seq, SeqRange};
+
+use crate::counters::Reason;
+
+/// The send sequence space (RFC 9293 section 3.3.1), in the RFC's names.
+#[derive(Clone, Debug)]
+pub(crate) struct SendSpace {
+    /// ISS.
+    pub(crate) iss: Seq,
+    /// SND.UNA.
+    pub(crate) una: Seq,
+    /// SND.NXT.
+    pub(crate) nxt: Seq,
+    /// SND.WND in bytes, scaled.
+    pub(crate) wnd: u32,
+    /// SND.WL1 and SND.WL2.
+    pub(crate) wl1: Seq,
+    pub(crate) wl2: Seq,
+    /// Max(SND.WND).
+    pub(crate) max_wnd: u32,
+    /// Snd.Wind.Shift, and whether scaling was agreed (a shift may be 0).
+    pub(crate) scale: u8,
+    pub(crate) scale_agreed: bool,
+    /// The largest segment that is sent, in bytes of data, timestamps taken off.
+    pub(crate) mss: u32,
+    /// The end of the urgent data, SND.UP.
+    pub(crate) urgent: Option<Seq>,
+    /// The owner has closed: a FIN follows the data.
+    pub(crate) closing: bool,
+    /// The FIN's sequence number, once sent.
+    pub(crate) fin: Option<Seq>,
+    /// The SYN or SYN-ACK has been sent at least once.
+    pub(crate) handshake_sent: bool,
+    /// A window probe has carried the first unsent byte: the peer may acknowledge one byte beyond SND.NXT.
+    pub(crate) probed_byte: bool,
+    /// When data was last sent.
+    pub(crate) last_data_at: Instant,
+    /// The one segment that is being timed, where only one is: its end and when it was sent.
+    pub(crate) timed: Option<(Seq, Instant)>,
+}
+
+/// The receive sequence space and the window that is advertised.
+#[derive(Clone, Debug)]
+pub(crate) struct ReceiveSpace {
+    /// IRS.
+    pub(crate) irs: Seq,
+    /// RCV.NXT.
+    pub(crate) nxt: Seq,
+    /// The ACK of the last window advertisement, and that window: their sum is the right edge.
+    pub(crate) wup: Seq,
+    pub(crate) wnd: u32,
+    /// Rcv.Wind.Shift.
+    pub(crate) scale: u8,
+    /// The buffer in bytes.
+    pub(crate) capacity: u32,
+    /// The most that is advertised, growing towards the capacity.
+    pub(crate) limit: u32,
+    /// The owner's limit.
+    pub(crate) clamp: Option<u32>,
+    /// The largest data segment seen: what counts as full-sized.
+    pub(crate) mss: u32,
+    /// Last.ACK.sent.
+    pub(crate) last_ack_sent: Seq,
+    /// The owner holds the ACK point here.
+    pub(crate) ack_held_at: Option<Seq>,
+    /// The peer's FIN, once it is in order.
+    pub(crate) fin: Option<Seq>,
+    /// RCV.UP.
+    pub(crate) urgent: Option<Seq>,
+    /// A duplicate to report by DSACK, and whether the block after it has to be the one around it.
+    pub(crate) dsack: Option<SeqRange>,
+    /// Growth of the buffer: the bytes read since `measured_since`, and the round trip seen from the receiver.
+    pub(crate) measured_since: Instant,
+    pub(crate) measured_read: u32,
+    pub(crate) last_measured: u32,
+    pub(crate) rtt: Duration,
+    /// Whether the reader is gone: new data is answered by a reset.
+    pub(crate) reader_gone: bool,
+}
+
+/// Timestamps (RFC 7323), when agreed.
+#[derive(Clone, Debug)]
+pub(crate) struct TimestampState {
+    /// TS.Recent and when it was set.
+    pub(crate) recent: u32,
+    pub(crate) recent_at: Instant,
+    /// What is added to the clock, so that it tells nothing of the host's uptime.
+    pub(crate) offset: u32,
+    /// What the owner adds to the echoed value.
+    pub(crate) echo_shift: u32,
+}
+
+/// When the next ACK is due (RFC 9293 section 3.8.6.3).
+#[derive(Clone, Debug)]
+pub(crate) struct AckState {
+    /// An ACK is due now, for this reason.
+    pub(crate) due: Option<Reason>,
+    /// ACKs the owner asked for.
+    pub(crate) requested: u8,
+    /// How many segments are still acknowledged at once.
+    pub(crate) quick: u8,
+    /// The delay that follows the spacing of arrivals.
+    pub(crate) delay: Duration,
+    pub(crate) last_data_at: Instant,
+    /// Data is going both ways in turn: answers carry the ACKs.
+    pub(crate) interactive: bool,
+}
+
+/// What has to be sent besides data and ACKs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) handshake: bool,
+    pub(crate) reset: bool,
+    /// The first outstanding segment, whatever the windows say.
+    pub(crate) head: Option<Reason>,
+    pub(crate) loss_probe: bool,
+    /// New data goes before retransmissions (RFC 5682 section 3.1 step 2b).
+    pub(crate) new_data_first: bool,
+    pub(crate) window_probe: bool,
+    pub(crate) keep_alive: bool,
+    /// Less than a full segment may go.
+    pub(crate) silly_window_override: bool,
+    /// A reset for a segment that belongs to no connection of ours, at this sequence number.
+    pub(crate) foreign_reset: Option<holdover_wire::Seq>,
+    /// A User Timeout option is due on the next segment.
+    pub(crate) user_timeout_option: bool,
+}
+
+/// Probing a zero window or an idle peer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Probing {
+    pub(crate) sent: u32,
+    pub(crate) backoff: u32,
+    pub(crate) keep_alives_unanswered: u32,
+    /// When anything last arrived.
+    pub(crate) heard_at: Instant,
+    /// When zero-window probing began.
+    pub(crate) since: Option<Instant>,
+}
+
+/// RFC 5961 section 10: how many challenge ACKs this second has seen.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChallengeBudget {
+    pub(crate) second: u32,
+    pub(crate) used: u16,
+}

@@ -1,0 +1,412 @@
+//! An arriving segment, step by step as in RFC 9293 section 3.10.7.
+
+use holdover_base::Instant;
+use holdover_wire::{Flags, Segment};
+
+use super::receive::Arrival;
+use super::{Connection, Event};
+use crate::counters::{Disposition, Reason};
+use crate::recovery::RecoveryState;
+use crate::state::{ConnectionError, State};
+use crate::timers::Timer;
+
+/// A step either lets the segment pass on, or ends its way.
+type Step = Result<(), Disposition>;
+
+/// RFC 7323 section 5.5: a connection idle for longer than this does not trust TS.Recent any more.
+const PAWS_IDLE: holdover_base::Duration = holdover_base::Duration::from_secs(24 * 86_400);
+
+impl Connection {
+    /// Takes an arriving segment of this connection (SEGMENT ARRIVES, RFC 9293 section 3.10.7) and says what became of it.
+    pub fn handle_segment(&mut self, now: Instant, segment: &Segment) -> Disposition {
+        let outcome = match self.state {
+            State::Closed => Err(Disposition::Closed),
+            State::SynSent => self.arrive_in_syn_sent(now, segment),
+            _ => self.arrive(now, segment),
+        };
+        let disposition = outcome.err().unwrap_or(Disposition::Accepted);
+        self.counters.count_received(disposition);
+        disposition
+    }
+
+    /// RFC 9293 section 3.10.7.3.
+    fn arrive_in_syn_sent(&mut self, now: Instant, segment: &Segment) -> Step {
+        // First, check the ACK bit.
+        let acks = segment.flags.contains(Flags::ACK);
+        if acks && (segment.ack.le(self.snd.iss) || segment.ack.gt(self.snd.nxt)) {
+            if !segment.flags.contains(Flags::RST) {
+                self.reset_at(segment);
+            }
+            return Err(Disposition::UnacceptableHandshakeAck);
+        }
+        // Second, check the RST bit.
+        if segment.flags.contains(Flags::RST) {
+            if !acks {
+                return Err(Disposition::NotASyn);
+            }
+            self.end(Some(ConnectionError::Refused));
+            return Err(Disposition::ResetAccepted);
+        }
+        // Fourth, check the SYN bit (third, security, is not used).
+        if !segment.flags.contains(Flags::SYN) {
+            return Err(Disposition::NotASyn);
+        }
+        self.take_syn(now, segment);
+        if !acks {
+            // Simultaneous open (RFC 9293 section 3.5, figure 7).
+            self.state = State::SynReceived;
+            self.pending.handshake = true;
+            return Ok(());
+        }
+        // A timestamp that echoes none of ours would have been made up (RFC 7323 section 3.2).
+        self.acknowledge_syn(now, segment);
+        self.establish(now, segment);
+        self.ack_now(Reason::HandshakeAck);
+        // A SYN-ACK may carry data (RFC 9293 section 3.10.7.3): it is processed as in ESTABLISHED.
+        if !segment.payload.is_empty() || segment.flags.contains(Flags::FIN) {
+            self.take_text_and_fin(now, segment, true)?;
+        }
+        Ok(())
+    }
+
+    /// RFC 9293 section 3.10.7.4.
+    fn arrive(&mut self, now: Instant, segment: &Segment) -> Step {
+        self.check_paws(now, segment)?;
+        if self.completes_simultaneous_open(segment) {
+            self.acknowledge_syn(now, segment);
+            self.establish(now, segment);
+            self.ack_now(Reason::HandshakeAck);
+            return Ok(());
+        }
+        self.check_sequence_number(now, segment)?;
+        self.check_reset(now, segment)?;
+        self.check_syn(now, segment)?;
+        self.note_timestamp(now, segment);
+        self.probing.heard_at = now;
+        if self.probing.keep_alives_unanswered > 0 || self.config.limits.keep_alive.is_some() {
+            self.probing.keep_alives_unanswered = 0;
+            self.arm_keep_alive(now);
+        }
+        self.check_ack(now, segment)?;
+        if let Some(option) = segment.options.user_timeout {
+            self.take_user_timeout_option(now, option);
+        }
+        if self.state == State::Closed {
+            return Ok(());
+        }
+        self.check_urgent(segment);
+        self.take_text_and_fin(now, segment, false)
+    }
+
+    /// RFC 7323 section 5.3, R1: before anything else, protection against wrapped sequence numbers.
+    fn check_paws(&mut self, now: Instant, segment: &Segment) -> Step {
+        let (Some(state), Some(ts)) = (&self.timestamps, segment.options.timestamps) else { return Ok(()) };
+        let is_old = (ts.val.wrapping_sub(state.recent) as i32) < 0;
+        if !is_old
+            || segment.flags.contains(Flags::RST)
+            || now.saturating_since(state.recent_at) > PAWS_IDLE
+        {
+            return Ok(());
+        }
+        if self.is_retransmitted_syn(segment) {
+            self.pending.handshake = true;
+            return Err(Disposition::DuplicateData);
+        }
+        self.answer_unacceptable(now, segment);
+        Err(Disposition::PawsRejected)
+    }
+
+    /// First, check the sequence number.
+    fn check_sequence_number(&mut self, now: Instant, segment: &Segment) -> Step {
+        let window = self.receive_window();
+        let len = segment.seq_len();
+        let edge = self.rcv.nxt + window;
+        let starts_inside = self.rcv.nxt.le(segment.seq) && segment.seq.lt(edge);
+        let acceptable = match (len, window) {
+            (0, 0) => segment.seq == self.rcv.nxt,
+            // A pure ACK at the right edge is what a sender that has filled the window sends (Linux takes it too).
+            (0, _) => starts_inside || segment.seq == edge,
+            (_, 0) => false,
+            _ => {
+                let last = segment.seq + (len - 1);
+                starts_inside || (self.rcv.nxt.le(last) && last.lt(edge))
+            }
+        };
+        if acceptable {
+            return Ok(());
+        }
+        if segment.flags.contains(Flags::RST) {
+            return Err(Disposition::OutsideWindow);
+        }
+        if self.is_retransmitted_syn(segment) {
+            self.pending.handshake = true;
+            return Err(Disposition::DuplicateData);
+        }
+        // The window may be closed to data, not to acknowledgments and urgent pointers (section 3.10.7.4: "special
+        // allowance should be made to accept valid ACKs, URGs, and RSTs").
+        if window == 0 && segment.seq == self.rcv.nxt && self.state.is_synchronized() {
+            self.check_syn(now, segment)?;
+            self.check_ack(now, segment)?;
+            self.check_urgent(segment);
+            self.ack_now(Reason::ChallengeAck);
+            return Err(Disposition::OutsideWindow);
+        }
+        let data_end = segment.seq + len;
+        let duplicate = len > 0 && data_end.le(self.rcv.nxt);
+        if duplicate {
+            let data = holdover_wire::SeqRange::new(segment.seq, segment.seq + segment.payload.len() as u32);
+            if !data.is_empty() {
+                self.note_duplicate(data);
+            }
+        }
+        self.answer_unacceptable(now, segment);
+        if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) {
+            // Section 3.10.7.4, eighth: the peer's FIN again restarts the 2 MSL timeout.
+            self.timers.arm(now, Timer::TimeWait, self.config.limits.time_wait);
+        }
+        Err(if duplicate { Disposition::DuplicateData } else { Disposition::OutsideWindow })
+    }
+
+    /// An unacceptable segment is answered by an ACK (section 3.10.7.4, first). One that carries data tells the peer where
+    /// we are, so it is answered always; others within the budget of RFC 5961.
+    fn answer_unacceptable(&mut self, now: Instant, segment: &Segment) {
+        if segment.seq_len() > 0 && segment.seq.lt(self.rcv.nxt) {
+            self.ack_now(Reason::DuplicateData);
+        } else {
+            self.challenge(now);
+        }
+    }
+
+    /// The peer's SYN once more: our SYN-ACK was lost.
+    fn is_retransmitted_syn(&self, segment: &Segment) -> bool {
+        self.state == State::SynReceived
+            && segment.flags.contains(Flags::SYN)
+            && segment.seq == self.rcv.irs
+    }
+
+    /// The SYN-ACK that answers our SYN after SYNs have crossed (section 3.5, figure 7): its SYN was taken already, its ACK
+    /// is what counts.
+    fn completes_simultaneous_open(&self, segment: &Segment) -> bool {
+        !self.passive
+            && self.is_retransmitted_syn(segment)
+            && segment.flags.contains(Flags::ACK)
+            && !segment.flags.contains(Flags::RST)
+            && segment.ack == self.snd.nxt
+    }
+
+    /// Second, check the RST bit (with RFC 5961 section 3.2).
+    fn check_reset(&mut self, now: Instant, segment: &Segment) -> Step {
+        if !segment.flags.contains(Flags::RST) {
+            return Ok(());
+        }
+        if segment.seq != self.rcv.nxt {
+            self.challenge(now);
+            return Err(Disposition::ResetChallenged);
+        }
+        match self.state {
+            // Passive: back to LISTEN, which is the endpoint's; active: refused.
+            State::SynReceived if self.passive => self.end(Some(ConnectionError::Reset)),
+            State::SynReceived => self.end(Some(ConnectionError::Refused)),
+            State::Closing | State::LastAck | State::TimeWait => self.end(None),
+            _ => self.end(Some(ConnectionError::Reset)),
+        }
+        Err(Disposition::ResetAccepted)
+    }
+
+    /// Fourth, check the SYN bit (with RFC 5961 section 4.2; third, security, is not used).
+    fn check_syn(&mut self, now: Instant, segment: &Segment) -> Step {
+        if !segment.flags.contains(Flags::SYN) {
+            return Ok(());
+        }
+        self.challenge(now);
+        Err(Disposition::SynChallenged)
+    }
+
+    /// Fifth, check the ACK field.
+    fn check_ack(&mut self, now: Instant, segment: &Segment) -> Step {
+        if !segment.flags.contains(Flags::ACK) {
+            return Err(Disposition::NoAck);
+        }
+        if self.state == State::SynReceived {
+            if segment.ack.le(self.snd.una) || segment.ack.gt(self.snd.nxt) {
+                self.reset_at(segment);
+                return Err(Disposition::UnacceptableHandshakeAck);
+            }
+            self.acknowledge_syn(now, segment);
+            self.establish(now, segment);
+        } else {
+            self.process_ack(now, segment)?;
+        }
+        let fin_acked = self.snd.fin.is_some_and(|fin| self.snd.una.gt(fin));
+        match self.state {
+            State::FinWait1 if fin_acked => {
+                self.state = State::FinWait2;
+                self.events.insert(Event::AllAcknowledged);
+                if self.rcv.reader_gone {
+                    self.timers.arm(now, Timer::FinWait2, self.config.limits.fin_wait_2);
+                }
+            }
+            State::Closing if fin_acked => self.enter_time_wait(now),
+            State::LastAck if fin_acked => {
+                self.events.insert(Event::AllAcknowledged);
+                self.end(None);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Sixth, check the URG bit (RFC 9293 section 3.8.5; the pointer is to the byte after the urgent data, RFC 6093).
+    fn check_urgent(&mut self, segment: &Segment) {
+        if !segment.flags.contains(Flags::URG) || !self.state.may_receive() {
+            return;
+        }
+        let until = segment.seq + u32::from(segment.urgent);
+        if until.gt(self.rcv.nxt) && self.rcv.urgent.is_none_or(|known| until.gt(known)) {
+            self.rcv.urgent = Some(until);
+            self.events.insert(Event::Urgent);
+        }
+    }
+
+    /// Seventh, the segment text, and eighth, the FIN bit.
+    fn take_text_and_fin(&mut self, now: Instant, segment: &Segment, in_handshake: bool) -> Step {
+        // The text of a SYN begins after it.
+        let start = segment.seq + u32::from(segment.flags.contains(Flags::SYN));
+        if !segment.payload.is_empty() {
+            if !self.state.may_receive() {
+                return Err(Disposition::AfterFin);
+            }
+            if self.rcv.reader_gone {
+                // RFC 9293 section 3.6.1: nobody will read it, and the peer should know.
+                self.end(Some(ConnectionError::Aborted));
+                self.pending.reset = true;
+                return Err(Disposition::ReceiverGone);
+            }
+            self.take_text(now, segment, start);
+        }
+        if segment.flags.contains(Flags::FIN) {
+            self.take_fin(now, start + segment.payload.len() as u32, in_handshake);
+        }
+        self.finish_at_fin(now);
+        Ok(())
+    }
+
+    fn take_text(&mut self, now: Instant, segment: &Segment, start: holdover_wire::Seq) {
+        self.measure_receive_rtt(now, segment);
+        // What lies beyond the window was not asked for.
+        let room = (self.rcv.nxt + self.receive_window()).saturating_since(start);
+        let mut data = segment.payload.clone();
+        data.truncate(room as usize);
+        if let Some(fin) = self.rcv.fin {
+            data.truncate(fin.saturating_since(start) as usize);
+        }
+        let len = data.len() as u32;
+        if len == 0 {
+            return;
+        }
+        let arrival = self.take_data(start, data);
+        if arrival != Arrival::Refused {
+            self.open_limit(len);
+        }
+        self.schedule_ack(now, arrival, len);
+        if self.rcv.urgent.is_some_and(|until| until.le(self.rcv.nxt)) {
+            self.rcv.urgent = None;
+        }
+    }
+
+    /// Remembers where the stream ends, unless an end is known already.
+    fn take_fin(&mut self, now: Instant, fin: holdover_wire::Seq, in_handshake: bool) {
+        let in_window = fin.lt(self.rcv.nxt + self.receive_window()) || fin == self.rcv.nxt;
+        if self.rcv.fin.is_none() && (self.state.may_receive() || in_handshake) && in_window {
+            self.rcv.fin = Some(fin);
+            if fin.gt(self.rcv.nxt) {
+                self.ack_now(Reason::DuplicateAck);
+            }
+        } else if self.state == State::TimeWait {
+            self.ack_now(Reason::FinAck);
+            self.timers.arm(now, Timer::TimeWait, self.config.limits.time_wait);
+        }
+    }
+
+    /// If everything before the peer's FIN has arrived, takes the FIN (section 3.10.7.4, eighth).
+    fn finish_at_fin(&mut self, now: Instant) {
+        if self.rcv.fin != Some(self.rcv.nxt) {
+            return;
+        }
+        self.rcv.nxt += 1;
+        self.ack.due = Some(Reason::FinAck);
+        self.events.insert(Event::PeerClosed);
+        match self.state {
+            State::SynReceived | State::Established => self.state = State::CloseWait,
+            State::FinWait1 => self.state = State::Closing,
+            State::FinWait2 => self.enter_time_wait(now),
+            _ => {}
+        }
+    }
+
+    fn enter_time_wait(&mut self, now: Instant) {
+        self.state = State::TimeWait;
+        self.events.insert(Event::AllAcknowledged);
+        for timer in Timer::ALL {
+            if timer != Timer::DelayedAck {
+                self.timers.disarm(timer);
+            }
+        }
+        self.timers.arm(now, Timer::TimeWait, self.config.limits.time_wait);
+    }
+
+    /// TS.Recent (RFC 7323 section 4.3): only from a segment that begins at or before what was last acknowledged.
+    fn note_timestamp(&mut self, now: Instant, segment: &Segment) {
+        let Some(ts) = segment.options.timestamps else { return };
+        let last_ack_sent = self.rcv.last_ack_sent;
+        if let Some(state) = &mut self.timestamps
+            && segment.seq.le(last_ack_sent)
+            && ts.val.wrapping_sub(state.recent) as i32 >= 0
+        {
+            state.recent = ts.val;
+            state.recent_at = now;
+        }
+    }
+
+    /// Answers with a challenge ACK, within the budget of RFC 5961 section 10.
+    pub(super) fn challenge(&mut self, now: Instant) {
+        let second = (now.as_millis() / 1000) as u32;
+        if self.challenges.second != second {
+            self.challenges.second = second;
+            self.challenges.used = 0;
+        }
+        if self.challenges.used < self.config.limits.challenge_acks_per_second {
+            self.challenges.used += 1;
+            self.ack_now(Reason::ChallengeAck);
+        }
+    }
+
+    /// A handshake ACK that fits nothing of ours is answered by a reset at its ACK (section 3.10.7.3, first). The
+    /// connection itself goes on.
+    fn reset_at(&mut self, segment: &Segment) {
+        self.pending.foreign_reset = Some(segment.ack);
+    }
+
+    /// Our SYN is acknowledged: the sample of its round trip, and the end of its retransmission.
+    fn acknowledge_syn(&mut self, now: Instant, segment: &Segment) {
+        self.snd.una = self.snd.iss + 1;
+        if let Some(syn) = self.queue.pop_acked(self.snd.una) {
+            if !syn.ever_retransmitted {
+                let rtt = now.saturating_since(syn.sent_at);
+                self.rtt.sample(&self.config.rto, rtt, self.snd.una, self.snd.nxt);
+            } else if let Some(rtt) = self.rtt_by_timestamp(now, segment) {
+                self.rtt.sample(&self.config.rto, rtt, self.snd.una, self.snd.nxt);
+            }
+            // RFC 6298 section 5.7: after a SYN that had to be retransmitted, data begins with 3 s; RFC 5681 section
+            // 3.1: and with a window of one segment.
+            if syn.ever_retransmitted && self.recovery.retransmits > 0 {
+                self.after_lost_syn();
+            }
+        }
+        self.recovery.state = RecoveryState::Open;
+        self.recovery.retransmit_stamp = None;
+        self.pending.handshake = false;
+        self.timers.disarm(Timer::Retransmit);
+        self.timers.disarm(Timer::UserTimeout);
+    }
+}

@@ -1,0 +1,420 @@
+//! What is lost: the states of recovery and their transitions (RFC 5681, RFC 6582, RFC 6675, RFC 5682), for every
+//! algorithm in [`LossDetection`]. The order of the checks is that of Linux's `tcp_fastretrans_alert`, in which the other
+//! algorithms fit as special cases.
+
+use holdover_base::Instant;
+
+use super::Connection;
+use super::ack::AckReport;
+use crate::config::{LossDetection, Reduction};
+use crate::counters::Reason;
+use crate::recovery::{Rack, RecoveryState};
+
+impl Connection {
+    /// The algorithm in use.
+    pub(super) fn loss_detection(&self) -> LossDetection {
+        if self.sack { self.config.recovery.with_sack } else { self.config.recovery.without_sack }
+    }
+
+    /// Whether SACK says what has left the network; else duplicate ACKs do.
+    pub(super) fn is_sack_based(&self) -> bool {
+        matches!(self.loss_detection(), LossDetection::Sack | LossDetection::Fack | LossDetection::Rack)
+    }
+
+    /// An ACK that is a duplicate, carries SACK news, or arrives while not all is well. Returns whether the reordering
+    /// timer was armed in place of the retransmission timer.
+    pub(super) fn alert(&mut self, now: Instant, report: &mut AckReport) -> bool {
+        self.count_duplicate(report);
+        if self.recovery.state == RecoveryState::Open {
+            self.recovery.retransmit_stamp = None;
+        } else if self.snd.una.ge(self.recovery.high_seq) && self.recovery.state == RecoveryState::Recovery {
+            if !self.is_sack_based() {
+                self.queue.reset_dup_acked();
+            }
+            if self.try_undo_recovery(report) {
+                return false;
+            }
+            self.end_reduction();
+        }
+        match self.recovery.state {
+            RecoveryState::Recovery => self.alert_in_recovery(now, report),
+            RecoveryState::Loss => {
+                self.alert_in_loss(report);
+                let timer_taken = self.identify_losses(now, report);
+                if self.recovery.state != RecoveryState::Open && !report.lost_retransmission {
+                    return timer_taken;
+                }
+                self.maybe_enter_recovery(now) || timer_taken
+            }
+            RecoveryState::Open | RecoveryState::Disorder => {
+                if !self.is_sack_based() {
+                    if report.advanced {
+                        self.queue.reset_dup_acked();
+                    }
+                    self.queue.add_dup_acked(u32::from(report.duplicate));
+                }
+                self.try_undo_by_dsack();
+                let timer_taken = self.identify_losses(now, report);
+                self.maybe_enter_recovery(now);
+                timer_taken
+            }
+        }
+    }
+
+    fn count_duplicate(&mut self, report: &mut AckReport) {
+        if self.config.recovery.dup_ack_needs_new_sack && self.sack && report.sacked == 0 {
+            report.duplicate = false;
+        }
+        if report.advanced {
+            self.recovery.dup_acks = 0;
+        } else if report.duplicate {
+            self.recovery.dup_acks += 1;
+        }
+    }
+
+    fn alert_in_recovery(&mut self, now: Instant, report: &mut AckReport) -> bool {
+        if !report.advanced {
+            if !self.is_sack_based() {
+                self.queue.add_dup_acked(u32::from(report.duplicate));
+            }
+        } else if self.loss_detection() == LossDetection::Reno {
+            // 4.3BSD Reno: whatever the ACK covers, it ends fast recovery.
+            self.queue.reset_dup_acked();
+            self.queue.unmark_lost();
+            self.end_reduction();
+            self.set_recovery_state(RecoveryState::Open);
+            return false;
+        } else if self.try_undo_partial(report) {
+            return false;
+        }
+        if self.try_undo_by_dsack() {
+            self.try_to_open();
+        }
+        let timer_taken = self.identify_losses(now, report);
+        if self.recovery.state != RecoveryState::Recovery {
+            self.maybe_enter_recovery(now);
+        }
+        timer_taken
+    }
+
+    /// In the loss state: was the timeout spurious, is it over (Linux `tcp_process_loss`; F-RTO is RFC 5682 section 3.1)?
+    fn alert_in_loss(&mut self, report: &mut AckReport) {
+        let recovered = self.snd.una.ge(self.recovery.high_seq);
+        if report.advanced && self.try_undo_loss(report, false) {
+            return;
+        }
+        if self.recovery.frto {
+            // Step 3b: data never retransmitted was acknowledged, so the timeout was spurious.
+            if report.original_acked && self.try_undo_loss(report, true) {
+                return;
+            }
+            if self.snd.nxt.gt(self.recovery.high_seq) {
+                // Step 3a: the new data went through, what was lost did not.
+                if report.sacked > 0 || report.duplicate {
+                    self.recovery.frto = false;
+                }
+            } else if report.advanced && !recovered {
+                // Step 2b: try new data before any other retransmission.
+                self.recovery.high_seq = self.snd.nxt;
+                if self.can_send_new_data() {
+                    report.send_new_first = true;
+                    return;
+                }
+                self.recovery.frto = false;
+            }
+        }
+        if recovered {
+            self.try_undo_recovery(report);
+            return;
+        }
+        if self.is_sack_based() {
+            return;
+        }
+        if self.snd.nxt.gt(self.recovery.high_seq) && report.duplicate {
+            self.queue.add_dup_acked(1);
+        } else if report.advanced {
+            self.queue.reset_dup_acked();
+        }
+    }
+
+    /// Marks what this ACK shows to be lost. Returns whether the reordering timer was armed.
+    fn identify_losses(&mut self, now: Instant, report: &mut AckReport) -> bool {
+        if self.queue.is_empty() {
+            return false;
+        }
+        let retransmitted = self.queue.retransmitted();
+        let timer_taken = match self.loss_detection() {
+            LossDetection::Rack => self.rack_mark_lost(now),
+            LossDetection::Sack => {
+                self.mark_lost_by_sack();
+                false
+            }
+            LossDetection::Fack => {
+                self.mark_lost_by_fack();
+                false
+            }
+            LossDetection::Tahoe | LossDetection::Reno | LossDetection::NewReno => {
+                self.mark_lost_by_duplicates(report.advanced);
+                false
+            }
+        };
+        report.lost_retransmission |= self.queue.retransmitted() < retransmitted;
+        timer_taken
+    }
+
+    /// RFC 5681 section 3.2 and RFC 6582: the third duplicate, and in recovery each partial ACK, show the first segment lost.
+    fn mark_lost_by_duplicates(&mut self, advanced: bool) {
+        let threshold = self.recovery.reordering.max(1);
+        let enough = if self.config.recovery.bar_after_timeout {
+            self.recovery.state < RecoveryState::Recovery && self.queue.dup_acked() >= threshold
+        } else {
+            // 4.3BSD counts duplicates after a timeout too, and acts on the third only.
+            self.recovery.state != RecoveryState::Recovery && self.recovery.dup_acks == threshold
+        };
+        let partial = self.recovery.state == RecoveryState::Recovery
+            && advanced
+            && self.loss_detection() == LossDetection::NewReno;
+        if (enough && !self.recovery.is_barred(self.snd.una)) || partial {
+            self.queue.mark_lost(0);
+            self.recovery.fresh_loss |= enough;
+        }
+    }
+
+    /// RFC 6675 section 4, IsLost: DupThresh segments above have been SACKed.
+    fn mark_lost_by_sack(&mut self) {
+        if self.recovery.is_barred(self.snd.una) {
+            return;
+        }
+        let threshold = self.recovery.reordering.max(1) as usize;
+        let edge = self.queue.iter().rev().filter(|sent| sent.sacked).nth(threshold - 1).map(|sent| sent.seq);
+        // Duplicate ACKs whose SACKs were lost count for the first segment.
+        if edge.is_none()
+            && self.recovery.state < RecoveryState::Recovery
+            && self.recovery.dup_acks >= threshold as u32
+        {
+            self.queue.mark_lost(0);
+        }
+        self.mark_lost_below(edge);
+    }
+
+    /// Linux 2.4, FACK: everything more than the threshold below the highest SACK.
+    fn mark_lost_by_fack(&mut self) {
+        let Some(highest) = self.queue.highest_sacked() else {
+            return self.mark_lost_by_sack();
+        };
+        if self.recovery.is_barred(self.snd.una) {
+            return;
+        }
+        let reordering = self.recovery.reordering.max(1) as usize;
+        let edge = self.queue.iter().rev().skip_while(|sent| sent.end().gt(highest)).nth(reordering - 1).map(|sent| sent.seq);
+        self.mark_lost_below(edge);
+    }
+
+    /// Marks what lies below `edge`, neither SACKed nor sent again, and was not looked at before.
+    fn mark_lost_below(&mut self, edge: Option<holdover_wire::Seq>) {
+        let Some(edge) = edge else { return };
+        let from = self.recovery.marked_below.unwrap_or(self.snd.una).max(self.snd.una);
+        if edge.le(from) {
+            return;
+        }
+        for index in 0..self.queue.packets_out() as usize {
+            let sent = self.queue.get(index);
+            if sent.seq.ge(edge) {
+                break;
+            }
+            if sent.seq.ge(from) && !sent.sacked && !sent.lost && !sent.retransmitted {
+                self.queue.mark_lost(index);
+            }
+        }
+        self.recovery.marked_below = Some(edge);
+    }
+
+    /// If something is held lost, recovery begins; else the state follows what is outstanding. Returns whether it began.
+    fn maybe_enter_recovery(&mut self, now: Instant) -> bool {
+        let fresh = core::mem::take(&mut self.recovery.fresh_loss);
+        let evident = self.queue.lost() > 0 && !self.recovery.is_barred(self.snd.una);
+        if self.recovery.state == RecoveryState::Loss && !fresh && !evident {
+            return false;
+        }
+        if !evident {
+            self.try_to_open();
+            return false;
+        }
+        if self.loss_detection() == LossDetection::Tahoe {
+            self.enter_loss_without_timeout(now);
+        } else {
+            self.enter_recovery(now);
+        }
+        true
+    }
+
+    /// Fast retransmit and fast recovery begin (RFC 5681 section 3.2, RFC 6675 section 5).
+    pub(super) fn enter_recovery(&mut self, now: Instant) {
+        self.counters.recoveries += 1;
+        self.recovery.prior_ssthresh = self.congestion.ssthresh_for_current(false);
+        self.recovery.begin_undo(self.snd.una, self.queue.retransmitted());
+        self.start_reduction();
+        self.recovery.state = RecoveryState::Recovery;
+        self.recovery.first_repair = true;
+        self.snd.timed = None;
+        if self.config.recovery.reduction != Reduction::Proportional {
+            if self.config.recovery.reduction == Reduction::Immediate {
+                let ssthresh = self.congestion.ssthresh();
+                self.congestion.set_cwnd(&self.config.congestion, ssthresh);
+            }
+            // The first repair does not ask the window (RFC 5681 section 3.2 step 3, RFC 6675 section 5 step 4.3).
+            if self.queue.front().is_some_and(|front| front.awaits_retransmission()) {
+                self.pending.head = Some(Reason::FastRetransmit);
+            }
+        }
+        self.arm_retransmit(now, self.rtt.rto());
+    }
+
+    pub(super) fn start_reduction(&mut self) {
+        self.recovery.high_seq = self.snd.nxt;
+        self.recovery.probe_high_seq = None;
+        self.recovery.prior_cwnd = self.congestion.cwnd();
+        self.recovery.prr.start(self.congestion.cwnd());
+        self.recovery.halving_acks = 0;
+        self.congestion.clear_credit();
+        let flight = self.queue.packets_out();
+        let peer_window = self.peer_window_segments();
+        let ssthresh = self.congestion.ssthresh_after_loss(&self.config.congestion, flight, peer_window);
+        self.congestion.set_ssthresh(ssthresh);
+    }
+
+    /// In recovery the window follows the reduction that was chosen.
+    pub(super) fn reduce_window(&mut self, report: &AckReport) {
+        let in_flight = self.queue.in_flight();
+        let ssthresh = self.congestion.ssthresh();
+        let cwnd = match self.config.recovery.reduction {
+            Reduction::Immediate => return,
+            Reduction::Proportional => {
+                let delivered = report.delivered().max(u32::from(report.duplicate && !self.is_sack_based()));
+                if delivered == 0 {
+                    return;
+                }
+                let progress = report.advanced && self.queue.lost() <= report.prior_lost;
+                self.recovery.prr.window(in_flight, ssthresh, delivered, progress)
+            }
+            Reduction::RateHalving => {
+                self.recovery.halving_acks += 1;
+                let down = self.recovery.halving_acks.is_multiple_of(2) && self.congestion.cwnd() > ssthresh;
+                let cwnd = self.congestion.cwnd() - u32::from(down);
+                cwnd.min(in_flight + 1)
+            }
+        };
+        self.congestion.set_cwnd(&self.config.congestion, cwnd);
+    }
+
+    /// Recovery is over: the window is ssthresh (RFC 5681 section 3.2 step 6).
+    pub(super) fn end_reduction(&mut self) {
+        if self.recovery.undo_marker.is_some() || !self.config.recovery.undo {
+            let ssthresh = self.congestion.ssthresh();
+            let cwnd = match self.config.recovery.reduction {
+                Reduction::RateHalving => ssthresh.min(self.congestion.cwnd()),
+                _ => ssthresh,
+            };
+            self.congestion.set_cwnd(&self.config.congestion, cwnd);
+        }
+        self.recovery.rack.recovery_ended();
+    }
+
+    /// The state when nothing is held lost: open, or disorder while anything is SACKed or sent again.
+    pub(super) fn try_to_open(&mut self) {
+        if !self.any_retransmission_out() {
+            self.recovery.retransmit_stamp = None;
+        }
+        let unsettled = self.queue.sacked() > 0 || self.queue.lost() > 0 || self.any_retransmission_out();
+        let state = if unsettled { RecoveryState::Disorder } else { RecoveryState::Open };
+        if self.recovery.state != state {
+            self.recovery.high_seq = self.snd.nxt;
+            self.set_recovery_state(state);
+        }
+    }
+
+    pub(super) fn set_recovery_state(&mut self, state: RecoveryState) {
+        self.recovery.state = state;
+        if state == RecoveryState::Open {
+            self.recovery.first_repair = false;
+            self.recovery.frto = false;
+        }
+    }
+
+    /// Whether a retransmission is outstanding (Linux `tcp_any_retrans_done`).
+    pub(super) fn any_retransmission_out(&self) -> bool {
+        self.queue.retransmitted() > 0 || self.queue.front().is_some_and(|front| front.ever_retransmitted)
+    }
+
+    /// The retransmission timer ran out (or is taken to have): everything is lost, the window starts over
+    /// (RFC 5681 section 3.1, RFC 6298 section 5; Linux `tcp_enter_loss`).
+    pub(super) fn enter_loss(&mut self, now: Instant) {
+        let state = self.recovery.state;
+        let new_recovery = state < RecoveryState::Recovery;
+        self.mark_lost_after_timeout(now);
+        // RFC 5681 section 3.1: ssthresh is cut once for a segment, not at each of its retransmissions.
+        let first_cut = new_recovery
+            || self.snd.una.ge(self.recovery.high_seq)
+            || (state == RecoveryState::Loss && self.recovery.retransmits == 0);
+        if first_cut || self.config.recovery.cut_on_each_timeout {
+            self.recovery.prior_ssthresh = self.congestion.ssthresh_for_current(state == RecoveryState::Recovery);
+            self.recovery.prior_cwnd = self.congestion.cwnd();
+            let (flight, peer_window) = (self.queue.packets_out(), self.peer_window_segments());
+            let ssthresh = self.congestion.ssthresh_after_loss(&self.config.congestion, flight, peer_window);
+            self.congestion.set_ssthresh(ssthresh);
+            self.recovery.begin_undo(self.snd.una, self.queue.retransmitted());
+        }
+        self.congestion.forget_path();
+        self.congestion.clear_credit();
+        self.congestion.set_cwnd(&self.config.congestion, self.queue.in_flight() + 1);
+        self.recovery.state = RecoveryState::Loss;
+        self.recovery.high_seq = self.snd.nxt;
+        self.recovery.probe_high_seq = None;
+        self.recovery.dup_acks = 0;
+        self.recovery.marked_below = None;
+        self.recovery.first_repair = false;
+        self.snd.timed = None;
+        // RFC 5682 section 3.1 step 1: not when a recovery was under way already.
+        self.recovery.frto = self.config.recovery.frto && (new_recovery || self.recovery.retransmits > 0);
+    }
+
+    fn mark_lost_after_timeout(&mut self, now: Instant) {
+        // RFC 2018 section 8: a SACKed first segment means that the receiver has reneged.
+        if self.queue.front().is_some_and(|front| front.sacked) {
+            self.queue.forget_sacks();
+        }
+        if !self.is_sack_based() {
+            self.queue.reset_dup_acked();
+        }
+        let rack = &self.recovery.rack;
+        let spare_recent = self.loss_detection() == LossDetection::Rack;
+        let recent = |sent_at: Instant| rack.rtt > now.saturating_since(sent_at);
+        self.queue.mark_all_lost(|index, sent| spare_recent && index > 0 && recent(sent.sent_at));
+    }
+
+    /// Tahoe: duplicate ACKs are taken for a timeout, without its backoff.
+    fn enter_loss_without_timeout(&mut self, now: Instant) {
+        self.counters.recoveries += 1;
+        self.enter_loss(now);
+        self.recovery.frto = false;
+        self.pending.head = Some(Reason::FastRetransmit);
+        self.arm_retransmit(now, self.rtt.rto());
+    }
+
+    /// RFC 5681 section 3.1 and RFC 6298 section 5.7: the SYN had to be sent again.
+    pub(super) fn after_lost_syn(&mut self) {
+        if self.recovery.retransmits > self.config.congestion.syn_retransmissions_forgiven {
+            self.congestion.set_cwnd(&self.config.congestion, 1);
+        }
+        if self.rtt.srtt().is_none() {
+            self.rtt.fall_back(holdover_base::Duration::from_secs(3), &self.config.rto);
+        }
+    }
+
+    /// Whether `a` was sent before `b` for RACK.
+    pub(super) fn sent_before_latest_delivery(&self, index: usize) -> bool {
+        let sent = self.queue.get(index);
+        let rack = &self.recovery.rack;
+        Rack::sent_after(rack.xmit_at, rack.end_seq, sent.sent_at, sent.end())
+    }
+}

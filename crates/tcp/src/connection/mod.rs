@@ -1,0 +1,504 @@
+//! One TCP connection (RFC 9293), without I/O.
+//!
+//! Time and segments come in as arguments, segments and events go out as values. The methods of [`Connection`] fall into
+//! five groups:
+//!
+//! - **getters**, which change nothing;
+//! - **commands** of the application: [`write`](Connection::write), [`read`](Connection::read),
+//!   [`shutdown_write`](Connection::shutdown_write), [`close`](Connection::close), [`abort`](Connection::abort);
+//! - **verbs** of the owner, with which a mechanism steers the connection: clamp the window, hold the ACK point, retransmit
+//!   now and so on. They are general; no mechanism is named here;
+//! - **`handle_*`**, which tell it what happened: a segment arrived, an ICMP error arrived, a deadline passed;
+//! - **`poll_*`**, which ask what it wants: segments to send, events for the application, the next deadline.
+//!
+//! After any call from the first four groups that takes `now`, a shell calls [`poll_transmit`](Connection::poll_transmit)
+//! until it returns `None`, then [`poll_event`](Connection::poll_event) until it returns `None`, and last
+//! [`poll_timeout`](Connection::poll_timeout). The order matters: what was sent decides which deadline is next.
+//!
+//! The code is split by what happens, not by state: `input` walks an arriving segment through the steps of RFC 9293 section
+//! 3.10.7.4 in their printed order, `ack` takes its acknowledgment, `loss`, `rack` and `undo` decide what is lost and what was not,
+//! `output` chooses what to send next and why, `timeout` handles deadlines, `receive` the window and the ACKs.
+
+mod ack;
+mod fields;
+mod input;
+mod loss;
+mod open;
+mod output;
+mod rack;
+mod receive;
+mod timeout;
+mod undo;
+mod verbs;
+
+use core::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdover_base::{Duration, Instant};
+use holdover_wire::{Segment, Seq};
+
+use crate::config::Config;
+use crate::congestion::CongestionWindow;
+use crate::counters::{Counters, Reason};
+use crate::receive_buffer::ReceiveBuffer;
+use crate::recovery::queue::RetransmissionQueue;
+use crate::recovery::{Recovery, RecoveryState};
+use crate::rtt::RttEstimator;
+use crate::send_buffer::SendBuffer;
+use crate::state::{ConnectionError, State};
+use crate::timers::{Timer, Timers};
+use fields::{AckState, ChallengeBudget, Pending, Probing, ReceiveSpace, SendSpace, TimestampState};
+
+pub use ack::IcmpEffect;
+pub use open::Identity;
+pub use verbs::AfterRetransmit;
+
+/// One TCP connection. See the [module](self) for the order of calls.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    config: Arc<Config>,
+    local: SocketAddr,
+    remote: SocketAddr,
+    state: State,
+    /// Whether the connection came from a listener: a reset in SYN-RECEIVED goes unnoticed by the application.
+    passive: bool,
+    error: Option<ConnectionError>,
+    snd: SendSpace,
+    rcv: ReceiveSpace,
+    /// Agreed options.
+    sack: bool,
+    timestamps: Option<TimestampState>,
+    unsent: SendBuffer,
+    queue: RetransmissionQueue,
+    received: ReceiveBuffer,
+    recovery: Recovery,
+    congestion: CongestionWindow,
+    rtt: RttEstimator,
+    ack: AckState,
+    pending: Pending,
+    probing: Probing,
+    timers: Timers,
+    challenges: ChallengeBudget,
+    events: EventSet,
+    user_timeout: Option<Duration>,
+    user_timeout_changeable: bool,
+    advertised_user_timeout: Option<Duration>,
+    /// The retransmission timer is held because the peer's window is closed (`ZeroWindow::Freeze`).
+    frozen_by_window: bool,
+    /// A burst of sending is under way: what it means for the window is settled at its end.
+    sent_data: bool,
+    counters: Counters,
+}
+
+/// A segment to send, and why.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Transmit {
+    /// The segment.
+    pub segment: Segment,
+    /// Why it is sent.
+    pub reason: Reason,
+}
+
+/// What an application or an owner should know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The handshake is complete.
+    Connected,
+    /// Data can be read.
+    Readable,
+    /// There is room to write again.
+    Writable,
+    /// The peer has closed its side: after what can be read there is nothing more.
+    PeerClosed,
+    /// The peer has announced urgent data (RFC 9293 section 3.8.5).
+    Urgent,
+    /// So many retransmissions of one segment have failed that the path may be broken (R1, RFC 9293 section 3.8.3).
+    DeliveryTrouble,
+    /// An ICMP error that may pass was received (RFC 9293 section 3.9.2.2).
+    SoftError,
+    /// The peer's user timeout option has changed the user timeout (RFC 5482).
+    UserTimeoutChanged,
+    /// All data and our FIN are acknowledged.
+    AllAcknowledged,
+    /// The connection is over: in good order, or with the error of [`Connection::error`].
+    Closed,
+}
+
+impl Event {
+    const ALL: [Self; 10] = [
+        Self::Connected,
+        Self::UserTimeoutChanged,
+        Self::Urgent,
+        Self::Readable,
+        Self::Writable,
+        Self::PeerClosed,
+        Self::SoftError,
+        Self::DeliveryTrouble,
+        Self::AllAcknowledged,
+        Self::Closed,
+    ];
+}
+
+/// Events not yet polled: each at most once, whatever happened how often.
+#[derive(Clone, Copy, Debug, Default)]
+struct EventSet(u16);
+
+impl EventSet {
+    fn insert(&mut self, event: Event) {
+        self.0 |= 1 << event as u16;
+    }
+
+    fn pop(&mut self) -> Option<Event> {
+        if self.0 == 0 {
+            return None;
+        }
+        let event = Event::ALL.into_iter().find(|&event| self.0 & (1 << event as u16) != 0)?;
+        self.0 &= !(1 << event as u16);
+        Some(event)
+    }
+}
+
+/// Getters.
+impl Connection {
+    /// The local address and port.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The peer's address and port.
+    pub fn remote(&self) -> SocketAddr {
+        self.remote
+    }
+
+    /// The state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Why the connection ended, if not in good order.
+    pub fn error(&self) -> Option<ConnectionError> {
+        self.error
+    }
+
+    /// How it behaves.
+    pub fn config(&self) -> &Arc<Config> {
+        &self.config
+    }
+
+    /// What it has done.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// SND.UNA: the oldest unacknowledged sequence number.
+    pub fn snd_una(&self) -> Seq {
+        self.snd.una
+    }
+
+    /// SND.NXT: the next sequence number to send.
+    pub fn snd_nxt(&self) -> Seq {
+        self.snd.nxt
+    }
+
+    /// SND.WND: the peer's window in bytes.
+    pub fn snd_wnd(&self) -> u32 {
+        self.snd.wnd
+    }
+
+    /// RCV.NXT: the next sequence number expected.
+    pub fn rcv_nxt(&self) -> Seq {
+        self.rcv.nxt
+    }
+
+    /// The largest segment that is sent, in bytes of data.
+    pub fn snd_mss(&self) -> u32 {
+        self.snd.mss
+    }
+
+    /// The congestion window in segments.
+    pub fn cwnd(&self) -> u32 {
+        self.congestion.cwnd()
+    }
+
+    /// The slow-start threshold in segments; `None` before the first loss.
+    pub fn ssthresh(&self) -> Option<u32> {
+        let ssthresh = self.congestion.ssthresh();
+        (ssthresh < crate::congestion::INFINITE_SSTHRESH).then_some(ssthresh)
+    }
+
+    /// Segments held to be in the network (RFC 6675's pipe).
+    pub fn in_flight(&self) -> u32 {
+        self.queue.in_flight()
+    }
+
+    /// Segments sent and not acknowledged cumulatively.
+    pub fn unacked(&self) -> u32 {
+        self.queue.packets_out()
+    }
+
+    /// Outstanding segments that the peer has SACKed, or that duplicate ACKs stand for.
+    pub fn sacked(&self) -> u32 {
+        self.queue.sacked()
+    }
+
+    /// Outstanding segments that are held lost.
+    pub fn lost(&self) -> u32 {
+        self.queue.lost()
+    }
+
+    /// The state of loss recovery.
+    pub fn recovery_state(&self) -> RecoveryState {
+        self.recovery.state
+    }
+
+    /// The smoothed round-trip time; `None` before the first sample.
+    pub fn srtt(&self) -> Option<Duration> {
+        self.rtt.srtt()
+    }
+
+    /// The variation of the round-trip time.
+    pub fn rttvar(&self) -> Duration {
+        self.rtt.rttvar()
+    }
+
+    /// The least round-trip time seen.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.rtt.min_rtt()
+    }
+
+    /// The retransmission timeout, backed off.
+    pub fn rto(&self) -> Duration {
+        self.rtt.rto()
+    }
+
+    /// How often the retransmission timeout was doubled since the last sample.
+    pub fn backoff(&self) -> u32 {
+        self.rtt.backoff()
+    }
+
+    /// Consecutive retransmissions of the first outstanding segment by the timer.
+    pub fn retransmits(&self) -> u32 {
+        self.recovery.retransmits
+    }
+
+    /// Whether SACK was agreed.
+    pub fn sack_agreed(&self) -> bool {
+        self.sack
+    }
+
+    /// Whether timestamps were agreed.
+    pub fn timestamps_agreed(&self) -> bool {
+        self.timestamps.is_some()
+    }
+
+    /// Bytes written that are not acknowledged yet.
+    pub fn send_queue_len(&self) -> usize {
+        self.unsent.len() + (self.snd.nxt - self.snd.una) as usize
+    }
+
+    /// Bytes written that are not sent yet.
+    pub fn unsent_len(&self) -> usize {
+        self.unsent.len()
+    }
+
+    /// Bytes that can be read.
+    pub fn readable_len(&self) -> usize {
+        self.received.readable_len()
+    }
+
+    /// Bytes of data held by the receiver, in order or not.
+    pub fn receive_buffer_len(&self) -> usize {
+        self.received.held()
+    }
+
+    /// The user timeout in force; `None` leaves R2 alone to decide.
+    pub fn user_timeout(&self) -> Option<Duration> {
+        self.user_timeout
+    }
+
+    /// When `timer` ends, if it is armed and not held.
+    pub fn deadline(&self, timer: Timer) -> Option<Instant> {
+        self.timers.deadline(timer)
+    }
+
+    /// The end of the urgent data that the peer has announced, if it is not read yet.
+    pub fn urgent_until(&self) -> Option<Seq> {
+        self.rcv.urgent
+    }
+
+    /// Whether the peer opened the connection.
+    pub fn is_passive(&self) -> bool {
+        self.passive
+    }
+
+    /// Whether `segment` has a timestamp later than any seen on this connection.
+    pub fn is_newer_by_timestamp(&self, segment: &Segment) -> bool {
+        match (&self.timestamps, segment.options.timestamps) {
+            (Some(state), Some(ts)) => (ts.val.wrapping_sub(state.recent) as i32) > 0,
+            _ => false,
+        }
+    }
+
+    /// Checks that the bookkeeping agrees with itself, for tests and fuzzing.
+    ///
+    /// # Panics
+    ///
+    /// If it does not: that is a bug of this crate, whatever the peer did.
+    pub fn assert_invariants(&self) {
+        self.queue.assert_consistent();
+        assert!(self.snd.una.le(self.snd.nxt), "SND.UNA is beyond SND.NXT");
+        assert!(self.congestion.cwnd() >= 1, "the congestion window is closed");
+        let front = self.queue.front().map_or(self.snd.nxt, |front| front.seq);
+        assert!(self.state == State::Closed || front == self.snd.una, "the queue does not begin at SND.UNA");
+        assert!(self.ack_point().le(self.rcv.nxt), "what was not received is acknowledged");
+        let timed = [Timer::Retransmit, Timer::LossProbe, Timer::Reorder, Timer::Persist];
+        let timer_runs = timed.iter().any(|&timer| self.timers.is_armed(timer));
+        let must_run = !self.queue.is_empty() && self.state != State::Closed;
+        assert!(timer_runs || !must_run, "data is outstanding and no timer runs");
+    }
+
+    /// Whether everything is over and the connection can be dropped.
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+}
+
+/// Commands of the application.
+impl Connection {
+    /// Queues data to be sent (SEND, RFC 9293 section 3.10.2) and returns how many bytes were taken: none once the send
+    /// buffer is full, or when the connection cannot send any more.
+    pub fn write(&mut self, now: Instant, mut data: Bytes) -> usize {
+        let may_write = matches!(
+            self.state,
+            State::SynSent | State::SynReceived | State::Established | State::CloseWait
+        );
+        if !may_write || self.snd.closing {
+            return 0;
+        }
+        let room = (self.config.send.buffer_bytes as usize).saturating_sub(self.send_queue_len());
+        data.truncate(room);
+        let len = data.len();
+        if len > 0 {
+            self.before_sending_after_idle(now);
+            self.unsent.push(data);
+        }
+        len
+    }
+
+    /// Bytes that [`Self::write`] would take now.
+    pub fn write_room(&self) -> usize {
+        (self.config.send.buffer_bytes as usize).saturating_sub(self.send_queue_len())
+    }
+
+    /// Declares everything written so far urgent (RFC 9293 section 3.8.5; RFC 6093 asks new applications not to).
+    pub fn mark_urgent(&mut self) {
+        let end = self.snd.nxt + self.unsent.len() as u32;
+        if end != self.snd.una {
+            self.snd.urgent = Some(end);
+        }
+    }
+
+    /// Takes the next chunk of data in order (RECEIVE, RFC 9293 section 3.10.3).
+    pub fn read(&mut self, now: Instant) -> Option<Bytes> {
+        let chunk = self.received.read()?;
+        self.after_read(now, chunk.len() as u32);
+        Some(chunk)
+    }
+
+    /// Closes the sending side: a FIN follows what was written (CLOSE, RFC 9293 section 3.10.4). Reading goes on.
+    pub fn shutdown_write(&mut self) {
+        match self.state {
+            State::Closed => {}
+            State::SynSent if self.unsent.is_empty() => self.end(None),
+            _ => self.snd.closing = true,
+        }
+    }
+
+    /// Closes both sides: as [`Self::shutdown_write`], and nobody will read any more. Data that was not read, or that
+    /// arrives from now on, is answered by a reset (RFC 9293 section 3.6.1).
+    pub fn close(&mut self, now: Instant) {
+        self.rcv.reader_gone = true;
+        if self.received.readable_len() > 0 && self.state != State::Closed {
+            self.received.discard_all();
+            self.abort();
+            return;
+        }
+        self.shutdown_write();
+        if self.state == State::FinWait2 {
+            self.timers.arm(now, Timer::FinWait2, self.config.limits.fin_wait_2);
+        }
+    }
+
+    /// Resets the connection at once (ABORT, RFC 9293 section 3.10.5).
+    pub fn abort(&mut self) {
+        let reset = matches!(
+            self.state,
+            State::SynReceived
+                | State::Established
+                | State::FinWait1
+                | State::FinWait2
+                | State::CloseWait
+        );
+        if self.state != State::Closed {
+            self.end(Some(ConnectionError::Aborted));
+            self.pending.reset = reset;
+        }
+    }
+}
+
+/// What the connection wants.
+impl Connection {
+    /// The next event; call until `None`.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop()
+    }
+
+    /// The next deadline and what it is for. [`Self::handle_timeout`] is due then.
+    pub fn poll_timeout(&self) -> Option<(Instant, Timer)> {
+        self.timers.next()
+    }
+}
+
+/// Small steps that several parts share.
+impl Connection {
+    /// The connection is over. Everything it held is given back; a pending reset can still be polled.
+    fn end(&mut self, error: Option<ConnectionError>) {
+        if self.state == State::Closed {
+            return;
+        }
+        self.state = State::Closed;
+        self.error = error;
+        self.timers.disarm_all();
+        self.unsent.clear();
+        self.queue.clear();
+        self.pending = Pending::default();
+        self.ack.due = None;
+        self.ack.requested = 0;
+        self.events.insert(Event::Closed);
+    }
+
+    fn arm_retransmit(&mut self, now: Instant, delay: Duration) {
+        self.timers.disarm(Timer::LossProbe);
+        self.timers.disarm(Timer::Reorder);
+        let delay = RttEstimator::on_tick(&self.config.rto, now, delay);
+        self.timers.arm(now, Timer::Retransmit, delay);
+    }
+
+    /// The peer's window in segments, for windows counted in segments.
+    fn peer_window_segments(&self) -> u32 {
+        self.snd.wnd / self.snd.mss.max(1)
+    }
+
+    /// The timestamp clock at `now`.
+    fn timestamp_clock(&self, now: Instant) -> u32 {
+        let offset = self.timestamps.as_ref().map_or(0, |ts| ts.offset);
+        let tick = self.config.timestamps.unwrap_or(Duration::from_millis(1)).as_nanos().max(1);
+        ((now.as_nanos() / tick) as u32).wrapping_add(offset)
+    }
+
+    /// The largest sequence number the peer may acknowledge: SND.NXT, and one more after a probe with a byte.
+    fn snd_max(&self) -> Seq {
+        self.snd.nxt + u32::from(self.snd.probed_byte)
+    }
+}

@@ -1,0 +1,287 @@
+//! Opening a connection (RFC 9293 sections 3.5 and 3.10.1) and agreeing on options.
+
+use core::net::SocketAddr;
+use std::sync::Arc;
+
+use holdover_base::{Duration, Instant};
+use holdover_wire::{Flags, Segment, Seq, TcpOptions, Timestamps, UserTimeout};
+
+use super::fields::{
+    AckState, ChallengeBudget, Pending, Probing, ReceiveSpace, SendSpace, TimestampState,
+};
+use super::{Connection, Event, EventSet};
+use crate::config::{AckPolicy, Config};
+use crate::congestion::CongestionWindow;
+use crate::counters::Counters;
+use crate::receive_buffer::ReceiveBuffer;
+use crate::recovery::Recovery;
+use crate::recovery::queue::{RetransmissionQueue, Sent};
+use crate::rtt::RttEstimator;
+use crate::send_buffer::SendBuffer;
+use crate::state::State;
+use crate::timers::{Timer, Timers};
+
+/// The largest segment a peer takes that does not say: 536 bytes over IPv4, 1220 over IPv6 (RFC 9293 section 3.7.1).
+const fn default_mss(remote: &SocketAddr) -> u16 {
+    if remote.is_ipv6() { 1220 } else { 536 }
+}
+
+/// No peer may ask for segments smaller than this (Linux `TCP_MIN_SND_MSS`): it would multiply the work per byte.
+const MIN_MSS: u16 = 48;
+
+/// What tells one connection from another, and the numbers it begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// The local address and port.
+    pub local: SocketAddr,
+    /// The peer's address and port.
+    pub remote: SocketAddr,
+    /// The initial send sequence number (RFC 6528 says how to choose it).
+    pub iss: Seq,
+    /// What is added to the timestamp clock (RFC 7323 section 7.1).
+    pub timestamp_offset: u32,
+}
+
+impl Connection {
+    /// Opens a connection actively (OPEN, RFC 9293 section 3.10.1): a SYN is what [`Self::poll_transmit`] returns next.
+    pub fn connect(now: Instant, config: Arc<Config>, identity: Identity) -> Self {
+        let mut connection = Self::new(now, config, identity, State::SynSent, false);
+        connection.send_syn(now);
+        connection
+    }
+
+    /// Opens a connection passively with the SYN that a listener received (RFC 9293 section 3.10.7.2, third). The caller
+    /// has checked that `syn` is a SYN without ACK and RST.
+    pub fn accept(now: Instant, config: Arc<Config>, identity: Identity, syn: &Segment) -> Self {
+        let mut connection = Self::new(now, config, identity, State::SynReceived, true);
+        connection.take_syn(now, syn);
+        connection.send_syn(now);
+        connection
+    }
+
+    fn new(now: Instant, config: Arc<Config>, identity: Identity, state: State, passive: bool) -> Self {
+        let Identity { local, remote, iss, timestamp_offset } = identity;
+        let mss = u32::from(config.mss.min(default_mss(&remote)));
+        let receive = &config.receive;
+        let capacity = receive.buffer_bytes;
+        let user_timeout = &config.user_timeout;
+        Self {
+            state,
+            passive,
+            local,
+            remote,
+            error: None,
+            snd: SendSpace {
+                iss,
+                una: iss,
+                nxt: iss,
+                wnd: 0,
+                wl1: Seq::default(),
+                wl2: Seq::default(),
+                max_wnd: 0,
+                scale: 0,
+                scale_agreed: false,
+                mss,
+                urgent: None,
+                closing: false,
+                fin: None,
+                handshake_sent: false,
+                probed_byte: false,
+                last_data_at: now,
+                timed: None,
+            },
+            rcv: ReceiveSpace {
+                irs: Seq::default(),
+                nxt: Seq::default(),
+                wup: Seq::default(),
+                wnd: 0,
+                scale: 0,
+                capacity,
+                limit: receive.initial_window_bytes.min(capacity),
+                clamp: None,
+                mss: mss.min(u32::from(config.mss)),
+                last_ack_sent: Seq::default(),
+                ack_held_at: None,
+                fin: None,
+                urgent: None,
+                dsack: None,
+                measured_since: now,
+                measured_read: 0,
+                last_measured: 0,
+                rtt: Duration::ZERO,
+                reader_gone: false,
+            },
+            sack: config.sack,
+            timestamps: config.timestamps.map(|_| TimestampState {
+                recent: 0,
+                recent_at: now,
+                offset: timestamp_offset,
+                echo_shift: 0,
+            }),
+            unsent: SendBuffer::default(),
+            queue: RetransmissionQueue::default(),
+            received: ReceiveBuffer::default(),
+            recovery: Recovery::new(&config.recovery),
+            congestion: CongestionWindow::new(&config.congestion, mss, now),
+            rtt: RttEstimator::new(&config.rto),
+            ack: AckState {
+                due: None,
+                requested: 0,
+                quick: match receive.ack {
+                    AckPolicy::Adaptive { quick_acks, .. } => quick_acks,
+                    _ => 0,
+                },
+                delay: Duration::ZERO,
+                last_data_at: now,
+                interactive: false,
+            },
+            pending: Pending::default(),
+            probing: Probing { heard_at: now, ..Probing::default() },
+            timers: Timers::new(),
+            challenges: ChallengeBudget::default(),
+            events: EventSet::default(),
+            user_timeout: user_timeout.timeout,
+            user_timeout_changeable: user_timeout.changeable,
+            advertised_user_timeout: user_timeout.advertise,
+            frozen_by_window: false,
+            sent_data: false,
+            counters: Counters::default(),
+            config,
+        }
+    }
+
+    /// Puts our SYN at the head of the queue; it occupies ISS.
+    fn send_syn(&mut self, now: Instant) {
+        self.snd.nxt = self.snd.iss + 1;
+        self.queue.push(Sent {
+            seq: self.snd.iss,
+            payload: bytes::Bytes::new(),
+            sent_at: now,
+            syn: true,
+            fin: false,
+            sacked: false,
+            lost: false,
+            retransmitted: false,
+            ever_retransmitted: false,
+        });
+        self.pending.handshake = true;
+        self.arm_retransmit(now, self.rtt.rto());
+        self.arm_user_timeout(now);
+    }
+
+    /// Takes the peer's SYN: its sequence number, window and options.
+    pub(super) fn take_syn(&mut self, now: Instant, syn: &Segment) {
+        self.rcv.irs = syn.seq;
+        self.rcv.nxt = syn.seq + 1;
+        self.rcv.wup = self.rcv.nxt;
+        self.rcv.last_ack_sent = self.rcv.nxt;
+        self.probing.heard_at = now;
+        self.take_syn_options(now, &syn.options);
+        // RFC 7323 section 2.2: the window in a SYN is never scaled.
+        self.snd.wnd = u32::from(syn.window);
+        self.snd.max_wnd = self.snd.wnd;
+        self.snd.wl1 = syn.seq;
+        self.snd.wl2 = syn.ack;
+    }
+
+    fn take_syn_options(&mut self, now: Instant, options: &TcpOptions) {
+        let offered = options.mss.unwrap_or(default_mss(&self.remote)).max(MIN_MSS);
+        // Our own limit bounds what we send as well: both ends of a path share its MTU.
+        let header_room = if options.timestamps.is_some() && self.timestamps.is_some() { 12 } else { 0 };
+        self.snd.mss = u32::from(offered.min(self.config.mss)).saturating_sub(header_room).max(1);
+        self.rcv.mss = u32::from(self.config.mss).saturating_sub(header_room).clamp(1, 536.max(self.snd.mss));
+        self.sack &= options.sack_permitted;
+        match (options.timestamps, &mut self.timestamps) {
+            (Some(ts), Some(state)) => {
+                state.recent = ts.val;
+                state.recent_at = now;
+            }
+            (None, state) => *state = None,
+            (Some(_), None) => {}
+        }
+        // RFC 7323 section 2.3: a shift above 14 is taken for 14; both sides scale or none.
+        match (options.window_scale, self.config.window_scale) {
+            (Some(theirs), Some(ours)) => {
+                self.snd.scale_agreed = true;
+                self.snd.scale = theirs.min(14);
+                self.rcv.scale = ours.min(14);
+            }
+            _ => {
+                self.snd.scale = 0;
+                self.rcv.scale = 0;
+            }
+        }
+        self.congestion = CongestionWindow::new(&self.config.congestion, self.snd.mss, now);
+        if let Some(option) = options.user_timeout {
+            self.take_user_timeout_option(now, option);
+        }
+    }
+
+    /// The options of our SYN or SYN-ACK. An answer offers only what was offered (RFC 7323 sections 1.3 and 3.2).
+    pub(super) fn syn_options(&self, now: Instant) -> TcpOptions {
+        let answering = self.state == State::SynReceived && self.passive;
+        let scaling = self.config.window_scale.filter(|_| !answering || self.snd.scale_agreed);
+        TcpOptions {
+            mss: Some(self.config.mss),
+            window_scale: scaling.map(|shift| shift.min(14)),
+            sack_permitted: self.sack,
+            timestamps: self.timestamps.as_ref().map(|ts| Timestamps { val: self.timestamp_clock(now), ecr: ts.recent }),
+            user_timeout: self.advertised_user_timeout.and_then(UserTimeout::from_duration),
+            ..TcpOptions::default()
+        }
+    }
+
+    /// The handshake is complete: ESTABLISHED (RFC 9293 section 3.10.7.4, fifth, SYN-RECEIVED).
+    pub(super) fn establish(&mut self, now: Instant, segment: &Segment) {
+        self.state = State::Established;
+        self.events.insert(Event::Connected);
+        self.snd.wnd = if segment.flags.contains(Flags::SYN) {
+            u32::from(segment.window)
+        } else {
+            u32::from(segment.window) << self.snd.scale
+        };
+        self.snd.max_wnd = self.snd.wnd;
+        self.snd.wl1 = segment.seq;
+        self.snd.wl2 = segment.ack;
+        self.snd.last_data_at = now;
+        self.rcv.measured_since = now;
+        self.recovery.high_seq = self.snd.nxt;
+        self.recovery.retransmits = 0;
+        // RFC 5482 section 3.1: a SYN's option may be lost or stripped; the first segment after it carries it again.
+        self.pending.user_timeout_option = self.advertised_user_timeout.is_some();
+        self.arm_keep_alive(now);
+    }
+
+    /// RFC 5482 section 3.1: what the peer advertises may change our user timeout.
+    pub(super) fn take_user_timeout_option(&mut self, now: Instant, option: UserTimeout) {
+        let remote = option.duration();
+        // A value of zero is reserved and ignored (section 2).
+        if !self.user_timeout_changeable || remote.is_zero() {
+            return;
+        }
+        let limits = &self.config.user_timeout;
+        let local = self.advertised_user_timeout.unwrap_or(Duration::ZERO);
+        let adopted = local.max(remote).max(limits.lower_limit).min(limits.upper_limit);
+        if self.user_timeout != Some(adopted) {
+            self.user_timeout = Some(adopted);
+            self.events.insert(Event::UserTimeoutChanged);
+            self.arm_user_timeout(now);
+        }
+    }
+
+    pub(super) fn arm_keep_alive(&mut self, now: Instant) {
+        if let Some(keep_alive) = self.config.limits.keep_alive {
+            self.timers.arm(now, Timer::KeepAlive, keep_alive.idle);
+        }
+    }
+
+    /// The user timeout runs from the moment there is something unacknowledged.
+    pub(super) fn arm_user_timeout(&mut self, now: Instant) {
+        match self.user_timeout {
+            Some(timeout) if !self.queue.is_empty() || self.probing.since.is_some() => {
+                self.timers.arm(now, Timer::UserTimeout, timeout);
+            }
+            _ => self.timers.disarm(Timer::UserTimeout),
+        }
+    }
+}

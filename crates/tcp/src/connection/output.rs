@@ -1,0 +1,534 @@
+//! What to send next, and why: one function chooses, one builds.
+
+use bytes::Bytes;
+use holdover_base::{Duration, Instant};
+use holdover_wire::{Flags, SackBlocks, Segment, Seq, TcpOptions, Timestamps, UserTimeout};
+
+use super::{Connection, Transmit};
+use crate::config::{AckPolicy, ProbePayload, ZeroWindow};
+use crate::congestion::SendState;
+use crate::counters::Reason;
+use crate::recovery::RecoveryState;
+use crate::recovery::queue::Sent;
+use crate::state::State;
+use crate::timers::Timer;
+
+/// What goes out next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Choice {
+    Reset,
+    /// A reset for a segment that is none of ours, at this sequence number.
+    ForeignReset(Seq),
+    Handshake,
+    /// The record at this index of the retransmission queue again.
+    Retransmit(usize, Reason),
+    New(NewData),
+    WindowProbe,
+    KeepAlive,
+    Ack(Reason),
+    Nothing(Blocked),
+}
+
+/// New data: so many bytes, and the FIN with them or alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct NewData {
+    len: u32,
+    fin: bool,
+    reason: Reason,
+}
+
+/// Why nothing goes out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Blocked {
+    NothingToSend,
+    CongestionWindow,
+    /// The peer's window is closed to the next byte.
+    PeerWindow,
+    /// The peer's window is open, but too little for a segment worth its header.
+    SillyWindow,
+    /// A small segment waits for the ACK of what is outstanding.
+    Nagle,
+}
+
+impl Connection {
+    /// The next segment to send; call until `None`.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
+        let choice = self.choose();
+        let (segment, reason) = match choice {
+            Choice::Nothing(blocked) => {
+                self.settle(now, blocked);
+                return None;
+            }
+            Choice::Reset => {
+                self.pending.reset = false;
+                (self.build(now, self.snd.nxt, Flags::RST | Flags::ACK, Bytes::new()), Reason::Reset)
+            }
+            Choice::ForeignReset(seq) => {
+                self.pending.foreign_reset = None;
+                (self.bare_reset(seq), Reason::Reset)
+            }
+            Choice::Handshake => self.transmit_handshake(now),
+            Choice::Retransmit(index, reason) => (self.transmit_again(now, index, reason), reason),
+            Choice::New(new) => (self.transmit_new(now, new), new.reason),
+            Choice::WindowProbe => (self.transmit_window_probe(now), Reason::WindowProbe),
+            Choice::KeepAlive => {
+                self.pending.keep_alive = false;
+                (self.build(now, self.snd.una - 1, Flags::ACK, Bytes::new()), Reason::KeepAlive)
+            }
+            Choice::Ack(reason) => {
+                if reason == Reason::RequestedAck {
+                    self.ack.requested -= 1;
+                }
+                (self.build(now, self.snd.nxt, Flags::ACK, Bytes::new()), reason)
+            }
+        };
+        self.counters.count_sent(reason);
+        Some(Transmit { segment, reason })
+    }
+
+    /// The one place that decides what to send next.
+    fn choose(&mut self) -> Choice {
+        if self.pending.reset {
+            return Choice::Reset;
+        }
+        if let Some(seq) = self.pending.foreign_reset {
+            return Choice::ForeignReset(seq);
+        }
+        match self.state {
+            State::Closed => return Choice::Nothing(Blocked::NothingToSend),
+            State::SynSent | State::SynReceived => {
+                if self.pending.handshake {
+                    return Choice::Handshake;
+                }
+                return match self.ack.due.filter(|_| self.state == State::SynReceived) {
+                    Some(reason) => Choice::Ack(reason),
+                    None => Choice::Nothing(Blocked::NothingToSend),
+                };
+            }
+            _ => {}
+        }
+        if self.ack.requested > 0 {
+            return Choice::Ack(Reason::RequestedAck);
+        }
+        let blocked = match self.choose_data() {
+            Ok(choice) => return choice,
+            Err(blocked) => blocked,
+        };
+        if self.pending.window_probe {
+            return Choice::WindowProbe;
+        }
+        if self.pending.keep_alive {
+            return Choice::KeepAlive;
+        }
+        match self.ack.due {
+            Some(reason) => Choice::Ack(reason),
+            None if self.pending.user_timeout_option => Choice::Ack(Reason::Ack),
+            None => Choice::Nothing(blocked),
+        }
+    }
+
+    /// Data, old or new, or why there is none.
+    fn choose_data(&mut self) -> Result<Choice, Blocked> {
+        let closed = self.snd.wnd == 0 && self.config.recovery.zero_window == ZeroWindow::PullBack;
+        if let Some(reason) = self.pending.head {
+            if !self.queue.is_empty() && !closed {
+                return Ok(Choice::Retransmit(0, reason));
+            }
+            self.pending.head = None;
+        }
+        if self.pending.loss_probe {
+            self.pending.loss_probe = false;
+            if !self.queue.is_empty() {
+                return Ok(self.choose_loss_probe());
+            }
+        }
+        let in_flight = self.in_flight_for_window();
+        let room = in_flight < self.congestion.cwnd();
+        if self.pending.new_data_first && room {
+            if let Ok(new) = self.choose_new() {
+                return Ok(Choice::New(new));
+            }
+            self.pending.new_data_first = false;
+        }
+        if let Some(index) = self.queue.next_lost() {
+            let sent = self.queue.get(index);
+            let inside = sent.seq.lt(self.snd.una + self.snd.wnd) || (index == 0 && !closed);
+            if !inside {
+                return Err(Blocked::PeerWindow);
+            }
+            if !room {
+                return Err(Blocked::CongestionWindow);
+            }
+            let reason = if self.recovery.first_repair { Reason::FastRetransmit } else { Reason::LossRecovery };
+            return Ok(Choice::Retransmit(index, reason));
+        }
+        let mut new = self.choose_new()?;
+        if !room {
+            // Linux lets a lone FIN go in any case (`tcp_cwnd_test`).
+            let lone_fin = new.fin && new.len == 0;
+            if !lone_fin {
+                return Err(Blocked::CongestionWindow);
+            }
+        } else if self.recovery.state == RecoveryState::Disorder
+            && self.queue.packets_out() >= self.congestion.cwnd()
+        {
+            new.reason = Reason::LimitedTransmit;
+        }
+        Ok(Choice::New(new))
+    }
+
+    /// Segments in flight, as far as the congestion window is concerned. Without limited transmit (RFC 3042) the first
+    /// duplicate ACKs make no room.
+    fn in_flight_for_window(&self) -> u32 {
+        if self.recovery.state < RecoveryState::Recovery && !self.config.recovery.limited_transmit {
+            self.queue.packets_out()
+        } else {
+            self.queue.in_flight()
+        }
+    }
+
+    pub(super) fn can_send_new_data(&self) -> bool {
+        !self.unsent.is_empty() && (self.snd.una + self.snd.wnd).gt(self.snd.nxt)
+    }
+
+    /// New data by the peer's window, silly window avoidance (RFC 9293 section 3.8.6.2.1) and Nagle (section 3.7.4).
+    fn choose_new(&self) -> Result<NewData, Blocked> {
+        let fin_due = self.snd.closing && self.snd.fin.is_none();
+        let queued = self.unsent.len() as u32;
+        if (queued == 0 && !fin_due) || !self.state.may_send() {
+            return Err(Blocked::NothingToSend);
+        }
+        let usable = (self.snd.una + self.snd.wnd).saturating_since(self.snd.nxt);
+        if usable == 0 {
+            return Err(Blocked::PeerWindow);
+        }
+        let mss = self.data_room();
+        let len = queued.min(usable).min(mss);
+        let fin = fin_due && len == queued && len < usable;
+        let whole = len == mss;
+        let idle = self.queue.is_empty();
+        let reason = if self.pending.silly_window_override { Reason::SillyWindowOverride } else { Reason::NewData };
+        let new = NewData { len, fin, reason };
+        // Nagle's exceptions: everything is acknowledged, the stream ends here, or urgent data waits.
+        let small_may_go = !self.config.send.nagle || idle || fin || self.snd.urgent.is_some();
+        let all_queued = len == queued;
+        let half_window = len >= self.snd.max_wnd / 2;
+        if whole || (all_queued && small_may_go) || (half_window && small_may_go) || self.pending.silly_window_override {
+            return Ok(new);
+        }
+        Err(if all_queued { Blocked::Nagle } else { Blocked::SillyWindow })
+    }
+
+    /// Bytes of data that fit into a segment besides the SACK blocks it has to carry.
+    fn data_room(&self) -> u32 {
+        if !self.sack || (!self.received.has_gap() && self.rcv.dsack.is_none()) {
+            return self.snd.mss;
+        }
+        let options = TcpOptions { sack: self.sack_blocks(), ..TcpOptions::default() };
+        self.snd.mss.saturating_sub(options.wire_len() as u32).max(1)
+    }
+
+    /// RFC 8985 section 7.3.
+    fn choose_loss_probe(&self) -> Choice {
+        let queued = self.unsent.len() as u32;
+        let usable = (self.snd.una + self.snd.wnd).saturating_since(self.snd.nxt);
+        let len = queued.min(self.data_room());
+        if len > 0 && len <= usable && self.state.may_send() {
+            let fin = self.snd.closing && self.snd.fin.is_none() && len == queued && len < usable;
+            return Choice::New(NewData { len, fin, reason: Reason::LossProbe });
+        }
+        Choice::Retransmit(self.queue.packets_out() as usize - 1, Reason::LossProbe)
+    }
+
+    /// Nothing more goes out for now: what that means for timers and the window.
+    fn settle(&mut self, now: Instant, blocked: Blocked) {
+        if core::mem::take(&mut self.sent_data) {
+            let state = SendState {
+                now,
+                packets_out: self.queue.packets_out(),
+                limited_by_window: blocked == Blocked::CongestionWindow
+                    || self.queue.in_flight() >= self.congestion.cwnd(),
+                can_decay: self.recovery.state == RecoveryState::Open,
+                rto: self.rtt.rto(),
+                mss: self.snd.mss,
+                snd_una: self.snd.una,
+                snd_nxt: self.snd.nxt,
+            };
+            self.congestion.on_sent(&self.config.congestion, &state);
+            if !self.timers.is_armed(Timer::Reorder) {
+                self.schedule_loss_probe(now, false);
+            }
+        }
+        if self.snd.wnd == 0 && !self.queue.is_empty() && self.state.is_synchronized() {
+            self.stop_at_zero_window(now);
+        }
+        match blocked {
+            Blocked::PeerWindow if self.queue.is_empty() => self.start_probing(now),
+            Blocked::SillyWindow if !self.timers.is_armed(Timer::SillyWindow) => {
+                self.timers.arm(now, Timer::SillyWindow, self.config.send.silly_window_override);
+            }
+            Blocked::SillyWindow => {}
+            _ => self.timers.disarm(Timer::SillyWindow),
+        }
+    }
+
+    /// The window is closed over outstanding data: what the stack does then.
+    fn stop_at_zero_window(&mut self, now: Instant) {
+        match self.config.recovery.zero_window {
+            ZeroWindow::Retransmit => {}
+            ZeroWindow::PullBack if self.timers.is_armed(Timer::Persist) => {}
+            ZeroWindow::PullBack => self.pull_back(now),
+            ZeroWindow::Freeze => {
+                self.frozen_by_window = true;
+                self.timers.hold(now, Timer::Retransmit);
+                self.start_probing(now);
+            }
+        }
+    }
+
+    fn transmit_handshake(&mut self, now: Instant) -> (Segment, Reason) {
+        self.pending.handshake = false;
+        if core::mem::replace(&mut self.snd.handshake_sent, true) {
+            self.queue.note_retransmission(0, now, false);
+        }
+        let (flags, reason) = match self.state {
+            State::SynSent => (Flags::SYN, Reason::Syn),
+            _ => (Flags::SYN | Flags::ACK, Reason::SynAck),
+        };
+        (self.build(now, self.snd.iss, flags, Bytes::new()), reason)
+    }
+
+    /// A segment of the retransmission queue once more.
+    fn transmit_again(&mut self, now: Instant, index: usize, reason: Reason) -> Segment {
+        if index == 0 {
+            self.pending.head = None;
+        }
+        self.recovery.first_repair = false;
+        let most = self.data_room();
+        self.queue.split(index, most);
+        let is_probe = reason == Reason::LossProbe;
+        if is_probe {
+            self.recovery.probe_high_seq = Some(self.snd.nxt);
+            self.recovery.probe_retransmitted = true;
+        } else {
+            let count = self.recovery.undo_retransmissions.unwrap_or(0);
+            self.recovery.undo_retransmissions = Some(count + 1);
+            self.recovery.retransmit_stamp.get_or_insert(now);
+            self.recovery.prr.out += 1;
+        }
+        self.queue.note_retransmission(index, now, !is_probe);
+        let sent = self.queue.get(index);
+        let (seq, payload, fin) = (sent.seq, sent.payload.clone(), sent.fin);
+        self.counters.bytes_retransmitted.0 += payload.len() as u64;
+        self.snd.timed = None;
+        let armed_by_caller = matches!(reason, Reason::Timeout | Reason::Requested | Reason::LossProbe);
+        if index == 0 && !armed_by_caller && !self.timers.is_armed(Timer::Reorder) {
+            self.arm_retransmit(now, self.rtt.rto());
+        }
+        let flags = Flags::ACK | if fin { Flags::FIN } else { Flags::empty() };
+        self.build(now, seq, flags, payload)
+    }
+
+    fn transmit_new(&mut self, now: Instant, new: NewData) -> Segment {
+        self.pending.silly_window_override = false;
+        self.timers.disarm(Timer::SillyWindow);
+        if self.queue.is_empty() {
+            self.recovery.retransmits = 0;
+        }
+        let payload = self.unsent.take(new.len as usize);
+        let len = payload.len() as u32;
+        let seq = self.snd.nxt;
+        let mut flags = Flags::ACK;
+        if len > 0 && self.unsent.is_empty() {
+            flags |= Flags::PSH;
+        }
+        if new.fin {
+            flags |= Flags::FIN;
+            self.snd.fin = Some(seq + len);
+            self.state = if self.state == State::CloseWait { State::LastAck } else { State::FinWait1 };
+        }
+        let was_empty = self.queue.is_empty();
+        self.queue.push(Sent {
+            seq,
+            payload: payload.clone(),
+            sent_at: now,
+            syn: false,
+            fin: new.fin,
+            sacked: false,
+            lost: false,
+            retransmitted: false,
+            ever_retransmitted: false,
+        });
+        self.snd.nxt = seq + len + u32::from(new.fin);
+        self.snd.probed_byte = false;
+        self.counters.bytes_sent.0 += u64::from(len);
+        self.sent_data = true;
+        self.after_new_data(now, was_empty, new.reason);
+        self.build(now, seq, flags, payload)
+    }
+
+    fn after_new_data(&mut self, now: Instant, was_empty: bool, reason: Reason) {
+        if self.config.rto.one_sample_per_window && self.snd.timed.is_none() {
+            self.snd.timed = Some((self.snd.nxt, now));
+        }
+        if reason == Reason::LossProbe {
+            self.recovery.probe_high_seq = Some(self.snd.nxt);
+            self.recovery.probe_retransmitted = false;
+        }
+        if self.recovery.state == RecoveryState::Recovery {
+            self.recovery.prr.out += 1;
+        }
+        // RFC 6298 section 5.1: a timer runs while data is outstanding.
+        if was_empty {
+            self.timers.disarm(Timer::Persist);
+            self.probing.since = None;
+            self.arm_retransmit(now, self.rtt.rto());
+            self.arm_user_timeout(now);
+        } else if !self.timers.is_armed(Timer::Retransmit)
+            && !self.timers.is_armed(Timer::LossProbe)
+            && !self.timers.is_armed(Timer::Reorder)
+        {
+            self.arm_retransmit(now, self.rtt.rto());
+        }
+        // Linux `tcp_event_data_sent`: an answer within the ACK delay makes the exchange interactive.
+        if let AckPolicy::Adaptive { .. } = self.config.receive.ack
+            && now.saturating_since(self.ack.last_data_at) < self.ack.delay
+        {
+            self.ack.interactive = true;
+        }
+        self.snd.last_data_at = now;
+    }
+
+    fn transmit_window_probe(&mut self, now: Instant) -> Segment {
+        self.pending.window_probe = false;
+        let byte = match self.config.persist.payload {
+            ProbePayload::Empty => None,
+            ProbePayload::OneByte => self.next_byte(),
+        };
+        match byte {
+            Some((seq, payload)) => {
+                self.snd.probed_byte |= seq == self.snd.nxt;
+                self.build(now, seq, Flags::ACK, payload)
+            }
+            None => self.build(now, self.snd.una - 1, Flags::ACK, Bytes::new()),
+        }
+    }
+
+    /// The first byte that the peer does not have: outstanding or unsent.
+    fn next_byte(&self) -> Option<(Seq, Bytes)> {
+        match self.queue.front() {
+            Some(front) if !front.payload.is_empty() => Some((front.seq, front.payload.slice(..1))),
+            Some(_) => None,
+            None => self.unsent.peek_byte().map(|byte| (self.snd.nxt, byte)),
+        }
+    }
+
+    /// Sending begins anew: has the window become stale?
+    pub(super) fn before_sending_after_idle(&mut self, now: Instant) {
+        if !self.queue.is_empty() || !self.unsent.is_empty() || !self.state.may_send() {
+            return;
+        }
+        let idle = now.saturating_since(self.snd.last_data_at);
+        if idle > Duration::ZERO {
+            self.congestion.after_idle(&self.config.congestion, now, idle, self.rtt.rto(), self.snd.mss);
+        }
+    }
+}
+
+/// Building segments.
+impl Connection {
+    /// A segment with everything that each one carries: the ACK, the window and the options.
+    fn build(&mut self, now: Instant, seq: Seq, mut flags: Flags, payload: Bytes) -> Segment {
+        let is_syn = flags.contains(Flags::SYN);
+        let ack = self.ack_point();
+        let options = if is_syn { self.syn_options(now) } else { self.options(now, payload.len()) };
+        let window = if is_syn { self.syn_window() } else { self.announce_window(ack) };
+        let urgent = match self.snd.urgent {
+            Some(end) if end.gt(seq) && !is_syn && !flags.contains(Flags::RST) => {
+                flags |= Flags::URG;
+                (end - seq).min(0xffff) as u16
+            }
+            _ => 0,
+        };
+        let acks = flags.contains(Flags::ACK);
+        if acks && !flags.contains(Flags::RST) {
+            self.note_ack_sent(ack);
+        }
+        Segment {
+            src_port: self.local.port(),
+            dst_port: self.remote.port(),
+            seq,
+            ack: if acks { ack } else { Seq::default() },
+            flags,
+            window,
+            urgent,
+            options,
+            payload,
+        }
+    }
+
+    /// RFC 7323 section 2.2: the window in a SYN is not scaled.
+    fn syn_window(&mut self) -> u16 {
+        let (window, _) = self.select_window(self.rcv.nxt);
+        let window = window.min(0xffff);
+        self.rcv.wup = self.rcv.nxt;
+        self.rcv.wnd = window;
+        self.rcv.clamp.map_or(window, |clamp| clamp.min(window)) as u16
+    }
+
+    fn announce_window(&mut self, ack: Seq) -> u16 {
+        let (window, field) = self.select_window(ack);
+        self.rcv.wup = ack;
+        self.rcv.wnd = window;
+        field
+    }
+
+    fn options(&mut self, now: Instant, payload_len: usize) -> TcpOptions {
+        let timestamps = self.timestamps.as_ref().map(|ts| Timestamps {
+            val: self.timestamp_clock(now),
+            ecr: ts.recent.wrapping_add(ts.echo_shift),
+        });
+        let mut options = TcpOptions { timestamps, ..TcpOptions::default() };
+        if self.sack && (self.received.has_gap() || self.rcv.dsack.is_some()) {
+            options.sack = self.sack_blocks();
+        }
+        if self.pending.user_timeout_option {
+            options.user_timeout = self.advertised_user_timeout.and_then(UserTimeout::from_duration);
+            // It waits for a segment with room for it.
+            let room = self.snd.mss as usize + if self.timestamps.is_some() { 12 } else { 0 };
+            if options.wire_len() > Segment::MAX_OPTIONS_LEN || payload_len + options.wire_len() > room {
+                options.user_timeout = None;
+            } else {
+                self.pending.user_timeout_option = false;
+            }
+        }
+        options
+    }
+
+    /// As many blocks as fit besides the timestamps (RFC 2018 section 3). Under a held ACK point, only what lies above
+    /// RCV.NXT is reported, as ever.
+    fn sack_blocks(&self) -> SackBlocks {
+        let most = if self.timestamps.is_some() { 3 } else { 4 };
+        let Some(duplicate) = self.rcv.dsack else { return self.received.sack_blocks(None, most) };
+        let mut sack: SackBlocks = [duplicate].into_iter().collect();
+        // RFC 2883 section 4.1.3: a duplicate above the ACK is followed by the block around it.
+        let around = self.received.block_with(duplicate);
+        let others = self.received.sack_blocks(None, most);
+        for block in around.into_iter().chain(others.iter().filter(|&block| Some(block) != around)) {
+            if sack.len() < most {
+                sack.push(block);
+            }
+        }
+        sack
+    }
+
+    fn bare_reset(&self, seq: Seq) -> Segment {
+        Segment {
+            src_port: self.local.port(),
+            dst_port: self.remote.port(),
+            seq,
+            flags: Flags::RST,
+            ..Segment::default()
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! RACK loss detection and tail loss probes (RFC 8985).
+
+use holdover_base::{Duration, Instant};
+
+use super::Connection;
+use super::ack::AckReport;
+use crate::config::LossDetection;
+use crate::recovery::RecoveryState;
+use crate::timers::Timer;
+
+/// The least that the reordering and probe timers wait for, as in Linux (`TCP_TIMEOUT_MIN`, two jiffies at 1000 Hz).
+const TIMER_MIN: Duration = Duration::from_millis(2);
+
+impl Connection {
+    /// RFC 8985 section 6.2 step 5, after an ACK. Returns whether the reordering timer was armed instead of the
+    /// retransmission timer.
+    pub(super) fn rack_mark_lost(&mut self, now: Instant) -> bool {
+        if !core::mem::take(&mut self.recovery.rack.advanced) {
+            return false;
+        }
+        match self.rack_detect(now) {
+            Some(wait) => {
+                self.timers.disarm(Timer::Retransmit);
+                self.timers.disarm(Timer::LossProbe);
+                self.timers.arm(now, Timer::Reorder, wait + TIMER_MIN);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Marks lost what was sent sufficiently before the latest delivered segment; returns for how long the others have to be
+    /// waited for.
+    fn rack_detect(&mut self, now: Instant) -> Option<Duration> {
+        if self.recovery.is_barred(self.snd.una) && self.recovery.state < RecoveryState::Recovery {
+            return None;
+        }
+        let deadline = self.recovery.rack.rtt + self.reordering_window();
+        let mut wait: Option<Duration> = None;
+        for index in 0..self.queue.packets_out() as usize {
+            let sent = self.queue.get(index);
+            if sent.sacked || (sent.lost && !sent.retransmitted) {
+                continue;
+            }
+            if !self.sent_before_latest_delivery(index) {
+                // First transmissions go in order: all that follow were sent later still, whether again or not.
+                if !sent.ever_retransmitted {
+                    break;
+                }
+                continue;
+            }
+            let elapsed = now.saturating_since(sent.sent_at);
+            if elapsed >= deadline {
+                self.queue.mark_lost(index);
+            } else {
+                let remaining = deadline - elapsed;
+                wait = Some(wait.map_or(remaining, |wait| wait.max(remaining)));
+            }
+        }
+        wait
+    }
+
+    /// RFC 8985 section 6.2 step 4, with Linux's least RTT and bound.
+    fn reordering_window(&self) -> Duration {
+        let recovery = &self.recovery;
+        if !recovery.reordering_seen {
+            // As long as no reordering was seen, DupThresh segments are evidence enough.
+            if recovery.state >= RecoveryState::Recovery || self.queue.sacked() >= recovery.reordering {
+                return Duration::ZERO;
+            }
+        }
+        let quarter = self.rtt.min_rtt().unwrap_or(Duration::ZERO) / 4;
+        (quarter * u64::from(recovery.rack.steps)).min(self.rtt.srtt().unwrap_or(Duration::ZERO))
+    }
+
+    /// The reordering timer ran out: what it waited for is lost (RFC 8985 section 6.3).
+    pub(super) fn on_reorder_timeout(&mut self, now: Instant) {
+        let in_flight = self.queue.in_flight();
+        let _ = self.rack_detect(now);
+        if self.queue.in_flight() != in_flight && self.recovery.state < RecoveryState::Recovery {
+            self.enter_recovery(now);
+            let ssthresh = self.congestion.ssthresh();
+            let cwnd = self.recovery.prr.window(self.queue.in_flight(), ssthresh, 1, false);
+            self.congestion.set_cwnd(&self.config.congestion, cwnd);
+        }
+        self.restart_retransmit(now);
+    }
+
+    /// Arms the probe timer in place of the retransmission timer if a probe is worth it (RFC 8985 section 7.2).
+    /// `restart` says whether the retransmission timeout starts anew.
+    pub(super) fn schedule_loss_probe(&mut self, now: Instant, restart: bool) -> bool {
+        let wanted = self.config.recovery.loss_probe
+            && self.loss_detection() == LossDetection::Rack
+            && !self.queue.is_empty()
+            && self.recovery.state == RecoveryState::Open
+            && self.recovery.probe_high_seq.is_none()
+            && self.state.is_synchronized();
+        if !wanted {
+            return false;
+        }
+        let mut timeout = match self.rtt.srtt() {
+            // The peer may delay the ACK of a single segment.
+            Some(srtt) if self.queue.packets_out() == 1 => srtt * 2 + self.config.rto.min,
+            Some(srtt) => srtt * 2 + TIMER_MIN,
+            None => self.config.rto.initial,
+        };
+        let rto = self.rtt.rto();
+        let left = if restart { rto } else { self.left_of_rto(now, rto) };
+        if !left.is_zero() {
+            timeout = timeout.min(left);
+        }
+        self.timers.disarm(Timer::Retransmit);
+        self.timers.disarm(Timer::Reorder);
+        self.timers.arm(now, Timer::LossProbe, timeout);
+        true
+    }
+
+    /// What is left of the RTO counted from when the first outstanding segment was sent.
+    fn left_of_rto(&self, now: Instant, rto: Duration) -> Duration {
+        let sent_at = self.queue.front().map_or(now, |front| front.sent_at);
+        rto - now.saturating_since(sent_at)
+    }
+
+    /// RFC 6298 section 5.3: the retransmission timer starts anew, or the probe timer in its place. Where another timer stood
+    /// in, the time since the first outstanding segment was sent counts.
+    pub(super) fn restart_retransmit(&mut self, now: Instant) {
+        if self.queue.is_empty() {
+            self.timers.disarm(Timer::Retransmit);
+            return;
+        }
+        if self.schedule_loss_probe(now, true) {
+            return;
+        }
+        self.rearm_rto(now);
+    }
+
+    pub(super) fn rearm_rto(&mut self, now: Instant) {
+        let stand_in = self.timers.is_armed(Timer::LossProbe) || self.timers.is_armed(Timer::Reorder);
+        let rto = self.rtt.rto();
+        let delay = if stand_in { self.left_of_rto(now, rto).max(Duration::from_micros(1)) } else { rto };
+        self.arm_retransmit(now, delay);
+    }
+
+    /// The probe timer ran out (RFC 8985 section 7.3): new data if there is any, else the last segment again.
+    pub(super) fn on_probe_timeout(&mut self, now: Instant) {
+        if self.recovery.probe_high_seq.is_none() && !self.queue.is_empty() {
+            self.pending.loss_probe = true;
+        }
+        let rto = self.rtt.rto();
+        let delay = self.left_of_rto(now, rto).max(Duration::from_micros(1));
+        self.arm_retransmit(now, delay);
+    }
+
+    /// RFC 8985 section 7.4: did the probe repair a loss that nothing else would have shown?
+    pub(super) fn judge_loss_probe(&mut self, report: &AckReport) {
+        let Some(high_seq) = self.recovery.probe_high_seq else { return };
+        let ack = self.snd.una;
+        if ack.lt(high_seq) {
+            return;
+        }
+        if !self.recovery.probe_retransmitted {
+            self.recovery.probe_high_seq = None;
+        } else if ack.gt(high_seq) {
+            // The ACK goes beyond the probe, and no DSACK has come: the original was lost, so the window comes down once.
+            self.start_reduction();
+            let ssthresh = self.congestion.ssthresh();
+            self.congestion.set_cwnd(&self.config.congestion, ssthresh);
+            self.recovery.probe_high_seq = None;
+        } else if report.duplicate {
+            // Both the original and the probe arrived.
+            self.recovery.probe_high_seq = None;
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The receiver's side: the window that is advertised, and when an ACK is due.
+
+use bytes::Bytes;
+use holdover_base::{Duration, Instant};
+use holdover_wire::{Segment, Seq, SeqRange};
+
+use super::{Connection, Event};
+use crate::config::AckPolicy;
+use crate::counters::Reason;
+use crate::timers::Timer;
+
+/// The receiver measures its reader against a round trip of at least this.
+const MIN_MEASUREMENT: Duration = Duration::from_millis(1);
+
+/// Data.
+impl Connection {
+    /// Takes data that lies in the window (RFC 9293 section 3.10.7.4, seventh), and says what kind of ACK it asks for.
+    pub(super) fn take_data(&mut self, seq: Seq, mut data: Bytes) -> Arrival {
+        let end = seq + data.len() as u32;
+        let known = self.rcv.nxt.saturating_since(seq).min(data.len() as u32);
+        if known > 0 {
+            self.note_duplicate(SeqRange::new(seq, seq + known));
+            drop(data.split_to(known as usize));
+        }
+        if data.is_empty() {
+            return Arrival::Duplicate;
+        }
+        if seq.gt(self.rcv.nxt) {
+            let inserted = self.received.insert(seq, data);
+            if let Some(range) = inserted.duplicate_range {
+                self.note_duplicate(range);
+            }
+            return if inserted.refused { Arrival::Refused } else { Arrival::OutOfOrder };
+        }
+        let had_gap = self.received.has_gap();
+        self.received.push_in_order(data);
+        let before = self.rcv.nxt;
+        self.rcv.nxt = if had_gap { self.received.advance(end) } else { end };
+        self.counters.bytes_received.0 += u64::from(self.rcv.nxt - before);
+        self.events.insert(Event::Readable);
+        match (had_gap, known > 0) {
+            (true, _) => Arrival::FilledGap,
+            (false, true) => Arrival::Duplicate,
+            (false, false) => Arrival::InOrder,
+        }
+    }
+
+    pub(super) fn note_duplicate(&mut self, range: SeqRange) {
+        self.counters.bytes_duplicate.0 += u64::from(range.len());
+        if self.sack && self.config.dsack {
+            self.rcv.dsack.get_or_insert(range);
+        }
+    }
+
+    /// Decides when what has arrived is acknowledged (RFC 5681 section 4.2, RFC 9293 section 3.8.6.3).
+    pub(super) fn schedule_ack(&mut self, now: Instant, arrival: Arrival, len: u32) {
+        match arrival {
+            // RFC 5681 section 4.2: at once, so that the sender sees the loss; and at once when a gap is filled.
+            Arrival::OutOfOrder | Arrival::Refused => self.ack_now(Reason::DuplicateAck),
+            Arrival::FilledGap => self.ack_now(Reason::GapFilled),
+            Arrival::Duplicate => self.ack_now(Reason::DuplicateData),
+            Arrival::InOrder => self.schedule_in_order_ack(now, len),
+        }
+    }
+
+    fn schedule_in_order_ack(&mut self, now: Instant, len: u32) {
+        // What is full-sized follows the largest segment seen.
+        if len > self.rcv.mss {
+            self.rcv.mss = len;
+        }
+        self.follow_arrivals(now);
+        let unacked = self.rcv.nxt.saturating_since(self.rcv.last_ack_sent);
+        let delay = match self.config.receive.ack {
+            AckPolicy::Immediate => return self.ack_now(Reason::Ack),
+            AckPolicy::Delayed { delay, tick } => {
+                if unacked >= 2 * self.rcv.mss {
+                    return self.ack_now(Reason::Ack);
+                }
+                if tick.is_zero() {
+                    delay
+                } else {
+                    // 4.3BSD: whatever is delayed goes out at the next fast timeout.
+                    tick - Duration::from_nanos(now.as_nanos() % tick.as_nanos())
+                }
+            }
+            AckPolicy::Adaptive { min, max, .. } => {
+                if unacked > self.rcv.mss || (self.ack.quick > 0 && !self.ack.interactive) {
+                    return self.ack_now(Reason::Ack);
+                }
+                let most = self.srtt().map_or(max, |srtt| srtt.max(min)).min(max);
+                self.ack.delay.clamp(min, most)
+            }
+        };
+        if !self.timers.is_armed(Timer::DelayedAck) {
+            self.timers.arm(now, Timer::DelayedAck, delay);
+        }
+    }
+
+    /// Linux `tcp_event_data_recv`: the delay follows the spacing of segments, and a pause longer than the RTO brings
+    /// quick ACKs back.
+    fn follow_arrivals(&mut self, now: Instant) {
+        let AckPolicy::Adaptive { quick_acks, min, .. } = self.config.receive.ack else { return };
+        let gap = now.saturating_since(self.ack.last_data_at);
+        self.ack.last_data_at = now;
+        if self.ack.delay.is_zero() {
+            self.ack.delay = min;
+        } else if gap <= min / 2 {
+            self.ack.delay = self.ack.delay / 2 + min / 2;
+        } else if gap < self.ack.delay {
+            self.ack.delay = (self.ack.delay / 2 + gap).min(self.rtt.rto());
+        } else if gap > self.rtt.rto() {
+            self.ack.quick = quick_acks;
+            self.ack.interactive = false;
+        }
+    }
+
+    /// An ACK is due at once.
+    pub(super) fn ack_now(&mut self, reason: Reason) {
+        // The first reason stands, unless the new one says more than that data arrived.
+        if self.ack.due.is_none_or(|due| due == Reason::Ack) {
+            self.ack.due = Some(reason);
+        }
+    }
+
+    /// An ACK leaves, on its own or on data.
+    pub(super) fn note_ack_sent(&mut self, point: Seq) {
+        self.ack.due = None;
+        self.timers.disarm(Timer::DelayedAck);
+        self.rcv.last_ack_sent = point;
+        self.ack.quick = self.ack.quick.saturating_sub(1);
+        self.rcv.dsack = None;
+    }
+
+    /// The receive-side round trip by echoed timestamps (Linux `tcp_rcv_rtt_measure_ts`): what the buffer's growth is
+    /// measured against.
+    pub(super) fn measure_receive_rtt(&mut self, now: Instant, segment: &Segment) {
+        let Some(echoed) = segment.options.timestamps.map(|ts| ts.ecr).filter(|&ecr| ecr != 0) else { return };
+        if (segment.payload.len() as u32) < self.rcv.mss || self.rcv.capacity >= self.config.receive.max_buffer_bytes {
+            return;
+        }
+        let tick = self.config.timestamps.unwrap_or(MIN_MEASUREMENT);
+        let ticks = self.timestamp_clock(now).wrapping_sub(echoed);
+        if ticks > i32::MAX as u32 {
+            return;
+        }
+        let sample = (tick * u64::from(ticks)).max(MIN_MEASUREMENT);
+        self.rcv.rtt = if self.rcv.rtt.is_zero() { sample } else { (self.rcv.rtt * 7 + sample) / 8 };
+    }
+}
+
+/// The window.
+impl Connection {
+    /// The right edge of the window last advertised.
+    pub(super) fn advertised_edge(&self) -> Seq {
+        self.rcv.wup + self.rcv.wnd
+    }
+
+    /// RCV.WND: what of the advertised window is left.
+    pub(super) fn receive_window(&self) -> u32 {
+        self.advertised_edge().saturating_since(self.rcv.nxt)
+    }
+
+    /// The value of the ACK field: RCV.NXT, or where the owner holds it.
+    pub(super) fn ack_point(&self) -> Seq {
+        self.rcv.ack_held_at.map_or(self.rcv.nxt, |held| held.min(self.rcv.nxt))
+    }
+
+    /// The window that could be offered: free space up to the growing limit, without silly windows
+    /// (RFC 9293 section 3.8.6.2.2).
+    fn offerable_window(&self) -> u32 {
+        let capacity = self.rcv.capacity;
+        let free = capacity.saturating_sub(self.received.held() as u32);
+        let window = free.min(self.rcv.limit);
+        if window < self.rcv.mss.min(capacity / 2) { 0 } else { window }
+    }
+
+    /// The window for a segment that goes out with `ack_point`, and its field on the wire.
+    ///
+    /// The edge never moves back on its own by more than the scale's rounding (RFC 9293 section 3.8.6.2.2, RFC 7323 section
+    /// 2.4). The owner's clamp changes what is told, not what is accepted: data that was sent into the window before it
+    /// closed is still welcome.
+    pub(super) fn select_window(&self, ack_point: Seq) -> (u32, u16) {
+        let current = self.advertised_edge().saturating_since(ack_point);
+        // What is held back between the ACK point and RCV.NXT occupies window too.
+        let held_back = self.rcv.nxt.saturating_since(ack_point);
+        let offer = self.offerable_window().saturating_add(held_back);
+        // RFC 9293 section 3.8.6.2.2: the edge advances only by a full segment or half the buffer.
+        let step = self.rcv.mss.min(self.rcv.capacity / 2);
+        let unit = 1_u32 << self.rcv.scale;
+        let most = 0xffff_u32 << self.rcv.scale;
+        let window = if offer >= current.saturating_add(step) { offer } else { current }.min(most);
+        // Rounding up needs room behind it, or single bytes would push the edge on for ever.
+        let rounded = window.next_multiple_of(unit).min(most);
+        let window = if rounded <= offer { rounded } else { window };
+        let told = self.rcv.clamp.map_or(window, |clamp| window.min(clamp));
+        (window, (told >> self.rcv.scale) as u16)
+    }
+
+    /// The reader took `len` bytes: the buffer may grow, and the peer may have to be told of the room.
+    pub(super) fn after_read(&mut self, now: Instant, len: u32) {
+        self.rcv.measured_read = self.rcv.measured_read.saturating_add(len);
+        self.grow_buffer(now);
+        let current = self.receive_window();
+        // Under the owner's clamp there is nothing to tell; the owner says when it is lifted.
+        if !self.state.may_receive() || self.rcv.clamp.is_some_and(|clamp| clamp <= current) {
+            return;
+        }
+        let (window, _) = self.select_window(self.rcv.nxt);
+        // Worth a segment of its own if the peer may be waiting for it: Linux `tcp_cleanup_rbuf`, twice what is left.
+        if window > current && window >= 2 * current && current < self.rcv.mss.saturating_mul(2) {
+            self.ack_now(Reason::WindowUpdate);
+        }
+    }
+
+    /// The limit on the advertised window opens by two segments for each full one received (Linux `tcp_grow_window`).
+    pub(super) fn open_limit(&mut self, len: u32) {
+        if self.rcv.limit < self.rcv.capacity && len >= self.rcv.mss / 2 {
+            self.rcv.limit = self.rcv.limit.saturating_add(2 * len).min(self.rcv.capacity);
+        }
+    }
+
+    /// Dynamic right-sizing (Linux `tcp_rcv_space_adjust`): a reader that takes more in a round trip than ever before gets
+    /// a buffer of twice that.
+    fn grow_buffer(&mut self, now: Instant) {
+        let max = self.config.receive.max_buffer_bytes;
+        if self.rcv.capacity >= max {
+            return;
+        }
+        let round = if self.rcv.rtt.is_zero() { self.srtt().unwrap_or(MIN_MEASUREMENT) } else { self.rcv.rtt };
+        if now.saturating_since(self.rcv.measured_since) < round {
+            return;
+        }
+        let read = core::mem::take(&mut self.rcv.measured_read);
+        self.rcv.measured_since = now;
+        if read > self.rcv.last_measured {
+            // Room for the window to double during the next round, and the growth seen in this one once more.
+            let base = u64::from(read) * 2 + 16 * u64::from(self.rcv.mss);
+            let last = u64::from(self.rcv.last_measured.max(1));
+            let growth = base * u64::from(read - self.rcv.last_measured) / last * 2;
+            let wanted = u32::try_from(base + growth.min(base)).unwrap_or(u32::MAX);
+            self.rcv.last_measured = read;
+            self.rcv.capacity = self.rcv.capacity.max(wanted.min(max));
+        }
+    }
+}
+
+/// How data arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Arrival {
+    InOrder,
+    /// In order, and there was a gap behind it.
+    FilledGap,
+    OutOfOrder,
+    /// All or part of it had arrived before.
+    Duplicate,
+    /// There was no room for it.
+    Refused,
+}

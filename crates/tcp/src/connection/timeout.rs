@@ -1,0 +1,186 @@
+//! Deadlines.
+
+use holdover_base::{Duration, Instant};
+
+use super::{Connection, Event};
+use crate::config::{AckPolicy, RetryLimit, ZeroWindow};
+use crate::counters::Reason;
+use crate::state::{ConnectionError, State};
+use crate::timers::Timer;
+
+/// Linux's `TCP_RTO_MIN`, the base of [`RetryLimit::LinuxTime`].
+const LINUX_RTO_MIN: Duration = Duration::from_millis(200);
+
+impl Connection {
+    /// Handles every deadline at or before `now`. Calling it early or twice is harmless.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        // Each timer runs at most once in a call: one that is armed again for `now` waits for the next.
+        for _ in 0..Timer::COUNT {
+            let Some(timer) = self.timers.expire(now) else { break };
+            match timer {
+                Timer::Retransmit => self.on_retransmit_timeout(now),
+                Timer::LossProbe => self.on_probe_timeout(now),
+                Timer::Reorder => self.on_reorder_timeout(now),
+                Timer::Persist => self.on_persist_timeout(now),
+                Timer::SillyWindow => self.pending.silly_window_override = true,
+                Timer::DelayedAck => self.on_delayed_ack_timeout(),
+                Timer::KeepAlive => self.on_keep_alive_timeout(now),
+                Timer::UserTimeout => self.on_user_timeout(now),
+                Timer::FinWait2 | Timer::TimeWait => self.end(None),
+            }
+        }
+    }
+
+    /// RFC 6298 section 5.4 to 5.6.
+    pub(super) fn on_retransmit_timeout(&mut self, now: Instant) {
+        if self.queue.is_empty() || self.state == State::Closed {
+            return;
+        }
+        if matches!(self.state, State::SynSent | State::SynReceived) {
+            return self.on_handshake_timeout(now);
+        }
+        if self.snd.wnd == 0 && self.config.recovery.zero_window == ZeroWindow::PullBack {
+            self.pull_back(now);
+            return;
+        }
+        if self.gives_up(now) {
+            return self.end(Some(ConnectionError::TimedOut));
+        }
+        if self.recovery.retransmits + 1 == self.config.limits.r1 {
+            self.events.insert(Event::DeliveryTrouble);
+        }
+        self.counters.timeouts += 1;
+        self.enter_loss(now);
+        // A peer that has closed its window lets nothing through: that is no sign that the path is broken, so it does not
+        // count towards R2 (Linux `tcp_retransmit_timer`; ssthresh is cut each time for the same reason).
+        if self.snd.wnd > 0 {
+            self.recovery.retransmits += 1;
+        }
+        self.pending.head = Some(Reason::Timeout);
+        self.rtt.back_off(&self.config.rto);
+        self.arm_retransmit(now, self.rtt.rto());
+    }
+
+    fn on_handshake_timeout(&mut self, now: Instant) {
+        if self.recovery.retransmits >= self.config.limits.syn_retries {
+            return self.end(Some(ConnectionError::TimedOut));
+        }
+        self.recovery.retransmits += 1;
+        self.counters.timeouts += 1;
+        self.pending.handshake = true;
+        self.rtt.back_off(&self.config.rto);
+        self.arm_retransmit(now, self.rtt.rto());
+    }
+
+    /// R2 (RFC 9293 section 3.8.3).
+    fn gives_up(&self, now: Instant) -> bool {
+        match self.config.limits.r2 {
+            RetryLimit::Never => false,
+            RetryLimit::Retries(most) => self.recovery.retransmits >= most,
+            RetryLimit::LinuxTime(retries) => {
+                let Some(since) = self.recovery.retransmit_stamp.filter(|_| self.recovery.retransmits > 0) else {
+                    return false;
+                };
+                now.saturating_since(since) >= self.linux_time(retries)
+            }
+        }
+    }
+
+    /// The time that `retries` retransmissions take from an RTO of 200 ms on (Linux `tcp_model_timeout`).
+    fn linux_time(&self, retries: u32) -> Duration {
+        let max = self.config.rto.max;
+        let doublings = (max.as_nanos() / LINUX_RTO_MIN.as_nanos()).max(1).ilog2();
+        if retries <= doublings {
+            return LINUX_RTO_MIN * ((2_u64 << retries) - 1);
+        }
+        LINUX_RTO_MIN * ((2_u64 << doublings) - 1) + max * u64::from(retries - doublings)
+    }
+
+    /// 4.3BSD: the window has closed over outstanding data; it is taken back to be sent again, and probing takes over.
+    pub(super) fn pull_back(&mut self, now: Instant) {
+        self.queue.mark_all_lost(|_, sent| sent.sacked);
+        self.timers.disarm(Timer::Retransmit);
+        self.timers.disarm(Timer::LossProbe);
+        self.timers.disarm(Timer::Reorder);
+        self.pending.head = None;
+        self.recovery.retransmits = 0;
+        self.start_probing(now);
+    }
+
+    /// Zero-window probing begins (RFC 9293 section 3.8.6.1).
+    pub(super) fn start_probing(&mut self, now: Instant) {
+        if self.probing.since.is_none() {
+            self.probing.since = Some(now);
+            self.probing.backoff = 0;
+            self.probing.sent = 0;
+            self.arm_user_timeout(now);
+        }
+        if !self.timers.is_armed(Timer::Persist) {
+            self.timers.arm(now, Timer::Persist, self.probe_delay());
+        }
+    }
+
+    fn probe_delay(&self) -> Duration {
+        let persist = &self.config.persist;
+        let mut base = self.config.rto.min.max(persist.min);
+        // The timeout as it would be without backoff: probing has one of its own.
+        base = base.max(self.rtt.rto_without_backoff(&self.config.rto));
+        base.saturating_shl(self.probing.backoff).min(persist.max)
+    }
+
+    fn on_persist_timeout(&mut self, now: Instant) {
+        if self.config.persist.give_up_after.is_some_and(|most| self.probing.sent >= most) {
+            return self.end(Some(ConnectionError::ProbesUnanswered));
+        }
+        self.pending.window_probe = true;
+        self.probing.sent += 1;
+        self.probing.backoff += 1;
+        self.timers.arm(now, Timer::Persist, self.probe_delay());
+    }
+
+    fn on_delayed_ack_timeout(&mut self) {
+        if let AckPolicy::Adaptive { min, .. } = self.config.receive.ack {
+            // Linux `tcp_delack_timer`: the delay was wasted, so the sender is slower than thought; an interactive
+            // exchange is no longer one.
+            self.ack.delay = if self.ack.interactive { min } else { (self.ack.delay * 2).min(self.rtt.rto()) };
+            self.ack.interactive = false;
+        }
+        self.ack.due = Some(Reason::DelayedAck);
+    }
+
+    /// RFC 9293 section 3.8.4.
+    fn on_keep_alive_timeout(&mut self, now: Instant) {
+        let Some(keep_alive) = self.config.limits.keep_alive else { return };
+        if !self.state.is_synchronized() || self.state == State::TimeWait {
+            return;
+        }
+        // Outstanding data has timers of its own.
+        if !self.queue.is_empty() || !self.unsent.is_empty() {
+            return self.timers.arm(now, Timer::KeepAlive, keep_alive.idle);
+        }
+        let idle = now.saturating_since(self.probing.heard_at);
+        if idle < keep_alive.idle {
+            return self.timers.arm(now, Timer::KeepAlive, keep_alive.idle - idle);
+        }
+        if self.probing.keep_alives_unanswered >= keep_alive.probes {
+            self.end(Some(ConnectionError::ProbesUnanswered));
+            self.pending.reset = true;
+            return;
+        }
+        self.probing.keep_alives_unanswered += 1;
+        self.pending.keep_alive = true;
+        self.timers.arm(now, Timer::KeepAlive, keep_alive.interval);
+    }
+
+    /// RFC 9293 section 3.9.1, RFC 5482: data was not acknowledged for the user timeout.
+    fn on_user_timeout(&mut self, now: Instant) {
+        let probing_answered = self.queue.is_empty()
+            && self.probing.since.is_some()
+            && !self.config.user_timeout.covers_zero_window
+            && self.probing.sent <= 1;
+        if probing_answered {
+            return self.arm_user_timeout(now);
+        }
+        self.end(Some(ConnectionError::UserTimeout));
+    }
+}

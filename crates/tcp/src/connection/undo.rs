@@ -1,0 +1,126 @@
+//! Taking back what a spurious timeout or recovery did: Eifel detection by timestamps (RFC 3522), by DSACK (RFC 3708) and by
+//! F-RTO (RFC 5682), and the response (RFC 4015), with Linux's conditions.
+
+use super::Connection;
+use super::ack::AckReport;
+use crate::recovery::RecoveryState;
+use crate::state::State;
+
+impl Connection {
+    /// Whether the ACK was caused by an original and not by our retransmission: it echoes a timestamp from before the first
+    /// retransmission.
+    fn is_of_original(&self, report: &AckReport) -> bool {
+        let Some(stamp) = self.recovery.retransmit_stamp else {
+            // Nothing was retransmitted yet: what arrives was only late. Without SACK the stamp is forgotten when the
+            // recovery point is reached, and proves nothing then.
+            let forgotten = !self.sack && self.snd.una.ge(self.recovery.high_seq);
+            return !forgotten && self.state != State::SynSent;
+        };
+        report.echoed.is_some_and(|echoed| (echoed.wrapping_sub(self.timestamp_clock(stamp)) as i32) < 0)
+    }
+
+    /// Whether there is something to undo and evidence that it was unnecessary.
+    fn may_undo(&self, report: &AckReport) -> bool {
+        self.config.recovery.undo
+            && self.recovery.undo_marker.is_some()
+            && (self.recovery.undo_retransmissions == Some(0) || self.is_of_original(report))
+    }
+
+    /// RFC 4015 section 3: the window and ssthresh are what they were.
+    fn undo_reduction(&mut self, unmark_lost: bool) {
+        if unmark_lost {
+            self.queue.unmark_lost();
+        }
+        if self.recovery.prior_ssthresh > 0 {
+            let cwnd = self.congestion.undo_target(self.recovery.prior_cwnd);
+            self.congestion.set_cwnd(&self.config.congestion, cwnd);
+            if self.recovery.prior_ssthresh > self.congestion.ssthresh() {
+                self.congestion.set_ssthresh(self.recovery.prior_ssthresh);
+            }
+        }
+        self.recovery.undo_marker = None;
+        self.recovery.rack.advanced = true;
+        self.recovery.marked_below = None;
+        self.counters.undos += 1;
+    }
+
+    /// The recovery point is acknowledged. Returns whether the state has to stay for a while: without SACK, duplicate ACKs of
+    /// retransmissions that were not needed could otherwise begin another recovery (RFC 6582 section 6.1).
+    pub(super) fn try_undo_recovery(&mut self, report: &AckReport) -> bool {
+        if self.may_undo(report) {
+            self.undo_reduction(false);
+        }
+        if self.must_not_reopen() {
+            return true;
+        }
+        self.end_loss_window();
+        self.set_recovery_state(RecoveryState::Open);
+        false
+    }
+
+    fn must_not_reopen(&mut self) -> bool {
+        if self.is_sack_based() || self.snd.una != self.recovery.high_seq || !self.config.recovery.bar_after_timeout {
+            return false;
+        }
+        if !self.any_retransmission_out() {
+            self.recovery.retransmit_stamp = None;
+        }
+        true
+    }
+
+    /// Leaving the loss state undoes nothing and reduces nothing: slow start goes on towards ssthresh.
+    fn end_loss_window(&mut self) {
+        if self.recovery.state == RecoveryState::Loss {
+            self.recovery.undo_marker = None;
+            self.recovery.rack.recovery_ended();
+        }
+    }
+
+    /// A timeout may have been spurious (Linux `tcp_try_undo_loss`); `by_frto` says that F-RTO has shown it.
+    pub(super) fn try_undo_loss(&mut self, report: &AckReport, by_frto: bool) -> bool {
+        if !(by_frto && self.config.recovery.undo || self.may_undo(report)) {
+            return false;
+        }
+        self.undo_reduction(true);
+        self.recovery.retransmits = 0;
+        if self.must_not_reopen() {
+            return true;
+        }
+        if by_frto || self.sack {
+            self.set_recovery_state(RecoveryState::Open);
+        }
+        true
+    }
+
+    /// A partial ACK in recovery that an original caused: reordering, not loss. Returns whether nothing more should be marked
+    /// lost now (Linux `tcp_try_undo_partial`).
+    pub(super) fn try_undo_partial(&mut self, report: &AckReport) -> bool {
+        let undoable = self.config.recovery.undo && self.recovery.undo_marker.is_some();
+        if !undoable || !self.is_of_original(report) {
+            return false;
+        }
+        if let Some(highest) = self.queue.highest_sacked()
+            && report.prior_una.lt(highest)
+        {
+            self.note_reordering(report.prior_una, highest);
+        }
+        // While retransmissions are out, new data is clocked out, and nothing more is marked or sent again.
+        if self.queue.retransmitted() > 0 {
+            return true;
+        }
+        self.undo_reduction(true);
+        self.try_to_open();
+        false
+    }
+
+    /// DSACKs have shown every retransmission to be unnecessary.
+    pub(super) fn try_undo_by_dsack(&mut self) -> bool {
+        let proven = self.config.recovery.undo
+            && self.recovery.undo_marker.is_some()
+            && self.recovery.undo_retransmissions == Some(0);
+        if proven {
+            self.undo_reduction(false);
+        }
+        proven
+    }
+}

@@ -1,0 +1,128 @@
+//! The owner's verbs: general ways to steer a connection from outside, for mechanisms that this crate does not know.
+
+use holdover_base::{Duration, Instant};
+use holdover_wire::Seq;
+
+use super::Connection;
+use crate::counters::Reason;
+use crate::state::State;
+use crate::timers::Timer;
+
+/// What a requested retransmission does to the retransmission timer's backoff.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AfterRetransmit {
+    /// It doubles, as after a timeout.
+    BackOff,
+    /// It stays as it is.
+    Keep,
+    /// It is cleared: the next timeout comes after one plain RTO.
+    Reset,
+}
+
+impl Connection {
+    /// Limits the window that is advertised to `bytes` from now on, pulling its right edge in if need be; zero closes it.
+    /// `None` lifts the limit. What was already in flight into the wider window is still accepted. Nothing is sent by this
+    /// alone: see [`Self::send_acks`].
+    pub fn clamp_window(&mut self, bytes: Option<u32>) {
+        self.rcv.clamp = bytes;
+    }
+
+    /// Holds the ACK field at `point` although more has arrived; `None` lets it follow RCV.NXT again. A point ahead of
+    /// RCV.NXT has no effect until it is reached: what was not received is never acknowledged. A point behind what was
+    /// acknowledged already counts as that.
+    pub fn hold_ack_point(&mut self, point: Option<Seq>) {
+        self.rcv.ack_held_at = point.map(|point| point.max(self.rcv.last_ack_sent));
+    }
+
+    /// The ACK field that goes out now.
+    pub fn current_ack_point(&self) -> Seq {
+        self.ack_point()
+    }
+
+    /// Sends `count` pure ACKs at once.
+    pub fn send_acks(&mut self, count: u8) {
+        if self.state.is_synchronized() {
+            self.ack.requested = self.ack.requested.saturating_add(count);
+        }
+    }
+
+    /// Adds `ticks` of the peer's timestamp clock to every timestamp that is echoed from now on. Zero ends it. The echoed
+    /// value is then one that the peer never sent.
+    pub fn shift_timestamp_echo(&mut self, ticks: u32) {
+        if let Some(timestamps) = &mut self.timestamps {
+            timestamps.echo_shift = ticks;
+        }
+    }
+
+    /// Retransmits the first outstanding segment now, as though the retransmission timer had run out: the window and
+    /// ssthresh change as they would then. Returns whether anything was outstanding. Does not count towards R1 and R2.
+    pub fn retransmit_now(&mut self, now: Instant, after: AfterRetransmit) -> bool {
+        if self.queue.is_empty() {
+            return false;
+        }
+        if !matches!(self.state, State::SynSent | State::SynReceived) {
+            self.enter_loss(now);
+            self.pending.head = Some(Reason::Requested);
+        } else {
+            self.pending.handshake = true;
+        }
+        match after {
+            AfterRetransmit::BackOff => self.rtt.back_off(&self.config.rto),
+            AfterRetransmit::Keep => {}
+            AfterRetransmit::Reset => self.rtt.clear_backoff(&self.config.rto),
+        }
+        self.arm_retransmit(now, self.rtt.rto());
+        true
+    }
+
+    /// Sets the congestion window in segments, at least 1.
+    pub fn set_cwnd(&mut self, segments: u32) {
+        self.congestion.set_cwnd(&self.config.congestion, segments);
+        self.congestion.clear_credit();
+    }
+
+    /// Sets the slow-start threshold in segments, at least 2.
+    pub fn set_ssthresh(&mut self, segments: u32) {
+        self.congestion.set_ssthresh(segments);
+    }
+
+    /// Starts over with slow start: the window falls to the initial one, ssthresh stays, and an undo is no longer possible.
+    /// For a path that is new (RFC 5681 section 4.1 does the same after idle time).
+    pub fn force_slow_start(&mut self) {
+        let initial = self.config.congestion.initial_window.segments(self.snd.mss);
+        self.congestion.set_cwnd(&self.config.congestion, initial.min(self.congestion.cwnd()));
+        self.congestion.clear_credit();
+        self.congestion.forget_path();
+        self.recovery.undo_marker = None;
+        self.recovery.undo_retransmissions = None;
+    }
+
+    /// Stops `timer` with what remains of it.
+    pub fn hold_timer(&mut self, now: Instant, timer: Timer) {
+        self.timers.hold(now, timer);
+    }
+
+    /// Lets `timer` go on with what remained.
+    pub fn release_timer(&mut self, now: Instant, timer: Timer) {
+        self.timers.release(now, timer);
+    }
+
+    /// Bars fast retransmit of anything below `seq`; `None` lifts the bar. The retransmission timer is not affected.
+    pub fn bar_fast_retransmit_below(&mut self, seq: Option<Seq>) {
+        self.recovery.barred_below = seq;
+    }
+
+    /// Sets the user timeout from outside, and whether the peer's option may still change it: an application that sets it
+    /// bars that (RFC 5482 section 3). `None` leaves R2 alone to decide.
+    pub fn set_user_timeout(&mut self, now: Instant, timeout: Option<Duration>, changeable: bool) {
+        self.user_timeout = timeout;
+        self.user_timeout_changeable = changeable;
+        self.arm_user_timeout(now);
+    }
+
+    /// Advertises `timeout` to the peer on the next segment (RFC 5482 section 3); `None` advertises nothing any more.
+    pub fn advertise_user_timeout(&mut self, timeout: Option<Duration>) {
+        self.advertised_user_timeout = timeout;
+        self.pending.user_timeout_option = timeout.is_some();
+    }
+}

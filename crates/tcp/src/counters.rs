@@ -1,0 +1,177 @@
+//! Why a segment was sent, what became of one that arrived, and how often.
+
+use holdover_base::ByteCount;
+
+macro_rules! counted_enum {
+    ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:literal,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        #[repr(u8)]
+        pub enum $name { $($(#[$variant_meta])* $variant,)* }
+
+        impl $name {
+            /// All of them, in the order in which they are counted.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+            /// How many there are.
+            pub const COUNT: usize = Self::ALL.len();
+
+            /// The name in reports and captures.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* }
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+counted_enum! {
+    /// Why a segment was sent.
+    Reason {
+        /// A SYN, first or again.
+        Syn = "syn",
+        /// A SYN and ACK, first or again.
+        SynAck = "syn-ack",
+        /// New data within both windows.
+        NewData = "new-data",
+        /// New data on one of the first two duplicate ACKs (RFC 3042).
+        LimitedTransmit = "limited-transmit",
+        /// The retransmission timer ran out (RFC 6298 section 5).
+        Timeout = "timeout",
+        /// The first segment repaired when recovery begins (RFC 5681 section 3.2).
+        FastRetransmit = "fast-retransmit",
+        /// A further segment that was declared lost.
+        LossRecovery = "loss-recovery",
+        /// A tail loss probe (RFC 8985 section 7).
+        LossProbe = "loss-probe",
+        /// The owner asked for a retransmission.
+        Requested = "requested-retransmit",
+        /// A probe of a zero window (RFC 9293 section 3.8.6.1).
+        WindowProbe = "window-probe",
+        /// Less than a full segment, because the window stayed small (RFC 9293 section 3.8.6.2.1).
+        SillyWindowOverride = "silly-window-override",
+        /// A probe of an idle peer.
+        KeepAlive = "keep-alive",
+        /// An ACK whose delay ran out.
+        DelayedAck = "delayed-ack",
+        /// An ACK for every second full segment, or at once in quick-ACK mode.
+        Ack = "ack",
+        /// An ACK at once for data out of order (RFC 5681 section 4.2).
+        DuplicateAck = "duplicate-ack",
+        /// An ACK for data that had already arrived.
+        DuplicateData = "duplicate-data-ack",
+        /// An ACK that fills all or part of a gap.
+        GapFilled = "gap-filled-ack",
+        /// The reader made room worth telling.
+        WindowUpdate = "window-update",
+        /// An ACK for a segment outside the window, or that could be forged (RFC 9293 section 3.10.7.4, RFC 5961).
+        ChallengeAck = "challenge-ack",
+        /// The ACK of the peer's FIN.
+        FinAck = "fin-ack",
+        /// The last ACK of the handshake.
+        HandshakeAck = "handshake-ack",
+        /// The owner asked for ACKs.
+        RequestedAck = "requested-ack",
+        /// A reset.
+        Reset = "reset",
+    }
+}
+
+counted_enum! {
+    /// What became of a segment that arrived.
+    Disposition {
+        /// It was processed.
+        Accepted = "accepted",
+        /// Its timestamp is older than one already seen (PAWS, RFC 7323 section 5).
+        PawsRejected = "paws-rejected",
+        /// All of it had already arrived.
+        DuplicateData = "duplicate-data",
+        /// It lies outside the receive window.
+        OutsideWindow = "outside-window",
+        /// A RST in the window, but not at its left edge: challenged (RFC 5961 section 3.2).
+        ResetChallenged = "reset-challenged",
+        /// A RST that ended the connection.
+        ResetAccepted = "reset-accepted",
+        /// A SYN on a synchronized connection: challenged (RFC 5961 section 4.2).
+        SynChallenged = "syn-challenged",
+        /// It carries no ACK where one is required.
+        NoAck = "no-ack",
+        /// It acknowledges data never sent.
+        AckOfUnsentData = "ack-of-unsent-data",
+        /// It acknowledges too old data (RFC 5961 section 5.2).
+        AckTooOld = "ack-too-old",
+        /// In SYN-SENT or SYN-RECEIVED: an ACK that does not fit the SYN.
+        UnacceptableHandshakeAck = "unacceptable-handshake-ack",
+        /// In SYN-SENT: neither SYN nor RST, or a RST without ACK.
+        NotASyn = "not-a-syn",
+        /// Data behind the peer's FIN.
+        AfterFin = "data-after-fin",
+        /// Data for a receiver that has gone: answered by a reset.
+        ReceiverGone = "receiver-gone",
+        /// Data out of order that found no room.
+        ReassemblyFull = "reassembly-full",
+        /// No connection and no listener: answered by a reset, unless it was one.
+        NoConnection = "no-connection",
+        /// A listener got something that is not a SYN.
+        NotForListener = "not-for-listener",
+        /// The connection is closed already.
+        Closed = "closed",
+        /// A listener has as many half-open connections as it allows.
+        BacklogFull = "backlog-full",
+    }
+}
+
+/// What a connection has done so far.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counters {
+    sent: [u32; Reason::COUNT],
+    received: [u32; Disposition::COUNT],
+    /// Data bytes sent for the first time.
+    pub bytes_sent: ByteCount,
+    /// Data bytes sent again.
+    pub bytes_retransmitted: ByteCount,
+    /// Data bytes the peer has acknowledged.
+    pub bytes_acked: ByteCount,
+    /// Data bytes received in order.
+    pub bytes_received: ByteCount,
+    /// Data bytes that had already been received when they arrived.
+    pub bytes_duplicate: ByteCount,
+    /// All segments sent.
+    pub segments_sent: u64,
+    /// All segments that arrived for this connection.
+    pub segments_received: u64,
+    /// Runs of the retransmission timer that ended in a retransmission.
+    pub timeouts: u32,
+    /// Times that recovery began by duplicate ACKs, SACK or RACK.
+    pub recoveries: u32,
+    /// Timeouts or recoveries that turned out to be spurious and were undone.
+    pub undos: u32,
+}
+
+impl Counters {
+    /// How many segments were sent for `reason`. Saturates at 2^32 - 1; [`Self::segments_sent`] does not.
+    pub fn sent(&self, reason: Reason) -> u32 {
+        self.sent[reason as usize]
+    }
+
+    /// How many segments that arrived ended as `disposition`. Saturates at 2^32 - 1; [`Self::segments_received`] does not.
+    pub fn received(&self, disposition: Disposition) -> u32 {
+        self.received[disposition as usize]
+    }
+
+    pub(crate) fn count_sent(&mut self, reason: Reason) {
+        let slot = &mut self.sent[reason as usize];
+        *slot = slot.saturating_add(1);
+        self.segments_sent += 1;
+    }
+
+    pub(crate) fn count_received(&mut self, disposition: Disposition) {
+        let slot = &mut self.received[disposition as usize];
+        *slot = slot.saturating_add(1);
+        self.segments_received += 1;
+    }
+}

@@ -1,0 +1,504 @@
+//! Many connections on one host: who a segment belongs to, listeners, ports, initial sequence numbers, and the answers to
+//! segments that belong to nobody (RFC 9293 sections 3.10.7.1 and 3.10.7.2).
+//!
+//! The order of calls is that of [`Connection`], for all connections at once.
+
+use core::cmp::Reverse;
+use core::hash::Hasher;
+use core::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::Arc;
+
+use holdover_base::Instant;
+use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment, Seq};
+use siphasher::sip::SipHasher24;
+
+use crate::config::Config;
+use crate::connection::{Connection, Event, IcmpEffect, Identity};
+use crate::counters::{Disposition, Reason};
+use crate::state::State;
+
+/// Answers to segments that belong to nobody wait here; more than these are not worth keeping.
+const MAX_REPLIES: usize = 256;
+
+/// The dynamic ports (RFC 6335 section 6).
+const FIRST_EPHEMERAL_PORT: u16 = 49_152;
+
+/// What an endpoint is made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndpointConfig {
+    /// The addresses that are this host's.
+    pub addresses: Vec<IpAddr>,
+    /// The secret from which initial sequence numbers, timestamp offsets and ports are drawn.
+    pub secret: [u8; 16],
+}
+
+/// A connection of an [`Endpoint`]. Never reused within one endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnectionId {
+    index: u32,
+    generation: u32,
+}
+
+/// Why a connection could not be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The local address is none of this host's, or none of the peer's family is.
+    #[error("no local address for {remote}")]
+    NoLocalAddress {
+        /// The peer.
+        remote: SocketAddr,
+    },
+    /// There is a connection between these two already.
+    #[error("there is a connection from {local} to {remote} already")]
+    InUse {
+        /// The local address and port.
+        local: SocketAddr,
+        /// The peer.
+        remote: SocketAddr,
+    },
+    /// Every dynamic port is in use towards this peer.
+    #[error("no port is free for {remote}")]
+    NoFreePort {
+        /// The peer.
+        remote: SocketAddr,
+    },
+    /// The peer's address or port is one that no connection can have.
+    #[error("{remote} cannot be connected to")]
+    BadRemote {
+        /// The peer.
+        remote: SocketAddr,
+    },
+}
+
+/// Why an endpoint does not listen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ListenError {
+    /// There is a listener already.
+    #[error("port {port} is listened to already")]
+    InUse {
+        /// The port.
+        port: u16,
+    },
+}
+
+/// A segment to send, as a packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outgoing {
+    /// The packet.
+    pub packet: Packet,
+    /// Why it is sent.
+    pub reason: Reason,
+    /// Whose it is; `None` for the reset of a segment that belonged to nobody.
+    pub connection: Option<ConnectionId>,
+}
+
+#[derive(Clone, Debug)]
+struct Listener {
+    config: Arc<Config>,
+    backlog: usize,
+    half_open: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    generation: u32,
+    /// Whether it waits in `ready`.
+    is_ready: bool,
+    /// The earliest entry of `deadlines` that stands for this connection.
+    scheduled: Instant,
+    /// The listener's port, while the handshake lasts.
+    half_open_at: Option<u16>,
+    connection: Option<Box<Connection>>,
+}
+
+/// The TCP of one host. See the [module](self).
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    addresses: Vec<IpAddr>,
+    secret: SipHasher24,
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+    by_tuple: BTreeMap<(SocketAddr, SocketAddr), u32>,
+    listeners: BTreeMap<u16, Listener>,
+    next_port: u16,
+    ready: VecDeque<u32>,
+    /// Deadlines, the earliest first. An entry may be too early (the connection is asked again) but never too late.
+    deadlines: BinaryHeap<Reverse<(Instant, u32)>>,
+    replies: VecDeque<Packet>,
+    events: VecDeque<(ConnectionId, Event)>,
+    strays: BTreeMap<Disposition, u64>,
+}
+
+impl Endpoint {
+    /// An endpoint without connections and listeners.
+    pub fn new(config: EndpointConfig) -> Self {
+        let secret = SipHasher24::new_with_key(&config.secret);
+        let span = u16::MAX - FIRST_EPHEMERAL_PORT;
+        Self {
+            next_port: FIRST_EPHEMERAL_PORT + (secret.finish() as u16 % span),
+            addresses: config.addresses,
+            secret,
+            entries: Vec::new(),
+            free: Vec::new(),
+            by_tuple: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            ready: VecDeque::new(),
+            deadlines: BinaryHeap::new(),
+            replies: VecDeque::new(),
+            events: VecDeque::new(),
+            strays: BTreeMap::new(),
+        }
+    }
+
+    /// Listens at `port` on all addresses; at most `backlog` handshakes at a time are under way there.
+    pub fn listen(&mut self, port: u16, config: Arc<Config>, backlog: usize) -> Result<(), ListenError> {
+        if self.listeners.contains_key(&port) {
+            return Err(ListenError::InUse { port });
+        }
+        self.listeners.insert(port, Listener { config, backlog, half_open: 0 });
+        Ok(())
+    }
+
+    /// Listens at `port` no more. Connections that were accepted stay.
+    pub fn unlisten(&mut self, port: u16) {
+        self.listeners.remove(&port);
+    }
+
+    /// Opens a connection to `remote`, from `local` if given (port 0: any port).
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        config: Arc<Config>,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+    ) -> Result<ConnectionId, ConnectError> {
+        if remote.port() == 0 || !is_unicast(remote.ip()) {
+            return Err(ConnectError::BadRemote { remote });
+        }
+        let address = match local {
+            Some(local) => self.addresses.iter().find(|&&address| address == local.ip()),
+            None => self.addresses.iter().find(|address| address.is_ipv4() == remote.is_ipv4()),
+        };
+        let address = address
+            .copied()
+            .filter(|address| address.is_ipv4() == remote.is_ipv4())
+            .ok_or(ConnectError::NoLocalAddress { remote })?;
+        let local = match local.map_or(0, |local| local.port()) {
+            0 => self.free_port(address, remote)?,
+            port => SocketAddr::new(address, port),
+        };
+        if self.by_tuple.contains_key(&(local, remote)) {
+            return Err(ConnectError::InUse { local, remote });
+        }
+        let identity = self.identity(now, local, remote);
+        Ok(self.insert(Connection::connect(now, config, identity), None))
+    }
+
+    /// A connection, to look at.
+    pub fn connection(&self, id: ConnectionId) -> Option<&Connection> {
+        let entry = self.entries.get(id.index as usize).filter(|entry| entry.generation == id.generation)?;
+        entry.connection.as_deref()
+    }
+
+    /// A connection, to read, write or steer. [`Self::poll_transmit`] is due afterwards.
+    pub fn connection_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
+        self.connection(id)?;
+        self.mark_ready(id.index);
+        self.entries[id.index as usize].connection.as_deref_mut()
+    }
+
+    /// All connections.
+    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, &Connection)> {
+        self.entries.iter().enumerate().filter_map(|(index, entry)| {
+            let id = ConnectionId { index: index as u32, generation: entry.generation };
+            entry.connection.as_deref().map(|connection| (id, connection))
+        })
+    }
+
+    /// Forgets a connection that is closed, and returns it. One that is not closed stays; see [`Connection::abort`].
+    pub fn release(&mut self, id: ConnectionId) -> Option<Connection> {
+        if !self.connection(id)?.is_closed() {
+            return None;
+        }
+        self.remove(id.index)
+    }
+
+    /// How many segments that belonged to no connection ended as `disposition`.
+    pub fn strays(&self, disposition: Disposition) -> u64 {
+        self.strays.get(&disposition).copied().unwrap_or(0)
+    }
+
+    /// Takes a packet that arrived. What is not TCP, not ICMP about TCP, or not for this host, is ignored.
+    pub fn handle_packet(&mut self, now: Instant, packet: &Packet) {
+        if !self.addresses.contains(&packet.dst) {
+            return;
+        }
+        match &packet.payload {
+            Payload::Tcp(segment) => {
+                self.handle_segment(now, packet, segment);
+            }
+            Payload::IcmpError(error) => {
+                self.handle_icmp(now, error);
+            }
+            _ => {}
+        }
+    }
+
+    fn handle_segment(&mut self, now: Instant, packet: &Packet, segment: &Segment) -> Disposition {
+        let local = SocketAddr::new(packet.dst, segment.dst_port);
+        let remote = SocketAddr::new(packet.src, segment.src_port);
+        if let Some(&index) = self.by_tuple.get(&(local, remote)) {
+            if self.may_replace(index, segment) {
+                self.remove(index);
+            } else if let Some(connection) = self.entries[index as usize].connection.as_deref_mut() {
+                let disposition = connection.handle_segment(now, segment);
+                self.mark_ready(index);
+                return disposition;
+            }
+        }
+        let disposition = self.handle_stray(now, local, remote, segment);
+        if disposition != Disposition::Accepted {
+            *self.strays.entry(disposition).or_default() += 1;
+        }
+        disposition
+    }
+
+    /// A segment without a connection: LISTEN (section 3.10.7.2) or CLOSED (section 3.10.7.1).
+    fn handle_stray(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr, segment: &Segment) -> Disposition {
+        // Section 3.9.2.3: nothing to or from an address that is not one host's.
+        if !is_unicast(remote.ip()) || segment.src_port == 0 {
+            return Disposition::NoConnection;
+        }
+        let Some(listener) = self.listeners.get_mut(&local.port()) else {
+            self.reset(local, remote, segment);
+            return Disposition::NoConnection;
+        };
+        if segment.flags.contains(Flags::RST) {
+            return Disposition::NotForListener;
+        }
+        if segment.flags.contains(Flags::ACK) || !segment.flags.contains(Flags::SYN) {
+            if segment.flags.contains(Flags::ACK) {
+                self.reset(local, remote, segment);
+            }
+            return Disposition::NotForListener;
+        }
+        if listener.half_open >= listener.backlog {
+            return Disposition::BacklogFull;
+        }
+        listener.half_open += 1;
+        let config = Arc::clone(&listener.config);
+        let identity = self.identity(now, local, remote);
+        self.insert(Connection::accept(now, config, identity, segment), Some(local.port()));
+        Disposition::Accepted
+    }
+
+    /// RFC 9293 section 3.6.1, RFC 6191: a SYN may replace a connection in TIME-WAIT if it is evidently new.
+    fn may_replace(&self, index: u32, segment: &Segment) -> bool {
+        let Some(connection) = self.entries[index as usize].connection.as_deref() else { return true };
+        let is_syn = segment.flags & (Flags::SYN | Flags::ACK | Flags::RST) == Flags::SYN;
+        connection.state() == State::TimeWait
+            && is_syn
+            && self.listeners.contains_key(&connection.local().port())
+            && (segment.seq.gt(connection.rcv_nxt()) || connection.is_newer_by_timestamp(segment))
+    }
+
+    /// RFC 9293 section 3.10.7.1.
+    fn reset(&mut self, local: SocketAddr, remote: SocketAddr, segment: &Segment) {
+        if segment.flags.contains(Flags::RST) || self.replies.len() >= MAX_REPLIES {
+            return;
+        }
+        let (seq, ack, flags) = if segment.flags.contains(Flags::ACK) {
+            (segment.ack, Seq::default(), Flags::RST)
+        } else {
+            (Seq::default(), segment.seq + segment.seq_len(), Flags::RST | Flags::ACK)
+        };
+        let reset =
+            Segment { src_port: local.port(), dst_port: remote.port(), seq, ack, flags, ..Segment::default() };
+        self.replies.push_back(Packet::new(local.ip(), remote.ip(), reset));
+    }
+
+    /// An ICMP error about a segment of ours (RFC 9293 section 3.9.2.2).
+    fn handle_icmp(&mut self, now: Instant, error: &IcmpError) -> IcmpEffect {
+        let Ok(quoted) = error.quoted_tcp() else { return IcmpEffect::Ignored };
+        let local = SocketAddr::new(quoted.src, quoted.src_port);
+        let remote = SocketAddr::new(quoted.dst, quoted.dst_port);
+        let Some(&index) = self.by_tuple.get(&(local, remote)) else { return IcmpEffect::Ignored };
+        let Some(connection) = self.entries[index as usize].connection.as_deref_mut() else {
+            return IcmpEffect::Ignored;
+        };
+        let effect = connection.handle_icmp(now, error.kind, quoted.seq);
+        self.mark_ready(index);
+        effect
+    }
+
+    /// Handles every deadline at or before `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&Reverse((at, index))) = self.deadlines.peek()
+            && at <= now
+        {
+            self.deadlines.pop();
+            let Some(entry) = self.entries.get_mut(index as usize) else { continue };
+            if entry.scheduled != at {
+                continue;
+            }
+            entry.scheduled = Instant::FAR_FUTURE;
+            if let Some(connection) = entry.connection.as_deref_mut() {
+                connection.handle_timeout(now);
+                self.mark_ready(index);
+            }
+        }
+    }
+
+    /// The next packet to send; call until `None`.
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Outgoing> {
+        if let Some(packet) = self.replies.pop_front() {
+            return Some(Outgoing { packet, reason: Reason::Reset, connection: None });
+        }
+        while let Some(&index) = self.ready.front() {
+            let entry = &mut self.entries[index as usize];
+            let id = ConnectionId { index, generation: entry.generation };
+            if let Some(connection) = entry.connection.as_deref_mut()
+                && let Some(transmit) = connection.poll_transmit(now)
+            {
+                let packet = Packet::new(connection.local().ip(), connection.remote().ip(), transmit.segment);
+                return Some(Outgoing { packet, reason: transmit.reason, connection: Some(id) });
+            }
+            self.ready.pop_front();
+            self.settle(index);
+        }
+        None
+    }
+
+    /// The next event; call until `None`. A connection that a listener accepted shows itself by [`Event::Connected`].
+    pub fn poll_event(&mut self) -> Option<(ConnectionId, Event)> {
+        self.events.pop_front()
+    }
+
+    /// The next deadline. It may turn out to be earlier than needed; [`Self::handle_timeout`] then does nothing.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// A connection has nothing more to send: its events and its deadline.
+    fn settle(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        entry.is_ready = false;
+        let id = ConnectionId { index, generation: entry.generation };
+        let Some(connection) = entry.connection.as_deref_mut() else { return };
+        let was_half_open = entry.half_open_at.is_some();
+        if let Some(port) = entry.half_open_at
+            && connection.state() != State::SynReceived
+        {
+            entry.half_open_at = None;
+            if let Some(listener) = self.listeners.get_mut(&port) {
+                listener.half_open = listener.half_open.saturating_sub(1);
+            }
+        }
+        if connection.is_closed() {
+            self.by_tuple.remove(&(connection.local(), connection.remote()));
+            // Nobody was told of a connection whose handshake failed (section 3.10.7.4: back to LISTEN).
+            if was_half_open {
+                self.remove(index);
+                return;
+            }
+        }
+        while let Some(event) = connection.poll_event() {
+            self.events.push_back((id, event));
+        }
+        if let Some((at, _)) = connection.poll_timeout()
+            && at < entry.scheduled
+        {
+            entry.scheduled = at;
+            self.deadlines.push(Reverse((at, index)));
+        }
+    }
+
+    fn insert(&mut self, connection: Connection, half_open_at: Option<u16>) -> ConnectionId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            let fresh = Entry {
+                generation: 0,
+                is_ready: false,
+                scheduled: Instant::FAR_FUTURE,
+                half_open_at: None,
+                connection: None,
+            };
+            self.entries.push(fresh);
+            (self.entries.len() - 1) as u32
+        });
+        self.by_tuple.insert((connection.local(), connection.remote()), index);
+        let entry = &mut self.entries[index as usize];
+        entry.half_open_at = half_open_at;
+        entry.scheduled = Instant::FAR_FUTURE;
+        entry.connection = Some(Box::new(connection));
+        let id = ConnectionId { index, generation: entry.generation };
+        self.mark_ready(index);
+        id
+    }
+
+    fn remove(&mut self, index: u32) -> Option<Connection> {
+        let entry = &mut self.entries[index as usize];
+        let connection = entry.connection.take()?;
+        if let Some(port) = entry.half_open_at.take()
+            && let Some(listener) = self.listeners.get_mut(&port)
+        {
+            listener.half_open = listener.half_open.saturating_sub(1);
+        }
+        entry.generation += 1;
+        let tuple = (connection.local(), connection.remote());
+        if self.by_tuple.get(&tuple) == Some(&index) {
+            self.by_tuple.remove(&tuple);
+        }
+        self.free.push(index);
+        Some(*connection)
+    }
+
+    fn mark_ready(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        if !core::mem::replace(&mut entry.is_ready, true) {
+            self.ready.push_back(index);
+        }
+    }
+
+    /// RFC 6528: a clock of 4 us and a hash of the connection with a secret.
+    fn identity(&self, now: Instant, local: SocketAddr, remote: SocketAddr) -> Identity {
+        let hash = self.hash(local, remote);
+        let clock = (now.as_nanos() / 4_000) as u32;
+        Identity {
+            local,
+            remote,
+            iss: Seq::new(clock.wrapping_add(hash as u32)),
+            timestamp_offset: (hash >> 32) as u32,
+        }
+    }
+
+    fn hash(&self, local: SocketAddr, remote: SocketAddr) -> u64 {
+        let mut hasher = self.secret;
+        for address in [local, remote] {
+            match address.ip() {
+                IpAddr::V4(ip) => hasher.write(&ip.octets()),
+                IpAddr::V6(ip) => hasher.write(&ip.octets()),
+            }
+            hasher.write_u16(address.port());
+        }
+        hasher.finish()
+    }
+
+    fn free_port(&mut self, address: IpAddr, remote: SocketAddr) -> Result<SocketAddr, ConnectError> {
+        for _ in FIRST_EPHEMERAL_PORT..=u16::MAX {
+            let local = SocketAddr::new(address, self.next_port);
+            self.next_port = if self.next_port == u16::MAX { FIRST_EPHEMERAL_PORT } else { self.next_port + 1 };
+            if !self.by_tuple.contains_key(&(local, remote)) && !self.listeners.contains_key(&local.port()) {
+                return Ok(local);
+            }
+        }
+        Err(ConnectError::NoFreePort { remote })
+    }
+}
+
+/// Whether an address can be one host's.
+fn is_unicast(address: IpAddr) -> bool {
+    !address.is_unspecified()
+        && !address.is_multicast()
+        && address != IpAddr::V4(core::net::Ipv4Addr::BROADCAST)
+}

@@ -1,0 +1,367 @@
+//! Named stacks, each with the evidence for what sets it apart from [`Config::rfc`].
+
+use core::fmt;
+use core::str::FromStr;
+
+use holdover_base::Duration;
+
+use crate::config::{
+    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, Estimator, InitialWindow, LimitConfig, LossDetection,
+    PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig,
+    SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
+};
+
+/// A named stack.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Profile {
+    /// 4.3BSD-Tahoe (1988): slow start, fast retransmit, no fast recovery.
+    TahoeBsd,
+    /// 4.3BSD-Reno (1990): fast recovery, ended by the first ACK that advances.
+    RenoBsd,
+    /// The `Sack1` agent of ns-2.1b7, with the persist mode that the Freeze-TCP thesis added.
+    Sack1Ns2,
+    /// Linux 2.1.101, the kernel of the Freeze-TCP prototype.
+    Linux2_1,
+    /// Linux 2.4.20, the kernel of the HIP and user timeout test bed.
+    Linux2_4,
+    /// Linux 6.18 with `net.ipv4.tcp_congestion_control = reno`.
+    Linux6Reno,
+    /// Linux 6.18 with `net.ipv4.tcp_congestion_control = cubic`.
+    Linux6Cubic,
+}
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+impl Profile {
+    /// All profiles.
+    pub const ALL: [Self; 7] = [
+        Self::TahoeBsd,
+        Self::RenoBsd,
+        Self::Sack1Ns2,
+        Self::Linux2_1,
+        Self::Linux2_4,
+        Self::Linux6Reno,
+        Self::Linux6Cubic,
+    ];
+
+    /// The name in scenario files and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TahoeBsd => "tahoe-bsd",
+            Self::RenoBsd => "reno-bsd",
+            Self::Sack1Ns2 => "sack1-ns2",
+            Self::Linux2_1 => "linux-2.1",
+            Self::Linux2_4 => "linux-2.4",
+            Self::Linux6Reno => "linux-6-reno",
+            Self::Linux6Cubic => "linux-6-cubic",
+        }
+    }
+
+    /// How a connection of this stack behaves.
+    pub const fn config(self) -> Config {
+        match self {
+            Self::TahoeBsd => bsd(LossDetection::Tahoe),
+            Self::RenoBsd => bsd(LossDetection::Reno),
+            Self::Sack1Ns2 => sack1_ns2(),
+            Self::Linux2_1 => linux_2_1(),
+            Self::Linux2_4 => linux_2_4(),
+            Self::Linux6Reno => linux_6(Algorithm::Reno),
+            Self::Linux6Cubic => linux_6(Algorithm::Cubic),
+        }
+    }
+}
+
+/// 4.3BSD. Evidence: Leffler and others, "The Design and Implementation of the 4.3BSD UNIX Operating System", and Wright and
+/// Stevens, "TCP/IP Illustrated, Volume 2", which prints and explains the Net/3 sources (timers: chapter 25; input: chapters 28
+/// and 29; persist: section 26.3).
+///
+/// Slow timer of 500 ms, fast timer of 200 ms for delayed ACKs; RTO between 1 s and 64 s, 6 s before the first sample; one
+/// segment timed per window; twelve retransmissions; persist probes of one byte between 5 s and 60 s; the window counted by
+/// ACKs; a stopped sender takes `snd_nxt` back to `snd_una`. Windows are in segments here, in bytes there.
+const fn bsd(detection: LossDetection) -> Config {
+    let rfc = Config::rfc();
+    Config {
+        window_scale: None,
+        sack: false,
+        dsack: false,
+        timestamps: None,
+        send: SendConfig { buffer_bytes: 16_384, ..rfc.send },
+        receive: ReceiveConfig {
+            buffer_bytes: 16_384,
+            max_buffer_bytes: 16_384,
+            initial_window_bytes: u32::MAX,
+            ack: AckPolicy::Delayed { delay: ms(200), tick: ms(200) },
+        },
+        recovery: RecoveryConfig {
+            with_sack: detection,
+            without_sack: detection,
+            reduction: Reduction::Immediate,
+            limited_transmit: false,
+            loss_probe: false,
+            frto: false,
+            undo: false,
+            bar_after_timeout: false,
+            cut_on_each_timeout: true,
+            zero_window: ZeroWindow::PullBack,
+            ..rfc.recovery
+        },
+        congestion: CongestionConfig {
+            algorithm: Algorithm::Reno,
+            initial_window: InitialWindow::Segments(1),
+            counting: AckCounting::PerAck,
+            ssthresh_basis: SsthreshBasis::SendWindow,
+            restart_after_idle: true,
+            validate_after_idle: false,
+            hystart: false,
+            ..rfc.congestion
+        },
+        rto: RtoConfig {
+            initial: ms(6_000),
+            min: ms(1_000),
+            max: ms(64_000),
+            tick: ms(500),
+            estimator: Estimator::Rfc6298,
+            one_sample_per_window: true,
+        },
+        persist: PersistConfig {
+            min: ms(5_000),
+            max: ms(60_000),
+            payload: ProbePayload::OneByte,
+            give_up_after: None,
+        },
+        limits: LimitConfig {
+            // TCPTV_KEEP_INIT ends the attempt after 75 s: 6, 12, 24 and 48 s are the waits before it.
+            syn_retries: 3,
+            r2: RetryLimit::Retries(12),
+            // 2 MSL of 30 s.
+            time_wait: ms(60_000),
+            ..rfc.limits
+        },
+        user_timeout: rfc.user_timeout,
+        mss: rfc.mss,
+    }
+}
+
+/// ns-2.1b7 `Agent/TCP/Sack1` and `Agent/TCPSink/Sack1`. Evidence: the Freeze-TCP thesis's description of its sender
+/// (base TCP, window of 20 packets, RTO by two ticks at least, 64 s ceiling, no delayed ACKs, timestamps on, no fast retransmit on
+/// duplicates without new SACK blocks, persist mode as in RFC 1122 with a 60 s ceiling and frozen timers), and the ns manual's
+/// chapter on TCP agents (`tcpTick_` 0.1 s, `windowInit_` 1).
+const fn sack1_ns2() -> Config {
+    let rfc = Config::rfc();
+    Config {
+        // One packet of 1000 bytes is what ns-2 sends.
+        mss: 1_012,
+        send: SendConfig { nagle: false, ..rfc.send },
+        receive: ReceiveConfig { ack: AckPolicy::Immediate, ..rfc.receive },
+        recovery: RecoveryConfig {
+            with_sack: LossDetection::Sack,
+            without_sack: LossDetection::Reno,
+            reduction: Reduction::Immediate,
+            limited_transmit: false,
+            loss_probe: false,
+            frto: false,
+            undo: false,
+            bar_after_timeout: true,
+            cut_on_each_timeout: true,
+            dup_ack_needs_new_sack: true,
+            zero_window: ZeroWindow::Freeze,
+            ..rfc.recovery
+        },
+        congestion: CongestionConfig {
+            algorithm: Algorithm::Reno,
+            initial_window: InitialWindow::Segments(1),
+            counting: AckCounting::PerAck,
+            ssthresh_basis: SsthreshBasis::SendWindow,
+            restart_after_idle: false,
+            validate_after_idle: false,
+            hystart: false,
+            max_window_segments: 20,
+            ..rfc.congestion
+        },
+        rto: RtoConfig {
+            initial: ms(3_000),
+            min: ms(200),
+            max: ms(64_000),
+            tick: ms(100),
+            estimator: Estimator::Rfc6298,
+            one_sample_per_window: false,
+        },
+        persist: PersistConfig { min: ms(0), max: ms(60_000), payload: ProbePayload::OneByte, give_up_after: None },
+        limits: LimitConfig { r2: RetryLimit::Never, ..rfc.limits },
+        ..rfc
+    }
+}
+
+/// What all Linux profiles share. Evidence: RFC 6298's floor lowered to 200 ms and the ceiling at 120 s
+/// (`TCP_RTO_MIN`, `TCP_RTO_MAX` in every version from 2.1 on; confirmed for 6.18 by capture, see `docs/notes/`), the margin of
+/// the RTO bounded from below (the HIP test bed's RTO schedule), probes without data.
+const fn linux() -> Config {
+    let rfc = Config::rfc();
+    Config {
+        send: SendConfig { window_update: WindowUpdate::LargerOnly, silly_window_override: ms(200), ..rfc.send },
+        rto: RtoConfig {
+            initial: ms(3_000),
+            min: ms(200),
+            max: ms(120_000),
+            tick: Duration::ZERO,
+            estimator: Estimator::Linux,
+            one_sample_per_window: false,
+        },
+        persist: PersistConfig {
+            min: ms(200),
+            max: ms(120_000),
+            payload: ProbePayload::Empty,
+            give_up_after: Some(15),
+        },
+        limits: LimitConfig {
+            syn_retries: 5,
+            r2: RetryLimit::Retries(15),
+            // TCP_TIMEWAIT_LEN.
+            time_wait: ms(60_000),
+            ..rfc.limits
+        },
+        recovery: RecoveryConfig {
+            loss_probe: false,
+            frto: false,
+            zero_window: ZeroWindow::Retransmit,
+            ..rfc.recovery
+        },
+        congestion: CongestionConfig {
+            algorithm: Algorithm::Reno,
+            syn_retransmissions_forgiven: 1,
+            ssthresh_basis: SsthreshBasis::CongestionWindow,
+            restart_after_idle: false,
+            validate_after_idle: true,
+            ..rfc.congestion
+        },
+        user_timeout: UserTimeoutConfig { covers_zero_window: true, ..rfc.user_timeout },
+        ..rfc
+    }
+}
+
+/// Linux 2.1.101. Evidence: the Freeze-TCP paper names it as its receiver. What it does as a sender matters little there; it is
+/// taken to be Linux 2.2's: NewReno or SACK, a window of one segment at the start, no undo.
+const fn linux_2_1() -> Config {
+    let base = linux();
+    Config {
+        receive: ReceiveConfig {
+            buffer_bytes: 32_767,
+            max_buffer_bytes: 32_767,
+            initial_window_bytes: u32::MAX,
+            // The delay follows the arrivals, between 20 ms and half a second.
+            ack: AckPolicy::Adaptive { quick_acks: 1, min: ms(20), max: ms(500) },
+        },
+        window_scale: Some(0),
+        dsack: false,
+        recovery: RecoveryConfig {
+            with_sack: LossDetection::Sack,
+            reduction: Reduction::Immediate,
+            limited_transmit: false,
+            undo: false,
+            ..base.recovery
+        },
+        congestion: CongestionConfig {
+            initial_window: InitialWindow::Segments(1),
+            counting: AckCounting::PerAck,
+            ssthresh_basis: SsthreshBasis::SendWindow,
+            ..base.congestion
+        },
+        ..base
+    }
+}
+
+/// Linux 2.4.20. Evidence: the HIP and user timeout paper's test bed (RTO ceiling 120 s, abort by a count of
+/// retransmissions), Sarolahti and Kuznetsov, "Congestion Control in Linux TCP" (USENIX 2002): FACK, rate halving, undo by
+/// timestamps and DSACK, quick ACKs.
+const fn linux_2_4() -> Config {
+    let base = linux();
+    Config {
+        receive: ReceiveConfig {
+            // tcp_rmem's default of 87380 bytes, three quarters of which are window.
+            buffer_bytes: 65_535,
+            max_buffer_bytes: 131_070,
+            initial_window_bytes: 5_840,
+            ack: AckPolicy::Adaptive { quick_acks: 16, min: ms(40), max: ms(200) },
+        },
+        window_scale: Some(1),
+        recovery: RecoveryConfig {
+            with_sack: LossDetection::Fack,
+            reduction: Reduction::RateHalving,
+            max_reordering: 127,
+            ..base.recovery
+        },
+        congestion: CongestionConfig {
+            initial_window: InitialWindow::Rfc3390,
+            counting: AckCounting::PerAck,
+            ..base.congestion
+        },
+        ..base
+    }
+}
+
+/// Linux 6.18. Evidence: the kernel itself, as the peer of this endpoint and by its sysctls (`tcp_rmem`, `tcp_retries2` = 15,
+/// `tcp_syn_retries` = 6, `tcp_frto` = 2, `tcp_early_retrans` = 3, `tcp_slow_start_after_idle` = 1), and the experiments in
+/// `docs/notes/`.
+const fn linux_6(algorithm: Algorithm) -> Config {
+    let base = linux();
+    Config {
+        // tcp_rmem[2] of 32 MiB asks for a shift of 10.
+        window_scale: Some(10),
+        send: SendConfig { window_update: WindowUpdate::LargerOrZero, ..base.send },
+        receive: ReceiveConfig {
+            // tcp_rmem's default of 131072 and maximum of 32 MiB bytes, half of which are window.
+            buffer_bytes: 65_536,
+            max_buffer_bytes: 16 << 20,
+            initial_window_bytes: 64_240,
+            ack: AckPolicy::Adaptive { quick_acks: 16, min: ms(40), max: ms(200) },
+        },
+        rto: RtoConfig { initial: ms(1_000), ..base.rto },
+        limits: LimitConfig { syn_retries: 6, r2: RetryLimit::LinuxTime(15), ..base.limits },
+        recovery: RecoveryConfig {
+            with_sack: LossDetection::Rack,
+            reduction: Reduction::Proportional,
+            loss_probe: true,
+            frto: true,
+            ..base.recovery
+        },
+        congestion: CongestionConfig { algorithm, hystart: true, ..base.congestion },
+        ..base
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no profile's.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "no stack profile \"{0}\"; there are tahoe-bsd, reno-bsd, sack1-ns2, linux-2.1, linux-2.4, linux-6-reno, linux-6-cubic"
+)]
+pub struct UnknownProfile(Box<str>);
+
+impl FromStr for Profile {
+    type Err = UnknownProfile;
+
+    fn from_str(name: &str) -> Result<Self, UnknownProfile> {
+        Self::ALL.into_iter().find(|profile| profile.name() == name).ok_or_else(|| UnknownProfile(name.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for profile in Profile::ALL {
+            assert_eq!(profile.name().parse(), Ok(profile));
+        }
+        let error = "linux-9".parse::<Profile>().unwrap_err().to_string();
+        assert!(Profile::ALL.iter().all(|profile| error.contains(profile.name())), "{error}");
+    }
+}

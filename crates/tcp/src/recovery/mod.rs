@@ -1,0 +1,291 @@
+//! What a sender knows about losses: the state of recovery, what could still be undone, and the clocks of RACK.
+//!
+//! The rules that act on this state are in `connection::{ack, loss, rack, undo}`; here is what they remember.
+
+pub(crate) mod queue;
+
+use holdover_base::{Duration, Instant};
+use holdover_wire::Seq;
+
+use crate::config::RecoveryConfig;
+
+/// The state of loss recovery, named as in `ss -ti` and Linux.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub enum RecoveryState {
+    /// Nothing is amiss.
+    #[default]
+    Open,
+    /// Duplicate ACKs or SACKs have arrived, not enough to tell a loss from reordering.
+    Disorder,
+    /// Lost segments are being repaired (fast recovery).
+    Recovery,
+    /// A retransmission timeout has taken everything for lost.
+    Loss,
+}
+
+/// What a sender knows about losses.
+#[derive(Clone, Debug)]
+pub(crate) struct Recovery {
+    pub(crate) state: RecoveryState,
+    /// SND.NXT when the current state began: recovery ends when it is acknowledged (RFC 6675 "RecoveryPoint").
+    pub(crate) high_seq: Seq,
+    /// How many segments' reordering is tolerated before a loss is inferred.
+    pub(crate) reordering: u32,
+    pub(crate) reordering_seen: bool,
+    /// Fast retransmit is barred until this is acknowledged (RFC 6582 "recover"; the owner's verb).
+    pub(crate) barred_below: Option<Seq>,
+    /// Consecutive duplicate ACKs.
+    pub(crate) dup_acks: u32,
+    /// Duplicate ACKs have just shown the first segment lost, whatever was known before.
+    pub(crate) fresh_loss: bool,
+    /// Whether the next retransmission is the one that begins recovery.
+    pub(crate) first_repair: bool,
+    /// SND.UNA when what could be undone began; `None` when nothing can (Linux `undo_marker`).
+    pub(crate) undo_marker: Option<Seq>,
+    /// Retransmissions since then that no DSACK has shown to be unnecessary; `None` before the first one.
+    pub(crate) undo_retransmissions: Option<u32>,
+    /// ssthresh and cwnd before the reduction.
+    pub(crate) prior_ssthresh: u32,
+    pub(crate) prior_cwnd: u32,
+    /// When the first retransmission of this episode was sent.
+    pub(crate) retransmit_stamp: Option<Instant>,
+    /// RFC 5682: a timeout that may be spurious is being tested.
+    pub(crate) frto: bool,
+    pub(crate) prr: Prr,
+    pub(crate) rack: Rack,
+    /// SND.NXT when a tail loss probe was sent that is not judged yet, and whether it was a retransmission.
+    pub(crate) probe_high_seq: Option<Seq>,
+    pub(crate) probe_retransmitted: bool,
+    /// Consecutive runs of the retransmission timer without progress.
+    pub(crate) retransmits: u32,
+    /// Rate halving: ACKs seen since the last decrement.
+    pub(crate) halving_acks: u32,
+    /// Below this sequence number [`crate::config::LossDetection::Sack`] and `Fack` have marked what they will.
+    pub(crate) marked_below: Option<Seq>,
+}
+
+impl Recovery {
+    pub(crate) fn new(config: &RecoveryConfig) -> Self {
+        Self {
+            state: RecoveryState::Open,
+            high_seq: Seq::default(),
+            reordering: config.dup_ack_threshold,
+            reordering_seen: false,
+            barred_below: None,
+            dup_acks: 0,
+            fresh_loss: false,
+            first_repair: false,
+            undo_marker: None,
+            undo_retransmissions: None,
+            prior_ssthresh: 0,
+            prior_cwnd: 0,
+            retransmit_stamp: None,
+            frto: false,
+            prr: Prr::default(),
+            rack: Rack::default(),
+            probe_high_seq: None,
+            probe_retransmitted: false,
+            retransmits: 0,
+            halving_acks: 0,
+            marked_below: None,
+        }
+    }
+
+    /// Whether fast retransmit of `seq` is barred.
+    pub(crate) fn is_barred(&self, seq: Seq) -> bool {
+        self.barred_below.is_some_and(|bar| seq.lt(bar))
+    }
+
+    /// Begins to remember what can be undone.
+    pub(crate) fn begin_undo(&mut self, snd_una: Seq, retransmitted: u32) {
+        self.undo_marker = Some(snd_una);
+        // What is still in flight as a retransmission may cause a DSACK later.
+        self.undo_retransmissions = (retransmitted > 0).then_some(retransmitted);
+    }
+
+    /// A DSACK shows that one retransmission was unnecessary.
+    pub(crate) fn one_retransmission_was_unnecessary(&mut self) {
+        if let Some(count) = &mut self.undo_retransmissions {
+            *count = count.saturating_sub(1);
+        }
+    }
+}
+
+/// Proportional rate reduction (RFC 6937).
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Prr {
+    pub(crate) prior_cwnd: u32,
+    pub(crate) delivered: u32,
+    pub(crate) out: u32,
+}
+
+impl Prr {
+    pub(crate) fn start(&mut self, cwnd: u32) {
+        *self = Self { prior_cwnd: cwnd, delivered: 0, out: 0 };
+    }
+
+    /// The window after an ACK that delivered `delivered` segments (RFC 6937 section 3, with Linux's choice between its two
+    /// bounds: slow start as long as retransmissions get through).
+    pub(crate) fn window(&mut self, in_flight: u32, ssthresh: u32, delivered: u32, progress: bool) -> u32 {
+        self.delivered += delivered;
+        let room = i64::from(ssthresh) - i64::from(in_flight);
+        let quota = if room < 0 {
+            let target = u64::from(ssthresh) * u64::from(self.delivered);
+            target.div_ceil(u64::from(self.prior_cwnd.max(1))) as i64 - i64::from(self.out)
+        } else {
+            let conserve = i64::from(self.delivered) - i64::from(self.out);
+            let quota = conserve.max(i64::from(delivered)) + i64::from(progress);
+            quota.min(room)
+        };
+        // The retransmission that begins recovery is always sent.
+        let quota = quota.max(i64::from(self.out == 0));
+        in_flight + quota.max(0) as u32
+    }
+}
+
+/// RACK's state (RFC 8985 section 5.2).
+#[derive(Clone, Debug)]
+pub(crate) struct Rack {
+    /// When the most recently sent segment among the delivered ones was sent, its end, and its round-trip time.
+    pub(crate) xmit_at: Instant,
+    pub(crate) end_seq: Seq,
+    pub(crate) rtt: Duration,
+    /// Whether a delivery has moved it since losses were last detected.
+    pub(crate) advanced: bool,
+    /// The reordering window in quarters of the least RTT, and for how many recoveries it persists.
+    pub(crate) steps: u32,
+    pub(crate) persist: u8,
+    /// A DSACK arrived: the window grows, once a round.
+    pub(crate) dsack_seen: bool,
+    pub(crate) dsack_round_end: Option<Seq>,
+}
+
+impl Default for Rack {
+    fn default() -> Self {
+        Self {
+            xmit_at: Instant::ZERO,
+            end_seq: Seq::default(),
+            rtt: Duration::ZERO,
+            advanced: false,
+            steps: 1,
+            persist: 0,
+            dsack_seen: false,
+            dsack_round_end: None,
+        }
+    }
+}
+
+impl Rack {
+    /// Recoveries without a DSACK after which the reordering window is back at its least (RFC 8985 section 7.2.2: 16).
+    const PERSIST_RECOVERIES: u8 = 16;
+
+    /// Whether a segment sent at `a`, ending at `a_end`, was sent after the other.
+    pub(crate) fn sent_after(a: Instant, a_end: Seq, b: Instant, b_end: Seq) -> bool {
+        a > b || (a == b && a_end.gt(b_end))
+    }
+
+    /// RFC 8985 section 6.2 step 2: takes note of a delivered segment.
+    pub(crate) fn on_delivered(
+        &mut self,
+        now: Instant,
+        sent_at: Instant,
+        end: Seq,
+        retransmitted: bool,
+        min_rtt: Option<Duration>,
+    ) {
+        let rtt = now.saturating_since(sent_at);
+        // A retransmission acknowledged sooner than any round trip: it was the original that arrived.
+        if retransmitted && min_rtt.is_some_and(|min| rtt < min) {
+            return;
+        }
+        self.advanced = true;
+        self.rtt = rtt;
+        if Self::sent_after(sent_at, end, self.xmit_at, self.end_seq) {
+            self.xmit_at = sent_at;
+            self.end_seq = end;
+        }
+    }
+
+    /// RFC 8985 section 6.2 step 4: the reordering window grows on a DSACK, once a round.
+    pub(crate) fn adapt(&mut self, snd_una: Seq, snd_nxt: Seq) {
+        if self.dsack_round_end.is_some_and(|end| snd_una.gt(end)) {
+            self.dsack_round_end = None;
+        }
+        if core::mem::take(&mut self.dsack_seen) && self.dsack_round_end.is_none() {
+            self.steps = (self.steps + 1).min(255);
+            self.persist = Self::PERSIST_RECOVERIES;
+            self.dsack_round_end = Some(snd_nxt);
+        } else if self.persist == 0 {
+            self.steps = 1;
+        }
+    }
+
+    /// A recovery is over.
+    pub(crate) fn recovery_ended(&mut self) {
+        self.persist = self.persist.saturating_sub(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 6937 section 3: while more is in flight than ssthresh, sending goes at ssthresh / prior cwnd of the deliveries.
+    #[test]
+    fn rfc6937_3_sends_in_proportion_to_what_arrives() {
+        let mut prr = Prr::default();
+        prr.start(20);
+        let (mut in_flight, mut sent) = (19, 0);
+        for _ in 0..9 {
+            in_flight -= 1;
+            let quota = prr.window(in_flight, 10, 1, false) - in_flight;
+            prr.out += quota;
+            in_flight += quota;
+            sent += quota;
+        }
+        assert_eq!(sent, 5);
+    }
+
+    /// RFC 6937 section 3: below ssthresh it grows back, not beyond.
+    #[test]
+    fn rfc6937_3_slow_start_part_stops_at_ssthresh() {
+        let mut prr = Prr::default();
+        prr.start(20);
+        prr.delivered = 12;
+        prr.out = 6;
+        assert_eq!(prr.window(2, 10, 1, true), 10);
+        prr.out = 13;
+        assert_eq!(prr.window(2, 10, 1, true), 4);
+        assert_eq!(prr.window(2, 10, 1, false), 4, "what was delivered may be sent again");
+    }
+
+    /// RFC 8985 section 6.2: later transmissions win; a suspiciously quick retransmission does not count.
+    #[test]
+    fn rfc8985_6_2_the_latest_delivery_counts() {
+        let mut rack = Rack::default();
+        let at = Instant::from_millis;
+        rack.on_delivered(at(100), at(50), Seq::new(10), false, None);
+        rack.on_delivered(at(101), at(40), Seq::new(20), false, None);
+        assert_eq!((rack.xmit_at, rack.end_seq), (at(50), Seq::new(10)));
+        rack.on_delivered(at(102), at(101), Seq::new(5), true, Some(Duration::from_millis(50)));
+        assert_eq!(rack.xmit_at, at(50));
+        rack.on_delivered(at(152), at(101), Seq::new(5), true, Some(Duration::from_millis(50)));
+        assert_eq!(rack.xmit_at, at(101));
+    }
+
+    #[test]
+    fn the_reordering_window_grows_once_a_round_and_shrinks_after_sixteen_recoveries() {
+        let mut rack = Rack::default();
+        for _ in 0..2 {
+            rack.dsack_seen = true;
+            rack.adapt(Seq::new(1), Seq::new(100));
+        }
+        assert_eq!(rack.steps, 2);
+        rack.dsack_seen = true;
+        rack.adapt(Seq::new(101), Seq::new(200));
+        assert_eq!(rack.steps, 3);
+        (0..16).for_each(|_| rack.recovery_ended());
+        rack.adapt(Seq::new(201), Seq::new(300));
+        assert_eq!(rack.steps, 1);
+    }
+}

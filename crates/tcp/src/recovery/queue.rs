@@ -1,0 +1,373 @@
+//! What has been sent and not yet acknowledged cumulatively: one record a segment, in sequence order, with its fate so far.
+//!
+//! The counts follow RFC 6675's pipe in segments: what is in flight is what was sent, less what was SACKed, less what is
+//! held lost, plus what was sent again.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use holdover_base::Instant;
+use holdover_wire::{Seq, SeqRange};
+
+/// One segment in the retransmission queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) seq: Seq,
+    pub(crate) payload: Bytes,
+    /// When it was last sent.
+    pub(crate) sent_at: Instant,
+    pub(crate) syn: bool,
+    pub(crate) fin: bool,
+    /// The peer has it (RFC 2018).
+    pub(crate) sacked: bool,
+    /// It is held lost.
+    pub(crate) lost: bool,
+    /// It was sent again since it was held lost, and that copy is held to be in flight.
+    pub(crate) retransmitted: bool,
+    /// It was sent more than once (Karn's rule).
+    pub(crate) ever_retransmitted: bool,
+}
+
+impl Sent {
+    pub(crate) fn len(&self) -> u32 {
+        self.payload.len() as u32 + u32::from(self.syn) + u32::from(self.fin)
+    }
+
+    pub(crate) fn end(&self) -> Seq {
+        self.seq + self.len()
+    }
+
+    /// Held lost, and not yet sent again.
+    pub(crate) fn awaits_retransmission(&self) -> bool {
+        self.lost && !self.retransmitted && !self.sacked
+    }
+}
+
+/// The retransmission queue and its counts.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RetransmissionQueue {
+    records: VecDeque<Sent>,
+    sacked: u32,
+    lost: u32,
+    retransmitted: u32,
+    /// Without SACK: how many segments duplicate ACKs say have left the network.
+    dup_acked: u32,
+    /// No record before this sequence number awaits retransmission.
+    hint: Option<Seq>,
+    highest_sacked: Option<Seq>,
+}
+
+impl RetransmissionQueue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// Segments sent and not yet acknowledged cumulatively.
+    pub(crate) fn packets_out(&self) -> u32 {
+        self.records.len() as u32
+    }
+
+    /// Segments that the peer holds out of order, SACKed or inferred from duplicate ACKs.
+    pub(crate) fn sacked(&self) -> u32 {
+        self.sacked + self.dup_acked
+    }
+
+    pub(crate) fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    pub(crate) fn retransmitted(&self) -> u32 {
+        self.retransmitted
+    }
+
+    /// RFC 6675's pipe, in segments.
+    pub(crate) fn in_flight(&self) -> u32 {
+        (self.packets_out() + self.retransmitted).saturating_sub(self.sacked() + self.lost)
+    }
+
+    pub(crate) fn front(&self) -> Option<&Sent> {
+        self.records.front()
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Sent> {
+        self.records.iter()
+    }
+
+    pub(crate) fn get(&self, index: usize) -> &Sent {
+        &self.records[index]
+    }
+
+    /// The end of the highest SACKed segment.
+    pub(crate) fn highest_sacked(&self) -> Option<Seq> {
+        self.highest_sacked
+    }
+
+    pub(crate) fn push(&mut self, sent: Sent) {
+        self.records.push_back(sent);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Removes the first record if `ack` covers all of it.
+    pub(crate) fn pop_acked(&mut self, ack: Seq) -> Option<Sent> {
+        let front = self.records.front()?;
+        if front.end().gt(ack) {
+            return None;
+        }
+        let sent = self.records.pop_front()?;
+        self.sacked -= u32::from(sent.sacked);
+        self.lost -= u32::from(sent.lost);
+        self.retransmitted -= u32::from(sent.retransmitted);
+        if self.records.is_empty() {
+            // A burst's worth of room goes back to the allocator: idle connections are many.
+            self.records.shrink_to(0);
+            self.highest_sacked = None;
+            self.hint = None;
+        }
+        Some(sent)
+    }
+
+    /// `ack` falls inside the first record: the bytes before it need not be sent again. Returns how many they were.
+    pub(crate) fn trim_front(&mut self, ack: Seq) -> u32 {
+        let Some(front) = self.records.front_mut() else { return 0 };
+        let covered = ack.saturating_since(front.seq);
+        if covered == 0 {
+            return 0;
+        }
+        let data = (covered - u32::from(front.syn)).min(front.payload.len() as u32);
+        front.syn = false;
+        drop(front.payload.split_to(data as usize));
+        front.seq = ack;
+        covered
+    }
+
+    /// Without SACK: `segments` more have left the network, as a duplicate ACK says.
+    pub(crate) fn add_dup_acked(&mut self, segments: u32) {
+        // Linux `tcp_check_reno_reordering`: at least the first segment is still missing, and lost ones count once.
+        let most = self.packets_out().saturating_sub(self.lost.max(1));
+        self.dup_acked = (self.dup_acked + segments).min(most);
+    }
+
+    /// Without SACK: an ACK removed `acked` segments, of which all but the first had been counted by duplicate ACKs.
+    pub(crate) fn remove_dup_acked(&mut self, acked: u32) {
+        self.dup_acked = self.dup_acked.saturating_sub(acked.saturating_sub(1));
+        self.add_dup_acked(0);
+    }
+
+    pub(crate) fn reset_dup_acked(&mut self) {
+        self.dup_acked = 0;
+    }
+
+    pub(crate) fn dup_acked(&self) -> u32 {
+        self.dup_acked
+    }
+
+    /// The index of the first record that ends after `seq`.
+    fn index_of(&self, seq: Seq) -> usize {
+        self.records.partition_point(|sent| sent.end().le(seq))
+    }
+
+    /// Marks what `block` covers as SACKed, and calls `on_new` for each newly marked record as it was before.
+    pub(crate) fn mark_sacked(&mut self, block: SeqRange, mut on_new: impl FnMut(&Sent)) {
+        let mut index = self.index_of(block.start);
+        while let Some(sent) = self.records.get_mut(index) {
+            if sent.end().gt(block.end) {
+                break;
+            }
+            if sent.seq.ge(block.start) && !sent.sacked {
+                on_new(sent);
+                sent.sacked = true;
+                self.sacked += 1;
+                self.lost -= u32::from(sent.lost);
+                self.retransmitted -= u32::from(sent.retransmitted);
+                sent.lost = false;
+                sent.retransmitted = false;
+                let end = sent.end();
+                self.highest_sacked = Some(self.highest_sacked.map_or(end, |highest| highest.max(end)));
+            }
+            index += 1;
+        }
+    }
+
+    /// Marks the record at `index` lost: its latest copy is no longer in flight.
+    pub(crate) fn mark_lost(&mut self, index: usize) {
+        let sent = &mut self.records[index];
+        if sent.sacked {
+            return;
+        }
+        if sent.retransmitted {
+            sent.retransmitted = false;
+            self.retransmitted -= 1;
+        }
+        if !sent.lost {
+            sent.lost = true;
+            self.lost += 1;
+        }
+        let seq = sent.seq;
+        self.hint = Some(self.hint.map_or(seq, |hint| hint.min(seq)));
+        // Without SACK, what is held lost cannot be among what left the network.
+        self.add_dup_acked(0);
+    }
+
+    /// Marks every record lost that is not SACKed and that `keep` does not spare.
+    pub(crate) fn mark_all_lost(&mut self, mut keep: impl FnMut(usize, &Sent) -> bool) {
+        for index in 0..self.records.len() {
+            if !keep(index, &self.records[index]) {
+                self.mark_lost(index);
+            }
+        }
+    }
+
+    /// Nothing is held lost any more (an undo); copies already sent again stay in flight.
+    pub(crate) fn unmark_lost(&mut self) {
+        for sent in &mut self.records {
+            sent.lost = false;
+        }
+        self.lost = 0;
+        self.hint = None;
+    }
+
+    /// The peer has reneged: no SACK counts any more (RFC 2018 section 8).
+    pub(crate) fn forget_sacks(&mut self) {
+        for sent in &mut self.records {
+            sent.sacked = false;
+        }
+        self.sacked = 0;
+        self.highest_sacked = None;
+    }
+
+    /// The index of the first record that awaits retransmission.
+    pub(crate) fn next_lost(&mut self) -> Option<usize> {
+        if self.lost == 0 {
+            return None;
+        }
+        let hint = self.hint?;
+        let start = self.records.partition_point(|sent| sent.seq.lt(hint));
+        let found = self.records.range(start..).position(Sent::awaits_retransmission).map(|offset| start + offset);
+        self.hint = found.map(|index| self.records[index].seq);
+        found
+    }
+
+    /// Cuts the record at `index` so that its first part holds at most `most` bytes of data.
+    pub(crate) fn split(&mut self, index: usize, most: u32) {
+        let sent = &mut self.records[index];
+        if sent.payload.len() as u32 <= most {
+            return;
+        }
+        let mut rest = sent.clone();
+        rest.syn = false;
+        rest.seq = sent.seq + most + u32::from(sent.syn);
+        rest.payload = sent.payload.split_off(most as usize);
+        sent.fin = false;
+        self.sacked += u32::from(rest.sacked);
+        self.lost += u32::from(rest.lost);
+        self.retransmitted += u32::from(rest.retransmitted);
+        self.records.insert(index + 1, rest);
+    }
+
+    /// The record at `index` is sent again now. `counted` says whether the copy counts as in flight.
+    pub(crate) fn note_retransmission(&mut self, index: usize, now: Instant, counted: bool) {
+        let sent = &mut self.records[index];
+        sent.sent_at = now;
+        sent.ever_retransmitted = true;
+        if counted && !sent.retransmitted && !sent.sacked {
+            sent.retransmitted = true;
+            self.retransmitted += 1;
+        }
+    }
+
+    /// Panics unless the counts agree with the records.
+    pub(crate) fn assert_consistent(&self) {
+        let count = |f: fn(&Sent) -> bool| self.records.iter().filter(|sent| f(sent)).count() as u32;
+        assert_eq!(self.sacked, count(|sent| sent.sacked), "sacked");
+        assert_eq!(self.lost, count(|sent| sent.lost), "lost");
+        assert_eq!(self.retransmitted, count(|sent| sent.retransmitted), "retransmitted");
+        assert!(self.records.iter().zip(self.records.iter().skip(1)).all(|(a, b)| a.end() == b.seq), "contiguous");
+        let hint_holds = |hint: Seq| !self.records.iter().any(|s| s.seq.lt(hint) && s.awaits_retransmission());
+        assert!(self.hint.map_or(self.lost <= self.retransmitted, hint_holds), "hint");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(segments: u32) -> RetransmissionQueue {
+        let mut queue = RetransmissionQueue::default();
+        for n in 0..segments {
+            queue.push(Sent {
+                seq: Seq::new(n * 100),
+                payload: Bytes::from_static(&[0; 100]),
+                sent_at: Instant::from_millis(u64::from(n)),
+                syn: false,
+                fin: false,
+                sacked: false,
+                lost: false,
+                retransmitted: false,
+                ever_retransmitted: false,
+            });
+        }
+        queue
+    }
+
+    fn block(start: u32, end: u32) -> SeqRange {
+        SeqRange::new(Seq::new(start), Seq::new(end))
+    }
+
+    #[test]
+    fn sack_loss_and_retransmission_move_the_pipe() {
+        let mut queue = queue(10);
+        let mut newly = Vec::new();
+        queue.mark_sacked(block(300, 600), |sent| newly.push(sent.seq.value()));
+        assert_eq!(newly, [300, 400, 500]);
+        queue.mark_sacked(block(250, 650), |_| panic!("nothing new is wholly inside"));
+        assert_eq!((queue.sacked(), queue.in_flight()), (3, 7));
+        queue.mark_lost(0);
+        queue.mark_lost(1);
+        assert_eq!(queue.in_flight(), 5);
+        assert_eq!(queue.next_lost(), Some(0));
+        queue.note_retransmission(0, Instant::from_secs(1), true);
+        assert_eq!((queue.in_flight(), queue.next_lost()), (6, Some(1)));
+        queue.assert_consistent();
+        assert!(queue.pop_acked(Seq::new(99)).is_none());
+        assert!(queue.pop_acked(Seq::new(150)).is_some());
+        assert!(queue.pop_acked(Seq::new(150)).is_none());
+        assert_eq!((queue.lost(), queue.retransmitted()), (1, 0));
+        queue.assert_consistent();
+    }
+
+    #[test]
+    fn a_lost_retransmission_leaves_the_pipe() {
+        let mut queue = queue(3);
+        queue.mark_lost(1);
+        queue.note_retransmission(1, Instant::from_secs(1), true);
+        assert_eq!(queue.in_flight(), 3);
+        queue.mark_lost(1);
+        assert_eq!((queue.in_flight(), queue.next_lost()), (2, Some(1)));
+        queue.assert_consistent();
+    }
+
+    #[test]
+    fn an_ack_inside_a_segment_trims_it_and_splitting_keeps_the_fin_last() {
+        let mut queue = queue(1);
+        queue.records[0].fin = true;
+        assert_eq!(queue.trim_front(Seq::new(1)), 1);
+        queue.split(0, 50);
+        assert_eq!((queue.get(0).payload.len(), queue.get(0).fin), (50, false));
+        assert_eq!((queue.get(1).payload.len(), queue.get(1).fin), (49, true));
+        assert_eq!(queue.get(1).end(), Seq::new(101));
+        queue.assert_consistent();
+    }
+
+    #[test]
+    fn duplicate_acks_never_count_the_missing_segment() {
+        let mut queue = queue(4);
+        queue.add_dup_acked(9);
+        assert_eq!(queue.in_flight(), 1);
+        queue.mark_lost(0);
+        queue.mark_lost(1);
+        assert_eq!((queue.dup_acked(), queue.in_flight()), (2, 0));
+    }
+}

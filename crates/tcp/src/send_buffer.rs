@@ -1,0 +1,92 @@
+//! Data that the application has written and that was not sent yet.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+/// Chunks in the order in which they were written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SendBuffer {
+    chunks: VecDeque<Bytes>,
+    len: usize,
+}
+
+impl SendBuffer {
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub(crate) fn push(&mut self, chunk: Bytes) {
+        if !chunk.is_empty() {
+            self.len += chunk.len();
+            self.chunks.push_back(chunk);
+        }
+    }
+
+    /// Takes the first `len` bytes: without copying where they lie in one chunk.
+    pub(crate) fn take(&mut self, len: usize) -> Bytes {
+        let len = len.min(self.len);
+        self.len -= len;
+        let Some(first) = self.chunks.front_mut() else { return Bytes::new() };
+        if first.len() > len {
+            return first.split_to(len);
+        }
+        let first = self.chunks.pop_front().unwrap_or_default();
+        if first.len() == len {
+            self.release_when_empty();
+            return first;
+        }
+        let mut joined = BytesMut::with_capacity(len);
+        joined.extend_from_slice(&first);
+        while joined.len() < len {
+            let Some(mut chunk) = self.chunks.pop_front() else { break };
+            let wanted = len - joined.len();
+            if chunk.len() > wanted {
+                joined.extend_from_slice(&chunk.split_to(wanted));
+                self.chunks.push_front(chunk);
+            } else {
+                joined.extend_from_slice(&chunk);
+            }
+        }
+        self.release_when_empty();
+        joined.freeze()
+    }
+
+    /// The first byte, left where it is: for a window probe.
+    pub(crate) fn peek_byte(&self) -> Option<Bytes> {
+        self.chunks.front().map(|chunk| chunk.slice(..1))
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn release_when_empty(&mut self) {
+        if self.chunks.is_empty() {
+            self.chunks.shrink_to(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn taking_joins_chunks_in_order() {
+        let mut buffer = SendBuffer::default();
+        for chunk in [&b"abc"[..], b"", b"de", b"fgh"] {
+            buffer.push(Bytes::copy_from_slice(chunk));
+        }
+        assert_eq!(buffer.len(), 8);
+        assert_eq!(&buffer.take(2)[..], b"ab");
+        assert_eq!(&buffer.take(4)[..], b"cdef");
+        assert_eq!(buffer.peek_byte().as_deref(), Some(&b"g"[..]));
+        assert_eq!(&buffer.take(99)[..], b"gh");
+        assert!(buffer.is_empty() && buffer.take(1).is_empty() && buffer.peek_byte().is_none());
+    }
+}
