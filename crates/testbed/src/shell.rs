@@ -1,8 +1,9 @@
 //! The wall-clock loop: one endpoint without I/O on this side of a TUN device, a Linux kernel on the other.
 //!
 //! Each round of [`Shell::run`] takes what the kernel sent through the impairment of that direction to the endpoint, tells
-//! the endpoint about a deadline that has passed, lets the application have its turn, takes what the endpoint transmits
-//! through the other impairment to the kernel, and sleeps until a packet comes, a deadline passes or a [`Waker`] is used.
+//! the endpoint about a deadline that has passed, lets the application have its turn, and takes what the endpoint
+//! transmits through the other impairment to the kernel. When there is nothing left to move, it sleeps until a packet
+//! comes, a deadline passes or a [`Waker`] is used.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -250,7 +251,8 @@ impl<'a> Shell<'a> {
                 }
                 _ => idle_rounds = 0,
             }
-            if received < RECEIVE_BATCH && transmitted < TRANSMIT_BATCH {
+            // After a transmission the application has its turn first: it may have waited for just that.
+            if received < RECEIVE_BATCH && transmitted == 0 {
                 let wake_at = [endpoint.poll_timeout(), self.from_kernel.poll_timeout(), self.to_kernel.poll_timeout()];
                 self.sleep(wake_at.into_iter().flatten().fold(deadline, Instant::min))?;
             }

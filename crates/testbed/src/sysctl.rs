@@ -1,7 +1,8 @@
 //! The kernel parameters of one namespace: `net.*`, read and written through `/proc/sys` from inside it.
 //!
-//! Only part of `net.*` belongs to a namespace, above all `net.ipv4.*` and `net.ipv6.*`. What is the machine's (such as
-//! `net.core.rmem_max` before Linux 6.13) is not even there in a new namespace, and reads as [`SysctlError::Unknown`].
+//! Only part of `net.*` belongs to a namespace, above all `net.ipv4.*` and `net.ipv6.*`. What belongs to the machine (such
+//! as `net.core.default_qdisc`) is not there in a new namespace and reads as [`SysctlError::Unknown`], or it can only be
+//! read; which of the two varies with the kernel.
 //!
 //! `net.ipv4.tcp_congestion_control` accepts only the algorithms of the machine's
 //! `net.ipv4.tcp_allowed_congestion_control` in a namespace; [`crate::SocketOptions::new`] sets any algorithm.

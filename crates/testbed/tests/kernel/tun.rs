@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration as StdDuration;
 
@@ -31,6 +32,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_device_that_is_down_takes_nothing", a_device_that_is_down_takes_nothing),
     ("the_kernel_refuses_what_is_not_ip", the_kernel_refuses_what_is_not_ip),
     ("a_capture_has_what_crossed", a_capture_has_what_crossed),
+    ("the_application_has_its_turn_after_a_transmission", the_application_has_its_turn_after_a_transmission),
+    ("a_waker_ends_the_sleep", a_waker_ends_the_sleep),
     ("an_endpoint_out_of_bounds_is_stopped", an_endpoint_out_of_bounds_is_stopped),
     ("a_panic_beside_the_loop_comes_out", a_panic_beside_the_loop_comes_out),
 ];
@@ -263,6 +266,42 @@ impl PacketEndpoint for Talker {
         self.deadline
     }
     fn handle_timeout(&mut self, _: Instant) {}
+}
+
+/// Both of the following would end only with the limit if the loop slept where it must not.
+fn the_application_has_its_turn_after_a_transmission(namespace: &Namespace) {
+    let (tun, endpoint) = tun(namespace, KERNEL_V4, 1500);
+    let mut talker = Talker { packet: Some(Packet::new(endpoint, KERNEL_V4, Udp::default())), deadline: None };
+    let mut shell = Shell::new(&tun).unwrap();
+    let is_sent = |_, talker: &mut Talker| match talker.packet {
+        Some(_) => ControlFlow::Continue(()),
+        None => ControlFlow::Break(()),
+    };
+    assert_eq!(shell.run(&mut talker, LIMIT, is_sent).unwrap(), Stopped::ByApplication(()));
+    assert!(shell.clock().now() < Instant::ZERO + LIMIT);
+}
+
+fn a_waker_ends_the_sleep(namespace: &Namespace) {
+    let (tun, _) = tun(namespace, KERNEL_V4, 1500);
+    let mut talker = Talker { packet: None, deadline: None };
+    let mut shell = Shell::new(&tun).unwrap();
+    let (waker, turns) = (shell.waker(), AtomicU32::new(0));
+    let stopped = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The loop has had a turn and sleeps, or is about to.
+            while turns.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            waker.wake();
+        });
+        let second_turn = |_, _: &mut Talker| match turns.fetch_add(1, Ordering::SeqCst) {
+            0 => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        };
+        shell.run(&mut talker, LIMIT, second_turn).unwrap()
+    });
+    assert_eq!(stopped, Stopped::ByApplication(()));
+    assert!(shell.clock().now() < Instant::ZERO + LIMIT);
 }
 
 fn an_endpoint_out_of_bounds_is_stopped(namespace: &Namespace) {
