@@ -60,15 +60,14 @@ impl Timeline {
         if self.manual_cut.is_some() {
             return State::Down { until: Instant::FAR_FUTURE };
         }
-        let mut index = 0;
-        loop {
-            match self.window.get(index) {
-                Some(outage) if outage.up <= t => index += 1,
-                Some(outage) if outage.down <= t => return State::Down { until: outage.up },
-                Some(outage) => return State::Up { until: outage.down },
-                None if self.finished => return State::Up { until: Instant::FAR_FUTURE },
-                None => self.draw(),
-            }
+        while !self.finished && self.window.back().is_none_or(|last| last.up <= t) {
+            self.draw();
+        }
+        // A slow link may have planned over many short outages: search, do not walk.
+        match self.window.get(self.window.partition_point(|outage| outage.up <= t)) {
+            Some(outage) if outage.down <= t => State::Down { until: outage.up },
+            Some(outage) => State::Up { until: outage.down },
+            None => State::Up { until: Instant::FAR_FUTURE },
         }
     }
 
