@@ -60,11 +60,17 @@ pub enum LinkEvent<F> {
 impl<F: Frame> PointToPoint<F> {
     /// The link that `config` describes. All that is random in it is drawn from `seed`, each kind from a stream of its own.
     pub fn new(config: &LinkConfig, seed: u64) -> Result<Self, ConfigError> {
+        Self::with_outage_seed(config, seed, seed)
+    }
+
+    /// The same, with the outages drawn from a seed of their own: the two directions of a link go down together, and lose
+    /// packets each on its own.
+    pub fn with_outage_seed(config: &LinkConfig, seed: u64, outage_seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
         Ok(Self {
             clock: Instant::ZERO,
             delay: config.delay,
-            transmitter: Transmitter::new(config, outage_stream(seed)),
+            transmitter: Transmitter::new(config, outage_stream(outage_seed)),
             impairments: Impairments::new(config, seed).map(Box::new),
             queue: Queue::new(config.queue_limit),
             wire: Wire::new(),

@@ -40,6 +40,13 @@ pub struct ConnectionId {
     generation: u32,
 }
 
+impl ConnectionId {
+    /// A small number, unique among the connections that an endpoint has at one time: for tables beside it.
+    pub const fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
 /// Why a connection could not be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConnectError {

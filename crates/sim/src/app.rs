@@ -1,0 +1,256 @@
+//! What applications do when their connection tells them something, or their time has come.
+
+use core::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdover_base::{ByteCount, Instant};
+use holdover_tcp::{ConnectionId, Event};
+use holdover_wire::{Packet, Udp};
+
+use crate::config::{Amount, FlowConfig, OnOff, RequestResponse, Traffic, WorldError};
+use crate::flow::{End, Flow, FlowId};
+use crate::host::Host;
+use crate::observer::{Observer, WorldEvent};
+use crate::world::udp_packet;
+
+/// Data that costs nothing to clone.
+static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+
+/// Whether what a flow is to do makes sense.
+pub(crate) fn check(flow: &FlowConfig) -> Result<(), WorldError> {
+    let zero = |field| Err(WorldError::Zero { flow: flow.name.clone(), field });
+    match flow.traffic {
+        Traffic::Bulk(bulk) => match bulk.amount {
+            Amount::Bytes(ByteCount(0)) => zero("the amount"),
+            Amount::For(time) if time.is_zero() => zero("the duration"),
+            _ => Ok(()),
+        },
+        Traffic::RequestResponse(exchange) => match exchange {
+            RequestResponse { request: ByteCount(0), .. } => zero("the request"),
+            RequestResponse { response: ByteCount(0), .. } => zero("the response"),
+            RequestResponse { count: Some(0), .. } => zero("the count"),
+            _ => Ok(()),
+        },
+        Traffic::OnOff(bursts) => {
+            if bursts.shape.is_nan() || bursts.shape <= 1.0 {
+                return Err(WorldError::Shape { flow: flow.name.clone(), shape: bursts.shape });
+            }
+            match bursts {
+                OnOff { datagram: ByteCount(0), .. } => zero("the datagram"),
+                OnOff { rate, .. } if rate.0 == 0 => zero("the rate"),
+                OnOff { mean_on, .. } if mean_on.is_zero() => zero("mean_on"),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+/// One end of a flow has its turn.
+pub(crate) struct Turn<'a> {
+    pub(crate) now: Instant,
+    pub(crate) flow_id: FlowId,
+    pub(crate) flow: &'a mut Flow,
+    pub(crate) host: &'a mut Host,
+}
+
+impl Turn<'_> {
+    /// Opens the flow's connection.
+    pub(crate) fn open<O: Observer>(&mut self, end: End, observer: &mut O) {
+        let config = match end {
+            End::From => Arc::clone(&self.flow.config.sender),
+            End::To => Arc::clone(&self.flow.config.receiver),
+        };
+        let remote = SocketAddr::new(self.flow.node(end.other()).address(self.flow.config.ipv6), self.flow.port);
+        match self.host.endpoint.connect(self.now, config, None, remote) {
+            Ok(id) => {
+                self.flow.set_connection(end, id);
+                self.host.set_owner(id, self.flow_id, end);
+            }
+            Err(_) => self.fail(holdover_tcp::ConnectionError::Unreachable, observer),
+        }
+    }
+
+    /// Something happened to the connection at `end`.
+    pub(crate) fn hear<O: Observer>(&mut self, end: End, id: ConnectionId, event: Event, observer: &mut O) {
+        match event {
+            Event::Connected => {
+                if end == self.flow.opener() {
+                    self.flow.connected_at = Some(self.now);
+                    observer.event(self.now, &WorldEvent::FlowConnected(self.flow_id));
+                }
+                self.begin(end, id);
+            }
+            Event::Writable => self.write(end, id),
+            Event::Readable => self.read(end, id, observer),
+            Event::PeerClosed => self.peer_closed(end, id, observer),
+            Event::Closed => {
+                let error = self.host.endpoint.connection(id).and_then(|connection| connection.error());
+                if let Some(error) = error {
+                    self.fail(error, observer);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn fail<O: Observer>(&mut self, error: holdover_tcp::ConnectionError, observer: &mut O) {
+        if !self.flow.is_over() {
+            self.flow.failure = Some(error);
+            observer.event(self.now, &WorldEvent::FlowFailed(self.flow_id, error));
+        }
+    }
+
+    fn complete<O: Observer>(&mut self, observer: &mut O) {
+        if !self.flow.is_over() {
+            self.flow.completed_at = Some(self.now);
+            observer.event(self.now, &WorldEvent::FlowCompleted(self.flow_id));
+        }
+    }
+
+    /// The connection is established.
+    fn begin(&mut self, end: End, id: ConnectionId) {
+        match self.flow.config.traffic {
+            Traffic::RequestResponse(config) if end == End::From => {
+                self.flow.exchange.to_ask = config.request.0;
+                self.flow.exchange.asked_at = Some(self.now);
+                self.write(end, id);
+            }
+            _ => self.write(end, id),
+        }
+    }
+
+    /// The pause is over: the next request.
+    pub(crate) fn ask(&mut self) {
+        let Traffic::RequestResponse(config) = self.flow.config.traffic else { return };
+        self.flow.exchange.ask_at = None;
+        self.flow.exchange.asked_at = Some(self.now);
+        self.flow.exchange.to_ask = config.request.0;
+        if let Some(id) = self.flow.connection(End::From) {
+            self.write(End::From, id);
+        }
+    }
+
+    /// Writes what there is to write and what fits.
+    fn write(&mut self, end: End, id: ConnectionId) {
+        let left = match (self.flow.config.traffic, end) {
+            (Traffic::Bulk(bulk), End::From) => match bulk.amount {
+                Amount::Bytes(total) => total.0 - self.flow.written,
+                Amount::For(time) if self.now < self.flow.config.start + time => u64::MAX,
+                Amount::For(_) => 0,
+            },
+            (Traffic::RequestResponse(_), End::From) => self.flow.exchange.to_ask,
+            (Traffic::RequestResponse(_), End::To) => self.flow.exchange.to_answer,
+            _ => return,
+        };
+        let bulk = matches!(self.flow.config.traffic, Traffic::Bulk(_));
+        // A full buffer takes nothing; it is not worth waking the connection for less than it has room for.
+        let Some(connection) = self.host.endpoint.connection(id) else { return };
+        if connection.write_room() == 0 && left > 0 {
+            return;
+        }
+        let Some(connection) = self.host.endpoint.connection_mut(id) else { return };
+        let mut left = left;
+        while left > 0 {
+            let len = left.min(ZEROS.len() as u64) as usize;
+            let taken = connection.write(self.now, Bytes::from_static(&ZEROS[..len])) as u64;
+            left -= taken;
+            self.flow.written += if end == End::From { taken } else { 0 };
+            match end {
+                _ if bulk => {}
+                End::From => self.flow.exchange.to_ask -= taken,
+                End::To => self.flow.exchange.to_answer -= taken,
+            }
+            if taken == 0 {
+                return;
+            }
+        }
+        if bulk {
+            connection.shutdown_write();
+        }
+    }
+
+    fn read<O: Observer>(&mut self, end: End, id: ConnectionId, observer: &mut O) {
+        let Some(connection) = self.host.endpoint.connection_mut(id) else { return };
+        let mut read = 0;
+        while let Some(chunk) = connection.read(self.now) {
+            read += chunk.len() as u64;
+        }
+        if read == 0 {
+            return;
+        }
+        match end {
+            End::From => self.flow.read_at_from += read,
+            End::To => self.flow.read_at_to += read,
+        }
+        if let Some(idle) = self.flow.note_new_data(self.now) {
+            observer.event(self.now, &WorldEvent::FlowResumed(self.flow_id, idle));
+        }
+        match self.flow.config.traffic {
+            Traffic::Bulk(bulk) if end == End::To && bulk.amount == Amount::Bytes(ByteCount(self.flow.read_at_to)) => {
+                self.complete(observer);
+            }
+            Traffic::RequestResponse(config) => self.exchange(end, id, &config, observer),
+            _ => {}
+        }
+    }
+
+    /// Part of a request or of an answer has arrived.
+    fn exchange<O: Observer>(&mut self, end: End, id: ConnectionId, config: &RequestResponse, observer: &mut O) {
+        let done = self.flow.exchange.times.len() as u64;
+        match end {
+            End::To => {
+                if self.flow.read_at_to >= (done + 1) * config.request.0 {
+                    self.flow.exchange.to_answer = config.response.0;
+                    self.write(End::To, id);
+                }
+            }
+            End::From => {
+                if self.flow.read_at_from < (done + 1) * config.response.0 {
+                    return;
+                }
+                if let Some(asked_at) = self.flow.exchange.asked_at.take() {
+                    let took = self.now.saturating_since(asked_at);
+                    self.flow.exchange.times.push(took);
+                    observer.event(self.now, &WorldEvent::Exchange(self.flow_id, took));
+                }
+                if config.count == Some(done + 1) {
+                    self.complete(observer);
+                    if let Some(connection) = self.host.endpoint.connection_mut(id) {
+                        connection.shutdown_write();
+                    }
+                } else {
+                    self.flow.exchange.ask_at = Some(self.now + config.think);
+                }
+            }
+        }
+    }
+
+    /// The other end has nothing more to say.
+    fn peer_closed<O: Observer>(&mut self, end: End, id: ConnectionId, observer: &mut O) {
+        if let Traffic::Bulk(bulk) = self.flow.config.traffic
+            && end == End::To
+            && matches!(bulk.amount, Amount::For(_))
+        {
+            self.complete(observer);
+        }
+        if let Some(connection) = self.host.endpoint.connection_mut(id) {
+            connection.shutdown_write();
+        }
+    }
+}
+
+/// The next datagram of a source of bursts, and when the one after it is due; `None` when the flow only begins.
+pub(crate) fn datagram(flow: &mut Flow, now: Instant, config: &OnOff) -> Option<Packet> {
+    let len = config.datagram.0.min(ZEROS.len() as u64 - 64) as usize;
+    if flow.bursts.send_at.is_none() {
+        flow.bursts.burst_until = now + flow.bursts.pareto(config.mean_on, config.shape);
+        flow.bursts.send_at = Some(now);
+        return None;
+    }
+    let wire_time = config.rate.transmission_time(ByteCount(len as u64));
+    flow.bursts.send_at = Some(flow.bursts.after(now, config, wire_time));
+    flow.written += len as u64;
+    let udp = Udp { src_port: flow.port, dst_port: flow.port, payload: Bytes::from_static(&ZEROS[..len]) };
+    Some(udp_packet(flow, udp))
+}

@@ -1,0 +1,261 @@
+//! What a world is made of.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use holdover_base::{BitRate, ByteCount, Duration, Instant};
+use holdover_link::LinkConfig;
+use holdover_tcp::Config;
+
+/// A node of a world: its place in [`WorldConfig::nodes`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(pub u32);
+
+/// A whole world.
+#[derive(Clone, PartialEq, Debug)]
+pub struct WorldConfig {
+    /// What everything random is drawn from.
+    pub seed: u64,
+    /// Hosts and routers.
+    pub nodes: Vec<NodeConfig>,
+    /// Links between them.
+    pub links: Vec<LinkBetween>,
+    /// What the applications do.
+    pub flows: Vec<FlowConfig>,
+    /// When the run ends at the latest.
+    pub time_limit: Instant,
+    /// How often the state of each connection is sampled; `None` for never.
+    pub sample_every: Option<Duration>,
+}
+
+/// A host or a router.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NodeConfig {
+    /// The name in reports and captures.
+    pub name: String,
+    /// What it does.
+    pub role: Role,
+}
+
+/// What a node does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// It has an address, a TCP endpoint and applications, and forwards nothing.
+    Host,
+    /// It forwards packets.
+    Router,
+}
+
+/// A link between two nodes, each direction described on its own.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LinkBetween {
+    /// The name in reports and captures.
+    pub name: String,
+    /// The one end.
+    pub a: NodeId,
+    /// The other end.
+    pub b: NodeId,
+    /// From `a` to `b`. Its outages are those of both directions.
+    pub forward: LinkConfig,
+    /// From `b` to `a`; its outages are not used.
+    pub backward: LinkConfig,
+}
+
+/// One application with its traffic.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FlowConfig {
+    /// The name in reports.
+    pub name: String,
+    /// Who sends (the client of a request and response exchange).
+    pub from: NodeId,
+    /// Who receives (the server).
+    pub to: NodeId,
+    /// When it begins.
+    pub start: Instant,
+    /// The TCP of `from`.
+    pub sender: Arc<Config>,
+    /// The TCP of `to`.
+    pub receiver: Arc<Config>,
+    /// What it does.
+    pub traffic: Traffic,
+    /// Use IPv6 addresses.
+    pub ipv6: bool,
+}
+
+/// What an application does.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Traffic {
+    /// Data in one direction, as fast as TCP takes it.
+    Bulk(Bulk),
+    /// Requests and answers in turn over one connection.
+    RequestResponse(RequestResponse),
+    /// UDP datagrams in bursts of Pareto-distributed length.
+    OnOff(OnOff),
+}
+
+/// Bulk data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bulk {
+    /// How much.
+    pub amount: Amount,
+    /// Who opens the connection: the sender (an upload by a client) or the receiver (a download).
+    pub opener: Opener,
+}
+
+/// How much data a bulk transfer sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Amount {
+    /// So many bytes.
+    Bytes(ByteCount),
+    /// As much as goes in this time.
+    For(Duration),
+}
+
+/// Who opens a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Opener {
+    /// The sender of the data.
+    Sender,
+    /// The receiver of the data.
+    Receiver,
+}
+
+/// Requests and answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestResponse {
+    /// Size of a request.
+    pub request: ByteCount,
+    /// Size of an answer.
+    pub response: ByteCount,
+    /// Time from an answer to the next request.
+    pub think: Duration,
+    /// How many exchanges; `None` until the run ends.
+    pub count: Option<u64>,
+}
+
+/// Bursts of UDP datagrams: on and off times are Pareto-distributed (ns-2's `Application/Traffic/Pareto`).
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct OnOff {
+    /// Bytes of payload in a datagram.
+    pub datagram: ByteCount,
+    /// The rate during a burst.
+    pub rate: BitRate,
+    /// The mean length of a burst.
+    pub mean_on: Duration,
+    /// The mean pause.
+    pub mean_off: Duration,
+    /// The shape of both distributions, above 1.
+    pub shape: f64,
+}
+
+/// Why a world cannot be built.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum WorldError {
+    /// A link or flow names a node that does not exist.
+    #[error("{what} names node {node}, and there are {nodes}")]
+    NoSuchNode {
+        /// The link or flow.
+        what: String,
+        /// The node.
+        node: u32,
+        /// How many nodes there are.
+        nodes: usize,
+    },
+    /// Only hosts have applications.
+    #[error("flow {flow} begins or ends at {node}, which is a router")]
+    NotAHost {
+        /// The flow.
+        flow: String,
+        /// The node.
+        node: String,
+    },
+    /// A flow goes from a host to itself.
+    #[error("flow {flow} goes from {node} to itself")]
+    SameHost {
+        /// The flow.
+        flow: String,
+        /// The node.
+        node: String,
+    },
+    /// No path leads from one end of a flow to the other.
+    #[error("flow {flow}: no path leads from {from} to {to}")]
+    Unreachable {
+        /// The flow.
+        flow: String,
+        /// Its one end.
+        from: String,
+        /// Its other end.
+        to: String,
+    },
+    /// A link cannot be as described.
+    #[error("link {link}: {error}")]
+    Link {
+        /// The link.
+        link: String,
+        /// Why.
+        error: holdover_link::ConfigError,
+    },
+    /// A Pareto distribution with this shape has no mean.
+    #[error("flow {flow}: a Pareto shape of {shape} has no mean, expected a number above 1")]
+    Shape {
+        /// The flow.
+        flow: String,
+        /// The shape.
+        shape: f64,
+    },
+    /// An amount or a rate that must not be zero is.
+    #[error("flow {flow}: {field} is 0")]
+    Zero {
+        /// The flow.
+        flow: String,
+        /// Which.
+        field: &'static str,
+    },
+}
+
+impl NodeId {
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The node's address: 10.0.0.0/8, or fd00::/64, with the node's number in it.
+    pub fn address(self, ipv6: bool) -> IpAddr {
+        let [_, b, c, d] = (self.0 + 1).to_be_bytes();
+        if ipv6 {
+            IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, u16::from(b), u16::from_be_bytes([c, d])))
+        } else {
+            IpAddr::V4(Ipv4Addr::new(10, b, c, d))
+        }
+    }
+
+    /// The node that has `address`, if it is one of [`Self::address`].
+    pub fn of(address: IpAddr) -> Option<Self> {
+        let number = match address {
+            IpAddr::V4(ip) => {
+                let [a, b, c, d] = ip.octets();
+                (a == 10).then(|| u32::from_be_bytes([0, b, c, d]))?
+            }
+            IpAddr::V6(ip) => {
+                let [net, .., high, low] = ip.segments();
+                (net == 0xfd00).then(|| u32::from(high) << 16 | u32::from(low))?
+            }
+        };
+        number.checked_sub(1).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_found_by_its_address() {
+        for n in [0, 1, 254, 255, 256, 70_000] {
+            for ipv6 in [false, true] {
+                assert_eq!(NodeId::of(NodeId(n).address(ipv6)), Some(NodeId(n)));
+            }
+        }
+        assert_eq!(NodeId::of("10.0.0.0".parse().unwrap()), None);
+        assert_eq!(NodeId::of("192.0.2.1".parse().unwrap()), None);
+    }
+}

@@ -1,0 +1,238 @@
+//! A flow: one application at each end of a path, and what is measured of it.
+
+use holdover_base::{Duration, Instant, Rng};
+use holdover_tcp::{ConnectionError, ConnectionId, Counters};
+
+use crate::config::{FlowConfig, NodeId, OnOff, Opener, RequestResponse, Traffic};
+
+/// A flow of a world: its place in [`crate::WorldConfig::flows`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct FlowId(pub u32);
+
+/// How a flow stands at the end of a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlowStatus {
+    /// Everything arrived.
+    Completed,
+    /// The connection ended before.
+    Failed(ConnectionError),
+    /// The run ended before.
+    Unfinished,
+}
+
+/// A link on the flow's path came back while the flow was under way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Reconnection {
+    /// When the link was back.
+    pub up_at: Instant,
+    /// From then to the first new data at the receiving application; `None` if none came before the next outage or the end.
+    pub idle: Option<Duration>,
+}
+
+/// What was measured of a flow.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FlowReport {
+    /// How it stands.
+    pub status: FlowStatus,
+    /// When it began.
+    pub started_at: Instant,
+    /// When its connection was established, as its opener sees it.
+    pub connected_at: Option<Instant>,
+    /// When the last byte was read.
+    pub completed_at: Option<Instant>,
+    /// Bytes that the receiving application has read (of both, for requests and answers).
+    pub bytes_received: u64,
+    /// Bytes of headers and data that a perfect sender would put on the wire for them, and how long its path would take from
+    /// the beginning: the capacity integral of the slowest link, and the propagation delay. `None` if the path never gets
+    /// that far, or nothing was to be sent.
+    pub ideal: Option<Duration>,
+    /// How long links on its path were down while it was under way.
+    pub outage: Duration,
+    /// Every return of a link on its path.
+    pub reconnections: Vec<Reconnection>,
+    /// The times from request to answer.
+    pub exchanges: Vec<Duration>,
+    /// What the connection of `from` has done.
+    pub sender: Option<Counters>,
+    /// What the connection of `to` has done.
+    pub receiver: Option<Counters>,
+    /// When the run ended.
+    pub ended_at: Instant,
+}
+
+impl FlowReport {
+    /// From the beginning to the last byte, or to the end of the run.
+    pub fn duration(&self) -> Duration {
+        self.completed_at.unwrap_or(self.ended_at).saturating_since(self.started_at)
+    }
+
+    /// Net transmission time: the duration without the outages.
+    pub fn net_duration(&self) -> Duration {
+        self.duration() - self.outage
+    }
+
+    /// Goodput in bits per second over the duration.
+    pub fn goodput_bps(&self) -> f64 {
+        let seconds = self.duration().as_secs_f64();
+        if seconds > 0.0 { self.bytes_received as f64 * 8.0 / seconds } else { 0.0 }
+    }
+
+    /// Ideal time over the time taken: 1 is perfect.
+    pub fn ideal_share(&self) -> Option<f64> {
+        let taken = self.completed_at?.saturating_since(self.started_at).as_secs_f64();
+        (taken > 0.0).then_some(self.ideal?.as_secs_f64() / taken)
+    }
+}
+
+/// Which end of a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    From,
+    To,
+}
+
+/// A flow under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Flow {
+    pub(crate) config: FlowConfig,
+    pub(crate) port: u16,
+    pub(crate) from: Option<ConnectionId>,
+    pub(crate) to: Option<ConnectionId>,
+    pub(crate) connected_at: Option<Instant>,
+    pub(crate) completed_at: Option<Instant>,
+    pub(crate) failure: Option<ConnectionError>,
+    /// Bytes written by `from`.
+    pub(crate) written: u64,
+    /// Bytes read at `to`, and at `from`.
+    pub(crate) read_at_to: u64,
+    pub(crate) read_at_from: u64,
+    pub(crate) reconnections: Vec<Reconnection>,
+    pub(crate) exchange: Exchange,
+    pub(crate) bursts: Bursts,
+    /// The directed links of the path from `from` to `to`, and back.
+    pub(crate) path: Vec<usize>,
+    pub(crate) return_path: Vec<usize>,
+}
+
+/// Where an exchange of requests and answers stands.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Exchange {
+    pub(crate) asked_at: Option<Instant>,
+    pub(crate) ask_at: Option<Instant>,
+    pub(crate) to_ask: u64,
+    pub(crate) to_answer: u64,
+    pub(crate) times: Vec<Duration>,
+}
+
+/// Where a source of bursts stands.
+#[derive(Clone, Debug)]
+pub(crate) struct Bursts {
+    pub(crate) rng: Rng,
+    pub(crate) send_at: Option<Instant>,
+    pub(crate) burst_until: Instant,
+}
+
+impl Flow {
+    pub(crate) fn new(id: FlowId, config: FlowConfig, seed: u64) -> Self {
+        Self {
+            port: 1024 + id.0 as u16,
+            from: None,
+            to: None,
+            connected_at: None,
+            completed_at: None,
+            failure: None,
+            written: 0,
+            read_at_to: 0,
+            read_at_from: 0,
+            reconnections: Vec::new(),
+            exchange: Exchange::default(),
+            bursts: Bursts {
+                rng: Rng::split(seed, &format!("flow {}", id.0)),
+                send_at: None,
+                burst_until: Instant::ZERO,
+            },
+            path: Vec::new(),
+            return_path: Vec::new(),
+            config,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.completed_at.is_some() || self.failure.is_some()
+    }
+
+    /// Whether the run waits for it: what has no end of its own does not hold the run up.
+    pub(crate) fn is_finite(&self) -> bool {
+        match self.config.traffic {
+            Traffic::Bulk(_) => true,
+            Traffic::RequestResponse(RequestResponse { count, .. }) => count.is_some(),
+            Traffic::OnOff(_) => false,
+        }
+    }
+
+    /// The end that opens the connection.
+    pub(crate) fn opener(&self) -> End {
+        match self.config.traffic {
+            Traffic::Bulk(bulk) if bulk.opener == Opener::Receiver => End::To,
+            _ => End::From,
+        }
+    }
+
+    pub(crate) fn node(&self, end: End) -> NodeId {
+        match end {
+            End::From => self.config.from,
+            End::To => self.config.to,
+        }
+    }
+
+    pub(crate) fn connection(&self, end: End) -> Option<ConnectionId> {
+        match end {
+            End::From => self.from,
+            End::To => self.to,
+        }
+    }
+
+    pub(crate) fn set_connection(&mut self, end: End, id: ConnectionId) {
+        match end {
+            End::From => self.from = Some(id),
+            End::To => self.to = Some(id),
+        }
+    }
+
+    /// New data has arrived: the first after a reconnection ends the idle time.
+    pub(crate) fn note_new_data(&mut self, now: Instant) -> Option<Duration> {
+        let last = self.reconnections.last_mut().filter(|last| last.idle.is_none())?;
+        let idle = now.saturating_since(last.up_at);
+        last.idle = Some(idle);
+        Some(idle)
+    }
+}
+
+impl End {
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Self::From => Self::To,
+            Self::To => Self::From,
+        }
+    }
+}
+
+impl Bursts {
+    /// When the next datagram goes out after one at `now`.
+    pub(crate) fn after(&mut self, now: Instant, config: &OnOff, wire_time: Duration) -> Instant {
+        let next = now + wire_time;
+        if next < self.burst_until {
+            return next;
+        }
+        let start = next.max(self.burst_until) + self.pareto(config.mean_off, config.shape);
+        self.burst_until = start + self.pareto(config.mean_on, config.shape);
+        start
+    }
+
+    /// Pareto with the given mean: scale = mean (shape - 1) / shape.
+    pub(crate) fn pareto(&mut self, mean: Duration, shape: f64) -> Duration {
+        let scale = mean.as_secs_f64() * (shape - 1.0) / shape;
+        let uniform = 1.0 - self.rng.next_f64();
+        Duration::from_secs_f64(scale / uniform.powf(1.0 / shape))
+    }
+}

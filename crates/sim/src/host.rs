@@ -1,0 +1,38 @@
+//! A host: its TCP endpoint, and who its connections belong to.
+
+use holdover_base::Rng;
+use holdover_tcp::{ConnectionId, Endpoint, EndpointConfig};
+
+use crate::config::NodeId;
+use crate::flow::{End, FlowId};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    pub(crate) node: NodeId,
+    pub(crate) endpoint: Endpoint,
+    /// The flow of each connection, by the connection's index.
+    owners: Vec<Option<(FlowId, End)>>,
+}
+
+impl Host {
+    pub(crate) fn new(node: NodeId, name: &str, seed: u64) -> Self {
+        let mut rng = Rng::split(seed, &format!("host {name}"));
+        let mut secret = [0; 16];
+        secret[..8].copy_from_slice(&rng.next_u64().to_le_bytes());
+        secret[8..].copy_from_slice(&rng.next_u64().to_le_bytes());
+        let addresses = vec![node.address(false), node.address(true)];
+        Self { node, endpoint: Endpoint::new(EndpointConfig { addresses, secret }), owners: Vec::new() }
+    }
+
+    pub(crate) fn set_owner(&mut self, id: ConnectionId, flow: FlowId, end: End) {
+        let index = id.index();
+        if self.owners.len() <= index {
+            self.owners.resize(index + 1, None);
+        }
+        self.owners[index] = Some((flow, end));
+    }
+
+    pub(crate) fn owner(&self, id: ConnectionId) -> Option<(FlowId, End)> {
+        self.owners.get(id.index()).copied().flatten()
+    }
+}

@@ -1,0 +1,121 @@
+//! Whose turn it is: the next deadline of every source, in total order.
+
+use holdover_base::Instant;
+
+/// An indexed binary heap of sources by their deadline; of equal deadlines, the source with the lowest number goes first.
+/// Every source has one entry at most, so its size does not depend on what is under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Schedule {
+    /// The deadline of each source; [`Instant::FAR_FUTURE`] for none.
+    deadline: Vec<Instant>,
+    /// Where each source stands in `heap`; `ABSENT` if it does not.
+    place: Vec<u32>,
+    heap: Vec<u32>,
+}
+
+const ABSENT: u32 = u32::MAX;
+
+impl Schedule {
+    pub(crate) fn new(sources: usize) -> Self {
+        Self {
+            deadline: vec![Instant::FAR_FUTURE; sources],
+            place: vec![ABSENT; sources],
+            heap: Vec::with_capacity(sources),
+        }
+    }
+
+    /// The next event: when, and whose.
+    pub(crate) fn next(&self) -> Option<(Instant, usize)> {
+        self.heap.first().map(|&source| (self.deadline[source as usize], source as usize))
+    }
+
+    /// Sets when `source` is due.
+    pub(crate) fn set(&mut self, source: usize, deadline: Option<Instant>) {
+        let deadline = deadline.unwrap_or(Instant::FAR_FUTURE);
+        let before = core::mem::replace(&mut self.deadline[source], deadline);
+        if before == deadline {
+            return;
+        }
+        let place = self.place[source];
+        if deadline == Instant::FAR_FUTURE {
+            self.remove(place as usize);
+        } else if place == ABSENT {
+            self.place[source] = self.heap.len() as u32;
+            self.heap.push(source as u32);
+            self.sift_up(self.heap.len() - 1);
+        } else if deadline < before {
+            self.sift_up(place as usize);
+        } else {
+            self.sift_down(place as usize);
+        }
+    }
+
+    fn remove(&mut self, place: usize) {
+        let source = self.heap.swap_remove(place);
+        self.place[source as usize] = ABSENT;
+        if let Some(&moved) = self.heap.get(place) {
+            self.place[moved as usize] = place as u32;
+            self.sift_down(place);
+            self.sift_up(self.place[moved as usize] as usize);
+        }
+    }
+
+    fn comes_first(&self, a: u32, b: u32) -> bool {
+        (self.deadline[a as usize], a) < (self.deadline[b as usize], b)
+    }
+
+    fn sift_up(&mut self, mut place: usize) {
+        while place > 0 {
+            let parent = (place - 1) / 2;
+            if !self.comes_first(self.heap[place], self.heap[parent]) {
+                break;
+            }
+            self.swap(place, parent);
+            place = parent;
+        }
+    }
+
+    fn sift_down(&mut self, mut place: usize) {
+        loop {
+            let mut first = place;
+            for child in [2 * place + 1, 2 * place + 2] {
+                if child < self.heap.len() && self.comes_first(self.heap[child], self.heap[first]) {
+                    first = child;
+                }
+            }
+            if first == place {
+                break;
+            }
+            self.swap(place, first);
+            place = first;
+        }
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.heap.swap(a, b);
+        self.place[self.heap[a] as usize] = a as u32;
+        self.place[self.heap[b] as usize] = b as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdover_base::Rng;
+
+    use super::*;
+
+    #[test]
+    fn it_agrees_with_a_sorted_list() {
+        let mut rng = Rng::new(3);
+        let mut schedule = Schedule::new(40);
+        let mut model = vec![None; 40];
+        for _ in 0..20_000 {
+            let source = rng.below(40) as usize;
+            let deadline = (!rng.chance(0.3)).then(|| Instant::from_nanos(rng.below(50)));
+            schedule.set(source, deadline);
+            model[source] = deadline;
+            let expected = model.iter().enumerate().filter_map(|(source, at)| at.map(|at| (at, source))).min();
+            assert_eq!(schedule.next(), expected);
+        }
+    }
+}
