@@ -18,8 +18,9 @@ impl Rng {
     /// unchanged when one part draws more.
     pub fn split(seed: u64, label: &str) -> Self {
         // FNV-1a: stable for ever, and good enough to tell labels apart before the seeding mixes its bits.
-        let hash =
-            label.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        let hash = label
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
         Self::new(seed ^ hash)
     }
 
