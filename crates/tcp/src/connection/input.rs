@@ -136,6 +136,10 @@ impl Connection {
             return Ok(());
         }
         if segment.flags.contains(Flags::RST) {
+            // Text does not make a reset at RCV.NXT less valid, even if the window is closed to it.
+            if window == 0 && segment.seq == self.rcv.nxt {
+                return Ok(());
+            }
             return Err(Disposition::OutsideWindow);
         }
         if self.is_retransmitted_syn(segment) {
