@@ -98,6 +98,8 @@ counted_enum! {
         ResetAccepted = "reset-accepted",
         /// A SYN on a synchronized connection: challenged (RFC 5961 section 4.2).
         SynChallenged = "syn-challenged",
+        /// A SYN in the window of a handshake that another SYN began: back to LISTEN (RFC 9293 section 3.10.7.4, fourth).
+        HandshakeAbandoned = "handshake-abandoned",
         /// It carries no ACK where one is required.
         NoAck = "no-ack",
         /// It acknowledges data never sent.

@@ -222,6 +222,11 @@ impl Connection {
         if !segment.flags.contains(Flags::SYN) {
             return Ok(());
         }
+        if self.state == State::SynReceived && self.passive {
+            // Back to LISTEN, which is the endpoint's.
+            self.end(Some(ConnectionError::Reset));
+            return Err(Disposition::HandshakeAbandoned);
+        }
         self.challenge(now);
         Err(Disposition::SynChallenged)
     }
