@@ -164,7 +164,7 @@ impl Connection {
             }
         }
         self.answer_unacceptable(now, segment);
-        if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) {
+        if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) && duplicate && data_end == self.rcv.nxt {
             // Section 3.10.7.4, eighth: the peer's FIN again restarts the 2 MSL timeout.
             self.timers.arm(now, Timer::TimeWait, self.config.limits.time_wait);
         }
