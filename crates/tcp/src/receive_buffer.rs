@@ -58,6 +58,11 @@ impl ReceiveBuffer {
         !self.blocks.is_empty()
     }
 
+    /// The end of the last block out of order.
+    pub(crate) fn highest(&self) -> Option<Seq> {
+        self.blocks.back().map(|block| block.range.end)
+    }
+
     /// Takes the next chunk for the reader.
     pub(crate) fn read(&mut self) -> Option<Bytes> {
         let chunk = self.readable.pop_front()?;

@@ -326,8 +326,12 @@ impl Connection {
     /// Remembers where the stream ends, unless an end is known already.
     fn take_fin(&mut self, now: Instant, fin: holdover_wire::Seq, in_handshake: bool) {
         let in_window = fin.lt(self.rcv.nxt + self.receive_window()) || fin == self.rcv.nxt;
-        if self.rcv.fin.is_none() && (self.state.may_receive() || in_handshake) && in_window {
-            self.rcv.fin = Some(fin);
+        // Text that lies beyond it has arrived already: this is not where the stream ends.
+        let belied = self.received.highest().is_some_and(|highest| fin.lt(highest));
+        if (self.state.may_receive() || in_handshake) && in_window {
+            if !belied {
+                self.rcv.fin.get_or_insert(fin);
+            }
             if fin.gt(self.rcv.nxt) {
                 self.ack_now(Reason::DuplicateAck);
             }
