@@ -8,6 +8,41 @@
 //!   jitter, outages.
 //! - [`Capacity`]: what such a link could carry at best.
 //! - [`cell`]: a radio cell, a half-duplex medium that stations share and move in.
+//!
+//! ```
+//! use holdover_base::{BitRate, Duration, Instant};
+//! use holdover_link::{Link, LinkConfig, LinkEvent, PointToPoint, QueueLimit, Rate};
+//!
+//! let config = LinkConfig {
+//!     rate: Rate::Fixed(BitRate::from_mbps(10)),
+//!     delay: Duration::from_millis(50),
+//!     queue_limit: QueueLimit::Packets(1),
+//!     ..LinkConfig::default()
+//! };
+//! let mut link = PointToPoint::new(&config, 1)?;
+//! for number in 0..3 {
+//!     link.handle_packet(Instant::ZERO, vec![number; 1250]);
+//! }
+//! // One is being sent, one waits, and the third finds the queue full.
+//! assert!(matches!(link.poll_event(), Some(LinkEvent::Dropped { frame, .. }) if frame[0] == 2));
+//! let mut arrivals = Vec::new();
+//! while let Some((now, _)) = link.poll_timeout() {
+//!     link.handle_timeout(now);
+//!     while let Some(delivery) = link.poll_deliver(now) {
+//!         arrivals.push((delivery.at.as_millis(), delivery.frame[0]));
+//!     }
+//! }
+//! assert_eq!(arrivals, [(51, 0), (52, 1)]);
+//! # Ok::<(), holdover_link::ConfigError>(())
+//! ```
+//!
+//! # In a discrete-event simulator
+//!
+//! A link needs one entry in the event queue, for the time of [`Link::poll_timeout`]. After a frame has entered, that time has
+//! changed only if the link was idle before, or if the frame overtakes: compare, and touch the event queue only then. When the
+//! time comes, call `handle_timeout`, take all deliveries and events, and schedule the next one. So a frame costs one event
+//! however long it queues, and none while it waits through an outage. At the same moment, deliveries come before the events
+//! that tell of a cut: a frame that arrives as the link goes down has arrived.
 
 #![forbid(unsafe_code)]
 

@@ -37,7 +37,8 @@ pub trait Link {
     /// The next thing to know. Drops are among them: a shell that does not take them keeps the dropped frames in memory.
     fn poll_event(&mut self) -> Option<Self::Event>;
 
-    /// When to call `handle_timeout` and `poll_deliver` next, and why. `None` while nothing is under way.
+    /// When to call `handle_timeout` and `poll_deliver` next, and why. `None` while nothing is under way and the link's
+    /// connectivity will not change; a link whose outages never end always has a next deadline.
     fn poll_timeout(&self) -> Option<(Instant, Timer)>;
 }
 

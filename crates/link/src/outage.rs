@@ -81,7 +81,7 @@ pub enum Length {
 impl Length {
     pub(crate) fn draw(self, rng: &mut Rng) -> Duration {
         let nanos = match self {
-            Self::Constant(length) => length.as_nanos() as f64,
+            Self::Constant(length) => return length.max(Duration::from_nanos(1)),
             Self::Exponential { mean } => rng.exponential(mean.as_nanos() as f64),
             Self::Normal { mean, standard_deviation } => loop {
                 let nanos = rng.normal(mean.as_nanos() as f64, standard_deviation.as_nanos() as f64);

@@ -80,10 +80,10 @@ impl Service {
         }
     }
 
-    /// Forgets what was used up beyond `now`.
+    /// Forgets what was used up beyond `now`. An opportunity at this very moment counts as used.
     pub(crate) fn rewind(&mut self, now: Instant) {
         if let Self::Deliveries { trace, cursor } = self {
-            *cursor = trace.seek(now);
+            *cursor = trace.seek(now + Duration::from_nanos(1));
         }
     }
 

@@ -331,6 +331,59 @@ fn a_delivery_trace_that_ends_leaves_the_rest_queued() {
 }
 
 #[test]
+fn an_opportunity_is_not_used_up_by_a_frame_that_does_not_get_on_the_link() {
+    let every_10_ms = || Rate::Deliveries(Arc::new(DeliveryTrace::parse("10\n", AtEnd::Repeat).unwrap()));
+    let mut world = World::new(&LinkConfig { rate: every_10_ms(), queue_limit: QueueLimit::Packets(1), ..config() });
+    world.send(ms(0), 0, 1500);
+    world.send(ms(1), 1, 1500);
+    world.send(ms(10), 2, 1500);
+    world.expect(ms(1000), &[dropped(1, 1, DropCause::QueueFull), delivered(15, 0), delivered(25, 2)]);
+
+    // 0 needs the opportunities at 20 and 30 ms, but the link goes down at 25 ms: 1 has the first one after the outage.
+    let mut world = World::new(&LinkConfig { rate: every_10_ms(), ..cut(QueuedFate::Held, InFlightFate::Dropped) });
+    world.send(ms(11), 0, 3000);
+    world.send(ms(11), 1, 1500);
+    world.expect(
+        ms(1000),
+        &[Seen::Down(ms(25)), dropped(25, 0, DropCause::CutOff), Seen::Up(ms(100)), delivered(105, 1)],
+    );
+
+    // The same where the queue is dropped: 1 would have come after the cut.
+    let mut world =
+        World::new(&LinkConfig { rate: every_10_ms(), ..cut(QueuedFate::Dropped, InFlightFate::Delivered) });
+    world.send(ms(11), 0, 3000);
+    world.send(ms(11), 1, 1500);
+    world.send(ms(101), 2, 1500);
+    world.expect(
+        ms(1000),
+        &[
+            Seen::Down(ms(25)),
+            dropped(25, 0, DropCause::CutOff),
+            dropped(25, 1, DropCause::LinkDown),
+            Seen::Up(ms(100)),
+            delivered(115, 2),
+        ],
+    );
+}
+
+#[test]
+fn an_opportunity_at_the_moment_of_the_cut_is_lost_and_one_at_link_up_is_not() {
+    let trace = DeliveryTrace::parse("25\n", AtEnd::Repeat).unwrap();
+    let rate = Rate::Deliveries(Arc::new(trace));
+    for queued in [QueuedFate::Held, QueuedFate::Dropped, QueuedFate::Lost] {
+        let mut world = World::new(&LinkConfig { rate: rate.clone(), ..cut(queued, InFlightFate::Delivered) });
+        world.send(ms(0), 0, 1500);
+        world.run_until(ms(1000));
+        let expected = match queued {
+            QueuedFate::Held => delivered(105, 0),
+            QueuedFate::Dropped => dropped(25, 0, DropCause::LinkDown),
+            _ => dropped(25, 0, DropCause::CutOff),
+        };
+        assert!(world.seen.contains(&expected), "{queued:?} {:?}", world.seen);
+    }
+}
+
+#[test]
 fn a_table_changes_rate_delay_loss_and_connectivity() {
     let text = "t,rate,delay,loss,up\n0,800 kbit/s,5 ms,0,1\n15 ms,400 kbit/s,20 ms,0,1\n45 ms,400 kbit/s,1 ms,0,1\n\
                 100 ms,800 kbit/s,5 ms,1,1\n200 ms,800 kbit/s,5 ms,0,0\n300 ms,800 kbit/s,5 ms,0,1\n";

@@ -3,12 +3,13 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use common::{Seen, World};
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{
-    Alternating, GilbertElliott, InFlightFate, Jitter, JitterDistribution, Length, LinkConfig, Loss, OutagePolicy,
-    Outages, QueueLimit, QueuedFate, Rate, Reordering,
+    Alternating, AtEnd, ConditionTrace, DeliveryTrace, GilbertElliott, InFlightFate, Jitter, JitterDistribution,
+    Length, LinkConfig, Loss, OutagePolicy, Outages, QueueLimit, QueuedFate, Rate, Reordering,
 };
 use proptest::prelude::*;
 
@@ -96,6 +97,7 @@ prop_compose! {
         corrupt in prop_oneof![Just(0.0), 0.0..0.5],
         jitter in prop::option::of((0_u64..30, any::<bool>(), any::<bool>())),
         reorder in prop::option::of((0.0..1.0, 0_u32..5)),
+        rate in prop::option::of(varying_rate()),
     ) -> LinkConfig {
         let jitter = jitter.map(|(millis, normal, reorder)| Jitter {
             amplitude: Duration::from_millis(millis),
@@ -103,7 +105,49 @@ prop_compose! {
             reorder,
         });
         let reorder = reorder.map(|(probability, gap)| Reordering { probability, gap });
-        LinkConfig { loss, duplicate, corrupt, jitter, reorder, ..config }
+        let config = LinkConfig { loss, duplicate, corrupt, jitter, reorder, ..config };
+        match rate {
+            None => config,
+            Some((rate, conditions)) => LinkConfig { rate, conditions, outages: without_rhythm(config.outages), ..config },
+        }
+    }
+}
+
+fn varying_rate() -> impl Strategy<Value = (Rate, Option<Arc<ConditionTrace>>)> {
+    let deliveries = prop::collection::vec(0_u64..20, 1..30).prop_map(|gaps| {
+        let times = gaps.iter().scan(1, |at, gap| {
+            *at += gap;
+            Some(format!("{at}\n"))
+        });
+        let trace = DeliveryTrace::parse(&times.collect::<String>(), AtEnd::Repeat).unwrap();
+        (Rate::Deliveries(Arc::new(trace)), None)
+    });
+    let row = (1_u64..500, prop_oneof![Just(0_u64), 50_u64..20_000], 0_u64..60, 0.0..0.3);
+    let table = prop::collection::vec(row, 1..8).prop_map(|rows| {
+        let mut text = String::from("t,rate,delay,loss\n0,1 Mbit/s,10 ms,0\n");
+        let mut at = 0;
+        for (millis, kbps, delay, loss) in rows {
+            at += millis;
+            text.push_str(&format!("{at} ms,{kbps} kbit/s,{delay} ms,{loss}\n"));
+        }
+        (Rate::Unlimited, Some(Arc::new(ConditionTrace::parse(&text, AtEnd::Repeat).unwrap())))
+    });
+    prop_oneof![Just((Rate::Unlimited, None)), deliveries, table]
+}
+
+/// A trace that repeats and outages that repeat can meet so rarely that a run would take years.
+fn without_rhythm(outages: Outages) -> Outages {
+    let random = |length| match length {
+        Length::Constant(mean) => Length::Exponential { mean },
+        other => other,
+    };
+    match outages {
+        Outages::Alternating(plan) => Outages::Alternating(Alternating {
+            connected: random(plan.connected),
+            disconnected: random(plan.disconnected),
+            ..plan
+        }),
+        other => other,
     }
 }
 
