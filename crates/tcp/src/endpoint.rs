@@ -255,24 +255,33 @@ impl Endpoint {
     fn handle_segment(&mut self, now: Instant, packet: &Packet, segment: &Segment) -> Disposition {
         let local = SocketAddr::new(packet.dst, segment.dst_port);
         let remote = SocketAddr::new(packet.src, segment.src_port);
+        let mut replaced = None;
         if let Some(&index) = self.by_tuple.get(&(local, remote)) {
             if self.may_replace(index, segment) {
-                self.remove(index);
+                replaced = self.replace(index);
             } else if let Some(connection) = self.entries[index as usize].connection.as_deref_mut() {
                 let disposition = connection.handle_segment(now, segment);
                 self.mark_ready(index);
                 return disposition;
             }
         }
-        let disposition = self.handle_stray(now, local, remote, segment);
+        let disposition = self.handle_stray(now, local, remote, segment, replaced);
         if disposition != Disposition::Accepted {
             *self.strays.entry(disposition).or_default() += 1;
         }
         disposition
     }
 
-    /// A segment without a connection: LISTEN (section 3.10.7.2) or CLOSED (section 3.10.7.1).
-    fn handle_stray(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr, segment: &Segment) -> Disposition {
+    /// A segment without a connection: LISTEN (section 3.10.7.2) or CLOSED (section 3.10.7.1). A new connection numbers its
+    /// bytes on from `replaced`, where the one in TIME-WAIT ended that gives way to it.
+    fn handle_stray(
+        &mut self,
+        now: Instant,
+        local: SocketAddr,
+        remote: SocketAddr,
+        segment: &Segment,
+        replaced: Option<Seq>,
+    ) -> Disposition {
         // Section 3.9.2.3: nothing to or from an address that is not one host's.
         if !is_unicast(remote.ip()) || segment.src_port == 0 {
             return Disposition::NoConnection;
@@ -295,7 +304,11 @@ impl Endpoint {
         }
         listener.half_open += 1;
         let config = Arc::clone(&listener.config);
-        let identity = self.identity(now, local, remote);
+        let mut identity = self.identity(now, local, remote);
+        // RFC 9293 section 3.6.1, MAY-2: beyond every sequence number that the old connection used.
+        if let Some(end) = replaced.filter(|end| identity.iss.le(*end)) {
+            identity.iss = end + 1;
+        }
         self.insert(Connection::accept(now, config, identity, segment), Some(local.port()));
         Disposition::Accepted
     }
@@ -308,6 +321,14 @@ impl Endpoint {
             && is_syn
             && self.listeners.contains_key(&connection.local().port())
             && (segment.seq.gt(connection.rcv_nxt()) || connection.is_newer_by_timestamp(segment))
+    }
+
+    /// Ends a connection in TIME-WAIT before its time, and returns its SND.NXT.
+    fn replace(&mut self, index: u32) -> Option<Seq> {
+        let id = ConnectionId { index, generation: self.entries[index as usize].generation };
+        let connection = self.remove(index)?;
+        self.events.push_back((id, Event::Closed));
+        Some(connection.snd_nxt())
     }
 
     /// RFC 9293 section 3.10.7.1.
