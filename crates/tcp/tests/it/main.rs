@@ -1,4 +1,9 @@
 //! Integration tests of the endpoint: whole transfers, packet scripts for the rules of the RFCs, and properties.
 
+mod rfc9293_arrives;
+mod rfc9293_arrives_ack;
+mod rfc9293_endpoint;
+mod rfc9293_syn_sent;
+mod script;
 mod transfer;
 mod world;
