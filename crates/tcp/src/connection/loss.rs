@@ -9,6 +9,7 @@ use super::ack::AckReport;
 use crate::config::{LossDetection, Reduction};
 use crate::counters::Reason;
 use crate::recovery::{Rack, RecoveryState};
+use crate::timers::Timer;
 
 impl Connection {
     /// The algorithm in use.
@@ -267,7 +268,10 @@ impl Connection {
                 self.pending.head = Some(Reason::FastRetransmit);
             }
         }
-        self.arm_retransmit(now, self.rtt.rto());
+        // Segments that may only be reordered are waited for first (RFC 8985 section 6.3).
+        if !self.timers.is_armed(Timer::Reorder) {
+            self.arm_retransmit(now, self.rtt.rto());
+        }
     }
 
     pub(super) fn start_reduction(&mut self) {
