@@ -168,10 +168,18 @@ impl Connection {
     /// The window that could be offered: free space up to the growing limit, without silly windows
     /// (RFC 9293 section 3.8.6.2.2).
     fn offerable_window(&self) -> u32 {
-        let capacity = self.rcv.capacity;
-        let free = capacity.saturating_sub(self.received.held() as u32);
-        let window = free.min(self.rcv.limit);
-        if window < self.rcv.mss.min(capacity / 2) { 0 } else { window }
+        let free = self.free_space();
+        if free < self.least_window_step() { 0 } else { free.min(self.rcv.limit) }
+    }
+
+    fn free_space(&self) -> u32 {
+        self.rcv.capacity.saturating_sub(self.received.held() as u32)
+    }
+
+    /// What the right edge advances by at least: a full segment, or half of what can be advertised if that is less
+    /// (RFC 9293 section 3.8.6.2.2).
+    fn least_window_step(&self) -> u32 {
+        self.rcv.mss.min(self.rcv.capacity.min(self.rcv.limit) / 2)
     }
 
     /// The window for a segment that goes out with `ack_point`, and its field on the wire.
@@ -184,14 +192,15 @@ impl Connection {
         // What is held back between the ACK point and RCV.NXT occupies window too.
         let held_back = self.rcv.nxt.saturating_since(ack_point);
         let offer = self.offerable_window().saturating_add(held_back);
-        // RFC 9293 section 3.8.6.2.2: the edge advances only by a full segment or half the buffer.
-        let step = self.rcv.mss.min(self.rcv.capacity / 2);
+        let step = self.least_window_step();
         let unit = 1_u32 << self.rcv.scale;
         let most = 0xffff_u32 << self.rcv.scale;
         let window = if offer >= current.saturating_add(step) { offer } else { current }.min(most);
-        // Rounding up needs room behind it, or single bytes would push the edge on for ever.
+        // Rounding up needs room behind it, or single bytes would push the edge on for ever. The growing limit gives way: a
+        // window smaller than the unit could not be told.
         let rounded = window.next_multiple_of(unit).min(most);
-        let window = if rounded <= offer { rounded } else { window };
+        let has_room = window > 0 && rounded <= self.free_space().saturating_add(held_back);
+        let window = if has_room { rounded } else { window };
         let told = self.rcv.clamp.map_or(window, |clamp| window.min(clamp));
         (window, (told >> self.rcv.scale) as u16)
     }
