@@ -389,6 +389,11 @@ impl Connection {
         }
         self.snd.probed_byte = false;
         self.pending.window_probe = false;
+        // Probing stood in for the retransmission timer of what was pulled back.
+        let timers = [Timer::Retransmit, Timer::LossProbe, Timer::Reorder];
+        if !self.queue.is_empty() && !timers.iter().any(|&timer| self.timers.is_armed(timer)) {
+            self.arm_retransmit(now, self.rtt.rto());
+        }
         if self.user_timeout.is_some() && !self.config.user_timeout.covers_zero_window {
             self.arm_user_timeout(now);
         }

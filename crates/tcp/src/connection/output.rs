@@ -181,7 +181,7 @@ impl Connection {
     /// duplicate ACKs make no room.
     fn in_flight_for_window(&self) -> u32 {
         if self.recovery.state < RecoveryState::Recovery && !self.config.recovery.limited_transmit {
-            self.queue.packets_out()
+            self.queue.in_flight() + self.queue.sacked()
         } else {
             self.queue.in_flight()
         }
