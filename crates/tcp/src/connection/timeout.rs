@@ -26,6 +26,9 @@ impl Connection {
                 Timer::DelayedAck => self.on_delayed_ack_timeout(),
                 Timer::KeepAlive => self.on_keep_alive_timeout(now),
                 Timer::UserTimeout => self.on_user_timeout(now),
+                Timer::TimeWait if self.ack_point() != self.rcv.nxt => {
+                    self.timers.arm(now, Timer::TimeWait, self.config.limits.time_wait);
+                }
                 Timer::FinWait2 | Timer::TimeWait => self.end(None),
             }
         }

@@ -30,6 +30,9 @@ impl Connection {
     /// Holds the ACK field at `point` although more has arrived; `None` lets it follow RCV.NXT again. A point ahead of
     /// RCV.NXT has no effect until it is reached: what was not received is never acknowledged. A point behind what was
     /// acknowledged already counts as that.
+    ///
+    /// Nothing is sent by this alone: see [`Self::send_acks`]. A connection whose peer still waits for an ACK that is held back
+    /// stays in TIME-WAIT until it is released.
     pub fn hold_ack_point(&mut self, point: Option<Seq>) {
         self.rcv.ack_held_at = point.map(|point| point.max(self.rcv.last_ack_sent));
     }
