@@ -281,7 +281,8 @@ impl Connection {
         self.recovery.prr.start(self.congestion.cwnd());
         self.recovery.halving_acks = 0;
         self.congestion.clear_credit();
-        let flight = self.queue.packets_out();
+        // What is out beyond the window went by limited transmit, and does not count (RFC 5681 section 3.2 step 2).
+        let flight = self.queue.packets_out().min(self.congestion.cwnd());
         let peer_window = self.peer_window_segments();
         let ssthresh = self.congestion.ssthresh_after_loss(&self.config.congestion, flight, peer_window);
         self.congestion.set_ssthresh(ssthresh);
