@@ -178,6 +178,10 @@ impl Connection {
         if (enough && !self.recovery.is_barred(self.snd.una)) || partial {
             self.queue.mark_lost(0);
             self.recovery.fresh_loss |= enough;
+            if partial && self.config.recovery.reduction == Reduction::Immediate {
+                // RFC 6582 section 3.2 step 3: whatever the window has room for.
+                self.pending.head = Some(Reason::LossRecovery);
+            }
         }
     }
 
