@@ -189,7 +189,8 @@ impl Connection {
         // Our own limit bounds what we send as well: both ends of a path share its MTU.
         let header_room = if options.timestamps.is_some() && self.timestamps.is_some() { 12 } else { 0 };
         self.snd.mss = u32::from(offered.min(self.config.mss)).saturating_sub(header_room).max(1);
-        self.rcv.mss = u32::from(self.config.mss).saturating_sub(header_room).clamp(1, 536.max(self.snd.mss));
+        // The path may allow the peer less than we would take: what is full-sized shows itself (Linux `tcp_initialize_rcv_mss`).
+        self.rcv.mss = u32::from(self.config.mss).saturating_sub(header_room).clamp(1, 536);
         self.sack &= options.sack_permitted;
         match (options.timestamps, &mut self.timestamps) {
             (Some(ts), Some(state)) => {
