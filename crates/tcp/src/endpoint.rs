@@ -400,7 +400,27 @@ impl Endpoint {
 
     /// The next event; call until `None`. A connection that a listener accepted shows itself by [`Event::Connected`].
     pub fn poll_event(&mut self) -> Option<(ConnectionId, Event)> {
+        if self.events.is_empty() {
+            self.collect_events();
+        }
         self.events.pop_front()
+    }
+
+    /// The events of connections that were not asked for segments yet: an application may look before
+    /// [`Self::poll_transmit`], so that its answer goes with the ACK.
+    fn collect_events(&mut self) {
+        for &index in &self.ready {
+            let entry = &mut self.entries[index as usize];
+            let id = ConnectionId { index, generation: entry.generation };
+            let Some(connection) = entry.connection.as_deref_mut() else { continue };
+            // Nobody is told of a handshake that failed; see `settle`.
+            if entry.half_open_at.is_some() && connection.is_closed() {
+                continue;
+            }
+            while let Some(event) = connection.poll_event() {
+                self.events.push_back((id, event));
+            }
+        }
     }
 
     /// The next deadline. It may turn out to be earlier than needed; [`Self::handle_timeout`] then does nothing.
@@ -529,4 +549,32 @@ fn is_unicast(address: IpAddr) -> bool {
     !address.is_unspecified()
         && !address.is_multicast()
         && address != IpAddr::V4(core::net::Ipv4Addr::BROADCAST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::Profile;
+
+    /// A listener's application hears of a connection before anything is sent, and may speak first.
+    #[test]
+    fn events_do_not_wait_for_transmission() {
+        let host = |last: u8| IpAddr::from([10, 0, 0, last]);
+        let endpoint = |last| Endpoint::new(EndpointConfig { addresses: vec![host(last)], secret: [last; 16] });
+        let (mut client, mut server) = (endpoint(1), endpoint(2));
+        let config = Arc::new(Profile::Linux6Reno.config());
+        server.listen(80, Arc::clone(&config), 1).unwrap();
+        client.connect(Instant::ZERO, config, None, SocketAddr::new(host(2), 80)).unwrap();
+        let syn = client.poll_transmit(Instant::ZERO).unwrap();
+        server.handle_packet(Instant::ZERO, &syn.packet);
+        assert_eq!(server.poll_event(), None, "half open");
+        let syn_ack = server.poll_transmit(Instant::ZERO).unwrap();
+        client.handle_packet(Instant::ZERO, &syn_ack.packet);
+        let ack = client.poll_transmit(Instant::ZERO).unwrap();
+        server.handle_packet(Instant::ZERO, &ack.packet);
+        let (id, event) = server.poll_event().unwrap();
+        assert_eq!(event, Event::Connected);
+        assert_eq!(server.connection(id).map(Connection::state), Some(State::Established));
+        assert_eq!(server.poll_event(), None, "once");
+    }
 }
