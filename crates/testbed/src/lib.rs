@@ -13,7 +13,9 @@
 //! 4. [`KernelListener`] and [`KernelStream`] are kernel sockets with a pinned congestion control and timeouts on everything,
 //!    [`TcpInfo`] and [`Counters`] what the kernel says about them.
 //! 5. [`Shell`] drives a [`PacketEndpoint`] over the TUN device in wall-clock time, with an [`Impairment`] in each
-//!    direction where the test wants one, and writes a capture of what crosses the device.
+//!    direction where the test wants one, and writes a capture of what crosses the device. The project's own TCP
+//!    ([`holdover_tcp::Endpoint`]) is such an endpoint.
+//! 6. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
 //!
 //! A kernel's socket sends a datagram to an endpoint of ours:
 //!
@@ -43,7 +45,9 @@
 
 mod capture;
 mod counters;
+mod endpoint;
 mod impair;
+pub mod matrix;
 mod namespace;
 mod netlink;
 mod privilege;

@@ -1,0 +1,226 @@
+//! What a run has to show besides that it ended: equal streams, the options that were agreed, a `TCP_INFO` that makes sense,
+//! and counters of the kernel that accuse nobody.
+
+use holdover_base::Duration;
+use holdover_tcp::{Connection, Disposition, Endpoint};
+
+use super::run::KernelEnd;
+use super::{Application, Combination, Family, Flow, Opening, Path};
+use crate::{Counters, Direction, Shell};
+
+/// Everything that is known after a run.
+pub(super) struct Evidence<'a> {
+    pub(super) combination: &'a Combination,
+    pub(super) bytes: u64,
+    pub(super) application: &'a Application,
+    pub(super) connection: Option<&'a Connection>,
+    pub(super) endpoint: &'a Endpoint,
+    pub(super) kernel: &'a KernelEnd,
+    pub(super) counters: &'a Counters,
+    pub(super) shell: &'a Shell<'a>,
+}
+
+/// Bits of `tcpi_options`.
+const TIMESTAMPS: u8 = 1;
+const SACK: u8 = 2;
+const WINDOW_SCALE: u8 = 4;
+const ECN: u8 = 8 | 16;
+
+/// Counters that must be zero on every path: each stands for something that a peer should not have done, or for the
+/// kernel having run out of something. `nstat` names them.
+const NEVER: &[&str] = &[
+    "TcpAttemptFails",
+    "TcpEstabResets",
+    "TcpOutRsts",
+    "TcpExtListenDrops",
+    "TcpExtListenOverflows",
+    "TcpExtPruneCalled",
+    "TcpExtRcvPruned",
+    "TcpExtOfoPruned",
+    "TcpExtTCPRcvQDrop",
+    "TcpExtTCPBacklogDrop",
+    "TcpExtTCPOFODrop",
+    "TcpExtTCPZeroWindowDrop",
+    "TcpExtBeyondWindow",
+    "TcpExtTCPAbortOnData",
+    "TcpExtTCPAbortOnClose",
+    "TcpExtTCPAbortOnMemory",
+    "TcpExtTCPAbortOnTimeout",
+    "TcpExtTCPAbortOnLinger",
+    "TcpExtTCPAbortFailed",
+    "TcpExtTCPSACKReneging",
+    "TcpExtTCPMD5Unexpected",
+    "TcpExtPFMemallocDrop",
+    "TcpExtTCPMinTTLDrop",
+    "TcpExtTCPReqQFullDrop",
+    "TcpExtTCPWinProbeNoReset",
+];
+/// Counters of damaged packets: zero where none were damaged.
+const DAMAGE: &[&str] = &[
+    "TcpInErrs",
+    "TcpExtTCPInCsumErrors",
+    "IpInHdrErrors",
+    "IpInAddrErrors",
+    "IpInUnknownProtos",
+    "Ip6InHdrErrors",
+    "Ip6InAddrErrors",
+    "Ip6InUnknownProtos",
+    "Ip6InTruncatedPkts",
+];
+/// A challenge ACK or two may answer what a bad path makes of a handshake or a FIN; more is a quarrel.
+const MOST_CHALLENGES: i64 = 4;
+
+/// What is not as it should be.
+pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<String> {
+    let mut findings = Vec::new();
+    check_streams(evidence, &mut findings);
+    check_info(evidence, &mut findings);
+    check_counters(evidence, &mut findings);
+    check_our_side(evidence, &mut findings);
+    check_path(evidence, &mut findings);
+    findings
+}
+
+fn check_streams(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
+    let Evidence { combination: Combination { flow, .. }, bytes, application, kernel, .. } = evidence;
+    let (we_send, kernel_sends) = (flow.we_send(), flow.kernel_sends());
+    let sent = application.source().digest();
+    let received = application.sink().digest();
+    for (sender, sends, sent, received, difference) in [
+        ("our", we_send, sent, kernel.received, kernel.first_difference),
+        ("the kernel's", kernel_sends, kernel.sent, received, application.sink().first_difference()),
+    ] {
+        if sent.len != if sends { *bytes } else { 0 } {
+            findings.push(format!("{sender} side sent {sent} of {bytes}"));
+        }
+        if sent != received {
+            findings
+                .push(format!("{sender} stream: {sent} sent, {received} received, differing from byte {difference:?}"));
+        }
+    }
+}
+
+fn check_info(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
+    let Evidence { combination, bytes, kernel, connection, .. } = evidence;
+    let info = &kernel.info;
+    let mut require = |is_so: bool, what: &str| {
+        if !is_so {
+            findings.push(format!("TCP_INFO: {what}: {info:?}"));
+        }
+    };
+    let option = |is_on, bit| if is_on { bit } else { 0 };
+    let expected = option(combination.sack_agreed(), SACK)
+        | option(combination.timestamps_agreed(), TIMESTAMPS)
+        | option(combination.window_scaling_agreed(), WINDOW_SCALE);
+    require(info.tcpi_options & (SACK | TIMESTAMPS | WINDOW_SCALE) == expected, "other options than were agreed");
+    require(info.tcpi_options & ECN == 0, "ECN was agreed");
+    require(kernel.congestion == combination.congestion.name(), "another congestion control");
+    let headers = if combination.family == Family::V4 { 40 } else { 60 };
+    let least_mss = u32::from(combination.config().mss).min(u32::from(combination.mtu_bytes()) - headers);
+    let header_room = if combination.timestamps_agreed() { 12 } else { 0 };
+    require(info.tcpi_snd_mss == least_mss - header_room, "another segment size");
+    require(info.tcpi_unacked == 0 && info.tcpi_notsent_bytes == 0, "something is left over");
+    require(info.tcpi_probes == 0 && info.tcpi_backoff == 0, "the timers are not at rest");
+    // The SYN and the FIN count.
+    let around = |counted: u64, expected: u64| (expected..=expected + 2).contains(&counted);
+    let expected_in = if combination.flow.we_send() { *bytes } else { 0 };
+    let expected_out = if combination.flow.kernel_sends() { *bytes } else { 0 };
+    require(around(info.tcpi_bytes_received, expected_in), "bytes received");
+    require(around(info.tcpi_bytes_acked, expected_out), "bytes acknowledged");
+    require(info.tcpi_bytes_sent - info.tcpi_bytes_retrans <= expected_out + 2, "bytes sent");
+    let at_end = &kernel.info_at_end;
+    let least_rtt = Duration::from_millis(9);
+    let may_be_short = !combination.timestamps_agreed() && combination.flow == Flow::Send;
+    require(may_be_short || at_end.tcpi_rtt >= least_rtt, "a round trip shorter than the path");
+    require(at_end.tcpi_rto >= Duration::from_millis(200), "a timeout below Linux's floor");
+    if let Some(connection) = connection {
+        require(connection.sack_agreed() == (expected & SACK != 0), "our side sees SACK otherwise");
+        require(connection.timestamps_agreed() == (expected & TIMESTAMPS != 0), "our side sees timestamps otherwise");
+    }
+}
+
+fn check_counters(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
+    let Evidence { combination, counters, .. } = evidence;
+    let count = |name: &str| counters.get(name).unwrap_or(0);
+    let mut at_most = |name: &str, most: i64| {
+        if count(name) > most {
+            findings.push(format!("{name} = {}", count(name)));
+        }
+    };
+    NEVER.iter().for_each(|name| at_most(name, 0));
+    // A SYN-ACK that comes a second time, as it does when the ACK of the first was lost, is challenged and counted as an
+    // error.
+    let challenged_syns = count("TcpExtTCPSYNChallenge");
+    if combination.path != Path::Corruption {
+        DAMAGE.iter().for_each(|name| at_most(name, if *name == "TcpInErrs" { challenged_syns } else { 0 }));
+    }
+    at_most("TcpExtTCPSYNChallenge", if combination.path == Path::Clean { 0 } else { MOST_CHALLENGES });
+    at_most("TcpExtTCPChallengeACK", MOST_CHALLENGES);
+    // What the path duplicates is reported by DSACK. The kernel discards the report if it has not sent so much twice.
+    at_most("TcpExtTCPSACKDiscard", count("TcpExtTCPDSACKIgnoredDubious"));
+    if combination.path == Path::Clean {
+        at_most("TcpExtTCPChallengeACK", 0);
+        at_most("TcpExtPAWSEstab", 0);
+        at_most("TcpExtTCPACKSkippedPAWS", 0);
+        at_most("TcpExtTCPACKSkippedSeq", 0);
+    }
+    let (active, passive) = if combination.opening == Opening::Connect { (0, 1) } else { (1, 0) };
+    if (count("TcpActiveOpens"), count("TcpPassiveOpens")) != (active, passive) {
+        findings.push("the number of connections opened".to_owned());
+    }
+}
+
+/// Our own bookkeeping of what arrived.
+fn check_our_side(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
+    let Some(connection) = evidence.connection else {
+        return findings.push("our connection is gone".to_owned());
+    };
+    connection.assert_invariants();
+    let counters = connection.counters();
+    for disposition in [
+        Disposition::AckOfUnsentData,
+        Disposition::AckTooOld,
+        Disposition::ResetChallenged,
+        Disposition::ResetAccepted,
+        Disposition::SynChallenged,
+        Disposition::NoAck,
+        Disposition::AfterFin,
+        Disposition::ReceiverGone,
+        Disposition::ReassemblyFull,
+    ] {
+        let received = counters.received(disposition);
+        // A SYN-ACK that was delayed or sent twice is challenged.
+        let most = u32::from(disposition == Disposition::SynChallenged && evidence.combination.path != Path::Clean) * 4;
+        if received > most {
+            findings.push(format!("our side found {received} segments {disposition}"));
+        }
+    }
+    let strays: u64 = Disposition::ALL.iter().map(|&disposition| evidence.endpoint.strays(disposition)).sum();
+    if strays > 0 {
+        findings.push(format!("{strays} segments belonged to no connection of ours"));
+    }
+    if evidence.shell.counters().not_ip > 0 && evidence.combination.path != Path::Corruption {
+        findings.push("our side sent what is not IP".to_owned());
+    }
+    if evidence.shell.counters().unparsable > 0 && evidence.combination.path != Path::Corruption {
+        findings.push("our side could not read a packet of the kernel".to_owned());
+    }
+}
+
+/// The path has done what it is there for; a run in which it has not proves nothing.
+fn check_path(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
+    let done = [Direction::ToKernel, Direction::FromKernel].map(|way| evidence.shell.impairment(way).counters());
+    let sum = |count: fn(&crate::ImpairmentCounters) -> u64| done.iter().map(count).sum::<u64>();
+    let effects = [
+        (Path::Loss, sum(|done| done.lost)),
+        (Path::Reordering, sum(|done| done.reordered)),
+        (Path::Duplication, sum(|done| done.duplicated)),
+        (Path::Corruption, sum(|done| done.corrupted)),
+        (Path::Outage, sum(|done| done.lost_in_outage)),
+    ];
+    for (path, effect) in effects {
+        if (effect > 0) != (path == evidence.combination.path) {
+            findings.push(format!("the path's {path} has touched {effect} packets"));
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! One run: a namespace, a TUN device, our TCP on one side of it and the kernel's on the other.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use holdover_base::{Duration, Instant};
+use holdover_tcp::{ConnectError, Endpoint, EndpointConfig, ListenError};
+
+use super::checks::{self, Evidence};
+use super::{Application, Combination, Family, Opening, Path, Sink, Source};
+use crate::{Counters, matrix::Digest};
+use crate::{
+    CountersError, Direction, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace, NamespaceError,
+    Outage, Shell, ShellError, SocketError, SocketOptions, Stopped, SysctlError, TcpInfo, TcpState, Tun, TunConfig,
+    TunError, WallClock, sysctl,
+};
+
+/// What every path takes, each way.
+const DELAY: Duration = Duration::from_millis(5);
+/// When the outage begins: the handshake is through and the windows are growing.
+const OUTAGE_FROM: Instant = Instant::from_millis(40);
+const OUTAGE: Duration = Duration::from_secs(2);
+/// Longer than any run takes on a slow machine. The slowest recover from an outage with timers of seconds.
+const LIMIT: Duration = Duration::from_secs(120);
+/// How long a call on the kernel's socket waits; several follow each other within [`LIMIT`].
+const IO_TIMEOUT: Duration = Duration::from_secs(60);
+const PORT: u16 = 5001;
+const BACKLOG: usize = 8;
+
+/// What of a run is not part of the combination.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RunOptions {
+    /// The length of each stream in bytes.
+    pub bytes: u64,
+    /// What the impairments follow from, and what the streams hold.
+    pub seed: u64,
+    /// Where a capture of the run is written (pcapng).
+    pub capture: Option<PathBuf>,
+}
+
+/// What a run has shown.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    /// From the start of the run until both sides had closed in good order.
+    pub took: Duration,
+    /// What was not as it should be; nothing, in a run that is to pass.
+    pub findings: Vec<String>,
+    /// What the kernel said about its connection in the end.
+    pub info: TcpInfo,
+    /// What the kernel counted.
+    pub counters: Counters,
+}
+
+/// A run did not come to its end.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the variants are the parts of the test bed")]
+pub enum RunError {
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    #[error(transparent)]
+    Tun(#[from] TunError),
+    #[error(transparent)]
+    Sysctl(#[from] SysctlError),
+    #[error(transparent)]
+    Counters(#[from] CountersError),
+    #[error(transparent)]
+    Shell(#[from] ShellError),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The kernel's socket failed.
+    #[error("the kernel's side: {call}: {source} (our side: {ours})")]
+    Kernel {
+        /// What was being done.
+        call: &'static str,
+        /// The kernel's reason.
+        source: io::Error,
+        /// What our side was at.
+        ours: String,
+    },
+    /// The two sides had not finished in time.
+    #[error("not finished after {LIMIT} (our side: {ours})")]
+    Deadline {
+        /// What our side was at.
+        ours: String,
+    },
+    /// The capture could not be written.
+    #[error("the capture {} cannot be written: {source}", path.display())]
+    Capture {
+        /// Where.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl RunOptions {
+    /// 2 MiB each way, no capture; everything random follows from the combination.
+    pub fn new(combination: &Combination) -> Self {
+        let mut sink = Sink::new(0);
+        sink.take(combination.to_string().as_bytes());
+        Self { bytes: 2 << 20, seed: sink.digest().hash as u64, capture: None }
+    }
+}
+
+/// Transfers data under `combination`. An error means that the transfer did not come to an end; what else is wrong is
+/// in [`Outcome::findings`].
+pub fn run(combination: &Combination, options: &RunOptions) -> Result<Outcome, RunError> {
+    Namespace::run("matrix", |namespace| run_inside(namespace, combination, options))?
+}
+
+fn run_inside(namespace: &Namespace, combination: &Combination, options: &RunOptions) -> Result<Outcome, RunError> {
+    let (kernel, ours, prefix_len) = addresses(combination.family);
+    for (name, is_on) in [
+        ("net.ipv4.tcp_sack", combination.sack),
+        ("net.ipv4.tcp_timestamps", combination.timestamps),
+        ("net.ipv4.tcp_window_scaling", combination.window_scaling),
+    ] {
+        sysctl::set(namespace, name, if is_on { "1" } else { "0" })?;
+    }
+    let mtu = u32::from(combination.mtu_bytes());
+    let tun = Tun::open(namespace, &TunConfig::new("tun0", mtu).address(kernel, prefix_len))?;
+    let before = Counters::read(namespace)?;
+    let side = KernelSide::prepare(namespace, combination, options, kernel, ours)?;
+
+    let mut endpoint =
+        Endpoint::new(EndpointConfig { addresses: vec![ours], secret: u128::from(options.seed).to_le_bytes() });
+    let mut shell = impaired_shell(&tun, combination, options)?;
+    let config = Arc::new(combination.config());
+    let connection = match combination.opening {
+        Opening::Connect => {
+            let now = shell.clock().now();
+            Some(endpoint.connect(now, config, None, SocketAddr::new(kernel, PORT))?)
+        }
+        Opening::Listen => {
+            endpoint.listen(PORT, config, BACKLOG)?;
+            None
+        }
+    };
+    let source = Source::new(options.seed, if combination.flow.we_send() { options.bytes } else { 0 });
+    let mut application = Application::new(connection, source, Sink::new(!options.seed));
+    let clock = shell.clock();
+    let stopped =
+        shell.run_beside(&mut endpoint, LIMIT, |now, endpoint| application.turn(now, endpoint), || side.run(clock))?;
+    let kernel_end = match stopped {
+        Stopped::ByApplication(Ok(end)) => end,
+        Stopped::ByApplication(Err((call, source))) => {
+            return Err(RunError::Kernel { call, source, ours: describe(&endpoint, &application) });
+        }
+        Stopped::AtDeadline => return Err(RunError::Deadline { ours: describe(&endpoint, &application) }),
+    };
+    // The kernel is through; the acknowledgment of our FIN may still be on its way.
+    let ours_is_done = shell.run(&mut endpoint, LIMIT, |now, endpoint| {
+        application.turn(now, endpoint);
+        match application.done_at() {
+            Some(_) => std::ops::ControlFlow::Break(()),
+            None => std::ops::ControlFlow::Continue(()),
+        }
+    })?;
+    let Some(done_at) = application.done_at().filter(|_| ours_is_done == Stopped::ByApplication(())) else {
+        return Err(RunError::Deadline { ours: describe(&endpoint, &application) });
+    };
+    let counters = Counters::read(namespace)?.since(&before);
+    let evidence = Evidence {
+        combination,
+        bytes: options.bytes,
+        application: &application,
+        connection: application.connection().and_then(|id| endpoint.connection(id)),
+        endpoint: &endpoint,
+        kernel: &kernel_end,
+        counters: &counters,
+        shell: &shell,
+    };
+    Ok(Outcome {
+        took: done_at.max(kernel_end.done_at).saturating_since(Instant::ZERO),
+        findings: checks::findings(&evidence),
+        info: kernel_end.info,
+        counters,
+    })
+}
+
+/// The kernel's address, ours, and the length of their prefix.
+fn addresses(family: Family) -> (IpAddr, IpAddr, u8) {
+    match family {
+        Family::V4 => (Ipv4Addr::new(10, 0, 0, 1).into(), Ipv4Addr::new(10, 0, 0, 2).into(), 24),
+        Family::V6 => {
+            let address = |last| Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, last).into();
+            (address(1), address(2), 64)
+        }
+    }
+}
+
+fn impaired_shell<'a>(tun: &'a Tun, combination: &Combination, options: &RunOptions) -> Result<Shell<'a>, RunError> {
+    let mut shell = Shell::new(tun)?;
+    if let Some(path) = &options.capture {
+        let failed = |source| RunError::Capture { path: path.clone(), source };
+        shell = shell.with_capture(io::BufWriter::new(File::create(path).map_err(failed)?))?;
+    }
+    for (direction, seed) in
+        [(Direction::ToKernel, options.seed), (Direction::FromKernel, options.seed.rotate_left(32))]
+    {
+        let impairment =
+            Impairment::new(impairment(combination.path), seed).expect("the configurations below are in order");
+        shell = shell.with_impairment(direction, impairment);
+    }
+    Ok(shell)
+}
+
+fn impairment(path: Path) -> ImpairmentConfig {
+    let clean = ImpairmentConfig { delay: DELAY, ..ImpairmentConfig::default() };
+    match path {
+        Path::Clean => clean,
+        Path::Loss => ImpairmentConfig { loss: 0.01, ..clean },
+        Path::Reordering => ImpairmentConfig { reorder: 0.02, reorder_delay: Duration::from_millis(2), ..clean },
+        Path::Duplication => ImpairmentConfig { duplicate: 0.02, ..clean },
+        Path::Corruption => ImpairmentConfig { corrupt: 0.01, ..clean },
+        Path::Outage => {
+            ImpairmentConfig { outages: vec![Outage { from: OUTAGE_FROM, until: OUTAGE_FROM + OUTAGE }], ..clean }
+        }
+    }
+}
+
+/// What our side is at, for a run that did not end.
+fn describe(endpoint: &Endpoint, application: &Application) -> String {
+    let Some(connection) = application.connection().and_then(|id| endpoint.connection(id)) else {
+        return "no connection".to_owned();
+    };
+    let error = connection.error().map(|error| format!(": {error}")).unwrap_or_default();
+    format!(
+        "{}{error}, {} to write, {} unacknowledged, {} read, window {}, cwnd {}, {} timeouts",
+        connection.state(),
+        application.source().remaining(),
+        connection.send_queue_len(),
+        application.sink().digest().len,
+        connection.snd_wnd(),
+        connection.cwnd(),
+        connection.counters().timeouts,
+    )
+}
+
+/// What happens on the kernel's side.
+struct KernelSide<'a> {
+    namespace: &'a Namespace,
+    /// Bound before our side connects.
+    listener: Option<KernelListener>,
+    connect_to: SocketAddr,
+    options: SocketOptions,
+    source: Source,
+    sink: Sink,
+}
+
+/// What it ended with.
+pub(super) struct KernelEnd {
+    pub(super) sent: Digest,
+    pub(super) received: Digest,
+    pub(super) first_difference: Option<u64>,
+    pub(super) congestion: String,
+    /// When the stream from our side had ended.
+    pub(super) info_at_end: TcpInfo,
+    /// When the connection was closed.
+    pub(super) info: TcpInfo,
+    pub(super) done_at: Instant,
+}
+
+/// A call and why it failed.
+type Failure = (&'static str, io::Error);
+
+impl<'a> KernelSide<'a> {
+    fn prepare(
+        namespace: &'a Namespace,
+        combination: &Combination,
+        run: &RunOptions,
+        kernel: IpAddr,
+        ours: IpAddr,
+    ) -> Result<Self, RunError> {
+        let options = SocketOptions { io_timeout: IO_TIMEOUT, ..SocketOptions::new(combination.congestion) };
+        let bound = || KernelListener::bind(namespace, SocketAddr::new(kernel, PORT), &options);
+        let listener = match combination.opening {
+            Opening::Connect => Some(bound().map_err(|error| {
+                let (call, source) = socket_failure(error);
+                RunError::Kernel { call, source, ours: "not started".to_owned() }
+            })?),
+            Opening::Listen => None,
+        };
+        let sends = combination.flow.kernel_sends();
+        Ok(Self {
+            namespace,
+            listener,
+            connect_to: SocketAddr::new(ours, PORT),
+            options,
+            source: Source::new(!run.seed, if sends { run.bytes } else { 0 }),
+            sink: Sink::new(run.seed),
+        })
+    }
+
+    fn run(mut self, clock: WallClock) -> Result<KernelEnd, Failure> {
+        let stream = match &self.listener {
+            Some(listener) => listener.accept(IO_TIMEOUT),
+            None => KernelStream::connect(self.namespace, self.connect_to, &self.options, IO_TIMEOUT),
+        };
+        let mut stream = stream.map_err(socket_failure)?;
+        let (source, sink) = (&mut self.source, &mut self.sink);
+        if source.remaining() > 0 {
+            let writer = stream.try_clone().map_err(socket_failure)?;
+            std::thread::scope(|scope| {
+                let writing = scope.spawn(|| write_all(writer, source));
+                let reading = read_to_end(&mut stream, sink);
+                let written = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                reading.and(written)
+            })?;
+        } else {
+            read_to_end(&mut stream, sink)?;
+        }
+        let info_at_end = stream.tcp_info().map_err(socket_failure)?;
+        let congestion = stream.congestion().map_err(socket_failure)?;
+        if self.source.digest().len == 0 {
+            stream.shutdown_write().map_err(socket_failure)?;
+        }
+        let info = wait_until_closed(&stream, clock)?;
+        Ok(KernelEnd {
+            sent: self.source.digest(),
+            received: self.sink.digest(),
+            first_difference: self.sink.first_difference(),
+            congestion,
+            info_at_end,
+            info,
+            done_at: clock.now(),
+        })
+    }
+}
+
+fn write_all(mut stream: KernelStream, source: &mut Source) -> Result<(), Failure> {
+    while source.remaining() > 0 {
+        let chunk = source.peek(64 * 1024);
+        let written = stream.write(&chunk).map_err(|error| ("write", error))?;
+        source.advance(&chunk[..written]);
+    }
+    stream.shutdown_write().map_err(socket_failure)
+}
+
+fn read_to_end(stream: &mut KernelStream, sink: &mut Sink) -> Result<(), Failure> {
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        match stream.read(&mut buffer).map_err(|error| ("read", error))? {
+            0 => return Ok(()),
+            len => sink.take(&buffer[..len]),
+        }
+    }
+}
+
+/// Both directions are closed; the last FIN has still to be acknowledged.
+fn wait_until_closed(stream: &KernelStream, clock: WallClock) -> Result<TcpInfo, Failure> {
+    let deadline = clock.now() + IO_TIMEOUT;
+    loop {
+        let info = stream.tcp_info().map_err(socket_failure)?;
+        // The kernel shows a connection in TIME-WAIT as closed.
+        if info.tcpi_state == TcpState::Closed {
+            return Ok(info);
+        }
+        if clock.now() > deadline {
+            return Err(("closing", io::ErrorKind::TimedOut.into()));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+fn socket_failure(error: SocketError) -> Failure {
+    match error {
+        SocketError::TimedOut { call, .. } => (call, io::ErrorKind::TimedOut.into()),
+        SocketError::Failed { call, source } => (call, source),
+        SocketError::Namespace(error) => ("socket", io::Error::other(error)),
+    }
+}
