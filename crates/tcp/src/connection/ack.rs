@@ -280,7 +280,7 @@ impl Connection {
         self.take_rtt(now, report);
         self.recovery.rack.adapt(self.snd.una, self.snd.nxt);
         self.judge_loss_probe(report);
-        let restart_timer = report.acked > 0
+        let restart_timer = report.advanced
             || report.rtt_by_sack.is_some_and(|rtt| {
                 // A SACK of something sent after the first outstanding segment says nothing of that one.
                 self.queue.front().is_some_and(|front| rtt > now.saturating_since(front.sent_at))
