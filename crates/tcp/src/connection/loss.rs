@@ -416,7 +416,8 @@ impl Connection {
             self.congestion.set_cwnd(&self.config.congestion, 1);
         }
         if self.rtt.srtt().is_none() {
-            self.rtt.fall_back(holdover_base::Duration::from_secs(3), &self.config.rto);
+            let initial = self.config.rto.initial.max(holdover_base::Duration::from_secs(3));
+            self.rtt.fall_back(initial, &self.config.rto);
         }
     }
 
