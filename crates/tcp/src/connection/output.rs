@@ -122,7 +122,7 @@ impl Connection {
         }
         match self.ack.due {
             Some(reason) => Choice::Ack(reason),
-            None if self.pending.user_timeout_option => Choice::Ack(Reason::Ack),
+            None if self.user_timeout_option_fits(0) => Choice::Ack(Reason::Ack),
             None => Choice::Nothing(blocked),
         }
     }
@@ -492,17 +492,27 @@ impl Connection {
         if self.sack && (self.received.has_gap() || self.rcv.dsack.is_some()) {
             options.sack = self.sack_blocks();
         }
-        if self.pending.user_timeout_option {
+        if self.user_timeout_option_fits(payload_len) {
             options.user_timeout = self.advertised_user_timeout.and_then(UserTimeout::from_duration);
-            // It waits for a segment with room for it.
-            let room = self.snd.mss as usize + if self.timestamps.is_some() { 12 } else { 0 };
-            if options.wire_len() > Segment::MAX_OPTIONS_LEN || payload_len + options.wire_len() > room {
-                options.user_timeout = None;
-            } else {
-                self.pending.user_timeout_option = false;
-            }
+            self.pending.user_timeout_option = false;
         }
         options
+    }
+
+    /// Whether a User Timeout option is due and a segment with so much data has room for it: where SACK blocks need all there
+    /// is, it waits.
+    fn user_timeout_option_fits(&self, payload_len: usize) -> bool {
+        if !self.pending.user_timeout_option {
+            return false;
+        }
+        let options = TcpOptions {
+            timestamps: self.timestamps.as_ref().map(|_| Timestamps { val: 0, ecr: 0 }),
+            sack: if self.sack { self.sack_blocks() } else { SackBlocks::default() },
+            user_timeout: self.advertised_user_timeout.and_then(UserTimeout::from_duration),
+            ..TcpOptions::default()
+        };
+        let room = self.snd.mss as usize + if self.timestamps.is_some() { 12 } else { 0 };
+        options.wire_len() <= Segment::MAX_OPTIONS_LEN && payload_len + options.wire_len() <= room
     }
 
     /// As many blocks as fit besides the timestamps (RFC 2018 section 3). Under a held ACK point, only what lies above
