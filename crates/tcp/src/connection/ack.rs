@@ -6,7 +6,7 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::{Segment, Seq, SeqRange, Unreachable};
 
 use super::{Connection, Event};
-use crate::config::WindowUpdate;
+use crate::config::{Reduction, WindowUpdate};
 use crate::congestion::AckSample;
 use crate::counters::{Disposition, Reason};
 use crate::recovery::RecoveryState;
@@ -288,6 +288,7 @@ impl Connection {
         let dubious =
             report.duplicate || report.sacked > 0 || report.dsack || self.recovery.state != RecoveryState::Open;
         let mut timer_taken = false;
+        let was_in_recovery = self.recovery.state == RecoveryState::Recovery;
         if dubious {
             timer_taken = self.alert(now, report);
         }
@@ -300,7 +301,11 @@ impl Connection {
             // RFC 6298 section 5.3.
             self.restart_retransmit(now);
         }
-        self.adjust_window(now, report);
+        // RFC 5681 section 3.2 step 6: the ACK that ends recovery only deflates. Under the other reductions the window is
+        // where it belongs already, and Linux opens it.
+        if !(was_in_recovery && self.config.recovery.reduction == Reduction::Immediate) {
+            self.adjust_window(now, report);
+        }
         if report.send_new_first {
             self.pending.new_data_first = true;
         }
