@@ -444,7 +444,11 @@ impl Endpoint {
             }
         }
         if connection.is_closed() {
-            self.by_tuple.remove(&(connection.local(), connection.remote()));
+            // Its addresses may belong to a successor by now.
+            let tuple = (connection.local(), connection.remote());
+            if self.by_tuple.get(&tuple) == Some(&index) {
+                self.by_tuple.remove(&tuple);
+            }
             // Nobody was told of a connection whose handshake failed (section 3.10.7.4: back to LISTEN).
             if was_half_open {
                 self.remove(index);
