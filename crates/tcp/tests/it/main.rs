@@ -1,5 +1,7 @@
 //! Integration tests of the endpoint: whole transfers, packet scripts for the rules of the RFCs, and properties.
 
+mod rfc5681;
+mod rfc6298;
 mod rfc9293_arrives;
 mod rfc9293_arrives_ack;
 mod rfc9293_endpoint;

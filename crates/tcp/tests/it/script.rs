@@ -445,6 +445,11 @@ impl Script {
         self.now
     }
 
+    /// RCV.NXT, relative.
+    pub(crate) fn rcv_nxt(&self) -> i64 {
+        i64::from(self.connection.rcv_nxt() - self.irs)
+    }
+
     /// `millis` after the start of the script.
     pub(crate) fn instant(&self, millis: u64) -> Instant {
         START + Duration::from_millis(millis)
@@ -519,6 +524,14 @@ impl Script {
         };
         if let Err(what) = self.compare(&template, &transmit) {
             self.fail(&format!("{what}; expected:\n{}", template.describe()));
+        }
+    }
+
+    /// Full segments from `start` up to `end`, in order.
+    #[track_caller]
+    pub(crate) fn expect_segments(&mut self, start: i64, end: i64, reason: Reason) {
+        for from in (start..end).step_by(1000) {
+            self.expect(data(from, (from + 1000).min(end)).reason(reason));
         }
     }
 
