@@ -463,7 +463,22 @@ impl Endpoint {
         {
             entry.scheduled = at;
             self.deadlines.push(Reverse((at, index)));
+            self.forget_stale_deadlines();
         }
+    }
+
+    /// A deadline that moved stays behind in the heap until its time. A connection that lives long, and whose deadlines come and
+    /// go, would fill it: it is made anew when most of it is stale.
+    fn forget_stale_deadlines(&mut self) {
+        if self.deadlines.len() > Self::most_deadlines(self.entries.len()) {
+            let scheduled = (0..).zip(&self.entries).filter(|(_, entry)| entry.connection.is_some());
+            let scheduled = scheduled.map(|(index, entry)| (entry.scheduled, index));
+            self.deadlines = scheduled.filter(|&(at, _)| at != Instant::FAR_FUTURE).map(Reverse).collect();
+        }
+    }
+
+    fn most_deadlines(entries: usize) -> usize {
+        2 * entries + 64
     }
 
     fn insert(&mut self, connection: Connection, half_open_at: Option<u16>) -> ConnectionId {
