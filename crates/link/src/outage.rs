@@ -79,7 +79,8 @@ pub enum Length {
 }
 
 impl Length {
-    pub(crate) fn draw(self, rng: &mut Rng) -> Duration {
+    /// Draws a length of time.
+    pub fn draw(self, rng: &mut Rng) -> Duration {
         let nanos = match self {
             Self::Constant(length) => return length.max(Duration::from_nanos(1)),
             Self::Exponential { mean } => rng.exponential(mean.as_nanos() as f64),
@@ -97,7 +98,8 @@ impl Length {
         Duration::from_nanos((nanos.round() as u64).max(1))
     }
 
-    fn check(self, field: &'static str) -> Result<(), ConfigError> {
+    /// Whether it can be as described; `field` names it in the error.
+    pub fn check(self, field: &'static str) -> Result<(), ConfigError> {
         let longest = match self {
             Self::Constant(length) => length,
             // With a mean of at least zero every second draw or more is positive, so that drawing again ends.

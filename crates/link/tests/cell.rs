@@ -323,6 +323,21 @@ fn the_frames_of_a_station_that_leaves_are_dropped_or_handed_back() {
 }
 
 #[test]
+fn a_station_that_rejoins_does_not_finish_the_exchange_it_left() {
+    let mut world = World::with(config(), &[(ANN, near())]);
+    world.send(us(0), up(ANN, 0));
+    world.run_until(us(3000));
+    world.cell.leave(us(3000), ANN);
+    world.cell.join(us(3000), ANN, near()).unwrap();
+    world.send(us(3001), up(ANN, 1));
+    world.run_until(Instant::from_secs(1));
+    assert_eq!(world.drops(), [(0, DropCause::StationLeft)]);
+    // The medium stays taken until the first exchange would have ended.
+    let arrivals: Vec<_> = world.received.iter().map(|reception| (reception.at, reception.frame.name)).collect();
+    assert_eq!(arrivals, [(us(5686 + 5372), 1)]);
+}
+
+#[test]
 fn a_broadcast_reaches_everybody_in_range_once() {
     let carl = StationId(3);
     let mut world = World::with(config(), &[(ANN, near()), (BOB, far()), (carl, near())]);

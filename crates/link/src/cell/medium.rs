@@ -124,19 +124,46 @@ impl<F: Frame> Cell<F> {
         if let Some(attempt) = &mut self.attempt {
             attempt.senders.retain(|&node| node != Node::Station(station));
         }
-        let mut hops = Vec::new();
-        if let Some(head) = self.base.head.take_if(|head| for_station(&head.hop) && !on_air) {
-            hops.push((head.len, head.hop));
+        let mut hops = recall(now, &mut self.base, on_air, for_station);
+        hops.extend(recall(now, &mut gone.sender, false, |_| true));
+        self.orphan_all(now, hops);
+        add_queues(&mut self.counts.up.queue, gone.sender.buffer.statistics(now));
+        true
+    }
+
+    /// The base station learns that a station has gone elsewhere: what waits for it is dropped or handed back by the cell's
+    /// policy; a frame on the air towards it, when that attempt fails. The station stays in the cell and may come back.
+    pub fn recall_from_base(&mut self, now: Instant, station: StationId) {
+        let now = self.catch_up(now);
+        let for_station = |hop: &Hop<F>| matches!(hop, Hop::Down { to, .. } if *to == station);
+        let on_air = self.attempt.as_ref().is_some_and(|attempt| attempt.is_pending_from(Node::Base));
+        let hops = recall(now, &mut self.base, on_air, for_station);
+        self.orphan_all(now, hops);
+    }
+
+    /// A station goes on elsewhere: what waits in it for this cell is dropped or handed back by the cell's policy; a frame of
+    /// its own on the air, when that attempt fails. It stays in the cell and may come back.
+    pub fn recall_from_station(&mut self, now: Instant, station: StationId) {
+        let now = self.catch_up(now);
+        let on_air = self.attempt.as_ref().is_some_and(|attempt| attempt.is_pending_from(Node::Station(station)));
+        let Some(entry) = self.stations.get_mut(&station) else { return };
+        let hops = recall(now, &mut entry.sender, on_air, |_| true);
+        if entry.sender.head.is_none() {
+            entry.gives_up = None;
         }
-        hops.extend(self.base.buffer.take_if(now, for_station));
-        hops.extend(gone.sender.head.take().map(|head| (head.len, head.hop)));
-        hops.extend(gone.sender.buffer.take_if(now, |_| true));
+        self.orphan_all(now, hops);
+    }
+
+    fn orphan_all(&mut self, now: Instant, hops: Vec<(u32, Hop<F>)>) {
         for (len, hop) in hops {
             self.orphan(now, len, hop);
         }
-        add_queues(&mut self.counts.up.queue, gone.sender.buffer.statistics(now));
         self.contend_if_idle(now);
-        true
+    }
+
+    /// Whether `poll_deliver` or `poll_event` has something: any call may have made the cell catch up.
+    pub fn has_output(&self) -> bool {
+        !self.received.is_empty() || !self.events.is_empty()
     }
 
     /// Whether a station is within range at a time; false for an unknown one.
@@ -243,6 +270,9 @@ impl<F: Frame> Cell<F> {
         if outcome == Outcome::Answered && self.in_range(station, at) {
             return self.receive(at, station, head);
         }
+        if head.recalled {
+            return self.orphan(at, head.len, head.hop);
+        }
         self.fail(at, node, head, outcome);
     }
 
@@ -270,7 +300,7 @@ impl<F: Frame> Cell<F> {
                 self.counts.down.duplicated.add(len);
             }
             let hop = Hop::Broadcast { frame: frame.clone() };
-            self.receive(at, station, Head { hop, len, failures: 0, backoff_slots: None });
+            self.receive(at, station, Head::new(len, hop));
         }
     }
 
@@ -516,4 +546,20 @@ impl Attempt {
 
 fn finite(at: Instant) -> Option<Instant> {
     (at != Instant::FAR_FUTURE).then_some(at)
+}
+
+/// Takes out what `takes` names, the frame in the MAC first, unless that is on the air.
+fn recall<F>(
+    now: Instant,
+    sender: &mut Sender<F>,
+    on_air: bool,
+    takes: impl Fn(&Hop<F>) -> bool,
+) -> Vec<(u32, Hop<F>)> {
+    let mut hops = Vec::new();
+    match &mut sender.head {
+        Some(head) if on_air => head.recalled |= takes(&head.hop),
+        head => hops.extend(head.take_if(|head| takes(&head.hop)).map(|head| (head.len, head.hop))),
+    }
+    hops.extend(sender.buffer.take_if(now, takes));
+    hops
 }

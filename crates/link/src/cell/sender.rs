@@ -18,6 +18,14 @@ pub(super) struct Head<F> {
     pub(super) len: u32,
     pub(super) failures: u32,
     pub(super) backoff_slots: Option<u32>,
+    /// It was called back while it was on the air: it is an orphan unless this attempt succeeds.
+    pub(super) recalled: bool,
+}
+
+impl<F> Head<F> {
+    pub(super) fn new(len: u32, hop: Hop<F>) -> Self {
+        Self { hop, len, failures: 0, backoff_slots: None, recalled: false }
+    }
 }
 
 impl<F> Sender<F> {
@@ -29,7 +37,7 @@ impl<F> Sender<F> {
         if self.load(now).is_some() {
             return self.buffer.push(now, len, hop);
         }
-        self.head = Some(Head { hop, len, failures: 0, backoff_slots: None });
+        self.head = Some(Head::new(len, hop));
         Ok(())
     }
 
@@ -37,7 +45,7 @@ impl<F> Sender<F> {
     pub(super) fn load(&mut self, now: Instant) -> Option<&Head<F>> {
         if self.head.is_none() {
             let (len, hop) = self.buffer.pop(now)?;
-            self.head = Some(Head { hop, len, failures: 0, backoff_slots: None });
+            self.head = Some(Head::new(len, hop));
         }
         self.head.as_ref()
     }
