@@ -376,7 +376,7 @@ impl Connection {
         let last_ack_sent = self.rcv.last_ack_sent;
         if let Some(state) = &mut self.timestamps
             && segment.seq.le(last_ack_sent)
-            && ts.val.wrapping_sub(state.recent) as i32 >= 0
+            && (ts.val.wrapping_sub(state.recent) as i32 >= 0 || now.saturating_since(state.recent_at) > PAWS_IDLE)
         {
             state.recent = ts.val;
             state.recent_at = now;
