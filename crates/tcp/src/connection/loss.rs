@@ -68,7 +68,8 @@ impl Connection {
         }
         if report.advanced {
             self.recovery.dup_acks = 0;
-        } else if report.duplicate {
+        } else if report.duplicate && (!self.is_sack_based() || report.sacked > 0) {
+            // RFC 6675 section 2: with SACK only one that brings news counts.
             self.recovery.dup_acks += 1;
         }
     }
@@ -192,7 +193,7 @@ impl Connection {
         }
         let threshold = self.recovery.reordering.max(1) as usize;
         let edge = self.queue.iter().rev().filter(|sent| sent.sacked).nth(threshold - 1).map(|sent| sent.seq);
-        // Duplicate ACKs whose SACKs were lost count for the first segment.
+        // RFC 6675 section 5, (1): three duplicates are enough, even if what they SACK is less than three segments.
         if edge.is_none()
             && self.recovery.state < RecoveryState::Recovery
             && self.recovery.dup_acks >= threshold as u32
