@@ -1,7 +1,10 @@
 //! Integration tests of the endpoint: whole transfers, packet scripts for the rules of the RFCs, and properties.
 
 mod rfc5681;
+mod rfc5961;
 mod rfc6298;
+mod rfc6582;
+mod rfc7323;
 mod rfc9293_arrives;
 mod rfc9293_arrives_ack;
 mod rfc9293_endpoint;

@@ -445,6 +445,11 @@ impl Script {
         self.now
     }
 
+    /// Milliseconds since the start.
+    pub(crate) fn millis(&self) -> u64 {
+        self.now.saturating_since(START).as_millis()
+    }
+
     /// RCV.NXT, relative.
     pub(crate) fn rcv_nxt(&self) -> i64 {
         i64::from(self.connection.rcv_nxt() - self.irs)
@@ -553,6 +558,15 @@ impl Script {
     /// Takes everything that was sent for expected: for scripts about something else.
     pub(crate) fn forget_sent(&mut self) {
         self.outbox.clear();
+    }
+
+    /// The next segment that was sent, to be looked at by the script.
+    #[track_caller]
+    pub(crate) fn take_sent(&mut self) -> Segment {
+        match self.outbox.pop_front() {
+            Some(transmit) => transmit.segment,
+            None => self.fail("nothing was sent"),
+        }
     }
 
     /// Silence until `millis`, and then.
