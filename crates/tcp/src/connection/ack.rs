@@ -306,9 +306,7 @@ impl Connection {
         if !(was_in_recovery && self.config.recovery.reduction == Reduction::Immediate) {
             self.adjust_window(now, report);
         }
-        if report.send_new_first {
-            self.pending.new_data_first = true;
-        }
+        self.pending.new_data_first = report.send_new_first;
     }
 
     /// The congestion window after this ACK.

@@ -383,6 +383,7 @@ impl Connection {
         self.recovery.dup_acks = 0;
         self.recovery.marked_below = None;
         self.recovery.first_repair = false;
+        self.pending.new_data_first = false;
         self.snd.timed = None;
         // RFC 5682 section 3.1 step 1: not when a recovery was under way already.
         self.recovery.frto = self.config.recovery.frto && (new_recovery || self.recovery.retransmits > 0);
