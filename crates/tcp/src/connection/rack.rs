@@ -11,6 +11,9 @@ use crate::timers::Timer;
 /// The least that the reordering and probe timers wait for, as in Linux (`TCP_TIMEOUT_MIN`, two jiffies at 1000 Hz).
 const TIMER_MIN: Duration = Duration::from_millis(2);
 
+/// How long a peer may delay the ACK of a single segment (RFC 8985 section 7.2, TLP.max_ack_delay), as Linux allows for it.
+const MAX_ACK_DELAY: Duration = Duration::from_millis(200);
+
 impl Connection {
     /// RFC 8985 section 6.2 step 5, after an ACK. Returns whether the reordering timer was armed instead of the
     /// retransmission timer.
@@ -100,7 +103,7 @@ impl Connection {
         }
         let mut timeout = match self.rtt.srtt() {
             // The peer may delay the ACK of a single segment.
-            Some(srtt) if self.queue.packets_out() == 1 => srtt * 2 + self.config.rto.min,
+            Some(srtt) if self.queue.packets_out() == 1 => srtt * 2 + MAX_ACK_DELAY,
             Some(srtt) => srtt * 2 + TIMER_MIN,
             None => self.config.rto.initial,
         };
