@@ -27,7 +27,8 @@ enum Profile {
 }
 
 impl Capacity {
-    /// The capacity of the link that `config` and `seed` describe.
+    /// The capacity of the link that `config` describes. Only the outages are drawn from `seed`, so that it is the outage seed
+    /// of a link that has one.
     pub fn new(config: &LinkConfig, seed: u64) -> Result<Self, ConfigError> {
         config.check()?;
         let conditions = config.conditions.as_ref();

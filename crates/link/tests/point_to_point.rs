@@ -9,8 +9,9 @@ use std::sync::Arc;
 use common::{Seen, World, corrupted, delivered, dropped, ms, span_ms};
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{
-    AtEnd, ConditionTrace, ConfigError, DeliveryTrace, DropCause, InFlightFate, Jitter, JitterDistribution, Link,
-    LinkConfig, Loss, Outage, OutagePolicy, Outages, PointToPoint, QueueLimit, QueuedFate, Rate, Reordering, Timer,
+    Alternating, AtEnd, ConditionTrace, ConfigError, DeliveryTrace, DropCause, InFlightFate, Jitter,
+    JitterDistribution, Length, Link, LinkConfig, Loss, Outage, OutagePolicy, Outages, PointToPoint, QueueLimit,
+    QueuedFate, Rate, Reordering, Timer,
 };
 
 fn config() -> LinkConfig {
@@ -493,16 +494,37 @@ fn a_shell_that_comes_late_gets_the_same_frames_with_their_times() {
 #[test]
 fn a_table_and_a_schedule_that_exclude_each_other_for_ever_do_not_hang() {
     let trace = ConditionTrace::parse("t,rate\n0,1e6\n1,0\n2,0\n", AtEnd::Repeat).unwrap();
-    let outages = Outages::Alternating(holdover_link::Alternating {
+    let outages = Outages::Alternating(Alternating {
         initial_connected: Some(Duration::ZERO),
-        connected: holdover_link::Length::Constant(Duration::from_secs(1)),
-        disconnected: holdover_link::Length::Constant(Duration::from_secs(1)),
+        connected: Length::Constant(Duration::from_secs(1)),
+        disconnected: Length::Constant(Duration::from_secs(1)),
         count: None,
     });
     let mut world = World::new(&LinkConfig { conditions: Some(Arc::new(trace)), outages, ..config() });
     world.send(ms(0), 0, 1000);
     world.run_until(Instant::from_secs(10));
     assert_eq!(world.link.statistics(Instant::from_secs(10)).queue.packets, 1);
+}
+
+#[test]
+fn both_directions_go_down_together_and_lose_frames_each_on_its_own() {
+    let length = Length::Exponential { mean: Duration::from_secs(1) };
+    let plan = Alternating { initial_connected: None, connected: length, disconnected: length, count: None };
+    let config = LinkConfig { outages: Outages::Alternating(plan), loss: Loss::Independent(0.5), ..config() };
+    let run = |seed| {
+        let mut world = World::new(&config);
+        world.link = PointToPoint::with_outage_seed(&config, seed, 7).unwrap();
+        for name in 0..100 {
+            world.send(ms(u64::from(name) * 100), name, 100);
+        }
+        let (changes, frames): (Vec<_>, Vec<_>) =
+            world.take().into_iter().partition(|seen| matches!(seen, Seen::Down(_) | Seen::Up(_)));
+        (changes, frames)
+    };
+    let (one, other) = (run(1), run(2));
+    assert!(one.0.len() > 2);
+    assert_eq!(one.0, other.0);
+    assert_ne!(one.1, other.1);
 }
 
 #[test]
