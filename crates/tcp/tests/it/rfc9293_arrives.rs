@@ -64,7 +64,7 @@ fn rfc9293_3_10_7_4_first_what_lies_beyond_the_window_is_answered_by_an_ack() {
 fn rfc9293_3_10_7_4_first_what_lies_before_the_window_is_answered_by_an_ack() {
     for state in STATES.into_iter().filter(|&state| state != State::SynReceived) {
         let (mut t, nxt) = open(state);
-        for template in [seg().seq(nxt - 1), seg().seq(nxt - 1000), flags(Flags::empty()).seq(nxt - 1)] {
+        for template in [seg().seq(nxt - 1), seg().seq(nxt - 1000), flags(Flags::empty()).seq(nxt - 2)] {
             t.inject_as(Disposition::OutsideWindow, template);
             t.expect(ack(nxt).reason(Reason::ChallengeAck));
         }

@@ -555,9 +555,9 @@ impl Script {
         }
     }
 
-    /// Takes everything that was sent for expected: for scripts about something else.
-    pub(crate) fn forget_sent(&mut self) {
-        self.outbox.clear();
+    /// Takes everything that was sent for expected, and says how many segments that was: for scripts about something else.
+    pub(crate) fn forget_sent(&mut self) -> usize {
+        self.outbox.drain(..).count()
     }
 
     /// The next segment that was sent, to be looked at by the script.

@@ -1,0 +1,164 @@
+//! RFC 2018, selective acknowledgment, and RFC 2883, reporting duplicates by it: the receiver's side.
+
+use holdover_base::Duration;
+use holdover_tcp::{Config, Disposition, Reason};
+use holdover_wire::TcpOptions;
+
+use crate::script::*;
+
+fn sack() -> Config {
+    let mut config = plain();
+    config.sack = true;
+    config.dsack = false;
+    config
+}
+
+fn dsack() -> Config {
+    Config { dsack: true, ..sack() }
+}
+
+#[test]
+fn rfc2018_2_sack_is_agreed_in_the_handshake() {
+    let ours = |sack_permitted| TcpOptions { mss: Some(1000), sack_permitted, ..TcpOptions::default() };
+    let mut t = Script::connect(sack());
+    t.expect(our_syn().options(ours(true)));
+    t.inject(syn_ack());
+    t.expect(ack(1));
+    assert!(!t.connection.sack_agreed());
+    // Not agreed: gaps are not reported.
+    t.inject(seg().seq(1001).data(1000));
+    t.expect(ack(1).sack(&[]));
+    let mut t = Script::accept(sack(), syn());
+    t.expect(our_syn_ack().options(ours(false)));
+    let mut t = Script::accept(sack(), syn().sack_ok());
+    t.expect(our_syn_ack().options(ours(true)));
+    let mut t = Script::accept(plain(), syn().sack_ok());
+    t.expect(our_syn_ack().options(ours(false)));
+}
+
+/// Section 4: the first block holds the segment that caused the ACK, the others follow by how recent they are.
+#[test]
+fn rfc2018_4_the_most_recent_block_is_first() {
+    let mut t = Script::established(sack());
+    t.inject(seg().seq(1001).data(1000));
+    t.expect(ack(1).sack(&[(1001, 2001)]).reason(Reason::DuplicateAck));
+    t.inject(seg().seq(5001).data(1000));
+    t.expect(ack(1).sack(&[(5001, 6001), (1001, 2001)]));
+    t.inject(seg().seq(3001).data(1000));
+    t.expect(ack(1).sack(&[(3001, 4001), (5001, 6001), (1001, 2001)]));
+    t.inject(seg().seq(7001).data(1000));
+    t.expect(ack(1).sack(&[(7001, 8001), (3001, 4001), (5001, 6001), (1001, 2001)]));
+    // Five blocks: the oldest has no room.
+    t.inject(seg().seq(9001).data(500));
+    t.expect(ack(1).sack(&[(9001, 9501), (7001, 8001), (3001, 4001), (5001, 6001)]));
+    // Two that grow together are one, and the most recent.
+    t.inject(seg().seq(4001).data(1000));
+    t.expect(ack(1).sack(&[(3001, 6001), (9001, 9501), (7001, 8001), (1001, 2001)]));
+    // The gap at RCV.NXT closes: its block is acknowledged, no longer SACKed.
+    t.inject(seg().seq(1).data(1000));
+    t.expect(ack(2001).sack(&[(3001, 6001), (9001, 9501), (7001, 8001)]).reason(Reason::GapFilled));
+}
+
+/// Section 3: with timestamps there is room for three.
+#[test]
+fn rfc2018_3_three_blocks_beside_timestamps() {
+    let mut t = Script::established(Config { timestamps: Some(Duration::from_millis(1)), ..sack() });
+    for n in 0..4_i64 {
+        t.inject(seg().seq(1001 + n * 2000).data(500));
+        let blocks: Vec<_> = (0..=n).rev().take(3).map(|n| (1001 + n * 2000, 1501 + n * 2000)).collect();
+        t.expect(ack(1).sack(&blocks));
+    }
+}
+
+/// Section 4: as long as there is a gap every ACK says so, and none does when there is none.
+#[test]
+fn rfc2018_4_every_ack_reports_while_there_is_a_gap() {
+    let mut t = Script::established(sack());
+    t.inject(seg().seq(1001).data(1000));
+    t.expect(ack(1).sack(&[(1001, 2001)]));
+    t.inject(seg().seq(1).data(400));
+    t.expect(ack(401).sack(&[(1001, 2001)]).reason(Reason::GapFilled));
+    t.inject_as(Disposition::OutsideWindow, seg().seq(40_000).data(1));
+    t.expect(ack(401).sack(&[(1001, 2001)]));
+    t.inject(seg().data(600));
+    t.expect(ack(2001));
+    t.inject(seg().data(1000));
+    t.expect_at(200, ack(3001));
+}
+
+/// Data carries the blocks too, and has less room for it.
+#[test]
+fn rfc2018_4_data_carries_the_blocks() {
+    let mut t = Script::established(sack());
+    t.inject(seg().seq(1001).data(1000));
+    t.expect(ack(1).sack(&[(1001, 2001)]));
+    t.write(1000);
+    t.expect(data(1, 989).sack(&[(1001, 2001)]));
+    t.inject(seg().ack(989));
+    t.expect(data(989, 1001).sack(&[(1001, 2001)]));
+}
+
+/// RFC 2883 section 4.1.1: a segment that is acknowledged already.
+#[test]
+fn rfc2883_4_1_1_a_duplicate_below_the_ack() {
+    let mut t = Script::established(dsack());
+    t.inject(seg().data(500));
+    t.inject(seg().data(500));
+    t.forget_sent();
+    t.inject_as(Disposition::DuplicateData, seg().seq(501).data(500));
+    t.expect(ack(1001).sack(&[(501, 1001)]).reason(Reason::DuplicateData));
+    // Once.
+    t.inject(seg().data(600));
+    t.inject(seg().data(600));
+    t.expect(ack(2201));
+}
+
+/// Section 4.1.2: the duplicate comes first, then what is above.
+#[test]
+fn rfc2883_4_1_2_a_duplicate_below_the_ack_while_there_is_a_gap() {
+    let mut t = Script::established(dsack());
+    t.inject(seg().data(500));
+    t.inject(seg().seq(1501).data(500));
+    t.expect(ack(501).sack(&[(1501, 2001)]));
+    t.inject_as(Disposition::DuplicateData, seg().seq(1).data(500));
+    t.expect(ack(501).sack(&[(1, 501), (1501, 2001)]));
+    t.inject(seg().seq(2501).data(500));
+    t.expect(ack(501).sack(&[(2501, 3001), (1501, 2001)]));
+}
+
+/// Section 4.1.3: a duplicate above the ACK is followed by the block around it.
+#[test]
+fn rfc2883_4_1_3_a_duplicate_of_what_is_out_of_order() {
+    let mut t = Script::established(dsack());
+    t.inject(seg().seq(1001).data(1000));
+    t.expect(ack(1).sack(&[(1001, 2001)]));
+    t.inject(seg().seq(2001).data(500));
+    t.expect(ack(1).sack(&[(1001, 2501)]));
+    t.inject(seg().seq(5001).data(500));
+    t.expect(ack(1).sack(&[(5001, 5501), (1001, 2501)]));
+    t.inject(seg().seq(1001).data(1000));
+    t.expect(ack(1).sack(&[(1001, 2001), (1001, 2501), (5001, 5501)]));
+}
+
+/// Section 4.2: only the part that is duplicate is reported.
+#[test]
+fn rfc2883_4_2_a_partial_duplicate() {
+    let mut t = Script::established(dsack());
+    t.inject(seg().data(1000));
+    t.inject(seg().seq(501).data(1000));
+    t.expect(ack(1501).sack(&[(501, 1001)]));
+    t.inject(seg().seq(2001).data(1000));
+    t.expect(ack(1501).sack(&[(2001, 3001)]));
+    t.inject(seg().seq(2501).data(1000));
+    t.expect(ack(1501).sack(&[(2501, 3001), (2001, 3501)]));
+}
+
+#[test]
+fn rfc2883_without_dsack_duplicates_are_only_acknowledged() {
+    let mut t = Script::established(sack());
+    t.inject(seg().data(500));
+    t.inject(seg().data(500));
+    t.forget_sent();
+    t.inject_as(Disposition::DuplicateData, seg().seq(501).data(500));
+    t.expect(ack(1001));
+}

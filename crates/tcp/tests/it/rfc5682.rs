@@ -1,0 +1,219 @@
+//! Spurious timeouts and recoveries: F-RTO (RFC 5682), Eifel detection by timestamps (RFC 3522), by DSACK (RFC 3708), and the
+//! response (RFC 4015).
+
+use holdover_base::Duration;
+use holdover_tcp::{Config, LossDetection, Reason, RecoveryState, Reduction, Timer};
+
+use crate::script::*;
+
+fn frto(sack: bool) -> Config {
+    let mut config = plain();
+    config.sack = sack;
+    config.recovery.with_sack = LossDetection::Sack;
+    config.recovery.reduction = Reduction::Immediate;
+    config.recovery.limited_transmit = false;
+    config
+}
+
+/// Ten segments out, ten more to send, and a timeout at 1000 ms.
+fn timed_out(config: Config) -> Script {
+    let mut t = Script::established(config);
+    t.write(20_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.expect_at(1000, data(1, 1001).reason(Reason::Timeout));
+    t.expect_cwnd(1, Some(5));
+    t
+}
+
+/// Steps 2b and 3b: the first ACK sends two new segments, the second shows that the originals arrive. Nothing more is sent
+/// again, and the window is what it was.
+#[test]
+fn rfc5682_2_1_a_spurious_timeout_is_seen_by_the_second_ack() {
+    for sack in [false, true] {
+        let mut t = timed_out(frto(sack));
+        t.at(1100).inject(seg().ack(1001));
+        t.expect_segments(10_001, 12_001, Reason::NewData);
+        t.inject(seg().ack(2001));
+        assert_eq!(t.connection.recovery_state(), RecoveryState::Open, "SACK {sack}");
+        assert_eq!(t.connection.counters().undos, 1);
+        assert!(t.connection.cwnd() >= 10);
+        assert_eq!(t.connection.lost(), 0);
+        t.forget_sent();
+        t.inject(seg().ack(12_001));
+        t.forget_sent();
+        assert_eq!(t.connection.counters().bytes_retransmitted.0, 1000);
+    }
+}
+
+/// Step 2a: the first ACK is a duplicate: the timeout was right.
+#[test]
+fn rfc5682_2_1_a_duplicate_first_means_a_true_timeout() {
+    let mut t = timed_out(frto(false));
+    t.inject(seg());
+    t.expect_nothing();
+    t.inject(seg().ack(1001));
+    t.forget_sent();
+    assert_eq!(t.connection.counters().undos, 0);
+}
+
+/// Step 3a: the second ACK is a duplicate: back to retransmission in slow start.
+#[test]
+fn rfc5682_2_1_a_duplicate_second_means_a_true_timeout() {
+    let mut t = timed_out(frto(false));
+    t.inject(seg().ack(1001));
+    t.expect_segments(10_001, 12_001, Reason::NewData);
+    t.inject(seg().ack(1001));
+    t.expect(data(1001, 2001).reason(Reason::LossRecovery));
+    t.forget_sent();
+    assert_eq!(t.connection.counters().undos, 0);
+    assert_eq!(t.connection.ssthresh(), Some(5));
+}
+
+/// With SACK, the duplicate may bring the news that a segment never sent again has arrived: spurious (step 3b of the SACK-enhanced
+/// version).
+#[test]
+fn rfc5682_3_1_a_sack_of_an_original_means_a_spurious_timeout() {
+    let mut t = timed_out(frto(true));
+    t.inject(seg().ack(1001));
+    t.expect_segments(10_001, 12_001, Reason::NewData);
+    t.inject(seg().ack(1001).sack(&[(4001, 5001)]));
+    assert_eq!(t.connection.counters().undos, 1);
+    t.forget_sent();
+}
+
+/// ... while a SACK of the new data alone means that what was before it is lost.
+#[test]
+fn rfc5682_3_1_a_sack_of_new_data_means_a_true_timeout() {
+    let mut t = timed_out(frto(true));
+    t.inject(seg().ack(1001));
+    t.expect_segments(10_001, 12_001, Reason::NewData);
+    t.inject(seg().ack(1001).sack(&[(10_001, 11_001)]));
+    t.expect(data(1001, 2001).reason(Reason::LossRecovery));
+    t.forget_sent();
+    assert_eq!(t.connection.counters().undos, 0);
+}
+
+/// Step 2: no new data to send, or no window for it: the conventional recovery.
+#[test]
+fn rfc5682_2_1_without_new_data_recovery_is_conventional() {
+    let mut t = Script::established(frto(false));
+    t.write(5000);
+    t.expect_segments(1, 5001, Reason::NewData);
+    t.expect_at(1000, data(1, 1001).reason(Reason::Timeout));
+    t.inject(seg().ack(1001));
+    t.expect_segments(1001, 3001, Reason::LossRecovery);
+    let mut t = Script::established(frto(false));
+    t.inject(seg().win(10_000));
+    t.write(20_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.expect_at(1000, data(1, 1001).reason(Reason::Timeout));
+    t.inject(seg().ack(1001).win(9000));
+    t.expect_segments(1001, 3001, Reason::LossRecovery);
+}
+
+/// The ACK that covers everything says nothing of which copy arrived.
+#[test]
+fn rfc5682_2_1_an_ack_of_everything_ends_the_loss_state() {
+    let mut t = timed_out(frto(true));
+    t.inject(seg().ack(10_001));
+    t.expect(data(10_001, 11_001).reason(Reason::NewData));
+    t.forget_sent();
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
+}
+
+/// Without F-RTO what is outstanding goes out again.
+#[test]
+fn without_frto_everything_is_sent_again() {
+    let mut config = frto(false);
+    config.recovery.frto = false;
+    config.recovery.undo = false;
+    let mut t = timed_out(config);
+    t.inject(seg().ack(1001));
+    t.expect_segments(1001, 3001, Reason::LossRecovery);
+}
+
+fn stamped() -> Config {
+    let mut config = frto(true);
+    config.timestamps = Some(Duration::from_millis(1));
+    config.recovery.frto = false;
+    config
+}
+
+/// RFC 3522 section 3.2: the first ACK after the retransmission echoes a timestamp from before it.
+#[test]
+fn rfc3522_3_2_an_echo_from_before_the_retransmission() {
+    let mut t = Script::established(stamped());
+    t.write(9880);
+    (0..10).for_each(|n| t.expect(data(1 + n * 988, 989 + n * 988)));
+    t.at(1000).expect(data(1, 989).reason(Reason::Timeout));
+    t.expect_cwnd(1, Some(5));
+    t.at(1200).inject(seg().ack(989).ts(PEER_CLOCK + 100, OUR_CLOCK));
+    assert_eq!(t.connection.counters().undos, 1);
+    // As before, and the ACK opens it as ever.
+    t.expect_cwnd(11, None);
+    t.expect_nothing();
+    // RFC 6298 (5.7): the sample ends the backoff, and takes the long round trip for what it is.
+    assert_eq!(t.connection.backoff(), 0);
+    assert!(t.connection.rto() > Duration::from_millis(1200));
+    assert_eq!(t.connection.deadline(Timer::Retransmit), Some(t.now() + t.connection.rto()));
+}
+
+/// ... or of the retransmission itself: nothing is undone.
+#[test]
+fn rfc3522_3_2_an_echo_of_the_retransmission() {
+    let mut t = Script::established(stamped());
+    t.write(9880);
+    (0..10).for_each(|n| t.expect(data(1 + n * 988, 989 + n * 988)));
+    t.at(1000).expect(data(1, 989).reason(Reason::Timeout));
+    t.at(1200).inject(seg().ack(989).ts(PEER_CLOCK + 100, OUR_CLOCK + 1000));
+    assert_eq!(t.connection.counters().undos, 0);
+    t.expect(data(989, 1977).reason(Reason::LossRecovery));
+    t.expect(data(1977, 2965).reason(Reason::LossRecovery));
+}
+
+/// A recovery by duplicates that reordering caused is undone as well.
+#[test]
+fn rfc3522_3_2_a_spurious_fast_retransmit() {
+    let mut t = Script::established(stamped());
+    t.write(9880);
+    (0..10).for_each(|n| t.expect(data(1 + n * 988, 989 + n * 988)));
+    t.at(50).inject(seg().sack(&[(989, 3953)]).ts(PEER_CLOCK + 20, OUR_CLOCK));
+    t.expect(data(1, 989).reason(Reason::FastRetransmit));
+    t.expect_cwnd(5, Some(5));
+    t.at(60).inject(seg().ack(3953).ts(PEER_CLOCK + 30, OUR_CLOCK));
+    assert_eq!(t.connection.counters().undos, 1);
+    t.expect_cwnd(10, None);
+    assert_ne!(t.connection.recovery_state(), RecoveryState::Recovery);
+}
+
+/// RFC 3708: DSACKs for every retransmission show that none was needed.
+#[test]
+fn rfc3708_dsacks_for_all_retransmissions() {
+    let mut t = Script::established(frto(true));
+    t.write(10_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.inject(seg().sack(&[(1001, 4001)]));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t.inject(seg().ack(4001));
+    t.expect_cwnd(5, Some(5));
+    assert_eq!(t.connection.counters().undos, 0);
+    t.inject(seg().ack(4001).sack(&[(1, 1001)]));
+    assert_eq!(t.connection.counters().undos, 1);
+    t.expect_cwnd(10, None);
+}
+
+/// RFC 4015 section 3: with undo off, nothing is taken back.
+#[test]
+fn without_undo_nothing_is_taken_back() {
+    let mut config = frto(true);
+    config.recovery.undo = false;
+    let mut t = Script::established(config);
+    t.write(10_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.inject(seg().sack(&[(1001, 4001)]));
+    t.expect(data(1, 1001));
+    t.inject(seg().ack(4001));
+    t.inject(seg().ack(4001).sack(&[(1, 1001)]));
+    assert_eq!(t.connection.counters().undos, 0);
+    t.expect_cwnd(5, Some(5));
+}

@@ -1,0 +1,266 @@
+//! RFC 8985: losses detected by time (RACK, section 6) and tail loss probes (section 7). With proportional rate reduction
+//! (RFC 6937), as in [`Config::rfc`].
+
+use holdover_base::Duration;
+use holdover_tcp::{Config, Reason, RecoveryState, Timer};
+
+use crate::script::*;
+
+fn rack() -> Config {
+    let mut config = plain();
+    config.sack = true;
+    config.recovery.limited_transmit = false;
+    config
+}
+
+fn no_probe() -> Config {
+    let mut config = rack();
+    config.recovery.loss_probe = false;
+    config
+}
+
+/// A connection at 100 ms whose round trip takes 100 ms.
+fn at_100_ms(config: Config) -> Script {
+    let mut t = Script::connect(config);
+    t.expect(our_syn());
+    t.at(100).inject(syn_ack().sack_ok());
+    t.expect(ack(1));
+    t
+}
+
+/// Section 6.2 step 5, before any reordering was seen: three segments SACKed above are enough, as in RFC 6675.
+#[test]
+fn rfc8985_6_2_three_sacked_segments_are_enough_without_reordering() {
+    let mut t = at_100_ms(no_probe());
+    t.write(10_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.at(200).inject(seg().sack(&[(1001, 2001)]));
+    // A quarter of the round trip, and two milliseconds for the clock.
+    t.expect_timer(Timer::Reorder, 200 + 25 + 2);
+    t.expect_no_timer(Timer::Retransmit);
+    t.at(201).inject(seg().sack(&[(1001, 3001)]));
+    t.at(202).inject(seg().sack(&[(1001, 4001)]));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t.expect_cwnd(t.connection.cwnd(), Some(5));
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Recovery);
+}
+
+/// Section 6.3: one segment SACKed above, and the reordering window passes.
+#[test]
+fn rfc8985_6_3_the_reordering_timer_declares_the_loss() {
+    let mut t = at_100_ms(no_probe());
+    t.write(3000);
+    t.expect_segments(1, 3001, Reason::NewData);
+    t.at(200).inject(seg().sack(&[(2001, 3001)]));
+    t.expect_timer(Timer::Reorder, 227);
+    t.at(227).expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t.expect_nothing();
+    assert_eq!((t.connection.lost(), t.connection.counters().recoveries), (2, 1));
+    t.at(327).inject(seg().ack(1001).sack(&[(2001, 3001)]));
+    t.expect(data(1001, 2001).reason(Reason::LossRecovery));
+    t.inject(seg().ack(3001));
+    t.expect_no_timer(Timer::Reorder);
+    t.expect_no_timer(Timer::Retransmit);
+}
+
+/// What was sent later than the segment that arrived is not lost.
+#[test]
+fn rfc8985_6_2_only_what_was_sent_before_is_lost() {
+    let mut t = at_100_ms(no_probe());
+    t.write(4000);
+    t.expect_segments(1, 4001, Reason::NewData);
+    t.at(150).write(4000);
+    t.expect_segments(4001, 8001, Reason::NewData);
+    t.at(200).inject(seg().sack(&[(1001, 4001)]));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    assert_eq!(t.connection.lost(), 1);
+    t.forget_sent();
+}
+
+/// A lost retransmission shows: what was sent after it has arrived.
+#[test]
+fn rfc8985_6_2_a_lost_retransmission_is_found() {
+    let mut t = at_100_ms(no_probe());
+    t.write(12_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.at(200).inject(seg().sack(&[(1001, 4001)]));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t.expect(data(10_001, 11_001).reason(Reason::NewData));
+    // The last goes out 20 ms later, as what arrives makes room.
+    t.at(220).inject(seg().sack(&[(1001, 10_001)]));
+    t.expect(data(11_001, 12_001).reason(Reason::NewData));
+    // They arrive, the retransmission of 20 ms before has not: in recovery no reordering is waited for.
+    t.at(320).inject(seg().sack(&[(1001, 12_001)]));
+    t.expect(data(1, 1001).reason(Reason::LossRecovery));
+    t.inject(seg().ack(12_001));
+    assert_eq!(t.connection.counters().timeouts, 0);
+}
+
+/// Section 6.2 step 3: reordering that was seen makes three segments insufficient, and only time decides.
+#[test]
+fn rfc8985_6_2_reordering_that_was_seen_makes_time_decide() {
+    let mut t = at_100_ms(no_probe());
+    t.write(8000);
+    t.expect_segments(1, 8001, Reason::NewData);
+    t.at(200).inject(seg().sack(&[(1001, 2001)]));
+    t.at(205).inject(seg().ack(2001));
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
+    t.at(206).inject(seg().ack(3001));
+    t.at(210).inject(seg().ack(3001).sack(&[(4001, 7001)]));
+    t.expect_nothing();
+    t.expect_no_timer(Timer::Retransmit);
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Disorder);
+    let at = t.connection.deadline(Timer::Reorder).unwrap();
+    let wait = at.saturating_since(t.now());
+    assert!(wait > Duration::from_millis(10) && wait < Duration::from_millis(40), "{wait}");
+    t.inject(seg().ack(7001));
+    assert_eq!(t.connection.counters().recoveries, 0);
+}
+
+/// A SACK of the retransmission sooner than any round trip is of the original (section 6.2 step 2).
+#[test]
+fn rfc8985_6_2_a_retransmission_acknowledged_too_soon_does_not_count() {
+    let mut t = at_100_ms(no_probe());
+    t.write(10_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.at(200).inject(seg().sack(&[(1001, 4001)]));
+    t.expect(data(1, 1001));
+    t.at(201).inject(seg().ack(4001));
+    t.forget_sent();
+    assert_eq!(t.connection.lost(), 0, "the retransmission of 1 ms ago makes nothing else late");
+}
+
+/// Section 7.2: two round trips after the last segment, if several are out.
+#[test]
+fn rfc8985_7_2_the_probe_timeout() {
+    let mut t = at_100_ms(rack());
+    t.write(3000);
+    t.expect_segments(1, 3001, Reason::NewData);
+    t.expect_timer(Timer::LossProbe, 100 + 2 * 100 + 2);
+    t.expect_no_timer(Timer::Retransmit);
+}
+
+/// ... and the peer's ACK delay more for a single one. Never later than the RTO.
+#[test]
+fn rfc8985_7_2_the_probe_timeout_for_one_segment() {
+    let mut t = at_100_ms(rack());
+    t.write(1000);
+    t.expect(data(1, 1001));
+    t.expect_timer(Timer::LossProbe, 100 + 2 * 100 + 200);
+    let mut config = rack();
+    config.rto.min = Duration::from_millis(200);
+    let mut t = at_100_ms(config);
+    t.write(1000);
+    t.expect(data(1, 1001));
+    // SRTT + 4 RTTVAR = 300 ms.
+    t.expect_timer(Timer::LossProbe, 100 + 300);
+}
+
+/// Section 7.3: the last segment again if there is nothing new; the RTO runs from then on as if the probe had not been.
+#[test]
+fn rfc8985_7_3_the_probe_repeats_the_last_segment() {
+    let mut t = at_100_ms(rack());
+    t.write(3000);
+    t.expect_segments(1, 3001, Reason::NewData);
+    t.at(302).expect(data(2001, 3001).reason(Reason::LossProbe));
+    t.expect_timer(Timer::Retransmit, 1100);
+    t.expect_no_timer(Timer::LossProbe);
+    t.expect_cwnd(10, None);
+    t.at(1100).expect(data(1, 1001).reason(Reason::Timeout));
+}
+
+/// ... or new data if there is.
+#[test]
+fn rfc8985_7_3_the_probe_is_new_data_if_there_is_any() {
+    let mut t = at_100_ms(rack());
+    t.write(12_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.at(302).expect(data(10_001, 11_001).reason(Reason::LossProbe));
+    t.expect_nothing();
+    t.expect_cwnd(10, None);
+}
+
+/// One probe for a tail.
+#[test]
+fn rfc8985_7_3_one_probe_only() {
+    let mut t = at_100_ms(rack());
+    t.write(2000);
+    t.expect_segments(1, 2001, Reason::NewData);
+    t.at(302).expect(data(1001, 2001).reason(Reason::LossProbe));
+    t.expect_nothing_until(1099);
+    t.at(1100).expect(data(1, 1001).reason(Reason::Timeout));
+}
+
+/// Section 7.3: the SACK of the probe starts the recovery of what was lost before it.
+#[test]
+fn rfc8985_7_the_probe_turns_a_tail_loss_into_fast_recovery() {
+    let mut t = at_100_ms(rack());
+    t.write(4000);
+    t.expect_segments(1, 4001, Reason::NewData);
+    t.at(200).inject(seg().ack(1001));
+    let at = t.connection.deadline(Timer::LossProbe).unwrap().saturating_since(t.instant(0)).as_millis();
+    t.at(at).expect(data(3001, 4001).reason(Reason::LossProbe));
+    t.at(at + 100).inject(seg().ack(1001).sack(&[(3001, 4001)]));
+    t.expect(data(1001, 2001).reason(Reason::FastRetransmit));
+    assert_eq!(t.connection.lost(), 2);
+    t.forget_sent();
+    assert_eq!(t.connection.counters().timeouts, 0);
+}
+
+/// Section 7.4.2: the probe repaired the loss of the last segment, which is answered by one reduction.
+#[test]
+fn rfc8985_7_4_a_probe_that_repaired_a_loss_reduces_the_window_once() {
+    let mut t = at_100_ms(rack());
+    t.write(10_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.at(200).inject(seg().ack(9001));
+    let at = t.connection.deadline(Timer::LossProbe).unwrap().saturating_since(t.instant(0)).as_millis();
+    t.at(at).expect(data(9001, 10_001).reason(Reason::LossProbe));
+    t.at(at + 100).inject(seg().ack(10_001));
+    t.write(5000);
+    t.forget_sent();
+    t.at(at + 200).inject(seg().ack(11_001));
+    assert!(t.connection.ssthresh().is_some(), "a loss that nothing else would have shown");
+    t.forget_sent();
+}
+
+/// ... and one that was not needed is told by a DSACK, or by a duplicate ACK.
+#[test]
+fn rfc8985_7_4_a_probe_that_was_not_needed_reduces_nothing() {
+    for dsack in [true, false] {
+        let mut t = at_100_ms(rack());
+        t.write(2000);
+        t.expect_segments(1, 2001, Reason::NewData);
+        t.at(302).expect(data(1001, 2001).reason(Reason::LossProbe));
+        t.at(310).inject(seg().ack(2001));
+        let second = seg().ack(2001);
+        t.at(402).inject(if dsack { second.sack(&[(1001, 2001)]) } else { second });
+        t.write(5000);
+        t.forget_sent();
+        t.at(500).inject(seg().ack(7001));
+        t.expect_cwnd(t.connection.cwnd(), if dsack { None } else { t.connection.ssthresh() });
+        if dsack {
+            assert_eq!(t.connection.ssthresh(), None);
+        }
+    }
+}
+
+/// RFC 6937: in recovery what is sent stays in proportion to what arrives, and half of it.
+#[test]
+fn rfc6937_3_proportional_rate_reduction() {
+    let mut t = at_100_ms(no_probe());
+    t.write(30_000 - 10_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.at(200).inject(seg().sack(&[(1001, 4001)]));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    let mut sent = t.forget_sent();
+    for n in 5..=10 {
+        t.inject(seg().sack(&[(1001, n * 1000 + 1)]));
+        sent += t.forget_sent();
+    }
+    // Nine deliveries of a flight of ten, ssthresh 5: five segments, the retransmission included.
+    assert_eq!(sent + 1, 5);
+    t.at(300).inject(seg().ack(10_001));
+    t.forget_sent();
+    t.expect_cwnd(5, Some(5));
+}
