@@ -155,6 +155,11 @@ impl Connection {
             self.ack_now(Reason::ChallengeAck);
             return Err(Disposition::OutsideWindow);
         }
+        // A byte that probes a closed window does not count as sent until it is acknowledged, so the ACKs of a peer that probes
+        // begin one before what it has sent. Two that probe each other's windows would never hear each other.
+        if len == 0 && segment.seq + 1 == self.rcv.nxt && self.state.is_synchronized() {
+            self.check_ack(now, segment)?;
+        }
         let data_end = segment.seq + len;
         let duplicate = len > 0 && data_end.le(self.rcv.nxt);
         if duplicate {
@@ -257,7 +262,7 @@ impl Connection {
             }
             State::Closing if fin_acked => self.enter_time_wait(now),
             // The peer still waits for the ACK of its FIN: as long as the owner holds that back, we stay to give it.
-            State::LastAck if fin_acked && self.ack_point() != self.rcv.nxt => self.enter_time_wait(now),
+            State::LastAck if fin_acked && self.rcv.last_ack_sent != self.rcv.nxt => self.enter_time_wait(now),
             State::LastAck if fin_acked => {
                 self.events.insert(Event::AllAcknowledged);
                 self.end(None);
