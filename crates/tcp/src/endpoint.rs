@@ -163,7 +163,9 @@ impl Endpoint {
         if self.listeners.contains_key(&port) {
             return Err(ListenError::InUse { port });
         }
-        self.listeners.insert(port, Listener { config, backlog, half_open: 0 });
+        // Handshakes of a listener that was here before may still be under way.
+        let half_open = self.entries.iter().filter(|entry| entry.half_open_at == Some(port)).count();
+        self.listeners.insert(port, Listener { config, backlog, half_open });
         Ok(())
     }
 
@@ -231,6 +233,36 @@ impl Endpoint {
         self.remove(id.index)
     }
 
+    /// Checks that the bookkeeping agrees with itself, of all connections too, for tests and fuzzing.
+    ///
+    /// # Panics
+    ///
+    /// If it does not: that is a bug of this crate, whatever the peers did.
+    pub fn assert_invariants(&self) {
+        for (tuple, &index) in &self.by_tuple {
+            let connection = self.entries[index as usize].connection.as_deref();
+            assert!(connection.is_some_and(|c| *tuple == (c.local(), c.remote())), "{tuple:?} is somebody else's");
+        }
+        for (index, entry) in (0_u32..).zip(&self.entries) {
+            let Some(connection) = entry.connection.as_deref() else { continue };
+            connection.assert_invariants();
+            let tuple = (connection.local(), connection.remote());
+            let is_known = self.by_tuple.get(&tuple) == Some(&index);
+            assert!(is_known || connection.is_closed(), "{tuple:?} is out of reach");
+            let is_seen_to = entry.is_ready || connection.poll_timeout().is_none_or(|(at, _)| entry.scheduled <= at);
+            assert!(is_seen_to, "a deadline of {tuple:?} is not scheduled");
+        }
+        for (port, listener) in &self.listeners {
+            let half_open = self.entries.iter().filter(|entry| entry.half_open_at == Some(*port)).count();
+            assert_eq!(listener.half_open, half_open, "half-open connections at port {port}");
+        }
+        let live = self.entries.iter().filter(|entry| entry.connection.is_some()).count();
+        assert_eq!(live + self.free.len(), self.entries.len(), "entries are lost");
+        assert_eq!(self.entries.iter().filter(|entry| entry.is_ready).count(), self.ready.len(), "ready");
+        assert!(self.deadlines.len() <= Self::most_deadlines(self.entries.len()), "deadlines pile up");
+        assert!(self.replies.len() <= MAX_REPLIES, "replies pile up");
+    }
+
     /// How many segments that belonged to no connection ended as `disposition`.
     pub fn strays(&self, disposition: Disposition) -> u64 {
         self.strays.get(&disposition).copied().unwrap_or(0)
@@ -261,6 +293,9 @@ impl Endpoint {
                 replaced = self.replace(index);
             } else if let Some(connection) = self.entries[index as usize].connection.as_deref_mut() {
                 let disposition = connection.handle_segment(now, segment);
+                if !connection.is_closed() {
+                    self.leave_backlog(index);
+                }
                 self.mark_ready(index);
                 return disposition;
             }
@@ -323,12 +358,16 @@ impl Endpoint {
             && (segment.seq.gt(connection.rcv_nxt()) || connection.is_newer_by_timestamp(segment))
     }
 
-    /// Ends a connection in TIME-WAIT before its time, and returns its SND.NXT.
+    /// Ends a connection in TIME-WAIT before its time, and returns its SND.NXT. Its owner finds it closed, with what was not
+    /// read yet.
     fn replace(&mut self, index: u32) -> Option<Seq> {
-        let id = ConnectionId { index, generation: self.entries[index as usize].generation };
-        let connection = self.remove(index)?;
-        self.events.push_back((id, Event::Closed));
-        Some(connection.snd_nxt())
+        let connection = self.entries[index as usize].connection.as_deref_mut()?;
+        connection.end_time_wait();
+        let snd_nxt = connection.snd_nxt();
+        let tuple = (connection.local(), connection.remote());
+        self.by_tuple.remove(&tuple);
+        self.mark_ready(index);
+        Some(snd_nxt)
     }
 
     /// RFC 9293 section 3.10.7.1.
@@ -428,6 +467,11 @@ impl Endpoint {
         self.deadlines.peek().map(|Reverse((at, _))| *at)
     }
 
+    /// Entries of the timer queue, outdated ones included: a measure of its memory.
+    pub fn timer_entries(&self) -> usize {
+        self.deadlines.len()
+    }
+
     /// A connection has nothing more to send: its events and its deadline.
     fn settle(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
@@ -435,14 +479,6 @@ impl Endpoint {
         let id = ConnectionId { index, generation: entry.generation };
         let Some(connection) = entry.connection.as_deref_mut() else { return };
         let was_half_open = entry.half_open_at.is_some();
-        if let Some(port) = entry.half_open_at
-            && connection.state() != State::SynReceived
-        {
-            entry.half_open_at = None;
-            if let Some(listener) = self.listeners.get_mut(&port) {
-                listener.half_open = listener.half_open.saturating_sub(1);
-            }
-        }
         if connection.is_closed() {
             // Its addresses may belong to a successor by now.
             let tuple = (connection.local(), connection.remote());
@@ -506,18 +542,25 @@ impl Endpoint {
     fn remove(&mut self, index: u32) -> Option<Connection> {
         let entry = &mut self.entries[index as usize];
         let connection = entry.connection.take()?;
-        if let Some(port) = entry.half_open_at.take()
-            && let Some(listener) = self.listeners.get_mut(&port)
-        {
-            listener.half_open = listener.half_open.saturating_sub(1);
-        }
         entry.generation += 1;
+        self.leave_backlog(index);
         let tuple = (connection.local(), connection.remote());
         if self.by_tuple.get(&tuple) == Some(&index) {
             self.by_tuple.remove(&tuple);
         }
         self.free.push(index);
         Some(*connection)
+    }
+
+    /// A handshake that is over makes room for another.
+    fn leave_backlog(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        let is_over = entry.connection.as_deref().is_none_or(|connection| connection.state() != State::SynReceived);
+        if let Some(port) = entry.half_open_at.take_if(|_| is_over)
+            && let Some(listener) = self.listeners.get_mut(&port)
+        {
+            listener.half_open = listener.half_open.saturating_sub(1);
+        }
     }
 
     fn mark_ready(&mut self, index: u32) {

@@ -478,6 +478,11 @@ impl Connection {
         self.events.insert(Event::Closed);
     }
 
+    /// TIME-WAIT ends before its time: the peer has opened a new connection between the same addresses.
+    pub(crate) fn end_time_wait(&mut self) {
+        self.end(None);
+    }
+
     fn arm_retransmit(&mut self, now: Instant, delay: Duration) {
         self.timers.disarm(Timer::LossProbe);
         self.timers.disarm(Timer::Reorder);
