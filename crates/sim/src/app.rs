@@ -8,11 +8,11 @@ use holdover_base::{ByteCount, Instant};
 use holdover_tcp::{ConnectionId, Event};
 use holdover_wire::{Packet, Udp};
 
-use crate::config::{Amount, FlowConfig, OnOff, RequestResponse, Traffic, WorldError};
+use crate::config::{Amount, FlowConfig, OnOff, RequestResponse, Traffic};
+use crate::error::WorldError;
 use crate::flow::{End, Flow, FlowId};
 use crate::host::Host;
 use crate::observer::{Observer, WorldEvent};
-use crate::world::udp_packet;
 
 /// Data that costs nothing to clone.
 static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
@@ -96,7 +96,7 @@ impl Turn<'_> {
 
     fn fail<O: Observer>(&mut self, error: holdover_tcp::ConnectionError, observer: &mut O) {
         if !self.flow.is_over() {
-            self.flow.failure = Some(error);
+            self.flow.failure = Some((self.now, error));
             observer.event(self.now, &WorldEvent::FlowFailed(self.flow_id, error));
         }
     }
@@ -252,5 +252,6 @@ pub(crate) fn datagram(flow: &mut Flow, now: Instant, config: &OnOff) -> Option<
     flow.bursts.send_at = Some(flow.bursts.after(now, config, wire_time));
     flow.written += len as u64;
     let udp = Udp { src_port: flow.port, dst_port: flow.port, payload: Bytes::from_static(&ZEROS[..len]) };
-    Some(udp_packet(flow, udp))
+    let (from, to) = (flow.config.from.address(flow.config.ipv6), flow.config.to.address(flow.config.ipv6));
+    Some(Packet::new(from, to, udp))
 }

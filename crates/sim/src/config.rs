@@ -7,6 +7,8 @@ use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::LinkConfig;
 use holdover_tcp::Config;
 
+use crate::mobility::{MobileHost, RadioCell};
+
 /// A node of a world: its place in [`WorldConfig::nodes`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(pub u32);
@@ -20,12 +22,32 @@ pub struct WorldConfig {
     pub nodes: Vec<NodeConfig>,
     /// Links between them.
     pub links: Vec<LinkBetween>,
+    /// Radio cells.
+    pub cells: Vec<RadioCell>,
+    /// Which hosts move between cells, and how.
+    pub mobiles: Vec<MobileHost>,
     /// What the applications do.
     pub flows: Vec<FlowConfig>,
     /// When the run ends at the latest.
     pub time_limit: Instant,
     /// How often the state of each connection is sampled; `None` for never.
     pub sample_every: Option<Duration>,
+}
+
+impl Default for WorldConfig {
+    /// An empty world without a time limit.
+    fn default() -> Self {
+        Self {
+            seed: 0,
+            nodes: Vec::new(),
+            links: Vec::new(),
+            cells: Vec::new(),
+            mobiles: Vec::new(),
+            flows: Vec::new(),
+            time_limit: Instant::FAR_FUTURE,
+            sample_every: None,
+        }
+    }
 }
 
 /// A host or a router.
@@ -40,7 +62,9 @@ pub struct NodeConfig {
 /// What a node does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// It has an address, a TCP endpoint and applications, and forwards nothing.
+    /// It has an address, a TCP endpoint and applications, and forwards nothing. With several links, it uses the first one
+    /// that is up and leads to the packet's destination; packets to it take the first one that is up and that they can
+    /// reach. If none is up, the first one. Nodes know at once which links are up.
     Host,
     /// It forwards packets.
     Router,
@@ -146,71 +170,6 @@ pub struct OnOff {
     pub mean_off: Duration,
     /// The shape of both distributions, above 1.
     pub shape: f64,
-}
-
-/// Why a world cannot be built.
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
-pub enum WorldError {
-    /// A link or flow names a node that does not exist.
-    #[error("{what} names node {node}, and there are {nodes}")]
-    NoSuchNode {
-        /// The link or flow.
-        what: String,
-        /// The node.
-        node: u32,
-        /// How many nodes there are.
-        nodes: usize,
-    },
-    /// Only hosts have applications.
-    #[error("flow {flow} begins or ends at {node}, which is a router")]
-    NotAHost {
-        /// The flow.
-        flow: String,
-        /// The node.
-        node: String,
-    },
-    /// A flow goes from a host to itself.
-    #[error("flow {flow} goes from {node} to itself")]
-    SameHost {
-        /// The flow.
-        flow: String,
-        /// The node.
-        node: String,
-    },
-    /// No path leads from one end of a flow to the other.
-    #[error("flow {flow}: no path leads from {from} to {to}")]
-    Unreachable {
-        /// The flow.
-        flow: String,
-        /// Its one end.
-        from: String,
-        /// Its other end.
-        to: String,
-    },
-    /// A link cannot be as described.
-    #[error("link {link}: {error}")]
-    Link {
-        /// The link.
-        link: String,
-        /// Why.
-        error: holdover_link::ConfigError,
-    },
-    /// A Pareto distribution with this shape has no mean.
-    #[error("flow {flow}: a Pareto shape of {shape} has no mean, expected a number above 1")]
-    Shape {
-        /// The flow.
-        flow: String,
-        /// The shape.
-        shape: f64,
-    },
-    /// An amount or a rate that must not be zero is.
-    #[error("flow {flow}: {field} is 0")]
-    Zero {
-        /// The flow.
-        flow: String,
-        /// Which.
-        field: &'static str,
-    },
 }
 
 impl NodeId {

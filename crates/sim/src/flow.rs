@@ -4,6 +4,7 @@ use holdover_base::{Duration, Instant, Rng};
 use holdover_tcp::{ConnectionError, ConnectionId, Counters};
 
 use crate::config::{FlowConfig, NodeId, OnOff, Opener, RequestResponse, Traffic};
+use crate::network::Way;
 
 /// A flow of a world: its place in [`crate::WorldConfig::flows`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -20,10 +21,11 @@ pub enum FlowStatus {
     Unfinished,
 }
 
-/// A link on the flow's path came back while the flow was under way.
+/// The flow's path came back while the flow was under way: all its links are up again, and packets get through to the mobile
+/// hosts at its ends and back (with registration: they are registered where they are).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reconnection {
-    /// When the link was back.
+    /// When the path was back.
     pub up_at: Instant,
     /// From then to the first new data at the receiving application; `None` if none came before the next outage or the end.
     pub idle: Option<Duration>,
@@ -40,15 +42,19 @@ pub struct FlowReport {
     pub connected_at: Option<Instant>,
     /// When the last byte was read.
     pub completed_at: Option<Instant>,
+    /// When the connection failed, if it did before that.
+    pub failed_at: Option<Instant>,
     /// Bytes that the receiving application has read (of both, for requests and answers).
     pub bytes_received: u64,
     /// Bytes of headers and data that a perfect sender would put on the wire for them, and how long its path would take from
     /// the beginning: the capacity integral of the slowest link, and the propagation delay. `None` if the path never gets
-    /// that far, or nothing was to be sent.
+    /// that far, or nothing was to be sent; and if the path is not fixed (a mobile host, or a host with several links), for
+    /// then what it could carry depends on more than a schedule.
     pub ideal: Option<Duration>,
-    /// How long links on its path were down while it was under way.
+    /// How long its path was broken while it was under way: a link of it, there or back, was down, or packets did not get
+    /// through to a mobile host at one of its ends.
     pub outage: Duration,
-    /// Every return of a link on its path.
+    /// Every return of its path.
     pub reconnections: Vec<Reconnection>,
     /// The times from request to answer.
     pub exchanges: Vec<Duration>,
@@ -61,9 +67,14 @@ pub struct FlowReport {
 }
 
 impl FlowReport {
-    /// From the beginning to the last byte, or to the end of the run.
+    /// When the last byte was read or the connection failed; else the end of the run.
+    pub fn over_at(&self) -> Instant {
+        self.completed_at.or(self.failed_at).unwrap_or(self.ended_at)
+    }
+
+    /// From the beginning to the last byte or the failure, or to the end of the run.
     pub fn duration(&self) -> Duration {
-        self.completed_at.unwrap_or(self.ended_at).saturating_since(self.started_at)
+        self.over_at().saturating_since(self.started_at)
     }
 
     /// Net transmission time: the duration without the outages.
@@ -84,6 +95,12 @@ impl FlowReport {
     }
 }
 
+/// The port of the first flow; every flow has its own. Below are the well-known ports, Mobile IP's among them.
+pub(crate) const FIRST_PORT: u16 = 1024;
+
+/// The most flows of a world: their ports end where the dynamic ports begin (RFC 6335 section 6).
+pub(crate) const MAX_FLOWS: usize = 49_152 - FIRST_PORT as usize;
+
 /// Which end of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
@@ -100,7 +117,7 @@ pub(crate) struct Flow {
     pub(crate) to: Option<ConnectionId>,
     pub(crate) connected_at: Option<Instant>,
     pub(crate) completed_at: Option<Instant>,
-    pub(crate) failure: Option<ConnectionError>,
+    pub(crate) failure: Option<(Instant, ConnectionError)>,
     /// Bytes written by `from`.
     pub(crate) written: u64,
     /// Bytes read at `to`, and at `from`.
@@ -109,9 +126,15 @@ pub(crate) struct Flow {
     pub(crate) reconnections: Vec<Reconnection>,
     pub(crate) exchange: Exchange,
     pub(crate) bursts: Bursts,
-    /// The directed links of the path from `from` to `to`, and back.
-    pub(crate) path: Vec<usize>,
-    pub(crate) return_path: Vec<usize>,
+    /// The way from `from` to `to`, and back; `None` while there is none.
+    pub(crate) path: Option<Way>,
+    pub(crate) return_path: Option<Way>,
+    /// Whether the way can change.
+    pub(crate) roams: bool,
+    /// Since when the way has been broken.
+    pub(crate) down_since: Option<Instant>,
+    /// How long it was broken before that.
+    pub(crate) outage: Duration,
 }
 
 /// Where an exchange of requests and answers stands.
@@ -133,9 +156,9 @@ pub(crate) struct Bursts {
 }
 
 impl Flow {
-    pub(crate) fn new(id: FlowId, config: FlowConfig, seed: u64) -> Self {
+    pub(crate) fn new(id: FlowId, config: &FlowConfig, seed: u64) -> Self {
         Self {
-            port: 1024 + id.0 as u16,
+            port: FIRST_PORT + id.0 as u16,
             from: None,
             to: None,
             connected_at: None,
@@ -151,9 +174,12 @@ impl Flow {
                 send_at: None,
                 burst_until: Instant::ZERO,
             },
-            path: Vec::new(),
-            return_path: Vec::new(),
-            config,
+            path: None,
+            return_path: None,
+            roams: false,
+            down_since: None,
+            outage: Duration::ZERO,
+            config: config.clone(),
         }
     }
 
@@ -197,6 +223,30 @@ impl Flow {
             End::From => self.from = Some(id),
             End::To => self.to = Some(id),
         }
+    }
+
+    /// The way is broken, or whole again.
+    pub(crate) fn note_path(&mut self, at: Instant, whole: bool) {
+        if self.is_over() {
+            return;
+        }
+        match self.down_since {
+            None if !whole => self.down_since = Some(at),
+            Some(since) if whole => {
+                self.down_since = None;
+                self.outage += at.saturating_since(since.max(self.config.start));
+                if self.config.start <= at {
+                    self.reconnections.push(Reconnection { up_at: at, idle: None });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// How long the way was broken from the beginning to `end`.
+    pub(crate) fn outage_until(&self, end: Instant) -> Duration {
+        let open = self.down_since.map_or(Duration::ZERO, |since| end.saturating_since(since.max(self.config.start)));
+        self.outage + open
     }
 
     /// New data has arrived: the first after a reconnection ends the idle time.

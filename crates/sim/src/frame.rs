@@ -3,6 +3,8 @@
 use holdover_tcp::Reason;
 use holdover_wire::Packet;
 
+use crate::config::NodeId;
+
 /// A packet on its way. Its length is computed once, not at every hop.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
@@ -10,6 +12,8 @@ pub struct Frame {
     pub packet: Packet,
     /// Why it was sent, if it is TCP.
     pub reason: Option<Reason>,
+    /// The base station at the end of the tunnel that it is in, if it is in one. The packet is the one inside.
+    pub tunnel: Option<NodeId>,
     len: u32,
 }
 
@@ -17,7 +21,19 @@ impl Frame {
     /// A packet about to be sent.
     pub fn new(packet: Packet, reason: Option<Reason>) -> Self {
         let len = u32::try_from(packet.wire_len()).unwrap_or(u32::MAX);
-        Self { packet, reason, len }
+        Self { packet, reason, tunnel: None, len }
+    }
+
+    /// Puts the frame into a tunnel, which adds `overhead` bytes.
+    pub(crate) fn enter_tunnel(&mut self, to: NodeId, overhead: u32) {
+        self.tunnel = Some(to);
+        self.len = self.len.saturating_add(overhead);
+    }
+
+    /// Takes the frame out of its tunnel.
+    pub(crate) fn leave_tunnel(&mut self) {
+        self.tunnel = None;
+        self.len = u32::try_from(self.packet.wire_len()).unwrap_or(u32::MAX);
     }
 }
 

@@ -5,11 +5,18 @@ use holdover_tcp::{ConnectionId, Endpoint, EndpointConfig};
 
 use crate::config::NodeId;
 use crate::flow::{End, FlowId};
+use crate::hook::HostHook;
+use crate::observer::LinkId;
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) node: NodeId,
     pub(crate) endpoint: Endpoint,
+    /// The link that it uses: the first one that is up. `None` for a mobile host.
+    pub(crate) link: Option<LinkId>,
+    /// The link that it used before it had none.
+    pub(crate) last_link: Option<LinkId>,
+    pub(crate) hook: Option<Box<dyn HostHook>>,
     /// The flow of each connection, by the connection's index.
     owners: Vec<Option<(FlowId, End)>>,
 }
@@ -21,7 +28,8 @@ impl Host {
         secret[..8].copy_from_slice(&rng.next_u64().to_le_bytes());
         secret[8..].copy_from_slice(&rng.next_u64().to_le_bytes());
         let addresses = vec![node.address(false), node.address(true)];
-        Self { node, endpoint: Endpoint::new(EndpointConfig { addresses, secret }), owners: Vec::new() }
+        let endpoint = Endpoint::new(EndpointConfig { addresses, secret });
+        Self { node, endpoint, link: None, last_link: None, hook: None, owners: Vec::new() }
     }
 
     pub(crate) fn set_owner(&mut self, id: ConnectionId, flow: FlowId, end: End) {

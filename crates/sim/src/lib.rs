@@ -1,9 +1,10 @@
-//! A deterministic simulator of hosts, routers, links and applications in virtual time.
+//! A deterministic simulator of hosts, routers, links, radio cells and applications in virtual time.
 //!
 //! A [`World`] is built from a [`WorldConfig`] and run; it is a pure function of that description and its seed. Everything in
 //! it is one of Holdover's state machines, the same that meet real kernels elsewhere: TCP endpoints
-//! ([`holdover_tcp::Endpoint`]) and links ([`holdover_link::PointToPoint`]). What happens is told to an [`Observer`], which
-//! records as much of it as somebody wants; a run without one costs nothing extra.
+//! ([`holdover_tcp::Endpoint`]), links ([`holdover_link::PointToPoint`]) and cells ([`holdover_link::cell::Cell`]). What
+//! happens is told to an [`Observer`], which records as much of it as somebody wants; a run without one costs nothing extra.
+//! A [`HostHook`] hears what a host itself can know of its connectivity.
 //!
 //! # The order of simultaneous events
 //!
@@ -12,17 +13,33 @@
 //! Sources are numbered so:
 //!
 //! 1. links, in the order of their description, the direction from the first named node before the other;
-//! 2. hosts, in the order of their description (the timers of their connections);
-//! 3. flows, in the order of their description (applications);
-//! 4. the sampler.
+//! 2. mobile hosts, in the order of their description: a new piece of their movement, then an attachment that is complete,
+//!    then a registration request to be sent again, then a look ahead;
+//! 3. cells, in the order of their description;
+//! 4. base stations, in the order of their cells (beacons);
+//! 5. hosts, in the order of their description (the timers of their connections);
+//! 6. flows, in the order of their description (applications);
+//! 7. the sampler.
+//!
+//! # Mobile hosts
+//!
+//! A mobile host has no links. It sends in one cell and packets to it are sent to one cell; it is *connected* while that is
+//! the same and covers it. At the start of a run it is attached to the first cell that covers it. How that changes is told
+//! at [`Attachment`]. Bindings hold for both of a host's addresses, IPv4 and IPv6, and do not expire.
 
 #![forbid(unsafe_code)]
 
+mod air;
 mod app;
+mod check;
 mod config;
+mod error;
 mod flow;
 mod frame;
+mod hook;
 mod host;
+mod mobility;
+mod network;
 mod observer;
 mod routing;
 mod schedule;
@@ -30,9 +47,15 @@ mod world;
 
 pub use config::{
     Amount, Bulk, FlowConfig, LinkBetween, NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role, Traffic,
-    WorldConfig, WorldError,
+    WorldConfig,
 };
+pub use error::WorldError;
 pub use flow::{FlowId, FlowReport, FlowStatus, Reconnection};
 pub use frame::Frame;
-pub use observer::{Direction, LinkId, NoObserver, Observer, Place, Sample, WorldEvent};
-pub use world::{Ending, World};
+pub use hook::{Connectivity, HostHook};
+pub use mobility::{
+    Attachment, Beacons, CellId, MobileHost, Movement, Path, Prediction, RadioCell, RegisterOn, Registration, Repeat,
+    Selection, Stop, Visit, Visits,
+};
+pub use observer::{Direction, Dropped, LinkId, Medium, NoObserver, Observer, Place, Sample, WorldEvent};
+pub use world::{Ending, Holdings, World};

@@ -7,6 +7,7 @@ use holdover_tcp::{Connection, RecoveryState, State};
 use crate::config::NodeId;
 use crate::flow::FlowId;
 use crate::frame::Frame;
+use crate::mobility::CellId;
 
 /// A link of a world: its place in [`crate::WorldConfig::links`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -21,15 +22,49 @@ pub enum Direction {
     In,
 }
 
+/// What an interface is attached to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Medium {
+    /// A link.
+    Link(LinkId),
+    /// A radio cell.
+    Cell(CellId),
+}
+
 /// An interface of a node, and a direction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Place {
     /// The node.
     pub node: NodeId,
-    /// The link that the interface belongs to.
-    pub link: LinkId,
+    /// What the interface is attached to.
+    pub medium: Medium,
     /// Out or in.
     pub direction: Direction,
+}
+
+/// Why, and where, a packet was dropped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Dropped {
+    /// A link or a cell did not deliver it.
+    Lost(Medium, DropCause),
+    /// It arrived damaged, so that its receiver dropped it.
+    Corrupted(Medium),
+    /// A node does not know where to send it: a mobile host that is registered nowhere.
+    NoRoute(NodeId),
+    /// Its hop limit ran out at a router.
+    HopLimit(NodeId),
+}
+
+impl Dropped {
+    /// The name of the reason in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lost(_, cause) => cause.name(),
+            Self::Corrupted(_) => "corrupted",
+            Self::NoRoute(_) => "no-route",
+            Self::HopLimit(_) => "hop-limit",
+        }
+    }
 }
 
 /// Something that happened, other than a packet.
@@ -39,11 +74,42 @@ pub enum WorldEvent {
     LinkDown(LinkId),
     /// A link is back.
     LinkUp(LinkId),
+    /// A host with several links uses another one than before; `None` if none is up.
+    AccessLink(NodeId, Option<LinkId>),
+    /// A mobile host came within the range of a cell.
+    InRange(NodeId, CellId),
+    /// A mobile host went out of the range of a cell.
+    OutOfRange(NodeId, CellId),
+    /// A mobile host heard a beacon.
+    BeaconHeard(NodeId, CellId),
+    /// A mobile host sent a registration request in a cell, for the so-and-so-many-th time (from 1) since it chose the cell.
+    RegistrationRequested(NodeId, CellId, u32),
+    /// The gateway sends a mobile host's packets to a cell from now on.
+    BindingChanged(NodeId, CellId),
+    /// A mobile host got the reply to its registration request: it sends through this cell from now on.
+    Registered(NodeId, CellId),
+    /// Without registration: the routes to and from a mobile host lead through a cell from now on.
+    Attached(NodeId, CellId),
+    /// A mobile host expects to lose its cell, this long from now if it goes on as it does.
+    Fading(NodeId, CellId, Option<Duration>),
+    /// The expectation was wrong: the signal is strong again.
+    Recovered(NodeId, CellId),
+    /// Packets no longer get through to a mobile host and back.
+    ConnectivityLost(NodeId),
+    /// They do again: a cell covers it, packets to it are sent there, and it sends there.
+    ConnectivityBack {
+        /// The mobile host.
+        node: NodeId,
+        /// The cell.
+        cell: CellId,
+        /// Whether it is another cell than before.
+        moved: bool,
+    },
     /// A flow began.
     FlowStarted(FlowId),
     /// Its connection is established.
     FlowConnected(FlowId),
-    /// Its first new data after a reconnection has arrived, this long after the link was back.
+    /// Its first new data after a reconnection has arrived, this long after the path was back.
     FlowResumed(FlowId, Duration),
     /// An exchange of request and response took this long.
     Exchange(FlowId, Duration),
@@ -119,8 +185,8 @@ impl Sample {
 pub trait Observer {
     /// A packet passes an interface.
     fn packet(&mut self, _at: Instant, _place: Place, _frame: &Frame) {}
-    /// A packet was dropped on a link, or damaged so that its receiver dropped it (`None`).
-    fn dropped(&mut self, _at: Instant, _link: LinkId, _cause: Option<DropCause>, _frame: &Frame) {}
+    /// A packet was dropped.
+    fn dropped(&mut self, _at: Instant, _why: Dropped, _frame: &Frame) {}
     /// Something else happened.
     fn event(&mut self, _at: Instant, _event: &WorldEvent) {}
     /// The state of a flow's sender.

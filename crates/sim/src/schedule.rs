@@ -2,6 +2,18 @@
 
 use holdover_base::Instant;
 
+/// The number of the first source of each sort, links aside, which come first. The order is that of the crate's
+/// documentation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sources {
+    pub(crate) mobiles: usize,
+    pub(crate) cells: usize,
+    pub(crate) beacons: usize,
+    pub(crate) hosts: usize,
+    pub(crate) flows: usize,
+    pub(crate) sampler: usize,
+}
+
 /// An indexed binary heap of sources by their deadline; of equal deadlines, the source with the lowest number goes first.
 /// Every source has one entry at most, so its size does not depend on what is under way.
 #[derive(Clone, Debug)]

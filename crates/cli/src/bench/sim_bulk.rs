@@ -42,7 +42,7 @@ pub(super) fn run() -> u64 {
             ipv6: false,
         }],
         time_limit: Instant::from_secs(1000),
-        sample_every: None,
+        ..WorldConfig::default()
     };
     let mut world = World::new(world).expect("a valid world");
     world.run(&mut NoObserver);

@@ -1,0 +1,73 @@
+//! A radio cell in a world, and the beacons of its base station.
+
+use holdover_base::{Instant, Rng};
+use holdover_link::Link;
+use holdover_link::cell::{Cell, StationId};
+
+use crate::config::NodeId;
+use crate::error::WorldError;
+use crate::frame::Frame;
+use crate::mobility::{Beacons, CellId, RadioCell, messages};
+use crate::observer::{Direction, Medium, Place};
+
+/// A cell.
+#[derive(Clone, Debug)]
+pub(crate) struct Air {
+    pub(crate) cell: Cell<Frame>,
+    pub(crate) id: CellId,
+    pub(crate) base: NodeId,
+    pub(crate) beacons: Option<BeaconClock>,
+}
+
+impl Air {
+    pub(crate) fn new(id: CellId, config: &RadioCell, seed: u64) -> Result<Self, WorldError> {
+        let cell_seed = Rng::split(seed, &format!("cell {}", config.name)).next_u64();
+        let cell =
+            Cell::new(config.cell, cell_seed).map_err(|error| WorldError::Cell { cell: config.name.clone(), error })?;
+        let rng = Rng::split(seed, &format!("beacons {}", config.name));
+        let beacons = config.beacons.map(|beacons| BeaconClock::new(beacons, rng));
+        Ok(Self { cell, id, base: config.base, beacons })
+    }
+
+    pub(crate) fn place(&self, node: NodeId, direction: Direction) -> Place {
+        Place { node, medium: Medium::Cell(self.id), direction }
+    }
+
+    /// When the cell wants its turn: at once if a call has brought something out of it that nobody has taken yet.
+    pub(crate) fn deadline(&self, now: Instant) -> Option<Instant> {
+        if self.cell.has_output() { Some(now) } else { self.cell.poll_timeout().map(|(at, _)| at) }
+    }
+}
+
+/// A node as a station of cells.
+pub(crate) fn station(node: NodeId) -> StationId {
+    StationId(node.0)
+}
+
+/// When a base station sends its next beacon.
+#[derive(Clone, Debug)]
+pub(crate) struct BeaconClock {
+    config: Beacons,
+    rng: Rng,
+    sequence: u16,
+    pub(crate) next_at: Instant,
+}
+
+impl BeaconClock {
+    fn new(config: Beacons, mut rng: Rng) -> Self {
+        let next_at = Instant::ZERO + config.first.draw(&mut rng);
+        Self { config, rng, sequence: 0, next_at }
+    }
+
+    /// The beacon that is due.
+    pub(crate) fn send(&mut self, now: Instant, base: NodeId) -> Frame {
+        let packet = messages::beacon(base, self.sequence);
+        self.sequence = match self.sequence {
+            // RFC 5944 section 2.3.2: only a base station that has started anew uses the numbers below 256.
+            u16::MAX => 256,
+            sequence => sequence + 1,
+        };
+        self.next_at = now + self.config.interval.draw(&mut self.rng);
+        Frame::new(packet, None)
+    }
+}

@@ -1,0 +1,270 @@
+//! Whether a description is that of a world.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdover_link::cell::Motion;
+
+use crate::app;
+use crate::config::{NodeId, Role, WorldConfig};
+use crate::error::WorldError;
+use crate::flow::MAX_FLOWS;
+use crate::mobility::{Attachment, CellId, MobileHost, Movement, Path, Prediction};
+use crate::network::Network;
+
+/// Checks everything that can be said without looking for ways through the network.
+pub(crate) fn describes_a_world(config: &WorldConfig) -> Result<(), WorldError> {
+    check_names("nodes", config.nodes.iter().map(|node| &node.name))?;
+    check_names("links", config.links.iter().map(|link| &link.name))?;
+    check_names("cells", config.cells.iter().map(|cell| &cell.name))?;
+    check_names("flows", config.flows.iter().map(|flow| &flow.name))?;
+    if config.sample_every.is_some_and(|every| every.is_zero()) {
+        return Err(WorldError::SampleInterval);
+    }
+    for link in &config.links {
+        check_node(config, &link.name, link.a)?;
+        check_node(config, &link.name, link.b)?;
+        if link.a == link.b {
+            return Err(WorldError::SelfLink { link: link.name.clone(), node: name(config, link.a) });
+        }
+    }
+    check_cells(config)?;
+    check_mobiles(config)?;
+    check_flows(config)
+}
+
+/// Checks that ways lead to where packets have to go.
+pub(crate) fn all_is_within_reach(config: &WorldConfig, network: &Network) -> Result<(), WorldError> {
+    for mobile in &config.mobiles {
+        if let Attachment::Registration(registration) = &mobile.attachment {
+            let gateway = registration.gateway;
+            for cell in cells_on_the_way(config, mobile) {
+                let base = config.cells[cell].base;
+                if network.wired_way(gateway, base).is_none() || network.wired_way(base, gateway).is_none() {
+                    return Err(WorldError::GatewayUnreachable {
+                        node: name(config, mobile.node),
+                        gateway: name(config, gateway),
+                        base: name(config, base),
+                    });
+                }
+            }
+        }
+    }
+    for flow in &config.flows {
+        for (from, to) in [(flow.from, flow.to), (flow.to, flow.from)] {
+            if !is_within_reach(config, network, from, to) {
+                return Err(WorldError::Unreachable {
+                    flow: flow.name.clone(),
+                    from: name(config, from),
+                    to: name(config, to),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether ways lead from every place where `from` may be to every place where packets for `to` may have to go.
+fn is_within_reach(config: &WorldConfig, network: &Network, from: NodeId, to: NodeId) -> bool {
+    let bases = |mobile: usize| -> Vec<NodeId> {
+        cells_on_the_way(config, &config.mobiles[mobile]).into_iter().map(|cell| config.cells[cell].base).collect()
+    };
+    let starts = network.mobile(from).map_or_else(|| vec![from], bases);
+    let ends = network.mobile(to).map_or_else(
+        || vec![to],
+        |mobile| match &config.mobiles[mobile].attachment {
+            Attachment::Registration(registration) => vec![registration.gateway],
+            Attachment::HandoffTime(_) => bases(mobile),
+        },
+    );
+    starts.iter().all(|&start| ends.iter().all(|&end| network.wired_way(start, end).is_some()))
+}
+
+/// The cells that a mobile host comes into.
+fn cells_on_the_way(config: &WorldConfig, mobile: &MobileHost) -> BTreeSet<usize> {
+    let cells = |ids: &mut dyn Iterator<Item = CellId>| ids.map(CellId::index).collect();
+    match &mobile.movement {
+        Movement::Visits(visits) => cells(&mut visits.cells.iter().copied()),
+        Movement::Script(script) => cells(&mut script.iter().filter_map(|visit| visit.cell)),
+        Movement::Path(path) => {
+            let covers = |index: &usize| {
+                legs(path).any(|(motion, length_m)| {
+                    let (centre, range) =
+                        (config.cells[*index].cell.position, config.cells[*index].cell.radio.range_m());
+                    // At one metre a second, metres are seconds.
+                    motion.within(centre, range).is_some_and(|(from, _)| from.as_secs_f64() <= length_m)
+                })
+            };
+            (0..config.cells.len()).filter(covers).collect()
+        }
+    }
+}
+
+/// The legs of a path as motions at one metre a second, with their lengths in metres; first the first stop itself.
+fn legs(path: &Path) -> impl Iterator<Item = (Motion, f64)> {
+    let first = path.stops.first().map(|stop| (Motion::at_rest(stop.position), 0.0));
+    let ends = path.stops.windows(2).map(|pair| (pair[0].position, pair[1].position));
+    let back = path.stops.last().zip(path.stops.first()).map(|(last, first)| (last.position, first.position));
+    let legs = ends.chain(back.filter(|_| path.repeat == crate::mobility::Repeat::Around));
+    first.into_iter().chain(legs.map(|(from, to)| {
+        let length_m = from.distance_m(to);
+        let mut motion = Motion::at_rest(from);
+        if length_m > 0.0 {
+            motion.velocity.x_m_per_s = (to.x_m - from.x_m) / length_m;
+            motion.velocity.y_m_per_s = (to.y_m - from.y_m) / length_m;
+        }
+        (motion, length_m)
+    }))
+}
+
+fn check_names<'a>(kind: &'static str, names: impl Iterator<Item = &'a String>) -> Result<(), WorldError> {
+    let mut seen = BTreeSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(WorldError::SameName { kind, name: name.clone() });
+        }
+    }
+    Ok(())
+}
+
+fn check_node(config: &WorldConfig, what: &str, node: NodeId) -> Result<(), WorldError> {
+    if node.index() < config.nodes.len() {
+        return Ok(());
+    }
+    Err(WorldError::NoSuchNode { what: what.to_owned(), node: node.0, nodes: config.nodes.len() })
+}
+
+fn check_router(config: &WorldConfig, what: &'static str, of: &str, node: NodeId) -> Result<(), WorldError> {
+    check_node(config, &format!("the {what} of {of}"), node)?;
+    if config.nodes[node.index()].role == Role::Router {
+        return Ok(());
+    }
+    Err(WorldError::NotARouter { what, of: of.to_owned(), node: name(config, node) })
+}
+
+fn check_cells(config: &WorldConfig) -> Result<(), WorldError> {
+    let mut bases = BTreeMap::new();
+    for cell in &config.cells {
+        let error = |error| WorldError::Cell { cell: cell.name.clone(), error };
+        check_router(config, "base station", &cell.name, cell.base)?;
+        cell.cell.check().map_err(error)?;
+        if let Some(beacons) = &cell.beacons {
+            beacons.first.check("beacons: first").map_err(error)?;
+            beacons.interval.check("beacons: interval").map_err(error)?;
+        }
+        if let Some(first) = bases.insert(cell.base, &cell.name) {
+            return Err(WorldError::SameBase {
+                first: first.clone(),
+                second: cell.name.clone(),
+                base: name(config, cell.base),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_mobiles(config: &WorldConfig) -> Result<(), WorldError> {
+    let mut seen = BTreeSet::new();
+    for mobile in &config.mobiles {
+        check_node(config, "a mobile host", mobile.node)?;
+        let node = name(config, mobile.node);
+        if config.nodes[mobile.node.index()].role != Role::Host {
+            return Err(WorldError::MovingRouter { node });
+        }
+        if !seen.insert(mobile.node) {
+            return Err(WorldError::MobileTwice { node });
+        }
+        if let Some(link) = config.links.iter().find(|link| link.a == mobile.node || link.b == mobile.node) {
+            return Err(WorldError::MobileWithLink { node, link: link.name.clone() });
+        }
+        check_movement(config, &node, &mobile.movement)?;
+        let cells = cells_on_the_way(config, mobile);
+        if cells.is_empty() {
+            return Err(WorldError::NeverCovered { node });
+        }
+        if let Attachment::Registration(registration) = &mobile.attachment {
+            check_router(config, "gateway", &node, registration.gateway)?;
+            if registration.retransmit_after.is_zero() {
+                return Err(WorldError::RetransmitAfter { node });
+            }
+            if let Some(&cell) = cells.iter().find(|&&cell| config.cells[cell].beacons.is_none()) {
+                return Err(WorldError::NoBeacons { node, cell: config.cells[cell].name.clone() });
+            }
+        }
+        if let Some(Prediction::Threshold { percent }) = mobile.prediction {
+            if percent.is_nan() || percent <= 0.0 || percent.is_infinite() {
+                return Err(WorldError::Threshold { node, percent });
+            }
+            if !matches!(mobile.movement, Movement::Path(_)) {
+                return Err(WorldError::NoGeometry { node });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_movement(config: &WorldConfig, node: &str, movement: &Movement) -> Result<(), WorldError> {
+    let nowhere = |expected| Err(WorldError::NowhereToGo { node: node.to_owned(), expected });
+    let exists = |cell: CellId| {
+        if cell.index() < config.cells.len() {
+            return Ok(());
+        }
+        Err(WorldError::NoSuchCell { node: node.to_owned(), cell: cell.0, cells: config.cells.len() })
+    };
+    match movement {
+        Movement::Visits(visits) if visits.cells.is_empty() => nowhere("cell"),
+        Movement::Script(script) if script.is_empty() => nowhere("visit"),
+        Movement::Path(path) if path.stops.is_empty() => nowhere("stop"),
+        Movement::Visits(visits) => {
+            visits.cells.iter().try_for_each(|&cell| exists(cell))?;
+            let error = |error| WorldError::Movement { node: node.to_owned(), error };
+            visits.residence.check("the residence in a cell").map_err(error)?;
+            visits.gap.map_or(Ok(()), |gap| gap.check("the gap between cells")).map_err(error)
+        }
+        Movement::Script(script) => {
+            script.iter().filter_map(|visit| visit.cell).try_for_each(exists)?;
+            match script.windows(2).position(|pair| pair[1].at <= pair[0].at) {
+                None => Ok(()),
+                Some(first) => {
+                    let index = first + 1;
+                    Err(WorldError::VisitOrder { node: node.to_owned(), index, at: script[index].at })
+                }
+            }
+        }
+        Movement::Path(path) => {
+            let speed = path.speed_m_per_s;
+            let moves = path.stops.len() > 1;
+            let finite = path.stops.iter().all(|stop| stop.position.x_m.is_finite() && stop.position.y_m.is_finite());
+            if !finite || (moves && !(speed > 0.0 && speed.is_finite())) {
+                return Err(WorldError::Speed { node: node.to_owned(), speed_m_per_s: speed });
+            }
+            Ok(())
+        }
+    }
+}
+
+fn check_flows(config: &WorldConfig) -> Result<(), WorldError> {
+    if config.flows.len() > MAX_FLOWS {
+        return Err(WorldError::TooManyFlows { flows: config.flows.len(), most: MAX_FLOWS });
+    }
+    for flow in &config.flows {
+        for node in [flow.from, flow.to] {
+            check_node(config, &flow.name, node)?;
+            if config.nodes[node.index()].role != Role::Host {
+                return Err(WorldError::NotAHost { flow: flow.name.clone(), node: name(config, node) });
+            }
+        }
+        if flow.from == flow.to {
+            return Err(WorldError::SameHost { flow: flow.name.clone(), node: name(config, flow.from) });
+        }
+        if flow.start >= config.time_limit {
+            let (start, time_limit) = (flow.start, config.time_limit);
+            return Err(WorldError::StartsTooLate { flow: flow.name.clone(), start, time_limit });
+        }
+        app::check(flow)?;
+    }
+    Ok(())
+}
+
+fn name(config: &WorldConfig, node: NodeId) -> String {
+    config.nodes[node.index()].name.clone()
+}

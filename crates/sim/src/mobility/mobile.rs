@@ -1,0 +1,152 @@
+//! A mobile host under way: where it is, what it has asked for, and what it foresees.
+
+use holdover_base::{Duration, Instant, Rng};
+
+use super::config::{MobileHost, Prediction, RadioCell, Registration};
+use super::track::Track;
+use crate::config::NodeId;
+
+/// A mobile host. What the network knows of it is in [`crate::network::Roaming`].
+#[derive(Clone, Debug)]
+pub(crate) struct Mobile {
+    pub(crate) config: MobileHost,
+    pub(crate) track: Track,
+    /// Which cells it is in range of.
+    pub(crate) covered: Vec<bool>,
+    /// A registration that has not been answered.
+    pub(crate) request: Option<Request>,
+    /// A request was given up unanswered: the gateway may have granted it, so that the binding is not known.
+    pub(crate) unsure: bool,
+    pub(crate) next_id: u64,
+    /// Without registration: when it will be attached, and to which cell.
+    pub(crate) attaches: Option<(Instant, usize)>,
+    /// Whether packets get through to it and back.
+    pub(crate) connected: bool,
+    /// The cell in which they last did.
+    pub(crate) last_cell: Option<usize>,
+    /// A disconnection is foreseen.
+    pub(crate) fading: bool,
+    /// When to look again whether one is.
+    pub(crate) look_at: Option<Instant>,
+}
+
+/// A registration request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) cell: usize,
+    pub(crate) id: u64,
+    /// How often it was sent.
+    pub(crate) attempts: u32,
+    /// How long after the last time it is sent again.
+    pub(crate) wait: Duration,
+    pub(crate) again_at: Instant,
+}
+
+/// What a mobile host foresees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Foresight {
+    /// Nothing new.
+    Nothing,
+    /// A disconnection, so long from now.
+    Fading(Option<Duration>),
+    /// That it will not be disconnected after all.
+    Recovered,
+}
+
+impl Mobile {
+    pub(crate) fn new(config: &MobileHost, name: &str, cells: usize, seed: u64) -> Self {
+        let rng = Rng::split(seed, &format!("movement {name}"));
+        Self {
+            track: Track::new(&config.movement, rng),
+            covered: vec![false; cells],
+            request: None,
+            unsure: false,
+            next_id: 0,
+            attaches: None,
+            connected: false,
+            last_cell: None,
+            fading: false,
+            look_at: None,
+            config: config.clone(),
+        }
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        self.config.node
+    }
+
+    /// The first event that is its own.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let request = self.request.map(|request| request.again_at);
+        let attaches = self.attaches.map(|(at, _)| at);
+        [self.track.next_at(), self.look_at, request, attaches].into_iter().flatten().min()
+    }
+
+    /// A request for `cell`, and when to repeat it: the next of the same series, or the first of a new one.
+    pub(crate) fn next_request(&mut self, now: Instant, cell: usize, registration: &Registration) -> Request {
+        let request = match self.request.filter(|request| request.cell == cell) {
+            Some(last) => {
+                let wait = (last.wait * 2).min(registration.retransmit_at_most.max(registration.retransmit_after));
+                Request { attempts: last.attempts + 1, wait, again_at: now + wait, ..last }
+            }
+            None => {
+                self.unsure |= self.request.is_some();
+                self.next_id += 1;
+                let wait = registration.retransmit_after;
+                Request { cell, id: self.next_id, attempts: 1, wait, again_at: now + wait }
+            }
+        };
+        self.request = Some(request);
+        request
+    }
+
+    /// Looks ahead, and decides when to look again. `cell` is the one it is connected through.
+    pub(crate) fn look_ahead(&mut self, now: Instant, index: usize, cell: &RadioCell) -> Foresight {
+        match self.config.prediction {
+            None => Foresight::Nothing,
+            Some(Prediction::Lead(lead)) => self.look_at_the_clock(now, index, cell, lead),
+            Some(Prediction::Threshold { percent }) => self.look_at_the_signal(now, index, cell, percent),
+        }
+    }
+
+    fn look_at_the_clock(&mut self, now: Instant, index: usize, cell: &RadioCell, lead: Duration) -> Foresight {
+        self.look_at = None;
+        let Some(leaves) = self.track.leaves(index, cell).filter(|&leaves| leaves > now && !self.fading) else {
+            return Foresight::Nothing;
+        };
+        let warn_at = leaves - lead;
+        if warn_at > now {
+            self.look_at = Some(warn_at);
+            return Foresight::Nothing;
+        }
+        self.fading = true;
+        Foresight::Fading(Some(leaves.saturating_since(now)))
+    }
+
+    /// The power falls with the square of the distance, so the threshold is a circle inside the cell.
+    fn look_at_the_signal(&mut self, now: Instant, index: usize, cell: &RadioCell, percent: f64) -> Foresight {
+        let (centre, range) = (cell.cell.position, cell.cell.radio.range_m());
+        let motion = self.track.motion(index, cell);
+        let strong = motion.within(centre, range / (1.0 + percent / 100.0).sqrt());
+        let finite = |at: Instant| Some(at).filter(|&at| at != Instant::FAR_FUTURE);
+        if let Some((from, to)) = strong.filter(|&(from, to)| from <= now && now < to) {
+            debug_assert!(from <= to);
+            self.look_at = finite(to);
+            if core::mem::take(&mut self.fading) {
+                return Foresight::Recovered;
+            }
+            return Foresight::Nothing;
+        }
+        self.look_at = strong.and_then(|(from, _)| finite(from).filter(|&from| from > now));
+        let position = motion.position(now);
+        let velocity = motion.velocity;
+        let outwards =
+            (position.x_m - centre.x_m) * velocity.x_m_per_s + (position.y_m - centre.y_m) * velocity.y_m_per_s;
+        if self.fading || outwards <= 0.0 {
+            return Foresight::Nothing;
+        }
+        self.fading = true;
+        let leaves = motion.within(centre, range).and_then(|(_, leaves)| finite(leaves));
+        Foresight::Fading(leaves.map(|leaves| leaves.saturating_since(now)))
+    }
+}

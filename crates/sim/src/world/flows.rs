@@ -1,0 +1,110 @@
+//! Flows have their turn, and learn whether their way is whole.
+
+use std::sync::Arc;
+
+use holdover_base::Instant;
+
+use super::World;
+use crate::app;
+use crate::config::Traffic;
+use crate::flow::{End, FlowId};
+use crate::frame::Frame;
+use crate::network::Way;
+use crate::observer::{Observer, WorldEvent};
+
+impl World {
+    pub(super) fn after_turn(&mut self, flow: FlowId, was_over: bool) {
+        let index = flow.0 as usize;
+        let flow = &self.flows[index];
+        if flow.is_over() && !was_over && flow.is_finite() {
+            self.unfinished -= 1;
+        }
+        let deadline = flow.exchange.ask_at.or(flow.bursts.send_at);
+        self.network.schedule.set(self.network.sources.flows + index, deadline);
+    }
+
+    /// A flow's own time has come: it begins, asks again, or sends the next datagram.
+    pub(super) fn step_flow<O: Observer>(&mut self, index: usize, observer: &mut O) {
+        let now = self.now;
+        let id = FlowId(index as u32);
+        if let Traffic::OnOff(config) = self.flows[index].config.traffic {
+            let flow = &mut self.flows[index];
+            if let Some(packet) = app::datagram(flow, now, &config) {
+                let from = flow.config.from;
+                self.network.forward(now, from, Frame::new(packet, None), observer);
+            } else {
+                observer.event(now, &WorldEvent::FlowStarted(id));
+            }
+            return self.after_turn(id, false);
+        }
+        let flow = &self.flows[index];
+        let (opener, listener) = (flow.opener(), flow.opener().other());
+        let begins = flow.connection(opener).is_none();
+        if begins {
+            observer.event(now, &WorldEvent::FlowStarted(id));
+            let config = match listener {
+                End::From => Arc::clone(&flow.config.sender),
+                End::To => Arc::clone(&flow.config.receiver),
+            };
+            let port = flow.port;
+            if let Some(host) = self.host_index(flow.node(listener)) {
+                // A port belongs to one flow, so nobody listens there yet.
+                let _ = self.hosts[host].endpoint.listen(port, config, usize::MAX);
+            }
+        }
+        let Some(host) = self.host_index(self.flows[index].node(opener)) else { return };
+        let mut turn = app::Turn { now, flow_id: id, flow: &mut self.flows[index], host: &mut self.hosts[host] };
+        let was_over = turn.flow.is_over();
+        if begins {
+            turn.open(opener, observer);
+        } else {
+            turn.ask();
+        }
+        self.after_turn(id, was_over);
+        self.serve(host, observer);
+    }
+
+    /// Finds the first way of every flow.
+    pub(super) fn lay_paths(&mut self) {
+        for index in 0..self.flows.len() {
+            let flow = &self.flows[index];
+            let (from, to) = (flow.config.from, flow.config.to);
+            let path = self.network.way(from, to);
+            let return_path = self.network.way(to, from);
+            let whole = self.is_whole(path.as_ref()) && self.is_whole(return_path.as_ref());
+            let moves = |node| self.network.mobile(node).is_some() || self.network.accesses(node) > 1;
+            let roams = moves(from) || moves(to);
+            let now = self.now;
+            let flow = &mut self.flows[index];
+            (flow.path, flow.return_path, flow.roams) = (path, return_path, roams);
+            flow.note_path(now, whole);
+        }
+    }
+
+    /// Something changed that flows whose way `crosses` it may notice, and so may those whose way can change.
+    pub(super) fn review_paths(&mut self, at: Instant, crosses: impl Fn(&Way) -> bool) {
+        for index in 0..self.flows.len() {
+            let flow = &self.flows[index];
+            let ways = [&flow.path, &flow.return_path];
+            if flow.is_over() || !(flow.roams || ways.into_iter().flatten().any(&crosses)) {
+                continue;
+            }
+            if flow.roams {
+                let (from, to) = (flow.config.from, flow.config.to);
+                let (path, return_path) = (self.network.way(from, to), self.network.way(to, from));
+                let flow = &mut self.flows[index];
+                (flow.path, flow.return_path) = (path, return_path);
+            }
+            let flow = &self.flows[index];
+            let whole = self.is_whole(flow.path.as_ref()) && self.is_whole(flow.return_path.as_ref());
+            self.flows[index].note_path(at, whole);
+        }
+    }
+
+    fn is_whole(&self, way: Option<&Way>) -> bool {
+        way.is_some_and(|way| {
+            way.hops.iter().all(|&hop| self.network.is_link_up(hop / 2))
+                && way.mobiles.iter().all(|&mobile| self.mobiles[mobile].connected)
+        })
+    }
+}

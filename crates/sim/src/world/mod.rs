@@ -1,0 +1,208 @@
+//! The run: one event after the other, in the order that the crate's documentation states.
+
+mod flows;
+mod hosts;
+mod media;
+mod report;
+mod roam;
+
+use holdover_base::{Duration, Instant};
+
+pub use report::Holdings;
+
+use crate::check;
+use crate::config::{NodeId, Role, WorldConfig};
+use crate::error::WorldError;
+use crate::flow::{End, Flow, FlowId};
+use crate::hook::HostHook;
+use crate::host::Host;
+use crate::mobility::Mobile;
+use crate::network::Network;
+use crate::observer::Observer;
+
+/// How a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// Every flow that has an end came to it, or failed.
+    AllDone,
+    /// The time limit came first.
+    TimeLimit,
+    /// Nothing was left that could happen.
+    Idle,
+}
+
+/// A world under way. See the [crate](crate) for what it is.
+#[derive(Debug)]
+pub struct World {
+    now: Instant,
+    config: WorldConfig,
+    network: Network,
+    hosts: Vec<Host>,
+    /// The host of each node.
+    host_of: Vec<Option<u32>>,
+    mobiles: Vec<Mobile>,
+    flows: Vec<Flow>,
+    unfinished: usize,
+    /// No flow has an end, so that only the time limit ends the run.
+    endless: bool,
+    next_sample: Option<Instant>,
+    events: u64,
+}
+
+impl World {
+    /// The world that `config` describes.
+    pub fn new(config: WorldConfig) -> Result<Self, WorldError> {
+        check::describes_a_world(&config)?;
+        let mut hosts = Vec::new();
+        let mut host_of = vec![None; config.nodes.len()];
+        for (index, node) in config.nodes.iter().enumerate() {
+            if node.role == Role::Host {
+                host_of[index] = Some(hosts.len() as u32);
+                hosts.push(Host::new(NodeId(index as u32), &node.name, config.seed));
+            }
+        }
+        let network = Network::new(&config, hosts.len())?;
+        for host in &mut hosts {
+            host.link = network.first_link_up(host.node);
+        }
+        let mut mobiles = Vec::with_capacity(config.mobiles.len());
+        for mobile in &config.mobiles {
+            let name = &config.nodes[mobile.node.index()].name;
+            mobiles.push(Mobile::new(mobile, name, config.cells.len(), config.seed));
+        }
+        check::all_is_within_reach(&config, &network)?;
+        let flows: Vec<Flow> =
+            (0..).zip(&config.flows).map(|(id, flow)| Flow::new(FlowId(id), flow, config.seed)).collect();
+        let unfinished = flows.iter().filter(|flow| flow.is_finite()).count();
+        let mut world = Self {
+            now: Instant::ZERO,
+            next_sample: config.sample_every.map(|_| Instant::ZERO),
+            network,
+            hosts,
+            host_of,
+            mobiles,
+            endless: unfinished == 0,
+            flows,
+            unfinished,
+            events: 0,
+            config,
+        };
+        world.place_mobiles();
+        world.lay_paths();
+        world.schedule_everything();
+        Ok(world)
+    }
+
+    /// Gives a host a hook; it replaces the one that the host had. Returns whether there is such a host.
+    pub fn set_hook(&mut self, node: NodeId, hook: Box<dyn HostHook>) -> bool {
+        let Some(host) = self.host_index(node) else { return false };
+        self.hosts[host].hook = Some(hook);
+        true
+    }
+
+    /// The time that the run has come to.
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// The description it was built from.
+    pub fn config(&self) -> &WorldConfig {
+        &self.config
+    }
+
+    /// How many events have been handled.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Flows that have an end and have not come to it.
+    pub fn unfinished(&self) -> usize {
+        self.unfinished
+    }
+
+    /// Runs to the end.
+    pub fn run<O: Observer>(&mut self, observer: &mut O) -> Ending {
+        self.run_to(self.config.time_limit, observer).unwrap_or(Ending::TimeLimit)
+    }
+
+    /// Runs to `until` or to the end, whichever comes first; `None` if `until` did. For a shell that wants to show progress.
+    pub fn run_to<O: Observer>(&mut self, until: Instant, observer: &mut O) -> Option<Ending> {
+        while self.unfinished > 0 || self.endless {
+            let Some((at, source)) = self.network.schedule.next() else { return Some(Ending::Idle) };
+            if at > self.config.time_limit {
+                self.now = self.config.time_limit;
+                return Some(Ending::TimeLimit);
+            }
+            if at > until {
+                self.now = until;
+                return None;
+            }
+            self.now = at;
+            self.events += 1;
+            self.step(source, observer);
+        }
+        Some(Ending::AllDone)
+    }
+
+    fn step<O: Observer>(&mut self, source: usize, observer: &mut O) {
+        let sources = self.network.sources;
+        if source < sources.mobiles {
+            self.step_hop(source, observer);
+        } else if source < sources.cells {
+            self.step_mobile(source - sources.mobiles, observer);
+        } else if source < sources.beacons {
+            self.step_air(source - sources.cells, observer);
+        } else if source < sources.hosts {
+            self.step_beacon(source - sources.beacons, observer);
+        } else if source < sources.flows {
+            let host = source - sources.hosts;
+            self.hosts[host].endpoint.handle_timeout(self.now);
+            self.serve(host, observer);
+        } else if source < sources.sampler {
+            self.step_flow(source - sources.flows, observer);
+        } else {
+            self.take_samples(observer);
+        }
+    }
+
+    fn schedule_everything(&mut self) {
+        for hop in 0..self.network.hops.len() {
+            self.network.reschedule_hop(hop);
+        }
+        for mobile in 0..self.mobiles.len() {
+            self.reschedule_mobile(mobile);
+        }
+        for cell in 0..self.network.airs.len() {
+            self.network.reschedule_air(self.now, cell);
+            let beacon = self.network.airs[cell].beacons.as_ref().map(|beacons| beacons.next_at);
+            self.network.schedule.set(self.network.sources.beacons + cell, beacon);
+        }
+        for flow in 0..self.flows.len() {
+            let start = self.flows[flow].config.start;
+            self.network.schedule.set(self.network.sources.flows + flow, Some(start));
+        }
+        self.network.schedule.set(self.network.sources.sampler, self.next_sample);
+    }
+
+    fn take_samples<O: Observer>(&mut self, observer: &mut O) {
+        for (index, flow) in self.flows.iter().enumerate() {
+            if let Some(connection) = self.connection(flow, End::From) {
+                let sample = crate::observer::Sample::of(connection, flow.read_at_to);
+                observer.sample(self.now, FlowId(index as u32), &sample);
+            }
+        }
+        let now = self.now;
+        self.next_sample = self.config.sample_every.map(|every| now + every.max(Duration::from_nanos(1)));
+        self.network.schedule.set(self.network.sources.sampler, self.next_sample);
+    }
+
+    fn host_index(&self, node: NodeId) -> Option<usize> {
+        self.host_of.get(node.index()).copied().flatten().map(|host| host as usize)
+    }
+
+    /// The connection at one end of a flow.
+    fn connection(&self, flow: &Flow, end: End) -> Option<&holdover_tcp::Connection> {
+        let host = self.host_index(flow.node(end))?;
+        self.hosts[host].endpoint.connection(flow.connection(end)?)
+    }
+}
