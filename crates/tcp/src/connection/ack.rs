@@ -390,7 +390,7 @@ impl Connection {
         if core::mem::take(&mut self.frozen_by_window) {
             self.timers.release(now, Timer::Retransmit);
         }
-        self.snd.probed_byte = false;
+        // `snd.probed_byte` stays: the probe may still be under way.
         self.pending.window_probe = false;
         // Probing stood in for the retransmission timer of what was pulled back.
         let timers = [Timer::Retransmit, Timer::LossProbe, Timer::Reorder];
