@@ -4,7 +4,7 @@ use holdover_base::{Duration, Instant};
 
 use super::Connection;
 use super::ack::AckReport;
-use crate::config::LossDetection;
+use crate::config::{LossDetection, ZeroWindow};
 use crate::recovery::RecoveryState;
 use crate::timers::Timer;
 
@@ -127,7 +127,8 @@ impl Connection {
     /// RFC 6298 section 5.3: the retransmission timer starts anew, or the probe timer in its place. Where another timer stood
     /// in, the time since the first outstanding segment was sent counts.
     pub(super) fn restart_retransmit(&mut self, now: Instant) {
-        if self.queue.is_empty() {
+        let pulled_back = self.snd.wnd == 0 && self.config.recovery.zero_window == ZeroWindow::PullBack;
+        if self.queue.is_empty() || pulled_back {
             self.timers.disarm(Timer::Retransmit);
             return;
         }
