@@ -127,7 +127,9 @@ impl Connection {
     /// RFC 6298 section 5.3: the retransmission timer starts anew, or the probe timer in its place. Where another timer stood
     /// in, the time since the first outstanding segment was sent counts.
     pub(super) fn restart_retransmit(&mut self, now: Instant) {
-        let pulled_back = self.snd.wnd == 0 && self.config.recovery.zero_window == ZeroWindow::PullBack;
+        let pulled_back = self.snd.wnd == 0
+            && self.config.recovery.zero_window == ZeroWindow::PullBack
+            && self.timers.is_armed(Timer::Persist);
         if self.queue.is_empty() || pulled_back {
             self.timers.disarm(Timer::Retransmit);
             return;
