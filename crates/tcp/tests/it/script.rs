@@ -450,6 +450,11 @@ impl Script {
         self.now.saturating_since(START).as_millis()
     }
 
+    /// SND.NXT, relative.
+    pub(crate) fn snd_nxt(&self) -> i64 {
+        i64::from(self.connection.snd_nxt() - self.iss)
+    }
+
     /// RCV.NXT, relative.
     pub(crate) fn rcv_nxt(&self) -> i64 {
         i64::from(self.connection.rcv_nxt() - self.irs)
