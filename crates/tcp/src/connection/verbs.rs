@@ -98,6 +98,7 @@ impl Connection {
         self.congestion.forget_path();
         self.recovery.undo_marker = None;
         self.recovery.undo_retransmissions = None;
+        self.recovery.prior_ssthresh = 0;
     }
 
     /// Stops `timer` with what remains of it.
