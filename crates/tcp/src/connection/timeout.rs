@@ -75,8 +75,11 @@ impl Connection {
         self.arm_retransmit(now, self.rtt.rto());
     }
 
-    /// R2 (RFC 9293 section 3.8.3).
+    /// R2 (RFC 9293 section 3.8.3). A user timeout is an R2 that somebody asked for, and takes its place.
     fn gives_up(&self, now: Instant) -> bool {
+        if self.user_timeout.is_some() {
+            return false;
+        }
         match self.config.limits.r2 {
             RetryLimit::Never => false,
             RetryLimit::Retries(most) => self.recovery.retransmits >= most,
