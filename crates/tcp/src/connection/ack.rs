@@ -477,9 +477,23 @@ impl Connection {
         self.snd.mss = mss;
         self.queue.mark_all_lost(|_, sent| sent.payload.len() as u32 <= mss);
         if self.queue.lost() > 0 {
+            self.repair_without_congestion();
             self.pending.head = self.queue.front().filter(|front| front.lost).map(|_| Reason::LossRecovery);
         }
         IcmpEffect::SmallerSegments
+    }
+
+    /// What is lost was too big, not one too many: it is sent again without a reduction, and the duplicates that it causes are
+    /// no reason for one either (Linux `tcp_simple_retransmit`).
+    fn repair_without_congestion(&mut self) {
+        if self.recovery.state == RecoveryState::Loss {
+            return;
+        }
+        self.recovery.state = RecoveryState::Loss;
+        self.recovery.high_seq = self.snd.nxt;
+        self.recovery.frto = false;
+        self.recovery.undo_marker = None;
+        self.recovery.prior_ssthresh = 0;
     }
 
     /// A path MTU below IPv4's 552 bytes is more likely an attack than a path (Linux `min_pmtu`), less headers.
