@@ -4,6 +4,10 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod bench;
+mod explain_command;
+mod kernel_matrix;
+
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -22,10 +26,19 @@ struct Cli {
 enum Command {
     /// Measure the speed and memory of Holdover's TCP on this machine.
     Bench(bench::BenchArgs),
+    /// Tell where each connection of a capture or of a run lost its time.
+    Explain(explain_command::ExplainArgs),
+    /// Transfer data between Holdover's TCP and this machine's kernel under many combinations of settings.
+    KernelMatrix(kernel_matrix::KernelMatrixArgs),
 }
 
-fn main() {
+fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Bench(args) => bench::run(&args),
+        Command::Bench(args) => {
+            bench::run(&args);
+            ExitCode::SUCCESS
+        }
+        Command::Explain(args) => explain_command::run(&args),
+        Command::KernelMatrix(args) => kernel_matrix::run(&args),
     }
 }

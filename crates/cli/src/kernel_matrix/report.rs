@@ -1,0 +1,195 @@
+//! The report of `holdover kernel-matrix`: counts for each setting, times, and every failure.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use holdover_testbed::matrix::Combination;
+use serde::Serialize;
+
+/// Everything that is reported.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    kernel: String,
+    date: String,
+    whole_product: bool,
+    pub(super) runs: usize,
+    pub(super) passed: usize,
+    rows: Vec<Row>,
+}
+
+/// One transfer.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    name: String,
+    settings: [Setting; 10],
+    /// Until both sides had closed in good order; absent if they did not.
+    seconds: Option<f64>,
+    /// What was wrong.
+    findings: Vec<String>,
+}
+
+/// One setting and its value.
+#[derive(Clone, Debug, Serialize)]
+struct Setting {
+    name: &'static str,
+    value: String,
+}
+
+const PATH: usize = 0;
+const FLOW: usize = 1;
+const PROFILE: usize = 9;
+
+impl Row {
+    pub(super) fn new(combination: &Combination, took: Option<Duration>, findings: Vec<String>) -> Self {
+        let c = combination;
+        let setting = |name, value: &dyn ToString| Setting { name, value: value.to_string() };
+        let switch = |name, is_on| setting(name, &if is_on { "on" } else { "off" });
+        Self {
+            name: c.to_string(),
+            settings: [
+                setting("path", &c.path),
+                setting("our side", &c.flow),
+                setting("our side opens", &c.opening),
+                setting("kernel's congestion control", &c.congestion.name()),
+                switch("kernel's SACK", c.sack),
+                switch("kernel's timestamps", c.timestamps),
+                switch("kernel's window scale", c.window_scaling),
+                setting("MTU", &c.mtu_bytes()),
+                setting("IP", &c.family),
+                setting("our profile", &c.profile),
+            ],
+            seconds: took.map(|took| took.as_secs_f64()),
+            findings,
+        }
+    }
+
+    pub(super) fn passed(&self) -> bool {
+        self.findings.is_empty()
+    }
+}
+
+impl Report {
+    pub(super) fn new(whole_product: bool, rows: Vec<Row>) -> Self {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self {
+            kernel: kernel.trim().to_owned(),
+            date: date(since_1970.as_secs() / 86_400),
+            whole_product,
+            runs: rows.len(),
+            passed: rows.iter().filter(|row| row.passed()).count(),
+            rows,
+        }
+    }
+
+    pub(super) fn markdown(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text).expect("writing to a string does not fail");
+        text
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        let selection =
+            if self.whole_product { "the whole product" } else { "a selection with every pair of settings" };
+        writeln!(out, "Linux {}, {}: {} of {} transfers passed", self.kernel, self.date, self.passed, self.runs)?;
+        writeln!(out, "({selection}; 2 MiB in each direction that sends).\n")?;
+        self.write_counts(out)?;
+        writeln!(out, "\nSeconds until both sides had closed, by path and by what our side does:\n")?;
+        self.write_times(out, &[PATH, FLOW])?;
+        writeln!(out, "\nThe same by profile and path:\n")?;
+        self.write_times(out, &[PROFILE, PATH])?;
+        writeln!(out, "\nFailures:\n")?;
+        for row in self.rows.iter().filter(|row| !row.passed()) {
+            writeln!(out, "- `{}`: {}", row.name, row.findings.join("; "))?;
+        }
+        if self.passed == self.runs {
+            writeln!(out, "none.")?;
+        }
+        Ok(())
+    }
+
+    fn write_counts(&self, out: &mut String) -> std::fmt::Result {
+        let mut counts: BTreeMap<(usize, &str), (usize, usize)> = BTreeMap::new();
+        for row in &self.rows {
+            for (index, setting) in row.settings.iter().enumerate() {
+                let (runs, passed) = counts.entry((index, &setting.value)).or_default();
+                *runs += 1;
+                *passed += usize::from(row.passed());
+            }
+        }
+        writeln!(out, "| setting | value | runs | passed |\n| --- | --- | ---: | ---: |")?;
+        for ((index, value), (runs, passed)) in counts {
+            writeln!(out, "| {} | {value} | {runs} | {passed} |", self.rows[0].settings[index].name)?;
+        }
+        Ok(())
+    }
+
+    fn write_times(&self, out: &mut String, by: &[usize; 2]) -> std::fmt::Result {
+        let mut times: BTreeMap<[&str; 2], Vec<f64>> = BTreeMap::new();
+        for row in &self.rows {
+            let key = by.map(|index| row.settings[index].value.as_str());
+            times.entry(key).or_default().extend(row.seconds);
+        }
+        let [first, second] = by.map(|index| self.rows[0].settings[index].name);
+        writeln!(out, "| {first} | {second} | runs | least | median | 9 of 10 within | most |")?;
+        writeln!(out, "| --- | --- | ---: | ---: | ---: | ---: | ---: |")?;
+        for ([first, second], mut seconds) in times {
+            seconds.sort_by(f64::total_cmp);
+            let Some(last) = seconds.len().checked_sub(1) else { continue };
+            let at = |share: f64| seconds[(last as f64 * share).round() as usize];
+            let (least, median, most) = (at(0.0), at(0.5), at(1.0));
+            let runs = seconds.len();
+            writeln!(out, "| {first} | {second} | {runs} | {least:.2} | {median:.2} | {:.2} | {most:.2} |", at(0.9))?;
+        }
+        Ok(())
+    }
+}
+
+/// The date (Gregorian, UTC) so many days after 1 January 1970.
+fn date(days: u64) -> String {
+    // Years of 365.2425 days that begin in March put the leap day at their end.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use holdover_testbed::matrix;
+
+    #[test]
+    fn dates_are_the_calendars() {
+        for (days, expected) in [
+            (0, "1970-01-01"),
+            (59, "1970-03-01"),
+            (11_016, "2000-02-29"),
+            (11_017, "2000-03-01"),
+            (19_723, "2024-01-01"),
+        ] {
+            assert_eq!(date(days), expected);
+        }
+    }
+
+    #[test]
+    fn the_report_counts_and_names_failures() {
+        let combinations = matrix::every_pair();
+        let mut rows: Vec<_> =
+            combinations.iter().map(|c| Row::new(c, Some(Duration::from_millis(250)), Vec::new())).collect();
+        let name = rows[3].name.clone();
+        rows[3].findings.push("something is wrong".to_owned());
+        let report = Report::new(false, rows);
+        assert_eq!((report.runs, report.passed), (combinations.len(), combinations.len() - 1));
+        let text = report.markdown();
+        assert!(text.contains(&format!("- `{name}`: something is wrong")), "{text}");
+        assert!(text.contains("| path | clean |"), "{text}");
+        assert!(text.contains("| 0.25 | 0.25 | 0.25 | 0.25 |"), "{text}");
+    }
+}
