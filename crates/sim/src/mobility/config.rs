@@ -195,8 +195,8 @@ pub enum Selection {
     /// It stays with its cell while that covers it.
     #[default]
     Keep,
-    /// The one whose base station it hears best. It compares when it hears a beacon (with registration), or comes into a
-    /// cell (without).
+    /// The one whose base station it hears best, measured by what each cell's radio needs. It compares when it hears a beacon
+    /// and when it comes into or out of a cell.
     Strongest,
 }
 

@@ -157,8 +157,9 @@ impl World {
         observer.event(self.now, &WorldEvent::BeaconHeard(node, self.network.airs[cell].id));
         if self.wants_to_register(index, cell) {
             self.request(index, cell, observer);
-            self.reschedule_mobile(index);
         }
+        self.choose_without_registration(index);
+        self.reschedule_mobile(index);
     }
 
     /// Whether a mobile host answers a beacon by a registration request.

@@ -1,0 +1,12 @@
+//! The simulator as its users see it: worlds are described, run and looked at.
+
+mod access;
+mod cells;
+mod conservation;
+mod determinism;
+mod errors;
+mod prediction;
+mod registration;
+mod scale;
+mod support;
+mod validation;
