@@ -296,6 +296,9 @@ pub enum ProbePayload {
 pub struct LimitConfig {
     /// Retransmissions of a SYN or SYN-ACK before giving up.
     pub syn_retries: u32,
+    /// Timeouts of a SYN, not a SYN-ACK, that come before these and do not double the next one (Linux 6.5 and later,
+    /// `tcp_syn_linear_timeouts`).
+    pub syn_linear_timeouts: u32,
     /// Retransmissions of a segment before the application is told (R1, RFC 9293 section 3.8.3).
     pub r1: u32,
     /// Retransmissions of a segment before the connection is given up (R2).
@@ -414,6 +417,7 @@ impl Config {
             limits: LimitConfig {
                 // RFC 9293 section 3.8.3: R2 of a SYN at least 3 minutes; 1+2+4+8+16+32+60+60 s is the first sum above.
                 syn_retries: 7,
+                syn_linear_timeouts: 0,
                 r1: 3,
                 // RFC 9293 section 3.8.3: R2 at least 100 s; 1+2+4+8+16+32+60 s, and one more for good measure.
                 r2: RetryLimit::Retries(8),

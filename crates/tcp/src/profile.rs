@@ -302,7 +302,7 @@ const fn linux_2_4() -> Config {
 }
 
 /// Linux 6.18. Evidence: the kernel itself, as the peer of this endpoint and by its sysctls (`tcp_rmem`, `tcp_retries2` = 15,
-/// `tcp_syn_retries` = 6, `tcp_frto` = 2, `tcp_early_retrans` = 3, `tcp_slow_start_after_idle` = 1), and the experiments in
+/// `tcp_syn_retries` = 6, `tcp_syn_linear_timeouts` = 4, `tcp_frto` = 2, `tcp_early_retrans` = 3, `tcp_slow_start_after_idle` = 1), and the experiments in
 /// `docs/notes/`.
 const fn linux_6(algorithm: Algorithm) -> Config {
     let base = linux();
@@ -318,7 +318,7 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             ack: AckPolicy::Adaptive { quick_acks: 16, min: ms(40), max: ms(200) },
         },
         rto: RtoConfig { initial: ms(1_000), ..base.rto },
-        limits: LimitConfig { syn_retries: 6, r2: RetryLimit::LinuxTime(15), ..base.limits },
+        limits: LimitConfig { syn_retries: 6, syn_linear_timeouts: 4, r2: RetryLimit::LinuxTime(15), ..base.limits },
         recovery: RecoveryConfig {
             with_sack: LossDetection::Rack,
             reduction: Reduction::Proportional,

@@ -65,13 +65,17 @@ impl Connection {
     }
 
     fn on_handshake_timeout(&mut self, now: Instant) {
-        if self.recovery.retransmits >= self.config.limits.syn_retries {
+        let limits = &self.config.limits;
+        let linear = if self.state == State::SynSent { limits.syn_linear_timeouts } else { 0 };
+        if self.recovery.retransmits >= limits.syn_retries + linear {
             return self.end(Some(ConnectionError::TimedOut));
         }
         self.recovery.retransmits += 1;
         self.counters.timeouts += 1;
         self.pending.handshake = true;
-        self.rtt.back_off(&self.config.rto);
+        if self.recovery.retransmits > linear {
+            self.rtt.back_off(&self.config.rto);
+        }
         self.arm_retransmit(now, self.rtt.rto());
     }
 
