@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod bench;
+mod explain_command;
 mod kernel_matrix;
 
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ struct Cli {
 enum Command {
     /// Measure the speed and memory of Holdover's TCP on this machine.
     Bench(bench::BenchArgs),
+    /// Tell where each connection of a capture or of a run lost its time.
+    Explain(explain_command::ExplainArgs),
     /// Transfer data between Holdover's TCP and this machine's kernel under many combinations of settings.
     KernelMatrix(kernel_matrix::KernelMatrixArgs),
 }
@@ -35,6 +38,7 @@ fn main() -> ExitCode {
             bench::run(&args);
             ExitCode::SUCCESS
         }
+        Command::Explain(args) => explain_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),
     }
 }
