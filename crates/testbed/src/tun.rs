@@ -5,7 +5,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::Bytes;
@@ -71,6 +71,14 @@ pub enum TunError {
     /// The kernel does not take this packet for one: its version is neither 4 nor 6, or it is empty.
     #[error("not an IP packet")]
     NotIp,
+    /// The kernel did not make its own address reachable.
+    #[error("{address} of TUN interface \"{name}\" did not become usable")]
+    AddressNotReady {
+        /// The interface.
+        name: Box<str>,
+        /// The address.
+        address: IpAddr,
+    },
     /// The interface could not be configured.
     #[error(transparent)]
     Netlink(#[from] NetlinkError),
@@ -123,6 +131,11 @@ impl Tun {
             netlink.add_address(name, *address, *prefix_len)?;
         }
         netlink.set_up(name)?;
+        for (address, _) in &config.addresses {
+            if let IpAddr::V6(address) = address {
+                wait_for_local_route(*address, name)?;
+            }
+        }
         Ok(Self { device, name: config.name.clone(), mtu: config.mtu })
     }
 
@@ -177,6 +190,33 @@ impl AsFd for Tun {
         self.device.as_fd()
     }
 }
+
+/// Waits until the kernel takes what is sent to its own `address`: it makes that route later, in a work queue, although
+/// duplicate address detection is off, and drops what comes before.
+fn wait_for_local_route(address: Ipv6Addr, name: &str) -> Result<(), TunError> {
+    const TABLE: &str = "/proc/thread-self/net/ipv6_route";
+    const PATIENCE: std::time::Duration = std::time::Duration::from_secs(10);
+    const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
+    let refused =
+        |source| TunError::Refused { call: "reading /proc/thread-self/net/ipv6_route", name: name.into(), source };
+    let destination = format!("{:032x} 80 ", u128::from(address));
+    // The flags are the last but one column.
+    let is_local = |line: &str| {
+        let flags = line.split_whitespace().rev().nth(1).and_then(|flags| u32::from_str_radix(flags, 16).ok());
+        line.starts_with(&destination) && flags.is_some_and(|flags| flags & RTF_LOCAL != 0)
+    };
+    let start = std::time::Instant::now();
+    while !std::fs::read_to_string(TABLE).map_err(refused)?.lines().any(is_local) {
+        if start.elapsed() > PATIENCE {
+            return Err(TunError::AddressNotReady { name: name.into(), address: address.into() });
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Ok(())
+}
+
+/// `linux/ipv6_route.h`: the destination is the host itself.
+const RTF_LOCAL: u32 = 0x8000_0000;
 
 /// Opens the device in the calling thread's namespace. A system call and nothing else: the privilege probe calls it in a
 /// forked child.

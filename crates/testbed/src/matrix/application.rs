@@ -83,6 +83,12 @@ impl Application {
         self.done_at
     }
 
+    /// Bytes that have come through so far, in both directions.
+    pub fn progress(&self, endpoint: &Endpoint) -> u64 {
+        let connection = self.connection.and_then(|id| endpoint.connection(id));
+        self.sink.digest().len + connection.map_or(0, |connection| connection.counters().bytes_acked.0)
+    }
+
     /// What it writes.
     pub fn source(&self) -> &Source {
         &self.source

@@ -8,6 +8,7 @@ mod application;
 mod checks;
 mod combination;
 mod covering;
+mod gate;
 mod run;
 mod stream;
 

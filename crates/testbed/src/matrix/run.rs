@@ -10,18 +10,19 @@ use holdover_base::{Duration, Instant};
 use holdover_tcp::{ConnectError, Endpoint, EndpointConfig, ListenError};
 
 use super::checks::{self, Evidence};
+use super::gate::Gate;
 use super::{Application, Combination, Family, Opening, Path, Sink, Source};
 use crate::{Counters, matrix::Digest};
 use crate::{
     CountersError, Direction, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace, NamespaceError,
-    Outage, Shell, ShellError, SocketError, SocketOptions, Stopped, SysctlError, TcpInfo, TcpState, Tun, TunConfig,
-    TunError, WallClock, sysctl,
+    Shell, ShellError, SocketError, SocketOptions, Stopped, SysctlError, TcpInfo, TcpState, Tun, TunConfig, TunError,
+    WallClock, sysctl,
 };
 
 /// What every path takes, each way.
-const DELAY: Duration = Duration::from_millis(5);
-/// When the outage begins: the handshake is through and the windows are growing.
-const OUTAGE_FROM: Instant = Instant::from_millis(40);
+const DELAY: Duration = Duration::from_millis(2);
+/// The outage begins when this part of the data is through: the windows are growing.
+const OUTAGE_AFTER_PART: u64 = 4;
 const OUTAGE: Duration = Duration::from_secs(2);
 /// Longer than any run takes on a slow machine. The slowest recover from an outage with timers of seconds.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -143,34 +144,43 @@ fn run_inside(namespace: &Namespace, combination: &Combination, options: &RunOpt
     };
     let source = Source::new(options.seed, if combination.flow.we_send() { options.bytes } else { 0 });
     let mut application = Application::new(connection, source, Sink::new(!options.seed));
+    let mut gate = Gate::new(endpoint);
+    let mut outage_from = (combination.path == Path::Outage).then_some(options.bytes / OUTAGE_AFTER_PART);
     let clock = shell.clock();
-    let stopped =
-        shell.run_beside(&mut endpoint, LIMIT, |now, endpoint| application.turn(now, endpoint), || side.run(clock))?;
+    let turn = |now, gate: &mut Gate| {
+        application.turn(now, &mut gate.endpoint);
+        if outage_from.is_some_and(|from| application.progress(&gate.endpoint) >= from) {
+            outage_from = None;
+            gate.cut(now, OUTAGE);
+        }
+    };
+    let stopped = shell.run_beside(&mut gate, LIMIT, turn, || side.run(clock))?;
     let kernel_end = match stopped {
         Stopped::ByApplication(Ok(end)) => end,
         Stopped::ByApplication(Err((call, source))) => {
-            return Err(RunError::Kernel { call, source, ours: describe(&endpoint, &application) });
+            return Err(RunError::Kernel { call, source, ours: describe(&gate.endpoint, &application) });
         }
-        Stopped::AtDeadline => return Err(RunError::Deadline { ours: describe(&endpoint, &application) }),
+        Stopped::AtDeadline => return Err(RunError::Deadline { ours: describe(&gate.endpoint, &application) }),
     };
     // The kernel is through; the acknowledgment of our FIN may still be on its way.
-    let ours_is_done = shell.run(&mut endpoint, LIMIT, |now, endpoint| {
-        application.turn(now, endpoint);
+    let ours_is_done = shell.run(&mut gate, LIMIT, |now, gate| {
+        application.turn(now, &mut gate.endpoint);
         match application.done_at() {
             Some(_) => std::ops::ControlFlow::Break(()),
             None => std::ops::ControlFlow::Continue(()),
         }
     })?;
     let Some(done_at) = application.done_at().filter(|_| ours_is_done == Stopped::ByApplication(())) else {
-        return Err(RunError::Deadline { ours: describe(&endpoint, &application) });
+        return Err(RunError::Deadline { ours: describe(&gate.endpoint, &application) });
     };
     let counters = Counters::read(namespace)?.since(&before);
     let evidence = Evidence {
         combination,
         bytes: options.bytes,
         application: &application,
-        connection: application.connection().and_then(|id| endpoint.connection(id)),
-        endpoint: &endpoint,
+        connection: application.connection().and_then(|id| gate.endpoint.connection(id)),
+        endpoint: &gate.endpoint,
+        lost_in_outage: gate.lost(),
         kernel: &kernel_end,
         counters: &counters,
         shell: &shell,
@@ -213,14 +223,12 @@ fn impaired_shell<'a>(tun: &'a Tun, combination: &Combination, options: &RunOpti
 fn impairment(path: Path) -> ImpairmentConfig {
     let clean = ImpairmentConfig { delay: DELAY, ..ImpairmentConfig::default() };
     match path {
-        Path::Clean => clean,
+        // The gate makes the outage.
+        Path::Clean | Path::Outage => clean,
         Path::Loss => ImpairmentConfig { loss: 0.01, ..clean },
         Path::Reordering => ImpairmentConfig { reorder: 0.02, reorder_delay: Duration::from_millis(2), ..clean },
         Path::Duplication => ImpairmentConfig { duplicate: 0.02, ..clean },
         Path::Corruption => ImpairmentConfig { corrupt: 0.01, ..clean },
-        Path::Outage => {
-            ImpairmentConfig { outages: vec![Outage { from: OUTAGE_FROM, until: OUTAGE_FROM + OUTAGE }], ..clean }
-        }
     }
 }
 
