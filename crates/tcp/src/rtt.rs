@@ -63,8 +63,8 @@ impl RttEstimator {
     /// Takes a sample and clears the backoff (RFC 6298 sections 2.2, 2.3 and 5.7).
     pub(crate) fn sample(&mut self, config: &RtoConfig, rtt: Duration, snd_una: Seq, snd_nxt: Seq) {
         self.min_rtt = self.min_rtt.min(rtt);
-        // A sample of nothing still is one: the smallest span that is not "no sample yet".
-        let rtt = rtt.round_up_to(config.tick).max(Duration::from_micros(1));
+        // A sample of nothing still is one: a tick, or the smallest span that is not "no sample yet".
+        let rtt = rtt.round_up_to(config.tick).max(config.tick).max(Duration::from_micros(1));
         match config.estimator {
             Estimator::Rfc6298 => self.smooth(rtt),
             Estimator::Linux => self.smooth_as_linux(config, rtt, snd_una, snd_nxt),
