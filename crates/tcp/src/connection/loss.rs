@@ -406,7 +406,10 @@ impl Connection {
     /// Tahoe: duplicate ACKs are taken for a timeout, without its backoff.
     fn enter_loss_without_timeout(&mut self, now: Instant) {
         self.counters.recoveries += 1;
+        let dup_acks = self.recovery.dup_acks;
         self.enter_loss(now);
+        // The count goes on: 4.3BSD acts when it is three.
+        self.recovery.dup_acks = dup_acks;
         self.recovery.frto = false;
         self.pending.head = Some(Reason::FastRetransmit);
         self.arm_retransmit(now, self.rtt.rto());
