@@ -288,6 +288,7 @@ impl Connection {
     fn take_text_and_fin(&mut self, now: Instant, segment: &Segment, in_handshake: bool) -> Step {
         // The text of a SYN begins after it.
         let start = segment.seq + u32::from(segment.flags.contains(Flags::SYN));
+        let mut refused = false;
         if !segment.payload.is_empty() {
             if !self.state.may_receive() {
                 return Err(Disposition::AfterFin);
@@ -298,16 +299,17 @@ impl Connection {
                 self.pending.reset = true;
                 return Err(Disposition::ReceiverGone);
             }
-            self.take_text(now, segment, start);
+            refused = self.take_text(now, segment, start) == Some(Arrival::Refused);
         }
         if segment.flags.contains(Flags::FIN) {
             self.take_fin(now, start + segment.payload.len() as u32, in_handshake);
         }
         self.finish_at_fin(now);
-        Ok(())
+        if refused { Err(Disposition::ReassemblyFull) } else { Ok(()) }
     }
 
-    fn take_text(&mut self, now: Instant, segment: &Segment, start: holdover_wire::Seq) {
+    /// Returns how the text arrived, if any of it lies in the window.
+    fn take_text(&mut self, now: Instant, segment: &Segment, start: holdover_wire::Seq) -> Option<Arrival> {
         self.measure_receive_rtt(now, segment);
         // What lies beyond the window was not asked for.
         let room = (self.rcv.nxt + self.receive_window()).saturating_since(start);
@@ -318,7 +320,7 @@ impl Connection {
         }
         let len = data.len() as u32;
         if len == 0 {
-            return;
+            return None;
         }
         let arrival = self.take_data(start, data);
         if arrival != Arrival::Refused {
@@ -328,6 +330,7 @@ impl Connection {
         if self.rcv.urgent.is_some_and(|until| until.le(self.rcv.nxt)) {
             self.rcv.urgent = None;
         }
+        Some(arrival)
     }
 
     /// Remembers where the stream ends, unless an end is known already.
