@@ -1,0 +1,156 @@
+//! Flows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use holdover_base::{Duration, Instant};
+use holdover_sim::{Amount, Bulk, FlowConfig, LinkBetween, NodeId, OnOff, Opener, RequestResponse, Traffic};
+
+use super::nodes::Nodes;
+use super::{above_zero, check_name, check_new, stack};
+use crate::error::ErrorKind;
+use crate::file::{self, Flow, ScenarioFile};
+use crate::problem::{Problem, Under};
+use crate::quantity::{Bytes, Volume};
+
+/// Each flow has a port of its own from 1024 on.
+const MAX_FLOWS: usize = 65_536 - 1024;
+
+/// The shape of ns-2's Pareto source.
+const DEFAULT_SHAPE: f64 = 1.5;
+
+pub(crate) fn all(file: &ScenarioFile, nodes: &Nodes, links: &[LinkBetween]) -> Result<Vec<FlowConfig>, Problem> {
+    if file.flows.is_empty() {
+        return Err(Problem::new(ErrorKind::MissingField, "there is nothing to run: no [[flow]]"));
+    }
+    let mut flows = Vec::new();
+    let mut names = BTreeSet::new();
+    let mut reached = BTreeMap::new();
+    for (index, flow) in file.flows.iter().enumerate() {
+        let before = file.flows[..index].iter().map(|flow| flow.name.as_str());
+        check_name(&flow.name).and_then(|()| check_new("flow", &flow.name, before)).under_index(index).under("flow")?;
+        let reached = |from| reached.entry(from).or_insert_with(|| nodes.reached_from(from, links)).clone();
+        let config = one(flow, nodes, reached).under_index(index).under("flow")?;
+        let count = flow.count.unwrap_or(1) as usize;
+        if count == 0 || flows.len() + count > MAX_FLOWS {
+            let accepted = format!("a number from 1 to {}, all flows together", MAX_FLOWS);
+            let problem = Problem::unexpected(ErrorKind::BadValue, format!("the number {count}"), accepted);
+            return Err(problem.under("count").under_index(index).under("flow"));
+        }
+        let spacing = flow.spacing.map_or(Duration::ZERO, |spacing| spacing.0);
+        for number in 0..count as u64 {
+            let name = if count == 1 { flow.name.clone() } else { format!("{}-{}", flow.name, number + 1) };
+            if !names.insert(name.clone()) {
+                let message = format!("two flows would be called \"{name}\"");
+                return Err(Problem::new(ErrorKind::Duplicate, message).under("name").under_index(index).under("flow"));
+            }
+            flows.push(FlowConfig { name, start: config.start + spacing * number, ..config.clone() });
+        }
+    }
+    Ok(flows)
+}
+
+fn one(flow: &Flow, nodes: &Nodes, mut reached: impl FnMut(NodeId) -> BTreeSet<NodeId>) -> Result<FlowConfig, Problem> {
+    let from = nodes.host(&flow.from).under("from")?;
+    let to = nodes.host(&flow.to).under("to")?;
+    if from == to {
+        return Err(Problem::conflict(format!("it goes from \"{}\" to itself", flow.from))).under("to");
+    }
+    if !reached(from).contains(&to) {
+        let message = format!("no path of links leads from \"{}\" to \"{}\"", flow.from, flow.to);
+        return Err(Problem::new(ErrorKind::Unreachable, message)).under("to");
+    }
+    let stack_of = |host, end_stack: Option<&_>, end: &str| {
+        let common = stack::changed(nodes.stack(host), flow.stack.as_ref()).under("stack")?;
+        stack::changed(&common, end_stack).under(end).map(Arc::new)
+    };
+    Ok(FlowConfig {
+        name: flow.name.clone(),
+        from,
+        to,
+        start: Instant::ZERO + flow.start.map_or(Duration::ZERO, |start| start.0),
+        sender: stack_of(from, flow.from_stack.as_ref(), "from_stack")?,
+        receiver: stack_of(to, flow.to_stack.as_ref(), "to_stack")?,
+        traffic: traffic(flow, nodes, from, to)?,
+        ipv6: flow.ipv6.unwrap_or(false),
+    })
+}
+
+fn traffic(flow: &Flow, nodes: &Nodes, from: NodeId, to: NodeId) -> Result<Traffic, Problem> {
+    const KINDS: &str = "\"bulk\", \"request_response\", \"on_off\"";
+    let opener = match &flow.opener {
+        Some(name) if flow.bulk.is_some() => opener(nodes.host(name).under("opener")?, nodes, from, to)?,
+        Some(_) => return Err(Problem::conflict("only a \"bulk\" flow has an opener")).under("opener"),
+        None => Opener::Sender,
+    };
+    match (&flow.bulk, &flow.request_response, &flow.on_off) {
+        (Some(volume), None, None) => {
+            let amount = match volume {
+                Volume::Bytes(bytes) => Amount::Bytes(*bytes),
+                Volume::For(time) => Amount::For(*time),
+            };
+            Ok(Traffic::Bulk(Bulk { amount, opener }))
+        }
+        (None, Some(exchange), None) => request_response(exchange).under("request_response"),
+        (None, None, Some(bursts)) => on_off(bursts).under("on_off"),
+        (None, None, None) => {
+            let message = format!("it does nothing; give it one of {KINDS}");
+            Err(Problem::new(ErrorKind::MissingField, message))
+        }
+        _ => Err(Problem::conflict(format!("it does more than one thing; give it only one of {KINDS}"))),
+    }
+}
+
+fn opener(opener: NodeId, nodes: &Nodes, from: NodeId, to: NodeId) -> Result<Opener, Problem> {
+    if opener == from {
+        return Ok(Opener::Sender);
+    }
+    if opener == to {
+        return Ok(Opener::Receiver);
+    }
+    let accepted = format!("one of its ends, \"{}\" or \"{}\"", nodes.name(from), nodes.name(to));
+    Err(Problem::unexpected(ErrorKind::BadValue, format!("\"{}\"", nodes.name(opener)), accepted)).under("opener")
+}
+
+fn request_response(exchange: &file::RequestResponse) -> Result<Traffic, Problem> {
+    if exchange.count == Some(0) {
+        let accepted = "a number of at least 1";
+        return Err(Problem::unexpected(ErrorKind::BadValue, "the number 0", accepted)).under("count");
+    }
+    Ok(Traffic::RequestResponse(RequestResponse {
+        request: not_empty(exchange.request, "request")?.0,
+        response: not_empty(exchange.response, "response")?.0,
+        think: exchange.think.map_or(Duration::ZERO, |think| think.0),
+        count: exchange.count,
+    }))
+}
+
+fn on_off(bursts: &file::OnOff) -> Result<Traffic, Problem> {
+    let shape = bursts.shape.unwrap_or(DEFAULT_SHAPE);
+    if !(shape > 1.0 && shape.is_finite()) {
+        let accepted = "a number above 1: with less the mean is infinite";
+        return Err(Problem::unexpected(ErrorKind::BadValue, format!("the number {shape}"), accepted)).under("shape");
+    }
+    let datagram = not_empty(bursts.datagram, "datagram")?.0;
+    if datagram.0 > MAX_DATAGRAM {
+        let accepted = format!("at most {MAX_DATAGRAM} bytes");
+        return Err(Problem::unexpected(ErrorKind::BadValue, datagram.to_string(), accepted)).under("datagram");
+    }
+    Ok(Traffic::OnOff(OnOff {
+        datagram,
+        rate: bursts.rate.0,
+        mean_on: above_zero(bursts.mean_on, "mean_on")?,
+        mean_off: bursts.mean_off.0,
+        shape,
+    }))
+}
+
+/// What fits into an IPv4 packet with its header and UDP's.
+const MAX_DATAGRAM: u64 = 65_535 - 20 - 8;
+
+fn not_empty(bytes: Bytes, key: &str) -> Result<Bytes, Problem> {
+    if bytes.0.0 == 0 {
+        return Err(Problem::unexpected(ErrorKind::BadValue, "\"0 bytes\"", "an amount above 0")).under(key);
+    }
+    Ok(bytes)
+}

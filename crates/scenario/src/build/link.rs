@@ -1,0 +1,323 @@
+//! Links.
+
+use std::sync::Arc;
+
+use holdover_base::{Duration, Instant};
+use holdover_link::{
+    Alternating, InFlightFate, Jitter, JitterDistribution, Length, LinkConfig, Loss, Outage, OutagePolicy, Outages,
+    QueueLimit, QueuedFate, Rate, Reordering,
+};
+use holdover_sim::LinkBetween;
+
+use super::nodes::Nodes;
+use super::{above_zero, check_name, check_new};
+use crate::error::ErrorKind;
+use crate::file::{self, Direction, DirectionRef, Distribution, LengthTable, Link, ScenarioFile};
+use crate::problem::{Problem, Under};
+use crate::quantity::{DataRate, QueueSize};
+use crate::traces::{Loaded, Traces};
+
+pub(crate) fn all(file: &ScenarioFile, nodes: &Nodes, traces: &mut Traces) -> Result<Vec<LinkBetween>, Problem> {
+    let mut links = Vec::with_capacity(file.links.len());
+    for (index, link) in file.links.iter().enumerate() {
+        let before = file.links[..index].iter().map(|link| link.name.as_str());
+        let built = check_name(&link.name)
+            .and_then(|()| check_new("link", &link.name, before))
+            .and_then(|()| one(link, nodes, traces));
+        links.push(built.under_index(index).under("link")?);
+    }
+    Ok(links)
+}
+
+fn one(link: &Link, nodes: &Nodes, traces: &mut Traces) -> Result<LinkBetween, Problem> {
+    let [a, b] = &link.between;
+    if a == b {
+        return Err(Problem::conflict(format!("it joins \"{a}\" with itself"))).under_index(1).under("between");
+    }
+    let end = |name: &str, index| nodes.node(name).under_index(index).under("between");
+    let (outages, outage_policy) = outages(link.outages.as_ref()).under("outages")?;
+    let mut make = |over: Option<&Direction>, name: &'static str| {
+        let mut config = direction(link.direction(), over.map(|over| (over.direction(), name)), traces)?;
+        (config.outages, config.outage_policy) = (outages.clone(), outage_policy);
+        // What the link's own check still finds depends on more than one field.
+        let problem = config.check().err().map(|error| Problem::conflict(error.to_string()));
+        match (problem, over) {
+            (None, _) => Ok(config),
+            (Some(problem), Some(_)) => Err(problem.under(name)),
+            (Some(problem), None) => Err(problem),
+        }
+    };
+    Ok(LinkBetween {
+        name: link.name.clone(),
+        a: end(a, 0)?,
+        b: end(b, 1)?,
+        forward: make(link.forward.as_ref(), "forward")?,
+        backward: make(link.backward.as_ref(), "backward")?,
+    })
+}
+
+/// One direction: what the link says, changed by what `over` says under its name.
+fn direction(
+    link: DirectionRef<'_>,
+    over: Option<(DirectionRef<'_>, &str)>,
+    traces: &mut Traces,
+) -> Result<LinkConfig, Problem> {
+    let own = over.map(|(over, _)| over);
+    let mut config = LinkConfig {
+        delay: own.and_then(|over| over.delay).or(link.delay).map_or(Duration::ZERO, |delay| delay.0),
+        jitter: own.and_then(|over| over.jitter).or(link.jitter).map(jitter),
+        queue_limit: own.and_then(|over| over.queue_limit).or(link.queue_limit).map_or(QueueLimit::Unlimited, queue),
+        loss: own.and_then(|over| over.loss).or(link.loss).map_or(Loss::None, loss),
+        duplicate: own.and_then(|over| over.duplicate).or(link.duplicate).map_or(0.0, |percent| percent.share()),
+        corrupt: own.and_then(|over| over.corrupt).or(link.corrupt).map_or(0.0, |percent| percent.share()),
+        reorder: own.and_then(|over| over.reorder).or(link.reorder).map(reordering),
+        ..LinkConfig::default()
+    };
+    let under = |result: Result<(), Problem>, inner: bool| match over {
+        Some((_, name)) if inner => result.under(name),
+        _ => result,
+    };
+    let inner = own.is_some_and(|over| over.overhead.is_some());
+    under(set_overhead(&mut config, if inner { own.and_then(|over| over.overhead) } else { link.overhead }), inner)?;
+    // A direction that says how fast it is replaces all that the link says about that.
+    let mut speed = Speed::default();
+    if let Some(over) = own {
+        under(speed.read(over, traces), true)?;
+    }
+    under(speed.read_outer(link, traces), false)?;
+    config.rate = speed.rate;
+    config.conditions = speed.conditions;
+    Ok(config)
+}
+
+/// How fast a direction is, and what else its trace says.
+#[derive(Default)]
+struct Speed {
+    rate: Rate,
+    conditions: Option<Arc<holdover_link::ConditionTrace>>,
+}
+
+impl Speed {
+    /// What one table says.
+    fn read(&mut self, table: DirectionRef<'_>, traces: &mut Traces) -> Result<(), Problem> {
+        let fixed = |rate: &DataRate| Rate::Fixed(rate.0);
+        if let Some(rate) = table.rate {
+            self.rate = fixed(rate);
+        }
+        match table.trace.map(|trace| traces.load(trace).under("trace")).transpose()? {
+            None => Ok(()),
+            Some(Loaded::Deliveries(_)) if table.rate.is_some() => rate_twice(),
+            Some(Loaded::Deliveries(trace)) => {
+                self.rate = Rate::Deliveries(trace);
+                Ok(())
+            }
+            Some(Loaded::Conditions(trace)) => {
+                if table.rate.is_some() && trace.rate(Instant::ZERO).is_some() {
+                    return rate_twice();
+                }
+                if table.delay.is_some() && trace.delay(Instant::ZERO).is_some() {
+                    let message = "the delay is given here and in the column \"delay\" of the trace; choose one";
+                    return Err(Problem::conflict(message)).under("delay");
+                }
+                self.conditions = Some(trace);
+                Ok(())
+            }
+        }
+    }
+
+    /// What the link says, as far as it is not replaced.
+    fn read_outer(&mut self, link: DirectionRef<'_>, traces: &mut Traces) -> Result<(), Problem> {
+        let mut outer = Self::default();
+        outer.read(link, traces)?;
+        let has_rate = |speed: &Self| {
+            let by_trace = speed.conditions.as_ref().is_some_and(|trace| trace.rate(Instant::ZERO).is_some());
+            by_trace || speed.rate != Rate::Unlimited
+        };
+        let own_rate = has_rate(self);
+        if self.conditions.is_none() && !(own_rate && has_rate(&outer) && outer.conditions.is_some()) {
+            self.conditions = outer.conditions;
+        }
+        if !own_rate {
+            self.rate = outer.rate;
+        }
+        Ok(())
+    }
+}
+
+fn rate_twice() -> Result<(), Problem> {
+    Err(Problem::conflict("the rate is given here and by the trace; choose one")).under("rate")
+}
+
+fn set_overhead(config: &mut LinkConfig, overhead: Option<&crate::quantity::Bytes>) -> Result<(), Problem> {
+    const MOST: u64 = 65_535;
+    match overhead {
+        Some(bytes) if bytes.0.0 > MOST => {
+            Err(Problem::unexpected(ErrorKind::BadValue, bytes.0.to_string(), format!("at most {MOST} bytes")))
+                .under("overhead")
+        }
+        Some(bytes) => {
+            config.overhead_bytes = bytes.0.0 as u32;
+            Ok(())
+        }
+        None => Ok(()),
+    }
+}
+
+fn jitter(jitter: &file::Jitter) -> Jitter {
+    Jitter {
+        amplitude: jitter.amplitude.0,
+        distribution: jitter.distribution.map_or(JitterDistribution::Uniform, |distribution| distribution.0),
+        reorder: jitter.reorder.unwrap_or(false),
+    }
+}
+
+fn queue(limit: &QueueSize) -> QueueLimit {
+    match *limit {
+        QueueSize::Unlimited => QueueLimit::Unlimited,
+        QueueSize::Packets(packets) => QueueLimit::Packets(packets),
+        QueueSize::Bytes(bytes) => QueueLimit::Bytes(bytes),
+    }
+}
+
+fn loss(loss: &file::Loss) -> Loss {
+    match loss {
+        file::Loss::Independent(percent) if percent.share() == 0.0 => Loss::None,
+        file::Loss::Independent(percent) => Loss::Independent(percent.share()),
+        file::Loss::Bursts(chain) => Loss::GilbertElliott(holdover_link::GilbertElliott {
+            good_to_bad: chain.good_to_bad.share(),
+            bad_to_good: chain.bad_to_good.share(),
+            loss_in_bad: chain.loss_in_bad.map_or(1.0, |percent| percent.share()),
+            loss_in_good: chain.loss_in_good.map_or(0.0, |percent| percent.share()),
+        }),
+    }
+}
+
+fn reordering(reorder: &file::Reorder) -> Reordering {
+    Reordering { probability: reorder.probability.share(), gap: reorder.gap.unwrap_or(1) }
+}
+
+fn outages(table: Option<&file::Outages>) -> Result<(Outages, OutagePolicy), Problem> {
+    let Some(table) = table else { return Ok((Outages::Never, OutagePolicy::default())) };
+    let policy = OutagePolicy {
+        queued: table.queued.map_or(QueuedFate::default(), |fate| fate.0),
+        in_flight: table.in_flight.map_or(InFlightFate::default(), |fate| fate.0),
+    };
+    let outages = match (&table.list, &table.connected, &table.disconnected) {
+        (Some(list), None, None) => {
+            only_with_turns(table)?;
+            Outages::List(listed(list)?)
+        }
+        (None, Some(connected), Some(disconnected)) => Outages::Alternating(Alternating {
+            initial_connected: table.first_at.map(|at| at.0),
+            connected: length(connected).under("connected")?,
+            disconnected: length(disconnected).under("disconnected")?,
+            count: table.count,
+        }),
+        (None, None, None) => {
+            only_with_turns(table)?;
+            Outages::Never
+        }
+        (Some(_), _, _) => {
+            let message = "outages are given both as a list and by \"connected\" and \"disconnected\"; choose one";
+            return Err(Problem::conflict(message)).under("list");
+        }
+        (None, Some(_), None) => return Err(missing("disconnected")),
+        (None, None, Some(_)) => return Err(missing("connected")),
+    };
+    Ok((outages, policy))
+}
+
+fn missing(field: &str) -> Problem {
+    Problem::new(ErrorKind::MissingField, format!("the field \"{field}\" is missing"))
+}
+
+fn only_with_turns(table: &file::Outages) -> Result<(), Problem> {
+    for (given, key) in [(table.first_at.is_some(), "first_at"), (table.count.is_some(), "count")] {
+        if given {
+            let message = format!("\"{key}\" is only used with \"connected\" and \"disconnected\"");
+            return Err(Problem::conflict(message)).under(key);
+        }
+    }
+    Ok(())
+}
+
+fn listed(list: &[file::Outage]) -> Result<Vec<Outage>, Problem> {
+    let mut outages = Vec::with_capacity(list.len());
+    let mut free_from = Instant::ZERO;
+    for (index, outage) in list.iter().enumerate() {
+        let outage = listed_one(outage, free_from).under_index(index).under("list")?;
+        free_from = outage.up;
+        outages.push(outage);
+    }
+    Ok(outages)
+}
+
+fn listed_one(outage: &file::Outage, free_from: Instant) -> Result<Outage, Problem> {
+    let down = Instant::ZERO + outage.at.0;
+    if down < free_from {
+        let found = format!("\"{}\"", outage.at.0);
+        let accepted = if free_from == Instant::FAR_FUTURE {
+            "nothing more: the outage before never ends".to_owned()
+        } else {
+            format!("{} or later, when the outage before has ended", free_from.saturating_since(Instant::ZERO))
+        };
+        return Err(Problem::unexpected(ErrorKind::BadValue, found, accepted)).under("at");
+    }
+    let up = match (outage.length, outage.until) {
+        (Some(_), Some(_)) => {
+            return Err(Problem::conflict("\"for\" and \"until\" both say when it ends; choose one")).under("until");
+        }
+        (Some(length), None) => down + above_zero(length, "for")?,
+        (None, Some(until)) if Instant::ZERO + until.0 <= down => {
+            let found = format!("\"{}\"", until.0);
+            return Err(Problem::unexpected(ErrorKind::BadValue, found, "a time after \"at\"")).under("until");
+        }
+        (None, Some(until)) => Instant::ZERO + until.0,
+        (None, None) => Instant::FAR_FUTURE,
+    };
+    Ok(Outage { down, up })
+}
+
+fn length(length: &file::Length) -> Result<Length, Problem> {
+    let table = match length {
+        file::Length::Constant(time) if time.0.is_zero() => {
+            return Err(Problem::unexpected(ErrorKind::BadValue, "\"0 s\"", "a time above 0"));
+        }
+        file::Length::Constant(time) => return Ok(Length::Constant(time.0)),
+        file::Length::Drawn(table) => table,
+    };
+    let LengthTable { distribution, mean, deviation, min, max } = table;
+    let fields = [("mean", mean), ("deviation", deviation), ("min", min), ("max", max)];
+    let used: &[&str] = match distribution.0 {
+        Distribution::Exponential => &["mean"],
+        Distribution::Normal => &["mean", "deviation"],
+        Distribution::Uniform => &["min", "max"],
+    };
+    for (key, given) in fields {
+        match (used.contains(&key), given) {
+            (true, None) => return Err(missing(key)),
+            (false, Some(_)) => {
+                let message = format!(
+                    "\"{}\" has no \"{key}\"; it has {}",
+                    distribution.name(),
+                    crate::problem::list_words(used)
+                );
+                return Err(Problem::conflict(message)).under(key);
+            }
+            _ => {}
+        }
+    }
+    let time = |time: &Option<crate::quantity::Time>| time.map_or(Duration::ZERO, |time| time.0);
+    match distribution.0 {
+        Distribution::Uniform if time(min) > time(max) || time(max).is_zero() => {
+            let accepted = "a time above 0 and not below \"min\"";
+            Err(Problem::unexpected(ErrorKind::BadValue, format!("\"{}\"", time(max)), accepted)).under("max")
+        }
+        Distribution::Uniform => Ok(Length::Uniform { min: time(min), max: time(max) }),
+        _ if time(mean).is_zero() => {
+            Err(Problem::unexpected(ErrorKind::BadValue, "\"0 s\"", "a time above 0")).under("mean")
+        }
+        Distribution::Exponential => Ok(Length::Exponential { mean: time(mean) }),
+        Distribution::Normal => Ok(Length::Normal { mean: time(mean), standard_deviation: time(deviation) }),
+    }
+}

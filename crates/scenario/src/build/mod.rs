@@ -1,0 +1,68 @@
+//! From the form of a scenario file to a world, with every check that needs more than one field.
+
+mod flow;
+mod link;
+mod nodes;
+mod stack;
+
+use holdover_base::{Duration, Instant};
+use holdover_sim::WorldConfig;
+
+use crate::error::ErrorKind;
+use crate::file::ScenarioFile;
+use crate::problem::{Problem, Under};
+use crate::quantity::Time;
+use crate::traces::Traces;
+
+use nodes::Nodes;
+
+/// When a run ends if the scenario does not say.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
+
+/// The world that `file` describes. A problem lies below the root of the file.
+pub(crate) fn world(file: &ScenarioFile, seed: u64, traces: &mut Traces) -> Result<WorldConfig, Problem> {
+    let default_stack = stack::of_scenario(file)?;
+    let nodes = Nodes::new(file, &default_stack)?;
+    let links = link::all(file, &nodes, traces)?;
+    nodes.check_links(file, &links)?;
+    let flows = flow::all(file, &nodes, &links)?;
+    if file.time_limit.is_some_and(|limit| limit.0.is_zero()) {
+        return Err(Problem::unexpected(ErrorKind::BadValue, "\"0 s\"", "a time above 0").under("time_limit"));
+    }
+    Ok(WorldConfig {
+        seed,
+        nodes: nodes.configs,
+        links,
+        flows,
+        time_limit: Instant::ZERO + file.time_limit.map_or(TIME_LIMIT, |limit| limit.0),
+        sample_every: crate::output::sample_every(file.output.as_ref())?,
+        ..WorldConfig::default()
+    })
+}
+
+/// Checks a name that appears in paths, files and reports.
+pub(crate) fn check_name(name: &str) -> Result<(), Problem> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if !name.is_empty() && name.len() <= 64 && name.chars().all(good) && !name.starts_with('.') {
+        return Ok(());
+    }
+    let accepted = "a name of up to 64 letters, digits, \"-\", \"_\" and \".\"";
+    Err(Problem::unexpected(ErrorKind::BadValue, format!("\"{name}\""), accepted)).under("name")
+}
+
+/// Checks that `name` is none of those before.
+pub(crate) fn check_new<'a>(what: &str, name: &str, before: impl IntoIterator<Item = &'a str>) -> Result<(), Problem> {
+    if before.into_iter().any(|other| other == name) {
+        let message = format!("the name \"{name}\" is given twice; every {what} needs its own");
+        return Err(Problem::new(ErrorKind::Duplicate, message)).under("name");
+    }
+    Ok(())
+}
+
+/// A time that must not be zero.
+fn above_zero(time: Time, key: &str) -> Result<Duration, Problem> {
+    if time.0.is_zero() {
+        return Err(Problem::unexpected(ErrorKind::BadValue, "\"0 s\"", "a time above 0")).under(key);
+    }
+    Ok(time.0)
+}

@@ -1,0 +1,73 @@
+//! `[[flow]]`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::file::Stack;
+use crate::quantity::{Bytes, DataRate, Time, Volume};
+use crate::word::Short;
+
+/// One application with its traffic: "bulk", "request_response" or "on_off".
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Flow {
+    /// Its name: letters, digits, "-", "_" and ".".
+    pub(crate) name: String,
+    /// The host that sends the data, or asks.
+    pub(crate) from: String,
+    /// The host that receives the data, or answers.
+    pub(crate) to: String,
+    /// The host that opens the connection of a bulk transfer: its receiver for a download, its sender for an upload. The
+    /// default is the sender.
+    pub(crate) opener: Option<String>,
+    /// Data in one direction as fast as TCP takes it: so much ("10 MB"), or for so long ("30 s").
+    pub(crate) bulk: Option<Volume>,
+    /// Requests and answers in turn over one connection.
+    pub(crate) request_response: Option<RequestResponse>,
+    /// Bursts of UDP datagrams.
+    pub(crate) on_off: Option<OnOff>,
+    /// When it begins. The default is 0 s.
+    pub(crate) start: Option<Time>,
+    /// How many of the same. The default is 1; more are called NAME-1, NAME-2 and so on.
+    pub(crate) count: Option<u32>,
+    /// The time from the start of one of several to the start of the next. The default is 0 s.
+    pub(crate) spacing: Option<Time>,
+    /// Whether it uses IPv6. The default is false.
+    pub(crate) ipv6: Option<bool>,
+    /// The TCP of both ends: a profile, or a table of changes to one. The default is that of each host.
+    pub(crate) stack: Option<Short<Stack>>,
+    /// Further changes at the end "from".
+    pub(crate) from_stack: Option<Short<Stack>>,
+    /// Further changes at the end "to".
+    pub(crate) to_stack: Option<Short<Stack>>,
+}
+
+/// Requests and answers in turn.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RequestResponse {
+    /// The size of a request.
+    pub(crate) request: Bytes,
+    /// The size of an answer.
+    pub(crate) response: Bytes,
+    /// From an answer to the next request. The default is 0 s.
+    pub(crate) think: Option<Time>,
+    /// How many exchanges. The default is as many as time allows.
+    pub(crate) count: Option<u64>,
+}
+
+/// Bursts of UDP datagrams, whose lengths and pauses are Pareto-distributed.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OnOff {
+    /// The rate during a burst, counted in bytes of payload.
+    pub(crate) rate: DataRate,
+    /// The payload of a datagram.
+    pub(crate) datagram: Bytes,
+    /// The mean length of a burst.
+    pub(crate) mean_on: Time,
+    /// The mean length of a pause.
+    pub(crate) mean_off: Time,
+    /// The shape of both distributions, above 1. The default is 1.5.
+    pub(crate) shape: Option<f64>,
+}

@@ -1,0 +1,350 @@
+//! `[[link]]`.
+
+use holdover_link::{AtEnd, InFlightFate, JitterDistribution, QueuedFate};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize, de};
+
+use crate::quantity::{Bytes, DataRate, Percent, Quantity, QueueSize, Time};
+use crate::word::{Short, Shorthand, Word, vocabulary};
+
+/// What a link has in either direction, once for both and once for each.
+macro_rules! with_direction {
+    ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$meta])*
+        #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct $name {
+            $($(#[$field_meta])* pub(crate) $field: $type,)*
+            /// How fast it sends. Without rate and trace, sending takes no time.
+            pub(crate) rate: Option<DataRate>,
+            /// Conditions recorded elsewhere: a file of packet-delivery times (mahimahi's format), or a CSV table with the
+            /// columns t, rate, delay, loss, up.
+            pub(crate) trace: Option<Short<Trace>>,
+            /// What the link adds to each packet, such as a link-layer header. It takes time and no room in the queue. The
+            /// default is 0 bytes.
+            pub(crate) overhead: Option<Bytes>,
+            /// Propagation delay, one way. The default is 0 s.
+            pub(crate) delay: Option<Time>,
+            /// Random variation of the delay. The default is none.
+            pub(crate) jitter: Option<Short<Jitter>>,
+            /// How much may wait to be sent. The default is "unlimited".
+            pub(crate) queue_limit: Option<QueueSize>,
+            /// Random loss on the wire: a percentage, or a table for losses in bursts. The default is "0 %".
+            pub(crate) loss: Option<Loss>,
+            /// How many packets enter the queue twice. The default is "0 %".
+            pub(crate) duplicate: Option<Percent>,
+            /// How many packets arrive damaged, so that their receiver drops them. The default is "0 %".
+            pub(crate) corrupt: Option<Percent>,
+            /// How many packets skip the delay and so overtake others. The default is "0 %".
+            pub(crate) reorder: Option<Short<Reorder>>,
+        }
+
+        impl $name {
+            /// What it says of one direction.
+            pub(crate) fn direction(&self) -> DirectionRef<'_> {
+                DirectionRef {
+                    rate: self.rate.as_ref(),
+                    trace: self.trace.as_ref().map(|trace| &trace.0),
+                    overhead: self.overhead.as_ref(),
+                    delay: self.delay.as_ref(),
+                    jitter: self.jitter.as_ref().map(|jitter| &jitter.0),
+                    queue_limit: self.queue_limit.as_ref(),
+                    loss: self.loss.as_ref(),
+                    duplicate: self.duplicate.as_ref(),
+                    corrupt: self.corrupt.as_ref(),
+                    reorder: self.reorder.as_ref().map(|reorder| &reorder.0),
+                }
+            }
+        }
+    };
+}
+
+/// What a table says of one direction of a link.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectionRef<'a> {
+    pub(crate) rate: Option<&'a DataRate>,
+    pub(crate) trace: Option<&'a Trace>,
+    pub(crate) overhead: Option<&'a Bytes>,
+    pub(crate) delay: Option<&'a Time>,
+    pub(crate) jitter: Option<&'a Jitter>,
+    pub(crate) queue_limit: Option<&'a QueueSize>,
+    pub(crate) loss: Option<&'a Loss>,
+    pub(crate) duplicate: Option<&'a Percent>,
+    pub(crate) corrupt: Option<&'a Percent>,
+    pub(crate) reorder: Option<&'a Reorder>,
+}
+
+with_direction! {
+    /// A link between two nodes. What is said of the link holds for both directions; "forward" and "backward" change it for
+    /// one.
+    Link {
+        /// Its name: letters, digits, "-", "_" and ".".
+        name: String,
+        /// The two hosts or routers that it joins.
+        between: [String; 2],
+        /// What is different from the first named node to the second.
+        forward: Option<Direction>,
+        /// What is different from the second named node to the first.
+        backward: Option<Direction>,
+        /// When the link is down, and what then becomes of packets. Both directions go down together.
+        outages: Option<Outages>,
+    }
+}
+
+with_direction! {
+    /// What is different in one direction of a link.
+    Direction {}
+}
+
+/// A trace: the name of its file, or a table.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Trace {
+    /// The file, relative to the scenario's.
+    pub(crate) file: String,
+    /// Its format. The default is "csv" for a name that ends in .csv, and else "mahimahi".
+    pub(crate) format: Option<Word<TraceFormat>>,
+    /// What comes after its end. The default is "repeat".
+    pub(crate) at_end: Option<Word<AtEnd>>,
+}
+
+/// The format of a trace.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum TraceFormat {
+    Mahimahi,
+    Csv,
+}
+
+vocabulary!(TraceFormat as "TraceFormat" { Self::Mahimahi => "mahimahi", Self::Csv => "csv" });
+vocabulary!(AtEnd as "AtEnd" { Self::Repeat => "repeat", Self::Stop => "stop" });
+
+impl Trace {
+    pub(crate) fn format(&self) -> TraceFormat {
+        let by_name =
+            if self.file.to_ascii_lowercase().ends_with(".csv") { TraceFormat::Csv } else { TraceFormat::Mahimahi };
+        self.format.map_or(by_name, |format| format.0)
+    }
+}
+
+impl Shorthand for Trace {
+    type Text = String;
+    const EXPECTED: &'static str = "the name of a file, or a table with \"file\"";
+
+    fn of_text<E: de::Error>(text: &str) -> Result<Self, E> {
+        Ok(Self { file: text.to_owned(), format: None, at_end: None })
+    }
+
+    fn text(&self) -> Option<String> {
+        (self.format.is_none() && self.at_end.is_none()).then(|| self.file.clone())
+    }
+}
+
+/// Random variation of the delay: a time, or a table.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Jitter {
+    /// Half of the width if uniform, the standard deviation if normal.
+    pub(crate) amplitude: Time,
+    /// The distribution. The default is "uniform".
+    pub(crate) distribution: Option<Word<JitterDistribution>>,
+    /// Whether a packet may overtake those before it. The default is false: it arrives no earlier than its predecessor.
+    pub(crate) reorder: Option<bool>,
+}
+
+vocabulary!(JitterDistribution as "JitterDistribution" { Self::Uniform => "uniform", Self::Normal => "normal" });
+
+impl Shorthand for Jitter {
+    type Text = Time;
+    const EXPECTED: &'static str = "a time with its unit, such as \"5 ms\", or a table with \"amplitude\"";
+
+    fn of_text<E: de::Error>(text: &str) -> Result<Self, E> {
+        let amplitude = Time::read(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &Self::EXPECTED))?;
+        Ok(Self { amplitude, distribution: None, reorder: None })
+    }
+
+    fn text(&self) -> Option<String> {
+        (self.distribution.is_none() && self.reorder.is_none()).then(|| self.amplitude.write())
+    }
+}
+
+/// Random loss.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Loss {
+    /// Each packet with this probability, whatever happened to the others.
+    Independent(Percent),
+    /// In bursts.
+    Bursts(GilbertElliott),
+}
+
+/// Losses in bursts: the Gilbert-Elliott channel (netem's `loss gemodel p r 1-h 1-k`).
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct GilbertElliott {
+    /// netem's p: probability of going from the good state to the bad one, at each packet.
+    pub(crate) good_to_bad: Percent,
+    /// netem's r: probability of going back. A bad period lasts 1/r packets in the mean.
+    pub(crate) bad_to_good: Percent,
+    /// netem's 1-h: probability of a loss in the bad state. The default is "100 %".
+    pub(crate) loss_in_bad: Option<Percent>,
+    /// netem's 1-k: probability of a loss in the good state. The default is "0 %".
+    pub(crate) loss_in_good: Option<Percent>,
+}
+
+struct LossVisitor;
+
+impl<'de> de::Visitor<'de> for LossVisitor {
+    type Value = Loss;
+
+    fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("a percentage such as \"2 %\", or a table with \"good_to_bad\" and \"bad_to_good\"")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Loss, E> {
+        Percent::read(text).map(Loss::Independent).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+    }
+
+    fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Loss, A::Error> {
+        GilbertElliott::deserialize(de::value::MapAccessDeserializer::new(map)).map(Loss::Bursts)
+    }
+}
+
+impl<'de> Deserialize<'de> for Loss {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(LossVisitor)
+    }
+}
+
+/// Packets that skip the delay: a percentage, or a table (netem's `reorder PERCENT gap DISTANCE`).
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Reorder {
+    /// The probability that a candidate is sent at once.
+    pub(crate) probability: Percent,
+    /// Every so manieth packet is a candidate. The default is 1: all are.
+    pub(crate) gap: Option<u32>,
+}
+
+impl Shorthand for Reorder {
+    type Text = Percent;
+    const EXPECTED: &'static str = "a percentage such as \"2 %\", or a table with \"probability\"";
+
+    fn of_text<E: de::Error>(text: &str) -> Result<Self, E> {
+        let probability =
+            Percent::read(text).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &Self::EXPECTED))?;
+        Ok(Self { probability, gap: None })
+    }
+
+    fn text(&self) -> Option<String> {
+        self.gap.is_none().then(|| self.probability.write())
+    }
+}
+
+/// When a link is down: a list of outages, or connected and disconnected times that take turns; and what becomes of packets.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Outages {
+    /// These, in order of time and without overlap.
+    pub(crate) list: Option<Vec<Outage>>,
+    /// How long the link is up between two outages: a time, or a distribution.
+    pub(crate) connected: Option<Length>,
+    /// How long an outage lasts: a time, or a distribution.
+    pub(crate) disconnected: Option<Length>,
+    /// When the first outage begins. The default is after one "connected" time.
+    pub(crate) first_at: Option<Time>,
+    /// How many outages there are. The default is as many as time allows.
+    pub(crate) count: Option<u64>,
+    /// What becomes of packets that are queued when the link goes down, or come while it is down. The default is "held".
+    pub(crate) queued: Option<Word<QueuedFate>>,
+    /// What becomes of packets that are on the wire when the link goes down. The default is "delivered".
+    pub(crate) in_flight: Option<Word<InFlightFate>>,
+}
+
+vocabulary!(QueuedFate as "QueuedFate" {
+    Self::Held => "held",
+    Self::Dropped => "dropped",
+    Self::Lost => "lost",
+    Self::Corrupted => "corrupted",
+});
+vocabulary!(InFlightFate as "InFlightFate" {
+    Self::Delivered => "delivered",
+    Self::Dropped => "dropped",
+    Self::Corrupted => "corrupted",
+});
+
+/// One outage: when it begins, and either how long it lasts or when it ends.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Outage {
+    /// When it begins.
+    pub(crate) at: Time,
+    /// How long it lasts. Without "for" and "until", it never ends.
+    #[serde(rename = "for")]
+    pub(crate) length: Option<Time>,
+    /// When it ends.
+    pub(crate) until: Option<Time>,
+}
+
+/// A length of time: always the same, or drawn from a distribution.
+#[derive(Clone, PartialEq, Debug, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Length {
+    /// Always the same.
+    Constant(Time),
+    /// Drawn anew each time.
+    Drawn(LengthTable),
+}
+
+/// A distribution of a length of time.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LengthTable {
+    /// Which.
+    pub(crate) distribution: Word<Distribution>,
+    /// The mean of an exponential or normal one.
+    pub(crate) mean: Option<Time>,
+    /// The standard deviation of a normal one, which is cut off at zero.
+    pub(crate) deviation: Option<Time>,
+    /// The shortest of a uniform one.
+    pub(crate) min: Option<Time>,
+    /// The longest of a uniform one.
+    pub(crate) max: Option<Time>,
+}
+
+/// The kinds of distributions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Distribution {
+    Exponential,
+    Normal,
+    Uniform,
+}
+
+vocabulary!(Distribution as "Distribution" {
+    Self::Exponential => "exponential",
+    Self::Normal => "normal",
+    Self::Uniform => "uniform",
+});
+
+struct LengthVisitor;
+
+impl<'de> de::Visitor<'de> for LengthVisitor {
+    type Value = Length;
+
+    fn expecting(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("a time with its unit, such as \"5 s\", or a table with \"distribution\"")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Length, E> {
+        Time::read(text).map(Length::Constant).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+    }
+
+    fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> Result<Length, A::Error> {
+        LengthTable::deserialize(de::value::MapAccessDeserializer::new(map)).map(Length::Drawn)
+    }
+}
+
+impl<'de> Deserialize<'de> for Length {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(LengthVisitor)
+    }
+}

@@ -1,0 +1,69 @@
+//! The form of a scenario file: what may stand where. The doc comments here are the descriptions in the published schema.
+
+mod flow;
+mod link;
+mod node;
+mod output;
+mod stack;
+mod sweep;
+mod variant;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::Time;
+use crate::word::Short;
+
+pub(crate) use flow::{Flow, OnOff, RequestResponse};
+pub(crate) use link::{
+    Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, Loss, Outage, Outages, Reorder, Trace,
+    TraceFormat,
+};
+pub(crate) use node::{Host, Router};
+pub(crate) use output::{AllOrNone, Captured, Output};
+pub(crate) use stack::{Ack, AckKind, Stack};
+pub(crate) use sweep::{Axis, Compare, Measure, Range, Replicate, Scale, Sweep};
+pub(crate) use variant::Variant;
+
+/// A scenario of Holdover: hosts, links, what the applications do, what is compared and what is written.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "Holdover scenario")]
+pub(crate) struct ScenarioFile {
+    /// One line that says what this is about.
+    pub(crate) title: Option<String>,
+    /// What happens, and what there is to see.
+    pub(crate) description: Option<String>,
+    /// What everything random is drawn from. The default is 1.
+    #[schemars(range(max = 9_223_372_036_854_775_807_u64))]
+    pub(crate) seed: Option<u64>,
+    /// When a run ends at the latest, in virtual time. The default is 10 min.
+    pub(crate) time_limit: Option<Time>,
+    /// The TCP of every host that does not name its own: a profile, or a table of changes to one. The default is
+    /// "linux-6-cubic".
+    pub(crate) stack: Option<Short<Stack>>,
+    /// Where applications run.
+    #[serde(default, rename = "host", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) hosts: Vec<Host>,
+    /// What forwards packets.
+    #[serde(default, rename = "router", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) routers: Vec<Router>,
+    /// What joins hosts and routers.
+    #[serde(default, rename = "link", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) links: Vec<Link>,
+    /// What the applications do.
+    #[serde(default, rename = "flow", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) flows: Vec<Flow>,
+    /// What is run side by side.
+    #[serde(default, rename = "variant", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) variants: Vec<Variant>,
+    /// What is varied, how often each point is run, and what is compared.
+    pub(crate) sweep: Option<Sweep>,
+    /// What is recorded and drawn.
+    pub(crate) output: Option<Output>,
+}
+
+impl ScenarioFile {
+    /// The sections that are lists of things with names.
+    pub(crate) const LISTS: [&'static str; 5] = ["host", "router", "link", "flow", "variant"];
+}

@@ -1,0 +1,228 @@
+//! How many runs are enough, and whether two variants differ.
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// The confidence of every interval.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// The mean of a growing sample, by Welford's recurrence, which does not lose digits.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Mean {
+    count: u64,
+    mean: f64,
+    squares: f64,
+}
+
+impl Mean {
+    /// Takes one more value.
+    pub fn push(&mut self, value: f64) {
+        self.count += 1;
+        let distance = value - self.mean;
+        self.mean += distance / self.count as f64;
+        self.squares += distance * (value - self.mean);
+    }
+
+    /// How many values there are.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their mean; 0 without any.
+    pub const fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    /// Their sample variance; `None` with fewer than two.
+    pub fn variance(&self) -> Option<f64> {
+        (self.count > 1).then(|| (self.squares / (self.count - 1) as f64).max(0.0))
+    }
+
+    /// Half the width of the confidence interval of the mean at 95 %, by Student's t; `None` with fewer than two values.
+    pub fn half_width(&self) -> Option<f64> {
+        let variance = self.variance()?;
+        let t = t_quantile((self.count - 1) as f64)?;
+        Some(t * (variance / self.count as f64).sqrt())
+    }
+
+    /// The half width over the mean; `None` with fewer than two values, or around a mean of zero with any spread.
+    pub fn relative_error(&self) -> Option<f64> {
+        let half_width = self.half_width()?;
+        if half_width == 0.0 {
+            return Some(0.0);
+        }
+        (self.mean != 0.0).then(|| half_width / self.mean.abs())
+    }
+}
+
+impl FromIterator<f64> for Mean {
+    fn from_iter<I: IntoIterator<Item = f64>>(values: I) -> Self {
+        let mut mean = Self::default();
+        values.into_iter().for_each(|value| mean.push(value));
+        mean
+    }
+}
+
+/// When to stop repeating a run: once the relative error of the mean is within its bound at 95 % confidence, but not before
+/// `min` runs, because an early interval can be narrow by luck, and at `max` runs in any case.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct StoppingRule {
+    /// The least number of runs, at least 2.
+    pub min: u64,
+    /// The most.
+    pub max: u64,
+    /// The bound on the relative error.
+    pub relative_error: f64,
+}
+
+impl StoppingRule {
+    /// Whether `mean` is known well enough, or as well as it may be.
+    pub fn is_met(&self, mean: &Mean) -> bool {
+        let enough = mean.count() >= self.min.max(2);
+        let precise = mean.relative_error().is_some_and(|error| error <= self.relative_error);
+        mean.count() >= self.max || (enough && precise)
+    }
+}
+
+/// Welch's test of whether two samples with unequal variances have the same mean.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Welch {
+    /// The second mean less the first.
+    pub difference: f64,
+    /// Half the width of the difference's confidence interval at 95 %.
+    pub half_width: f64,
+    /// The test statistic.
+    pub t: f64,
+    /// Welch and Satterthwaite's degrees of freedom.
+    pub degrees_of_freedom: f64,
+    /// The probability of a difference at least this large if there were none (two-sided).
+    pub p: f64,
+}
+
+impl Welch {
+    /// Compares two samples. `None` if one has fewer than two values.
+    pub fn compare(first: &Mean, second: &Mean) -> Option<Self> {
+        let per_mean = |mean: &Mean| mean.variance().map(|variance| variance / mean.count() as f64);
+        let (a, b) = (per_mean(first)?, per_mean(second)?);
+        let difference = second.mean() - first.mean();
+        let error = (a + b).sqrt();
+        if error == 0.0 {
+            // Two constants: they are the same or they are not.
+            let p = if difference == 0.0 { 1.0 } else { 0.0 };
+            let t = if difference == 0.0 { 0.0 } else { f64::INFINITY.copysign(difference) };
+            let degrees_of_freedom = (first.count() + second.count() - 2) as f64;
+            return Some(Self { difference, half_width: 0.0, t, degrees_of_freedom, p });
+        }
+        let (n, m) = (first.count() as f64, second.count() as f64);
+        let degrees_of_freedom = (a + b).powi(2) / (a.powi(2) / (n - 1.0) + b.powi(2) / (m - 1.0));
+        let t = difference / error;
+        let distribution = StudentsT::new(0.0, 1.0, degrees_of_freedom).ok()?;
+        let p = 2.0 * distribution.cdf(-t.abs());
+        Some(Self { difference, half_width: t_quantile(degrees_of_freedom)? * error, t, degrees_of_freedom, p })
+    }
+
+    /// Whether the difference is significant at 95 %.
+    pub fn is_significant(&self) -> bool {
+        self.p < 1.0 - CONFIDENCE
+    }
+}
+
+/// The two-sided quantile of Student's t at 95 %.
+fn t_quantile(degrees_of_freedom: f64) -> Option<f64> {
+    let distribution = StudentsT::new(0.0, 1.0, degrees_of_freedom).ok()?;
+    Some(distribution.inverse_cdf(1.0 - (1.0 - CONFIDENCE) / 2.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use holdover_base::Rng;
+
+    use super::*;
+
+    fn close(a: f64, b: f64, within: f64) -> bool {
+        (a - b).abs() <= within
+    }
+
+    /// By hand: 2, 4, 4, 4, 5, 5, 7, 9 has mean 5 and variance 32/7; t(0.975, 7) = 2.364624.
+    #[test]
+    fn a_mean_has_the_interval_of_students_t() {
+        let mean: Mean = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0].into_iter().collect();
+        assert_eq!(mean.mean(), 5.0);
+        assert!(close(mean.variance().unwrap(), 32.0 / 7.0, 1e-12));
+        let half_width = 2.364_624 * (32.0_f64 / 7.0 / 8.0).sqrt();
+        assert!(close(mean.half_width().unwrap(), half_width, 1e-5));
+        assert!(close(mean.relative_error().unwrap(), half_width / 5.0, 1e-5));
+    }
+
+    #[test]
+    fn one_value_has_no_error_and_equal_values_have_none_to_speak_of() {
+        let mut mean = Mean::default();
+        assert_eq!(mean.relative_error(), None);
+        mean.push(3.0);
+        assert_eq!((mean.half_width(), mean.relative_error()), (None, None));
+        mean.push(3.0);
+        assert_eq!(mean.relative_error(), Some(0.0));
+    }
+
+    #[test]
+    fn repetition_stops_when_the_mean_is_known_and_not_before_the_least_number() {
+        let rule = StoppingRule { min: 5, max: 10_000, relative_error: 0.02 };
+        assert!(!rule.is_met(&[1.0; 4].into_iter().collect()));
+        assert!(rule.is_met(&[1.0; 5].into_iter().collect()));
+        let three_at_most = StoppingRule { max: 3, ..rule };
+        assert!(three_at_most.is_met(&[1.0, 100.0, 200.0].into_iter().collect()));
+        let mut rng = Rng::new(5);
+        let mut mean = Mean::default();
+        while !rule.is_met(&mean) {
+            mean.push(rng.normal(100.0, 20.0));
+        }
+        // (1.96 * 0.2 / 0.02)^2 = 384 runs are needed on average.
+        assert!((250..600).contains(&mean.count()), "{}", mean.count());
+    }
+
+    /// The interval has to contain the truth in 95 % of all experiments.
+    #[test]
+    fn the_interval_covers_the_truth_as_often_as_it_says() {
+        let mut rng = Rng::new(11);
+        let experiments = 4_000;
+        let covered = (0..experiments)
+            .filter(|_| {
+                let mean: Mean = (0..8).map(|_| rng.normal(10.0, 3.0)).collect();
+                (mean.mean() - 10.0).abs() <= mean.half_width().unwrap()
+            })
+            .count();
+        // Three standard errors: 3 sqrt(0.95 * 0.05 / 4000) = 0.0103.
+        assert!(close(covered as f64 / f64::from(experiments), 0.95, 0.0104), "{covered}");
+    }
+
+    /// By hand: variances 2.5 and 10, five values each: t = 3 / sqrt(2.5) = 1.8974, 5.8824 degrees of freedom.
+    #[test]
+    fn welch_compares_samples_of_unequal_variance() {
+        let first: Mean = [1.0, 2.0, 3.0, 4.0, 5.0].into_iter().collect();
+        let second: Mean = [2.0, 4.0, 6.0, 8.0, 10.0].into_iter().collect();
+        let welch = Welch::compare(&first, &second).unwrap();
+        assert_eq!(welch.difference, 3.0);
+        assert!(close(welch.t, 1.897_366, 1e-6));
+        assert!(close(welch.degrees_of_freedom, 5.882_353, 1e-6));
+        assert!(close(welch.p, 0.107_53, 1e-4), "{}", welch.p);
+        assert!(!welch.is_significant());
+    }
+
+    #[test]
+    fn welch_finds_no_difference_about_as_often_as_it_should() {
+        let mut rng = Rng::new(17);
+        let experiments = 4_000;
+        let mut sample = |sd: f64| (0..6).map(|_| rng.normal(1.0, sd)).collect::<Mean>();
+        let found =
+            (0..experiments).filter(|_| Welch::compare(&sample(1.0), &sample(2.0)).unwrap().is_significant()).count();
+        // Welch is a little off 5 % for samples as small as these.
+        assert!(close(found as f64 / f64::from(experiments), 0.05, 0.015), "{found}");
+    }
+
+    #[test]
+    fn constants_are_equal_or_not() {
+        let of = |value: f64| [value; 3].into_iter().collect::<Mean>();
+        assert_eq!(Welch::compare(&of(1.0), &of(1.0)).unwrap().p, 1.0);
+        assert_eq!(Welch::compare(&of(1.0), &of(2.0)).unwrap().p, 0.0);
+        assert_eq!(Welch::compare(&of(1.0), &Mean::default()), None);
+    }
+}
