@@ -243,8 +243,8 @@ fn outages_of(events: &Path) -> Result<Vec<Outage>, ExplainError> {
     let mut outages: Vec<Outage> = Vec::new();
     let mut down = None;
     for (index, line) in text.lines().enumerate() {
-        let line: Line = serde_json::from_str(line)
-            .map_err(|_| ExplainError::Event { path: events.to_owned(), line: index + 1 })?;
+        let line: Line =
+            serde_json::from_str(line).map_err(|_| ExplainError::Event { path: events.to_owned(), line: index + 1 })?;
         let at = Instant::ZERO + holdover_base::Duration::from_secs_f64(line.t_s);
         match line.event.as_str() {
             "link-down" => down = down.or(Some(at)),

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod bench;
+mod demo_command;
 mod explain_command;
 mod kernel_matrix;
 
@@ -24,6 +25,8 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// See what an outage does to TCP, in under a minute.
+    Demo(demo_command::DemoArgs),
     /// Measure the speed and memory of Holdover's TCP on this machine.
     Bench(bench::BenchArgs),
     /// Tell where each connection of a capture or of a run lost its time.
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
             bench::run(&args);
             ExitCode::SUCCESS
         }
+        Command::Demo(args) => demo_command::run(&args),
         Command::Explain(args) => explain_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),
     }
