@@ -67,7 +67,7 @@ impl Connection {
     fn on_handshake_timeout(&mut self, now: Instant) {
         let limits = &self.config.limits;
         let linear = if self.state == State::SynSent { limits.syn_linear_timeouts } else { 0 };
-        if self.recovery.retransmits >= limits.syn_retries + linear {
+        if self.recovery.retransmits >= limits.syn_retries.saturating_add(linear) {
             return self.end(Some(ConnectionError::TimedOut));
         }
         self.recovery.retransmits += 1;
