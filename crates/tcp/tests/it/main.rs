@@ -1,9 +1,15 @@
 //! Integration tests of the endpoint: whole transfers, packet scripts for the rules of the RFCs, and properties.
 
+mod bsd;
+mod counted;
+mod linux_profiles;
+mod ns2;
 mod rfc2018;
+mod rfc5482;
 mod rfc5681;
 mod rfc5682;
 mod rfc5961;
+mod rfc6069;
 mod rfc6298;
 mod rfc6582;
 mod rfc6675;
@@ -15,6 +21,9 @@ mod rfc9293_calls;
 mod rfc9293_endpoint;
 mod rfc9293_syn_sent;
 mod rfc9293_window;
+mod script/mod;
+mod script/template;
 mod script;
 mod transfer;
+mod verbs;
 mod world;

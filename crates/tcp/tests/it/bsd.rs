@@ -1,0 +1,209 @@
+//! 4.3BSD Tahoe and Reno: clocks of 200 and 500 ms, what three duplicates do, timeouts and persisting.
+
+use holdover_base::Duration;
+use holdover_tcp::{Config, ConnectionError, Profile, Reason, RecoveryState, State, Timer};
+
+use crate::script::*;
+
+fn tahoe() -> Config {
+    Config { mss: 1000, ..Profile::TahoeBsd.config() }
+}
+
+fn reno() -> Config {
+    Config { mss: 1000, ..Profile::RenoBsd.config() }
+}
+
+/// A connection with a window of `cwnd` segments out and data for more.
+fn out(config: Config, cwnd: u32) -> Script {
+    let mut t = Script::established(config);
+    t.steer(|connection, _| connection.set_cwnd(cwnd));
+    t.write(16_000);
+    t.expect_segments(1, 1 + i64::from(cwnd) * 1000, Reason::NewData);
+    t
+}
+
+/// 6, 12, 24 and 48 seconds, on ticks of half a second.
+#[test]
+fn bsd_syn_timeouts() {
+    let mut t = Script::connect(tahoe());
+    t.expect(our_syn());
+    for at in [6, 18, 42] {
+        t.at(at * 1000).expect(our_syn().reason(Reason::Syn));
+    }
+    t.expect_nothing_until(90_000);
+    t.expect_state(State::Closed);
+    assert_eq!(t.connection.error(), Some(ConnectionError::TimedOut));
+}
+
+/// A timer of n ticks ends between n - 1 and n ticks from now; none is shorter than a second.
+#[test]
+fn bsd_timers_end_on_ticks() {
+    let mut t = Script::established(tahoe());
+    let rto = t.connection.rto();
+    assert_eq!(rto, Duration::from_millis(1500), "an RTT within one tick counts as one, its variation as two more");
+    t.at(120).write(100);
+    t.expect(data(1, 101));
+    t.expect_timer(Timer::Retransmit, 1500);
+    t.at(1500).expect(data(1, 101).reason(Reason::Timeout));
+    t.expect_timer(Timer::Retransmit, 4500);
+}
+
+/// Twelve retransmissions, the timeout at most 64 s.
+#[test]
+fn bsd_gives_up_after_twelve() {
+    let mut t = Script::established(reno());
+    t.write(100);
+    t.expect(data(1, 101));
+    let mut sent = 0;
+    while let Some((at, _)) = t.connection.poll_timeout() {
+        t.at(at.saturating_since(t.instant(0)).as_millis());
+        sent += t.forget_sent();
+    }
+    assert_eq!((sent, t.connection.error()), (12, Some(ConnectionError::TimedOut)));
+    // 1.5, 3, ... 48, then 64 s seven times.
+    assert_eq!(t.millis(), 94_500 + 7 * 64_000);
+}
+
+/// Slow start from one segment, one more for each ACK, whatever it acknowledges.
+#[test]
+fn bsd_slow_start_counts_acks() {
+    let mut t = Script::established(reno());
+    t.write(16_000);
+    t.expect(data(1, 1001));
+    t.inject(seg().ack(1001));
+    t.expect_segments(1001, 3001, Reason::NewData);
+    t.inject(seg().ack(3001));
+    t.expect_segments(3001, 6001, Reason::NewData);
+    t.inject(seg().ack(6001));
+    t.expect_cwnd(4, None);
+    t.expect_segments(6001, 10_001, Reason::NewData);
+}
+
+/// Tahoe: the third duplicate is a timeout without its backoff: one segment, ssthresh at half, and everything again in slow
+/// start.
+#[test]
+fn tahoe_three_duplicates_start_over() {
+    let mut t = out(tahoe(), 8);
+    (0..2).for_each(|_| t.inject(seg()));
+    t.expect_nothing();
+    t.inject(seg());
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t.expect_cwnd(1, Some(4));
+    assert_eq!((t.connection.backoff(), t.connection.counters().timeouts), (0, 0));
+    // More duplicates do nothing.
+    (0..4).for_each(|_| t.inject(seg()));
+    t.expect_nothing();
+    t.inject(seg().ack(4001));
+    t.expect_cwnd(2, Some(4));
+    t.expect_segments(4001, 6001, Reason::LossRecovery);
+    t.inject(seg().ack(8001));
+    t.expect_cwnd(3, Some(4));
+    t.expect_segments(8001, 11_001, Reason::NewData);
+}
+
+/// Reno: half the window and a segment for each duplicate; the first ACK that advances ends it, holes or not.
+#[test]
+fn reno_fast_recovery_ends_with_the_first_ack() {
+    let mut t = out(reno(), 8);
+    (0..3).for_each(|_| t.inject(seg()));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t.expect_cwnd(4, Some(4));
+    t.inject(seg());
+    t.expect_nothing();
+    for n in 0..3 {
+        t.inject(seg());
+        t.expect(data(8001 + n * 1000, 9001 + n * 1000).reason(Reason::NewData));
+    }
+    // A second hole at 4001.
+    t.inject(seg().ack(4001));
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
+    t.expect_cwnd(4, Some(4));
+    t.expect_nothing();
+    // It needs three more duplicates of its own.
+    (0..2).for_each(|_| t.inject(seg()));
+    t.expect_nothing();
+    t.inject(seg());
+    t.expect(data(4001, 5001).reason(Reason::FastRetransmit));
+    t.expect_cwnd(2, Some(2));
+}
+
+/// ssthresh is cut at each timeout, from what the window is then: two after the second.
+#[test]
+fn bsd_cuts_at_each_timeout() {
+    let mut t = out(reno(), 8);
+    t.at(1500).expect(data(1, 1001).reason(Reason::Timeout));
+    t.expect_cwnd(1, Some(4));
+    t.at(4500).expect(data(1, 1001).reason(Reason::Timeout));
+    t.expect_cwnd(1, Some(2));
+}
+
+/// After a timeout duplicates count like any others.
+#[test]
+fn bsd_has_no_bar_after_a_timeout() {
+    let mut t = out(reno(), 8);
+    t.at(1500).expect(data(1, 1001).reason(Reason::Timeout));
+    (0..3).for_each(|_| t.inject(seg()));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t.forget_sent();
+}
+
+/// An RTO of silence, and the window is back at one segment.
+#[test]
+fn bsd_restarts_after_idle() {
+    let mut t = out(reno(), 8);
+    t.inject(seg().ack(8001));
+    t.forget_sent();
+    t.inject(seg().ack(16_001));
+    t.at(10_000).write(8000);
+    t.expect(data(16_001, 17_001));
+}
+
+/// Persist: at least 5 s, at most 60, one byte.
+#[test]
+fn bsd_persists_between_5_and_60_seconds() {
+    let mut t = Script::established(reno());
+    t.inject(seg().win(0));
+    t.write(100);
+    let mut at = 0;
+    for wait in [5, 10, 20, 40, 60, 60] {
+        at += wait;
+        t.at(at * 1000).expect(data(1, 2).reason(Reason::WindowProbe));
+        t.inject(seg().win(0));
+    }
+}
+
+/// The window closes over outstanding data: everything is pulled back, and goes out again when it opens.
+#[test]
+fn bsd_pulls_back_at_a_closed_window() {
+    let mut t = out(reno(), 4);
+    t.at(100).inject(seg().ack(2001).win(0));
+    t.expect_no_timer(Timer::Retransmit);
+    t.at(5100).expect(data(2001, 2002).reason(Reason::WindowProbe));
+    t.at(6000).inject(seg().ack(2001).win(10_000));
+    t.expect(data(2001, 3001).reason(Reason::LossRecovery));
+    t.expect(data(3001, 4001).reason(Reason::LossRecovery));
+    t.forget_sent();
+    assert_eq!(t.connection.counters().timeouts, 0);
+    assert_eq!(t.connection.ssthresh(), None);
+}
+
+/// Delayed ACKs end at the fast timeout, every 200 ms.
+#[test]
+fn bsd_delayed_acks() {
+    let mut t = Script::established(reno());
+    t.at(130).inject(seg().data(10));
+    t.at(200).expect(ack(11).reason(Reason::DelayedAck));
+    t.at(210).inject(seg().data(1000));
+    t.inject(seg().data(1000));
+    t.expect(ack(2011).reason(Reason::Ack));
+}
+
+/// No options but MSS.
+#[test]
+fn bsd_offers_nothing_but_mss() {
+    let only_mss = holdover_wire::TcpOptions { mss: Some(1000), ..Default::default() };
+    let mut t = Script::connect(tahoe());
+    t.expect(our_syn().win(16_384).options(only_mss.clone()));
+    let mut t = Script::accept(reno(), syn().sack_ok().wscale(7).ts(1, 0));
+    t.expect(our_syn_ack().options(only_mss));
+}

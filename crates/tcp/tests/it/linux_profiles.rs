@@ -1,0 +1,255 @@
+//! What the Linux profiles do that RFC 9293 and its companions leave open: the floor of the RTO, SYNs, adaptive quick and delayed
+//! ACKs, the decay of an unused window (RFC 2861), the growth of the advertised one, and rate halving.
+
+use holdover_base::Duration;
+use holdover_tcp::{Config, ConnectionError, Profile, Reason, RecoveryState, State, Timer};
+
+use crate::script::*;
+
+/// Linux 6 with Reno, in the round numbers of [`plain`] and without options.
+fn linux_6() -> Config {
+    let mut config = Profile::Linux6Reno.config();
+    config.mss = 1000;
+    config.window_scale = None;
+    config.timestamps = None;
+    config.sack = false;
+    config
+}
+
+/// A connection whose handshake took 50 ms: an RTO of 250 ms.
+fn after_50_ms() -> Script {
+    let mut t = Script::connect(linux_6());
+    t.expect(our_syn());
+    t.at(50).inject(syn_ack());
+    t.expect(ack(1));
+    t
+}
+
+fn millis(t: &Script) -> u64 {
+    t.connection.poll_timeout().map(|(at, _)| at.saturating_since(t.instant(0)).as_millis()).unwrap()
+}
+
+/// The floor of 200 ms applies to the variation: a round trip of 50 ms makes an RTO of 250 ms.
+#[test]
+fn linux_rto_is_srtt_and_at_least_200_ms() {
+    let mut t = after_50_ms();
+    assert_eq!(t.connection.rto(), Duration::from_millis(250));
+    t.write(1000);
+    t.expect(data(1, 1001));
+    for at in [300, 800, 1800, 3800] {
+        t.at(at).expect(data(1, 1001).reason(Reason::Timeout));
+    }
+}
+
+#[test]
+fn linux_rto_is_at_most_120_s() {
+    let mut t = after_50_ms();
+    t.steer(|connection, now| connection.set_user_timeout(now, Some(Duration::from_secs(100_000)), false));
+    t.write(10);
+    t.expect(data(1, 11));
+    let mut last = 50;
+    let mut waits = Vec::new();
+    for _ in 0..12 {
+        let at = millis(&t);
+        t.at(at).expect(data(1, 11).reason(Reason::Timeout));
+        waits.push(at - last);
+        last = at;
+    }
+    assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 120_000, 120_000, 120_000]);
+}
+
+/// Four more SYNs than six, a second apart (`tcp_syn_linear_timeouts`).
+#[test]
+fn linux_6_repeats_its_syn() {
+    let mut t = Script::connect(linux_6());
+    t.expect(our_syn());
+    for at in [1, 2, 3, 4, 5, 7, 11, 19, 35, 67] {
+        t.expect_nothing_until(at * 1000 - 1);
+        t.at(at * 1000).expect(our_syn().reason(Reason::Syn));
+    }
+    t.expect_nothing_until(131_000);
+    t.expect_state(State::Closed);
+    assert_eq!(t.connection.error(), Some(ConnectionError::TimedOut));
+}
+
+/// A SYN-ACK doubles from the start.
+#[test]
+fn linux_6_repeats_its_syn_ack() {
+    let mut t = Script::accept(linux_6(), syn());
+    t.expect(our_syn_ack());
+    for at in [1, 3, 7, 15, 31, 63] {
+        t.at(at * 1000).expect(our_syn_ack().reason(Reason::SynAck));
+    }
+    t.expect_nothing_until(127_000);
+    t.expect_state(State::Closed);
+}
+
+/// One lost SYN is forgiven, the second costs the initial window.
+#[test]
+fn linux_forgives_one_lost_syn() {
+    for (lost, cwnd) in [(0, 10), (1, 10), (2, 1)] {
+        let mut t = Script::connect(linux_6());
+        t.expect(our_syn());
+        for n in 1..=lost {
+            t.at(n * 1000).expect(our_syn());
+        }
+        t.inject(syn_ack());
+        t.expect(ack(1));
+        t.expect_cwnd(cwnd, None);
+    }
+}
+
+/// The first 16 segments are acknowledged at once (the ACK of the handshake is one of them), then every second one, others
+/// after a delay.
+#[test]
+fn linux_quick_acks_at_the_start() {
+    let mut t = Script::established(linux_6());
+    for n in 1..=15 {
+        t.inject(seg().data(1000));
+        t.expect(ack(1 + n * 1000).reason(Reason::Ack));
+        t.read(1000);
+    }
+    t.at(10).inject(seg().data(1000));
+    t.expect_timer(Timer::DelayedAck, 50);
+    t.at(20).inject(seg().data(1000));
+    t.expect(ack(17_001).reason(Reason::Ack));
+    t.at(30).inject(seg().data(1000));
+    t.at(70).expect(ack(18_001).reason(Reason::DelayedAck));
+    t.read(3000);
+}
+
+/// A pause longer than the RTO brings them back.
+#[test]
+fn linux_quick_acks_after_a_pause() {
+    let mut t = Script::established(linux_6());
+    for n in 1..=15 {
+        t.inject(seg().data(1000));
+        t.expect(ack(1 + n * 1000));
+    }
+    t.read(15_000);
+    t.at(100).inject(seg().data(100));
+    t.at(140).expect(ack(15_101).reason(Reason::DelayedAck));
+    t.at(1000).inject(seg().data(100));
+    t.expect(ack(15_201).reason(Reason::Ack));
+}
+
+/// An exchange in turns: answers carry the ACKs, and quick ACKs end.
+#[test]
+fn linux_interactive_exchanges_delay_their_acks() {
+    let mut t = Script::established(linux_6());
+    t.inject(seg().data(100));
+    t.expect(ack(101));
+    t.at(5).write(50);
+    t.expect(data(1, 51));
+    t.at(10).inject(seg().ack(51).data(100));
+    t.expect_nothing();
+    t.at(15).write(50);
+    t.expect(data(51, 101).ack(201));
+    t.expect_no_timer(Timer::DelayedAck);
+    t.inject(seg().ack(101));
+}
+
+/// RFC 2861 as Linux does it: half the window for each RTO of silence, not below the initial one; ssthresh remembers three
+/// quarters.
+#[test]
+fn rfc2861_3_2_an_idle_window_decays() {
+    let with_cwnd_40 = || {
+        let mut config = linux_6();
+        config.send.buffer_bytes = 1 << 20;
+        let mut t = Script::established(config);
+        t.inject(seg().win(60_000));
+        t.steer(|connection, _| {
+            connection.set_cwnd(40);
+            connection.set_ssthresh(40);
+        });
+        t.write(40_000);
+        t.expect_segments(1, 40_001, Reason::NewData);
+        t.inject(seg().ack(40_001));
+        t.expect_cwnd(41, Some(40));
+        t
+    };
+    let rto = with_cwnd_40().connection.rto().as_millis();
+    assert_eq!(rto, 200);
+    for (idle, cwnd) in [(200, 41), (201, 20), (399, 20), (401, 10), (5000, 10)] {
+        let mut t = with_cwnd_40();
+        t.at(idle).write(60_000);
+        assert_eq!(t.forget_sent(), cwnd, "after {idle} ms");
+        t.expect_cwnd(cwnd as u32, Some(40));
+    }
+}
+
+/// The window that an application does not fill comes down towards what it uses.
+#[test]
+fn rfc2861_3_2_a_window_that_is_not_used_decays() {
+    let mut t = Script::established(linux_6());
+    t.steer(|connection, _| {
+        connection.set_cwnd(40);
+        connection.set_ssthresh(30);
+    });
+    let mut cwnds = Vec::new();
+    for n in 0..60 {
+        t.at(n as u64 * 50).write(2000);
+        t.expect_segments(1 + n * 2000, 2001 + n * 2000, Reason::NewData);
+        t.at(n as u64 * 50 + 20).inject(seg().ack(2001 + n * 2000));
+        cwnds.push(t.connection.cwnd());
+    }
+    assert!(cwnds.windows(2).all(|pair| pair[1] <= pair[0]), "{cwnds:?}");
+    assert_eq!((cwnds[0], cwnds[59]), (40, 10), "{cwnds:?}");
+    assert_eq!(t.connection.ssthresh(), Some(30));
+}
+
+/// A window that is shrunk without news is not believed; closed, it is (Linux 6), see `window_update_policies`.
+#[test]
+fn linux_probes_a_closed_window_with_nothing() {
+    let mut t = after_50_ms();
+    t.inject(seg().win(0));
+    t.write(10);
+    for at in [300, 800, 1800, 3800] {
+        t.at(at).expect(ack(1).seq(0).reason(Reason::WindowProbe));
+        t.inject(seg().win(0));
+    }
+}
+
+/// The advertised window begins small and grows by two segments for each one that arrives.
+#[test]
+fn linux_the_advertised_window_grows() {
+    let mut config = linux_6();
+    config.receive.initial_window_bytes = 10_000;
+    let mut t = Script::established(config);
+    let mut edge = 10_001;
+    for n in 1..=10 {
+        t.inject(seg().data(1000));
+        t.read(1000);
+        let sent = t.take_sent();
+        let now = 1 + n * 1000 + i64::from(sent.window);
+        assert_eq!(now - edge, 3000, "the segment that was read, and two more");
+        edge = now;
+        t.forget_sent();
+    }
+}
+
+/// Linux 2.4: in recovery every second ACK takes one segment off the window.
+#[test]
+fn linux_2_4_rate_halving() {
+    let mut config = Profile::Linux2_4.config();
+    config.mss = 1000;
+    config.window_scale = None;
+    config.timestamps = None;
+    let mut t = Script::established(config);
+    t.steer(|connection, _| connection.set_cwnd(10));
+    t.write(30_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.inject(seg().sack(&[(1001, 4001)]));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Recovery);
+    let mut sent = t.forget_sent();
+    for n in 5..=10 {
+        t.inject(seg().sack(&[(1001, n * 1000 + 1)]));
+        sent += t.forget_sent();
+    }
+    // About one for two that arrive, and never a burst.
+    assert!((2..=4).contains(&sent), "{sent}");
+    t.inject(seg().ack(10_001));
+    t.forget_sent();
+    assert!(t.connection.cwnd() <= 6 && t.connection.ssthresh() == Some(5), "{}", t.connection.cwnd());
+}

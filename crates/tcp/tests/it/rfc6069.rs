@@ -1,0 +1,167 @@
+//! ICMP errors: RFC 6069, backoff that an unreachable reverts; RFC 9293 section 3.9.2.2, hard and soft errors; RFC 1191 and
+//! RFC 8201, paths with a smaller MTU.
+
+use holdover_base::Duration;
+use holdover_tcp::{ConnectionError, Event, IcmpEffect, Reason, State, Timer};
+use holdover_wire::Unreachable;
+
+use crate::script::*;
+
+/// An ICMP error that quotes the segment at `quoted`, which is relative to SND.UNA.
+fn icmp(t: &mut Script, kind: Unreachable, quoted: i64) -> IcmpEffect {
+    let seq = t.connection.snd_una() + quoted as u32;
+    t.steer(|connection, now| connection.handle_icmp(now, kind, seq))
+}
+
+/// 3000 bytes outstanding, retransmitted at 1, 3 and 7 s: the next timeout is at 15 s.
+fn backed_off() -> Script {
+    let mut t = Script::established(plain());
+    t.write(3000);
+    t.expect_segments(1, 3001, Reason::NewData);
+    for at in [1000, 3000, 7000] {
+        t.at(at).expect(data(1, 1001).reason(Reason::Timeout));
+    }
+    t.expect_timer(Timer::Retransmit, 15_000);
+    t
+}
+
+/// Section 3: each takes one doubling back; what remains of the shorter timeout is waited for.
+#[test]
+fn rfc6069_3_an_unreachable_reverts_one_backoff() {
+    for kind in [Unreachable::Network, Unreachable::Host] {
+        let mut t = backed_off();
+        t.at(7500);
+        assert_eq!(icmp(&mut t, kind, 0), IcmpEffect::BackoffReverted);
+        assert_eq!((t.connection.backoff(), t.connection.rto()), (2, Duration::from_secs(4)));
+        t.expect_timer(Timer::Retransmit, 11_000);
+        assert_eq!(icmp(&mut t, kind, 0), IcmpEffect::BackoffReverted);
+        t.expect_timer(Timer::Retransmit, 9000);
+        t.at(9000).expect(data(1, 1001).reason(Reason::Timeout));
+    }
+}
+
+/// ... or, if none remains, the segment is sent at once.
+#[test]
+fn rfc6069_3_nothing_remains_of_the_shorter_timeout() {
+    let mut t = backed_off();
+    t.at(12_000);
+    assert_eq!(icmp(&mut t, Unreachable::Host, 0), IcmpEffect::BackoffReverted);
+    t.expect(data(1, 1001).reason(Reason::Timeout));
+    t.expect_timer(Timer::Retransmit, 12_000 + 8000);
+}
+
+/// Only for the segment at SND.UNA, only after a timeout, only in a synchronized state, and not for a hop count.
+#[test]
+fn rfc6069_3_what_reverts_nothing() {
+    let mut t = backed_off();
+    assert_eq!(icmp(&mut t, Unreachable::Host, 1000), IcmpEffect::SoftError);
+    assert_eq!(icmp(&mut t, Unreachable::TimeExceeded { code: 0 }, 0), IcmpEffect::SoftError);
+    assert_eq!(icmp(&mut t, Unreachable::Port, 0), IcmpEffect::SoftError);
+    t.expect_timer(Timer::Retransmit, 15_000);
+    t.expect_event(Event::SoftError);
+    // RFC 5927: what is not outstanding cannot have caused it.
+    assert_eq!(icmp(&mut t, Unreachable::Host, -1), IcmpEffect::Ignored);
+    assert_eq!(icmp(&mut t, Unreachable::Host, 3000), IcmpEffect::Ignored);
+    let mut t = Script::established(plain());
+    t.write(10);
+    t.expect(data(1, 11));
+    assert_eq!(icmp(&mut t, Unreachable::Host, 0), IcmpEffect::SoftError);
+    t.expect_timer(Timer::Retransmit, 1000);
+    let mut t = Script::in_state(State::SynSent, plain());
+    t.at(1000).expect(our_syn());
+    assert_eq!(icmp(&mut t, Unreachable::Host, 0), IcmpEffect::SoftError);
+    t.expect_timer(Timer::Retransmit, 3000);
+}
+
+/// RFC 9293 section 3.9.2.2 with RFC 5461: a hard error ends an attempt to connect, and nothing else.
+#[test]
+fn rfc9293_3_9_2_2_hard_errors() {
+    for kind in [Unreachable::Protocol, Unreachable::Port, Unreachable::AdministrativelyProhibited] {
+        for state in [State::SynSent, State::SynReceived] {
+            let mut t = Script::in_state(state, plain());
+            assert_eq!(icmp(&mut t, kind, 0), IcmpEffect::Aborted);
+            t.expect_state(State::Closed);
+            assert_eq!(t.connection.error(), Some(ConnectionError::Unreachable));
+            t.expect_nothing_until(100_000);
+        }
+        let mut t = Script::established(plain());
+        t.write(10);
+        t.expect(data(1, 11));
+        assert_eq!(icmp(&mut t, kind, 0), IcmpEffect::SoftError);
+        t.expect_state(State::Established);
+        t.expect_event(Event::SoftError);
+    }
+}
+
+#[test]
+fn rfc9293_3_9_2_2_soft_errors() {
+    for kind in [Unreachable::Network, Unreachable::Host, Unreachable::TimeExceeded { code: 0 }] {
+        let mut t = Script::in_state(State::SynSent, plain());
+        assert_eq!(icmp(&mut t, kind, 0), IcmpEffect::SoftError);
+        t.expect_state(State::SynSent);
+        t.expect_event(Event::SoftError);
+        t.at(1000).expect(our_syn());
+    }
+    let mut t = Script::in_state(State::Closed, plain());
+    assert_eq!(icmp(&mut t, Unreachable::Port, -1), IcmpEffect::Ignored);
+}
+
+/// The segments that were too big are cut up and sent again, which is no sign of congestion.
+#[test]
+fn rfc1191_6_5_what_is_too_big_is_cut_up_and_sent_again() {
+    let mut t = Script::established(plain());
+    t.write(2500);
+    t.expect_segments(1, 2001, Reason::NewData);
+    t.shutdown();
+    t.expect(data(2001, 2501).and_fin());
+    assert_eq!(icmp(&mut t, Unreachable::PacketTooBig { mtu: 800 }, 1000), IcmpEffect::SmallerSegments);
+    assert_eq!(t.connection.snd_mss(), 760);
+    t.expect(data(1, 761).reason(Reason::LossRecovery));
+    t.expect(data(761, 1001).reason(Reason::LossRecovery));
+    t.expect(data(1001, 1761).reason(Reason::LossRecovery));
+    t.expect(data(1761, 2001).reason(Reason::LossRecovery));
+    t.expect_cwnd(10, None);
+    // The last was small enough, and arrives: its duplicate ACKs are no sign of congestion either.
+    (0..5).for_each(|_| t.inject(seg()));
+    t.expect_nothing();
+    t.expect_cwnd(10, None);
+    t.inject(seg().ack(2502));
+    t.expect_state(State::FinWait2);
+    assert_eq!(t.connection.counters().recoveries, 0);
+}
+
+#[test]
+fn rfc1191_new_segments_are_smaller() {
+    let mut t = Script::established(plain());
+    t.write(10);
+    t.expect(data(1, 11));
+    assert_eq!(icmp(&mut t, Unreachable::PacketTooBig { mtu: 640 }, 0), IcmpEffect::SmallerSegments);
+    t.expect_nothing();
+    t.write(1200);
+    t.expect(data(11, 611));
+    t.expect(data(611, 1211));
+    t.forget_sent();
+}
+
+/// A larger MTU than known, one that quotes nothing outstanding, and one that no path has.
+#[test]
+fn rfc1191_what_is_not_believed() {
+    let mut t = Script::established(plain());
+    t.write(1000);
+    t.expect(data(1, 1001));
+    for mtu in [1040, 1500, 65_535, 4_000_000_000] {
+        assert_eq!(icmp(&mut t, Unreachable::PacketTooBig { mtu }, 0), IcmpEffect::Ignored);
+    }
+    assert_eq!(icmp(&mut t, Unreachable::PacketTooBig { mtu: 600 }, 1000), IcmpEffect::Ignored);
+    assert_eq!(icmp(&mut t, Unreachable::PacketTooBig { mtu: 68 }, 0), IcmpEffect::SmallerSegments);
+    assert_eq!(t.connection.snd_mss(), 500);
+    t.expect(data(1, 501));
+    t.expect(data(501, 1001));
+    // A router from before RFC 1191 does not say.
+    let mut t = Script::established(plain());
+    t.write(1000);
+    t.expect(data(1, 1001));
+    assert_eq!(icmp(&mut t, Unreachable::PacketTooBig { mtu: 0 }, 0), IcmpEffect::SmallerSegments);
+    assert_eq!(t.connection.snd_mss(), 984);
+    t.forget_sent();
+}
