@@ -368,8 +368,10 @@ impl Connection {
     }
 
     fn enter_time_wait(&mut self, now: Instant) {
+        if self.state != State::FinWait2 {
+            self.events.insert(Event::AllAcknowledged);
+        }
         self.state = State::TimeWait;
-        self.events.insert(Event::AllAcknowledged);
         for timer in Timer::ALL {
             if timer != Timer::DelayedAck {
                 self.timers.disarm(timer);
