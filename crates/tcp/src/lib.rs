@@ -14,6 +14,7 @@ mod congestion;
 mod connection;
 mod counters;
 mod endpoint;
+pub mod fuzz;
 mod profile;
 mod receive_buffer;
 mod recovery;

@@ -1,9 +1,14 @@
 //! Integration tests of the endpoint: whole transfers, packet scripts for the rules of the RFCs, and properties.
 
 mod bsd;
+mod corpus;
 mod counted;
+mod endpoints;
 mod linux_profiles;
 mod ns2;
+mod plan;
+mod properties;
+mod regressions;
 mod rfc2018;
 mod rfc5482;
 mod rfc5681;
@@ -21,9 +26,9 @@ mod rfc9293_calls;
 mod rfc9293_endpoint;
 mod rfc9293_syn_sent;
 mod rfc9293_window;
-mod script/mod;
-mod script/template;
 mod script;
+mod stacks;
 mod transfer;
 mod verbs;
+mod witness;
 mod world;

@@ -1,12 +1,15 @@
 //! Two connections joined by a pipe in virtual time, with everything a path can do to packets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant, Rng};
 use holdover_tcp::{Config, Connection, Event, Identity, State, Transmit};
-use holdover_wire::{Flags, Segment, Seq};
+use holdover_wire::{Flags, Packet, Payload, Segment, Seq, SeqRange};
+
+use crate::plan::Action;
+use crate::witness::Witness;
 
 /// What the path does to one direction.
 #[derive(Clone, Debug)]
@@ -20,8 +23,16 @@ pub(crate) struct Path {
     pub(crate) reorder: f64,
     /// How much later a reordered segment is.
     pub(crate) reorder_by: Duration,
+    /// Up to so much is added to each segment's delay.
+    pub(crate) jitter: Duration,
+    /// One bit of the packet is flipped on its way.
+    pub(crate) corrupt: f64,
+    /// A field of the header arrives as another value, which no checksum shows.
+    pub(crate) mangle: f64,
     /// Segments sent in these windows vanish.
     pub(crate) outages: Vec<(Instant, Instant)>,
+    /// From here on nothing is lost, duplicated, reordered or damaged.
+    pub(crate) sound_from: Instant,
     pub(crate) busy_until: Instant,
 }
 
@@ -35,7 +46,11 @@ impl Path {
             duplicate: 0.0,
             reorder: 0.0,
             reorder_by: Duration::from_millis(20),
+            jitter: Duration::ZERO,
+            corrupt: 0.0,
+            mangle: 0.0,
             outages: Vec::new(),
+            sound_from: Instant::FAR_FUTURE,
             busy_until: Instant::ZERO,
         }
     }
@@ -70,8 +85,12 @@ pub(crate) struct Host {
     pub(crate) reads: bool,
     pub(crate) closes: bool,
     closed: bool,
+    /// Once both streams are over, it closes its reading side too.
+    pub(crate) leaves: bool,
     pub(crate) peer_closed: bool,
     pub(crate) events: Vec<Event>,
+    /// What its application and its owner do, and when.
+    pub(crate) script: VecDeque<(Instant, Action)>,
 }
 
 impl Host {
@@ -87,8 +106,10 @@ impl Host {
             reads: true,
             closes: true,
             closed: false,
+            leaves: false,
             peer_closed: false,
             events: Vec::new(),
+            script: VecDeque::new(),
         }
     }
 
@@ -118,6 +139,10 @@ pub(crate) struct World {
     pub(crate) steps: u64,
     pub(crate) step_cap: u64,
     pub(crate) log: Option<Vec<Logged>>,
+    /// Watches everything that is sent and arrives, if there is one.
+    pub(crate) witness: Option<Witness>,
+    /// Rounds at one and the same time, without anything arriving.
+    rounds_at_now: u32,
 }
 
 /// The byte at `position` of every stream in these tests.
@@ -143,6 +168,8 @@ impl World {
             steps: 0,
             step_cap: 2_000_000,
             log: None,
+            witness: None,
+            rounds_at_now: 0,
         };
         let identity = Identity {
             local: "10.0.0.1:1000".parse().unwrap(),
@@ -153,6 +180,21 @@ impl World {
         let config = Arc::clone(&world.client.config);
         world.client.connection = Some(Connection::connect(world.now, config, identity));
         world
+    }
+
+    /// The server opens the connection too, before it has heard of the client.
+    pub(crate) fn open_from_both_sides(&mut self) {
+        let identity = self.server_identity();
+        self.server.connection = Some(Connection::connect(self.now, Arc::clone(&self.server.config), identity));
+    }
+
+    fn server_identity(&mut self) -> Identity {
+        Identity {
+            local: "10.0.0.2:80".parse().unwrap(),
+            remote: "10.0.0.1:1000".parse().unwrap(),
+            iss: Seq::new(self.rng.next_u32()),
+            timestamp_offset: self.rng.next_u32(),
+        }
     }
 
     pub(crate) fn host(&mut self, side: Side) -> &mut Host {
@@ -179,6 +221,8 @@ impl World {
                 self.now = deadline;
                 return false;
             }
+            self.rounds_at_now = if next > self.now { 0 } else { self.rounds_at_now + 1 };
+            assert!(self.rounds_at_now < 64, "a deadline stays in the past at {:?}", self.now);
             self.now = self.now.max(next);
             self.steps += 1;
             assert!(self.steps < self.step_cap, "livelock at {:?}", self.now);
@@ -187,21 +231,18 @@ impl World {
                 let now = self.now;
                 if let Some(connection) = &mut self.host(side).connection {
                     connection.handle_timeout(now);
+                    connection.assert_invariants();
                 }
             }
         }
     }
 
-    /// Lets things happen until `at`.
-    pub(crate) fn run_to(&mut self, at: Instant) {
-        self.run_until(at, |_| false);
-        self.now = at;
-    }
-
     fn next_event(&mut self) -> Option<Instant> {
         let arrival = self.in_flight.first_key_value().map(|((at, _), _)| *at);
         let deadline = |host: &Host| host.connection.as_ref().and_then(|c| c.poll_timeout()).map(|(at, _)| at);
-        [arrival, deadline(&self.client), deadline(&self.server)].into_iter().flatten().min()
+        let script = |host: &Host| host.script.front().map(|(at, _)| *at).filter(|_| host.connection.is_some());
+        let hosts = [&self.client, &self.server];
+        hosts.iter().flat_map(|host| [deadline(host), script(host)]).chain([arrival]).flatten().min()
     }
 
     fn deliver(&mut self) {
@@ -210,6 +251,7 @@ impl World {
                 break;
             }
             let (to, segment) = entry.remove();
+            self.rounds_at_now = 0;
             self.arrive(to, &segment);
             self.work(to);
         }
@@ -218,19 +260,15 @@ impl World {
     pub(crate) fn arrive(&mut self, to: Side, segment: &Segment) {
         let now = self.now;
         let is_syn = segment.flags & (Flags::SYN | Flags::ACK | Flags::RST) == Flags::SYN;
-        let iss = Seq::new(self.rng.next_u32());
-        let offset = self.rng.next_u32();
+        let identity = self.server_identity();
+        if let Some(witness) = &mut self.witness {
+            witness.on_arrival(to, segment);
+        }
         let host = self.host(to);
         if let Some(connection) = &mut host.connection {
             connection.handle_segment(now, segment);
             connection.assert_invariants();
         } else if to == Side::Server && is_syn {
-            let identity = Identity {
-                local: "10.0.0.2:80".parse().unwrap(),
-                remote: "10.0.0.1:1000".parse().unwrap(),
-                iss,
-                timestamp_offset: offset,
-            };
             host.connection = Some(Connection::accept(now, Arc::clone(&host.config), identity, segment));
         }
     }
@@ -245,6 +283,10 @@ impl World {
         host.apply(now);
         while let Some(transmit) = self.host(side).connection().poll_transmit(now) {
             self.host(side).connection().assert_invariants();
+            if let Some(mut witness) = self.witness.take() {
+                witness.on_transmit(side, &transmit, self.host(side).connection());
+                self.witness = Some(witness);
+            }
             if let Some(log) = &mut self.log {
                 log.push(Logged { at: now, from: side, transmit: transmit.clone() });
             }
@@ -257,14 +299,23 @@ impl World {
         }
     }
 
-    fn send(&mut self, from: Side, segment: Segment) {
+    fn send(&mut self, from: Side, mut segment: Segment) {
         let now = self.now;
         let path = if from == Side::Client { &mut self.forward } else { &mut self.backward };
         let (loss, duplicate, reorder) =
             (self.rng.next_f64() < path.loss, self.rng.next_f64() < path.duplicate, self.rng.next_f64() < path.reorder);
+        let sound = now >= path.sound_from;
+        let corrupt = path.corrupt > 0.0 && self.rng.next_f64() < path.corrupt;
         let down = path.outages.iter().any(|&(start, end)| start <= now && now < end);
-        if loss || down {
+        if loss && !sound || down {
             return;
+        }
+        if corrupt && !sound {
+            assert_damage_shows(&mut self.rng, segment);
+            return;
+        }
+        if path.mangle > 0.0 && !sound && self.rng.next_f64() < path.mangle {
+            mangle(&mut self.rng, &mut segment);
         }
         let waiting = path.busy_until.saturating_since(now);
         if !path.per_segment.is_zero() && waiting.as_nanos() / path.per_segment.as_nanos() >= path.queue_limit as u64 {
@@ -273,12 +324,15 @@ impl World {
         let share = (segment.wire_len() as u64 * 1000 / 1500).max(1);
         path.busy_until = path.busy_until.max(now) + path.per_segment * share / 1000;
         let mut at = path.busy_until + path.delay;
-        if reorder {
+        if reorder && !sound {
             at += path.reorder_by;
+        }
+        if !path.jitter.is_zero() && !sound {
+            at += Duration::from_nanos(self.rng.below(path.jitter.as_nanos()));
         }
         self.sequence += 1;
         let to = from.other();
-        if duplicate {
+        if duplicate && !sound {
             self.in_flight.insert((at + Duration::from_micros(10), self.sequence << 1 | 1), (to, segment.clone()));
         }
         self.in_flight.insert((at, self.sequence << 1), (to, segment));
@@ -295,9 +349,13 @@ impl World {
     /// Panics unless both streams arrived whole.
     pub(crate) fn assert_streams_exact(&self) {
         for (from, to, name) in [(&self.client, &self.server, "client"), (&self.server, &self.client, "server")] {
-            assert_eq!(to.read_len, from.to_write, "bytes from the {name}; its end: {:?}, the other's: {:?}",
+            assert_eq!(
+                to.read_len,
+                from.to_write,
+                "bytes from the {name}; its end: {:?}, the other's: {:?}",
                 from.connection.as_ref().map(|c| (c.state(), c.error())),
-                to.connection.as_ref().map(|c| (c.state(), c.error())));
+                to.connection.as_ref().map(|c| (c.state(), c.error()))
+            );
             if to.keep {
                 assert!(to.read.iter().enumerate().all(|(n, &b)| b == stream_byte(n)), "what the {name} sent");
             }
@@ -305,8 +363,47 @@ impl World {
     }
 }
 
+/// One field of the header becomes another value, near what it was or not.
+fn mangle(rng: &mut Rng, segment: &mut Segment) {
+    let near = |rng: &mut Rng| match rng.below(3) {
+        0 => rng.next_u32(),
+        1 => rng.below(20_000) as u32,
+        _ => (rng.below(20_000) as u32).wrapping_neg(),
+    };
+    match rng.below(8) {
+        0 => segment.seq += near(rng),
+        1 => segment.ack += near(rng),
+        2 => segment.window = rng.next_u32() as u16,
+        3 => segment.flags ^= Flags::from_bits_truncate(1 << rng.below(6)),
+        4 => {
+            segment.options.sack =
+                [SeqRange::new(segment.ack + near(rng), segment.ack + near(rng))].into_iter().collect()
+        }
+        5 => segment.options.timestamps = None,
+        6 => segment.urgent = rng.next_u32() as u16,
+        _ => {
+            let shift = near(rng);
+            if let Some(timestamps) = &mut segment.options.timestamps {
+                timestamps.ecr = timestamps.ecr.wrapping_add(shift);
+            }
+        }
+    }
+}
+
+/// One bit of the packet flips, and the receiver notices: that is how damage becomes loss.
+fn assert_damage_shows(rng: &mut Rng, segment: Segment) {
+    let packet = Packet::new("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap(), segment);
+    let mut bytes = packet.emit().unwrap().to_vec();
+    let bit = rng.below(bytes.len() as u64 * 8) as usize;
+    bytes[bit / 8] ^= 1 << (bit % 8);
+    let read = Packet::parse(bytes.into());
+    let passed = read.as_ref().is_ok_and(|read| matches!(read.payload, Payload::Tcp(_)));
+    assert!(!passed, "bit {bit} of {packet} was flipped unnoticed: {read:?}");
+}
+
 impl Host {
     fn apply(&mut self, now: Instant) {
+        self.play(now);
         let Some(connection) = &mut self.connection else { return };
         while self.written < self.to_write {
             let len = (self.to_write - self.written).min(16 * 1024).min(connection.write_room());
@@ -329,6 +426,31 @@ impl Host {
             self.read_len += chunk.len();
             if self.keep {
                 self.read.extend_from_slice(&chunk);
+            }
+        }
+        if self.leaves && self.closed && self.peer_closed && connection.readable_len() == 0 {
+            connection.close(now);
+        }
+    }
+
+    /// Does what the script has for now.
+    fn play(&mut self, now: Instant) {
+        let Some(connection) = &mut self.connection else { return };
+        while self.script.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, action)) = self.script.pop_front() else { break };
+            match action {
+                Action::Write(len) if !self.closes => self.to_write += len,
+                // Nobody writes after he has said that he would not.
+                Action::Write(_) => {}
+                Action::Read(chunks) => {
+                    for chunk in core::iter::from_fn(|| connection.read(now)).take(chunks) {
+                        self.read_len += chunk.len();
+                        self.read.extend_from_slice(&chunk);
+                    }
+                }
+                Action::Reads(reads) => self.reads = reads,
+                Action::Close => self.closes = true,
+                Action::Verb(verb) => verb.apply(now, connection),
             }
         }
     }

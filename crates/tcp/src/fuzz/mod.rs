@@ -1,0 +1,76 @@
+//! Fuzz targets as ordinary functions: a fuzzer calls them with what it makes up, the tests with the committed corpus in
+//! `fuzz/corpus/`. They panic where an invariant is broken; that is their purpose.
+//!
+//! Each target reads its input as a program: a configuration, then one operation after the other until the bytes end. Any
+//! bytes are a valid program.
+
+mod endpoint;
+mod hostile;
+mod input;
+mod operations;
+
+pub use endpoint::hostile_packets;
+pub use hostile::hostile_segments;
+pub use operations::operations;
+
+use bytes::Bytes;
+use holdover_base::Instant;
+use holdover_wire::Segment;
+
+use crate::connection::{Connection, Transmit};
+use crate::timers::Timer;
+
+/// More than this is never sent in answer to one thing, whatever the window: then something goes round in circles.
+const MOST_SEGMENTS: usize = 20_000;
+
+/// The byte at `position` of every stream.
+fn stream_byte(position: u64) -> u8 {
+    (position.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+fn stream(from: u64, len: usize) -> Bytes {
+    (from..from + len as u64).map(stream_byte).collect::<Vec<u8>>().into()
+}
+
+/// Everything that `connection` wants to send now.
+fn drain(connection: &mut Connection, now: Instant) -> Vec<Transmit> {
+    let mut sent = Vec::new();
+    while let Some(transmit) = connection.poll_transmit(now) {
+        check(connection);
+        let options = transmit.segment.options.wire_len();
+        assert!(options <= Segment::MAX_OPTIONS_LEN, "{options} bytes of options");
+        sent.push(transmit);
+        assert!(sent.len() < MOST_SEGMENTS, "sending never ends");
+    }
+    while connection.poll_event().is_some() {}
+    sent
+}
+
+/// Handles what is due at `now`, and checks that no deadline stays in the past.
+fn expire(connection: &mut Connection, now: Instant, mut sent: impl FnMut(Transmit)) {
+    // Each round handles every timer at most once; a timer that is armed for at once by another takes one more.
+    for _ in 0..=Timer::COUNT {
+        connection.handle_timeout(now);
+        check(connection);
+        drain(connection, now).into_iter().for_each(&mut sent);
+        if connection.poll_timeout().is_none_or(|(at, _)| at > now) {
+            return;
+        }
+    }
+    panic!("a deadline stays in the past: {:?} at {now}", connection.poll_timeout());
+}
+
+/// What holds of every connection at any time.
+fn check(connection: &Connection) {
+    connection.assert_invariants();
+    let config = connection.config();
+    let held = connection.receive_buffer_len();
+    assert!(held <= config.receive.max_buffer_bytes.max(config.receive.buffer_bytes) as usize, "{held} bytes are held");
+    let queued = connection.send_queue_len();
+    // SYN, FIN and the byte of a probe.
+    assert!(queued <= config.send.buffer_bytes as usize + 3, "{queued} bytes are queued");
+    assert!(connection.unacked() as usize <= queued + 1, "{} records for {queued} bytes", connection.unacked());
+    let (rto, limits) = (connection.rto(), &config.rto);
+    assert!(connection.srtt().is_none() || rto >= limits.min.min(limits.max), "RTO of {rto}");
+    assert!(rto <= limits.max.max(limits.initial), "RTO of {rto}");
+}

@@ -1,0 +1,159 @@
+//! Whatever the path, the applications and the owners do: both streams arrive exact, nobody livelocks, memory stays bounded,
+//! the connection closes on both sides.
+
+use holdover_base::{Duration, Instant};
+use holdover_tcp::{Config, State};
+use proptest::prelude::*;
+
+use crate::plan::{CALM_FROM, Plan, plans};
+use crate::witness::{Witness, check_connection};
+use crate::world::{Host, Side, World};
+
+/// So many cases by default; the environment variable PROPTEST_CASES says otherwise.
+pub(crate) fn cases(default: u32) -> ProptestConfig {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default);
+    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 20_000, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(cases(4_000))]
+
+    #[test]
+    fn both_streams_arrive_exact_and_both_sides_close(plan in plans()) {
+        run(&plan);
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(300))]
+
+    #[test]
+    fn a_plan_runs_the_same_way_twice(plan in plans()) {
+        let log = |plan: &Plan| {
+            let mut world = plan.world();
+            world.log = Some(Vec::new());
+            world.run_until(CALM_FROM, |_| false);
+            world.log.unwrap_or_default()
+        };
+        let (first, second) = (log(&plan), log(&plan));
+        prop_assert_eq!(first.len(), second.len());
+        for (a, b) in first.into_iter().zip(second) {
+            prop_assert_eq!((a.at, a.from, a.transmit), (b.at, b.from, b.transmit));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(1_000))]
+
+    /// A header whose damage no checksum shows may end a connection or garble its stream. It does not break the bookkeeping,
+    /// and nobody goes round in circles.
+    #[test]
+    fn a_garbled_header_breaks_no_invariant(plan in plans(), mangle in 0.001..0.3) {
+        let mut world = plan.world();
+        world.forward.mangle = mangle;
+        world.backward.mangle = mangle;
+        world.step_cap = STEP_CAP;
+        world.run_until(CALM_FROM + Duration::from_secs(60), |world| {
+            check(world);
+            false
+        });
+    }
+}
+
+/// Steps that no plan comes near: the longest of 30,000 took 12,000.
+const STEP_CAP: u64 = 100_000;
+
+/// Runs a plan to its end, under all checks.
+pub(crate) fn run(plan: &Plan) {
+    let mut world = plan.world();
+    world.step_cap = STEP_CAP;
+    world.witness = Some(Witness::new(plan.client.stack.config(), plan.server.stack.config()));
+    let bound = CALM_FROM + time_to_recover(plan);
+    let finished = world.run_until(bound, |world| {
+        check(world);
+        let all_read =
+            |host: &Host| host.script.is_empty() && host.connection.as_ref().is_some_and(|c| c.readable_len() == 0);
+        world.is_finished() && all_read(&world.client) && all_read(&world.server)
+    });
+    assert!(
+        finished,
+        "not finished by {bound}:\n{}\n{}",
+        describe(&mut world, Side::Client),
+        describe(&mut world, Side::Server)
+    );
+    world.assert_streams_exact();
+    for side in [Side::Client, Side::Server] {
+        let connection = world.host(side).connection();
+        assert_eq!(connection.error(), None, "{side:?}");
+    }
+    assert_ends(&mut world);
+}
+
+fn check(world: &mut World) {
+    for side in [Side::Client, Side::Server] {
+        if let Some(connection) = &world.host(side).connection {
+            check_connection(connection);
+        }
+    }
+}
+
+fn describe(world: &mut World, side: Side) -> String {
+    let host = world.host(side);
+    let (read, written, to_write) = (host.read_len, host.written, host.to_write);
+    let Some(c) = &host.connection else { return format!("{side:?}: nothing") };
+    format!(
+        "{side:?}: {} {:?}, wrote {written} of {to_write}, read {read}; unacked {} cwnd {} in flight {} lost {} sacked {} {:?} \
+         snd_wnd {} unsent {} held {} rto {} retransmits {} next {:?}",
+        c.state(),
+        c.error(),
+        c.unacked(),
+        c.cwnd(),
+        c.in_flight(),
+        c.lost(),
+        c.sacked(),
+        c.recovery_state(),
+        c.snd_wnd(),
+        c.unsent_len(),
+        c.receive_buffer_len(),
+        c.rto(),
+        c.retransmits(),
+        c.poll_timeout(),
+    )
+}
+
+/// After 2 MSL nothing is left: no state, no data, no deadline.
+fn assert_ends(world: &mut World) {
+    world.run_until(Instant::FAR_FUTURE, |_| false);
+    for side in [Side::Client, Side::Server] {
+        let connection = world.host(side).connection();
+        assert_eq!(connection.state(), State::Closed, "{side:?}");
+        assert_eq!(connection.poll_timeout(), None);
+        assert_eq!((connection.unacked(), connection.send_queue_len()), (0, 0), "{side:?}");
+    }
+}
+
+/// How long everything takes once the path is sound and everybody does what he should: the timers that may have been backed
+/// off to their ceilings run out, in both directions one after the other, and every segment left takes at most a round trip, a
+/// delayed ACK and, into a small window, the override of silly window avoidance.
+fn time_to_recover(plan: &Plan) -> Duration {
+    let (client, server) = (plan.client.stack.config(), plan.server.stack.config());
+    let ceilings = [&client, &server]
+        .into_iter()
+        .fold(Duration::ZERO, |sum, config| sum + config.rto.max.max(config.rto.initial) * 3 + config.persist.max * 2);
+    let round_trip = Duration::from_micros(
+        plan.forward.delay_us
+            + plan.backward.delay_us
+            + 100 * (plan.forward.per_segment_us + plan.backward.per_segment_us),
+    );
+    let per_segment = round_trip + Duration::from_millis(1500);
+    let bytes = plan.bytes(Side::Client) + plan.bytes(Side::Server);
+    ceilings + per_segment * (segments(&client, &server, bytes) + 20)
+}
+
+/// How many segments `bytes` make at worst.
+fn segments(client: &Config, server: &Config, bytes: usize) -> u64 {
+    let smallest =
+        |config: &Config| usize::from(config.mss.saturating_sub(40)).min(config.receive.buffer_bytes as usize / 2);
+    (bytes / smallest(client).min(smallest(server)).max(1)) as u64
+}

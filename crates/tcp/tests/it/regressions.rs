@@ -1,0 +1,251 @@
+//! What the properties and the fuzzer have found, one named test each.
+
+use core::time::Duration as StdDuration;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdover_base::{Duration, Instant};
+use holdover_tcp::{
+    Config, Connection, ConnectionId, Endpoint, EndpointConfig, Event, Identity, KeepAlive, Profile, State,
+};
+use holdover_wire::{Flags, Segment, Seq};
+
+use crate::plan::{Action, HostPlan, Plan, Verb};
+use crate::properties::run;
+use crate::stacks::{Change, Stack};
+
+fn stack(profile: Option<Profile>, changes: Vec<Change>) -> Stack {
+    Stack { profile, changes }
+}
+
+fn host(stack: Stack, deeds: Vec<(u64, Action)>) -> HostPlan {
+    HostPlan { stack, reads_at_first: false, deeds, leaves: false }
+}
+
+/// The growing limit of the window is below a segment, and the buffer has grown: the reader comes back, and the window
+/// with it.
+#[test]
+fn a_window_limit_below_a_segment_does_not_close_the_window() {
+    let small = stack(None, vec![Change::ReceiveBuffer { first: 200, most: 600 }]);
+    let writer = host(stack(None, vec![]), vec![(0, Action::Write(193))]);
+    run(&Plan::quiet(host(small, vec![]), writer));
+}
+
+/// The limit is below the unit of the window scale.
+#[test]
+fn a_window_limit_below_the_unit_of_the_scale_does_not_close_the_window() {
+    let limited = stack(Some(Profile::Linux6Reno), vec![Change::InitialReceiveWindow(500)]);
+    run(&Plan::quiet(host(stack(None, vec![]), vec![]), host(limited, vec![(0, Action::Write(1))])));
+}
+
+/// 4.3BSD has pulled back what was outstanding; the window opens on an ACK that acknowledges nothing.
+#[test]
+fn what_was_pulled_back_is_sent_again_when_the_window_opens() {
+    let bsd = stack(Some(Profile::TahoeBsd), vec![]);
+    let closed = Action::Verb(Verb::ClampWindow(Some(0)));
+    let server = host(stack(None, vec![]), vec![(0, Action::Write(1)), (404, closed)]);
+    let mut plan = Plan::quiet(host(bsd, vec![(0, Action::Write(3))]), server);
+    plan.forward.delay_us = 143_924;
+    plan.forward.outages = vec![(1, 22_500)];
+    run(&plan);
+}
+
+/// ... and the congestion window is no larger than what was outstanding: a window's worth was lost before the peer closed.
+#[test]
+fn what_was_pulled_back_does_not_fill_the_congestion_window() {
+    let bsd = stack(Some(Profile::RenoBsd), vec![]);
+    let close = [Verb::ClampWindow(Some(0)), Verb::SendAcks(1)].map(|verb| (600, Action::Verb(verb)));
+    let mut plan = Plan::quiet(host(bsd, vec![(0, Action::Write(60_000))]), host(stack(None, vec![]), close.into()));
+    plan.server.reads_at_first = true;
+    plan.forward.delay_us = 100_000;
+    plan.forward.outages = vec![(500, 58_000)];
+    plan.backward.delay_us = 100_000;
+    run(&plan);
+}
+
+/// The owner of one side holds the ACK of the peer's FIN while its own is acknowledged.
+#[test]
+fn a_held_ack_of_a_fin_keeps_the_connection_in_reach() {
+    let bsd = stack(Some(Profile::TahoeBsd), vec![]);
+    let hold = Action::Verb(Verb::HoldAckPoint(0));
+    let client = host(bsd, vec![(0, Action::Write(2921)), (77, hold), (1500, Action::Close)]);
+    let mut plan = Plan::quiet(client, host(stack(None, vec![]), vec![(0, Action::Close)]));
+    plan.backward.delay_us = 38_500;
+    run(&plan);
+}
+
+/// Timestamps and three SACK blocks leave no room for a User Timeout option in a very small segment: it waits, and nothing is
+/// sent for its sake.
+#[test]
+fn a_user_timeout_option_without_room_waits() {
+    let now = Instant::from_secs(1);
+    let (mut client, mut server) = established(now, Config { mss: 36, ..Config::rfc() });
+    // Every second segment is lost, until there are three blocks.
+    client.write(now, Bytes::from(vec![0; 7 * 24]));
+    let sent: Vec<Segment> = drain(&mut client, now);
+    for segment in sent.iter().skip(1).step_by(2) {
+        server.handle_segment(now, segment);
+    }
+    server.advertise_user_timeout(Some(Duration::from(StdDuration::from_secs(600))));
+    let acks = drain(&mut server, now);
+    assert_eq!(acks.len(), 1);
+    assert_eq!((acks[0].options.sack.len(), acks[0].options.user_timeout), (3, None));
+    // Once the gaps are closed there is room.
+    for segment in &sent {
+        server.handle_segment(now, segment);
+    }
+    assert!(drain(&mut server, now).iter().any(|ack| ack.options.user_timeout.is_some()));
+}
+
+/// Everything that `connection` wants to send.
+fn drain(connection: &mut Connection, now: Instant) -> Vec<Segment> {
+    let sent: Vec<Segment> =
+        core::iter::from_fn(|| connection.poll_transmit(now)).map(|transmit| transmit.segment).take(1000).collect();
+    assert!(sent.len() < 1000, "it never stops");
+    sent
+}
+
+/// Two connections after their handshake.
+fn established(now: Instant, config: Config) -> (Connection, Connection) {
+    let config = Arc::new(config);
+    let [a, b] = ["10.0.0.1:1000".parse().unwrap(), "10.0.0.2:80".parse().unwrap()];
+    let identity = |local, remote| Identity { local, remote, iss: Seq::new(7), timestamp_offset: 3 };
+    let mut client = Connection::connect(now, Arc::clone(&config), identity(a, b));
+    let syn = drain(&mut client, now);
+    let mut server = Connection::accept(now, config, identity(b, a), &syn[0]);
+    for segment in drain(&mut server, now) {
+        client.handle_segment(now, &segment);
+    }
+    for segment in drain(&mut client, now) {
+        assert!(segment.flags.contains(Flags::ACK));
+        server.handle_segment(now, &segment);
+    }
+    drain(&mut server, now);
+    (client, server)
+}
+
+/// Both sides probe the other's closed window with a byte, and both bytes are taken: each then expects the other one further
+/// on than it is.
+#[test]
+fn two_probes_that_cross_do_not_silence_both_sides() {
+    let program = [
+        7, 230, 181, 60, 0, 239, 8, 66, 0, 0, 0, 0, 0, 0, 0, 0, 0, 40, 16, 0, 157, 45, 0, 0, 0, 0, 0, 0, 100, 0, 0,
+        168, 128, 163, 30, 16, 0, 0, 1, 2, 128, 0, 0, 108, 100, 0, 0, 100, 12, 78, 40, 28, 40, 40, 212, 72, 212, 16, 0,
+        212, 0,
+    ];
+    holdover_tcp::fuzz::operations(&program);
+}
+
+/// Two hosts whose packets arrive at once.
+struct Hosts {
+    now: Instant,
+    hosts: [Endpoint; 2],
+}
+
+const HOSTS: [[u8; 4]; 2] = [[10, 0, 0, 1], [10, 0, 0, 2]];
+
+impl Hosts {
+    /// The second listens at port 80.
+    fn new(config: Config) -> Self {
+        let hosts =
+            HOSTS.map(|address| Endpoint::new(EndpointConfig { addresses: vec![address.into()], secret: [1; 16] }));
+        let mut hosts = Self { now: Instant::from_secs(1), hosts };
+        hosts.hosts[1].listen(80, Arc::new(config), 9).unwrap();
+        hosts
+    }
+
+    /// The first connects, always from port 1000.
+    fn connect(&mut self) -> ConnectionId {
+        let local = Some((HOSTS[0], 1000).into());
+        let id = self.hosts[0].connect(self.now, Arc::new(Config::rfc()), local, (HOSTS[1], 80).into()).unwrap();
+        self.settle();
+        id
+    }
+
+    /// What the second has accepted last.
+    fn accepted(&self) -> ConnectionId {
+        self.hosts[1].connections().filter(|(_, connection)| !connection.is_closed()).last().unwrap().0
+    }
+
+    fn with<T>(&mut self, host: usize, id: ConnectionId, act: impl FnOnce(Instant, &mut Connection) -> T) -> T {
+        let done = act(self.now, self.hosts[host].connection_mut(id).unwrap());
+        self.settle();
+        done
+    }
+
+    /// Both say all that they have to say.
+    fn settle(&mut self) {
+        loop {
+            let mut quiet = true;
+            for from in [0, 1] {
+                while let Some(outgoing) = self.hosts[from].poll_transmit(self.now) {
+                    quiet = false;
+                    self.hosts[1 - from].handle_packet(self.now, &outgoing.packet);
+                }
+                self.hosts[from].assert_invariants();
+            }
+            if quiet {
+                return;
+            }
+        }
+    }
+
+    fn advance(&mut self, span: Duration) {
+        self.now += span;
+        for host in 0..2 {
+            self.hosts[host].handle_timeout(self.now);
+        }
+        self.settle();
+    }
+}
+
+#[test]
+fn a_closed_connection_leaves_its_successor_in_reach() {
+    let mut hosts = Hosts::new(Config::rfc());
+    let old = hosts.connect();
+    let peer = hosts.accepted();
+    // The peer closes first, so that the addresses are free here at once.
+    hosts.with(1, peer, |_, connection| connection.shutdown_write());
+    hosts.with(0, old, |_, connection| connection.shutdown_write());
+    assert!(hosts.hosts[0].connection(old).unwrap().is_closed());
+    hosts.advance(Duration::from_secs(2));
+    let new = hosts.connect();
+    // Whoever looks at the old one once more ...
+    hosts.with(0, old, |now, connection| connection.read(now));
+    // ... does not cut the new one off.
+    hosts.with(0, new, |now, connection| connection.write(now, Bytes::from_static(b"hello")));
+    hosts.advance(Duration::from_secs(1));
+    assert_eq!(hosts.hosts[0].connection(new).unwrap().unacked(), 0, "the ACK has arrived");
+}
+
+#[test]
+fn a_connection_that_is_replaced_in_time_wait_keeps_what_was_not_read() {
+    let mut hosts = Hosts::new(Config::rfc());
+    let old = hosts.connect();
+    let peer = hosts.accepted();
+    hosts.with(0, old, |now, connection| connection.write(now, Bytes::from_static(b"unread")));
+    hosts.with(1, peer, |_, connection| connection.shutdown_write());
+    hosts.with(0, old, |_, connection| connection.shutdown_write());
+    assert_eq!(hosts.hosts[1].connection(peer).unwrap().state(), State::TimeWait);
+    while hosts.hosts[1].poll_event().is_some() {}
+    hosts.advance(Duration::from_secs(2));
+    hosts.connect();
+    assert_eq!(hosts.hosts[1].poll_event(), Some((peer, Event::Closed)));
+    assert_eq!(hosts.with(1, peer, |now, connection| connection.read(now)).as_deref(), Some(&b"unread"[..]));
+    assert!(hosts.hosts[1].release(peer).is_some());
+}
+
+/// A connection with a deadline far away, and one that comes and goes before it, for long.
+#[test]
+fn deadlines_that_come_and_go_do_not_pile_up() {
+    let mut config = Config::rfc();
+    let hours = Duration::from_secs(7200);
+    config.limits.keep_alive = Some(KeepAlive { idle: hours, interval: hours, probes: 9 });
+    let mut hosts = Hosts::new(config);
+    let id = hosts.connect();
+    for _ in 0..1000 {
+        hosts.with(0, id, |now, connection| connection.write(now, Bytes::from_static(b"x")));
+        // The ACK is delayed: its deadline comes, and that of the keep-alive is what remains. `settle` asserts the bound.
+        hosts.advance(Duration::from_millis(300));
+    }
+}
