@@ -13,7 +13,7 @@ use crate::observer::{Direction, Medium, Place};
 /// A cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Air {
-    pub(crate) cell: Cell<Frame>,
+    pub(crate) cell: Cell<Box<Frame>>,
     pub(crate) id: CellId,
     pub(crate) base: NodeId,
     pub(crate) beacons: Option<BeaconClock>,
@@ -60,7 +60,7 @@ impl BeaconClock {
     }
 
     /// The beacon that is due.
-    pub(crate) fn send(&mut self, now: Instant, base: NodeId) -> Frame {
+    pub(crate) fn send(&mut self, now: Instant, base: NodeId) -> Box<Frame> {
         let packet = messages::beacon(base, self.sequence);
         self.sequence = match self.sequence {
             // RFC 5944 section 2.3.2: only a base station that has started anew uses the numbers below 256.
@@ -68,6 +68,6 @@ impl BeaconClock {
             sequence => sequence + 1,
         };
         self.next_at = now + self.config.interval.draw(&mut self.rng);
-        Frame::new(packet, None)
+        Box::new(Frame::new(packet, None))
     }
 }

@@ -42,3 +42,42 @@ impl holdover_link::Frame for Frame {
         self.len
     }
 }
+
+impl holdover_link::Frame for Box<Frame> {
+    #[inline]
+    fn wire_len(&self) -> u32 {
+        self.len
+    }
+}
+
+/// Boxes to use again. A packet has some 200 bytes, which are moved from queue to queue; in a box they stay where they are.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct FramePool(
+    // The boxes are what is kept.
+    #[allow(clippy::vec_box)] Vec<Box<Frame>>,
+);
+
+impl FramePool {
+    /// So many frames and what they hold are kept at most.
+    const LIMIT: usize = 1024;
+
+    /// A packet about to be sent.
+    #[inline]
+    pub(crate) fn frame(&mut self, packet: Packet, reason: Option<Reason>) -> Box<Frame> {
+        match self.0.pop() {
+            Some(mut frame) => {
+                *frame = Frame::new(packet, reason);
+                frame
+            }
+            None => Box::new(Frame::new(packet, reason)),
+        }
+    }
+
+    /// Takes back a frame that has arrived.
+    #[inline]
+    pub(crate) fn take_back(&mut self, frame: Box<Frame>) {
+        if self.0.len() < Self::LIMIT {
+            self.0.push(frame);
+        }
+    }
+}

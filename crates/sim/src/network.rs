@@ -7,7 +7,7 @@ use holdover_link::{Capacity, Link, LinkConfig, LinkEvent, PointToPoint};
 use crate::air::{Air, station};
 use crate::config::{LinkBetween, NodeId, WorldConfig};
 use crate::error::WorldError;
-use crate::frame::Frame;
+use crate::frame::{Frame, FramePool};
 use crate::mobility::{Attachment, CellId};
 use crate::observer::{Direction, Dropped, LinkId, Medium, Observer, Place};
 use crate::routing::Routes;
@@ -16,7 +16,7 @@ use crate::schedule::{Schedule, Sources};
 /// One direction of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Hop {
-    pub(crate) link: PointToPoint<Frame>,
+    pub(crate) link: PointToPoint<Box<Frame>>,
     pub(crate) id: LinkId,
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
@@ -55,6 +55,7 @@ pub(crate) struct Network {
     link_up: Vec<bool>,
     pub(crate) schedule: Schedule,
     pub(crate) sources: Sources,
+    pub(crate) pool: FramePool,
 }
 
 /// The way from one host to another as things stand.
@@ -110,6 +111,7 @@ impl Network {
             link_up: vec![true; config.links.len()],
             schedule: Schedule::new(sources.sampler + 1),
             sources,
+            pool: FramePool::default(),
             hops,
             airs,
         })
@@ -117,7 +119,7 @@ impl Network {
 
     /// A node sends a packet of its own, or one that it has received, on its way.
     #[inline]
-    pub(crate) fn forward<O: Observer>(&mut self, now: Instant, node: NodeId, frame: Frame, observer: &mut O) {
+    pub(crate) fn forward<O: Observer>(&mut self, now: Instant, node: NodeId, frame: Box<Frame>, observer: &mut O) {
         if !self.mobile_of.is_empty() {
             return self.forward_among_mobiles(now, node, frame, observer);
         }
@@ -127,7 +129,7 @@ impl Network {
         }
     }
 
-    fn forward_among_mobiles<O: Observer>(&mut self, now: Instant, node: NodeId, mut frame: Frame, observer: &mut O) {
+    fn forward_among_mobiles<O: Observer>(&mut self, now: Instant, node: NodeId, mut frame: Box<Frame>, observer: &mut O) {
         if let Some(mobile) = self.mobile(node) {
             let Some(cell) = self.roaming[mobile].uplink else {
                 return observer.dropped(now, Dropped::NoRoute(node), &frame);
@@ -169,7 +171,7 @@ impl Network {
         now: Instant,
         node: NodeId,
         destination: NodeId,
-        frame: Frame,
+        frame: Box<Frame>,
         observer: &mut O,
     ) {
         let Some(index) = self.routes.next_hop(node, destination, &self.link_up) else {
@@ -194,7 +196,7 @@ impl Network {
         now: Instant,
         cell: usize,
         to: NodeId,
-        frame: Frame,
+        frame: Box<Frame>,
         observer: &mut O,
     ) {
         let air = &mut self.airs[cell];
@@ -209,7 +211,7 @@ impl Network {
         now: Instant,
         cell: usize,
         from: NodeId,
-        frame: Frame,
+        frame: Box<Frame>,
         observer: &mut O,
     ) {
         let air = &mut self.airs[cell];

@@ -59,6 +59,8 @@ impl Timer {
 pub(crate) struct Timers {
     /// Nanoseconds: a deadline, or, for a held timer, what remained of it. `NONE` when not armed.
     slots: [u64; Timer::COUNT],
+    /// Those that are armed: few at a time, so that the others need not be looked at.
+    armed: u16,
     held: u16,
 }
 
@@ -66,7 +68,7 @@ const NONE: u64 = u64::MAX;
 
 impl Timers {
     pub(crate) const fn new() -> Self {
-        Self { slots: [NONE; Timer::COUNT], held: 0 }
+        Self { slots: [NONE; Timer::COUNT], armed: 0, held: 0 }
     }
 
     fn is_held(&self, timer: Timer) -> bool {
@@ -74,16 +76,19 @@ impl Timers {
     }
 
     pub(crate) fn arm(&mut self, now: Instant, timer: Timer, delay: Duration) {
-        self.slots[timer as usize] =
-            if self.is_held(timer) { delay.as_nanos().min(NONE - 1) } else { (now + delay).as_nanos() };
+        let slot = if self.is_held(timer) { delay.as_nanos().min(NONE - 1) } else { (now + delay).as_nanos() };
+        self.slots[timer as usize] = slot;
+        self.note(timer, slot);
     }
 
     pub(crate) fn disarm(&mut self, timer: Timer) {
         self.slots[timer as usize] = NONE;
+        self.armed &= !timer.bit();
     }
 
     pub(crate) fn disarm_all(&mut self) {
         self.slots = [NONE; Timer::COUNT];
+        self.armed = 0;
     }
 
     pub(crate) fn is_armed(&self, timer: Timer) -> bool {
@@ -99,9 +104,12 @@ impl Timers {
     /// The earliest deadline; of equal ones, the first in the order of [`Timer::ALL`].
     pub(crate) fn next(&self) -> Option<(Instant, Timer)> {
         let mut best = (NONE, Timer::Retransmit);
-        for timer in Timer::ALL {
+        let mut running = self.armed & !self.held;
+        while running != 0 {
+            let timer = Timer::ALL[running.trailing_zeros() as usize];
+            running &= running - 1;
             let slot = self.slots[timer as usize];
-            if slot < best.0 && !self.is_held(timer) {
+            if slot < best.0 {
                 best = (slot, timer);
             }
         }
@@ -138,6 +146,17 @@ impl Timers {
         let slot = &mut self.slots[timer as usize];
         if *slot != NONE {
             *slot = slot.saturating_add(now.as_nanos());
+            let slot = *slot;
+            self.note(timer, slot);
+        }
+    }
+
+    /// A deadline that saturates at the end of time is none.
+    fn note(&mut self, timer: Timer, slot: u64) {
+        if slot == NONE {
+            self.armed &= !timer.bit();
+        } else {
+            self.armed |= timer.bit();
         }
     }
 }

@@ -8,7 +8,6 @@ use super::World;
 use crate::app;
 use crate::config::Traffic;
 use crate::flow::{End, FlowId};
-use crate::frame::Frame;
 use crate::network::Way;
 use crate::observer::{Observer, WorldEvent};
 
@@ -31,7 +30,8 @@ impl World {
             let flow = &mut self.flows[index];
             if let Some(packet) = app::datagram(flow, now, &config) {
                 let from = flow.config.from;
-                self.network.forward(now, from, Frame::new(packet, None), observer);
+                let frame = self.network.pool.frame(packet, None);
+                self.network.forward(now, from, frame, observer);
             } else {
                 observer.event(now, &WorldEvent::FlowStarted(id));
             }

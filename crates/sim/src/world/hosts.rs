@@ -13,7 +13,7 @@ use crate::observer::{Dropped, Observer};
 
 impl World {
     /// A packet has come to a node.
-    pub(super) fn arrive<O: Observer>(&mut self, node: NodeId, frame: Frame, observer: &mut O) {
+    pub(super) fn arrive<O: Observer>(&mut self, node: NodeId, frame: Box<Frame>, observer: &mut O) {
         let Some(host) = self.host_of[node.index()] else { return self.arrive_at_router(node, frame, observer) };
         let host = host as usize;
         if let Payload::Udp(udp) = &frame.packet.payload {
@@ -24,13 +24,14 @@ impl World {
                 flow.read_at_to += udp.payload.len() as u64;
                 flow.note_new_data(self.now);
             }
-            return;
+            return self.network.pool.take_back(frame);
         }
         self.hosts[host].endpoint.handle_packet(self.now, &frame.packet);
+        self.network.pool.take_back(frame);
         self.serve(host, observer);
     }
 
-    fn arrive_at_router<O: Observer>(&mut self, node: NodeId, mut frame: Frame, observer: &mut O) {
+    fn arrive_at_router<O: Observer>(&mut self, node: NodeId, mut frame: Box<Frame>, observer: &mut O) {
         if frame.tunnel == Some(node) {
             frame.leave_tunnel();
             let mobile = NodeId::of(frame.packet.dst);
@@ -61,7 +62,7 @@ impl World {
         loop {
             let node = self.hosts[host].node;
             while let Some(out) = self.hosts[host].endpoint.poll_transmit(now) {
-                let frame = Frame::new(out.packet, Some(out.reason));
+                let frame = self.network.pool.frame(out.packet, Some(out.reason));
                 self.network.forward(now, node, frame, observer);
             }
             let Some((id, event)) = self.hosts[host].endpoint.poll_event() else { break };

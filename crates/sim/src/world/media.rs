@@ -6,6 +6,7 @@ use holdover_link::{Link, LinkEvent};
 
 use super::World;
 use crate::config::NodeId;
+use crate::frame::Frame;
 use crate::hook::Connectivity;
 use crate::observer::{Direction, Dropped, LinkId, Medium, Observer, Place, WorldEvent};
 
@@ -105,7 +106,7 @@ impl World {
         self.network.reschedule_air(now, index);
     }
 
-    fn handle_cell_event<O: Observer>(&mut self, index: usize, event: CellEvent<crate::Frame>, observer: &mut O) {
+    fn handle_cell_event<O: Observer>(&mut self, index: usize, event: CellEvent<Box<Frame>>, observer: &mut O) {
         let id = self.network.airs[index].id;
         match event {
             CellEvent::InRange { at, station } => {

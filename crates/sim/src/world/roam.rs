@@ -194,7 +194,7 @@ impl World {
         let id = self.network.airs[cell].id;
         observer.event(now, &WorldEvent::RegistrationRequested(node, id, request.attempts));
         let message = Message::Request { mobile: node, gateway: registration.gateway, base, id: request.id };
-        let frame = Frame::new(message.packet(node, base), None);
+        let frame = Box::new(Frame::new(message.packet(node, base), None));
         self.network.send_up(now, cell, node, frame, observer);
     }
 
@@ -210,7 +210,7 @@ impl World {
             Message::Request { gateway, .. } => self.send_message(node, gateway, message, observer),
             Message::Reply { mobile, .. } => {
                 if let Some(cell) = self.network.cell_of(node) {
-                    let frame = Frame::new(message.packet(node, mobile), None);
+                    let frame = Box::new(Frame::new(message.packet(node, mobile), None));
                     self.network.send_down(now, cell, mobile, frame, observer);
                 }
             }
@@ -229,7 +229,7 @@ impl World {
         if from == to {
             return self.relay_message(to, message, observer);
         }
-        let frame = Frame::new(message.packet(from, to), None);
+        let frame = Box::new(Frame::new(message.packet(from, to), None));
         self.network.forward(self.now, from, frame, observer);
     }
 
