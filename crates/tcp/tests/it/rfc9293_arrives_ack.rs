@@ -369,6 +369,8 @@ fn rfc9293_3_10_7_4_eighth_the_fin_is_acknowledged_at_once_and_changes_the_state
         t.expect(ack(2).reason(Reason::FinAck));
         t.expect_state(next);
         t.expect_event(Event::PeerClosed);
+        // In FIN-WAIT-2 that was known before.
+        t.expect_no_event(Event::AllAcknowledged);
     }
 }
 

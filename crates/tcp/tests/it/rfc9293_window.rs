@@ -222,7 +222,7 @@ fn zero_window_over_outstanding_data_pull_back() {
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
 }
 
-/// The ACK of a FIN that arrives in a closed window is not lost, and neither is the window.
+/// Data that comes with a window of zero is taken, and the window with it.
 #[test]
 fn rfc9293_3_8_6_1_data_with_a_zero_window_is_taken() {
     let mut t = Script::established(plain());
