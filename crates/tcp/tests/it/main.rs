@@ -26,8 +26,6 @@ mod rfc9293_calls;
 mod rfc9293_endpoint;
 mod rfc9293_syn_sent;
 mod rfc9293_window;
-mod script/mod;
-mod script/template;
 mod script;
 mod stacks;
 mod transfer;
