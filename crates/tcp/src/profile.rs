@@ -125,12 +125,7 @@ const fn bsd(detection: LossDetection) -> Config {
             estimator: Estimator::Rfc6298,
             one_sample_per_window: true,
         },
-        persist: PersistConfig {
-            min: ms(5_000),
-            max: ms(60_000),
-            payload: ProbePayload::OneByte,
-            give_up_after: None,
-        },
+        persist: PersistConfig { min: ms(5_000), max: ms(60_000), payload: ProbePayload::OneByte, give_up_after: None },
         limits: LimitConfig {
             // TCPTV_KEEP_INIT ends the attempt after 75 s: 6, 12, 24 and 48 s are the waits before it.
             syn_retries: 3,

@@ -189,7 +189,14 @@ impl CongestionWindow {
 
     /// Sending begins again after `idle` with nothing outstanding: the window has decayed by half for each RTO
     /// (RFC 2861 section 3.2), or is back at the start (RFC 5681 section 4.1).
-    pub(crate) fn after_idle(&mut self, config: &CongestionConfig, now: Instant, idle: Duration, rto: Duration, mss: u32) {
+    pub(crate) fn after_idle(
+        &mut self,
+        config: &CongestionConfig,
+        now: Instant,
+        idle: Duration,
+        rto: Duration,
+        mss: u32,
+    ) {
         self.cubic.shift_epoch(idle);
         if idle <= rto {
             return;
@@ -234,7 +241,11 @@ mod tests {
     use crate::config::{Config, InitialWindow};
 
     fn reno() -> CongestionConfig {
-        CongestionConfig { algorithm: Algorithm::Reno, initial_window: InitialWindow::Segments(1), ..Config::rfc().congestion }
+        CongestionConfig {
+            algorithm: Algorithm::Reno,
+            initial_window: InitialWindow::Segments(1),
+            ..Config::rfc().congestion
+        }
     }
 
     fn window(config: &CongestionConfig, cwnd: u32, ssthresh: u32) -> CongestionWindow {
@@ -246,8 +257,7 @@ mod tests {
     }
 
     fn ack(window: &mut CongestionWindow, config: &CongestionConfig, acked: u32) {
-        let sample =
-            AckSample { now: Instant::ZERO, acked, rtt: None, snd_una: Seq::new(0), snd_nxt: Seq::new(0) };
+        let sample = AckSample { now: Instant::ZERO, acked, rtt: None, snd_una: Seq::new(0), snd_nxt: Seq::new(0) };
         window.on_ack(config, &sample);
     }
 

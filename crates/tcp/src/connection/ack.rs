@@ -194,7 +194,8 @@ impl Connection {
             }
         }
         self.queue.trim_front(ack);
-        let data = (ack - self.snd.una) - u32::from(self.snd.fin.is_some_and(|fin| fin.lt(ack) && fin.ge(self.snd.una)));
+        let data =
+            (ack - self.snd.una) - u32::from(self.snd.fin.is_some_and(|fin| fin.lt(ack) && fin.ge(self.snd.una)));
         self.counters.bytes_acked.0 += u64::from(data);
         self.snd.una = ack;
         if self.snd.urgent.is_some_and(|end| end.le(ack)) {
@@ -227,7 +228,8 @@ impl Connection {
         let high_seq = self.recovery.high_seq;
         for &block in &blocks[usize::from(report.dsack)..] {
             // A block that covers nothing outstanding is a lie or a straggler (RFC 2018 section 5: ignore it).
-            if block.is_empty() || block.start.ge(block.end) || block.end.gt(self.snd.nxt) || block.end.le(self.snd.una) {
+            if block.is_empty() || block.start.ge(block.end) || block.end.gt(self.snd.nxt) || block.end.le(self.snd.una)
+            {
                 continue;
             }
             let highest = self.queue.highest_sacked();

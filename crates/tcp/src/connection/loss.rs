@@ -194,9 +194,7 @@ impl Connection {
         let threshold = self.recovery.reordering.max(1) as usize;
         let edge = self.queue.iter().rev().filter(|sent| sent.sacked).nth(threshold - 1).map(|sent| sent.seq);
         // RFC 6675 section 5, (1): three duplicates are enough, even if what they SACK is less than three segments.
-        if edge.is_none()
-            && self.recovery.state < RecoveryState::Recovery
-            && self.recovery.dup_acks >= threshold as u32
+        if edge.is_none() && self.recovery.state < RecoveryState::Recovery && self.recovery.dup_acks >= threshold as u32
         {
             self.queue.mark_lost(0);
         }
@@ -212,7 +210,8 @@ impl Connection {
             return;
         }
         let reordering = self.recovery.reordering.max(1) as usize;
-        let edge = self.queue.iter().rev().skip_while(|sent| sent.end().gt(highest)).nth(reordering - 1).map(|sent| sent.seq);
+        let edge =
+            self.queue.iter().rev().skip_while(|sent| sent.end().gt(highest)).nth(reordering - 1).map(|sent| sent.seq);
         self.mark_lost_below(edge);
     }
 

@@ -369,10 +369,8 @@ impl Connection {
     /// Queues data to be sent (SEND, RFC 9293 section 3.10.2) and returns how many bytes were taken: none once the send
     /// buffer is full, or when the connection cannot send any more.
     pub fn write(&mut self, now: Instant, mut data: Bytes) -> usize {
-        let may_write = matches!(
-            self.state,
-            State::SynSent | State::SynReceived | State::Established | State::CloseWait
-        );
+        let may_write =
+            matches!(self.state, State::SynSent | State::SynReceived | State::Established | State::CloseWait);
         if !may_write || self.snd.closing {
             return 0;
         }
@@ -434,11 +432,7 @@ impl Connection {
     pub fn abort(&mut self) {
         let reset = matches!(
             self.state,
-            State::SynReceived
-                | State::Established
-                | State::FinWait1
-                | State::FinWait2
-                | State::CloseWait
+            State::SynReceived | State::Established | State::FinWait1 | State::FinWait2 | State::CloseWait
         );
         if self.state != State::Closed {
             self.end(Some(ConnectionError::Aborted));

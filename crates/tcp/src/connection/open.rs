@@ -6,9 +6,7 @@ use std::sync::Arc;
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Segment, Seq, TcpOptions, Timestamps, UserTimeout};
 
-use super::fields::{
-    AckState, ChallengeBudget, Pending, Probing, ReceiveSpace, SendSpace, TimestampState,
-};
+use super::fields::{AckState, ChallengeBudget, Pending, Probing, ReceiveSpace, SendSpace, TimestampState};
 use super::{Connection, Event, EventSet};
 use crate::config::{AckPolicy, Config};
 use crate::congestion::CongestionWindow;
@@ -226,7 +224,10 @@ impl Connection {
             mss: Some(self.config.mss),
             window_scale: scaling.map(|shift| shift.min(14)),
             sack_permitted: self.sack,
-            timestamps: self.timestamps.as_ref().map(|ts| Timestamps { val: self.timestamp_clock(now), ecr: ts.recent }),
+            timestamps: self
+                .timestamps
+                .as_ref()
+                .map(|ts| Timestamps { val: self.timestamp_clock(now), ecr: ts.recent }),
             user_timeout: self.advertised_user_timeout.and_then(UserTimeout::from_duration),
             ..TcpOptions::default()
         }

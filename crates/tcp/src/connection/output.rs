@@ -169,9 +169,7 @@ impl Connection {
             if !lone_fin {
                 return Err(Blocked::CongestionWindow);
             }
-        } else if self.recovery.state == RecoveryState::Disorder
-            && self.queue.packets_out() >= self.congestion.cwnd()
-        {
+        } else if self.recovery.state == RecoveryState::Disorder && self.queue.packets_out() >= self.congestion.cwnd() {
             new.reason = Reason::LimitedTransmit;
         }
         Ok(Choice::New(new))
@@ -213,7 +211,8 @@ impl Connection {
         let small_may_go = !self.config.send.nagle || idle || fin || self.snd.urgent.is_some();
         let all_queued = len == queued;
         let half_window = len >= self.snd.max_wnd / 2;
-        if whole || (all_queued && small_may_go) || (half_window && small_may_go) || self.pending.silly_window_override {
+        if whole || (all_queued && small_may_go) || (half_window && small_may_go) || self.pending.silly_window_override
+        {
             return Ok(new);
         }
         Err(if all_queued { Blocked::Nagle } else { Blocked::SillyWindow })
@@ -484,10 +483,10 @@ impl Connection {
     }
 
     fn options(&mut self, now: Instant, payload_len: usize) -> TcpOptions {
-        let timestamps = self.timestamps.as_ref().map(|ts| Timestamps {
-            val: self.timestamp_clock(now),
-            ecr: ts.recent.wrapping_add(ts.echo_shift),
-        });
+        let timestamps = self
+            .timestamps
+            .as_ref()
+            .map(|ts| Timestamps { val: self.timestamp_clock(now), ecr: ts.recent.wrapping_add(ts.echo_shift) });
         let mut options = TcpOptions { timestamps, ..TcpOptions::default() };
         if self.sack && (self.received.has_gap() || self.rcv.dsack.is_some()) {
             options.sack = self.sack_blocks();

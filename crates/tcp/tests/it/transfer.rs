@@ -1,8 +1,8 @@
 //! Whole transfers between two of our endpoints, for every profile.
 
+use crate::world::{Path, World};
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{Profile, State};
-use crate::world::{Path, World};
 
 const DELAY: Duration = Duration::from_millis(25);
 
@@ -13,7 +13,13 @@ fn every_profile_transfers_over_a_clean_path() {
         world.client.to_write = 1 << 20;
         world.server.to_write = 300_000;
         let finished = world.run_until(Instant::from_secs(600), World::is_finished);
-        assert!(finished, "{profile} at {}: {:?} {:?}", world.now, world.client.connection().state(), world.server.connection().state());
+        assert!(
+            finished,
+            "{profile} at {}: {:?} {:?}",
+            world.now,
+            world.client.connection().state(),
+            world.server.connection().state()
+        );
         world.assert_streams_exact();
         assert_eq!(world.client.connection().counters().bytes_retransmitted.0, 0, "{profile}");
         assert_eq!(world.client.connection().counters().timeouts, 0, "{profile}");
