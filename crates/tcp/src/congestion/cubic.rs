@@ -141,7 +141,7 @@ impl Cubic {
     /// The Reno-friendly region (RFC 9438 section 4.3): how many ACKs for one segment if W_est is ahead.
     fn reno_pace(&mut self, cwnd: u32) -> u32 {
         // alpha_cubic = 3 (1 - beta) / (1 + beta), about 0.53: W_est opens by one for every cwnd / alpha segments.
-        let per = (u64::from(cwnd) * 15 / 8).max(1) as u32;
+        let per = (u64::from(cwnd) * 15 / 8).clamp(1, u64::from(u32::MAX)) as u32;
         let steps = self.acked / per;
         self.acked -= steps * per;
         self.w_est = self.w_est.saturating_add(steps);
@@ -232,6 +232,14 @@ mod tests {
     fn rfc9438_4_6_reduction() {
         assert_eq!(Cubic::new().ssthresh_after_loss(100), 70);
         assert_eq!(Cubic::new().ssthresh_after_loss(2), 2);
+    }
+
+    /// An owner may set any window.
+    #[test]
+    fn a_window_of_billions_of_segments_is_no_harm() {
+        // 15/8 of it are just beyond 32 bits.
+        assert!(Cubic::new().acks_per_segment(2_290_649_225, 1, Instant::ZERO) >= 2);
+        assert!(Cubic::new().acks_per_segment(u32::MAX, u32::MAX, Instant::ZERO) >= 2);
     }
 
     /// RFC 9438 section 4.7: a window that did not come back to W_max gives up more of it.
