@@ -164,7 +164,12 @@ impl ReceiveBuffer {
             let block = &mut self.blocks[index];
             block.range.end = next.range.end;
             block.stamp = block.stamp.max(next.stamp);
-            block.pieces.extend(next.pieces);
+            // Only where the two meet can there be small pieces beside each other.
+            let mut pieces = next.pieces.into_iter();
+            if let Some(first) = pieces.next() {
+                push_coalescing(&mut block.pieces, first);
+            }
+            block.pieces.extend(pieces);
         }
     }
 
@@ -212,7 +217,8 @@ impl ReceiveBuffer {
     }
 }
 
-fn push_coalescing(pieces: &mut VecDeque<Bytes>, piece: Bytes) {
+/// Appends `piece`; a small one is copied to the end of the one before it.
+pub(crate) fn push_coalescing(pieces: &mut VecDeque<Bytes>, piece: Bytes) {
     if piece.len() < COALESCE_BELOW
         && let Some(last) = pieces.back_mut()
         && last.len() + piece.len() <= COALESCED_SIZE
@@ -284,6 +290,19 @@ mod tests {
         }
         assert_eq!(buffer.readable_len(), 10_000);
         assert!(buffer.readable.len() <= 5, "{}", buffer.readable.len());
+    }
+
+    #[test]
+    fn single_bytes_that_close_gaps_do_not_multiply_the_bookkeeping() {
+        let mut buffer = ReceiveBuffer::default();
+        for start in (0..40_000).step_by(2000) {
+            for n in (start + 1..start + 2000).step_by(2).chain((start + 2..=start + 2000).step_by(2)) {
+                insert(&mut buffer, n, n + 1);
+            }
+        }
+        assert_eq!((buffer.held(), buffer.blocks.len()), (40_000, 1));
+        // Twice as many as coalescing leaves at least.
+        assert!(buffer.blocks[0].pieces.len() <= 2 * 40_000 / (COALESCED_SIZE - COALESCE_BELOW));
     }
 
     #[test]

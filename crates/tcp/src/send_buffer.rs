@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::receive_buffer::push_coalescing;
+
 /// Chunks in the order in which they were written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SendBuffer {
@@ -23,7 +25,7 @@ impl SendBuffer {
     pub(crate) fn push(&mut self, chunk: Bytes) {
         if !chunk.is_empty() {
             self.len += chunk.len();
-            self.chunks.push_back(chunk);
+            push_coalescing(&mut self.chunks, chunk);
         }
     }
 
@@ -75,6 +77,14 @@ impl SendBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn single_bytes_do_not_multiply_the_bookkeeping() {
+        let mut buffer = SendBuffer::default();
+        (0..10_000_u32).for_each(|n| buffer.push(Bytes::copy_from_slice(&[n as u8])));
+        assert!(buffer.len() == 10_000 && buffer.chunks.len() <= 10);
+        assert!(buffer.take(10_000).iter().zip(0_u32..).all(|(&byte, n)| byte == n as u8));
+    }
 
     #[test]
     fn taking_joins_chunks_in_order() {
