@@ -34,6 +34,8 @@ impl Connection {
     /// Nothing is sent by this alone: see [`Self::send_acks`]. A connection whose peer still waits for an ACK that is held back
     /// stays in TIME-WAIT until it is released.
     pub fn hold_ack_point(&mut self, point: Option<Seq>) {
+        // Before the peer's SYN there is nothing to acknowledge.
+        let point = point.filter(|_| self.state != State::SynSent);
         self.rcv.ack_held_at = point.map(|point| point.max(self.rcv.last_ack_sent));
     }
 
