@@ -354,7 +354,7 @@ impl Endpoint {
         let is_syn = segment.flags & (Flags::SYN | Flags::ACK | Flags::RST) == Flags::SYN;
         connection.state() == State::TimeWait
             && is_syn
-            && self.listeners.contains_key(&connection.local().port())
+            && self.listeners.get(&connection.local().port()).is_some_and(|l| l.half_open < l.backlog)
             && (segment.seq.gt(connection.rcv_nxt()) || connection.is_newer_by_timestamp(segment))
     }
 
@@ -465,11 +465,6 @@ impl Endpoint {
     /// The next deadline. It may turn out to be earlier than needed; [`Self::handle_timeout`] then does nothing.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.peek().map(|Reverse((at, _))| *at)
-    }
-
-    /// Entries of the timer queue, outdated ones included: a measure of its memory.
-    pub fn timer_entries(&self) -> usize {
-        self.deadlines.len()
     }
 
     /// A connection has nothing more to send: its events and its deadline.
