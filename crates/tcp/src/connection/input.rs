@@ -293,7 +293,9 @@ impl Connection {
             if !self.state.may_receive() {
                 return Err(Disposition::AfterFin);
             }
-            if self.rcv.reader_gone {
+            // A FIN may bring data along that was read before the reader left.
+            let is_news = (start + segment.payload.len() as u32).gt(self.rcv.nxt);
+            if self.rcv.reader_gone && is_news {
                 // RFC 9293 section 3.6.1: nobody will read it, and the peer should know.
                 self.end(Some(ConnectionError::Aborted));
                 self.pending.reset = true;

@@ -139,6 +139,12 @@ impl Connection {
     }
 
     fn on_persist_timeout(&mut self, now: Instant) {
+        // Everything may have been acknowledged while the window stayed closed.
+        let fin_waits = self.snd.closing && self.snd.fin.is_none();
+        if self.queue.is_empty() && self.unsent.is_empty() && !fin_waits {
+            self.probing.since = None;
+            return;
+        }
         if self.config.persist.give_up_after.is_some_and(|most| self.probing.sent >= most) {
             return self.end(Some(ConnectionError::ProbesUnanswered));
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{
-    Config, Connection, ConnectionId, Endpoint, EndpointConfig, Event, Identity, KeepAlive, Profile, State,
+    Config, Connection, ConnectionId, Endpoint, EndpointConfig, Event, Identity, KeepAlive, Profile, State, ZeroWindow,
 };
 use holdover_wire::{Flags, Segment, Seq};
 
@@ -95,6 +95,46 @@ fn a_user_timeout_option_without_room_waits() {
         server.handle_segment(now, segment);
     }
     assert!(drain(&mut server, now).iter().any(|ack| ack.options.user_timeout.is_some()));
+}
+
+/// A window closes over outstanding data, and then all of it is acknowledged.
+#[test]
+fn nothing_is_probed_for_when_nothing_is_left() {
+    let mut now = Instant::from_secs(1);
+    let mut config = Config::rfc();
+    config.recovery.zero_window = ZeroWindow::Freeze;
+    let (mut client, mut server) = established(now, config);
+    client.write(now, Bytes::from(vec![0; 2 * 1448]));
+    let sent = drain(&mut client, now);
+    server.clamp_window(Some(0));
+    for segment in &sent {
+        server.handle_segment(now, segment);
+        server.send_acks(1);
+        drain(&mut server, now).iter().for_each(|ack| _ = client.handle_segment(now, ack));
+        drain(&mut client, now);
+    }
+    assert_eq!((client.snd_wnd(), client.unacked(), client.unsent_len()), (0, 0, 0));
+    while let Some((at, _)) = client.poll_timeout() {
+        now = at;
+        client.handle_timeout(now);
+        assert_eq!(drain(&mut client, now), [], "at {now}");
+    }
+}
+
+/// A peer may join what was received, but not yet acknowledged, with the FIN behind it when it sends both again.
+#[test]
+fn a_fin_that_brings_old_data_along_does_not_reset_a_reader_that_has_left() {
+    let now = Instant::from_secs(1);
+    let (mut client, mut server) = established(now, Config::rfc());
+    server.write(now, Bytes::from_static(b"last words"));
+    let data = drain(&mut server, now).remove(0);
+    client.handle_segment(now, &data);
+    assert!(client.read(now).is_some());
+    client.close(now);
+    drain(&mut client, now);
+    client.handle_segment(now, &Segment { flags: data.flags | Flags::FIN, ..data });
+    assert_eq!((client.state(), client.error()), (State::Closing, None));
+    assert!(drain(&mut client, now).iter().all(|segment| !segment.flags.contains(Flags::RST)));
 }
 
 /// Everything that `connection` wants to send.
