@@ -1,0 +1,216 @@
+//! Pictures: a chart is laid out once, as shapes on a plane, and written as SVG or PNG.
+
+mod chart;
+mod png;
+mod simplify;
+mod svg;
+mod text;
+mod ticks;
+
+pub(crate) use chart::{Axis, Band, Chart, Curve, Kind, Scale, Unit};
+pub(crate) use png::to_png;
+pub(crate) use svg::{escape, style_sheet, to_svg, to_svg_file};
+
+/// A colour by what it stands for. Each has a value for light and one for dark paper.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Ink {
+    Paper,
+    Text,
+    Muted,
+    Axis,
+    Grid,
+    Outage,
+    Data,
+    Ack,
+    Timeout,
+    FastRetransmit,
+    LossRecovery,
+    Probe,
+    Requested,
+    Quiet,
+    /// One of several things of the same kind; see [`Ink::category`].
+    A,
+    B,
+    C,
+    D,
+    E,
+    F,
+    G,
+    H,
+}
+
+impl Ink {
+    pub(crate) const ALL: [Self; 22] = [
+        Self::Paper,
+        Self::Text,
+        Self::Muted,
+        Self::Axis,
+        Self::Grid,
+        Self::Outage,
+        Self::Data,
+        Self::Ack,
+        Self::Timeout,
+        Self::FastRetransmit,
+        Self::LossRecovery,
+        Self::Probe,
+        Self::Requested,
+        Self::Quiet,
+        Self::A,
+        Self::B,
+        Self::C,
+        Self::D,
+        Self::E,
+        Self::F,
+        Self::G,
+        Self::H,
+    ];
+
+    /// The colour of number `n` of several things of the same kind.
+    pub(crate) fn category(n: usize) -> Self {
+        [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F, Self::G, Self::H][n % 8]
+    }
+
+    /// The name in style sheets.
+    pub(crate) const fn class(self) -> &'static str {
+        match self {
+            Self::Paper => "paper",
+            Self::Text => "text",
+            Self::Muted => "muted",
+            Self::Axis => "axis",
+            Self::Grid => "grid",
+            Self::Outage => "outage",
+            Self::Data => "data",
+            Self::Ack => "ack",
+            Self::Timeout => "timeout",
+            Self::FastRetransmit => "fast",
+            Self::LossRecovery => "recovery",
+            Self::Probe => "probe",
+            Self::Requested => "requested",
+            Self::Quiet => "quiet",
+            Self::A => "c1",
+            Self::B => "c2",
+            Self::C => "c3",
+            Self::D => "c4",
+            Self::E => "c5",
+            Self::F => "c6",
+            Self::G => "c7",
+            Self::H => "c8",
+        }
+    }
+
+    /// On white paper, as 0xrrggbb.
+    pub(crate) const fn light(self) -> u32 {
+        match self {
+            Self::Paper => 0xff_ffff,
+            Self::Text => 0x1c_1f23,
+            Self::Muted => 0x5c_6470,
+            Self::Axis => 0x9a_a1ab,
+            Self::Grid => 0xe8_eaed,
+            Self::Outage => 0xf3_e6d8,
+            Self::Data | Self::A => 0x21_66ac,
+            Self::Ack => 0x8a_96a3,
+            Self::Timeout => 0xc1_272d,
+            Self::FastRetransmit => 0xe0_8214,
+            Self::LossRecovery => 0xc9_9a2e,
+            Self::Probe | Self::D => 0x76_2a83,
+            Self::Requested | Self::C => 0x1b_7837,
+            Self::Quiet => 0x4d_4d4d,
+            Self::B => 0xd6_604d,
+            Self::E => 0xd9_8a1f,
+            Self::F => 0x35_978f,
+            Self::G => 0x8c_510a,
+            Self::H => 0x6b_7280,
+        }
+    }
+
+    /// On dark paper.
+    pub(crate) const fn dark(self) -> u32 {
+        match self {
+            Self::Paper => 0x15_181c,
+            Self::Text => 0xe6_e8eb,
+            Self::Muted => 0xa0_a8b3,
+            Self::Axis => 0x6b_7480,
+            Self::Grid => 0x2a_2f36,
+            Self::Outage => 0x3d_3128,
+            Self::Data | Self::A => 0x6c_b0f5,
+            Self::Ack => 0x8a_96a3,
+            Self::Timeout => 0xff_6b6b,
+            Self::FastRetransmit => 0xf5_a64a,
+            Self::LossRecovery => 0xe0_c063,
+            Self::Probe | Self::D => 0xc4_92d6,
+            Self::Requested | Self::C => 0x6c_c986,
+            Self::Quiet => 0xc8_ccd2,
+            Self::B => 0xf2_917f,
+            Self::E => 0xf0_b35c,
+            Self::F => 0x74_cdc4,
+            Self::G => 0xd0_a468,
+            Self::H => 0x9a_a1ab,
+        }
+    }
+}
+
+/// A point on the plane, in logical pixels from the upper left corner.
+pub(crate) type At = (f32, f32);
+
+/// Which end of a text is at its point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Anchor {
+    Start,
+    Middle,
+    End,
+}
+
+/// How a single point is marked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mark {
+    Cross,
+    Triangle,
+    Dot,
+    Diamond,
+    Square,
+    Plus,
+}
+
+/// Something to draw.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Shape {
+    Rect { at: At, size: At, ink: Ink },
+    Line { points: Vec<At>, ink: Ink, width: f32, dashed: bool },
+    Area { points: Vec<At>, ink: Ink, opacity: f32 },
+    Marks { points: Vec<At>, mark: Mark, ink: Ink },
+    Text { at: At, text: String, size: f32, anchor: Anchor, ink: Ink, bold: bool },
+}
+
+/// A picture: shapes, the first one at the back.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Figure {
+    pub(crate) width: f32,
+    pub(crate) height: f32,
+    /// What it shows, for those who do not see it.
+    pub(crate) label: String,
+    pub(crate) shapes: Vec<Shape>,
+}
+
+/// The outline of a mark around its point: polygons that are filled, or lines that are stroked.
+pub(crate) fn outline(mark: Mark) -> (&'static [&'static [At]], bool) {
+    match mark {
+        Mark::Cross => (&[&[(-3.2, -3.2), (3.2, 3.2)], &[(-3.2, 3.2), (3.2, -3.2)]], false),
+        Mark::Plus => (&[&[(-3.6, 0.0), (3.6, 0.0)], &[(0.0, -3.6), (0.0, 3.6)]], false),
+        Mark::Triangle => (&[&[(0.0, -3.8), (3.6, 2.8), (-3.6, 2.8)]], true),
+        Mark::Diamond => (&[&[(0.0, -3.6), (3.6, 0.0), (0.0, 3.6), (-3.6, 0.0)]], true),
+        Mark::Square => (&[&[(-2.6, -2.6), (2.6, -2.6), (2.6, 2.6), (-2.6, 2.6)]], true),
+        Mark::Dot => (
+            &[&[
+                (1.9, 0.8),
+                (0.8, 1.9),
+                (-0.8, 1.9),
+                (-1.9, 0.8),
+                (-1.9, -0.8),
+                (-0.8, -1.9),
+                (0.8, -1.9),
+                (1.9, -0.8),
+            ]],
+            true,
+        ),
+    }
+}

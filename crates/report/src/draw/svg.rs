@@ -1,0 +1,154 @@
+//! Pictures as SVG. Colours are classes, so that a page can have a light and a dark set of them.
+
+use std::fmt::Write;
+
+use super::{Anchor, Figure, Ink, Shape, outline};
+
+/// The picture for a page that has [`style_sheet`]; its paper is the page's.
+pub(crate) fn to_svg(figure: &Figure) -> String {
+    let mut svg = String::new();
+    write_svg(&mut svg, figure, "");
+    svg
+}
+
+/// The picture as a file of its own, on white paper.
+pub(crate) fn to_svg_file(figure: &Figure) -> String {
+    let mut style = String::from("<style>");
+    for ink in Ink::ALL {
+        let _ = write!(style, ".s-{0}{{stroke:#{1:06x}}}.f-{0}{{fill:#{1:06x}}}", ink.class(), ink.light());
+    }
+    style.push_str(COMMON_STYLE);
+    style.push_str("</style>");
+    let mut svg = String::new();
+    let _ = write!(style, r#"<rect class="f-paper" width="{}" height="{}"/>"#, figure.width, figure.height);
+    write_svg(&mut svg, figure, &style);
+    svg.push('\n');
+    svg
+}
+
+/// The colours of all pictures on a page.
+pub(crate) fn style_sheet() -> String {
+    let mut css = String::new();
+    let variables = |css: &mut String, value: fn(Ink) -> u32| {
+        for ink in Ink::ALL {
+            let _ = write!(css, "--{}:#{:06x};", ink.class(), value(ink));
+        }
+    };
+    css.push_str(":root{");
+    variables(&mut css, Ink::light);
+    css.push_str("}\n@media screen and (prefers-color-scheme:dark){:root{");
+    variables(&mut css, Ink::dark);
+    css.push_str("}}\n");
+    for ink in Ink::ALL {
+        let _ = write!(css, ".s-{0}{{stroke:var(--{0})}}.f-{0}{{fill:var(--{0})}}", ink.class());
+    }
+    css.push('\n');
+    css.push_str(COMMON_STYLE);
+    css
+}
+
+const COMMON_STYLE: &str = "svg text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans',sans-serif;\
+font-variant-numeric:tabular-nums}\
+.line{fill:none;stroke-linejoin:round;stroke-linecap:butt}.mark{fill:none;stroke-width:1.5}";
+
+fn write_svg(svg: &mut String, figure: &Figure, head: &str) {
+    let (width, height) = (figure.width, figure.height);
+    let label = escape(&figure.label);
+    let _ = write!(
+        svg,
+        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{head}"#,
+    );
+    for shape in &figure.shapes {
+        write_shape(svg, shape);
+    }
+    svg.push_str("</svg>");
+}
+
+fn write_shape(svg: &mut String, shape: &Shape) {
+    // Writing to a string does not fail.
+    let _ = match shape {
+        Shape::Rect { at, size, ink } => {
+            let class = ink.class();
+            let [x, y, width, height] = [at.0, at.1, size.0, size.1].map(number);
+            write!(svg, r#"<rect class="f-{class}" x="{x}" y="{y}" width="{width}" height="{height}"/>"#)
+        }
+        Shape::Line { points, ink, width, dashed } => {
+            let dash = if *dashed { r#" stroke-dasharray="5 3""# } else { "" };
+            let class = ink.class();
+            let path = path(points);
+            write!(svg, r#"<path class="line s-{class}" stroke-width="{width}"{dash} d="{path}"/>"#)
+        }
+        Shape::Area { points, ink, opacity } => {
+            write!(svg, r#"<path class="f-{}" opacity="{opacity}" d="{}Z"/>"#, ink.class(), path(points))
+        }
+        Shape::Marks { points, mark, ink } => {
+            let (parts, filled) = outline(*mark);
+            let mut path = String::new();
+            for &(x, y) in points {
+                for part in parts {
+                    let mut pen = (0.0, 0.0);
+                    for (index, &(dx, dy)) in part.iter().enumerate() {
+                        if index == 0 {
+                            let _ = write!(path, "M{} {}", number(x + dx), number(y + dy));
+                        } else {
+                            let separator = if index == 1 { "l" } else { " " };
+                            let _ = write!(path, "{separator}{} {}", number(dx - pen.0), number(dy - pen.1));
+                        }
+                        pen = (dx, dy);
+                    }
+                    path.push_str(if filled { "z" } else { "" });
+                }
+            }
+            let class = if filled { format!("f-{}", ink.class()) } else { format!("mark s-{}", ink.class()) };
+            write!(svg, r#"<path class="{class}" d="{path}"/>"#)
+        }
+        Shape::Text { at, text, size, anchor, ink, bold } => {
+            let anchor = match anchor {
+                Anchor::Start => "",
+                Anchor::Middle => r#" text-anchor="middle""#,
+                Anchor::End => r#" text-anchor="end""#,
+            };
+            let weight = if *bold { r#" font-weight="600""# } else { "" };
+            let (x, y) = (number(at.0), number(at.1));
+            let (class, text) = (ink.class(), escape(text));
+            write!(svg, r#"<text class="f-{class}" x="{x}" y="{y}" font-size="{size}"{anchor}{weight}>{text}</text>"#)
+        }
+    };
+}
+
+fn path(points: &[super::At]) -> String {
+    let mut path = String::new();
+    for (index, &(x, y)) in points.iter().enumerate() {
+        let separator = match index {
+            0 => "M",
+            1 => "L",
+            _ => " ",
+        };
+        let _ = write!(path, "{separator}{} {}", number(x), number(y));
+    }
+    path
+}
+
+/// A tenth of a pixel is finer than anybody sees.
+fn number(value: f32) -> String {
+    let text = format!("{value:.1}");
+    text.strip_suffix(".0").map_or_else(|| text.clone(), str::to_owned)
+}
+
+/// Text for HTML and XML, in elements and in attributes.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            // XML has no other control characters.
+            letter if letter.is_control() && !matches!(letter, '\n' | '\t') => escaped.push('\u{fffd}'),
+            letter => escaped.push(letter),
+        }
+    }
+    escaped
+}

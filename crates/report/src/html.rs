@@ -1,0 +1,318 @@
+//! One page with everything: it needs nothing but itself, and reads well in light, in dark and on paper.
+
+use std::fmt::Write;
+
+use crate::draw::{escape, style_sheet};
+use crate::metrics::{ConnectionMetrics, FlowMetrics, StatusName};
+use crate::plots::Plot;
+use crate::quantity::{bit_rate, bytes, count, percent, seconds, significant};
+use crate::summary::{Summary, VariantSummary};
+use crate::words::what_happened;
+
+/// What a page shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    /// What was measured.
+    pub summary: &'a Summary,
+    /// The text of the scenario, as it was run.
+    pub scenario: &'a str,
+    /// All variants in one plot.
+    pub progress: Option<&'a Plot>,
+    /// The plots of each variant, in the order of the summary.
+    pub plots: &'a [Vec<Plot>],
+}
+
+impl Page<'_> {
+    /// The page.
+    pub fn to_html(&self) -> String {
+        let summary = self.summary;
+        let mut html = String::new();
+        let title = escape(&summary.title);
+        let _ = write!(
+            html,
+            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+             <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
+             <style>\n{}\n{}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n",
+            style_sheet(),
+            include_str!("report.css"),
+        );
+        self.head(&mut html);
+        html.push_str("<section>\n<h2>What happened</h2>\n");
+        for paragraph in what_happened(summary) {
+            let _ = writeln!(html, "<p>{}</p>", lead_in(&paragraph, summary));
+        }
+        html.push_str("</section>\n");
+        self.comparison(&mut html);
+        if let Some(progress) = self.progress {
+            let _ = write!(html, "<figure>{}</figure>\n</section>\n", progress.inline_svg());
+        } else {
+            html.push_str("</section>\n");
+        }
+        for (variant, plots) in summary.variants.iter().zip(self.plots) {
+            self.variant(&mut html, variant, plots);
+        }
+        let _ = write!(
+            html,
+            "<section>\n<h2>Scenario</h2>\n<details><summary>{} as it was run</summary>\n<pre>{}</pre>\n</details>\n\
+             </section>\n<footer>Holdover {}, seed {}. The same scenario and seed give the same figures and the same \
+             bytes.</footer>\n</main>\n</body>\n</html>\n",
+            escape(&summary.name),
+            escape(self.scenario),
+            escape(&summary.version),
+            summary.seed,
+        );
+        html
+    }
+
+    fn head(&self, html: &mut String) {
+        let summary = self.summary;
+        for paragraph in summary.description.split("\n\n").map(str::trim).filter(|text| !text.is_empty()) {
+            let _ = writeln!(html, "<p class=\"about\">{}</p>", escape(paragraph));
+        }
+        let variants = crate::quantity::counted(summary.variants.len() as u64, "variant");
+        let _ = writeln!(
+            html,
+            "<p class=\"facts\">{} · {variants} · seed {} · Holdover {}</p>",
+            escape(&summary.name),
+            summary.seed,
+            escape(&summary.version)
+        );
+    }
+
+    /// Variants side by side, a table for each flow that all of them have.
+    fn comparison(&self, html: &mut String) {
+        html.push_str("<section>\n<h2>Side by side</h2>\n");
+        const TABLES: usize = 8;
+        let mut names: Vec<&str> = Vec::new();
+        for flow in self.summary.variants.iter().flat_map(|variant| &variant.flows) {
+            if !names.contains(&flow.flow.as_str()) {
+                names.push(&flow.flow);
+            }
+        }
+        let several = names.len() > 1;
+        for name in names.iter().take(TABLES) {
+            let rows: Vec<(&VariantSummary, &FlowMetrics)> = self
+                .summary
+                .variants
+                .iter()
+                .flat_map(|variant| variant.flows.iter().map(move |flow| (variant, flow)))
+                .filter(|(_, flow)| flow.flow == *name)
+                .collect();
+            if several {
+                let _ = writeln!(html, "<h3>{}</h3>", escape(name));
+            }
+            flow_table(html, &rows);
+        }
+        if names.len() > TABLES {
+            let _ = writeln!(html, "<p>{} more flows are in flows.csv.</p>", names.len() - TABLES);
+        }
+    }
+
+    fn variant(&self, html: &mut String, variant: &VariantSummary, plots: &[Plot]) {
+        let _ = writeln!(html, "<section>\n<h2>{}</h2>", escape(&variant.variant));
+        if !variant.cut_captures.is_empty() {
+            let names = variant.cut_captures.join(", ");
+            let _ = writeln!(html, "<p class=\"note\">Captures that reached their limit: {}.</p>", escape(&names));
+        }
+        for plot in plots {
+            let _ = writeln!(html, "<figure>{}</figure>", plot.inline_svg());
+        }
+        const TABLES: usize = 8;
+        for flow in variant.flows.iter().take(TABLES) {
+            counters(html, flow);
+        }
+        links(html, variant);
+        let directory = escape(&variant.directory);
+        let _ = writeln!(html, "<p class=\"facts\">Files: {directory}/</p>\n</section>");
+    }
+}
+
+/// A paragraph whose first words, the name of a variant or flow, stand out.
+fn lead_in(paragraph: &str, summary: &Summary) -> String {
+    let names_flow = |variant: &VariantSummary, flow: &FlowMetrics, lead: &str| {
+        lead == flow.flow || lead.strip_prefix(variant.variant.as_str()) == Some(&format!(", {}", flow.flow))
+    };
+    let is_name = |lead: &str| {
+        let names = |variant: &VariantSummary| {
+            lead == variant.variant || variant.flows.iter().any(|flow| names_flow(variant, flow, lead))
+        };
+        summary.variants.iter().any(names)
+    };
+    match paragraph.split_once(": ") {
+        Some((lead, rest)) if is_name(lead) => format!("<b>{}</b>: {}", escape(lead), escape(&glue(rest))),
+        _ => escape(&glue(paragraph)),
+    }
+}
+
+/// `text` with no line break between a number and its unit.
+fn glue(text: &str) -> String {
+    let mut glued = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let after_digit = glued.ends_with(|last: char| last.is_ascii_digit());
+        let before_unit = letters.peek().is_some_and(|next| next.is_alphabetic() || *next == '%');
+        glued.push(if letter == ' ' && after_digit && before_unit { '\u{a0}' } else { letter });
+    }
+    glued
+}
+
+/// A column: its heading, what it says in words, and a flow's value.
+type Column = (&'static str, &'static str, fn(&FlowMetrics) -> Option<String>);
+
+fn flow_table(html: &mut String, rows: &[(&VariantSummary, &FlowMetrics)]) {
+    let columns: [Column; 14] = [
+        ("time", "from the start of the flow to the last byte read, or to the end of the run", |flow| {
+            Some(seconds(flow.duration_s))
+        }),
+        ("net", "net transmission time: the time without outages", |flow| {
+            (flow.outage_s > 0.0).then(|| seconds(flow.net_duration_s))
+        }),
+        ("goodput", "bits read by the application, over the time", |flow| Some(bit_rate(flow.goodput_bps))),
+        ("ideal", "ideal time over the time taken", |flow| flow.ideal_share.map(share_bar)),
+        ("idle, mean", "from a return of the path to the first new data", |flow| flow.mean_idle_s().map(seconds)),
+        ("max", "the longest time from a return of the path to the first new data", |flow| {
+            flow.idle_times_s().max_by(f64::total_cmp).map(seconds)
+        }),
+        ("exchange", "from request to answer, half of them within", |flow| {
+            flow.exchanges.as_ref().map(|exchanges| seconds(exchanges.median_s))
+        }),
+        ("95 %", "from request to answer, 95 of 100 within", |flow| {
+            flow.exchanges.as_ref().map(|exchanges| seconds(exchanges.p95_s))
+        }),
+        ("timeouts", "runs of the retransmission timer that ended in a retransmission", |flow| {
+            flow.sender.as_ref().map(|sender| count(sender.timeouts))
+        }),
+        ("fast", "fast retransmits", |flow| flow.sender.as_ref().map(|sender| count(sender.fast_retransmits))),
+        ("undone", "timeouts and recoveries that turned out to be spurious", |flow| {
+            flow.sender.as_ref().filter(|sender| sender.undos > 0).map(|sender| count(sender.undos))
+        }),
+        ("sent again", "retransmitted bytes", |flow| {
+            flow.sender.as_ref().map(|sender| bytes(sender.bytes_retransmitted as f64))
+        }),
+        ("duplicates", "bytes that arrived more than once", |flow| {
+            flow.receiver.as_ref().map(|receiver| bytes(receiver.bytes_duplicate as f64))
+        }),
+        ("throughput", "payload bits sent, retransmissions included, over the time", |flow| {
+            flow.sender.as_ref().map(|_| bit_rate(flow.throughput_bps))
+        }),
+    ];
+    let used: Vec<&Column> =
+        columns.iter().filter(|(_, _, value)| rows.iter().any(|(_, flow)| value(flow).is_some())).collect();
+    html.push_str("<div class=\"wide\"><table>\n<thead><tr><th>variant</th><th>status</th>");
+    for (heading, title, _) in &used {
+        let _ = write!(html, "<th title=\"{}\">{}</th>", escape(title), escape(heading));
+    }
+    html.push_str("</tr></thead>\n<tbody>\n");
+    for (variant, flow) in rows {
+        let class = if flow.status == StatusName::Completed { "" } else { " class=\"bad\"" };
+        let _ = write!(
+            html,
+            "<tr><th scope=\"row\">{}</th><td{class}>{}</td>",
+            escape(&variant.variant),
+            flow.status.name()
+        );
+        for (_, _, value) in &used {
+            let _ = write!(html, "<td>{}</td>", value(flow).unwrap_or_else(|| "–".to_owned()));
+        }
+        html.push_str("</tr>\n");
+    }
+    html.push_str("</tbody>\n</table></div>\n");
+}
+
+/// A share with a bar behind it.
+fn share_bar(share: f64) -> String {
+    let width = (share.clamp(0.0, 1.0) * 100.0).round();
+    format!("<span class=\"bar\" style=\"--share:{width}%\">{}</span>", percent(share))
+}
+
+/// What both ends of a connection sent and received, by reason and disposition.
+fn counters(html: &mut String, flow: &FlowMetrics) {
+    let ends = [(&flow.from, &flow.sender), (&flow.to, &flow.receiver)];
+    if ends.iter().all(|(_, end)| end.is_none()) {
+        return;
+    }
+    let _ = writeln!(html, "<details><summary>Counters of {}</summary>\n<div class=\"columns\">", escape(&flow.flow));
+    for (node, end) in ends {
+        let Some(end) = end else { continue };
+        let node = escape(node);
+        let _ = write!(html, "<div><h4>{node}</h4>");
+        totals(html, end);
+        by_name(html, "segments sent, by reason", &end.sent_by_reason);
+        by_name(html, "segments received, by what became of them", &end.received_by_disposition);
+        html.push_str("</div>\n");
+    }
+    html.push_str("</div>\n</details>\n");
+}
+
+fn totals(html: &mut String, end: &ConnectionMetrics) {
+    let rows = [
+        ("segments sent", end.segments_sent),
+        ("segments received", end.segments_received),
+        ("bytes sent", end.bytes_sent),
+        ("bytes retransmitted", end.bytes_retransmitted),
+        ("bytes acknowledged", end.bytes_acked),
+        ("bytes received", end.bytes_received),
+        ("duplicate bytes received", end.bytes_duplicate),
+        ("timeouts", end.timeouts),
+        ("recoveries", end.recoveries),
+        ("undone", end.undos),
+    ];
+    let rows = rows.iter().filter(|row| row.1 > 0).map(|&(name, value)| (name, value));
+    small_table(html, "totals", rows);
+}
+
+fn by_name(html: &mut String, caption: &str, counts: &std::collections::BTreeMap<String, u64>) {
+    let mut rows: Vec<(&str, u64)> = counts.iter().map(|(name, &value)| (name.as_str(), value)).collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(row.1));
+    small_table(html, caption, rows.into_iter());
+}
+
+fn small_table<'a>(html: &mut String, caption: &str, rows: impl Iterator<Item = (&'a str, u64)>) {
+    let _ = writeln!(html, "<table class=\"small\"><caption>{}</caption>", escape(caption));
+    for (name, value) in rows {
+        let _ = writeln!(html, "<tr><th scope=\"row\">{}</th><td>{}</td></tr>", escape(name), count(value));
+    }
+    html.push_str("</table>\n");
+}
+
+fn links(html: &mut String, variant: &VariantSummary) {
+    let links = variant.links.iter().flat_map(|link| {
+        [
+            (format!("{}: {} to {}", link.link, link.a, link.b), &link.forward),
+            (format!("{}: {} to {}", link.link, link.b, link.a), &link.backward),
+        ]
+    });
+    let cells = variant.cells.iter().flat_map(|cell| {
+        [
+            (format!("{}: from {}", cell.cell, cell.base), &cell.down),
+            (format!("{}: to {}", cell.cell, cell.base), &cell.up),
+        ]
+    });
+    const ROWS: usize = 40;
+    let rows: Vec<_> = links.chain(cells).filter(|(_, direction)| direction.packets > 0).collect();
+    if rows.is_empty() {
+        return;
+    }
+    html.push_str(
+        "<details><summary>Links and queues</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>direction</th>\
+         <th>packets</th><th>bytes</th><th>delivered</th><th>dropped</th><th>queue, mean</th><th>queue, max</th></tr>\
+         </thead>\n<tbody>\n",
+    );
+    for (name, direction) in rows.iter().take(ROWS) {
+        let drops = direction.dropped_packets.iter().map(|(cause, packets)| format!("{} {cause}", count(*packets)));
+        let drops: Vec<String> = drops.collect();
+        let _ = writeln!(
+            html,
+            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            escape(name),
+            count(direction.packets),
+            bytes(direction.bytes as f64),
+            count(direction.delivered_packets),
+            if drops.is_empty() { "–".to_owned() } else { escape(&drops.join(", ")) },
+            significant(direction.queue.mean_packets),
+            count(direction.queue.max_packets),
+        );
+    }
+    html.push_str("</tbody>\n</table></div>\n</details>\n");
+}

@@ -1,0 +1,40 @@
+//! What a run leaves behind.
+//!
+//! - [`Recorder`] listens to a run and writes captures, events and samples as they happen, so that its memory does not grow
+//!   with the time that is simulated. What plots need is thinned out on the way ([`Series`]).
+//! - [`Record`] is what is known when the run has ended: every metric of every flow, the links, the files.
+//! - [`Summary`] has the records of all variants of a scenario; it is `summary.json`.
+//! - [`plots`] draws a record as SVG and PNG, and [`html`] puts everything on one page.
+//! - [`ResultsDir`] is the directory that all of it goes to.
+//!
+//! All files but the manifest are a function of the scenario and the seed: the same run writes the same bytes.
+
+#![forbid(unsafe_code)]
+// Files are written here.
+#![allow(clippy::disallowed_types)]
+
+mod captures;
+mod draw;
+mod events;
+pub mod html;
+mod metrics;
+mod part_file;
+pub mod plots;
+mod quantity;
+mod recorder;
+mod results;
+mod samples;
+mod series;
+mod summary;
+mod traffic;
+mod words;
+
+pub use captures::{CaptureFormat, CaptureLen, CaptureOptions};
+pub use metrics::{
+    CellMetrics, ConnectionMetrics, DirectionMetrics, ExchangeMetrics, FlowMetrics, LinkMetrics, MobileMetrics,
+    OutageMetrics, QueueMetrics, ReconnectionMetrics, StatusName,
+};
+pub use recorder::{Record, RecordError, Recorder, RecorderOptions};
+pub use results::{Manifest, ResultsDir, ResultsError};
+pub use series::{Cells, Cut, FlowSeries, Point, QueueSeries, Series};
+pub use summary::{Summary, VariantSummary};

@@ -1,0 +1,429 @@
+//! Every metric of a flow and of a link, as they stand in `summary.json` and `flows.csv`.
+
+use std::collections::BTreeMap;
+
+use holdover_base::{Duration, Instant};
+use holdover_link::Statistics;
+use holdover_link::cell::CellStatistics;
+use holdover_sim::{FlowConfig, FlowReport, FlowStatus, NodeConfig, Reconnection, World};
+use holdover_tcp::{Counters, Disposition, Reason};
+use serde::{Deserialize, Serialize};
+
+use crate::series::OutageLog;
+
+/// How a flow ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StatusName {
+    /// Everything arrived.
+    Completed,
+    /// The connection ended before.
+    Failed,
+    /// The run ended before.
+    Unfinished,
+}
+
+impl StatusName {
+    /// The name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Unfinished => "unfinished",
+        }
+    }
+}
+
+/// What was measured of one flow. Times of day are seconds since the start of the run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct FlowMetrics {
+    /// Its name.
+    pub flow: String,
+    /// The node that sends (or asks).
+    pub from: String,
+    /// The node that receives (or answers).
+    pub to: String,
+    /// How it ended.
+    pub status: StatusName,
+    /// Why it failed, if it did.
+    pub error: Option<String>,
+    /// When it began.
+    pub started_at_s: f64,
+    /// When its connection was established.
+    pub connected_at_s: Option<f64>,
+    /// When the last byte was read.
+    pub completed_at_s: Option<f64>,
+    /// From its beginning to the last byte read, or to the end of the run.
+    pub duration_s: f64,
+    /// How much of that a link on its path was down.
+    pub outage_s: f64,
+    /// Net transmission time: the duration without outages.
+    pub net_duration_s: f64,
+    /// What a perfect sender would have needed under the same schedule of links.
+    pub ideal_s: Option<f64>,
+    /// Ideal time over the time taken: 1 is perfect.
+    pub ideal_share: Option<f64>,
+    /// Bytes that the application has read.
+    pub bytes_received: u64,
+    /// Payload bits per second that the sender sent over the duration, what it sent again included.
+    pub throughput_bps: f64,
+    /// Payload bits per second that the application read over the duration.
+    pub goodput_bps: f64,
+    /// The same over the net transmission time.
+    pub net_goodput_bps: f64,
+    /// The connection at `from`.
+    pub sender: Option<ConnectionMetrics>,
+    /// The connection at `to`.
+    pub receiver: Option<ConnectionMetrics>,
+    /// Every return of a link on its path.
+    pub reconnections: Vec<ReconnectionMetrics>,
+    /// Exchanges of request and answer.
+    pub exchanges: Option<ExchangeMetrics>,
+}
+
+/// What one end of a connection did.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ConnectionMetrics {
+    /// Segments sent.
+    pub segments_sent: u64,
+    /// Segments that arrived.
+    pub segments_received: u64,
+    /// Data bytes sent for the first time.
+    pub bytes_sent: u64,
+    /// Data bytes sent again.
+    pub bytes_retransmitted: u64,
+    /// Data bytes acknowledged by the peer.
+    pub bytes_acked: u64,
+    /// Data bytes received in order.
+    pub bytes_received: u64,
+    /// Data bytes that arrived more than once.
+    pub bytes_duplicate: u64,
+    /// Segments of which all data had already arrived.
+    pub duplicate_segments: u64,
+    /// Runs of the retransmission timer that ended in a retransmission.
+    pub timeouts: u64,
+    /// Segments sent as fast retransmits.
+    pub fast_retransmits: u64,
+    /// Times that recovery began by duplicate ACKs, SACK or RACK.
+    pub recoveries: u64,
+    /// Timeouts or recoveries that were undone as spurious.
+    pub undos: u64,
+    /// Segments sent, by reason; those that occurred.
+    pub sent_by_reason: BTreeMap<String, u64>,
+    /// Segments received, by what became of them; those that occurred.
+    pub received_by_disposition: BTreeMap<String, u64>,
+}
+
+/// A link on the path came back.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ReconnectionMetrics {
+    /// When.
+    pub up_at_s: f64,
+    /// From then to the first new data at the application; `None` if there was none before the next outage or the end.
+    pub idle_s: Option<f64>,
+}
+
+/// Times from request to answer.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ExchangeMetrics {
+    /// How many.
+    pub count: u64,
+    /// The shortest.
+    pub min_s: f64,
+    /// Their mean.
+    pub mean_s: f64,
+    /// Half of them took no longer.
+    pub median_s: f64,
+    /// 95 of 100 took no longer.
+    pub p95_s: f64,
+    /// The longest.
+    pub max_s: f64,
+}
+
+impl FlowMetrics {
+    /// What was measured of every flow of `world`, for a run that nothing recorded.
+    pub fn of_world(world: &World) -> Vec<Self> {
+        let config = world.config();
+        let flows = config.flows.iter().zip(world.report());
+        flows.map(|(flow, report)| Self::new(flow, &config.nodes, &report)).collect()
+    }
+
+    pub(crate) fn new(config: &FlowConfig, nodes: &[NodeConfig], report: &FlowReport) -> Self {
+        let name = |node: holdover_sim::NodeId| nodes[node.0 as usize].name.clone();
+        let (status, error) = match report.status {
+            FlowStatus::Completed => (StatusName::Completed, None),
+            FlowStatus::Failed(error) => (StatusName::Failed, Some(error.to_string())),
+            FlowStatus::Unfinished => (StatusName::Unfinished, None),
+        };
+        let per_second = |bytes: u64, span: Duration| {
+            if span.is_zero() { 0.0 } else { bytes as f64 * 8.0 / span.as_secs_f64() }
+        };
+        let sent = report.sender.as_ref().map_or(0, |sender| sender.bytes_sent.0 + sender.bytes_retransmitted.0);
+        Self {
+            flow: config.name.clone(),
+            from: name(config.from),
+            to: name(config.to),
+            status,
+            error,
+            started_at_s: report.started_at.as_secs_f64(),
+            connected_at_s: report.connected_at.map(Instant::as_secs_f64),
+            completed_at_s: report.completed_at.map(Instant::as_secs_f64),
+            duration_s: report.duration().as_secs_f64(),
+            outage_s: report.outage.as_secs_f64(),
+            net_duration_s: report.net_duration().as_secs_f64(),
+            ideal_s: report.ideal.map(Duration::as_secs_f64),
+            ideal_share: report.ideal_share(),
+            bytes_received: report.bytes_received,
+            throughput_bps: per_second(sent, report.duration()),
+            goodput_bps: report.goodput_bps(),
+            net_goodput_bps: per_second(report.bytes_received, report.net_duration()),
+            sender: report.sender.as_ref().map(ConnectionMetrics::new),
+            receiver: report.receiver.as_ref().map(ConnectionMetrics::new),
+            reconnections: report.reconnections.iter().map(ReconnectionMetrics::new).collect(),
+            exchanges: ExchangeMetrics::new(&report.exchanges),
+        }
+    }
+
+    /// The idle times after the reconnections that were followed by new data.
+    pub fn idle_times_s(&self) -> impl Iterator<Item = f64> + '_ {
+        self.reconnections.iter().filter_map(|reconnection| reconnection.idle_s)
+    }
+
+    /// The mean of [`Self::idle_times_s`].
+    pub fn mean_idle_s(&self) -> Option<f64> {
+        let count = self.idle_times_s().count();
+        (count > 0).then(|| self.idle_times_s().sum::<f64>() / count as f64)
+    }
+
+    /// Retransmitted bytes over bytes sent for the first time.
+    pub fn retransmitted_share(&self) -> Option<f64> {
+        let sender = self.sender.as_ref().filter(|sender| sender.bytes_sent > 0)?;
+        Some(sender.bytes_retransmitted as f64 / sender.bytes_sent as f64)
+    }
+}
+
+impl ConnectionMetrics {
+    fn new(counters: &Counters) -> Self {
+        let sent = |reason: &Reason| (reason.name().to_owned(), u64::from(counters.sent(*reason)));
+        let received = |end: &Disposition| (end.name().to_owned(), u64::from(counters.received(*end)));
+        let occurred = |(_, count): &(String, u64)| *count > 0;
+        Self {
+            segments_sent: counters.segments_sent,
+            segments_received: counters.segments_received,
+            bytes_sent: counters.bytes_sent.0,
+            bytes_retransmitted: counters.bytes_retransmitted.0,
+            bytes_acked: counters.bytes_acked.0,
+            bytes_received: counters.bytes_received.0,
+            bytes_duplicate: counters.bytes_duplicate.0,
+            duplicate_segments: counters.received(Disposition::DuplicateData).into(),
+            timeouts: counters.timeouts.into(),
+            fast_retransmits: counters.sent(Reason::FastRetransmit).into(),
+            recoveries: counters.recoveries.into(),
+            undos: counters.undos.into(),
+            sent_by_reason: Reason::ALL.iter().map(sent).filter(occurred).collect(),
+            received_by_disposition: Disposition::ALL.iter().map(received).filter(occurred).collect(),
+        }
+    }
+}
+
+impl ReconnectionMetrics {
+    fn new(reconnection: &Reconnection) -> Self {
+        Self { up_at_s: reconnection.up_at.as_secs_f64(), idle_s: reconnection.idle.map(Duration::as_secs_f64) }
+    }
+}
+
+impl ExchangeMetrics {
+    fn new(times: &[Duration]) -> Option<Self> {
+        let mut sorted: Vec<f64> = times.iter().map(|time| time.as_secs_f64()).collect();
+        sorted.sort_by(f64::total_cmp);
+        let (&min_s, &max_s) = (sorted.first()?, sorted.last()?);
+        // The nearest rank: a value that occurred.
+        let quantile = |share: f64| sorted[((share * sorted.len() as f64).ceil() as usize).clamp(1, sorted.len()) - 1];
+        Some(Self {
+            count: sorted.len() as u64,
+            min_s,
+            mean_s: sorted.iter().sum::<f64>() / sorted.len() as f64,
+            median_s: quantile(0.5),
+            p95_s: quantile(0.95),
+            max_s,
+        })
+    }
+}
+
+/// What was measured of one link.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct LinkMetrics {
+    /// Its name.
+    pub link: String,
+    /// The node at its one end.
+    pub a: String,
+    /// The node at its other end.
+    pub b: String,
+    /// When it was down.
+    pub outages: OutageMetrics,
+    /// From `a` to `b`.
+    pub forward: DirectionMetrics,
+    /// From `b` to `a`.
+    pub backward: DirectionMetrics,
+}
+
+/// What one direction of a link counted.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DirectionMetrics {
+    /// Packets that entered.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Packets that came out, damaged ones included.
+    pub delivered_packets: u64,
+    /// Packets that came out damaged.
+    pub damaged_packets: u64,
+    /// Copies that the link made.
+    pub duplicated_packets: u64,
+    /// Dropped packets by cause; those that occurred.
+    pub dropped_packets: BTreeMap<String, u64>,
+    /// The waiting line.
+    pub queue: QueueMetrics,
+}
+
+/// A queue over the run, without the packet that is being sent.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub struct QueueMetrics {
+    /// The mean number of packets over time.
+    pub mean_packets: f64,
+    /// The most packets.
+    pub max_packets: u64,
+    /// The most bytes.
+    pub max_bytes: u64,
+}
+
+/// When something was cut off.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct OutageMetrics {
+    /// How often.
+    pub count: u64,
+    /// How long in all.
+    pub total_s: f64,
+    /// The shortest that ended.
+    pub shortest_s: Option<f64>,
+    /// The longest that ended.
+    pub longest_s: Option<f64>,
+    /// The first ones, from and to; at most 20.
+    pub first_s: Vec<(f64, f64)>,
+}
+
+/// What was measured of one radio cell.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CellMetrics {
+    /// Its name.
+    pub cell: String,
+    /// Its base station.
+    pub base: String,
+    /// From the base station.
+    pub down: DirectionMetrics,
+    /// To the base station.
+    pub up: DirectionMetrics,
+    /// Packets handed back to their sender when a station left.
+    pub handed_back_packets: u64,
+    /// Attempts that nobody answered.
+    pub unanswered: u64,
+    /// Attempts that collided.
+    pub collisions: u64,
+    /// How long the medium was busy, over the length of the run.
+    pub airtime_share: f64,
+}
+
+/// What was measured of one mobile host.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MobileMetrics {
+    /// Its name.
+    pub node: String,
+    /// When packets did not get through to it and back.
+    pub outages: OutageMetrics,
+}
+
+impl LinkMetrics {
+    pub(crate) fn new(
+        names: [&str; 3],
+        outages: &OutageLog,
+        [forward, backward]: &[Statistics; 2],
+        ended_at: Instant,
+    ) -> Self {
+        let run = ended_at.saturating_since(Instant::ZERO);
+        let [link, a, b] = names.map(str::to_owned);
+        let (forward, backward) = (DirectionMetrics::new(forward, run), DirectionMetrics::new(backward, run));
+        Self { link, a, b, outages: OutageMetrics::new(outages), forward, backward }
+    }
+}
+
+impl OutageMetrics {
+    fn new(outages: &OutageLog) -> Self {
+        const FIRST: usize = 20;
+        let first = outages.intervals().take(if outages.is_complete() { FIRST } else { 0 });
+        Self {
+            count: outages.count,
+            total_s: outages.total.as_secs_f64(),
+            shortest_s: outages.shortest.map(Duration::as_secs_f64),
+            longest_s: outages.longest.map(Duration::as_secs_f64),
+            first_s: first.map(|(down, up)| (down.as_secs_f64(), up.as_secs_f64())).collect(),
+        }
+    }
+}
+
+impl CellMetrics {
+    pub(crate) fn new(cell: &str, base: &str, counted: &CellStatistics, ended_at: Instant) -> Self {
+        let run = ended_at.saturating_since(Instant::ZERO);
+        let run_s = run.as_secs_f64();
+        Self {
+            cell: cell.to_owned(),
+            base: base.to_owned(),
+            down: DirectionMetrics::new(&counted.down, run),
+            up: DirectionMetrics::new(&counted.up, run),
+            handed_back_packets: counted.handed_back,
+            unanswered: counted.unanswered,
+            collisions: counted.collisions,
+            airtime_share: if run_s > 0.0 { counted.airtime.as_secs_f64() / run_s } else { 0.0 },
+        }
+    }
+}
+
+impl MobileMetrics {
+    pub(crate) fn new(node: &str, outages: &OutageLog) -> Self {
+        Self { node: node.to_owned(), outages: OutageMetrics::new(outages) }
+    }
+}
+
+impl DirectionMetrics {
+    fn new(counted: &Statistics, run: Duration) -> Self {
+        let dropped = counted.dropped.iter().filter(|(_, tally)| tally.packets > 0);
+        Self {
+            packets: counted.offered.packets,
+            bytes: counted.offered.bytes,
+            delivered_packets: counted.delivered.packets,
+            damaged_packets: counted.corrupted.packets,
+            duplicated_packets: counted.duplicated.packets,
+            dropped_packets: dropped.map(|(cause, tally)| (cause.name().to_owned(), tally.packets)).collect(),
+            queue: QueueMetrics {
+                mean_packets: counted.queue.mean_packets(run),
+                max_packets: counted.queue.high_water_packets,
+                max_bytes: counted.queue.high_water_bytes,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_are_values_that_occurred() {
+        let times: Vec<Duration> = (1..=100).rev().map(Duration::from_millis).collect();
+        let exchanges = ExchangeMetrics::new(&times).unwrap();
+        assert_eq!((exchanges.count, exchanges.min_s, exchanges.max_s), (100, 0.001, 0.1));
+        assert_eq!((exchanges.median_s, exchanges.p95_s), (0.05, 0.095));
+        assert!((exchanges.mean_s - 0.0505).abs() < 1e-12);
+        assert_eq!(ExchangeMetrics::new(&[]), None);
+        assert_eq!(ExchangeMetrics::new(&times[..1]).map(|one| (one.median_s, one.p95_s)), Some((0.1, 0.1)));
+    }
+}

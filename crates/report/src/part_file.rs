@@ -1,0 +1,63 @@
+//! A file that has its name only when it is whole.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// A file under way. Until [`PartFile::commit`] it is called `NAME.part`, so that whoever finds it after an interrupted run
+/// does not take it for whole. Dropped without a commit, it is removed.
+#[derive(Debug)]
+pub(crate) struct PartFile {
+    path: PathBuf,
+    part: PathBuf,
+    out: Option<BufWriter<File>>,
+}
+
+impl PartFile {
+    /// Begins the file that shall be called `path`; its directory exists.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        let out = BufWriter::with_capacity(1 << 16, File::create(&part)?);
+        Ok(Self { path: path.to_owned(), part, out: Some(out) })
+    }
+
+    /// Writes `content` to `path`, all or nothing.
+    pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+        let mut file = Self::create(path)?;
+        file.write_all(content)?;
+        file.commit()
+    }
+
+    /// Gives the file its name.
+    pub(crate) fn commit(mut self) -> io::Result<()> {
+        if let Some(mut out) = self.out.take() {
+            let renamed = out.flush().and_then(|()| fs::rename(&self.part, &self.path));
+            if renamed.is_err() {
+                self.out = Some(out);
+            }
+            renamed?;
+        }
+        Ok(())
+    }
+}
+
+impl Write for PartFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.as_mut().map_or(Ok(0), |out| out.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.as_mut().map_or(Ok(()), Write::flush)
+    }
+}
+
+impl Drop for PartFile {
+    fn drop(&mut self) {
+        if self.out.take().is_some() {
+            // Nobody is left to be told.
+            let _ = fs::remove_file(&self.part);
+        }
+    }
+}

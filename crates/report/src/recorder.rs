@@ -1,0 +1,325 @@
+//! Listens to a run and writes down what happens.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use holdover_base::Instant;
+use holdover_sim::{
+    CellId, Dropped, Ending, FlowId, Frame, LinkId, Medium, NodeId, Observer, Place, Sample, Traffic, World,
+    WorldConfig, WorldEvent,
+};
+
+use crate::captures::{CaptureOptions, Captures};
+use crate::events::EventLog;
+use crate::metrics::{CellMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
+use crate::part_file::PartFile;
+use crate::samples::SampleTable;
+use crate::series::{Cut, Series};
+use crate::traffic::{Owners, Ways};
+
+/// What a recorder writes beside samples.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecorderOptions {
+    /// What captures keep; `None` for no captures.
+    pub captures: Option<CaptureOptions>,
+    /// Whether events are written.
+    pub events: bool,
+    /// Whether the events have a line for every packet at every interface.
+    pub packets_in_events: bool,
+    /// Of how many flows plots are wanted, counted from the first.
+    pub plotted_flows: usize,
+}
+
+impl Default for RecorderOptions {
+    /// Captures and events, no packets among the events, plots of four flows.
+    fn default() -> Self {
+        Self { captures: Some(CaptureOptions::default()), events: true, packets_in_events: false, plotted_flows: 4 }
+    }
+}
+
+/// Why a run could not be recorded. The message names the file.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// A file could not be written.
+    #[error("cannot write {}: {error}", path.display())]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A capture could not be written.
+    #[error("cannot write {}: {error}", path.display())]
+    Capture {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: holdover_wire::CaptureError,
+    },
+    /// A plot could not be drawn.
+    #[error("cannot draw {}: {reason}", path.display())]
+    Plot {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl RecordError {
+    pub(crate) fn io(path: &Path, error: io::Error) -> Self {
+        Self::Io { path: path.to_owned(), error }
+    }
+
+    pub(crate) fn table(path: &Path, error: csv::Error) -> Self {
+        Self::Io { path: path.to_owned(), error: error.into() }
+    }
+}
+
+/// Listens to a run and writes captures, events and samples to the files of one directory as they happen.
+///
+/// Files have their names only after [`Recorder::finish`]; until then, and after an interruption, they end in `.part`. An
+/// error (the disk is full) ends the writing and is returned by [`Recorder::finish`]; a shell that wants to stop the run then
+/// asks [`Recorder::error`].
+#[derive(Debug)]
+pub struct Recorder {
+    dir: PathBuf,
+    config: WorldConfig,
+    captures: Option<Captures>,
+    events: Option<EventLog>,
+    samples: SampleTable,
+    series: Series,
+    owners: Owners,
+    ways: Ways,
+    received: Vec<u64>,
+    error: Option<RecordError>,
+}
+
+/// What is known when a run has ended.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// How it ended: `all-done`, `time-limit` or `idle`.
+    pub ending: &'static str,
+    /// When.
+    pub ended_at: Instant,
+    /// How many events were handled.
+    pub events: u64,
+    /// Every flow.
+    pub flows: Vec<FlowMetrics>,
+    /// Every link.
+    pub links: Vec<LinkMetrics>,
+    /// Every radio cell.
+    pub cells: Vec<CellMetrics>,
+    /// Every mobile host.
+    pub mobiles: Vec<MobileMetrics>,
+    /// Captures that reached their limit and lack later packets.
+    pub cut_captures: Vec<String>,
+    /// What the plots are drawn from.
+    pub series: Series,
+}
+
+impl Recorder {
+    /// Begins to record the run of the world that `config` describes, into `dir`, which is made if it does not exist.
+    pub fn create(dir: &Path, config: &WorldConfig, options: &RecorderOptions) -> Result<Self, RecordError> {
+        let captures = match &options.captures {
+            Some(captures) => {
+                let dir = dir.join("captures");
+                make_dir(&dir)?;
+                Some(Captures::create(&dir, config, captures.clone())?)
+            }
+            None => {
+                make_dir(dir)?;
+                None
+            }
+        };
+        let events = options.events.then(|| EventLog::create(dir.join("events.jsonl"), options.packets_in_events));
+        let events = events.transpose()?;
+        Ok(Self {
+            captures,
+            events,
+            samples: SampleTable::create(dir.join("samples.csv"))?,
+            series: Series::new(config, options.plotted_flows),
+            owners: Owners::default(),
+            ways: Ways::default(),
+            received: vec![0; config.flows.len()],
+            error: None,
+            dir: dir.to_owned(),
+            config: config.clone(),
+        })
+    }
+
+    /// Why the recording has ended early, if it has.
+    pub fn error(&self) -> Option<&RecordError> {
+        self.error.as_ref()
+    }
+
+    /// Bytes that the applications of all flows had read at the latest samples, for a progress bar.
+    pub fn bytes_received(&self) -> u64 {
+        self.received.iter().sum()
+    }
+
+    /// Ends the recording of `world`, whose run has ended as `ending`, and gives all files their names.
+    pub fn finish(mut self, world: &World, ending: Ending) -> Result<Record, RecordError> {
+        if let Some(error) = self.error {
+            return Err(error);
+        }
+        let ended_at = world.now();
+        let cut_captures = self.captures.take().map_or(Ok(Vec::new()), Captures::finish)?;
+        self.events.take().map_or(Ok(()), EventLog::finish)?;
+        self.samples.finish()?;
+        for ((id, config), report) in (0..).zip(&self.config.flows).zip(world.report()) {
+            if let Traffic::Bulk(_) = config.traffic {
+                self.series.finish_bulk(FlowId(id), report.over_at(), report.bytes_received);
+            }
+        }
+        let flows = FlowMetrics::of_world(world);
+        let node_name = |node: NodeId| self.config.nodes[node.0 as usize].name.as_str();
+        for outages in self.series.outages.values_mut() {
+            outages.finish(ended_at);
+        }
+        let links = (0..).zip(&self.config.links).filter_map(|(id, link)| {
+            let outages = self.series.outages.get(&Cut::Link(LinkId(id)))?;
+            let names = [&link.name, node_name(link.a), node_name(link.b)];
+            Some(LinkMetrics::new(names, outages, &world.link_statistics(LinkId(id))?, ended_at))
+        });
+        let cells = (0..).zip(&self.config.cells).filter_map(|(id, cell)| {
+            let statistics = world.cell_statistics(CellId(id))?;
+            Some(CellMetrics::new(&cell.name, node_name(cell.base), &statistics, ended_at))
+        });
+        let mobiles = self.config.mobiles.iter().filter_map(|mobile| {
+            let outages = self.series.outages.get(&Cut::Host(mobile.node))?;
+            Some(MobileMetrics::new(node_name(mobile.node), outages))
+        });
+        let (links, cells, mobiles) = (links.collect(), cells.collect(), mobiles.collect());
+        write_time_sequences(&self.dir, &self.config, &self.series)?;
+        let ending = match ending {
+            Ending::AllDone => "all-done",
+            Ending::TimeLimit => "time-limit",
+            Ending::Idle => "idle",
+        };
+        Ok(Record {
+            ending,
+            ended_at,
+            events: world.events(),
+            flows,
+            links,
+            cells,
+            mobiles,
+            cut_captures,
+            series: self.series,
+        })
+    }
+
+    /// Remembers the first error.
+    fn keep(&mut self, result: Result<(), RecordError>) {
+        if let Err(error) = result
+            && self.error.is_none()
+        {
+            self.error = Some(error);
+        }
+    }
+}
+
+impl Observer for Recorder {
+    fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
+        if self.error.is_some() {
+            return;
+        }
+        let owner = self.owners.of(&frame.packet, &self.config.flows);
+        self.series.packet(at, place, owner, frame);
+        if let Medium::Link(link) = place.medium {
+            let forward = self.ways.note(place, link, frame, &self.config);
+            self.series.link_packet(at, link, forward, place.direction);
+        }
+        let captured = self.captures.as_mut().map_or(Ok(()), |captures| captures.packet(at, place, frame));
+        self.keep(captured);
+        let log = |events: &mut EventLog| events.packet(at, place, owner, frame, &self.config);
+        let logged = self.events.as_mut().map_or(Ok(()), log);
+        self.keep(logged);
+    }
+
+    fn dropped(&mut self, at: Instant, why: Dropped, frame: &Frame) {
+        if self.error.is_some() {
+            return;
+        }
+        if let Dropped::Lost(Medium::Link(link), cause) = why
+            && let Some(forward) = self.ways.of(link, frame)
+        {
+            self.series.link_dropped(at, link, forward, cause);
+        }
+        let by = match why {
+            Dropped::Lost(medium, _) | Dropped::Corrupted(medium) => medium_name(medium, &self.config),
+            Dropped::NoRoute(node) | Dropped::HopLimit(node) => &self.config.nodes[node.0 as usize].name,
+        };
+        let captured = self.captures.as_mut().map_or(Ok(()), |captures| captures.dropped(at, by, why, frame));
+        let owner = self.owners.of(&frame.packet, &self.config.flows);
+        let log = |events: &mut EventLog| events.dropped(at, by, why, owner, frame, &self.config);
+        let logged = self.events.as_mut().map_or(Ok(()), log);
+        self.keep(captured.and(logged));
+    }
+
+    fn event(&mut self, at: Instant, event: &WorldEvent) {
+        if self.error.is_some() {
+            return;
+        }
+        let outages = &mut self.series.outages;
+        match *event {
+            WorldEvent::FlowStarted(flow) => self.owners.begin(flow),
+            WorldEvent::LinkDown(link) => outages.entry(Cut::Link(link)).or_default().down(at),
+            WorldEvent::LinkUp(link) => outages.entry(Cut::Link(link)).or_default().up(at),
+            WorldEvent::ConnectivityLost(node) => outages.entry(Cut::Host(node)).or_default().down(at),
+            WorldEvent::ConnectivityBack { node, .. } => outages.entry(Cut::Host(node)).or_default().up(at),
+            _ => {}
+        }
+        let logged = self.events.as_mut().map_or(Ok(()), |events| events.event(at, event, &self.config));
+        self.keep(logged);
+    }
+
+    fn sample(&mut self, at: Instant, flow: FlowId, sample: &Sample) {
+        if self.error.is_some() {
+            return;
+        }
+        self.series.sample(at, flow, sample);
+        let index = flow.0 as usize;
+        self.received[index] = sample.bytes_received;
+        let written = self.samples.write(at, &self.config.flows[index].name, sample);
+        self.keep(written);
+    }
+}
+
+/// The name of a link or cell.
+pub(crate) fn medium_name(medium: Medium, config: &WorldConfig) -> &str {
+    match medium {
+        Medium::Link(link) => &config.links[link.0 as usize].name,
+        Medium::Cell(cell) => &config.cells[cell.0 as usize].name,
+    }
+}
+
+fn make_dir(dir: &Path) -> Result<(), RecordError> {
+    fs::create_dir_all(dir).map_err(|error| RecordError::io(dir, error))
+}
+
+/// What the time-sequence plots show, as `time-sequence.csv`: `position` is the number of the first byte sent, or of the next
+/// byte that an ACK expects. Thinned out: the captures have everything.
+fn write_time_sequences(dir: &Path, config: &WorldConfig, series: &Series) -> Result<(), RecordError> {
+    let path = dir.join("time-sequence.csv");
+    let out = PartFile::create(&path).map_err(|error| RecordError::io(&path, error))?;
+    let mut out = csv::Writer::from_writer(out);
+    let mut write = || {
+        out.write_record(["t_s", "flow", "kind", "position"])?;
+        for (id, flow) in series.flows() {
+            let name = &config.flows[id.0 as usize].name;
+            let again = flow.retransmissions.iter().map(|(reason, cells)| (reason.name(), cells));
+            for (kind, cells) in [("new-data", &flow.new_data), ("ack", &flow.acks)].into_iter().chain(again) {
+                for point in cells.points() {
+                    out.write_record([&point.at.to_string(), name.as_str(), kind, &point.value.to_string()])?;
+                }
+            }
+        }
+        Ok(())
+    };
+    write().map_err(|error| RecordError::table(&path, error))?;
+    let file = out.into_inner().map_err(|error| RecordError::io(&path, error.into_error()))?;
+    file.commit().map_err(|error| RecordError::io(&path, error))
+}

@@ -1,0 +1,170 @@
+//! The directory that a run's results go to.
+//!
+//! ```text
+//! report.html          everything on one page
+//! summary.json         every metric
+//! flows.csv            the metrics of flows, one row for each flow and variant
+//! scenario.toml        what was run, with everything that was set on the command line
+//! manifest.json        version, seed, command line, when and how long: the only file that differs when a run is repeated
+//! progress.svg, .png   the variants in one plot
+//! variants/NAME/       of each variant: events.jsonl, samples.csv, time-sequence.csv, captures/, plots/
+//! ```
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::part_file::PartFile;
+use crate::quantity::{FileNames, plain_name};
+use crate::recorder::RecordError;
+use crate::summary::Summary;
+
+/// What a run writes at the top of its directory; nothing else is ever removed.
+const ENTRIES: [&str; 8] = [
+    "report.html",
+    "summary.json",
+    "flows.csv",
+    "scenario.toml",
+    "manifest.json",
+    "progress.svg",
+    "progress.png",
+    "variants",
+];
+
+/// Why a directory cannot take the results of a run.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultsError {
+    /// There is something in it.
+    #[error("{} is not empty; choose another directory, or replace the results in it with --force", path.display())]
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It is a file.
+    #[error("{} is not a directory", path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It could not be made, read or emptied.
+    #[error("cannot use {}: {error}", path.display())]
+    Io {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// How and when a run was made: everything about it that is not a function of scenario and seed.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Manifest {
+    /// The version of Holdover.
+    pub version: String,
+    /// The seed.
+    pub seed: u64,
+    /// The command line.
+    pub command_line: Vec<String>,
+    /// When the run began, in UTC as ISO 8601 has it.
+    pub started_at: String,
+    /// How long it took.
+    pub took_s: f64,
+}
+
+/// The directory of one run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ResultsDir {
+    path: PathBuf,
+}
+
+impl ResultsDir {
+    /// Takes `path`, which must not exist or be empty. With `force`, what an earlier run wrote there is removed first;
+    /// whatever else is there stays.
+    pub fn create(path: &Path, force: bool) -> Result<Self, ResultsError> {
+        let failed = |error| ResultsError::Io { path: path.to_owned(), error };
+        if path.exists() && !path.is_dir() {
+            return Err(ResultsError::NotADirectory { path: path.to_owned() });
+        }
+        fs::create_dir_all(path).map_err(failed)?;
+        if force {
+            for entry in ENTRIES {
+                remove(&path.join(entry)).map_err(failed)?;
+                remove(&path.join(format!("{entry}.part"))).map_err(failed)?;
+            }
+        } else if fs::read_dir(path).map_err(failed)?.next().is_some() {
+            return Err(ResultsError::NotEmpty { path: path.to_owned() });
+        }
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// Takes `path` with whatever is in it; it is made if it does not exist.
+    pub fn open(path: &Path) -> Result<Self, ResultsError> {
+        if path.exists() && !path.is_dir() {
+            return Err(ResultsError::NotADirectory { path: path.to_owned() });
+        }
+        fs::create_dir_all(path).map_err(|error| ResultsError::Io { path: path.to_owned(), error })?;
+        Ok(Self { path: path.to_owned() })
+    }
+
+    /// Makes a new directory below `parent` for a run of `name` at `stamp`; a number is appended if that one exists.
+    pub fn create_new(parent: &Path, name: &str, stamp: &str) -> Result<Self, ResultsError> {
+        fs::create_dir_all(parent).map_err(|error| ResultsError::Io { path: parent.to_owned(), error })?;
+        let stem = format!("{}-{stamp}", plain_name(name));
+        let mut path = parent.join(&stem);
+        let mut number = 2;
+        loop {
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    path = parent.join(format!("{stem}-{number}"));
+                    number += 1;
+                }
+                Err(error) => return Err(ResultsError::Io { path, error }),
+            }
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directories of variants with these names, relative to the run's: in their order, and each different.
+    pub fn variant_directories<'a>(names: impl IntoIterator<Item = &'a str>) -> Vec<String> {
+        let mut taken = FileNames::default();
+        names.into_iter().map(|name| format!("variants/{}", taken.unique(name))).collect()
+    }
+
+    /// Writes a file, all or nothing.
+    pub fn write(&self, name: &str, content: &[u8]) -> Result<(), RecordError> {
+        let path = self.path.join(name);
+        PartFile::write(&path, content).map_err(|error| RecordError::io(&path, error))
+    }
+
+    /// Writes what was measured: `summary.json` and `flows.csv`.
+    pub fn write_summary(&self, summary: &Summary) -> Result<(), RecordError> {
+        self.write("flows.csv", &summary.flows_csv(&self.path.join("flows.csv"))?)?;
+        self.write("summary.json", summary.to_json().as_bytes())
+    }
+
+    /// Writes `manifest.json`. It comes last: with it, the results are complete.
+    pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), RecordError> {
+        let mut json = serde_json::to_string_pretty(manifest).unwrap_or_default();
+        json.push('\n');
+        self.write("manifest.json", json.as_bytes())
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    let removed = match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

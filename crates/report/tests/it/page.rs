@@ -1,0 +1,95 @@
+//! The page and its plots.
+
+use std::fs;
+
+use holdover_report::html::Page;
+use holdover_report::plots::{Plot, PlotKind, PlottedRun, plots, progress, time_axis_ends};
+use holdover_report::{RecorderOptions, Summary, VariantSummary};
+use holdover_tcp::Profile;
+
+use crate::worlds::{empty_dir, record, train};
+
+/// The page of a run of three stacks.
+fn page(name: &str) -> (String, Vec<Vec<Plot>>) {
+    let dir = empty_dir(name);
+    let profiles = [Profile::Linux6Cubic, Profile::RenoBsd, Profile::TahoeBsd];
+    let records: Vec<_> = profiles
+        .into_iter()
+        .map(|profile| {
+            let config = train(profile, 1);
+            let record = record(config.clone(), &dir.join(profile.name()), &RecorderOptions::default());
+            (profile.name(), config, record)
+        })
+        .collect();
+    let runs: Vec<PlottedRun<'_>> =
+        records.iter().map(|(variant, config, record)| PlottedRun { variant, config, record }).collect();
+    let ends = time_axis_ends(&records.iter().map(|(_, _, record)| record.ended_at).collect::<Vec<_>>());
+    let plots: Vec<Vec<Plot>> = runs.iter().zip(ends).map(|(run, end)| plots(run, &PlotKind::ALL, end)).collect();
+    let progress = progress(&runs).unwrap();
+    let summary = Summary {
+        name: "train".into(),
+        title: "A train & <two> tunnels".into(),
+        description: "The link goes away twice.\n\nIt comes back.".into(),
+        version: "0.1.0".into(),
+        seed: 1,
+        variants: records.iter().map(|(name, _, record)| VariantSummary::new(name, name, record)).collect(),
+    };
+    let page =
+        Page { summary: &summary, scenario: "title = \"<b>\"\n", progress: Some(&progress), plots: &plots }.to_html();
+    fs::write(dir.join("report.html"), &page).unwrap();
+    progress.write(&dir).unwrap();
+    for (variant, plots) in profiles.iter().zip(&plots) {
+        for plot in plots {
+            plot.write(&dir.join(variant.name())).unwrap();
+        }
+    }
+    (page, plots)
+}
+
+#[test]
+fn a_page_needs_nothing_but_itself() {
+    let (page, _) = page("page");
+    let page = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+    for reference in
+        ["http:", "https:", "//", "src=", "href=", "url(", "@import", "<script", "<link", "<img", "<iframe"]
+    {
+        assert!(!page.contains(reference), "{reference}");
+    }
+    assert!(page.contains("<title>A train &amp; &lt;two&gt; tunnels</title>"));
+    assert!(page.contains("title = &quot;&lt;b&gt;&quot;"), "the scenario is text");
+    assert!(page.contains("prefers-color-scheme:dark") && page.contains("@media print"));
+    for part in ["svg", "section", "details", "table", "figure", "div", "main", "p"] {
+        let opened = page.matches(&format!("<{part}>")).count() + page.matches(&format!("<{part} ")).count();
+        assert_eq!(opened, page.matches(&format!("</{part}>")).count(), "{part}");
+    }
+    assert!(page.len() < 1_000_000, "{} bytes", page.len());
+}
+
+#[test]
+fn a_page_says_in_words_what_happened() {
+    let (page, _) = page("words");
+    let page = page.replace('\u{a0}', " ");
+    assert!(page.contains("<p>The link wifi was down from 10 s to 17 s and from 24 s to 26 s.</p>"));
+    assert!(page.contains("<b>linux-6-cubic</b>: 6 MB arrived in "));
+    assert!(page.contains("After the path was back it took "));
+    assert!(page.contains("was the fastest with "));
+}
+
+#[test]
+fn plots_are_svg_and_png_and_show_outages_and_retransmissions() {
+    let (page, plots) = page("plots");
+    assert!(plots.iter().all(|plots| plots.len() == PlotKind::ALL.len()));
+    assert_eq!(page.matches("<svg ").count(), 1 + 3 * PlotKind::ALL.len());
+    let sequence = plots[0].iter().find(|plot| plot.name == "time-sequence").unwrap().inline_svg();
+    // A swatch in the legend and two outages.
+    assert_eq!(sequence.matches("<rect class=\"f-outage\"").count(), 3);
+    assert!(sequence.contains("mark s-timeout") && sequence.contains("f-fast") && sequence.contains("wifi down"));
+    let dir = empty_dir("plot-files");
+    plots[0][0].write(&dir).unwrap();
+    let png = fs::read(dir.join("time-sequence.png")).unwrap();
+    assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
+    let side = |at: usize| u32::from_be_bytes([png[at], png[at + 1], png[at + 2], png[at + 3]]);
+    assert_eq!(side(16), 1920, "twice 960");
+    let svg = fs::read_to_string(dir.join("time-sequence.svg")).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.contains("<style>") && svg.ends_with("</svg>\n"));
+}
