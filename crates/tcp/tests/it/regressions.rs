@@ -97,6 +97,24 @@ fn a_user_timeout_option_without_room_waits() {
     assert!(drain(&mut server, now).iter().any(|ack| ack.options.user_timeout.is_some()));
 }
 
+#[test]
+fn an_ack_point_that_was_held_too_early_holds_nothing() {
+    let now = Instant::from_secs(1);
+    let identity = Identity {
+        local: "10.0.0.1:1000".parse().unwrap(),
+        remote: "10.0.0.2:80".parse().unwrap(),
+        iss: Seq::new(7),
+        timestamp_offset: 3,
+    };
+    let mut client = Connection::connect(now, Arc::new(Config::rfc()), identity);
+    drain(&mut client, now);
+    client.hold_ack_point(Some(Seq::new(5)));
+    let flags = Flags::SYN | Flags::ACK;
+    let syn_ack = Segment { seq: Seq::new(1 << 31), ack: Seq::new(8), flags, window: 1000, ..Segment::default() };
+    client.handle_segment(now, &syn_ack);
+    assert_eq!(drain(&mut client, now)[0].ack, Seq::new((1 << 31) + 1));
+}
+
 /// A window closes over outstanding data, and then all of it is acknowledged.
 #[test]
 fn nothing_is_probed_for_when_nothing_is_left() {
@@ -273,6 +291,23 @@ fn a_connection_that_is_replaced_in_time_wait_keeps_what_was_not_read() {
     assert_eq!(hosts.hosts[1].poll_event(), Some((peer, Event::Closed)));
     assert_eq!(hosts.with(1, peer, |now, connection| connection.read(now)).as_deref(), Some(&b"unread"[..]));
     assert!(hosts.hosts[1].release(peer).is_some());
+}
+
+#[test]
+fn a_syn_without_room_in_the_backlog_does_not_end_a_time_wait() {
+    let mut hosts = Hosts::new(Config::rfc());
+    let old = hosts.connect();
+    let peer = hosts.accepted();
+    hosts.with(1, peer, |_, connection| connection.shutdown_write());
+    hosts.with(0, old, |_, connection| connection.shutdown_write());
+    hosts.hosts[1].unlisten(80);
+    hosts.hosts[1].listen(80, Arc::new(Config::rfc()), 0).unwrap();
+    hosts.advance(Duration::from_secs(2));
+    let local = Some((HOSTS[0], 1000).into());
+    hosts.hosts[0].connect(hosts.now, Arc::new(Config::rfc()), local, (HOSTS[1], 80).into()).unwrap();
+    let syn = hosts.hosts[0].poll_transmit(hosts.now).unwrap();
+    hosts.hosts[1].handle_packet(hosts.now, &syn.packet);
+    assert_eq!(hosts.hosts[1].connection(peer).unwrap().state(), State::TimeWait);
 }
 
 /// A connection with a deadline far away, and one that comes and goes before it, for long.
