@@ -13,7 +13,7 @@ use crate::tree::{Entry, Mark, Node, Value};
 pub(crate) struct FieldPath(Vec<String>);
 
 /// Fields that hold a short text or a table, and the field of the table that the text stands for.
-const SHORTHANDS: [(&str, &str); 10] = [
+const SHORTHANDS: [(&str, &str); 9] = [
     ("stack", "profile"),
     ("from_stack", "profile"),
     ("to_stack", "profile"),
@@ -23,7 +23,6 @@ const SHORTHANDS: [(&str, &str); 10] = [
     ("jitter", "amplitude"),
     ("reorder", "probability"),
     ("trace", "file"),
-    ("mobility", "pattern"),
 ];
 
 impl FieldPath {

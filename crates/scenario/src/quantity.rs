@@ -53,7 +53,7 @@ macro_rules! quantity {
     )*};
 }
 
-quantity!(Time, DataRate, Bytes, Percent, QueueSize, Volume, Segments, Window, Retries);
+quantity!(Time, DataRate, Bytes, Percent, QueueSize, Volume, Segments, Window, Retries, Distance, Speed);
 
 struct QuantityVisitor<T>(PhantomData<T>);
 
@@ -287,7 +287,7 @@ impl Quantity for Window {
 /// When to give up retransmitting.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Retries {
-    Retries(u32),
+    Count(u32),
     LinuxTime(u32),
     Never,
 }
@@ -303,16 +303,68 @@ impl Quantity for Retries {
         }
         match text.strip_prefix("time of ") {
             Some(text) => count_of(text, &["retries", "retry"]).filter(|&count| count <= 255).map(Self::LinuxTime),
-            None => count_of(text, &["retries", "retry"]).filter(|&count| count <= 255).map(Self::Retries),
+            None => count_of(text, &["retries", "retry"]).filter(|&count| count <= 255).map(Self::Count),
         }
     }
 
     fn write(&self) -> String {
         match self {
             Self::Never => "never".to_owned(),
-            Self::Retries(count) => format!("{count} retries"),
+            Self::Count(count) => format!("{count} retries"),
             Self::LinuxTime(count) => format!("time of {count} retries"),
         }
+    }
+}
+
+/// A distance in metres, or a place on an axis.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Distance(pub(crate) f64);
+
+/// To the moon and back: beyond that positions lose their centimetres.
+const FARTHEST_M: f64 = 1e9;
+
+impl Quantity for Distance {
+    const NAME: &'static str = "Distance";
+    const EXPECTED: &'static str = "a distance with its unit, such as \"50 m\" (m, km)";
+    const PATTERN: &'static str = "^-?#(m|km)$";
+
+    fn read(text: &str) -> Option<Self> {
+        let (sign, text) = text.trim().strip_prefix('-').map_or((1.0, text), |rest| (-1.0, rest));
+        let (number, unit) = split_unit(text)?;
+        let metres = match unit {
+            "m" => number,
+            "km" => number * 1e3,
+            _ => return None,
+        };
+        (metres < FARTHEST_M).then_some(Self(sign * metres))
+    }
+
+    fn write(&self) -> String {
+        format!("{} m", self.0)
+    }
+}
+
+/// A speed in metres a second, above zero.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Speed(pub(crate) f64);
+
+impl Quantity for Speed {
+    const NAME: &'static str = "Speed";
+    const EXPECTED: &'static str = "a speed above 0 with its unit, such as \"1.4 m/s\" (m/s, km/h)";
+    const PATTERN: &'static str = "^#(m/s|km/h)$";
+
+    fn read(text: &str) -> Option<Self> {
+        let (number, unit) = split_unit(text)?;
+        let metres_per_second = match unit {
+            "m/s" => number,
+            "km/h" => number / 3.6,
+            _ => return None,
+        };
+        (1e-6..FARTHEST_M).contains(&metres_per_second).then_some(Self(metres_per_second))
+    }
+
+    fn write(&self) -> String {
+        format!("{} m/s", self.0)
     }
 }
 
@@ -330,7 +382,7 @@ fn unsigned(text: &str) -> Option<f64> {
     if plain { f64::from_str(&text.replace('_', "")).ok() } else { None }
 }
 
-/// The size of a quantity in its base unit (seconds, bit/s, bytes, packets, a share from 0 to 1), whatever its kind.
+/// The size of a quantity in its base unit (seconds, bit/s, bytes, metres, packets, a share from 0 to 1), whatever its kind.
 pub(crate) fn magnitude(text: &str) -> Option<f64> {
     if let Some(time) = Time::read(text) {
         return Some(time.0.as_secs_f64());
@@ -343,6 +395,12 @@ pub(crate) fn magnitude(text: &str) -> Option<f64> {
     }
     if let Some(percent) = Percent::read(text) {
         return Some(percent.share());
+    }
+    if let Some(distance) = Distance::read(text) {
+        return Some(distance.0);
+    }
+    if let Some(speed) = Speed::read(text) {
+        return Some(speed.0);
     }
     count_of(text, &["packets", "packet", "segments", "segment", "retries", "retry"]).map(f64::from)
 }
@@ -381,6 +439,10 @@ mod tests {
         round_trip::<Volume>(&["10 MiB", "30 s"]);
         round_trip::<Segments>(&["20 segments", "unlimited"]);
         round_trip::<Window>(&["10 segments", "rfc3390", "rfc6928"]);
+        round_trip::<Distance>(&["50 m", "-1.5 m", "0 m"]);
+        round_trip::<Speed>(&["1.4 m/s"]);
+        assert_eq!(Speed::read("36 km/h"), Some(Speed(10.0)));
+        assert_eq!(Distance::read("1.5 km"), Some(Distance(1500.0)));
         round_trip::<Retries>(&["15 retries", "time of 15 retries", "never"]);
     }
 
@@ -394,6 +456,8 @@ mod tests {
         refuse::<Volume>(&["0 bytes", "0 s", "10", "10 packets"]);
         refuse::<Segments>(&["0 segments", "20"]);
         refuse::<Window>(&["0 segments", "rfc1", "65536 segments"]);
+        refuse::<Distance>(&["50", "50 miles", "--1 m", "m", "1e3 m", "9999999 km"]);
+        refuse::<Speed>(&["1", "0 m/s", "-1 m/s", "1 mph"]);
         refuse::<Retries>(&["15", "time of never", "256 retries"]);
     }
 

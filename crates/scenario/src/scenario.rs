@@ -146,7 +146,7 @@ impl Scenario {
         if !with_sweep {
             file.sweep = None;
         }
-        build::world(&file, DEFAULT_SEED, &mut traces).map_err(explain)?;
+        build::check(&file, &mut traces).map_err(explain)?;
         let output = output::of_scenario(&file).map_err(explain)?;
         let sweep = sweep::of_scenario(&file).map_err(explain)?;
         let mut variants = variants(&sources, &tree, &file, &mut traces)?;
@@ -182,11 +182,12 @@ impl Scenario {
         self.file.seed.unwrap_or(DEFAULT_SEED)
     }
 
-    /// The seed of the `run`th run of the same, counted from 0. Variants are compared on the same seeds.
+    /// The seed of the `run`th run of the same, counted from 0. Variants are compared on the same seeds. A TOML integer holds
+    /// each of them, so that a single run can be repeated.
     pub fn replication_seed(&self, run: u32) -> u64 {
         match run {
             0 => self.seed(),
-            run => Rng::split(self.seed(), &format!("run {run}")).next_u64(),
+            run => Rng::split(self.seed(), &format!("run {run}")).next_u64() >> 1,
         }
     }
 
@@ -285,7 +286,7 @@ fn variants(
         }
         let explain = |problem| changed.explain(problem, sources).within(context);
         let own = ScenarioFile::deserialize(&changed).map_err(explain)?;
-        build::world(&own, DEFAULT_SEED, traces).map_err(explain)?;
+        build::check(&own, traces).map_err(explain)?;
         variants.push(make(&variant.name, &variant.description, changed, own, traces));
     }
     Ok(variants)
@@ -322,7 +323,7 @@ fn check_axes(sweep: &Sweep, sources: &[Source], tree: &Node, traces: &mut Trace
             })?;
             let explain = |problem| changed.explain(problem, sources).within(context);
             let own = ScenarioFile::deserialize(&changed).map_err(explain)?;
-            build::world(&own, DEFAULT_SEED, traces).map_err(explain)?;
+            build::check(&own, traces).map_err(explain)?;
         }
     }
     Ok(())

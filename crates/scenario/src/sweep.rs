@@ -44,7 +44,7 @@ pub struct Label {
     pub axis: String,
     /// The value as it was written.
     pub value: String,
-    /// The value in its base unit: seconds, bit/s, bytes, packets, a share from 0 to 1; `None` for a word.
+    /// The value in its base unit: seconds, bit/s, bytes, metres, packets, a share from 0 to 1; `None` for a word.
     pub number: Option<f64>,
 }
 
@@ -509,7 +509,7 @@ mod tests {
             ("from = \"1 s\"\nto = \"20 ms\"\npoints = 3", "the unit \"ms\""),
             ("from = 3\nto = 1\npoints = 3", "more than \"from\""),
             ("from = 0\nto = 1\npoints = 3\nscale = \"logarithmic\"", "logarithmic"),
-            ("from = 0\nto = 1\nstep = 1\nscale = \"logarithmic\"", "points"),
+            ("from = 1\nto = 2\nstep = 1\nscale = \"logarithmic\"", "points"),
             ("from = 0\nto = 1", "missing"),
             ("from = 0\nto = 1\nstep = 0", "more than 0"),
             ("from = 0\nto = 1000000\nstep = 1", "10000"),

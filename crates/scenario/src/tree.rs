@@ -114,9 +114,9 @@ impl Node {
         }
     }
 
-    /// The text in the field `name`.
+    /// What an element of a list is called: the text in its field `name`, or `host` where it is about a host.
     pub(crate) fn name(&self) -> Option<&str> {
-        match &self.field("name")?.node.value {
+        match &self.field("name").or_else(|| self.field("host"))?.node.value {
             Value::String(name) => Some(name),
             _ => None,
         }

@@ -1,10 +1,10 @@
 //! Flows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
-use holdover_sim::{Amount, Bulk, FlowConfig, LinkBetween, NodeId, OnOff, Opener, RequestResponse, Traffic};
+use holdover_sim::{Amount, Bulk, FlowConfig, NodeId, OnOff, Opener, RequestResponse, Traffic};
 
 use super::nodes::Nodes;
 use super::{above_zero, check_name, check_new, stack};
@@ -19,18 +19,16 @@ const MAX_FLOWS: usize = 65_536 - 1024;
 /// The shape of ns-2's Pareto source.
 const DEFAULT_SHAPE: f64 = 1.5;
 
-pub(crate) fn all(file: &ScenarioFile, nodes: &Nodes, links: &[LinkBetween]) -> Result<Vec<FlowConfig>, Problem> {
+pub(crate) fn all(file: &ScenarioFile, nodes: &Nodes) -> Result<Vec<FlowConfig>, Problem> {
     if file.flows.is_empty() {
         return Err(Problem::new(ErrorKind::MissingField, "there is nothing to run: no [[flow]]"));
     }
     let mut flows = Vec::new();
     let mut names = BTreeSet::new();
-    let mut reached = BTreeMap::new();
     for (index, flow) in file.flows.iter().enumerate() {
         let before = file.flows[..index].iter().map(|flow| flow.name.as_str());
         check_name(&flow.name).and_then(|()| check_new("flow", &flow.name, before)).under_index(index).under("flow")?;
-        let reached = |from| reached.entry(from).or_insert_with(|| nodes.reached_from(from, links)).clone();
-        let config = one(flow, nodes, reached).under_index(index).under("flow")?;
+        let config = one(flow, nodes).under_index(index).under("flow")?;
         let count = flow.count.unwrap_or(1) as usize;
         if count == 0 || flows.len() + count > MAX_FLOWS {
             let accepted = format!("a number from 1 to {}, all flows together", MAX_FLOWS);
@@ -50,15 +48,11 @@ pub(crate) fn all(file: &ScenarioFile, nodes: &Nodes, links: &[LinkBetween]) -> 
     Ok(flows)
 }
 
-fn one(flow: &Flow, nodes: &Nodes, mut reached: impl FnMut(NodeId) -> BTreeSet<NodeId>) -> Result<FlowConfig, Problem> {
+fn one(flow: &Flow, nodes: &Nodes) -> Result<FlowConfig, Problem> {
     let from = nodes.host(&flow.from).under("from")?;
     let to = nodes.host(&flow.to).under("to")?;
     if from == to {
         return Err(Problem::conflict(format!("it goes from \"{}\" to itself", flow.from))).under("to");
-    }
-    if !reached(from).contains(&to) {
-        let message = format!("no path of links leads from \"{}\" to \"{}\"", flow.from, flow.to);
-        return Err(Problem::new(ErrorKind::Unreachable, message)).under("to");
     }
     let stack_of = |host, end_stack: Option<&_>, end: &str| {
         let common = stack::changed(nodes.stack(host), flow.stack.as_ref()).under("stack")?;

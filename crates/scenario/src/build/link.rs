@@ -171,7 +171,7 @@ fn jitter(jitter: &file::Jitter) -> Jitter {
     }
 }
 
-fn queue(limit: &QueueSize) -> QueueLimit {
+pub(crate) fn queue(limit: &QueueSize) -> QueueLimit {
     match *limit {
         QueueSize::Unlimited => QueueLimit::Unlimited,
         QueueSize::Packets(packets) => QueueLimit::Packets(packets),
@@ -278,7 +278,7 @@ fn listed_one(outage: &file::Outage, free_from: Instant) -> Result<Outage, Probl
     Ok(Outage { down, up })
 }
 
-fn length(length: &file::Length) -> Result<Length, Problem> {
+pub(crate) fn length(length: &file::Length) -> Result<Length, Problem> {
     let table = match length {
         file::Length::Constant(time) if time.0.is_zero() => {
             return Err(Problem::unexpected(ErrorKind::BadValue, "\"0 s\"", "a time above 0"));

@@ -1,7 +1,9 @@
 //! From the form of a scenario file to a world, with every check that needs more than one field.
 
+mod check;
 mod flow;
 mod link;
+mod mobility;
 mod nodes;
 mod stack;
 
@@ -19,24 +21,31 @@ use nodes::Nodes;
 /// When a run ends if the scenario does not say.
 const TIME_LIMIT: Duration = Duration::from_secs(600);
 
-/// The world that `file` describes. A problem lies below the root of the file.
+/// Checks that `file` describes a world that can be run. A problem lies below the root of the file.
+pub(crate) fn check(file: &ScenarioFile, traces: &mut Traces) -> Result<(), Problem> {
+    let config = world(file, 0, traces)?;
+    check::within_reach(file, &config)
+}
+
+/// The world that `file` describes, which was checked. A problem lies below the root of the file.
 pub(crate) fn world(file: &ScenarioFile, seed: u64, traces: &mut Traces) -> Result<WorldConfig, Problem> {
+    let time_limit = file.time_limit.map_or(Ok(TIME_LIMIT), |limit| above_zero(limit, "time_limit"))?;
     let default_stack = stack::of_scenario(file)?;
     let nodes = Nodes::new(file, &default_stack)?;
     let links = link::all(file, &nodes, traces)?;
-    nodes.check_links(file, &links)?;
-    let flows = flow::all(file, &nodes, &links)?;
-    if file.time_limit.is_some_and(|limit| limit.0.is_zero()) {
-        return Err(Problem::unexpected(ErrorKind::BadValue, "\"0 s\"", "a time above 0").under("time_limit"));
-    }
+    let cells = mobility::cells(file, &nodes)?;
+    let mobiles = mobility::mobiles(file, &nodes)?;
+    nodes.check_neighbours(file)?;
+    let flows = flow::all(file, &nodes)?;
     Ok(WorldConfig {
         seed,
         nodes: nodes.configs,
         links,
+        cells,
+        mobiles,
         flows,
-        time_limit: Instant::ZERO + file.time_limit.map_or(TIME_LIMIT, |limit| limit.0),
+        time_limit: Instant::ZERO + time_limit,
         sample_every: crate::output::sample_every(file.output.as_ref())?,
-        ..WorldConfig::default()
     })
 }
 

@@ -1,8 +1,8 @@
-//! Hosts and routers, and which of them can reach each other.
+//! Hosts and routers.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
-use holdover_sim::{LinkBetween, NodeConfig, NodeId, Role};
+use holdover_sim::{NodeConfig, NodeId, Role};
 use holdover_tcp::Config;
 
 use super::{check_name, check_new, stack};
@@ -72,14 +72,25 @@ impl Nodes {
         &self.stacks[host.0 as usize]
     }
 
-    /// Checks that every node has a link.
-    pub(crate) fn check_links(&self, file: &ScenarioFile, links: &[LinkBetween]) -> Result<(), Problem> {
-        let linked: BTreeSet<NodeId> = links.iter().flat_map(|link| [link.a, link.b]).collect();
-        for (id, node) in (0..).map(NodeId).zip(&self.configs) {
-            if !linked.contains(&id) {
+    /// The router called `name`.
+    pub(crate) fn router(&self, name: &str) -> Result<NodeId, Problem> {
+        let routers = self.configs.iter().filter(|node| node.role == Role::Router).map(|node| node.name.as_str());
+        match self.by_name.get(name) {
+            Some(&id) if self.role(id) == Role::Router => Ok(id),
+            Some(_) => Err(Problem::new(ErrorKind::BadValue, format!("\"{name}\" is a host; this takes a router"))),
+            None => Err(Problem::unknown_name("router", name, routers)),
+        }
+    }
+
+    /// Checks that every node has a link or is in a cell.
+    pub(crate) fn check_neighbours(&self, file: &ScenarioFile) -> Result<(), Problem> {
+        let linked = file.links.iter().flat_map(|link| &link.between);
+        let in_cells = file.cells.iter().map(|cell| &cell.base).chain(file.mobiles.iter().map(|mobile| &mobile.host));
+        let reached: BTreeSet<&String> = linked.chain(in_cells).collect();
+        for (index, node) in self.configs.iter().enumerate() {
+            if !reached.contains(&node.name) {
                 let message = format!("nothing reaches \"{}\": no [[link]] is \"between\" it and another", node.name);
                 let problem = Problem::new(ErrorKind::Unreachable, message).under("name");
-                let index = id.0 as usize;
                 return Err(match index.checked_sub(file.hosts.len()) {
                     None => problem.under_index(index).under("host"),
                     Some(index) => problem.under_index(index).under("router"),
@@ -87,27 +98,5 @@ impl Nodes {
             }
         }
         Ok(())
-    }
-
-    /// All that packets of `from` can reach; hosts do not forward.
-    pub(crate) fn reached_from(&self, from: NodeId, links: &[LinkBetween]) -> BTreeSet<NodeId> {
-        let mut neighbours: BTreeMap<NodeId, Vec<NodeId>> = BTreeMap::new();
-        for link in links {
-            neighbours.entry(link.a).or_default().push(link.b);
-            neighbours.entry(link.b).or_default().push(link.a);
-        }
-        let mut reached = BTreeSet::from([from]);
-        let mut waiting = VecDeque::from([from]);
-        while let Some(node) = waiting.pop_front() {
-            if node != from && self.role(node) == Role::Host {
-                continue;
-            }
-            for &next in neighbours.get(&node).into_iter().flatten() {
-                if reached.insert(next) {
-                    waiting.push_back(next);
-                }
-            }
-        }
-        reached
     }
 }

@@ -213,7 +213,7 @@ fn limits(config: &mut Config, stack: &Stack) -> Result<(), Problem> {
     put(&mut limits.syn_retries, changes.syn_retries);
     put(&mut limits.r1, changes.r1);
     let r2 = changes.r2.map(|retries| match retries {
-        Retries::Retries(count) => RetryLimit::Retries(count),
+        Retries::Count(count) => RetryLimit::Retries(count),
         Retries::LinuxTime(count) => RetryLimit::LinuxTime(count),
         Retries::Never => RetryLimit::Never,
     });

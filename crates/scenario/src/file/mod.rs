@@ -2,6 +2,7 @@
 
 mod flow;
 mod link;
+mod mobility;
 mod node;
 mod output;
 mod stack;
@@ -19,6 +20,7 @@ pub(crate) use link::{
     Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, Loss, Outage, Outages, Reorder, Trace,
     TraceFormat,
 };
+pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};
 pub(crate) use node::{Host, Router};
 pub(crate) use output::{AllOrNone, Captured, Output};
 pub(crate) use stack::{Ack, AckKind, Stack};
@@ -51,6 +53,12 @@ pub(crate) struct ScenarioFile {
     /// What joins hosts and routers.
     #[serde(default, rename = "link", skip_serializing_if = "Vec::is_empty")]
     pub(crate) links: Vec<Link>,
+    /// Radio cells.
+    #[serde(default, rename = "cell", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) cells: Vec<Cell>,
+    /// Which hosts move between cells, and how.
+    #[serde(default, rename = "mobile", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) mobiles: Vec<Mobile>,
     /// What the applications do.
     #[serde(default, rename = "flow", skip_serializing_if = "Vec::is_empty")]
     pub(crate) flows: Vec<Flow>,
@@ -65,5 +73,5 @@ pub(crate) struct ScenarioFile {
 
 impl ScenarioFile {
     /// The sections that are lists of things with names.
-    pub(crate) const LISTS: [&'static str; 5] = ["host", "router", "link", "flow", "variant"];
+    pub(crate) const LISTS: [&'static str; 7] = ["host", "router", "link", "cell", "mobile", "flow", "variant"];
 }

@@ -1,0 +1,194 @@
+//! `[[cell]]` and `[[mobile]]`.
+
+use holdover_link::cell::{Contention, LeavePolicy};
+use holdover_sim::{RegisterOn, Repeat, Selection};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::file::Length;
+use crate::quantity::{Bytes, DataRate, Distance, Percent, QueueSize, Speed, Time};
+use crate::word::{OrNone, Word, vocabulary};
+
+/// A radio cell: a half-duplex medium around a base station that its hosts share.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cell {
+    /// Its name: letters, digits, "-", "_" and ".".
+    pub(crate) name: String,
+    /// The base station: a router, and that of no other cell.
+    pub(crate) base: String,
+    /// How far from the base station a packet is received.
+    pub(crate) range: Distance,
+    /// Where the base station is, to the east. The default is 0 m.
+    pub(crate) x: Option<Distance>,
+    /// Where the base station is, to the north. The default is 0 m.
+    pub(crate) y: Option<Distance>,
+    /// How much may wait in the base station for all its hosts. The default is "unlimited".
+    pub(crate) queue_limit: Option<QueueSize>,
+    /// How much may wait in each host. The default is "unlimited".
+    pub(crate) host_queue_limit: Option<QueueSize>,
+    /// What becomes of packets for a host that has left. The default is "drop".
+    pub(crate) on_leave: Option<Word<LeavePolicy>>,
+    /// How the base station makes itself known, or "none". The default is a first beacon within 0 s and 1 s, and one every
+    /// second.
+    pub(crate) beacons: Option<OrNone<Beacons>>,
+    /// Medium access. The default is IEEE 802.11-1997 with direct sequence at 2 Mbit/s.
+    pub(crate) medium: Option<Medium>,
+}
+
+vocabulary!(LeavePolicy as "OnLeave" { Self::Drop => "drop", Self::HandBack => "hand-back" });
+
+/// The beacons of a base station.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Beacons {
+    /// From the start of the run to the first one: a time, or a distribution. The default is uniform between 0 s and 1 s.
+    pub(crate) first: Option<Length>,
+    /// From each one to the next: a time, or a distribution. The default is 1 s.
+    pub(crate) interval: Option<Length>,
+}
+
+/// Medium access as in IEEE 802.11.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Medium {
+    /// The rate of data frames. The default is 2 Mbit/s.
+    pub(crate) data_rate: Option<DataRate>,
+    /// The rate of control frames and broadcasts. The default is 1 Mbit/s.
+    pub(crate) basic_rate: Option<DataRate>,
+    /// The slot time. The default is 20 us.
+    pub(crate) slot: Option<Time>,
+    /// The time between the frames of an exchange. The default is 10 us.
+    pub(crate) sifs: Option<Time>,
+    /// Preamble and header of the physical layer. The default is 192 us.
+    pub(crate) plcp: Option<Time>,
+    /// The first contention window, in slots. The default is 31.
+    pub(crate) cw_min: Option<u32>,
+    /// The largest contention window, in slots. The default is 1023.
+    pub(crate) cw_max: Option<u32>,
+    /// What a data frame has around the packet. The default is 36 bytes.
+    pub(crate) header: Option<Bytes>,
+    /// Longer data frames are announced with RTS. The default is 0 bytes: all are.
+    pub(crate) rts_threshold: Option<Bytes>,
+    /// So many attempts without an answer, and the frame is dropped. The default is 7.
+    pub(crate) retry_limit: Option<u32>,
+    /// Whether every backoff has its mean length and nodes take turns, or each one is drawn and frames may collide. The
+    /// default is "mean".
+    pub(crate) contention: Option<Word<Contention>>,
+}
+
+vocabulary!(Contention as "Contention" { Self::Mean => "mean", Self::Drawn => "drawn" });
+
+/// A host that moves between cells. It has no links. It moves by "visits", "script" or "path", and attaches to a cell by
+/// "registration" or after a "handoff_time".
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Mobile {
+    /// The host.
+    pub(crate) host: String,
+    /// It stays in one cell after the other.
+    pub(crate) visits: Option<Visits>,
+    /// It is in these cells at these times.
+    pub(crate) script: Option<Vec<Visit>>,
+    /// It goes along straight lines.
+    pub(crate) path: Option<Path>,
+    /// It registers with a gateway, as in Mobile IP.
+    pub(crate) registration: Option<Registration>,
+    /// Without registration: how long after it came into another cell packets find it there.
+    pub(crate) handoff_time: Option<Time>,
+    /// Which cell it chooses where several overlap. The default is "keep".
+    pub(crate) selection: Option<Word<Selection>>,
+    /// How it foresees that it is about to lose its cell, or "none". The default is "none".
+    pub(crate) prediction: Option<OrNone<Prediction>>,
+}
+
+vocabulary!(Selection as "Selection" { Self::Keep => "keep", Self::Strongest => "strongest" });
+
+/// Cells that take turns.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Visits {
+    /// The cells, in turn; after the last comes the first.
+    pub(crate) cells: Vec<String>,
+    /// How long it stays in a cell: a time, or a distribution.
+    pub(crate) residence: Length,
+    /// How long it stays in the first cell at first. The default is as in the others.
+    pub(crate) first_residence: Option<Time>,
+    /// How long it is out of range between two cells: a time, or a distribution. The default is no time.
+    pub(crate) gap: Option<Length>,
+    /// How many times it moves. The default is as many as time allows.
+    pub(crate) moves: Option<u64>,
+}
+
+/// From a time on, it is in a cell or in none.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Visit {
+    /// When.
+    pub(crate) at: Time,
+    /// The cell, or "none" for out of range.
+    pub(crate) cell: OrNone<String>,
+}
+
+/// A way along straight lines.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Path {
+    /// Where it goes, beginning at the first.
+    pub(crate) stops: Vec<Stop>,
+    /// How fast it goes.
+    pub(crate) speed: Speed,
+    /// When it leaves the first stop. The default is 0 s.
+    pub(crate) depart_at: Option<Time>,
+    /// What comes after the last stop. The default is "once".
+    pub(crate) repeat: Option<Word<Repeat>>,
+}
+
+vocabulary!(Repeat as "Repeat" {
+    Self::Once => "once",
+    Self::BackAndForth => "back-and-forth",
+    Self::Around => "around",
+});
+
+/// A place on the way.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Stop {
+    /// To the east. The default is 0 m.
+    pub(crate) x: Option<Distance>,
+    /// To the north. The default is 0 m.
+    pub(crate) y: Option<Distance>,
+    /// How long it stays there. The default is 0 s.
+    pub(crate) pause: Option<Time>,
+}
+
+/// Registration with a gateway, to which all packets for the host go, and which sends them on to its base station through a
+/// tunnel.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Registration {
+    /// The gateway: a router.
+    pub(crate) gateway: String,
+    /// What the tunnel adds to a packet. The default is 20 bytes.
+    pub(crate) tunnel_overhead: Option<Bytes>,
+    /// How long it waits for a reply before it asks again; doubled each time. The default is 1 s.
+    pub(crate) retransmit_after: Option<Time>,
+    /// The longest such wait. The default is 64 s.
+    pub(crate) retransmit_at_most: Option<Time>,
+    /// Which beacons it answers by a request. The default is "new-cell".
+    pub(crate) on: Option<Word<RegisterOn>>,
+    /// Whether the gateway tells the old base station that the host has left. The default is false.
+    pub(crate) tell_old_base: Option<bool>,
+}
+
+vocabulary!(RegisterOn as "RegisterOn" { Self::NewCell => "new-cell", Self::EveryBeacon => "every-beacon" });
+
+/// How a host foresees that it is about to lose its cell: "margin" or "lead".
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Prediction {
+    /// The received power falls below so much above the least that can be received. Only on a "path".
+    pub(crate) margin: Option<Percent>,
+    /// It knows so long before.
+    pub(crate) lead: Option<Time>,
+}
