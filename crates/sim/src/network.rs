@@ -129,7 +129,13 @@ impl Network {
         }
     }
 
-    fn forward_among_mobiles<O: Observer>(&mut self, now: Instant, node: NodeId, mut frame: Box<Frame>, observer: &mut O) {
+    fn forward_among_mobiles<O: Observer>(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        mut frame: Box<Frame>,
+        observer: &mut O,
+    ) {
         if let Some(mobile) = self.mobile(node) {
             let Some(cell) = self.roaming[mobile].uplink else {
                 return observer.dropped(now, Dropped::NoRoute(node), &frame);

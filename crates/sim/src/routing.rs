@@ -100,21 +100,21 @@ impl Routes {
     #[inline]
     pub(crate) fn next_hop(&self, node: NodeId, destination: NodeId, up: &[bool]) -> Option<usize> {
         match self.place.get(node.index())? {
-            Where::Router(router) => self.from_router(node, *router, destination, up),
+            Where::Router(router) => self.router_hop(node, *router, destination, up),
             // The only way is the way, wherever it leads.
             Where::Host(access) if access.len() == 1 => Some(access[0].away as usize),
             Where::Host(access) => {
                 let leads_there = |access: &&Access| {
                     access.neighbour == destination
                         || matches!(self.place[access.neighbour.index()], Where::Router(router)
-                            if self.from_router(access.neighbour, router, destination, up).is_some())
+                            if self.router_hop(access.neighbour, router, destination, up).is_some())
                 };
                 first_that_is_up(access.iter().filter(leads_there).map(|access| access.away as usize), up)
             }
         }
     }
 
-    fn from_router(&self, node: NodeId, router: usize, destination: NodeId, up: &[bool]) -> Option<usize> {
+    fn router_hop(&self, node: NodeId, router: usize, destination: NodeId, up: &[bool]) -> Option<usize> {
         match self.place.get(destination.index())? {
             Where::Router(there) => self.between(router, *there),
             Where::Host(access) => {

@@ -9,6 +9,11 @@ use holdover_tcp::{Endpoint, EndpointConfig, Profile};
 /// The system's allocator, with a count of the bytes in use.
 pub(crate) struct Counting;
 
+/// Bytes in use.
+pub(super) fn in_use() -> u64 {
+    IN_USE.load(Ordering::Relaxed)
+}
+
 static IN_USE: AtomicU64 = AtomicU64::new(0);
 
 // SAFETY: every call goes to the system's allocator unchanged; only a counter is kept beside it.

@@ -9,4 +9,4 @@ mod prediction;
 mod registration;
 mod scale;
 mod support;
-mod validation;
+mod theory;

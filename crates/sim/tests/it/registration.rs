@@ -280,5 +280,10 @@ fn a_gateway_that_is_a_base_station_too_needs_no_tunnel() {
     config.time_limit = Instant::from_secs(300);
     let (log, world) = run(config);
     assert!(world.report().iter().all(|report| report.status == FlowStatus::Completed));
-    assert_eq!(log.when(|event| matches!(event, WorldEvent::Registered(NODE, CELL_2))).len(), 1, "{:?}", of_mobile(&log));
+    assert_eq!(
+        log.when(|event| matches!(event, WorldEvent::Registered(NODE, CELL_2))).len(),
+        1,
+        "{:?}",
+        of_mobile(&log)
+    );
 }
