@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use holdover_base::{Duration, Instant};
 use holdover_link::cell::Motion;
 
 use crate::app;
 use crate::config::{NodeId, Role, WorldConfig};
 use crate::error::WorldError;
-use crate::flow::MAX_FLOWS;
-use crate::mobility::{Attachment, CellId, MobileHost, Movement, Path, Prediction};
+use crate::flow::{MAX_FLOWS, is_finite};
+use crate::mobility::{Attachment, CellId, MobileHost, Movement, Path, Prediction, Repeat};
 use crate::network::Network;
 
 /// Checks everything that can be said without looking for ways through the network.
@@ -104,7 +105,7 @@ fn legs(path: &Path) -> impl Iterator<Item = (Motion, f64)> {
     let first = path.stops.first().map(|stop| (Motion::at_rest(stop.position), 0.0));
     let ends = path.stops.windows(2).map(|pair| (pair[0].position, pair[1].position));
     let back = path.stops.last().zip(path.stops.first()).map(|(last, first)| (last.position, first.position));
-    let legs = ends.chain(back.filter(|_| path.repeat == crate::mobility::Repeat::Around));
+    let legs = ends.chain(back.filter(|_| path.repeat == Repeat::Around));
     first.into_iter().chain(legs.map(|(from, to)| {
         let length_m = from.distance_m(to);
         let mut motion = Motion::at_rest(from);
@@ -237,6 +238,12 @@ fn check_movement(config: &WorldConfig, node: &str, movement: &Movement) -> Resu
             if !finite || (moves && !(speed > 0.0 && speed.is_finite())) {
                 return Err(WorldError::Speed { node: node.to_owned(), speed_m_per_s: speed });
             }
+            let pauses = path.stops.iter().fold(Duration::ZERO, |sum, stop| sum + stop.pause);
+            let metres: f64 = legs(path).map(|(_, length_m)| length_m).sum();
+            let round = Duration::from_secs_f64(metres / speed) + pauses;
+            if moves && path.repeat != Repeat::Once && round < Duration::from_micros(1) {
+                return Err(WorldError::RestlessPath { node: node.to_owned(), round });
+            }
             Ok(())
         }
     }
@@ -261,6 +268,9 @@ fn check_flows(config: &WorldConfig) -> Result<(), WorldError> {
             return Err(WorldError::StartsTooLate { flow: flow.name.clone(), start, time_limit });
         }
         app::check(flow)?;
+    }
+    if config.time_limit == Instant::FAR_FUTURE && !config.flows.iter().any(is_finite) {
+        return Err(WorldError::NoEnd);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Worlds that cannot be.
 
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 use holdover_link::ConfigError;
 
 /// Why a world cannot be built.
@@ -239,4 +239,15 @@ pub enum WorldError {
         /// The host.
         node: String,
     },
+    /// A way that is repeated and takes no time.
+    #[error("{node} goes its way again and again in {round}, expected at least 1 us")]
+    RestlessPath {
+        /// The host.
+        node: String,
+        /// How long the way takes.
+        round: Duration,
+    },
+    /// Nothing ends the run.
+    #[error("no flow has an end and there is no time limit, so that the run would never end")]
+    NoEnd,
 }

@@ -101,6 +101,15 @@ pub(crate) const FIRST_PORT: u16 = 1024;
 /// The most flows of a world: their ports end where the dynamic ports begin (RFC 6335 section 6).
 pub(crate) const MAX_FLOWS: usize = 49_152 - FIRST_PORT as usize;
 
+/// Whether a flow comes to an end of its own: what does not, does not hold the run up.
+pub(crate) fn is_finite(flow: &FlowConfig) -> bool {
+    match flow.traffic {
+        Traffic::Bulk(_) => true,
+        Traffic::RequestResponse(RequestResponse { count, .. }) => count.is_some(),
+        Traffic::OnOff(_) => false,
+    }
+}
+
 /// Which end of a flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
@@ -187,13 +196,9 @@ impl Flow {
         self.completed_at.is_some() || self.failure.is_some()
     }
 
-    /// Whether the run waits for it: what has no end of its own does not hold the run up.
+    /// Whether the run waits for it.
     pub(crate) fn is_finite(&self) -> bool {
-        match self.config.traffic {
-            Traffic::Bulk(_) => true,
-            Traffic::RequestResponse(RequestResponse { count, .. }) => count.is_some(),
-            Traffic::OnOff(_) => false,
-        }
+        is_finite(&self.config)
     }
 
     /// The end that opens the connection.

@@ -162,10 +162,13 @@ fn a_mobile_host_that_starts_out_of_range_can_be_reached_later() {
 fn two_mobile_hosts_talk_across_their_cells() {
     let path = holdover_sim::Path { repeat: Repeat::BackAndForth, ..line(&[35.0, 45.0], 5.0, 1_000) };
     let mut config = cellular(Movement::Path(path), Attachment::HandoffTime(ms(50)));
-    config.flows = vec![flow("across", MOBILE, NEIGHBOUR, bulk_for(secs(10)))];
+    let across = flow("across", MOBILE, NEIGHBOUR, bulk_for(secs(10)));
+    let six = holdover_sim::FlowConfig { name: "six".into(), ipv6: true, ..across.clone() };
+    config.flows = vec![across, six];
     config.time_limit = Instant::from_secs(300);
     let (_, world) = run(config);
-    let report = &world.report()[0];
-    assert_eq!(report.status, FlowStatus::Completed);
-    assert!(report.reconnections.len() > 1);
+    for report in world.report() {
+        assert_eq!(report.status, FlowStatus::Completed);
+        assert!(report.reconnections.len() > 1);
+    }
 }

@@ -4,7 +4,7 @@ use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{ConfigError, Length};
 use holdover_sim::{
     Amount, Attachment, Bulk, CellId, FlowConfig, Movement, NodeId, OnOff, Opener, Path, Prediction, Registration,
-    RequestResponse, Stop, Traffic, Visit, Visits, World, WorldConfig, WorldError,
+    Repeat, RequestResponse, Stop, Traffic, Visit, Visits, World, WorldConfig, WorldError,
 };
 
 use crate::support::*;
@@ -65,6 +65,15 @@ fn a_way_through_a_host_is_none() {
         ..WorldConfig::default()
     };
     assert_eq!(error(config).to_string(), "flow bulk: no path leads from a to b");
+}
+
+#[test]
+fn runs_without_an_end() {
+    let endless = |c: &mut WorldConfig| {
+        c.time_limit = Instant::FAR_FUTURE;
+        c.flows[0].traffic = bursts();
+    };
+    assert_eq!(wired(endless), WorldError::NoEnd);
 }
 
 #[test]
@@ -187,6 +196,11 @@ fn movements() {
     );
     for speed in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         assert!(matches!(moving(Movement::Path(line(&[0.0, 9.0], speed, 0))), WorldError::Speed { .. }));
+    }
+    for repeat in [Repeat::BackAndForth, Repeat::Around] {
+        let restless = Path { repeat, ..line(&[1.0, 1.0, 1.0], 1.0, 0) };
+        let error = WorldError::RestlessPath { node: "mobile".into(), round: Duration::ZERO };
+        assert_eq!(moving(Movement::Path(restless)), error);
     }
     let mut nan = line(&[0.0, 9.0], 1.0, 0);
     nan.stops.push(Stop { position: holdover_link::cell::Position { x_m: f64::NAN, y_m: 0.0 }, pause: ms(0) });

@@ -200,7 +200,7 @@ impl Log {
         assert!(at >= self.latest, "told of {at} after {}", self.latest);
         self.latest = at;
         self.lines += 1;
-        write!(self, "{at} {what}\n").expect("hashing does not fail");
+        writeln!(self, "{at} {what}").expect("hashing does not fail");
     }
 
     /// The times of the events that `picks` picks, in milliseconds.
