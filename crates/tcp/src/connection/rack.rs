@@ -149,10 +149,12 @@ impl Connection {
 
     /// The probe timer ran out (RFC 8985 section 7.3): new data if there is any, else the last segment again.
     pub(super) fn on_probe_timeout(&mut self, now: Instant) {
+        let rto = self.rtt.rto();
         if self.recovery.probe_high_seq.is_none() && !self.queue.is_empty() {
             self.pending.loss_probe = true;
+            // RFC 8985 section 7.3: the probe gets a whole timeout for its answer.
+            return self.arm_retransmit(now, rto);
         }
-        let rto = self.rtt.rto();
         let delay = self.left_of_rto(now, rto).max(Duration::from_micros(1));
         self.arm_retransmit(now, delay);
     }

@@ -156,17 +156,17 @@ fn rfc8985_7_2_the_probe_timeout_for_one_segment() {
     t.expect_timer(Timer::LossProbe, 100 + 300);
 }
 
-/// Section 7.3: the last segment again if there is nothing new; the RTO runs from then on as if the probe had not been.
+/// Section 7.3: the last segment again if there is nothing new; a whole RTO runs from then on, as on Linux 6.18.
 #[test]
 fn rfc8985_7_3_the_probe_repeats_the_last_segment() {
     let mut t = at_100_ms(rack());
     t.write(3000);
     t.expect_segments(1, 3001, Reason::NewData);
     t.at(302).expect(data(2001, 3001).reason(Reason::LossProbe));
-    t.expect_timer(Timer::Retransmit, 1100);
+    t.expect_timer(Timer::Retransmit, 1302);
     t.expect_no_timer(Timer::LossProbe);
     t.expect_cwnd(10, None);
-    t.at(1100).expect(data(1, 1001).reason(Reason::Timeout));
+    t.at(1302).expect(data(1, 1001).reason(Reason::Timeout));
 }
 
 /// ... or new data if there is.
@@ -187,8 +187,8 @@ fn rfc8985_7_3_one_probe_only() {
     t.write(2000);
     t.expect_segments(1, 2001, Reason::NewData);
     t.at(302).expect(data(1001, 2001).reason(Reason::LossProbe));
-    t.expect_nothing_until(1099);
-    t.at(1100).expect(data(1, 1001).reason(Reason::Timeout));
+    t.expect_nothing_until(1301);
+    t.at(1302).expect(data(1, 1001).reason(Reason::Timeout));
 }
 
 /// Section 7.3: the SACK of the probe starts the recovery of what was lost before it.
