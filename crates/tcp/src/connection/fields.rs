@@ -107,6 +107,8 @@ pub(crate) struct AckState {
     pub(crate) last_data_at: Instant,
     /// Data is going both ways in turn: answers carry the ACKs.
     pub(crate) interactive: bool,
+    /// What arrived since the last ACK ended something that the peer wrote.
+    pub(crate) pushed: bool,
 }
 
 /// What has to be sent besides data and ACKs.

@@ -328,7 +328,7 @@ impl Connection {
         if arrival != Arrival::Refused {
             self.open_limit(len);
         }
-        self.schedule_ack(now, arrival, len);
+        self.schedule_ack(now, arrival, len, segment.flags.contains(Flags::PSH));
         if self.rcv.urgent.is_some_and(|until| until.le(self.rcv.nxt)) {
             self.rcv.urgent = None;
         }

@@ -132,6 +132,7 @@ impl Connection {
                 delay: Duration::ZERO,
                 last_data_at: now,
                 interactive: false,
+                pushed: false,
             },
             pending: Pending::default(),
             probing: Probing { heard_at: now, ..Probing::default() },

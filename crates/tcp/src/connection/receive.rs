@@ -53,13 +53,18 @@ impl Connection {
     }
 
     /// Decides when what has arrived is acknowledged (RFC 5681 section 4.2, RFC 9293 section 3.8.6.3).
-    pub(super) fn schedule_ack(&mut self, now: Instant, arrival: Arrival, len: u32) {
+    pub(super) fn schedule_ack(&mut self, now: Instant, arrival: Arrival, len: u32, pushed: bool) {
         match arrival {
             // RFC 5681 section 4.2: at once, so that the sender sees the loss; and at once when a gap is filled.
             Arrival::OutOfOrder | Arrival::Refused => self.ack_now(Reason::DuplicateAck),
             Arrival::FilledGap => self.ack_now(Reason::GapFilled),
             Arrival::Duplicate => self.ack_now(Reason::DuplicateData),
-            Arrival::InOrder => self.schedule_in_order_ack(now, len),
+            Arrival::InOrder => {
+                // Linux `tcp_measure_rcv_mss`: less than a full segment ends what was written, too.
+                let ends_a_write = pushed || len < self.rcv.mss;
+                self.ack.pushed |= ends_a_write && matches!(self.config.receive.ack, AckPolicy::Adaptive { .. });
+                self.schedule_in_order_ack(now, len);
+            }
         }
     }
 
@@ -103,7 +108,9 @@ impl Connection {
         let gap = now.saturating_since(self.ack.last_data_at);
         self.ack.last_data_at = now;
         if self.ack.delay.is_zero() {
+            // The first data: what was acknowledged in the handshake does not count.
             self.ack.delay = min;
+            self.ack.quick = quick_acks;
         } else if gap <= min / 2 {
             self.ack.delay = self.ack.delay / 2 + min / 2;
         } else if gap < self.ack.delay {
@@ -125,6 +132,7 @@ impl Connection {
     /// An ACK leaves, on its own or on data.
     pub(super) fn note_ack_sent(&mut self, point: Seq) {
         self.ack.due = None;
+        self.ack.pushed = false;
         self.timers.disarm(Timer::DelayedAck);
         self.rcv.last_ack_sent = point;
         self.ack.quick = self.ack.quick.saturating_sub(1);
@@ -209,6 +217,10 @@ impl Connection {
     pub(super) fn after_read(&mut self, now: Instant, len: u32) {
         self.rcv.measured_read = self.rcv.measured_read.saturating_add(len);
         self.grow_buffer(now);
+        // Linux `tcp_cleanup_rbuf`: the reader has all that was pushed, and an answer that would carry the ACK is not expected.
+        if self.ack.pushed && !self.ack.interactive && self.received.readable_len() == 0 {
+            self.ack_now(Reason::Ack);
+        }
         let current = self.receive_window();
         // Under the owner's clamp there is nothing to tell; the owner says when it is lifted.
         if !self.state.may_receive() || self.rcv.clamp.is_some_and(|clamp| clamp <= current) {

@@ -3,6 +3,7 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{Config, ConnectionError, Profile, Reason, RecoveryState, State, Timer};
+use holdover_wire::Flags;
 
 use crate::script::*;
 
@@ -99,12 +100,11 @@ fn linux_forgives_one_lost_syn() {
     }
 }
 
-/// The first 16 segments are acknowledged at once (the ACK of the handshake is one of them), then every second one, others
-/// after a delay.
+/// The first 16 segments are acknowledged at once, then every second one, others after a delay.
 #[test]
 fn linux_quick_acks_at_the_start() {
     let mut t = Script::established(linux_6());
-    for n in 1..=15 {
+    for n in 1..=16 {
         t.inject(seg().data(1000));
         t.expect(ack(1 + n * 1000).reason(Reason::Ack));
         t.read(1000);
@@ -112,25 +112,49 @@ fn linux_quick_acks_at_the_start() {
     t.at(10).inject(seg().data(1000));
     t.expect_timer(Timer::DelayedAck, 50);
     t.at(20).inject(seg().data(1000));
-    t.expect(ack(17_001).reason(Reason::Ack));
+    t.expect(ack(18_001).reason(Reason::Ack));
     t.at(30).inject(seg().data(1000));
-    t.at(70).expect(ack(18_001).reason(Reason::DelayedAck));
+    t.at(70).expect(ack(19_001).reason(Reason::DelayedAck));
     t.read(3000);
+}
+
+/// What ends a write of the peer is acknowledged as soon as the reader has taken all there is.
+#[test]
+fn linux_acknowledges_what_was_pushed_once_it_is_read() {
+    let mut t = Script::established(linux_6());
+    for n in 1..=16 {
+        t.inject(seg().data(1000));
+        t.expect(ack(1 + n * 1000));
+    }
+    t.read(16_000);
+    t.at(100).inject(seg().data(1000));
+    t.read(1000);
+    t.expect_nothing();
+    t.at(140).expect(ack(17_001).reason(Reason::DelayedAck));
+    t.at(200).inject(seg().data(1000).and(Flags::PSH));
+    t.expect_nothing();
+    t.read(1000);
+    t.expect(ack(18_001).reason(Reason::Ack));
+    // Less than a full segment ends a write without the flag.
+    t.at(300).inject(seg().data(10));
+    t.expect_nothing();
+    t.read(10);
+    t.expect(ack(18_011).reason(Reason::Ack));
 }
 
 /// A pause longer than the RTO brings them back.
 #[test]
 fn linux_quick_acks_after_a_pause() {
     let mut t = Script::established(linux_6());
-    for n in 1..=15 {
+    for n in 1..=16 {
         t.inject(seg().data(1000));
         t.expect(ack(1 + n * 1000));
     }
-    t.read(15_000);
+    t.read(16_000);
     t.at(100).inject(seg().data(100));
-    t.at(140).expect(ack(15_101).reason(Reason::DelayedAck));
+    t.at(140).expect(ack(16_101).reason(Reason::DelayedAck));
     t.at(1000).inject(seg().data(100));
-    t.expect(ack(15_201).reason(Reason::Ack));
+    t.expect(ack(16_201).reason(Reason::Ack));
 }
 
 /// An exchange in turns: answers carry the ACKs, and quick ACKs end.
