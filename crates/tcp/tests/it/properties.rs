@@ -151,9 +151,11 @@ fn time_to_recover(plan: &Plan) -> Duration {
     ceilings + per_segment * (segments(&client, &server, bytes) + 20)
 }
 
-/// How many segments `bytes` make at worst.
+/// How many segments `bytes` make at worst: a small buffer on either side makes them small.
 fn segments(client: &Config, server: &Config, bytes: usize) -> u64 {
-    let smallest =
-        |config: &Config| usize::from(config.mss.saturating_sub(40)).min(config.receive.buffer_bytes as usize / 2);
+    let smallest = |config: &Config| {
+        let buffers = config.send.buffer_bytes.min(config.receive.buffer_bytes / 2);
+        usize::from(config.mss.saturating_sub(40)).min(buffers as usize)
+    };
     (bytes / smallest(client).min(smallest(server)).max(1)) as u64
 }
