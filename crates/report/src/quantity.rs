@@ -8,7 +8,7 @@ use holdover_base::Duration;
 pub(crate) fn seconds(secs: f64) -> String {
     match secs {
         secs if !secs.is_finite() => "never".to_owned(),
-        secs if secs == 0.0 => "0 s".to_owned(),
+        0.0 => "0 s".to_owned(),
         secs if secs < 0.0009995 => format!("{} µs", significant(secs * 1e6)),
         secs if secs < 0.9995 => format!("{} ms", significant(secs * 1e3)),
         secs if secs < 599.5 => format!("{} s", significant(secs)),

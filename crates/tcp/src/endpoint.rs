@@ -119,7 +119,7 @@ struct Entry {
     connection: Option<Box<Connection>>,
 }
 
-/// The TCP of one host. See the [module](self).
+/// The TCP of one host. See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     addresses: Vec<IpAddr>,
@@ -380,8 +380,7 @@ impl Endpoint {
         } else {
             (Seq::default(), segment.seq + segment.seq_len(), Flags::RST | Flags::ACK)
         };
-        let reset =
-            Segment { src_port: local.port(), dst_port: remote.port(), seq, ack, flags, ..Segment::default() };
+        let reset = Segment { src_port: local.port(), dst_port: remote.port(), seq, ack, flags, ..Segment::default() };
         self.replies.push_back(Packet::new(local.ip(), remote.ip(), reset));
     }
 
@@ -603,9 +602,7 @@ impl Endpoint {
 
 /// Whether an address can be one host's.
 fn is_unicast(address: IpAddr) -> bool {
-    !address.is_unspecified()
-        && !address.is_multicast()
-        && address != IpAddr::V4(core::net::Ipv4Addr::BROADCAST)
+    !address.is_unspecified() && !address.is_multicast() && address != IpAddr::V4(core::net::Ipv4Addr::BROADCAST)
 }
 
 #[cfg(test)]

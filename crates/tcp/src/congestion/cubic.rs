@@ -84,11 +84,8 @@ impl Cubic {
     /// RFC 9438 section 4.6, with fast convergence (section 4.7).
     pub(super) fn ssthresh_after_loss(&mut self, cwnd: u32) -> u32 {
         self.epoch = None;
-        self.w_max = if cwnd < self.w_max {
-            (u64::from(cwnd) * (BETA_SCALE + BETA) / (2 * BETA_SCALE)) as u32
-        } else {
-            cwnd
-        };
+        self.w_max =
+            if cwnd < self.w_max { (u64::from(cwnd) * (BETA_SCALE + BETA) / (2 * BETA_SCALE)) as u32 } else { cwnd };
         ((u64::from(cwnd) * BETA / BETA_SCALE) as u32).max(2)
     }
 

@@ -102,10 +102,7 @@ impl Connection {
     fn check_paws(&mut self, now: Instant, segment: &Segment) -> Step {
         let (Some(state), Some(ts)) = (&self.timestamps, segment.options.timestamps) else { return Ok(()) };
         let is_old = (ts.val.wrapping_sub(state.recent) as i32) < 0;
-        if !is_old
-            || segment.flags.contains(Flags::RST)
-            || now.saturating_since(state.recent_at) > PAWS_IDLE
-        {
+        if !is_old || segment.flags.contains(Flags::RST) || now.saturating_since(state.recent_at) > PAWS_IDLE {
             return Ok(());
         }
         if self.is_retransmitted_syn(segment) {
@@ -169,7 +166,8 @@ impl Connection {
             }
         }
         self.answer_unacceptable(now, segment);
-        if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) && duplicate && data_end == self.rcv.nxt {
+        if self.state == State::TimeWait && segment.flags.contains(Flags::FIN) && duplicate && data_end == self.rcv.nxt
+        {
             // Section 3.10.7.4, eighth: the peer's FIN again restarts the 2 MSL timeout.
             self.timers.arm(now, Timer::TimeWait, self.config.limits.time_wait);
         }
@@ -188,9 +186,7 @@ impl Connection {
 
     /// The peer's SYN once more: our SYN-ACK was lost.
     fn is_retransmitted_syn(&self, segment: &Segment) -> bool {
-        self.state == State::SynReceived
-            && segment.flags.contains(Flags::SYN)
-            && segment.seq == self.rcv.irs
+        self.state == State::SynReceived && segment.flags.contains(Flags::SYN) && segment.seq == self.rcv.irs
     }
 
     /// The SYN-ACK that answers our SYN after SYNs have crossed (section 3.5, figure 7): its SYN was taken already, its ACK

@@ -54,7 +54,7 @@ pub use ack::IcmpEffect;
 pub use open::Identity;
 pub use verbs::AfterRetransmit;
 
-/// One TCP connection. See the [module](self) for the order of calls.
+/// One TCP connection. See the module documentation for the order of calls.
 #[derive(Clone, Debug)]
 pub struct Connection {
     config: Arc<Config>,
