@@ -261,8 +261,6 @@ fn print_outlook() {
         "The mechanisms that end the wait, and the agent that brings them to your own machine, are not built yet:"
     );
     println!("this demo will show a transfer with and without them side by side. Until then:");
-    println!("  holdover scenario list     worlds to try");
-    println!("  holdover run NAME          one of them, with captures, plots and a report");
     println!("  holdover kernel-matrix     our TCP against this kernel under every pair of settings");
 }
 
