@@ -1,0 +1,77 @@
+//! When Linux acknowledges.
+
+use super::{Duration, Experiment, MS, Subject, show};
+use crate::script::{Application, FIRST_BYTE, Happening, Wire, run};
+
+pub(super) const EXPERIMENTS: &[Experiment] = &[
+    ("acks_of_a_stream", acks_of_a_stream),
+    ("acks_of_single_segments", acks_of_single_segments),
+    ("acks_of_pushed_segments", acks_of_pushed_segments),
+];
+
+/// Data in one segment.
+const LEN: u32 = 1000;
+/// At once, on a busy machine.
+const AT_ONCE: Duration = Duration::from_millis(12);
+
+/// Sends `count` segments, `gap` apart, to a reader that is waiting. Returns for each ACK how many segments it covers in
+/// all, and how long after the last of them it came.
+fn acks(subject: Subject<'_>, count: u32, gap: Duration, push: bool) -> Vec<(u32, Duration)> {
+    let mut began = false;
+    let script = |wire: &mut Wire, happening: Happening<'_>| match happening {
+        Happening::Segment(_) if !began => {
+            began = true;
+            (0..count).for_each(|number| wire.alarm_after(MS * 20 + gap * u64::from(number)));
+        }
+        Happening::Alarm => wire.write_after(Duration::ZERO, LEN as usize),
+        Happening::Segment(_) => {}
+    };
+    let span = gap * u64::from(count) + MS * 300;
+    let wire = run(subject, &Application::default(), span, |wire| wire.push = push, script);
+    let data: Vec<_> = wire.sent.iter().filter(|sent| !sent.segment.payload.is_empty()).collect();
+    let acks: Vec<_> = wire
+        .seen
+        .iter()
+        .filter(|seen| seen.segment.is_pure_ack() && seen.segment.ack.gt(FIRST_BYTE))
+        .map(|seen| {
+            let covered = (seen.segment.ack - FIRST_BYTE) / LEN;
+            (covered, seen.at.saturating_since(data[covered as usize - 1].at))
+        })
+        .collect();
+    let list: Vec<_> = acks.iter().map(|(n, after)| format!("{n}:+{:.1}", after.as_nanos() as f64 / 1e6)).collect();
+    show("acks", subject, &format!("{gap} apart, pushed {push}: {} ms", list.join(" ")));
+    acks
+}
+
+#[track_caller]
+fn assert_first_at_once(acks: &[(u32, Duration)]) {
+    for (number, (covered, after)) in (1..=16).zip(acks) {
+        assert!(*covered == number && *after < AT_ONCE, "{acks:?}");
+    }
+}
+
+/// The first 16 segments at once, then every second.
+fn acks_of_a_stream(subject: Subject<'_>) {
+    let acks = acks(subject, 40, MS * 15, false);
+    assert_first_at_once(&acks);
+    for (covered, (number, after)) in (18..=40).step_by(2).zip(&acks[16..]) {
+        assert!(*number == covered && *after < AT_ONCE, "{acks:?}");
+    }
+}
+
+/// Segments that come alone: 16 at once, then after 40 ms, and once the delay has adapted, after a round trip.
+fn acks_of_single_segments(subject: Subject<'_>) {
+    let acks = acks(subject, 26, MS * 90, false);
+    assert_first_at_once(&acks);
+    assert_eq!(acks.len(), 26, "{acks:?}");
+    let delays: Vec<_> = acks[16..].iter().map(|(_, after)| *after).collect();
+    assert!(delays[0] >= MS * 36 && delays[0] < MS * 60, "{delays:?}");
+    assert!(delays[1..].iter().all(|delay| *delay >= MS * 46 && *delay < MS * 85), "{delays:?}");
+}
+
+/// Segments that end a write, read at once: each at once.
+fn acks_of_pushed_segments(subject: Subject<'_>) {
+    let acks = acks(subject, 40, MS * 15, true);
+    assert_eq!(acks.len(), 40, "{acks:?}");
+    assert!(acks.iter().all(|(_, after)| *after < AT_ONCE), "{acks:?}");
+}

@@ -1,0 +1,74 @@
+//! How the kernel behaves as a peer: of the project's TCP ([`ours`]), and of scripts that control every packet
+//! ([`linux`]), whose findings `docs/notes/linux-6.18.md` records and which the profiles `linux-6-*` are held to as well.
+//!
+//! They need the right to make network namespaces, as root or (where the system lets ordinary users) in a user namespace.
+//! Without it each test says why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
+//! With `HOLDOVER_SHOW=1` the experiments print what they saw; those that take minutes run with `--include-ignored`.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
+
+mod linux;
+mod ours;
+mod script;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use holdover_testbed::{Namespace, Privilege};
+use libtest_mimic::{Arguments, Completion, Trial};
+
+use script::Subject;
+
+/// A test: its name and what it does in a fresh namespace.
+type Test = (&'static str, fn(&Namespace));
+
+/// Tests at a time, unless the command line says otherwise. They wait for timers most of the time.
+const TESTS_AT_A_TIME: usize = 8;
+
+/// How often an experiment is tried on the kernel: a busy machine spoils a measurement of milliseconds now and then.
+const TRIES: u32 = 3;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(TESTS_AT_A_TIME);
+    // Before the first thread: this may have to enter a user namespace.
+    let missing = Privilege::acquire().err().map(|error| error.to_string());
+    let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
+    let with_namespace = |name: String, tries: u32, test: Box<dyn Fn(&Namespace) + Send + Sync>| {
+        let missing = missing.clone();
+        Trial::ignorable_test(name, move || match missing {
+            Some(reason) if is_required => Err(reason.into()),
+            Some(reason) => Ok(Completion::ignored_with(reason)),
+            None => {
+                for _ in 1..tries {
+                    if catch_unwind(AssertUnwindSafe(|| Namespace::run("peer", &test)))
+                        .is_ok_and(|result| result.is_ok())
+                    {
+                        return Ok(Completion::Completed);
+                    }
+                }
+                // A panic inside comes out here and fails the test.
+                Namespace::run("peer", &test)?;
+                Ok(Completion::Completed)
+            }
+        })
+    };
+    let ours = ours::TESTS.iter().map(|(name, test)| with_namespace(format!("ours::{name}"), 1, Box::new(*test)));
+    let short = linux::EXPERIMENTS.iter().flat_map(|group| group.iter()).map(|experiment| (experiment, false));
+    let long = linux::LONG_EXPERIMENTS.iter().map(|experiment| (experiment, true));
+    let experiments = short.chain(long).flat_map(|(&(name, experiment), is_long)| {
+        let on_the_kernel = with_namespace(
+            format!("linux::{name}/kernel"),
+            TRIES,
+            Box::new(move |namespace: &Namespace| experiment(Subject::Kernel(namespace))),
+        );
+        let on_profile = |profile| {
+            Trial::test(format!("linux::{name}/{profile}"), move || {
+                experiment(Subject::Ours(profile));
+                Ok(())
+            })
+        };
+        std::iter::once(on_the_kernel.with_ignored_flag(is_long)).chain(linux::PROFILES.map(on_profile))
+    });
+    libtest_mimic::run(&arguments, ours.chain(experiments).collect()).exit_code()
+}
