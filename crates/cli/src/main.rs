@@ -7,6 +7,8 @@ mod bench;
 mod demo_command;
 mod explain_command;
 mod kernel_matrix;
+mod sweep;
+mod sweep_command;
 
 use std::process::ExitCode;
 
@@ -33,6 +35,8 @@ enum Command {
     Explain(explain_command::ExplainArgs),
     /// Transfer data between Holdover's TCP and this machine's kernel under many combinations of settings.
     KernelMatrix(kernel_matrix::KernelMatrixArgs),
+    /// Run a scenario over every combination of its axes' values, as often as its means need it, and compare its variants.
+    Sweep(sweep_command::SweepArgs),
 }
 
 fn main() -> ExitCode {
@@ -44,5 +48,6 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo_command::run(&args),
         Command::Explain(args) => explain_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),
+        Command::Sweep(args) => sweep_command::run(&args),
     }
 }

@@ -1,0 +1,164 @@
+//! The directory that a sweep's results go to.
+//!
+//! ```text
+//! summary.json     means, intervals and tests of every point
+//! points.csv       the same, one row for each variant at each point
+//! tests.csv        Welch's t-tests, one row for each comparison
+//! runs.csv         one row for each flow of each run
+//! scenario.toml    what was swept, with everything that was set on the command line
+//! manifest.json    version, seed, command line, when and how long: the only file that differs when a sweep is repeated
+//! journal.jsonl    one line for each run in the order in which they ended, so that an interrupted sweep can be continued
+//! ```
+
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use holdover_report::{Manifest, RecordError, ResultsDir, ResultsError};
+
+use super::journal::Header;
+use super::plan::{Finished, Plan};
+use super::summary::Summary;
+use super::table::Table;
+use super::tables;
+
+/// Why results cannot be put somewhere.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DirectoryError {
+    /// It could not be used.
+    #[error("{0}")]
+    Results(#[from] ResultsError),
+    /// A file in it could not be written.
+    #[error("{0}")]
+    Write(#[from] RecordError),
+    /// There is something else in it.
+    #[error("{} is not empty, and not the directory of a sweep; choose another one", path.display())]
+    NotASweep {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// There is no sweep to go on with.
+    #[error("there is nothing to resume in {}", path.display())]
+    NothingToResume {
+        /// Where it was looked for.
+        path: PathBuf,
+    },
+    /// It could not be read, or a file in it could not be made.
+    #[error("cannot use {}: {error}", path.display())]
+    Io {
+        /// The directory or file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A table could not be written as Parquet.
+    #[cfg(feature = "parquet")]
+    #[error("cannot write {}: {error}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: ::parquet::errors::ParquetError,
+    },
+}
+
+/// The directory of a sweep, new or begun earlier.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SweepDir(ResultsDir);
+
+impl SweepDir {
+    /// Takes `path`, which must not exist, be empty or hold an earlier part of a sweep. With `resume` it must hold one.
+    pub(crate) fn at(path: &Path, resume: bool) -> Result<Self, DirectoryError> {
+        let begun = journal_in(path).exists();
+        if resume && !begun {
+            return Err(DirectoryError::NothingToResume { path: path.to_owned() });
+        }
+        let failed = |error| DirectoryError::Io { path: path.to_owned(), error };
+        let filled = path.is_dir() && std::fs::read_dir(path).map_err(failed)?.next().is_some();
+        if filled && !begun {
+            return Err(DirectoryError::NotASweep { path: path.to_owned() });
+        }
+        Ok(Self(ResultsDir::open(path)?))
+    }
+
+    /// Makes a new directory below `parent` for a sweep of the scenario called `name`, begun at `stamp`.
+    pub(crate) fn create_new(parent: &Path, name: &str, stamp: &str) -> Result<Self, DirectoryError> {
+        Ok(Self(ResultsDir::create_new(parent, &format!("{name}-sweep"), stamp)?))
+    }
+
+    /// The latest directory below `parent` of a sweep of the same.
+    pub(crate) fn latest(parent: &Path, header: &Header) -> Result<Self, DirectoryError> {
+        let nothing = || DirectoryError::NothingToResume { path: parent.to_owned() };
+        let failed = |error| DirectoryError::Io { path: parent.to_owned(), error };
+        let modified = |path: &Path| std::fs::metadata(journal_in(path)).and_then(|found| found.modified()).ok();
+        let entries = match std::fs::read_dir(parent) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(nothing()),
+            entries => entries.map_err(failed)?,
+        };
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let same = paths.filter(|path| Header::read(&journal_in(path)).as_ref() == Some(header));
+        let latest = same.max_by_key(|path| (modified(path), path.clone())).ok_or_else(nothing)?;
+        Ok(Self(ResultsDir::open(&latest)?))
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Where its journal is.
+    pub(crate) fn journal(&self) -> PathBuf {
+        journal_in(self.path())
+    }
+
+    /// Writes what is swept: the scenario, and the files that it names.
+    pub(crate) fn write_scenario(&self, plan: &Plan) -> Result<(), DirectoryError> {
+        self.0.write("scenario.toml", plan.scenario.to_toml().as_bytes())?;
+        for (name, text) in plan.scenario.files() {
+            // What lies outside the scenario's directory cannot have its place in this one.
+            if !Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
+                continue;
+            }
+            if let Some(parent) = self.path().join(name).parent() {
+                std::fs::create_dir_all(parent)
+                    .map_err(|error| DirectoryError::Io { path: parent.to_owned(), error })?;
+            }
+            self.0.write(name, text.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Writes the results.
+    pub(crate) fn write_results(&self, plan: &Plan, runs: &[Vec<Finished>]) -> Result<(), DirectoryError> {
+        self.write_table("runs", &tables::runs(plan, runs))?;
+        self.write_table("points", &tables::points(plan, runs))?;
+        if let Some(tests) = tables::tests(plan, runs) {
+            self.write_table("tests", &tests)?;
+        }
+        let path = self.path().join("summary.json");
+        let json = Summary::new(plan, runs).to_json();
+        let json = json.map_err(|error| DirectoryError::Io { path, error: error.into() })?;
+        Ok(self.0.write("summary.json", json.as_bytes())?)
+    }
+
+    /// Writes when and how the sweep was made. It comes last: with it, the results are complete.
+    pub(crate) fn write_manifest(&self, manifest: &Manifest) -> Result<(), DirectoryError> {
+        Ok(self.0.write_manifest(manifest)?)
+    }
+
+    fn write_table(&self, name: &str, table: &Table) -> Result<(), DirectoryError> {
+        let path = self.path().join(format!("{name}.csv"));
+        let csv = table.to_csv().map_err(|error| DirectoryError::Io { path, error: error.into() })?;
+        self.0.write(&format!("{name}.csv"), &csv)?;
+        #[cfg(feature = "parquet")]
+        {
+            let path = self.path().join(format!("{name}.parquet"));
+            let bytes = super::parquet::encode(table).map_err(|error| DirectoryError::Parquet { path, error })?;
+            self.0.write(&format!("{name}.parquet"), &bytes)?;
+        }
+        Ok(())
+    }
+}
+
+fn journal_in(directory: &Path) -> PathBuf {
+    directory.join("journal.jsonl")
+}

@@ -1,0 +1,104 @@
+//! The numbers that are taken of each run.
+
+use holdover_report::{FlowMetrics, StatusName};
+use holdover_scenario::{Measure, Metric};
+
+/// What is averaged over runs: a metric of one flow or of all.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Quantity(pub(crate) Measure);
+
+impl Quantity {
+    /// Its value in a run; `None` if the metric does not apply to any of the flows.
+    ///
+    /// Of several flows, it is their sum or their mean, as [`Metric::adds_up`] says, over those that it applies to.
+    pub(crate) fn of(&self, flows: &[FlowMetrics]) -> Option<f64> {
+        let exact = self.0.flow.as_ref().is_some_and(|name| flows.iter().any(|flow| flow.flow == *name));
+        let is_meant = |flow: &&FlowMetrics| match &self.0.flow {
+            None => true,
+            Some(name) if exact => flow.flow == *name,
+            Some(name) => is_one_of(&flow.flow, name),
+        };
+        let values: Vec<f64> = flows.iter().filter(is_meant).filter_map(|flow| value(self.0.metric, flow)).collect();
+        let sum: f64 = values.iter().sum();
+        match values.len() {
+            0 => None,
+            _ if self.0.metric.adds_up() => Some(sum),
+            count => Some(sum / count as f64),
+        }
+    }
+
+    /// The name in tables, for a statistic of it (`mean`, `half_width`) and with its unit: `goodput_mean_bps`.
+    pub(crate) fn column(&self, statistic: &str) -> String {
+        format!("{}_{statistic}{}", self.name(), suffix(self.0.metric))
+    }
+
+    /// The name in tables: `goodput`, `goodput_of_download`.
+    pub(crate) fn name(&self) -> String {
+        match &self.0.flow {
+            None => self.0.metric.name().to_owned(),
+            Some(flow) => format!("{}_of_{flow}", self.0.metric.name()),
+        }
+    }
+
+    /// The name for people: `goodput of download`.
+    pub(crate) fn title(&self) -> String {
+        self.name().replace('_', " ")
+    }
+
+    /// The unit of its values; empty for a number without one.
+    pub(crate) const fn unit(&self) -> &'static str {
+        self.0.metric.unit()
+    }
+}
+
+/// The unit as the end of a column's name; nothing where the metric's name has it already.
+fn suffix(metric: Metric) -> &'static str {
+    match metric.unit() {
+        "bit/s" => "_bps",
+        "s" => "_s",
+        _ => "",
+    }
+}
+
+/// Whether `flow` is one of the flows that a flow called `kind` with a count stands for: `kind-1`, `kind-2`, ...
+fn is_one_of(flow: &str, kind: &str) -> bool {
+    let number = flow.strip_prefix(kind).and_then(|rest| rest.strip_prefix('-'));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+fn value(metric: Metric, flow: &FlowMetrics) -> Option<f64> {
+    let (sender, receiver) = (flow.sender.as_ref(), flow.receiver.as_ref());
+    match metric {
+        Metric::Goodput => Some(flow.goodput_bps),
+        Metric::NetGoodput => Some(flow.net_goodput_bps),
+        Metric::Throughput => Some(flow.throughput_bps),
+        Metric::Duration => Some(flow.duration_s),
+        Metric::NetDuration => Some(flow.net_duration_s),
+        Metric::IdealShare => flow.ideal_share,
+        Metric::Timeouts => sender.map(|sender| sender.timeouts as f64),
+        Metric::BytesRetransmitted => sender.map(|sender| sender.bytes_retransmitted as f64),
+        Metric::FastRetransmits => sender.map(|sender| sender.fast_retransmits as f64),
+        Metric::IdleAfterReconnection => flow.mean_idle_s(),
+        Metric::DuplicateSegments => receiver.map(|receiver| receiver.duplicate_segments as f64),
+        Metric::ExchangeTime => flow.exchanges.as_ref().map(|exchanges| exchanges.mean_s),
+        Metric::Completed => Some(if flow.status == StatusName::Completed { 1.0 } else { 0.0 }),
+    }
+}
+
+/// The base unit of a value as scenarios write it, as the end of a column's name; `None` for a word or a plain number.
+pub(crate) fn unit_suffix(value: &str) -> Option<&'static str> {
+    let unit = value.trim().trim_start_matches(|c: char| c.is_ascii_digit() || ".,_+-".contains(c)).trim();
+    if unit.len() == value.trim().len() {
+        return None;
+    }
+    match unit {
+        "ns" | "nsec" | "us" | "usec" | "µs" | "ms" | "msec" | "s" | "sec" | "min" | "h" => Some("s"),
+        "B" | "byte" | "bytes" | "kB" | "KB" | "MB" | "GB" | "KiB" | "MiB" | "GiB" => Some("bytes"),
+        "%" => Some("share"),
+        "packet" | "packets" => Some("packets"),
+        "segment" | "segments" => Some("segments"),
+        "retry" | "retries" => Some("retries"),
+        rate if rate.contains("bit") || rate.ends_with("bps") => Some("bps"),
+        _ => None,
+    }
+}

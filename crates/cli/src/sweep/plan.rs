@@ -1,0 +1,252 @@
+//! What a sweep consists of, checked before anything runs.
+
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+
+use holdover_report::FlowMetrics;
+use holdover_scenario::statistics::{Mean, StoppingRule};
+use holdover_scenario::{Compare, Measure, Metric, Point, Scenario, ScenarioError, Sweep};
+use holdover_sim::{World, WorldConfig, WorldError};
+
+use super::journal::{Header, Row};
+use super::measure::Quantity;
+use super::table::{FLOW_COLUMNS, Value};
+
+/// Why a scenario cannot be swept.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlanError {
+    /// The scenario is wrong, as it stands or at one of its points.
+    #[error("{0}")]
+    Scenario(#[from] ScenarioError),
+    /// It has no `[sweep]`.
+    #[error(
+        "{name}: there is nothing to sweep; say what to vary:\n\n    [[sweep.axis]]\n    path = \"link.radio.delay\"\n    \
+         values = [\"10 ms\", \"50 ms\"]\n\nor how often to repeat the run:\n\n    [sweep.replicate]\n    min = 10\n"
+    )]
+    NothingToSweep {
+        /// The scenario.
+        name: String,
+    },
+    /// The scenario describes a world that cannot be.
+    #[error("{name}: {error} (variant \"{variant}\" at {point})")]
+    World {
+        /// The scenario.
+        name: String,
+        /// The point, in words.
+        point: String,
+        /// The variant.
+        variant: String,
+        /// Why.
+        error: Box<WorldError>,
+    },
+    /// The tables would have two columns of one name.
+    #[error(
+        "{name}: sweep.axis: the label \"{label}\" is the name of a column in the tables; give the axis another label"
+    )]
+    Label {
+        /// The scenario.
+        name: String,
+        /// The label.
+        label: String,
+    },
+}
+
+/// A variant at a point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Cell {
+    /// The number of the point.
+    pub(crate) point: usize,
+    /// The number of the variant.
+    pub(crate) variant: usize,
+}
+
+/// What a sweep consists of.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) scenario: Scenario,
+    pub(crate) sweep: Sweep,
+    pub(crate) points: Vec<Point>,
+    /// The names of the variants.
+    pub(crate) variants: Vec<String>,
+    pub(crate) stop: Stop,
+    /// What is averaged over runs; the one that decides how often each point is run comes first.
+    pub(crate) quantities: Vec<Quantity>,
+}
+
+/// When a cell has been run often enough.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Stop {
+    pub(crate) min: u32,
+    pub(crate) max: u32,
+    /// The bound on the relative error of the mean; `None` to make `min` runs.
+    pub(crate) relative_error: Option<f64>,
+}
+
+/// What is kept of a finished run.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Finished {
+    pub(crate) seed: u64,
+    pub(crate) ending: String,
+    pub(crate) ended_at_s: f64,
+    /// The cells of [`FLOW_COLUMNS`] for each flow.
+    pub(crate) flows: Vec<Vec<Value>>,
+    /// The value of each of the plan's quantities.
+    pub(crate) values: Vec<Option<f64>>,
+}
+
+impl Plan {
+    /// The plan of `scenario`. The world of every variant at every point is built once to see that it can be.
+    pub(crate) fn new(scenario: Scenario) -> Result<Self, PlanError> {
+        let name = || scenario.name().to_owned();
+        let Some(sweep) = scenario.sweep().cloned() else {
+            return Err(PlanError::NothingToSweep { name: name() });
+        };
+        let quantities = quantities(&sweep);
+        if let Some(label) = super::tables::label_in_the_way(&sweep, &quantities) {
+            return Err(PlanError::Label { name: name(), label });
+        }
+        let replicate = sweep.replicate();
+        let stop = Stop { min: replicate.min, max: replicate.max, relative_error: replicate.relative_error };
+        let variants = scenario.variants().iter().map(|variant| variant.name().to_owned()).collect();
+        let plan = Self { points: sweep.points().collect(), variants, stop, quantities, sweep, scenario };
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// The name of the scenario's file without directory and ending.
+    pub(crate) fn name(&self) -> &str {
+        let name = self.scenario.name();
+        std::path::Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name)
+    }
+
+    fn check(&self) -> Result<(), PlanError> {
+        for point in &self.points {
+            let there = self.scenario.at(point)?;
+            for variant in there.variants() {
+                let world = variant.world(there.seed())?;
+                World::new(world).map_err(|error| PlanError::World {
+                    name: self.scenario.name().to_owned(),
+                    point: point_in_words(point),
+                    variant: variant.name().to_owned(),
+                    error: Box::new(error),
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The variants at the points: the points in their order, the variants of each in theirs.
+    pub(crate) fn cells(&self) -> usize {
+        self.points.len() * self.variants.len()
+    }
+
+    /// The cell of this number.
+    pub(crate) const fn cell(&self, index: usize) -> Cell {
+        Cell { point: index / self.variants.len(), variant: index % self.variants.len() }
+    }
+
+    /// The number of a cell.
+    pub(crate) const fn index(&self, cell: Cell) -> usize {
+        cell.point * self.variants.len() + cell.variant
+    }
+
+    /// The seed of the `run`th run of any cell, from 0.
+    pub(crate) fn seed(&self, run: u32) -> u64 {
+        self.scenario.replication_seed(run)
+    }
+
+    /// The world of a cell's `run`th run. `scenario` is the plan's at the cell's point.
+    pub(crate) fn world(&self, scenario: &Scenario, variant: usize, run: u32) -> Result<WorldConfig, ScenarioError> {
+        let world = scenario.variants()[variant].world(self.seed(run))?;
+        // Nobody listens to the samples.
+        Ok(WorldConfig { sample_every: None, ..world })
+    }
+
+    /// Which variants are compared with which, and what of them; `None` if there is only one.
+    pub(crate) const fn compare(&self) -> Option<&Compare> {
+        self.sweep.compare()
+    }
+
+    /// The place of a measure among the quantities.
+    pub(crate) fn quantity(&self, measure: &Measure) -> usize {
+        self.quantities.iter().position(|quantity| quantity.0 == *measure).unwrap_or_default()
+    }
+
+    /// What of a run is kept in memory.
+    pub(crate) fn reduce(&self, row: &Row) -> Finished {
+        let cells = |flow: &FlowMetrics| FLOW_COLUMNS.iter().map(|(_, _, cell)| cell(flow)).collect();
+        Finished {
+            seed: row.seed,
+            ending: row.ending.clone(),
+            ended_at_s: row.ended_at_s,
+            flows: row.flows.iter().map(cells).collect(),
+            values: self.quantities.iter().map(|quantity| quantity.of(&row.flows)).collect(),
+        }
+    }
+
+    /// What a journal must agree with to be continued.
+    pub(crate) fn header(&self) -> Header {
+        let files: BTreeMap<String, String> =
+            self.scenario.files().map(|(name, text)| (name.to_owned(), fingerprint(text))).collect();
+        Header {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            seed: self.scenario.seed(),
+            scenario: self.scenario.to_toml(),
+            files,
+        }
+    }
+}
+
+impl Stop {
+    /// Whether the first `runs` runs of a cell, with this mean, are enough.
+    pub(crate) fn is_met(&self, runs: u32, mean: &Mean) -> bool {
+        let known = match self.relative_error {
+            None => true,
+            Some(relative_error) => {
+                let rule = StoppingRule { min: self.min.into(), max: self.max.into(), relative_error };
+                rule.is_met(mean)
+            }
+        };
+        runs >= self.max || (runs >= self.min && known)
+    }
+
+    /// How many runs will probably be made in all, after the first `runs` were not enough. The width of an interval shrinks
+    /// with the square root of the number of runs.
+    pub(crate) fn expected(&self, runs: u32, mean: &Mean) -> u32 {
+        let Some(bound) = self.relative_error else { return self.min };
+        if runs < self.min {
+            return self.min;
+        }
+        let expected = match mean.relative_error() {
+            Some(error) => (f64::from(runs) * (error / bound).powi(2)).ceil().min(f64::from(self.max)) as u32,
+            None => self.max,
+        };
+        expected.clamp(runs.saturating_add(1).min(self.max), self.max)
+    }
+}
+
+/// `link.radio.delay = 10 ms, loss = 1 %`.
+pub(crate) fn point_in_words(point: &Point) -> String {
+    let parts: Vec<String> = point.labels.iter().map(|label| format!("{} = {}", label.axis, label.value)).collect();
+    if parts.is_empty() { "its only point".to_owned() } else { parts.join(", ") }
+}
+
+/// What decides about repetition, what is compared, then every metric over all flows.
+fn quantities(sweep: &Sweep) -> Vec<Quantity> {
+    let wanted = [Some(&sweep.replicate().measure), sweep.compare().map(|compare| &compare.measure)];
+    let every = Metric::ALL.iter().map(|&metric| Measure { metric, flow: None });
+    let mut quantities: Vec<Quantity> = Vec::new();
+    for measure in wanted.into_iter().flatten().cloned().chain(every) {
+        if !quantities.iter().any(|quantity| quantity.0 == measure) {
+            quantities.push(Quantity(measure));
+        }
+    }
+    quantities
+}
+
+/// Tells one text from another.
+fn fingerprint(text: &str) -> String {
+    let mut hasher = siphasher::sip::SipHasher24::new();
+    hasher.write(text.as_bytes());
+    format!("{} bytes, {:016x}", text.len(), hasher.finish())
+}

@@ -1,0 +1,168 @@
+//! Tables with typed columns, and how they become CSV.
+
+use holdover_report::{ConnectionMetrics, ExchangeMetrics, FlowMetrics};
+
+/// What a column holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Words.
+    Text,
+    /// Whole numbers.
+    Integer,
+    /// Numbers.
+    Real,
+    /// True or false.
+    Flag,
+}
+
+/// A cell of a table.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Value {
+    /// Does not apply.
+    Nothing,
+    Text(String),
+    Integer(u64),
+    Real(f64),
+    Flag(bool),
+}
+
+/// A table.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Table {
+    /// The names of the columns, and what they hold.
+    pub(crate) columns: Vec<(String, Kind)>,
+    /// As many cells in each row as there are columns, each of its column's kind or [`Value::Nothing`].
+    pub(crate) rows: Vec<Vec<Value>>,
+}
+
+impl Table {
+    /// The table as RFC 4180 has it, with a header. What does not apply is empty.
+    pub(crate) fn to_csv(&self) -> Result<Vec<u8>, csv::Error> {
+        let mut out = csv::Writer::from_writer(Vec::new());
+        out.write_record(self.columns.iter().map(|(name, _)| name))?;
+        for row in &self.rows {
+            out.write_record(row.iter().map(Value::to_text))?;
+        }
+        out.into_inner().map_err(|error| error.into_error().into())
+    }
+}
+
+impl Value {
+    fn to_text(&self) -> String {
+        match self {
+            Self::Nothing => String::new(),
+            Self::Text(text) => text.clone(),
+            Self::Integer(number) => number.to_string(),
+            Self::Real(number) => real(*number),
+            Self::Flag(flag) => flag.to_string(),
+        }
+    }
+}
+
+/// The shortest text that reads as the same number.
+fn real(number: f64) -> String {
+    let size = number.abs();
+    if size == 0.0 || (1e-5..1e16).contains(&size) { number.to_string() } else { format!("{number:e}") }
+}
+
+impl From<Option<f64>> for Value {
+    fn from(number: Option<f64>) -> Self {
+        number.map_or(Self::Nothing, Self::Real)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(number: f64) -> Self {
+        Self::Real(number)
+    }
+}
+
+impl From<u64> for Value {
+    fn from(number: u64) -> Self {
+        Self::Integer(number)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// A column about a flow: its name, what it holds, and how to get it.
+pub(crate) type FlowColumn = (&'static str, Kind, fn(&FlowMetrics) -> Value);
+
+/// What the table of runs says of each flow; the names are those of a run's `flows.csv`.
+pub(crate) const FLOW_COLUMNS: [FlowColumn; 35] = [
+    ("flow", Kind::Text, |flow| flow.flow.as_str().into()),
+    ("from", Kind::Text, |flow| flow.from.as_str().into()),
+    ("to", Kind::Text, |flow| flow.to.as_str().into()),
+    ("status", Kind::Text, |flow| flow.status.name().into()),
+    ("error", Kind::Text, |flow| flow.error.as_deref().map_or(Value::Nothing, Value::from)),
+    ("started_at_s", Kind::Real, |flow| flow.started_at_s.into()),
+    ("connected_at_s", Kind::Real, |flow| flow.connected_at_s.into()),
+    ("completed_at_s", Kind::Real, |flow| flow.completed_at_s.into()),
+    ("duration_s", Kind::Real, |flow| flow.duration_s.into()),
+    ("outage_s", Kind::Real, |flow| flow.outage_s.into()),
+    ("net_duration_s", Kind::Real, |flow| flow.net_duration_s.into()),
+    ("ideal_s", Kind::Real, |flow| flow.ideal_s.into()),
+    ("ideal_share", Kind::Real, |flow| flow.ideal_share.into()),
+    ("bytes_received", Kind::Integer, |flow| flow.bytes_received.into()),
+    ("throughput_bps", Kind::Real, |flow| flow.throughput_bps.into()),
+    ("goodput_bps", Kind::Real, |flow| flow.goodput_bps.into()),
+    ("net_goodput_bps", Kind::Real, |flow| flow.net_goodput_bps.into()),
+    ("segments_sent", Kind::Integer, |flow| sender(flow, |sender| sender.segments_sent)),
+    ("segments_received", Kind::Integer, |flow| sender(flow, |sender| sender.segments_received)),
+    ("bytes_sent", Kind::Integer, |flow| sender(flow, |sender| sender.bytes_sent)),
+    ("bytes_retransmitted", Kind::Integer, |flow| sender(flow, |sender| sender.bytes_retransmitted)),
+    ("timeouts", Kind::Integer, |flow| sender(flow, |sender| sender.timeouts)),
+    ("fast_retransmits", Kind::Integer, |flow| sender(flow, |sender| sender.fast_retransmits)),
+    ("recoveries", Kind::Integer, |flow| sender(flow, |sender| sender.recoveries)),
+    ("undos", Kind::Integer, |flow| sender(flow, |sender| sender.undos)),
+    ("duplicate_bytes_received", Kind::Integer, |flow| receiver(flow, |receiver| receiver.bytes_duplicate)),
+    ("duplicate_segments_received", Kind::Integer, |flow| receiver(flow, |receiver| receiver.duplicate_segments)),
+    ("reconnections", Kind::Integer, |flow| (flow.reconnections.len() as u64).into()),
+    ("mean_idle_after_reconnection_s", Kind::Real, |flow| flow.mean_idle_s().into()),
+    ("max_idle_after_reconnection_s", Kind::Real, |flow| flow.idle_times_s().max_by(f64::total_cmp).into()),
+    ("exchanges", Kind::Integer, |flow| flow.exchanges.as_ref().map_or(Value::Nothing, |all| all.count.into())),
+    ("exchange_mean_s", Kind::Real, |flow| exchange(flow, |exchanges| exchanges.mean_s)),
+    ("exchange_median_s", Kind::Real, |flow| exchange(flow, |exchanges| exchanges.median_s)),
+    ("exchange_p95_s", Kind::Real, |flow| exchange(flow, |exchanges| exchanges.p95_s)),
+    ("exchange_max_s", Kind::Real, |flow| exchange(flow, |exchanges| exchanges.max_s)),
+];
+
+fn sender(flow: &FlowMetrics, count: fn(&ConnectionMetrics) -> u64) -> Value {
+    flow.sender.as_ref().map_or(Value::Nothing, |sender| count(sender).into())
+}
+
+fn receiver(flow: &FlowMetrics, count: fn(&ConnectionMetrics) -> u64) -> Value {
+    flow.receiver.as_ref().map_or(Value::Nothing, |receiver| count(receiver).into())
+}
+
+fn exchange(flow: &FlowMetrics, time: fn(&ExchangeMetrics) -> f64) -> Value {
+    flow.exchanges.as_ref().map(time).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_written_so_that_it_reads_the_same() {
+        for number in [0.0, 1.0, 0.1, 1.0 / 3.0, 9_411_234.567_89, 1e-300, -2.5e-7, 1e17, f64::MAX, 1e-5, 12_345_678.0]
+        {
+            assert_eq!(real(number).parse::<f64>().map(f64::to_bits), Ok(number.to_bits()));
+            assert!(real(number).len() < 25, "{}", real(number));
+        }
+        assert_eq!([real(1.0), real(0.25), real(1e-7)], ["1", "0.25", "1e-7"]);
+    }
+
+    #[test]
+    fn a_text_with_commas_and_quotes_is_one_cell() {
+        let table = Table {
+            columns: vec![("a".to_owned(), Kind::Text), ("b".to_owned(), Kind::Integer)],
+            rows: vec![vec!["x, \"y\"".into(), Value::Nothing]],
+        };
+        assert_eq!(table.to_csv().unwrap(), b"a,b\n\"x, \"\"y\"\"\",\n");
+    }
+}

@@ -1,0 +1,284 @@
+//! The engine on small worlds.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use holdover_scenario::{NoFiles, Override, Scenario};
+
+use super::engine::{self, Outcome};
+use super::*;
+
+/// A short transfer over a link that loses packets.
+const SCENARIO: &str = r#"
+    seed = 7
+    time_limit = "60 s"
+    [[host]]
+    name = "a"
+    [[host]]
+    name = "b"
+    [[link]]
+    name = "radio"
+    between = ["a", "b"]
+    rate = "5 Mbit/s"
+    delay = "10 ms"
+    queue_limit = "50 packets"
+    loss = "1 %"
+    [[flow]]
+    name = "data"
+    from = "a"
+    to = "b"
+    bulk = "100 kB"
+"#;
+
+const VARIANTS: &str = r#"
+    [[variant]]
+    name = "sack"
+    set = { stack = "linux-6-reno" }
+    [[variant]]
+    name = "tahoe"
+    set = { stack = "tahoe-bsd" }
+"#;
+
+const AXES: &str = r#"
+    [[sweep.axis]]
+    path = "link.radio.delay"
+    label = "delay"
+    values = ["5 ms", "30 ms"]
+    [[sweep.axis]]
+    path = "link.radio.loss"
+    values = ["0.5 %", "3 %"]
+"#;
+
+const FOUR_RUNS: &str = "[sweep.replicate]\nmin = 4\n";
+
+fn scenario(parts: &[&str]) -> Scenario {
+    Scenario::parse("test.toml", &parts.concat(), NoFiles).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn plan(parts: &[&str]) -> Plan {
+    Plan::new(scenario(parts)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A directory that does not exist yet, below cargo's for tests or the system's.
+fn new_dir(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("holdover-sweep-test-{}-{name}", std::process::id()));
+    let _ = fs::remove_dir_all(&dir);
+    dir
+}
+
+/// Sweeps into `dir` on `jobs` threads; after `most` more runs, it is interrupted. Returns how many runs it made.
+fn sweep(plan: &Plan, dir: &Path, jobs: usize, most: usize) -> (usize, bool) {
+    let dir = SweepDir::at(dir, false).expect("a new directory, or that of a sweep");
+    let (journal, schedule) = engine::open_journal(plan, &dir.journal()).expect("a journal of the same sweep");
+    let stop = AtomicBool::new(false);
+    let made = Mutex::new(0);
+    let watch = |_| {
+        let mut made = made.lock().expect("no watcher panics");
+        *made += 1;
+        stop.fetch_or(*made >= most, Ordering::Relaxed);
+    };
+    let outcome = engine::run(plan, journal, schedule, jobs, &stop, &watch).expect("a sweep that ends");
+    let complete = match outcome {
+        Outcome::Complete(runs) => {
+            dir.write_results(plan, &runs).expect("a disk with room");
+            true
+        }
+        Outcome::Interrupted(_) => false,
+    };
+    let made = *made.lock().expect("no watcher panics");
+    (made, complete)
+}
+
+/// The files of a finished sweep that have to be the same whenever it is made.
+fn results(dir: &Path) -> BTreeMap<String, String> {
+    let names = ["runs.csv", "points.csv", "tests.csv", "summary.json"];
+    names.iter().map(|name| ((*name).to_owned(), fs::read_to_string(dir.join(name)).unwrap_or_default())).collect()
+}
+
+/// The cells of a column of a CSV file that has no quotes in it.
+fn column(csv: &str, name: &str) -> Vec<String> {
+    let mut lines = csv.lines().map(|line| line.split(',').map(str::to_owned).collect::<Vec<_>>());
+    let header = lines.next().expect("a header");
+    let at = header.iter().position(|column| column == name).unwrap_or_else(|| panic!("{name} in {header:?}"));
+    lines.map(|line| line[at].clone()).collect()
+}
+
+#[test]
+fn two_axes_and_two_variants_make_the_same_rows_on_one_thread_and_on_four() {
+    let plan = plan(&[SCENARIO, VARIANTS, AXES, FOUR_RUNS]);
+    let [one, four] = ["one-job", "four-jobs"].map(new_dir);
+    assert_eq!(sweep(&plan, &one, 1, usize::MAX), (4 * 2 * 4, true));
+    assert!(sweep(&plan, &four, 4, usize::MAX).1);
+    let files = results(&one);
+    assert_eq!(files, results(&four));
+
+    let runs = &files["runs.csv"];
+    assert_eq!(runs.lines().count(), 1 + 32);
+    let seeds = column(runs, "seed");
+    assert_eq!(seeds[0], "7");
+    assert!(seeds.chunks(4).all(|of_cell| of_cell == &seeds[..4]), "every cell meets the same randomness: {seeds:?}");
+    assert!(seeds[0] != seeds[1] && seeds[1] != seeds[2] && seeds[2] != seeds[3]);
+    let goodputs = column(runs, "goodput_bps");
+    assert!(goodputs[0] != goodputs[1], "another seed loses other packets");
+    let points = &files["points.csv"];
+    assert_eq!(column(points, "delay")[..3], ["5 ms", "5 ms", "5 ms"]);
+    assert_eq!(column(points, "delay_s")[3..5], ["0.005", "0.03"]);
+    assert_eq!(column(points, "link.radio.loss_share")[..4], ["0.005", "0.005", "0.03", "0.03"]);
+    assert_eq!(column(points, "variant")[..3], ["sack", "tahoe", "sack"]);
+    assert_eq!(column(points, "goodput_n"), ["4"; 8]);
+    // The mean of a cell is that of its rows.
+    let of_first: f64 = goodputs[..4].iter().map(|text| text.parse::<f64>().unwrap()).sum::<f64>() / 4.0;
+    let mean: f64 = column(points, "goodput_mean_bps")[0].parse().unwrap();
+    assert!((mean / of_first - 1.0).abs() < 1e-12);
+    let tests = &files["tests.csv"];
+    assert_eq!(
+        (column(tests, "baseline"), column(tests, "variant")),
+        (vec!["sack".into(); 4], vec!["tahoe".into(); 4])
+    );
+    assert_eq!(column(tests, "point"), ["0", "1", "2", "3"]);
+    for dir in [one, four] {
+        fs::remove_dir_all(dir).expect("it was made above");
+    }
+}
+
+#[test]
+fn an_interrupted_sweep_goes_on_where_it_was_and_ends_with_the_same_files() {
+    let bound = "[sweep.replicate]\nrelative_error = \"15 %\"\nmin = 3\nmax = 12\n";
+    let plan = plan(&[SCENARIO, VARIANTS, AXES, bound]);
+    let [whole, parts] = ["whole", "in-parts"].map(new_dir);
+    let (all, _) = sweep(&plan, &whole, 1, usize::MAX);
+
+    assert_eq!(sweep(&plan, &parts, 2, 5), (5, false));
+    assert!(!parts.join("runs.csv").exists(), "there are no results before the end");
+    let journal = parts.join("journal.jsonl");
+    let text = fs::read_to_string(&journal).unwrap();
+    assert_eq!(text.lines().count(), 1 + 5);
+    // The process is killed while it writes: the last line is torn.
+    fs::write(&journal, &text[..text.len() - 100]).unwrap();
+    let (made, complete) = sweep(&plan, &parts, 2, 4);
+    assert_eq!((made, complete), (4, false));
+    // The machine fails: the last line ends in nothing that makes sense.
+    let mut text = fs::read_to_string(&journal).unwrap();
+    assert_eq!(text.lines().count(), 1 + 4 + 4, "the torn line is gone");
+    text.push_str("\0\0\0\n");
+    fs::write(&journal, text).unwrap();
+    let (made, complete) = sweep(&plan, &parts, 1, usize::MAX);
+    assert!(complete && made <= all - 6, "{made} of {all}");
+    assert_eq!(results(&parts), results(&whole));
+
+    // Once more: there is nothing to do.
+    assert_eq!(sweep(&plan, &parts, 2, usize::MAX), (0, true));
+    assert_eq!(results(&parts), results(&whole));
+    for dir in [whole, parts] {
+        fs::remove_dir_all(dir).expect("it was made above");
+    }
+}
+
+#[test]
+fn a_journal_is_continued_only_by_a_sweep_of_the_same() {
+    let first = plan(&[SCENARIO, AXES]);
+    let dir = new_dir("other");
+    sweep(&first, &dir, 1, 2);
+    let journal = dir.join("journal.jsonl");
+    let refused = |plan: &Plan| engine::open_journal(plan, &journal).expect_err("another sweep").to_string();
+    let changed = |path: &str, value: toml::Value| {
+        let scenario = scenario(&[SCENARIO, AXES]).with(&[Override::new(path, value)]).expect("a fine value");
+        refused(&Plan::new(scenario).expect("a fine scenario"))
+    };
+    assert!(changed("seed", 8.into()).contains("its seed is 7, the scenario's is 8"));
+    let rate = changed("link.radio.rate", "6 Mbit/s".into());
+    assert!(rate.contains("5 Mbit/s") && rate.contains("6 Mbit/s"), "{rate}");
+    let text = fs::read_to_string(&journal).unwrap();
+    let version = format!("\"version\":\"{}\"", env!("CARGO_PKG_VERSION"));
+    fs::write(&journal, text.replace(&version, "\"version\":\"0.0.1\"")).unwrap();
+    assert!(refused(&first).contains("version 0.0.1"));
+    // A line in the middle that makes no sense is no torn line.
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines[1] = "{}";
+    fs::write(&journal, lines.join("\n") + "\n").unwrap();
+    assert!(refused(&first).contains("journal.jsonl:2:"), "{}", refused(&first));
+    // Of two sweeps at a time, the second one has to wait.
+    fs::write(&journal, text).unwrap();
+    let open = engine::open_journal(&first, &journal).expect("it is whole again");
+    assert!(refused(&first).contains("another sweep is writing"));
+    drop(open);
+    fs::remove_dir_all(dir).expect("it was made above");
+}
+
+#[test]
+fn a_point_is_run_until_its_mean_is_known_or_the_most_runs_are_made() {
+    let counted = |replicate: &str, jobs: usize| {
+        let plan =
+            plan(&[SCENARIO, "[[sweep.axis]]\npath = \"link.radio.loss\"\nvalues = [\"0 %\", \"3 %\"]\n", replicate]);
+        let dir = new_dir(&format!("stop-{jobs}"));
+        assert!(sweep(&plan, &dir, jobs, usize::MAX).1);
+        let points = results(&dir).remove("points.csv").unwrap_or_default();
+        fs::remove_dir_all(dir).expect("it was made above");
+        let runs: Vec<u32> = column(&points, "runs").iter().map(|runs| runs.parse().unwrap()).collect();
+        let errors = column(&points, "relative_error").iter().map(|error| error.parse().unwrap()).collect::<Vec<f64>>();
+        (runs, errors, column(&points, "precise_enough"))
+    };
+    let bound = "[sweep.replicate]\nrelative_error = \"4 %\"\nmin = 5\nmax = 400\n";
+    let (runs, errors, precise) = counted(bound, 1);
+    assert_eq!(runs[0], 5, "without losses all runs are the same");
+    assert!(runs[1] > 5 && runs[1] < 400, "{runs:?}");
+    assert!(errors.iter().all(|&error| error <= 0.04), "{errors:?}");
+    assert_eq!(precise, ["true", "true"]);
+    assert_eq!(counted(bound, 3).0, runs, "the number of jobs decides nothing");
+    let (runs, errors, precise) = counted("[sweep.replicate]\nrelative_error = \"0.1 %\"\nmin = 3\nmax = 6\n", 2);
+    assert_eq!(runs, [3, 6]);
+    assert!(errors[1] > 0.001);
+    assert_eq!(precise, ["true", "false"]);
+}
+
+#[test]
+fn what_cannot_be_swept_is_refused_before_anything_runs() {
+    let refused = |parts: &[&str]| match Scenario::parse("test.toml", &parts.concat(), NoFiles) {
+        Ok(scenario) => Plan::new(scenario).expect_err("a bad sweep").to_string(),
+        Err(error) => error.to_string(),
+    };
+    assert!(refused(&[SCENARIO]).contains("there is nothing to sweep"));
+    let axis = |text: &str| refused(&[SCENARIO, "[[sweep.axis]]\n", text]);
+    let wrong_value = axis("path = \"link.radio.delay\"\nvalues = [\"5 ms\", \"5 apples\"]\n");
+    assert!(wrong_value.contains("5 apples"), "{wrong_value}");
+    let wrong_path = axis("path = \"link.cable.delay\"\nvalues = [\"5 ms\"]\n");
+    assert!(wrong_path.contains("cable"), "{wrong_path}");
+    let label = axis("path = \"link.radio.delay\"\nlabel = \"seed\"\nvalues = [\"5 ms\"]\n");
+    assert!(label.contains("\"seed\" is the name of a column"), "{label}");
+}
+
+#[test]
+fn flows_add_up_or_are_averaged_and_one_can_be_picked() {
+    let more = "[[flow]]\nname = \"more\"\nfrom = \"b\"\nto = \"a\"\nbulk = \"40 kB\"\ncount = 2\n";
+    let of_more = "[sweep.replicate]\nmin = 2\nof = { metric = \"duration\", flow = \"more\" }\n";
+    let plan = plan(&[SCENARIO, more, of_more]);
+    let dir = new_dir("flows");
+    assert!(sweep(&plan, &dir, 1, usize::MAX).1);
+    let files = results(&dir);
+    let numbers = |file: &str, name: &str| -> Vec<f64> {
+        column(&files[file], name).iter().map(|cell| cell.parse().unwrap()).collect()
+    };
+    assert_eq!(column(&files["runs.csv"], "flow"), ["data", "more-1", "more-2", "data", "more-1", "more-2"]);
+    let durations = numbers("runs.csv", "duration_s");
+    let mean = (durations[1] + durations[2] + durations[4] + durations[5]) / 4.0;
+    assert!((numbers("points.csv", "duration_of_more_mean_s")[0] / mean - 1.0).abs() < 1e-12);
+    let goodputs: f64 = numbers("runs.csv", "goodput_bps").iter().sum();
+    assert!((numbers("points.csv", "goodput_mean_bps")[0] / (goodputs / 2.0) - 1.0).abs() < 1e-12);
+    assert_eq!(files["tests.csv"], "", "one variant is compared with nothing");
+    assert_eq!(column(&files["points.csv"], "idle_after_reconnection_n"), ["0"], "there was no outage");
+    fs::remove_dir_all(dir).expect("it was made above");
+}
+
+#[test]
+fn a_directory_with_something_else_in_it_is_left_alone() {
+    let dir = new_dir("taken");
+    assert!(matches!(SweepDir::at(&dir, true), Err(DirectoryError::NothingToResume { .. })));
+    fs::create_dir_all(&dir).expect("a writable directory for temporary files");
+    assert!(SweepDir::at(&dir, false).is_ok(), "an empty one is welcome");
+    fs::write(dir.join("thesis.txt"), "precious").expect("a disk with room");
+    assert!(matches!(SweepDir::at(&dir, false), Err(DirectoryError::NotASweep { .. })));
+    fs::remove_dir_all(dir).expect("it was made above");
+}

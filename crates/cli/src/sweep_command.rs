@@ -1,0 +1,341 @@
+//! `holdover sweep`: a scenario run over every combination of its axes' values.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use holdover_report::{Manifest, ResultsError};
+use holdover_scenario::{Override, Scenario, ScenarioError, Style};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::sweep::engine::{self, Outcome, SweepError};
+use crate::sweep::summary::Summary;
+use crate::sweep::{DirectoryError, JournalError, Plan, PlanError, Progress, SweepDir, tables};
+
+/// Arguments of `holdover sweep`.
+#[derive(Args, Debug)]
+pub(crate) struct SweepArgs {
+    /// A scenario file, or the name of a built-in scenario.
+    scenario: String,
+    /// How many runs are made at a time; as many as there are cores if not said. The results do not depend on it.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+    /// Change a field of the scenario first: link.radio.delay="50 ms", sweep.replicate.min=10 (repeatable).
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// What the seeds of all runs are drawn from, instead of the scenario's seed.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=i64::MAX.cast_unsigned()))]
+    seed: Option<u64>,
+    /// The directory for the results; a new one below results/ if not said. If a part of the same sweep is in it already, only
+    /// the rest is run.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Go on with an interrupted sweep: the one in --out, or the latest of this scenario below results/.
+    #[arg(long)]
+    resume: bool,
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where directories of results are made.
+const RESULTS: &str = "results";
+
+/// As shells have it: 128 and the number of SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// For what somebody has to write differently, as clap has it.
+const TO_BE_WRITTEN_DIFFERENTLY: u8 = 2;
+
+#[derive(Debug, thiserror::Error)]
+enum CommandError {
+    #[error("{0}")]
+    Scenario(#[from] ScenarioError),
+    #[error("{0}")]
+    Plan(PlanError),
+    #[error("{0}")]
+    Directory(#[from] DirectoryError),
+    #[error("{0}")]
+    Journal(#[from] JournalError),
+    #[error("{0}")]
+    Sweep(#[from] SweepError),
+    #[error("cannot listen to signals: {0}")]
+    Signals(std::io::Error),
+    #[error("cannot make JSON of the results: {0}")]
+    Json(#[from] serde_json::Error),
+    #[error(
+        "interrupted; {} of about {} runs are kept in {}; the same command with --out {} goes on with them",
+        progress.done, progress.expected, directory.display(), directory.display()
+    )]
+    Interrupted { progress: Progress, directory: PathBuf },
+}
+
+impl From<PlanError> for CommandError {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::Scenario(error) => Self::Scenario(error),
+            error => Self::Plan(error),
+        }
+    }
+}
+
+impl CommandError {
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Interrupted { .. } => ExitCode::from(INTERRUPTED),
+            Self::Scenario(_)
+            | Self::Plan(_)
+            | Self::Journal(JournalError::Other { .. })
+            | Self::Directory(
+                DirectoryError::NotASweep { .. }
+                | DirectoryError::NothingToResume { .. }
+                | DirectoryError::Results(ResultsError::NotADirectory { .. }),
+            ) => ExitCode::from(TO_BE_WRITTEN_DIFFERENTLY),
+            Self::Directory(_) | Self::Journal(_) | Self::Sweep(_) | Self::Signals(_) | Self::Json(_) => {
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+/// Runs the sweep, writes its results and prints what they say.
+pub(crate) fn run(args: &SweepArgs) -> ExitCode {
+    match sweep(args) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(CommandError::Scenario(error)) => {
+            let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            eprint!("{}", error.report(if colour { Style::Colour } else { Style::Plain }));
+            ExitCode::from(TO_BE_WRITTEN_DIFFERENTLY)
+        }
+        Err(error @ CommandError::Interrupted { .. }) => {
+            eprintln!("{error}");
+            error.exit_code()
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            error.exit_code()
+        }
+    }
+}
+
+fn sweep(args: &SweepArgs) -> Result<String, CommandError> {
+    let began = (SystemTime::now(), Instant::now());
+    let plan = Plan::new(scenario(args)?)?;
+    let directory = directory(args, &plan, began.0)?;
+    let (journal, schedule) = engine::open_journal(&plan, &directory.journal())?;
+    directory.write_scenario(&plan)?;
+    let stop = stop_on_signals().map_err(CommandError::Signals)?;
+    let bar = bar(schedule.progress());
+    let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let watch = |progress: Progress| {
+        bar.set_length(progress.expected);
+        bar.set_position(progress.done);
+    };
+    let outcome = engine::run(&plan, journal, schedule, jobs, &stop, &watch);
+    bar.finish_and_clear();
+    let runs = match outcome? {
+        Outcome::Complete(runs) => runs,
+        Outcome::Interrupted(progress) => {
+            return Err(CommandError::Interrupted { progress, directory: directory.path().to_owned() });
+        }
+    };
+    directory.write_results(&plan, &runs)?;
+    directory.write_manifest(&Manifest {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        seed: plan.scenario.seed(),
+        command_line: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+        started_at: utc(began.0).0,
+        took_s: began.1.elapsed().as_secs_f64(),
+    })?;
+    let summary = Summary::new(&plan, &runs);
+    if args.json {
+        return Ok(summary.to_json()?);
+    }
+    let mut text = table(&plan, &runs);
+    let _ = write!(text, "\n{} runs; the results are in {}\n", summary.runs, directory.path().display());
+    Ok(text)
+}
+
+/// The scenario with everything that the command line changes.
+fn scenario(args: &SweepArgs) -> Result<Scenario, ScenarioError> {
+    let scenario = Scenario::open(&args.scenario)?;
+    let mut overrides = args.set.iter().map(|text| Override::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    overrides.extend(args.seed.map(|seed| Override::new("seed", seed.cast_signed())));
+    if overrides.is_empty() { Ok(scenario) } else { scenario.with(&overrides) }
+}
+
+fn directory(args: &SweepArgs, plan: &Plan, now: SystemTime) -> Result<SweepDir, DirectoryError> {
+    match &args.out {
+        Some(path) => SweepDir::at(path, args.resume),
+        None if args.resume => SweepDir::latest(Path::new(RESULTS), &plan.header()),
+        None => SweepDir::create_new(Path::new(RESULTS), plan.name(), &utc(now).1),
+    }
+}
+
+/// Becomes true at the first Ctrl-C or SIGTERM; the second one ends the process.
+fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+/// It shows nothing where standard error is no terminal.
+fn bar(progress: Progress) -> ProgressBar {
+    let template = "{bar:40} {pos} of about {len} runs, {elapsed_precise}, {eta} left";
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(progress.expected).with_style(style).with_position(progress.done);
+    // What an earlier part of the sweep has done says nothing of the speed of this one.
+    bar.reset_eta();
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+/// A time in UTC, as ISO 8601 has it in full, and in its short form for names of files.
+fn utc(time: SystemTime) -> (String, String) {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let (mut day, clock) = (seconds / 86_400, seconds % 86_400);
+    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    while day >= 365 + u64::from(leap(year)) {
+        day -= 365 + u64::from(leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 1;
+    for length in lengths {
+        if day < length {
+            break;
+        }
+        day -= length;
+        month += 1;
+    }
+    let day = day + 1;
+    let (hour, minute, second) = (clock / 3600, clock / 60 % 60, clock % 60);
+    (
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"),
+        format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z"),
+    )
+}
+
+/// More rows than a terminal shows.
+const MAX_ROWS: usize = 60;
+
+/// What a person wants to see first: the deciding mean of each variant at each point, and how it compares.
+fn table(plan: &Plan, runs: &[Vec<crate::sweep::Finished>]) -> String {
+    let quantity = &plan.quantities[0];
+    let unit = quantity.unit();
+    let mut header: Vec<String> = plan.sweep.axes().iter().map(|axis| axis.label.clone()).collect();
+    header.extend(["variant".to_owned(), "runs".to_owned(), quantity.title()]);
+    let comparisons = tables::comparisons(plan, runs);
+    if let Some(compare) = plan.compare() {
+        let compared = plan.quantities[plan.quantity(&compare.measure)].title();
+        header.push(format!("{compared} against {}", compare.baseline));
+    }
+    let mut rows = vec![header];
+    for (index, finished) in runs.iter().enumerate().take(MAX_ROWS) {
+        let cell = plan.cell(index);
+        let mean = tables::mean_of(finished, 0);
+        let mut row: Vec<String> = plan.points[cell.point].labels.iter().map(|label| label.value.clone()).collect();
+        let imprecise = tables::precise_enough(plan, &mean) == Some(false);
+        row.extend([
+            plan.variants[cell.variant].clone(),
+            format!("{}{}", finished.len(), if imprecise { "!" } else { "" }),
+            match (mean.count(), mean.half_width()) {
+                (0, _) => "-".to_owned(),
+                (_, None) => human(mean.mean(), unit),
+                (_, Some(half_width)) => format!("{} ± {}", human(mean.mean(), unit), human(half_width, unit)),
+            },
+        ]);
+        let comparison = comparisons
+            .iter()
+            .find(|other| other.point == cell.point && other.variant == plan.variants[cell.variant])
+            .and_then(|comparison| Some((comparison, comparison.welch?)));
+        if let (Some((comparison, welch)), Some(compare)) = (comparison, plan.compare()) {
+            let unit = plan.quantities[plan.quantity(&compare.measure)].unit();
+            let sign = if welch.difference < 0.0 { "-" } else { "+" };
+            let base = comparison.means[0].mean();
+            let share =
+                if base == 0.0 { String::new() } else { format!(" ({:+.1} %)", welch.difference / base * 100.0) };
+            let verdict = if welch.is_significant() { "significant" } else { "not significant" };
+            let p = if welch.p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {:.3}", welch.p) };
+            row.push(format!("{sign}{}{share}, {p}, {verdict}", human(welch.difference.abs(), unit)));
+        }
+        rows.push(row);
+    }
+    let mut text = aligned(&rows);
+    if runs.len() > MAX_ROWS {
+        let _ = writeln!(text, "... and {} rows more in points.csv", runs.len() - MAX_ROWS);
+    }
+    if rows.iter().any(|row| row.iter().any(|cell| cell.ends_with('!'))) {
+        let _ = writeln!(text, "! the mean is not known as well as was asked for: more runs than the most are needed");
+    }
+    text
+}
+
+/// Columns side by side, two blanks apart.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or_default()).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let _ = writeln!(text, "{}", cells.join("  ").trim_end());
+    }
+    text
+}
+
+/// A number with four digits and its unit: `9.411 Mbit/s`, `250 ms`, `12`.
+fn human(value: f64, unit: &str) -> String {
+    let (factor, prefix) = match (unit, value.abs()) {
+        ("bit/s" | "bytes", size) if size >= 1e9 => (1e9, "G"),
+        ("bit/s" | "bytes", size) if size >= 1e6 => (1e6, "M"),
+        ("bit/s" | "bytes", size) if size >= 1e3 => (1e3, "k"),
+        ("s", size) if size > 0.0 && size < 1.0 => (1e-3, "m"),
+        _ => (1.0, ""),
+    };
+    let unit = if unit == "bytes" && !prefix.is_empty() { "B" } else { unit };
+    let number = value / factor;
+    let digits = if number == 0.0 { 0 } else { (3 - number.abs().log10().floor() as i32).clamp(0, 6) as usize };
+    let text = format!("{number:.digits$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {prefix}{unit}").trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_written_as_iso_8601_has_it() {
+        let at = |seconds| utc(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0).0, "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_399).0, "2000-02-28T23:59:59Z");
+        assert_eq!(at(951_782_400).0, "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_795_305_599), ("2026-11-21T23:59:59Z".to_owned(), "20261121T235959Z".to_owned()));
+        assert_eq!(at(4_102_444_800).0, "2100-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn numbers_are_short_and_have_their_unit() {
+        assert_eq!(human(9_411_234.0, "bit/s"), "9.411 Mbit/s");
+        assert_eq!(human(0.025, "s"), "25 ms");
+        assert_eq!(human(12.5, "s"), "12.5 s");
+        assert_eq!(human(12_345.0, "bytes"), "12.35 kB");
+        assert_eq!(human(900.0, "bytes"), "900 bytes");
+        assert_eq!(human(0.5, ""), "0.5");
+        assert_eq!(human(0.0, "bit/s"), "0 bit/s");
+    }
+}
