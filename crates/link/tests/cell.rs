@@ -338,6 +338,44 @@ fn a_station_that_rejoins_does_not_finish_the_exchange_it_left() {
 }
 
 #[test]
+fn frames_are_called_back_from_the_base_station_and_from_the_station_each_for_itself() {
+    let back = |world: &World| -> Vec<u32> {
+        let back = |event: &CellEvent<Named>| match event {
+            CellEvent::HandedBack { hop, .. } => Some(name(hop)),
+            _ => None,
+        };
+        world.events.iter().filter_map(back).collect()
+    };
+    let config = CellConfig { leave_policy: LeavePolicy::HandBack, ..config() };
+    // The frame on the air is received all the same, for the station is still there.
+    let mut world = World::with(config, &[(ANN, near()), (BOB, near())]);
+    for (i, to) in (0..).zip([ANN, BOB, ANN, ANN]) {
+        world.send(us(0), down(to, i));
+    }
+    world.send(us(0), up(ANN, 10));
+    world.send(us(0), up(ANN, 11));
+    world.run_until(us(3000));
+    world.cell.recall_from_base(us(3000), ANN);
+    world.poll();
+    assert_eq!(back(&world), [2, 3]);
+    world.send(us(3001), down(ANN, 4));
+    world.run_until(Instant::from_secs(1));
+    assert_eq!(world.names(), [0, 10, 1, 11, 4], "it is still in the cell, and its own frames are its own");
+    // Where nobody answers, the frame on the air is an orphan as soon as that shows, and holds nobody up.
+    let mut world = World::with(config, &[(ANN, far()), (BOB, near())]);
+    world.send(us(0), down(ANN, 0));
+    world.send(us(0), down(BOB, 1));
+    world.send(us(0), up(ANN, 10));
+    world.cell.recall_from_base(us(400), ANN);
+    world.cell.recall_from_station(us(400), ANN);
+    world.run_until(Instant::from_secs(1));
+    assert_eq!(back(&world), [10, 0]);
+    assert_eq!((world.names(), world.drops()), (vec![1], vec![]));
+    let statistics = world.cell.statistics(world.now);
+    assert_eq!((statistics.handed_back, statistics.unanswered), (2, 1));
+}
+
+#[test]
 fn a_broadcast_reaches_everybody_in_range_once() {
     let carl = StationId(3);
     let mut world = World::with(config(), &[(ANN, near()), (BOB, far()), (carl, near())]);
@@ -370,6 +408,8 @@ enum Step {
     Join(u32, f64, f64),
     Move(u32, f64, f64),
     Leave(u32),
+    Recall(u32),
+    GoElsewhere(u32),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -381,6 +421,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (station(), -60.0..60.0, -30.0..30.0).prop_map(|(s, x, v)| Step::Join(s, x, v)),
         2 => (station(), -60.0..60.0, -30.0..30.0).prop_map(|(s, x, v)| Step::Move(s, x, v)),
         1 => station().prop_map(Step::Leave),
+        1 => station().prop_map(Step::Recall),
+        1 => station().prop_map(Step::GoElsewhere),
     ]
 }
 
@@ -404,6 +446,8 @@ fn play(config: CellConfig, steps: &[(u64, Step)]) -> World {
             Step::Join(station, x, v) => drop(world.cell.join(now, StationId(station), motion(now, x, v))),
             Step::Move(station, x, v) => world.cell.set_motion(now, StationId(station), motion(now, x, v)),
             Step::Leave(station) => drop(world.cell.leave(now, StationId(station))),
+            Step::Recall(station) => world.cell.recall_from_base(now, StationId(station)),
+            Step::GoElsewhere(station) => world.cell.recall_from_station(now, StationId(station)),
         }
         world.poll();
     }

@@ -1,6 +1,7 @@
 //! The simulator as its users see it: worlds are described, run and looked at.
 
 mod access;
+mod captures;
 mod cells;
 mod conservation;
 mod determinism;
