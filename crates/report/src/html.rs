@@ -5,8 +5,9 @@ use std::fmt::Write;
 use crate::draw::{escape, style_sheet};
 use crate::metrics::{ConnectionMetrics, FlowMetrics, StatusName};
 use crate::plots::Plot;
-use crate::quantity::{bit_rate, bytes, count, percent, seconds, significant};
+use crate::quantity::{bytes, count, significant};
 use crate::summary::{Summary, VariantSummary};
+use crate::table::{FlowTable, IDEAL, side_by_side};
 use crate::words::what_happened;
 
 /// What a page shows.
@@ -80,32 +81,19 @@ impl Page<'_> {
         );
     }
 
-    /// Variants side by side, a table for each flow that all of them have.
+    /// Variants side by side, a table for each flow.
     fn comparison(&self, html: &mut String) {
         html.push_str("<section>\n<h2>Side by side</h2>\n");
         const TABLES: usize = 8;
-        let mut names: Vec<&str> = Vec::new();
-        for flow in self.summary.variants.iter().flat_map(|variant| &variant.flows) {
-            if !names.contains(&flow.flow.as_str()) {
-                names.push(&flow.flow);
+        let tables = side_by_side(self.summary);
+        for table in tables.iter().take(TABLES) {
+            if tables.len() > 1 {
+                let _ = writeln!(html, "<h3>{}</h3>", escape(table.flow));
             }
+            flow_table(html, table);
         }
-        let several = names.len() > 1;
-        for name in names.iter().take(TABLES) {
-            let rows: Vec<(&VariantSummary, &FlowMetrics)> = self
-                .summary
-                .variants
-                .iter()
-                .flat_map(|variant| variant.flows.iter().map(move |flow| (variant, flow)))
-                .filter(|(_, flow)| flow.flow == *name)
-                .collect();
-            if several {
-                let _ = writeln!(html, "<h3>{}</h3>", escape(name));
-            }
-            flow_table(html, &rows);
-        }
-        if names.len() > TABLES {
-            let _ = writeln!(html, "<p>{} more flows are in flows.csv.</p>", names.len() - TABLES);
+        if tables.len() > TABLES {
+            let _ = writeln!(html, "<p>{} more flows are in flows.csv.</p>", tables.len() - TABLES);
         }
     }
 
@@ -157,73 +145,29 @@ fn glue(text: &str) -> String {
     glued
 }
 
-/// A column: its heading, what it says in words, and a flow's value.
-type Column = (&'static str, &'static str, fn(&FlowMetrics) -> Option<String>);
-
-fn flow_table(html: &mut String, rows: &[(&VariantSummary, &FlowMetrics)]) {
-    let columns: [Column; 14] = [
-        ("time", "from the start of the flow to the last byte read, or to the end of the run", |flow| {
-            Some(seconds(flow.duration_s))
-        }),
-        ("net", "net transmission time: the time without outages", |flow| {
-            (flow.outage_s > 0.0).then(|| seconds(flow.net_duration_s))
-        }),
-        ("goodput", "bits read by the application, over the time", |flow| Some(bit_rate(flow.goodput_bps))),
-        ("ideal", "ideal time over the time taken", |flow| flow.ideal_share.map(share_bar)),
-        ("idle, mean", "from a return of the path to the first new data", |flow| flow.mean_idle_s().map(seconds)),
-        ("max", "the longest time from a return of the path to the first new data", |flow| {
-            flow.idle_times_s().max_by(f64::total_cmp).map(seconds)
-        }),
-        ("exchange", "from request to answer, half of them within", |flow| {
-            flow.exchanges.as_ref().map(|exchanges| seconds(exchanges.median_s))
-        }),
-        ("95 %", "from request to answer, 95 of 100 within", |flow| {
-            flow.exchanges.as_ref().map(|exchanges| seconds(exchanges.p95_s))
-        }),
-        ("timeouts", "runs of the retransmission timer that ended in a retransmission", |flow| {
-            flow.sender.as_ref().map(|sender| count(sender.timeouts))
-        }),
-        ("fast", "fast retransmits", |flow| flow.sender.as_ref().map(|sender| count(sender.fast_retransmits))),
-        ("undone", "timeouts and recoveries that turned out to be spurious", |flow| {
-            flow.sender.as_ref().filter(|sender| sender.undos > 0).map(|sender| count(sender.undos))
-        }),
-        ("sent again", "retransmitted bytes", |flow| {
-            flow.sender.as_ref().map(|sender| bytes(sender.bytes_retransmitted as f64))
-        }),
-        ("duplicates", "bytes that arrived more than once", |flow| {
-            flow.receiver.as_ref().map(|receiver| bytes(receiver.bytes_duplicate as f64))
-        }),
-        ("throughput", "payload bits sent, retransmissions included, over the time", |flow| {
-            flow.sender.as_ref().map(|_| bit_rate(flow.throughput_bps))
-        }),
-    ];
-    let used: Vec<&Column> =
-        columns.iter().filter(|(_, _, value)| rows.iter().any(|(_, flow)| value(flow).is_some())).collect();
+fn flow_table(html: &mut String, table: &FlowTable<'_>) {
     html.push_str("<div class=\"wide\"><table>\n<thead><tr><th>variant</th><th>status</th>");
-    for (heading, title, _) in &used {
-        let _ = write!(html, "<th title=\"{}\">{}</th>", escape(title), escape(heading));
+    for column in &table.columns {
+        let _ = write!(html, "<th title=\"{}\">{}</th>", escape(column.meaning), escape(column.heading));
     }
     html.push_str("</tr></thead>\n<tbody>\n");
-    for (variant, flow) in rows {
+    for (variant, flow) in &table.rows {
         let class = if flow.status == StatusName::Completed { "" } else { " class=\"bad\"" };
-        let _ = write!(
-            html,
-            "<tr><th scope=\"row\">{}</th><td{class}>{}</td>",
-            escape(&variant.variant),
-            flow.status.name()
-        );
-        for (_, _, value) in &used {
-            let _ = write!(html, "<td>{}</td>", value(flow).unwrap_or_else(|| "–".to_owned()));
+        let (variant, status) = (escape(&variant.variant), flow.status.name());
+        let _ = write!(html, "<tr><th scope=\"row\">{variant}</th><td{class}>{status}</td>");
+        for column in &table.columns {
+            let text = (column.value)(flow).unwrap_or_else(|| "–".to_owned());
+            let _ = match flow.ideal_share {
+                Some(share) if column.heading == IDEAL => {
+                    let width = (share.clamp(0.0, 1.0) * 100.0).round();
+                    write!(html, "<td><span class=\"bar\" style=\"--share:{width}%\">{text}</span></td>")
+                }
+                _ => write!(html, "<td>{text}</td>"),
+            };
         }
         html.push_str("</tr>\n");
     }
     html.push_str("</tbody>\n</table></div>\n");
-}
-
-/// A share with a bar behind it.
-fn share_bar(share: f64) -> String {
-    let width = (share.clamp(0.0, 1.0) * 100.0).round();
-    format!("<span class=\"bar\" style=\"--share:{width}%\">{}</span>", percent(share))
 }
 
 /// What both ends of a connection sent and received, by reason and disposition.

@@ -26,6 +26,7 @@ mod results;
 mod samples;
 mod series;
 mod summary;
+mod table;
 mod traffic;
 mod words;
 

@@ -137,9 +137,11 @@ impl ResultsDir {
         names.into_iter().map(|name| format!("variants/{}", taken.unique(name))).collect()
     }
 
-    /// Writes a file, all or nothing.
+    /// Writes a file, all or nothing; the directories of its name are made.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), RecordError> {
         let path = self.path.join(name);
+        let parent = path.parent().unwrap_or(&self.path);
+        fs::create_dir_all(parent).map_err(|error| RecordError::io(parent, error))?;
         PartFile::write(&path, content).map_err(|error| RecordError::io(&path, error))
     }
 

@@ -168,7 +168,8 @@ fn more_interfaces_than_a_process_may_have_files_open_share_one() {
 /// Says aloud that a program is missing; CI has both.
 #[allow(clippy::explicit_write, reason = "the test runner swallows what eprintln! prints")]
 fn skipped(test: &str, program: &str) {
-    writeln!(std::io::stderr(), "{test}: skipped, {program} is not installed").unwrap();
+    let mut stderr = std::io::stderr();
+    writeln!(stderr, "{test}: skipped, {program} is not installed").unwrap();
 }
 
 #[test]
