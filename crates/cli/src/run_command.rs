@@ -1,0 +1,278 @@
+//! `holdover run`: runs every variant of a scenario and writes down what happened.
+
+mod clock;
+mod simulate;
+
+use std::io::IsTerminal;
+use std::num::NonZeroUsize;
+use std::path::{Component, Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Args;
+use holdover_report::html::Page;
+use holdover_report::plots::{Plot, PlotKind, PlottedRun, plots, progress, time_axis_ends};
+use holdover_report::{
+    CaptureFormat, CaptureLen, CaptureOptions, Manifest, Record, RecordError, RecorderOptions, ResultsDir,
+    ResultsError, Summary, VariantSummary,
+};
+use holdover_scenario::{Captures, Output, Override, Scenario, ScenarioError, Style};
+use holdover_sim::{WorldConfig, WorldError};
+
+/// Arguments of `holdover run`.
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// A scenario file, or the name of a built-in scenario.
+    scenario: String,
+    /// Change a field, as link.radio.delay="50 ms" (repeatable).
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// What everything random is drawn from, in place of the scenario's seed.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    seed: Option<u64>,
+    /// Where results go: a new or empty directory. Without it, a new one below results/.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Replace the results of an earlier run in DIR.
+    #[arg(long, requires = "out")]
+    force: bool,
+    /// Print summary.json in place of a table.
+    #[arg(long)]
+    json: bool,
+    /// Write no captures.
+    #[arg(long)]
+    no_captures: bool,
+    /// Draw no plots.
+    #[arg(long)]
+    no_plots: bool,
+    /// Show no progress, and print nothing but errors (and the JSON, if asked for).
+    #[arg(long)]
+    quiet: bool,
+    /// How many variants are run at the same time; as many as there are cores if not given.
+    #[arg(long, value_name = "N")]
+    jobs: Option<NonZeroUsize>,
+}
+
+/// Why there are no results.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunError {
+    /// The scenario cannot be run.
+    #[error("{0}")]
+    Scenario(#[from] ScenarioError),
+    /// A world cannot be built.
+    #[error("variant {variant}: {error}")]
+    World {
+        /// The variant.
+        variant: String,
+        /// Why.
+        error: WorldError,
+    },
+    /// The directory cannot take results.
+    #[error("{0}")]
+    Results(#[from] ResultsError),
+    /// A file could not be written.
+    #[error("{0}")]
+    Record(#[from] RecordError),
+}
+
+impl RunError {
+    /// 2 for what somebody has to write differently, 1 for what failed.
+    fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Scenario(_) | Self::World { .. } => ExitCode::from(2),
+            Self::Results(ResultsError::NotEmpty { .. } | ResultsError::NotADirectory { .. }) => ExitCode::from(2),
+            Self::Results(_) | Self::Record(_) => ExitCode::FAILURE,
+        }
+    }
+}
+
+/// Runs and reports.
+pub(crate) fn run(args: &RunArgs) -> ExitCode {
+    match try_run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            match &error {
+                RunError::Scenario(error) => {
+                    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+                    eprint!("{}", error.report(if colour { Style::Colour } else { Style::Plain }));
+                }
+                error => eprintln!("error: {error}"),
+            }
+            error.exit_code()
+        }
+    }
+}
+
+fn try_run(args: &RunArgs) -> Result<(), RunError> {
+    let started = Instant::now();
+    let started_at = clock::Utc::now();
+    let scenario = read_scenario(args)?;
+    let seed = scenario.seed();
+    let variants = scenario.variants();
+    let worlds: Vec<WorldConfig> =
+        variants.iter().map(|variant| variant.world(seed)).collect::<Result<_, ScenarioError>>()?;
+    let name = name_of(&args.scenario);
+    let results = match &args.out {
+        Some(dir) => ResultsDir::create(dir, args.force)?,
+        None => ResultsDir::create_new(Path::new("results"), &name, &started_at.stamp())?,
+    };
+    let directories = ResultsDir::variant_directories(variants.iter().map(|variant| variant.name()));
+    let names: Vec<&str> = variants.iter().map(|variant| variant.name()).collect();
+    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+
+    let plan = simulate::Plan {
+        names: &names,
+        worlds: &worlds,
+        directories: directories.iter().map(|directory| results.path().join(directory)).collect(),
+        options: recorder_options(args, scenario.output()),
+    };
+    let records = simulate::all(&plan, jobs, !args.quiet)?;
+
+    let summary = Summary {
+        name,
+        title: scenario.title().to_owned(),
+        description: scenario.description().unwrap_or_default().trim().to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        seed,
+        variants: names
+            .iter()
+            .zip(&directories)
+            .zip(&records)
+            .map(|((name, directory), record)| VariantSummary::new(name, directory, record))
+            .collect(),
+    };
+    write_scenario(&results, &scenario)?;
+    write_report(args, &results, &scenario, &summary, &worlds, &records, jobs)?;
+    results.write_summary(&summary)?;
+    results.write_manifest(&Manifest {
+        version: summary.version.clone(),
+        seed,
+        command_line: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
+        started_at: started_at.iso_8601(),
+        took_s: started.elapsed().as_secs_f64(),
+    })?;
+    print(args, &results, &summary);
+    Ok(())
+}
+
+/// The scenario with everything that the command line changes.
+fn read_scenario(args: &RunArgs) -> Result<Scenario, ScenarioError> {
+    let mut changes = args.set.iter().map(|text| Override::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(seed) = args.seed {
+        changes.push(Override::new("seed", i64::try_from(seed).unwrap_or(i64::MAX)));
+    }
+    let scenario = Scenario::open(&args.scenario)?;
+    if changes.is_empty() { Ok(scenario) } else { scenario.with(&changes) }
+}
+
+/// The file's name without its ending.
+fn name_of(scenario: &str) -> String {
+    Path::new(scenario).file_stem().map_or_else(|| scenario.to_owned(), |stem| stem.to_string_lossy().into_owned())
+}
+
+fn recorder_options(args: &RunArgs, output: &Output) -> RecorderOptions {
+    let nodes = match &output.captures {
+        Captures::None => None,
+        Captures::All => Some(None),
+        Captures::Nodes(nodes) => Some(Some(nodes.clone())),
+    };
+    let captures = nodes.filter(|_| !args.no_captures).map(|nodes| CaptureOptions {
+        format: match output.capture_format {
+            holdover_scenario::CaptureFormat::Pcapng => CaptureFormat::Pcapng,
+            holdover_scenario::CaptureFormat::Pcap => CaptureFormat::Pcap,
+        },
+        nodes,
+        len: output.snap_length.map_or(CaptureLen::Whole, CaptureLen::Bytes),
+        ..CaptureOptions::default()
+    });
+    RecorderOptions { captures, events: output.events, ..RecorderOptions::default() }
+}
+
+/// What is drawn. Queues come with any plot of a flow.
+fn plot_kinds(args: &RunArgs, output: &Output) -> Vec<PlotKind> {
+    if args.no_plots || output.plots.is_empty() {
+        return Vec::new();
+    }
+    let kind = |plot: &holdover_scenario::Plot| match plot {
+        holdover_scenario::Plot::TimeSequence => PlotKind::TimeSequence,
+        holdover_scenario::Plot::Cwnd => PlotKind::Window,
+        holdover_scenario::Plot::Rtt => PlotKind::Rtt,
+        holdover_scenario::Plot::Goodput => PlotKind::Goodput,
+    };
+    output.plots.iter().map(kind).chain([PlotKind::Queues]).collect()
+}
+
+/// The scenario as it was run, and the traces that it names, where that name can be kept.
+fn write_scenario(results: &ResultsDir, scenario: &Scenario) -> Result<(), RecordError> {
+    for (name, text) in scenario.files() {
+        if Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
+            results.write(name, text.as_bytes())?;
+        }
+    }
+    results.write("scenario.toml", scenario.to_toml().as_bytes())
+}
+
+fn write_report(
+    args: &RunArgs,
+    results: &ResultsDir,
+    scenario: &Scenario,
+    summary: &Summary,
+    worlds: &[WorldConfig],
+    records: &[Record],
+    jobs: usize,
+) -> Result<(), RecordError> {
+    let kinds = plot_kinds(args, scenario.output());
+    // The one variant of a scenario without variants need not be named in every title.
+    let single = records.len() == 1;
+    let runs: Vec<PlottedRun<'_>> = summary
+        .variants
+        .iter()
+        .zip(worlds)
+        .zip(records)
+        .map(|((variant, config), record)| {
+            let variant = if single { "" } else { variant.variant.as_str() };
+            PlottedRun { variant, config, record }
+        })
+        .collect();
+    let ends = time_axis_ends(&records.iter().map(|record| record.ended_at).collect::<Vec<_>>());
+    let drawn: Vec<Vec<Plot>> = runs.iter().zip(ends).map(|(run, end)| plots(run, &kinds, end)).collect();
+    let progress = if kinds.is_empty() { None } else { progress(&runs) };
+    if let Some(progress) = &progress {
+        progress.write(results.path())?;
+    }
+    let files: Vec<(PathBuf, &Plot)> = summary
+        .variants
+        .iter()
+        .zip(&drawn)
+        .flat_map(|(variant, plots)| {
+            let dir = results.path().join(&variant.directory).join("plots");
+            plots.iter().map(move |plot| (dir.clone(), plot))
+        })
+        .collect();
+    let written = simulate::in_parallel(files.len(), jobs, |index| files[index].1.write(&files[index].0), || {});
+    written.into_iter().collect::<Result<Vec<()>, RecordError>>()?;
+    let text = scenario.to_toml();
+    let page = Page { summary, scenario: &text, progress: progress.as_ref(), plots: &drawn };
+    results.write("report.html", page.to_html().as_bytes())
+}
+
+fn print(args: &RunArgs, results: &ResultsDir, summary: &Summary) {
+    if args.json {
+        print!("{}", summary.to_json());
+    }
+    if args.quiet {
+        return;
+    }
+    let report = results.path().join("report.html");
+    if args.json {
+        eprintln!("Report: {}", report.display());
+    } else {
+        let width = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(160);
+        println!("{} (seed {})\n", summary.title, summary.seed);
+        print!("{}", summary.to_text(width));
+        for variant in summary.variants.iter().filter(|variant| !variant.cut_captures.is_empty()) {
+            println!("{}: captures that reached their limit: {}", variant.variant, variant.cut_captures.join(", "));
+        }
+        println!("Report: {}", report.display());
+    }
+}
