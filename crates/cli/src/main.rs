@@ -8,6 +8,7 @@ mod demo_command;
 mod explain_command;
 mod kernel_matrix;
 mod run_command;
+mod scenario_command;
 mod sweep;
 mod sweep_command;
 
@@ -36,6 +37,8 @@ enum Command {
     Explain(explain_command::ExplainArgs),
     /// Transfer data between Holdover's TCP and this machine's kernel under many combinations of settings.
     KernelMatrix(kernel_matrix::KernelMatrixArgs),
+    /// Check scenario files, print their schema, list and copy the built-in ones.
+    Scenario(scenario_command::ScenarioArgs),
     /// Run a scenario, all its variants, and write captures, tables, plots and a report.
     Run(run_command::RunArgs),
     /// Run a scenario over every combination of its axes' values, as often as its means need it, and compare its variants.
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo_command::run(&args),
         Command::Explain(args) => explain_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),
+        Command::Scenario(args) => scenario_command::run(&args),
         Command::Run(args) => run_command::run(&args),
         Command::Sweep(args) => sweep_command::run(&args),
     }

@@ -1,28 +1,52 @@
-//! Every example scenario is whole, and runs.
+//! Every example scenario is whole, is worth comparing, and runs.
 
-use holdover_scenario::Builtin;
-use holdover_sim::{NoObserver, World};
+use holdover_base::Instant;
+use holdover_scenario::{Builtin, Scenario};
+use holdover_sim::{FlowStatus, NoObserver, World};
+
+fn scenario(builtin: &Builtin) -> Scenario {
+    builtin.scenario().unwrap_or_else(|error| panic!("{}", error.report(Default::default())))
+}
 
 #[test]
-fn every_example_runs() {
+fn every_example_runs_and_its_variants_differ() {
     for builtin in Builtin::ALL {
-        let scenario = builtin.scenario().unwrap_or_else(|error| panic!("{}", error.report(Default::default())));
+        let scenario = scenario(builtin);
+        let mut results = Vec::new();
         for variant in scenario.variants() {
-            let mut world = World::new(variant.world(scenario.seed()).unwrap()).unwrap();
-            let ending = world.run(&mut NoObserver);
-            eprintln!("{} {} {ending:?} at {}", builtin.name, variant.name(), world.now());
-            for (flow, report) in world.config().flows.iter().zip(world.report()) {
-                eprintln!(
-                    "  {} {:?} {:.3} Mbit/s idle {:?} exchanges {} worst {:?} rto {:?}",
-                    flow.name,
-                    report.status,
-                    report.goodput_bps() / 1e6,
-                    report.reconnections.iter().map(|r| r.idle).collect::<Vec<_>>(),
-                    report.exchanges.len(),
-                    report.exchanges.iter().max(),
-                    report.sender.as_ref().map(|s| s.timeouts)
-                );
-            }
+            let config = variant.world(scenario.seed()).unwrap();
+            assert!(config.time_limit <= Instant::from_secs(120), "{}", builtin.name);
+            let mut world = World::new(config).unwrap();
+            world.run(&mut NoObserver);
+            let reports = world.report();
+            assert!(reports.iter().all(|report| report.bytes_received > 0), "{} {}", builtin.name, variant.name());
+            assert!(!reports.iter().any(|report| matches!(report.status, FlowStatus::Failed(_))), "{}", builtin.name);
+            results.push(reports[0].goodput_bps().to_bits());
+        }
+        assert!(results.len() >= 3, "{}", builtin.name);
+        results.sort_unstable();
+        results.dedup();
+        assert!(results.len() >= 2, "{}: all variants are the same", builtin.name);
+    }
+}
+
+#[test]
+fn every_example_has_a_title_a_description_and_a_sweep() {
+    for builtin in Builtin::ALL {
+        let scenario = scenario(builtin);
+        assert_ne!(scenario.title(), scenario.name());
+        assert!(scenario.description().is_some_and(|text| text.len() > 100), "{}", builtin.name);
+        let sweep = scenario.sweep().unwrap_or_else(|| panic!("{} has a sweep", builtin.name));
+        for point in sweep.points() {
+            assert!(scenario.at(&point).is_ok(), "{} {:?}", builtin.name, point.labels);
         }
     }
+}
+
+#[test]
+fn an_example_is_found_by_its_name() {
+    assert_eq!(Builtin::find("elevator").map(|builtin| builtin.name), Some("elevator"));
+    assert_eq!(Builtin::find("elevator.toml").map(|builtin| builtin.name), Some("elevator"));
+    assert_eq!(Builtin::find("lift"), None);
+    assert_eq!(Scenario::open("satellite-pass").unwrap().files().count(), 1);
 }

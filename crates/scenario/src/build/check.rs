@@ -1,32 +1,25 @@
 //! What only the simulator can say of a world: whether ways lead to where packets have to go.
 
+use holdover_base::Instant;
 use holdover_sim::{World, WorldConfig, WorldError};
 
+use super::flow::start_of;
 use crate::error::ErrorKind;
 use crate::file::ScenarioFile;
 use crate::problem::Problem;
 
-/// Checks that the simulator takes `config`, which was built from `file`.
-pub(crate) fn within_reach(file: &ScenarioFile, config: &WorldConfig) -> Result<(), Problem> {
-    // Of many flows of a kind, one says it all, and a world of few flows is made quickly.
-    let mut first = 0;
-    let mut flows = Vec::with_capacity(file.flows.len());
-    for flow in &file.flows {
-        flows.extend(
-            config
-                .flows
-                .get(first)
-                .cloned()
-                .map(|config| holdover_sim::FlowConfig { name: flow.name.clone(), ..config }),
-        );
-        first += flow.count.unwrap_or(1) as usize;
+/// Checks that the simulator takes `config`, which was built from `file` with one flow of each kind.
+pub(crate) fn within_reach(file: &ScenarioFile, mut config: WorldConfig) -> Result<(), Problem> {
+    // The last of a kind begins last, and is like the others otherwise.
+    for (flow, kind) in file.flows.iter().zip(&mut config.flows) {
+        kind.start = start_of(flow, flow.count.unwrap_or(1) - 1);
     }
-    let sample = WorldConfig { flows, ..config.clone() };
-    World::new(sample).map(drop).map_err(|error| place(file, &error))
+    let time_limit = config.time_limit;
+    World::new(config).map(drop).map_err(|error| place(file, time_limit, &error))
 }
 
 /// The problem that a world's error is in the scenario.
-fn place(file: &ScenarioFile, error: &WorldError) -> Problem {
+fn place(file: &ScenarioFile, time_limit: Instant, error: &WorldError) -> Problem {
     let at_flow = |name: &str, key: &str, kind, message: String| {
         let index = file.flows.iter().position(|flow| flow.name == name).unwrap_or(0);
         Problem::new(kind, message).under(key).under_index(index).under("flow")
@@ -38,16 +31,14 @@ fn place(file: &ScenarioFile, error: &WorldError) -> Problem {
     match error {
         WorldError::Unreachable { flow, from, to } => {
             let message = format!("no path leads from \"{from}\" to \"{to}\"");
-            at_flow(
-                flow,
-                if file.flows.iter().any(|f| f.name == *flow && f.to == *to) { "to" } else { "from" },
-                ErrorKind::Unreachable,
-                message,
-            )
+            let forward = file.flows.iter().any(|other| other.name == *flow && other.to == *to);
+            at_flow(flow, if forward { "to" } else { "from" }, ErrorKind::Unreachable, message)
         }
         WorldError::StartsTooLate { flow, .. } => {
-            let message = "it starts when the run is over; \"time_limit\" says when that is".to_owned();
-            at_flow(flow, "start", ErrorKind::Conflict, message)
+            let first = file.flows.iter().find(|other| other.name == *flow).map(|flow| start_of(flow, 0));
+            let (what, key) = if first >= Some(time_limit) { ("it", "start") } else { ("the last of them", "spacing") };
+            let message = format!("{what} starts when the run is over; \"time_limit\" says when that is");
+            at_flow(flow, key, ErrorKind::Conflict, message)
         }
         WorldError::NeverCovered { node } => {
             let message = "it never comes within the range of a cell".to_owned();

@@ -1,6 +1,5 @@
 //! Flows.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
@@ -19,33 +18,72 @@ const MAX_FLOWS: usize = 65_536 - 1024;
 /// The shape of ns-2's Pareto source.
 const DEFAULT_SHAPE: f64 = 1.5;
 
-pub(crate) fn all(file: &ScenarioFile, nodes: &Nodes) -> Result<Vec<FlowConfig>, Problem> {
+/// One flow of each kind, each checked; there may be many of a kind.
+pub(crate) fn kinds(file: &ScenarioFile, nodes: &Nodes) -> Result<Vec<FlowConfig>, Problem> {
     if file.flows.is_empty() {
         return Err(Problem::new(ErrorKind::MissingField, "there is nothing to run: no [[flow]]"));
     }
-    let mut flows = Vec::new();
-    let mut names = BTreeSet::new();
+    let mut kinds = Vec::with_capacity(file.flows.len());
+    let mut total = 0;
     for (index, flow) in file.flows.iter().enumerate() {
         let before = file.flows[..index].iter().map(|flow| flow.name.as_str());
-        check_name(&flow.name).and_then(|()| check_new("flow", &flow.name, before)).under_index(index).under("flow")?;
-        let config = one(flow, nodes).under_index(index).under("flow")?;
-        let count = flow.count.unwrap_or(1) as usize;
-        if count == 0 || flows.len() + count > MAX_FLOWS {
-            let accepted = format!("a number from 1 to {}, all flows together", MAX_FLOWS);
-            let problem = Problem::unexpected(ErrorKind::BadValue, format!("the number {count}"), accepted);
-            return Err(problem.under("count").under_index(index).under("flow"));
-        }
-        let spacing = flow.spacing.map_or(Duration::ZERO, |spacing| spacing.0);
-        for number in 0..count as u64 {
-            let name = if count == 1 { flow.name.clone() } else { format!("{}-{}", flow.name, number + 1) };
-            if !names.insert(name.clone()) {
-                let message = format!("two flows would be called \"{name}\"");
-                return Err(Problem::new(ErrorKind::Duplicate, message).under("name").under_index(index).under("flow"));
-            }
-            flows.push(FlowConfig { name, start: config.start + spacing * number, ..config.clone() });
+        let kind = check_name(&flow.name)
+            .and_then(|()| check_new("flow", &flow.name, before))
+            .and_then(|()| check_count(flow, &mut total))
+            .and_then(|()| check_copies(flow, &file.flows))
+            .and_then(|()| one(flow, nodes));
+        kinds.push(kind.under_index(index).under("flow")?);
+    }
+    Ok(kinds)
+}
+
+/// All flows: `kinds`, each as often as the file says.
+pub(crate) fn all(file: &ScenarioFile, kinds: Vec<FlowConfig>) -> Vec<FlowConfig> {
+    let mut flows = Vec::with_capacity(kinds.len());
+    for (flow, kind) in file.flows.iter().zip(kinds) {
+        match flow.count {
+            None | Some(1) => flows.push(kind),
+            Some(count) => flows.extend((0..count).map(|number| FlowConfig {
+                name: format!("{}-{}", flow.name, number + 1),
+                start: start_of(flow, number),
+                ..kind.clone()
+            })),
         }
     }
-    Ok(flows)
+    flows
+}
+
+/// When the copy with this number, counted from 0, begins.
+pub(crate) fn start_of(flow: &Flow, number: u32) -> Instant {
+    let spacing = flow.spacing.map_or(Duration::ZERO, |spacing| spacing.0);
+    Instant::ZERO + flow.start.map_or(Duration::ZERO, |start| start.0) + spacing * u64::from(number)
+}
+
+fn check_count(flow: &Flow, total: &mut usize) -> Result<(), Problem> {
+    let count = flow.count.unwrap_or(1) as usize;
+    *total += count;
+    if count == 0 || *total > MAX_FLOWS {
+        let accepted = format!("a number from 1 to {MAX_FLOWS}, all flows together");
+        return Err(Problem::unexpected(ErrorKind::BadValue, format!("the number {count}"), accepted)).under("count");
+    }
+    Ok(())
+}
+
+/// Checks that no copy of `flow` gets the name that another flow has.
+fn check_copies(flow: &Flow, flows: &[Flow]) -> Result<(), Problem> {
+    let count = flow.count.unwrap_or(1);
+    let number = |name: &str| name.strip_prefix(&flow.name)?.strip_prefix('-')?.parse().ok();
+    let same = |other: &&Flow| {
+        let copy = number(&other.name).filter(|number| count > 1 && (1..=count).contains(number));
+        other.count.unwrap_or(1) == 1 && copy.is_some_and(|number| other.name == format!("{}-{number}", flow.name))
+    };
+    match flows.iter().find(same) {
+        Some(other) => {
+            let message = format!("two flows would be called \"{}\"", other.name);
+            Err(Problem::new(ErrorKind::Duplicate, message)).under("name")
+        }
+        None => Ok(()),
+    }
 }
 
 fn one(flow: &Flow, nodes: &Nodes) -> Result<FlowConfig, Problem> {
@@ -62,7 +100,7 @@ fn one(flow: &Flow, nodes: &Nodes) -> Result<FlowConfig, Problem> {
         name: flow.name.clone(),
         from,
         to,
-        start: Instant::ZERO + flow.start.map_or(Duration::ZERO, |start| start.0),
+        start: start_of(flow, 0),
         sender: stack_of(from, flow.from_stack.as_ref(), "from_stack")?,
         receiver: stack_of(to, flow.to_stack.as_ref(), "to_stack")?,
         traffic: traffic(flow, nodes, from, to)?,

@@ -23,12 +23,19 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// Checks that `file` describes a world that can be run. A problem lies below the root of the file.
 pub(crate) fn check(file: &ScenarioFile, traces: &mut Traces) -> Result<(), Problem> {
-    let config = world(file, 0, traces)?;
-    check::within_reach(file, &config)
+    let config = with_one_of_each_flow(file, 0, traces)?;
+    check::within_reach(file, config)
 }
 
 /// The world that `file` describes, which was checked. A problem lies below the root of the file.
 pub(crate) fn world(file: &ScenarioFile, seed: u64, traces: &mut Traces) -> Result<WorldConfig, Problem> {
+    let mut config = with_one_of_each_flow(file, seed, traces)?;
+    config.flows = flow::all(file, config.flows);
+    Ok(config)
+}
+
+/// The world with one flow of each kind.
+fn with_one_of_each_flow(file: &ScenarioFile, seed: u64, traces: &mut Traces) -> Result<WorldConfig, Problem> {
     let time_limit = file.time_limit.map_or(Ok(TIME_LIMIT), |limit| above_zero(limit, "time_limit"))?;
     let default_stack = stack::of_scenario(file)?;
     let nodes = Nodes::new(file, &default_stack)?;
@@ -36,7 +43,7 @@ pub(crate) fn world(file: &ScenarioFile, seed: u64, traces: &mut Traces) -> Resu
     let cells = mobility::cells(file, &nodes)?;
     let mobiles = mobility::mobiles(file, &nodes)?;
     nodes.check_neighbours(file)?;
-    let flows = flow::all(file, &nodes)?;
+    let flows = flow::kinds(file, &nodes)?;
     Ok(WorldConfig {
         seed,
         nodes: nodes.configs,

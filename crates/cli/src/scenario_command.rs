@@ -1,0 +1,277 @@
+//! `holdover scenario`: check scenario files, print their schema, list and copy the built-in ones.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use holdover_scenario::{Builtin, Override, Scenario, ScenarioError, Style};
+use holdover_sim::Role;
+use serde::Serialize;
+
+/// Arguments of `holdover scenario`.
+#[derive(Args, Debug)]
+pub(crate) struct ScenarioArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Say what is in a scenario, or what is wrong with it and where.
+    ///
+    /// The whole file is checked, its variants, the values of its sweep and the traces that it names included; nothing is
+    /// run. The exit code is 0 if it can be run, and 2 if not.
+    Check(CheckArgs),
+    /// Print the JSON schema of scenario files, for editors and other programs.
+    ///
+    /// An editor that knows TOML schemas completes and checks scenario files with it: write it to a file, and name that file
+    /// in the first line of the scenario: #:schema ./scenario.schema.json
+    Schema,
+    /// List the built-in scenarios. They run by name: holdover run train-tunnel
+    List(ListArgs),
+    /// Print a built-in scenario.
+    Show(ShowArgs),
+    /// Copy a built-in scenario and the traces that it names, to begin an own one with.
+    Copy(CopyArgs),
+}
+
+#[derive(Args, Debug)]
+struct CheckArgs {
+    /// A scenario file, or the name of a built-in scenario.
+    #[arg(value_name = "FILE")]
+    scenario: String,
+    /// Change a field first, as for `holdover run`: link.radio.delay="50 ms"
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Print JSON: what is in it, or the error with file, line, column and field.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct ListArgs {
+    /// Print JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args, Debug)]
+struct ShowArgs {
+    /// The name of a built-in scenario.
+    #[arg(value_name = "NAME", value_parser = builtin)]
+    builtin: &'static Builtin,
+}
+
+#[derive(Args, Debug)]
+struct CopyArgs {
+    /// The name of a built-in scenario.
+    #[arg(value_name = "NAME", value_parser = builtin)]
+    builtin: &'static Builtin,
+    /// Where to. Files that are there already are left alone.
+    #[arg(default_value = ".")]
+    directory: PathBuf,
+}
+
+/// What `check --json` prints.
+#[derive(Serialize)]
+struct Checked {
+    ok: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    scenario: Option<Contents>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<ScenarioError>,
+}
+
+/// What is in a scenario.
+#[derive(Serialize)]
+struct Contents {
+    file: String,
+    title: String,
+    seed: u64,
+    time_limit_s: f64,
+    hosts: Vec<String>,
+    routers: Vec<String>,
+    links: Vec<String>,
+    cells: Vec<String>,
+    flows: usize,
+    variants: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sweep: Option<SweepContents>,
+    traces: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct SweepContents {
+    axes: Vec<String>,
+    points: usize,
+}
+
+/// A built-in scenario, as `list --json` prints it.
+#[derive(Serialize)]
+struct Listed {
+    name: &'static str,
+    title: String,
+    variants: Vec<String>,
+}
+
+pub(crate) fn run(args: &ScenarioArgs) -> ExitCode {
+    match &args.command {
+        Command::Check(args) => check(args),
+        Command::Schema => print(&holdover_scenario::schema()),
+        Command::List(args) => list(args),
+        Command::Show(args) => print(args.builtin.text),
+        Command::Copy(args) => copy(args),
+    }
+}
+
+fn builtin(name: &str) -> Result<&'static Builtin, String> {
+    Builtin::find(name).ok_or_else(|| {
+        let names: Vec<&str> = Builtin::ALL.iter().map(|builtin| builtin.name).collect();
+        format!("there are {}", names.join(", "))
+    })
+}
+
+fn check(args: &CheckArgs) -> ExitCode {
+    let contents = read(args).and_then(|scenario| Contents::new(&scenario));
+    let code = if contents.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(2) };
+    if args.json {
+        let (scenario, error) = match contents {
+            Ok(contents) => (Some(contents), None),
+            Err(error) => (None, Some(error)),
+        };
+        let printed = print_json(&Checked { ok: error.is_none(), scenario, error });
+        return if printed == ExitCode::SUCCESS { code } else { printed };
+    }
+    match contents {
+        Ok(contents) => print(&contents.text()),
+        Err(error) => {
+            let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            eprint!("{}", error.report(if colour { Style::Colour } else { Style::Plain }));
+            code
+        }
+    }
+}
+
+fn read(args: &CheckArgs) -> Result<Scenario, ScenarioError> {
+    let changes = args.set.iter().map(|text| Override::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let scenario = Scenario::open(&args.scenario)?;
+    if changes.is_empty() { Ok(scenario) } else { scenario.with(&changes) }
+}
+
+impl Contents {
+    fn new(scenario: &Scenario) -> Result<Self, ScenarioError> {
+        let variants = scenario.variants();
+        // A scenario has at least one variant, and all have the same nodes and links.
+        let world = variants[0].world(scenario.seed())?;
+        let nodes = |role| world.nodes.iter().filter(move |node| node.role == role).map(|node| node.name.clone());
+        Ok(Self {
+            file: scenario.name().to_owned(),
+            title: scenario.title().to_owned(),
+            seed: scenario.seed(),
+            time_limit_s: world.time_limit.as_secs_f64(),
+            hosts: nodes(Role::Host).collect(),
+            routers: nodes(Role::Router).collect(),
+            links: world.links.iter().map(|link| link.name.clone()).collect(),
+            cells: world.cells.iter().map(|cell| cell.name.clone()).collect(),
+            flows: world.flows.len(),
+            variants: variants.iter().map(|variant| variant.name().to_owned()).collect(),
+            sweep: scenario.sweep().map(|sweep| SweepContents {
+                axes: sweep.axes().iter().map(|axis| axis.label.clone()).collect(),
+                points: sweep.len(),
+            }),
+            traces: scenario.files().map(|(name, _)| name.to_owned()).collect(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{}: {}\n", self.file, self.title);
+        let mut row = |what: &str, names: &[String]| {
+            if !names.is_empty() {
+                text.push_str(&format!("  {what:<9} {}\n", names.join(", ")));
+            }
+        };
+        row("hosts", &self.hosts);
+        row("routers", &self.routers);
+        row("links", &self.links);
+        row("cells", &self.cells);
+        row("flows", &[self.flows.to_string()]);
+        row("variants", &self.variants);
+        if let Some(sweep) = &self.sweep {
+            row("sweep", &[format!("{} points over {}", sweep.points, sweep.axes.join(", "))]);
+        }
+        row("traces", &self.traces);
+        row("at most", &[format!("{} s, seed {}", self.time_limit_s, self.seed)]);
+        text
+    }
+}
+
+fn list(args: &ListArgs) -> ExitCode {
+    let mut scenarios = Vec::with_capacity(Builtin::ALL.len());
+    for builtin in Builtin::ALL {
+        match builtin.scenario() {
+            Ok(scenario) => scenarios.push(Listed {
+                name: builtin.name,
+                title: scenario.title().to_owned(),
+                variants: scenario.variants().iter().map(|variant| variant.name().to_owned()).collect(),
+            }),
+            Err(error) => {
+                eprint!("{}", error.report(Style::Plain));
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    if args.json {
+        return print_json(&scenarios);
+    }
+    let name_width = scenarios.iter().map(|scenario| scenario.name.len()).max().unwrap_or(0);
+    let title_width = scenarios.iter().map(|scenario| scenario.title.len()).max().unwrap_or(0);
+    let rows = scenarios.iter().map(|scenario| {
+        let Listed { name, title, variants } = scenario;
+        format!("{name:name_width$}  {title:title_width$}  {}\n", variants.join(", "))
+    });
+    print(&rows.collect::<String>())
+}
+
+fn copy(args: &CopyArgs) -> ExitCode {
+    let scenario = (format!("{}.toml", args.builtin.name), args.builtin.text);
+    let traces = args.builtin.files.iter().map(|(name, text)| ((*name).to_owned(), *text));
+    for (name, text) in core::iter::once(scenario).chain(traces) {
+        let path = args.directory.join(name);
+        if let Err(error) = write_new(&path, text) {
+            eprintln!("error: {} cannot be written: {error}", path.display());
+            return ExitCode::FAILURE;
+        }
+        println!("{}", path.display());
+    }
+    ExitCode::SUCCESS
+}
+
+fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)?;
+    }
+    std::fs::File::create_new(path)?.write_all(text.as_bytes())
+}
+
+fn print_json(value: &impl Serialize) -> ExitCode {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => print(&(text + "\n")),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints to a pipe that may be closed early, as by `head`.
+fn print(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What is published says what the code does.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+// The example is a program of its own; here its trace is compared with the one that is kept.
+#[allow(dead_code, unreachable_pub)]
+#[path = "../examples/lte_trace.rs"]
+mod lte_trace;
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn text(path: &str) -> String {
+    let path = repository().join(path);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// `cargo run -p holdover -- scenario schema > docs/schema/scenario.schema.json` brings it up to date.
+#[test]
+fn the_committed_schema_is_the_present_one() {
+    assert_eq!(text("docs/schema/scenario.schema.json"), holdover_scenario::schema());
+}
+
+/// The fields of every table in the schema.
+fn fields(schema: &Value, into: &mut std::collections::BTreeSet<String>) {
+    match schema {
+        Value::Object(object) => {
+            if let Some(Value::Object(properties)) = object.get("properties") {
+                into.extend(properties.keys().cloned());
+            }
+            object.values().for_each(|value| fields(value, into));
+        }
+        Value::Array(list) => list.iter().for_each(|value| fields(value, into)),
+        _ => {}
+    }
+}
+
+/// The accepted words of every field in the schema.
+fn words(schema: &Value, into: &mut std::collections::BTreeSet<String>) {
+    match schema {
+        Value::Object(object) => {
+            if let Some(Value::Array(list)) = object.get("enum") {
+                into.extend(list.iter().filter_map(|word| word.as_str().map(str::to_owned)));
+            }
+            object.values().for_each(|value| words(value, into));
+        }
+        Value::Array(list) => list.iter().for_each(|value| words(value, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_guide_has_every_field_and_every_word() {
+    let guide = text("docs/guide/scenario-files.md");
+    let schema: Value = serde_json::from_str(&holdover_scenario::schema()).unwrap();
+    let mut names = std::collections::BTreeSet::new();
+    fields(&schema, &mut names);
+    assert!(names.len() > 100, "{names:?}");
+    let missing: Vec<_> = names.iter().filter(|name| !guide.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "fields that the guide does not name: {missing:?}");
+    let mut accepted = std::collections::BTreeSet::new();
+    words(&schema, &mut accepted);
+    let missing: Vec<_> = accepted.iter().filter(|word| !guide.contains(&format!("\"{word}\""))).collect();
+    assert!(missing.is_empty(), "words that the guide does not name: {missing:?}");
+}
+
+/// Every example in the guide that is a whole scenario can be run, and every other one is TOML.
+#[test]
+fn the_examples_in_the_guide_are_right() {
+    let guide = text("docs/guide/scenario-files.md");
+    let mut whole = 0;
+    for block in guide.split("```toml\n").skip(1) {
+        let block = block.split("```").next().unwrap_or_default();
+        if block.contains("[[host]]") && block.contains("[[flow]]") {
+            whole += 1;
+            let scenario = holdover_scenario::Scenario::parse("guide", block, repository().join("scenarios"));
+            assert!(scenario.is_ok(), "{}", scenario.unwrap_err().report(Default::default()));
+        } else {
+            assert!(toml::from_str::<toml::Table>(block).is_ok(), "{block}");
+        }
+    }
+    assert!(whole > 0, "the guide has a whole scenario");
+}
+
+#[test]
+fn the_lte_trace_is_what_its_generator_makes() {
+    assert!(text("scenarios/traces/lte-drive.trace") == lte_trace::trace(), "run the example lte_trace again");
+}
