@@ -2,6 +2,8 @@
 
 use holdover_base::ByteCount;
 
+use crate::rarely::Rarely;
+
 macro_rules! counted_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:literal,)* }) => {
         $(#[$meta])*
@@ -130,8 +132,10 @@ counted_enum! {
 /// What a connection has done so far.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    sent: [u32; Reason::COUNT],
-    received: [u32; Disposition::COUNT],
+    /// What every connection has to count, each [`Kind`] at its [`Kind::common_place`].
+    common: [u32; Kind::COMMON],
+    /// The kinds that have occurred of the others, in order: on a path without trouble there are none.
+    rare: Rarely<Vec<(Kind, u32)>>,
     /// Data bytes sent for the first time.
     pub bytes_sent: ByteCount,
     /// Data bytes sent again.
@@ -157,23 +161,91 @@ pub struct Counters {
 impl Counters {
     /// How many segments were sent for `reason`. Saturates at 2^32 - 1; [`Self::segments_sent`] does not.
     pub fn sent(&self, reason: Reason) -> u32 {
-        self.sent[reason as usize]
+        self.count(Kind::Sent(reason))
     }
 
     /// How many segments that arrived ended as `disposition`. Saturates at 2^32 - 1; [`Self::segments_received`] does not.
     pub fn received(&self, disposition: Disposition) -> u32 {
-        self.received[disposition as usize]
+        self.count(Kind::Received(disposition))
     }
 
+    #[inline]
     pub(crate) fn count_sent(&mut self, reason: Reason) {
-        let slot = &mut self.sent[reason as usize];
-        *slot = slot.saturating_add(1);
+        self.add_one(Kind::Sent(reason));
         self.segments_sent += 1;
     }
 
+    #[inline]
     pub(crate) fn count_received(&mut self, disposition: Disposition) {
-        let slot = &mut self.received[disposition as usize];
-        *slot = slot.saturating_add(1);
+        self.add_one(Kind::Received(disposition));
         self.segments_received += 1;
+    }
+
+    fn count(&self, kind: Kind) -> u32 {
+        if let Some(place) = kind.common_place() {
+            return self.common[place];
+        }
+        self.rare.binary_search_by_key(&kind, |&(kind, _)| kind).map_or(0, |index| self.rare[index].1)
+    }
+
+    #[inline]
+    fn add_one(&mut self, kind: Kind) {
+        match kind.common_place() {
+            Some(place) => self.common[place] = self.common[place].saturating_add(1),
+            None => self.add_one_rare(kind),
+        }
+    }
+
+    fn add_one_rare(&mut self, kind: Kind) {
+        let rare = self.rare.to_mut();
+        match rare.binary_search_by_key(&kind, |&(kind, _)| kind) {
+            Ok(index) => rare[index].1 = rare[index].1.saturating_add(1),
+            Err(index) => rare.insert(index, (kind, 1)),
+        }
+    }
+}
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Kind {
+    Sent(Reason),
+    Received(Disposition),
+}
+
+impl Kind {
+    /// How many have a place of their own.
+    const COMMON: usize = 8;
+
+    #[inline]
+    const fn common_place(self) -> Option<usize> {
+        match self {
+            Self::Received(Disposition::Accepted) => Some(0),
+            Self::Sent(Reason::Syn) => Some(1),
+            Self::Sent(Reason::SynAck) => Some(2),
+            Self::Sent(Reason::HandshakeAck) => Some(3),
+            Self::Sent(Reason::NewData) => Some(4),
+            Self::Sent(Reason::Ack) => Some(5),
+            Self::Sent(Reason::DelayedAck) => Some(6),
+            Self::Sent(Reason::KeepAlive) => Some(7),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_counted_by_itself() {
+        let mut counters = Counters::default();
+        for (n, &reason) in Reason::ALL.iter().enumerate() {
+            (0..=n).for_each(|_| counters.count_sent(reason));
+        }
+        for (n, &disposition) in Disposition::ALL.iter().enumerate().rev() {
+            (0..=n).for_each(|_| counters.count_received(disposition));
+        }
+        assert!(Reason::ALL.iter().zip(1..).all(|(&reason, n)| counters.sent(reason) == n));
+        assert!(Disposition::ALL.iter().zip(1..).all(|(&disposition, n)| counters.received(disposition) == n));
     }
 }

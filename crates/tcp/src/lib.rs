@@ -16,6 +16,7 @@ mod counters;
 mod endpoint;
 pub mod fuzz;
 mod profile;
+mod rarely;
 mod receive_buffer;
 mod recovery;
 mod rtt;

@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use holdover_wire::{SackBlocks, Seq, SeqRange};
 
+use crate::rarely::{Absent, Rarely};
+
 /// Pieces smaller than this are copied together, so that a peer that sends single bytes cannot make the bookkeeping
 /// outgrow the data.
 const COALESCE_BELOW: usize = 256;
@@ -14,6 +16,29 @@ const COALESCED_SIZE: usize = 2048;
 /// every second segment missing has some 1,500.
 const MAX_BLOCKS: usize = 4096;
 
+/// The receive side's data.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ReceiveBuffer {
+    /// The next chunk for the reader, and those behind it: a reader that keeps up never needs more than the one.
+    next: Option<Bytes>,
+    behind: Rarely<VecDeque<Bytes>>,
+    readable_len: usize,
+    out_of_order: Rarely<OutOfOrder>,
+}
+
+/// Data that waits for a gap to close. There is none exactly if there is no block.
+#[derive(Clone, Debug)]
+struct OutOfOrder {
+    blocks: VecDeque<Block>,
+    len: usize,
+    /// The stamp of the latest arrival.
+    stamp: u64,
+}
+
+impl Absent for OutOfOrder {
+    const ABSENT: &'static Self = &Self { blocks: VecDeque::new(), len: 0, stamp: 0 };
+}
+
 /// A contiguous block out of order.
 #[derive(Clone, Debug)]
 struct Block {
@@ -21,16 +46,6 @@ struct Block {
     /// Grows with every arrival: the block with the highest has the most recent segment.
     stamp: u64,
     pieces: VecDeque<Bytes>,
-}
-
-/// The receive side's data.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ReceiveBuffer {
-    readable: VecDeque<Bytes>,
-    readable_len: usize,
-    blocks: VecDeque<Block>,
-    blocked_len: usize,
-    stamp: u64,
 }
 
 /// What an arrival did.
@@ -51,24 +66,28 @@ impl ReceiveBuffer {
 
     /// Bytes held, in order or not.
     pub(crate) fn held(&self) -> usize {
-        self.readable_len + self.blocked_len
+        self.readable_len + self.out_of_order.len
     }
 
     pub(crate) fn has_gap(&self) -> bool {
-        !self.blocks.is_empty()
+        !self.out_of_order.blocks.is_empty()
     }
 
     /// The end of the last block out of order.
     pub(crate) fn highest(&self) -> Option<Seq> {
-        self.blocks.back().map(|block| block.range.end)
+        self.out_of_order.blocks.back().map(|block| block.range.end)
     }
 
     /// Takes the next chunk for the reader.
+    #[inline]
     pub(crate) fn read(&mut self) -> Option<Bytes> {
-        let chunk = self.readable.pop_front()?;
+        let chunk = self.next.take()?;
         self.readable_len -= chunk.len();
-        if self.readable.is_empty() && self.readable.capacity() > 64 {
-            self.readable.shrink_to(0);
+        if let Some(behind) = self.behind.if_present() {
+            self.next = behind.pop_front();
+            if behind.is_empty() {
+                self.behind.clear();
+            }
         }
         Some(chunk)
     }
@@ -78,18 +97,80 @@ impl ReceiveBuffer {
     }
 
     /// Appends data that is next in order.
+    #[inline]
     pub(crate) fn push_in_order(&mut self, chunk: Bytes) {
-        if !chunk.is_empty() {
-            self.readable_len += chunk.len();
-            push_coalescing(&mut self.readable, chunk);
+        if chunk.is_empty() {
+            return;
+        }
+        self.readable_len += chunk.len();
+        let Some(next) = &mut self.next else {
+            self.next = Some(chunk);
+            return;
+        };
+        let last = self.behind.if_present().and_then(VecDeque::back_mut).unwrap_or(next);
+        if let Some(chunk) = coalesce(last, chunk) {
+            self.behind.to_mut().push_back(chunk);
         }
     }
 
     /// Keeps data that is out of order.
     pub(crate) fn insert(&mut self, seq: Seq, data: Bytes) -> Inserted {
+        let result = self.out_of_order.to_mut().insert(seq, data);
+        self.release_when_in_order();
+        result
+    }
+
+    /// Everything before `rcv_nxt` has arrived: moves blocks that are now in order to the reader, and returns the new
+    /// `rcv_nxt`.
+    pub(crate) fn advance(&mut self, mut rcv_nxt: Seq) -> Seq {
+        while let Some(block) = self.out_of_order.if_present().and_then(|waiting| waiting.pop_reached(rcv_nxt)) {
+            let mut seq = block.range.start;
+            for mut piece in block.pieces {
+                let len = piece.len() as u32;
+                let known = rcv_nxt.saturating_since(seq).min(len);
+                seq += len;
+                drop(piece.split_to(known as usize));
+                self.push_in_order(piece);
+            }
+            rcv_nxt = rcv_nxt.max(block.range.end);
+        }
+        self.release_when_in_order();
+        rcv_nxt
+    }
+
+    fn release_when_in_order(&mut self) {
+        if !self.has_gap() {
+            self.out_of_order.clear();
+        }
+    }
+
+    /// The block out of order that holds `range`, for the second block of a DSACK (RFC 2883 section 4.1.3).
+    pub(crate) fn block_with(&self, range: SeqRange) -> Option<SeqRange> {
+        self.out_of_order.blocks.iter().map(|block| block.range).find(|block| block.covers(range))
+    }
+
+    /// The SACK blocks to report: a duplicate first (RFC 2883), then the block that grew last, then the others by how
+    /// recently they grew (RFC 2018 section 4).
+    pub(crate) fn sack_blocks(&self, duplicate: Option<SeqRange>, most: usize) -> SackBlocks {
+        let mut sack: SackBlocks = duplicate.into_iter().collect();
+        let mut last = u64::MAX;
+        let blocks = &self.out_of_order.blocks;
+        while sack.len() < most {
+            // A block's stamp can equal another's only if one arrival touched both, which joins them.
+            let next = blocks.iter().filter(|block| block.stamp < last).max_by_key(|block| block.stamp);
+            let Some(block) = next else { break };
+            last = block.stamp;
+            sack.push(block.range);
+        }
+        sack.truncate(most);
+        sack
+    }
+}
+
+impl OutOfOrder {
+    fn insert(&mut self, mut seq: Seq, mut data: Bytes) -> Inserted {
         self.stamp += 1;
         let mut result = Inserted { duplicate: 0, duplicate_range: None, refused: false };
-        let (mut seq, mut data) = (seq, data);
         let mut index = self.blocks.partition_point(|block| block.range.end.lt(seq));
         while !data.is_empty() {
             let end = seq + data.len() as u32;
@@ -142,7 +223,7 @@ impl ReceiveBuffer {
             if self.blocks.len() >= MAX_BLOCKS {
                 return false;
             }
-            self.blocked_len += piece.len();
+            self.len += piece.len();
             let block = Block { range, stamp: self.stamp, pieces: VecDeque::from([piece]) };
             self.blocks.insert(*index, block);
         }
@@ -154,7 +235,7 @@ impl ReceiveBuffer {
         let block = &mut self.blocks[index];
         block.stamp = self.stamp;
         block.range.end += piece.len() as u32;
-        self.blocked_len += piece.len();
+        self.len += piece.len();
         push_coalescing(&mut block.pieces, piece);
     }
 
@@ -173,69 +254,39 @@ impl ReceiveBuffer {
         }
     }
 
-    /// Everything before `rcv_nxt` has arrived: moves blocks that are now in order to the reader, and returns the new
-    /// `rcv_nxt`.
-    pub(crate) fn advance(&mut self, mut rcv_nxt: Seq) -> Seq {
-        while self.blocks.front().is_some_and(|block| block.range.start.le(rcv_nxt)) {
-            let Some(block) = self.blocks.pop_front() else { break };
-            let mut seq = block.range.start;
-            for mut piece in block.pieces {
-                let len = piece.len() as u32;
-                self.blocked_len -= piece.len();
-                let known = rcv_nxt.saturating_since(seq).min(len);
-                seq += len;
-                drop(piece.split_to(known as usize));
-                self.push_in_order(piece);
-            }
-            rcv_nxt = rcv_nxt.max(block.range.end);
-        }
-        if self.blocks.is_empty() {
-            self.blocks.shrink_to(0);
-        }
-        rcv_nxt
-    }
-
-    /// The block out of order that holds `seq`, for the second block of a DSACK (RFC 2883 section 4.1.3).
-    pub(crate) fn block_with(&self, range: SeqRange) -> Option<SeqRange> {
-        self.blocks.iter().map(|block| block.range).find(|block| block.covers(range))
-    }
-
-    /// The SACK blocks to report: a duplicate first (RFC 2883), then the block that grew last, then the others by how
-    /// recently they grew (RFC 2018 section 4).
-    pub(crate) fn sack_blocks(&self, duplicate: Option<SeqRange>, most: usize) -> SackBlocks {
-        let mut sack: SackBlocks = duplicate.into_iter().collect();
-        let mut last = u64::MAX;
-        while sack.len() < most {
-            // A block's stamp can equal another's only if one arrival touched both, which joins them.
-            let next = self.blocks.iter().filter(|block| block.stamp < last).max_by_key(|block| block.stamp);
-            let Some(block) = next else { break };
-            last = block.stamp;
-            sack.push(block.range);
-        }
-        sack.truncate(most);
-        sack
+    /// Takes the first block if it begins at or before `rcv_nxt`.
+    fn pop_reached(&mut self, rcv_nxt: Seq) -> Option<Block> {
+        let front = self.blocks.front().filter(|block| block.range.start.le(rcv_nxt))?;
+        self.len -= front.pieces.iter().map(Bytes::len).sum::<usize>();
+        self.blocks.pop_front()
     }
 }
 
 /// Appends `piece`; a small one is copied to the end of the one before it.
 pub(crate) fn push_coalescing(pieces: &mut VecDeque<Bytes>, piece: Bytes) {
-    if piece.len() < COALESCE_BELOW
-        && let Some(last) = pieces.back_mut()
-        && last.len() + piece.len() <= COALESCED_SIZE
-    {
-        let mut joined = match core::mem::take(last).try_into_mut() {
-            Ok(owned) => owned,
-            Err(shared) => {
-                let mut copy = BytesMut::with_capacity(COALESCED_SIZE);
-                copy.extend_from_slice(&shared);
-                copy
-            }
-        };
-        joined.extend_from_slice(&piece);
-        *last = joined.freeze();
-        return;
+    let rest = match pieces.back_mut() {
+        Some(last) => coalesce(last, piece),
+        None => Some(piece),
+    };
+    pieces.extend(rest);
+}
+
+/// Joins `piece` to `last` if it is small; returns it if not.
+fn coalesce(last: &mut Bytes, piece: Bytes) -> Option<Bytes> {
+    if piece.len() >= COALESCE_BELOW || last.len() + piece.len() > COALESCED_SIZE {
+        return Some(piece);
     }
-    pieces.push_back(piece);
+    let mut joined = match core::mem::take(last).try_into_mut() {
+        Ok(owned) => owned,
+        Err(shared) => {
+            let mut copy = BytesMut::with_capacity(COALESCED_SIZE);
+            copy.extend_from_slice(&shared);
+            copy
+        }
+    };
+    joined.extend_from_slice(&piece);
+    *last = joined.freeze();
+    None
 }
 
 #[cfg(test)]
@@ -289,7 +340,7 @@ mod tests {
             buffer.push_in_order(bytes(n, 1));
         }
         assert_eq!(buffer.readable_len(), 10_000);
-        assert!(buffer.readable.len() <= 5, "{}", buffer.readable.len());
+        assert!(buffer.behind.len() < 5, "{}", buffer.behind.len());
     }
 
     #[test]
@@ -300,9 +351,22 @@ mod tests {
                 insert(&mut buffer, n, n + 1);
             }
         }
-        assert_eq!((buffer.held(), buffer.blocks.len()), (40_000, 1));
+        assert_eq!((buffer.held(), buffer.out_of_order.blocks.len()), (40_000, 1));
         // Twice as many as coalescing leaves at least.
-        assert!(buffer.blocks[0].pieces.len() <= 2 * 40_000 / (COALESCED_SIZE - COALESCE_BELOW));
+        assert!(buffer.out_of_order.blocks[0].pieces.len() <= 2 * 40_000 / (COALESCED_SIZE - COALESCE_BELOW));
+    }
+
+    #[test]
+    fn what_was_read_takes_no_room() {
+        let mut buffer = ReceiveBuffer::default();
+        buffer.push_in_order(bytes(0, 1000));
+        buffer.push_in_order(bytes(1000, 1000));
+        insert(&mut buffer, 3000, 4000);
+        buffer.push_in_order(bytes(2000, 1000));
+        assert_eq!(buffer.advance(Seq::new(3000)), Seq::new(4000));
+        let read: Vec<u8> = core::iter::from_fn(|| buffer.read()).flatten().collect();
+        assert_eq!(read, bytes(0, 4000));
+        assert!(buffer.behind.is_absent() && buffer.out_of_order.is_absent());
     }
 
     #[test]

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
+use crate::rarely::Rarely;
 use crate::receive_buffer::push_coalescing;
 
 /// Chunks in the order in which they were written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SendBuffer {
-    chunks: VecDeque<Bytes>,
+    chunks: Rarely<VecDeque<Bytes>>,
     len: usize,
 }
 
@@ -25,7 +26,7 @@ impl SendBuffer {
     pub(crate) fn push(&mut self, chunk: Bytes) {
         if !chunk.is_empty() {
             self.len += chunk.len();
-            push_coalescing(&mut self.chunks, chunk);
+            push_coalescing(self.chunks.to_mut(), chunk);
         }
     }
 
@@ -33,29 +34,36 @@ impl SendBuffer {
     pub(crate) fn take(&mut self, len: usize) -> Bytes {
         let len = len.min(self.len);
         self.len -= len;
-        let Some(first) = self.chunks.front_mut() else { return Bytes::new() };
-        if first.len() > len {
-            return first.split_to(len);
+        match self.chunks.if_present().and_then(VecDeque::front_mut) {
+            None => Bytes::new(),
+            Some(first) if first.len() > len => first.split_to(len),
+            Some(_) => self.take_chunks(len),
         }
-        let first = self.chunks.pop_front().unwrap_or_default();
-        if first.len() == len {
-            self.release_when_empty();
-            return first;
-        }
-        let mut joined = BytesMut::with_capacity(len);
-        joined.extend_from_slice(&first);
-        while joined.len() < len {
-            let Some(mut chunk) = self.chunks.pop_front() else { break };
-            let wanted = len - joined.len();
-            if chunk.len() > wanted {
-                joined.extend_from_slice(&chunk.split_to(wanted));
-                self.chunks.push_front(chunk);
-            } else {
-                joined.extend_from_slice(&chunk);
+    }
+
+    /// Takes the first chunk, and what is missing to `len` from those behind it.
+    fn take_chunks(&mut self, len: usize) -> Bytes {
+        let chunks = self.chunks.to_mut();
+        let mut taken = chunks.pop_front().unwrap_or_default();
+        if taken.len() < len {
+            let mut joined = BytesMut::with_capacity(len);
+            joined.extend_from_slice(&taken);
+            while joined.len() < len {
+                let Some(mut chunk) = chunks.pop_front() else { break };
+                let wanted = len - joined.len();
+                if chunk.len() > wanted {
+                    joined.extend_from_slice(&chunk.split_to(wanted));
+                    chunks.push_front(chunk);
+                } else {
+                    joined.extend_from_slice(&chunk);
+                }
             }
+            taken = joined.freeze();
         }
-        self.release_when_empty();
-        joined.freeze()
+        if chunks.is_empty() {
+            self.chunks.clear();
+        }
+        taken
     }
 
     /// The first byte, left where it is: for a window probe.
@@ -65,12 +73,6 @@ impl SendBuffer {
 
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
-    }
-
-    fn release_when_empty(&mut self) {
-        if self.chunks.is_empty() {
-            self.chunks.shrink_to(0);
-        }
     }
 }
 
@@ -98,5 +100,6 @@ mod tests {
         assert_eq!(buffer.peek_byte().as_deref(), Some(&b"g"[..]));
         assert_eq!(&buffer.take(99)[..], b"gh");
         assert!(buffer.is_empty() && buffer.take(1).is_empty() && buffer.peek_byte().is_none());
+        assert!(buffer.chunks.is_absent());
     }
 }

@@ -5,6 +5,8 @@
 
 use holdover_base::{Duration, Instant};
 
+use crate::rarely::{Absent, Rarely};
+
 /// What a deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u8)]
@@ -52,68 +54,120 @@ impl Timer {
     const fn bit(self) -> u16 {
         1 << self as u8
     }
+
+    /// Where the deadline is kept: those of a connection that sends and receives in place, the others apart.
+    const fn place(self) -> Place {
+        match self {
+            Self::Retransmit => Place::Common(0),
+            Self::LossProbe => Place::Common(1),
+            Self::Reorder => Place::Common(2),
+            Self::DelayedAck => Place::Common(3),
+            Self::Persist => Place::Rare(0),
+            Self::SillyWindow => Place::Rare(1),
+            Self::KeepAlive => Place::Rare(2),
+            Self::UserTimeout => Place::Rare(3),
+            Self::FinWait2 => Place::Rare(4),
+            Self::TimeWait => Place::Rare(5),
+        }
+    }
+}
+
+enum Place {
+    Common(usize),
+    Rare(usize),
 }
 
 /// The deadlines of all timers of one connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
-    /// Nanoseconds: a deadline, or, for a held timer, what remained of it. `NONE` when not armed.
-    slots: [u64; Timer::COUNT],
-    /// Those that are armed: few at a time, so that the others need not be looked at.
+    /// Sets of timers, by [`Timer::bit`]: those that are armed are few at a time, so that the others need not be looked at.
     armed: u16,
     held: u16,
+    /// Nanoseconds: the deadline of a timer that is armed, or, if it is held too, what remained of it.
+    common: [u64; 4],
+    rare: Rarely<RareDeadlines>,
 }
 
-const NONE: u64 = u64::MAX;
+#[derive(Clone, PartialEq, Debug)]
+struct RareDeadlines([u64; 6]);
+
+impl Absent for RareDeadlines {
+    const ABSENT: &'static Self = &Self([0; 6]);
+}
+
+const NEVER: u64 = u64::MAX;
+
+/// The timers whose deadlines are in [`RareDeadlines`].
+const RARE: u16 = Timer::Persist.bit()
+    | Timer::SillyWindow.bit()
+    | Timer::KeepAlive.bit()
+    | Timer::UserTimeout.bit()
+    | Timer::FinWait2.bit()
+    | Timer::TimeWait.bit();
 
 impl Timers {
-    pub(crate) const fn new() -> Self {
-        Self { slots: [NONE; Timer::COUNT], armed: 0, held: 0 }
-    }
-
     fn is_held(&self, timer: Timer) -> bool {
         self.held & timer.bit() != 0
     }
 
+    fn slot(&self, timer: Timer) -> u64 {
+        match timer.place() {
+            Place::Common(index) => self.common[index],
+            Place::Rare(index) => self.rare.0[index],
+        }
+    }
+
+    /// A deadline that saturates at the end of time is none.
+    fn set_slot(&mut self, timer: Timer, nanos: u64) {
+        if nanos == NEVER {
+            return self.disarm(timer);
+        }
+        self.armed |= timer.bit();
+        match timer.place() {
+            Place::Common(index) => self.common[index] = nanos,
+            Place::Rare(index) => self.rare.to_mut().0[index] = nanos,
+        }
+    }
+
     pub(crate) fn arm(&mut self, now: Instant, timer: Timer, delay: Duration) {
-        let slot = if self.is_held(timer) { delay.as_nanos().min(NONE - 1) } else { (now + delay).as_nanos() };
-        self.slots[timer as usize] = slot;
-        self.note(timer, slot);
+        let nanos = if self.is_held(timer) { delay.as_nanos().min(NEVER - 1) } else { (now + delay).as_nanos() };
+        self.set_slot(timer, nanos);
     }
 
     pub(crate) fn disarm(&mut self, timer: Timer) {
-        self.slots[timer as usize] = NONE;
         self.armed &= !timer.bit();
+        if timer.bit() & RARE != 0 && self.armed & RARE == 0 {
+            self.rare.clear();
+        }
     }
 
     pub(crate) fn disarm_all(&mut self) {
-        self.slots = [NONE; Timer::COUNT];
         self.armed = 0;
+        self.rare.clear();
     }
 
     pub(crate) fn is_armed(&self, timer: Timer) -> bool {
-        self.slots[timer as usize] != NONE
+        self.armed & timer.bit() != 0
     }
 
     /// When `timer` runs out; `None` if it is not armed or is held.
     pub(crate) fn deadline(&self, timer: Timer) -> Option<Instant> {
-        let slot = self.slots[timer as usize];
-        (slot != NONE && !self.is_held(timer)).then_some(Instant::from_nanos(slot))
+        (self.is_armed(timer) && !self.is_held(timer)).then(|| Instant::from_nanos(self.slot(timer)))
     }
 
     /// The earliest deadline; of equal ones, the first in the order of [`Timer::ALL`].
     pub(crate) fn next(&self) -> Option<(Instant, Timer)> {
-        let mut best = (NONE, Timer::Retransmit);
         let mut running = self.armed & !self.held;
+        let mut best: Option<(u64, Timer)> = None;
         while running != 0 {
             let timer = Timer::ALL[running.trailing_zeros() as usize];
             running &= running - 1;
-            let slot = self.slots[timer as usize];
-            if slot < best.0 {
-                best = (slot, timer);
+            let slot = self.slot(timer);
+            if best.is_none_or(|(least, _)| slot < least) {
+                best = Some((slot, timer));
             }
         }
-        (best.0 != NONE).then_some((Instant::from_nanos(best.0), best.1))
+        best.map(|(nanos, timer)| (Instant::from_nanos(nanos), timer))
     }
 
     /// Takes the first timer whose deadline is at or before `now`.
@@ -131,9 +185,8 @@ impl Timers {
             return;
         }
         self.held |= timer.bit();
-        let slot = &mut self.slots[timer as usize];
-        if *slot != NONE {
-            *slot = slot.saturating_sub(now.as_nanos());
+        if self.is_armed(timer) {
+            self.set_slot(timer, self.slot(timer).saturating_sub(now.as_nanos()));
         }
     }
 
@@ -143,20 +196,8 @@ impl Timers {
             return;
         }
         self.held &= !timer.bit();
-        let slot = &mut self.slots[timer as usize];
-        if *slot != NONE {
-            *slot = slot.saturating_add(now.as_nanos());
-            let slot = *slot;
-            self.note(timer, slot);
-        }
-    }
-
-    /// A deadline that saturates at the end of time is none.
-    fn note(&mut self, timer: Timer, slot: u64) {
-        if slot == NONE {
-            self.armed &= !timer.bit();
-        } else {
-            self.armed |= timer.bit();
+        if self.is_armed(timer) {
+            self.set_slot(timer, self.slot(timer).saturating_add(now.as_nanos()));
         }
     }
 }
@@ -169,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_earliest_deadline_comes_first_and_ties_follow_the_written_order() {
-        let mut timers = Timers::new();
+        let mut timers = Timers::default();
         assert_eq!(timers.next(), None);
         timers.arm(Instant::ZERO, Timer::KeepAlive, SECOND);
         timers.arm(Instant::ZERO, Timer::DelayedAck, SECOND);
@@ -181,8 +222,21 @@ mod tests {
     }
 
     #[test]
+    fn a_rare_timer_takes_room_only_while_it_is_armed() {
+        let mut timers = Timers::default();
+        timers.arm(Instant::ZERO, Timer::Retransmit, SECOND);
+        assert!(timers.rare.is_absent());
+        timers.arm(Instant::ZERO, Timer::Persist, SECOND);
+        timers.arm(Instant::ZERO, Timer::UserTimeout, SECOND * 2);
+        timers.disarm(Timer::Persist);
+        assert_eq!(timers.deadline(Timer::UserTimeout), Some(Instant::from_secs(2)));
+        timers.disarm(Timer::UserTimeout);
+        assert!(timers.rare.is_absent() && timers.is_armed(Timer::Retransmit));
+    }
+
+    #[test]
     fn a_held_timer_keeps_what_remained() {
-        let mut timers = Timers::new();
+        let mut timers = Timers::default();
         timers.arm(Instant::ZERO, Timer::Retransmit, SECOND * 3);
         timers.hold(Instant::from_secs(1), Timer::Retransmit);
         assert_eq!(timers.next(), None);
@@ -193,7 +247,7 @@ mod tests {
 
     #[test]
     fn arming_a_held_timer_counts_from_its_release() {
-        let mut timers = Timers::new();
+        let mut timers = Timers::default();
         timers.hold(Instant::ZERO, Timer::Persist);
         timers.arm(Instant::from_secs(5), Timer::Persist, SECOND);
         assert_eq!(timers.next(), None);

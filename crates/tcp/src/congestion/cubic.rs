@@ -30,9 +30,18 @@ const HYSTART_DELAY_MAX: Duration = Duration::from_millis(16);
 pub(super) struct Cubic {
     /// The window before the last reduction, W_max, lowered by fast convergence; 0 when none is known.
     w_max: u32,
-    /// When the current congestion avoidance began; `None` right after a reduction.
-    epoch: Option<Instant>,
-    /// The plateau of the current epoch and the time to it, K, in 2^-10 s.
+    /// The current congestion avoidance; `None` in slow start and right after a reduction.
+    epoch: Option<Box<Epoch>>,
+    /// The least round-trip time seen; zero before the first sample.
+    delay_min: Duration,
+    hystart: HyStart,
+}
+
+/// One congestion avoidance, from its first ACK to the next reduction.
+#[derive(Clone, Debug)]
+struct Epoch {
+    start: Instant,
+    /// The plateau of the window, and the time from the start to it, K, in 2^-10 s.
     origin: u32,
     k: u64,
     /// The window that Reno would have, W_est, and the segments acknowledged towards its next step.
@@ -42,9 +51,6 @@ pub(super) struct Cubic {
     per_segment: u32,
     last_cwnd: u32,
     last_at: Instant,
-    /// The least round-trip time seen; zero before the first sample.
-    delay_min: Duration,
-    hystart: HyStart,
 }
 
 /// One round of HyStart.
@@ -61,19 +67,7 @@ struct HyStart {
 
 impl Cubic {
     pub(super) const fn new() -> Self {
-        Self {
-            w_max: 0,
-            epoch: None,
-            origin: 0,
-            k: 0,
-            w_est: 0,
-            acked: 0,
-            per_segment: 0,
-            last_cwnd: 0,
-            last_at: Instant::ZERO,
-            delay_min: Duration::ZERO,
-            hystart: HyStart::new(),
-        }
+        Self { w_max: 0, epoch: None, delay_min: Duration::ZERO, hystart: HyStart::new() }
     }
 
     /// After a timeout the path may have changed: W_max and the delay are forgotten (Linux `bictcp_reset`).
@@ -92,42 +86,58 @@ impl Cubic {
     /// Time in which nothing could be sent does not count (RFC 9438 section 5.8).
     pub(super) fn shift_epoch(&mut self, idle: Duration) {
         if let Some(epoch) = &mut self.epoch {
-            *epoch += idle;
+            epoch.start += idle;
         }
     }
 
     /// How many segments have to be acknowledged for the window to open by one (RFC 9438 sections 4.2 to 4.5).
     pub(super) fn acks_per_segment(&mut self, cwnd: u32, acked: u32, now: Instant) -> u32 {
-        self.acked = self.acked.saturating_add(acked);
-        // The curve is evaluated at most 32 times a second for the same window, as Linux does it.
-        let fresh = self.last_cwnd == cwnd && now.saturating_since(self.last_at) <= Duration::from_millis(31);
-        if fresh && self.epoch.is_some() {
-            return self.per_segment;
+        if let Some(epoch) = &mut self.epoch {
+            epoch.acked = epoch.acked.saturating_add(acked);
+            // The curve is evaluated at most 32 times a second for the same window, as Linux does it.
+            if epoch.last_cwnd == cwnd && now.saturating_since(epoch.last_at) <= Duration::from_millis(31) {
+                return epoch.per_segment;
+            }
         }
-        self.last_cwnd = cwnd;
-        self.last_at = now;
-        let epoch = *self.epoch.get_or_insert_with(|| {
-            self.acked = acked;
-            self.w_est = cwnd;
-            self.origin = self.w_max.max(cwnd);
-            // K = cbrt((W_max - cwnd) / C) (RFC 9438 equation 2), in 2^-10 s.
-            let distance = u128::from(self.origin - cwnd) * C_DEN / C_NUM;
-            self.k = cube_root(distance << (3 * TIME_SHIFT));
-            now
-        });
-        let target = self.target(now.saturating_since(epoch) + self.delay_min);
+        let epoch = self.epoch.get_or_insert_with(|| Box::new(Epoch::begin(self.w_max, cwnd, acked, now)));
+        epoch.last_cwnd = cwnd;
+        epoch.last_at = now;
+        let target = epoch.target(now.saturating_since(epoch.start) + self.delay_min);
         let mut per_segment = if target > cwnd { cwnd / (target - cwnd) } else { cwnd.saturating_mul(100) };
         // Without any W_max the curve starts flat, while nothing is known of the path: Linux goes at 5 % a round.
         if self.w_max == 0 {
             per_segment = per_segment.min(20);
         }
-        self.per_segment = per_segment.min(self.reno_pace(cwnd)).max(2);
-        self.per_segment
+        epoch.per_segment = per_segment.min(epoch.reno_pace(cwnd)).max(2);
+        epoch.per_segment
+    }
+
+    /// Takes a delay sample; says whether slow start should end (`watch`: whether HyStart is on and slow start lasts).
+    pub(super) fn on_rtt(&mut self, watch: bool, cwnd: u32, rtt: Duration, sample: &AckSample) -> bool {
+        // Samples right after a recovery are of a queue that is draining.
+        if self.epoch.as_ref().is_some_and(|epoch| sample.now.saturating_since(epoch.start) < Duration::from_secs(1)) {
+            return false;
+        }
+        let rtt = rtt.max(Duration::from_micros(1));
+        if self.delay_min.is_zero() || rtt < self.delay_min {
+            self.delay_min = rtt;
+        }
+        watch && self.hystart.on_ack(self.delay_min, cwnd, rtt, sample)
+    }
+}
+
+impl Epoch {
+    fn begin(w_max: u32, cwnd: u32, acked: u32, now: Instant) -> Self {
+        let origin = w_max.max(cwnd);
+        // K = cbrt((W_max - cwnd) / C) (RFC 9438 equation 2), in 2^-10 s.
+        let distance = u128::from(origin - cwnd) * C_DEN / C_NUM;
+        let k = cube_root(distance << (3 * TIME_SHIFT));
+        Self { start: now, origin, k, w_est: cwnd, acked, per_segment: 0, last_cwnd: cwnd, last_at: now }
     }
 
     /// W_cubic(t) = C (t - K)^3 + origin (RFC 9438 equation 1).
-    fn target(&self, since_epoch: Duration) -> u32 {
-        let t = (u128::from(since_epoch.as_nanos()) << TIME_SHIFT) / 1_000_000_000;
+    fn target(&self, since_start: Duration) -> u32 {
+        let t = (u128::from(since_start.as_nanos()) << TIME_SHIFT) / 1_000_000_000;
         let k = u128::from(self.k);
         let offset = t.abs_diff(k).min(1 << 40);
         let delta = (C_NUM * offset * offset * offset / C_DEN) >> (3 * TIME_SHIFT);
@@ -143,19 +153,6 @@ impl Cubic {
         self.acked -= steps * per;
         self.w_est = self.w_est.saturating_add(steps);
         if self.w_est > cwnd { cwnd / (self.w_est - cwnd) } else { u32::MAX }
-    }
-
-    /// Takes a delay sample; says whether slow start should end (`watch`: whether HyStart is on and slow start lasts).
-    pub(super) fn on_rtt(&mut self, watch: bool, cwnd: u32, rtt: Duration, sample: &AckSample) -> bool {
-        // Samples right after a recovery are of a queue that is draining.
-        if self.epoch.is_some_and(|epoch| sample.now.saturating_since(epoch) < Duration::from_secs(1)) {
-            return false;
-        }
-        let rtt = rtt.max(Duration::from_micros(1));
-        if self.delay_min.is_zero() || rtt < self.delay_min {
-            self.delay_min = rtt;
-        }
-        watch && self.hystart.on_ack(self.delay_min, cwnd, rtt, sample)
     }
 }
 
@@ -256,9 +253,10 @@ mod tests {
         cubic.acks_per_segment(cwnd, 1, Instant::ZERO);
         // 1000 * 0.3 / 0.4 = 750 (700 segments are left: 750 exactly), cbrt(750) = 9.086 s.
         let k = Duration::from_millis(9086);
-        assert!(cubic.k.abs_diff(9304) <= 1, "{}", cubic.k);
-        assert!(cubic.target(k).abs_diff(1000) <= 1);
-        assert!(cubic.target(k * 2) > 1250);
-        assert_eq!(cubic.target(Duration::ZERO), 1000 - 299);
+        let epoch = cubic.epoch.expect("congestion avoidance has begun");
+        assert!(epoch.k.abs_diff(9304) <= 1, "{}", epoch.k);
+        assert!(epoch.target(k).abs_diff(1000) <= 1);
+        assert!(epoch.target(k * 2) > 1250);
+        assert_eq!(epoch.target(Duration::ZERO), 1000 - 299);
     }
 }

@@ -5,6 +5,7 @@ use core::cmp::Ordering;
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Segment, Seq, SeqRange, Unreachable};
 
+use super::fields::Timed;
 use super::{Connection, Event};
 use crate::config::{Reduction, WindowUpdate};
 use crate::congestion::AckSample;
@@ -87,7 +88,9 @@ impl Connection {
         let had_outstanding = !self.queue.is_empty();
         let prior_window = self.snd.wnd;
         let window_moved = self.update_send_window(segment);
-        self.probing.sent = 0;
+        if let Some(probing) = &mut self.probing {
+            probing.sent = 0;
+        }
 
         let mut report = self.new_report(segment, window_moved || segment.seq_len() > 0);
         let prior_highest_sacked = self.queue.highest_sacked();
@@ -101,7 +104,7 @@ impl Connection {
         if report.advanced {
             self.note_progress(now);
         }
-        if self.snd.wnd != prior_window || self.probing.since.is_some() {
+        if self.snd.wnd != prior_window || self.probing.is_some() {
             self.after_window_change(now);
         }
         Ok(())
@@ -173,6 +176,9 @@ impl Connection {
             return;
         }
         self.recovery.retransmits = 0;
+        if let Some(episode) = self.recovery.episode.if_present() {
+            episode.dup_acks = 0;
+        }
         let mut first_sent_at = None;
         let mut last_sent_at = None;
         while let Some(sent) = self.queue.pop_acked(ack) {
@@ -260,16 +266,15 @@ impl Connection {
 
     fn take_dsack(&mut self, range: SeqRange, prior_una: Seq) {
         // RFC 8985 section 7.4: a DSACK of the whole probe says that it was not needed.
-        if let Some(marker) = self.recovery.undo_marker
+        if let Some(episode) = self.recovery.episode.if_present()
+            && let Some(marker) = episode.undo_marker
             && range.end.gt(marker)
             && range.end.le(prior_una.max(self.queue.highest_sacked().unwrap_or(prior_una)))
         {
-            self.recovery.one_retransmission_was_unnecessary();
+            episode.one_retransmission_was_unnecessary();
         }
         self.recovery.rack.dsack_seen = true;
-        if self.recovery.probe_retransmitted && self.recovery.probe_high_seq == Some(range.end) {
-            self.recovery.probe_high_seq = None;
-        }
+        self.recovery.loss_probe.take_if(|probe| probe.retransmitted && probe.high_seq == range.end);
     }
 
     /// Everything that follows from an ACK while something was outstanding.
@@ -298,7 +303,7 @@ impl Connection {
             self.timers.disarm(Timer::Retransmit);
             self.timers.disarm(Timer::LossProbe);
             self.timers.disarm(Timer::Reorder);
-            self.recovery.marked_below = None;
+            self.recovery.all_acknowledged();
         } else if restart_timer && !timer_taken {
             // RFC 6298 section 5.3.
             self.restart_retransmit(now);
@@ -351,11 +356,7 @@ impl Connection {
 
     /// 4.3BSD without timestamps: one segment is timed at a time.
     fn timed_sample(&mut self, now: Instant, report: &AckReport) -> Option<Duration> {
-        let (end, sent_at) = self.snd.timed?;
-        if self.snd.una.lt(end) {
-            return None;
-        }
-        self.snd.timed = None;
+        let Timed { sent_at, .. } = *self.snd.timed.take_if(|timed| timed.end.le(self.snd.una))?;
         (!report.retransmitted_acked).then(|| now.saturating_since(sent_at))
     }
 
@@ -373,7 +374,7 @@ impl Connection {
 
     /// SND.UNA moved on: the user timeout starts anew, and there may be room to write.
     fn note_progress(&mut self, now: Instant) {
-        if self.user_timeout.is_some() {
+        if self.user_timeout().is_some() {
             self.arm_user_timeout(now);
         }
         self.events.insert(Event::Writable);
@@ -383,11 +384,10 @@ impl Connection {
     fn after_window_change(&mut self, now: Instant) {
         if self.snd.wnd == 0 {
             // An answered probe: the next one waits for its backed-off time (`output` arms it).
-            self.probing.heard_at = now;
+            self.silence.since = now;
             return;
         }
-        self.probing.since = None;
-        self.probing.backoff = 0;
+        self.probing = None;
         self.timers.disarm(Timer::Persist);
         if core::mem::take(&mut self.frozen_by_window) {
             self.timers.release(now, Timer::Retransmit);
@@ -399,7 +399,7 @@ impl Connection {
         if !self.queue.is_empty() && !timers.iter().any(|&timer| self.timers.is_armed(timer)) {
             self.arm_retransmit(now, self.rtt.rto());
         }
-        if self.user_timeout.is_some() && !self.config.user_timeout.covers_zero_window {
+        if self.user_timeout().is_some() && !self.user_timeout_config().covers_zero_window {
             self.arm_user_timeout(now);
         }
     }
@@ -467,7 +467,7 @@ impl Connection {
 
     /// Path MTU discovery: what is larger than the path takes is cut up and sent again.
     fn shrink_to_mtu(&mut self, mtu: u32) -> IcmpEffect {
-        let ip_header = if self.remote.is_ipv6() { 40 } else { 20 };
+        let ip_header = if self.remote.ip.is_ipv6() { 40 } else { 20 };
         let options = if self.timestamps.is_some() { 12 } else { 0 };
         // An old router that does not say is taken for the least MTU (RFC 1191 section 5 suggests a table; RFC 4821's
         // base of 1024 bytes serves as well).
@@ -493,9 +493,10 @@ impl Connection {
         }
         self.recovery.state = RecoveryState::Loss;
         self.recovery.high_seq = self.snd.nxt;
-        self.recovery.frto = false;
-        self.recovery.undo_marker = None;
-        self.recovery.prior_ssthresh = 0;
+        if let Some(episode) = self.recovery.episode.if_present() {
+            episode.frto = false;
+            episode.forget_undo();
+        }
     }
 
     /// A path MTU below IPv4's 552 bytes is more likely an attack than a path (Linux `min_pmtu`), less headers.

@@ -1,9 +1,31 @@
 //! The parts of a connection's state that belong together, without behaviour of their own.
 
+use core::net::{IpAddr, SocketAddr};
+
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Seq, SeqRange};
 
 use crate::counters::Reason;
+use crate::rarely::Absent;
+
+/// An address and port: a [`SocketAddr`] without the flow label and scope that a TCP segment does not have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Address {
+    pub(crate) ip: IpAddr,
+    pub(crate) port: u16,
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        Self { ip: address.ip(), port: address.port() }
+    }
+}
+
+impl From<Address> for SocketAddr {
+    fn from(address: Address) -> Self {
+        Self::new(address.ip, address.port)
+    }
+}
 
 /// The send sequence space (RFC 9293 section 3.3.1), in the RFC's names.
 #[derive(Clone, Debug)]
@@ -38,8 +60,15 @@ pub(crate) struct SendSpace {
     pub(crate) probed_byte: bool,
     /// When data was last sent.
     pub(crate) last_data_at: Instant,
-    /// The one segment that is being timed, where only one is: its end and when it was sent.
-    pub(crate) timed: Option<(Seq, Instant)>,
+    /// The one segment that is being timed, where only one is.
+    pub(crate) timed: Option<Box<Timed>>,
+}
+
+/// A segment whose round trip is measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Timed {
+    pub(crate) end: Seq,
+    pub(crate) sent_at: Instant,
 }
 
 /// The receive sequence space and the window that is advertised.
@@ -58,14 +87,10 @@ pub(crate) struct ReceiveSpace {
     pub(crate) capacity: u32,
     /// The most that is advertised, growing towards the capacity.
     pub(crate) limit: u32,
-    /// The owner's limit.
-    pub(crate) clamp: Option<u32>,
     /// The largest data segment seen: what counts as full-sized.
     pub(crate) mss: u32,
     /// Last.ACK.sent.
     pub(crate) last_ack_sent: Seq,
-    /// The owner holds the ACK point here.
-    pub(crate) ack_held_at: Option<Seq>,
     /// The peer's FIN, once it is in order.
     pub(crate) fin: Option<Seq>,
     /// RCV.UP.
@@ -89,8 +114,6 @@ pub(crate) struct TimestampState {
     pub(crate) recent_at: Instant,
     /// What is added to the clock, so that it tells nothing of the host's uptime.
     pub(crate) offset: u32,
-    /// What the owner adds to the echoed value.
-    pub(crate) echo_shift: u32,
 }
 
 /// When the next ACK is due (RFC 9293 section 3.8.6.3).
@@ -131,16 +154,38 @@ pub(crate) struct Pending {
     pub(crate) user_timeout_option: bool,
 }
 
-/// Probing a zero window or an idle peer.
+/// Probing a zero window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Probing {
+    /// Probes that were not answered.
     pub(crate) sent: u32,
     pub(crate) backoff: u32,
-    pub(crate) keep_alives_unanswered: u32,
+}
+
+/// The peer's silence.
+#[derive(Clone, Debug)]
+pub(crate) struct Silence {
     /// When anything last arrived.
-    pub(crate) heard_at: Instant,
-    /// When zero-window probing began.
-    pub(crate) since: Option<Instant>,
+    pub(crate) since: Instant,
+    /// Keep-alive probes sent since then.
+    pub(crate) probes_unanswered: u32,
+}
+
+/// What the owner has asked for by its verbs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Steering {
+    /// The limit of the window that is advertised, in bytes.
+    pub(crate) window_clamp: Option<u32>,
+    /// The ACK point is held here.
+    pub(crate) ack_held_at: Option<Seq>,
+    /// What is added to the timestamps that are echoed.
+    pub(crate) echo_shift: u32,
+    /// Fast retransmit of anything below is barred.
+    pub(crate) barred_below: Option<Seq>,
+}
+
+impl Absent for Steering {
+    const ABSENT: &'static Self = &Self { window_clamp: None, ack_held_at: None, echo_shift: 0, barred_below: None };
 }
 
 /// RFC 5961 section 10: how many challenge ACKs this second has seen.

@@ -82,9 +82,9 @@ impl Connection {
         self.check_reset(now, segment)?;
         self.check_syn(now, segment)?;
         self.note_timestamp(now, segment);
-        self.probing.heard_at = now;
-        if self.probing.keep_alives_unanswered > 0 || self.config.limits.keep_alive.is_some() {
-            self.probing.keep_alives_unanswered = 0;
+        self.silence.since = now;
+        if self.silence.probes_unanswered > 0 || self.config.limits.keep_alive.is_some() {
+            self.silence.probes_unanswered = 0;
             self.arm_keep_alive(now);
         }
         self.check_ack(now, segment)?;
@@ -219,6 +219,7 @@ impl Connection {
     }
 
     /// Fourth, check the SYN bit (with RFC 5961 section 4.2; third, security, is not used).
+    #[inline]
     fn check_syn(&mut self, now: Instant, segment: &Segment) -> Step {
         if !segment.flags.contains(Flags::SYN) {
             return Ok(());
@@ -427,7 +428,7 @@ impl Connection {
             }
         }
         self.recovery.state = RecoveryState::Open;
-        self.recovery.retransmit_stamp = None;
+        self.recovery.episode.clear();
         self.pending.handshake = false;
         self.timers.disarm(Timer::Retransmit);
         self.timers.disarm(Timer::UserTimeout);

@@ -3,6 +3,7 @@
 //! algorithms fit as special cases.
 
 use holdover_base::Instant;
+use holdover_wire::Seq;
 
 use super::Connection;
 use super::ack::AckReport;
@@ -27,7 +28,7 @@ impl Connection {
     pub(super) fn alert(&mut self, now: Instant, report: &mut AckReport) -> bool {
         self.count_duplicate(report);
         if self.recovery.state == RecoveryState::Open {
-            self.recovery.retransmit_stamp = None;
+            self.forget_retransmit_stamp();
         } else if self.snd.una.ge(self.recovery.high_seq) && self.recovery.state == RecoveryState::Recovery {
             if !self.is_sack_based() {
                 self.queue.reset_dup_acked();
@@ -66,11 +67,9 @@ impl Connection {
         if self.config.recovery.dup_ack_needs_new_sack && self.sack && report.sacked == 0 {
             report.duplicate = false;
         }
-        if report.advanced {
-            self.recovery.dup_acks = 0;
-        } else if report.duplicate && (!self.is_sack_based() || report.sacked > 0) {
-            // RFC 6675 section 2: with SACK only one that brings news counts.
-            self.recovery.dup_acks += 1;
+        // RFC 6675 section 2: with SACK only one that brings news counts.
+        if report.duplicate && (!self.is_sack_based() || report.sacked > 0) {
+            self.recovery.episode.to_mut().dup_acks += 1;
         }
     }
 
@@ -105,7 +104,7 @@ impl Connection {
         if report.advanced && self.try_undo_loss(report, false) {
             return;
         }
-        if self.recovery.frto {
+        if self.recovery.episode.frto {
             // Step 3b: data never retransmitted was acknowledged, so the timeout was spurious.
             if report.original_acked && self.try_undo_loss(report, true) {
                 return;
@@ -113,7 +112,7 @@ impl Connection {
             if self.snd.nxt.gt(self.recovery.high_seq) {
                 // Step 3a: the new data went through, what was lost did not.
                 if report.sacked > 0 || report.duplicate {
-                    self.recovery.frto = false;
+                    self.recovery.episode.to_mut().frto = false;
                 }
             } else if report.advanced && !recovered {
                 // Step 2b: try new data before any other retransmission.
@@ -122,7 +121,7 @@ impl Connection {
                     report.send_new_first = true;
                     return;
                 }
-                self.recovery.frto = false;
+                self.recovery.episode.to_mut().frto = false;
             }
         }
         if recovered {
@@ -171,14 +170,14 @@ impl Connection {
             self.recovery.state < RecoveryState::Recovery && self.queue.dup_acked() >= threshold
         } else {
             // 4.3BSD counts duplicates after a timeout too, and acts on the third only.
-            self.recovery.state != RecoveryState::Recovery && self.recovery.dup_acks == threshold
+            self.recovery.state != RecoveryState::Recovery && self.recovery.episode.dup_acks == threshold
         };
         let partial = self.recovery.state == RecoveryState::Recovery
             && advanced
             && self.loss_detection() == LossDetection::NewReno;
-        if (enough && !self.recovery.is_barred(self.snd.una)) || partial {
+        if (enough && !self.is_barred(self.snd.una)) || partial {
             self.queue.mark_lost(0);
-            self.recovery.fresh_loss |= enough;
+            self.recovery.episode.to_mut().fresh_loss |= enough;
             if partial && self.config.recovery.reduction == Reduction::Immediate {
                 // RFC 6582 section 3.2 step 3: whatever the window has room for.
                 self.pending.head = Some(Reason::LossRecovery);
@@ -188,13 +187,15 @@ impl Connection {
 
     /// RFC 6675 section 4, IsLost: DupThresh segments above have been SACKed.
     fn mark_lost_by_sack(&mut self) {
-        if self.recovery.is_barred(self.snd.una) {
+        if self.is_barred(self.snd.una) {
             return;
         }
         let threshold = self.recovery.reordering.max(1) as usize;
         let edge = self.queue.iter().rev().filter(|sent| sent.sacked).nth(threshold - 1).map(|sent| sent.seq);
         // RFC 6675 section 5, (1): three duplicates are enough, even if what they SACK is less than three segments.
-        if edge.is_none() && self.recovery.state < RecoveryState::Recovery && self.recovery.dup_acks >= threshold as u32
+        if edge.is_none()
+            && self.recovery.state < RecoveryState::Recovery
+            && self.recovery.episode.dup_acks >= threshold as u32
         {
             self.queue.mark_lost(0);
         }
@@ -206,7 +207,7 @@ impl Connection {
         let Some(highest) = self.queue.highest_sacked() else {
             return self.mark_lost_by_sack();
         };
-        if self.recovery.is_barred(self.snd.una) {
+        if self.is_barred(self.snd.una) {
             return;
         }
         let reordering = self.recovery.reordering.max(1) as usize;
@@ -216,9 +217,9 @@ impl Connection {
     }
 
     /// Marks what lies below `edge`, neither SACKed nor sent again, and was not looked at before.
-    fn mark_lost_below(&mut self, edge: Option<holdover_wire::Seq>) {
+    fn mark_lost_below(&mut self, edge: Option<Seq>) {
         let Some(edge) = edge else { return };
-        let from = self.recovery.marked_below.unwrap_or(self.snd.una).max(self.snd.una);
+        let from = self.recovery.episode.marked_below.unwrap_or(self.snd.una).max(self.snd.una);
         if edge.le(from) {
             return;
         }
@@ -231,13 +232,13 @@ impl Connection {
                 self.queue.mark_lost(index);
             }
         }
-        self.recovery.marked_below = Some(edge);
+        self.recovery.episode.to_mut().marked_below = Some(edge);
     }
 
     /// If something is held lost, recovery begins; else the state follows what is outstanding. Returns whether it began.
     fn maybe_enter_recovery(&mut self, now: Instant) -> bool {
-        let fresh = core::mem::take(&mut self.recovery.fresh_loss);
-        let evident = self.queue.lost() > 0 && !self.recovery.is_barred(self.snd.una);
+        let fresh = self.recovery.episode.if_present().is_some_and(|episode| core::mem::take(&mut episode.fresh_loss));
+        let evident = self.queue.lost() > 0 && !self.is_barred(self.snd.una);
         if self.recovery.state == RecoveryState::Loss && !fresh && !evident {
             return false;
         }
@@ -256,11 +257,12 @@ impl Connection {
     /// Fast retransmit and fast recovery begin (RFC 5681 section 3.2, RFC 6675 section 5).
     pub(super) fn enter_recovery(&mut self, now: Instant) {
         self.counters.recoveries += 1;
-        self.recovery.prior_ssthresh = self.congestion.ssthresh_for_current(false);
-        self.recovery.begin_undo(self.snd.una, self.queue.retransmitted());
+        let episode = self.recovery.episode.to_mut();
+        episode.prior_ssthresh = self.congestion.ssthresh_for_current(false);
+        episode.begin_undo(self.snd.una, self.queue.retransmitted());
+        episode.first_repair = true;
         self.start_reduction();
         self.recovery.state = RecoveryState::Recovery;
-        self.recovery.first_repair = true;
         self.snd.timed = None;
         if self.config.recovery.reduction != Reduction::Proportional {
             if self.config.recovery.reduction == Reduction::Immediate {
@@ -280,10 +282,11 @@ impl Connection {
 
     pub(super) fn start_reduction(&mut self) {
         self.recovery.high_seq = self.snd.nxt;
-        self.recovery.probe_high_seq = None;
-        self.recovery.prior_cwnd = self.congestion.cwnd();
-        self.recovery.prr.start(self.congestion.cwnd());
-        self.recovery.halving_acks = 0;
+        self.recovery.loss_probe = None;
+        let episode = self.recovery.episode.to_mut();
+        episode.prior_cwnd = self.congestion.cwnd();
+        episode.prr.start(self.congestion.cwnd());
+        episode.halving_acks = 0;
         self.congestion.clear_credit();
         // What is out beyond the window went by limited transmit, and does not count (RFC 5681 section 3.2 step 2).
         let flight = self.queue.packets_out().min(self.congestion.cwnd());
@@ -304,11 +307,12 @@ impl Connection {
                     return;
                 }
                 let progress = report.advanced && self.queue.lost() <= report.prior_lost;
-                self.recovery.prr.window(in_flight, ssthresh, delivered, progress)
+                self.recovery.episode.to_mut().prr.window(in_flight, ssthresh, delivered, progress)
             }
             Reduction::RateHalving => {
-                self.recovery.halving_acks += 1;
-                let down = self.recovery.halving_acks.is_multiple_of(2) && self.congestion.cwnd() > ssthresh;
+                let episode = self.recovery.episode.to_mut();
+                episode.halving_acks += 1;
+                let down = episode.halving_acks.is_multiple_of(2) && self.congestion.cwnd() > ssthresh;
                 let cwnd = self.congestion.cwnd() - u32::from(down);
                 cwnd.min(in_flight + 1)
             }
@@ -318,7 +322,7 @@ impl Connection {
 
     /// Recovery is over: the window is ssthresh (RFC 5681 section 3.2 step 6).
     pub(super) fn end_reduction(&mut self) {
-        if self.recovery.undo_marker.is_some() || !self.config.recovery.undo {
+        if self.recovery.episode.undo_marker.is_some() || !self.config.recovery.undo {
             let ssthresh = self.congestion.ssthresh();
             let cwnd = match self.config.recovery.reduction {
                 Reduction::RateHalving => ssthresh.min(self.congestion.cwnd()),
@@ -332,7 +336,7 @@ impl Connection {
     /// The state when nothing is held lost: open, or disorder while anything is SACKed or sent again.
     pub(super) fn try_to_open(&mut self) {
         if !self.any_retransmission_out() {
-            self.recovery.retransmit_stamp = None;
+            self.forget_retransmit_stamp();
         }
         let unsettled = self.queue.sacked() > 0 || self.queue.lost() > 0 || self.any_retransmission_out();
         let state = if unsettled { RecoveryState::Disorder } else { RecoveryState::Open };
@@ -344,10 +348,24 @@ impl Connection {
 
     pub(super) fn set_recovery_state(&mut self, state: RecoveryState) {
         self.recovery.state = state;
-        if state == RecoveryState::Open {
-            self.recovery.first_repair = false;
-            self.recovery.frto = false;
+        if state == RecoveryState::Open
+            && let Some(episode) = self.recovery.episode.if_present()
+        {
+            episode.first_repair = false;
+            episode.frto = false;
         }
+    }
+
+    /// No retransmission is out any more.
+    pub(super) fn forget_retransmit_stamp(&mut self) {
+        if let Some(episode) = self.recovery.episode.if_present() {
+            episode.retransmit_stamp = None;
+        }
+    }
+
+    /// Whether the owner bars fast retransmit of `seq`.
+    pub(super) fn is_barred(&self, seq: Seq) -> bool {
+        self.steering.barred_below.is_some_and(|bar| seq.lt(bar))
     }
 
     /// Whether a retransmission is outstanding (Linux `tcp_any_retrans_done`).
@@ -366,26 +384,28 @@ impl Connection {
             || self.snd.una.ge(self.recovery.high_seq)
             || (state == RecoveryState::Loss && self.recovery.retransmits == 0);
         if first_cut || self.config.recovery.cut_on_each_timeout {
-            self.recovery.prior_ssthresh = self.congestion.ssthresh_for_current(state == RecoveryState::Recovery);
-            self.recovery.prior_cwnd = self.congestion.cwnd();
+            let episode = self.recovery.episode.to_mut();
+            episode.prior_ssthresh = self.congestion.ssthresh_for_current(state == RecoveryState::Recovery);
+            episode.prior_cwnd = self.congestion.cwnd();
+            episode.begin_undo(self.snd.una, self.queue.retransmitted());
             let (flight, peer_window) = (self.queue.packets_out(), self.peer_window_segments());
             let ssthresh = self.congestion.ssthresh_after_loss(&self.config.congestion, flight, peer_window);
             self.congestion.set_ssthresh(ssthresh);
-            self.recovery.begin_undo(self.snd.una, self.queue.retransmitted());
         }
         self.congestion.forget_path();
         self.congestion.clear_credit();
         self.congestion.set_cwnd(&self.config.congestion, self.queue.in_flight() + 1);
         self.recovery.state = RecoveryState::Loss;
         self.recovery.high_seq = self.snd.nxt;
-        self.recovery.probe_high_seq = None;
-        self.recovery.dup_acks = 0;
-        self.recovery.marked_below = None;
-        self.recovery.first_repair = false;
+        self.recovery.loss_probe = None;
         self.pending.new_data_first = false;
         self.snd.timed = None;
+        let episode = self.recovery.episode.to_mut();
+        episode.dup_acks = 0;
+        episode.marked_below = None;
+        episode.first_repair = false;
         // RFC 5682 section 3.1 step 1: not when a recovery was under way already.
-        self.recovery.frto = self.config.recovery.frto && (new_recovery || self.recovery.retransmits > 0);
+        episode.frto = self.config.recovery.frto && (new_recovery || self.recovery.retransmits > 0);
     }
 
     fn mark_lost_after_timeout(&mut self, now: Instant) {
@@ -405,11 +425,12 @@ impl Connection {
     /// Tahoe: duplicate ACKs are taken for a timeout, without its backoff.
     fn enter_loss_without_timeout(&mut self, now: Instant) {
         self.counters.recoveries += 1;
-        let dup_acks = self.recovery.dup_acks;
+        let dup_acks = self.recovery.episode.dup_acks;
         self.enter_loss(now);
+        let episode = self.recovery.episode.to_mut();
         // The count goes on: 4.3BSD acts when it is three.
-        self.recovery.dup_acks = dup_acks;
-        self.recovery.frto = false;
+        episode.dup_acks = dup_acks;
+        episode.frto = false;
         self.pending.head = Some(Reason::FastRetransmit);
         self.arm_retransmit(now, self.rtt.rto());
     }

@@ -1,16 +1,17 @@
 //! Opening a connection (RFC 9293 sections 3.5 and 3.10.1) and agreeing on options.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Segment, Seq, TcpOptions, Timestamps, UserTimeout};
 
-use super::fields::{AckState, ChallengeBudget, Pending, Probing, ReceiveSpace, SendSpace, TimestampState};
+use super::fields::{AckState, ChallengeBudget, Pending, ReceiveSpace, SendSpace, Silence, TimestampState};
 use super::{Connection, Event, EventSet};
 use crate::config::{AckPolicy, Config};
 use crate::congestion::CongestionWindow;
 use crate::counters::Counters;
+use crate::rarely::Rarely;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::recovery::Recovery;
 use crate::recovery::queue::{RetransmissionQueue, Sent};
@@ -20,7 +21,7 @@ use crate::state::State;
 use crate::timers::{Timer, Timers};
 
 /// The largest segment a peer takes that does not say: 536 bytes over IPv4, 1220 over IPv6 (RFC 9293 section 3.7.1).
-const fn default_mss(remote: &SocketAddr) -> u16 {
+const fn default_mss(remote: IpAddr) -> u16 {
     if remote.is_ipv6() { 1220 } else { 536 }
 }
 
@@ -59,15 +60,14 @@ impl Connection {
 
     fn new(now: Instant, config: Arc<Config>, identity: Identity, state: State, passive: bool) -> Self {
         let Identity { local, remote, iss, timestamp_offset } = identity;
-        let mss = u32::from(config.mss.min(default_mss(&remote)));
+        let mss = u32::from(config.mss.min(default_mss(remote.ip())));
         let receive = &config.receive;
         let capacity = receive.buffer_bytes;
-        let user_timeout = &config.user_timeout;
         Self {
             state,
             passive,
-            local,
-            remote,
+            local: local.into(),
+            remote: remote.into(),
             error: None,
             snd: SendSpace {
                 iss,
@@ -96,10 +96,8 @@ impl Connection {
                 scale: 0,
                 capacity,
                 limit: receive.initial_window_bytes.min(capacity),
-                clamp: None,
                 mss: mss.min(u32::from(config.mss)),
                 last_ack_sent: Seq::default(),
-                ack_held_at: None,
                 fin: None,
                 urgent: None,
                 dsack: None,
@@ -114,7 +112,6 @@ impl Connection {
                 recent: 0,
                 recent_at: now,
                 offset: timestamp_offset,
-                echo_shift: 0,
             }),
             unsent: SendBuffer::default(),
             queue: RetransmissionQueue::default(),
@@ -135,13 +132,13 @@ impl Connection {
                 pushed: false,
             },
             pending: Pending::default(),
-            probing: Probing { heard_at: now, ..Probing::default() },
-            timers: Timers::new(),
+            probing: None,
+            silence: Silence { since: now, probes_unanswered: 0 },
+            steering: Rarely::absent(),
+            timers: Timers::default(),
             challenges: ChallengeBudget::default(),
             events: EventSet::default(),
-            user_timeout: user_timeout.timeout,
-            user_timeout_changeable: user_timeout.changeable,
-            advertised_user_timeout: user_timeout.advertise,
+            own_user_timeout: None,
             frozen_by_window: false,
             sent_data: false,
             counters: Counters::default(),
@@ -174,7 +171,7 @@ impl Connection {
         self.rcv.nxt = syn.seq + 1;
         self.rcv.wup = self.rcv.nxt;
         self.rcv.last_ack_sent = self.rcv.nxt;
-        self.probing.heard_at = now;
+        self.silence.since = now;
         self.take_syn_options(now, &syn.options);
         // RFC 7323 section 2.2: the window in a SYN is never scaled.
         self.snd.wnd = u32::from(syn.window);
@@ -184,7 +181,7 @@ impl Connection {
     }
 
     fn take_syn_options(&mut self, now: Instant, options: &TcpOptions) {
-        let offered = options.mss.unwrap_or(default_mss(&self.remote)).max(MIN_MSS);
+        let offered = options.mss.unwrap_or(default_mss(self.remote.ip)).max(MIN_MSS);
         // Our own limit bounds what we send as well: both ends of a path share its MTU.
         let header_room = if options.timestamps.is_some() && self.timestamps.is_some() { 12 } else { 0 };
         self.snd.mss = u32::from(offered.min(self.config.mss)).saturating_sub(header_room).max(1);
@@ -229,7 +226,7 @@ impl Connection {
                 .timestamps
                 .as_ref()
                 .map(|ts| Timestamps { val: self.timestamp_clock(now), ecr: ts.recent }),
-            user_timeout: self.advertised_user_timeout.and_then(UserTimeout::from_duration),
+            user_timeout: self.user_timeout_config().advertise.and_then(UserTimeout::from_duration),
             ..TcpOptions::default()
         }
     }
@@ -251,7 +248,7 @@ impl Connection {
         self.recovery.high_seq = self.snd.nxt;
         self.recovery.retransmits = 0;
         // RFC 5482 section 3.1: a SYN's option may be lost or stripped; the first segment after it carries it again.
-        self.pending.user_timeout_option = self.advertised_user_timeout.is_some();
+        self.pending.user_timeout_option = self.user_timeout_config().advertise.is_some();
         self.arm_keep_alive(now);
     }
 
@@ -259,14 +256,14 @@ impl Connection {
     pub(super) fn take_user_timeout_option(&mut self, now: Instant, option: UserTimeout) {
         let remote = option.duration();
         // A value of zero is reserved and ignored (section 2).
-        if !self.user_timeout_changeable || remote.is_zero() {
+        let config = self.user_timeout_config();
+        if !config.changeable || remote.is_zero() {
             return;
         }
-        let limits = &self.config.user_timeout;
-        let local = self.advertised_user_timeout.unwrap_or(Duration::ZERO);
-        let adopted = local.max(remote).max(limits.lower_limit).min(limits.upper_limit);
-        if self.user_timeout != Some(adopted) {
-            self.user_timeout = Some(adopted);
+        let local = config.advertise.unwrap_or(Duration::ZERO);
+        let adopted = local.max(remote).max(config.lower_limit).min(config.upper_limit);
+        if config.timeout != Some(adopted) {
+            self.user_timeout_config_mut().timeout = Some(adopted);
             self.events.insert(Event::UserTimeoutChanged);
             self.arm_user_timeout(now);
         }
@@ -280,8 +277,8 @@ impl Connection {
 
     /// The user timeout runs from the moment there is something unacknowledged.
     pub(super) fn arm_user_timeout(&mut self, now: Instant) {
-        match self.user_timeout {
-            Some(timeout) if !self.queue.is_empty() || self.probing.since.is_some() => {
+        match self.user_timeout() {
+            Some(timeout) if !self.queue.is_empty() || self.probing.is_some() => {
                 self.timers.arm(now, Timer::UserTimeout, timeout);
             }
             _ => self.timers.disarm(Timer::UserTimeout),

@@ -4,12 +4,13 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, SackBlocks, Segment, Seq, TcpOptions, Timestamps, UserTimeout};
 
+use super::fields::Timed;
 use super::{Connection, Transmit};
 use crate::config::{AckPolicy, ProbePayload, ZeroWindow};
 use crate::congestion::SendState;
 use crate::counters::Reason;
-use crate::recovery::RecoveryState;
 use crate::recovery::queue::Sent;
+use crate::recovery::{LossProbe, RecoveryState};
 use crate::state::State;
 use crate::timers::Timer;
 
@@ -19,14 +20,26 @@ enum Choice {
     Reset,
     /// A reset for a segment that is none of ours, at this sequence number.
     ForeignReset(Seq),
-    Handshake,
+    /// Our SYN or SYN-ACK.
+    Handshake(Reason),
     /// The record at this index of the retransmission queue again.
     Retransmit(usize, Reason),
     New(NewData),
     WindowProbe,
     KeepAlive,
     Ack(Reason),
-    Nothing(Blocked),
+}
+
+impl Choice {
+    const fn reason(self) -> Reason {
+        match self {
+            Self::Reset | Self::ForeignReset(_) => Reason::Reset,
+            Self::Handshake(reason) | Self::Retransmit(_, reason) | Self::Ack(reason) => reason,
+            Self::New(new) => new.reason,
+            Self::WindowProbe => Reason::WindowProbe,
+            Self::KeepAlive => Reason::KeepAlive,
+        }
+    }
 }
 
 /// New data: so many bytes, and the FIN with them or alone.
@@ -53,77 +66,78 @@ enum Blocked {
 impl Connection {
     /// The next segment to send; call until `None`.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        let choice = self.choose();
-        let (segment, reason) = match choice {
-            Choice::Nothing(blocked) => {
+        let choice = match self.choose() {
+            Ok(choice) => choice,
+            Err(blocked) => {
                 self.settle(now, blocked);
                 return None;
             }
+        };
+        let reason = choice.reason();
+        self.counters.count_sent(reason);
+        Some(Transmit { segment: self.transmit(now, choice), reason })
+    }
+
+    fn transmit(&mut self, now: Instant, choice: Choice) -> Segment {
+        match choice {
             Choice::Reset => {
                 self.pending.reset = false;
-                (self.build(now, self.snd.nxt, Flags::RST | Flags::ACK, Bytes::new()), Reason::Reset)
+                self.build(now, self.snd.nxt, Flags::RST | Flags::ACK, Bytes::new())
             }
             Choice::ForeignReset(seq) => {
                 self.pending.foreign_reset = None;
-                (self.bare_reset(seq), Reason::Reset)
+                self.bare_reset(seq)
             }
-            Choice::Handshake => self.transmit_handshake(now),
-            Choice::Retransmit(index, reason) => (self.transmit_again(now, index, reason), reason),
-            Choice::New(new) => (self.transmit_new(now, new), new.reason),
-            Choice::WindowProbe => (self.transmit_window_probe(now), Reason::WindowProbe),
+            Choice::Handshake(_) => self.transmit_handshake(now),
+            Choice::Retransmit(index, reason) => self.transmit_again(now, index, reason),
+            Choice::New(new) => self.transmit_new(now, new),
+            Choice::WindowProbe => self.transmit_window_probe(now),
             Choice::KeepAlive => {
                 self.pending.keep_alive = false;
-                (self.build(now, self.snd.una - 1, Flags::ACK, Bytes::new()), Reason::KeepAlive)
+                self.build(now, self.snd.una - 1, Flags::ACK, Bytes::new())
             }
             Choice::Ack(reason) => {
                 if reason == Reason::RequestedAck {
                     self.ack.requested -= 1;
                 }
-                (self.build(now, self.snd.nxt, Flags::ACK, Bytes::new()), reason)
+                self.build(now, self.snd.nxt, Flags::ACK, Bytes::new())
             }
-        };
-        self.counters.count_sent(reason);
-        Some(Transmit { segment, reason })
+        }
     }
 
-    /// The one place that decides what to send next.
-    fn choose(&mut self) -> Choice {
+    /// The one place that decides what to send next, or why nothing is.
+    fn choose(&mut self) -> Result<Choice, Blocked> {
         if self.pending.reset {
-            return Choice::Reset;
+            return Ok(Choice::Reset);
         }
         if let Some(seq) = self.pending.foreign_reset {
-            return Choice::ForeignReset(seq);
+            return Ok(Choice::ForeignReset(seq));
         }
         match self.state {
-            State::Closed => return Choice::Nothing(Blocked::NothingToSend),
-            State::SynSent | State::SynReceived => {
-                if self.pending.handshake {
-                    return Choice::Handshake;
-                }
-                return match self.ack.due.filter(|_| self.state == State::SynReceived) {
-                    Some(reason) => Choice::Ack(reason),
-                    None => Choice::Nothing(Blocked::NothingToSend),
-                };
-            }
+            State::Closed => return Err(Blocked::NothingToSend),
+            State::SynSent if self.pending.handshake => return Ok(Choice::Handshake(Reason::Syn)),
+            State::SynSent => return Err(Blocked::NothingToSend),
+            State::SynReceived if self.pending.handshake => return Ok(Choice::Handshake(Reason::SynAck)),
+            State::SynReceived => return self.ack.due.map(Choice::Ack).ok_or(Blocked::NothingToSend),
             _ => {}
         }
         if self.ack.requested > 0 {
-            return Choice::Ack(Reason::RequestedAck);
+            return Ok(Choice::Ack(Reason::RequestedAck));
         }
         let blocked = match self.choose_data() {
-            Ok(choice) => return choice,
+            Ok(choice) => return Ok(choice),
             Err(blocked) => blocked,
         };
         if self.pending.window_probe {
-            return Choice::WindowProbe;
+            return Ok(Choice::WindowProbe);
         }
         if self.pending.keep_alive {
-            return Choice::KeepAlive;
+            return Ok(Choice::KeepAlive);
         }
         match self.ack.due {
-            Some(reason) => Choice::Ack(reason),
-            None if self.user_timeout_option_fits(0) => Choice::Ack(Reason::Ack),
-            None => Choice::Nothing(blocked),
+            Some(reason) => Ok(Choice::Ack(reason)),
+            None if self.user_timeout_option_fits(0) => Ok(Choice::Ack(Reason::Ack)),
+            None => Err(blocked),
         }
     }
 
@@ -159,7 +173,7 @@ impl Connection {
             if !room {
                 return Err(Blocked::CongestionWindow);
             }
-            let reason = if self.recovery.first_repair { Reason::FastRetransmit } else { Reason::LossRecovery };
+            let reason = if self.recovery.episode.first_repair { Reason::FastRetransmit } else { Reason::LossRecovery };
             return Ok(Choice::Retransmit(index, reason));
         }
         let mut new = self.choose_new()?;
@@ -285,16 +299,13 @@ impl Connection {
         }
     }
 
-    fn transmit_handshake(&mut self, now: Instant) -> (Segment, Reason) {
+    fn transmit_handshake(&mut self, now: Instant) -> Segment {
         self.pending.handshake = false;
         if core::mem::replace(&mut self.snd.handshake_sent, true) {
             self.queue.note_retransmission(0, now, false);
         }
-        let (flags, reason) = match self.state {
-            State::SynSent => (Flags::SYN, Reason::Syn),
-            _ => (Flags::SYN | Flags::ACK, Reason::SynAck),
-        };
-        (self.build(now, self.snd.iss, flags, Bytes::new()), reason)
+        let flags = if self.state == State::SynSent { Flags::SYN } else { Flags::SYN | Flags::ACK };
+        self.build(now, self.snd.iss, flags, Bytes::new())
     }
 
     /// A segment of the retransmission queue once more.
@@ -302,18 +313,13 @@ impl Connection {
         if index == 0 {
             self.pending.head = None;
         }
-        self.recovery.first_repair = false;
         let most = self.data_room();
         self.queue.split(index, most);
         let is_probe = reason == Reason::LossProbe;
         if is_probe {
-            self.recovery.probe_high_seq = Some(self.snd.nxt);
-            self.recovery.probe_retransmitted = true;
+            self.recovery.loss_probe = Some(LossProbe { high_seq: self.snd.nxt, retransmitted: true });
         } else {
-            let count = self.recovery.undo_retransmissions.unwrap_or(0);
-            self.recovery.undo_retransmissions = Some(count + 1);
-            self.recovery.retransmit_stamp.get_or_insert(now);
-            self.recovery.prr.out += 1;
+            self.recovery.episode.to_mut().note_retransmission(now);
         }
         self.queue.note_retransmission(index, now, !is_probe);
         let sent = self.queue.get(index);
@@ -368,19 +374,18 @@ impl Connection {
 
     fn after_new_data(&mut self, now: Instant, was_empty: bool, reason: Reason) {
         if self.config.rto.one_sample_per_window && self.snd.timed.is_none() {
-            self.snd.timed = Some((self.snd.nxt, now));
+            self.snd.timed = Some(Box::new(Timed { end: self.snd.nxt, sent_at: now }));
         }
         if reason == Reason::LossProbe {
-            self.recovery.probe_high_seq = Some(self.snd.nxt);
-            self.recovery.probe_retransmitted = false;
+            self.recovery.loss_probe = Some(LossProbe { high_seq: self.snd.nxt, retransmitted: false });
         }
         if self.recovery.state == RecoveryState::Recovery {
-            self.recovery.prr.out += 1;
+            self.recovery.episode.to_mut().prr.out += 1;
         }
         // RFC 6298 section 5.1: a timer runs while data is outstanding.
         if was_empty {
             self.timers.disarm(Timer::Persist);
-            self.probing.since = None;
+            self.probing = None;
             self.arm_retransmit(now, self.rtt.rto());
             self.arm_user_timeout(now);
         } else if !self.timers.is_armed(Timer::Retransmit)
@@ -454,8 +459,8 @@ impl Connection {
             self.note_ack_sent(ack);
         }
         Segment {
-            src_port: self.local.port(),
-            dst_port: self.remote.port(),
+            src_port: self.local.port,
+            dst_port: self.remote.port,
             seq,
             ack: if acks { ack } else { Seq::default() },
             flags,
@@ -472,7 +477,7 @@ impl Connection {
         let window = window.min(0xffff);
         self.rcv.wup = self.rcv.nxt;
         self.rcv.wnd = window;
-        self.rcv.clamp.map_or(window, |clamp| clamp.min(window)) as u16
+        self.steering.window_clamp.map_or(window, |clamp| clamp.min(window)) as u16
     }
 
     fn announce_window(&mut self, ack: Seq) -> u16 {
@@ -483,16 +488,16 @@ impl Connection {
     }
 
     fn options(&mut self, now: Instant, payload_len: usize) -> TcpOptions {
-        let timestamps = self
-            .timestamps
-            .as_ref()
-            .map(|ts| Timestamps { val: self.timestamp_clock(now), ecr: ts.recent.wrapping_add(ts.echo_shift) });
+        let timestamps = self.timestamps.as_ref().map(|ts| Timestamps {
+            val: self.timestamp_clock(now),
+            ecr: ts.recent.wrapping_add(self.steering.echo_shift),
+        });
         let mut options = TcpOptions { timestamps, ..TcpOptions::default() };
         if self.sack && (self.received.has_gap() || self.rcv.dsack.is_some()) {
             options.sack = self.sack_blocks();
         }
         if self.user_timeout_option_fits(payload_len) {
-            options.user_timeout = self.advertised_user_timeout.and_then(UserTimeout::from_duration);
+            options.user_timeout = self.user_timeout_config().advertise.and_then(UserTimeout::from_duration);
             self.pending.user_timeout_option = false;
         }
         options
@@ -500,6 +505,7 @@ impl Connection {
 
     /// Whether a User Timeout option is due and a segment with so much data has room for it: where SACK blocks need all there
     /// is, it waits.
+    #[inline]
     fn user_timeout_option_fits(&self, payload_len: usize) -> bool {
         if !self.pending.user_timeout_option {
             return false;
@@ -507,7 +513,7 @@ impl Connection {
         let options = TcpOptions {
             timestamps: self.timestamps.as_ref().map(|_| Timestamps { val: 0, ecr: 0 }),
             sack: if self.sack { self.sack_blocks() } else { SackBlocks::default() },
-            user_timeout: self.advertised_user_timeout.and_then(UserTimeout::from_duration),
+            user_timeout: self.user_timeout_config().advertise.and_then(UserTimeout::from_duration),
             ..TcpOptions::default()
         };
         let room = self.snd.mss as usize + if self.timestamps.is_some() { 12 } else { 0 };
@@ -532,12 +538,6 @@ impl Connection {
     }
 
     fn bare_reset(&self, seq: Seq) -> Segment {
-        Segment {
-            src_port: self.local.port(),
-            dst_port: self.remote.port(),
-            seq,
-            flags: Flags::RST,
-            ..Segment::default()
-        }
+        Segment { src_port: self.local.port, dst_port: self.remote.port, seq, flags: Flags::RST, ..Segment::default() }
     }
 }

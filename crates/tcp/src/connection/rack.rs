@@ -5,7 +5,7 @@ use holdover_base::{Duration, Instant};
 use super::Connection;
 use super::ack::AckReport;
 use crate::config::{LossDetection, ZeroWindow};
-use crate::recovery::RecoveryState;
+use crate::recovery::{LossProbe, RecoveryState};
 use crate::timers::Timer;
 
 /// The least that the reordering and probe timers wait for, as in Linux (`TCP_TIMEOUT_MIN`, two jiffies at 1000 Hz).
@@ -35,7 +35,7 @@ impl Connection {
     /// Marks lost what was sent sufficiently before the latest delivered segment; returns for how long the others have to be
     /// waited for.
     fn rack_detect(&mut self, now: Instant) -> Option<Duration> {
-        if self.recovery.is_barred(self.snd.una) && self.recovery.state < RecoveryState::Recovery {
+        if self.is_barred(self.snd.una) && self.recovery.state < RecoveryState::Recovery {
             return None;
         }
         let deadline = self.recovery.rack.rtt + self.reordering_window();
@@ -83,7 +83,7 @@ impl Connection {
         if self.queue.in_flight() != in_flight && self.recovery.state < RecoveryState::Recovery {
             self.enter_recovery(now);
             let ssthresh = self.congestion.ssthresh();
-            let cwnd = self.recovery.prr.window(self.queue.in_flight(), ssthresh, 1, false);
+            let cwnd = self.recovery.episode.to_mut().prr.window(self.queue.in_flight(), ssthresh, 1, false);
             self.congestion.set_cwnd(&self.config.congestion, cwnd);
         }
         self.restart_retransmit(now);
@@ -96,7 +96,7 @@ impl Connection {
             && self.loss_detection() == LossDetection::Rack
             && !self.queue.is_empty()
             && self.recovery.state == RecoveryState::Open
-            && self.recovery.probe_high_seq.is_none()
+            && self.recovery.loss_probe.is_none()
             && self.state.is_synchronized();
         if !wanted {
             return false;
@@ -150,7 +150,7 @@ impl Connection {
     /// The probe timer ran out (RFC 8985 section 7.3): new data if there is any, else the last segment again.
     pub(super) fn on_probe_timeout(&mut self, now: Instant) {
         let rto = self.rtt.rto();
-        if self.recovery.probe_high_seq.is_none() && !self.queue.is_empty() {
+        if self.recovery.loss_probe.is_none() && !self.queue.is_empty() {
             self.pending.loss_probe = true;
             // RFC 8985 section 7.3: the probe gets a whole timeout for its answer.
             return self.arm_retransmit(now, rto);
@@ -161,22 +161,22 @@ impl Connection {
 
     /// RFC 8985 section 7.4: did the probe repair a loss that nothing else would have shown?
     pub(super) fn judge_loss_probe(&mut self, report: &AckReport) {
-        let Some(high_seq) = self.recovery.probe_high_seq else { return };
+        let Some(LossProbe { high_seq, retransmitted }) = self.recovery.loss_probe else { return };
         let ack = self.snd.una;
         if ack.lt(high_seq) {
             return;
         }
-        if !self.recovery.probe_retransmitted {
-            self.recovery.probe_high_seq = None;
+        if !retransmitted {
+            self.recovery.loss_probe = None;
         } else if ack.gt(high_seq) {
             // The ACK goes beyond the probe, and no DSACK has come: the original was lost, so the window comes down once.
             self.start_reduction();
             let ssthresh = self.congestion.ssthresh();
             self.congestion.set_cwnd(&self.config.congestion, ssthresh);
-            self.recovery.probe_high_seq = None;
+            self.recovery.loss_probe = None;
         } else if report.duplicate {
             // Both the original and the probe arrived.
-            self.recovery.probe_high_seq = None;
+            self.recovery.loss_probe = None;
         }
     }
 }

@@ -170,7 +170,7 @@ impl Connection {
 
     /// The value of the ACK field: RCV.NXT, or where the owner holds it.
     pub(super) fn ack_point(&self) -> Seq {
-        self.rcv.ack_held_at.map_or(self.rcv.nxt, |held| held.min(self.rcv.nxt))
+        self.steering.ack_held_at.map_or(self.rcv.nxt, |held| held.min(self.rcv.nxt))
     }
 
     /// The window that could be offered: free space up to the growing limit, without silly windows
@@ -209,7 +209,7 @@ impl Connection {
         let rounded = window.next_multiple_of(unit).min(most);
         let has_room = window > 0 && rounded <= self.free_space().saturating_add(held_back);
         let window = if has_room { rounded } else { window };
-        let told = self.rcv.clamp.map_or(window, |clamp| window.min(clamp));
+        let told = self.steering.window_clamp.map_or(window, |clamp| window.min(clamp));
         (window, (told >> self.rcv.scale) as u16)
     }
 
@@ -223,7 +223,7 @@ impl Connection {
         }
         let current = self.receive_window();
         // Under the owner's clamp there is nothing to tell; the owner says when it is lifted.
-        if !self.state.may_receive() || self.rcv.clamp.is_some_and(|clamp| clamp <= current) {
+        if !self.state.may_receive() || self.steering.window_clamp.is_some_and(|clamp| clamp <= current) {
             return;
         }
         let (window, _) = self.select_window(self.rcv.nxt);

@@ -81,14 +81,15 @@ impl Connection {
 
     /// R2 (RFC 9293 section 3.8.3). A user timeout is an R2 that somebody asked for, and takes its place.
     fn gives_up(&self, now: Instant) -> bool {
-        if self.user_timeout.is_some() {
+        if self.user_timeout().is_some() {
             return false;
         }
         match self.config.limits.r2 {
             RetryLimit::Never => false,
             RetryLimit::Retries(most) => self.recovery.retransmits >= most,
             RetryLimit::LinuxTime(retries) => {
-                let Some(since) = self.recovery.retransmit_stamp.filter(|_| self.recovery.retransmits > 0) else {
+                let Some(since) = self.recovery.episode.retransmit_stamp.filter(|_| self.recovery.retransmits > 0)
+                else {
                     return false;
                 };
                 now.saturating_since(since) >= self.linux_time(retries)
@@ -119,10 +120,8 @@ impl Connection {
 
     /// Zero-window probing begins (RFC 9293 section 3.8.6.1).
     pub(super) fn start_probing(&mut self, now: Instant) {
-        if self.probing.since.is_none() {
-            self.probing.since = Some(now);
-            self.probing.backoff = 0;
-            self.probing.sent = 0;
+        if self.probing.is_none() {
+            self.probing = Some(Box::default());
             self.arm_user_timeout(now);
         }
         if !self.timers.is_armed(Timer::Persist) {
@@ -135,22 +134,23 @@ impl Connection {
         let mut base = self.config.rto.min.max(persist.min);
         // The timeout as it would be without backoff: probing has one of its own.
         base = base.max(self.rtt.rto_without_backoff(&self.config.rto));
-        base.saturating_shl(self.probing.backoff).min(persist.max)
+        base.saturating_shl(self.probing.as_ref().map_or(0, |probing| probing.backoff)).min(persist.max)
     }
 
     fn on_persist_timeout(&mut self, now: Instant) {
         // Everything may have been acknowledged while the window stayed closed.
         let fin_waits = self.snd.closing && self.snd.fin.is_none();
         if self.queue.is_empty() && self.unsent.is_empty() && !fin_waits {
-            self.probing.since = None;
+            self.probing = None;
             return;
         }
-        if self.config.persist.give_up_after.is_some_and(|most| self.probing.sent >= most) {
+        let Some(probing) = &mut self.probing else { return };
+        if self.config.persist.give_up_after.is_some_and(|most| probing.sent >= most) {
             return self.end(Some(ConnectionError::ProbesUnanswered));
         }
         self.pending.window_probe = true;
-        self.probing.sent += 1;
-        self.probing.backoff += 1;
+        probing.sent += 1;
+        probing.backoff += 1;
         self.timers.arm(now, Timer::Persist, self.probe_delay());
     }
 
@@ -174,16 +174,16 @@ impl Connection {
         if !self.queue.is_empty() || !self.unsent.is_empty() {
             return self.timers.arm(now, Timer::KeepAlive, keep_alive.idle);
         }
-        let idle = now.saturating_since(self.probing.heard_at);
+        let idle = now.saturating_since(self.silence.since);
         if idle < keep_alive.idle {
             return self.timers.arm(now, Timer::KeepAlive, keep_alive.idle - idle);
         }
-        if self.probing.keep_alives_unanswered >= keep_alive.probes {
+        if self.silence.probes_unanswered >= keep_alive.probes {
             self.end(Some(ConnectionError::ProbesUnanswered));
             self.pending.reset = true;
             return;
         }
-        self.probing.keep_alives_unanswered += 1;
+        self.silence.probes_unanswered += 1;
         self.pending.keep_alive = true;
         self.timers.arm(now, Timer::KeepAlive, keep_alive.interval);
     }
@@ -191,9 +191,8 @@ impl Connection {
     /// RFC 9293 section 3.9.1, RFC 5482: data was not acknowledged for the user timeout.
     fn on_user_timeout(&mut self, now: Instant) {
         let probing_answered = self.queue.is_empty()
-            && self.probing.since.is_some()
-            && !self.config.user_timeout.covers_zero_window
-            && self.probing.sent <= 1;
+            && self.probing.as_ref().is_some_and(|probing| probing.sent <= 1)
+            && !self.user_timeout_config().covers_zero_window;
         if probing_answered {
             return self.arm_user_timeout(now);
         }

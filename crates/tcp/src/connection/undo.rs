@@ -10,7 +10,7 @@ impl Connection {
     /// Whether the ACK was caused by an original and not by our retransmission: it echoes a timestamp from before the first
     /// retransmission.
     fn is_of_original(&self, report: &AckReport) -> bool {
-        let Some(stamp) = self.recovery.retransmit_stamp else {
+        let Some(stamp) = self.recovery.episode.retransmit_stamp else {
             // Nothing was retransmitted yet: what arrives was only late. Without SACK the stamp is forgotten when the
             // recovery point is reached, and proves nothing then.
             let forgotten = !self.sack && self.snd.una.ge(self.recovery.high_seq);
@@ -22,8 +22,8 @@ impl Connection {
     /// Whether there is something to undo and evidence that it was unnecessary.
     fn may_undo(&self, report: &AckReport) -> bool {
         self.config.recovery.undo
-            && self.recovery.undo_marker.is_some()
-            && (self.recovery.undo_retransmissions == Some(0) || self.is_of_original(report))
+            && self.recovery.episode.undo_marker.is_some()
+            && (self.recovery.episode.undo_retransmissions == Some(0) || self.is_of_original(report))
     }
 
     /// RFC 4015 section 3: the window and ssthresh are what they were.
@@ -31,16 +31,17 @@ impl Connection {
         if unmark_lost {
             self.queue.unmark_lost();
         }
-        if self.recovery.prior_ssthresh > 0 {
-            let cwnd = self.congestion.undo_target(self.recovery.prior_cwnd);
+        let episode = self.recovery.episode.to_mut();
+        if episode.prior_ssthresh > 0 {
+            let cwnd = self.congestion.undo_target(episode.prior_cwnd);
             self.congestion.set_cwnd(&self.config.congestion, cwnd);
-            if self.recovery.prior_ssthresh > self.congestion.ssthresh() {
-                self.congestion.set_ssthresh(self.recovery.prior_ssthresh);
+            if episode.prior_ssthresh > self.congestion.ssthresh() {
+                self.congestion.set_ssthresh(episode.prior_ssthresh);
             }
         }
-        self.recovery.undo_marker = None;
+        episode.undo_marker = None;
+        episode.marked_below = None;
         self.recovery.rack.advanced = true;
-        self.recovery.marked_below = None;
         self.counters.undos += 1;
     }
 
@@ -63,7 +64,7 @@ impl Connection {
             return false;
         }
         if !self.any_retransmission_out() {
-            self.recovery.retransmit_stamp = None;
+            self.forget_retransmit_stamp();
         }
         true
     }
@@ -71,7 +72,7 @@ impl Connection {
     /// Leaving the loss state undoes nothing and reduces nothing: slow start goes on towards ssthresh.
     fn end_loss_window(&mut self) {
         if self.recovery.state == RecoveryState::Loss {
-            self.recovery.undo_marker = None;
+            self.recovery.episode.to_mut().undo_marker = None;
             self.recovery.rack.recovery_ended();
         }
     }
@@ -95,7 +96,7 @@ impl Connection {
     /// A partial ACK in recovery that an original caused: reordering, not loss. Returns whether nothing more should be marked
     /// lost now (Linux `tcp_try_undo_partial`).
     pub(super) fn try_undo_partial(&mut self, report: &AckReport) -> bool {
-        let undoable = self.config.recovery.undo && self.recovery.undo_marker.is_some();
+        let undoable = self.config.recovery.undo && self.recovery.episode.undo_marker.is_some();
         if !undoable || !self.is_of_original(report) {
             return false;
         }
@@ -116,8 +117,8 @@ impl Connection {
     /// DSACKs have shown every retransmission to be unnecessary.
     pub(super) fn try_undo_by_dsack(&mut self) -> bool {
         let proven = self.config.recovery.undo
-            && self.recovery.undo_marker.is_some()
-            && self.recovery.undo_retransmissions == Some(0);
+            && self.recovery.episode.undo_marker.is_some()
+            && self.recovery.episode.undo_retransmissions == Some(0);
         if proven {
             self.undo_reduction(false);
         }

@@ -4,6 +4,7 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
 use super::Connection;
+use super::fields::Steering;
 use crate::counters::Reason;
 use crate::state::State;
 use crate::timers::Timer;
@@ -24,7 +25,7 @@ impl Connection {
     /// `None` lifts the limit. What was already in flight into the wider window is still accepted. Nothing is sent by this
     /// alone: see [`Self::send_acks`].
     pub fn clamp_window(&mut self, bytes: Option<u32>) {
-        self.rcv.clamp = bytes;
+        self.steer(|steering| steering.window_clamp = bytes);
     }
 
     /// Holds the ACK field at `point` although more has arrived; `None` lets it follow RCV.NXT again. A point ahead of
@@ -36,7 +37,8 @@ impl Connection {
     pub fn hold_ack_point(&mut self, point: Option<Seq>) {
         // Before the peer's SYN there is nothing to acknowledge.
         let point = point.filter(|_| self.state != State::SynSent);
-        self.rcv.ack_held_at = point.map(|point| point.max(self.rcv.last_ack_sent));
+        let held_at = point.map(|point| point.max(self.rcv.last_ack_sent));
+        self.steer(|steering| steering.ack_held_at = held_at);
     }
 
     /// The ACK field that goes out now.
@@ -54,9 +56,7 @@ impl Connection {
     /// Adds `ticks` of the peer's timestamp clock to every timestamp that is echoed from now on. Zero ends it. The echoed
     /// value is then one that the peer never sent.
     pub fn shift_timestamp_echo(&mut self, ticks: u32) {
-        if let Some(timestamps) = &mut self.timestamps {
-            timestamps.echo_shift = ticks;
-        }
+        self.steer(|steering| steering.echo_shift = ticks);
     }
 
     /// Retransmits the first outstanding segment now, as though the retransmission timer had run out: the window and
@@ -98,9 +98,9 @@ impl Connection {
         self.congestion.set_cwnd(&self.config.congestion, initial.min(self.congestion.cwnd()));
         self.congestion.clear_credit();
         self.congestion.forget_path();
-        self.recovery.undo_marker = None;
-        self.recovery.undo_retransmissions = None;
-        self.recovery.prior_ssthresh = 0;
+        if let Some(episode) = self.recovery.episode.if_present() {
+            episode.forget_undo();
+        }
     }
 
     /// Stops `timer` with what remains of it.
@@ -115,20 +115,26 @@ impl Connection {
 
     /// Bars fast retransmit of anything below `seq`; `None` lifts the bar. The retransmission timer is not affected.
     pub fn bar_fast_retransmit_below(&mut self, seq: Option<Seq>) {
-        self.recovery.barred_below = seq;
+        self.steer(|steering| steering.barred_below = seq);
     }
 
     /// Sets the user timeout from outside, and whether the peer's option may still change it: an application that sets it
     /// bars that (RFC 5482 section 3). `None` leaves R2 alone to decide.
     pub fn set_user_timeout(&mut self, now: Instant, timeout: Option<Duration>, changeable: bool) {
-        self.user_timeout = timeout;
-        self.user_timeout_changeable = changeable;
+        let user_timeout = self.user_timeout_config_mut();
+        user_timeout.timeout = timeout;
+        user_timeout.changeable = changeable;
         self.arm_user_timeout(now);
     }
 
     /// Advertises `timeout` to the peer on the next segment (RFC 5482 section 3); `None` advertises nothing any more.
     pub fn advertise_user_timeout(&mut self, timeout: Option<Duration>) {
-        self.advertised_user_timeout = timeout;
+        self.user_timeout_config_mut().advertise = timeout;
         self.pending.user_timeout_option = timeout.is_some();
+    }
+
+    fn steer(&mut self, set: impl FnOnce(&mut Steering)) {
+        set(self.steering.to_mut());
+        self.steering.clear_if_unset();
     }
 }

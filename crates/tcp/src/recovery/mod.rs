@@ -8,6 +8,7 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
 use crate::config::RecoveryConfig;
+use crate::rarely::{Absent, Rarely};
 
 /// The state of loss recovery, named as in `ss -ti` and Linux.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -32,14 +33,34 @@ pub(crate) struct Recovery {
     /// How many segments' reordering is tolerated before a loss is inferred.
     pub(crate) reordering: u32,
     pub(crate) reordering_seen: bool,
-    /// Fast retransmit is barred until this is acknowledged (RFC 6582 "recover"; the owner's verb).
-    pub(crate) barred_below: Option<Seq>,
+    /// Consecutive runs of the retransmission timer without progress.
+    pub(crate) retransmits: u32,
+    pub(crate) rack: Rack,
+    /// A tail loss probe that is not judged yet.
+    pub(crate) loss_probe: Option<LossProbe>,
+    pub(crate) episode: Rarely<Episode>,
+}
+
+/// A tail loss probe (RFC 8985 section 7.3).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LossProbe {
+    /// SND.NXT when it was sent.
+    pub(crate) high_seq: Seq,
+    /// Whether it was a retransmission; else it carried new data.
+    pub(crate) retransmitted: bool,
+}
+
+/// What is remembered from the first sign of a loss until everything is acknowledged and nothing could be undone any more.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Episode {
     /// Consecutive duplicate ACKs.
     pub(crate) dup_acks: u32,
     /// Duplicate ACKs have just shown the first segment lost, whatever was known before.
     pub(crate) fresh_loss: bool,
     /// Whether the next retransmission is the one that begins recovery.
     pub(crate) first_repair: bool,
+    /// RFC 5682: a timeout that may be spurious is being tested.
+    pub(crate) frto: bool,
     /// SND.UNA when what could be undone began; `None` when nothing can (Linux `undo_marker`).
     pub(crate) undo_marker: Option<Seq>,
     /// Retransmissions since then that no DSACK has shown to be unnecessary; `None` before the first one.
@@ -47,21 +68,30 @@ pub(crate) struct Recovery {
     /// ssthresh and cwnd before the reduction.
     pub(crate) prior_ssthresh: u32,
     pub(crate) prior_cwnd: u32,
-    /// When the first retransmission of this episode was sent.
+    /// When the first retransmission was sent.
     pub(crate) retransmit_stamp: Option<Instant>,
-    /// RFC 5682: a timeout that may be spurious is being tested.
-    pub(crate) frto: bool,
     pub(crate) prr: Prr,
-    pub(crate) rack: Rack,
-    /// SND.NXT when a tail loss probe was sent that is not judged yet, and whether it was a retransmission.
-    pub(crate) probe_high_seq: Option<Seq>,
-    pub(crate) probe_retransmitted: bool,
-    /// Consecutive runs of the retransmission timer without progress.
-    pub(crate) retransmits: u32,
     /// Rate halving: ACKs seen since the last decrement.
     pub(crate) halving_acks: u32,
     /// Below this sequence number [`crate::config::LossDetection::Sack`] and `Fack` have marked what they will.
     pub(crate) marked_below: Option<Seq>,
+}
+
+impl Absent for Episode {
+    const ABSENT: &'static Self = &Self {
+        dup_acks: 0,
+        fresh_loss: false,
+        first_repair: false,
+        frto: false,
+        undo_marker: None,
+        undo_retransmissions: None,
+        prior_ssthresh: 0,
+        prior_cwnd: 0,
+        retransmit_stamp: None,
+        prr: Prr { prior_cwnd: 0, delivered: 0, out: 0 },
+        halving_acks: 0,
+        marked_below: None,
+    };
 }
 
 impl Recovery {
@@ -71,36 +101,45 @@ impl Recovery {
             high_seq: Seq::default(),
             reordering: config.dup_ack_threshold,
             reordering_seen: false,
-            barred_below: None,
-            dup_acks: 0,
-            fresh_loss: false,
-            first_repair: false,
-            undo_marker: None,
-            undo_retransmissions: None,
-            prior_ssthresh: 0,
-            prior_cwnd: 0,
-            retransmit_stamp: None,
-            frto: false,
-            prr: Prr::default(),
-            rack: Rack::default(),
-            probe_high_seq: None,
-            probe_retransmitted: false,
             retransmits: 0,
-            halving_acks: 0,
-            marked_below: None,
+            rack: Rack::default(),
+            loss_probe: None,
+            episode: Rarely::absent(),
         }
     }
 
-    /// Whether fast retransmit of `seq` is barred.
-    pub(crate) fn is_barred(&self, seq: Seq) -> bool {
-        self.barred_below.is_some_and(|bar| seq.lt(bar))
+    /// Nothing is outstanding any more. A late DSACK may still undo what an episode did; else the episode is over.
+    pub(crate) fn all_acknowledged(&mut self) {
+        if let Some(episode) = self.episode.if_present() {
+            episode.marked_below = None;
+            if self.state == RecoveryState::Open && episode.undo_marker.is_none() {
+                self.episode.clear();
+            }
+        }
     }
+}
 
+impl Episode {
     /// Begins to remember what can be undone.
     pub(crate) fn begin_undo(&mut self, snd_una: Seq, retransmitted: u32) {
         self.undo_marker = Some(snd_una);
         // What is still in flight as a retransmission may cause a DSACK later.
         self.undo_retransmissions = (retransmitted > 0).then_some(retransmitted);
+    }
+
+    /// What was done stands, whatever shows it to be unnecessary.
+    pub(crate) fn forget_undo(&mut self) {
+        self.undo_marker = None;
+        self.undo_retransmissions = None;
+        self.prior_ssthresh = 0;
+    }
+
+    /// A retransmission is sent that a DSACK could show to be unnecessary.
+    pub(crate) fn note_retransmission(&mut self, now: Instant) {
+        self.first_repair = false;
+        self.undo_retransmissions = Some(self.undo_retransmissions.unwrap_or(0) + 1);
+        self.retransmit_stamp.get_or_insert(now);
+        self.prr.out += 1;
     }
 
     /// A DSACK shows that one retransmission was unnecessary.
@@ -153,7 +192,7 @@ pub(crate) struct Rack {
     /// Whether a delivery has moved it since losses were last detected.
     pub(crate) advanced: bool,
     /// The reordering window in quarters of the least RTT, and for how many recoveries it persists.
-    pub(crate) steps: u32,
+    pub(crate) steps: u8,
     pub(crate) persist: u8,
     /// A DSACK arrived: the window grows, once a round.
     pub(crate) dsack_seen: bool,
@@ -212,7 +251,7 @@ impl Rack {
             self.dsack_round_end = None;
         }
         if core::mem::take(&mut self.dsack_seen) && self.dsack_round_end.is_none() {
-            self.steps = (self.steps + 1).min(255);
+            self.steps = self.steps.saturating_add(1);
             self.persist = Self::PERSIST_RECOVERIES;
             self.dsack_round_end = Some(snd_nxt);
         } else if self.persist == 0 {
@@ -229,6 +268,19 @@ impl Rack {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_episode_lasts_until_nothing_can_be_undone() {
+        let mut recovery = Recovery::new(&crate::config::Config::rfc().recovery);
+        let episode = recovery.episode.to_mut();
+        episode.begin_undo(Seq::new(1), 0);
+        episode.marked_below = Some(Seq::new(9));
+        recovery.all_acknowledged();
+        assert_eq!((recovery.episode.undo_marker, recovery.episode.marked_below), (Some(Seq::new(1)), None));
+        recovery.episode.to_mut().forget_undo();
+        recovery.all_acknowledged();
+        assert!(recovery.episode.is_absent());
+    }
 
     /// RFC 6937 section 3: while more is in flight than ssthresh, sending goes at ssthresh / prior cwnd of the deliveries.
     #[test]

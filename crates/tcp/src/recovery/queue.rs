@@ -9,6 +9,8 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_wire::{Seq, SeqRange};
 
+use crate::rarely::Rarely;
+
 /// One segment in the retransmission queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
@@ -46,7 +48,7 @@ impl Sent {
 /// The retransmission queue and its counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RetransmissionQueue {
-    records: VecDeque<Sent>,
+    records: Rarely<VecDeque<Sent>>,
     sacked: u32,
     lost: u32,
     retransmitted: u32,
@@ -103,7 +105,7 @@ impl RetransmissionQueue {
     }
 
     pub(crate) fn push(&mut self, sent: Sent) {
-        self.records.push_back(sent);
+        self.records.to_mut().push_back(sent);
     }
 
     pub(crate) fn clear(&mut self) {
@@ -112,17 +114,13 @@ impl RetransmissionQueue {
 
     /// Removes the first record if `ack` covers all of it.
     pub(crate) fn pop_acked(&mut self, ack: Seq) -> Option<Sent> {
-        let front = self.records.front()?;
-        if front.end().gt(ack) {
-            return None;
-        }
-        let sent = self.records.pop_front()?;
+        let records = self.records.if_present()?;
+        let sent = records.pop_front_if(|front| front.end().le(ack))?;
         self.sacked -= u32::from(sent.sacked);
         self.lost -= u32::from(sent.lost);
         self.retransmitted -= u32::from(sent.retransmitted);
-        if self.records.is_empty() {
-            // A burst's worth of room goes back to the allocator: idle connections are many.
-            self.records.shrink_to(0);
+        if records.is_empty() {
+            self.records.clear();
             self.highest_sacked = None;
             self.hint = None;
         }
@@ -131,7 +129,7 @@ impl RetransmissionQueue {
 
     /// `ack` falls inside the first record: the bytes before it need not be sent again. Returns how many they were.
     pub(crate) fn trim_front(&mut self, ack: Seq) -> u32 {
-        let Some(front) = self.records.front_mut() else { return 0 };
+        let Some(front) = self.records.if_present().and_then(VecDeque::front_mut) else { return 0 };
         let covered = ack.saturating_since(front.seq);
         if covered == 0 {
             return 0;
@@ -172,7 +170,8 @@ impl RetransmissionQueue {
     /// Marks what `block` covers as SACKed, and calls `on_new` for each newly marked record as it was before.
     pub(crate) fn mark_sacked(&mut self, block: SeqRange, mut on_new: impl FnMut(&Sent)) {
         let mut index = self.index_of(block.start);
-        while let Some(sent) = self.records.get_mut(index) {
+        let Some(records) = self.records.if_present() else { return };
+        while let Some(sent) = records.get_mut(index) {
             if sent.end().gt(block.end) {
                 break;
             }
@@ -193,7 +192,7 @@ impl RetransmissionQueue {
 
     /// Marks the record at `index` lost: its latest copy is no longer in flight.
     pub(crate) fn mark_lost(&mut self, index: usize) {
-        let sent = &mut self.records[index];
+        let sent = &mut self.records.to_mut()[index];
         if sent.sacked {
             return;
         }
@@ -222,7 +221,7 @@ impl RetransmissionQueue {
 
     /// Nothing is held lost any more (an undo); copies already sent again stay in flight.
     pub(crate) fn unmark_lost(&mut self) {
-        for sent in &mut self.records {
+        for sent in self.records.if_present().into_iter().flatten() {
             sent.lost = false;
         }
         self.lost = 0;
@@ -231,7 +230,7 @@ impl RetransmissionQueue {
 
     /// The peer has reneged: no SACK counts any more (RFC 2018 section 8).
     pub(crate) fn forget_sacks(&mut self) {
-        for sent in &mut self.records {
+        for sent in self.records.if_present().into_iter().flatten() {
             sent.sacked = false;
         }
         self.sacked = 0;
@@ -239,10 +238,12 @@ impl RetransmissionQueue {
     }
 
     /// The index of the first record that awaits retransmission.
+    #[inline]
     pub(crate) fn next_lost(&mut self) -> Option<usize> {
-        if self.lost == 0 {
-            return None;
-        }
+        if self.lost == 0 { None } else { self.find_next_lost() }
+    }
+
+    fn find_next_lost(&mut self) -> Option<usize> {
         let hint = self.hint?;
         let start = self.records.partition_point(|sent| sent.seq.lt(hint));
         let found = self.records.range(start..).position(Sent::awaits_retransmission).map(|offset| start + offset);
@@ -252,7 +253,7 @@ impl RetransmissionQueue {
 
     /// Cuts the record at `index` so that its first part holds at most `most` bytes of data.
     pub(crate) fn split(&mut self, index: usize, most: u32) {
-        let sent = &mut self.records[index];
+        let sent = &mut self.records.to_mut()[index];
         if sent.payload.len() as u32 <= most {
             return;
         }
@@ -264,12 +265,12 @@ impl RetransmissionQueue {
         self.sacked += u32::from(rest.sacked);
         self.lost += u32::from(rest.lost);
         self.retransmitted += u32::from(rest.retransmitted);
-        self.records.insert(index + 1, rest);
+        self.records.to_mut().insert(index + 1, rest);
     }
 
     /// The record at `index` is sent again now. `counted` says whether the copy counts as in flight.
     pub(crate) fn note_retransmission(&mut self, index: usize, now: Instant, counted: bool) {
-        let sent = &mut self.records[index];
+        let sent = &mut self.records.to_mut()[index];
         sent.sent_at = now;
         sent.ever_retransmitted = true;
         if counted && !sent.retransmitted && !sent.sacked {
@@ -336,6 +337,9 @@ mod tests {
         assert!(queue.pop_acked(Seq::new(150)).is_none());
         assert_eq!((queue.lost(), queue.retransmitted()), (1, 0));
         queue.assert_consistent();
+        while queue.pop_acked(Seq::new(1000)).is_some() {}
+        queue.assert_consistent();
+        assert!(queue.records.is_absent(), "nothing is outstanding, and takes no room");
     }
 
     #[test]
@@ -352,7 +356,7 @@ mod tests {
     #[test]
     fn an_ack_inside_a_segment_trims_it_and_splitting_keeps_the_fin_last() {
         let mut queue = queue(1);
-        queue.records[0].fin = true;
+        queue.records.to_mut()[0].fin = true;
         assert_eq!(queue.trim_front(Seq::new(1)), 1);
         queue.split(0, 50);
         assert_eq!((queue.get(0).payload.len(), queue.get(0).fin), (50, false));

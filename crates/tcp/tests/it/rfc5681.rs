@@ -255,6 +255,23 @@ fn rfc5681_3_2_the_third_duplicate_retransmits() {
     t.expect_timer(Timer::Retransmit, 1100);
 }
 
+/// Three in a row: an ACK of new data begins the count anew.
+#[test]
+fn rfc5681_3_2_duplicates_are_counted_from_the_last_ack_of_new_data() {
+    let mut t = Script::established(rfc5681());
+    t.write(1000);
+    t.expect(data(1, 1001));
+    t.inject(seg());
+    t.inject(seg().ack(1001));
+    t.write(10_000);
+    t.expect_segments(1001, 11_001, Reason::NewData);
+    t.inject(seg().ack(1001));
+    t.inject(seg().ack(1001));
+    t.expect_nothing();
+    t.inject(seg().ack(1001));
+    t.expect(data(1001, 2001).reason(Reason::FastRetransmit));
+}
+
 /// Steps 4 and 5: each further duplicate is a segment that has left; beyond half the flight each sends new data.
 #[test]
 fn rfc5681_3_2_further_duplicates_clock_out_new_data() {
