@@ -66,8 +66,8 @@ const DAMAGE: &[&str] = &[
     "Ip6InUnknownProtos",
     "Ip6InTruncatedPkts",
 ];
-/// A challenge ACK or two may answer what a bad path makes of a handshake or a FIN; more is a quarrel.
-const MOST_CHALLENGES: i64 = 4;
+/// A challenge ACK or two, or a reset, may answer what a bad path makes of a handshake or a FIN; more is a quarrel.
+const MOST_ANSWERS: u32 = 4;
 
 /// What is not as it should be.
 pub(super) fn findings(evidence: &Evidence<'_>) -> Vec<String> {
@@ -153,9 +153,9 @@ fn check_counters(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
     if combination.path != Path::Corruption {
         DAMAGE.iter().for_each(|name| at_most(name, if *name == "TcpInErrs" { challenged_syns } else { 0 }));
     }
-    at_most("TcpExtTCPSYNChallenge", if combination.path == Path::Clean { 0 } else { MOST_CHALLENGES });
-    at_most("TcpExtTCPChallengeACK", MOST_CHALLENGES);
-    at_most("TcpOutRsts", if comes_late(combination.path) { MOST_CHALLENGES } else { 0 });
+    at_most("TcpExtTCPSYNChallenge", if combination.path == Path::Clean { 0 } else { MOST_ANSWERS.into() });
+    at_most("TcpExtTCPChallengeACK", MOST_ANSWERS.into());
+    at_most("TcpOutRsts", if comes_late(combination.path) { MOST_ANSWERS.into() } else { 0 });
     // What the path duplicates is reported by DSACK. The kernel discards the report if it has not sent so much twice.
     at_most("TcpExtTCPSACKDiscard", count("TcpExtTCPDSACKIgnoredDubious"));
     if combination.path == Path::Clean {
@@ -170,7 +170,8 @@ fn check_counters(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
     }
 }
 
-/// Whether an ACK may reach a side after its connection is gone, which is answered by a reset.
+/// Whether the last ACKs may reach a side after its connection is gone, which answers each of them by a reset (RFC 9293
+/// section 3.10.7.1).
 fn comes_late(path: Path) -> bool {
     matches!(path, Path::Duplication | Path::Reordering)
 }
@@ -202,12 +203,12 @@ fn check_our_side(evidence: &Evidence<'_>, findings: &mut Vec<String>) {
             Disposition::ResetAccepted | Disposition::ResetChallenged => comes_late(path),
             _ => false,
         };
-        if i64::from(received) > if may_happen { MOST_CHALLENGES } else { 0 } {
+        if received > if may_happen { MOST_ANSWERS } else { 0 } {
             findings.push(format!("our side found {received} segments {disposition}"));
         }
     }
     let strays: u64 = Disposition::ALL.iter().map(|&disposition| evidence.endpoint.strays(disposition)).sum();
-    if strays > 0 && !comes_late(evidence.combination.path) {
+    if strays > if comes_late(evidence.combination.path) { u64::from(MOST_ANSWERS) } else { 0 } {
         findings.push(format!("{strays} segments belonged to no connection of ours"));
     }
     if evidence.shell.counters().not_ip > 0 && evidence.combination.path != Path::Corruption {

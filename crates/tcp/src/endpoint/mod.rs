@@ -1,7 +1,9 @@
 //! Many connections on one host: who a segment belongs to, listeners, ports, initial sequence numbers, and the answers to
-//! segments that belong to nobody (RFC 9293 sections 3.10.7.1 and 3.10.7.2).
+//! segments that belong to nobody (`stray.rs`).
 //!
 //! The order of calls is that of [`Connection`], for all connections at once.
+
+mod stray;
 
 use core::cmp::Reverse;
 use core::hash::Hasher;
@@ -10,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use holdover_base::Instant;
-use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment, Seq};
+use holdover_wire::{IcmpError, Packet, Payload, Segment, Seq};
 use siphasher::sip::SipHasher24;
 
 use crate::config::Config;
@@ -315,82 +317,6 @@ impl Endpoint {
             *self.strays.entry(disposition).or_default() += 1;
         }
         disposition
-    }
-
-    /// A segment without a connection: LISTEN (section 3.10.7.2) or CLOSED (section 3.10.7.1). A new connection numbers its
-    /// bytes on from `replaced`, where the one in TIME-WAIT ended that gives way to it.
-    fn handle_stray(
-        &mut self,
-        now: Instant,
-        local: SocketAddr,
-        remote: SocketAddr,
-        segment: &Segment,
-        replaced: Option<Seq>,
-    ) -> Disposition {
-        // Section 3.9.2.3: nothing to or from an address that is not one host's.
-        if !is_unicast(remote.ip()) || segment.src_port == 0 {
-            return Disposition::NoConnection;
-        }
-        let Some(listener) = self.listeners.get_mut(&local.port()) else {
-            self.reset(local, remote, segment);
-            return Disposition::NoConnection;
-        };
-        if segment.flags.contains(Flags::RST) {
-            return Disposition::NotForListener;
-        }
-        if segment.flags.contains(Flags::ACK) || !segment.flags.contains(Flags::SYN) {
-            if segment.flags.contains(Flags::ACK) {
-                self.reset(local, remote, segment);
-            }
-            return Disposition::NotForListener;
-        }
-        if listener.half_open >= listener.backlog {
-            return Disposition::BacklogFull;
-        }
-        listener.half_open += 1;
-        let config = Arc::clone(&listener.config);
-        let mut identity = self.identity(now, local, remote);
-        // RFC 9293 section 3.6.1, MAY-2: beyond every sequence number that the old connection used.
-        if let Some(end) = replaced.filter(|end| identity.iss.le(*end)) {
-            identity.iss = end + 1;
-        }
-        self.insert(Connection::accept(now, config, identity, segment), true);
-        Disposition::Accepted
-    }
-
-    /// RFC 9293 section 3.6.1, RFC 6191: a SYN may replace a connection in TIME-WAIT if it is evidently new.
-    fn may_replace(&self, index: u32, segment: &Segment) -> bool {
-        let Some(connection) = self.entries[index as usize].connection.as_deref() else { return true };
-        let is_syn = segment.flags & (Flags::SYN | Flags::ACK | Flags::RST) == Flags::SYN;
-        connection.state() == State::TimeWait
-            && is_syn
-            && self.listeners.get(&connection.local().port()).is_some_and(|l| l.half_open < l.backlog)
-            && (segment.seq.gt(connection.rcv_nxt()) || connection.is_newer_by_timestamp(segment))
-    }
-
-    /// Ends a connection in TIME-WAIT before its time, and returns its SND.NXT. Its owner finds it closed, with what was not
-    /// read yet.
-    fn replace(&mut self, index: u32) -> Option<Seq> {
-        let connection = self.entries[index as usize].connection.as_deref_mut()?;
-        connection.end_time_wait();
-        let snd_nxt = connection.snd_nxt();
-        self.by_addresses.remove(&(hash(&self.secret, connection.local(), connection.remote()), index));
-        self.mark_ready(index);
-        Some(snd_nxt)
-    }
-
-    /// RFC 9293 section 3.10.7.1.
-    fn reset(&mut self, local: SocketAddr, remote: SocketAddr, segment: &Segment) {
-        if segment.flags.contains(Flags::RST) || self.replies.len() >= MAX_REPLIES {
-            return;
-        }
-        let (seq, ack, flags) = if segment.flags.contains(Flags::ACK) {
-            (segment.ack, Seq::default(), Flags::RST)
-        } else {
-            (Seq::default(), segment.seq + segment.seq_len(), Flags::RST | Flags::ACK)
-        };
-        let reset = Segment { src_port: local.port(), dst_port: remote.port(), seq, ack, flags, ..Segment::default() };
-        self.replies.push_back(Packet::new(local.ip(), remote.ip(), reset));
     }
 
     /// An ICMP error about a segment of ours (RFC 9293 section 3.9.2.2).
