@@ -40,6 +40,7 @@ without_sack = "newreno"
 dup_ack_threshold = 3
 reduction = "proportional"
 limited_transmit = true
+repair_ahead = false
 loss_probe = true
 frto = true
 undo = true

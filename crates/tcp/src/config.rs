@@ -116,6 +116,9 @@ pub struct RecoveryConfig {
     pub reduction: Reduction,
     /// New data on the first two duplicate ACKs (RFC 3042).
     pub limited_transmit: bool,
+    /// Whether recovery by [`LossDetection::Sack`] sends again what is not held lost, if the window has room and there is nothing
+    /// new: holes below what was SACKed, and once the end of what is outstanding (RFC 6675 section 4, NextSeg rules 3 and 4).
+    pub repair_ahead: bool,
     /// Tail loss probes (RFC 8985 section 7). Only with RACK.
     pub loss_probe: bool,
     /// Forward RTO-Recovery (RFC 5682).
@@ -380,6 +383,7 @@ impl Config {
                 dup_ack_threshold: 3,
                 reduction: Reduction::Proportional,
                 limited_transmit: true,
+                repair_ahead: true,
                 loss_probe: true,
                 frto: true,
                 undo: true,

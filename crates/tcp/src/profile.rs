@@ -99,6 +99,7 @@ const fn bsd(detection: LossDetection) -> Config {
             without_sack: detection,
             reduction: Reduction::Immediate,
             limited_transmit: false,
+            repair_ahead: false,
             loss_probe: false,
             frto: false,
             undo: false,
@@ -155,6 +156,7 @@ const fn sack1_ns2() -> Config {
             without_sack: LossDetection::Reno,
             reduction: Reduction::Immediate,
             limited_transmit: false,
+            repair_ahead: false,
             loss_probe: false,
             frto: false,
             undo: false,
@@ -218,6 +220,7 @@ const fn linux() -> Config {
             ..rfc.limits
         },
         recovery: RecoveryConfig {
+            repair_ahead: false,
             loss_probe: false,
             frto: false,
             zero_window: ZeroWindow::Retransmit,

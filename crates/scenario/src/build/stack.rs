@@ -158,6 +158,7 @@ fn recovery(config: &mut Config, stack: &Stack) {
     put(&mut recovery.dup_ack_threshold, changes.dup_ack_threshold);
     put_word(&mut recovery.reduction, changes.reduction);
     put(&mut recovery.limited_transmit, changes.limited_transmit);
+    put(&mut recovery.repair_ahead, changes.repair_ahead);
     put(&mut recovery.loss_probe, changes.loss_probe);
     put(&mut recovery.frto, changes.frto);
     put(&mut recovery.undo, changes.undo);

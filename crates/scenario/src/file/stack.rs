@@ -189,6 +189,8 @@ pub(crate) struct Recovery {
     pub(crate) reduction: Option<Word<Reduction>>,
     /// New data on the first two duplicate ACKs (RFC 3042).
     pub(crate) limited_transmit: Option<bool>,
+    /// Whether recovery by SACK, with nothing new to send, repairs what is not held lost yet (RFC 6675, NextSeg rules 3 and 4).
+    pub(crate) repair_ahead: Option<bool>,
     /// Tail loss probes (RFC 8985).
     pub(crate) loss_probe: Option<bool>,
     /// Forward RTO-Recovery (RFC 5682).

@@ -228,8 +228,13 @@ impl Connection {
             if sent.seq.ge(edge) {
                 break;
             }
-            if sent.seq.ge(from) && !sent.sacked && !sent.lost && !sent.retransmitted {
+            if sent.seq.lt(from) || sent.sacked || sent.lost {
+                continue;
+            }
+            if !sent.retransmitted {
                 self.queue.mark_lost(index);
+            } else if self.config.recovery.repair_ahead {
+                self.queue.mark_original_lost(index);
             }
         }
         self.recovery.episode.to_mut().marked_below = Some(edge);
@@ -261,6 +266,7 @@ impl Connection {
         episode.prior_ssthresh = self.congestion.ssthresh_for_current(false);
         episode.begin_undo(self.snd.una, self.queue.retransmitted());
         episode.first_repair = true;
+        episode.rescued = false;
         self.start_reduction();
         self.recovery.state = RecoveryState::Recovery;
         self.snd.timed = None;

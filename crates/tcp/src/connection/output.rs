@@ -6,7 +6,7 @@ use holdover_wire::{Flags, SackBlocks, Segment, Seq, TcpOptions, Timestamps, Use
 
 use super::fields::Timed;
 use super::{Connection, Transmit};
-use crate::config::{AckPolicy, ProbePayload, ZeroWindow};
+use crate::config::{AckPolicy, LossDetection, ProbePayload, ZeroWindow};
 use crate::congestion::SendState;
 use crate::counters::Reason;
 use crate::recovery::queue::Sent;
@@ -176,7 +176,11 @@ impl Connection {
             let reason = if self.recovery.episode.first_repair { Reason::FastRetransmit } else { Reason::LossRecovery };
             return Ok(Choice::Retransmit(index, reason));
         }
-        let mut new = self.choose_new()?;
+        let mut new = match self.choose_new() {
+            Ok(new) => new,
+            Err(blocked) if room => return self.choose_repair_ahead().ok_or(blocked),
+            Err(blocked) => return Err(blocked),
+        };
         if !room {
             // Linux lets a lone FIN go in any case (`tcp_cwnd_test`).
             let lone_fin = new.fin && new.len == 0;
@@ -187,6 +191,22 @@ impl Connection {
             new.reason = Reason::LimitedTransmit;
         }
         Ok(Choice::New(new))
+    }
+
+    /// What RFC 6675 sends again although it is not held lost: NextSeg rules 3 and 4 (section 4).
+    fn choose_repair_ahead(&mut self) -> Option<Choice> {
+        let is_on = self.config.recovery.repair_ahead && self.loss_detection() == LossDetection::Sack;
+        if !is_on || self.recovery.state != RecoveryState::Recovery {
+            return None;
+        }
+        let hole = self.queue.first_hole();
+        let rescue = || self.queue.last_missing().filter(|_| !self.recovery.episode.rescued);
+        let index = hole.or_else(rescue)?;
+        if self.queue.get(index).seq.ge(self.snd.una + self.snd.wnd) {
+            return None;
+        }
+        self.recovery.episode.to_mut().rescued |= hole.is_none();
+        Some(Choice::Retransmit(index, Reason::LossRecovery))
     }
 
     /// Segments in flight, as far as the congestion window is concerned. Without limited transmit (RFC 3042) the first

@@ -141,6 +141,7 @@ impl<'a> Input<'a> {
         config.send.nagle = bit(0);
         config.dsack = bit(1);
         config.recovery.limited_transmit = bit(2);
+        config.recovery.repair_ahead = bit(2) != bit(5);
         config.recovery.loss_probe = bit(3);
         config.recovery.frto = bit(4);
         config.recovery.undo = bit(5);

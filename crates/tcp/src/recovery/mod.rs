@@ -75,6 +75,8 @@ pub(crate) struct Episode {
     pub(crate) halving_acks: u32,
     /// Below this sequence number [`crate::config::LossDetection::Sack`] and `Fack` have marked what they will.
     pub(crate) marked_below: Option<Seq>,
+    /// Whether this recovery has sent the end of what is outstanding again (RFC 6675 section 4, NextSeg rule 4).
+    pub(crate) rescued: bool,
 }
 
 impl Absent for Episode {
@@ -91,6 +93,7 @@ impl Absent for Episode {
         prr: Prr { prior_cwnd: 0, delivered: 0, out: 0 },
         halving_acks: 0,
         marked_below: None,
+        rescued: false,
     };
 }
 

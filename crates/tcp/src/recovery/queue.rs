@@ -210,6 +210,15 @@ impl RetransmissionQueue {
         self.add_dup_acked(0);
     }
 
+    /// Marks the record at `index` lost, but for the copy that was sent again before that was known.
+    pub(crate) fn mark_original_lost(&mut self, index: usize) {
+        let sent = &mut self.records.to_mut()[index];
+        if !sent.lost && !sent.sacked {
+            sent.lost = true;
+            self.lost += 1;
+        }
+    }
+
     /// Marks every record lost that is not SACKed and that `keep` does not spare.
     pub(crate) fn mark_all_lost(&mut self, mut keep: impl FnMut(usize, &Sent) -> bool) {
         for index in 0..self.records.len() {
@@ -249,6 +258,20 @@ impl RetransmissionQueue {
         let found = self.records.range(start..).position(Sent::awaits_retransmission).map(|offset| start + offset);
         self.hint = found.map(|index| self.records[index].seq);
         found
+    }
+
+    /// The first segment below what was SACKed that was neither SACKed, nor held lost, nor sent again (RFC 6675 section 4, NextSeg
+    /// rule 3; everything up to HighRxt is one of these).
+    pub(crate) fn first_hole(&self) -> Option<usize> {
+        let highest = self.highest_sacked?;
+        let is_hole = |sent: &Sent| !sent.sacked && !sent.lost && !sent.retransmitted;
+        self.records.iter().take_while(|sent| sent.seq.lt(highest)).position(is_hole)
+    }
+
+    /// The last segment that was not SACKed, unless it was sent again already (RFC 6675 section 4, NextSeg rule 4).
+    pub(crate) fn last_missing(&self) -> Option<usize> {
+        let index = self.records.iter().rposition(|sent| !sent.sacked)?;
+        (!self.records[index].retransmitted).then_some(index)
     }
 
     /// Cuts the record at `index` so that its first part holds at most `most` bytes of data.

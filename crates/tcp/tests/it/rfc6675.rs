@@ -1,5 +1,5 @@
 //! RFC 6675, loss recovery based on SACK, and section 8 of RFC 2018, reneging: the sender's side. [`LossDetection::Sack`] with
-//! segments in place of bytes, and without rules 3 and 4 of NextSeg (see `docs/limits.md`).
+//! segments in place of bytes.
 
 use holdover_tcp::{Config, LossDetection, Reason, RecoveryState, Reduction, Timer};
 
@@ -150,6 +150,82 @@ fn rfc2018_5_senseless_blocks_are_ignored() {
     // Of one that begins or ends inside a segment, the whole segments count.
     t.inject(seg().ack(2001).sack(&[(2501, 5500)]));
     assert_eq!(t.connection.sacked(), 2);
+}
+
+/// Ten segments out and nothing more to send: the first is lost, and three of them SACKed, so that recovery begins.
+fn in_recovery_without_new_data(config: Config, sacked: &[(i64, i64)]) -> Script {
+    let mut t = Script::established(config);
+    t.write(10_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.inject(seg().sack(sacked));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t
+}
+
+/// Section 4, NextSeg (3): with nothing lost to repair and nothing new, holes that too little was SACKed above are sent again as
+/// well, as the pipe allows and each of them once.
+#[test]
+fn rfc6675_4_next_seg_3_repairs_holes_that_are_not_lost_yet() {
+    let mut t = in_recovery_without_new_data(rfc6675(), &[(7001, 8001), (5001, 6001), (2001, 3001)]);
+    // 1001 has three above it; 3001, 4001 and 6001 have not.
+    assert_eq!((t.connection.lost(), t.connection.in_flight()), (2, 6));
+    t.expect_nothing();
+    t.inject(seg().sack(&[(7001, 9001), (5001, 6001), (2001, 3001)]));
+    assert_eq!(t.connection.lost(), 4, "3001 and 4001 have three above them now");
+    t.expect(data(1001, 2001).reason(Reason::LossRecovery));
+    t.expect(data(3001, 4001).reason(Reason::LossRecovery));
+    t.expect_nothing();
+    t.inject(seg().sack(&[(7001, 9001), (5001, 6001), (1001, 3001)]));
+    t.expect(data(4001, 5001).reason(Reason::LossRecovery));
+    t.expect_nothing();
+    t.inject(seg().sack(&[(7001, 9001), (5001, 6001), (1001, 4001)]));
+    t.expect(data(6001, 7001).reason(Reason::LossRecovery));
+    t.expect_nothing();
+    assert_eq!(t.connection.lost(), 2, "1 and 4001");
+    // The third above 6001: its original is lost, its copy is under way.
+    t.inject(seg().sack(&[(7001, 10_001), (5001, 6001), (1001, 4001)]));
+    assert_eq!((t.connection.lost(), t.connection.in_flight()), (3, 3));
+    t.expect_nothing();
+}
+
+/// Section 4, NextSeg (4): the end of what is outstanding is sent again once, so that its SACK may show what is lost before it.
+#[test]
+fn rfc6675_4_next_seg_4_rescues_the_end_once() {
+    let mut t = in_recovery_without_new_data(rfc6675(), &[(1001, 7001)]);
+    t.expect(data(9001, 10_001).reason(Reason::LossRecovery));
+    t.expect_nothing();
+    t.inject(seg().ack(7001));
+    t.expect_nothing();
+    t.inject(seg().ack(7001).sack(&[(9001, 10_001)]));
+    t.expect(data(7001, 8001).reason(Reason::LossRecovery));
+    t.expect(data(8001, 9001).reason(Reason::LossRecovery));
+    t.expect_nothing();
+    t.inject(seg().ack(10_001));
+    t.expect_nothing();
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
+}
+
+/// The only segment that is missing was sent again already: another copy would rescue nothing.
+#[test]
+fn rfc6675_4_next_seg_4_does_not_repeat_a_repair() {
+    let t = in_recovery_without_new_data(rfc6675(), &[(1001, 10_001)]);
+    t.expect_nothing();
+    assert_eq!(t.connection.in_flight(), 1);
+}
+
+/// NextSeg (3) and (4) stay within the peer's window, and can be switched off.
+#[test]
+fn rfc6675_4_next_seg_3_and_4_have_limits() {
+    let mut config = rfc6675();
+    config.recovery.repair_ahead = false;
+    let t = in_recovery_without_new_data(config, &[(1001, 7001)]);
+    t.expect_nothing();
+    let mut t = Script::established(rfc6675());
+    t.write(10_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.inject(seg().win(9000).sack(&[(1001, 7001)]));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t.expect_nothing();
 }
 
 /// A bare duplicate ACK is no news.
