@@ -26,6 +26,7 @@ mod rfc9293_calls;
 mod rfc9293_endpoint;
 mod rfc9293_syn_sent;
 mod rfc9293_window;
+mod rfc9438;
 mod script;
 mod stacks;
 mod transfer;
