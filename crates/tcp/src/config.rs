@@ -173,8 +173,8 @@ pub enum ZeroWindow {
     /// It keeps the retransmission timer and sends the first outstanding segment at each run, cutting ssthresh each
     /// time (Linux).
     Retransmit,
-    /// It freezes the retransmission timer where it is, and probes; the timer goes on when the window opens (what Freeze-TCP
-    /// asks of a sender, and the ns-2 extension of its thesis).
+    /// It freezes the retransmission timer where it is, and probes; the timer goes on when the window opens (the persist mode that
+    /// the profile `sack1-ns2` copies).
     Freeze,
     /// It stops the retransmission timer, takes what is outstanding back to be sent again, and probes (4.3BSD).
     PullBack,

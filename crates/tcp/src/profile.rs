@@ -192,7 +192,7 @@ const fn sack1_ns2() -> Config {
 }
 
 /// What all Linux profiles share. Evidence: RFC 6298's floor lowered to 200 ms and the ceiling at 120 s
-/// (`TCP_RTO_MIN`, `TCP_RTO_MAX` in every version from 2.1 on; confirmed for 6.18 by capture, see `docs/notes/`), the margin of
+/// (`TCP_RTO_MIN`, `TCP_RTO_MAX` in every version from 2.1 on; confirmed for 6.18 by capture, see `docs/notes/linux-6.18.md`), the margin of
 /// the RTO bounded from below (the HIP test bed's RTO schedule), probes without data.
 const fn linux() -> Config {
     let rfc = Config::rfc();
@@ -301,7 +301,7 @@ const fn linux_2_4() -> Config {
 
 /// Linux 6.18. Evidence: the kernel itself, as the peer of this endpoint and by its sysctls (`tcp_rmem`, `tcp_retries2` = 15,
 /// `tcp_syn_retries` = 6, `tcp_syn_linear_timeouts` = 4, `tcp_frto` = 2, `tcp_early_retrans` = 3, `tcp_slow_start_after_idle` = 1), and the experiments in
-/// `docs/notes/`.
+/// `docs/notes/linux-6.18.md`.
 const fn linux_6(algorithm: Algorithm) -> Config {
     let base = linux();
     Config {

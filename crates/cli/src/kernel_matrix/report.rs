@@ -10,7 +10,10 @@ use serde::Serialize;
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
+    command: String,
     kernel: String,
+    /// Of this machine, as far as this process may use them.
+    cores: usize,
     date: String,
     whole_product: bool,
     pub(super) runs: usize,
@@ -74,7 +77,9 @@ impl Report {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
+            command: std::env::args().skip(1).fold("holdover".to_owned(), |command, word| command + " " + &word),
             kernel: kernel.trim().to_owned(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
             date: date(since_1970.as_secs() / 86_400),
             whole_product,
             runs: rows.len(),
@@ -92,7 +97,9 @@ impl Report {
     fn write(&self, out: &mut String) -> std::fmt::Result {
         let selection =
             if self.whole_product { "the whole product" } else { "a selection with every pair of settings" };
-        writeln!(out, "Linux {}, {}: {} of {} transfers passed", self.kernel, self.date, self.passed, self.runs)?;
+        writeln!(out, "# Holdover's TCP and Linux's\n")?;
+        writeln!(out, "Made by `{}` on {} with {} cores.\n", self.command, self.date, self.cores)?;
+        writeln!(out, "Linux {}: {} of {} transfers passed", self.kernel, self.passed, self.runs)?;
         writeln!(out, "({selection}; 2 MiB in each direction that sends).\n")?;
         self.write_counts(out)?;
         writeln!(out, "\nSeconds until both sides had closed, by path and by what our side does:\n")?;

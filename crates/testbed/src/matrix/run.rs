@@ -1,7 +1,7 @@
 //! One run: a namespace, a TUN device, our TCP on one side of it and the kernel's on the other.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -316,12 +316,12 @@ impl<'a> KernelSide<'a> {
             let writer = stream.try_clone().map_err(socket_failure)?;
             std::thread::scope(|scope| {
                 let writing = scope.spawn(|| write_all(writer, source));
-                let reading = read_to_end(&mut stream, sink);
+                let reading = sink.read_from(&mut stream).map_err(|error| ("read", error));
                 let written = writing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
                 reading.and(written)
             })?;
         } else {
-            read_to_end(&mut stream, sink)?;
+            sink.read_from(&mut stream).map_err(|error| ("read", error))?;
         }
         let info_at_end = stream.tcp_info().map_err(socket_failure)?;
         let congestion = stream.congestion().map_err(socket_failure)?;
@@ -342,22 +342,8 @@ impl<'a> KernelSide<'a> {
 }
 
 fn write_all(mut stream: KernelStream, source: &mut Source) -> Result<(), Failure> {
-    while source.remaining() > 0 {
-        let chunk = source.peek(64 * 1024);
-        let written = stream.write(&chunk).map_err(|error| ("write", error))?;
-        source.advance(&chunk[..written]);
-    }
+    source.write_to(&mut stream).map_err(|error| ("write", error))?;
     stream.shutdown_write().map_err(socket_failure)
-}
-
-fn read_to_end(stream: &mut KernelStream, sink: &mut Sink) -> Result<(), Failure> {
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        match stream.read(&mut buffer).map_err(|error| ("read", error))? {
-            0 => return Ok(()),
-            len => sink.take(&buffer[..len]),
-        }
-    }
 }
 
 /// Both directions are closed; the last FIN has still to be acknowledged.

@@ -2,8 +2,12 @@
 
 use core::fmt;
 use core::hash::Hasher as _;
+use std::io;
 
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
+
+/// Bytes that are read or written at a time.
+const CHUNK: usize = 64 * 1024;
 
 /// A stream that is being written: `len` bytes that follow from `seed`.
 #[derive(Clone, Debug)]
@@ -55,6 +59,19 @@ impl Source {
         self.position += written.len() as u64;
     }
 
+    /// Writes all that remains.
+    pub fn write_to(&mut self, out: &mut impl io::Write) -> io::Result<()> {
+        while self.remaining() > 0 {
+            let chunk = self.peek(CHUNK);
+            let written = out.write(&chunk)?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            self.advance(&chunk[..written]);
+        }
+        Ok(())
+    }
+
     /// What was taken so far.
     pub fn digest(&self) -> Digest {
         Digest { len: self.position, hash: self.hasher.finish128().as_u128() }
@@ -76,6 +93,17 @@ impl Sink {
             self.first_difference = at.map(|at| self.position + at as u64);
         }
         self.position += bytes.len() as u64;
+    }
+
+    /// Reads until the end.
+    pub fn read_from(&mut self, input: &mut impl io::Read) -> io::Result<()> {
+        let mut buffer = vec![0; CHUNK];
+        loop {
+            match input.read(&mut buffer)? {
+                0 => return Ok(()),
+                len => self.take(&buffer[..len]),
+            }
+        }
     }
 
     /// What was read so far.

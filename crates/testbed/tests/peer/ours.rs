@@ -12,7 +12,7 @@ use holdover_tcp::{
 use holdover_testbed::matrix::{Sink, Source};
 use holdover_testbed::{
     Congestion, Counters, Direction, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace,
-    PacketEndpoint, Shell, SocketError, SocketOptions, Stopped, TcpState, Tun, TunConfig, Waker, sysctl,
+    PacketEndpoint, Shell, SocketError, SocketOptions, Stopped, TcpInfo, TcpState, Tun, TunConfig, Waker, sysctl,
 };
 use holdover_wire::{Packet, Segment};
 
@@ -213,22 +213,15 @@ fn with_delay(shell: Shell<'_>, delay: Duration) -> Shell<'_> {
     shell.with_impairment(Direction::FromKernel, link()).with_impairment(Direction::ToKernel, link())
 }
 
-fn read_all(stream: &mut KernelStream, sink: &mut Sink) -> std::io::Result<()> {
-    let mut buffer = vec![0; 65_536];
-    loop {
-        match stream.read(&mut buffer)? {
-            0 => return Ok(()),
-            len => sink.take(&buffer[..len]),
-        }
-    }
-}
-
-fn write_all(stream: &mut KernelStream, source: &mut Source) {
-    while source.remaining() > 0 {
-        let chunk = source.peek(65_536);
-        let written = stream.write(&chunk).unwrap();
-        source.advance(&chunk[..written]);
-    }
+/// The kernel connects, sends all of `source` and waits for our side to close; our side is woken all the while.
+fn connect_and_send(namespace: &Namespace, waker: &Waker, source: &mut Source) -> TcpInfo {
+    let mut stream = KernelStream::connect(namespace, SocketAddr::new(OURS, PORT), &options(), LIMIT).unwrap();
+    ticking(waker, || {
+        source.write_to(&mut stream).unwrap();
+        stream.shutdown_write().unwrap();
+        assert_eq!(stream.read(&mut [0]).unwrap(), 0);
+    });
+    stream.tcp_info().unwrap()
 }
 
 fn assert_equal(source: &Source, sink: &Sink) {
@@ -314,7 +307,7 @@ fn half_closed_by_the_kernel(namespace: &Namespace) {
     let kernel_side = || {
         let mut stream = KernelStream::connect(namespace, SocketAddr::new(OURS, PORT), &options(), LIMIT).unwrap();
         stream.shutdown_write().unwrap();
-        read_all(&mut stream, &mut sink).unwrap();
+        sink.read_from(&mut stream).unwrap();
     };
     run(&mut shell, &mut ours, turn, kernel_side, is_over);
     assert_equal(&source, &sink);
@@ -339,7 +332,7 @@ fn half_closed_by_us(namespace: &Namespace) {
         let mut stream = listener.accept(LIMIT).unwrap();
         assert_eq!(stream.read(&mut [0]).unwrap(), 0, "our side has closed");
         assert_eq!(stream.tcp_info().unwrap().tcpi_state, TcpState::CloseWait);
-        write_all(&mut stream, &mut source);
+        source.write_to(&mut stream).unwrap();
     };
     run(&mut shell, &mut ours, turn, kernel_side, is_over);
     assert_equal(&source, &sink);
@@ -405,7 +398,7 @@ fn opened_by_both_at_once(namespace: &Namespace) {
                 waker.wake();
             });
             let mut stream = KernelStream::connect(namespace, our_address, &options, LIMIT).unwrap();
-            read_all(&mut stream, &mut sink).unwrap();
+            sink.read_from(&mut stream).unwrap();
         });
     };
     run(&mut shell, &mut ours, turn, kernel_side, is_over);
@@ -426,7 +419,7 @@ fn the_kernels_reader_pauses(namespace: &Namespace) {
         let mut stream = listener.accept(LIMIT).unwrap();
         // Long enough for three probes: after about 0.2, 0.6 and 1.4 s.
         std::thread::sleep(std::time::Duration::from_millis(1_700));
-        read_all(&mut stream, &mut sink).unwrap();
+        sink.read_from(&mut stream).unwrap();
     };
     run(&mut shell, &mut ours, |now, ours| ours.pump(now, &mut source), kernel_side, is_over);
     assert_equal(&source, &sink);
@@ -462,14 +455,7 @@ fn our_reader_pauses(namespace: &Namespace) {
         }
     };
     let waker = shell.waker();
-    let kernel_side = || {
-        let mut stream = KernelStream::connect(namespace, SocketAddr::new(OURS, PORT), &options(), LIMIT).unwrap();
-        ticking(&waker, || {
-            write_all(&mut stream, &mut source);
-            stream.shutdown_write().unwrap();
-            assert_eq!(stream.read(&mut [0]).unwrap(), 0);
-        });
-    };
+    let kernel_side = || connect_and_send(namespace, &waker, &mut source);
     run(&mut shell, &mut ours, turn, kernel_side, is_over);
     assert_equal(&source, &sink);
     let counted = Counters::read(namespace).unwrap().since(&before);
@@ -512,15 +498,7 @@ fn our_window_shrinks_over_data_in_flight(namespace: &Namespace) {
         }
     };
     let waker = shell.waker();
-    let kernel_side = || {
-        let mut stream = KernelStream::connect(namespace, SocketAddr::new(OURS, PORT), &options(), LIMIT).unwrap();
-        ticking(&waker, || {
-            write_all(&mut stream, &mut source);
-            stream.shutdown_write().unwrap();
-            assert_eq!(stream.read(&mut [0]).unwrap(), 0);
-        });
-        stream.tcp_info().unwrap()
-    };
+    let kernel_side = || connect_and_send(namespace, &waker, &mut source);
     let info = run(&mut shell, &mut ours, turn, kernel_side, is_over);
     assert!(opened, "the window was shrunk and opened");
     assert_equal(&source, &sink);
@@ -538,7 +516,7 @@ fn the_user_timeout_option_does_no_harm(namespace: &Namespace) {
     let (mut source, mut sink) = (Source::new(7, 200_000), Sink::new(7));
     let kernel_side = || {
         let mut stream = listener.accept(LIMIT).unwrap();
-        read_all(&mut stream, &mut sink).unwrap();
+        sink.read_from(&mut stream).unwrap();
         stream.tcp_info().unwrap()
     };
     let info = run(&mut shell, &mut ours, |now, ours| ours.pump(now, &mut source), kernel_side, is_over);
@@ -582,7 +560,7 @@ fn the_kernels_unreachable_takes_our_backoff_back(namespace: &Namespace) {
         std::thread::sleep(std::time::Duration::from_millis(1_500));
         behind_tun = Some(open_behind());
         is_up.store(true, Ordering::SeqCst);
-        read_all(&mut stream, &mut sink).unwrap();
+        sink.read_from(&mut stream).unwrap();
     };
     run(&mut shell, &mut ours, turn, kernel_side, is_over);
     assert_equal(&source, &sink);

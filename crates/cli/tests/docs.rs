@@ -1,0 +1,184 @@
+//! The pages under `docs/` are held to the code: what they name exists, and what they have to name is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+
+/// The crates that use a dependency, and those that use it in tests, benchmarks and fuzz targets only.
+#[derive(Default)]
+struct Uses {
+    code: BTreeSet<String>,
+    tests: BTreeSet<String>,
+}
+
+impl Uses {
+    /// As in the second column of `docs/dependencies.md`.
+    fn column(&self) -> String {
+        let list = |crates: &mut dyn Iterator<Item = &String>| crates.cloned().collect::<Vec<_>>().join(", ");
+        let code = list(&mut self.code.iter());
+        let tests = list(&mut self.tests.difference(&self.code));
+        let in_tests = if tests.is_empty() { String::new() } else { format!("tests: {tests}") };
+        [code, in_tests].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
+    }
+}
+
+#[test]
+fn every_dependency_has_its_reason() {
+    let page = read("docs/dependencies.md");
+    let mut told: BTreeMap<String, String> = BTreeMap::new();
+    for row in page.lines().filter(|line| line.starts_with("| ")).skip(2) {
+        let mut columns = row.split('|').map(str::trim).skip(1);
+        let (names, users) = (columns.next().unwrap(), columns.next().unwrap());
+        assert!(!columns.next().unwrap().is_empty(), "{names}: what for?");
+        for name in names.split(", ") {
+            assert!(told.insert(name.to_owned(), users.to_owned()).is_none(), "{name} twice");
+        }
+    }
+    let expected: BTreeMap<_, _> = dependencies().iter().map(|(name, uses)| (name.clone(), uses.column())).collect();
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn the_architecture_page_names_every_crate_and_only_files_that_are_there() {
+    let page = read("docs/architecture.md");
+    let floors = page.split("```").nth(1).unwrap();
+    let on_the_floors: BTreeSet<String> =
+        floors.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+    let crates = names_in("crates");
+    let untold: Vec<_> = crates.difference(&on_the_floors).collect();
+    assert!(untold.is_empty(), "not on the floors: {untold:?}");
+
+    // A path is told from the root, from `crates`, or from the sources of the crate that is spoken of.
+    let sources = crates.iter().flat_map(|name| ["src", "src/connection"].map(|from| format!("crates/{name}/{from}")));
+    let from: Vec<PathBuf> = ["", "crates"].map(str::to_owned).into_iter().chain(sources).map(PathBuf::from).collect();
+    let exists = |text: &str| from.iter().any(|from| Path::new(ROOT).join(from).join(text).exists());
+    let paths: Vec<_> = quoted(&page).filter(|text| text.ends_with(".rs") || text.ends_with('/')).collect();
+    assert!(paths.len() > 30, "the page was not read as intended");
+    let missing: Vec<_> = paths.into_iter().filter(|text| !exists(text)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut pages = files_below("docs", "md");
+    pages.extend(names_in("").into_iter().filter(|name| name.ends_with(".md")).map(PathBuf::from));
+    assert!(pages.len() >= 8, "{pages:?}");
+    let mut broken = Vec::new();
+    for page in pages {
+        for link in read(&page).split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = link.split('#').next().unwrap();
+            let is_elsewhere = target.is_empty() || target.contains("://");
+            if !is_elsewhere && !Path::new(ROOT).join(&page).parent().unwrap().join(target).exists() {
+                broken.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+/// Every test of every crate that the page names as `module::test`. (The crate `tcp` checks besides that none of its packet
+/// scripts is missing.)
+#[test]
+fn the_validation_page_names_tests_that_exist() {
+    let functions = functions();
+    let page = read("docs/validation.md");
+    let is_name = |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let named: Vec<_> = quoted(&page)
+        .filter_map(|text| text.split_once("::"))
+        .filter(|(module, function)| is_name(module) && is_name(function) && *function != "test")
+        .collect();
+    assert!(named.len() > 350, "the page was not read as intended");
+    let exists = |(module, function): &(&str, &str)| functions.get(*module).is_some_and(|all| all.contains(*function));
+    let missing: Vec<_> = named.into_iter().filter(|named| !exists(named)).collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// Each experiment on Linux has its section, and each section its experiment.
+#[test]
+fn the_notes_on_linux_tell_every_experiment() {
+    let note = read("docs/notes/linux-6.18.md");
+    let sections = note.lines().filter(|line| line.starts_with("## "));
+    let told: BTreeSet<String> = sections.flat_map(quoted).map(str::to_owned).collect();
+    let mut done = BTreeSet::new();
+    for path in files_below("crates/testbed/tests/peer/linux", "rs") {
+        for table in read(&path).split("EXPERIMENTS: &[Experiment] = &[").skip(1) {
+            let table = table.split("];").next().unwrap();
+            done.extend(table.split("(\"").skip(1).filter_map(|entry| entry.split('"').next()).map(str::to_owned));
+        }
+    }
+    assert!(done.len() >= 14, "{done:?}");
+    assert_eq!(told, done);
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = Path::new(ROOT).join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The names of everything in a directory.
+fn names_in(directory: impl AsRef<Path>) -> BTreeSet<String> {
+    let entries = fs::read_dir(Path::new(ROOT).join(directory)).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+/// All files below a directory that have this extension, as paths from the root.
+fn files_below(directory: &str, extension: &str) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut waiting = vec![PathBuf::from(directory)];
+    while let Some(directory) = waiting.pop() {
+        for name in names_in(&directory) {
+            let path = directory.join(name);
+            if Path::new(ROOT).join(&path).is_dir() {
+                waiting.push(path);
+            } else if path.extension().is_some_and(|found| found == extension) {
+                found.insert(path);
+            }
+        }
+    }
+    found
+}
+
+/// What stands between backticks in a line.
+fn quoted(page: &str) -> impl Iterator<Item = &str> {
+    page.lines().flat_map(|line| line.split('`').skip(1).step_by(2))
+}
+
+fn dependencies() -> BTreeMap<String, Uses> {
+    let mut all: BTreeMap<String, Uses> = BTreeMap::new();
+    for name in names_in("crates") {
+        for (manifest, is_fuzz) in [("Cargo.toml", false), ("fuzz/Cargo.toml", true)] {
+            let path = PathBuf::from("crates").join(&name).join(manifest);
+            if is_fuzz && !Path::new(ROOT).join(&path).exists() {
+                continue;
+            }
+            let manifest: toml::Table = read(&path).parse().unwrap();
+            assert!(!manifest.contains_key("target"), "{}: look at these, too", path.display());
+            for (section, is_test) in
+                [("dependencies", is_fuzz), ("build-dependencies", false), ("dev-dependencies", true)]
+            {
+                let table = manifest.get(section).and_then(toml::Value::as_table);
+                let is_ours = |dependency: &str| dependency.starts_with("holdover-");
+                for dependency in table.into_iter().flat_map(toml::Table::keys).filter(|name| !is_ours(name)) {
+                    let uses = all.entry(dependency.clone()).or_default();
+                    (if is_test { &mut uses.tests } else { &mut uses.code }).insert(name.clone());
+                }
+            }
+        }
+    }
+    all
+}
+
+/// The functions of each module, by the name of its file or directory.
+fn functions() -> BTreeMap<String, BTreeSet<String>> {
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for path in files_below("crates", "rs") {
+        let module = if path.ends_with("mod.rs") { path.parent().unwrap() } else { &path };
+        let module = module.file_stem().unwrap().to_str().unwrap().to_owned();
+        let text = read(&path);
+        let names = text.lines().filter_map(|line| line.split("fn ").nth(1)?.split(['(', '<']).next());
+        all.entry(module).or_default().extend(names.map(str::to_owned));
+    }
+    all
+}
