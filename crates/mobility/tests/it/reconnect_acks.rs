@@ -2,21 +2,18 @@
 
 use holdover_mobility::Mechanisms;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
-use holdover_tcp::{LossDetection, Profile};
+use holdover_tcp::Profile;
 
 use crate::support::*;
 
 fn mechanisms(copies: u8) -> Mechanisms {
-    Mechanisms {
-        reconnect_acks: Some(ReconnectAcksConfig { copies, ..ReconnectAcksConfig::default() }),
-        ..Mechanisms::default()
-    }
+    Mechanisms { reconnect_acks: Some(ReconnectAcksConfig { copies, ..ReconnectAcksConfig::default() }) }
 }
 
 /// A sender that counts duplicates as 4.3BSD did is on its feet within a round trip.
 #[test]
 fn three_copies_restart_a_sender_that_counts_duplicates() {
-    let plain = tcp(world(Way::Download, Profile::RenoBsd, 3_000_000, &[(1_000, 4_000)]), |config| {
+    let plain = tcp(world(Way::Download, Profile::RenoBsd, 3_000_000, &[(1_000, 6_000)]), |config| {
         config.receive.buffer_bytes = 60_000;
         config.receive.max_buffer_bytes = 60_000;
     });
