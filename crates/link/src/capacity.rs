@@ -81,6 +81,19 @@ impl Capacity {
         (end != Instant::FAR_FUTURE).then(|| end.saturating_since(from))
     }
 
+    /// When the link goes down next, after `from`; `None` if it never does.
+    pub fn next_down(&self, from: Instant) -> Option<Instant> {
+        let mut timeline = self.timeline.clone();
+        let mut at = from;
+        loop {
+            match timeline.state(at) {
+                State::Up { until } => return (until != Instant::FAR_FUTURE).then_some(until),
+                State::Down { until } if until == Instant::FAR_FUTURE => return None,
+                State::Down { until } => at = until,
+            }
+        }
+    }
+
     /// Adds up `part` over the stretches of `[from, to)` in which the link is up.
     fn sum_of_up_times(&self, from: Instant, to: Instant, part: impl Fn(Instant, Instant) -> u128) -> u128 {
         let mut timeline = self.timeline.clone();

@@ -78,7 +78,7 @@ impl EventLog {
         let mut fields = describe(owner, frame, config);
         let kind = match why {
             Dropped::Lost(medium, _) | Dropped::Corrupted(medium) => kind_of(medium),
-            Dropped::NoRoute(_) | Dropped::HopLimit(_) => "node",
+            Dropped::NoRoute(_) | Dropped::HopLimit(_) | Dropped::Filtered(_) => "node",
         };
         fields.insert(kind.into(), by.into());
         fields.insert("cause".into(), why.name().into());
@@ -139,6 +139,13 @@ fn describe_event(event: &WorldEvent, config: &WorldConfig) -> (&'static str, Va
         WorldEvent::ConnectivityLost(id) => ("connectivity-lost", json!({ "node": node(id) })),
         WorldEvent::ConnectivityBack { node: id, cell, moved } => {
             ("connectivity-back", with(in_cell(id, cell), "moved", moved.into()))
+        }
+        WorldEvent::LinkFading(id, lead) => ("fading", json!({ "node": node(id), "lead_s": lead.as_secs_f64() })),
+        WorldEvent::Mechanism(id, deed) => {
+            let connection = deed.connection.to_string();
+            let what =
+                json!({ "node": node(id), "mechanism": deed.mechanism, "what": deed.what, "connection": connection });
+            ("mechanism", what)
         }
         WorldEvent::FlowStarted(id) => ("flow-started", json!({ "flow": flow(id) })),
         WorldEvent::FlowConnected(id) => ("flow-connected", json!({ "flow": flow(id) })),

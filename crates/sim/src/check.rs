@@ -30,7 +30,19 @@ pub(crate) fn describes_a_world(config: &WorldConfig) -> Result<(), WorldError> 
     }
     check_cells(config)?;
     check_mobiles(config)?;
+    check_mechanisms(config)?;
     check_flows(config)
+}
+
+fn check_mechanisms(config: &WorldConfig) -> Result<(), WorldError> {
+    for equipment in &config.mechanisms {
+        check_node(config, "mechanisms", equipment.node)?;
+        let node = &config.nodes[equipment.node.index()];
+        if node.role != Role::Host {
+            return Err(WorldError::MechanismsOfRouter { node: node.name.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// Checks that ways lead to where packets have to go.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::LinkConfig;
+use holdover_mobility::Mechanisms;
 use holdover_tcp::Config;
 
 use crate::mobility::{MobileHost, RadioCell};
@@ -26,6 +27,8 @@ pub struct WorldConfig {
     pub cells: Vec<RadioCell>,
     /// Which hosts move between cells, and how.
     pub mobiles: Vec<MobileHost>,
+    /// What hosts do for their connections when their links come and go.
+    pub mechanisms: Vec<HostMechanisms>,
     /// What the applications do.
     pub flows: Vec<FlowConfig>,
     /// When the run ends at the latest.
@@ -43,6 +46,7 @@ impl Default for WorldConfig {
             links: Vec::new(),
             cells: Vec::new(),
             mobiles: Vec::new(),
+            mechanisms: Vec::new(),
             flows: Vec::new(),
             time_limit: Instant::FAR_FUTURE,
             sample_every: None,
@@ -68,6 +72,18 @@ pub enum Role {
     Host,
     /// It forwards packets.
     Router,
+}
+
+/// What a host does for its connections when its links come and go.
+#[derive(Clone, PartialEq, Debug)]
+pub struct HostMechanisms {
+    /// The host.
+    pub node: NodeId,
+    /// What it does.
+    pub mechanisms: Mechanisms,
+    /// How long before an outage of the link that it uses it is warned of it; `None` if it is not. For hosts with links: how a
+    /// mobile host foresees that it leaves its cell is [`MobileHost::prediction`].
+    pub foresight: Option<Duration>,
 }
 
 /// A link between two nodes, each direction described on its own.

@@ -24,6 +24,12 @@ pub enum WorldError {
         /// The node.
         node: String,
     },
+    /// Only hosts have mechanisms.
+    #[error("mechanisms of {node}, which is a router")]
+    MechanismsOfRouter {
+        /// The node.
+        node: String,
+    },
     /// A flow goes from a host to itself.
     #[error("flow {flow} goes from {node} to itself")]
     SameHost {

@@ -33,6 +33,11 @@ impl Frame {
     /// Takes the frame out of its tunnel.
     pub(crate) fn leave_tunnel(&mut self) {
         self.tunnel = None;
+        self.measure();
+    }
+
+    /// The packet may have another length than before.
+    pub(crate) fn measure(&mut self) {
         self.len = u32::try_from(self.packet.wire_len()).unwrap_or(u32::MAX);
     }
 }

@@ -1,11 +1,12 @@
 //! A host: its TCP endpoint, and who its connections belong to.
 
-use holdover_base::Rng;
+use holdover_base::{Instant, Rng};
+use holdover_mobility::Chain;
 use holdover_tcp::{ConnectionId, Endpoint, EndpointConfig};
 
 use crate::config::NodeId;
 use crate::flow::{End, FlowId};
-use crate::hook::HostHook;
+use crate::forewarning::Forewarning;
 use crate::observer::LinkId;
 
 #[derive(Debug)]
@@ -16,7 +17,9 @@ pub(crate) struct Host {
     pub(crate) link: Option<LinkId>,
     /// The link that it used before it had none.
     pub(crate) last_link: Option<LinkId>,
-    pub(crate) hook: Option<Box<dyn HostHook>>,
+    /// What stands between its TCP and its links.
+    pub(crate) chain: Option<Box<Chain>>,
+    pub(crate) forewarning: Option<Forewarning>,
     /// The flow of each connection, by the connection's index.
     owners: Vec<Option<(FlowId, End)>>,
 }
@@ -29,7 +32,14 @@ impl Host {
         secret[8..].copy_from_slice(&rng.next_u64().to_le_bytes());
         let addresses = vec![node.address(false), node.address(true)];
         let endpoint = Endpoint::new(EndpointConfig { addresses, secret });
-        Self { node, endpoint, link: None, last_link: None, hook: None, owners: Vec::new() }
+        Self { node, endpoint, link: None, last_link: None, chain: None, forewarning: None, owners: Vec::new() }
+    }
+
+    /// When it has its next turn.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let chain = self.chain.as_ref().and_then(|chain| chain.poll_timeout());
+        let warning = self.forewarning.as_ref().and_then(Forewarning::warn_at);
+        [self.endpoint.poll_timeout(), chain, warning].into_iter().flatten().min()
     }
 
     pub(crate) fn set_owner(&mut self, id: ConnectionId, flow: FlowId, end: End) {

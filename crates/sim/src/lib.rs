@@ -4,7 +4,8 @@
 //! it is one of Holdover's state machines, the same that meet real kernels elsewhere: TCP endpoints
 //! ([`holdover_tcp::Endpoint`]), links ([`holdover_link::PointToPoint`]) and cells ([`holdover_link::cell::Cell`]). What
 //! happens is told to an [`Observer`], which records as much of it as somebody wants; a run without one costs nothing extra.
-//! A [`HostHook`] hears what a host itself can know of its connectivity.
+//! A host's [mechanisms](holdover_mobility) stand between its TCP and its links, and hear what the host itself can know of its
+//! connectivity.
 //!
 //! # The order of simultaneous events
 //!
@@ -35,8 +36,8 @@ mod check;
 mod config;
 mod error;
 mod flow;
+mod forewarning;
 mod frame;
-mod hook;
 mod host;
 mod mobility;
 mod network;
@@ -46,13 +47,12 @@ mod schedule;
 mod world;
 
 pub use config::{
-    Amount, Bulk, FlowConfig, LinkBetween, NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role, Traffic,
-    WorldConfig,
+    Amount, Bulk, FlowConfig, HostMechanisms, LinkBetween, NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role,
+    Traffic, WorldConfig,
 };
 pub use error::WorldError;
 pub use flow::{FlowId, FlowReport, FlowStatus, Reconnection};
 pub use frame::Frame;
-pub use hook::{Connectivity, HostHook};
 pub use mobility::{
     Attachment, Beacons, CellId, MobileHost, Movement, Path, Prediction, RadioCell, RegisterOn, Registration, Repeat,
     Selection, Stop, Visit, Visits,

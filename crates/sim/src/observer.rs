@@ -2,6 +2,7 @@
 
 use holdover_base::{Duration, Instant};
 use holdover_link::DropCause;
+use holdover_mobility::Deed;
 use holdover_tcp::{Connection, RecoveryState, State};
 
 use crate::config::NodeId;
@@ -53,6 +54,8 @@ pub enum Dropped {
     NoRoute(NodeId),
     /// Its hop limit ran out at a router.
     HopLimit(NodeId),
+    /// A mechanism of its host held it up.
+    Filtered(NodeId),
 }
 
 impl Dropped {
@@ -63,6 +66,7 @@ impl Dropped {
             Self::Corrupted(_) => "corrupted",
             Self::NoRoute(_) => "no-route",
             Self::HopLimit(_) => "hop-limit",
+            Self::Filtered(_) => "filtered",
         }
     }
 }
@@ -105,6 +109,10 @@ pub enum WorldEvent {
         /// Whether it is another cell than before.
         moved: bool,
     },
+    /// A host with links expects to lose the one that it uses, this long from now.
+    LinkFading(NodeId, Duration),
+    /// A mechanism of a host has done something.
+    Mechanism(NodeId, Deed),
     /// A flow began.
     FlowStarted(FlowId),
     /// Its connection is established.

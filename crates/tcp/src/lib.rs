@@ -31,7 +31,7 @@ pub use config::{
 };
 pub use connection::{AfterRetransmit, Connection, Event, IcmpEffect, Identity, Transmit};
 pub use counters::{Counters, Disposition, Reason};
-pub use endpoint::{ConnectError, ConnectionId, Endpoint, EndpointConfig, ListenError};
+pub use endpoint::{ConnectError, ConnectionId, Endpoint, EndpointConfig, ListenError, Outgoing};
 pub use profile::{Profile, UnknownProfile};
 pub use recovery::RecoveryState;
 pub use state::{ConnectionError, State};

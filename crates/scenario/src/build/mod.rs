@@ -3,6 +3,7 @@
 mod check;
 mod flow;
 mod link;
+mod mechanisms;
 mod mobility;
 mod nodes;
 mod stack;
@@ -50,6 +51,7 @@ fn with_one_of_each_flow(file: &ScenarioFile, seed: u64, traces: &mut Traces) ->
         links,
         cells,
         mobiles,
+        mechanisms: mechanisms::all(file)?,
         flows,
         time_limit: Instant::ZERO + time_limit,
         sample_every: crate::output::sample_every(file.output.as_ref())?,

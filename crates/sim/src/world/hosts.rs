@@ -1,5 +1,7 @@
 //! Packets arrive at nodes, and hosts have their turn.
 
+use holdover_mobility::{Direction, LinkEvent, Verdict};
+use holdover_tcp::Outgoing;
 use holdover_wire::Payload;
 
 use super::World;
@@ -7,9 +9,9 @@ use crate::app;
 use crate::config::NodeId;
 use crate::flow::{End, FIRST_PORT, FlowId};
 use crate::frame::Frame;
-use crate::hook::Connectivity;
+use crate::host::Host;
 use crate::mobility::messages::Message;
-use crate::observer::{Dropped, Observer};
+use crate::observer::{Dropped, Observer, WorldEvent};
 
 impl World {
     /// A packet has come to a node.
@@ -26,9 +28,24 @@ impl World {
             }
             return self.network.pool.take_back(frame);
         }
-        self.hosts[host].endpoint.handle_packet(self.now, &frame.packet);
-        self.network.pool.take_back(frame);
+        self.take_in(host, frame, observer);
         self.serve(host, observer);
+    }
+
+    /// A packet for a host passes its mechanisms and comes to its TCP.
+    fn take_in<O: Observer>(&mut self, host: usize, mut frame: Box<Frame>, observer: &mut O) {
+        let Host { node, endpoint, chain, .. } = &mut self.hosts[host];
+        match chain {
+            None => endpoint.handle_packet(self.now, &frame.packet),
+            Some(chain) => match chain.handle_packet(self.now, Direction::Incoming, &mut frame.packet) {
+                Verdict::Pass => {
+                    endpoint.handle_packet(self.now, &frame.packet);
+                    chain.steer(self.now, endpoint);
+                }
+                Verdict::Drop => observer.dropped(self.now, Dropped::Filtered(*node), &frame),
+            },
+        }
+        self.network.pool.take_back(frame);
     }
 
     fn arrive_at_router<O: Observer>(&mut self, node: NodeId, mut frame: Box<Frame>, observer: &mut O) {
@@ -60,10 +77,9 @@ impl World {
     pub(super) fn serve<O: Observer>(&mut self, host: usize, observer: &mut O) {
         let now = self.now;
         loop {
-            let node = self.hosts[host].node;
+            self.send_what_passed(host, observer);
             while let Some(out) = self.hosts[host].endpoint.poll_transmit(now) {
-                let frame = self.network.pool.frame(out.packet, Some(out.reason));
-                self.network.forward(now, node, frame, observer);
+                self.send_out(host, out, observer);
             }
             let Some((id, event)) = self.hosts[host].endpoint.poll_event() else { break };
             let owner = self.hosts[host].owner(id).or_else(|| self.adopt(host, id));
@@ -79,16 +95,80 @@ impl World {
                 self.after_turn(flow, was_over);
             }
         }
-        let source = self.network.sources.hosts + host;
-        let deadline = self.hosts[host].endpoint.poll_timeout();
-        self.network.schedule.set(source, deadline);
+        self.reschedule_host(host);
     }
 
-    /// A host's hook hears of its connectivity, and the host has its turn.
-    pub(super) fn tell<O: Observer>(&mut self, host: usize, what: Connectivity, observer: &mut O) {
+    pub(super) fn reschedule_host(&mut self, host: usize) {
+        let deadline = self.hosts[host].deadline();
+        self.network.schedule.set(self.network.sources.hosts + host, deadline);
+    }
+
+    /// A packet of a host's TCP passes its mechanisms and goes on its way.
+    #[inline]
+    fn send_out<O: Observer>(&mut self, host: usize, out: Outgoing, observer: &mut O) {
+        let now = self.now;
+        let mut frame = self.network.pool.frame(out.packet, Some(out.reason));
+        let Host { node, chain, .. } = &mut self.hosts[host];
+        let node = *node;
+        let Some(chain) = chain else { return self.network.forward(now, node, frame, observer) };
+        match chain.handle_packet(now, Direction::Outgoing, &mut frame.packet) {
+            Verdict::Pass => {
+                frame.measure();
+                self.network.forward(now, node, frame, observer);
+            }
+            Verdict::Drop => observer.dropped(now, Dropped::Filtered(node), &frame),
+        }
+        self.send_what_passed(host, observer);
+    }
+
+    /// What a host's mechanisms have made goes out, or in.
+    fn send_what_passed<O: Observer>(&mut self, host: usize, observer: &mut O) {
+        let now = self.now;
+        let Host { node, endpoint, chain: Some(chain), .. } = &mut self.hosts[host] else { return };
+        while let Some(injected) = chain.poll_transmit() {
+            match injected.direction {
+                Direction::Outgoing => {
+                    let frame = self.network.pool.frame(injected.packet, None);
+                    self.network.forward(now, *node, frame, observer);
+                }
+                Direction::Incoming => {
+                    endpoint.handle_packet(now, &injected.packet);
+                    chain.steer(now, endpoint);
+                }
+            }
+        }
+        while let Some(deed) = chain.poll_deed() {
+            observer.event(now, &WorldEvent::Mechanism(*node, deed));
+        }
+    }
+
+    /// A host's mechanisms hear of its connectivity, and the host has its turn.
+    pub(super) fn tell<O: Observer>(&mut self, host: usize, what: LinkEvent, observer: &mut O) {
         let entry = &mut self.hosts[host];
-        let Some(hook) = &mut entry.hook else { return };
-        hook.handle_connectivity(self.now, what, &mut entry.endpoint);
+        if let Some(forewarning) = &mut entry.forewarning
+            && matches!(what, LinkEvent::Down | LinkEvent::Up { .. })
+        {
+            forewarning.look_at(self.now, entry.link, &self.config);
+        }
+        let Some(chain) = &mut entry.chain else { return };
+        chain.handle_link(self.now, what);
+        chain.steer(self.now, &mut entry.endpoint);
+        self.serve(host, observer);
+    }
+
+    /// A deadline of a host's TCP, of its mechanisms, or of what it foresees.
+    pub(super) fn step_host<O: Observer>(&mut self, host: usize, observer: &mut O) {
+        let entry = &mut self.hosts[host];
+        entry.endpoint.handle_timeout(self.now);
+        if let Some(chain) = &mut entry.chain {
+            chain.handle_timeout(self.now);
+            chain.steer(self.now, &mut entry.endpoint);
+        }
+        let lead = entry.forewarning.as_mut().and_then(|forewarning| forewarning.warn(self.now));
+        if let Some(lead) = lead {
+            observer.event(self.now, &WorldEvent::LinkFading(entry.node, lead));
+            self.tell(host, LinkEvent::Fading { lead: Some(lead) }, observer);
+        }
         self.serve(host, observer);
     }
 

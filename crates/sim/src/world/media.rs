@@ -7,7 +7,6 @@ use holdover_link::{Link, LinkEvent};
 use super::World;
 use crate::config::NodeId;
 use crate::frame::Frame;
-use crate::hook::Connectivity;
 use crate::observer::{Direction, Dropped, LinkId, Medium, Observer, Place, WorldEvent};
 
 impl World {
@@ -70,10 +69,19 @@ impl World {
             observer.event(at, &WorldEvent::AccessLink(node, link));
         }
         let what = match link {
-            None => Connectivity::Down,
-            Some(_) => Connectivity::Up { moved: before.or(last) != link },
+            None => holdover_mobility::LinkEvent::Down,
+            Some(link) => holdover_mobility::LinkEvent::Up {
+                symmetric: self.is_between_hosts(link),
+                moved: before.or(last) != Some(link),
+            },
         };
         self.tell(host, what, observer);
+    }
+
+    /// Whether the host at the other end of a link learns of it at the same time.
+    fn is_between_hosts(&self, link: LinkId) -> bool {
+        let hop = &self.network.hops[link.0 as usize * 2];
+        self.host_index(hop.from).is_some() && self.host_index(hop.to).is_some()
     }
 
     pub(super) fn step_air<O: Observer>(&mut self, index: usize, observer: &mut O) {

@@ -7,6 +7,7 @@ mod report;
 mod roam;
 
 use holdover_base::{Duration, Instant};
+use holdover_mobility::Chain;
 
 pub use report::Holdings;
 
@@ -14,7 +15,7 @@ use crate::check;
 use crate::config::{NodeId, Role, WorldConfig};
 use crate::error::WorldError;
 use crate::flow::{End, Flow, FlowId};
-use crate::hook::HostHook;
+use crate::forewarning::Forewarning;
 use crate::host::Host;
 use crate::mobility::Mobile;
 use crate::network::Network;
@@ -87,16 +88,18 @@ impl World {
             events: 0,
             config,
         };
+        world.equip_hosts();
         world.place_mobiles();
         world.lay_paths();
         world.schedule_everything();
         Ok(world)
     }
 
-    /// Gives a host a hook; it replaces the one that the host had. Returns whether there is such a host.
-    pub fn set_hook(&mut self, node: NodeId, hook: Box<dyn HostHook>) -> bool {
+    /// Gives a host a chain of mechanisms that its description cannot express, in place of those that it had. Returns whether
+    /// there is such a host.
+    pub fn set_chain(&mut self, node: NodeId, chain: Chain) -> bool {
         let Some(host) = self.host_index(node) else { return false };
-        self.hosts[host].hook = Some(hook);
+        self.hosts[host].chain = Some(Box::new(chain));
         true
     }
 
@@ -155,9 +158,7 @@ impl World {
         } else if source < sources.hosts {
             self.step_beacon(source - sources.beacons, observer);
         } else if source < sources.flows {
-            let host = source - sources.hosts;
-            self.hosts[host].endpoint.handle_timeout(self.now);
-            self.serve(host, observer);
+            self.step_host(source - sources.hosts, observer);
         } else if source < sources.sampler {
             self.step_flow(source - sources.flows, observer);
         } else {
@@ -165,7 +166,23 @@ impl World {
         }
     }
 
+    fn equip_hosts(&mut self) {
+        for equipment in &self.config.mechanisms {
+            let Some(host) = self.host_of.get(equipment.node.index()).copied().flatten() else { continue };
+            let host = &mut self.hosts[host as usize];
+            let chain = equipment.mechanisms.chain();
+            host.chain = (!chain.is_empty()).then(|| Box::new(chain));
+            host.forewarning = equipment.foresight.map(Forewarning::new);
+            if let Some(forewarning) = &mut host.forewarning {
+                forewarning.look_at(self.now, host.link, &self.config);
+            }
+        }
+    }
+
     fn schedule_everything(&mut self) {
+        for host in 0..self.hosts.len() {
+            self.reschedule_host(host);
+        }
         for hop in 0..self.network.hops.len() {
             self.network.reschedule_hop(hop);
         }

@@ -2,12 +2,12 @@
 
 use holdover_base::Instant;
 use holdover_link::cell::Position;
+use holdover_mobility::LinkEvent;
 
 use super::World;
 use crate::air::station;
 use crate::config::NodeId;
 use crate::frame::Frame;
-use crate::hook::Connectivity;
 use crate::mobility::messages::Message;
 use crate::mobility::{Attachment, Foresight, RegisterOn, Registration, Selection};
 use crate::observer::{Observer, WorldEvent};
@@ -279,7 +279,7 @@ impl World {
             None if was_connected => {
                 mobile.look_at = None;
                 observer.event(self.now, &WorldEvent::ConnectivityLost(node));
-                Connectivity::Down
+                LinkEvent::Down
             }
             Some(cell) if !was_connected || last != Some(cell) => {
                 let moved = last != Some(cell);
@@ -287,7 +287,7 @@ impl World {
                 mobile.fading = false;
                 let id = self.network.airs[cell].id;
                 observer.event(self.now, &WorldEvent::ConnectivityBack { node, cell: id, moved });
-                Connectivity::Up { moved }
+                LinkEvent::Up { symmetric: false, moved }
             }
             _ => return,
         };
@@ -313,11 +313,11 @@ impl World {
             Foresight::Nothing => return,
             Foresight::Fading(lead) => {
                 observer.event(self.now, &WorldEvent::Fading(node, id, lead));
-                Connectivity::Fading { lead }
+                LinkEvent::Fading { lead }
             }
             Foresight::Recovered => {
                 observer.event(self.now, &WorldEvent::Recovered(node, id));
-                Connectivity::Recovered
+                LinkEvent::Recovered
             }
         };
         if let Some(host) = self.host_index(node) {

@@ -1,12 +1,11 @@
 //! Hosts with several links, of which one is in use at a time.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use holdover_base::Instant;
 use holdover_link::{Outage, Outages};
-use holdover_sim::{Connectivity, FlowStatus, HostHook, LinkId, NodeId, World, WorldConfig, WorldEvent};
+use holdover_mobility::{Chain, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
+use holdover_sim::{FlowStatus, LinkId, NodeId, World, WorldConfig, WorldEvent};
 use holdover_tcp::Endpoint;
+use holdover_wire::Packet;
 
 use crate::support::*;
 
@@ -62,41 +61,41 @@ fn the_first_link_that_is_up_carries_everything() {
     assert!(second[0].delivered.packets > 100 && second[1].delivered.packets > 100, "{second:?}");
 }
 
-#[derive(Clone, Default, Debug)]
-struct Notes(Rc<RefCell<Vec<(u64, Connectivity)>>>);
-
-impl HostHook for Notes {
-    fn handle_connectivity(&mut self, now: Instant, what: Connectivity, _endpoint: &mut Endpoint) {
-        self.0.borrow_mut().push((now.as_millis(), what));
-    }
-}
-
 #[test]
-fn a_hook_hears_when_the_access_changes() {
+fn mechanisms_hear_when_the_access_changes() {
     let mut world =
         World::new(WorldConfig { flows: vec![flow("up", 0, 4, bulk_for(secs(10)))], ..two_ways() }).unwrap();
     let (mobile, server) = (Notes::default(), Notes::default());
-    world.set_hook(NodeId(0), Box::new(mobile.clone()));
-    world.set_hook(NodeId(4), Box::new(server.clone()));
+    world.set_chain(NodeId(0), mobile.chain());
+    world.set_chain(NodeId(4), server.chain());
     world.run(&mut holdover_sim::NoObserver);
     assert_eq!(
-        *mobile.0.borrow(),
+        mobile.heard(),
         [
-            (2_000, Connectivity::Up { moved: true }),
-            (4_000, Connectivity::Down),
-            (5_000, Connectivity::Up { moved: true }),
+            (2_000, LinkEvent::Up { symmetric: false, moved: true }),
+            (4_000, LinkEvent::Down),
+            (5_000, LinkEvent::Up { symmetric: false, moved: true }),
         ]
     );
-    assert!(server.0.borrow().is_empty(), "the server's own link is up all the time");
+    assert!(server.heard().is_empty(), "the server's own link is up all the time");
 }
 
 #[test]
-fn a_hook_may_act_on_the_endpoint_at_once() {
+fn a_mechanism_may_steer_the_endpoint_at_once() {
     #[derive(Debug)]
-    struct AbortAll;
-    impl HostHook for AbortAll {
-        fn handle_connectivity(&mut self, _now: Instant, what: Connectivity, endpoint: &mut Endpoint) {
-            if what == (Connectivity::Up { moved: false }) {
+    struct AbortAll(bool);
+    impl SegmentFilter for AbortAll {
+        fn handle_packet(&mut self, _now: Instant, _direction: Direction, _packet: &mut Packet) -> Verdict {
+            Verdict::Pass
+        }
+
+        fn handle_link(&mut self, _now: Instant, event: LinkEvent) {
+            self.0 = event == (LinkEvent::Up { symmetric: true, moved: false });
+        }
+    }
+    impl EndpointMechanism for AbortAll {
+        fn steer(&mut self, _now: Instant, endpoint: &mut Endpoint) {
+            if self.0 {
                 let ids: Vec<_> = endpoint.connections().map(|(id, _)| id).collect();
                 for id in ids {
                     endpoint.connection_mut(id).expect("a connection").abort();
@@ -104,10 +103,12 @@ fn a_hook_may_act_on_the_endpoint_at_once() {
             }
         }
     }
+    let mut chain = Chain::new();
+    chain.push_endpoint(Box::new(AbortAll(false)));
     let mut wire = wire(2_000, ms(10), 50);
     wire.outages = Outages::List(vec![Outage { down: Instant::from_secs(1), up: Instant::from_secs(2) }]);
     let mut world = World::new(pair(wire, vec![flow("bulk", 0, 1, bulk_for(secs(10)))], secs(20))).unwrap();
-    world.set_hook(NodeId(0), Box::new(AbortAll));
+    world.set_chain(NodeId(0), chain);
     world.run(&mut holdover_sim::NoObserver);
     let report = &world.report()[0];
     assert_eq!(report.status, FlowStatus::Failed(holdover_tcp::ConnectionError::Aborted));

@@ -1,14 +1,9 @@
 //! Predicted disconnections, against geometry worked out by hand.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use holdover_base::{Duration, Instant};
 use holdover_link::Length;
-use holdover_sim::{
-    Attachment, Connectivity, HostHook, Movement, NodeId, Prediction, Repeat, Visits, World, WorldConfig, WorldEvent,
-};
-use holdover_tcp::Endpoint;
+use holdover_mobility::{Chain, LinkEvent};
+use holdover_sim::{Attachment, Movement, NodeId, Prediction, Repeat, Visits, World, WorldConfig, WorldEvent};
 
 use crate::support::*;
 
@@ -114,33 +109,24 @@ fn a_host_can_know_its_schedule() {
     assert_eq!(foreseen(&log), [(0.0, Some(Some(ms(80)))), (5.88, Some(Some(ms(200))))]);
 }
 
-#[derive(Clone, Default, Debug)]
-struct Notes(Rc<RefCell<Vec<(u64, Connectivity)>>>);
-
-impl HostHook for Notes {
-    fn handle_connectivity(&mut self, now: Instant, what: Connectivity, _endpoint: &mut Endpoint) {
-        self.0.borrow_mut().push((now.as_millis(), what));
-    }
-}
-
 #[test]
-fn the_hook_of_a_host_hears_of_its_own_connectivity_alone() {
+fn the_mechanisms_of_a_host_hear_of_its_own_connectivity_alone() {
     let config = predicting(Movement::Path(line(&[30.0, 50.0], 5.0, 1_000)), Prediction::Threshold { percent: 20.0 });
     let mut world = World::new(config).unwrap();
     let (mobile, neighbour) = (Notes::default(), Notes::default());
-    assert!(world.set_hook(NODE, Box::new(mobile.clone())));
-    assert!(world.set_hook(NodeId(NEIGHBOUR), Box::new(neighbour.clone())));
-    assert!(!world.set_hook(GATEWAY, Box::new(Notes::default())), "a router has no hook");
+    assert!(world.set_chain(NODE, mobile.chain()));
+    assert!(world.set_chain(NodeId(NEIGHBOUR), neighbour.chain()));
+    assert!(!world.set_chain(GATEWAY, Chain::new()), "a router has no mechanisms");
     world.run(&mut holdover_sim::NoObserver);
-    let heard = mobile.0.borrow().clone();
+    let heard = mobile.heard();
     let [
-        (warned, Connectivity::Fading { lead: Some(_) }),
-        (3_000, Connectivity::Down),
-        (3_100, Connectivity::Up { moved: true }),
+        (warned, LinkEvent::Fading { lead: Some(_) }),
+        (3_000, LinkEvent::Down),
+        (3_100, LinkEvent::Up { moved: true, .. }),
     ] = heard[..]
     else {
         panic!("{heard:?}")
     };
     assert_eq!(warned, 2_302, "36.51 m at 5 m/s, from 30 m at 1 s");
-    assert!(neighbour.0.borrow().is_empty());
+    assert!(neighbour.heard().is_empty());
 }

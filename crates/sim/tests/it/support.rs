@@ -1,17 +1,19 @@
 //! Small worlds, and somebody who writes down what happens in them.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::cell::{CellConfig, Position};
 use holdover_link::{LinkConfig, QueueLimit, Rate};
+use holdover_mobility::{Chain, Direction, LinkEvent, SegmentFilter, Verdict};
 use holdover_sim::{
     Amount, Attachment, Beacons, Bulk, CellId, Dropped, FlowConfig, FlowId, Frame, LinkBetween, MobileHost, Movement,
     NodeConfig, NodeId, Observer, OnOff, Opener, Path, Place, RadioCell, Repeat, RequestResponse, Role, Sample,
     Selection, Stop, Traffic, WorldConfig, WorldEvent,
 };
 use holdover_tcp::{Config, Profile};
+use holdover_wire::Packet;
 
 pub(crate) fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)
@@ -145,9 +147,8 @@ pub(crate) fn cellular(movement: Movement, attachment: Attachment) -> WorldConfi
         ],
         cells: vec![cell("cell-1", 2, 0.0), cell("cell-2", 3, 80.0)],
         mobiles: vec![mobile(MOBILE, movement, attachment.clone()), mobile(NEIGHBOUR, stays, attachment)],
-        flows: vec![],
         time_limit: Instant::from_secs(60),
-        sample_every: None,
+        ..WorldConfig::default()
     }
 }
 
@@ -238,5 +239,31 @@ impl Observer for Log {
     fn sample(&mut self, at: Instant, flow: FlowId, sample: &Sample) {
         self.note(at, format_args!("{flow:?} {sample:?}"));
         self.samples.push((at, flow, *sample));
+    }
+}
+
+/// Writes down what a host hears of its connectivity.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Notes(Arc<Mutex<Vec<(u64, LinkEvent)>>>);
+
+impl Notes {
+    pub(crate) fn heard(&self) -> Vec<(u64, LinkEvent)> {
+        self.0.lock().unwrap().clone()
+    }
+
+    pub(crate) fn chain(&self) -> Chain {
+        let mut chain = Chain::new();
+        chain.push(Box::new(self.clone()));
+        chain
+    }
+}
+
+impl SegmentFilter for Notes {
+    fn handle_packet(&mut self, _now: Instant, _direction: Direction, _packet: &mut Packet) -> Verdict {
+        Verdict::Pass
+    }
+
+    fn handle_link(&mut self, now: Instant, event: LinkEvent) {
+        self.0.lock().unwrap().push((now.as_millis(), event));
     }
 }

@@ -1,0 +1,214 @@
+//! What a mechanism is, and how several stand in the path of packets.
+
+use core::fmt;
+use std::collections::VecDeque;
+
+use holdover_base::Instant;
+use holdover_tcp::Endpoint;
+use holdover_wire::Packet;
+
+use crate::LinkEvent;
+use crate::connections::Connection;
+
+/// Which way a packet goes through the filters of a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// From the host's TCP to the link.
+    Outgoing,
+    /// From the link to the host's TCP.
+    Incoming,
+}
+
+/// What becomes of a packet that a filter has seen, and maybe rewritten.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[must_use]
+pub enum Verdict {
+    /// It goes on.
+    Pass,
+    /// It ends here.
+    Drop,
+}
+
+/// A packet that a filter has made.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Injected {
+    /// Where it goes.
+    pub direction: Direction,
+    /// The packet.
+    pub packet: Packet,
+}
+
+/// What a mechanism has done, for whoever wants to know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Deed {
+    /// When.
+    pub at: Instant,
+    /// To which connection.
+    pub connection: Connection,
+    /// Which mechanism, by its name in scenario files.
+    pub mechanism: &'static str,
+    /// What, in a word or two: `froze`, `thawed`, `released`.
+    pub what: &'static str,
+}
+
+/// A mechanism in the path of packets that needs nothing from the endpoint: it works in front of an unmodified kernel too.
+///
+/// The order of calls: [`Self::handle_packet`], [`Self::handle_link`] or [`Self::handle_timeout`], then
+/// [`Self::poll_transmit`] and [`Self::poll_deed`] until `None`, then [`Self::poll_timeout`].
+pub trait SegmentFilter: fmt::Debug + Send {
+    /// A packet passes, and may be rewritten. What the filter injects on this occasion comes after it.
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict;
+
+    /// The layers below say something about the link.
+    fn handle_link(&mut self, now: Instant, event: LinkEvent);
+
+    /// A deadline has passed.
+    fn handle_timeout(&mut self, _now: Instant) {}
+
+    /// The next packet that the filter has made.
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+        None
+    }
+
+    /// The next thing that it has done.
+    fn poll_deed(&mut self) -> Option<Deed> {
+        None
+    }
+
+    /// The next deadline.
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+}
+
+/// A mechanism that needs the state of the host's own TCP: it sees packets and links as a filter does, and steers connections
+/// by their verbs.
+pub trait EndpointMechanism: SegmentFilter {
+    /// Steers the endpoint; called after every call of [`SegmentFilter::handle_link`], [`SegmentFilter::handle_timeout`], and
+    /// of [`SegmentFilter::handle_packet`] for a packet that went on to the endpoint and was taken in by it.
+    fn steer(&mut self, now: Instant, endpoint: &mut Endpoint);
+}
+
+/// The mechanisms of one host, in the order in which an outgoing packet meets them: endpoint mechanisms, then filters.
+#[derive(Debug, Default)]
+pub struct Chain {
+    endpoint: Vec<Box<dyn EndpointMechanism>>,
+    filters: Vec<Box<dyn SegmentFilter>>,
+    ready: VecDeque<Injected>,
+}
+
+impl Chain {
+    /// No mechanism.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Appends a filter: nearer to the link than those before.
+    pub fn push(&mut self, filter: Box<dyn SegmentFilter>) {
+        self.filters.push(filter);
+    }
+
+    /// Appends an endpoint mechanism.
+    pub fn push_endpoint(&mut self, mechanism: Box<dyn EndpointMechanism>) {
+        self.endpoint.push(mechanism);
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A packet passes all mechanisms, or ends at one of them.
+    pub fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        let verdict = match direction {
+            Direction::Outgoing => self.pass(now, direction, packet, 0..self.len()),
+            Direction::Incoming => self.pass(now, direction, packet, (0..self.len()).rev()),
+        };
+        self.collect(now);
+        verdict
+    }
+
+    /// All hear of the link before any of them sends.
+    pub fn handle_link(&mut self, now: Instant, event: LinkEvent) {
+        for index in 0..self.len() {
+            self.mechanism(index).handle_link(now, event);
+        }
+        self.collect(now);
+    }
+
+    /// Every deadline at or before `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for index in 0..self.len() {
+            let mechanism = self.mechanism(index);
+            if mechanism.poll_timeout().is_some_and(|at| at <= now) {
+                mechanism.handle_timeout(now);
+            }
+        }
+        self.collect(now);
+    }
+
+    /// Endpoint mechanisms steer the host's TCP. See [`EndpointMechanism::steer`] for when.
+    pub fn steer(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        for mechanism in &mut self.endpoint {
+            mechanism.steer(now, endpoint);
+        }
+    }
+
+    /// The next packet that comes out of the chain without having gone in.
+    pub fn poll_transmit(&mut self) -> Option<Injected> {
+        self.ready.pop_front()
+    }
+
+    /// The next thing that one of them has done.
+    pub fn poll_deed(&mut self) -> Option<Deed> {
+        (0..self.len()).find_map(|index| self.mechanism(index).poll_deed())
+    }
+
+    /// The next deadline.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let endpoint = self.endpoint.iter().filter_map(|mechanism| mechanism.poll_timeout());
+        endpoint.chain(self.filters.iter().filter_map(|filter| filter.poll_timeout())).min()
+    }
+
+    fn len(&self) -> usize {
+        self.endpoint.len() + self.filters.len()
+    }
+
+    fn mechanism(&mut self, index: usize) -> &mut dyn SegmentFilter {
+        match index.checked_sub(self.endpoint.len()) {
+            None => self.endpoint[index].as_mut(),
+            Some(index) => self.filters[index].as_mut(),
+        }
+    }
+
+    fn pass(
+        &mut self,
+        now: Instant,
+        direction: Direction,
+        packet: &mut Packet,
+        way: impl Iterator<Item = usize>,
+    ) -> Verdict {
+        for index in way {
+            if self.mechanism(index).handle_packet(now, direction, packet) == Verdict::Drop {
+                return Verdict::Drop;
+            }
+        }
+        Verdict::Pass
+    }
+
+    /// What a mechanism injects passes those that are still before it.
+    fn collect(&mut self, now: Instant) {
+        for index in 0..self.len() {
+            while let Some(mut injected) = self.mechanism(index).poll_transmit(now) {
+                let direction = injected.direction;
+                let verdict = match direction {
+                    Direction::Outgoing => self.pass(now, direction, &mut injected.packet, index + 1..self.len()),
+                    Direction::Incoming => self.pass(now, direction, &mut injected.packet, (0..index).rev()),
+                };
+                if verdict == Verdict::Pass {
+                    self.ready.push_back(injected);
+                }
+            }
+        }
+    }
+}

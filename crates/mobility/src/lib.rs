@@ -1,0 +1,23 @@
+//! What a mobile host can do for its TCP connections when its link comes and goes. One file a mechanism; each can be used alone,
+//! and together with the others.
+//!
+//! A [`SegmentFilter`] stands in the path of packets and works in front of any TCP, also that of an unmodified kernel. An
+//! [`EndpointMechanism`] steers the connections of our own TCP ([`holdover_tcp`]) by their verbs. Both learn what happens to
+//! the link as a [`LinkEvent`], and nothing else. A [`Chain`] lines them up, and [`Mechanisms`] describes one.
+//!
+//! Every ACK that a mechanism sends or lets pass covers only bytes that the host's TCP has acknowledged or would have
+//! acknowledged; no SACK block is made up.
+
+#![forbid(unsafe_code)]
+
+mod connections;
+mod filter;
+mod link_event;
+mod mechanisms;
+pub mod reconnect_acks;
+mod spoken;
+
+pub use connections::Connection;
+pub use filter::{Chain, Deed, Direction, EndpointMechanism, Injected, SegmentFilter, Verdict};
+pub use link_event::LinkEvent;
+pub use mechanisms::Mechanisms;

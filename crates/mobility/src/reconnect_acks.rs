@@ -1,0 +1,128 @@
+//! **Reconnection ACKs.** The link is back, but the peer does not know: it waits for its next retransmission or zero-window
+//! probe, which it has put off further and further in the dark. So the host that does know says its last ACK again, several
+//! times. A sender that is frozen by a zero window finds the window open and goes on at once. A sender that runs ordinary fast
+//! retransmit takes three duplicates for a loss and retransmits at once.
+//!
+//! After Caceres and Iftode; Freeze-TCP (section III) and the thesis send three, the HIP paper (section 2.3) asks for four,
+//! since three are two duplicates if the original was lost. Senders that have had a timeout may ignore them: those that guard
+//! against false fast retransmits (RFC 6582 section 3.2), and SACK senders, for which an ACK without news is no duplicate.
+//!
+//! A smaller window than the real one can be offered at first, for a network whose capacity is not known (thesis, section
+//! 7.2); the host's TCP opens it with the ACKs that follow.
+
+use std::collections::VecDeque;
+
+use holdover_base::{Duration, Instant};
+use holdover_wire::{Flags, Packet};
+
+use crate::connections::{Connection, Table, tcp_mut};
+use crate::spoken::Spoken;
+use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+
+/// How reconnection is announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReconnectAcksConfig {
+    /// How many ACKs are sent on each connection.
+    pub copies: u8,
+    /// The most that they offer as a window, in bytes, if the attachment is a new one; `None` for the real window.
+    pub restart_window_bytes: Option<u32>,
+    /// Connections on which nothing was heard from the peer for so long before the cut are left alone: nobody waits there.
+    pub idle: Duration,
+}
+
+impl Default for ReconnectAcksConfig {
+    /// Three, with the real window, to peers heard of in the last ten minutes of connectivity.
+    fn default() -> Self {
+        Self { copies: 3, restart_window_bytes: None, idle: Duration::from_secs(600) }
+    }
+}
+
+/// The filter. See the module's documentation.
+#[derive(Debug)]
+pub struct ReconnectAcks {
+    config: ReconnectAcksConfig,
+    connections: Table<State>,
+    down_at: Option<Instant>,
+    ready: VecDeque<Packet>,
+    deeds: VecDeque<Deed>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    spoken: Spoken,
+    heard_at: Option<Instant>,
+    /// The shift of the host's window field (RFC 7323 section 2.2), once both have said that they scale.
+    window_shift: u8,
+    /// The peer's SYN offered to scale windows.
+    peer_scales: bool,
+    over: bool,
+}
+
+impl ReconnectAcks {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "reconnect_acks";
+
+    /// A filter that has seen nothing yet.
+    pub fn new(config: ReconnectAcksConfig) -> Self {
+        Self { config, connections: Table::default(), down_at: None, ready: VecDeque::new(), deeds: VecDeque::new() }
+    }
+
+    fn announce(&mut self, now: Instant, moved: bool) {
+        let cut_at = self.down_at.take().unwrap_or(now);
+        let restart_window = self.config.restart_window_bytes.filter(|_| moved);
+        for (connection, state) in self.connections.iter_mut() {
+            let waits = state.heard_at.is_some_and(|at| cut_at.saturating_since(at) <= self.config.idle);
+            let Some(mut packet) = state.spoken.repeat(connection).filter(|_| waits && !state.over) else { continue };
+            if let (Some(bytes), Some(segment)) = (restart_window, tcp_mut(&mut packet)) {
+                let units = u16::try_from(bytes >> state.window_shift).unwrap_or(u16::MAX).max(1);
+                segment.window = segment.window.min(units);
+            }
+            self.ready.extend((0..self.config.copies).map(|_| packet.clone()));
+            self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "sent ACKs" });
+        }
+    }
+}
+
+impl SegmentFilter for ReconnectAcks {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
+        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let state = self.connections.note(now, connection, segment);
+        let is_syn = segment.flags.contains(Flags::SYN);
+        state.over |= segment.flags.contains(Flags::RST);
+        match direction {
+            Direction::Outgoing => {
+                state.spoken.note(packet, segment);
+                if is_syn {
+                    state.window_shift = segment.options.window_scale.unwrap_or(0);
+                }
+            }
+            Direction::Incoming => {
+                state.heard_at = Some(now);
+                if is_syn {
+                    state.peer_scales = segment.options.window_scale.is_some();
+                }
+            }
+        }
+        if !is_syn && !state.peer_scales {
+            state.window_shift = 0;
+        }
+        Verdict::Pass
+    }
+
+    fn handle_link(&mut self, now: Instant, event: LinkEvent) {
+        match event {
+            LinkEvent::Down => self.down_at = Some(now),
+            LinkEvent::Up { moved, .. } => self.announce(now, moved),
+            LinkEvent::Fading { .. } | LinkEvent::Recovered => {}
+        }
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+        self.ready.pop_front().map(|packet| Injected { direction: Direction::Outgoing, packet })
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+}

@@ -1,0 +1,60 @@
+//! What a host's TCP has said last on a connection, so that it can be said again.
+
+use bytes::Bytes;
+use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq, TcpOptions, Timestamps};
+
+use crate::connections::Connection;
+
+/// The newest outgoing segment's numbers, as the host's TCP made them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spoken(Option<Last>);
+
+#[derive(Clone, Debug)]
+struct Last {
+    /// SND.NXT, as far as it has been seen.
+    nxt: Seq,
+    ack: Seq,
+    window: u16,
+    timestamps: Option<Timestamps>,
+    ttl: u8,
+    traffic_class: u8,
+}
+
+impl Spoken {
+    /// The host's TCP sends `packet`, in which `segment` is.
+    pub(crate) fn note(&mut self, packet: &Packet, segment: &Segment) {
+        if !segment.flags.contains(Flags::ACK) || segment.flags.contains(Flags::RST) {
+            return;
+        }
+        let end = segment.seq + segment.seq_len();
+        let nxt = self.0.as_ref().map_or(end, |last| last.nxt.max(end));
+        // A retransmission carries the newest ACK too, so the last one to be sent says it all.
+        self.0 = Some(Last {
+            nxt,
+            ack: segment.ack,
+            window: segment.window,
+            timestamps: segment.options.timestamps,
+            ttl: packet.ttl,
+            traffic_class: packet.traffic_class,
+        });
+    }
+
+    /// A pure ACK that says the same again, without SACK blocks; `None` before there was anything to repeat.
+    pub(crate) fn repeat(&self, connection: Connection) -> Option<Packet> {
+        let last = self.0.as_ref()?;
+        let segment = Segment {
+            src_port: connection.local.port(),
+            dst_port: connection.remote.port(),
+            seq: last.nxt,
+            ack: last.ack,
+            flags: Flags::ACK,
+            window: last.window,
+            urgent: 0,
+            options: TcpOptions { timestamps: last.timestamps, sack: SackBlocks::EMPTY, ..TcpOptions::default() },
+            payload: Bytes::new(),
+        };
+        let mut packet = Packet::new(connection.local.ip(), connection.remote.ip(), segment);
+        (packet.ttl, packet.traffic_class) = (last.ttl, last.traffic_class);
+        Some(packet)
+    }
+}

@@ -1,0 +1,5 @@
+//! The mechanisms in simulated worlds and in packet scripts.
+
+mod exact;
+mod reconnect_acks;
+mod support;

@@ -1,0 +1,43 @@
+//! A host with links is warned before it loses the one that it uses.
+
+use holdover_base::{Duration, Instant};
+use holdover_link::Capacity;
+
+use crate::config::WorldConfig;
+use crate::network::capacity_of;
+use crate::observer::LinkId;
+
+/// What a host knows of the outages to come.
+#[derive(Clone, Debug)]
+pub(crate) struct Forewarning {
+    lead: Duration,
+    /// When the link that it uses goes down next.
+    down_at: Option<Instant>,
+    warned: bool,
+}
+
+impl Forewarning {
+    pub(crate) const fn new(lead: Duration) -> Self {
+        Self { lead, down_at: None, warned: false }
+    }
+
+    /// The host uses `link` from now on, or none.
+    pub(crate) fn look_at(&mut self, now: Instant, link: Option<LinkId>, config: &WorldConfig) {
+        let capacity = link.and_then(|link| capacity_of(config, link.0 as usize * 2));
+        self.down_at = capacity.as_ref().and_then(|capacity| Capacity::next_down(capacity, now));
+        self.warned = false;
+    }
+
+    /// When the next warning is due.
+    pub(crate) fn warn_at(&self) -> Option<Instant> {
+        let down_at = self.down_at.filter(|_| !self.warned)?;
+        Some(Instant::from_nanos(down_at.as_nanos().saturating_sub(self.lead.as_nanos())))
+    }
+
+    /// The warning that is due, if it is: how long it is until the link goes down.
+    pub(crate) fn warn(&mut self, now: Instant) -> Option<Duration> {
+        let due = self.warn_at().is_some_and(|at| at <= now);
+        self.warned |= due;
+        due.then(|| self.down_at.map(|at| at.saturating_since(now)))?
+    }
+}
