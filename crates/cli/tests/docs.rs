@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
+/// So many crates are not listed one by one.
+const MANY: usize = 5;
+
 /// The crates that use a dependency, and those that use it in tests, benchmarks and fuzz targets only.
 #[derive(Default)]
 struct Uses {
@@ -16,9 +19,9 @@ struct Uses {
 impl Uses {
     /// As in the second column of `docs/dependencies.md`.
     fn column(&self) -> String {
-        let list = |crates: &mut dyn Iterator<Item = &String>| crates.cloned().collect::<Vec<_>>().join(", ");
-        let code = list(&mut self.code.iter());
-        let tests = list(&mut self.tests.difference(&self.code));
+        let list = |crates: Vec<&str>| if crates.len() < MANY { crates.join(", ") } else { "many".to_owned() };
+        let code = list(self.code.iter().map(String::as_str).collect());
+        let tests = list(self.tests.difference(&self.code).map(String::as_str).collect());
         let in_tests = if tests.is_empty() { String::new() } else { format!("tests: {tests}") };
         [code, in_tests].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ")
     }
