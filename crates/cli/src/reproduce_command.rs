@@ -69,6 +69,8 @@ enum CommandError {
     Write { path: PathBuf, error: std::io::Error },
     #[error("cannot make JSON of the results: {0}")]
     Json(#[from] serde_json::Error),
+    #[error("--pages writes the pages of whole papers, and {0} is one experiment")]
+    PartOfAPage(String),
     #[error("interrupted; what is finished is kept in {}; the same command with --out {} goes on with it", .0.display(), .0.display())]
     Interrupted(PathBuf),
 }
@@ -98,7 +100,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> ExitCode {
             eprintln!("{error}");
             ExitCode::from(INTERRUPTED)
         }
-        Err(error @ (CommandError::Catalogue(_) | CommandError::Plan(_))) => {
+        Err(error @ (CommandError::Catalogue(_) | CommandError::Plan(_) | CommandError::PartOfAPage(_))) => {
             eprintln!("error: {error}");
             ExitCode::from(2)
         }
@@ -130,6 +132,9 @@ impl Work {
 fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
     let catalogues = Catalogue::all(args.experiments.as_deref())?;
     let chosen = choose(catalogues, args.what.as_deref())?;
+    if let (Some(what), Some(_)) = (args.what.as_ref().filter(|what| what.contains('/')), &args.pages) {
+        return Err(CommandError::PartOfAPage(what.clone()));
+    }
     if args.list {
         return list(&chosen, args.json);
     }

@@ -9,6 +9,7 @@
 //! | `cell.mean.METRIC`, `cell.all.METRIC` | the mean, and every value |
 //! | `cell.runs`, `cell.completed`, `cell.aborted` | numbers of runs |
 //! | `of(cells, "variant")` | those of one variant |
+//! | `of_any(cells, "variant")` | whether there is one |
 //! | `at(cells, "variant", "LABEL", value)` | the one at a place |
 //! | `col(cells, "METRIC")` | the medians, without those that do not exist |
 //! | `pairs(cells, "a", "b", "METRIC")` | for each point that both have: `a`, `b`, `ratio` (a / b), `gain` ((b - a) / b in percent), and the labels |
@@ -158,6 +159,7 @@ fn register_selection(engine: &mut Engine) {
         let chosen: Array = cells.into_iter().filter(|cell| is_of(cell, variant)).collect();
         if chosen.is_empty() { Err(format!("there is no cell of \"{variant}\"").into()) } else { Ok(chosen) }
     });
+    engine.register_fn("of_any", |cells: Array, variant: &str| cells.iter().any(|cell| is_of(cell, variant)));
     engine.register_fn("at", |cells: Array, variant: &str, label: &str, place: Dynamic| -> Fallible<Dynamic> {
         let place = number(&place)?;
         let is_there = |cell: &Dynamic| {
