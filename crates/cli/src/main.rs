@@ -4,9 +4,12 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod bench;
+mod command_support;
 mod demo_command;
 mod explain_command;
 mod kernel_matrix;
+mod reproduce;
+mod reproduce_command;
 mod run_command;
 mod scenario_command;
 mod sweep;
@@ -37,6 +40,8 @@ enum Command {
     Explain(explain_command::ExplainArgs),
     /// Transfer data between Holdover's TCP and this machine's kernel under many combinations of settings.
     KernelMatrix(kernel_matrix::KernelMatrixArgs),
+    /// Run the experiments of papers anew, beside what was published, and judge their claims.
+    Reproduce(reproduce_command::ReproduceArgs),
     /// Check scenario files, print their schema, list and copy the built-in ones.
     Scenario(scenario_command::ScenarioArgs),
     /// Run a scenario, all its variants, and write captures, tables, plots and a report.
@@ -54,6 +59,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo_command::run(&args),
         Command::Explain(args) => explain_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),
+        Command::Reproduce(args) => reproduce_command::run(&args),
         Command::Scenario(args) => scenario_command::run(&args),
         Command::Run(args) => run_command::run(&args),
         Command::Sweep(args) => sweep_command::run(&args),

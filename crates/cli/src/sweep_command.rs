@@ -4,15 +4,14 @@ use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use holdover_report::{Manifest, ResultsError};
 use holdover_scenario::{Override, Scenario, ScenarioError, Style};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::command_support::{INTERRUPTED, stop_on_signals, utc};
 use crate::sweep::engine::{self, Outcome, SweepError};
 use crate::sweep::summary::Summary;
 use crate::sweep::{DirectoryError, JournalError, Plan, PlanError, Progress, SweepDir, tables};
@@ -45,9 +44,6 @@ pub(crate) struct SweepArgs {
 
 /// Where directories of results are made.
 const RESULTS: &str = "results";
-
-/// As shells have it: 128 and the number of SIGINT.
-const INTERRUPTED: u8 = 130;
 
 /// For what somebody has to write differently, as clap has it.
 const TO_BE_WRITTEN_DIFFERENTLY: u8 = 2;
@@ -180,17 +176,6 @@ fn directory(args: &SweepArgs, plan: &Plan, now: SystemTime) -> Result<SweepDir,
     }
 }
 
-/// Becomes true at the first Ctrl-C or SIGTERM; the second one ends the process.
-fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, INTERRUPTED.into(), Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
-}
-
 /// It shows nothing where standard error is no terminal.
 fn bar(progress: Progress) -> ProgressBar {
     let template = "{bar:40} {pos} of about {len} runs, {elapsed_precise}, {eta} left";
@@ -200,33 +185,6 @@ fn bar(progress: Progress) -> ProgressBar {
     bar.reset_eta();
     bar.enable_steady_tick(Duration::from_millis(500));
     bar
-}
-
-/// A time in UTC, as ISO 8601 has it in full, and in its short form for names of files.
-fn utc(time: SystemTime) -> (String, String) {
-    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let (mut day, clock) = (seconds / 86_400, seconds % 86_400);
-    let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let mut year = 1970;
-    while day >= 365 + u64::from(leap(year)) {
-        day -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let lengths = [31, 28 + u64::from(leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 1;
-    for length in lengths {
-        if day < length {
-            break;
-        }
-        day -= length;
-        month += 1;
-    }
-    let day = day + 1;
-    let (hour, minute, second) = (clock / 3600, clock / 60 % 60, clock % 60);
-    (
-        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"),
-        format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z"),
-    )
 }
 
 /// More rows than a terminal shows.
@@ -317,16 +275,6 @@ fn human(value: f64, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_time_is_written_as_iso_8601_has_it() {
-        let at = |seconds| utc(UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!(at(0).0, "1970-01-01T00:00:00Z");
-        assert_eq!(at(951_782_399).0, "2000-02-28T23:59:59Z");
-        assert_eq!(at(951_782_400).0, "2000-02-29T00:00:00Z");
-        assert_eq!(at(1_795_305_599), ("2026-11-21T23:59:59Z".to_owned(), "20261121T235959Z".to_owned()));
-        assert_eq!(at(4_102_444_800).0, "2100-01-01T00:00:00Z");
-    }
 
     #[test]
     fn numbers_are_short_and_have_their_unit() {

@@ -12,6 +12,9 @@ use super::journal::{Journal, JournalError, Row};
 use super::plan::{Finished, Plan};
 use super::schedule::{Progress, Schedule, Unit};
 
+/// How a run is called in the journal that ended because every flow came to its end.
+pub(super) const ALL_DONE: &str = "all-done";
+
 /// Why a sweep ended early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SweepError {
@@ -185,7 +188,7 @@ fn simulate(config: WorldConfig, unwanted: impl Fn() -> bool) -> Result<Option<(
 
 const fn name(ending: Ending) -> &'static str {
     match ending {
-        Ending::AllDone => "all-done",
+        Ending::AllDone => ALL_DONE,
         Ending::TimeLimit => "time-limit",
         Ending::Idle => "idle",
     }

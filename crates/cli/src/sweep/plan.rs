@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 
-use holdover_report::FlowMetrics;
+use holdover_report::{FlowMetrics, StatusName};
 use holdover_scenario::statistics::{Mean, StoppingRule};
 use holdover_scenario::{Compare, Measure, Metric, Point, Scenario, ScenarioError, Sweep};
 use holdover_sim::{World, WorldConfig, WorldError};
 
+use super::engine::ALL_DONE;
 use super::journal::{Header, Row};
 use super::measure::Quantity;
 use super::table::{FLOW_COLUMNS, Value};
@@ -88,6 +89,8 @@ pub(crate) struct Finished {
     pub(crate) seed: u64,
     pub(crate) ending: String,
     pub(crate) ended_at_s: f64,
+    /// Every flow that has an end came to it.
+    pub(crate) completed: bool,
     /// The cells of [`FLOW_COLUMNS`] for each flow.
     pub(crate) flows: Vec<Vec<Value>>,
     /// The value of each of the plan's quantities.
@@ -172,13 +175,29 @@ impl Plan {
         self.quantities.iter().position(|quantity| quantity.0 == *measure).unwrap_or_default()
     }
 
+    /// The names of the quantities, in their order.
+    pub(crate) fn quantity_names(&self) -> impl Iterator<Item = String> {
+        self.quantities.iter().map(Quantity::name)
+    }
+
+    /// Measures every metric of each of these flows too, by its name.
+    pub(crate) fn measure_each(&mut self, flows: &[&str]) {
+        for flow in flows {
+            let of_flow = |&metric: &Metric| Quantity(Measure { metric, flow: Some((*flow).to_owned()) });
+            self.quantities.extend(Metric::ALL.iter().map(of_flow));
+        }
+    }
+
     /// What of a run is kept in memory.
     pub(crate) fn reduce(&self, row: &Row) -> Finished {
+        let failed = row.flows.iter().any(|flow| flow.status == StatusName::Failed);
+        let nothing_ends = row.flows.iter().all(|flow| flow.status == StatusName::Unfinished);
         let cells = |flow: &FlowMetrics| FLOW_COLUMNS.iter().map(|(_, _, cell)| cell(flow)).collect();
         Finished {
             seed: row.seed,
             ending: row.ending.clone(),
             ended_at_s: row.ended_at_s,
+            completed: !failed && (nothing_ends || row.ending == ALL_DONE),
             flows: row.flows.iter().map(cells).collect(),
             values: self.quantities.iter().map(|quantity| quantity.of(&row.flows)).collect(),
         }

@@ -1,0 +1,171 @@
+//! What a reproduction tells people: a page in Markdown, and a shorter text for a terminal.
+
+use std::fmt::Write as _;
+
+use super::catalogue::{Catalogue, Experiment, Table};
+use super::judge::{Counts, Judged, Verdict};
+use super::results::Results;
+use super::script::{Scripts, short};
+
+/// A paper that was reproduced.
+pub(crate) struct Reproduced<'a> {
+    pub(crate) catalogue: &'a Catalogue,
+    /// The experiments that were chosen.
+    pub(crate) experiments: Vec<&'a Experiment>,
+    pub(crate) results: &'a std::collections::BTreeMap<String, Results>,
+    pub(crate) claims: &'a [Judged],
+    /// The pictures of each experiment: its id, the picture's file name and title.
+    pub(crate) figures: &'a [(String, String, String)],
+    pub(crate) scripts: &'a Scripts,
+    /// The command that repeats it.
+    pub(crate) command: String,
+}
+
+impl Reproduced<'_> {
+    /// The page, whose pictures lie in `pictures`, seen from it.
+    pub(crate) fn markdown(&self, pictures: &str) -> String {
+        let paper = &self.catalogue.paper;
+        let mut text = format!("# {}\n\n", paper.title);
+        if !paper.authors.is_empty() {
+            let _ = writeln!(text, "{}\n", paper.authors);
+        }
+        if !paper.summary.is_empty() {
+            let _ = writeln!(text, "{}\n", paper.summary.trim());
+        }
+        let _ = writeln!(text, "This page is made by `{}`.\n\n{}\n", self.command, in_words(Counts::of(self.claims)));
+        self.claims_table(&mut text);
+        self.choices(&mut text);
+        for experiment in &self.experiments {
+            self.experiment(&mut text, experiment, pictures);
+        }
+        text
+    }
+
+    fn claims_table(&self, text: &mut String) {
+        text.push_str("## Claims\n\n| claim | verdict | found here |\n| --- | --- | --- |\n");
+        for claim in self.claims {
+            let verdict = match claim.verdict {
+                Verdict::Holds => "holds".to_owned(),
+                other => format!("**{}**", other.name()),
+            };
+            let mut found = cell(&claim.found);
+            if let Some(explanation) = &claim.explanation {
+                let _ = write!(found, "<br>{}", cell(explanation));
+            }
+            let _ = writeln!(text, "| `{}`: {} | {verdict} | {found} |", claim.id, cell(&claim.text));
+        }
+        text.push('\n');
+    }
+
+    fn choices(&self, text: &mut String) {
+        if self.catalogue.choices.is_empty() {
+            return;
+        }
+        text.push_str("## What the paper leaves open\n\n| what | chosen | why |\n| --- | --- | --- |\n");
+        for choice in &self.catalogue.choices {
+            let _ = writeln!(text, "| {} | {} | {} |", cell(&choice.what), cell(&choice.value), cell(&choice.why));
+        }
+        text.push('\n');
+    }
+
+    fn experiment(&self, text: &mut String, experiment: &Experiment, pictures: &str) {
+        let _ = writeln!(text, "## {}: {}\n\n{}.", experiment.id, experiment.title, experiment.source);
+        match (&experiment.scenario, &experiment.not_run) {
+            (Some(scenario), _) => {
+                let runs: usize =
+                    self.results.get(scenario).map_or(0, |results| results.cells.iter().map(|cell| cell.runs).sum());
+                let _ =
+                    writeln!(text, "Scenario `experiments/{}/{scenario}.toml`, {runs} runs.\n", self.catalogue.name);
+            }
+            (None, reason) => {
+                let _ = writeln!(text, "Not run: {}\n", reason.as_deref().unwrap_or("no scenario"));
+            }
+        }
+        for note in &experiment.notes {
+            let _ = writeln!(text, "{note}\n");
+        }
+        self.numbers(text, experiment);
+        let results = experiment.scenario.as_ref().and_then(|scenario| self.results.get(scenario));
+        if let (Some(table), Some(results)) = (&experiment.table, results) {
+            side_by_side(text, table, results);
+        }
+        for (_, file, title) in self.figures.iter().filter(|(id, ..)| *id == experiment.id) {
+            let _ = writeln!(text, "![{title}]({pictures}/{file})\n");
+        }
+    }
+
+    fn numbers(&self, text: &mut String, experiment: &Experiment) {
+        if experiment.numbers.is_empty() {
+            return;
+        }
+        text.push_str("| | published | here |\n| --- | ---: | ---: |\n");
+        for number in &experiment.numbers {
+            let ours = match self.scripts.text(&number.ours, experiment.scenario.as_deref()) {
+                Ok(ours) => ours,
+                Err(error) => error.to_string(),
+            };
+            let _ = writeln!(text, "| {} | {} | {} |", cell(&number.what), cell(&number.published), cell(&ours));
+        }
+        text.push('\n');
+    }
+
+    /// What a terminal shows.
+    pub(crate) fn terminal(&self) -> String {
+        let mut text = format!("{}: {}\n", self.catalogue.name, self.catalogue.paper.title);
+        let width = self.claims.iter().map(|claim| claim.id.len()).max().unwrap_or_default();
+        for claim in self.claims {
+            let _ = writeln!(text, "  {:13} {:width$}  {}", claim.verdict.name(), claim.id, claim.found);
+        }
+        let _ = writeln!(text, "  {}", in_words(Counts::of(self.claims)));
+        text
+    }
+}
+
+/// A published table and ours: each cell as `published / ours`.
+fn side_by_side(text: &mut String, table: &Table, results: &Results) {
+    let _ = write!(text, "Published / here.\n\n| {} |", table.axis);
+    for column in &table.columns {
+        let _ = write!(text, " {} |", column.title);
+    }
+    text.push_str("\n| ---: |");
+    text.push_str(&" ---: |".repeat(table.columns.len()));
+    text.push('\n');
+    for row in &table.rows {
+        let number =
+            |key: &str| row.get(key).and_then(|value| value.as_float().or(value.as_integer().map(|n| n as f64)));
+        let Some(at) = number(&table.key) else { continue };
+        let _ = write!(text, "| {} |", short(at));
+        for column in &table.columns {
+            let ours_of = |variant: &str| results.find(variant, &table.axis, at)?.mean(&column.metric);
+            let ours = match &column.against {
+                None => ours_of(&column.variant),
+                Some(base) => {
+                    ours_of(base).zip(ours_of(&column.variant)).map(|(base, own)| (base - own) / base * 100.0)
+                }
+            };
+            let words = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), short);
+            let _ = write!(text, " {} / **{}** |", words(number(&column.key)), words(ours));
+        }
+        text.push('\n');
+    }
+    text.push('\n');
+}
+
+/// `37 claims: 20 hold, 12 fail, 5 cannot be checked by a reproduction.`
+pub(crate) fn in_words(counts: Counts) -> String {
+    let all = counts.holds + counts.fails + counts.not_checkable + counts.broken;
+    let mut text = format!(
+        "{all} claims: {} hold, {} fail, {} cannot be checked by a reproduction",
+        counts.holds, counts.fails, counts.not_checkable
+    );
+    if counts.broken > 0 {
+        let _ = write!(text, ", the checks of {} do not work", counts.broken);
+    }
+    text.push('.');
+    text
+}
+
+/// A text that can stand in a table.
+fn cell(text: &str) -> String {
+    text.trim().replace('|', "\\|").replace('\n', " ")
+}

@@ -1,0 +1,99 @@
+//! What came of a scenario, cell by cell.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::sweep::{Finished, Plan};
+
+/// What came of a scenario.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Results {
+    /// In the order of points and variants.
+    pub(crate) cells: Vec<Cell>,
+}
+
+/// A variant at a point.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Cell {
+    pub(crate) variant: String,
+    /// Where it lies on each axis, by the axis' label, in base units; words are left out.
+    pub(crate) at: BTreeMap<String, f64>,
+    /// The same as it is written.
+    pub(crate) words: BTreeMap<String, String>,
+    pub(crate) runs: usize,
+    /// Runs in which every flow that has an end came to it.
+    pub(crate) completed: usize,
+    /// The values of each metric, by its name (`goodput`, `goodput_of_mobile`): those of runs that were completed, one for each.
+    pub(crate) values: BTreeMap<String, Vec<f64>>,
+}
+
+impl Results {
+    /// The results of a sweep.
+    pub(crate) fn new(plan: &Plan, runs: &[Vec<Finished>]) -> Self {
+        let cells = runs.iter().enumerate().map(|(index, finished)| {
+            let cell = plan.cell(index);
+            let labels = &plan.points[cell.point].labels;
+            let completed: Vec<&Finished> = finished.iter().filter(|run| run.completed).collect();
+            let values = plan
+                .quantity_names()
+                .enumerate()
+                .map(|(place, name)| (name, completed.iter().filter_map(|run| run.values[place]).collect()));
+            Cell {
+                variant: plan.variants[cell.variant].clone(),
+                at: labels.iter().filter_map(|label| Some((label.axis.clone(), label.number?))).collect(),
+                words: labels.iter().map(|label| (label.axis.clone(), label.value.clone())).collect(),
+                runs: finished.len(),
+                completed: completed.len(),
+                values: values.collect(),
+            }
+        });
+        Self { cells: cells.collect() }
+    }
+
+    /// The cell of `variant` whose place on `axis` is `at`, within a thousandth.
+    pub(crate) fn find(&self, variant: &str, axis: &str, at: f64) -> Option<&Cell> {
+        let is_there = |cell: &&Cell| {
+            let there = cell.at.get(axis).is_some_and(|place| (place - at).abs() <= at.abs() * 1e-3);
+            cell.variant == variant && there
+        };
+        self.cells.iter().find(is_there)
+    }
+}
+
+impl Cell {
+    /// The median of a metric over the completed runs.
+    pub(crate) fn median(&self, metric: &str) -> Option<f64> {
+        median(self.values.get(metric)?)
+    }
+
+    /// The mean of a metric over the completed runs.
+    pub(crate) fn mean(&self, metric: &str) -> Option<f64> {
+        let values = self.values.get(metric).filter(|values| !values.is_empty())?;
+        Some(values.iter().sum::<f64>() / values.len() as f64)
+    }
+}
+
+/// The middle value, or the mean of the two in the middle.
+pub(crate) fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        odd if odd % 2 == 1 => Some(sorted[middle]),
+        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::median;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+}

@@ -1,0 +1,430 @@
+//! The language in which claims ask about results: [Rhai](https://rhai.rs), with what follows.
+//!
+//! | | |
+//! | --- | --- |
+//! | `r` | the cells of the claim's own experiment |
+//! | `results("name")` | those of another scenario of the paper |
+//! | `cell.variant`, `cell.LABEL` | its variant, and its place on an axis in base units |
+//! | `cell.METRIC` | the median of a metric over the runs that were completed; `()` if none was |
+//! | `cell.mean.METRIC`, `cell.all.METRIC` | the mean, and every value |
+//! | `cell.runs`, `cell.completed`, `cell.aborted` | numbers of runs |
+//! | `of(cells, "variant")` | those of one variant |
+//! | `of_any(cells, "variant")` | whether there is one |
+//! | `at(cells, "variant", "LABEL", value)` | the one at a place |
+//! | `col(cells, "METRIC")` | the medians, without those that do not exist |
+//! | `pairs(cells, "a", "b", "METRIC")` | for each point that both have: `a`, `b`, `ratio` (a / b), `gain` ((b - a) / b in percent), and the labels |
+//! | `min`, `max`, `mean`, `median`, `sum` | of a list of numbers |
+//! | `within(x, least, most)` | a number, or every number of a list, is in the range |
+//! | `at_least(x, least)`, `at_most(x, most)` | the same, one-sided |
+//! | `near(x, expected, share)` | within a share of what is expected |
+//! | `less(a, b)` | a number is below another, or each of a list below the one at its place |
+//! | `falling(list, slack)`, `rising(list, slack)` | no step goes the other way by more than a share of the range |
+//! | `every(\[..\])` | all of these hold |
+//!
+//! A check ends with one of the last eight, or with a plain truth value.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use rhai::{AST, Array, Dynamic, Engine, EvalAltResult, Map, Scope};
+
+use super::results::{Cell, Results, median};
+
+/// Why a script gives nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum ScriptError {
+    /// It is no script.
+    #[error("the script cannot be read: {0}")]
+    Syntax(String),
+    /// It went wrong.
+    #[error("the script went wrong: {0}")]
+    Failed(String),
+    /// It gives something of another kind.
+    #[error("the script gives {found}, expected {expected}")]
+    Kind {
+        /// What it gives.
+        found: String,
+        /// What it has to give.
+        expected: &'static str,
+    },
+}
+
+/// What a check says.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Finding {
+    pub(crate) holds: bool,
+    /// What was found, and if it does not hold, by how much.
+    pub(crate) found: String,
+}
+
+/// Runs scripts about the results of one paper.
+pub(crate) struct Scripts {
+    engine: Engine,
+    results: Rc<BTreeMap<String, Array>>,
+}
+
+/// More than any check needs, so that a script that does not end is an error.
+const MOST_OPERATIONS: u64 = 50_000_000;
+
+type Fallible<T> = Result<T, Box<EvalAltResult>>;
+
+impl Scripts {
+    /// Scripts about these results, each by the name of its scenario.
+    pub(crate) fn new(results: &BTreeMap<String, Results>) -> Self {
+        let arrays = results.iter().map(|(name, results)| {
+            let cells: Array = results.cells.iter().map(|cell| Dynamic::from_map(map_of(cell))).collect();
+            (name.clone(), cells)
+        });
+        let results: Rc<BTreeMap<String, Array>> = Rc::new(arrays.collect());
+        let mut engine = Engine::new();
+        engine.set_max_operations(MOST_OPERATIONS);
+        engine.set_max_expr_depths(128, 128);
+        let known = Rc::clone(&results);
+        engine.register_fn("results", move |name: &str| -> Fallible<Array> {
+            known.get(name).cloned().ok_or_else(|| format!("there are no results of \"{name}\"").into())
+        });
+        register_selection(&mut engine);
+        register_statistics(&mut engine);
+        register_checks(&mut engine);
+        Self { engine, results }
+    }
+
+    /// What a check says about the results of `scenario`.
+    pub(crate) fn check(&self, script: &str, scenario: Option<&str>) -> Result<Finding, ScriptError> {
+        let value = self.run(script, scenario)?;
+        if let Ok(holds) = value.as_bool() {
+            return Ok(Finding { holds, found: if holds { "yes".to_owned() } else { "no".to_owned() } });
+        }
+        let kind = || ScriptError::Kind { found: value.to_string(), expected: "a check or a truth value" };
+        let map = value.read_lock::<Map>().ok_or_else(kind)?;
+        let holds = map.get("holds").and_then(|holds| holds.as_bool().ok()).ok_or_else(kind)?;
+        let found = map.get("found").map(ToString::to_string).unwrap_or_default();
+        Ok(Finding { holds, found })
+    }
+
+    /// The number or the words that a script gives about the results of `scenario`.
+    pub(crate) fn text(&self, script: &str, scenario: Option<&str>) -> Result<String, ScriptError> {
+        let value = self.run(script, scenario)?;
+        Ok(match number(&value) {
+            Ok(number) => short(number),
+            Err(_) if value.is_unit() => "none".to_owned(),
+            Err(_) => value.to_string(),
+        })
+    }
+
+    /// Whether a script can be read.
+    #[cfg(test)]
+    pub(crate) fn compiles(&self, script: &str) -> Result<(), ScriptError> {
+        compile(&self.engine, script).map(drop)
+    }
+
+    fn run(&self, script: &str, scenario: Option<&str>) -> Result<Dynamic, ScriptError> {
+        let script = compile(&self.engine, script)?;
+        let mut scope = Scope::new();
+        let own = scenario.and_then(|name| self.results.get(name)).cloned().unwrap_or_default();
+        scope.push_constant("r", own);
+        self.engine.eval_ast_with_scope(&mut scope, &script).map_err(|error| ScriptError::Failed(error.to_string()))
+    }
+}
+
+fn compile(engine: &Engine, script: &str) -> Result<AST, ScriptError> {
+    engine.compile(script).map_err(|error| ScriptError::Syntax(error.to_string()))
+}
+
+fn map_of(cell: &Cell) -> Map {
+    let mut map = Map::new();
+    let mut means = Map::new();
+    let mut all = Map::new();
+    for (label, at) in &cell.at {
+        map.insert(label.as_str().into(), (*at).into());
+    }
+    for (name, values) in &cell.values {
+        map.insert(name.as_str().into(), cell.median(name).map_or(Dynamic::UNIT, Dynamic::from));
+        means.insert(name.as_str().into(), cell.mean(name).map_or(Dynamic::UNIT, Dynamic::from));
+        all.insert(name.as_str().into(), array(values.iter().copied()).into());
+    }
+    map.insert("mean".into(), means.into());
+    map.insert("all".into(), all.into());
+    map.insert("variant".into(), cell.variant.clone().into());
+    let labels: Array = cell.at.keys().map(|label| Dynamic::from(label.clone())).collect();
+    map.insert("labels".into(), labels.into());
+    for (name, count) in [("runs", cell.runs), ("completed", cell.completed), ("aborted", cell.runs - cell.completed)] {
+        map.insert(name.into(), (count as i64).into());
+    }
+    map
+}
+
+fn register_selection(engine: &mut Engine) {
+    engine.register_fn("of", |cells: Array, variant: &str| -> Fallible<Array> {
+        let chosen: Array = cells.into_iter().filter(|cell| is_of(cell, variant)).collect();
+        if chosen.is_empty() { Err(format!("there is no cell of \"{variant}\"").into()) } else { Ok(chosen) }
+    });
+    engine.register_fn("of_any", |cells: Array, variant: &str| cells.iter().any(|cell| is_of(cell, variant)));
+    engine.register_fn("at", |cells: Array, variant: &str, label: &str, place: Dynamic| -> Fallible<Dynamic> {
+        let place = number(&place)?;
+        let is_there = |cell: &Dynamic| {
+            field(cell, label).is_some_and(|at| (at - place).abs() <= place.abs() * 1e-3) && is_of(cell, variant)
+        };
+        let found = cells.into_iter().find(is_there);
+        found.ok_or_else(|| format!("there is no cell of \"{variant}\" with {label} = {place}").into())
+    });
+    engine.register_fn("col", |cells: Array, metric: &str| -> Fallible<Array> {
+        let mut column = Array::new();
+        for cell in &cells {
+            let map = cell.read_lock::<Map>().ok_or("col takes cells")?;
+            let value = map.get(metric).ok_or_else(|| format!("cells have no \"{metric}\""))?;
+            if !value.is_unit() {
+                column.push(value.clone());
+            }
+        }
+        Ok(column)
+    });
+    engine.register_fn("pairs", pairs);
+}
+
+/// The points that both variants have a value at.
+fn pairs(cells: Array, a: &str, b: &str, metric: &str) -> Fallible<Array> {
+    let labels = |cell: &Dynamic| -> BTreeMap<String, u64> {
+        let Some(map) = cell.read_lock::<Map>() else { return BTreeMap::new() };
+        let given = map.get("labels").and_then(|labels| labels.clone().into_typed_array::<String>().ok());
+        let names = given.unwrap_or_default();
+        names.into_iter().filter_map(|name| Some((name.clone(), field(cell, &name)?.to_bits()))).collect()
+    };
+    let mut all = Array::new();
+    for cell in cells.iter().filter(|cell| is_of(cell, a)) {
+        let place = labels(cell);
+        let other = cells.iter().find(|other| is_of(other, b) && labels(other) == place);
+        let values = other.and_then(|other| Some((field(cell, metric)?, field(other, metric)?)));
+        let Some((x, y)) = values else { continue };
+        let mut pair: Map = place.iter().map(|(name, at)| (name.as_str().into(), f64::from_bits(*at).into())).collect();
+        pair.insert("a".into(), x.into());
+        pair.insert("b".into(), y.into());
+        pair.insert("ratio".into(), (x / y).into());
+        pair.insert("gain".into(), ((y - x) / y * 100.0).into());
+        all.push(pair.into());
+    }
+    if all.is_empty() {
+        return Err(format!("no point has \"{metric}\" of both \"{a}\" and \"{b}\"").into());
+    }
+    Ok(all)
+}
+
+fn register_statistics(engine: &mut Engine) {
+    let mut statistic = |name: &str, of: fn(&[f64]) -> Option<f64>| {
+        let what = name.to_owned();
+        engine.register_fn(name, move |list: Array| -> Fallible<f64> {
+            of(&numbers(&Dynamic::from_array(list))?).ok_or_else(|| format!("{what} of an empty list").into())
+        });
+    };
+    statistic("min", |list| list.iter().copied().reduce(f64::min));
+    statistic("max", |list| list.iter().copied().reduce(f64::max));
+    statistic("sum", |list| Some(list.iter().sum()));
+    statistic("mean", |list| (!list.is_empty()).then(|| list.iter().sum::<f64>() / list.len() as f64));
+    statistic("median", median);
+}
+
+fn register_checks(engine: &mut Engine) {
+    engine.register_fn("within", |x: Dynamic, least: Dynamic, most: Dynamic| -> Fallible<Map> {
+        let (least, most) = (number(&least)?, number(&most)?);
+        range_check(&numbers(&x)?, least, most, &format!("expected {} to {}", short(least), short(most)))
+    });
+    engine.register_fn("at_least", |x: Dynamic, least: Dynamic| -> Fallible<Map> {
+        let least = number(&least)?;
+        range_check(&numbers(&x)?, least, f64::INFINITY, &format!("expected at least {}", short(least)))
+    });
+    engine.register_fn("at_most", |x: Dynamic, most: Dynamic| -> Fallible<Map> {
+        let most = number(&most)?;
+        range_check(&numbers(&x)?, f64::NEG_INFINITY, most, &format!("expected at most {}", short(most)))
+    });
+    engine.register_fn("near", |x: Dynamic, expected: Dynamic, share: f64| -> Fallible<Map> {
+        let expected = number(&expected)?;
+        let slack = expected.abs() * share;
+        let words = format!("expected {} ± {} %", short(expected), short(share * 100.0));
+        range_check(&numbers(&x)?, expected - slack, expected + slack, &words)
+    });
+    engine.register_fn("less", less);
+    engine.register_fn("falling", |list: Array, slack: f64| trend(&list, slack, -1.0));
+    engine.register_fn("rising", |list: Array, slack: f64| trend(&list, slack, 1.0));
+    engine.register_fn("every", |checks: Array| -> Fallible<Map> {
+        let mut holds = true;
+        let mut found = Vec::new();
+        for check in checks {
+            let map = check.try_cast::<Map>().ok_or("every takes a list of checks")?;
+            holds &= map.get("holds").and_then(|holds| holds.as_bool().ok()).ok_or("every takes a list of checks")?;
+            found.push(map.get("found").map(ToString::to_string).unwrap_or_default());
+        }
+        Ok(finding(holds, &found.join("; ")))
+    });
+}
+
+/// Whether all numbers are in a range; if not, by how much the worst is out of it.
+fn range_check(list: &[f64], least: f64, most: f64, expected: &str) -> Fallible<Map> {
+    let lowest = list.iter().copied().reduce(f64::min).ok_or("there is nothing to check")?;
+    let highest = list.iter().copied().reduce(f64::max).ok_or("there is nothing to check")?;
+    let found = if lowest == highest { short(lowest) } else { format!("{} to {}", short(lowest), short(highest)) };
+    let (below, above) = ((least - lowest).max(0.0), (highest - most).max(0.0));
+    if below == 0.0 && above == 0.0 {
+        return Ok(finding(true, &format!("{found}, {expected}")));
+    }
+    let (off, bound) = if below > above { (below, least) } else { (above, most) };
+    let share = if bound == 0.0 { String::new() } else { format!(" ({} %)", short(off / bound.abs() * 100.0)) };
+    let outside = list.iter().filter(|x| **x < least || **x > most).count();
+    let of = if list.len() > 1 { format!(", {outside} of {} outside", list.len()) } else { String::new() };
+    Ok(finding(false, &format!("{found}, {expected}: off by {}{share}{of}", short(off))))
+}
+
+fn less(a: Dynamic, b: Dynamic) -> Fallible<Map> {
+    let (a, b) = (numbers(&a)?, numbers(&b)?);
+    let b = if b.len() == 1 { vec![b[0]; a.len()] } else { b };
+    if a.len() != b.len() || a.is_empty() {
+        return Err(format!("less compares {} numbers with {}", a.len(), b.len()).into());
+    }
+    let wrong = a.iter().zip(&b).filter(|(a, b)| a >= b).count();
+    let words = match (a.as_slice(), b.as_slice()) {
+        ([a], [b]) => format!("{} against {}", short(*a), short(*b)),
+        _ => {
+            let ratios: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a / b).collect();
+            let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+            let most = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            format!("ratios {} to {}, {wrong} of {} not below 1", short(least), short(most), a.len())
+        }
+    };
+    Ok(finding(wrong == 0, &words))
+}
+
+/// Whether a list goes one way; a step back may be as large as `slack`, a share of the list's range.
+fn trend(list: &Array, slack: f64, sign: f64) -> Fallible<Map> {
+    let list = list.iter().map(number).collect::<Fallible<Vec<f64>>>()?;
+    let (Some(first), Some(last)) = (list.first(), list.last()) else { return Err("a trend of an empty list".into()) };
+    let range = list.iter().copied().fold(f64::MIN, f64::max) - list.iter().copied().fold(f64::MAX, f64::min);
+    let back = list.windows(2).map(|step| (step[0] - step[1]) * sign).fold(0.0, f64::max);
+    let holds = (last - first) * sign > 0.0 && back <= range * slack;
+    let words = format!("from {} to {}, the largest step back is {}", short(*first), short(*last), short(back));
+    Ok(finding(holds, &words))
+}
+
+fn finding(holds: bool, found: &str) -> Map {
+    let mut map = Map::new();
+    map.insert("holds".into(), holds.into());
+    map.insert("found".into(), found.to_owned().into());
+    map
+}
+
+fn is_of(cell: &Dynamic, variant: &str) -> bool {
+    let map = cell.read_lock::<Map>();
+    let name = map.as_ref().and_then(|map| map.get("variant")).and_then(|name| name.clone().into_string().ok());
+    name.is_some_and(|name| name == variant)
+}
+
+fn field(cell: &Dynamic, name: &str) -> Option<f64> {
+    let map = cell.read_lock::<Map>()?;
+    number(map.get(name)?).ok()
+}
+
+fn number(value: &Dynamic) -> Fallible<f64> {
+    let whole = || value.as_int().map(|whole| whole as f64);
+    value.as_float().or_else(|_| whole()).map_err(|kind| format!("a number was expected, not {kind}").into())
+}
+
+/// A number, or a list of numbers.
+fn numbers(value: &Dynamic) -> Fallible<Vec<f64>> {
+    match value.read_lock::<Array>() {
+        Some(list) => list.iter().map(number).collect(),
+        None => Ok(vec![number(value)?]),
+    }
+}
+
+fn array(values: impl Iterator<Item = f64>) -> Array {
+    values.map(Dynamic::from).collect()
+}
+
+/// A number with up to four digits.
+pub(crate) fn short(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let digits = (3 - value.abs().log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(variant: &str, cut_s: f64, durations_s: &[f64], runs: usize) -> Cell {
+        Cell {
+            variant: variant.into(),
+            at: BTreeMap::from([("cut".to_owned(), cut_s)]),
+            words: BTreeMap::new(),
+            runs,
+            completed: durations_s.len(),
+            values: BTreeMap::from([("duration".to_owned(), durations_s.to_vec())]),
+        }
+    }
+
+    fn scripts() -> Scripts {
+        let cells = vec![
+            cell("plain", 1.0, &[20.0, 22.0, 30.0], 3),
+            cell("plain", 2.0, &[40.0], 1),
+            cell("plain", 3.0, &[], 2),
+            cell("wake", 1.0, &[11.0], 1),
+            cell("wake", 2.0, &[12.0], 1),
+            cell("wake", 3.0, &[13.0], 1),
+        ];
+        Scripts::new(&BTreeMap::from([("grid".to_owned(), Results { cells })]))
+    }
+
+    #[track_caller]
+    fn check(script: &str) -> Finding {
+        scripts().check(script, Some("grid")).unwrap()
+    }
+
+    #[test]
+    fn a_check_says_what_it_found_and_by_how_much_it_fails() {
+        let good = check(r#"within(col(of(r, "wake"), "duration"), 11, 13.0)"#);
+        assert_eq!(good, Finding { holds: true, found: "11 to 13, expected 11 to 13".into() });
+        let bad = check(r#"at_most(at(r, "plain", "cut", 2).duration, 32)"#);
+        assert_eq!(bad, Finding { holds: false, found: "40, expected at most 32: off by 8 (25 %)".into() });
+        assert!(check(r#"near(at(r, "plain", "cut", 1).mean.duration, 24, 0.01)"#).holds);
+        assert!(!check(r#"near(at(r, "plain", "cut", 1).duration, 24, 0.01)"#).holds, "it is the median");
+    }
+
+    #[test]
+    fn runs_that_were_not_completed_count_but_have_no_values() {
+        assert!(check(r#"at(r, "plain", "cut", 3).aborted == 2 && at(r, "plain", "cut", 3).duration == ()"#).holds);
+        assert!(check(r#"results("grid").filter(|c| c.aborted > 0).len() == 1"#).holds);
+    }
+
+    #[test]
+    fn variants_are_compared_at_the_points_that_both_have() {
+        let gains = r#"pairs(r, "wake", "plain", "duration")"#;
+        assert!(check(&format!("{gains}.len() == 2")).holds, "nothing of plain was completed at the third");
+        assert!(check(&format!("near({gains}.map(|p| p.gain), 60.0, 0.17)")).holds);
+        assert!(check(&format!("less({gains}.map(|p| p.a), {gains}.map(|p| p.b))")).holds);
+    }
+
+    #[test]
+    fn trends_and_several_checks_at_once() {
+        assert!(check(r#"rising(col(of(r, "wake"), "duration"), 0.0)"#).holds);
+        assert!(!check(r#"falling(col(of(r, "wake"), "duration"), 0.5)"#).holds);
+        let both = check("every([at_least(1, 0), at_most(2, 1)])");
+        assert!(!both.holds && both.found.starts_with("1, expected at least 0; 2, expected at most 1"), "{both:?}");
+    }
+
+    #[test]
+    fn a_script_that_does_not_work_is_an_error() {
+        for (script, part) in [
+            ("within(", "cannot be read"),
+            (r#"of(r, "no")"#, "no cell"),
+            (r#"results("no")"#, "no results"),
+            ("within([], 1, 2)", "nothing to check"),
+            ("1 + 1", "expected a check"),
+            ("loop {}", "operations"),
+            (r#"min(col(r, "speed"))"#, "speed"),
+        ] {
+            let error = scripts().check(script, Some("grid")).unwrap_err().to_string();
+            assert!(error.contains(part), "{script}: {error}");
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! The papers that come with Holdover.
+
+use super::catalogue::Catalogue;
+use super::script::Scripts;
+use crate::sweep::Plan;
+
+#[test]
+fn every_paper_can_be_read_and_every_scenario_of_it_can_be_swept() {
+    let all = Catalogue::all(None).unwrap();
+    assert!(!all.is_empty());
+    for catalogue in &all {
+        for scenario in catalogue.experiments.iter().filter_map(|experiment| experiment.scenario.as_deref()) {
+            let read = catalogue.scenario(scenario).unwrap_or_else(|error| panic!("{scenario}: {error}"));
+            Plan::new(read).unwrap_or_else(|error| panic!("{scenario}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn every_script_can_be_compiled() {
+    let scripts = Scripts::new(&std::collections::BTreeMap::new());
+    for catalogue in Catalogue::all(None).unwrap() {
+        let checks = catalogue.claims.iter().filter_map(|claim| claim.check.as_deref());
+        let numbers = catalogue.experiments.iter().flat_map(|experiment| experiment.scripts());
+        for script in checks.chain(numbers) {
+            scripts.compiles(script).unwrap_or_else(|error| panic!("{}: {script}: {error}", catalogue.name));
+        }
+    }
+}
