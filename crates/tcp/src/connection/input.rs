@@ -258,8 +258,6 @@ impl Connection {
                 }
             }
             State::Closing if fin_acked => self.enter_time_wait(now),
-            // The peer still waits for the ACK of its FIN: as long as the owner holds that back, we stay to give it.
-            State::LastAck if fin_acked && self.rcv.last_ack_sent != self.rcv.nxt => self.enter_time_wait(now),
             State::LastAck if fin_acked => {
                 self.events.insert(Event::AllAcknowledged);
                 self.end(None);

@@ -370,7 +370,13 @@ impl Connection {
         if new.fin {
             flags |= Flags::FIN;
             self.snd.fin = Some(seq + len);
-            self.state = if self.state == State::CloseWait { State::LastAck } else { State::FinWait1 };
+            self.state = match self.state {
+                // As long as the owner holds back the ACK of the peer's FIN, ours crosses it: the peer will wait for that ACK after
+                // it has given its own.
+                State::CloseWait if self.ack_point() != self.rcv.nxt => State::Closing,
+                State::CloseWait => State::LastAck,
+                _ => State::FinWait1,
+            };
         }
         let was_empty = self.queue.is_empty();
         self.queue.push(Sent {

@@ -32,8 +32,8 @@ impl Connection {
     /// RCV.NXT has no effect until it is reached: what was not received is never acknowledged. A point behind what was
     /// acknowledged already counts as that.
     ///
-    /// Nothing is sent by this alone: see [`Self::send_acks`]. A connection whose peer still waits for an ACK that is held back
-    /// stays in TIME-WAIT until it is released.
+    /// Nothing is sent by this alone: see [`Self::send_acks`]. A connection that closes while the ACK of the peer's FIN is held
+    /// back goes through CLOSING, as if the FINs had crossed, and stays in TIME-WAIT until the ACK is released.
     pub fn hold_ack_point(&mut self, point: Option<Seq>) {
         // Before the peer's SYN there is nothing to acknowledge.
         let point = point.filter(|_| self.state != State::SynSent);

@@ -74,6 +74,20 @@ fn a_held_ack_of_a_fin_keeps_the_connection_in_reach() {
     run(&plan);
 }
 
+/// The ACK is given, and missed: a FIN that is sent again is old, and so is what it acknowledges. The one who gave it stays until
+/// the peer has asked again.
+#[test]
+fn an_ack_of_a_fin_that_came_too_late_is_given_again() {
+    let hold = || Action::Verb(Verb::HoldAckPoint(0));
+    let client = host(stack(Some(Profile::Sack1Ns2), vec![]), vec![(461, Action::Close)]);
+    let server = host(stack(None, vec![]), vec![(51, hold()), (986, hold()), (677, Action::Close)]);
+    let mut plan = Plan::quiet(client, server);
+    plan.seed = 3_646_644_263_317_342_864;
+    plan.forward.corrupt = 0.018_134_781_000_727_584;
+    plan.forward.outages = vec![(462, 9_239)];
+    run(&plan);
+}
+
 /// Timestamps and three SACK blocks leave no room for a User Timeout option in a very small segment: it waits, and nothing is
 /// sent for its sake.
 #[test]

@@ -133,6 +133,31 @@ fn hold_ack_point() {
     t.expect(ack(2001));
 }
 
+/// Our FIN goes out without the ACK of the peer's: as if they had crossed. The peer may miss the ACK that is given later, and
+/// finds somebody who gives it again.
+#[test]
+fn hold_ack_point_over_a_fin() {
+    let mut t = Script::established(plain());
+    let held = point(&t, 0);
+    t.steer(|connection, _| connection.hold_ack_point(held));
+    t.inject(fin());
+    t.forget_sent();
+    t.expect_state(State::CloseWait);
+    t.close();
+    t.expect(our_fin(1).ack(1));
+    t.expect_state(State::Closing);
+    t.steer(|connection, _| {
+        connection.hold_ack_point(None);
+        connection.send_acks(1);
+    });
+    t.expect(ack(2));
+    t.inject(seg().seq(2).ack(2));
+    t.expect_state(State::TimeWait);
+    t.forget_sent();
+    t.inject_as(Disposition::DuplicateData, fin().seq(1).ack(2));
+    t.expect(ack(2));
+}
+
 /// One byte before what has arrived: the most recent byte is held back.
 #[test]
 fn hold_ack_point_below_what_arrives_later() {
