@@ -88,6 +88,23 @@ fn an_ack_of_a_fin_that_came_too_late_is_given_again() {
     run(&plan);
 }
 
+/// The same with data, the other way round.
+#[test]
+fn an_ack_of_a_fin_that_came_too_late_is_given_again_with_data() {
+    let hold = || Action::Verb(Verb::HoldAckPoint(0));
+    let client = host(stack(None, vec![]), vec![(2080, Action::Close), (104, hold()), (3638, hold()), (223, hold())]);
+    let cwnd = (640, Action::Verb(Verb::SetCwnd(3)));
+    let deeds = vec![cwnd, (334, Action::Close), (0, Action::Write(2961))];
+    let mut plan = Plan::quiet(client, host(stack(None, vec![Change::Mss(999)]), deeds));
+    plan.seed = 11_461_781_107_801_463_458;
+    plan.forward.delay_us = 25_237;
+    plan.forward.per_segment_us = 842;
+    plan.forward.corrupt = 0.039_052_958_795_118_38;
+    plan.forward.outages = vec![(454, 1_627)];
+    plan.backward.corrupt = 0.166_884_309_173_634_2;
+    run(&plan);
+}
+
 /// Timestamps and three SACK blocks leave no room for a User Timeout option in a very small segment: it waits, and nothing is
 /// sent for its sake.
 #[test]
