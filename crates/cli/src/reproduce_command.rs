@@ -266,8 +266,10 @@ fn one_paper(
     let scripts = Scripts::new(&results);
     let claims = judge::claims(&work.catalogue, &work.ids(), &scripts);
     let drawn = draw(work, &results);
-    let figures: Vec<(String, String, String)> =
-        drawn.iter().map(|drawn| (drawn.experiment.clone(), format!("{}.svg", drawn.name), drawn.title.clone())).collect();
+    let figures: Vec<(String, String, String)> = drawn
+        .iter()
+        .map(|drawn| (drawn.experiment.clone(), format!("{}.svg", drawn.name), drawn.title.clone()))
+        .collect();
     let reproduced = Reproduced {
         catalogue: &work.catalogue,
         experiments: work.experiments(),

@@ -178,7 +178,9 @@ impl<'a> Plot<'a> {
             match y_label {
                 None => groups.push((short(x), x, None)),
                 Some(label) => {
-                    groups.extend(self.places(label).into_iter().map(|y| (format!("{} / {}", short(x), short(y)), x, Some(y))));
+                    groups.extend(
+                        self.places(label).into_iter().map(|y| (format!("{} / {}", short(x), short(y)), x, Some(y))),
+                    );
                 }
             }
         }
@@ -213,7 +215,12 @@ impl<'a> Plot<'a> {
     fn density(&self) -> Density {
         let samples = |variant: &String| Samples {
             name: variant.clone(),
-            values: self.cells(variant).filter_map(|cell| cell.values.get(&self.figure.metric)).flatten().copied().collect(),
+            values: self
+                .cells(variant)
+                .filter_map(|cell| cell.values.get(&self.figure.metric))
+                .flatten()
+                .copied()
+                .collect(),
         };
         Density {
             title: self.figure.title.clone(),
