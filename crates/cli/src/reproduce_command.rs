@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::command_support::{INTERRUPTED, stop_on_signals, utc};
 use crate::reproduce::catalogue::{Catalogue, CatalogueError, Experiment};
+use crate::reproduce::figures;
 use crate::reproduce::judge::{self, Counts, Judged};
 use crate::reproduce::page::Reproduced;
 use crate::reproduce::results::Results;
@@ -264,7 +265,11 @@ fn one_paper(
     }
     let scripts = Scripts::new(&results);
     let claims = judge::claims(&work.catalogue, &work.ids(), &scripts);
-    let figures = Vec::new();
+    let drawn = draw(work, &results);
+    let figures: Vec<(String, String, String)> = drawn
+        .iter()
+        .map(|drawn| (drawn.experiment.clone(), format!("{}.svg", drawn.name), drawn.title.clone()))
+        .collect();
     let reproduced = Reproduced {
         catalogue: &work.catalogue,
         experiments: work.experiments(),
@@ -279,11 +284,27 @@ fn one_paper(
     for place in pages {
         let page = reproduced.markdown(&work.catalogue.name);
         write(&place.join(format!("{}.md", work.catalogue.name)), page.as_bytes())?;
+        for drawn in &drawn {
+            let picture = |ending: &str| place.join(&work.catalogue.name).join(format!("{}.{ending}", drawn.name));
+            write(&picture("svg"), drawn.svg.as_bytes())?;
+            // The pages show the SVG; a repository has no need of both.
+            if let (Ok(png), true) = (&drawn.png, place == directory.path()) {
+                write(&picture("png"), png)?;
+            }
+        }
     }
     let text = reproduced.terminal();
     let counts = Counts::of(&claims);
     let paper = work.catalogue.name.clone();
     Ok(Told { paper, counts, claims, text, took_s: began.elapsed().as_secs_f64(), results })
+}
+
+fn draw(work: &Work, results: &BTreeMap<String, Results>) -> Vec<figures::Drawn> {
+    let of = |experiment: &&Experiment| {
+        let results = experiment.scenario.as_ref().and_then(|scenario| results.get(scenario));
+        results.map(|results| figures::of(experiment, results)).unwrap_or_default()
+    };
+    work.experiments().iter().flat_map(of).collect()
 }
 
 /// Runs what is left of a scenario; `None` if it was interrupted.

@@ -5,6 +5,7 @@
 //! - [`Record`] is what is known when the run has ended: every metric of every flow, the links, the files.
 //! - [`Summary`] has the records of all variants of a scenario; it is `summary.json`.
 //! - [`plots`] draws a record as SVG and PNG, and [`html`] puts everything on one page.
+//! - [`figures`] draws what many runs came to, for sweeps and beside published numbers.
 //! - [`ResultsDir`] is the directory that all of it goes to.
 //!
 //! All files but the manifest are a function of the scenario and the seed: the same run writes the same bytes.
@@ -16,6 +17,7 @@
 mod captures;
 mod draw;
 mod events;
+pub mod figures;
 pub mod html;
 mod metrics;
 mod part_file;

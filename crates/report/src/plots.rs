@@ -6,7 +6,7 @@ use holdover_base::{Duration, Instant};
 use holdover_sim::{FlowId, WorldConfig};
 use holdover_tcp::Reason;
 
-use crate::draw::{Axis, Band, Chart, Curve, Ink, Kind, Mark, Scale, Unit, to_png, to_svg, to_svg_file};
+use crate::draw::{Axis, Band, Chart, Curve, Ink, Kind, Mark, Unit, to_png, to_svg, to_svg_file};
 use crate::part_file::PartFile;
 use crate::quantity::FileNames;
 use crate::recorder::{Record, RecordError};
@@ -137,7 +137,7 @@ pub fn progress(runs: &[PlottedRun<'_>]) -> Option<Plot> {
     let bands = if same_outages { bands_of(&longest.record.series, longest.config, id) } else { Vec::new() };
     let chart = Chart {
         title: format!("Data received: {name}"),
-        axis: Axis { label: "read by the application", unit: Unit::Bytes, scale: Scale::Linear },
+        axis: Axis::new("read by the application", Unit::Bytes),
         end_s: end.as_secs_f64(),
         height: 280.0,
         curves,
@@ -211,7 +211,7 @@ fn time_sequence(flow: &FlowSeries) -> Content {
         let name = format!("{name} ({})", crate::quantity::count(cells.count()));
         curves.push(Curve::new(name, ink, Kind::Marks(mark), points(cells)));
     }
-    Some((Axis { label: "position in the stream", unit: Unit::Bytes, scale: Scale::Linear }, 340.0, curves))
+    Some((Axis::new("position in the stream", Unit::Bytes), 340.0, curves))
 }
 
 fn repetition_style(reason: Reason) -> (Ink, Mark, &'static str) {
@@ -246,7 +246,7 @@ fn window(flow: &FlowSeries) -> Content {
         },
         Curve { width: 1.7, ..Curve::new("cwnd", Ink::Data, Kind::Steps, over_time(|s| f64::from(s.snd_cwnd))) },
     ];
-    Some((Axis { label: "window", unit: Unit::Segments, scale: Scale::Linear }, 220.0, curves))
+    Some((Axis::new("window", Unit::Segments), 220.0, curves))
 }
 
 fn rtt(flow: &FlowSeries) -> Content {
@@ -261,7 +261,7 @@ fn rtt(flow: &FlowSeries) -> Content {
         Curve { width: 1.5, ..Curve::new("RTO", Ink::Timeout, Kind::Steps, over_time(|sample| sample.rto)) },
         Curve { width: 1.7, ..Curve::new("smoothed RTT", Ink::Data, Kind::Steps, over_time(|sample| sample.rtt)) },
     ];
-    let axis = Axis { label: "time, logarithmic", unit: Unit::Seconds, scale: Scale::Logarithmic };
+    let axis = Axis::new("time, logarithmic", Unit::Seconds).logarithmic();
     Some((axis, 190.0, curves))
 }
 
@@ -284,7 +284,7 @@ fn goodput(flow: &FlowSeries, end: Instant) -> Content {
     points.push((finish.as_secs_f64(), points.last().map_or(0.0, |last| last.1)));
     let name = format!("read by the application, per {}", crate::quantity::duration(width));
     let curves = vec![Curve { width: 1.4, ..Curve::new(name, Ink::Data, Kind::FilledSteps, points) }];
-    Some((Axis { label: "goodput", unit: Unit::BitsPerSecond, scale: Scale::Linear }, 170.0, curves))
+    Some((Axis::new("goodput", Unit::BitsPerSecond), 170.0, curves))
 }
 
 /// The fullest queues, if any ever had more than a packet or two in it.
@@ -311,7 +311,7 @@ fn queues(run: &PlottedRun<'_>, end: Instant) -> Option<Chart> {
     let variant = if run.variant.is_empty() { String::new() } else { format!(" – {}", run.variant) };
     (!curves.is_empty()).then(|| Chart {
         title: format!("Packets queued or being sent{variant}"),
-        axis: Axis { label: "queue", unit: Unit::Packets, scale: Scale::Linear },
+        axis: Axis::new("queue", Unit::Packets),
         end_s: end.as_secs_f64(),
         height: 170.0,
         curves,

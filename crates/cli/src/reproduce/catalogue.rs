@@ -288,6 +288,14 @@ impl Catalogue {
     }
 }
 
+impl Table {
+    /// A number of a published row.
+    pub(crate) fn number(&self, row: &BTreeMap<String, toml::Value>, key: &str) -> Option<f64> {
+        let value = row.get(key)?;
+        value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
+    }
+}
+
 impl Experiment {
     /// The scripts in it.
     pub(crate) fn scripts(&self) -> impl Iterator<Item = &str> {

@@ -5,6 +5,7 @@
 //! [`script`] lets a claim ask about it, [`judge`] says whether the claim holds, and [`page`] tells it to people.
 
 pub(crate) mod catalogue;
+pub(crate) mod figures;
 pub(crate) mod judge;
 pub(crate) mod page;
 pub(crate) mod results;

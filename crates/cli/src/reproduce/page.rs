@@ -131,8 +131,7 @@ fn side_by_side(text: &mut String, table: &Table, results: &Results) {
     text.push_str(&" ---: |".repeat(table.columns.len()));
     text.push('\n');
     for row in &table.rows {
-        let number =
-            |key: &str| row.get(key).and_then(|value| value.as_float().or(value.as_integer().map(|n| n as f64)));
+        let number = |key: &str| table.number(row, key);
         let Some(at) = number(&table.key) else { continue };
         let _ = write!(text, "| {} |", short(at));
         for column in &table.columns {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use holdover_scenario::statistics::Mean;
 use serde::Serialize;
 
 use crate::sweep::{Finished, Plan};
@@ -69,8 +70,13 @@ impl Cell {
 
     /// The mean of a metric over the completed runs.
     pub(crate) fn mean(&self, metric: &str) -> Option<f64> {
-        let values = self.values.get(metric).filter(|values| !values.is_empty())?;
-        Some(values.iter().sum::<f64>() / values.len() as f64)
+        self.statistics(metric).map(|mean| mean.mean())
+    }
+
+    /// The mean of a metric over the completed runs, and how well it is known; `None` without a value.
+    pub(crate) fn statistics(&self, metric: &str) -> Option<Mean> {
+        let mean: Mean = self.values.get(metric)?.iter().copied().collect();
+        (mean.count() > 0).then_some(mean)
     }
 }
 

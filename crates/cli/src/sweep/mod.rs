@@ -25,5 +25,6 @@ mod tests;
 
 pub(crate) use directory::{DirectoryError, SweepDir};
 pub(crate) use journal::JournalError;
+pub(crate) use measure::unit_suffix;
 pub(crate) use plan::{Finished, Plan, PlanError};
 pub(crate) use schedule::Progress;

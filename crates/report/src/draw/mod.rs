@@ -1,15 +1,36 @@
 //! Pictures: a chart is laid out once, as shapes on a plane, and written as SVG or PNG.
 
+mod axis;
 mod chart;
+mod curve;
+mod frame;
+mod legend;
 mod png;
+mod ramp;
 mod simplify;
 mod svg;
-mod text;
+pub(crate) mod text;
 mod ticks;
+mod unit;
 
-pub(crate) use chart::{Axis, Band, Chart, Curve, Kind, Scale, Unit};
+pub use axis::{Axis, Scale};
+pub(crate) use axis::{Reach, Span};
+pub(crate) use chart::{Band, Chart};
+pub(crate) use curve::{Curve, Kind, draw_curve};
+pub(crate) use frame::{AXIS_CAPTION, AXIS_ROW, Frame, left_of};
+pub(crate) use legend::{Entry, head};
+pub use png::PngError;
 pub(crate) use png::to_png;
 pub(crate) use svg::{escape, style_sheet, to_svg, to_svg_file};
+pub use unit::Unit;
+pub(crate) use unit::plain;
+
+/// How wide charts are, in logical pixels.
+pub(crate) const WIDTH: f32 = 960.0;
+/// What is beside a chart's plane. With wide numbers it is more on the left.
+pub(crate) const LEFT: f32 = 58.0;
+pub(crate) const RIGHT: f32 = 18.0;
+pub(crate) const TEXT_SIZE: f32 = 12.0;
 
 /// A colour by what it stands for. Each has a value for light and one for dark paper.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -37,9 +58,14 @@ pub(crate) enum Ink {
     F,
     G,
     H,
+    /// A value's colour, from the least to the greatest: the same on all paper, as readers compare it with the colour bar.
+    Ramp(u8),
+    /// Letters on [`Ink::Ramp`] of that value.
+    OnRamp(u8),
 }
 
 impl Ink {
+    /// Those that have a name in style sheets.
     pub(crate) const ALL: [Self; 22] = [
         Self::Paper,
         Self::Text,
@@ -70,9 +96,10 @@ impl Ink {
         [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F, Self::G, Self::H][n % 8]
     }
 
-    /// The name in style sheets.
+    /// The name in style sheets; empty for colours that are the same on all paper.
     pub(crate) const fn class(self) -> &'static str {
         match self {
+            Self::Ramp(_) | Self::OnRamp(_) => "",
             Self::Paper => "paper",
             Self::Text => "text",
             Self::Muted => "muted",
@@ -99,8 +126,16 @@ impl Ink {
     }
 
     /// On white paper, as 0xrrggbb.
-    pub(crate) const fn light(self) -> u32 {
+    pub(crate) fn light(self) -> u32 {
         match self {
+            Self::Ramp(step) => ramp::color(step),
+            Self::OnRamp(step) => {
+                if ramp::is_light(step) {
+                    0x1c_1f23
+                } else {
+                    0xff_ffff
+                }
+            }
             Self::Paper => 0xff_ffff,
             Self::Text => 0x1c_1f23,
             Self::Muted => 0x5c_6470,
@@ -124,8 +159,9 @@ impl Ink {
     }
 
     /// On dark paper.
-    pub(crate) const fn dark(self) -> u32 {
+    pub(crate) fn dark(self) -> u32 {
         match self {
+            Self::Ramp(_) | Self::OnRamp(_) => self.light(),
             Self::Paper => 0x15_181c,
             Self::Text => 0xe6_e8eb,
             Self::Muted => 0xa0_a8b3,
@@ -169,16 +205,77 @@ pub(crate) enum Mark {
     Diamond,
     Square,
     Plus,
+    Circle,
+    TriangleDown,
+}
+
+impl Mark {
+    /// The mark of number `n` of several series, large enough to be told from the others.
+    pub(crate) fn category(n: usize) -> Self {
+        [Self::Circle, Self::Square, Self::Triangle, Self::Diamond, Self::TriangleDown][n % 5]
+    }
 }
 
 /// Something to draw.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Shape {
-    Rect { at: At, size: At, ink: Ink },
-    Line { points: Vec<At>, ink: Ink, width: f32, dashed: bool },
-    Area { points: Vec<At>, ink: Ink, opacity: f32 },
-    Marks { points: Vec<At>, mark: Mark, ink: Ink },
-    Text { at: At, text: String, size: f32, anchor: Anchor, ink: Ink, bold: bool },
+    Rect {
+        at: At,
+        size: At,
+        ink: Ink,
+    },
+    Line {
+        points: Vec<At>,
+        ink: Ink,
+        width: f32,
+        dashed: bool,
+    },
+    Area {
+        points: Vec<At>,
+        ink: Ink,
+        opacity: f32,
+    },
+    /// A hollow mark shows paper within its outline.
+    Marks {
+        points: Vec<At>,
+        mark: Mark,
+        ink: Ink,
+        hollow: bool,
+    },
+    /// A turned text is read from below.
+    Text {
+        at: At,
+        text: String,
+        size: f32,
+        anchor: Anchor,
+        ink: Ink,
+        bold: bool,
+        turned: bool,
+    },
+}
+
+impl Shape {
+    /// The same, further to the right and down.
+    pub(crate) fn moved(mut self, by: At) -> Self {
+        let shift = |at: &mut At| *at = (at.0 + by.0, at.1 + by.1);
+        match &mut self {
+            Self::Rect { at, .. } | Self::Text { at, .. } => shift(at),
+            Self::Line { points, .. } | Self::Area { points, .. } | Self::Marks { points, .. } => {
+                points.iter_mut().for_each(shift);
+            }
+        }
+        self
+    }
+}
+
+/// A thin line.
+pub(crate) fn line(points: Vec<At>, ink: Ink) -> Shape {
+    Shape::Line { points, ink, width: 1.0, dashed: false }
+}
+
+/// A text of the usual size.
+pub(crate) fn label(at: At, text: String, anchor: Anchor, ink: Ink) -> Shape {
+    Shape::Text { at, text, size: TEXT_SIZE, anchor, ink, bold: false, turned: false }
 }
 
 /// A picture: shapes, the first one at the back.
@@ -191,6 +288,9 @@ pub(crate) struct Figure {
     pub(crate) shapes: Vec<Shape>,
 }
 
+/// Hollow marks are this much larger, so that they can be seen around others.
+pub(crate) const HOLLOW_SCALE: f32 = 1.4;
+
 /// The outline of a mark around its point: polygons that are filled, or lines that are stroked.
 pub(crate) fn outline(mark: Mark) -> (&'static [&'static [At]], bool) {
     match mark {
@@ -199,6 +299,24 @@ pub(crate) fn outline(mark: Mark) -> (&'static [&'static [At]], bool) {
         Mark::Triangle => (&[&[(0.0, -3.8), (3.6, 2.8), (-3.6, 2.8)]], true),
         Mark::Diamond => (&[&[(0.0, -3.6), (3.6, 0.0), (0.0, 3.6), (-3.6, 0.0)]], true),
         Mark::Square => (&[&[(-2.6, -2.6), (2.6, -2.6), (2.6, 2.6), (-2.6, 2.6)]], true),
+        Mark::TriangleDown => (&[&[(0.0, 3.8), (3.6, -2.8), (-3.6, -2.8)]], true),
+        Mark::Circle => (
+            &[&[
+                (3.1, 0.8),
+                (2.3, 2.3),
+                (0.8, 3.1),
+                (-0.8, 3.1),
+                (-2.3, 2.3),
+                (-3.1, 0.8),
+                (-3.1, -0.8),
+                (-2.3, -2.3),
+                (-0.8, -3.1),
+                (0.8, -3.1),
+                (2.3, -2.3),
+                (3.1, -0.8),
+            ]],
+            true,
+        ),
         Mark::Dot => (
             &[&[
                 (1.9, 0.8),

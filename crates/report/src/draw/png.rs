@@ -2,7 +2,7 @@
 
 use tiny_skia::{Color, FillRule, LineJoin, Paint, Path, PathBuilder, Pixmap, Rect, Stroke, StrokeDash, Transform};
 
-use super::{Anchor, At, Figure, Ink, Shape, outline, text};
+use super::{Anchor, At, Figure, HOLLOW_SCALE, Ink, Shape, outline, text};
 
 const SCALE: f32 = 2.0;
 /// The font is a light one; outlines this thick make it regular, or bold.
@@ -11,7 +11,7 @@ const BOLD: f32 = 0.75;
 
 /// Why a picture could not be drawn.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum PngError {
+pub enum PngError {
     /// A picture has at least one pixel and at most as many as memory holds.
     #[error("{width} by {height} pixels are no picture")]
     Size {
@@ -59,12 +59,17 @@ impl Canvas {
                     self.pixels.fill_path(&path, &paint(*ink, *opacity), FillRule::Winding, scale(), None);
                 }
             }
-            Shape::Marks { points, mark, ink } => {
+            Shape::Marks { points, mark, ink, hollow } => {
                 let (parts, filled) = outline(*mark);
+                let scale = if *hollow { HOLLOW_SCALE } else { 1.0 };
                 for &(x, y) in points {
                     for part in parts {
-                        let placed: Vec<At> = part.iter().map(|&(dx, dy)| (x + dx, y + dy)).collect();
+                        let placed: Vec<At> = part.iter().map(|&(dx, dy)| (x + scale * dx, y + scale * dy)).collect();
                         match polygon(&placed, filled) {
+                            Some(path) if filled && *hollow => {
+                                self.fill(&path, Ink::Paper);
+                                self.stroke(&path, *ink, 1.5, None);
+                            }
                             Some(path) if filled => self.fill(&path, *ink),
                             Some(path) => self.stroke(&path, *ink, 1.5, None),
                             None => {}
@@ -72,31 +77,20 @@ impl Canvas {
                     }
                 }
             }
-            Shape::Text { at, text, size, anchor, ink, bold } => self.write(*at, text, *size, *anchor, *ink, *bold),
-        }
-    }
-
-    fn write(&mut self, at: At, text: &str, size: f32, anchor: Anchor, ink: Ink, bold: bool) {
-        let weight = if bold { BOLD } else { REGULAR };
-        let width = text::width(text, size);
-        let left = match anchor {
-            Anchor::Start => at.0,
-            Anchor::Middle => at.0 - width / 2.0,
-            Anchor::End => at.0 - width,
-        };
-        let mut path = PathBuilder::new();
-        for stroke in text::outline(text, (left, at.1), size) {
-            match stroke {
-                text::Stroke::Move((x, y)) => path.move_to(x, y),
-                text::Stroke::Line((x, y)) => path.line_to(x, y),
-                text::Stroke::Quad((x1, y1), (x, y)) => path.quad_to(x1, y1, x, y),
-                text::Stroke::Cubic((x1, y1), (x2, y2), (x, y)) => path.cubic_to(x1, y1, x2, y2, x, y),
-                text::Stroke::Close => path.close(),
+            Shape::Text { at, text, size, anchor, ink, bold, turned } => {
+                let width = text::width(text, *size);
+                let left = match anchor {
+                    Anchor::Start => 0.0,
+                    Anchor::Middle => -width / 2.0,
+                    Anchor::End => -width,
+                };
+                let placed = Transform::from_translate(at.0, at.1);
+                let placed = if *turned { placed.pre_rotate(-90.0) } else { placed };
+                if let Some(path) = letters(text, left, *size).and_then(|path| path.transform(placed)) {
+                    self.fill(&path, *ink);
+                    self.stroke(&path, *ink, if *bold { BOLD } else { REGULAR }, None);
+                }
             }
-        }
-        if let Some(path) = path.finish() {
-            self.fill(&path, ink);
-            self.stroke(&path, ink, weight, None);
         }
     }
 
@@ -108,6 +102,21 @@ impl Canvas {
         let stroke = Stroke { width, line_join: LineJoin::Round, dash, ..Stroke::default() };
         self.pixels.stroke_path(path, &paint(ink, 1.0), &stroke, scale(), None);
     }
+}
+
+/// The outline of `text` on a baseline, from `left`.
+fn letters(text: &str, left: f32, size: f32) -> Option<Path> {
+    let mut path = PathBuilder::new();
+    for stroke in text::outline(text, (left, 0.0), size) {
+        match stroke {
+            text::Stroke::Move((x, y)) => path.move_to(x, y),
+            text::Stroke::Line((x, y)) => path.line_to(x, y),
+            text::Stroke::Quad((x1, y1), (x, y)) => path.quad_to(x1, y1, x, y),
+            text::Stroke::Cubic((x1, y1), (x2, y2), (x, y)) => path.cubic_to(x1, y1, x2, y2, x, y),
+            text::Stroke::Close => path.close(),
+        }
+    }
+    path.finish()
 }
 
 fn polygon(points: &[At], closed: bool) -> Option<Path> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Anchor, Figure, Ink, Shape, outline};
+use super::{Anchor, Figure, HOLLOW_SCALE, Ink, Shape, outline};
 
 /// The picture for a page that has [`style_sheet`]; its paper is the page's.
 pub(crate) fn to_svg(figure: &Figure) -> String {
@@ -11,12 +11,19 @@ pub(crate) fn to_svg(figure: &Figure) -> String {
     svg
 }
 
-/// The picture as a file of its own, on white paper.
+/// The picture as a file of its own, on white paper, or on dark where the reader's screen is. Programs that know no
+/// variables draw it as well.
 pub(crate) fn to_svg_file(figure: &Figure) -> String {
     let mut style = String::from("<style>");
-    for ink in Ink::ALL {
-        let _ = write!(style, ".s-{0}{{stroke:#{1:06x}}}.f-{0}{{fill:#{1:06x}}}", ink.class(), ink.light());
-    }
+    let colors = |style: &mut String, value: fn(Ink) -> u32| {
+        for ink in Ink::ALL {
+            let _ = write!(style, ".s-{0}{{stroke:#{1:06x}}}.f-{0}{{fill:#{1:06x}}}", ink.class(), value(ink));
+        }
+    };
+    colors(&mut style, Ink::light);
+    style.push_str("@media screen and (prefers-color-scheme:dark){");
+    colors(&mut style, Ink::dark);
+    style.push('}');
     style.push_str(COMMON_STYLE);
     style.push_str("</style>");
     let mut svg = String::new();
@@ -49,7 +56,7 @@ pub(crate) fn style_sheet() -> String {
 
 const COMMON_STYLE: &str = "svg text{font-family:system-ui,-apple-system,'Segoe UI',Roboto,'Noto Sans',sans-serif;\
 font-variant-numeric:tabular-nums}\
-.line{fill:none;stroke-linejoin:round;stroke-linecap:butt}.mark{fill:none;stroke-width:1.5}";
+.line{fill:none;stroke-linejoin:round;stroke-linecap:butt}.mark{stroke-width:1.5}.open{fill:none}";
 
 fn write_svg(svg: &mut String, figure: &Figure, head: &str) {
     let (width, height) = (figure.width, figure.height);
@@ -68,9 +75,9 @@ fn write_shape(svg: &mut String, shape: &Shape) {
     // Writing to a string does not fail.
     let _ = match shape {
         Shape::Rect { at, size, ink } => {
-            let class = ink.class();
+            let fill = fill(*ink);
             let [x, y, width, height] = [at.0, at.1, size.0, size.1].map(number);
-            write!(svg, r#"<rect class="f-{class}" x="{x}" y="{y}" width="{width}" height="{height}"/>"#)
+            write!(svg, r#"<rect {fill} x="{x}" y="{y}" width="{width}" height="{height}"/>"#)
         }
         Shape::Line { points, ink, width, dashed } => {
             let dash = if *dashed { r#" stroke-dasharray="5 3""# } else { "" };
@@ -79,30 +86,18 @@ fn write_shape(svg: &mut String, shape: &Shape) {
             write!(svg, r#"<path class="line s-{class}" stroke-width="{width}"{dash} d="{path}"/>"#)
         }
         Shape::Area { points, ink, opacity } => {
-            write!(svg, r#"<path class="f-{}" opacity="{opacity}" d="{}Z"/>"#, ink.class(), path(points))
+            write!(svg, r#"<path {} opacity="{opacity}" d="{}Z"/>"#, fill(*ink), path(points))
         }
-        Shape::Marks { points, mark, ink } => {
-            let (parts, filled) = outline(*mark);
-            let mut path = String::new();
-            for &(x, y) in points {
-                for part in parts {
-                    let mut pen = (0.0, 0.0);
-                    for (index, &(dx, dy)) in part.iter().enumerate() {
-                        if index == 0 {
-                            let _ = write!(path, "M{} {}", number(x + dx), number(y + dy));
-                        } else {
-                            let separator = if index == 1 { "l" } else { " " };
-                            let _ = write!(path, "{separator}{} {}", number(dx - pen.0), number(dy - pen.1));
-                        }
-                        pen = (dx, dy);
-                    }
-                    path.push_str(if filled { "z" } else { "" });
-                }
-            }
-            let class = if filled { format!("f-{}", ink.class()) } else { format!("mark s-{}", ink.class()) };
+        Shape::Marks { points, mark, ink, hollow } => {
+            let (path, filled) = marks_path(points, *mark, if *hollow { HOLLOW_SCALE } else { 1.0 });
+            let class = match (filled, hollow) {
+                (true, false) => format!("f-{}", ink.class()),
+                (true, true) => format!("mark f-paper s-{}", ink.class()),
+                (false, _) => format!("open mark s-{}", ink.class()),
+            };
             write!(svg, r#"<path class="{class}" d="{path}"/>"#)
         }
-        Shape::Text { at, text, size, anchor, ink, bold } => {
+        Shape::Text { at, text, size, anchor, ink, bold, turned } => {
             let anchor = match anchor {
                 Anchor::Start => "",
                 Anchor::Middle => r#" text-anchor="middle""#,
@@ -110,10 +105,42 @@ fn write_shape(svg: &mut String, shape: &Shape) {
             };
             let weight = if *bold { r#" font-weight="600""# } else { "" };
             let (x, y) = (number(at.0), number(at.1));
-            let (class, text) = (ink.class(), escape(text));
-            write!(svg, r#"<text class="f-{class}" x="{x}" y="{y}" font-size="{size}"{anchor}{weight}>{text}</text>"#)
+            let (fill, text) = (fill(*ink), escape(text));
+            let turn = if *turned { format!(r#" transform="rotate(-90 {x} {y})""#) } else { String::new() };
+            write!(svg, r#"<text {fill} x="{x}" y="{y}" font-size="{size}"{anchor}{weight}{turn}>{text}</text>"#)
         }
     };
+}
+
+/// The attribute that fills a shape with `ink`.
+fn fill(ink: Ink) -> String {
+    match ink.class() {
+        "" => format!("fill=\"#{:06x}\"", ink.light()),
+        class => format!("class=\"f-{class}\""),
+    }
+}
+
+/// The outlines of marks at `points`, and whether they are closed.
+fn marks_path(points: &[super::At], mark: super::Mark, scale: f32) -> (String, bool) {
+    let (parts, filled) = outline(mark);
+    let mut path = String::new();
+    for &(x, y) in points {
+        for part in parts {
+            let mut pen = (0.0, 0.0);
+            for (index, &(dx, dy)) in part.iter().enumerate() {
+                let (dx, dy) = (scale * dx, scale * dy);
+                if index == 0 {
+                    let _ = write!(path, "M{} {}", number(x + dx), number(y + dy));
+                } else {
+                    let separator = if index == 1 { "l" } else { " " };
+                    let _ = write!(path, "{separator}{} {}", number(dx - pen.0), number(dy - pen.1));
+                }
+                pen = (dx, dy);
+            }
+            path.push_str(if filled { "z" } else { "" });
+        }
+    }
+    (path, filled)
 }
 
 fn path(points: &[super::At]) -> String {

@@ -16,6 +16,48 @@ pub(crate) fn width(text: &str, size: f32) -> f32 {
     units as f32 * size / f32::from(face.units_per_em())
 }
 
+/// Readers' fonts may be this much wider than the one that texts are measured with.
+pub(crate) const FONT_SLACK: f32 = 1.2;
+
+/// Whether `text` fits into `room` in readers' fonts.
+pub(crate) fn fits(text: &str, size: f32, room: f32) -> bool {
+    width(text, size) * FONT_SLACK <= room
+}
+
+/// `text` on one line, shortened where it does not fit into `room`.
+pub(crate) fn fit(text: &str, size: f32, room: f32) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    // Every letter has some width: what is far too long need not be measured.
+    let mut letters: Vec<char> = text.chars().take((room.max(0.0) as usize).max(1)).collect();
+    if letters.len() == text.chars().count() && fits(&text, size, room) {
+        return text;
+    }
+    while letters.pop().is_some() {
+        let shortened: String = letters.iter().collect::<String>().trim_end().to_owned() + "…";
+        if fits(&shortened, size, room) {
+            return shortened;
+        }
+    }
+    String::new()
+}
+
+/// `text` on at most `most` lines that fit into `room`, broken at spaces; the last one may be shortened.
+pub(crate) fn wrap(text: &str, size: f32, room: f32, most: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let used = lines.len();
+        if let Some(line) = lines.last_mut() {
+            let longer = format!("{line} {word}");
+            if used == most || fits(&longer, size, room) {
+                *line = longer;
+                continue;
+            }
+        }
+        lines.push(word.to_owned());
+    }
+    lines.iter().map(|line| fit(line, size, room)).filter(|line| !line.is_empty()).collect()
+}
+
 fn advance(face: &Face<'_>, letter: char) -> u16 {
     face.glyph_index(letter).and_then(|glyph| face.glyph_hor_advance(glyph)).unwrap_or(face.units_per_em() / 2)
 }
@@ -87,10 +129,22 @@ mod tests {
     #[test]
     fn the_font_has_the_letters_that_plots_use() {
         let face = face().unwrap();
-        for letter in ('!'..='~').chain("µ×–éñßЖλ".chars()) {
+        for letter in ('!'..='~').chain("µ×–…≤éñßЖλ".chars()) {
             assert!(face.glyph_index(letter).is_some(), "{letter}");
         }
         assert!(width("mm", 10.0) > width("ii", 10.0));
         assert_eq!(width("abc", 20.0), 2.0 * width("abc", 10.0));
+    }
+
+    #[test]
+    fn texts_are_shortened_and_wrapped() {
+        assert_eq!(fit("short", 12.0, 100.0), "short");
+        let cut = fit("a very long name of a series", 12.0, 80.0);
+        assert!(cut.ends_with('…') && cut.starts_with("a very") && fits(&cut, 12.0, 80.0), "{cut}");
+        assert_eq!(fit("anything", 12.0, 0.0), "");
+        assert_eq!(wrap("one two three", 12.0, 40.0, 9), ["one", "two", "three"]);
+        let lines = wrap("one two three four", 12.0, 40.0, 2);
+        assert!(lines.len() == 2 && lines[1].ends_with('…'), "{lines:?}");
+        assert!(wrap(" \n ", 12.0, 40.0, 2).is_empty());
     }
 }

@@ -1,0 +1,241 @@
+//! What is drawn of an experiment.
+
+use holdover_report::figures::{
+    Axis, Bar, BarSeries, Bars, Density, Form, LinePoint, LineSeries, Lines, PngError, Samples, Surface, Unit, Words,
+};
+use holdover_scenario::Metric;
+
+use super::catalogue::{Experiment, Figure, FigureKind};
+use super::results::{Cell, Results};
+use super::script::short;
+use crate::sweep::unit_suffix;
+
+/// A picture, ready to be written.
+pub(crate) struct Drawn {
+    /// The experiment that it belongs to.
+    pub(crate) experiment: String,
+    /// The name of its file, without ending.
+    pub(crate) name: String,
+    pub(crate) title: String,
+    pub(crate) svg: String,
+    pub(crate) png: Result<Vec<u8>, PngError>,
+}
+
+/// Draws what an experiment asks for.
+pub(crate) fn of(experiment: &Experiment, results: &Results) -> Vec<Drawn> {
+    let mut drawn = Vec::new();
+    for figure in &experiment.figures {
+        let plot = Plot::new(experiment, figure, results);
+        match figure.kind {
+            FigureKind::Surface => {
+                for variant in &plot.variants {
+                    let surface = plot.surface(variant);
+                    let title = format!("{}, {variant}", figure.title);
+                    drawn.push(plot.drawn(&title, variant, surface.to_svg_file(), surface.to_png()));
+                }
+            }
+            FigureKind::Lines => {
+                let lines = plot.lines();
+                drawn.push(plot.drawn(&figure.title, "", lines.to_svg_file(), lines.to_png()));
+            }
+            FigureKind::Bars => {
+                let bars = plot.bars();
+                drawn.push(plot.drawn(&figure.title, "", bars.to_svg_file(), bars.to_png()));
+            }
+            FigureKind::Density => {
+                let density = plot.density();
+                drawn.push(plot.drawn(&figure.title, "", density.to_svg_file(), density.to_png()));
+            }
+        }
+    }
+    drawn
+}
+
+struct Plot<'a> {
+    experiment: &'a Experiment,
+    figure: &'a Figure,
+    results: &'a Results,
+    variants: Vec<String>,
+}
+
+impl<'a> Plot<'a> {
+    fn new(experiment: &'a Experiment, figure: &'a Figure, results: &'a Results) -> Self {
+        let mut variants = figure.variants.clone();
+        if variants.is_empty() {
+            for cell in &results.cells {
+                if !variants.contains(&cell.variant) {
+                    variants.push(cell.variant.clone());
+                }
+            }
+        }
+        Self { experiment, figure, results, variants }
+    }
+
+    fn drawn(&self, title: &str, part: &str, svg: String, png: Result<Vec<u8>, PngError>) -> Drawn {
+        let Figure { metric, x, .. } = self.figure;
+        let parts = [self.experiment.id.as_str(), metric, x, part];
+        let name = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("-");
+        Drawn { experiment: self.experiment.id.clone(), name: file_name(&name), title: title.to_owned(), svg, png }
+    }
+
+    fn cells(&self, variant: &str) -> impl Iterator<Item = &'a Cell> {
+        self.results.cells.iter().filter(move |cell| cell.variant == variant)
+    }
+
+    /// The places on an axis, in order.
+    fn places(&self, label: &str) -> Vec<f64> {
+        let mut places: Vec<f64> = self.results.cells.iter().filter_map(|cell| cell.at.get(label).copied()).collect();
+        places.sort_by(f64::total_cmp);
+        places.dedup();
+        places
+    }
+
+    fn axis(&self, label: &str) -> Axis {
+        let written = self.results.cells.iter().find_map(|cell| cell.words.get(label));
+        let unit = match written.and_then(|written| unit_suffix(written)) {
+            Some("s") => Unit::Seconds,
+            Some("bps") => Unit::BitsPerSecond,
+            Some("bytes") => Unit::Bytes,
+            Some("share") => Unit::Ratio,
+            Some("packets") => Unit::Packets,
+            Some("segments") => Unit::Segments,
+            _ => Unit::Count,
+        };
+        Axis::new(label, unit)
+    }
+
+    fn value_axis(&self) -> Axis {
+        let name = &self.figure.metric;
+        let metric = Metric::ALL.iter().filter(|metric| name.starts_with(metric.name())).max_by_key(|m| m.name().len());
+        let unit = match metric.map(|metric| (metric, metric.unit())) {
+            Some((_, "bit/s")) => Unit::BitsPerSecond,
+            Some((_, "s")) => Unit::Seconds,
+            Some((_, "bytes")) => Unit::Bytes,
+            Some((Metric::IdealShare, _)) => Unit::Ratio,
+            _ => Unit::Count,
+        };
+        Axis::new(name.replace('_', " "), unit)
+    }
+
+    fn surface(&self, variant: &str) -> Surface {
+        let y_label = self.figure.y.as_deref().unwrap_or_default();
+        let (x_values, y_values) = (self.places(&self.figure.x), self.places(y_label));
+        let value = |x: f64, y: f64| {
+            let is_there = |cell: &&Cell| cell.at.get(&self.figure.x) == Some(&x) && cell.at.get(y_label) == Some(&y);
+            self.cells(variant).find(is_there)?.median(&self.figure.metric)
+        };
+        Surface {
+            title: format!("{}: {variant}", self.figure.title),
+            x: self.axis(&self.figure.x),
+            y: self.axis(y_label),
+            value: self.value_axis(),
+            cells: y_values.iter().map(|&y| x_values.iter().map(|&x| value(x, y)).collect()).collect(),
+            x_values,
+            y_values,
+            show_values: true,
+            words: words(),
+        }
+    }
+
+    fn lines(&self) -> Lines {
+        let point = |cell: &Cell| {
+            let x = *cell.at.get(&self.figure.x)?;
+            let mean = cell.statistics(&self.figure.metric)?;
+            Some(LinePoint { x, y: mean.mean(), half_width: mean.half_width() })
+        };
+        let series = |variant: &String| LineSeries {
+            name: variant.clone(),
+            points: self.cells(variant).filter_map(point).collect(),
+            published: self.published(variant),
+        };
+        let x = self.axis(&self.figure.x);
+        Lines {
+            title: self.figure.title.clone(),
+            x: if self.figure.log_x { x.logarithmic() } else { x },
+            y: self.value_axis(),
+            series: self.variants.iter().map(series).collect(),
+            words: words(),
+        }
+    }
+
+    /// The published values of a variant, if the experiment's table has them over the same axis.
+    fn published(&self, variant: &str) -> Vec<(f64, f64)> {
+        let Some(table) = self.experiment.table.as_ref().filter(|table| table.axis == self.figure.x) else {
+            return Vec::new();
+        };
+        let is_it = |column: &&super::catalogue::Column| {
+            column.variant == variant && column.metric == self.figure.metric && column.against.is_none()
+        };
+        let Some(column) = table.columns.iter().find(is_it) else { return Vec::new() };
+        let rows = table.rows.iter();
+        rows.filter_map(|row| Some((table.number(row, &table.key)?, table.number(row, &column.key)?))).collect()
+    }
+
+    fn bars(&self) -> Bars {
+        let y_label = self.figure.y.as_deref();
+        let mut groups: Vec<(String, f64, Option<f64>)> = Vec::new();
+        for x in self.places(&self.figure.x) {
+            match y_label {
+                None => groups.push((short(x), x, None)),
+                Some(label) => {
+                    groups.extend(
+                        self.places(label).into_iter().map(|y| (format!("{} / {}", short(x), short(y)), x, Some(y))),
+                    );
+                }
+            }
+        }
+        let bar = |variant: &str, x: f64, y: Option<f64>| {
+            let is_there = |cell: &&Cell| {
+                let at_y = y_label.is_none_or(|label| cell.at.get(label).copied() == y);
+                cell.at.get(&self.figure.x) == Some(&x) && at_y
+            };
+            let statistics = self.cells(variant).find(is_there).and_then(|cell| cell.statistics(&self.figure.metric));
+            let half_width = statistics.as_ref().and_then(holdover_scenario::statistics::Mean::half_width);
+            Bar { value: statistics.map(|mean| mean.mean()), half_width, published: None }
+        };
+        let series = |variant: &String| BarSeries {
+            name: variant.clone(),
+            bars: groups.iter().map(|(_, x, y)| bar(variant, *x, *y)).collect(),
+        };
+        let label = |label: &str| self.axis(label).label;
+        Bars {
+            title: self.figure.title.clone(),
+            y: self.value_axis(),
+            groups_label: match y_label {
+                None => label(&self.figure.x),
+                Some(y) => format!("{} / {}", label(&self.figure.x), label(y)),
+            },
+            series: self.variants.iter().map(series).collect(),
+            groups: groups.into_iter().map(|(name, ..)| name).collect(),
+            show_values: true,
+            words: words(),
+        }
+    }
+
+    fn density(&self) -> Density {
+        let samples = |variant: &String| Samples {
+            name: variant.clone(),
+            values: self
+                .cells(variant)
+                .filter_map(|cell| cell.values.get(&self.figure.metric))
+                .flatten()
+                .copied()
+                .collect(),
+        };
+        Density {
+            title: self.figure.title.clone(),
+            x: self.value_axis(),
+            form: Form::Cumulative,
+            series: self.variants.iter().map(samples).collect(),
+        }
+    }
+}
+
+fn words() -> Words {
+    Words { published: "published".to_owned(), ..Words::default() }
+}
+
+/// A name without what file systems or Markdown stumble over.
+fn file_name(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' }).collect()
+}
