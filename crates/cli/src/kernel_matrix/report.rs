@@ -77,7 +77,7 @@ impl Report {
         let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
-            command: std::env::args().skip(1).fold("holdover".to_owned(), |command, word| command + " " + &word),
+            command: std::env::args().skip(1).fold("holdover".to_owned(), |command, word| format!("{command} {word}")),
             kernel: kernel.trim().to_owned(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             date: date(since_1970.as_secs() / 86_400),
