@@ -1,6 +1,7 @@
 //! What a mechanism is, and how several stand in the path of packets.
 
 use core::fmt;
+use core::net::IpAddr;
 use std::collections::VecDeque;
 
 use holdover_base::Instant;
@@ -62,6 +63,12 @@ pub trait SegmentFilter: fmt::Debug + Send {
     /// The layers below say something about the link.
     fn handle_link(&mut self, now: Instant, event: LinkEvent);
 
+    /// The layers below say something about the way to one peer, which has these addresses. What holds for one peer is taken
+    /// to hold for all, unless a mechanism knows better.
+    fn handle_peer(&mut self, now: Instant, _peer: &[IpAddr], event: LinkEvent) {
+        self.handle_link(now, event);
+    }
+
     /// A deadline has passed.
     fn handle_timeout(&mut self, _now: Instant) {}
 
@@ -84,7 +91,7 @@ pub trait SegmentFilter: fmt::Debug + Send {
 /// A mechanism that needs the state of the host's own TCP: it sees packets and links as a filter does, and steers connections
 /// by their verbs.
 pub trait EndpointMechanism: SegmentFilter {
-    /// Steers the endpoint; called after every call of [`SegmentFilter::handle_link`], [`SegmentFilter::handle_timeout`], and
+    /// Steers the endpoint; called after every call of [`SegmentFilter::handle_link`], [`SegmentFilter::handle_peer`], [`SegmentFilter::handle_timeout`], and
     /// of [`SegmentFilter::handle_packet`] for a packet that went on to the endpoint and was taken in by it.
     fn steer(&mut self, now: Instant, endpoint: &mut Endpoint);
 }
@@ -132,6 +139,14 @@ impl Chain {
     pub fn handle_link(&mut self, now: Instant, event: LinkEvent) {
         for index in 0..self.len() {
             self.mechanism(index).handle_link(now, event);
+        }
+        self.collect(now);
+    }
+
+    /// The same of the way to one peer, which has these addresses.
+    pub fn handle_peer(&mut self, now: Instant, peer: &[IpAddr], event: LinkEvent) {
+        for index in 0..self.len() {
+            self.mechanism(index).handle_peer(now, peer, event);
         }
         self.collect(now);
     }

@@ -15,7 +15,9 @@ mod filter;
 mod link_event;
 mod mechanisms;
 pub mod reconnect_acks;
+pub mod retransmission_trigger;
 mod spoken;
+pub mod user_timeout;
 
 pub use connections::Connection;
 pub use filter::{Chain, Deed, Direction, EndpointMechanism, Injected, SegmentFilter, Verdict};

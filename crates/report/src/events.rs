@@ -78,7 +78,7 @@ impl EventLog {
         let mut fields = describe(owner, frame, config);
         let kind = match why {
             Dropped::Lost(medium, _) | Dropped::Corrupted(medium) => kind_of(medium),
-            Dropped::NoRoute(_) | Dropped::HopLimit(_) | Dropped::Filtered(_) => "node",
+            Dropped::NoRoute(_) | Dropped::HopLimit(_) | Dropped::Filtered(_) | Dropped::Unverified(_) => "node",
         };
         fields.insert(kind.into(), by.into());
         fields.insert("cause".into(), why.name().into());
@@ -141,6 +141,11 @@ fn describe_event(event: &WorldEvent, config: &WorldConfig) -> (&'static str, Va
             ("connectivity-back", with(in_cell(id, cell), "moved", moved.into()))
         }
         WorldEvent::LinkFading(id, lead) => ("fading", json!({ "node": node(id), "lead_s": lead.as_secs_f64() })),
+        WorldEvent::ReaddressingStarted(id) => ("readdressing-started", json!({ "node": node(id) })),
+        WorldEvent::Readdressed(id, peer) => ("readdressed", json!({ "node": node(id), "peer": node(peer) })),
+        WorldEvent::ReaddressingFailed(id, peer) => {
+            ("readdressing-failed", json!({ "node": node(id), "peer": node(peer) }))
+        }
         WorldEvent::Mechanism(id, deed) => {
             let connection = deed.connection.to_string();
             let what =

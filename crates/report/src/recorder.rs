@@ -250,7 +250,7 @@ impl Observer for Recorder {
         }
         let by = match why {
             Dropped::Lost(medium, _) | Dropped::Corrupted(medium) => medium_name(medium, &self.config),
-            Dropped::NoRoute(node) | Dropped::HopLimit(node) | Dropped::Filtered(node) => {
+            Dropped::NoRoute(node) | Dropped::HopLimit(node) | Dropped::Filtered(node) | Dropped::Unverified(node) => {
                 &self.config.nodes[node.0 as usize].name
             }
         };

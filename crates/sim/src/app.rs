@@ -61,8 +61,9 @@ impl Turn<'_> {
             End::From => Arc::clone(&self.flow.config.sender),
             End::To => Arc::clone(&self.flow.config.receiver),
         };
-        let remote = SocketAddr::new(self.flow.node(end.other()).address(self.flow.config.ipv6), self.flow.port);
-        match self.host.endpoint.connect(self.now, config, None, remote) {
+        let local = SocketAddr::new(self.flow.address(end), 0);
+        let remote = SocketAddr::new(self.flow.address(end.other()), self.flow.port);
+        match self.host.endpoint.connect(self.now, config, Some(local), remote) {
             Ok(id) => {
                 self.flow.set_connection(end, id);
                 self.host.set_owner(id, self.flow_id, end);
@@ -254,6 +255,5 @@ pub(crate) fn datagram(flow: &mut Flow, now: Instant, config: &OnOff) -> Option<
     flow.bursts.send_at = Some(flow.bursts.after(now, config, wire_time));
     flow.written += len as u64;
     let udp = Udp { src_port: flow.port, dst_port: flow.port, payload: Bytes::from_static(&ZEROS[..len]) };
-    let (from, to) = (flow.config.from.address(flow.config.ipv6), flow.config.to.address(flow.config.ipv6));
-    Some(Packet::new(from, to, udp))
+    Some(Packet::new(flow.addresses.0, flow.addresses.1, udp))
 }

@@ -6,7 +6,7 @@ use holdover_base::{Duration, Instant};
 use holdover_link::cell::Motion;
 
 use crate::app;
-use crate::config::{NodeId, Role, WorldConfig};
+use crate::config::{Addresses, NodeId, Role, WorldConfig};
 use crate::error::WorldError;
 use crate::flow::{MAX_FLOWS, is_finite};
 use crate::mobility::{Attachment, CellId, MobileHost, Movement, Path, Prediction, Repeat};
@@ -31,6 +31,7 @@ pub(crate) fn describes_a_world(config: &WorldConfig) -> Result<(), WorldError> 
     check_cells(config)?;
     check_mobiles(config)?;
     check_mechanisms(config)?;
+    check_addressing(config)?;
     check_flows(config)
 }
 
@@ -40,6 +41,37 @@ fn check_mechanisms(config: &WorldConfig) -> Result<(), WorldError> {
         let node = &config.nodes[equipment.node.index()];
         if node.role != Role::Host {
             return Err(WorldError::MechanismsOfRouter { node: node.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+fn check_addressing(config: &WorldConfig) -> Result<(), WorldError> {
+    let mut seen = BTreeSet::new();
+    for host in &config.addressing {
+        check_node(config, "addresses", host.node)?;
+        let node = name(config, host.node);
+        if config.nodes[host.node.index()].role != Role::Host {
+            return Err(WorldError::AddressingOfRouter { node });
+        }
+        if !seen.insert(host.node) {
+            return Err(WorldError::AddressingTwice { node });
+        }
+        let links = config.links.iter().filter(|link| link.a == host.node || link.b == host.node).count();
+        let (max_links, max_nodes) = (NodeId::MAX_ACCESSES, NodeId::MAX_PER_LINK);
+        let has_locators = (1..=max_links).contains(&links) && host.node.0 < max_nodes;
+        if host.addresses == Addresses::PerLink && !has_locators {
+            return Err(WorldError::NoLocators { node, max_links, max_nodes });
+        }
+        if let Some(identity) = &host.identity {
+            if identity.shim.retransmit_after.is_zero() {
+                return Err(WorldError::UpdateAfter { node });
+            }
+            if let Some(delay) = identity.delay {
+                delay
+                    .check("the delay of readdressing")
+                    .map_err(|error| WorldError::IdentityDelay { node: node.clone(), error })?;
+            }
         }
     }
     Ok(())

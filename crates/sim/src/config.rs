@@ -4,7 +4,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
-use holdover_link::LinkConfig;
+use holdover_hip::ShimConfig;
+use holdover_link::{Length, LinkConfig};
 use holdover_mobility::Mechanisms;
 use holdover_tcp::Config;
 
@@ -29,6 +30,8 @@ pub struct WorldConfig {
     pub mobiles: Vec<MobileHost>,
     /// What hosts do for their connections when their links come and go.
     pub mechanisms: Vec<HostMechanisms>,
+    /// Hosts that have one address for each link, or an identity.
+    pub addressing: Vec<HostAddressing>,
     /// What the applications do.
     pub flows: Vec<FlowConfig>,
     /// When the run ends at the latest.
@@ -47,6 +50,7 @@ impl Default for WorldConfig {
             cells: Vec::new(),
             mobiles: Vec::new(),
             mechanisms: Vec::new(),
+            addressing: Vec::new(),
             flows: Vec::new(),
             time_limit: Instant::FAR_FUTURE,
             sample_every: None,
@@ -84,6 +88,47 @@ pub struct HostMechanisms {
     /// How long before an outage of the link that it uses it is warned of it; `None` if it is not. For hosts with links: how a
     /// mobile host foresees that it leaves its cell is [`MobileHost::prediction`].
     pub foresight: Option<Duration>,
+}
+
+/// The addresses of a host.
+#[derive(Clone, PartialEq, Debug)]
+pub struct HostAddressing {
+    /// The host.
+    pub node: NodeId,
+    /// What it has addresses for.
+    pub addresses: Addresses,
+    /// Its identity, if it has one. Connections between two hosts with identities are bound to those, which have the form of
+    /// [`NodeId::address`]; other connections to the address that each host has when they begin.
+    pub identity: Option<HostIdentity>,
+}
+
+/// What a host has addresses for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Addresses {
+    /// One ([`NodeId::address`]) for all its links: packets find it wherever it is.
+    #[default]
+    One,
+    /// One ([`NodeId::locator`]) for each link: packets from it leave by that link alone, packets to it arrive by it.
+    PerLink,
+}
+
+/// Host identity ([`holdover_hip`]). All hosts that have one and share a flow have an association from the start.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct HostIdentity {
+    /// From a new attachment to the first UPDATE.
+    pub delay: Option<Length>,
+    /// Bytes that each packet of data gets on the wire, for what protects it.
+    pub overhead: ByteCount,
+    /// How UPDATEs are retransmitted.
+    pub shim: ShimConfig,
+}
+
+impl Default for HostIdentity {
+    /// No delay, and ESP in BEET mode (RFC 7402) with AES-CBC and HMAC-SHA-1-96: header 8, vector 16, trailer 2, check value 12,
+    /// and 6 of padding, which is what a full-sized segment of 1480 bytes needs.
+    fn default() -> Self {
+        Self { delay: None, overhead: ByteCount(44), shim: ShimConfig::default() }
+    }
 }
 
 /// A link between two nodes, each direction described on its own.
@@ -203,19 +248,47 @@ impl NodeId {
         }
     }
 
-    /// The node that has `address`, if it is one of [`Self::address`].
+    /// The node's address at one of its links, which are counted in the order of their description: 172.16.0.0/12, or
+    /// fd00::/48, with the link's and the node's number in it. There are so many for the first [`Self::MAX_PER_LINK`] nodes
+    /// and [`Self::MAX_ACCESSES`] links of each.
+    pub fn locator(self, access: u32, ipv6: bool) -> IpAddr {
+        let number = self.0 + 1;
+        if ipv6 {
+            let (high, low) = ((number >> 16) as u16, number as u16);
+            IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, access as u16 + 1, 0, 0, high, low))
+        } else {
+            let [_, _, c, d] = number.to_be_bytes();
+            IpAddr::V4(Ipv4Addr::new(172, 16 | (access as u8 & 15), c, d))
+        }
+    }
+
+    /// How many nodes can have addresses for each link: they have numbers below this.
+    pub const MAX_PER_LINK: u32 = 0xffff;
+
+    /// How many links such a node can have.
+    pub const MAX_ACCESSES: usize = 16;
+
+    /// The node that has `address`, if it is one of [`Self::address`] or [`Self::locator`].
     pub fn of(address: IpAddr) -> Option<Self> {
-        let number = match address {
-            IpAddr::V4(ip) => {
-                let [a, b, c, d] = ip.octets();
-                (a == 10).then(|| u32::from_be_bytes([0, b, c, d]))?
-            }
-            IpAddr::V6(ip) => {
-                let [net, .., high, low] = ip.segments();
-                (net == 0xfd00).then(|| u32::from(high) << 16 | u32::from(low))?
-            }
+        Self::and_access_of(address).map(|(node, _)| node)
+    }
+
+    /// The node that has `address`, and at which of its links if that is one of [`Self::locator`].
+    pub fn and_access_of(address: IpAddr) -> Option<(Self, Option<u32>)> {
+        let (number, access) = match address {
+            IpAddr::V4(ip) => match ip.octets() {
+                [10, b, c, d] => (u32::from_be_bytes([0, b, c, d]), None),
+                [172, b @ 16..32, c, d] => (u32::from_be_bytes([0, 0, c, d]), Some(u32::from(b) - 16)),
+                _ => return None,
+            },
+            IpAddr::V6(ip) => match ip.segments() {
+                [0xfd00, _, _, access, .., high, low] => {
+                    (u32::from(high) << 16 | u32::from(low), u32::from(access).checked_sub(1))
+                }
+                _ => return None,
+            },
         };
-        number.checked_sub(1).map(Self)
+        number.checked_sub(1).map(|index| (Self(index), access))
     }
 }
 
@@ -230,7 +303,15 @@ mod tests {
                 assert_eq!(NodeId::of(NodeId(n).address(ipv6)), Some(NodeId(n)));
             }
         }
+        for (n, access) in [(0, 0), (0, 15), (65_534, 3)] {
+            for ipv6 in [false, true] {
+                let locator = NodeId(n).locator(access, ipv6);
+                assert_eq!(NodeId::and_access_of(locator), Some((NodeId(n), Some(access))));
+                assert_ne!(locator, NodeId(n).address(ipv6));
+            }
+        }
         assert_eq!(NodeId::of("10.0.0.0".parse().unwrap()), None);
+        assert_eq!(NodeId::of("172.32.0.1".parse().unwrap()), None);
         assert_eq!(NodeId::of("192.0.2.1".parse().unwrap()), None);
     }
 }

@@ -30,6 +30,44 @@ pub enum WorldError {
         /// The node.
         node: String,
     },
+    /// Only hosts have identities and addresses for each link.
+    #[error("addresses or identity of {node}, which is a router")]
+    AddressingOfRouter {
+        /// The node.
+        node: String,
+    },
+    /// Addresses for each link of a host that has none, or too many, or is too late in the list of nodes.
+    #[error(
+        "{node} is to have an address for each link, expected 1 to {max_links} links and one of the first {max_nodes} nodes"
+    )]
+    NoLocators {
+        /// The host.
+        node: String,
+        /// The most links.
+        max_links: usize,
+        /// The most nodes.
+        max_nodes: u32,
+    },
+    /// A host's addresses are described twice.
+    #[error("the addresses of {node} are described twice")]
+    AddressingTwice {
+        /// The host.
+        node: String,
+    },
+    /// UPDATEs that are sent again without waiting.
+    #[error("{node} is to repeat its UPDATE after 0 s, expected more than 0 s")]
+    UpdateAfter {
+        /// The host.
+        node: String,
+    },
+    /// A delay of readdressing cannot be as described.
+    #[error("{node}: {error}")]
+    IdentityDelay {
+        /// The host.
+        node: String,
+        /// Why.
+        error: ConfigError,
+    },
     /// A flow goes from a host to itself.
     #[error("flow {flow} goes from {node} to itself")]
     SameHost {

@@ -1,5 +1,7 @@
 //! A flow: one application at each end of a path, and what is measured of it.
 
+use core::net::IpAddr;
+
 use holdover_base::{Duration, Instant, Rng};
 use holdover_tcp::{ConnectionError, ConnectionId, Counters};
 
@@ -122,6 +124,8 @@ pub(crate) enum End {
 pub(crate) struct Flow {
     pub(crate) config: FlowConfig,
     pub(crate) port: u16,
+    /// The addresses of `from` and of `to`.
+    pub(crate) addresses: (IpAddr, IpAddr),
     pub(crate) from: Option<ConnectionId>,
     pub(crate) to: Option<ConnectionId>,
     pub(crate) connected_at: Option<Instant>,
@@ -168,6 +172,7 @@ impl Flow {
     pub(crate) fn new(id: FlowId, config: &FlowConfig, seed: u64) -> Self {
         Self {
             port: FIRST_PORT + id.0 as u16,
+            addresses: (config.from.address(config.ipv6), config.to.address(config.ipv6)),
             from: None,
             to: None,
             connected_at: None,
@@ -213,6 +218,13 @@ impl Flow {
         match end {
             End::From => self.config.from,
             End::To => self.config.to,
+        }
+    }
+
+    pub(crate) fn address(&self, end: End) -> IpAddr {
+        match end {
+            End::From => self.addresses.0,
+            End::To => self.addresses.1,
         }
     }
 

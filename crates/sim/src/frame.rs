@@ -14,6 +14,8 @@ pub struct Frame {
     pub reason: Option<Reason>,
     /// The base station at the end of the tunnel that it is in, if it is in one. The packet is the one inside.
     pub tunnel: Option<NodeId>,
+    /// Whether it is data between identities, on its way between locators.
+    pub sealed: bool,
     len: u32,
 }
 
@@ -21,7 +23,7 @@ impl Frame {
     /// A packet about to be sent.
     pub fn new(packet: Packet, reason: Option<Reason>) -> Self {
         let len = u32::try_from(packet.wire_len()).unwrap_or(u32::MAX);
-        Self { packet, reason, tunnel: None, len }
+        Self { packet, reason, tunnel: None, sealed: false, len }
     }
 
     /// Puts the frame into a tunnel, which adds `overhead` bytes.
@@ -33,6 +35,19 @@ impl Frame {
     /// Takes the frame out of its tunnel.
     pub(crate) fn leave_tunnel(&mut self) {
         self.tunnel = None;
+        self.measure();
+    }
+
+    /// The packet has got locators for addresses, and `overhead` bytes to protect it.
+    pub(crate) fn seal(&mut self, overhead: u32) {
+        self.sealed = true;
+        self.measure();
+        self.len = self.len.saturating_add(overhead);
+    }
+
+    /// It is between identities again.
+    pub(crate) fn open(&mut self) {
+        self.sealed = false;
         self.measure();
     }
 

@@ -1,10 +1,13 @@
 //! A host: its TCP endpoint, and who its connections belong to.
 
+use core::net::IpAddr;
+
 use holdover_base::{Instant, Rng};
+use holdover_hip::Shim;
 use holdover_mobility::Chain;
 use holdover_tcp::{ConnectionId, Endpoint, EndpointConfig};
 
-use crate::config::NodeId;
+use crate::config::{HostIdentity, NodeId};
 use crate::flow::{End, FlowId};
 use crate::forewarning::Forewarning;
 use crate::observer::LinkId;
@@ -20,26 +23,47 @@ pub(crate) struct Host {
     /// What stands between its TCP and its links.
     pub(crate) chain: Option<Box<Chain>>,
     pub(crate) forewarning: Option<Forewarning>,
+    /// Its identity.
+    pub(crate) identity: Option<Box<Identity>>,
     /// The flow of each connection, by the connection's index.
     owners: Vec<Option<(FlowId, End)>>,
 }
 
+/// A host's identity at work.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) shim: Shim,
+    pub(crate) config: HostIdentity,
+    /// What delays are drawn from.
+    pub(crate) rng: Rng,
+}
+
 impl Host {
-    pub(crate) fn new(node: NodeId, name: &str, seed: u64) -> Self {
+    /// A host with these addresses.
+    pub(crate) fn new(node: NodeId, name: &str, addresses: Vec<IpAddr>, seed: u64) -> Self {
         let mut rng = Rng::split(seed, &format!("host {name}"));
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&rng.next_u64().to_le_bytes());
         secret[8..].copy_from_slice(&rng.next_u64().to_le_bytes());
-        let addresses = vec![node.address(false), node.address(true)];
         let endpoint = Endpoint::new(EndpointConfig { addresses, secret });
-        Self { node, endpoint, link: None, last_link: None, chain: None, forewarning: None, owners: Vec::new() }
+        Self {
+            node,
+            endpoint,
+            link: None,
+            last_link: None,
+            chain: None,
+            forewarning: None,
+            identity: None,
+            owners: Vec::new(),
+        }
     }
 
     /// When it has its next turn.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let chain = self.chain.as_ref().and_then(|chain| chain.poll_timeout());
         let warning = self.forewarning.as_ref().and_then(Forewarning::warn_at);
-        [self.endpoint.poll_timeout(), chain, warning].into_iter().flatten().min()
+        let shim = self.identity.as_ref().and_then(|identity| identity.shim.poll_timeout());
+        [self.endpoint.poll_timeout(), chain, warning, shim].into_iter().flatten().min()
     }
 
     pub(crate) fn set_owner(&mut self, id: ConnectionId, flow: FlowId, end: End) {

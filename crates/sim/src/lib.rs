@@ -47,8 +47,8 @@ mod schedule;
 mod world;
 
 pub use config::{
-    Amount, Bulk, FlowConfig, HostMechanisms, LinkBetween, NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role,
-    Traffic, WorldConfig,
+    Addresses, Amount, Bulk, FlowConfig, HostAddressing, HostIdentity, HostMechanisms, LinkBetween, NodeConfig, NodeId,
+    OnOff, Opener, RequestResponse, Role, Traffic, WorldConfig,
 };
 pub use error::WorldError;
 pub use flow::{FlowId, FlowReport, FlowStatus, Reconnection};

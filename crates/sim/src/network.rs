@@ -5,7 +5,7 @@ use holdover_link::cell::Hop as CellHop;
 use holdover_link::{Capacity, Link, LinkConfig, LinkEvent, PointToPoint};
 
 use crate::air::{Air, station};
-use crate::config::{LinkBetween, NodeId, WorldConfig};
+use crate::config::{Addresses, LinkBetween, NodeId, WorldConfig};
 use crate::error::WorldError;
 use crate::frame::{Frame, FramePool};
 use crate::mobility::{Attachment, CellId};
@@ -51,6 +51,8 @@ pub(crate) struct Network {
     /// The mobile host that a node is; empty if there are none.
     mobile_of: Vec<Option<u32>>,
     routes: Routes,
+    /// Whether any host has addresses for each of its links.
+    per_link: bool,
     /// Which links are up, as far as has been told.
     link_up: Vec<bool>,
     pub(crate) schedule: Schedule,
@@ -108,6 +110,7 @@ impl Network {
             roaming: roaming.collect(),
             mobile_of,
             routes: Routes::new(&config.nodes, &config.links),
+            per_link: config.addressing.iter().any(|host| host.addresses == Addresses::PerLink),
             link_up: vec![true; config.links.len()],
             schedule: Schedule::new(sources.sampler + 1),
             sources,
@@ -180,7 +183,7 @@ impl Network {
         frame: Box<Frame>,
         observer: &mut O,
     ) {
-        let Some(index) = self.routes.next_hop(node, destination, &self.link_up) else {
+        let Some(index) = self.next_hop(node, destination, &frame) else {
             return observer.dropped(now, Dropped::NoRoute(node), &frame);
         };
         let hop = &mut self.hops[index];
@@ -194,6 +197,24 @@ impl Network {
             }
         }
         self.reschedule_hop(index);
+    }
+
+    #[inline]
+    fn next_hop(&self, node: NodeId, destination: NodeId, frame: &Frame) -> Option<usize> {
+        if !self.per_link || frame.tunnel.is_some() {
+            return self.routes.next_hop(node, destination, &self.link_up);
+        }
+        let link_of = |address, host| match NodeId::and_access_of(address) {
+            Some((node, access)) if node == host => access,
+            _ => None,
+        };
+        let (leave_by, arrive_by) = (link_of(frame.packet.src, node), link_of(frame.packet.dst, destination));
+        self.routes.next_hop_by_link(node, destination, leave_by, arrive_by, &self.link_up)
+    }
+
+    /// Which of a host's links a link is.
+    pub(crate) fn access_of(&self, node: NodeId, link: LinkId) -> Option<u32> {
+        self.routes.access_of(node, link.0 as usize)
     }
 
     /// A base station sends a packet to a mobile host in its cell.

@@ -56,6 +56,8 @@ pub enum Dropped {
     HopLimit(NodeId),
     /// A mechanism of its host held it up.
     Filtered(NodeId),
+    /// It came to a host with an identity from an address at which the host's peer has not been found reachable.
+    Unverified(NodeId),
 }
 
 impl Dropped {
@@ -67,6 +69,7 @@ impl Dropped {
             Self::NoRoute(_) => "no-route",
             Self::HopLimit(_) => "hop-limit",
             Self::Filtered(_) => "filtered",
+            Self::Unverified(_) => "unverified",
         }
     }
 }
@@ -111,6 +114,12 @@ pub enum WorldEvent {
     },
     /// A host with links expects to lose the one that it uses, this long from now.
     LinkFading(NodeId, Duration),
+    /// A host with an identity has another address than its peers know.
+    ReaddressingStarted(NodeId),
+    /// Readdressing is complete, as the first one of the two sees it.
+    Readdressed(NodeId, NodeId),
+    /// The first one got no answer from the second, and asks no more.
+    ReaddressingFailed(NodeId, NodeId),
     /// A mechanism of a host has done something.
     Mechanism(NodeId, Deed),
     /// A flow began.

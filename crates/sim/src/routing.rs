@@ -114,6 +114,37 @@ impl Routes {
         }
     }
 
+    /// The directed link from `node` towards `destination`, where the packet's source or destination stands for a link of the
+    /// host that it belongs to: `leave_by`, a link of `node`, and `arrive_by`, a link of `destination`.
+    pub(crate) fn next_hop_by_link(
+        &self,
+        node: NodeId,
+        destination: NodeId,
+        leave_by: Option<u32>,
+        arrive_by: Option<u32>,
+        up: &[bool],
+    ) -> Option<usize> {
+        if let (Some(leave_by), Where::Host(access)) = (leave_by, self.place.get(node.index())?) {
+            return access.get(leave_by as usize).map(|access| access.away as usize);
+        }
+        let (Some(arrive_by), Where::Host(access)) = (arrive_by, self.place.get(destination.index())?) else {
+            return self.next_hop(node, destination, up);
+        };
+        let access = access.get(arrive_by as usize)?;
+        match (&self.place[node.index()], &self.place[access.neighbour.index()]) {
+            _ if access.neighbour == node => Some(access.back as usize),
+            (Where::Router(here), Where::Router(there)) => self.between(*here, *there),
+            (Where::Host(_), _) => self.next_hop(node, access.neighbour, up),
+            (Where::Router(_), Where::Host(_)) => None,
+        }
+    }
+
+    /// Which link of a host, in the order of their description, a link is.
+    pub(crate) fn access_of(&self, node: NodeId, link: usize) -> Option<u32> {
+        let Where::Host(access) = &self.place[node.index()] else { return None };
+        access.iter().position(|access| access.away as usize / 2 == link).map(|index| index as u32)
+    }
+
     fn router_hop(&self, node: NodeId, router: usize, destination: NodeId, up: &[bool]) -> Option<usize> {
         match self.place.get(destination.index())? {
             Where::Router(there) => self.between(router, *there),

@@ -20,6 +20,7 @@ pub mod pcapng;
 mod segment;
 mod seq;
 
+pub use checksum::transport_checksum;
 pub use error::{CaptureError, EmitError, Layer, ParseError};
 pub use packet::{Fragment, IcmpEcho, IcmpError, Packet, Payload, QuotedTcp, Udp, Unreachable};
 pub use parse::Checksums;

@@ -4,19 +4,43 @@
 use holdover_base::Duration;
 use holdover_mobility::Mechanisms;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
+use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
+use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
 use holdover_sim::FlowStatus;
-use holdover_tcp::Profile;
+use holdover_tcp::{AfterRetransmit, Profile};
 use proptest::prelude::*;
 
 use crate::support::*;
 
 fn mechanisms() -> impl Strategy<Value = Mechanisms> {
-    proptest::option::of((1_u8..6, proptest::option::of(1_000_u32..100_000))).prop_map(|acks| Mechanisms {
+    let acks = proptest::option::of((1_u8..6, proptest::option::of(1_000_u32..100_000)));
+    (acks, proptest::option::of(triggers()), any::<bool>()).prop_map(|(acks, trigger, long)| Mechanisms {
         reconnect_acks: acks.map(|(copies, restart_window_bytes)| ReconnectAcksConfig {
             copies,
             restart_window_bytes,
             ..ReconnectAcksConfig::default()
         }),
+        retransmission_trigger: trigger,
+        user_timeout: long.then(UserTimeoutPolicyConfig::default),
+    })
+}
+
+fn triggers() -> impl Strategy<Value = RetransmissionTriggerConfig> {
+    let after = prop_oneof![Just(AfterRetransmit::Reset), Just(AfterRetransmit::Keep), Just(AfterRetransmit::BackOff)];
+    let acks = (4_u8..10, any::<bool>());
+    let relay = prop_oneof![
+        Just(Relay::None),
+        Just(Relay::Option),
+        acks.prop_map(|(segments, piggyback)| Relay::DuplicateAcks { segments, piggyback }),
+    ];
+    (after, relay, any::<bool>(), 0_u64..1_000).prop_map(|(after, relay, forced_slow_start, interval_ms)| {
+        RetransmissionTriggerConfig {
+            after,
+            counts: false,
+            relay,
+            forced_slow_start,
+            min_interval: Duration::from_millis(interval_ms),
+        }
     })
 }
 

@@ -9,7 +9,7 @@ use crate::app;
 use crate::config::Traffic;
 use crate::flow::{End, FlowId};
 use crate::network::Way;
-use crate::observer::{Observer, WorldEvent};
+use crate::observer::{Dropped, Observer, WorldEvent};
 
 impl World {
     pub(super) fn after_turn(&mut self, flow: FlowId, was_over: bool) {
@@ -26,12 +26,16 @@ impl World {
     pub(super) fn step_flow<O: Observer>(&mut self, index: usize, observer: &mut O) {
         let now = self.now;
         let id = FlowId(index as u32);
+        self.choose_addresses(index);
         if let Traffic::OnOff(config) = self.flows[index].config.traffic {
             let flow = &mut self.flows[index];
             if let Some(packet) = app::datagram(flow, now, &config) {
                 let from = flow.config.from;
                 let frame = self.network.pool.frame(packet, None);
-                self.network.forward(now, from, frame, observer);
+                match self.host_index(from) {
+                    Some(host) => self.depart(host, frame, observer),
+                    None => observer.dropped(now, Dropped::NoRoute(from), &frame),
+                }
             } else {
                 observer.event(now, &WorldEvent::FlowStarted(id));
             }

@@ -1,5 +1,7 @@
 //! Packets arrive at nodes, and hosts have their turn.
 
+use core::net::IpAddr;
+
 use holdover_mobility::{Direction, LinkEvent, Verdict};
 use holdover_tcp::Outgoing;
 use holdover_wire::Payload;
@@ -18,6 +20,7 @@ impl World {
     pub(super) fn arrive<O: Observer>(&mut self, node: NodeId, frame: Box<Frame>, observer: &mut O) {
         let Some(host) = self.host_of[node.index()] else { return self.arrive_at_router(node, frame, observer) };
         let host = host as usize;
+        let Some(frame) = self.open(host, frame, observer) else { return };
         if let Payload::Udp(udp) = &frame.packet.payload {
             let flow = usize::from(udp.dst_port.wrapping_sub(FIRST_PORT));
             if let Some(message) = Message::of(&frame.packet) {
@@ -109,14 +112,13 @@ impl World {
         let now = self.now;
         let mut frame = self.network.pool.frame(out.packet, Some(out.reason));
         let Host { node, chain, .. } = &mut self.hosts[host];
-        let node = *node;
-        let Some(chain) = chain else { return self.network.forward(now, node, frame, observer) };
+        let Some(chain) = chain else { return self.depart(host, frame, observer) };
         match chain.handle_packet(now, Direction::Outgoing, &mut frame.packet) {
             Verdict::Pass => {
                 frame.measure();
-                self.network.forward(now, node, frame, observer);
+                self.depart(host, frame, observer);
             }
-            Verdict::Drop => observer.dropped(now, Dropped::Filtered(node), &frame),
+            Verdict::Drop => observer.dropped(now, Dropped::Filtered(*node), &frame),
         }
         self.send_what_passed(host, observer);
     }
@@ -124,12 +126,12 @@ impl World {
     /// What a host's mechanisms have made goes out, or in.
     fn send_what_passed<O: Observer>(&mut self, host: usize, observer: &mut O) {
         let now = self.now;
-        let Host { node, endpoint, chain: Some(chain), .. } = &mut self.hosts[host] else { return };
+        let Host { node, endpoint, chain: Some(chain), identity, .. } = &mut self.hosts[host] else { return };
         while let Some(injected) = chain.poll_transmit() {
             match injected.direction {
                 Direction::Outgoing => {
                     let frame = self.network.pool.frame(injected.packet, None);
-                    self.network.forward(now, *node, frame, observer);
+                    self.network.depart(now, *node, identity.as_deref(), frame, observer);
                 }
                 Direction::Incoming => {
                     endpoint.handle_packet(now, &injected.packet);
@@ -144,6 +146,17 @@ impl World {
 
     /// A host's mechanisms hear of its connectivity, and the host has its turn.
     pub(super) fn tell<O: Observer>(&mut self, host: usize, what: LinkEvent, observer: &mut O) {
+        self.tell_of_peer(host, None, what, observer);
+    }
+
+    /// The same of its connectivity to one peer, if one is named.
+    pub(super) fn tell_of_peer<O: Observer>(
+        &mut self,
+        host: usize,
+        peer: Option<&[IpAddr]>,
+        what: LinkEvent,
+        observer: &mut O,
+    ) {
         let entry = &mut self.hosts[host];
         if let Some(forewarning) = &mut entry.forewarning
             && matches!(what, LinkEvent::Down | LinkEvent::Up { .. })
@@ -151,7 +164,10 @@ impl World {
             forewarning.look_at(self.now, entry.link, &self.config);
         }
         let Some(chain) = &mut entry.chain else { return };
-        chain.handle_link(self.now, what);
+        match peer {
+            None => chain.handle_link(self.now, what),
+            Some(peer) => chain.handle_peer(self.now, peer, what),
+        }
         chain.steer(self.now, &mut entry.endpoint);
         self.serve(host, observer);
     }
@@ -164,6 +180,10 @@ impl World {
             chain.handle_timeout(self.now);
             chain.steer(self.now, &mut entry.endpoint);
         }
+        if entry.identity.is_some() {
+            self.step_identity(host, observer);
+        }
+        let entry = &mut self.hosts[host];
         let lead = entry.forewarning.as_mut().and_then(|forewarning| forewarning.warn(self.now));
         if let Some(lead) = lead {
             observer.event(self.now, &WorldEvent::LinkFading(entry.node, lead));

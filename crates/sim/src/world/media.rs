@@ -68,6 +68,9 @@ impl World {
         if self.network.accesses(node) > 1 {
             observer.event(at, &WorldEvent::AccessLink(node, link));
         }
+        if entry.identity.is_some() {
+            return self.reattach(host, observer);
+        }
         let what = match link {
             None => holdover_mobility::LinkEvent::Down,
             Some(link) => holdover_mobility::LinkEvent::Up {

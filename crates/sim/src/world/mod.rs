@@ -2,6 +2,7 @@
 
 mod flows;
 mod hosts;
+mod identity;
 mod media;
 mod report;
 mod roam;
@@ -56,10 +57,11 @@ impl World {
         check::describes_a_world(&config)?;
         let mut hosts = Vec::new();
         let mut host_of = vec![None; config.nodes.len()];
-        for (index, node) in config.nodes.iter().enumerate() {
+        let addresses = identity::addresses(&config);
+        for ((index, node), addresses) in config.nodes.iter().enumerate().zip(addresses) {
             if node.role == Role::Host {
                 host_of[index] = Some(hosts.len() as u32);
-                hosts.push(Host::new(NodeId(index as u32), &node.name, config.seed));
+                hosts.push(Host::new(NodeId(index as u32), &node.name, addresses, config.seed));
             }
         }
         let network = Network::new(&config, hosts.len())?;
@@ -89,6 +91,7 @@ impl World {
             config,
         };
         world.equip_hosts();
+        world.give_identities();
         world.place_mobiles();
         world.lay_paths();
         world.schedule_everything();

@@ -494,7 +494,8 @@ impl Connection {
         self.snd.wnd / self.snd.mss.max(1)
     }
 
-    fn user_timeout_config(&self) -> &UserTimeoutConfig {
+    /// The user timeout in force, what is advertised, and the rules for both.
+    pub fn user_timeout_config(&self) -> &UserTimeoutConfig {
         self.own_user_timeout.as_deref().unwrap_or(&self.config.user_timeout)
     }
 

@@ -80,6 +80,11 @@ impl Connection {
         true
     }
 
+    /// Counts one retransmission towards R2, like one by the timer, which gives up at its next turn if it was the last.
+    pub fn count_retransmission(&mut self) {
+        self.recovery.retransmits = self.recovery.retransmits.saturating_add(1);
+    }
+
     /// Sets the congestion window in segments, at least 1.
     pub fn set_cwnd(&mut self, segments: u32) {
         self.congestion.set_cwnd(&self.config.congestion, segments);

@@ -1,0 +1,4 @@
+//! Packet scripts of readdressing, seen from both sides.
+
+mod exchange;
+mod pair;

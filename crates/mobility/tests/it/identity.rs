@@ -1,0 +1,110 @@
+//! The trigger at the end of a HIP readdressing.
+
+use std::sync::Arc;
+
+use holdover_base::{BitRate, ByteCount, Instant};
+use holdover_link::{InFlightFate, Outage, Outages, Rate, Reordering};
+use holdover_mobility::Mechanisms;
+use holdover_mobility::retransmission_trigger::RetransmissionTriggerConfig;
+use holdover_sim::{
+    Addresses, Dropped, FlowReport, Frame, HostAddressing, HostIdentity, HostMechanisms, LinkBetween, NodeId, Observer,
+    World, WorldConfig,
+};
+use holdover_tcp::Profile;
+
+use crate::support::*;
+
+/// An upload over a link that goes down for good after 2 s; another is there from 12 s on, with a new address.
+fn moving() -> WorldConfig {
+    let mut config = world(Way::Upload, Profile::Linux2_4, 8_000_000, &[]);
+    let mut second = LinkBetween { name: "second".into(), ..config.links[0].clone() };
+    let outage = |down, up| Outages::List(vec![Outage { down, up }]);
+    config.links[0].forward.outages = outage(at_ms(2_000), Instant::FAR_FUTURE);
+    second.forward.outages = outage(Instant::ZERO, at_ms(12_000));
+    config.links.push(second);
+    for link in &mut config.links {
+        link.forward.outage_policy.in_flight = InFlightFate::Dropped;
+    }
+    let identity = Some(HostIdentity::default());
+    config.addressing = vec![
+        HostAddressing { node: MOBILE, addresses: Addresses::PerLink, identity },
+        HostAddressing { node: SERVER, addresses: Addresses::One, identity },
+    ];
+    let trigger = Some(RetransmissionTriggerConfig::default());
+    let mechanisms = Mechanisms { retransmission_trigger: trigger, ..Mechanisms::default() };
+    let at = |node: NodeId| HostMechanisms { node, mechanisms: mechanisms.clone(), foresight: None };
+    config.mechanisms = vec![at(MOBILE), at(SERVER)];
+    config
+}
+
+/// Counts what was dropped for its address.
+#[derive(Default)]
+struct Unverified(Vec<Instant>);
+
+impl Observer for Unverified {
+    fn dropped(&mut self, at: Instant, why: Dropped, _frame: &Frame) {
+        if why == Dropped::Unverified(SERVER) {
+            self.0.push(at);
+        }
+    }
+}
+
+fn run_moving(config: WorldConfig) -> (FlowReport, Vec<Instant>) {
+    let mut world = World::new(config).expect("a world");
+    let mut unverified = Unverified::default();
+    world.run(&mut unverified);
+    (world.report().remove(0), unverified.0)
+}
+
+/// The round trip takes 50 ms: one for the first two messages, half of one for the third and the segment behind it, and a few if
+/// that had arrived.
+#[test]
+fn readdressing_fires_the_trigger() {
+    let (report, unverified) = run_moving(moving());
+    assert_eq!(unverified, []);
+    assert!((75..200).contains(&idle_ms(&report)), "{}", idle_ms(&report));
+    let mut plain = moving();
+    plain.mechanisms.clear();
+    assert!(idle_ms(&run_moving(plain).0) > 1_000);
+}
+
+/// The paper's race: the third message is overtaken by the retransmission behind it. That is dropped, and TCP goes on at its
+/// next timeout.
+#[test]
+fn a_retransmission_that_overtakes_the_third_message_is_dropped_and_the_timer_decides() {
+    let mut config = moving();
+    // By the new link go the first message, the third, and then the retransmission: it skips the propagation delay.
+    config.links[2].forward.reorder = Some(Reordering { probability: 1.0, gap: 3 });
+    let (report, unverified) = run_moving(config);
+    assert_eq!(unverified.len(), 1);
+    assert!((12_050..12_075).contains(&unverified[0].as_millis()), "{unverified:?}");
+    // The trigger has cleared the backoff: the next timeout is a plain one.
+    assert!((250..500).contains(&idle_ms(&report)), "{}", idle_ms(&report));
+    assert_eq!(report.status, holdover_sim::FlowStatus::Completed);
+}
+
+/// An indicator from the readdressing of one peer leaves connections with others alone.
+#[test]
+fn only_the_hosts_that_have_moved_are_triggered() {
+    let mut config = moving();
+    let other = holdover_sim::NodeConfig { name: "other".into(), role: holdover_sim::Role::Host };
+    config.nodes.push(other);
+    let mut wire = config.links[1].clone();
+    wire.forward.rate = Rate::Fixed(BitRate::from_kbps(2_000));
+    wire.backward.rate = wire.forward.rate.clone();
+    config.links.push(LinkBetween { name: "other".into(), a: NodeId(1), b: NodeId(3), ..wire });
+    let mut flow = config.flows[0].clone();
+    (flow.name, flow.from, flow.to) = ("other".into(), SERVER, NodeId(3));
+    flow.sender = Arc::clone(&config.flows[0].sender);
+    config.flows.push(flow);
+    let mut with = World::new(config.clone()).expect("a world");
+    with.run(&mut holdover_sim::NoObserver);
+    let report = &with.report()[1];
+    assert!(report.over_at() > at_ms(20_000), "it was under way all the time");
+    let sender = report.sender.clone().expect("a connection");
+    assert_eq!(
+        (sender.timeouts, sender.bytes_retransmitted),
+        (0, ByteCount(0)),
+        "the server's other connection goes on"
+    );
+}
