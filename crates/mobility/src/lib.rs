@@ -10,12 +10,16 @@
 
 #![forbid(unsafe_code)]
 
+mod agenda;
 mod connections;
 mod filter;
+pub mod freeze;
 mod link_event;
 mod mechanisms;
 pub mod reconnect_acks;
+mod round_trip;
 mod spoken;
+pub mod timestamp_echo;
 
 pub use connections::Connection;
 pub use filter::{Chain, Deed, Direction, EndpointMechanism, Injected, SegmentFilter, Verdict};

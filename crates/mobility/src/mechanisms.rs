@@ -1,13 +1,19 @@
 //! Which mechanisms a host has.
 
 use crate::Chain;
+use crate::freeze::{Freeze, FreezeConfig};
 use crate::reconnect_acks::{ReconnectAcks, ReconnectAcksConfig};
+use crate::timestamp_echo::{TimestampEcho, TimestampEchoConfig};
 
 /// Which mechanisms a host has; none by default.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Mechanisms {
     /// See [`crate::reconnect_acks`].
     pub reconnect_acks: Option<ReconnectAcksConfig>,
+    /// See [`crate::freeze`].
+    pub freeze: Option<FreezeConfig>,
+    /// See [`crate::timestamp_echo`].
+    pub timestamp_echo: Option<TimestampEchoConfig>,
 }
 
 impl Mechanisms {
@@ -16,6 +22,14 @@ impl Mechanisms {
         let mut chain = Chain::new();
         if let Some(config) = self.reconnect_acks {
             chain.push(Box::new(ReconnectAcks::new(config)));
+        }
+        // Nearer to the link than whatever tells the real window.
+        if let Some(config) = self.freeze {
+            chain.push(Box::new(Freeze::new(config)));
+        }
+        // Nearest to the link: it sees the windows that leave, and refreshes what the others say.
+        if let Some(config) = self.timestamp_echo {
+            chain.push(Box::new(TimestampEcho::new(config)));
         }
         chain
     }
