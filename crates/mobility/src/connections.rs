@@ -91,6 +91,11 @@ impl<T: Default> Table<T> {
         &mut entry.value
     }
 
+    /// The memory of a connection that has been noted.
+    pub(crate) fn get_mut(&mut self, connection: Connection) -> Option<&mut T> {
+        self.entries.get_mut(&connection).map(|entry| &mut entry.value)
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Connection, &mut T)> {
         self.entries.iter_mut().map(|(connection, entry)| (*connection, &mut entry.value))
     }

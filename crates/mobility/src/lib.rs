@@ -10,13 +10,18 @@
 
 #![forbid(unsafe_code)]
 
+mod agenda;
 mod connections;
 mod filter;
+pub mod freeze;
 mod link_event;
 mod mechanisms;
 pub mod reconnect_acks;
 pub mod retransmission_trigger;
+mod round_trip;
 mod spoken;
+mod spoken;
+pub mod timestamp_echo;
 pub mod user_timeout;
 
 pub use connections::Connection;

@@ -1,8 +1,10 @@
 //! Which mechanisms a host has.
 
 use crate::Chain;
+use crate::freeze::{Freeze, FreezeConfig};
 use crate::reconnect_acks::{ReconnectAcks, ReconnectAcksConfig};
 use crate::retransmission_trigger::{RetransmissionTrigger, RetransmissionTriggerConfig};
+use crate::timestamp_echo::{TimestampEcho, TimestampEchoConfig};
 use crate::user_timeout::{UserTimeoutPolicy, UserTimeoutPolicyConfig};
 
 /// Which mechanisms a host has; none by default.
@@ -14,6 +16,10 @@ pub struct Mechanisms {
     pub retransmission_trigger: Option<RetransmissionTriggerConfig>,
     /// See [`crate::user_timeout`].
     pub user_timeout: Option<UserTimeoutPolicyConfig>,
+    /// See [`crate::freeze`].
+    pub freeze: Option<FreezeConfig>,
+    /// See [`crate::timestamp_echo`].
+    pub timestamp_echo: Option<TimestampEchoConfig>,
 }
 
 impl Mechanisms {
@@ -28,6 +34,14 @@ impl Mechanisms {
         }
         if let Some(config) = self.reconnect_acks {
             chain.push(Box::new(ReconnectAcks::new(config)));
+        }
+        // Nearer to the link than whatever tells the real window.
+        if let Some(config) = self.freeze {
+            chain.push(Box::new(Freeze::new(config)));
+        }
+        // Nearest to the link: it sees the windows that leave, and refreshes what the others say.
+        if let Some(config) = self.timestamp_echo {
+            chain.push(Box::new(TimestampEcho::new(config)));
         }
         chain
     }

@@ -39,6 +39,16 @@ impl Spoken {
         });
     }
 
+    /// What has been acknowledged.
+    pub(crate) fn ack(&self) -> Option<Seq> {
+        self.0.as_ref().map(|last| last.ack)
+    }
+
+    /// The window field.
+    pub(crate) fn window(&self) -> Option<u16> {
+        self.0.as_ref().map(|last| last.window)
+    }
+
     /// A pure ACK that says the same again, without SACK blocks; `None` before there was anything to repeat.
     pub(crate) fn repeat(&self, connection: Connection) -> Option<Packet> {
         let last = self.0.as_ref()?;

@@ -488,3 +488,21 @@ fn what_cannot_be_opened_names_what_there_is() {
     let error = Scenario::read(std::path::Path::new("/nonexistent/x.toml")).unwrap_err();
     assert_eq!((error.kind, error.location.line), (ErrorKind::Unreadable, 0));
 }
+
+#[test]
+fn mechanisms_have_only_what_belongs_together() {
+    for (table, kind, field) in [
+        ("reconnect_acks = { copies = 0 }", ErrorKind::BadValue, "host.client.mechanisms.reconnect_acks.copies"),
+        ("freeze = { period = \"1 s\" }", ErrorKind::Conflict, "host.client.mechanisms.freeze.period"),
+        ("freeze = { warning = \"fixed\" }", ErrorKind::Conflict, "host.client.mechanisms.freeze"),
+        ("freeze = { round_trips = 0.0 }", ErrorKind::BadValue, "host.client.mechanisms.freeze.round_trips"),
+        (
+            "freeze = { warning = \"adaptive\", step = \"0 s\" }",
+            ErrorKind::BadValue,
+            "host.client.mechanisms.freeze.step",
+        ),
+    ] {
+        let error = spoilt("name = \"client\"", &format!("name = \"client\"\nmechanisms.{table}"));
+        assert_eq!((error.kind, error.field.as_str()), (kind, field), "{error}");
+    }
+}

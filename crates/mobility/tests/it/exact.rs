@@ -3,8 +3,10 @@
 
 use holdover_base::Duration;
 use holdover_mobility::Mechanisms;
+use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
+use holdover_mobility::timestamp_echo::{Echo, Since, TimestampEchoConfig};
 use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
 use holdover_sim::FlowStatus;
 use holdover_tcp::{AfterRetransmit, Profile};
@@ -13,16 +15,16 @@ use proptest::prelude::*;
 use crate::support::*;
 
 fn mechanisms() -> impl Strategy<Value = Mechanisms> {
-    let acks = proptest::option::of((1_u8..6, proptest::option::of(1_000_u32..100_000)));
-    (acks, proptest::option::of(triggers()), any::<bool>()).prop_map(|(acks, trigger, long)| Mechanisms {
-        reconnect_acks: acks.map(|(copies, restart_window_bytes)| ReconnectAcksConfig {
-            copies,
-            restart_window_bytes,
-            ..ReconnectAcksConfig::default()
-        }),
-        retransmission_trigger: trigger,
-        user_timeout: long.then(UserTimeoutPolicyConfig::default),
-    })
+    use proptest::option::of;
+    (of(reconnect_acks()), of(freeze()), of(timestamp_echo()), of(triggers()), any::<bool>()).prop_map(
+        |(reconnect_acks, freeze, timestamp_echo, retransmission_trigger, long)| Mechanisms {
+            reconnect_acks,
+            freeze,
+            timestamp_echo,
+            retransmission_trigger,
+            user_timeout: long.then(UserTimeoutPolicyConfig::default),
+        },
+    )
 }
 
 fn triggers() -> impl Strategy<Value = RetransmissionTriggerConfig> {
@@ -42,6 +44,41 @@ fn triggers() -> impl Strategy<Value = RetransmissionTriggerConfig> {
             min_interval: Duration::from_millis(interval_ms),
         }
     })
+}
+
+fn reconnect_acks() -> impl Strategy<Value = ReconnectAcksConfig> {
+    (1_u8..6, proptest::option::of(1_000_u32..100_000)).prop_map(|(copies, restart_window_bytes)| ReconnectAcksConfig {
+        copies,
+        restart_window_bytes,
+        ..ReconnectAcksConfig::default()
+    })
+}
+
+fn freeze() -> impl Strategy<Value = FreezeConfig> {
+    let warning = prop_oneof![
+        Just(WarningPeriod::WholeLead),
+        (1_u64..500).prop_map(|millis| WarningPeriod::Fixed(ms(millis))),
+        (0.2..3.0).prop_map(WarningPeriod::RoundTrips),
+        (1_u64..100).prop_map(|millis| WarningPeriod::Adaptive { step: ms(millis) }),
+    ];
+    let ask_after = proptest::option::of((0_u64..20).prop_map(ms));
+    (warning, 0_u8..5, ask_after, 0_u64..2_000, any::<bool>(), any::<bool>()).prop_map(
+        |(warning, at_once, ask_after, patience, thaw_on_probe, update_at_up)| FreezeConfig {
+            warning,
+            at_once,
+            ask_after,
+            thaw_on_probe,
+            update_at_up,
+            patience: ms(patience),
+            ..FreezeConfig::default()
+        },
+    )
+}
+
+fn timestamp_echo() -> impl Strategy<Value = TimestampEchoConfig> {
+    let since = prop_oneof![Just(Since::ZeroWindow), Just(Since::LastAck)];
+    let echo = prop_oneof![Just(Echo::Own), Just(Echo::Newest)];
+    (since, echo).prop_map(|(since, echo)| TimestampEchoConfig { since, echo })
 }
 
 /// Outages of up to 3 s, with 1 ms to 2 s between them.

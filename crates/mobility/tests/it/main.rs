@@ -2,8 +2,11 @@
 
 mod ends;
 mod exact;
+mod freeze;
 mod identity;
 mod reconnect_acks;
 mod retransmission_trigger;
+mod script;
 mod support;
+mod timestamp_echo;
 mod user_timeout;

@@ -1,13 +1,17 @@
 //! What hosts do when their links come and go.
 
+use holdover_base::Duration;
 use holdover_mobility::Mechanisms;
+use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
+use holdover_mobility::timestamp_echo::TimestampEchoConfig;
 use holdover_sim::{HostMechanisms, NodeId};
 
 use super::above_zero;
 use crate::error::ErrorKind;
-use crate::file::{self, ScenarioFile};
+use crate::file::{self, ScenarioFile, WarningKind};
 use crate::problem::{Problem, Under};
+use crate::word::OrNone;
 
 /// The mechanisms of all hosts that have any. A problem lies below the root of the file.
 pub(crate) fn all(file: &ScenarioFile) -> Result<Vec<HostMechanisms>, Problem> {
@@ -27,6 +31,8 @@ pub(crate) fn all(file: &ScenarioFile) -> Result<Vec<HostMechanisms>, Problem> {
 fn of_host(file: &file::Mechanisms) -> Result<Mechanisms, Problem> {
     Ok(Mechanisms {
         reconnect_acks: file.reconnect_acks.as_ref().map(reconnect_acks).transpose().under("reconnect_acks")?,
+        freeze: file.freeze.as_ref().map(freeze).transpose().under("freeze")?,
+        timestamp_echo: file.timestamp_echo.as_ref().map(timestamp_echo),
     })
 }
 
@@ -41,4 +47,56 @@ fn reconnect_acks(table: &file::ReconnectAcks) -> Result<ReconnectAcksConfig, Pr
         restart_window_bytes: table.restart_window.map(|window| u32::try_from(window.0.0).unwrap_or(u32::MAX)),
         idle: table.idle.map_or(default.idle, |idle| idle.0),
     })
+}
+
+fn freeze(table: &file::Freeze) -> Result<FreezeConfig, Problem> {
+    let default = FreezeConfig::default();
+    Ok(FreezeConfig {
+        warning: warning_period(table)?,
+        at_once: table.zero_window_acks.unwrap_or(default.at_once),
+        ask_after: table.ask_after.as_ref().map_or(default.ask_after, |OrNone(wait)| wait.map(|wait| wait.0)),
+        flowing: table.flowing.map_or(default.flowing, |flowing| flowing.0),
+        thaw_on_probe: table.thaw_on_probe.unwrap_or(default.thaw_on_probe),
+        update_at_up: table.update_at_up.unwrap_or(default.update_at_up),
+        patience: table.patience.map_or(default.patience, |patience| patience.0),
+    })
+}
+
+fn warning_period(table: &file::Freeze) -> Result<WarningPeriod, Problem> {
+    let kind = table.warning.map_or(WarningKind::RoundTrips, |word| word.0);
+    let given = [
+        ("round_trips", table.round_trips.is_some(), WarningKind::RoundTrips),
+        ("period", table.period.is_some(), WarningKind::Fixed),
+        ("step", table.step.is_some(), WarningKind::Adaptive),
+    ];
+    if let Some((key, _, _)) = given.into_iter().find(|&(_, is_given, of)| is_given && of != kind) {
+        let kind = table.warning.map_or("round-trips", |word| word.name());
+        return Err(Problem::conflict(format!("a \"warning\" of \"{kind}\" has no \"{key}\""))).under(key);
+    }
+    Ok(match kind {
+        WarningKind::RoundTrips => {
+            let count = table.round_trips.unwrap_or(1.0);
+            if !(count > 0.0 && count <= 1000.0) {
+                let accepted = "a number above 0, to 1000";
+                return Err(Problem::unexpected(ErrorKind::BadValue, count.to_string(), accepted)).under("round_trips");
+            }
+            WarningPeriod::RoundTrips(count)
+        }
+        WarningKind::Fixed => WarningPeriod::Fixed(match table.period {
+            Some(period) => above_zero(period, "period")?,
+            None => return Err(Problem::conflict("a \"warning\" of \"fixed\" needs a \"period\"")),
+        }),
+        WarningKind::WholeLead => WarningPeriod::WholeLead,
+        WarningKind::Adaptive => WarningPeriod::Adaptive {
+            step: table.step.map_or(Ok(Duration::from_millis(10)), |step| above_zero(step, "step"))?,
+        },
+    })
+}
+
+fn timestamp_echo(table: &file::TimestampEcho) -> TimestampEchoConfig {
+    let default = TimestampEchoConfig::default();
+    TimestampEchoConfig {
+        since: table.since.map_or(default.since, |since| since.0),
+        echo: table.echo.map_or(default.echo, |echo| echo.0),
+    }
 }

@@ -1,0 +1,483 @@
+//! **Freezing.** When the link goes, a sender takes the silence for congestion: its window of packets is lost, its timer backs
+//! off, and it comes back slowly. But TCP has a way to be silent without suspicion. A receiver that advertises a window of zero
+//! is full, and its sender stops, keeps its congestion window, and probes now and then. So a host that feels its link fading
+//! says that it is full, and says that it has room again when it is back.
+//!
+//! After Goff, Moronski, Phatak and Gupta, *Freeze-TCP* (section III), and the thesis that builds on it (sections 4.5 and 5.1).
+//! From the warning on, every segment that the host sends carries a window of zero, and at least one such ACK (a ZWA) leaves at
+//! once, even if there is nothing new to acknowledge. The host's TCP knows nothing of it: data that are still on their way are
+//! taken, and acknowledged. At reconnection the real window is told again, at once by the copies of
+//! [`crate::reconnect_acks`] if that is on. A host that is not warned does nothing.
+//!
+//! **When.** The ZWA must reach the sender, and what the sender sent before that must still arrive, all before the cut: one round
+//! trip, not more. Earlier, the sender idles on a link that works; later, packets and ACKs are lost and, worse, the sender
+//! may have unacknowledged data behind a closed window, which some time out again and again, halving ssthresh each time.
+//! See [`WarningPeriod`].
+//!
+//! **None delayed.** A ZWA should not wait for a delayed-ACK timer, but a filter must not acknowledge what the host's TCP has
+//! not: a segment that passed the filter may have been dropped behind it. So it asks. A segment without data just below the
+//! window, like a keep-alive of the peer, is one that every TCP answers at once with its true ACK (RFC 9293 section 3.10.7.4),
+//! and the answer passes the filter. TCPs limit such answers (RFC 5961 section 10; Linux to two a second without data); what is
+//! not answered is acknowledged when the host's TCP would have done so by itself.
+//!
+//! **What can go wrong.** The prediction was wrong: [`LinkEvent::Recovered`] thaws, and where that never comes, a deadline does.
+//! The ZWA is lost: it is repeated by every ACK that follows. The sender ignores a window in an ACK without news (M-TCP and the
+//! thesis say that some do, and Linux did until 6.6): only data that still come help, by their ACKs. The sender was in the
+//! middle of recovery: it stops there.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use holdover_base::{Duration, Instant};
+use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions, Timestamps};
+
+use crate::agenda::Agenda;
+use crate::connections::{Connection, Table, tcp_mut};
+use crate::round_trip::RoundTrip;
+use crate::spoken::Spoken;
+use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+
+/// How hosts freeze their peers.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct FreezeConfig {
+    /// How long before the cut a connection is frozen.
+    pub warning: WarningPeriod,
+    /// How many ZWAs leave when a connection is frozen. With 0, only the ACKs that data cause tell the peer, as in the thesis's
+    /// simulator. Four and more make three duplicates without a change of the window, which a sender may take for a loss.
+    pub at_once: u8,
+    /// How long the host's TCP may take to acknowledge data while frozen before it is asked to; `None` leaves its ACKs as
+    /// delayed as they are. Zero suits a TCP that answers in the same instant; in front of a kernel, a millisecond spares
+    /// questions that are being answered.
+    pub ask_after: Option<Duration>,
+    /// Connections on which no data came for so long are left alone: an idle receiver gains nothing by freezing.
+    pub flowing: Duration,
+    /// Whether a window probe that comes while frozen thaws, if there is room: it shows that the peer can be heard. So the
+    /// thesis (section 5.1.4); Freeze-TCP holds every ACK at zero until the link is back.
+    pub thaw_on_probe: bool,
+    /// Whether reconnection is told by one window update. For a host without [`crate::reconnect_acks`], whose peer else
+    /// waits for its next probe ("no TR-ACKs" in the Freeze-TCP paper).
+    pub update_at_up: bool,
+    /// A connection thaws by itself if it is not cut off so long after the foreseen moment, or after the warning if that
+    /// named none.
+    pub patience: Duration,
+}
+
+impl Default for FreezeConfig {
+    /// A warning period of one round trip (Freeze-TCP section IV.A), one ZWA at once, none delayed; data in the last second;
+    /// a second of patience.
+    fn default() -> Self {
+        Self {
+            warning: WarningPeriod::RoundTrips(1.0),
+            at_once: 1,
+            ask_after: Some(Duration::ZERO),
+            flowing: Duration::from_secs(1),
+            thaw_on_probe: false,
+            update_at_up: false,
+            patience: Duration::from_secs(1),
+        }
+    }
+}
+
+/// How long before the cut a connection is frozen; at once if the warning comes later than that, or names no lead.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum WarningPeriod {
+    /// With the warning, however early.
+    WholeLead,
+    /// So long (Freeze-TCP's experiments: the round trip, measured beforehand).
+    Fixed(Duration),
+    /// So many round trips of the connection, measured from the packets that pass, with their queues; as [`Self::WholeLead`]
+    /// where nothing has been measured.
+    RoundTrips(f64),
+    /// So long after the warning as experience shows, whatever lead it names: after each cut, a period that was shorter than
+    /// the round trip brings the next freeze forward by `step`, and one that was longer puts it off (the thesis's dynamic
+    /// threshold, section 7.2, as far as one can go behind the warning; it has not said how large a step is).
+    Adaptive {
+        /// By how much.
+        step: Duration,
+    },
+}
+
+/// The filter. See the module's documentation.
+#[derive(Debug)]
+pub struct Freeze {
+    config: FreezeConfig,
+    connections: Table<State>,
+    warning: Option<Warning>,
+    down: bool,
+    out: Out,
+}
+
+/// A disconnection is foreseen.
+#[derive(Clone, Copy, Debug)]
+struct Warning {
+    at: Instant,
+    cut_at: Option<Instant>,
+    /// From then on it is not believed any more.
+    until: Instant,
+}
+
+/// What the filter has to say and to do.
+#[derive(Debug, Default)]
+struct Out {
+    agenda: Agenda,
+    ready: VecDeque<Injected>,
+    deeds: VecDeque<Deed>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    spoken: Spoken,
+    heard: Option<Heard>,
+    round_trip: RoundTrip,
+    data_at: Option<Instant>,
+    phase: Phase,
+    /// ZWAs that have not left yet, and when they are made if the host's TCP has not.
+    owed: u8,
+    repeat_at: Option<Instant>,
+    /// When the host's TCP is asked to acknowledge.
+    ask_at: Option<Instant>,
+    /// [`WarningPeriod::Adaptive`]: how long after the warning.
+    postponement: Duration,
+    over: bool,
+    due: Option<Instant>,
+}
+
+/// The peer's newest numbers, for a question in its name.
+#[derive(Clone, Copy, Debug)]
+struct Heard {
+    ack: Seq,
+    window: u16,
+    timestamps: Option<Timestamps>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Phase {
+    #[default]
+    Open,
+    /// It is warned, and will freeze.
+    Waiting { from: Instant },
+    /// Every window is zero.
+    Frozen { since: Instant, until: Instant },
+    /// And the link is gone.
+    Cut,
+}
+
+impl Freeze {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "freeze";
+
+    /// A filter that has seen nothing yet.
+    pub fn new(config: FreezeConfig) -> Self {
+        Self { config, connections: Table::default(), warning: None, down: false, out: Out::default() }
+    }
+
+    fn on_fading(&mut self, now: Instant, lead: Option<Duration>) {
+        if self.down {
+            return;
+        }
+        let cut_at = lead.map(|lead| now + lead);
+        let warning = Warning {
+            // A warning that is repeated is the same warning.
+            at: self.warning.filter(|warning| now < warning.until).map_or(now, |warning| warning.at),
+            cut_at,
+            until: cut_at.unwrap_or(now) + self.config.patience,
+        };
+        self.warning = Some(warning);
+        for (connection, state) in self.connections.iter_mut() {
+            state.warn(now, connection, warning, &self.config, &mut self.out);
+        }
+    }
+
+    fn on_down(&mut self, now: Instant) {
+        let warning = self.warning.take();
+        self.down = true;
+        for (connection, state) in self.connections.iter_mut() {
+            if warning.is_some() {
+                state.learn(now, &self.config);
+            }
+            state.phase = match state.phase {
+                Phase::Open | Phase::Waiting { .. } => Phase::Open,
+                Phase::Frozen { .. } | Phase::Cut => Phase::Cut,
+            };
+            (state.owed, state.repeat_at, state.ask_at) = (0, None, None);
+            state.reschedule(connection, &mut self.out);
+        }
+    }
+
+    /// The link is there, still or again.
+    fn on_connected(&mut self, now: Instant, update: bool) {
+        self.warning = None;
+        self.down = false;
+        for (connection, state) in self.connections.iter_mut() {
+            state.thaw(now, connection, update, &mut self.out);
+        }
+    }
+}
+
+impl SegmentFilter for Freeze {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
+        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let state = self.connections.note(now, connection, segment);
+        state.over |= segment.flags.contains(Flags::RST);
+        match direction {
+            Direction::Outgoing => {
+                state.spoken.note(packet, segment);
+                state.round_trip.note_outgoing(now, segment);
+                if matches!(state.phase, Phase::Frozen { .. } | Phase::Cut) {
+                    state.close_window(connection, packet, &mut self.out);
+                }
+            }
+            Direction::Incoming => {
+                state.round_trip.note_incoming(now, segment);
+                let was_probe = state.is_probe(segment);
+                state.hear(now, segment);
+                if self.config.thaw_on_probe && was_probe && state.spoken.window().is_some_and(|window| window > 0) {
+                    state.thaw(now, connection, false, &mut self.out);
+                } else if !segment.payload.is_empty() {
+                    let warning = self.warning.filter(|warning| now < warning.until);
+                    state.on_data(now, connection, warning, &self.config, &mut self.out);
+                }
+            }
+        }
+        Verdict::Pass
+    }
+
+    fn handle_link(&mut self, now: Instant, event: LinkEvent) {
+        match event {
+            LinkEvent::Fading { lead } => self.on_fading(now, lead),
+            LinkEvent::Down => self.on_down(now),
+            LinkEvent::Recovered => self.on_connected(now, true),
+            LinkEvent::Up { .. } => self.on_connected(now, self.config.update_at_up),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        // What is due at `now` only because of this waits for the next call: the host's TCP has its turn before.
+        let due: Vec<Connection> = core::iter::from_fn(|| self.out.agenda.take_due(now)).collect();
+        for connection in due {
+            let Some(state) = self.connections.get_mut(connection) else { continue };
+            state.due = None;
+            state.on_deadline(now, connection, self.warning, &self.config, &mut self.out);
+        }
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+        self.out.ready.pop_front()
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.out.deeds.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.out.agenda.next()
+    }
+}
+
+/// What happens to one connection.
+impl State {
+    /// It is warned, once more perhaps.
+    fn warn(&mut self, now: Instant, connection: Connection, warning: Warning, config: &FreezeConfig, out: &mut Out) {
+        let flows = self.data_at.is_some_and(|at| now.saturating_since(at) <= config.flowing);
+        match &mut self.phase {
+            Phase::Frozen { until, .. } => *until = warning.until,
+            Phase::Open | Phase::Waiting { .. } => {
+                let from = self.freezes_at(warning, config);
+                let worthwhile = flows && !self.over && from < warning.until;
+                if worthwhile && from <= now {
+                    return self.freeze(now, connection, warning, config, out);
+                }
+                self.phase = if worthwhile { Phase::Waiting { from } } else { Phase::Open };
+            }
+            Phase::Cut => {}
+        }
+        self.reschedule(connection, out);
+    }
+
+    fn freezes_at(&self, warning: Warning, config: &FreezeConfig) -> Instant {
+        let period = match config.warning {
+            WarningPeriod::WholeLead => return warning.at,
+            WarningPeriod::Adaptive { .. } => return warning.at + self.postponement,
+            WarningPeriod::Fixed(period) => Some(period),
+            WarningPeriod::RoundTrips(count) => {
+                self.round_trip.smoothed().map(|rtt| Duration::from_secs_f64(rtt.as_secs_f64() * count))
+            }
+        };
+        period.zip(warning.cut_at).map_or(warning.at, |(period, cut_at)| cut_at - period)
+    }
+
+    fn freeze(&mut self, now: Instant, connection: Connection, warning: Warning, config: &FreezeConfig, out: &mut Out) {
+        self.phase = Phase::Frozen { since: now, until: warning.until };
+        self.owed = config.at_once;
+        if self.owed > 0 {
+            if config.ask_after.is_some() {
+                self.ask(connection, out);
+            }
+            self.repeat_at = Some(now + config.ask_after.unwrap_or(Duration::ZERO));
+        }
+        out.deeds.push_back(Deed { at: now, connection, mechanism: Freeze::NAME, what: "froze" });
+        self.reschedule(connection, out);
+    }
+
+    fn thaw(&mut self, now: Instant, connection: Connection, update: bool, out: &mut Out) {
+        let was_frozen = matches!(self.phase, Phase::Frozen { .. } | Phase::Cut);
+        self.phase = Phase::Open;
+        (self.owed, self.repeat_at, self.ask_at) = (0, None, None);
+        if was_frozen {
+            out.deeds.push_back(Deed { at: now, connection, mechanism: Freeze::NAME, what: "thawed" });
+            if update && !self.over {
+                out.say(self.spoken.repeat(connection));
+            }
+        }
+        self.reschedule(connection, out);
+    }
+
+    /// The host's TCP sends while frozen.
+    fn close_window(&mut self, connection: Connection, packet: &mut Packet, out: &mut Out) {
+        let Some(segment) = tcp_mut(packet) else { return };
+        if segment.flags.contains(Flags::SYN) || !segment.flags.contains(Flags::ACK) {
+            return;
+        }
+        segment.window = 0;
+        self.ask_at = None;
+        self.owed = self.owed.saturating_sub(1);
+        if self.owed == 0 {
+            self.repeat_at = None;
+        }
+        self.reschedule(connection, out);
+    }
+
+    fn on_data(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        warning: Option<Warning>,
+        config: &FreezeConfig,
+        out: &mut Out,
+    ) {
+        self.data_at = Some(now);
+        match self.phase {
+            // It has begun to flow only now, or has thawed too early.
+            Phase::Open => {
+                if let Some(warning) = warning {
+                    self.warn(now, connection, warning, config, out);
+                }
+            }
+            Phase::Frozen { .. } => {
+                self.ask_at = self.ask_at.or(config.ask_after.map(|wait| now + wait));
+                self.reschedule(connection, out);
+            }
+            Phase::Waiting { .. } | Phase::Cut => {}
+        }
+    }
+
+    fn on_deadline(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        warning: Option<Warning>,
+        config: &FreezeConfig,
+        out: &mut Out,
+    ) {
+        match (self.phase, warning) {
+            // Measured anew: the round trip may have grown since the warning.
+            (Phase::Waiting { from }, Some(warning)) if from <= now => {
+                return self.warn(now, connection, warning, config, out);
+            }
+            (Phase::Frozen { until, .. }, _) if until <= now => return self.thaw(now, connection, true, out),
+            _ => {}
+        }
+        if self.repeat_at.is_some_and(|at| at <= now) {
+            self.repeat_at = None;
+            for _ in 0..core::mem::take(&mut self.owed) {
+                let mut packet = self.spoken.repeat(connection).filter(|_| !self.over);
+                if let Some(segment) = packet.as_mut().and_then(tcp_mut) {
+                    segment.window = 0;
+                }
+                out.say(packet);
+            }
+        }
+        if self.ask_at.is_some_and(|at| at <= now) {
+            self.ask_at = None;
+            self.ask(connection, out);
+        }
+        self.reschedule(connection, out);
+    }
+
+    /// Has the host's TCP acknowledge what it has.
+    fn ask(&self, connection: Connection, out: &mut Out) {
+        let (Some(acked), Some(heard)) = (self.spoken.ack(), self.heard) else { return };
+        let segment = Segment {
+            src_port: connection.remote.port(),
+            dst_port: connection.local.port(),
+            seq: acked - 1,
+            ack: heard.ack,
+            flags: Flags::ACK,
+            window: heard.window,
+            urgent: 0,
+            options: TcpOptions { timestamps: heard.timestamps, ..TcpOptions::default() },
+            payload: Bytes::new(),
+        };
+        let packet = Packet::new(connection.remote.ip(), connection.local.ip(), segment);
+        out.ready.push_back(Injected { direction: Direction::Incoming, packet });
+    }
+
+    fn hear(&mut self, now: Instant, segment: &Segment) {
+        if segment.flags.contains(Flags::ACK) {
+            self.heard = Some(Heard {
+                ack: self.heard.map_or(segment.ack, |heard| heard.ack.max(segment.ack)),
+                window: segment.window,
+                timestamps: segment.options.timestamps,
+            });
+        }
+        if !segment.payload.is_empty() {
+            self.data_at = Some(now);
+        }
+    }
+
+    /// Whether the peer asks for the window: a segment without data below it (Linux), or one byte at it (RFC 9293 section
+    /// 3.8.6.1).
+    fn is_probe(&self, segment: &Segment) -> bool {
+        if !matches!(self.phase, Phase::Frozen { .. } | Phase::Cut) || self.owed > 0 {
+            return false;
+        }
+        match segment.payload.len() {
+            0 => self.spoken.ack().is_some_and(|acked| segment.seq + 1 == acked),
+            1 => self.spoken.ack() == Some(segment.seq),
+            _ => false,
+        }
+    }
+
+    /// [`WarningPeriod::Adaptive`]: how early was early enough?
+    fn learn(&mut self, now: Instant, config: &FreezeConfig) {
+        let WarningPeriod::Adaptive { step } = config.warning else { return };
+        let Some(round_trip) = self.round_trip.smoothed() else { return };
+        let period = match self.phase {
+            Phase::Frozen { since, .. } => now.saturating_since(since),
+            Phase::Waiting { .. } => Duration::ZERO,
+            Phase::Open | Phase::Cut => return,
+        };
+        if period < round_trip {
+            self.postponement -= step;
+        } else if period > round_trip {
+            self.postponement += step;
+        }
+    }
+
+    fn reschedule(&mut self, connection: Connection, out: &mut Out) {
+        let phase = match self.phase {
+            Phase::Open | Phase::Cut => None,
+            Phase::Waiting { from } => Some(from),
+            Phase::Frozen { until, .. } => Some(until),
+        };
+        let due = [phase, self.repeat_at, self.ask_at].into_iter().flatten().min();
+        out.agenda.set(connection, &mut self.due, due);
+    }
+}
+
+impl Out {
+    fn say(&mut self, packet: Option<Packet>) {
+        self.ready.extend(packet.map(|packet| Injected { direction: Direction::Outgoing, packet }));
+    }
+}

@@ -1,0 +1,321 @@
+//! Freezing, rule by rule.
+
+use holdover_base::Duration;
+use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
+use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
+use holdover_mobility::{LinkEvent, Mechanisms};
+use holdover_sim::FlowStatus;
+use holdover_tcp::Profile;
+use holdover_wire::Flags;
+
+use crate::script::*;
+use crate::support::*;
+
+const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
+
+fn fading(lead_ms: u64) -> LinkEvent {
+    LinkEvent::Fading { lead: Some(ms(lead_ms)) }
+}
+
+fn freezing(config: FreezeConfig) -> Mechanisms {
+    Mechanisms { freeze: Some(config), ..Mechanisms::default() }
+}
+
+fn fixed(period_ms: u64) -> FreezeConfig {
+    FreezeConfig { warning: WarningPeriod::Fixed(ms(period_ms)), ..FreezeConfig::default() }
+}
+
+/// A connection on which data flow, acknowledged up to 1001 with a window of 400.
+fn flowing(config: FreezeConfig) -> Script {
+    let mut script = Script::new(freezing(config));
+    script.at(100).peer(from_peer(1, 1000));
+    assert_eq!(script.host(from_host(1001, 400)).window, 400);
+    script
+}
+
+#[test]
+fn every_outgoing_segment_has_a_window_of_zero_while_frozen() {
+    let mut script = flowing(fixed(50));
+    script.link(fading(50));
+    assert_eq!(script.host(from_host(1001, 400)).window, 0);
+    assert_eq!(script.host(change(from_host(1001, 390), |segment| segment.payload = vec![7; 10].into())).window, 0);
+    script.at(120).peer(from_peer(1001, 1000));
+    let segment = script.host(from_host(2001, 380));
+    assert_eq!((segment.window, segment.ack.value()), (0, 2001));
+}
+
+/// Data are taken in, and the host's own ACK number goes out: nothing is held back.
+#[test]
+fn data_are_still_accepted_and_acknowledged() {
+    let mut script = flowing(fixed(50));
+    script.link(fading(50)).at(110).peer(from_peer(1001, 1000)).peer(from_peer(3001, 1000));
+    assert_eq!(script.host(from_host(2001, 400)).ack.value(), 2001);
+}
+
+/// With nothing new to acknowledge and a TCP that does not answer, the last ACK is said again with a window of zero.
+#[test]
+fn at_least_one_zero_window_ack_leaves_at_once() {
+    let mut script = flowing(fixed(50));
+    script.link(fading(50)).at(100);
+    let sent = script.sent();
+    assert_eq!(sent.len(), 1);
+    assert_eq!((sent[0].ack.value(), sent[0].window, sent[0].payload.len()), (1001, 0, 0));
+    assert_eq!(script.deeds(), [(100, "froze")]);
+}
+
+#[test]
+fn n_zero_window_acks_can_leave_at_once_or_none() {
+    for copies in [0, 1, 3] {
+        let mut script = flowing(FreezeConfig { at_once: copies, ..fixed(50) });
+        script.link(fading(50)).at(100);
+        assert_eq!(script.sent().len(), usize::from(copies));
+        assert_eq!(script.host(from_host(1001, 400)).window, 0);
+    }
+}
+
+/// The host's TCP is asked, and its answer is the ACK that leaves: it may say more than the last one.
+#[test]
+fn an_ack_that_was_delayed_goes_out_with_the_freeze() {
+    let mut script = flowing(fixed(50));
+    script.at(110).peer(from_peer(1001, 1000)).link(fading(50));
+    let question = script.handed_in();
+    assert_eq!(question.len(), 1);
+    assert_eq!((question[0].seq.value(), question[0].payload.len(), question[0].flags), (1000, 0, Flags::ACK));
+    assert_eq!(script.host(from_host(2001, 400)).window, 0);
+    script.at(110);
+    assert!(script.sent().is_empty(), "the answer counts");
+}
+
+/// Also where freezing begins later than the warning: the host's TCP has its turn before the last ACK is repeated.
+#[test]
+fn the_answer_comes_before_a_repetition() {
+    let mut script = flowing(fixed(50));
+    script.link(fading(150)).at(199).peer(from_peer(1001, 1000));
+    script.timeout(200);
+    assert_eq!(script.handed_in().len(), 1);
+    assert_eq!(script.host(from_host(2001, 400)).window, 0);
+    assert!(script.at(200).sent().is_empty());
+}
+
+#[test]
+fn no_ack_is_delayed_while_frozen() {
+    let mut script = flowing(FreezeConfig { ask_after: Some(ms(1)), ..fixed(50) });
+    script.link(fading(50)).host(from_host(1001, 400));
+    script.handed_in();
+    // Acknowledged in time: no question.
+    script.at(110).peer(from_peer(1001, 1000)).host(from_host(2001, 400));
+    assert!(script.at(115).handed_in().is_empty());
+    // Not acknowledged: a question, and nothing is acknowledged by the filter itself.
+    let question = script.peer(from_peer(2001, 1000)).at(116).handed_in();
+    assert_eq!(question.len(), 1);
+    assert_eq!(question[0].seq.value(), 2000);
+    assert!(script.sent().is_empty());
+}
+
+#[test]
+fn acks_may_stay_delayed() {
+    let mut script = flowing(FreezeConfig { ask_after: None, ..fixed(50) });
+    script.link(fading(50)).at(110).peer(from_peer(1001, 1000)).at(140);
+    assert!(script.handed_in().is_empty());
+    assert_eq!(script.sent().len(), 1);
+}
+
+#[test]
+fn a_warning_that_is_early_is_waited_out() {
+    let mut script = flowing(fixed(50));
+    script.link(fading(200)).at(249);
+    assert_eq!(script.host(from_host(1001, 400)).window, 400);
+    script.at(250);
+    assert_eq!(script.host(from_host(1001, 400)).window, 0);
+    assert_eq!(script.deeds(), [(250, "froze")]);
+}
+
+#[test]
+fn a_warning_that_is_late_or_names_no_time_freezes_at_once() {
+    for event in [fading(10), LinkEvent::Fading { lead: None }] {
+        let mut script = flowing(fixed(50));
+        script.link(event);
+        assert_eq!(script.deeds(), [(100, "froze")]);
+    }
+}
+
+#[test]
+fn the_whole_lead_can_be_used() {
+    let mut script = flowing(FreezeConfig { warning: WarningPeriod::WholeLead, ..FreezeConfig::default() });
+    script.link(fading(500));
+    assert_eq!(script.deeds(), [(100, "froze")]);
+}
+
+/// The host's stamps come back 80 ms later on data.
+#[test]
+fn the_warning_period_follows_the_round_trip_by_echoed_timestamps() {
+    let mut script = Script::new(freezing(FreezeConfig::default()));
+    for round in 0..20_u32 {
+        let (at, seq) = (u64::from(round) * 80, round * 2000 + 1);
+        script.at(at).host(stamped(from_host(seq, 400), 5000 + round, 0));
+        script.at(at + 40).peer(stamped(from_peer(seq, 1000), 9, 5000 + round - u32::from(round > 0)));
+        script.at(at + 80).peer(stamped(from_peer(seq + 1000, 1000), 9, 5000 + round));
+    }
+    script.link(fading(300)).at(3000);
+    assert_eq!(script.deeds().first(), Some(&(1600 + 300 - 80, "froze")));
+}
+
+/// Without timestamps the handshake tells.
+#[test]
+fn the_warning_period_follows_the_round_trip_of_the_handshake() {
+    let config = FreezeConfig { warning: WarningPeriod::RoundTrips(2.0), ..FreezeConfig::default() };
+    let mut script = Script::new(freezing(config));
+    script.host(change(from_host(0, 400), |segment| {
+        (segment.seq, segment.flags) = (holdover_wire::Seq::new(0), Flags::SYN)
+    }));
+    script.at(60).peer(flags(from_peer(0, 0), Flags::SYN));
+    script.host(from_host(1, 400));
+    script.peer(from_peer(1, 1000)).link(fading(300)).at(1000);
+    assert_eq!(script.deeds().first(), Some(&(60 + 300 - 120, "froze")));
+}
+
+/// Before anything was measured, the whole lead is used.
+#[test]
+fn without_a_measured_round_trip_the_freeze_is_early() {
+    let mut script = flowing(FreezeConfig::default());
+    script.link(fading(300));
+    assert_eq!(script.deeds(), [(100, "froze")]);
+}
+
+/// The thesis's dynamic threshold: too early by experience, so later the next time.
+#[test]
+fn the_warning_period_learns_from_each_cut() {
+    let config = WarningPeriod::Adaptive { step: ms(30) };
+    let mut script = Script::new(freezing(FreezeConfig { warning: config, ..FreezeConfig::default() }));
+    script.host(change(from_host(0, 400), |segment| {
+        (segment.seq, segment.flags) = (holdover_wire::Seq::new(0), Flags::SYN)
+    }));
+    script.at(60).peer(flags(from_peer(0, 0), Flags::SYN));
+    script.host(from_host(1, 400));
+    let mut froze_after = Vec::new();
+    for cut in 1..=5 {
+        let at = cut * 1000;
+        script.at(at).peer(from_peer(1, 1000)).link(LinkEvent::Fading { lead: None });
+        script.at(at + 100).link(LinkEvent::Down);
+        script.at(at + 200).link(UP);
+        froze_after.extend(script.deeds().into_iter().filter(|(_, what)| *what == "froze").map(|(when, _)| when - at));
+    }
+    // The round trip is 60 ms and the cut comes 100 ms after the warning: 40 ms after it would be just right.
+    assert_eq!(froze_after, [0, 30, 60, 30, 60]);
+}
+
+#[test]
+fn an_idle_connection_is_left_alone_until_data_flow() {
+    let mut script = flowing(FreezeConfig { flowing: ms(500), patience: Duration::from_secs(5), ..fixed(50) });
+    script.at(700).link(fading(50));
+    assert_eq!(script.host(from_host(1001, 400)).window, 400);
+    assert_eq!(script.next_deadline_ms(), None);
+    script.at(720).peer(from_peer(1001, 1000));
+    assert_eq!(script.host(from_host(2001, 400)).window, 0);
+}
+
+#[test]
+fn nothing_is_frozen_without_a_warning() {
+    let mut script = flowing(fixed(50));
+    script.link(LinkEvent::Down).at(200).link(UP);
+    assert_eq!(script.host(from_host(1001, 400)).window, 400);
+    assert!(script.sent().is_empty() && script.deeds().is_empty());
+}
+
+#[test]
+fn up_thaws_and_the_hosts_own_segments_tell_it() {
+    let mut script = flowing(fixed(50));
+    script.link(fading(50)).at(150).link(LinkEvent::Down);
+    assert_eq!(script.host(from_host(1001, 400)).window, 0, "still frozen while cut off");
+    script.at(60_000);
+    script.sent();
+    script.link(UP);
+    assert!(script.sent().is_empty());
+    assert_eq!(script.host(from_host(1001, 400)).window, 400);
+    assert_eq!(script.deeds(), [(100, "froze"), (60_000, "thawed")]);
+}
+
+#[test]
+fn up_can_be_told_by_one_window_update() {
+    let mut script = flowing(FreezeConfig { update_at_up: true, ..fixed(50) });
+    script.link(fading(50)).at(150).link(LinkEvent::Down).at(900);
+    script.sent();
+    let sent = script.link(UP).sent();
+    assert_eq!(sent.iter().map(|segment| (segment.ack.value(), segment.window)).collect::<Vec<_>>(), [(1001, 400)]);
+}
+
+#[test]
+fn reconnection_acks_carry_the_real_window() {
+    let mechanisms = Mechanisms { reconnect_acks: Some(ReconnectAcksConfig::default()), ..freezing(fixed(50)) };
+    let mut script = Script::new(mechanisms);
+    script.at(100).peer(from_peer(1, 1000)).host(from_host(1001, 400));
+    script.link(fading(50)).at(150).link(LinkEvent::Down).at(900);
+    script.sent();
+    let sent = script.link(UP).sent();
+    assert_eq!(sent.iter().map(|segment| segment.window).collect::<Vec<_>>(), [400; 3]);
+}
+
+#[test]
+fn a_wrong_prediction_is_taken_back_at_once() {
+    let mut script = flowing(fixed(50));
+    script.link(fading(50)).at(120);
+    script.sent();
+    let sent = script.link(LinkEvent::Recovered).sent();
+    assert_eq!(sent.iter().map(|segment| segment.window).collect::<Vec<_>>(), [400]);
+    assert_eq!(script.host(from_host(1001, 400)).window, 400);
+}
+
+/// Neither a cut nor a recovery comes.
+#[test]
+fn nothing_stays_frozen_longer_than_its_deadline() {
+    let mut script = flowing(FreezeConfig { patience: ms(300), ..fixed(50) });
+    script.link(fading(50)).at(449);
+    script.sent();
+    assert_eq!(script.host(from_host(1001, 400)).window, 0);
+    let sent = script.at(450).sent();
+    assert_eq!(sent.iter().map(|segment| segment.window).collect::<Vec<_>>(), [400]);
+    script.at(460).peer(from_peer(1001, 1000));
+    assert_eq!(script.host(from_host(2001, 400)).window, 400, "and is not frozen again by the same warning");
+}
+
+#[test]
+fn a_repeated_warning_moves_the_deadline_only() {
+    let mut script = flowing(FreezeConfig { patience: ms(300), ..fixed(50) });
+    script.link(fading(50)).at(200).link(fading(50)).at(549);
+    assert_eq!(script.deeds(), [(100, "froze")]);
+    assert_eq!(script.at(550).deeds(), [(550, "thawed")]);
+}
+
+/// The thesis thaws when it hears a window probe; Freeze-TCP answers it with a window of zero.
+#[test]
+fn a_window_probe_thaws_or_not_as_configured() {
+    for (thaws, len, seq) in [(true, 0, 1000), (true, 1, 1001), (false, 0, 1000), (false, 1, 1001)] {
+        let mut script = flowing(FreezeConfig { thaw_on_probe: thaws, ..fixed(50) });
+        script.link(fading(50)).host(from_host(1001, 400));
+        script.at(130).peer(from_peer(seq, len));
+        assert_eq!(script.host(from_host(1001, 400)).window, if thaws { 400 } else { 0 }, "{len}");
+    }
+}
+
+#[test]
+fn a_handshake_and_a_reset_keep_their_window() {
+    let mut script = flowing(fixed(50));
+    script.link(fading(50));
+    assert_eq!(script.host(flags(from_host(1001, 400), Flags::SYN)).window, 400);
+    assert_eq!(script.host(change(from_host(1001, 400), |segment| segment.flags = Flags::RST)).window, 400);
+}
+
+/// "Never noticeably worse": a download over the path of the notes, warned in time and thawed by reconnection ACKs, goes on
+/// within a round trip, at the window that it had.
+#[test]
+fn a_frozen_download_goes_on_at_once() {
+    let plain = world(Way::Download, Profile::Linux6Reno, 8_000_000, &[(2_000, 9_000)]);
+    let config = FreezeConfig { warning: WarningPeriod::RoundTrips(1.5), ..FreezeConfig::default() };
+    let mechanisms = Mechanisms { reconnect_acks: Some(ReconnectAcksConfig::default()), ..freezing(config) };
+    let stopped = run(plain.clone());
+    let frozen = run(with(plain, mechanisms, Some(ms(400))));
+    assert_eq!(frozen.status, FlowStatus::Completed);
+    assert!(idle_ms(&frozen) <= 60, "{}", idle_ms(&frozen));
+    assert!(idle_ms(&stopped) > 1_000, "{}", idle_ms(&stopped));
+    assert_eq!(frozen.sender.expect("counters").timeouts, 0);
+}

@@ -1,0 +1,147 @@
+//! Packet scripts: a chain of mechanisms between a host's TCP and a link, both of which are the test.
+
+use core::net::{IpAddr, Ipv4Addr};
+
+use bytes::Bytes;
+use holdover_base::Instant;
+use holdover_mobility::{Chain, Deed, Direction, Injected, LinkEvent, Mechanisms, Verdict};
+use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions, Timestamps};
+
+use crate::support::at_ms;
+
+const HOST: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+
+/// A segment from the host's TCP: a pure ACK, unless it is changed.
+pub(crate) fn from_host(ack: u32, window: u16) -> Packet {
+    Packet::new(HOST, PEER, segment((1000, 80), 1, ack, window, 0))
+}
+
+/// A segment from the peer with `len` bytes.
+pub(crate) fn from_peer(seq: u32, len: usize) -> Packet {
+    Packet::new(PEER, HOST, segment((80, 1000), seq, 1, 500, len))
+}
+
+fn segment((src_port, dst_port): (u16, u16), seq: u32, ack: u32, window: u16, len: usize) -> Segment {
+    Segment {
+        src_port,
+        dst_port,
+        seq: Seq::new(seq),
+        ack: Seq::new(ack),
+        flags: Flags::ACK,
+        window,
+        urgent: 0,
+        options: TcpOptions::default(),
+        payload: Bytes::from(vec![0; len]),
+    }
+}
+
+/// The packet with other flags besides ACK.
+pub(crate) fn flags(packet: Packet, flags: Flags) -> Packet {
+    change(packet, |segment| segment.flags |= flags)
+}
+
+/// The packet with timestamps.
+pub(crate) fn stamped(packet: Packet, val: u32, ecr: u32) -> Packet {
+    change(packet, |segment| segment.options.timestamps = Some(Timestamps { val, ecr }))
+}
+
+pub(crate) fn change(mut packet: Packet, change: impl FnOnce(&mut Segment)) -> Packet {
+    match &mut packet.payload {
+        holdover_wire::Payload::Tcp(segment) => change(segment),
+        other => panic!("{other}"),
+    }
+    packet
+}
+
+pub(crate) fn tcp_of(packet: &Packet) -> &Segment {
+    packet.tcp().expect("a segment")
+}
+
+/// The script's state.
+pub(crate) struct Script {
+    chain: Chain,
+    now: Instant,
+    injected: Vec<Injected>,
+    deeds: Vec<Deed>,
+}
+
+impl Script {
+    pub(crate) fn new(mechanisms: Mechanisms) -> Self {
+        Self { chain: mechanisms.chain(), now: Instant::ZERO, injected: Vec::new(), deeds: Vec::new() }
+    }
+
+    /// Goes on to `millis`, past every deadline up to and including it.
+    pub(crate) fn at(&mut self, millis: u64) -> &mut Self {
+        let to = at_ms(millis);
+        while let Some(due) = self.chain.poll_timeout().filter(|&due| due <= to) {
+            self.now = self.now.max(due);
+            self.chain.handle_timeout(self.now);
+            self.collect();
+        }
+        self.now = to;
+        self
+    }
+
+    /// The next deadline, which is at `millis`, and no other.
+    pub(crate) fn timeout(&mut self, millis: u64) -> &mut Self {
+        assert_eq!(self.chain.poll_timeout(), Some(at_ms(millis)));
+        self.now = at_ms(millis);
+        self.chain.handle_timeout(self.now);
+        self.collect();
+        self
+    }
+
+    pub(crate) fn link(&mut self, event: LinkEvent) -> &mut Self {
+        self.chain.handle_link(self.now, event);
+        self.collect();
+        self
+    }
+
+    /// The host's TCP sends; returns what leaves.
+    pub(crate) fn host(&mut self, mut packet: Packet) -> Segment {
+        let verdict = self.chain.handle_packet(self.now, Direction::Outgoing, &mut packet);
+        assert_eq!(verdict, Verdict::Pass);
+        self.collect();
+        tcp_of(&packet).clone()
+    }
+
+    /// The peer's packet comes, and passes unchanged.
+    pub(crate) fn peer(&mut self, packet: Packet) -> &mut Self {
+        let mut passed = packet.clone();
+        let verdict = self.chain.handle_packet(self.now, Direction::Incoming, &mut passed);
+        assert_eq!((verdict, &passed), (Verdict::Pass, &packet));
+        self.collect();
+        self
+    }
+
+    /// What the mechanisms sent to the link since the last question.
+    pub(crate) fn sent(&mut self) -> Vec<Segment> {
+        self.take(Direction::Outgoing)
+    }
+
+    /// What the host's TCP got from them.
+    pub(crate) fn handed_in(&mut self) -> Vec<Segment> {
+        self.take(Direction::Incoming)
+    }
+
+    /// What was done, with the time in ms.
+    pub(crate) fn deeds(&mut self) -> Vec<(u64, &'static str)> {
+        self.deeds.drain(..).map(|deed| (deed.at.as_millis(), deed.what)).collect()
+    }
+
+    pub(crate) fn next_deadline_ms(&self) -> Option<u64> {
+        self.chain.poll_timeout().map(Instant::as_millis)
+    }
+
+    fn take(&mut self, direction: Direction) -> Vec<Segment> {
+        let (taken, rest): (Vec<_>, Vec<_>) = self.injected.drain(..).partition(|it| it.direction == direction);
+        self.injected = rest;
+        taken.iter().map(|injected| tcp_of(&injected.packet).clone()).collect()
+    }
+
+    fn collect(&mut self) {
+        self.injected.extend(core::iter::from_fn(|| self.chain.poll_transmit()));
+        self.deeds.extend(core::iter::from_fn(|| self.chain.poll_deed()));
+    }
+}

@@ -1,0 +1,157 @@
+//! The timestamp echo update, rule by rule.
+
+use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
+use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
+use holdover_mobility::timestamp_echo::{Echo, Since, TimestampEchoConfig};
+use holdover_mobility::{LinkEvent, Mechanisms};
+use holdover_wire::Segment;
+
+use crate::script::*;
+
+const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
+const FADING: LinkEvent = LinkEvent::Fading { lead: None };
+
+fn updating(since: Since, echo: Echo) -> Mechanisms {
+    Mechanisms { timestamp_echo: Some(TimestampEchoConfig { since, echo }), ..Mechanisms::default() }
+}
+
+fn echoed(segment: &Segment) -> u32 {
+    segment.options.timestamps.expect("timestamps").ecr
+}
+
+/// A connection whose peer's clock has `hz`, until 2000 ms: a segment every 10 ms, each acknowledged. The last is stamped with
+/// what is returned, and its ACK left at 2000 ms.
+fn flowing(mechanisms: Mechanisms, hz: u32) -> (Script, u32) {
+    let mut script = Script::new(mechanisms);
+    let mut stamp = 0;
+    for number in 0..=200_u32 {
+        stamp = (u32::MAX - 300).wrapping_add(number * 10 * hz / 1000);
+        script.at(u64::from(number) * 10).peer(stamped(from_peer(number * 100 + 1, 100), stamp, 1));
+        script.host(stamped(from_host(number * 100 + 101, 400), 1, stamp));
+    }
+    (script, stamp)
+}
+
+/// An ACK of all that came, as the host's TCP makes it.
+fn ack(stamp: u32) -> holdover_wire::Packet {
+    stamped(from_host(20_101, 400), 1, stamp)
+}
+
+fn zero(stamp: u32) -> holdover_wire::Packet {
+    change(ack(stamp), |segment| segment.window = 0)
+}
+
+/// For clocks of every usual rate, and for the wrap of their numbers.
+#[test]
+fn the_echo_advances_by_the_time_since_the_last_zero_window_in_ticks_of_the_peer() {
+    for (hz, ticks) in [(10, 30), (100, 300), (250, 750), (1_000, 3_000)] {
+        let (mut script, stamp) = flowing(updating(Since::ZeroWindow, Echo::Own), hz);
+        script.link(FADING).at(2_010);
+        script.host(zero(stamp));
+        script.at(2_020).link(LinkEvent::Down).at(5_010).link(UP);
+        assert_eq!(echoed(&script.host(ack(stamp))), stamp.wrapping_add(ticks), "{hz}");
+        assert_eq!(script.deeds(), [(5_010, "refreshed")]);
+    }
+}
+
+/// Whatever the rate, and wherever the outage lies.
+#[test]
+fn the_echo_is_never_ahead_of_the_peers_clock() {
+    for hz in [3, 7, 10, 64, 100, 128, 333, 1_000, 1_024, 5_000] {
+        for up in [2_300, 4_000, 20_000] {
+            let (mut script, stamp) = flowing(updating(Since::LastAck, Echo::Own), hz);
+            script.link(LinkEvent::Down).at(up).link(UP);
+            let added = echoed(&script.host(ack(stamp))).wrapping_sub(stamp);
+            let passed = (up as u32 - 2_000) * hz / 1_000;
+            assert!(added <= passed, "{hz} Hz at {up} ms: {added} ticks, {passed} have passed");
+            assert!(added >= passed * 3 / 4 || hz < 64, "{hz} Hz at {up} ms: {added} ticks, {passed} have passed");
+        }
+    }
+}
+
+#[test]
+fn without_a_zero_window_nothing_is_changed() {
+    let (mut script, stamp) = flowing(updating(Since::ZeroWindow, Echo::Own), 1_000);
+    script.link(FADING).link(LinkEvent::Down).at(5_000).link(UP);
+    assert_eq!(echoed(&script.host(ack(stamp))), stamp);
+    assert!(script.deeds().is_empty());
+}
+
+/// A window of zero because the buffer was full, long before the warning, is not one that says when the link went.
+#[test]
+fn only_a_zero_window_after_the_warning_counts() {
+    let (mut script, stamp) = flowing(updating(Since::ZeroWindow, Echo::Own), 1_000);
+    script.host(zero(stamp));
+    script.at(3_000).link(FADING).link(LinkEvent::Down).at(5_000).link(UP);
+    assert_eq!(echoed(&script.host(ack(stamp))), stamp);
+}
+
+#[test]
+fn it_can_count_from_the_last_ack() {
+    let (mut script, stamp) = flowing(updating(Since::LastAck, Echo::Own), 1_000);
+    script.at(2_040).link(LinkEvent::Down).at(5_000).link(UP);
+    assert_eq!(echoed(&script.host(ack(stamp))), stamp.wrapping_add(3_000));
+}
+
+/// Data that come after the last zero window are younger by that.
+#[test]
+fn time_counts_from_the_arrival_of_the_stamp_at_the_earliest() {
+    let (mut script, stamp) = flowing(updating(Since::ZeroWindow, Echo::Own), 1_000);
+    script.link(FADING);
+    script.host(zero(stamp));
+    let newer = stamp.wrapping_add(500);
+    script.at(2_500).peer(stamped(from_peer(20_101, 100), newer, 1)).link(LinkEvent::Down).at(5_000).link(UP);
+    assert_eq!(echoed(&script.host(ack(newer))), newer.wrapping_add(2_500));
+}
+
+/// What waited in the network is stamped before the reconnection, what was sent after it is not.
+#[test]
+fn only_stamps_from_before_the_reconnection_are_refreshed() {
+    let (mut script, stamp) = flowing(updating(Since::LastAck, Echo::Own), 1_000);
+    script.link(LinkEvent::Down).at(5_000).link(UP);
+    let refreshed = stamp.wrapping_add(3_000);
+    assert_eq!(echoed(&script.host(ack(stamp))), refreshed);
+    script.at(5_010).peer(stamped(from_peer(20_101, 100), stamp.wrapping_add(100), 1));
+    assert_eq!(echoed(&script.host(ack(stamp.wrapping_add(100)))), refreshed);
+    let fresh = stamp.wrapping_add(3_025);
+    script.at(5_050).peer(stamped(from_peer(20_201, 100), fresh, 1));
+    assert_eq!(echoed(&script.host(ack(fresh))), fresh);
+}
+
+#[test]
+fn without_timestamps_nothing_is_changed() {
+    let mut script = Script::new(updating(Since::LastAck, Echo::Own));
+    script.peer(from_peer(1, 100));
+    script.host(from_host(101, 400));
+    script.link(LinkEvent::Down).at(5_000).link(UP);
+    assert_eq!(script.host(from_host(101, 400)).options.timestamps, None);
+}
+
+/// The thesis's rule for the stamp to echo: the newest of a segment at or before what is expected.
+#[test]
+fn the_newest_stamp_in_order_can_be_echoed() {
+    let (mut script, stamp) = flowing(updating(Since::ZeroWindow, Echo::Newest), 1_000);
+    // The ACK was lost, and the segment comes again with a new stamp: a TCP may echo the old one.
+    script.at(3_000).peer(stamped(from_peer(20_001, 100), stamp.wrapping_add(1_000), 1));
+    assert_eq!(echoed(&script.host(ack(stamp))), stamp.wrapping_add(1_000));
+    // Beyond a gap: the stamp of what came before it.
+    script.at(3_100).peer(stamped(from_peer(21_001, 100), stamp.wrapping_add(1_100), 1));
+    assert_eq!(echoed(&script.host(ack(stamp.wrapping_add(1_000)))), stamp.wrapping_add(1_000));
+}
+
+/// The ACKs that announce the reconnection are refreshed too, and so is what freezes and thaws.
+#[test]
+fn reconnection_acks_carry_the_refreshed_stamp() {
+    let mechanisms = Mechanisms {
+        reconnect_acks: Some(ReconnectAcksConfig::default()),
+        freeze: Some(FreezeConfig { warning: WarningPeriod::WholeLead, ..FreezeConfig::default() }),
+        ..updating(Since::ZeroWindow, Echo::Own)
+    };
+    let (mut script, stamp) = flowing(mechanisms, 1_000);
+    script.link(FADING).at(2_050).link(LinkEvent::Down);
+    script.sent();
+    script.at(5_000).link(UP);
+    let sent = script.sent();
+    assert_eq!(sent.iter().map(echoed).collect::<Vec<_>>(), [stamp.wrapping_add(3_000); 3]);
+    assert_eq!(sent.iter().map(|segment| segment.window).collect::<Vec<_>>(), [400; 3]);
+}
