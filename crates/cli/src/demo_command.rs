@@ -261,6 +261,7 @@ fn print_outlook() {
         "The mechanisms that end the wait, and the agent that brings them to your own machine, are not built yet:"
     );
     println!("this demo will show a transfer with and without them side by side. Until then:");
+    println!("  holdover run train-tunnel  three TCPs and two tunnels, with captures, plots and a page to look at");
     println!("  holdover kernel-matrix     our TCP against this kernel under every pair of settings");
 }
 
