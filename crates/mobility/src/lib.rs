@@ -20,7 +20,6 @@ pub mod reconnect_acks;
 pub mod retransmission_trigger;
 mod round_trip;
 mod spoken;
-mod spoken;
 pub mod timestamp_echo;
 pub mod user_timeout;
 
