@@ -2,11 +2,13 @@
 
 use holdover_mobility::Mechanisms;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
+use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
+use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
 use holdover_sim::{HostMechanisms, NodeId};
 
 use super::above_zero;
 use crate::error::ErrorKind;
-use crate::file::{self, ScenarioFile};
+use crate::file::{self, RelayKind, ScenarioFile};
 use crate::problem::{Problem, Under};
 
 /// The mechanisms of all hosts that have any. A problem lies below the root of the file.
@@ -27,6 +29,11 @@ pub(crate) fn all(file: &ScenarioFile) -> Result<Vec<HostMechanisms>, Problem> {
 fn of_host(file: &file::Mechanisms) -> Result<Mechanisms, Problem> {
     Ok(Mechanisms {
         reconnect_acks: file.reconnect_acks.as_ref().map(reconnect_acks).transpose().under("reconnect_acks")?,
+        retransmission_trigger: {
+            let table = file.retransmission_trigger.as_ref();
+            table.map(retransmission_trigger).transpose().under("retransmission_trigger")?
+        },
+        user_timeout: file.user_timeout.as_ref().map(user_timeout).transpose().under("user_timeout")?,
     })
 }
 
@@ -41,4 +48,40 @@ fn reconnect_acks(table: &file::ReconnectAcks) -> Result<ReconnectAcksConfig, Pr
         restart_window_bytes: table.restart_window.map(|window| u32::try_from(window.0.0).unwrap_or(u32::MAX)),
         idle: table.idle.map_or(default.idle, |idle| idle.0),
     })
+}
+
+fn retransmission_trigger(table: &file::RetransmissionTrigger) -> Result<RetransmissionTriggerConfig, Problem> {
+    let default = RetransmissionTriggerConfig::default();
+    let kind = table.relay.map_or(RelayKind::Option, |word| word.0);
+    if kind != RelayKind::DuplicateAcks {
+        for (key, given) in [("copies", table.copies.is_some()), ("piggyback", table.piggyback.is_some())] {
+            if given {
+                let message = format!("\"{key}\" is for relay = \"duplicate-acks\"");
+                return Err(Problem::conflict(message)).under(key);
+            }
+        }
+    }
+    let segments = table.copies.unwrap_or(4);
+    if segments < 4 {
+        let problem = Problem::unexpected(ErrorKind::BadValue, format!("the number {segments}"), "4 to 255");
+        return Err(problem.under("copies"));
+    }
+    Ok(RetransmissionTriggerConfig {
+        after: table.backoff.map_or(default.after, |word| word.0),
+        counts: table.counts.unwrap_or(default.counts),
+        relay: match kind {
+            RelayKind::None => Relay::None,
+            RelayKind::Option => Relay::Option,
+            RelayKind::DuplicateAcks => Relay::DuplicateAcks { segments, piggyback: table.piggyback.unwrap_or(true) },
+        },
+        forced_slow_start: table.forced_slow_start.unwrap_or(default.forced_slow_start),
+        min_interval: table.min_interval.map_or(default.min_interval, |time| time.0),
+    })
+}
+
+fn user_timeout(table: &file::UserTimeoutPolicy) -> Result<UserTimeoutPolicyConfig, Problem> {
+    let default = UserTimeoutPolicyConfig::default();
+    let long = table.long.map_or(Ok(default.long), |long| above_zero(long, "long"))?;
+    let afterwards = table.afterwards.map(|time| above_zero(time, "afterwards")).transpose()?;
+    Ok(UserTimeoutPolicyConfig { long, afterwards, linger: table.linger.map_or(default.linger, |time| time.0) })
 }
