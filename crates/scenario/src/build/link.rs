@@ -10,7 +10,7 @@ use holdover_link::{
 use holdover_sim::LinkBetween;
 
 use super::nodes::Nodes;
-use super::{above_zero, check_name, check_new};
+use super::{above_zero, check_name, check_new, turns};
 use crate::error::ErrorKind;
 use crate::file::{self, Direction, DirectionRef, Distribution, LengthTable, Link, ScenarioFile};
 use crate::problem::{Problem, Under};
@@ -23,19 +23,22 @@ pub(crate) fn all(file: &ScenarioFile, nodes: &Nodes, traces: &mut Traces) -> Re
         let before = file.links[..index].iter().map(|link| link.name.as_str());
         let built = check_name(&link.name)
             .and_then(|()| check_new("link", &link.name, before))
-            .and_then(|()| one(link, nodes, traces));
+            .and_then(|()| one(file, link, nodes, traces));
         links.push(built.under_index(index).under("link")?);
     }
     Ok(links)
 }
 
-fn one(link: &Link, nodes: &Nodes, traces: &mut Traces) -> Result<LinkBetween, Problem> {
+fn one(file: &ScenarioFile, link: &Link, nodes: &Nodes, traces: &mut Traces) -> Result<LinkBetween, Problem> {
     let [a, b] = &link.between;
     if a == b {
         return Err(Problem::conflict(format!("it joins \"{a}\" with itself"))).under_index(1).under("between");
     }
     let end = |name: &str, index| nodes.node(name).under_index(index).under("between");
-    let (outages, outage_policy) = outages(link.outages.as_ref()).under("outages")?;
+    let (outages, outage_policy) = match turns::of(file, link).under("outages")? {
+        Some(outages) => (outages, policy(link.outages.as_ref())),
+        None => outages(link.outages.as_ref()).under("outages")?,
+    };
     let mut make = |over: Option<&Direction>, name: &'static str| {
         let mut config = direction(link.direction(), over.map(|over| (over.direction(), name)), traces)?;
         (config.outages, config.outage_policy) = (outages.clone(), outage_policy);
@@ -197,11 +200,8 @@ fn reordering(reorder: &file::Reorder) -> Reordering {
 }
 
 fn outages(table: Option<&file::Outages>) -> Result<(Outages, OutagePolicy), Problem> {
-    let Some(table) = table else { return Ok((Outages::Never, OutagePolicy::default())) };
-    let policy = OutagePolicy {
-        queued: table.queued.map_or(QueuedFate::default(), |fate| fate.0),
-        in_flight: table.in_flight.map_or(InFlightFate::default(), |fate| fate.0),
-    };
+    let policy = policy(table);
+    let Some(table) = table else { return Ok((Outages::Never, policy)) };
     let outages = match (&table.list, &table.connected, &table.disconnected) {
         (Some(list), None, None) => {
             only_with_turns(table)?;
@@ -225,6 +225,14 @@ fn outages(table: Option<&file::Outages>) -> Result<(Outages, OutagePolicy), Pro
         (None, None, Some(_)) => return Err(missing("connected")),
     };
     Ok((outages, policy))
+}
+
+fn policy(table: Option<&file::Outages>) -> OutagePolicy {
+    let fate = |table: &file::Outages| OutagePolicy {
+        queued: table.queued.map_or(QueuedFate::default(), |fate| fate.0),
+        in_flight: table.in_flight.map_or(InFlightFate::default(), |fate| fate.0),
+    };
+    table.map_or_else(OutagePolicy::default, fate)
 }
 
 fn missing(field: &str) -> Problem {

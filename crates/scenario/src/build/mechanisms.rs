@@ -4,12 +4,14 @@ use holdover_base::Duration;
 use holdover_mobility::Mechanisms;
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
+use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
 use holdover_mobility::timestamp_echo::TimestampEchoConfig;
+use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
 use holdover_sim::{HostMechanisms, NodeId};
 
 use super::above_zero;
 use crate::error::ErrorKind;
-use crate::file::{self, ScenarioFile, WarningKind};
+use crate::file::{self, RelayKind, ScenarioFile, WarningKind};
 use crate::problem::{Problem, Under};
 use crate::word::OrNone;
 
@@ -33,6 +35,11 @@ fn of_host(file: &file::Mechanisms) -> Result<Mechanisms, Problem> {
         reconnect_acks: file.reconnect_acks.as_ref().map(reconnect_acks).transpose().under("reconnect_acks")?,
         freeze: file.freeze.as_ref().map(freeze).transpose().under("freeze")?,
         timestamp_echo: file.timestamp_echo.as_ref().map(timestamp_echo),
+        retransmission_trigger: {
+            let table = file.retransmission_trigger.as_ref();
+            table.map(retransmission_trigger).transpose().under("retransmission_trigger")?
+        },
+        user_timeout: file.user_timeout.as_ref().map(user_timeout).transpose().under("user_timeout")?,
     })
 }
 
@@ -99,4 +106,40 @@ fn timestamp_echo(table: &file::TimestampEcho) -> TimestampEchoConfig {
         since: table.since.map_or(default.since, |since| since.0),
         echo: table.echo.map_or(default.echo, |echo| echo.0),
     }
+}
+
+fn retransmission_trigger(table: &file::RetransmissionTrigger) -> Result<RetransmissionTriggerConfig, Problem> {
+    let default = RetransmissionTriggerConfig::default();
+    let kind = table.relay.map_or(RelayKind::Option, |word| word.0);
+    if kind != RelayKind::DuplicateAcks {
+        for (key, given) in [("copies", table.copies.is_some()), ("piggyback", table.piggyback.is_some())] {
+            if given {
+                let message = format!("\"{key}\" is for relay = \"duplicate-acks\"");
+                return Err(Problem::conflict(message)).under(key);
+            }
+        }
+    }
+    let segments = table.copies.unwrap_or(4);
+    if segments < 4 {
+        let problem = Problem::unexpected(ErrorKind::BadValue, format!("the number {segments}"), "4 to 255");
+        return Err(problem.under("copies"));
+    }
+    Ok(RetransmissionTriggerConfig {
+        after: table.backoff.map_or(default.after, |word| word.0),
+        counts: table.counts.unwrap_or(default.counts),
+        relay: match kind {
+            RelayKind::None => Relay::None,
+            RelayKind::Option => Relay::Option,
+            RelayKind::DuplicateAcks => Relay::DuplicateAcks { segments, piggyback: table.piggyback.unwrap_or(true) },
+        },
+        forced_slow_start: table.forced_slow_start.unwrap_or(default.forced_slow_start),
+        min_interval: table.min_interval.map_or(default.min_interval, |time| time.0),
+    })
+}
+
+fn user_timeout(table: &file::UserTimeoutPolicy) -> Result<UserTimeoutPolicyConfig, Problem> {
+    let default = UserTimeoutPolicyConfig::default();
+    let long = table.long.map_or(Ok(default.long), |long| above_zero(long, "long"))?;
+    let afterwards = table.afterwards.map(|time| above_zero(time, "afterwards")).transpose()?;
+    Ok(UserTimeoutPolicyConfig { long, afterwards, linger: table.linger.map_or(default.linger, |time| time.0) })
 }

@@ -1,5 +1,6 @@
 //! From the form of a scenario file to a world, with every check that needs more than one field.
 
+mod addressing;
 mod check;
 mod flow;
 mod link;
@@ -7,6 +8,7 @@ mod mechanisms;
 mod mobility;
 mod nodes;
 mod stack;
+mod turns;
 
 use holdover_base::{Duration, Instant};
 use holdover_sim::WorldConfig;
@@ -52,6 +54,7 @@ fn with_one_of_each_flow(file: &ScenarioFile, seed: u64, traces: &mut Traces) ->
         cells,
         mobiles,
         mechanisms: mechanisms::all(file)?,
+        addressing: addressing::all(file)?,
         flows,
         time_limit: Instant::ZERO + time_limit,
         sample_every: crate::output::sample_every(file.output.as_ref())?,

@@ -254,6 +254,10 @@ pub(crate) struct Outages {
     pub(crate) first_at: Option<Time>,
     /// How many outages there are. The default is as many as time allows.
     pub(crate) count: Option<u64>,
+    /// The link with which this one takes turns, in the order of the file: in the first "connected" time of that one it alone is
+    /// up, in the next one the first of those that take turns with it, and so on. Both times have to be constant there, and
+    /// "disconnected" may be 0 s.
+    pub(crate) take_turns_with: Option<String>,
     /// What becomes of packets that are queued when the link goes down, or come while it is down. The default is "held".
     pub(crate) queued: Option<Word<QueuedFate>>,
     /// What becomes of packets that are on the wire when the link goes down. The default is "delivered".

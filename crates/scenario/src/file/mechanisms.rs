@@ -1,6 +1,7 @@
 //! `[host.mechanisms]`.
 
 use holdover_mobility::timestamp_echo::{Echo, Since};
+use holdover_tcp::AfterRetransmit;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +19,63 @@ pub(crate) struct Mechanisms {
     pub(crate) freeze: Option<Freeze>,
     /// Echoed timestamps from before an outage are advanced by its length.
     pub(crate) timestamp_echo: Option<TimestampEcho>,
+    /// A retransmission at once when the peer may be within reach again.
+    pub(crate) retransmission_trigger: Option<RetransmissionTrigger>,
+    /// A long user timeout while a disconnection is near.
+    pub(crate) user_timeout: Option<UserTimeoutPolicy>,
+}
+
+/// A retransmission at once, as though the timer had run out, when the peer may be within reach again (Schuetz and others).
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RetransmissionTrigger {
+    /// What becomes of the timer's backoff. The default is "reset".
+    pub(crate) backoff: Option<Word<AfterRetransmit>>,
+    /// Whether it counts towards the limit at which TCP gives up. The default is that it does not.
+    pub(crate) counts: Option<bool>,
+    /// How a peer that cannot know is made to retransmit: "none", by an "option", or by "duplicate-acks". The default is
+    /// "option".
+    pub(crate) relay: Option<Word<RelayKind>>,
+    /// For "duplicate-acks": how many segments bear the same ACK number, at least 4. The default is 4.
+    pub(crate) copies: Option<u8>,
+    /// For "duplicate-acks": whether retransmissions count among them. The default is that they do.
+    pub(crate) piggyback: Option<bool>,
+    /// Whether congestion state is forgotten in a new network even if the timer has not run out. The default is that it is.
+    pub(crate) forced_slow_start: Option<bool>,
+    /// At most one trigger on each connection in this time. The default is 500 ms.
+    pub(crate) min_interval: Option<Time>,
+}
+
+vocabulary!(AfterRetransmit as "AfterRetransmit" {
+    Self::BackOff => "back-off",
+    Self::Keep => "keep",
+    Self::Reset => "reset",
+});
+
+/// How a peer that cannot know is made to retransmit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RelayKind {
+    None,
+    Option,
+    DuplicateAcks,
+}
+
+vocabulary!(RelayKind as "Relay" {
+    Self::None => "none",
+    Self::Option => "option",
+    Self::DuplicateAcks => "duplicate-acks",
+});
+
+/// A long user timeout, also asked of the peer (RFC 5482), while a disconnection is near.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct UserTimeoutPolicy {
+    /// The long one. The default is 15 min.
+    pub(crate) long: Option<Time>,
+    /// What is advertised afterwards where nothing was before. The default is nothing.
+    pub(crate) afterwards: Option<Time>,
+    /// How long after the disconnection the former one returns. The default is 10 s.
+    pub(crate) linger: Option<Time>,
 }
 
 /// The last ACK again, several times, when the link is back (Caceres and Iftode; Freeze-TCP's TR-ACKs).

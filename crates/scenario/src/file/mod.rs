@@ -21,9 +21,11 @@ pub(crate) use link::{
     Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, Loss, Outage, Outages, Reorder, Trace,
     TraceFormat,
 };
-pub(crate) use mechanisms::{Freeze, Mechanisms, ReconnectAcks, TimestampEcho, WarningKind};
+pub(crate) use mechanisms::{
+    Freeze, Mechanisms, ReconnectAcks, RelayKind, RetransmissionTrigger, TimestampEcho, UserTimeoutPolicy, WarningKind,
+};
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};
-pub(crate) use node::{Host, Router};
+pub(crate) use node::{Host, Identity, Router};
 pub(crate) use output::{AllOrNone, Captured, Output};
 pub(crate) use stack::{Ack, AckKind, Stack};
 pub(crate) use sweep::{Axis, Compare, Measure, Range, Replicate, Scale, Sweep};

@@ -1,11 +1,12 @@
 //! `[[host]]` and `[[router]]`.
 
+use holdover_sim::Addresses;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::file::{Mechanisms, Stack};
-use crate::quantity::Time;
-use crate::word::Short;
+use crate::file::{Length, Mechanisms, Stack};
+use crate::quantity::{Bytes, Time};
+use crate::word::{Short, Word, vocabulary};
 
 /// A host: it has an address, a TCP stack and applications, and forwards nothing.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +21,29 @@ pub(crate) struct Host {
     /// How long before an outage of the link that it uses it is warned of it. The default is that it is not. (How a mobile
     /// host foresees that it leaves its cell is its "prediction".)
     pub(crate) foresight: Option<Time>,
+    /// What it has addresses for: "one" for all its links, so that packets find it wherever it is, or one "per-link", so that
+    /// a connection is bound to a link. The default is "one".
+    pub(crate) addresses: Option<Word<Addresses>>,
+    /// Its identity, to which connections with other hosts that have one are bound, instead of to an address (HIP). The
+    /// default is none.
+    pub(crate) identity: Option<Identity>,
+}
+
+vocabulary!(Addresses as "Addresses" { Self::One => "one", Self::PerLink => "per-link" });
+
+/// Host identity (RFC 7401) with readdressing (RFC 8046): when a host gets another address, it tells its peers, and data goes
+/// there once it has answered from there.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Identity {
+    /// From a new attachment to the first UPDATE: a time, or a distribution. The default is no time.
+    pub(crate) delay: Option<Length>,
+    /// What each packet of data gets on the wire, for what protects it. The default is 44 bytes: ESP in BEET mode.
+    pub(crate) overhead: Option<Bytes>,
+    /// How long an UPDATE waits for an answer before it is sent again; doubled each time. The default is 1 s.
+    pub(crate) retransmit_after: Option<Time>,
+    /// How often it is sent again. The default is 5.
+    pub(crate) retries: Option<u32>,
 }
 
 /// A router: it forwards packets.

@@ -1,0 +1,41 @@
+//! Which addresses hosts have, and which of them have an identity.
+
+use holdover_sim::{HostAddressing, HostIdentity, NodeId};
+
+use super::{above_zero, link};
+use crate::error::ErrorKind;
+use crate::file::{self, ScenarioFile};
+use crate::problem::{Problem, Under};
+
+/// The addressing of all hosts that say anything of it. A problem lies below the root of the file.
+pub(crate) fn all(file: &ScenarioFile) -> Result<Vec<HostAddressing>, Problem> {
+    let mut all = Vec::new();
+    for (index, host) in file.hosts.iter().enumerate() {
+        let identity = host.identity.as_ref().map(identity).transpose();
+        let identity = identity.under("identity").under_index(index).under("host")?;
+        let addresses = host.addresses.map(|word| word.0).unwrap_or_default();
+        if host.addresses.is_some() || identity.is_some() {
+            all.push(HostAddressing { node: NodeId(index as u32), addresses, identity });
+        }
+    }
+    Ok(all)
+}
+
+fn identity(table: &file::Identity) -> Result<HostIdentity, Problem> {
+    let delay = table.delay.as_ref().map(link::length).transpose().under("delay")?;
+    let mut identity = HostIdentity { delay, ..HostIdentity::default() };
+    if let Some(overhead) = table.overhead {
+        if overhead.0.0 > 65_535 {
+            let problem = Problem::unexpected(ErrorKind::BadValue, overhead.0.to_string(), "at most 65535 bytes");
+            return Err(problem.under("overhead"));
+        }
+        identity.overhead = overhead.0;
+    }
+    if let Some(time) = table.retransmit_after {
+        identity.shim.retransmit_after = above_zero(time, "retransmit_after")?;
+    }
+    if let Some(retries) = table.retries {
+        identity.shim.retries = retries;
+    }
+    Ok(identity)
+}
