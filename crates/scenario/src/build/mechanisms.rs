@@ -2,7 +2,9 @@
 
 use holdover_base::Duration;
 use holdover_mobility::Mechanisms;
+use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
+use holdover_mobility::new_cell_window::NewCellWindowConfig;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::timestamp_echo::TimestampEchoConfig;
 use holdover_sim::{HostMechanisms, NodeId};
@@ -33,6 +35,8 @@ fn of_host(file: &file::Mechanisms) -> Result<Mechanisms, Problem> {
         reconnect_acks: file.reconnect_acks.as_ref().map(reconnect_acks).transpose().under("reconnect_acks")?,
         freeze: file.freeze.as_ref().map(freeze).transpose().under("freeze")?,
         timestamp_echo: file.timestamp_echo.as_ref().map(timestamp_echo),
+        new_cell_window: file.new_cell_window.as_ref().map(new_cell_window).transpose().under("new_cell_window")?,
+        fast_retransmit: file.fast_retransmit.as_ref().map(fast_retransmit),
     })
 }
 
@@ -98,5 +102,24 @@ fn timestamp_echo(table: &file::TimestampEcho) -> TimestampEchoConfig {
     TimestampEchoConfig {
         since: table.since.map_or(default.since, |since| since.0),
         echo: table.echo.map_or(default.echo, |echo| echo.0),
+    }
+}
+
+fn new_cell_window(table: &file::NewCellWindow) -> Result<NewCellWindowConfig, Problem> {
+    let default = NewCellWindowConfig::default();
+    let initial_bytes =
+        table.initial.map_or(default.initial_bytes, |bytes| u32::try_from(bytes.0.0).unwrap_or(u32::MAX));
+    if initial_bytes == 0 {
+        return Err(Problem::unexpected(ErrorKind::BadValue, "\"0 bytes\"", "an amount above 0")).under("initial");
+    }
+    Ok(NewCellWindowConfig { initial_bytes, growth_percent: table.growth.unwrap_or(default.growth_percent) })
+}
+
+fn fast_retransmit(table: &file::FastRetransmit) -> FastRetransmitConfig {
+    let default = FastRetransmitConfig::default();
+    FastRetransmitConfig {
+        copies: table.copies.unwrap_or(default.copies),
+        own_data: table.own_data.unwrap_or(default.own_data),
+        only_moved: table.only_moved.unwrap_or(default.only_moved),
     }
 }

@@ -21,7 +21,9 @@ pub(crate) use link::{
     Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, Loss, Outage, Outages, Reorder, Trace,
     TraceFormat,
 };
-pub(crate) use mechanisms::{Freeze, Mechanisms, ReconnectAcks, TimestampEcho, WarningKind};
+pub(crate) use mechanisms::{
+    FastRetransmit, Freeze, Mechanisms, NewCellWindow, ReconnectAcks, TimestampEcho, WarningKind,
+};
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};
 pub(crate) use node::{Host, Router};
 pub(crate) use output::{AllOrNone, Captured, Output};
