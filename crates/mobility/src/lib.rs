@@ -12,16 +12,19 @@
 
 mod agenda;
 mod connections;
+pub mod fast_retransmit;
 mod filter;
 pub mod freeze;
 mod link_event;
 mod mechanisms;
+pub mod new_cell_window;
 pub mod reconnect_acks;
 pub mod retransmission_trigger;
 mod round_trip;
 mod spoken;
 pub mod timestamp_echo;
 pub mod user_timeout;
+mod window_scale;
 
 pub use connections::Connection;
 pub use filter::{Chain, Deed, Direction, EndpointMechanism, Injected, SegmentFilter, Verdict};

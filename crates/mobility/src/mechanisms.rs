@@ -1,7 +1,9 @@
 //! Which mechanisms a host has.
 
 use crate::Chain;
+use crate::fast_retransmit::{FastRetransmit, FastRetransmitConfig};
 use crate::freeze::{Freeze, FreezeConfig};
+use crate::new_cell_window::{NewCellWindow, NewCellWindowConfig};
 use crate::reconnect_acks::{ReconnectAcks, ReconnectAcksConfig};
 use crate::retransmission_trigger::{RetransmissionTrigger, RetransmissionTriggerConfig};
 use crate::timestamp_echo::{TimestampEcho, TimestampEchoConfig};
@@ -20,6 +22,10 @@ pub struct Mechanisms {
     pub freeze: Option<FreezeConfig>,
     /// See [`crate::timestamp_echo`].
     pub timestamp_echo: Option<TimestampEchoConfig>,
+    /// See [`crate::new_cell_window`].
+    pub new_cell_window: Option<NewCellWindowConfig>,
+    /// See [`crate::fast_retransmit`].
+    pub fast_retransmit: Option<FastRetransmitConfig>,
 }
 
 impl Mechanisms {
@@ -32,10 +38,16 @@ impl Mechanisms {
         if let Some(config) = self.retransmission_trigger {
             chain.push_endpoint(Box::new(RetransmissionTrigger::new(config)));
         }
+        if let Some(config) = self.fast_retransmit {
+            chain.push_endpoint(Box::new(FastRetransmit::new(config)));
+        }
         if let Some(config) = self.reconnect_acks {
             chain.push(Box::new(ReconnectAcks::new(config)));
         }
         // Nearer to the link than whatever tells the real window.
+        if let Some(config) = self.new_cell_window {
+            chain.push(Box::new(NewCellWindow::new(config)));
+        }
         if let Some(config) = self.freeze {
             chain.push(Box::new(Freeze::new(config)));
         }

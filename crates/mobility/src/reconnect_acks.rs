@@ -17,6 +17,7 @@ use holdover_wire::{Flags, Packet};
 
 use crate::connections::{Connection, Table, tcp_mut};
 use crate::spoken::Spoken;
+use crate::window_scale::WindowScale;
 use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 
 /// How reconnection is announced.
@@ -51,10 +52,7 @@ pub struct ReconnectAcks {
 struct State {
     spoken: Spoken,
     heard_at: Option<Instant>,
-    /// The shift of the host's window field (RFC 7323 section 2.2), once both have said that they scale.
-    window_shift: u8,
-    /// The peer's SYN offered to scale windows.
-    peer_scales: bool,
+    scale: WindowScale,
     over: bool,
 }
 
@@ -74,8 +72,7 @@ impl ReconnectAcks {
             let waits = state.heard_at.is_some_and(|at| cut_at.saturating_since(at) <= self.config.idle);
             let Some(mut packet) = state.spoken.repeat(connection).filter(|_| waits && !state.over) else { continue };
             if let (Some(bytes), Some(segment)) = (restart_window, tcp_mut(&mut packet)) {
-                let units = u16::try_from(bytes >> state.window_shift).unwrap_or(u16::MAX).max(1);
-                segment.window = segment.window.min(units);
+                segment.window = segment.window.min(state.scale.field(bytes));
             }
             self.ready.extend((0..self.config.copies).map(|_| packet.clone()));
             self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "sent ACKs" });
@@ -88,24 +85,11 @@ impl SegmentFilter for ReconnectAcks {
         let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
         let state = self.connections.note(now, connection, segment);
-        let is_syn = segment.flags.contains(Flags::SYN);
         state.over |= segment.flags.contains(Flags::RST);
+        state.scale.note(direction, segment);
         match direction {
-            Direction::Outgoing => {
-                state.spoken.note(packet, segment);
-                if is_syn {
-                    state.window_shift = segment.options.window_scale.unwrap_or(0);
-                }
-            }
-            Direction::Incoming => {
-                state.heard_at = Some(now);
-                if is_syn {
-                    state.peer_scales = segment.options.window_scale.is_some();
-                }
-            }
-        }
-        if !is_syn && !state.peer_scales {
-            state.window_shift = 0;
+            Direction::Outgoing => state.spoken.note(packet, segment),
+            Direction::Incoming => state.heard_at = Some(now),
         }
         Verdict::Pass
     }

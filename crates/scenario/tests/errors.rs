@@ -495,6 +495,11 @@ fn mechanisms_have_only_what_belongs_together() {
         ("reconnect_acks = { copies = 0 }", ErrorKind::BadValue, "host.client.mechanisms.reconnect_acks.copies"),
         ("freeze = { period = \"1 s\" }", ErrorKind::Conflict, "host.client.mechanisms.freeze.period"),
         ("freeze = { warning = \"fixed\" }", ErrorKind::Conflict, "host.client.mechanisms.freeze"),
+        (
+            "new_cell_window = { initial = \"0 bytes\" }",
+            ErrorKind::BadValue,
+            "host.client.mechanisms.new_cell_window.initial",
+        ),
         ("freeze = { round_trips = 0.0 }", ErrorKind::BadValue, "host.client.mechanisms.freeze.round_trips"),
         (
             "freeze = { warning = \"adaptive\", step = \"0 s\" }",

@@ -3,7 +3,9 @@
 
 use holdover_base::Duration;
 use holdover_mobility::Mechanisms;
+use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
+use holdover_mobility::new_cell_window::NewCellWindowConfig;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
 use holdover_mobility::timestamp_echo::{Echo, Since, TimestampEchoConfig};
@@ -16,15 +18,19 @@ use crate::support::*;
 
 fn mechanisms() -> impl Strategy<Value = Mechanisms> {
     use proptest::option::of;
-    (of(reconnect_acks()), of(freeze()), of(timestamp_echo()), of(triggers()), any::<bool>()).prop_map(
-        |(reconnect_acks, freeze, timestamp_echo, retransmission_trigger, long)| Mechanisms {
+    let all = (of(reconnect_acks()), of(freeze()), of(timestamp_echo()), of(new_cell_window()), of(fast_retransmit()));
+    (all, of(triggers()), any::<bool>()).prop_map(|(all, retransmission_trigger, long)| {
+        let (reconnect_acks, freeze, timestamp_echo, new_cell_window, fast_retransmit) = all;
+        Mechanisms {
             reconnect_acks,
             freeze,
             timestamp_echo,
+            new_cell_window,
+            fast_retransmit,
             retransmission_trigger,
             user_timeout: long.then(UserTimeoutPolicyConfig::default),
-        },
-    )
+        }
+    })
 }
 
 fn triggers() -> impl Strategy<Value = RetransmissionTriggerConfig> {
@@ -79,6 +85,15 @@ fn timestamp_echo() -> impl Strategy<Value = TimestampEchoConfig> {
     let since = prop_oneof![Just(Since::ZeroWindow), Just(Since::LastAck)];
     let echo = prop_oneof![Just(Echo::Own), Just(Echo::Newest)];
     (since, echo).prop_map(|(since, echo)| TimestampEchoConfig { since, echo })
+}
+
+fn new_cell_window() -> impl Strategy<Value = NewCellWindowConfig> {
+    (1_u32..100_000, 0_u32..300)
+        .prop_map(|(initial_bytes, growth_percent)| NewCellWindowConfig { initial_bytes, growth_percent })
+}
+
+fn fast_retransmit() -> impl Strategy<Value = FastRetransmitConfig> {
+    (0_u8..6, any::<bool>()).prop_map(|(copies, own_data)| FastRetransmitConfig { copies, own_data, only_moved: false })
 }
 
 /// Outages of up to 3 s, with 1 ms to 2 s between them.

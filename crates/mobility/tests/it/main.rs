@@ -2,8 +2,10 @@
 
 mod ends;
 mod exact;
+mod fast_retransmit;
 mod freeze;
 mod identity;
+mod new_cell_window;
 mod reconnect_acks;
 mod retransmission_trigger;
 mod script;

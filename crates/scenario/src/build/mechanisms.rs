@@ -2,7 +2,9 @@
 
 use holdover_base::Duration;
 use holdover_mobility::Mechanisms;
+use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
+use holdover_mobility::new_cell_window::NewCellWindowConfig;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
 use holdover_mobility::timestamp_echo::TimestampEchoConfig;
@@ -40,6 +42,8 @@ fn of_host(file: &file::Mechanisms) -> Result<Mechanisms, Problem> {
             table.map(retransmission_trigger).transpose().under("retransmission_trigger")?
         },
         user_timeout: file.user_timeout.as_ref().map(user_timeout).transpose().under("user_timeout")?,
+        new_cell_window: file.new_cell_window.as_ref().map(new_cell_window).transpose().under("new_cell_window")?,
+        fast_retransmit: file.fast_retransmit.as_ref().map(fast_retransmit),
     })
 }
 
@@ -142,4 +146,23 @@ fn user_timeout(table: &file::UserTimeoutPolicy) -> Result<UserTimeoutPolicyConf
     let long = table.long.map_or(Ok(default.long), |long| above_zero(long, "long"))?;
     let afterwards = table.afterwards.map(|time| above_zero(time, "afterwards")).transpose()?;
     Ok(UserTimeoutPolicyConfig { long, afterwards, linger: table.linger.map_or(default.linger, |time| time.0) })
+}
+
+fn new_cell_window(table: &file::NewCellWindow) -> Result<NewCellWindowConfig, Problem> {
+    let default = NewCellWindowConfig::default();
+    let initial_bytes =
+        table.initial.map_or(default.initial_bytes, |bytes| u32::try_from(bytes.0.0).unwrap_or(u32::MAX));
+    if initial_bytes == 0 {
+        return Err(Problem::unexpected(ErrorKind::BadValue, "\"0 bytes\"", "an amount above 0")).under("initial");
+    }
+    Ok(NewCellWindowConfig { initial_bytes, growth_percent: table.growth.unwrap_or(default.growth_percent) })
+}
+
+fn fast_retransmit(table: &file::FastRetransmit) -> FastRetransmitConfig {
+    let default = FastRetransmitConfig::default();
+    FastRetransmitConfig {
+        copies: table.copies.unwrap_or(default.copies),
+        own_data: table.own_data.unwrap_or(default.own_data),
+        only_moved: table.only_moved.unwrap_or(default.only_moved),
+    }
 }

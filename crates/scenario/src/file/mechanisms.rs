@@ -23,6 +23,10 @@ pub(crate) struct Mechanisms {
     pub(crate) retransmission_trigger: Option<RetransmissionTrigger>,
     /// A long user timeout while a disconnection is near.
     pub(crate) user_timeout: Option<UserTimeoutPolicy>,
+    /// A smaller window in a new cell, which opens with the data that arrive.
+    pub(crate) new_cell_window: Option<NewCellWindow>,
+    /// After a handoff, its own retransmission at once, and three identical ACKs to its peers (FR-TCP).
+    pub(crate) fast_retransmit: Option<FastRetransmit>,
 }
 
 /// A retransmission at once, as though the timer had run out, when the peer may be within reach again (Schuetz and others).
@@ -150,3 +154,25 @@ pub(crate) struct TimestampEcho {
 
 vocabulary!(Since as "OutageSince" { Self::ZeroWindow => "zero-window", Self::LastAck => "last-ack" });
 vocabulary!(Echo as "TimestampToEcho" { Self::Own => "own", Self::Newest => "newest" });
+
+/// A smaller window in a new cell, which opens with the data that arrive (an idea of the thesis on Freeze-TCP).
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NewCellWindow {
+    /// The window at first. The default is 14600 bytes.
+    pub(crate) initial: Option<Bytes>,
+    /// By how much of what is newly acknowledged it grows, in percent. The default is 100, as in slow start.
+    pub(crate) growth: Option<u32>,
+}
+
+/// After a handoff, its own retransmission at once, and identical ACKs to its peers (Caceres and Iftode).
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FastRetransmit {
+    /// How many ACKs each peer gets. The default is 3.
+    pub(crate) copies: Option<u8>,
+    /// Whether the host retransmits its own data. The default is true.
+    pub(crate) own_data: Option<bool>,
+    /// Whether only another attachment counts, or every return of the link. The default is true.
+    pub(crate) only_moved: Option<bool>,
+}

@@ -22,7 +22,8 @@ pub(crate) use link::{
     TraceFormat,
 };
 pub(crate) use mechanisms::{
-    Freeze, Mechanisms, ReconnectAcks, RelayKind, RetransmissionTrigger, TimestampEcho, UserTimeoutPolicy, WarningKind,
+    FastRetransmit, Freeze, Mechanisms, NewCellWindow, ReconnectAcks, RelayKind, RetransmissionTrigger, TimestampEcho,
+    UserTimeoutPolicy, WarningKind,
 };
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};
 pub(crate) use node::{Host, Identity, Router};

@@ -1,0 +1,94 @@
+//! **Fast retransmit after a handoff.** What was lost in a handoff is found by timeouts that have backed off. The mobile host
+//! knows when the handoff is over, and need not wait: it retransmits its own oldest segment at once, and makes its peers do the
+//! same with three identical ACKs.
+//!
+//! After Caceres and Iftode, *Improving the Performance of Reliable Transport Protocols in Mobile Computing Environments*; the
+//! PROBE paper compares itself with it as FR-TCP. The host's own retransmission drops the window and begins slow start, as
+//! theirs does: the new cell is unknown. It needs the host's own TCP; where that is a kernel, [`crate::reconnect_acks`] does the
+//! half that concerns the peers.
+//!
+//! **What can go wrong.** After a timeout, senders that guard against false fast retransmits ignore the duplicates (RFC 6582
+//! section 3.2), and so do SACK senders; the small window afterwards stays. Where the last ACK was lost, three copies are two
+//! duplicates.
+
+use std::collections::VecDeque;
+
+use holdover_base::Instant;
+use holdover_tcp::{AfterRetransmit, ConnectionId, Endpoint};
+use holdover_wire::Packet;
+
+use crate::connections::Connection;
+use crate::{Deed, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
+
+/// What a handoff sets off.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FastRetransmitConfig {
+    /// How many identical ACKs each peer gets; 0 for none.
+    pub copies: u8,
+    /// Whether the host retransmits what it has outstanding.
+    pub own_data: bool,
+    /// Whether only another attachment counts, or every return of the link.
+    pub only_moved: bool,
+}
+
+impl Default for FastRetransmitConfig {
+    /// Three, both directions, after handoffs.
+    fn default() -> Self {
+        Self { copies: 3, own_data: true, only_moved: true }
+    }
+}
+
+/// The mechanism. See the module's documentation.
+#[derive(Debug)]
+pub struct FastRetransmit {
+    config: FastRetransmitConfig,
+    due: bool,
+    deeds: VecDeque<Deed>,
+}
+
+impl FastRetransmit {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "fast_retransmit";
+
+    /// A mechanism that has heard of nothing yet.
+    pub const fn new(config: FastRetransmitConfig) -> Self {
+        Self { config, due: false, deeds: VecDeque::new() }
+    }
+}
+
+impl SegmentFilter for FastRetransmit {
+    fn handle_packet(&mut self, _now: Instant, _direction: Direction, _packet: &mut Packet) -> Verdict {
+        Verdict::Pass
+    }
+
+    fn handle_link(&mut self, _now: Instant, event: LinkEvent) {
+        if let LinkEvent::Up { moved, .. } = event {
+            self.due |= moved || !self.config.only_moved;
+        }
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+}
+
+impl EndpointMechanism for FastRetransmit {
+    fn steer(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        if !core::mem::take(&mut self.due) {
+            return;
+        }
+        let ids: Vec<ConnectionId> = endpoint.connections().map(|(id, _)| id).collect();
+        for id in ids {
+            let Some(connection) = endpoint.connection_mut(id).filter(|connection| !connection.is_closed()) else {
+                continue;
+            };
+            let name = Connection { local: connection.local(), remote: connection.remote() };
+            connection.send_acks(self.config.copies);
+            let retransmitted = self.config.own_data && connection.retransmit_now(now, AfterRetransmit::Reset);
+            let what = if retransmitted { "retransmitted" } else { "sent ACKs" };
+            if retransmitted || self.config.copies > 0 {
+                self.deeds.push_back(Deed { at: now, connection: name, mechanism: Self::NAME, what });
+            }
+        }
+    }
+}

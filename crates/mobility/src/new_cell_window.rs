@@ -1,0 +1,110 @@
+//! **A smaller window in a new cell.** A sender that was frozen, or woken, goes on with the window that it had, into a cell
+//! that may be fuller than the one before. The mobile host knows that it has moved, and can hold it back: it offers a small
+//! window at first and opens it with the data that arrive, as slow start would open the sender's.
+//!
+//! An idea of the thesis on Freeze-TCP (section 7.2), which gives neither size nor rule of growth; the Freeze-TCP paper
+//! (section V) raises the question and leaves it open. Both are options here. After an outage without another attachment,
+//! the window is what it was.
+//!
+//! **What can go wrong.** The right edge of the window moves back, which RFC 9293 discourages: a sender that was not frozen may
+//! have packets under way beyond it. They are taken in, for the host's TCP knows of its own window only. A window below a few
+//! segments leaves a lost segment without duplicates to find it by.
+
+use std::collections::VecDeque;
+
+use holdover_base::Instant;
+use holdover_wire::{Flags, Packet, Seq};
+
+use crate::connections::{Connection, Table, tcp_mut};
+use crate::window_scale::WindowScale;
+use crate::{Deed, Direction, LinkEvent, SegmentFilter, Verdict};
+
+/// How the window opens in a new cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewCellWindowConfig {
+    /// The window at first, in bytes.
+    pub initial_bytes: u32,
+    /// By how much of what is newly acknowledged it grows, in percent: with 100 it doubles in a round trip, as in slow start.
+    pub growth_percent: u32,
+}
+
+impl Default for NewCellWindowConfig {
+    /// RFC 6928's initial window of ten segments of 1460 bytes, growing as in slow start: the choice of a sender that knows as
+    /// little of its path.
+    fn default() -> Self {
+        Self { initial_bytes: 14_600, growth_percent: 100 }
+    }
+}
+
+/// The filter. See the module's documentation.
+#[derive(Debug)]
+pub struct NewCellWindow {
+    config: NewCellWindowConfig,
+    connections: Table<State>,
+    deeds: VecDeque<Deed>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    scale: WindowScale,
+    acked: Option<Seq>,
+    /// The most that is offered, in bytes.
+    limit: Option<u32>,
+}
+
+impl NewCellWindow {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "new_cell_window";
+
+    /// A filter that has seen nothing yet.
+    pub fn new(config: NewCellWindowConfig) -> Self {
+        Self { config, connections: Table::default(), deeds: VecDeque::new() }
+    }
+}
+
+impl SegmentFilter for NewCellWindow {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
+        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let state = self.connections.note(now, connection, segment);
+        state.scale.note(direction, segment);
+        let applies = direction == Direction::Outgoing
+            && segment.flags.contains(Flags::ACK)
+            && !segment.flags.intersects(Flags::SYN | Flags::RST);
+        if !applies {
+            return Verdict::Pass;
+        }
+        let acked = state.acked.map_or(0, |before| segment.ack.saturating_since(before));
+        state.acked = Some(state.acked.map_or(segment.ack, |before| before.max(segment.ack)));
+        let Some(limit) = &mut state.limit else { return Verdict::Pass };
+        let growth = u64::from(acked) * u64::from(self.config.growth_percent) / 100;
+        *limit = limit.saturating_add(u32::try_from(growth).unwrap_or(u32::MAX));
+        let field = state.scale.field(*limit);
+        if field < segment.window {
+            if let Some(segment) = tcp_mut(packet) {
+                segment.window = field;
+            }
+        } else if segment.window > 0 {
+            // What the host offers by itself is no more.
+            state.limit = None;
+            self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "opened" });
+        }
+        Verdict::Pass
+    }
+
+    fn handle_link(&mut self, now: Instant, event: LinkEvent) {
+        if !matches!(event, LinkEvent::Up { moved: true, .. }) {
+            return;
+        }
+        for (connection, state) in self.connections.iter_mut() {
+            if state.acked.is_some() {
+                state.limit = Some(self.config.initial_bytes);
+                self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "narrowed" });
+            }
+        }
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+}
