@@ -1,8 +1,13 @@
 //! What several commands need.
 
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use holdover_scenario::{Override, Scenario, ScenarioError, Style};
+use serde::Serialize;
 
 /// The exit status after an interruption, as shells have it: 128 and the number of SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;
@@ -16,6 +21,20 @@ pub(crate) fn stop_on_signals() -> std::io::Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
+}
+
+/// The scenario in a file, or the built-in one of that name, with everything that the command line changes.
+pub(crate) fn open_scenario(name: &str, set: &[String], seed: Option<u64>) -> Result<Scenario, ScenarioError> {
+    let mut changes = set.iter().map(|text| Override::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    changes.extend(seed.map(|seed| Override::new("seed", i64::try_from(seed).unwrap_or(i64::MAX))));
+    let scenario = Scenario::open(name)?;
+    if changes.is_empty() { Ok(scenario) } else { scenario.with(&changes) }
+}
+
+/// Shows what is wrong with a scenario, and where; in colour for people who want it.
+pub(crate) fn print_scenario_error(error: &ScenarioError) {
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    eprint!("{}", error.report(if colour { Style::Colour } else { Style::Plain }));
 }
 
 /// A time in UTC, as ISO 8601 has it in full, and in its short form for names of files.
@@ -41,8 +60,31 @@ pub(crate) fn utc(time: SystemTime) -> (String, String) {
     let (hour, minute, second) = (clock / 3600, clock / 60 % 60, clock % 60);
     (
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"),
-        format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}Z"),
+        format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}"),
     )
+}
+
+/// Prints JSON.
+pub(crate) fn print_json(value: &impl Serialize) -> ExitCode {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => print(&(text + "\n")),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints to a pipe that may be closed early, as by `head`.
+pub(crate) fn print(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 #[cfg(test)]
@@ -57,7 +99,7 @@ mod tests {
         assert_eq!(at(0).0, "1970-01-01T00:00:00Z");
         assert_eq!(at(951_782_399).0, "2000-02-28T23:59:59Z");
         assert_eq!(at(951_782_400).0, "2000-02-29T00:00:00Z");
-        assert_eq!(at(1_795_305_599), ("2026-11-21T23:59:59Z".to_owned(), "20261121T235959Z".to_owned()));
+        assert_eq!(at(1_795_305_599), ("2026-11-21T23:59:59Z".to_owned(), "20261121-235959".to_owned()));
         assert_eq!(at(4_102_444_800).0, "2100-01-01T00:00:00Z");
     }
 }

@@ -1,6 +1,9 @@
 //! `holdover explain`: where each connection of a capture or of a run lost its time.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,13 +12,15 @@ use holdover_base::Instant;
 use holdover_explain::{Account, Captured, Cause, Contents, Conversation, Outage};
 use serde::Serialize;
 
+use crate::command_support::{print, print_json};
+
 /// Arguments of `holdover explain`.
 #[derive(Args, Debug)]
 pub(crate) struct ExplainArgs {
     /// A capture (pcapng or pcap), or the directory of a run.
     path: PathBuf,
     /// A time in which the link was down, in seconds since the capture's first packet, as FROM-TO (repeatable). A run knows
-    /// its own.
+    /// its own, and its seconds count from its start.
     #[arg(long, value_name = "FROM-TO", value_parser = parse_outage)]
     outage: Vec<(f64, f64)>,
     /// Print JSON instead of text.
@@ -77,16 +82,10 @@ struct SpanRow {
 /// Explains and prints.
 pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
     match explain(args) {
-        Ok(all) if args.json => {
-            println!("{}", serde_json::to_string_pretty(&all).expect("plain values"));
-            ExitCode::SUCCESS
-        }
-        Ok(all) => {
-            all.iter().for_each(print);
-            ExitCode::SUCCESS
-        }
+        Ok(all) if args.json => print_json(&all),
+        Ok(all) => print(&all.iter().map(to_text).collect::<String>()),
         Err(error) => {
-            eprintln!("holdover explain: {error}");
+            eprintln!("error: {error}");
             ExitCode::from(2)
         }
     }
@@ -96,15 +95,20 @@ fn explain(args: &ExplainArgs) -> Result<Vec<Explained>, ExplainError> {
     let mut all = Vec::new();
     for source in sources(&args.path)? {
         let contents = read(&source.capture)?;
-        let first = contents.packets.first().map_or(Instant::ZERO, |packet| packet.at);
+        // The times of a run are those of its report; other captures begin with their first packet.
+        let first = match (&source.only, contents.packets.first()) {
+            (None, Some(packet)) => packet.at,
+            _ => Instant::ZERO,
+        };
         let mut outages = source.outages;
-        outages.extend(args.outage.iter().map(|&(from, to)| {
+        outages.0.extend(args.outage.iter().map(|&(from, to)| {
             let at = |seconds| first + holdover_base::Duration::from_secs_f64(seconds);
             Outage { down: at(from), up: at(to) }
         }));
-        outages.sort_by_key(|outage| outage.down);
+        let outages = outages.merged();
         for conversation in holdover_explain::conversations(&contents.packets) {
-            if conversation.bytes > 0 {
+            let ends = (conversation.sender, conversation.receiver);
+            if conversation.bytes > 0 && source.only.as_ref().is_none_or(|only| only.contains(&ends)) {
                 let account = holdover_explain::account(&conversation, &outages);
                 all.push(explained(&source.capture, first, &conversation, &account));
             }
@@ -142,38 +146,55 @@ fn explained(capture: &Path, first: Instant, conversation: &Conversation, accoun
     }
 }
 
-fn print(explained: &Explained) {
-    println!(
-        "{} > {}: {} bytes in {:.3} s, round trip {:.1} ms, {} segments sent again",
+fn to_text(explained: &Explained) -> String {
+    let mut text = format!(
+        "{} > {}: {} bytes in {:.3} s, round trip {:.1} ms, {} segments sent again\n  seen in {}\n",
         explained.sender,
         explained.receiver,
         explained.bytes,
         explained.seconds,
         explained.rtt_s * 1e3,
-        explained.retransmissions
+        explained.retransmissions,
+        explained.capture.display()
     );
-    println!("  seen in {}", explained.capture.display());
     for share in explained.lost.iter().filter(|share| share.seconds > 0.0) {
         let bar = "#".repeat((share.share * 40.0).round() as usize);
-        println!("  {:12} {:>9.3} s {:>5.1} %  {bar}", share.cause.name(), share.seconds, share.share * 100.0);
+        let row = format!("  {:12} {:>9.3} s {:>5.1} %  {bar}", share.cause.name(), share.seconds, share.share * 100.0);
+        let _ = writeln!(text, "{}", row.trim_end());
     }
     let waits = explained.spans.iter().filter(|span| !matches!(span.cause, Cause::Transfer | Cause::Handshake));
-    for span in waits.filter(|span| span.to_s - span.from_s >= 0.2) {
+    let waits: Vec<&SpanRow> = waits.filter(|span| span.to_s - span.from_s >= 0.2).collect();
+    for span in waits.iter().take(MAX_WAITS) {
         let (from, to, cause) = (span.from_s, span.to_s, span.cause.name());
-        println!("    {from:>9.3} s to {to:>9.3} s  {cause} for {:.3} s", to - from);
+        let _ = writeln!(text, "    {from:>9.3} s to {to:>9.3} s  {cause} for {:.3} s", to - from);
     }
-    println!();
+    if waits.len() > MAX_WAITS {
+        let _ = writeln!(text, "    ... and {} more; --json has them all", waits.len() - MAX_WAITS);
+    }
+    text.push('\n');
+    text
 }
 
-/// A capture, and the outages that are known of it.
+/// More waits than a person reads.
+const MAX_WAITS: usize = 40;
+
+/// A capture, what is known of outages, and which of its conversations are of interest.
 struct Source {
     capture: PathBuf,
-    outages: Vec<Outage>,
+    outages: Outages,
+    only: Option<BTreeSet<Ends>>,
 }
+
+/// The sender and the receiver of a conversation.
+type Ends = (SocketAddr, SocketAddr);
+
+/// The times in which something was cut off.
+#[derive(Clone, Debug, Default)]
+struct Outages(Vec<Outage>);
 
 fn sources(path: &Path) -> Result<Vec<Source>, ExplainError> {
     if !path.is_dir() {
-        return Ok(vec![Source { capture: path.to_owned(), outages: Vec::new() }]);
+        return Ok(vec![Source { capture: path.to_owned(), outages: Outages::default(), only: None }]);
     }
     let mut sources = Vec::new();
     let mut directories = vec![path.to_owned()];
@@ -186,7 +207,11 @@ fn sources(path: &Path) -> Result<Vec<Source>, ExplainError> {
         let events = directory.join("events.jsonl");
         if events.is_file() {
             let outages = outages_of(&events)?;
-            sources.extend(best_captures(&entries)?.map(|capture| Source { capture, outages: outages.clone() }));
+            sources.extend(best_captures(&entries)?.into_iter().map(|(capture, ends)| Source {
+                capture,
+                outages: outages.clone(),
+                only: Some(ends),
+            }));
         }
         directories.extend(entries.into_iter().filter(|entry| entry.is_dir()).rev());
     }
@@ -198,7 +223,7 @@ fn sources(path: &Path) -> Result<Vec<Source>, ExplainError> {
 
 /// A run has a capture for each interface, and each connection is in several of them: the one in which its sender's packets are
 /// seen first is the sender's own.
-fn best_captures(entries: &[PathBuf]) -> Result<impl Iterator<Item = PathBuf> + use<>, ExplainError> {
+fn best_captures(entries: &[PathBuf]) -> Result<BTreeMap<PathBuf, BTreeSet<Ends>>, ExplainError> {
     let mut captures = Vec::new();
     for entry in entries {
         let nested = entry.is_dir() && entry.file_name().is_some_and(|name| name == "captures");
@@ -212,48 +237,75 @@ fn best_captures(entries: &[PathBuf]) -> Result<impl Iterator<Item = PathBuf> + 
         } else {
             vec![entry.clone()]
         };
-        captures.extend(files.into_iter().filter(|file| file.extension().is_some_and(|kind| kind == "pcapng")));
+        let is_capture = |file: &PathBuf| file.extension().is_some_and(|kind| kind == "pcapng" || kind == "pcap");
+        captures.extend(files.into_iter().filter(is_capture));
     }
-    let mut best: std::collections::BTreeMap<(String, String), (Instant, PathBuf)> = std::collections::BTreeMap::new();
+    let mut best: BTreeMap<Ends, (Instant, PathBuf)> = BTreeMap::new();
     for capture in captures {
         let contents = read(&capture)?;
         for conversation in holdover_explain::conversations(&contents.packets) {
             let first = conversation.sightings.iter().find(|sighting| sighting.from_sender && sighting.len > 0);
             let answered = conversation.sightings.iter().any(|sighting| !sighting.from_sender);
             let Some(first) = first.filter(|_| answered) else { continue };
-            let key = (conversation.sender.to_string(), conversation.receiver.to_string());
+            let key = (conversation.sender, conversation.receiver);
             let is_earlier = best.get(&key).is_none_or(|(at, _)| first.at < *at);
             if is_earlier {
                 best.insert(key, (first.at, capture.clone()));
             }
         }
     }
-    let chosen: std::collections::BTreeSet<PathBuf> = best.into_values().map(|(_, capture)| capture).collect();
-    Ok(chosen.into_iter())
+    let mut chosen: BTreeMap<PathBuf, BTreeSet<Ends>> = BTreeMap::new();
+    for (ends, (_, capture)) in best {
+        chosen.entry(capture).or_default().insert(ends);
+    }
+    Ok(chosen)
 }
 
-/// The outages of a run, from its events.
-fn outages_of(events: &Path) -> Result<Vec<Outage>, ExplainError> {
+/// The outages of a run, from its events: of its links, and of its mobile hosts. Which of them a connection crosses is not in a
+/// capture; they are taken to concern all.
+fn outages_of(events: &Path) -> Result<Outages, ExplainError> {
     #[derive(serde::Deserialize)]
     struct Line {
         t_s: f64,
         event: String,
+        link: Option<String>,
+        node: Option<String>,
     }
     let text = fs::read_to_string(events).map_err(|error| io(events, error))?;
     let mut outages: Vec<Outage> = Vec::new();
-    let mut down = None;
+    let mut down: BTreeMap<String, Instant> = BTreeMap::new();
     for (index, line) in text.lines().enumerate() {
         let line: Line =
             serde_json::from_str(line).map_err(|_| ExplainError::Event { path: events.to_owned(), line: index + 1 })?;
         let at = Instant::ZERO + holdover_base::Duration::from_secs_f64(line.t_s);
+        let who = line.link.or(line.node).unwrap_or_default();
         match line.event.as_str() {
-            "link-down" => down = down.or(Some(at)),
-            "link-up" => outages.extend(down.take().map(|down| Outage { down, up: at })),
+            "link-down" | "connectivity-lost" => {
+                down.entry(who).or_insert(at);
+            }
+            "link-up" | "connectivity-back" => {
+                outages.extend(down.remove(&who).map(|down| Outage { down, up: at }));
+            }
             _ => {}
         }
     }
-    outages.extend(down.map(|down| Outage { down, up: Instant::FAR_FUTURE }));
-    Ok(outages)
+    outages.extend(down.into_values().map(|down| Outage { down, up: Instant::FAR_FUTURE }));
+    Ok(Outages(outages))
+}
+
+impl Outages {
+    /// In order, and without overlaps.
+    fn merged(mut self) -> Vec<Outage> {
+        self.0.sort_by_key(|outage| outage.down);
+        let mut merged: Vec<Outage> = Vec::with_capacity(self.0.len());
+        for outage in self.0 {
+            match merged.last_mut() {
+                Some(last) if outage.down <= last.up => last.up = last.up.max(outage.up),
+                _ => merged.push(outage),
+            }
+        }
+        merged
+    }
 }
 
 fn read(path: &Path) -> Result<Contents, ExplainError> {

@@ -1,13 +1,11 @@
 //! `holdover run`: runs every variant of a scenario and writes down what happened.
 
-mod clock;
 mod simulate;
 
-use std::io::IsTerminal;
 use std::num::NonZeroUsize;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use clap::Args;
 use holdover_report::html::Page;
@@ -16,8 +14,10 @@ use holdover_report::{
     CaptureFormat, CaptureLen, CaptureOptions, Manifest, Record, RecordError, RecorderOptions, ResultsDir,
     ResultsError, Summary, VariantSummary,
 };
-use holdover_scenario::{Captures, Output, Override, Scenario, ScenarioError, Style};
+use holdover_scenario::{Captures, Output, Scenario, ScenarioError};
 use holdover_sim::{WorldConfig, WorldError};
+
+use crate::command_support::{INTERRUPTED, open_scenario, print, print_scenario_error, stop_on_signals, utc};
 
 /// Arguments of `holdover run`.
 #[derive(Args, Debug)]
@@ -73,6 +73,12 @@ pub(crate) enum RunError {
     /// A file could not be written.
     #[error("{0}")]
     Record(#[from] RecordError),
+    /// Ctrl-C cannot be caught.
+    #[error("cannot watch for Ctrl-C: {0}")]
+    Signals(std::io::Error),
+    /// Somebody had enough of it.
+    #[error("interrupted; nothing was kept")]
+    Interrupted,
 }
 
 impl RunError {
@@ -81,7 +87,8 @@ impl RunError {
         match self {
             Self::Scenario(_) | Self::World { .. } => ExitCode::from(2),
             Self::Results(ResultsError::NotEmpty { .. } | ResultsError::NotADirectory { .. }) => ExitCode::from(2),
-            Self::Results(_) | Self::Record(_) => ExitCode::FAILURE,
+            Self::Results(_) | Self::Record(_) | Self::Signals(_) => ExitCode::FAILURE,
+            Self::Interrupted => ExitCode::from(INTERRUPTED),
         }
     }
 }
@@ -89,13 +96,11 @@ impl RunError {
 /// Runs and reports.
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
     match try_run(args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(text) => print(&text),
         Err(error) => {
             match &error {
-                RunError::Scenario(error) => {
-                    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-                    eprint!("{}", error.report(if colour { Style::Colour } else { Style::Plain }));
-                }
+                RunError::Scenario(error) => print_scenario_error(error),
+                RunError::Interrupted => eprintln!("{error}"),
                 error => eprintln!("error: {error}"),
             }
             error.exit_code()
@@ -103,18 +108,19 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
     }
 }
 
-fn try_run(args: &RunArgs) -> Result<(), RunError> {
+fn try_run(args: &RunArgs) -> Result<String, RunError> {
     let started = Instant::now();
-    let started_at = clock::Utc::now();
-    let scenario = read_scenario(args)?;
+    let started_at = utc(SystemTime::now());
+    let scenario = open_scenario(&args.scenario, &args.set, args.seed)?;
     let seed = scenario.seed();
     let variants = scenario.variants();
     let worlds: Vec<WorldConfig> =
         variants.iter().map(|variant| variant.world(seed)).collect::<Result<_, ScenarioError>>()?;
     let name = name_of(&args.scenario);
+    let stop = stop_on_signals().map_err(RunError::Signals)?;
     let results = match &args.out {
         Some(dir) => ResultsDir::create(dir, args.force)?,
-        None => ResultsDir::create_new(Path::new("results"), &name, &started_at.stamp())?,
+        None => ResultsDir::create_new(Path::new("results"), &name, &started_at.1)?,
     };
     let directories = ResultsDir::variant_directories(variants.iter().map(|variant| variant.name()));
     let names: Vec<&str> = variants.iter().map(|variant| variant.name()).collect();
@@ -126,7 +132,10 @@ fn try_run(args: &RunArgs) -> Result<(), RunError> {
         directories: directories.iter().map(|directory| results.path().join(directory)).collect(),
         options: recorder_options(args, scenario.output()),
     };
-    let records = simulate::all(&plan, jobs, !args.quiet)?;
+    let records = simulate::all(&plan, jobs, !args.quiet, &stop).or_else(|error| {
+        results.discard()?;
+        Err(error)
+    })?;
 
     let summary = Summary {
         name,
@@ -148,21 +157,10 @@ fn try_run(args: &RunArgs) -> Result<(), RunError> {
         version: summary.version.clone(),
         seed,
         command_line: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
-        started_at: started_at.iso_8601(),
+        started_at: started_at.0,
         took_s: started.elapsed().as_secs_f64(),
     })?;
-    print(args, &results, &summary);
-    Ok(())
-}
-
-/// The scenario with everything that the command line changes.
-fn read_scenario(args: &RunArgs) -> Result<Scenario, ScenarioError> {
-    let mut changes = args.set.iter().map(|text| Override::parse(text)).collect::<Result<Vec<_>, _>>()?;
-    if let Some(seed) = args.seed {
-        changes.push(Override::new("seed", i64::try_from(seed).unwrap_or(i64::MAX)));
-    }
-    let scenario = Scenario::open(&args.scenario)?;
-    if changes.is_empty() { Ok(scenario) } else { scenario.with(&changes) }
+    Ok(shown(args, &results, &summary))
 }
 
 /// The file's name without its ending.
@@ -256,23 +254,24 @@ fn write_report(
     results.write("report.html", page.to_html().as_bytes())
 }
 
-fn print(args: &RunArgs, results: &ResultsDir, summary: &Summary) {
-    if args.json {
-        print!("{}", summary.to_json());
-    }
-    if args.quiet {
-        return;
-    }
+/// What a person or a program wants to see.
+fn shown(args: &RunArgs, results: &ResultsDir, summary: &Summary) -> String {
     let report = results.path().join("report.html");
     if args.json {
-        eprintln!("Report: {}", report.display());
-    } else {
-        let width = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(160);
-        println!("{} (seed {})\n", summary.title, summary.seed);
-        print!("{}", summary.to_text(width));
-        for variant in summary.variants.iter().filter(|variant| !variant.cut_captures.is_empty()) {
-            println!("{}: captures that reached their limit: {}", variant.variant, variant.cut_captures.join(", "));
+        if !args.quiet {
+            eprintln!("Report: {}", report.display());
         }
-        println!("Report: {}", report.display());
+        return summary.to_json();
     }
+    if args.quiet {
+        return String::new();
+    }
+    let width = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(160);
+    let mut text = format!("{} (seed {})\n\n{}", summary.title, summary.seed, summary.to_text(width));
+    for variant in summary.variants.iter().filter(|variant| !variant.cut_captures.is_empty()) {
+        let cut = variant.cut_captures.join(", ");
+        text.push_str(&format!("{}: captures that reached their limit: {cut}\n", variant.variant));
+    }
+    text.push_str(&format!("Report: {}\n", report.display()));
+    text
 }

@@ -1,13 +1,15 @@
 //! `holdover scenario`: check scenario files, print their schema, list and copy the built-in ones.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use holdover_scenario::{Builtin, Override, Scenario, ScenarioError, Style};
+use holdover_scenario::{Builtin, Scenario, ScenarioError, Style};
 use holdover_sim::Role;
 use serde::Serialize;
+
+use crate::command_support::{open_scenario, print, print_json, print_scenario_error};
 
 /// Arguments of `holdover scenario`.
 #[derive(Args, Debug)]
@@ -133,7 +135,7 @@ fn builtin(name: &str) -> Result<&'static Builtin, String> {
 }
 
 fn check(args: &CheckArgs) -> ExitCode {
-    let contents = read(args).and_then(|scenario| Contents::new(&scenario));
+    let contents = open_scenario(&args.scenario, &args.set, None).and_then(|scenario| Contents::new(&scenario));
     let code = if contents.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(2) };
     if args.json {
         let (scenario, error) = match contents {
@@ -146,17 +148,10 @@ fn check(args: &CheckArgs) -> ExitCode {
     match contents {
         Ok(contents) => print(&contents.text()),
         Err(error) => {
-            let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            eprint!("{}", error.report(if colour { Style::Colour } else { Style::Plain }));
+            print_scenario_error(&error);
             code
         }
     }
-}
-
-fn read(args: &CheckArgs) -> Result<Scenario, ScenarioError> {
-    let changes = args.set.iter().map(|text| Override::parse(text)).collect::<Result<Vec<_>, _>>()?;
-    let scenario = Scenario::open(&args.scenario)?;
-    if changes.is_empty() { Ok(scenario) } else { scenario.with(&changes) }
 }
 
 impl Contents {
@@ -252,26 +247,4 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
         std::fs::create_dir_all(directory)?;
     }
     std::fs::File::create_new(path)?.write_all(text.as_bytes())
-}
-
-fn print_json(value: &impl Serialize) -> ExitCode {
-    match serde_json::to_string_pretty(value) {
-        Ok(text) => print(&(text + "\n")),
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Prints to a pipe that may be closed early, as by `head`.
-fn print(text: &str) -> ExitCode {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
-    }
 }

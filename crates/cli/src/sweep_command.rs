@@ -1,17 +1,16 @@
 //! `holdover sweep`: a scenario run over every combination of its axes' values.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use holdover_report::{Manifest, ResultsError};
-use holdover_scenario::{Override, Scenario, ScenarioError, Style};
+use holdover_scenario::ScenarioError;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::command_support::{INTERRUPTED, stop_on_signals, utc};
+use crate::command_support::{INTERRUPTED, open_scenario, print, print_scenario_error, stop_on_signals, utc};
 use crate::sweep::engine::{self, Outcome, SweepError};
 use crate::sweep::summary::Summary;
 use crate::sweep::{DirectoryError, JournalError, Plan, PlanError, Progress, SweepDir, tables};
@@ -102,13 +101,9 @@ impl CommandError {
 /// Runs the sweep, writes its results and prints what they say.
 pub(crate) fn run(args: &SweepArgs) -> ExitCode {
     match sweep(args) {
-        Ok(text) => {
-            print!("{text}");
-            ExitCode::SUCCESS
-        }
+        Ok(text) => print(&text),
         Err(CommandError::Scenario(error)) => {
-            let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            eprint!("{}", error.report(if colour { Style::Colour } else { Style::Plain }));
+            print_scenario_error(&error);
             ExitCode::from(TO_BE_WRITTEN_DIFFERENTLY)
         }
         Err(error @ CommandError::Interrupted { .. }) => {
@@ -124,7 +119,7 @@ pub(crate) fn run(args: &SweepArgs) -> ExitCode {
 
 fn sweep(args: &SweepArgs) -> Result<String, CommandError> {
     let began = (SystemTime::now(), Instant::now());
-    let plan = Plan::new(scenario(args)?)?;
+    let plan = Plan::new(open_scenario(&args.scenario, &args.set, args.seed)?)?;
     let directory = directory(args, &plan, began.0)?;
     let (journal, schedule) = engine::open_journal(&plan, &directory.journal())?;
     directory.write_scenario(&plan)?;
@@ -158,14 +153,6 @@ fn sweep(args: &SweepArgs) -> Result<String, CommandError> {
     let mut text = table(&plan, &runs);
     let _ = write!(text, "\n{} runs; the results are in {}\n", summary.runs, directory.path().display());
     Ok(text)
-}
-
-/// The scenario with everything that the command line changes.
-fn scenario(args: &SweepArgs) -> Result<Scenario, ScenarioError> {
-    let scenario = Scenario::open(&args.scenario)?;
-    let mut overrides = args.set.iter().map(|text| Override::parse(text)).collect::<Result<Vec<_>, _>>()?;
-    overrides.extend(args.seed.map(|seed| Override::new("seed", seed.cast_signed())));
-    if overrides.is_empty() { Ok(scenario) } else { scenario.with(&overrides) }
 }
 
 fn directory(args: &SweepArgs, plan: &Plan, now: SystemTime) -> Result<SweepDir, DirectoryError> {

@@ -1,4 +1,4 @@
-//! The packets of one TCP connection, seen from the side that sends most.
+//! The packets of a TCP connection, seen from a side that sends data.
 
 use core::net::SocketAddr;
 use std::collections::BTreeMap;
@@ -8,10 +8,10 @@ use holdover_wire::{Flags, Segment, Seq};
 
 use crate::capture::Captured;
 
-/// One TCP connection of a capture.
+/// One direction of a TCP connection of a capture.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Conversation {
-    /// Who sent most data.
+    /// Who sent the data.
     pub sender: SocketAddr,
     /// The other side.
     pub receiver: SocketAddr,
@@ -40,18 +40,19 @@ pub struct Sighting {
     pub flags: Flags,
 }
 
-/// Divides a capture into connections, in the order of their first packets. A new SYN after a connection's end begins another.
+/// Divides a capture into connections, in the order of their first packets, and these into the directions in which data was
+/// sent, the one with more data first. A new SYN after a connection's end begins another.
 pub fn conversations(packets: &[Captured]) -> Vec<Conversation> {
     type Key = (SocketAddr, SocketAddr);
     let mut open: BTreeMap<Key, usize> = BTreeMap::new();
-    let mut all: Vec<Vec<(Instant, SocketAddr, SocketAddr, &Segment)>> = Vec::new();
+    let mut all: Vec<Vec<Seen<'_>>> = Vec::new();
     for captured in packets {
         let Some(segment) = captured.packet.tcp() else { continue };
         let from = SocketAddr::new(captured.packet.src, segment.src_port);
         let to = SocketAddr::new(captured.packet.dst, segment.dst_port);
         let key = if from <= to { (from, to) } else { (to, from) };
         let begins = segment.flags & (Flags::SYN | Flags::ACK) == Flags::SYN;
-        let over = |segments: &Vec<(Instant, SocketAddr, SocketAddr, &Segment)>| {
+        let over = |segments: &Vec<Seen<'_>>| {
             segments.iter().any(|(.., segment)| segment.flags.intersects(Flags::RST | Flags::FIN))
         };
         let index = match open.get(&key) {
@@ -64,15 +65,24 @@ pub fn conversations(packets: &[Captured]) -> Vec<Conversation> {
         };
         all[index].push((captured.at, from, to, segment));
     }
-    all.iter().filter_map(|segments| of_segments(segments)).collect()
+    all.iter().flat_map(|segments| directions(segments)).collect()
 }
 
-fn of_segments(segments: &[(Instant, SocketAddr, SocketAddr, &Segment)]) -> Option<Conversation> {
-    let (_, a, b, _) = *segments.first()?;
+/// A segment, when it was seen, and from where to where it went.
+type Seen<'a> = (Instant, SocketAddr, SocketAddr, &'a Segment);
+
+fn directions(segments: &[Seen<'_>]) -> Vec<Conversation> {
+    let Some(&(_, a, b, _)) = segments.first() else { return Vec::new() };
     let sent_by = |who: SocketAddr| -> u64 {
         segments.iter().filter(|(_, from, ..)| *from == who).map(|(.., segment)| segment.payload.len() as u64).sum()
     };
-    let (sender, receiver) = if sent_by(a) >= sent_by(b) { (a, b) } else { (b, a) };
+    let mut sides = [(sent_by(a), a, b), (sent_by(b), b, a)];
+    sides.sort_by_key(|&(bytes, ..)| core::cmp::Reverse(bytes));
+    let with_data = sides.into_iter().filter(|&(bytes, ..)| bytes > 0);
+    with_data.map(|(_, sender, receiver)| of_segments(segments, sender, receiver)).collect()
+}
+
+fn of_segments(segments: &[Seen<'_>], sender: SocketAddr, receiver: SocketAddr) -> Conversation {
     let shift_of = |who: SocketAddr| {
         let syn = segments.iter().find(|(_, from, _, segment)| *from == who && segment.flags.contains(Flags::SYN));
         syn.map(|(.., segment)| segment.options.window_scale)
@@ -92,7 +102,7 @@ fn of_segments(segments: &[(Instant, SocketAddr, SocketAddr, &Segment)]) -> Opti
     sightings.sort_by_key(|sighting| sighting.at);
     let data = sightings.iter().filter(|sighting| sighting.from_sender && sighting.len > 0);
     let bytes = data.map(|sighting| sighting.offset + u64::from(sighting.len)).max().unwrap_or(0);
-    Some(Conversation { sender, receiver, sightings, bytes, window_shift })
+    Conversation { sender, receiver, sightings, bytes, window_shift }
 }
 
 fn sighting(

@@ -65,7 +65,7 @@ pub struct FlowMetrics {
     pub ideal_share: Option<f64>,
     /// Bytes that the application has read.
     pub bytes_received: u64,
-    /// Payload bits per second that the sender sent over the duration, what it sent again included.
+    /// Payload bits per second that both ends sent over the duration, what they sent again included.
     pub throughput_bps: f64,
     /// Payload bits per second that the application read over the duration.
     pub goodput_bps: f64,
@@ -158,7 +158,8 @@ impl FlowMetrics {
         let per_second = |bytes: u64, span: Duration| {
             if span.is_zero() { 0.0 } else { bytes as f64 * 8.0 / span.as_secs_f64() }
         };
-        let sent = report.sender.as_ref().map_or(0, |sender| sender.bytes_sent.0 + sender.bytes_retransmitted.0);
+        let ends = [report.sender.as_ref(), report.receiver.as_ref()];
+        let sent = ends.into_iter().flatten().map(|end| end.bytes_sent.0 + end.bytes_retransmitted.0).sum();
         Self {
             flow: config.name.clone(),
             from: name(config.from),

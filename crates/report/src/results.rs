@@ -89,10 +89,7 @@ impl ResultsDir {
         }
         fs::create_dir_all(path).map_err(failed)?;
         if force {
-            for entry in ENTRIES {
-                remove(&path.join(entry)).map_err(failed)?;
-                remove(&path.join(format!("{entry}.part"))).map_err(failed)?;
-            }
+            remove_results(path).map_err(failed)?;
         } else if fs::read_dir(path).map_err(failed)?.next().is_some() {
             return Err(ResultsError::NotEmpty { path: path.to_owned() });
         }
@@ -126,6 +123,14 @@ impl ResultsDir {
         }
     }
 
+    /// Removes what a run wrote there, and the directory if nothing else is in it.
+    pub fn discard(&self) -> Result<(), ResultsError> {
+        let failed = |error| ResultsError::Io { path: self.path.clone(), error };
+        remove_results(&self.path).map_err(failed)?;
+        let is_empty = fs::read_dir(&self.path).map_err(failed)?.next().is_none();
+        if is_empty { fs::remove_dir(&self.path).map_err(failed) } else { Ok(()) }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -157,6 +162,14 @@ impl ResultsDir {
         json.push('\n');
         self.write("manifest.json", json.as_bytes())
     }
+}
+
+fn remove_results(path: &Path) -> io::Result<()> {
+    for entry in ENTRIES {
+        remove(&path.join(entry))?;
+        remove(&path.join(format!("{entry}.part")))?;
+    }
+    Ok(())
 }
 
 fn remove(path: &Path) -> io::Result<()> {

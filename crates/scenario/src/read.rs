@@ -43,12 +43,11 @@ impl Scenario {
     /// As [`Scenario::read`], or if there is neither.
     pub fn open(file_or_name: &str) -> Result<Self, ScenarioError> {
         let path = Path::new(file_or_name);
-        if path.exists() {
-            return Self::read(path);
-        }
         match Builtin::find(file_or_name) {
-            Some(builtin) => builtin.scenario(),
-            None => {
+            // A directory may well be called like the scenario whose results are in it.
+            Some(builtin) if !path.exists() || path.is_dir() => builtin.scenario(),
+            _ if path.exists() => Self::read(path),
+            _ => {
                 let names: Vec<&str> = Builtin::ALL.iter().map(|builtin| builtin.name).collect();
                 let known = crate::problem::list_words(&names);
                 let message =

@@ -23,16 +23,22 @@ pub(super) struct Plan<'a> {
 /// How far a variant is, in parts of this.
 const WHOLE: u32 = 10_000;
 
-/// Runs all variants on `jobs` threads; the first error in their order ends all of them.
-pub(super) fn all(plan: &Plan<'_>, jobs: usize, show_progress: bool) -> Result<Vec<Record>, RunError> {
+/// Runs all variants on `jobs` threads; the first error in their order ends all of them, and so does `stop`, once true.
+pub(super) fn all(
+    plan: &Plan<'_>,
+    jobs: usize,
+    show_progress: bool,
+    stop: &AtomicBool,
+) -> Result<Vec<Record>, RunError> {
     let parts: Vec<AtomicU32> = plan.worlds.iter().map(|_| AtomicU32::new(0)).collect();
     let failed = AtomicBool::new(false);
+    let given_up = || failed.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
     let mut bar = Bar::new(show_progress, plan.worlds.len());
     let records = in_parallel(
         plan.worlds.len(),
         jobs,
         |index| {
-            let record = one(plan, index, &parts[index], &failed);
+            let record = one(plan, index, &parts[index], &given_up);
             if record.is_err() {
                 failed.store(true, Ordering::Relaxed);
             }
@@ -46,11 +52,16 @@ pub(super) fn all(plan: &Plan<'_>, jobs: usize, show_progress: bool) -> Result<V
         // Without a record a run was given up because another one failed: that one's error follows or came before.
         whole.extend(record?);
     }
-    Ok(whole)
+    if stop.load(Ordering::Relaxed) { Err(RunError::Interrupted) } else { Ok(whole) }
 }
 
-/// Runs one variant; `None` if another one failed in the meantime.
-fn one(plan: &Plan<'_>, index: usize, part: &AtomicU32, failed: &AtomicBool) -> Result<Option<Record>, RunError> {
+/// Runs one variant; `None` if all are given up in the meantime.
+fn one(
+    plan: &Plan<'_>,
+    index: usize,
+    part: &AtomicU32,
+    given_up: &impl Fn() -> bool,
+) -> Result<Option<Record>, RunError> {
     let config = &plan.worlds[index];
     let mut world =
         World::new(config.clone()).map_err(|error| RunError::World { variant: plan.names[index].to_owned(), error })?;
@@ -66,7 +77,7 @@ fn one(plan: &Plan<'_>, index: usize, part: &AtomicU32, failed: &AtomicBool) -> 
             part.store(WHOLE, Ordering::Relaxed);
             return Ok(Some(recorder.finish(&world, ending)?));
         }
-        if failed.load(Ordering::Relaxed) {
+        if given_up() {
             return Ok(None);
         }
         if recorder.error().is_some() {

@@ -1,0 +1,10 @@
+//! The commands as a user has them: the program is run, and what it prints, writes and exits with is looked at.
+
+// Tests look at files and processes.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+mod explain;
+mod run;
+mod scenario;
+mod support;
+mod sweep;

@@ -1,0 +1,209 @@
+//! `holdover run`.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{Ended, Place, SCENARIO, differences, exchanges, files_but};
+
+/// What says when and how long, and nothing else does.
+const OF_THE_DAY: &[&str] = &["manifest.json"];
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
+    let place = Place::with_scenario("run-same", SCENARIO);
+    place.run("run short.toml --out a --jobs 1").well();
+    place.run("run short.toml --out b --jobs 2").well();
+    place.run("run short.toml --out c --seed 4 --no-plots").well();
+    let [a, b, c] = ["a", "b", "c"].map(|name| files_but(&place.path(name), OF_THE_DAY));
+    assert_eq!(differences(&a, &b), Vec::<String>::new());
+    for name in [
+        "report.html",
+        "summary.json",
+        "flows.csv",
+        "scenario.toml",
+        "progress.svg",
+        "progress.png",
+        "variants/cubic/events.jsonl",
+        "variants/cubic/samples.csv",
+        "variants/cubic/time-sequence.csv",
+        "variants/cubic/captures/phone-eth0.pcapng",
+        "variants/cubic/captures/server-eth0.pcapng",
+        "variants/cubic/captures/radio-dropped.pcapng",
+        "variants/bsd/captures/server-eth0.pcapng",
+    ] {
+        assert!(a.get(name).is_some_and(|bytes| !bytes.is_empty()), "{name}");
+    }
+    assert!(a.keys().any(|name| name.starts_with("variants/cubic/plots/") && name.ends_with(".svg")), "{:?}", a.keys());
+    assert!(!a.keys().any(|name| name.ends_with(".part")), "{:?}", a.keys());
+    let differ = differences(&a, &c);
+    for name in ["summary.json", "variants/cubic/events.jsonl", "variants/cubic/captures/server-eth0.pcapng"] {
+        assert!(differ.iter().any(|other| other == name), "{name} does not depend on the seed");
+    }
+    assert!(!c.keys().any(|name| name.ends_with(".svg") || name.ends_with(".png")), "{:?}", c.keys());
+}
+
+#[test]
+fn a_run_can_be_made_again_from_what_it_left_behind() {
+    let place = Place::with_scenario("run-again", SCENARIO);
+    let options = "--no-plots --quiet --set link.radio.delay=30ms --seed 8";
+    assert_eq!(place.run(&format!("run short.toml --out a {options}")).well().out, "");
+    place.run("run a/scenario.toml --out b --no-plots --quiet").well();
+    let [a, b] = ["a/variants", "b/variants"].map(|name| files_but(&place.path(name), OF_THE_DAY));
+    assert_eq!(differences(&a, &b), Vec::<String>::new());
+    let manifest: Value = serde_json::from_slice(&fs::read(place.path("a/manifest.json")).unwrap()).unwrap();
+    assert_eq!((&manifest["seed"], &manifest["version"]), (&8.into(), &env!("CARGO_PKG_VERSION").into()));
+    assert!(manifest["command_line"].as_array().unwrap().contains(&"link.radio.delay=30ms".into()), "{manifest}");
+}
+
+#[test]
+fn a_run_tells_what_it_measured() {
+    let place = Place::with_scenario("run-tells", SCENARIO);
+    let ended = place.run("run short.toml --out a --json --seed 5 --no-captures --no-plots").well();
+    let printed = ended.json();
+    assert_eq!(ended.out.as_bytes(), fs::read(place.path("a/summary.json")).unwrap());
+    assert_eq!(printed["seed"], 5);
+    assert!(!place.path("a/variants/cubic/captures").exists());
+    for variant in printed["variants"].as_array().unwrap() {
+        let flow = &variant["flows"][0];
+        let number = |name: &str| flow[name].as_f64().unwrap_or_else(|| panic!("{name} in {flow}"));
+        assert_eq!(flow["status"], "completed");
+        assert!((number("net_duration_s") - (number("duration_s") - 1.5)).abs() < 1e-9, "{flow}");
+        assert!(number("throughput_bps") > number("goodput_bps"), "{flow}");
+        assert!((number("goodput_bps") - 400e3 * 8.0 / number("duration_s")).abs() < 1.0, "{flow}");
+        assert!((number("ideal_share") - number("ideal_s") / number("duration_s")).abs() < 1e-9, "{flow}");
+        assert!(flow["sender"]["timeouts"].as_u64() >= Some(1), "{flow}");
+        assert!(flow["sender"]["bytes_retransmitted"].as_u64() >= Some(1448), "{flow}");
+        assert!(flow["reconnections"][0]["idle_s"].as_f64() > Some(0.0), "{flow}");
+    }
+    // Every line is one event, and they are in order.
+    let events = fs::read_to_string(place.path("a/variants/bsd/events.jsonl")).unwrap();
+    let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let times: Vec<f64> = events.iter().map(|event| event["t_s"].as_f64().unwrap()).collect();
+    assert!(times.is_sorted());
+    for (name, at) in [("link-down", 0.5), ("link-up", 2.0)] {
+        let event = events.iter().find(|event| event["event"] == name).unwrap();
+        assert_eq!((event["t_s"].as_f64(), &event["link"]), (Some(at), &"radio".into()));
+    }
+    let names = fs::read_to_string(place.path("a/variants/bsd/samples.csv")).unwrap();
+    let names = names.lines().next().unwrap();
+    for name in ["snd_cwnd", "snd_ssthresh", "unacked", "sacked", "lost", "rto_us", "rtt_us", "backoff"] {
+        assert!(names.split(',').any(|column| column == name), "{name} in {names}");
+    }
+    let text = place.run("run short.toml --out b --no-captures --no-plots").well().out;
+    for word in ["A short outage (seed 3)", "cubic", "bsd", "goodput", "ideal", "Report: b/report.html"] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+    // A number and its unit are not torn apart at the end of a line.
+    let page = fs::read_to_string(place.path("b/report.html")).unwrap().replace('\u{a0}', " ");
+    assert!(page.contains("The link radio was down from 0.5 s to 2 s."));
+    assert!(!page.contains("src=\"http") && !page.contains("href=\"http"), "the page needs nothing but itself");
+}
+
+#[test]
+fn questions_and_answers_are_both_counted_as_sent() {
+    let place = Place::with_scenario("run-exchange", &exchanges());
+    let printed =
+        place.run("run short.toml --json --quiet --no-captures --no-plots --set time_limit=10s").well().json();
+    let flow = &printed["variants"][0]["flows"][0];
+    assert!(flow["throughput_bps"].as_f64() >= flow["goodput_bps"].as_f64(), "{flow}");
+    assert!(flow["exchanges"]["count"].as_u64() > Some(10), "{flow}");
+    assert_eq!(place.entries(), ["results", "short.toml"]);
+}
+
+/// A scenario that cannot be run: what is replaced, by what, in which line the error is, and what it says.
+const BAD: &[(&str, &str, usize, &str)] = &[
+    ("delay = \"15 ms\"", "dealy = \"15 ms\"", 15, "did you mean \"delay\"?"),
+    ("rate = \"4 Mbit/s\"", "rate = \"-4 Mbit/s\"", 14, "above 0"),
+    ("delay = \"15 ms\"", "delay = 15", 15, "\"25 ms\""),
+    ("to = \"phone\"", "to = \"tablet\"", 23, "tablet"),
+    ("name = \"server\"\n", "name = \"server\"\n\n[[host]]\nname = \"tablet\"\n", 12, "nothing reaches \"tablet\""),
+    ("set = { stack = \"reno-bsd\" }", "set = { stack = \"reno-bds\" }", 33, "did you mean \"reno-bsd\"?"),
+    ("rate = \"4 Mbit/s\"", "trace = \"cut.trace\"", 14, "cut.trace:3"),
+    ("rate = \"4 Mbit/s\"", "rate = \"4 Mbit/s", 14, ""),
+];
+
+#[test]
+fn a_bad_scenario_is_one_error_with_its_place_and_leaves_nothing_behind() {
+    for (index, &(from, to, line, says)) in BAD.iter().enumerate() {
+        assert_eq!(SCENARIO.matches(from).count(), 1, "{from}");
+        let text = SCENARIO.replace(from, to);
+        let place = Place::with_scenario(&format!("run-bad-{index}"), &text);
+        // The third line is cut off in the middle of a number, without an end of line.
+        place.write("cut.trace", "1\n20\n3");
+        for command in ["run short.toml --out out", "sweep short.toml --out out", "scenario check short.toml"] {
+            let error = place.run(command).refused();
+            assert!(error.contains(&format!("short.toml:{line}:")), "{command}, {to}: {error}");
+            assert!(error.contains(says), "{command}, {to}: {error}");
+            assert_eq!(place.entries(), ["cut.trace", "short.toml"], "{command}, {to}");
+        }
+    }
+}
+
+#[test]
+fn what_is_wrong_on_the_command_line_is_said_before_anything_runs() {
+    let place = Place::with_scenario("run-command-line", SCENARIO);
+    place.write("file", "");
+    for (command, says) in [
+        ("run shrot.toml", "no such file"),
+        ("run trian-tunnel", "did you mean \"train-tunnel\"?"),
+        ("run short.toml --set link.radio.rate", "rate"),
+        ("run short.toml --set link.radio.rate=-1Mbit/s", "above 0"),
+        ("run short.toml --set link.wire.rate=1Mbit/s", "radio"),
+        ("run short.toml --seed=-1", "seed"),
+        ("run short.toml --force", "--out"),
+        ("run short.toml --out file", "file"),
+    ] {
+        let error = place.run(command).refused();
+        assert!(error.contains(says), "{command}: {error}");
+        assert_eq!(place.entries(), ["file", "short.toml"], "{command}");
+    }
+}
+
+#[test]
+fn results_are_not_mixed_with_what_is_there() {
+    let place = Place::with_scenario("run-not-empty", SCENARIO);
+    fs::create_dir(place.path("out")).unwrap();
+    place.write("out/notes.txt", "mine");
+    let run = "run short.toml --no-captures --no-plots --quiet --out out";
+    let error = place.run(run).refused();
+    assert!(error.contains("out") && error.contains("--force"), "{error}");
+    assert_eq!(fs::read_dir(place.path("out")).unwrap().count(), 1);
+    // What another run left is replaced; what is not of a run stays.
+    place.run(&format!("{run} --force")).well();
+    let cubic = place.path("out/variants/cubic/events.jsonl");
+    assert!(cubic.exists());
+    place.write("short.toml", &SCENARIO.replace("name = \"cubic\"", "name = \"linux\""));
+    place.run(run).refused();
+    assert!(cubic.exists());
+    place.run(&format!("{run} --force")).well();
+    assert!(!cubic.exists() && place.path("out/variants/linux/events.jsonl").exists());
+    assert_eq!(fs::read_to_string(place.path("out/notes.txt")).unwrap(), "mine");
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing_behind() {
+    let place = Place::with_scenario("run-interrupted", SCENARIO);
+    // 700,000 segments: longer than it takes to see that the run has begun.
+    let run = "run short.toml --out out --no-captures --set flow.download.bulk=1GB --set time_limit=5h";
+    let child = place.command(run).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while !place.path("out/variants").exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ended = Ended::new(run, child.wait_with_output().unwrap());
+    assert_eq!((ended.code, ended.out.as_str()), (Some(130), ""), "{}", ended.err);
+    assert!(ended.err.contains("interrupted"), "{}", ended.err);
+    assert_eq!(place.entries(), ["short.toml"]);
+}
+
+#[test]
+fn a_directory_called_like_a_built_in_scenario_does_not_hide_it() {
+    let place = Place::new("run-shadowed");
+    fs::create_dir(place.path("elevator")).unwrap();
+    place.run("run elevator --quiet --no-plots --no-captures --set time_limit=10s --out out").well();
+    assert!(fs::read_to_string(place.path("out/scenario.toml")).unwrap().contains("An elevator"));
+}

@@ -1,0 +1,69 @@
+//! `holdover scenario`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::support::{Place, SCENARIO};
+
+#[test]
+fn check_says_what_is_in_a_scenario() {
+    let place = Place::with_scenario("scenario-check", SCENARIO);
+    let text = place.run("scenario check short.toml").well().out;
+    for word in ["short.toml: A short outage", "phone, server", "radio", "cubic, bsd", "30 s, seed 3"] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+    let printed = place.run("scenario check short.toml --json --set time_limit=5s").well().json();
+    assert_eq!(printed["ok"], true);
+    let scenario = &printed["scenario"];
+    assert_eq!((&scenario["time_limit_s"], &scenario["flows"]), (&5.0.into(), &1.into()));
+    assert_eq!(scenario["variants"], serde_json::json!(["cubic", "bsd"]));
+    assert_eq!(place.entries(), ["short.toml"]);
+}
+
+#[test]
+fn check_gives_programs_the_error_with_its_place() {
+    let place = Place::with_scenario("scenario-error", &SCENARIO.replace("delay =", "dealy ="));
+    let ended = place.run("scenario check short.toml --json");
+    assert_eq!((ended.code, ended.err.as_str()), (Some(2), ""));
+    let printed = ended.json();
+    assert_eq!(printed["ok"], false);
+    let error = &printed["error"];
+    assert_eq!((&error["file"], &error["line"], &error["column"]), (&"short.toml".into(), &15.into(), &1.into()));
+    assert_eq!((&error["did_you_mean"], &error["field"]), (&"delay".into(), &"link.radio.dealy".into()), "{error}");
+    assert!(error["accepted"].as_str().unwrap().contains("\"queue_limit\""), "{error}");
+}
+
+#[test]
+fn the_schema_is_the_published_one() {
+    let place = Place::new("scenario-schema");
+    let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/scenario.schema.json");
+    let printed = place.run("scenario schema").well();
+    assert_eq!(printed.out, fs::read_to_string(published).unwrap());
+    assert!(printed.json()["properties"]["link"].is_object());
+}
+
+#[test]
+fn the_built_in_scenarios_are_listed_shown_copied_and_can_be_run() {
+    let place = Place::new("scenario-list");
+    let printed = place.run("scenario list --json").well().json();
+    let names: Vec<&str> = printed.as_array().unwrap().iter().map(|listed| listed["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        ["train-tunnel", "elevator", "cell-edge-ping-pong", "office-move", "satellite-pass", "lte-trace"]
+    );
+    let text = place.run("scenario list").well().out;
+    for name in names {
+        assert!(text.contains(name), "{text}");
+        place.run(&format!("scenario check {name}")).well();
+        place.run(&format!("scenario copy {name} mine")).well();
+        // The copy, with its traces, is whole.
+        place.run(&format!("scenario check mine/{name}.toml")).well();
+        let shown = place.run(&format!("scenario show {name}")).well().out;
+        assert_eq!(shown, fs::read_to_string(place.path(&format!("mine/{name}.toml"))).unwrap());
+        // A file that is there is never written over.
+        let again = place.run(&format!("scenario copy {name} mine"));
+        assert!(again.code != Some(0) && again.err.contains("error:"), "{again:?}");
+    }
+    let error = place.run("scenario show nothing").refused();
+    assert!(error.contains("train-tunnel"), "{error}");
+}

@@ -1,0 +1,173 @@
+//! Running the program in a directory of its own.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Two hosts, a link that is down for a while, and two stacks.
+pub(crate) const SCENARIO: &str = r#"title = "A short outage"
+seed = 3
+time_limit = "30 s"
+
+[[host]]
+name = "phone"
+
+[[host]]
+name = "server"
+
+[[link]]
+name = "radio"
+between = ["phone", "server"]
+rate = "4 Mbit/s"
+delay = "15 ms"
+queue_limit = "40 packets"
+loss = "0.5 %"
+outages = { list = [{ at = "500 ms", for = "1500 ms" }], queued = "dropped", in_flight = "dropped" }
+
+[[flow]]
+name = "download"
+from = "server"
+to = "phone"
+opener = "phone"
+bulk = "400 kB"
+
+[[variant]]
+name = "cubic"
+set = { stack = "linux-6-cubic" }
+
+[[variant]]
+name = "bsd"
+set = { stack = "reno-bsd" }
+"#;
+
+/// The same with questions of the phone and answers of the server, in place of the transfer.
+pub(crate) fn exchanges() -> String {
+    let (before, flow) = SCENARIO.split_once("[[flow]]").unwrap();
+    let (_, variants) = flow.split_once("[[variant]]").unwrap();
+    let flow = r#"[[flow]]
+name = "chat"
+from = "phone"
+to = "server"
+request_response = { request = "300 bytes", response = "4 kB", think = "100 ms" }
+
+"#;
+    format!("{before}{flow}[[variant]]{variants}")
+}
+
+/// A directory of a test, in which the program is run.
+pub(crate) struct Place {
+    path: PathBuf,
+}
+
+impl Place {
+    /// An empty directory.
+    pub(crate) fn new(name: &str) -> Self {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("commands").join(name);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self { path }
+    }
+
+    /// One with a file `short.toml` that holds `text`.
+    pub(crate) fn with_scenario(name: &str, text: &str) -> Self {
+        let place = Self::new(name);
+        place.write("short.toml", text);
+        place
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// What lies in the directory, in order.
+    pub(crate) fn entries(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(&self.path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// The program with these arguments, separated by blanks.
+    pub(crate) fn command(&self, arguments: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdover"));
+        command.current_dir(&self.path).args(arguments.split_whitespace()).env_remove("COLUMNS");
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self, arguments: &str) -> Ended {
+        Ended::new(arguments, self.command(arguments).output().unwrap())
+    }
+}
+
+/// A program that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    arguments: String,
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Ended {
+    pub(crate) fn new(arguments: &str, output: Output) -> Self {
+        Self {
+            arguments: arguments.to_owned(),
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// It must have gone well.
+    #[track_caller]
+    pub(crate) fn well(self) -> Self {
+        assert_eq!(self.code, Some(0), "{}: {}{}", self.arguments, self.out, self.err);
+        self
+    }
+
+    /// It must have refused with one error and nothing else, on which this returns.
+    #[track_caller]
+    pub(crate) fn refused(self) -> String {
+        assert_eq!(self.code, Some(2), "{}: {}{}", self.arguments, self.out, self.err);
+        assert_eq!(self.out, "", "{}", self.arguments);
+        assert_eq!(self.err.matches("error:").count(), 1, "{}: {}", self.arguments, self.err);
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+        self.err
+    }
+
+    /// What it printed, as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{}: {error}\n{}", self.arguments, self.out))
+    }
+}
+
+/// Every file below `dir` by its relative path, but those called so.
+pub(crate) fn files_but(dir: &Path, not: &[&str]) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    let mut directories = vec![dir.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else if !not.iter().any(|name| path.ends_with(name)) {
+                let name = path.strip_prefix(dir).unwrap().display().to_string();
+                files.insert(name, fs::read(&path).unwrap());
+            }
+        }
+    }
+    files
+}
+
+/// The names under which the contents differ, or that only one of them has.
+pub(crate) fn differences(a: &BTreeMap<String, Vec<u8>>, b: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
+    let names: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+    names.into_iter().filter(|name| a.get(*name) != b.get(*name)).cloned().collect()
+}

@@ -1,0 +1,100 @@
+//! `holdover sweep`.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Ended, Place, SCENARIO, differences, files_but};
+
+/// 160 runs, which no machine makes in the time that it takes to see three of them.
+const SWEEP: &str = r#"
+[sweep]
+axis = [{ path = "link.radio.loss", label = "loss", values = ["0.5 %", "2 %"] }]
+replicate = { min = 40, max = 40 }
+"#;
+
+/// What may differ between two sweeps of the same: when it was made, and the order in which runs ended.
+const OF_THE_DAY: &[&str] = &["manifest.json", "journal.jsonl"];
+
+fn journal(dir: &Path) -> String {
+    fs::read_to_string(dir.join("journal.jsonl")).unwrap_or_default()
+}
+
+#[test]
+fn an_interrupted_sweep_goes_on_to_the_results_of_one_that_was_not() {
+    let place = Place::with_scenario("sweep-interrupted", &format!("{SCENARIO}{SWEEP}"));
+    place.run("sweep short.toml --out whole --jobs 2").well();
+
+    let begun = "sweep short.toml --out parts --jobs 1";
+    let child = place.command(begun).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let parts = place.path("parts");
+    // The first line of a journal says what is swept.
+    while journal(&parts).lines().count() < 4 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let ended = Ended::new(begun, child.wait_with_output().unwrap());
+    assert_eq!((ended.code, ended.out.as_str()), (Some(130), ""), "{}", ended.err);
+    assert!(ended.err.contains("interrupted") && ended.err.contains("--out parts"), "{}", ended.err);
+    let kept = journal(&parts);
+    let runs = kept.lines().count() - 1;
+    assert!((3..160).contains(&runs), "{runs}");
+    assert!(ended.err.contains(&format!("{runs} of about ")), "{}", ended.err);
+    assert!(!parts.join("points.csv").exists() && !parts.join("manifest.json").exists());
+
+    // Another experiment is not mixed into it.
+    let error = place.run("sweep short.toml --out parts --seed 99").refused();
+    assert!(error.contains("seed"), "{error}");
+
+    place.run("sweep short.toml --out parts --jobs 2").well();
+    assert!(journal(&parts).starts_with(&kept), "what was finished is not run again");
+    assert_eq!(journal(&parts).lines().count() - 1, 160);
+    let [whole, parts] = ["whole", "parts"].map(|name| files_but(&place.path(name), OF_THE_DAY));
+    assert_eq!(differences(&whole, &parts), Vec::<String>::new());
+    for name in ["runs.csv", "points.csv", "tests.csv", "summary.json", "scenario.toml"] {
+        assert!(whole.contains_key(name), "{name}");
+    }
+    assert_eq!(whole["points.csv"].iter().filter(|&&byte| byte == b'\n').count(), 1 + 4);
+    assert_eq!(whole["runs.csv"].iter().filter(|&&byte| byte == b'\n').count(), 1 + 160);
+    #[cfg(feature = "parquet")]
+    for name in ["runs.parquet", "points.parquet", "tests.parquet"] {
+        assert!(whole[name].starts_with(b"PAR1") && whole[name].ends_with(b"PAR1"), "{name}");
+    }
+}
+
+#[test]
+fn a_sweep_tells_its_means_and_which_differ() {
+    let place = Place::with_scenario("sweep-tells", &format!("{SCENARIO}{SWEEP}"));
+    let few = "--set sweep.replicate.min=3 --set sweep.replicate.max=3";
+    let text = place.run(&format!("sweep short.toml --out a {few}")).well().out;
+    for word in ["loss", "variant", "±", "against cubic", "12 runs; the results are in a"] {
+        assert!(text.contains(word), "{word} in {text}");
+    }
+    let ended = place.run(&format!("sweep short.toml --out b {few} --json --jobs 1")).well();
+    assert_eq!(ended.out.as_bytes(), fs::read(place.path("b/summary.json")).unwrap());
+    assert_eq!(ended.json()["runs"], 12);
+}
+
+#[test]
+fn a_sweep_that_cannot_be_made_is_refused_before_it_begins() {
+    let place = Place::with_scenario("sweep-refused", SCENARIO);
+    place.write("axis.toml", &format!("{SCENARIO}{}", SWEEP.replace("\"2 %\"", "\"200 %\"")));
+    place.write("path.toml", &format!("{SCENARIO}{}", SWEEP.replace("radio.loss", "radio.los")));
+    fs::create_dir(place.path("mine")).unwrap();
+    place.write("mine/notes.txt", "mine");
+    for (command, says) in [
+        ("sweep short.toml --out out", "sweep"),
+        ("sweep axis.toml --out out", "axis.toml:36:"),
+        ("sweep path.toml --out out", "path.toml:36:"),
+        ("sweep train-tunnel --out mine", "mine"),
+        ("sweep train-tunnel --out out --resume", "out"),
+        ("sweep train-tunnel --out out --jobs 0", "jobs"),
+    ] {
+        let error = place.run(command).refused();
+        assert!(error.contains(says), "{command}: {error}");
+        assert_eq!(place.entries(), ["axis.toml", "mine", "path.toml", "short.toml"], "{command}");
+    }
+}
