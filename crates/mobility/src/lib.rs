@@ -10,12 +10,19 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ack_stall;
 mod connections;
+mod echo_clock;
 mod filter;
+pub mod hold_back;
 mod link_event;
 mod mechanisms;
+mod observations;
 pub mod reconnect_acks;
+pub mod release;
 mod spoken;
+pub mod unreachable_poke;
+pub mod wake;
 
 pub use connections::Connection;
 pub use filter::{Chain, Deed, Direction, EndpointMechanism, Injected, SegmentFilter, Verdict};

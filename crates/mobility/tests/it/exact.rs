@@ -3,7 +3,11 @@
 
 use holdover_base::Duration;
 use holdover_mobility::Mechanisms;
+use holdover_mobility::ack_stall::AckStallConfig;
+use holdover_mobility::hold_back::HoldBackConfig;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
+use holdover_mobility::release::ReleaseConfig;
+use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
 use holdover_sim::FlowStatus;
 use holdover_tcp::Profile;
 use proptest::prelude::*;
@@ -11,12 +15,41 @@ use proptest::prelude::*;
 use crate::support::*;
 
 fn mechanisms() -> impl Strategy<Value = Mechanisms> {
-    proptest::option::of((1_u8..6, proptest::option::of(1_000_u32..100_000))).prop_map(|acks| Mechanisms {
+    let acks = proptest::option::of((1_u8..6, proptest::option::of(1_000_u32..100_000)));
+    (acks, wake()).prop_map(|(acks, wake)| Mechanisms {
         reconnect_acks: acks.map(|(copies, restart_window_bytes)| ReconnectAcksConfig {
             copies,
             restart_window_bytes,
             ..ReconnectAcksConfig::default()
         }),
+        ..wake
+    })
+}
+
+fn wake() -> impl Strategy<Value = Mechanisms> {
+    let hold_back =
+        (1_u8..20, 0_u64..200_000, 0_u64..2_000, 1_u64..200).prop_map(|(segments, after_bytes, pause, flush)| {
+            HoldBackConfig { segments, after_bytes, pause: ms(pause), flush: ms(flush) }
+        });
+    let ack_stall = (1_u64..300, 1_u64..300).prop_map(|(lead, most)| AckStallConfig { lead: ms(lead), most: ms(most) });
+    let poke = (1_u8..20, 0_u64..5).prop_map(|(copies, every)| UnreachablePokeConfig { copies, every: ms(every) });
+    let release = (0_u64..100, 0_u64..200, any::<bool>(), 0_u64..2_000, any::<bool>()).prop_map(
+        |(grace, ladder, refresh_timestamps, refresh_for, two_steps)| ReleaseConfig {
+            grace: ms(grace),
+            ladder: ms(ladder),
+            refresh_timestamps,
+            refresh_for: ms(refresh_for),
+            two_steps,
+        },
+    );
+    let parts = (proptest::option::of(hold_back), proptest::option::of(ack_stall), proptest::option::of(poke));
+    (parts, release, any::<bool>()).prop_map(|((hold_back, ack_stall, unreachable_poke), release, wake)| Mechanisms {
+        hold_back,
+        ack_stall,
+        unreachable_poke,
+        release,
+        wake,
+        ..Mechanisms::default()
     })
 }
 

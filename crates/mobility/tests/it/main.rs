@@ -3,3 +3,6 @@
 mod exact;
 mod reconnect_acks;
 mod support;
+mod traps;
+mod wake;
+mod wake_script;

@@ -7,7 +7,10 @@ use holdover_tcp::Profile;
 use crate::support::*;
 
 fn mechanisms(copies: u8) -> Mechanisms {
-    Mechanisms { reconnect_acks: Some(ReconnectAcksConfig { copies, ..ReconnectAcksConfig::default() }) }
+    Mechanisms {
+        reconnect_acks: Some(ReconnectAcksConfig { copies, ..ReconnectAcksConfig::default() }),
+        ..Mechanisms::default()
+    }
 }
 
 /// A sender that counts duplicates as 4.3BSD did is on its feet within a round trip.
