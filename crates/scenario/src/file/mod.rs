@@ -21,7 +21,7 @@ pub(crate) use link::{
     Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, Loss, Outage, Outages, Reorder, Trace,
     TraceFormat,
 };
-pub(crate) use mechanisms::{Mechanisms, ReconnectAcks};
+pub(crate) use mechanisms::{AckStall, HoldBack, Mechanisms, ReconnectAcks, Release, UnreachablePoke};
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};
 pub(crate) use node::{Host, Router};
 pub(crate) use output::{AllOrNone, Captured, Output};
