@@ -100,6 +100,8 @@ struct Half {
     /// The newest TSval from before the outage: its echoes are refreshed.
     stale: Option<u32>,
     poke: Option<Poking>,
+    /// What the sender had been shown when the link broke: later ACKs died with it.
+    shown_at_cut: Seq,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -375,6 +377,9 @@ impl Half {
         let nothing_came = self.was_waiting && up_at.is_some_and(|up_at| data_at < up_at);
         self.is_waiting = is_recent || nothing_came;
         self.was_waiting = self.is_waiting;
+        if !nothing_came {
+            self.shown_at_cut = self.observed.shown();
+        }
     }
 
     /// How far the sender may be shown this ACK while the link is well.
@@ -474,7 +479,7 @@ impl Half {
         if poking.left == 0 {
             self.poke = None;
         }
-        let packet = unreachable_poke::message(connection, direction, self.observed.shown())?;
+        let packet = unreachable_poke::message(connection, direction, self.shown_at_cut)?;
         Some(Injected { direction, packet })
     }
 }

@@ -5,6 +5,7 @@ use holdover_base::Duration;
 use holdover_link::{InFlightFate, Outage, OutagePolicy, Outages, QueuedFate};
 use holdover_mobility::Mechanisms;
 use holdover_mobility::hold_back::HoldBackConfig;
+use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
 use holdover_sim::{FlowReport, WorldConfig};
 use holdover_tcp::Profile;
 
@@ -180,6 +181,20 @@ fn a_cut_may_fall_into_a_sack_hole() {
                 assert!(idle_ms(report) <= 500, "{} ms: {what}, hole {before_ms} ms before", idle_ms(report));
                 assert!(share(report) >= 0.955, "{}: {what}, hole {before_ms} ms before", share(report));
             });
+        }
+    }
+}
+
+/// Alone, it wakes senders in either direction that have backed off; not one whose last ACKs were lost.
+#[test]
+fn a_poke_alone_takes_back_the_backoff() {
+    let poke = Mechanisms { unreachable_poke: Some(UnreachablePokeConfig::default()), ..Mechanisms::default() };
+    for way in [Way::Download, Way::Upload] {
+        for profile in LINUX {
+            for for_ms in [3_000, 7_000, 40_000] {
+                let idle = idle_ms(&run(with(cut(way, profile, 4_000, for_ms), poke.clone(), None)));
+                assert!(idle <= 140, "{idle} ms: {way:?} from {profile}, {for_ms} ms");
+            }
         }
     }
 }
