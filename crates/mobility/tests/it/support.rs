@@ -6,8 +6,8 @@ use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{InFlightFate, LinkConfig, Outage, OutagePolicy, Outages, QueueLimit, QueuedFate, Rate};
 use holdover_mobility::Mechanisms;
 use holdover_sim::{
-    Amount, Bulk, Direction, FlowConfig, FlowReport, Frame, HostMechanisms, LinkBetween, NoObserver, NodeConfig,
-    NodeId, Observer, Opener, Place, Role, Traffic, World, WorldConfig, WorldEvent,
+    Amount, Bulk, FlowConfig, FlowReport, HostMechanisms, LinkBetween, NoObserver, NodeConfig, NodeId, Opener, Role,
+    Traffic, World, WorldConfig,
 };
 use holdover_tcp::{Config, Profile};
 
@@ -102,47 +102,4 @@ pub(crate) fn run(world: WorldConfig) -> FlowReport {
 pub(crate) fn idle_ms(report: &FlowReport) -> u64 {
     let idle = report.reconnections.last().and_then(|last| last.idle).expect("it was resumed");
     idle.as_micros().div_ceil(1000)
-}
-
-/// The packets that a host's link sees, and what its mechanisms do, in a span of time: a line each, times in ms from its
-/// beginning.
-#[derive(Debug)]
-pub(crate) struct Trace {
-    pub(crate) node: NodeId,
-    pub(crate) from: Instant,
-    pub(crate) until: Instant,
-    pub(crate) lines: Vec<String>,
-}
-
-impl Trace {
-    pub(crate) fn of(world: WorldConfig, node: NodeId, from: Instant, until: Instant) -> Self {
-        let mut trace = Self { node, from, until, lines: Vec::new() };
-        World::new(world).expect("a world").run(&mut trace);
-        trace
-    }
-
-    fn line(&mut self, now: Instant, text: &str) {
-        if (self.from..self.until).contains(&now) {
-            let ms = now.saturating_since(self.from).as_secs_f64() * 1e3;
-            self.lines.push(format!("{ms:9.3} {text}"));
-        }
-    }
-}
-
-impl Observer for Trace {
-    fn packet(&mut self, now: Instant, place: Place, frame: &Frame) {
-        if place.node == self.node {
-            let arrow = if place.direction == Direction::In { "<" } else { ">" };
-            self.line(now, &format!("{arrow} {}", frame.packet.payload));
-        }
-    }
-
-    fn event(&mut self, now: Instant, event: &WorldEvent) {
-        match event {
-            WorldEvent::Mechanism(_, deed) => self.line(now, &format!("{} {}", deed.mechanism, deed.what)),
-            WorldEvent::LinkUp(_) => self.line(now, "link up"),
-            WorldEvent::LinkDown(_) => self.line(now, "link down"),
-            _ => {}
-        }
-    }
 }
