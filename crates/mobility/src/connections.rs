@@ -29,6 +29,14 @@ impl Connection {
             Direction::Incoming => Self { local: dst, remote: src },
         })
     }
+
+    /// The connection as whoever sends packets in `direction` names it: its own end first.
+    pub(crate) const fn of_sender_going(self, direction: Direction) -> Self {
+        match direction {
+            Direction::Outgoing => self,
+            Direction::Incoming => Self { local: self.remote, remote: self.local },
+        }
+    }
 }
 
 /// Prints `10.0.0.1:1024 > 10.0.0.2:80`, local before remote.

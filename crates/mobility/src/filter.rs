@@ -174,6 +174,11 @@ impl Chain {
         self.ready.pop_front()
     }
 
+    /// Whether [`Self::poll_transmit`] has something.
+    pub fn has_transmit(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
     /// The next thing that one of them has done.
     pub fn poll_deed(&mut self) -> Option<Deed> {
         (0..self.len()).find_map(|index| self.mechanism(index).poll_deed())

@@ -10,20 +10,27 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ack_stall;
 mod agenda;
 mod connections;
+mod echo_clock;
 pub mod fast_retransmit;
 mod filter;
 pub mod freeze;
+pub mod hold_back;
 mod link_event;
 mod mechanisms;
 pub mod new_cell_window;
+mod observations;
 pub mod reconnect_acks;
+pub mod release;
 pub mod retransmission_trigger;
 mod round_trip;
 mod spoken;
 pub mod timestamp_echo;
+pub mod unreachable_poke;
 pub mod user_timeout;
+pub mod wake;
 mod window_scale;
 
 pub use connections::Connection;

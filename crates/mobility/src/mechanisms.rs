@@ -1,13 +1,18 @@
 //! Which mechanisms a host has.
 
 use crate::Chain;
+use crate::ack_stall::AckStallConfig;
 use crate::fast_retransmit::{FastRetransmit, FastRetransmitConfig};
 use crate::freeze::{Freeze, FreezeConfig};
+use crate::hold_back::HoldBackConfig;
 use crate::new_cell_window::{NewCellWindow, NewCellWindowConfig};
 use crate::reconnect_acks::{ReconnectAcks, ReconnectAcksConfig};
+use crate::release::ReleaseConfig;
 use crate::retransmission_trigger::{RetransmissionTrigger, RetransmissionTriggerConfig};
 use crate::timestamp_echo::{TimestampEcho, TimestampEchoConfig};
+use crate::unreachable_poke::UnreachablePokeConfig;
 use crate::user_timeout::{UserTimeoutPolicy, UserTimeoutPolicyConfig};
+use crate::wake::{Wake, WakeConfig};
 
 /// Which mechanisms a host has; none by default.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -26,6 +31,16 @@ pub struct Mechanisms {
     pub new_cell_window: Option<NewCellWindowConfig>,
     /// See [`crate::fast_retransmit`].
     pub fast_retransmit: Option<FastRetransmitConfig>,
+    /// See [`crate::hold_back`].
+    pub hold_back: Option<HoldBackConfig>,
+    /// See [`crate::ack_stall`].
+    pub ack_stall: Option<AckStallConfig>,
+    /// See [`crate::unreachable_poke`].
+    pub unreachable_poke: Option<UnreachablePokeConfig>,
+    /// Those of the three above that are `None` are on as well, with their defaults: see [`crate::wake`].
+    pub wake: bool,
+    /// How `hold_back`, `ack_stall` and `wake` let go of what they hold: see [`crate::release`].
+    pub release: ReleaseConfig,
 }
 
 impl Mechanisms {
@@ -55,6 +70,20 @@ impl Mechanisms {
         if let Some(config) = self.timestamp_echo {
             chain.push(Box::new(TimestampEcho::new(config)));
         }
+        let wake = self.wake_config();
+        if wake != (WakeConfig { release: self.release, ..WakeConfig::default() }) {
+            chain.push(Box::new(Wake::new(wake)));
+        }
         chain
+    }
+
+    fn wake_config(&self) -> WakeConfig {
+        let rest = if self.wake { WakeConfig::all() } else { WakeConfig::default() };
+        WakeConfig {
+            hold_back: self.hold_back.or(rest.hold_back),
+            ack_stall: self.ack_stall.or(rest.ack_stall),
+            unreachable_poke: self.unreachable_poke.or(rest.unreachable_poke),
+            release: self.release,
+        }
     }
 }

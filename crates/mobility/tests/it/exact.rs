@@ -3,12 +3,16 @@
 
 use holdover_base::Duration;
 use holdover_mobility::Mechanisms;
+use holdover_mobility::ack_stall::AckStallConfig;
 use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
+use holdover_mobility::hold_back::HoldBackConfig;
 use holdover_mobility::new_cell_window::NewCellWindowConfig;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
+use holdover_mobility::release::ReleaseConfig;
 use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
 use holdover_mobility::timestamp_echo::{Echo, Since, TimestampEchoConfig};
+use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
 use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
 use holdover_sim::FlowStatus;
 use holdover_tcp::{AfterRetransmit, Profile};
@@ -19,7 +23,7 @@ use crate::support::*;
 fn mechanisms() -> impl Strategy<Value = Mechanisms> {
     use proptest::option::of;
     let all = (of(reconnect_acks()), of(freeze()), of(timestamp_echo()), of(new_cell_window()), of(fast_retransmit()));
-    (all, of(triggers()), any::<bool>()).prop_map(|(all, retransmission_trigger, long)| {
+    (all, of(triggers()), any::<bool>(), wake()).prop_map(|(all, retransmission_trigger, long, wake)| {
         let (reconnect_acks, freeze, timestamp_echo, new_cell_window, fast_retransmit) = all;
         Mechanisms {
             reconnect_acks,
@@ -29,7 +33,35 @@ fn mechanisms() -> impl Strategy<Value = Mechanisms> {
             fast_retransmit,
             retransmission_trigger,
             user_timeout: long.then(UserTimeoutPolicyConfig::default),
+            ..wake
         }
+    })
+}
+
+fn wake() -> impl Strategy<Value = Mechanisms> {
+    let hold_back =
+        (1_u8..20, 0_u64..200_000, 0_u64..2_000, 1_u64..200).prop_map(|(segments, after_bytes, pause, flush)| {
+            HoldBackConfig { segments, after_bytes, pause: ms(pause), flush: ms(flush) }
+        });
+    let ack_stall = (1_u64..300, 1_u64..300).prop_map(|(lead, most)| AckStallConfig { lead: ms(lead), most: ms(most) });
+    let poke = (1_u8..20, 0_u64..5).prop_map(|(copies, every)| UnreachablePokeConfig { copies, every: ms(every) });
+    let release = (0_u64..100, 0_u64..200, any::<bool>(), 0_u64..2_000, any::<bool>()).prop_map(
+        |(grace, ladder, refresh_timestamps, refresh_for, two_steps)| ReleaseConfig {
+            grace: ms(grace),
+            ladder: ms(ladder),
+            refresh_timestamps,
+            refresh_for: ms(refresh_for),
+            two_steps,
+        },
+    );
+    let parts = (proptest::option::of(hold_back), proptest::option::of(ack_stall), proptest::option::of(poke));
+    (parts, release, any::<bool>()).prop_map(|((hold_back, ack_stall, unreachable_poke), release, wake)| Mechanisms {
+        hold_back,
+        ack_stall,
+        unreachable_poke,
+        release,
+        wake,
+        ..Mechanisms::default()
     })
 }
 

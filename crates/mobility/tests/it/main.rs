@@ -11,4 +11,7 @@ mod retransmission_trigger;
 mod script;
 mod support;
 mod timestamp_echo;
+mod traps;
 mod user_timeout;
+mod wake;
+mod wake_script;

@@ -2,12 +2,16 @@
 
 use holdover_base::Duration;
 use holdover_mobility::Mechanisms;
+use holdover_mobility::ack_stall::AckStallConfig;
 use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
+use holdover_mobility::hold_back::HoldBackConfig;
 use holdover_mobility::new_cell_window::NewCellWindowConfig;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
+use holdover_mobility::release::ReleaseConfig;
 use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
 use holdover_mobility::timestamp_echo::TimestampEchoConfig;
+use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
 use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
 use holdover_sim::{HostMechanisms, NodeId};
 
@@ -44,6 +48,11 @@ fn of_host(file: &file::Mechanisms) -> Result<Mechanisms, Problem> {
         user_timeout: file.user_timeout.as_ref().map(user_timeout).transpose().under("user_timeout")?,
         new_cell_window: file.new_cell_window.as_ref().map(new_cell_window).transpose().under("new_cell_window")?,
         fast_retransmit: file.fast_retransmit.as_ref().map(fast_retransmit),
+        hold_back: file.hold_back.as_ref().map(hold_back).transpose().under("hold_back")?,
+        ack_stall: file.ack_stall.as_ref().map(ack_stall).transpose().under("ack_stall")?,
+        unreachable_poke: file.unreachable_poke.as_ref().map(unreachable_poke).transpose().under("unreachable_poke")?,
+        wake: file.wake.is_some(),
+        release: file.release.as_ref().map(release).unwrap_or_default(),
     })
 }
 
@@ -164,5 +173,48 @@ fn fast_retransmit(table: &file::FastRetransmit) -> FastRetransmitConfig {
         copies: table.copies.unwrap_or(default.copies),
         own_data: table.own_data.unwrap_or(default.own_data),
         only_moved: table.only_moved.unwrap_or(default.only_moved),
+    }
+}
+
+fn hold_back(table: &file::HoldBack) -> Result<HoldBackConfig, Problem> {
+    let default = HoldBackConfig::default();
+    let segments = table.segments.unwrap_or(default.segments);
+    if !(1..=63).contains(&segments) {
+        return Err(Problem::unexpected(ErrorKind::BadValue, format!("the number {segments}"), "1 to 63"))
+            .under("segments");
+    }
+    Ok(HoldBackConfig {
+        segments,
+        after_bytes: table.after.map_or(default.after_bytes, |after| after.0.0),
+        pause: table.pause.map_or(default.pause, |pause| pause.0),
+        flush: table.flush.map(|flush| above_zero(flush, "flush")).transpose()?.unwrap_or(default.flush),
+    })
+}
+
+fn ack_stall(table: &file::AckStall) -> Result<AckStallConfig, Problem> {
+    let default = AckStallConfig::default();
+    Ok(AckStallConfig {
+        lead: table.lead.map_or(default.lead, |lead| lead.0),
+        most: table.most.map(|most| above_zero(most, "most")).transpose()?.unwrap_or(default.most),
+    })
+}
+
+fn unreachable_poke(table: &file::UnreachablePoke) -> Result<UnreachablePokeConfig, Problem> {
+    let default = UnreachablePokeConfig::default();
+    let copies = table.copies.unwrap_or(default.copies);
+    if copies == 0 {
+        return Err(Problem::unexpected(ErrorKind::BadValue, "the number 0", "1 to 255")).under("copies");
+    }
+    Ok(UnreachablePokeConfig { copies, every: table.every.map_or(default.every, |every| every.0) })
+}
+
+fn release(table: &file::Release) -> ReleaseConfig {
+    let default = ReleaseConfig::default();
+    ReleaseConfig {
+        grace: table.grace.map_or(default.grace, |grace| grace.0),
+        ladder: table.ladder.map_or(default.ladder, |ladder| ladder.0),
+        refresh_timestamps: table.refresh_timestamps.unwrap_or(default.refresh_timestamps),
+        refresh_for: table.refresh_for.map_or(default.refresh_for, |span| span.0),
+        two_steps: table.two_steps.unwrap_or(default.two_steps),
     }
 }

@@ -22,8 +22,8 @@ pub(crate) use link::{
     TraceFormat,
 };
 pub(crate) use mechanisms::{
-    FastRetransmit, Freeze, Mechanisms, NewCellWindow, ReconnectAcks, RelayKind, RetransmissionTrigger, TimestampEcho,
-    UserTimeoutPolicy, WarningKind,
+    AckStall, FastRetransmit, Freeze, HoldBack, Mechanisms, NewCellWindow, ReconnectAcks, RelayKind, Release,
+    RetransmissionTrigger, TimestampEcho, UnreachablePoke, UserTimeoutPolicy, WarningKind,
 };
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};
 pub(crate) use node::{Host, Identity, Router};

@@ -84,6 +84,9 @@ impl World {
             while let Some(out) = self.hosts[host].endpoint.poll_transmit(now) {
                 self.send_out(host, out, observer);
             }
+            if self.hosts[host].chain.as_ref().is_some_and(|chain| chain.has_transmit()) {
+                continue;
+            }
             let Some((id, event)) = self.hosts[host].endpoint.poll_event() else { break };
             let owner = self.hosts[host].owner(id).or_else(|| self.adopt(host, id));
             if let Some((flow, end)) = owner {
@@ -123,7 +126,8 @@ impl World {
         self.send_what_passed(host, observer);
     }
 
-    /// What a host's mechanisms have made goes out, or in.
+    /// What a host's mechanisms have made goes out, or in: one at a time, for a host's TCP answers a packet before it takes in
+    /// the next.
     fn send_what_passed<O: Observer>(&mut self, host: usize, observer: &mut O) {
         let now = self.now;
         let Host { node, endpoint, chain: Some(chain), identity, .. } = &mut self.hosts[host] else { return };
@@ -136,6 +140,7 @@ impl World {
                 Direction::Incoming => {
                     endpoint.handle_packet(now, &injected.packet);
                     chain.steer(now, endpoint);
+                    break;
                 }
             }
         }

@@ -158,11 +158,17 @@ impl Connection {
         }
         let in_flight = self.in_flight_for_window();
         let room = in_flight < self.congestion.cwnd();
-        if self.pending.new_data_first && room {
-            if let Ok(new) = self.choose_new() {
+        if self.pending.new_data_first {
+            if room && let Ok(new) = self.choose_new() {
                 return Ok(Choice::New(new));
             }
             self.pending.new_data_first = false;
+            // Without new data there is nothing to tell a spurious timeout by (Linux `tcp_xmit_recovery`).
+            if self.snd.nxt == self.recovery.high_seq
+                && let Some(episode) = self.recovery.episode.if_present()
+            {
+                episode.frto = false;
+            }
         }
         if let Some(index) = self.queue.next_lost() {
             let sent = self.queue.get(index);

@@ -121,6 +121,24 @@ fn rfc5682_2_1_an_ack_of_everything_ends_the_loss_state() {
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
 }
 
+/// Linux `tcp_xmit_recovery`: an ACK that brings no room for new data leaves nothing to tell by, and F-RTO is over. (An ACK
+/// inside the segment that was sent again is of that kind; an ACK of originals after it proves nothing any more.)
+#[test]
+fn an_ack_without_room_for_new_data_ends_frto() {
+    let mut t = timed_out(frto(true));
+    t.inject(seg().ack(2));
+    t.expect_nothing();
+    t.inject(seg().ack(5001));
+    t.expect_segments(5001, 10_001, Reason::LossRecovery);
+    assert_eq!(t.connection.counters().undos, 0);
+    // Without the byte before it, the same ACK is taken for a sign of a spurious timeout.
+    let mut t = timed_out(frto(true));
+    t.inject(seg().ack(5001));
+    t.expect(data(10_001, 11_001).reason(Reason::NewData));
+    t.forget_sent();
+    assert_eq!(t.connection.counters().undos, 1);
+}
+
 /// Without F-RTO what is outstanding goes out again.
 #[test]
 fn without_frto_everything_is_sent_again() {

@@ -1,0 +1,163 @@
+//! What the timestamp clock of one end of a connection says now, as far as the other end can tell.
+
+use holdover_base::{Duration, Instant};
+
+/// An estimate of a timestamp clock (RFC 7323 section 4) from the TSvals that passed by. It is meant to be behind the clock
+/// rather than ahead: by the shortest time that a segment took to get here, and by what a bad crystal may have lost since.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EchoClock(Option<Estimate>);
+
+#[derive(Clone, Copy, Debug)]
+struct Estimate {
+    first_at: Instant,
+    first: u32,
+    newest: u32,
+    /// The segment that was least delayed of those seen.
+    anchor_at: Instant,
+    anchor: u32,
+    ticks_per_sec: Option<u64>,
+    /// The rate is looked at again then.
+    review_at: Instant,
+}
+
+/// The rates of clocks in use: RFC 7323 section 5.4 allows 1 Hz to 1 kHz; BSD ticked at 2 and 100 Hz, Linux at 100, 250 and
+/// 1000 Hz, and with `tcp_usec_ts` at 1 MHz. A clock with another rate is taken for a slower one.
+const RATES: [u64; 7] = [1_000_000, 1_000, 250, 100, 10, 2, 1];
+
+/// No rate is guessed from less.
+const LEAST_SPAN: Duration = Duration::from_millis(100);
+
+/// By how much queues may have delayed the newest segment more than the first.
+const MOST_QUEUED: Duration = Duration::from_millis(200);
+
+/// Twice what a crystal is allowed to be off (100 ppm), in parts per million.
+const DRIFT_PPM: u64 = 200;
+
+impl EchoClock {
+    /// A segment with this TSval passes.
+    pub(crate) fn note(&mut self, now: Instant, val: u32) {
+        let Some(estimate) = &mut self.0 else {
+            self.0 = Some(Estimate {
+                first_at: now,
+                first: val,
+                newest: val,
+                anchor_at: now,
+                anchor: val,
+                ticks_per_sec: None,
+                review_at: now + LEAST_SPAN,
+            });
+            return;
+        };
+        if is_older(val, estimate.newest) {
+            return;
+        }
+        estimate.newest = val;
+        if now >= estimate.review_at {
+            let span = now.saturating_since(estimate.first_at);
+            estimate.review_at = now + span / 4;
+            let rate = plausible_rate(u64::from(val.wrapping_sub(estimate.first)), span);
+            if rate != estimate.ticks_per_sec {
+                (estimate.ticks_per_sec, estimate.anchor_at, estimate.anchor) = (rate, now, val);
+            }
+        }
+        if is_older(estimate.at(now), val) || estimate.ticks_per_sec.is_none() {
+            (estimate.anchor_at, estimate.anchor) = (now, val);
+        }
+    }
+
+    /// The newest TSval that was seen.
+    pub(crate) fn newest(&self) -> Option<u32> {
+        self.0.as_ref().map(|estimate| estimate.newest)
+    }
+
+    /// What the clock said at `at`, or later; at least the newest TSval that was seen. `None` until its rate is known.
+    pub(crate) fn at(&self, at: Instant) -> Option<u32> {
+        let estimate = self.0.as_ref().filter(|estimate| estimate.ticks_per_sec.is_some())?;
+        let value = estimate.at(at);
+        Some(if is_older(value, estimate.newest) { estimate.newest } else { value })
+    }
+}
+
+impl Estimate {
+    fn at(&self, at: Instant) -> u32 {
+        let micros = at.saturating_since(self.anchor_at).as_micros();
+        let micros = micros - micros / 1_000_000 * DRIFT_PPM;
+        let rate = self.ticks_per_sec.unwrap_or(0);
+        // Timestamps wrap around; what a clock has done in more than half of its circle is of no use to anybody.
+        self.anchor.wrapping_add((u128::from(micros) * u128::from(rate) / 1_000_000) as u32)
+    }
+}
+
+/// Whether timestamp `a` is before `b` (RFC 7323 section 5.2).
+pub(crate) fn is_older(a: u32, b: u32) -> bool {
+    (a.wrapping_sub(b) as i32) < 0
+}
+
+/// The fastest of the usual rates at which a clock that has ticked so often in `span` may run.
+fn plausible_rate(ticks: u64, span: Duration) -> Option<u64> {
+    let micros = span.as_micros();
+    RATES.into_iter().find(|&rate| {
+        let due = rate * micros / 1_000_000;
+        let excused = rate * (MOST_QUEUED.as_micros() + micros / 20) / 1_000_000;
+        // One tick may have been about to come.
+        let seen = ticks + 1;
+        due <= 2 * seen && due <= seen + excused
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The clock wraps around soon.
+    const FIRST: u32 = u32::MAX - 1_994;
+
+    fn at_ms(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    /// Segments every 10 ms from a clock of `rate`, each delayed by what `delay_ms` says.
+    fn watched(rate: u64, until_ms: u64, delay_ms: impl Fn(u64) -> u64) -> EchoClock {
+        let mut clock = EchoClock::default();
+        for ms in (0..until_ms).step_by(10) {
+            clock.note(at_ms(ms + delay_ms(ms)), FIRST.wrapping_add((ms * rate / 1000) as u32));
+        }
+        clock
+    }
+
+    #[test]
+    fn a_clock_is_foretold_and_never_ahead() {
+        for rate in [1_000_000, 1_000, 250, 100, 10] {
+            let clock = watched(rate, 2_000, |ms| 25 + ms / 20);
+            for later in [2_100, 5_000, 42_000] {
+                let value = clock.at(at_ms(later)).unwrap().wrapping_sub(FIRST);
+                let truth = (later * rate / 1000) as u32;
+                assert!(value <= truth, "{rate} Hz: {value} > {truth}");
+                assert!(u64::from(truth - value) <= rate / 20 + 1, "{rate} Hz: {value} < {truth}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unusual_clock_is_taken_for_a_slower_one() {
+        let clock = watched(512, 2_000, |_| 25);
+        let value = clock.at(at_ms(12_000)).unwrap().wrapping_sub(FIRST);
+        assert!((1_024 + 2_400..=6_144).contains(&value), "{value}");
+    }
+
+    #[test]
+    fn a_rate_is_not_guessed_from_little() {
+        assert_eq!(watched(1_000, 90, |_| 25).at(at_ms(1_000)), None);
+        assert_eq!(EchoClock::default().at(at_ms(1_000)), None);
+    }
+
+    #[test]
+    fn what_was_seen_is_the_least() {
+        let mut clock = watched(1_000, 2_000, |_| 25);
+        let newest = FIRST.wrapping_add(3_000);
+        clock.note(at_ms(2_500), newest);
+        assert_eq!(clock.at(at_ms(0)), Some(newest));
+        clock.note(at_ms(2_510), FIRST.wrapping_add(1_000));
+        assert_eq!(clock.newest(), Some(newest), "an older one is no news");
+    }
+}

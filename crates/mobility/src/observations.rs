@@ -1,0 +1,236 @@
+//! What can be seen of one direction of a connection's data from a place in the path of its packets: where its segments begin
+//! and end, what has been acknowledged, which of these ACKs the data's sender has been shown, and when.
+
+use std::collections::VecDeque;
+
+use holdover_base::{Duration, Instant};
+use holdover_wire::{Flags, Packet, Segment, Seq};
+
+use crate::connections::Connection;
+use crate::echo_clock::EchoClock;
+use crate::spoken::Spoken;
+
+/// One direction of a connection's data, and the ACKs for it. The *receiver* of the data makes ACKs; the *sender* is shown some
+/// of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Observed {
+    /// The receiver's newest segment: what an ACK of ours looks like.
+    receiver: Spoken,
+    ends: SegmentEnds,
+    /// The highest that the receiver has acknowledged, and that the sender has been shown.
+    acked: Option<Seq>,
+    shown: Seq,
+    /// ACKs shown, oldest first, with their times.
+    shown_lately: VecDeque<(Instant, Seq)>,
+    /// Bytes acknowledged since the first ACK that was seen.
+    pub(crate) bytes_acked: u64,
+    /// The receiver's last ACK had SACK blocks: it lacks something.
+    pub(crate) has_hole: bool,
+    pub(crate) last_data_at: Option<Instant>,
+    /// The receiver's shift of its window field (RFC 7323 section 2.2), if its SYN was seen.
+    window_shift: Option<u8>,
+    /// The sender's clock.
+    pub(crate) clock: EchoClock,
+    timed: Option<(Instant, Seq)>,
+    /// From here to the data's receiver and back, as last measured.
+    pub(crate) round_trip: Duration,
+    /// The sender's FIN has gone by.
+    pub(crate) is_ending: bool,
+    /// A RST of either side has.
+    pub(crate) is_reset: bool,
+}
+
+/// ACKs shown are remembered for so long.
+const MEMORY: Duration = Duration::from_secs(1);
+
+impl Observed {
+    /// A segment of the data's sender passes. Returns whether it has data that was not seen before.
+    pub(crate) fn note_data(&mut self, now: Instant, segment: &Segment) -> bool {
+        self.is_ending |= segment.flags.contains(Flags::FIN);
+        self.is_reset |= segment.flags.contains(Flags::RST);
+        if let Some(timestamps) = segment.options.timestamps {
+            self.clock.note(now, timestamps.val);
+        }
+        // RFC 7323 section 2.2: windows are scaled if both sides said so.
+        if segment.flags.contains(Flags::SYN) && segment.options.window_scale.is_none() {
+            self.window_shift = Some(0);
+        }
+        if segment.flags.contains(Flags::SYN) || segment.payload.is_empty() {
+            return false;
+        }
+        self.last_data_at = Some(now);
+        let is_new = self.ends.note(segment.seq, segment.seq + segment.payload.len() as u32);
+        if !is_new {
+            // Karn: what is sent twice says nothing of the round trip.
+            self.timed = None;
+        } else if self.timed.is_none() {
+            self.timed = self.ends.last().map(|end| (now, end));
+        }
+        is_new
+    }
+
+    /// A segment of the data's receiver comes, as it made it. Returns what kind of ACK it is.
+    pub(crate) fn note_ack(&mut self, now: Instant, packet: &Packet, segment: &Segment) -> AckKind {
+        self.is_reset |= segment.flags.contains(Flags::RST);
+        if segment.flags.contains(Flags::SYN) {
+            let offered = segment.options.window_scale.unwrap_or(0);
+            self.window_shift = self.window_shift.filter(|&shift| shift == 0).or(Some(offered));
+        }
+        if !segment.flags.contains(Flags::ACK) || segment.flags.contains(Flags::RST) {
+            return AckKind::Other;
+        }
+        let Some(acked) = self.acked else {
+            self.receiver.note(packet, segment);
+            (self.acked, self.shown) = (Some(segment.ack), segment.ack);
+            return AckKind::Other;
+        };
+        if segment.ack.lt(acked) {
+            return AckKind::Old;
+        }
+        self.receiver.note(packet, segment);
+        self.has_hole = !segment.options.sack.is_empty();
+        if self.timed.is_some_and(|(_, end)| end.le(segment.ack))
+            && let Some((sent_at, _)) = self.timed.take()
+        {
+            self.round_trip = now.saturating_since(sent_at);
+        }
+        if segment.ack == acked {
+            return AckKind::Repeated;
+        }
+        self.bytes_acked += u64::from(segment.ack - acked);
+        self.acked = Some(segment.ack);
+        self.ends.acknowledge(segment.ack);
+        AckKind::Advancing
+    }
+
+    /// The sender is shown an ACK up to `ack`.
+    pub(crate) fn show(&mut self, now: Instant, ack: Seq) {
+        if ack.le(self.shown) {
+            return;
+        }
+        self.shown = ack;
+        while self.shown_lately.front().is_some_and(|&(at, _)| now.saturating_since(at) > MEMORY) {
+            self.shown_lately.pop_front();
+        }
+        self.shown_lately.push_back((now, ack));
+    }
+
+    /// The highest ACK that the sender has been shown.
+    pub(crate) fn shown(&self) -> Seq {
+        self.shown
+    }
+
+    /// ACKs that the sender was shown at or after `since`, oldest first.
+    pub(crate) fn shown_since(&self, since: Instant) -> impl Iterator<Item = Seq> + '_ {
+        self.shown_lately.iter().filter(move |&&(at, _)| at >= since).map(|&(_, ack)| ack)
+    }
+
+    /// The highest that the receiver has acknowledged.
+    pub(crate) fn acked(&self) -> Option<Seq> {
+        self.acked
+    }
+
+    /// Whether the receiver has acknowledged what the sender has not been shown.
+    pub(crate) fn is_held(&self) -> bool {
+        self.acked.is_some_and(|acked| acked.gt(self.shown))
+    }
+
+    /// Whether there is data beyond what was acknowledged, as far as it has come by here.
+    pub(crate) fn has_outstanding(&self) -> bool {
+        self.ends.last().is_some_and(|end| end.gt(self.shown))
+    }
+
+    /// Where the last `segments` whole segments begin that the receiver has acknowledged.
+    pub(crate) fn before_last(&self, segments: usize) -> Option<Seq> {
+        self.ends.before_last(segments)
+    }
+
+    /// The window in bytes that a segment of the receiver offers.
+    pub(crate) fn window_bytes(&self, segment: &Segment) -> u32 {
+        u32::from(segment.window) << self.window_shift.unwrap_or(0).min(14)
+    }
+
+    /// Lowers the ACK of a segment of the receiver to `ack`. The right edge of the window stays where it is, as far as it can be
+    /// said.
+    pub(crate) fn lower_ack(&self, segment: &mut Segment, ack: Seq) {
+        let held = segment.ack.saturating_since(ack);
+        segment.ack = segment.ack.min(ack);
+        if let Some(shift) = self.window_shift {
+            let units = u16::try_from(held >> shift.min(14)).unwrap_or(u16::MAX);
+            segment.window = segment.window.saturating_add(units);
+        }
+    }
+
+    /// A pure ACK of the receiver up to `ack`, or up to what it has acknowledged if that is less: whatever is asked for, nothing
+    /// is acknowledged that did not arrive. It has no SACK blocks. `receiver` is the connection as the receiver names it.
+    pub(crate) fn ack_up_to(&self, ack: Seq, receiver: Connection) -> Option<Packet> {
+        let ack = ack.min(self.acked?);
+        let mut packet = self.receiver.repeat(receiver)?;
+        if let Some(segment) = crate::connections::tcp_mut(&mut packet) {
+            self.lower_ack(segment, ack);
+        }
+        Some(packet)
+    }
+}
+
+/// What an ACK says that was not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AckKind {
+    /// It acknowledges more than any before.
+    Advancing,
+    /// It acknowledges what the last did.
+    Repeated,
+    /// It acknowledges less: it was overtaken.
+    Old,
+    /// A segment without an ACK, or the first that was seen.
+    Other,
+}
+
+/// Where segments ended, in ascending order.
+#[derive(Clone, Debug, Default)]
+struct SegmentEnds {
+    /// The last of those that are acknowledged.
+    behind: VecDeque<Seq>,
+    ahead: VecDeque<Seq>,
+}
+
+impl SegmentEnds {
+    /// So many can be held back.
+    const MOST_BEHIND: usize = 64;
+    /// A window of 6 MB. In a larger one, too much is taken for one segment.
+    const MOST_AHEAD: usize = 4096;
+
+    /// A segment passes. Returns whether its end is beyond all before.
+    fn note(&mut self, start: Seq, end: Seq) -> bool {
+        match self.last() {
+            None => self.ahead.push_back(start),
+            Some(last) if end.le(last) => return false,
+            // Something between was lost on the way.
+            Some(last) if start.gt(last) => self.ahead.push_back(start),
+            Some(_) => {}
+        }
+        self.ahead.push_back(end);
+        while self.ahead.len() > Self::MOST_AHEAD {
+            self.ahead.pop_front();
+        }
+        true
+    }
+
+    fn acknowledge(&mut self, ack: Seq) {
+        while let Some(end) = self.ahead.pop_front_if(|end| end.le(ack)) {
+            self.behind.push_back(end);
+        }
+        while self.behind.len() > Self::MOST_BEHIND {
+            self.behind.pop_front();
+        }
+    }
+
+    fn last(&self) -> Option<Seq> {
+        self.ahead.back().or(self.behind.back()).copied()
+    }
+
+    /// Where the last `segments` whole segments that are acknowledged begin.
+    fn before_last(&self, segments: usize) -> Option<Seq> {
+        self.behind.len().checked_sub(segments + 1).map(|index| self.behind[index])
+    }
+}

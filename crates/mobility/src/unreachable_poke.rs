@@ -1,0 +1,62 @@
+//! **The unreachable poke.** A sender that retransmits into an outage doubles its timeout each time, as if the path were
+//! congested. RFC 6069 (TCP-LCD) gives it a way to know better: an ICMP *host unreachable* that quotes its oldest outstanding byte
+//! while it backs off shows that it was the path that broke. Each such message takes back one doubling; when the timeout so
+//! reduced is over already, it retransmits at once. Linux does this.
+//!
+//! So a mobile host whose link is back tells the peer, truthfully if late, that it could not be reached: twelve times, a
+//! millisecond apart, as many as there may be doublings; and it tells its own TCP the same about the peer. It stops as soon as data
+//! comes.
+//!
+//! What can go wrong: many networks filter ICMP about hosts other than its sender's neighbours, or rewrite addresses on the way;
+//! senders other than Linux ignore it (it is a soft error, RFC 1122 section 4.2.3.9, and ends nothing). It must quote exactly the
+//! oldest outstanding byte, so it fails if the last ACKs were lost. And the sender starts from one segment. So it is the second
+//! choice: for the case that nothing is held back, such as a cut amid loss recovery.
+
+use std::net::{IpAddr, SocketAddr};
+
+use holdover_base::Duration;
+use holdover_wire::{Flags, IcmpError, Packet, Segment, Seq, Unreachable};
+
+use crate::Direction;
+use crate::connections::Connection;
+
+/// How a backed-off sender is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnreachablePokeConfig {
+    /// How many messages.
+    pub copies: u8,
+    /// The time between two.
+    pub every: Duration,
+}
+
+impl Default for UnreachablePokeConfig {
+    /// Twelve, a millisecond apart: Linux's timeout goes from 200 ms to 120 s in ten doublings.
+    fn default() -> Self {
+        Self { copies: 12, every: Duration::from_millis(1) }
+    }
+}
+
+/// The name in scenario files.
+pub(crate) const NAME: &str = "unreachable_poke";
+
+/// Host unreachable about the byte `oldest` of the sender whose ACKs go in `direction`; `None` if its quote cannot be written.
+pub(crate) fn message(connection: Connection, direction: Direction, oldest: Seq) -> Option<Packet> {
+    let Connection { local, remote } = connection;
+    let quote = |from: SocketAddr, to: SocketAddr| {
+        let segment = Segment {
+            src_port: from.port(),
+            dst_port: to.port(),
+            seq: oldest,
+            flags: Flags::ACK,
+            ..Segment::default()
+        };
+        IcmpError::quoting_packet(Unreachable::Host, &Packet::new(from.ip(), to.ip(), segment)).ok()
+    };
+    let icmp =
+        |from: IpAddr, to: IpAddr, error: IcmpError| Packet::new(from, to, holdover_wire::Payload::IcmpError(error));
+    Some(match direction {
+        Direction::Outgoing => icmp(local.ip(), remote.ip(), quote(remote, local)?),
+        // A host that finds no neighbour sends itself such a message too, from its own address.
+        Direction::Incoming => icmp(local.ip(), local.ip(), quote(local, remote)?),
+    })
+}

@@ -1,0 +1,200 @@
+//! The wake policy and its parts, against the Linux that the notes on real kernels measured: cuts of 0.3 to 40 s, both
+//! directions.
+
+use holdover_base::Duration;
+use holdover_link::{InFlightFate, Outage, OutagePolicy, Outages, QueuedFate};
+use holdover_mobility::Mechanisms;
+use holdover_mobility::hold_back::HoldBackConfig;
+use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
+use holdover_sim::{FlowReport, WorldConfig};
+use holdover_tcp::Profile;
+
+use crate::support::*;
+
+const LINUX: [Profile; 2] = [Profile::Linux6Cubic, Profile::Linux6Reno];
+
+/// Cuts that no retransmission timer has noticed yet, and those that it has.
+const SHORT_MS: [u64; 2] = [300, 350];
+const LONG_MS: [u64; 7] = [500, 700, 1_000, 3_000, 7_000, 20_000, 40_000];
+
+fn wake() -> Mechanisms {
+    Mechanisms { wake: true, ..Mechanisms::default() }
+}
+
+/// A transfer of 20 s.
+fn cut(way: Way, profile: Profile, from_ms: u64, for_ms: u64) -> WorldConfig {
+    world(way, profile, 25_000_000, &[(from_ms, from_ms + for_ms)])
+}
+
+/// All cuts at several moments of a transfer: what `look` says of each report, with what was cut.
+fn each(
+    way: Way,
+    lengths_ms: &[u64],
+    foresight: Option<Duration>,
+    change: impl Fn(&mut WorldConfig, u64),
+    look: impl Fn(&FlowReport, &str),
+) {
+    for profile in LINUX {
+        for &for_ms in lengths_ms {
+            for from_ms in [4_000, 6_071] {
+                let mut config = with(cut(way, profile, from_ms, for_ms), wake(), foresight);
+                change(&mut config, from_ms);
+                let what = format!("{way:?} from {profile}, {for_ms} ms from {from_ms} ms");
+                look(&run(config), &what);
+            }
+        }
+    }
+}
+
+fn share(report: &FlowReport) -> f64 {
+    report.ideal_share().expect("it was completed")
+}
+
+#[test]
+fn a_download_is_resumed_within_a_round_trip() {
+    each(
+        Way::Download,
+        &LONG_MS,
+        None,
+        |_, _| {},
+        |report, what| {
+            let idle = idle_ms(report);
+            assert!(idle <= 55 || what.contains(" 500 ms") && idle <= 106, "{idle} ms: {what}");
+            assert!(share(report) >= 0.97, "{}: {what}", share(report));
+        },
+    );
+}
+
+/// Where the timer has not run out yet there is no sign of loss until new data has gone there and its SACK back.
+#[test]
+fn a_download_after_a_short_cut_is_resumed_within_two_round_trips() {
+    each(
+        Way::Download,
+        &SHORT_MS,
+        None,
+        |_, _| {},
+        |report, what| {
+            assert!(idle_ms(report) <= 106, "{} ms: {what}", idle_ms(report));
+            assert!(share(report) >= 0.98, "{}: {what}", share(report));
+        },
+    );
+}
+
+/// Opening, slow start and one cut: what they cost a transfer of 10 s. More segments held make the start after a cut faster.
+#[test]
+fn shorter_transfers_suffer_little() {
+    for profile in LINUX {
+        for for_ms in [300, 500, 1_000, 3_000] {
+            let plain = world(Way::Download, profile, 12_500_000, &[(4_000, 4_000 + for_ms)]);
+            let hold_back = HoldBackConfig { segments: 8, ..HoldBackConfig::default() };
+            let more = Mechanisms { hold_back: Some(hold_back), ..wake() };
+            let [four, eight] = [wake(), more].map(|mechanisms| share(&run(with(plain.clone(), mechanisms, None))));
+            assert!(four >= 0.965 && eight >= 0.97 && eight > four, "{profile}, {for_ms} ms: {four} {eight}");
+        }
+    }
+}
+
+/// Without a cut nothing is lost by it, nor by warnings that were wrong.
+#[test]
+fn holding_back_is_free() {
+    for way in [Way::Download, Way::Upload] {
+        for profile in LINUX {
+            let plain = world(way, profile, 12_500_000, &[]);
+            let share_of = |config| share(&run(config));
+            let (without, held) = (share_of(plain.clone()), share_of(with(plain, wake(), None)));
+            assert!(held >= without - 0.000_5, "{way:?} {profile}: {held} {without}");
+        }
+    }
+}
+
+/// What the server has received and the mobile host does not know of is sent first: a round trip more.
+#[test]
+fn an_upload_is_resumed_at_once() {
+    let lengths: Vec<u64> = SHORT_MS.into_iter().chain(LONG_MS).collect();
+    each(
+        Way::Upload,
+        &lengths,
+        None,
+        |_, _| {},
+        |report, what| {
+            assert!(idle_ms(report) <= 80, "{} ms: {what}", idle_ms(report));
+            assert!(share(report) >= 0.97, "{}: {what}", share(report));
+        },
+    );
+}
+
+#[test]
+fn with_a_prediction_nearly_nothing_is_lost() {
+    for way in [Way::Download, Way::Upload] {
+        let lengths: Vec<u64> = SHORT_MS.into_iter().chain(LONG_MS).collect();
+        each(
+            way,
+            &lengths,
+            Some(ms(300)),
+            |_, _| {},
+            |report, what| {
+                assert!(share(report) >= 0.99, "{}: {what}", share(report));
+            },
+        );
+        each(
+            way,
+            &LONG_MS,
+            Some(ms(300)),
+            |_, _| {},
+            |report, what| {
+                assert!(idle_ms(report) <= 55, "{} ms: {what}", idle_ms(report));
+            },
+        );
+    }
+}
+
+/// The ladder finds the sender's first segment wherever it is.
+#[test]
+fn the_last_acks_may_have_died_with_the_link() {
+    let lose = |config: &mut WorldConfig, _| {
+        config.links[0].forward.outage_policy.in_flight = InFlightFate::Dropped;
+    };
+    each(Way::Download, &LONG_MS, None, lose, |report, what| {
+        assert!(idle_ms(report) <= 110, "{} ms: {what}", idle_ms(report));
+        assert!(share(report) >= 0.97, "{}: {what}", share(report));
+    });
+}
+
+/// A segment is lost shortly before the cut, so that it falls into a hole (or into the recovery from it). Nothing is held then.
+/// The poke brings a sender's timeout down to what it was without backing off, so a retransmission shortly before link-up costs
+/// one such timeout.
+#[test]
+fn a_cut_may_fall_into_a_sack_hole() {
+    for way in [Way::Download, Way::Upload] {
+        for before_ms in [30, 100, 140, 200] {
+            let lose = |config: &mut WorldConfig, from_ms: u64| {
+                let down = at_ms(from_ms - before_ms);
+                let hole = Outage { down, up: down + Duration::from_micros(1_300) };
+                let link = &mut config.links[1];
+                for internet in [&mut link.forward, &mut link.backward] {
+                    internet.outages = Outages::List(vec![hole]);
+                    internet.outage_policy =
+                        OutagePolicy { queued: QueuedFate::Lost, in_flight: InFlightFate::Dropped };
+                }
+            };
+            each(way, &[1_000, 7_000, 20_000], None, lose, |report, what| {
+                assert!(idle_ms(report) <= 500, "{} ms: {what}, hole {before_ms} ms before", idle_ms(report));
+                assert!(share(report) >= 0.955, "{}: {what}, hole {before_ms} ms before", share(report));
+            });
+        }
+    }
+}
+
+/// Alone, it wakes senders in either direction that have backed off; not one whose last ACKs were lost.
+#[test]
+fn a_poke_alone_takes_back_the_backoff() {
+    let poke = Mechanisms { unreachable_poke: Some(UnreachablePokeConfig::default()), ..Mechanisms::default() };
+    for way in [Way::Download, Way::Upload] {
+        for profile in LINUX {
+            for for_ms in [3_000, 7_000, 40_000] {
+                let idle = idle_ms(&run(with(cut(way, profile, 4_000, for_ms), poke.clone(), None)));
+                assert!(idle <= 140, "{idle} ms: {way:?} from {profile}, {for_ms} ms");
+            }
+        }
+    }
+}
