@@ -225,6 +225,7 @@ fn plan(catalogue: Catalogue, experiments: Vec<usize>) -> Result<Work, CommandEr
     let experiments = work.experiments();
     let scripts = experiments.iter().flat_map(|experiment| experiment.scripts());
     names.extend(checks.chain(scripts).flat_map(named_results));
+    let names: BTreeSet<String> = names.iter().flat_map(|name| work.catalogue.scenarios_of(name)).collect();
     for name in names {
         let scenario = work.catalogue.scenario(&name)?;
         let flows: Vec<String> = match scenario.variants().first() {
@@ -262,6 +263,13 @@ fn one_paper(
         let swept = sweep(plan, &paper_dir.join(name), &format!("{}/{name}", work.catalogue.name), jobs, stop)?;
         let Some(swept) = swept else { return Err(CommandError::Interrupted(directory.path().to_owned())) };
         results.insert(name.clone(), swept);
+    }
+    for union in &work.catalogue.unions {
+        let parts = union.of.iter().filter_map(|part| Some((results.get(&part.scenario)?, &part.at)));
+        let united = Results::union(parts);
+        if !united.cells.is_empty() {
+            results.insert(union.name.clone(), united);
+        }
     }
     let scripts = Scripts::new(&results);
     let claims = judge::claims(&work.catalogue, &work.ids(), &scripts);

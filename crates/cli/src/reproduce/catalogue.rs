@@ -62,6 +62,7 @@ pub(crate) struct Catalogue {
     pub(crate) name: String,
     pub(crate) paper: Paper,
     pub(crate) choices: Vec<Choice>,
+    pub(crate) unions: Vec<Union>,
     pub(crate) experiments: Vec<Experiment>,
     pub(crate) claims: Vec<Claim>,
     source: Source,
@@ -73,6 +74,8 @@ struct Form {
     paper: Paper,
     #[serde(default, rename = "choice")]
     choices: Vec<Choice>,
+    #[serde(default, rename = "union")]
+    unions: Vec<Union>,
     #[serde(default, rename = "experiment")]
     experiments: Vec<Experiment>,
     #[serde(default, rename = "claim")]
@@ -98,6 +101,24 @@ pub(crate) struct Choice {
     pub(crate) what: String,
     pub(crate) value: String,
     pub(crate) why: String,
+}
+
+/// Scenarios whose results are taken together under a name of their own, because a sweep cannot vary what tells them apart.
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Union {
+    pub(crate) name: String,
+    pub(crate) of: Vec<Part>,
+}
+
+/// A scenario in a union.
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Part {
+    pub(crate) scenario: String,
+    /// Where its cells lie on further axes.
+    #[serde(default)]
+    pub(crate) at: BTreeMap<String, f64>,
 }
 
 /// A table or figure of the paper.
@@ -244,8 +265,8 @@ impl Catalogue {
         let text = source.text(PAPER)?;
         let form: Form = toml::from_str(&text)
             .map_err(|error| CatalogueError::Form { file: file.clone(), error: Box::new(error) })?;
-        let Form { paper, choices, experiments, claims } = form;
-        let catalogue = Self { name, paper, choices, experiments, claims, source };
+        let Form { paper, choices, unions, experiments, claims } = form;
+        let catalogue = Self { name, paper, choices, unions, experiments, claims, source };
         catalogue.check().map_err(|message| CatalogueError::Wrong { file, message })?;
         Ok(catalogue)
     }
@@ -273,6 +294,14 @@ impl Catalogue {
             }
         }
         Ok(())
+    }
+
+    /// The scenarios that the results called `name` come from: its own, or those of a union.
+    pub(crate) fn scenarios_of(&self, name: &str) -> Vec<String> {
+        match self.unions.iter().find(|union| union.name == name) {
+            Some(union) => union.of.iter().map(|part| part.scenario.clone()).collect(),
+            None => vec![name.to_owned()],
+        }
     }
 
     /// The scenario called `name`.

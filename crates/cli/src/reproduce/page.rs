@@ -74,8 +74,9 @@ impl Reproduced<'_> {
             (Some(scenario), _) => {
                 let runs: usize =
                     self.results.get(scenario).map_or(0, |results| results.cells.iter().map(|cell| cell.runs).sum());
-                let _ =
-                    writeln!(text, "Scenario `experiments/{}/{scenario}.toml`, {runs} runs.\n", self.catalogue.name);
+                let files = self.catalogue.scenarios_of(scenario);
+                let files: Vec<String> = files.iter().map(|name| format!("`{name}.toml`")).collect();
+                let _ = writeln!(text, "`experiments/{}`: {}; {runs} runs.\n", self.catalogue.name, files.join(", "));
             }
             (None, reason) => {
                 let _ = writeln!(text, "Not run: {}\n", reason.as_deref().unwrap_or("no scenario"));

@@ -52,6 +52,20 @@ impl Results {
         Self { cells: cells.collect() }
     }
 
+    /// The results of several scenarios, each with its cells' places on further axes.
+    pub(crate) fn union<'a>(parts: impl Iterator<Item = (&'a Self, &'a BTreeMap<String, f64>)>) -> Self {
+        let mut cells = Vec::new();
+        for (results, at) in parts {
+            for cell in &results.cells {
+                let mut cell = cell.clone();
+                cell.at.extend(at.clone());
+                cell.words.extend(at.iter().map(|(label, at)| (label.clone(), at.to_string())));
+                cells.push(cell);
+            }
+        }
+        Self { cells }
+    }
+
     /// The cell of `variant` whose place on `axis` is `at`, within a thousandth.
     pub(crate) fn find(&self, variant: &str, axis: &str, at: f64) -> Option<&Cell> {
         let is_there = |cell: &&Cell| {

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `r` | the cells of the claim's own experiment |
 //! | `results("name")` | those of another scenario of the paper |
-//! | `cell.variant`, `cell.LABEL` | its variant, and its place on an axis in base units |
+//! | `cell.variant`, `cell.LABEL` | its variant, and its place on an axis: a number in base units, or a word |
 //! | `cell.METRIC` | the median of a metric over the runs that were completed; `()` if none was |
 //! | `cell.mean.METRIC`, `cell.all.METRIC` | the mean, and every value |
 //! | `cell.runs`, `cell.completed`, `cell.aborted` | numbers of runs |
@@ -19,9 +19,10 @@
 //! | `near(x, expected, share)` | within a share of what is expected |
 //! | `less(a, b)` | a number is below another, or each of a list below the one at its place |
 //! | `falling(list, slack)`, `rising(list, slack)` | no step goes the other way by more than a share of the range |
+//! | `fails("why")` | it does not hold |
 //! | `every(\[..\])` | all of these hold |
 //!
-//! A check ends with one of the last eight, or with a plain truth value.
+//! A check ends with one of the last nine, or with a plain truth value.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -135,8 +136,9 @@ fn map_of(cell: &Cell) -> Map {
     let mut map = Map::new();
     let mut means = Map::new();
     let mut all = Map::new();
-    for (label, at) in &cell.at {
-        map.insert(label.as_str().into(), (*at).into());
+    for (label, word) in &cell.words {
+        let place = cell.at.get(label).map_or_else(|| Dynamic::from(word.clone()), |at| Dynamic::from(*at));
+        map.insert(label.as_str().into(), place);
     }
     for (name, values) in &cell.values {
         map.insert(name.as_str().into(), cell.median(name).map_or(Dynamic::UNIT, Dynamic::from));
@@ -146,7 +148,7 @@ fn map_of(cell: &Cell) -> Map {
     map.insert("mean".into(), means.into());
     map.insert("all".into(), all.into());
     map.insert("variant".into(), cell.variant.clone().into());
-    let labels: Array = cell.at.keys().map(|label| Dynamic::from(label.clone())).collect();
+    let labels: Map = cell.words.iter().map(|(label, word)| (label.as_str().into(), word.clone().into())).collect();
     map.insert("labels".into(), labels.into());
     for (name, count) in [("runs", cell.runs), ("completed", cell.completed), ("aborted", cell.runs - cell.completed)] {
         map.insert(name.into(), (count as i64).into());
@@ -184,19 +186,14 @@ fn register_selection(engine: &mut Engine) {
 
 /// The points that both variants have a value at.
 fn pairs(cells: Array, a: &str, b: &str, metric: &str) -> Fallible<Array> {
-    let labels = |cell: &Dynamic| -> BTreeMap<String, u64> {
-        let Some(map) = cell.read_lock::<Map>() else { return BTreeMap::new() };
-        let given = map.get("labels").and_then(|labels| labels.clone().into_typed_array::<String>().ok());
-        let names = given.unwrap_or_default();
-        names.into_iter().filter_map(|name| Some((name.clone(), field(cell, &name)?.to_bits()))).collect()
-    };
     let mut all = Array::new();
     for cell in cells.iter().filter(|cell| is_of(cell, a)) {
         let place = labels(cell);
         let other = cells.iter().find(|other| is_of(other, b) && labels(other) == place);
         let values = other.and_then(|other| Some((field(cell, metric)?, field(other, metric)?)));
-        let Some((x, y)) = values else { continue };
-        let mut pair: Map = place.iter().map(|(name, at)| (name.as_str().into(), f64::from_bits(*at).into())).collect();
+        let (Some((x, y)), Some(map)) = (values, cell.read_lock::<Map>()) else { continue };
+        let at = |label: &String| Some((label.as_str().into(), map.get(label.as_str())?.clone()));
+        let mut pair: Map = place.keys().filter_map(at).collect();
         pair.insert("a".into(), x.into());
         pair.insert("b".into(), y.into());
         pair.insert("ratio".into(), (x / y).into());
@@ -207,6 +204,13 @@ fn pairs(cells: Array, a: &str, b: &str, metric: &str) -> Fallible<Array> {
         return Err(format!("no point has \"{metric}\" of both \"{a}\" and \"{b}\"").into());
     }
     Ok(all)
+}
+
+/// Where a cell lies on each axis, as it is written.
+fn labels(cell: &Dynamic) -> BTreeMap<String, String> {
+    let Some(map) = cell.read_lock::<Map>() else { return BTreeMap::new() };
+    let Some(labels) = map.get("labels").and_then(|labels| labels.read_lock::<Map>()) else { return BTreeMap::new() };
+    labels.iter().map(|(label, word)| (label.to_string(), word.to_string())).collect()
 }
 
 fn register_statistics(engine: &mut Engine) {
@@ -245,6 +249,7 @@ fn register_checks(engine: &mut Engine) {
     engine.register_fn("less", less);
     engine.register_fn("falling", |list: Array, slack: f64| trend(&list, slack, -1.0));
     engine.register_fn("rising", |list: Array, slack: f64| trend(&list, slack, 1.0));
+    engine.register_fn("fails", |why: &str| finding(false, why));
     engine.register_fn("every", |checks: Array| -> Fallible<Map> {
         let mut holds = true;
         let mut found = Vec::new();
@@ -356,7 +361,7 @@ mod tests {
         Cell {
             variant: variant.into(),
             at: BTreeMap::from([("cut".to_owned(), cut_s)]),
-            words: BTreeMap::new(),
+            words: BTreeMap::from([("cut".to_owned(), format!("{cut_s} s"))]),
             runs,
             completed: durations_s.len(),
             values: BTreeMap::from([("duration".to_owned(), durations_s.to_vec())]),
