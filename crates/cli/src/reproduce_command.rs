@@ -224,7 +224,8 @@ fn plan(catalogue: Catalogue, experiments: Vec<usize>) -> Result<Work, CommandEr
     let checks = checks.filter_map(|claim| claim.check.as_deref());
     let experiments = work.experiments();
     let scripts = experiments.iter().flat_map(|experiment| experiment.scripts());
-    names.extend(checks.chain(scripts).flat_map(named_results));
+    let known: Vec<&str> = work.catalogue.names_of_results().collect();
+    names.extend(checks.chain(scripts).flat_map(|script| named_results(script, &known)));
     let names: BTreeSet<String> = names.iter().flat_map(|name| work.catalogue.scenarios_of(name)).collect();
     for name in names {
         let scenario = work.catalogue.scenario(&name)?;
@@ -244,9 +245,11 @@ fn plan(catalogue: Catalogue, experiments: Vec<usize>) -> Result<Work, CommandEr
     Ok(work)
 }
 
-/// The names in `results("name")`.
-fn named_results(script: &str) -> Vec<String> {
-    script.split("results(\"").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned).collect()
+/// The names in `results("name")`, and those of the `known` that stand in quotes.
+fn named_results(script: &str, known: &[&str]) -> Vec<String> {
+    let asked = script.split("results(\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let quoted = known.iter().copied().filter(|name| script.contains(&format!("\"{name}\"")));
+    asked.chain(quoted).map(str::to_owned).collect()
 }
 
 fn one_paper(

@@ -304,6 +304,12 @@ impl Catalogue {
         }
     }
 
+    /// The names of results that the paper itself gives: scenarios of experiments, and unions.
+    pub(crate) fn names_of_results(&self) -> impl Iterator<Item = &str> {
+        let scenarios = self.experiments.iter().filter_map(|experiment| experiment.scenario.as_deref());
+        scenarios.chain(self.unions.iter().map(|union| union.name.as_str()))
+    }
+
     /// The scenario called `name`.
     pub(crate) fn scenario(&self, name: &str) -> Result<Scenario, CatalogueError> {
         let file = format!("{name}.toml");
