@@ -1,7 +1,7 @@
 //! `holdover demo`: what an outage does to TCP, shown with what is here.
 //!
 //! Two parts: downloads and uploads across an outage of 7 s in the simulator, and Holdover's TCP against this machine's kernel
-//! across one of 2 s. The mechanisms that cure what the first part shows are not built yet, and the demo says so.
+//! across one of 2 s. The agent that cures what the first part shows is not built yet, and the demo says so.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -258,9 +258,10 @@ fn print_kernel(kernel: &Kernel) {
 fn print_outlook() {
     println!("This is the problem, measured in the simulator and checked against a real kernel.");
     println!(
-        "The mechanisms that end the wait, and the agent that brings them to your own machine, are not built yet:"
+        "The mechanisms that end the wait are here for the simulator; the agent that brings them to your own machine is"
     );
-    println!("this demo will show a transfer with and without them side by side. Until then:");
+    println!("not built yet, and this demo will show a transfer with and without it side by side. Until then:");
+    println!("  holdover reproduce beyond  the same outages with and without the mechanisms, in about two minutes");
     println!("  holdover run train-tunnel  three TCPs and two tunnels, with captures, plots and a page to look at");
     println!("  holdover kernel-matrix     our TCP against this kernel under every pair of settings");
 }
