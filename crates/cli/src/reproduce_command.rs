@@ -70,6 +70,8 @@ enum CommandError {
     Write { path: PathBuf, error: std::io::Error },
     #[error("cannot make JSON of the results: {0}")]
     Json(#[from] serde_json::Error),
+    #[error("{} is not empty, and not the directory of a reproduction; choose another one", .0.display())]
+    OtherResults(PathBuf),
     #[error("--pages writes the pages of whole papers, and {0} is one experiment")]
     PartOfAPage(String),
     #[error("interrupted; what is finished is kept in {}; the same command with --out {} goes on with it", .0.display(), .0.display())]
@@ -101,7 +103,12 @@ pub(crate) fn run(args: &ReproduceArgs) -> ExitCode {
             eprintln!("{error}");
             ExitCode::from(INTERRUPTED)
         }
-        Err(error @ (CommandError::Catalogue(_) | CommandError::Plan(_) | CommandError::PartOfAPage(_))) => {
+        Err(
+            error @ (CommandError::Catalogue(_)
+            | CommandError::Plan(_)
+            | CommandError::PartOfAPage(_)
+            | CommandError::OtherResults(_)),
+        ) => {
             eprintln!("error: {error}");
             ExitCode::from(2)
         }
@@ -145,9 +152,10 @@ fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
     }
     let began = (SystemTime::now(), Instant::now());
     let directory = match &args.out {
-        Some(path) => ResultsDir::open(path)?,
+        Some(path) => begun_here(path)?,
         None => ResultsDir::create_new(Path::new(RESULTS), "reproduce", &utc(began.0).1)?,
     };
+    write(&directory.path().join(MARK), format!("{}\n", env!("CARGO_PKG_VERSION")).as_bytes())?;
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let stop = stop_on_signals().map_err(CommandError::Signals)?;
     let mut told = Vec::new();
@@ -162,6 +170,19 @@ fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
         took_s: began.1.elapsed().as_secs_f64(),
     })?;
     tell(&told, &directory, began.1.elapsed().as_secs_f64(), args.json)
+}
+
+/// The file by which a directory of reproductions is known.
+const MARK: &str = "reproduced-by";
+
+/// A directory that is new, empty, or of an earlier reproduction.
+fn begun_here(path: &Path) -> Result<ResultsDir, CommandError> {
+    let failed = |error| CommandError::Write { path: path.to_owned(), error };
+    let filled = path.is_dir() && std::fs::read_dir(path).map_err(failed)?.next().is_some();
+    if filled && !path.join(MARK).exists() {
+        return Err(CommandError::OtherResults(path.to_owned()));
+    }
+    Ok(ResultsDir::open(path)?)
 }
 
 /// What is said about a paper.
@@ -184,7 +205,10 @@ fn tell(told: &[Told], directory: &ResultsDir, took_s: f64, json: bool) -> Resul
     }
     let mut text: String =
         told.iter().map(|told| format!("{}  It took {:.0} s.\n\n", told.text, told.took_s)).collect();
-    text.push_str(&format!("Pages, tables and pictures are in {}\n", directory.path().display()));
+    text.push_str("What was published, why claims fail, and pictures are on these pages:\n");
+    for told in told {
+        text.push_str(&format!("  {}\n", directory.path().join(format!("{}.md", told.paper)).display()));
+    }
     Ok(text)
 }
 

@@ -43,6 +43,12 @@ pub(crate) enum CatalogueError {
     /// A scenario of it is wrong.
     #[error("{0}")]
     Scenario(#[from] ScenarioError),
+    /// There is no paper in a directory.
+    #[error("there is no paper in {}: a paper is a directory below it with a {PAPER}", path.display())]
+    NoPapers {
+        /// The directory.
+        path: PathBuf,
+    },
     /// There is no such paper or experiment.
     #[error("there is no {what} \"{name}\"; there are: {}", known.join(", "))]
     Unknown {
@@ -249,6 +255,9 @@ impl Catalogue {
                     if path.join(PAPER).is_file() {
                         sources.push((file_name(&path), Source::Directory(path)));
                     }
+                }
+                if sources.is_empty() {
+                    return Err(CatalogueError::NoPapers { path: directory.to_owned() });
                 }
             }
         }

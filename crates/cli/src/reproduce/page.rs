@@ -154,8 +154,9 @@ fn side_by_side(text: &mut String, table: &Table, results: &Results) {
 /// `37 claims: 20 hold, 12 fail, 5 cannot be checked by a reproduction.`
 pub(crate) fn in_words(counts: Counts) -> String {
     let all = counts.holds + counts.fails + counts.not_checkable + counts.broken;
+    let claims = if all == 1 { "claim" } else { "claims" };
     let mut text = format!(
-        "{all} claims: {} hold, {} fail, {} cannot be checked by a reproduction",
+        "{all} {claims}: {} hold, {} fail, {} cannot be checked by a reproduction",
         counts.holds, counts.fails, counts.not_checkable
     );
     if counts.broken > 0 {

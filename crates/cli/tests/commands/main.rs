@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod explain;
+mod reproduce;
 mod run;
 mod scenario;
 mod support;

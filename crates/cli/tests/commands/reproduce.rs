@@ -1,0 +1,104 @@
+//! `holdover reproduce`, with a paper of one's own.
+
+use std::fs;
+
+use crate::support::{Place, SCENARIO};
+
+const SWEEP: &str = r#"
+[sweep]
+axis = [{ path = "link.radio.delay", label = "delay", values = ["15 ms", "30 ms"] }]
+replicate = { min = 2, max = 2 }
+"#;
+
+const PAPER: &str = r#"
+[paper]
+title = "Mine"
+
+[[experiment]]
+id = "fig-1"
+source = "Figure 1"
+title = "Two stacks"
+scenario = "fig-1"
+number = [{ what = "at 15 ms, s", published = "5", ours = 'at(r, "bsd", "delay", 0.015).mean.duration' }]
+figure = [
+    { kind = "lines", title = "Duration", x = "delay", metric = "duration" },
+    { kind = "bars", title = "Duration", x = "delay", metric = "goodput" },
+]
+
+[[experiment]]
+id = "table-1"
+source = "Table 1"
+title = "Opinions"
+not_run = "opinions"
+
+[[claim]]
+id = "all-arrive"
+experiment = "fig-1"
+text = "Everything arrives."
+check = 'at_most(r.map(|c| c.aborted), 0)'
+
+[[claim]]
+id = "instant"
+experiment = "fig-1"
+text = "It takes no time."
+check = 'at_most(col(r, "duration"), 0.1)'
+explanation = "400 kB at 4 Mbit/s."
+
+[[claim]]
+id = "nice"
+experiment = "table-1"
+text = "It is nice."
+not_checkable = "an opinion"
+"#;
+
+fn papers(name: &str) -> Place {
+    let place = Place::new(name);
+    fs::create_dir_all(place.path("papers/mine")).unwrap();
+    place.write("papers/mine/fig-1.toml", &format!("{SCENARIO}{SWEEP}"));
+    place.write("papers/mine/paper.toml", PAPER);
+    place
+}
+
+#[test]
+fn a_paper_of_ones_own_is_run_judged_and_told() {
+    let place = papers("own-paper");
+    let told = place.run("reproduce --experiments papers --out out --pages pages --json").well().json();
+    let paper = &told["papers"][0];
+    assert_eq!(
+        (&paper["counts"]["holds"], &paper["counts"]["fails"], &paper["counts"]["not_checkable"]),
+        (&1.into(), &1.into(), &1.into())
+    );
+    assert_eq!(paper["results"]["fig-1"]["cells"].as_array().map(Vec::len), Some(4));
+    let page = fs::read_to_string(place.path("pages/mine.md")).unwrap();
+    for part in
+        ["3 claims: 1 hold, 1 fail, 1 cannot", "400 kB at 4 Mbit/s.", "Not run: opinions", "| at 15 ms, s | 5 |"]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    let pictures: Vec<&str> = page.split("](mine/").skip(1).filter_map(|rest| rest.split(')').next()).collect();
+    assert_eq!(pictures.len(), 2);
+    assert!(pictures.iter().all(|name| place.path("pages/mine").join(name).is_file()), "{pictures:?}");
+    // What was run in the directory is not run again, and says the same.
+    let again = place.run("reproduce --experiments papers --out out --json").well().json();
+    assert_eq!(again["papers"][0]["results"], paper["results"]);
+    let text = place.run("reproduce mine/table-1 --experiments papers --out other").well().out;
+    assert!(text.contains("1 claim: 0 hold") && text.contains("other/mine.md"), "{text}");
+}
+
+#[test]
+fn what_is_no_paper_or_not_the_place_for_one_is_refused() {
+    let place = papers("no-paper");
+    assert!(place.run("reproduce --experiments papers/mine").refused().contains("no paper in papers/mine"));
+    assert!(place.run("reproduce other --experiments papers").refused().contains("there are: mine"));
+    assert!(place.run("reproduce mine/fig-2 --experiments papers").refused().contains("fig-1, table-1"));
+    assert!(
+        place
+            .run("reproduce --experiments papers --out papers")
+            .refused()
+            .contains("not the directory of a reproduction")
+    );
+    assert!(place.run("reproduce mine/fig-1 --experiments papers --pages pages").refused().contains("one experiment"));
+    place.write("papers/mine/paper.toml", &PAPER.replace("experiment = \"table-1\"", "experiment = \"table-2\""));
+    assert!(place.run("reproduce --experiments papers").refused().contains("table-2"));
+    assert_eq!(place.entries(), ["papers"]);
+}
