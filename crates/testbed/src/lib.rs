@@ -15,7 +15,8 @@
 //! 5. [`Shell`] drives a [`PacketEndpoint`] over the TUN device in wall-clock time, with an [`Impairment`] in each
 //!    direction where the test wants one, and writes a capture of what crosses the device. The project's own TCP
 //!    ([`holdover_tcp::Endpoint`]) is such an endpoint.
-//! 6. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
+//! 6. [`world`] runs a world of the simulator with real kernels in the place of hosts.
+//! 7. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
 //!
 //! A kernel's socket sends a datagram to an endpoint of ours:
 //!
@@ -50,17 +51,20 @@ mod impair;
 pub mod matrix;
 mod namespace;
 mod netlink;
+mod offload;
 mod privilege;
 mod shell;
 mod socket;
 pub mod sysctl;
 mod tcp_info;
 mod tun;
+pub mod world;
 
 pub use counters::{Counters, CountersError};
 pub use impair::{Impairment, ImpairmentConfig, ImpairmentCounters, ImpairmentError, Outage};
 pub use namespace::{Namespace, NamespaceError, NamespaceId, NamespaceThread};
 pub use netlink::{Link, Netlink, NetlinkError, Route};
+pub use offload::Offload;
 pub use privilege::{Privilege, PrivilegeError, enter_user_namespace, run_in_user_namespace};
 pub use shell::{Direction, PacketEndpoint, Shell, ShellCounters, ShellError, Stopped, Waker, WallClock};
 pub use socket::{Congestion, KernelListener, KernelStream, SocketError, SocketOptions};

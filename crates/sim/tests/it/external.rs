@@ -108,7 +108,9 @@ impl Elsewhere {
                 Event::PeerClosed => tell(&mut self.world, Tidings::PeerClosed),
                 Event::Closed => {
                     let error = self.endpoint.connection(id).and_then(|connection| connection.error());
-                    error.map(|error| tell(&mut self.world, Tidings::Failed(error)));
+                    if let Some(error) = error {
+                        tell(&mut self.world, Tidings::Failed(error));
+                    }
                 }
                 _ => {}
             }
