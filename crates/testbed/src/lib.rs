@@ -71,3 +71,8 @@ pub use socket::{Congestion, KernelListener, KernelStream, SocketError, SocketOp
 pub use sysctl::SysctlError;
 pub use tcp_info::{CaState, TcpInfo, TcpState};
 pub use tun::{Tun, TunConfig, TunError};
+
+/// The release of the running kernel, as `uname -r` prints it.
+pub fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}

@@ -180,6 +180,11 @@ impl RealWorld {
         Ok(real)
     }
 
+    /// Whether `config` can be real with these options, without making anything.
+    pub fn check(config: &WorldConfig, options: &RealOptions) -> Result<(), RealError> {
+        plans(&World::new(config.clone())?, options).map(drop)
+    }
+
     /// The world.
     pub fn world(&self) -> &World {
         &self.world

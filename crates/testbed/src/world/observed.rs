@@ -40,7 +40,9 @@ pub(crate) fn report(info: &TcpInfo, host: Option<&Counters>) -> ConnectionRepor
     counters.bytes_sent = ByteCount(info.tcpi_bytes_sent.saturating_sub(info.tcpi_bytes_retrans));
     counters.bytes_retransmitted = ByteCount(info.tcpi_bytes_retrans);
     counters.bytes_acked = ByteCount(acked(info));
-    counters.bytes_received = ByteCount(info.tcpi_bytes_received);
+    // The kernel counts the peer's FIN as a byte.
+    let fin = u64::from(!matches!(state(info.tcpi_state), State::Established | State::FinWait1 | State::FinWait2));
+    counters.bytes_received = ByteCount(info.tcpi_bytes_received.saturating_sub(fin));
     counters.segments_sent = info.tcpi_segs_out.into();
     counters.segments_received = info.tcpi_segs_in.into();
     counters.timeouts = info.tcpi_total_rto.into();
@@ -50,8 +52,13 @@ pub(crate) fn report(info: &TcpInfo, host: Option<&Counters>) -> ConnectionRepor
         };
         counters.recoveries = of(&["TcpExtTCPSackRecovery", "TcpExtTCPRenoRecovery"]);
         counters.undos = of(&["TcpExtTCPFullUndo", "TcpExtTCPPartialUndo", "TcpExtTCPDSACKUndo", "TcpExtTCPLossUndo"]);
-        counters.add_sent(Reason::FastRetransmit, of(&["TcpExtTCPFastRetrans"]));
+        // The kernel counts every segment of a recovery as a fast retransmit; each recovery begins with one.
+        let in_recovery = of(&["TcpExtTCPFastRetrans"]);
+        let first = counters.recoveries.min(in_recovery);
+        counters.add_sent(Reason::FastRetransmit, first);
+        counters.add_sent(Reason::LossRecovery, in_recovery - first + of(&["TcpExtTCPSlowStartRetrans"]));
         counters.add_sent(Reason::LossProbe, of(&["TcpExtTCPLossProbes"]));
+        counters.add_sent(Reason::Timeout, counters.timeouts);
     }
     ConnectionReport { counters, snd_mss: info.tcpi_snd_mss }
 }
