@@ -7,7 +7,7 @@
 //!
 //! 1. [`Privilege`] finds out whether this process may make namespaces, enters a user namespace where that is what it
 //!    takes, and otherwise says what an administrator would have to change.
-//! 2. [`Namespace`] is a network namespace; closures run on threads inside it.
+//! 2. [`Namespace`] is a network namespace; closures run on threads inside it, and programs too ([`Namespace::confine`]).
 //! 3. [`Tun`] is a configured TUN device in a namespace, [`Netlink`] the rest of `ip link`, `ip address` and `ip route`,
 //!    [`sysctl`] the namespace's own kernel parameters.
 //! 4. [`KernelListener`] and [`KernelStream`] are kernel sockets with a pinned congestion control and timeouts on everything,
@@ -45,6 +45,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod capture;
+mod confine;
 mod counters;
 mod endpoint;
 mod impair;

@@ -108,6 +108,10 @@ impl HostPlan {
         for (id, _) in (0..).zip(&config.flows) {
             plan.add_flow(world, FlowId(id), options)?;
         }
+        if plan.sysctls.is_empty() {
+            // Whatever is run on this host: not with the machine's own settings.
+            plan.sysctls = stack::linux();
+        }
         Ok(plan)
     }
 

@@ -41,7 +41,7 @@ pub use lateness::Lateness;
 pub use stack::{KernelStack, StackError};
 
 use crate::offload::{Joiner, segments};
-use crate::shell::{TimerSlack, WallClock, timespec};
+use crate::shell::{Precedence, TimerSlack, WallClock, timespec};
 use crate::{Congestion, Counters, Namespace, TcpInfo, TunError, Waker};
 use applications::{Command, Report};
 use host::{Host, HostPlan};
@@ -202,7 +202,7 @@ impl RealWorld {
         observer: &mut O,
         mut watch: impl FnMut(&World) -> bool,
     ) -> Result<RealOutcome, RealError> {
-        let _slack = TimerSlack::least();
+        let (_slack, _precedence) = (TimerSlack::least(), Precedence::take());
         self.clock = WallClock::start();
         let mut asked_at = Instant::ZERO;
         let ending = loop {

@@ -75,6 +75,11 @@ pub(crate) fn merge(
     Ok(())
 }
 
+/// The parameters of Linux 6 as the simulator knows it.
+pub(crate) fn linux() -> BTreeMap<&'static str, String> {
+    sysctls(&Profile::Linux6Cubic.config())
+}
+
 /// Everything that the kernel lets a namespace choose, so that the machine's own settings do not matter.
 fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
     let switch = |on: bool| u8::from(on).to_string();
