@@ -37,6 +37,20 @@ pub(crate) fn print_scenario_error(error: &ScenarioError) {
     eprint!("{}", error.report(if colour { Style::Colour } else { Style::Plain }));
 }
 
+/// An error with everything that it comes from.
+pub(crate) fn error_text(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(&format!(": {cause_text}"));
+        }
+        source = cause.source();
+    }
+    text
+}
+
 /// A time in UTC, as ISO 8601 has it in full, and in its short form for names of files.
 pub(crate) fn utc(time: SystemTime) -> (String, String) {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());

@@ -12,6 +12,7 @@ mod reproduce;
 mod reproduce_command;
 mod run_command;
 mod scenario_command;
+mod shell_command;
 mod sweep;
 mod sweep_command;
 
@@ -46,22 +47,22 @@ enum Command {
     Scenario(scenario_command::ScenarioArgs),
     /// Run a scenario, all its variants, and write captures, tables, plots and a report.
     Run(run_command::RunArgs),
+    /// Run a command on a host of a scenario: its links and their outages are those of the scenario.
+    Shell(shell_command::ShellArgs),
     /// Run a scenario over every combination of its axes' values, as often as its means need it, and compare its variants.
     Sweep(sweep_command::SweepArgs),
 }
 
 fn main() -> ExitCode {
     match Cli::parse().command {
-        Command::Bench(args) => {
-            bench::run(&args);
-            ExitCode::SUCCESS
-        }
+        Command::Bench(args) => bench::run(&args),
         Command::Demo(args) => demo_command::run(&args),
         Command::Explain(args) => explain_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),
         Command::Reproduce(args) => reproduce_command::run(&args),
         Command::Scenario(args) => scenario_command::run(&args),
         Command::Run(args) => run_command::run(&args),
+        Command::Shell(args) => shell_command::run(&args),
         Command::Sweep(args) => sweep_command::run(&args),
     }
 }

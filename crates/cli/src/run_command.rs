@@ -1,10 +1,12 @@
-//! `holdover run`: runs every variant of a scenario and writes down what happened.
+//! `holdover run`: runs every variant of a scenario, in the simulator or on real kernels, and writes down what happened.
 
+mod kernel;
 mod simulate;
 
 use std::num::NonZeroUsize;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 
 use clap::Args;
@@ -48,9 +50,11 @@ pub(crate) struct RunArgs {
     /// Show no progress, and print nothing but errors (and the JSON, if asked for).
     #[arg(long)]
     quiet: bool,
-    /// How many variants are run at the same time; as many as there are cores if not given.
+    /// How many variants are run at the same time; as many as there are cores if not given (on kernels: twice as many).
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
+    #[command(flatten)]
+    kernel: kernel::KernelArgs,
 }
 
 /// Why there are no results.
@@ -76,6 +80,9 @@ pub(crate) enum RunError {
     /// Ctrl-C cannot be caught.
     #[error("cannot watch for Ctrl-C: {0}")]
     Signals(std::io::Error),
+    /// Kernels cannot be used.
+    #[error("{0}")]
+    Kernel(#[from] kernel::KernelError),
     /// Somebody had enough of it.
     #[error("interrupted; nothing was kept")]
     Interrupted,
@@ -86,6 +93,7 @@ impl RunError {
     fn exit_code(&self) -> ExitCode {
         match self {
             Self::Scenario(_) | Self::World { .. } => ExitCode::from(2),
+            Self::Kernel(error) => error.exit_code(),
             Self::Results(ResultsError::NotEmpty { .. } | ResultsError::NotADirectory { .. }) => ExitCode::from(2),
             Self::Results(_) | Self::Record(_) | Self::Signals(_) => ExitCode::FAILURE,
             Self::Interrupted => ExitCode::from(INTERRUPTED),
@@ -116,23 +124,18 @@ fn try_run(args: &RunArgs) -> Result<String, RunError> {
     let variants = scenario.variants();
     let worlds: Vec<WorldConfig> =
         variants.iter().map(|variant| variant.world(seed)).collect::<Result<_, ScenarioError>>()?;
+    let names: Vec<&str> = variants.iter().map(|variant| variant.name()).collect();
+    // Before the first thread is started.
+    let kernels = args.kernel.prepare(&names, &worlds)?;
     let name = name_of(&args.scenario);
     let stop = stop_on_signals().map_err(RunError::Signals)?;
     let results = match &args.out {
         Some(dir) => ResultsDir::create(dir, args.force)?,
         None => ResultsDir::create_new(Path::new("results"), &name, &started_at.1)?,
     };
-    let directories = ResultsDir::variant_directories(variants.iter().map(|variant| variant.name()));
-    let names: Vec<&str> = variants.iter().map(|variant| variant.name()).collect();
     let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-
-    let plan = simulate::Plan {
-        names: &names,
-        worlds: &worlds,
-        directories: directories.iter().map(|directory| results.path().join(directory)).collect(),
-        options: recorder_options(args, scenario.output()),
-    };
-    let records = simulate::all(&plan, jobs, !args.quiet, &stop).or_else(|error| {
+    let tasks = Tasks { args, names: &names, worlds: &worlds, kernels: &kernels, jobs, stop: &stop };
+    let Done { variants: done, worlds, records } = tasks.run(&results, scenario.output()).or_else(|error| {
         results.discard()?;
         Err(error)
     })?;
@@ -143,12 +146,7 @@ fn try_run(args: &RunArgs) -> Result<String, RunError> {
         description: scenario.description().unwrap_or_default().trim().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seed,
-        variants: names
-            .iter()
-            .zip(&directories)
-            .zip(&records)
-            .map(|((name, directory), record)| VariantSummary::new(name, directory, record))
-            .collect(),
+        variants: done,
     };
     write_scenario(&results, &scenario)?;
     write_report(args, &results, &scenario, &summary, &worlds, &records, jobs)?;
@@ -161,6 +159,76 @@ fn try_run(args: &RunArgs) -> Result<String, RunError> {
         took_s: started.elapsed().as_secs_f64(),
     })?;
     Ok(shown(args, &results, &summary))
+}
+
+/// What is to be run.
+struct Tasks<'a> {
+    args: &'a RunArgs,
+    names: &'a [&'a str],
+    worlds: &'a [WorldConfig],
+    kernels: &'a kernel::Kernels,
+    jobs: usize,
+    stop: &'a AtomicBool,
+}
+
+/// What came of it: variants in the order of the scenario, the kernel's after the simulator's.
+struct Done {
+    variants: Vec<VariantSummary>,
+    worlds: Vec<WorldConfig>,
+    records: Vec<Record>,
+}
+
+impl Tasks<'_> {
+    fn run(&self, results: &ResultsDir, output: &Output) -> Result<Done, RunError> {
+        let options = recorder_options(self.args, output);
+        let simulated = if self.kernels.with_simulator { self.names } else { &[] };
+        let on_kernels = self.kernels.names(self.names);
+        let all = simulated.iter().copied().chain(on_kernels.iter().map(String::as_str));
+        let directories = ResultsDir::variant_directories(all);
+        let (of_simulator, of_kernels) = directories.split_at(simulated.len());
+        let plan = simulate::Plan {
+            names: simulated,
+            worlds: &self.worlds[..simulated.len()],
+            directories: of_simulator.iter().map(|directory| results.path().join(directory)).collect(),
+            options: options.clone(),
+        };
+        let show_progress = !self.args.quiet;
+        let records = simulate::all(&plan, self.jobs, show_progress, self.stop)?;
+        let (summaries, kernel_records) = if self.kernels.variants.is_empty() {
+            (Vec::new(), Vec::new())
+        } else {
+            let plan = kernel::Plan {
+                kernels: self.kernels,
+                names: self.names,
+                worlds: self.worlds,
+                directories: of_kernels,
+                results: results.path(),
+                options,
+                jobs: self.args.jobs.map_or(self.jobs * 2, NonZeroUsize::get),
+            };
+            kernel::all(&plan, show_progress, self.stop)?
+        };
+        let mut done = Done { variants: Vec::new(), worlds: Vec::new(), records: Vec::new() };
+        let mut simulated = simulated.iter().zip(of_simulator).zip(records);
+        let mut real = self.kernels.variants.iter().zip(summaries).zip(kernel_records).peekable();
+        for (index, world) in self.worlds.iter().enumerate() {
+            if let Some(((name, directory), record)) = simulated.next() {
+                done.push(VariantSummary::new(name, directory, &record), world, record);
+            }
+            if let Some(((_, summary), record)) = real.next_if(|((variant, _), _)| **variant == index) {
+                done.push(summary, world, record);
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl Done {
+    fn push(&mut self, summary: VariantSummary, world: &WorldConfig, record: Record) {
+        self.variants.push(summary);
+        self.worlds.push(world.clone());
+        self.records.push(record);
+    }
 }
 
 /// The file's name without its ending.
@@ -268,6 +336,13 @@ fn shown(args: &RunArgs, results: &ResultsDir, summary: &Summary) -> String {
     }
     let width = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(160);
     let mut text = format!("{} (seed {})\n\n{}", summary.title, summary.seed, summary.to_text(width));
+    let differences = summary.differences_to_text();
+    if !differences.is_empty() {
+        text.push_str(&format!("{differences}\n"));
+    }
+    for warning in kernel::warnings(summary) {
+        text.push_str(&format!("{warning}\n"));
+    }
     for variant in summary.variants.iter().filter(|variant| !variant.cut_captures.is_empty()) {
         let cut = variant.cut_captures.join(", ");
         text.push_str(&format!("{}: captures that reached their limit: {cut}\n", variant.variant));

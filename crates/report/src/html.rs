@@ -50,14 +50,19 @@ impl Page<'_> {
         } else {
             html.push_str("</section>\n");
         }
+        html.push_str(&summary.differences_to_html());
         for (variant, plots) in summary.variants.iter().zip(self.plots) {
             self.variant(&mut html, variant, plots);
         }
+        let again = if summary.variants.iter().any(|variant| variant.kernel.is_some()) {
+            "Runs on real kernels are never the same twice."
+        } else {
+            "The same scenario and seed give the same figures and the same bytes."
+        };
         let _ = write!(
             html,
             "<section>\n<h2>Scenario</h2>\n<details><summary>{} as it was run</summary>\n<pre>{}</pre>\n</details>\n\
-             </section>\n<footer>Holdover {}, seed {}. The same scenario and seed give the same figures and the same \
-             bytes.</footer>\n</main>\n</body>\n</html>\n",
+             </section>\n<footer>Holdover {}, seed {}. {again}</footer>\n</main>\n</body>\n</html>\n",
             escape(&summary.name),
             escape(self.scenario),
             escape(&summary.version),
@@ -102,6 +107,9 @@ impl Page<'_> {
         if !variant.cut_captures.is_empty() {
             let names = variant.cut_captures.join(", ");
             let _ = writeln!(html, "<p class=\"note\">Captures that reached their limit: {}.</p>", escape(&names));
+        }
+        if let Some(kernel) = &variant.kernel {
+            html.push_str(&kernel.to_html());
         }
         for plot in plots {
             let _ = writeln!(html, "<figure>{}</figure>", plot.inline_svg());

@@ -8,7 +8,8 @@
 //! - [`figures`] draws what many runs came to, for sweeps and beside published numbers.
 //! - [`ResultsDir`] is the directory that all of it goes to.
 //!
-//! All files but the manifest are a function of the scenario and the seed: the same run writes the same bytes.
+//! All files but the manifest are a function of the scenario and the seed: the same run writes the same bytes. Runs on real
+//! kernels ([`KernelSummary`]) are no function of anything; they are recorded in the same way.
 
 #![forbid(unsafe_code)]
 // Files are written here.
@@ -19,6 +20,7 @@ mod draw;
 mod events;
 pub mod figures;
 pub mod html;
+mod kernel;
 mod metrics;
 mod part_file;
 pub mod plots;
@@ -33,6 +35,7 @@ mod traffic;
 mod words;
 
 pub use captures::{CaptureFormat, CaptureLen, CaptureOptions};
+pub use kernel::{Difference, HostCounters, KernelSummary, LatenessMetrics, Measure, Repetition};
 pub use metrics::{
     CellMetrics, ConnectionMetrics, DirectionMetrics, ExchangeMetrics, FlowMetrics, LinkMetrics, MobileMetrics,
     OutageMetrics, QueueMetrics, ReconnectionMetrics, StatusName,

@@ -4,6 +4,7 @@
 //! report.html          everything on one page
 //! summary.json         every metric
 //! flows.csv            the metrics of flows, one row for each flow and variant
+//! differences.csv      simulator and kernel side by side, if a scenario was run in both
 //! scenario.toml        what was run, with everything that was set on the command line
 //! manifest.json        version, seed, command line, when and how long: the only file that differs when a run is repeated
 //! progress.svg, .png   the variants in one plot
@@ -22,10 +23,11 @@ use crate::recorder::RecordError;
 use crate::summary::Summary;
 
 /// What a run writes at the top of its directory; nothing else is ever removed.
-const ENTRIES: [&str; 8] = [
+const ENTRIES: [&str; 9] = [
     "report.html",
     "summary.json",
     "flows.csv",
+    "differences.csv",
     "scenario.toml",
     "manifest.json",
     "progress.svg",
@@ -150,9 +152,13 @@ impl ResultsDir {
         PartFile::write(&path, content).map_err(|error| RecordError::io(&path, error))
     }
 
-    /// Writes what was measured: `summary.json` and `flows.csv`.
+    /// Writes what was measured: `summary.json`, `flows.csv` and, if there are any, `differences.csv`.
     pub fn write_summary(&self, summary: &Summary) -> Result<(), RecordError> {
         self.write("flows.csv", &summary.flows_csv(&self.path.join("flows.csv"))?)?;
+        if !summary.differences().is_empty() {
+            let name = "differences.csv";
+            self.write(name, &summary.differences_csv(&self.path.join(name))?)?;
+        }
         self.write("summary.json", summary.to_json().as_bytes())
     }
 

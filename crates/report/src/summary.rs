@@ -4,10 +4,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use crate::kernel::KernelSummary;
 use crate::metrics::{CellMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
 use crate::recorder::{Record, RecordError};
 
-/// All that was measured in a run. It says nothing of when and where it ran: the same scenario and seed give the same.
+/// All that was measured in a run. It says nothing of when and where it ran, unless on real kernels: the same scenario and seed
+/// give the same.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Summary {
     /// The scenario's name.
@@ -47,6 +49,9 @@ pub struct VariantSummary {
     pub cells: Vec<CellMetrics>,
     /// Every mobile host.
     pub mobiles: Vec<MobileMetrics>,
+    /// What is known of it besides if it was run on real kernels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<KernelSummary>,
 }
 
 impl VariantSummary {
@@ -63,6 +68,7 @@ impl VariantSummary {
             links: record.links.clone(),
             cells: record.cells.clone(),
             mobiles: record.mobiles.clone(),
+            kernel: None,
         }
     }
 }

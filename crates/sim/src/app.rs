@@ -1,15 +1,17 @@
 //! What applications do when their connection tells them something, or their time has come.
 
 use core::net::SocketAddr;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use holdover_base::{ByteCount, Instant};
-use holdover_tcp::{ConnectionId, Event};
+use holdover_tcp::{Connection, Event};
 use holdover_wire::{Packet, Udp};
 
-use crate::config::{Amount, FlowConfig, OnOff, RequestResponse, Traffic};
+use crate::config::{Amount, Bulk, FlowConfig, OnOff, RequestResponse, Traffic};
 use crate::error::WorldError;
+use crate::external::Order;
 use crate::flow::{End, Flow, FlowId};
 use crate::host::Host;
 use crate::observer::{Observer, WorldEvent};
@@ -52,6 +54,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) flow_id: FlowId,
     pub(crate) flow: &'a mut Flow,
     pub(crate) host: &'a mut Host,
+    pub(crate) orders: &'a mut VecDeque<Order>,
 }
 
 impl Turn<'_> {
@@ -63,6 +66,9 @@ impl Turn<'_> {
         };
         let local = SocketAddr::new(self.flow.address(end), 0);
         let remote = SocketAddr::new(self.flow.address(end.other()), self.flow.port);
+        if self.host.external {
+            return self.orders.push_back(Order::Connect { flow: self.flow_id, end, local: local.ip(), remote });
+        }
         match self.host.endpoint.connect(self.now, config, Some(local), remote) {
             Ok(id) => {
                 self.flow.set_connection(end, id);
@@ -73,20 +79,22 @@ impl Turn<'_> {
     }
 
     /// Something happened to the connection at `end`.
-    pub(crate) fn hear<O: Observer>(&mut self, end: End, id: ConnectionId, event: Event, observer: &mut O) {
+    pub(crate) fn hear<O: Observer>(&mut self, end: End, event: Event, observer: &mut O) {
         match event {
-            Event::Connected => {
-                if end == self.flow.opener() {
-                    self.flow.connected_at = Some(self.now);
-                    observer.event(self.now, &WorldEvent::FlowConnected(self.flow_id));
+            Event::Connected => self.connected(end, observer),
+            Event::Writable => self.write(end),
+            Event::Readable => {
+                let now = self.now;
+                let Some(connection) = self.connection_mut(end) else { return };
+                let mut read = 0;
+                while let Some(chunk) = connection.read(now) {
+                    read += chunk.len() as u64;
                 }
-                self.begin(end, id);
+                self.take_in(end, read, observer);
             }
-            Event::Writable => self.write(end, id),
-            Event::Readable => self.read(end, id, observer),
-            Event::PeerClosed => self.peer_closed(end, id, observer),
+            Event::PeerClosed => self.peer_closed(end, observer),
             Event::Closed => {
-                let error = self.host.endpoint.connection(id).and_then(|connection| connection.error());
+                let error = self.connection_mut(end).and_then(|connection| connection.error());
                 if let Some(error) = error {
                     self.fail(error, observer);
                 }
@@ -95,7 +103,7 @@ impl Turn<'_> {
         }
     }
 
-    fn fail<O: Observer>(&mut self, error: holdover_tcp::ConnectionError, observer: &mut O) {
+    pub(crate) fn fail<O: Observer>(&mut self, error: holdover_tcp::ConnectionError, observer: &mut O) {
         if !self.flow.is_over() {
             self.flow.failure = Some((self.now, error));
             observer.event(self.now, &WorldEvent::FlowFailed(self.flow_id, error));
@@ -110,15 +118,18 @@ impl Turn<'_> {
     }
 
     /// The connection is established.
-    fn begin(&mut self, end: End, id: ConnectionId) {
-        match self.flow.config.traffic {
-            Traffic::RequestResponse(config) if end == End::From => {
-                self.flow.exchange.to_ask = config.request.0;
-                self.flow.exchange.asked_at = Some(self.now);
-                self.write(end, id);
-            }
-            _ => self.write(end, id),
+    pub(crate) fn connected<O: Observer>(&mut self, end: End, observer: &mut O) {
+        if end == self.flow.opener() {
+            self.flow.connected_at = Some(self.now);
+            observer.event(self.now, &WorldEvent::FlowConnected(self.flow_id));
         }
+        if let Traffic::RequestResponse(config) = self.flow.config.traffic
+            && end == End::From
+        {
+            self.flow.exchange.to_ask = config.request.0;
+            self.flow.exchange.asked_at = Some(self.now);
+        }
+        self.write(end);
     }
 
     /// The pause is over: the next request.
@@ -127,13 +138,14 @@ impl Turn<'_> {
         self.flow.exchange.ask_at = None;
         self.flow.exchange.asked_at = Some(self.now);
         self.flow.exchange.to_ask = config.request.0;
-        if let Some(id) = self.flow.connection(End::From) {
-            self.write(End::From, id);
-        }
+        self.write(End::From);
     }
 
     /// Writes what there is to write and what fits.
-    fn write(&mut self, end: End, id: ConnectionId) {
+    fn write(&mut self, end: End) {
+        if self.host.external {
+            return self.order_write(end);
+        }
         let left = match (self.flow.config.traffic, end) {
             (Traffic::Bulk(bulk), End::From) => match bulk.amount {
                 Amount::Bytes(total) => total.0 - self.flow.written,
@@ -147,6 +159,7 @@ impl Turn<'_> {
         let bulk = matches!(self.flow.config.traffic, Traffic::Bulk(_));
         // Stacks wake a writer when a good part of the buffer is free (an eighth in 4.3BSD, a third in Linux), and it writes
         // in large pieces.
+        let Some(id) = self.flow.connection(end) else { return };
         let Some(connection) = self.host.endpoint.connection(id) else { return };
         let worth_it = u64::from(connection.config().send.buffer_bytes / 8).min(ZEROS.len() as u64).min(left);
         if (connection.write_room() as u64) < worth_it.max(1) && left > 0 {
@@ -173,12 +186,8 @@ impl Turn<'_> {
         }
     }
 
-    fn read<O: Observer>(&mut self, end: End, id: ConnectionId, observer: &mut O) {
-        let Some(connection) = self.host.endpoint.connection_mut(id) else { return };
-        let mut read = 0;
-        while let Some(chunk) = connection.read(self.now) {
-            read += chunk.len() as u64;
-        }
+    /// The application at `end` has read so many bytes.
+    pub(crate) fn take_in<O: Observer>(&mut self, end: End, read: u64, observer: &mut O) {
         if read == 0 {
             return;
         }
@@ -193,19 +202,19 @@ impl Turn<'_> {
             Traffic::Bulk(bulk) if end == End::To && bulk.amount == Amount::Bytes(ByteCount(self.flow.read_at_to)) => {
                 self.complete(observer);
             }
-            Traffic::RequestResponse(config) => self.exchange(end, id, &config, observer),
+            Traffic::RequestResponse(config) => self.exchange(end, &config, observer),
             _ => {}
         }
     }
 
     /// Part of a request or of an answer has arrived.
-    fn exchange<O: Observer>(&mut self, end: End, id: ConnectionId, config: &RequestResponse, observer: &mut O) {
+    fn exchange<O: Observer>(&mut self, end: End, config: &RequestResponse, observer: &mut O) {
         let done = self.flow.exchange.times.len() as u64;
         match end {
             End::To => {
                 if self.flow.read_at_to >= (done + 1) * config.request.0 {
                     self.flow.exchange.to_answer = config.response.0;
-                    self.write(End::To, id);
+                    self.write(End::To);
                 }
             }
             End::From => {
@@ -219,9 +228,7 @@ impl Turn<'_> {
                 }
                 if config.count == Some(done + 1) {
                     self.complete(observer);
-                    if let Some(connection) = self.host.endpoint.connection_mut(id) {
-                        connection.shutdown_write();
-                    }
+                    self.shutdown(end);
                 } else {
                     self.flow.exchange.ask_at = Some(self.now + config.think);
                 }
@@ -230,16 +237,50 @@ impl Turn<'_> {
     }
 
     /// The other end has nothing more to say.
-    fn peer_closed<O: Observer>(&mut self, end: End, id: ConnectionId, observer: &mut O) {
+    pub(crate) fn peer_closed<O: Observer>(&mut self, end: End, observer: &mut O) {
         if let Traffic::Bulk(bulk) = self.flow.config.traffic
             && end == End::To
             && matches!(bulk.amount, Amount::For(_))
         {
             self.complete(observer);
         }
-        if let Some(connection) = self.host.endpoint.connection_mut(id) {
+        self.shutdown(end);
+    }
+
+    fn shutdown(&mut self, end: End) {
+        if self.host.external {
+            self.orders.push_back(Order::Shutdown { flow: self.flow_id, end });
+        } else if let Some(connection) = self.connection_mut(end) {
             connection.shutdown_write();
         }
+    }
+
+    /// Has all that is left written elsewhere, in one order.
+    fn order_write(&mut self, end: End) {
+        let exchange = &mut self.flow.exchange;
+        let (bytes, until) = match (self.flow.config.traffic, end) {
+            (Traffic::Bulk(Bulk { amount: Amount::Bytes(total), .. }), End::From) => {
+                let left = total.0 - self.flow.written;
+                self.flow.written = total.0;
+                (left, None)
+            }
+            (Traffic::Bulk(Bulk { amount: Amount::For(time), .. }), End::From) => {
+                (u64::MAX, Some(self.flow.config.start + time))
+            }
+            (Traffic::RequestResponse(_), End::From) => (core::mem::take(&mut exchange.to_ask), None),
+            (Traffic::RequestResponse(_), End::To) => (core::mem::take(&mut exchange.to_answer), None),
+            _ => return,
+        };
+        if bytes > 0 {
+            self.orders.push_back(Order::Write { flow: self.flow_id, end, bytes, until });
+        }
+        if let Traffic::Bulk(_) = self.flow.config.traffic {
+            self.shutdown(end);
+        }
+    }
+
+    fn connection_mut(&mut self, end: End) -> Option<&mut Connection> {
+        self.host.endpoint.connection_mut(self.flow.connection(end)?)
     }
 }
 

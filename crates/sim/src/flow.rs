@@ -113,9 +113,11 @@ pub(crate) fn is_finite(flow: &FlowConfig) -> bool {
 }
 
 /// Which end of a flow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum End {
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum End {
+    /// [`FlowConfig::from`].
     From,
+    /// [`FlowConfig::to`].
     To,
 }
 
@@ -126,6 +128,8 @@ pub(crate) struct Flow {
     pub(crate) port: u16,
     /// The addresses of `from` and of `to`.
     pub(crate) addresses: (IpAddr, IpAddr),
+    /// Whether its time has come.
+    pub(crate) begun: bool,
     pub(crate) from: Option<ConnectionId>,
     pub(crate) to: Option<ConnectionId>,
     pub(crate) connected_at: Option<Instant>,
@@ -148,6 +152,17 @@ pub(crate) struct Flow {
     pub(crate) down_since: Option<Instant>,
     /// How long it was broken before that.
     pub(crate) outage: Duration,
+    /// What external hosts have told of their connections at the ends.
+    pub(crate) told: [Option<ConnectionReport>; 2],
+}
+
+/// What an external host tells of a connection of its own.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ConnectionReport {
+    /// What it has done.
+    pub counters: Counters,
+    /// Bytes of data in its full-sized segments.
+    pub snd_mss: u32,
 }
 
 /// Where an exchange of requests and answers stands.
@@ -173,6 +188,7 @@ impl Flow {
         Self {
             port: FIRST_PORT + id.0 as u16,
             addresses: (config.from.address(config.ipv6), config.to.address(config.ipv6)),
+            begun: false,
             from: None,
             to: None,
             connected_at: None,
@@ -193,6 +209,7 @@ impl Flow {
             roams: false,
             down_since: None,
             outage: Duration::ZERO,
+            told: [None, None],
             config: config.clone(),
         }
     }
@@ -276,7 +293,8 @@ impl Flow {
 }
 
 impl End {
-    pub(crate) fn other(self) -> Self {
+    /// The other end.
+    pub const fn other(self) -> Self {
         match self {
             Self::From => Self::To,
             Self::To => Self::From,

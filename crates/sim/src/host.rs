@@ -25,6 +25,8 @@ pub(crate) struct Host {
     pub(crate) forewarning: Option<Forewarning>,
     /// Its identity.
     pub(crate) identity: Option<Box<Identity>>,
+    /// Whether its TCP and its applications are elsewhere.
+    pub(crate) external: bool,
     /// The flow of each connection, by the connection's index.
     owners: Vec<Option<(FlowId, End)>>,
 }
@@ -54,6 +56,7 @@ impl Host {
             chain: None,
             forewarning: None,
             identity: None,
+            external: false,
             owners: Vec::new(),
         }
     }

@@ -35,6 +35,7 @@ mod app;
 mod check;
 mod config;
 mod error;
+mod external;
 mod flow;
 mod forewarning;
 mod frame;
@@ -51,7 +52,8 @@ pub use config::{
     OnOff, Opener, RequestResponse, Role, Traffic, WorldConfig,
 };
 pub use error::WorldError;
-pub use flow::{FlowId, FlowReport, FlowStatus, Reconnection};
+pub use external::{Order, Tidings};
+pub use flow::{ConnectionReport, End, FlowId, FlowReport, FlowStatus, Reconnection};
 pub use frame::Frame;
 pub use mobility::{
     Attachment, Beacons, CellId, MobileHost, Movement, Path, Prediction, RadioCell, RegisterOn, Registration, Repeat,

@@ -169,6 +169,13 @@ impl Counters {
         self.count(Kind::Received(disposition))
     }
 
+    /// Counts `count` segments sent for `reason` by a TCP that is not this crate's, beside what [`Self::segments_sent`] says.
+    pub fn add_sent(&mut self, reason: Reason, count: u32) {
+        for _ in 0..count {
+            self.add_one(Kind::Sent(reason));
+        }
+    }
+
     #[inline]
     pub(crate) fn count_sent(&mut self, reason: Reason) {
         self.add_one(Kind::Sent(reason));

@@ -7,7 +7,7 @@
 //!
 //! 1. [`Privilege`] finds out whether this process may make namespaces, enters a user namespace where that is what it
 //!    takes, and otherwise says what an administrator would have to change.
-//! 2. [`Namespace`] is a network namespace; closures run on threads inside it.
+//! 2. [`Namespace`] is a network namespace; closures run on threads inside it, and programs too ([`Namespace::confine`]).
 //! 3. [`Tun`] is a configured TUN device in a namespace, [`Netlink`] the rest of `ip link`, `ip address` and `ip route`,
 //!    [`sysctl`] the namespace's own kernel parameters.
 //! 4. [`KernelListener`] and [`KernelStream`] are kernel sockets with a pinned congestion control and timeouts on everything,
@@ -15,7 +15,8 @@
 //! 5. [`Shell`] drives a [`PacketEndpoint`] over the TUN device in wall-clock time, with an [`Impairment`] in each
 //!    direction where the test wants one, and writes a capture of what crosses the device. The project's own TCP
 //!    ([`holdover_tcp::Endpoint`]) is such an endpoint.
-//! 6. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
+//! 6. [`world`] runs a world of the simulator with real kernels in the place of hosts.
+//! 7. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
 //!
 //! A kernel's socket sends a datagram to an endpoint of ours:
 //!
@@ -44,26 +45,35 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod capture;
+mod confine;
 mod counters;
 mod endpoint;
 mod impair;
 pub mod matrix;
 mod namespace;
 mod netlink;
+mod offload;
 mod privilege;
 mod shell;
 mod socket;
 pub mod sysctl;
 mod tcp_info;
 mod tun;
+pub mod world;
 
 pub use counters::{Counters, CountersError};
 pub use impair::{Impairment, ImpairmentConfig, ImpairmentCounters, ImpairmentError, Outage};
 pub use namespace::{Namespace, NamespaceError, NamespaceId, NamespaceThread};
 pub use netlink::{Link, Netlink, NetlinkError, Route};
+pub use offload::Offload;
 pub use privilege::{Privilege, PrivilegeError, enter_user_namespace, run_in_user_namespace};
 pub use shell::{Direction, PacketEndpoint, Shell, ShellCounters, ShellError, Stopped, Waker, WallClock};
 pub use socket::{Congestion, KernelListener, KernelStream, SocketError, SocketOptions};
 pub use sysctl::SysctlError;
 pub use tcp_info::{CaState, TcpInfo, TcpState};
 pub use tun::{Tun, TunConfig, TunError};
+
+/// The release of the running kernel, as `uname -r` prints it.
+pub fn kernel_release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}

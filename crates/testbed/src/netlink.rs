@@ -4,7 +4,8 @@ use std::io;
 use std::net::IpAddr;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
@@ -45,6 +46,8 @@ pub struct Route {
     pub gateway: Option<IpAddr>,
     /// The interface.
     pub link: String,
+    /// The source address of packets whose socket has none of its own; `None` for the kernel's choice.
+    pub source: Option<IpAddr>,
 }
 
 /// A request of netlink failed.
@@ -144,6 +147,15 @@ impl Netlink {
 
     /// Adds a route to the main table.
     pub fn add_route(&mut self, route: &Route) -> Result<(), NetlinkError> {
+        self.put_route(route, NLM_F_EXCL)
+    }
+
+    /// Adds a route to the main table, in place of the one to the same destinations if there is one.
+    pub fn replace_route(&mut self, route: &Route) -> Result<(), NetlinkError> {
+        self.put_route(route, NLM_F_REPLACE)
+    }
+
+    fn put_route(&mut self, route: &Route, how: u16) -> Result<(), NetlinkError> {
         let (destination, prefix_len) = route.destination;
         let mut message = RouteMessage::default();
         message.header.address_family = family(destination);
@@ -159,9 +171,12 @@ impl Netlink {
         if let Some(gateway) = route.gateway {
             message.attributes.push(RouteAttribute::Gateway(route_address(gateway)));
         }
+        if let Some(source) = route.source {
+            message.attributes.push(RouteAttribute::PrefSource(route_address(source)));
+        }
         message.attributes.push(RouteAttribute::Oif(self.link(&route.link)?.index));
         let request = format!("route to {destination}/{prefix_len} over {}", route.link);
-        self.request(&request, RouteNetlinkMessage::NewRoute(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+        self.request(&request, RouteNetlinkMessage::NewRoute(message), NLM_F_ACK | NLM_F_CREATE | how).map(drop)
     }
 
     /// Makes a pair of joined Ethernet interfaces, `name` in this namespace and `peer_name` in `peer_namespace`. When one

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::ops::ControlFlow;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -391,6 +391,18 @@ impl<'a> Shell<'a> {
 }
 
 impl Waker {
+    /// One that wakes whoever polls it.
+    pub(crate) fn new() -> io::Result<Self> {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+        Ok(Self(Arc::new(fd)))
+    }
+
+    /// Takes note of all wakes so far, so that the next poll waits.
+    pub(crate) fn rest(&self) {
+        // It fails only if there was none.
+        let _ = rustix::io::read(&*self.0, &mut [0; 8]);
+    }
+
     /// Ends the present sleep, or the next one if the loop is awake.
     pub fn wake(&self) {
         // The counter can only be full if it is not 0, and then the loop will wake anyway.
@@ -398,10 +410,21 @@ impl Waker {
     }
 }
 
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl WallClock {
     /// A clock that starts now.
     pub fn start() -> Self {
         Self { start: std::time::Instant::now() }
+    }
+
+    /// The time of the system's clock at `at`.
+    pub(crate) fn wall(&self, at: Instant) -> std::time::Instant {
+        self.start + std::time::Duration::from(at.saturating_since(Instant::ZERO))
     }
 
     /// The time since its start.
@@ -424,12 +447,12 @@ impl Drop for SignalEnd<'_> {
 }
 
 /// Lets the calling thread's sleeps end within nanoseconds of their time, not the customary 50 us; until it is dropped.
-struct TimerSlack {
+pub(crate) struct TimerSlack {
     before: Option<std::num::NonZeroU64>,
 }
 
 impl TimerSlack {
-    fn least() -> Self {
+    pub(crate) fn least() -> Self {
         let before = rustix::thread::current_timer_slack().ok().and_then(std::num::NonZeroU64::new);
         // Only precision is lost if the kernel refuses.
         let _ = rustix::thread::set_current_timer_slack(Some(std::num::NonZeroU64::MIN));
@@ -443,7 +466,33 @@ impl Drop for TimerSlack {
     }
 }
 
-fn timespec(span: Duration) -> Timespec {
+/// Lets the calling thread run before all ordinary ones as soon as it is woken, where the system permits it (as root); until it
+/// is dropped.
+pub(crate) struct Precedence(());
+
+impl Precedence {
+    pub(crate) fn take() -> Self {
+        // Only precision is lost if the kernel refuses. Threads that this one starts are ordinary ones.
+        set_scheduler(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, 1);
+        Self(())
+    }
+}
+
+impl Drop for Precedence {
+    fn drop(&mut self) {
+        set_scheduler(libc::SCHED_OTHER, 0);
+    }
+}
+
+fn set_scheduler(policy: libc::c_int, priority: libc::c_int) {
+    // SAFETY: all fields of the structure are numbers, for which 0 is a value.
+    let mut parameters: libc::sched_param = unsafe { std::mem::zeroed() };
+    parameters.sched_priority = priority;
+    // SAFETY: it reads the structure; 0 is the calling thread.
+    unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) };
+}
+
+pub(crate) fn timespec(span: Duration) -> Timespec {
     let nanos = span.as_nanos();
     // u64 nanoseconds are fewer than i64 seconds.
     Timespec { tv_sec: (nanos / 1_000_000_000) as _, tv_nsec: (nanos % 1_000_000_000) as _ }

@@ -109,7 +109,8 @@ impl SocketOptions {
         }
     }
 
-    fn socket(&self, namespace: &Namespace, domain: Domain) -> Result<Socket, SocketError> {
+    /// A socket as described, neither bound nor connected.
+    pub(crate) fn socket(&self, namespace: &Namespace, domain: Domain) -> Result<Socket, SocketError> {
         namespace.require_current()?;
         let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP)).map_err(failed("socket"))?;
         // Before anything else: without CAP_NET_ADMIN in the namespace, only some algorithms are allowed.
@@ -233,22 +234,7 @@ impl KernelStream {
 
     /// `TCP_INFO`.
     pub fn tcp_info(&self) -> Result<TcpInfo, SocketError> {
-        let mut buffer = [0_u8; TcpInfo::MAX_LEN];
-        let mut len = buffer.len() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, which is the buffer's length, and sets `len` to what it wrote.
-        let result = unsafe {
-            libc::getsockopt(
-                self.socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                buffer.as_mut_ptr().cast(),
-                &raw mut len,
-            )
-        };
-        if result != 0 {
-            return Err(failed("getsockopt(TCP_INFO)")(io::Error::last_os_error()));
-        }
-        Ok(TcpInfo::from_bytes(&buffer[..len as usize]))
+        tcp_info(&self.socket)
     }
 
     fn new(socket: Socket, io_timeout: Duration) -> Result<Self, SocketError> {
@@ -278,6 +264,26 @@ impl AsFd for KernelStream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
+}
+
+/// `TCP_INFO` of a socket.
+pub(crate) fn tcp_info(socket: &Socket) -> Result<TcpInfo, SocketError> {
+    let mut buffer = [0_u8; TcpInfo::MAX_LEN];
+    let mut len = buffer.len() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, which is the buffer's length, and sets `len` to what it wrote.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            buffer.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    };
+    if result != 0 {
+        return Err(failed("getsockopt(TCP_INFO)")(io::Error::last_os_error()));
+    }
+    Ok(TcpInfo::from_bytes(&buffer[..len as usize]))
 }
 
 /// `SO_RCVTIMEO` and `SO_SNDTIMEO` report their end as EAGAIN.

@@ -4,16 +4,17 @@
 //! may be used from any thread, so that one loop can serve devices of several namespaces.
 
 use std::ffi::CStr;
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::ioctl::{Setter, ioctl, opcode};
+use rustix::ioctl::{IntegerSetter, Setter, ioctl, opcode};
 
+use crate::offload::Offload;
 use crate::sysctl::{self, SysctlError};
 use crate::{Namespace, NamespaceError, Netlink, NetlinkError};
 
@@ -33,6 +34,9 @@ pub struct TunConfig {
     /// How many packets the kernel queues for this process before it drops more (`txqueuelen`). Large by default, so that
     /// losses are the test's own.
     pub tx_queue_len: u32,
+    /// Whether the kernel leaves checksums and segmentation to this process ([`Tun::recv_offloaded`],
+    /// [`Tun::send_offloaded`]). Without it, it completes them by itself ([`Tun::recv`], [`Tun::send`]).
+    pub offload: bool,
 }
 
 /// An open TUN interface: up, non-blocking, one IP packet a call and nothing before it.
@@ -93,7 +97,7 @@ pub enum TunError {
 impl TunConfig {
     /// An interface without addresses that queues 10,000 packets.
     pub fn new(name: &str, mtu: u32) -> Self {
-        Self { name: name.to_owned(), mtu, addresses: Vec::new(), tx_queue_len: 10_000 }
+        Self { name: name.to_owned(), mtu, addresses: Vec::new(), tx_queue_len: 10_000, offload: false }
     }
 
     /// With one more address and its prefix length.
@@ -116,7 +120,10 @@ impl Tun {
         }
         let refused = |call| move |errno: Errno| TunError::Refused { call, name: name.into(), source: errno.into() };
         let device = open_device().map_err(refused("open(\"/dev/net/tun\")"))?;
-        attach(&device, &device_name(name)).map_err(refused("ioctl(TUNSETIFF)"))?;
+        attach(&device, &device_name(name), config.offload).map_err(refused("ioctl(TUNSETIFF)"))?;
+        if config.offload {
+            offload(&device).map_err(refused("ioctl(TUNSETOFFLOAD)"))?;
+        }
 
         let mut netlink = Netlink::open(namespace)?;
         netlink.set_mtu(name, config.mtu)?;
@@ -156,6 +163,38 @@ impl Tun {
             Ok(_) => Ok(()),
             Err(Errno::INVAL) => Err(TunError::NotIp),
             Err(errno) => Err(self.failed("write", errno)),
+        }
+    }
+
+    /// The same for an interface with offload: the packet comes with what is left to do with it. It may be of 64 kB.
+    /// Packets are slices of `buffer`, which is made anew when it is used up: an empty one will do at first.
+    pub fn recv_offloaded(&self, buffer: &mut BytesMut) -> Result<Option<(Offload, Bytes)>, TunError> {
+        const MOST: usize = Offload::LEN + (1 << 16);
+        const CHUNK: usize = 1 << 20;
+        if buffer.len() < MOST {
+            *buffer = BytesMut::zeroed(CHUNK);
+        }
+        match rustix::io::retry_on_intr(|| rustix::io::read(&self.device, &mut buffer[..MOST])) {
+            Ok(len) => {
+                let mut packet = buffer.split_to(len).freeze();
+                let header = packet.split_to(Offload::LEN.min(len));
+                Ok(Some((Offload::from_bytes(&header), packet)))
+            }
+            Err(Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(self.failed("read", errno)),
+        }
+    }
+
+    /// Hands the kernel one packet, in pieces, with what is left to do with it: [`Tun::send`] for an interface with offload.
+    pub fn send_offloaded(&self, offload: Offload, pieces: &[&[u8]]) -> Result<(), TunError> {
+        let header = offload.to_bytes();
+        let mut slices = Vec::with_capacity(pieces.len() + 1);
+        slices.push(IoSlice::new(&header));
+        slices.extend(pieces.iter().map(|piece| IoSlice::new(piece)));
+        match rustix::io::retry_on_intr(|| rustix::io::writev(&self.device, &slices)) {
+            Ok(_) => Ok(()),
+            Err(Errno::INVAL) => Err(TunError::NotIp),
+            Err(errno) => Err(self.failed("writev", errno)),
         }
     }
 
@@ -226,13 +265,19 @@ pub(crate) fn open_device() -> Result<OwnedFd, Errno> {
 }
 
 /// Makes the interface `name` out of an open device. A system call and nothing else, as [`open_device`].
-pub(crate) fn attach(device: &OwnedFd, name: &[u8; IFNAMSIZ]) -> Result<(), Errno> {
-    // The offloads (IFF_VNET_HDR, TUNSETOFFLOAD) and further queues (IFF_MULTI_QUEUE) would be flags here. Without them
-    // the kernel completes all checksums and segments by itself. The interface is not persistent unless TUNSETPERSIST says
-    // so: it goes with the descriptor.
-    let request = IfReq { name: *name, flags: IFF_TUN | IFF_NO_PI, unused: [0; 22] };
+pub(crate) fn attach(device: &OwnedFd, name: &[u8; IFNAMSIZ], offload: bool) -> Result<(), Errno> {
+    // The interface is not persistent unless TUNSETPERSIST says so: it goes with the descriptor.
+    let flags = IFF_TUN | IFF_NO_PI | if offload { IFF_VNET_HDR } else { 0 };
+    let request = IfReq { name: *name, flags, unused: [0; 22] };
     // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which `IfReq` is laid out as.
     unsafe { ioctl(device, Setter::<TUNSETIFF, IfReq>::new(request)) }
+}
+
+/// Tells the kernel that it may leave checksums, and the segmentation of TCP, to this process.
+fn offload(device: &OwnedFd) -> Result<(), Errno> {
+    let flags = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6;
+    // SAFETY: TUNSETOFFLOAD takes its flags by value and touches no memory of ours.
+    unsafe { ioctl(device, IntegerSetter::<TUNSETOFFLOAD>::new_usize(flags)) }
 }
 
 /// `name`, which has at most 15 bytes, as the kernel's array.
@@ -247,6 +292,16 @@ const IFNAMSIZ: usize = 16;
 const IFF_TUN: u16 = 0x0001;
 /// `linux/if_tun.h`: no protocol information before each packet.
 const IFF_NO_PI: u16 = 0x1000;
+/// `linux/if_tun.h`: a `struct virtio_net_hdr` before each packet.
+const IFF_VNET_HDR: u16 = 0x4000;
+/// `linux/if_tun.h`: this process completes checksums.
+const TUN_F_CSUM: usize = 0x01;
+/// `linux/if_tun.h`: this process segments TCP over IPv4.
+const TUN_F_TSO4: usize = 0x02;
+/// `linux/if_tun.h`: this process segments TCP over IPv6.
+const TUN_F_TSO6: usize = 0x04;
+/// `linux/if_tun.h`: `_IOW('T', 208, unsigned int)`.
+const TUNSETOFFLOAD: rustix::ioctl::Opcode = opcode::write::<libc::c_uint>(b'T', 208);
 /// `linux/if_tun.h`: `_IOW('T', 202, int)`; the type in the number is an int, the argument is a `struct ifreq`.
 const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<libc::c_int>(b'T', 202);
 

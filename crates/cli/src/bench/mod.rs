@@ -4,16 +4,22 @@
 //! the second of a clock on the wall.
 
 mod idle;
+mod real;
 mod sim_bulk;
 mod sim_many;
 mod tcp_pair;
 
 pub(crate) use idle::Counting;
 
+use std::error::Error;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use holdover_testbed::Privilege;
 use serde::Serialize;
+
+use crate::command_support::error_text;
 
 /// Arguments of `holdover bench`.
 #[derive(Args, Debug)]
@@ -35,15 +41,26 @@ enum Name {
     SimMany,
     /// 100,000 established connections that do nothing.
     TcpIdle,
+    /// Bulk TCP between two kernels of this machine over a fast link of ours, and over a veth pair, 2 GB each.
+    RealBulk,
+    /// How exact a link of 10 Mbit/s and 20 ms between two kernels of this machine is.
+    RealLink,
 }
 
 impl Name {
+    /// Whether it needs kernels in namespaces.
+    const fn is_real(self) -> bool {
+        matches!(self, Self::RealBulk | Self::RealLink)
+    }
+
     const fn text(self) -> &'static str {
         match self {
             Self::TcpPair => "tcp-pair",
             Self::SimBulk => "sim-bulk",
             Self::SimMany => "sim-many",
             Self::TcpIdle => "tcp-idle",
+            Self::RealBulk => "real-bulk",
+            Self::RealLink => "real-link",
         }
     }
 }
@@ -56,6 +73,12 @@ struct Measure {
     segments_per_second: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes_per_connection: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bits_per_second: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    veth_bits_per_second: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    link: Option<real::RealLink>,
     /// On the clock.
     seconds: f64,
     /// On the core.
@@ -64,12 +87,27 @@ struct Measure {
 }
 
 /// Runs the measures and prints them.
-pub(crate) fn run(args: &BenchArgs) {
+pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     let names = args.name.map_or_else(|| Name::value_variants().to_vec(), |name| vec![name]);
-    let measures: Vec<Measure> = names.into_iter().map(measure).collect();
+    if names.iter().any(|name| name.is_real())
+        && let Err(error) = Privilege::acquire()
+    {
+        eprintln!("error: kernels cannot be used: {error}");
+        return ExitCode::FAILURE;
+    }
+    let mut measures = Vec::with_capacity(names.len());
+    for name in names {
+        match measure(name) {
+            Ok(measure) => measures.push(measure),
+            Err(error) => {
+                eprintln!("error: {}: {}", name.text(), error_text(error.as_ref()));
+                return ExitCode::FAILURE;
+            }
+        }
+    }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&measures).expect("plain values"));
-        return;
+        return ExitCode::SUCCESS;
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     println!("{cores} cores; each figure is the best of its runs on one of them, per second of its time");
@@ -80,11 +118,26 @@ pub(crate) fn run(args: &BenchArgs) {
         if let Some(bytes) = measure.bytes_per_connection {
             println!("{:10} {:>12} bytes per connection, heap included", measure.name, bytes);
         }
+        if let Some((ours, veth)) = measure.bits_per_second.zip(measure.veth_bits_per_second) {
+            let (name, share) = (measure.name, ours / veth * 100.0);
+            println!("{name:10} {:>12.2} Gbit/s, {share:.0} % of a veth pair's {:.2} Gbit/s", ours / 1e9, veth / 1e9);
+        }
+        if let Some(link) = measure.link {
+            let micros = [link.delay_error_median_s, link.delay_error_p99_s, link.delay_error_max_s].map(|s| s * 1e6);
+            let [median, p99, max] = micros;
+            let name = measure.name;
+            println!(
+                "{name:10} {median:>12.0} us of one-way delay too much (median), {p99:.0} us (99 of 100), {max:.0} us (max)"
+            );
+            let error = (link.bits_per_second / link.configured_bits_per_second - 1.0) * 100.0;
+            println!("{name:10} {:>12.3} Mbit/s of 10 Mbit/s ({error:+.2} %)", link.bits_per_second / 1e6);
+        }
     }
+    ExitCode::SUCCESS
 }
 
-fn measure(name: Name) -> Measure {
-    match name {
+fn measure(name: Name) -> Result<Measure, Box<dyn Error + Send + Sync>> {
+    Ok(match name {
         Name::TcpPair => rate(name, 5, || tcp_pair::run(1_000_000)),
         Name::SimBulk => rate(name, 5, sim_bulk::run),
         Name::SimMany => {
@@ -96,7 +149,17 @@ fn measure(name: Name) -> Measure {
             let (took, bytes) = timed(idle::bytes_per_connection);
             Measure { bytes_per_connection: Some(bytes), ..Measure::new(name, &took, 1) }
         }
-    }
+        Name::RealBulk => {
+            let (took, result) = timed(real::bulk);
+            let (ours, veth) = result?;
+            let measure = Measure::new(name, &took, 1);
+            Measure { bits_per_second: Some(ours), veth_bits_per_second: Some(veth), ..measure }
+        }
+        Name::RealLink => {
+            let (took, link) = timed(real::link);
+            Measure { link: Some(link?), ..Measure::new(name, &took, 1) }
+        }
+    })
 }
 
 /// The best of `runs` runs of `work`, which returns how many segments it sent.
@@ -112,6 +175,9 @@ impl Measure {
             name: name.text(),
             segments_per_second: None,
             bytes_per_connection: None,
+            bits_per_second: None,
+            veth_bits_per_second: None,
+            link: None,
             seconds: took.wall.as_secs_f64(),
             cpu_seconds: took.cpu.as_secs_f64(),
             runs,

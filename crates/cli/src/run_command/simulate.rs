@@ -21,7 +21,7 @@ pub(super) struct Plan<'a> {
 }
 
 /// How far a variant is, in parts of this.
-const WHOLE: u32 = 10_000;
+pub(super) const WHOLE: u32 = 10_000;
 
 /// Runs all variants on `jobs` threads; the first error in their order ends all of them, and so does `stop`, once true.
 pub(super) fn all(
@@ -84,14 +84,19 @@ fn one(
             recorder.finish(&world, holdover_sim::Ending::Idle)?;
             return Ok(None);
         }
-        let by_time = world.now().as_secs_f64() / config.time_limit.as_secs_f64();
-        let by_bytes = whole.map_or(0.0, |whole| recorder.bytes_received() as f64 / whole as f64);
-        part.store((by_time.max(by_bytes) * f64::from(WHOLE)) as u32, Ordering::Relaxed);
+        part.store(part_done(config, world.now(), whole, recorder.bytes_received()), Ordering::Relaxed);
     }
 }
 
+/// How far a run is, in parts of [`WHOLE`]: by its time, or by the bytes that were read if that is further.
+pub(super) fn part_done(config: &WorldConfig, now: Instant, whole: Option<u64>, received: u64) -> u32 {
+    let by_time = now.as_secs_f64() / config.time_limit.as_secs_f64();
+    let by_bytes = whole.map_or(0.0, |whole| received as f64 / whole as f64);
+    (by_time.max(by_bytes) * f64::from(WHOLE)) as u32
+}
+
 /// How many bytes all flows will have read at the end, if that is known.
-fn bytes_to_come(config: &WorldConfig) -> Option<u64> {
+pub(super) fn bytes_to_come(config: &WorldConfig) -> Option<u64> {
     let bytes = config.flows.iter().map(|flow| match flow.traffic {
         Traffic::Bulk(bulk) => match bulk.amount {
             Amount::Bytes(bytes) => Some(bytes.0),
@@ -103,7 +108,7 @@ fn bytes_to_come(config: &WorldConfig) -> Option<u64> {
 }
 
 /// A progress bar with an estimate, for what takes longer than a second, on a terminal.
-struct Bar {
+pub(super) struct Bar {
     bar: Option<ProgressBar>,
     since: time::Instant,
 }
@@ -111,7 +116,7 @@ struct Bar {
 impl Bar {
     const PATIENCE: time::Duration = time::Duration::from_secs(1);
 
-    fn new(wanted: bool, variants: usize) -> Self {
+    pub(super) fn new(wanted: bool, variants: usize) -> Self {
         let bar = wanted.then(|| {
             let length = u64::from(WHOLE) * variants as u64;
             let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::hidden());
@@ -122,7 +127,7 @@ impl Bar {
         Self { bar, since: time::Instant::now() }
     }
 
-    fn show(&mut self, parts: &[AtomicU32]) {
+    pub(super) fn show(&mut self, parts: &[AtomicU32]) {
         let Some(bar) = &self.bar else { return };
         bar.set_position(parts.iter().map(|part| u64::from(part.load(Ordering::Relaxed))).sum());
         if bar.is_hidden() && self.since.elapsed() >= Self::PATIENCE {
@@ -130,7 +135,7 @@ impl Bar {
         }
     }
 
-    fn finish(&self) {
+    pub(super) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }

@@ -7,6 +7,7 @@ use holdover_base::Instant;
 use super::World;
 use crate::app;
 use crate::config::Traffic;
+use crate::external::Order;
 use crate::flow::{End, FlowId};
 use crate::network::Way;
 use crate::observer::{Dropped, Observer, WorldEvent};
@@ -29,8 +30,12 @@ impl World {
         self.choose_addresses(index);
         if let Traffic::OnOff(config) = self.flows[index].config.traffic {
             let flow = &mut self.flows[index];
-            if let Some(packet) = app::datagram(flow, now, &config) {
-                let from = flow.config.from;
+            flow.begun = true;
+            let from = flow.config.from;
+            let packet = app::datagram(flow, now, &config);
+            if let Some(packet) = packet.as_ref().filter(|_| self.is_external(from)) {
+                self.orders.extend(Order::datagram(id, packet));
+            } else if let Some(packet) = packet {
                 let frame = self.network.pool.frame(packet, None);
                 match self.host_index(from) {
                     Some(host) => self.depart(host, frame, observer),
@@ -43,7 +48,9 @@ impl World {
         }
         let flow = &self.flows[index];
         let (opener, listener) = (flow.opener(), flow.opener().other());
-        let begins = flow.connection(opener).is_none();
+        let begins = !flow.begun;
+        self.flows[index].begun = true;
+        let flow = &self.flows[index];
         if begins {
             observer.event(now, &WorldEvent::FlowStarted(id));
             let config = match listener {
@@ -51,14 +58,14 @@ impl World {
                 End::To => Arc::clone(&flow.config.receiver),
             };
             let port = flow.port;
-            if let Some(host) = self.host_index(flow.node(listener)) {
+            if let Some(host) = self.host_index(flow.node(listener)).filter(|&host| !self.hosts[host].external) {
                 // A port belongs to one flow, so nobody listens there yet.
                 let _ = self.hosts[host].endpoint.listen(port, config, usize::MAX);
             }
         }
         let Some(host) = self.host_index(self.flows[index].node(opener)) else { return };
-        let mut turn = app::Turn { now, flow_id: id, flow: &mut self.flows[index], host: &mut self.hosts[host] };
-        let was_over = turn.flow.is_over();
+        let was_over = self.flows[index].is_over();
+        let mut turn = self.flow_turn(id, host);
         if begins {
             turn.open(opener, observer);
         } else {

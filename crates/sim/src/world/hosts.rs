@@ -9,6 +9,7 @@ use holdover_wire::Payload;
 use super::World;
 use crate::app;
 use crate::config::NodeId;
+use crate::external::Order;
 use crate::flow::{End, FIRST_PORT, FlowId};
 use crate::frame::Frame;
 use crate::host::Host;
@@ -25,11 +26,15 @@ impl World {
             let flow = usize::from(udp.dst_port.wrapping_sub(FIRST_PORT));
             if let Some(message) = Message::of(&frame.packet) {
                 self.hear_message(node, message, observer);
-            } else if let Some(flow) = self.flows.get_mut(flow) {
-                flow.read_at_to += udp.payload.len() as u64;
-                flow.note_new_data(self.now);
+                return self.network.pool.take_back(frame);
             }
-            return self.network.pool.take_back(frame);
+            if !self.hosts[host].external {
+                if let Some(flow) = self.flows.get_mut(flow) {
+                    flow.read_at_to += udp.payload.len() as u64;
+                    flow.note_new_data(self.now);
+                }
+                return self.network.pool.take_back(frame);
+            }
         }
         self.take_in(host, frame, observer);
         self.serve(host, observer);
@@ -37,16 +42,21 @@ impl World {
 
     /// A packet for a host passes its mechanisms and comes to its TCP.
     fn take_in<O: Observer>(&mut self, host: usize, mut frame: Box<Frame>, observer: &mut O) {
-        let Host { node, endpoint, chain, .. } = &mut self.hosts[host];
-        match chain {
-            None => endpoint.handle_packet(self.now, &frame.packet),
-            Some(chain) => match chain.handle_packet(self.now, Direction::Incoming, &mut frame.packet) {
-                Verdict::Pass => {
-                    endpoint.handle_packet(self.now, &frame.packet);
+        let Host { node, endpoint, chain, external, .. } = &mut self.hosts[host];
+        let verdict = chain
+            .as_mut()
+            .map_or(Verdict::Pass, |chain| chain.handle_packet(self.now, Direction::Incoming, &mut frame.packet));
+        match verdict {
+            Verdict::Pass if *external => {
+                return self.orders.push_back(Order::Deliver { node: *node, at: self.now, frame });
+            }
+            Verdict::Pass => {
+                endpoint.handle_packet(self.now, &frame.packet);
+                if let Some(chain) = chain {
                     chain.steer(self.now, endpoint);
                 }
-                Verdict::Drop => observer.dropped(self.now, Dropped::Filtered(*node), &frame),
-            },
+            }
+            Verdict::Drop => observer.dropped(self.now, Dropped::Filtered(*node), &frame),
         }
         self.network.pool.take_back(frame);
     }
@@ -90,18 +100,23 @@ impl World {
             let Some((id, event)) = self.hosts[host].endpoint.poll_event() else { break };
             let owner = self.hosts[host].owner(id).or_else(|| self.adopt(host, id));
             if let Some((flow, end)) = owner {
-                let mut turn = app::Turn {
-                    now,
-                    flow_id: flow,
-                    flow: &mut self.flows[flow.0 as usize],
-                    host: &mut self.hosts[host],
-                };
-                let was_over = turn.flow.is_over();
-                turn.hear(end, id, event, observer);
+                let was_over = self.flows[flow.0 as usize].is_over();
+                self.flow_turn(flow, host).hear(end, event, observer);
                 self.after_turn(flow, was_over);
             }
         }
         self.reschedule_host(host);
+    }
+
+    /// A flow's turn at one of its hosts.
+    pub(super) fn flow_turn(&mut self, flow: FlowId, host: usize) -> app::Turn<'_> {
+        app::Turn {
+            now: self.now,
+            flow_id: flow,
+            flow: &mut self.flows[flow.0 as usize],
+            host: &mut self.hosts[host],
+            orders: &mut self.orders,
+        }
     }
 
     pub(super) fn reschedule_host(&mut self, host: usize) {
@@ -112,8 +127,14 @@ impl World {
     /// A packet of a host's TCP passes its mechanisms and goes on its way.
     #[inline]
     fn send_out<O: Observer>(&mut self, host: usize, out: Outgoing, observer: &mut O) {
+        let frame = self.network.pool.frame(out.packet, Some(out.reason));
+        self.send_frame(host, frame, observer);
+    }
+
+    /// The same of a packet that may be another TCP's.
+    #[inline]
+    pub(super) fn send_frame<O: Observer>(&mut self, host: usize, mut frame: Box<Frame>, observer: &mut O) {
         let now = self.now;
-        let mut frame = self.network.pool.frame(out.packet, Some(out.reason));
         let Host { node, chain, .. } = &mut self.hosts[host];
         let Some(chain) = chain else { return self.depart(host, frame, observer) };
         match chain.handle_packet(now, Direction::Outgoing, &mut frame.packet) {
@@ -130,12 +151,16 @@ impl World {
     /// the next.
     fn send_what_passed<O: Observer>(&mut self, host: usize, observer: &mut O) {
         let now = self.now;
-        let Host { node, endpoint, chain: Some(chain), identity, .. } = &mut self.hosts[host] else { return };
+        let Host { node, endpoint, chain: Some(chain), identity, external, .. } = &mut self.hosts[host] else { return };
         while let Some(injected) = chain.poll_transmit() {
             match injected.direction {
                 Direction::Outgoing => {
                     let frame = self.network.pool.frame(injected.packet, None);
                     self.network.depart(now, *node, identity.as_deref(), frame, observer);
+                }
+                Direction::Incoming if *external => {
+                    let frame = self.network.pool.frame(injected.packet, None);
+                    self.orders.push_back(Order::Deliver { node: *node, at: now, frame });
                 }
                 Direction::Incoming => {
                     endpoint.handle_packet(now, &injected.packet);

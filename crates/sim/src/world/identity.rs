@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    fn has_identity(&self, node: NodeId) -> bool {
+    pub(super) fn has_identity(&self, node: NodeId) -> bool {
         self.host_index(node).is_some_and(|host| self.hosts[host].identity.is_some())
     }
 
@@ -69,7 +69,7 @@ impl World {
     }
 
     /// Where a host is: at the link that it uses, or used last, or else at its first one.
-    fn locators(&self, node: NodeId) -> LocatorSet {
+    pub(super) fn locators(&self, node: NodeId) -> LocatorSet {
         let host = self.host_index(node).map(|host| &self.hosts[host]);
         let link = host.and_then(|host| host.link.or(host.last_link));
         self.locators_at(node, link)
@@ -86,8 +86,7 @@ impl World {
     /// A flow that begins uses identities if both of its hosts have one, else the addresses that they have now.
     pub(super) fn choose_addresses(&mut self, index: usize) {
         let flow = &self.flows[index];
-        let begins = flow.from.is_none() && flow.to.is_none() && flow.written == 0;
-        if self.config.addressing.is_empty() || !begins {
+        if self.config.addressing.is_empty() || flow.begun {
             return;
         }
         let (from, to, ipv6) = (flow.config.from, flow.config.to, flow.config.ipv6);

@@ -1,11 +1,14 @@
 //! The run: one event after the other, in the order that the crate's documentation states.
 
+mod external;
 mod flows;
 mod hosts;
 mod identity;
 mod media;
 mod report;
 mod roam;
+
+use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::Chain;
@@ -15,6 +18,7 @@ pub use report::Holdings;
 use crate::check;
 use crate::config::{NodeId, Role, WorldConfig};
 use crate::error::WorldError;
+use crate::external::Order;
 use crate::flow::{End, Flow, FlowId};
 use crate::forewarning::Forewarning;
 use crate::host::Host;
@@ -49,6 +53,9 @@ pub struct World {
     endless: bool,
     next_sample: Option<Instant>,
     events: u64,
+    /// What the shell of external hosts has to do.
+    orders: VecDeque<Order>,
+    has_external: bool,
 }
 
 impl World {
@@ -88,6 +95,8 @@ impl World {
             flows,
             unfinished,
             events: 0,
+            orders: VecDeque::new(),
+            has_external: false,
             config,
         };
         world.equip_hosts();
@@ -134,7 +143,11 @@ impl World {
     /// Runs to `until` or to the end, whichever comes first; `None` if `until` did. For a shell that wants to show progress.
     pub fn run_to<O: Observer>(&mut self, until: Instant, observer: &mut O) -> Option<Ending> {
         while self.unfinished > 0 || self.endless {
-            let Some((at, source)) = self.network.schedule.next() else { return Some(Ending::Idle) };
+            let next = self.network.schedule.next();
+            if self.has_external && next.is_none_or(|(at, _)| at > until) {
+                return self.wait_for_external(until);
+            }
+            let Some((at, source)) = next else { return Some(Ending::Idle) };
             if at > self.config.time_limit {
                 self.now = self.config.time_limit;
                 return Some(Ending::TimeLimit);
@@ -206,7 +219,11 @@ impl World {
 
     fn take_samples<O: Observer>(&mut self, observer: &mut O) {
         for (index, flow) in self.flows.iter().enumerate() {
-            if let Some(connection) = self.connection(flow, End::From) {
+            if self.is_external(flow.config.from) {
+                if flow.begun && !flow.is_over() {
+                    self.orders.push_back(Order::Sample { flow: FlowId(index as u32) });
+                }
+            } else if let Some(connection) = self.connection(flow, End::From) {
                 let sample = crate::observer::Sample::of(connection, flow.read_at_to);
                 observer.sample(self.now, FlowId(index as u32), &sample);
             }

@@ -60,7 +60,10 @@ impl World {
     }
 
     fn report_of(&self, flow: &Flow) -> FlowReport {
-        let counters = |end: End| self.connection(flow, end).map(|connection| connection.counters().clone());
+        let counters = |end: End| {
+            let told = flow.told[end as usize].as_ref().map(|told| told.counters.clone());
+            self.connection(flow, end).map(|connection| connection.counters().clone()).or(told)
+        };
         let status = match (flow.completed_at, flow.failure) {
             (Some(_), _) => FlowStatus::Completed,
             (None, Some((_, error))) => FlowStatus::Failed(error),
@@ -89,9 +92,9 @@ impl World {
     fn ideal(&self, flow: &Flow) -> Option<Duration> {
         let Traffic::Bulk(_) = flow.config.traffic else { return None };
         let path = flow.path.as_ref().filter(|_| !flow.roams && flow.read_at_to > 0)?;
-        let mss = self
-            .connection(flow, End::From)
-            .map_or(u32::from(flow.config.sender.mss), |connection| connection.snd_mss());
+        let told = flow.told[End::From as usize].as_ref().map(|told| told.snd_mss);
+        let snd_mss = self.connection(flow, End::From).map(|connection| connection.snd_mss()).or(told);
+        let mss = snd_mss.unwrap_or(flow.config.sender.mss.into());
         let ip_header = if flow.config.ipv6 { 40 } else { 20 };
         let options = u64::from(u32::from(flow.config.sender.mss).saturating_sub(mss));
         let segments = flow.read_at_to.div_ceil(u64::from(mss.max(1)));

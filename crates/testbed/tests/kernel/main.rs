@@ -11,6 +11,7 @@ mod remains;
 mod sysctls;
 mod tcp;
 mod tun;
+mod worlds;
 
 use std::process::ExitCode;
 
@@ -39,12 +40,13 @@ fn main() -> ExitCode {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 5] = [
+    let groups: [(&str, &[Test]); 6] = [
         ("namespaces", namespaces::TESTS),
         ("remains", remains::TESTS),
         ("sysctls", sysctls::TESTS),
         ("tcp", tcp::TESTS),
         ("tun", tun::TESTS),
+        ("worlds", worlds::TESTS),
     ];
     let tests = groups.into_iter().flat_map(|(group, tests)| tests.iter().map(move |test| (group, *test)));
     tests

@@ -1,0 +1,394 @@
+//! `holdover shell`: a user's program on a host of a scenario, over this machine's kernel.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant as WallInstant};
+
+use clap::Args;
+use holdover_base::Instant;
+use holdover_link::Outages;
+use holdover_report::{CaptureOptions, RecordError, Recorder, RecorderOptions};
+use holdover_scenario::ScenarioError;
+use holdover_sim::{Dropped, Ending, FlowId, Frame, NodeId, Observer, Place, Role, Sample, WorldConfig, WorldEvent};
+use holdover_testbed::world::{RealError, RealOptions, RealOutcome, RealWorld};
+use holdover_testbed::{Namespace, Privilege, PrivilegeError};
+
+use crate::command_support::{INTERRUPTED, error_text, open_scenario, print_scenario_error};
+
+/// Arguments of `holdover shell`.
+#[derive(Args, Debug)]
+pub(crate) struct ShellArgs {
+    /// A scenario file, or the name of a built-in scenario.
+    scenario: String,
+    /// The host on which the command runs. Without it: the first one that moves between cells, or whose link has outages.
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Run a server on another host for as long as the command runs, by sh -c (repeatable).
+    #[arg(long, value_name = "HOST=COMMAND", value_parser = parse_server)]
+    serve: Vec<Server>,
+    /// The variant whose links and mechanisms are used; the first one if not given.
+    #[arg(long, value_name = "NAME")]
+    variant: Option<String>,
+    /// Change a field, as link.radio.delay="50 ms" (repeatable).
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// What everything random is drawn from, in place of the scenario's seed.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
+    seed: Option<u64>,
+    /// Run the scenario's own flows beside the command.
+    #[arg(long)]
+    flows: bool,
+    /// Tell on standard error when links go down and come back.
+    #[arg(long)]
+    events: bool,
+    /// Write captures and events to this directory.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The command and its arguments; without one, the shell that $SHELL names.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// A command on another host.
+#[derive(Clone, Debug)]
+struct Server {
+    host: String,
+    command: String,
+}
+
+fn parse_server(text: &str) -> Result<Server, String> {
+    match text.split_once('=') {
+        Some((host, command)) if !host.is_empty() && !command.trim().is_empty() => {
+            Ok(Server { host: host.to_owned(), command: command.to_owned() })
+        }
+        _ => Err("a server is written as HOST=COMMAND".to_owned()),
+    }
+}
+
+/// Why there is no shell.
+#[derive(Debug, thiserror::Error)]
+enum ShellError {
+    #[error("{0}")]
+    Scenario(#[from] ScenarioError),
+    #[error("no {what} {name}; there are {there_are}")]
+    Unknown { what: &'static str, name: String, there_are: String },
+    #[error("kernels cannot be used: {0}")]
+    Privilege(#[from] PrivilegeError),
+    #[error("{}", error_text(.0.as_ref()))]
+    World(Box<RealError>),
+    #[error("{0}")]
+    Record(#[from] RecordError),
+    #[error("cannot run {command}: {error}")]
+    Command { command: String, error: std::io::Error },
+    #[error("cannot watch for signals: {0}")]
+    Signals(std::io::Error),
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl From<RealError> for ShellError {
+    fn from(error: RealError) -> Self {
+        Self::World(Box::new(error))
+    }
+}
+
+/// Longer than any command runs.
+const LONG: holdover_base::Duration = holdover_base::Duration::from_secs(100 * 365 * 86_400);
+
+/// Runs the command; the exit status is its own.
+pub(crate) fn run(args: &ShellArgs) -> ExitCode {
+    match try_run(args) {
+        Ok(code) => ExitCode::from(code),
+        Err(ShellError::Scenario(error)) => {
+            print_scenario_error(&error);
+            ExitCode::from(2)
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            match error {
+                ShellError::Unknown { .. } => ExitCode::from(2),
+                // As shells have it: not found, and not to be executed.
+                ShellError::Command { error, .. } if error.kind() == std::io::ErrorKind::NotFound => {
+                    ExitCode::from(127)
+                }
+                ShellError::Command { .. } => ExitCode::from(126),
+                ShellError::Interrupted => ExitCode::from(INTERRUPTED),
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn try_run(args: &ShellArgs) -> Result<u8, ShellError> {
+    let config = world(args)?;
+    let host = match &args.host {
+        Some(name) => host_named(&config, name)?,
+        None => default_host(&config),
+    };
+    let servers = args.serve.iter().map(|server| Ok((host_named(&config, &server.host)?, server.command.as_str())));
+    let servers = servers.collect::<Result<Vec<_>, ShellError>>()?;
+    // Before the first thread.
+    Privilege::acquire()?;
+    let stop = watch_signals().map_err(ShellError::Signals)?;
+    let recorder = match &args.out {
+        Some(dir) => Some(Recorder::create(dir, &config, &recorder_options())?),
+        None => None,
+    };
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (ready, is_ready) = mpsc::channel();
+        let world = scope.spawn(|| live(config.clone(), args.events, recorder, ready, &is_over));
+        let status = match is_ready.recv() {
+            Ok(namespaces) => command(args, &config, &namespaces, host, &servers, &stop),
+            // The world's own error says why.
+            Err(mpsc::RecvError) => Ok(1),
+        };
+        is_over.store(true, Ordering::Relaxed);
+        let outcome = world.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let p99 = outcome.lateness.quantile(0.99);
+        if p99 > holdover_base::Duration::from_millis(1) {
+            eprintln!("holdover: the machine was busy: 1 of 100 packets came more than {p99} late");
+        }
+        status
+    })
+}
+
+/// The world of the variant, without its flows unless they are wanted, and without end.
+fn world(args: &ShellArgs) -> Result<WorldConfig, ShellError> {
+    let scenario = open_scenario(&args.scenario, &args.set, args.seed)?;
+    let variants = scenario.variants();
+    let variant = match &args.variant {
+        Some(name) => variants.iter().find(|variant| variant.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = variants.iter().map(|variant| variant.name()).collect();
+            ShellError::Unknown { what: "variant", name: name.clone(), there_are: names.join(", ") }
+        })?,
+        None => &variants[0],
+    };
+    let mut config = variant.world(scenario.seed())?;
+    if !args.flows {
+        config.flows.clear();
+    }
+    config.time_limit = Instant::ZERO + LONG;
+    Ok(config)
+}
+
+fn host_named(config: &WorldConfig, name: &str) -> Result<NodeId, ShellError> {
+    let hosts = || hosts(config).into_iter();
+    hosts().find(|&node| name_of(config, node) == name).ok_or_else(|| {
+        let names: Vec<&str> = hosts().map(|node| name_of(config, node)).collect();
+        ShellError::Unknown { what: "host", name: name.to_owned(), there_are: names.join(", ") }
+    })
+}
+
+/// The first one that moves, or whose link comes and goes, or that is described.
+fn default_host(config: &WorldConfig) -> NodeId {
+    let hosts = hosts(config);
+    let comes_and_goes = |node: &&NodeId| {
+        let mut links = config.links.iter().filter(|link| link.a == **node || link.b == **node);
+        links.any(|link| {
+            let traced = |conditions: &Option<_>| conditions.is_some();
+            link.forward.outages != Outages::Never
+                || traced(&link.forward.conditions)
+                || traced(&link.backward.conditions)
+        })
+    };
+    let moving = config.mobiles.first().map(|mobile| mobile.node);
+    moving.or_else(|| hosts.iter().find(comes_and_goes).copied()).unwrap_or(hosts[0])
+}
+
+fn hosts(config: &WorldConfig) -> Vec<NodeId> {
+    let nodes = (0..).zip(&config.nodes);
+    nodes.filter(|(_, node)| node.role == Role::Host).map(|(id, _)| NodeId(id)).collect()
+}
+
+fn name_of(config: &WorldConfig, node: NodeId) -> &str {
+    &config.nodes[node.0 as usize].name
+}
+
+fn recorder_options() -> RecorderOptions {
+    RecorderOptions { captures: Some(CaptureOptions::default()), ..RecorderOptions::default() }
+}
+
+/// Ctrl-C is the command's affair; SIGTERM ends both.
+fn watch_signals() -> std::io::Result<Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGTERM, Arc::clone(&stop))?;
+    for signal in [SIGINT, SIGQUIT] {
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+    }
+    Ok(stop)
+}
+
+/// Runs the world until the command is over.
+fn live(
+    config: WorldConfig,
+    events: bool,
+    recorder: Option<Recorder>,
+    ready: mpsc::Sender<Vec<(NodeId, Namespace)>>,
+    is_over: &AtomicBool,
+) -> Result<RealOutcome, ShellError> {
+    let external: BTreeSet<NodeId> = hosts(&config).into_iter().collect();
+    let options = RealOptions { external: external.clone(), ..RealOptions::default() };
+    let mut observer = Watcher { recorder, names: events.then(|| config.clone()) };
+    let mut world = RealWorld::new(config, &options)?;
+    let namespaces = external.into_iter().filter_map(|node| Some((node, world.namespace(node)?.clone())));
+    // Whoever has started this thread waits for it.
+    let _ = ready.send(namespaces.collect());
+    drop(ready);
+    let outcome = world.run(&mut observer, |_| !is_over.load(Ordering::Relaxed))?;
+    if let Some(recorder) = observer.recorder {
+        recorder.finish(world.world(), outcome.ending.unwrap_or(Ending::Idle))?;
+    }
+    Ok(outcome)
+}
+
+/// Runs servers and the command; returns the command's exit status.
+fn command(
+    args: &ShellArgs,
+    config: &WorldConfig,
+    namespaces: &[(NodeId, Namespace)],
+    host: NodeId,
+    servers: &[(NodeId, &str)],
+    stop: &AtomicBool,
+) -> Result<u8, ShellError> {
+    let of = |node: NodeId| namespaces.iter().find(|(other, _)| *other == node).map(|(_, namespace)| namespace);
+    let names = names(config);
+    let mut running = Running(Vec::new());
+    for &(node, text) in servers {
+        let Some(namespace) = of(node) else { continue };
+        let mut command = Command::new("sh");
+        command.args(["-c", text]).stdin(Stdio::null()).stdout(std::io::stderr());
+        let failed = |error| ShellError::Command { command: text.to_owned(), error };
+        running.0.push(namespace.confine(&mut command, names.clone()).spawn().map_err(failed)?);
+        wait_for_listener(namespace, running.0.last_mut());
+    }
+    let program = args.command.first().cloned();
+    let program = program.or_else(|| std::env::var_os("SHELL")).unwrap_or_else(|| OsString::from("sh"));
+    let mut command = Command::new(&program);
+    command.args(args.command.iter().skip(1)).env("HOLDOVER_HOST", name_of(config, host));
+    let failed = |error| ShellError::Command { command: program.to_string_lossy().into_owned(), error };
+    let Some(namespace) = of(host) else { return Ok(1) };
+    running.0.push(namespace.confine(&mut command, names).spawn().map_err(failed)?);
+    let Some(main) = running.0.last_mut() else { return Ok(1) };
+    const PAUSE: Duration = Duration::from_millis(5);
+    loop {
+        if let Some(status) = main.try_wait().map_err(failed)? {
+            return Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(ShellError::Interrupted);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Programs that end with this value.
+struct Running(Vec<Child>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Waits until something listens in the namespace, for a while: some servers do not listen.
+fn wait_for_listener(namespace: &Namespace, mut server: Option<&mut Child>) {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    const PAUSE: Duration = Duration::from_millis(10);
+    let start = WallInstant::now();
+    while start.elapsed() < PATIENCE {
+        let ended = server.as_mut().is_some_and(|server| server.try_wait().is_ok_and(|status| status.is_some()));
+        if ended || namespace.enter(is_listened_to).unwrap_or(true) {
+            return;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Whether a socket of the calling thread's namespace listens, or takes datagrams.
+fn is_listened_to() -> bool {
+    // The state is the fourth column: 0A is LISTEN, and 07 a UDP socket that is not connected.
+    let any = |file: &str, state: &str| {
+        let text = std::fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
+        text.lines().skip(1).any(|line| line.split_whitespace().nth(3) == Some(state))
+    };
+    any("tcp", "0A") || any("tcp6", "0A") || any("udp", "07") || any("udp6", "07")
+}
+
+/// The system's `/etc/hosts` with the scenario's hosts.
+fn names(config: &WorldConfig) -> String {
+    let mut text = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    let per_link = |node: NodeId| {
+        let of = config.addressing.iter().find(|host| host.node == node);
+        of.is_some_and(|host| host.addresses == holdover_sim::Addresses::PerLink && host.identity.is_none())
+    };
+    for node in hosts(config) {
+        for ipv6 in [false, true] {
+            let address = if per_link(node) { node.locator(0, ipv6) } else { node.address(ipv6) };
+            let _ = writeln!(text, "{address} {}", name_of(config, node));
+        }
+    }
+    text
+}
+
+/// Records, and tells of links.
+struct Watcher {
+    recorder: Option<Recorder>,
+    /// The description, if links are to be told of.
+    names: Option<WorldConfig>,
+}
+
+impl Observer for Watcher {
+    fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.packet(at, place, frame);
+        }
+    }
+
+    fn dropped(&mut self, at: Instant, why: Dropped, frame: &Frame) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.dropped(at, why, frame);
+        }
+    }
+
+    fn event(&mut self, at: Instant, event: &WorldEvent) {
+        if let Some(config) = &self.names {
+            let node = |node: &NodeId| name_of(config, *node);
+            let text = match event {
+                WorldEvent::LinkDown(link) => Some(format!("link {} is down", config.links[link.0 as usize].name)),
+                WorldEvent::LinkUp(link) => Some(format!("link {} is up", config.links[link.0 as usize].name)),
+                WorldEvent::ConnectivityLost(host) => Some(format!("{} is cut off", node(host))),
+                WorldEvent::ConnectivityBack { node: host, cell, .. } => {
+                    Some(format!("{} is connected in cell {}", node(host), config.cells[cell.0 as usize].name))
+                }
+                _ => None,
+            };
+            if let Some(text) = text {
+                eprintln!("holdover: {:.3} s: {text}", at.as_secs_f64());
+            }
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.event(at, event);
+        }
+    }
+
+    fn sample(&mut self, at: Instant, flow: FlowId, sample: &Sample) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.sample(at, flow, sample);
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Hosts whose TCP and applications are elsewhere: in a real kernel, on the wall clock.
+//!
+//! An *external* host ([`World::set_external`]) keeps its place in the network, its links, its mechanisms and its identity;
+//! only its TCP and the sockets of its applications are not simulated. What the applications do is decided here, as for any
+//! other host, and carried out elsewhere. A shell goes round as follows:
+//!
+//! 1. [`World::run_to`] the present;
+//! 2. [`World::handle_external`] for each packet that a host's kernel has sent, [`World::handle_tidings`] for what its
+//!    applications have seen, [`World::handle_sample`] for what a sampled socket has said;
+//! 3. [`World::poll_order`] until `None`, and does as told;
+//! 4. waits for packets, for tidings, or until [`World::next_deadline`].
+//!
+//! [`World`]: crate::World
+//! [`World::set_external`]: crate::World::set_external
+//! [`World::run_to`]: crate::World::run_to
+//! [`World::handle_external`]: crate::World::handle_external
+//! [`World::handle_tidings`]: crate::World::handle_tidings
+//! [`World::handle_sample`]: crate::World::handle_sample
+//! [`World::poll_order`]: crate::World::poll_order
+//! [`World::next_deadline`]: crate::World::next_deadline
+
+use core::net::{IpAddr, SocketAddr};
+
+use holdover_base::Instant;
+use holdover_tcp::ConnectionError;
+use holdover_wire::{Packet, Payload};
+
+use crate::config::NodeId;
+use crate::flow::{End, FlowId};
+use crate::frame::Frame;
+
+/// What the shell of external hosts has to do.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Order {
+    /// A packet has come to a host, past its mechanisms: its kernel gets it.
+    Deliver {
+        /// The host.
+        node: NodeId,
+        /// When it came.
+        at: Instant,
+        /// The packet.
+        frame: Box<Frame>,
+    },
+    /// An application opens the connection of its flow. (The other end has been listening from the start.)
+    Connect {
+        /// The flow.
+        flow: FlowId,
+        /// The end that opens it.
+        end: End,
+        /// The address to connect from.
+        local: IpAddr,
+        /// Where to.
+        remote: SocketAddr,
+    },
+    /// An application writes so much, as fast as it goes.
+    Write {
+        /// The flow.
+        flow: FlowId,
+        /// The end that writes.
+        end: End,
+        /// How much.
+        bytes: u64,
+        /// When it writes no more, although it has not written all.
+        until: Option<Instant>,
+    },
+    /// An application writes no more after what it was told to write.
+    Shutdown {
+        /// The flow.
+        flow: FlowId,
+        /// The end.
+        end: End,
+    },
+    /// An application sends a UDP datagram.
+    Datagram {
+        /// The flow; its `from` sends.
+        flow: FlowId,
+        /// From where.
+        local: SocketAddr,
+        /// Where to.
+        remote: SocketAddr,
+        /// Bytes of payload.
+        len: usize,
+    },
+    /// The state of a flow's sender is to be sampled.
+    Sample {
+        /// The flow.
+        flow: FlowId,
+    },
+}
+
+/// What the application at one end of a flow has seen on an external host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tidings {
+    /// The connection is established.
+    Connected,
+    /// So many bytes have been read.
+    Read(u64),
+    /// The peer has nothing more to say.
+    PeerClosed,
+    /// The connection has ended before its time.
+    Failed(ConnectionError),
+}
+
+impl Order {
+    /// The order to send a datagram as this one.
+    pub(crate) fn datagram(flow: FlowId, packet: &Packet) -> Option<Self> {
+        let Payload::Udp(udp) = &packet.payload else { return None };
+        Some(Self::Datagram {
+            flow,
+            local: SocketAddr::new(packet.src, udp.src_port),
+            remote: SocketAddr::new(packet.dst, udp.dst_port),
+            len: udp.payload.len(),
+        })
+    }
+}

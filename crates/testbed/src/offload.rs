@@ -1,0 +1,338 @@
+//! What a TUN interface with offload carries beside its packets, and the work that it leaves to this process.
+//!
+//! The kernel hands over one packet of up to 64 kB where it would send many; [`segments`] cuts it, without copying, into the
+//! packets that a network card would put on the wire. The other way round, a [`Joiner`] puts segments of one connection that
+//! arrive together into one packet, as a card's receive offload does, and leaves its checksum to the kernel.
+
+use std::net::IpAddr;
+
+use bytes::{Bytes, BytesMut};
+use holdover_wire::{Checksums, EmitError, Flags, Packet, ParseError, Payload, Segment};
+
+/// `struct virtio_net_hdr` of `linux/virtio_net.h`: what is left to do with a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Offload {
+    flags: u8,
+    gso_type: u8,
+    /// Bytes of headers.
+    hdr_len: u16,
+    /// Bytes of payload in each segment; 0 for a packet that is one.
+    gso_size: u16,
+    /// Where the bytes that the checksum covers begin.
+    csum_start: u16,
+    /// Where it stands, from there.
+    csum_offset: u16,
+}
+
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`: the checksum covers nothing but the pseudo header yet.
+const NEEDS_CSUM: u8 = 1;
+/// `VIRTIO_NET_HDR_GSO_NONE`.
+const GSO_NONE: u8 = 0;
+/// `VIRTIO_NET_HDR_GSO_TCPV4`.
+const GSO_TCPV4: u8 = 1;
+/// `VIRTIO_NET_HDR_GSO_TCPV6`.
+const GSO_TCPV6: u8 = 4;
+/// Where TCP's checksum stands in its header.
+const TCP_CHECKSUM: usize = 16;
+/// The IP protocol number of TCP.
+const TCP: u8 = 6;
+
+impl Offload {
+    /// Bytes of the header before each packet.
+    pub(crate) const LEN: usize = 10;
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+        let at = |index: usize| bytes.get(index).copied().unwrap_or(0);
+        let pair = |index: usize| u16::from_ne_bytes([at(index), at(index + 1)]);
+        Self {
+            flags: at(0),
+            gso_type: at(1),
+            hdr_len: pair(2),
+            gso_size: pair(4),
+            csum_start: pair(6),
+            csum_offset: pair(8),
+        }
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        (bytes[0], bytes[1]) = (self.flags, self.gso_type);
+        let pairs = [self.hdr_len, self.gso_size, self.csum_start, self.csum_offset];
+        for (place, value) in bytes[2..].chunks_exact_mut(2).zip(pairs) {
+            place.copy_from_slice(&value.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// The packets that a kernel's packet stands for.
+pub(crate) fn segments(offload: Offload, bytes: Bytes) -> Result<Segments, ParseError> {
+    let packet = Packet::parse_with(bytes, Checksums::Ignore)?;
+    let size = match &packet.payload {
+        Payload::Tcp(segment) if offload.gso_type != GSO_NONE && segment.payload.len() > offload.gso_size.into() => {
+            usize::from(offload.gso_size)
+        }
+        _ => 0,
+    };
+    Ok(Segments { rest: Some(packet), size, is_first: true })
+}
+
+/// Packets cut from one.
+pub(crate) struct Segments {
+    rest: Option<Packet>,
+    /// Bytes of payload in each; 0 for one packet as it is.
+    size: usize,
+    is_first: bool,
+}
+
+impl Iterator for Segments {
+    type Item = Packet;
+
+    fn next(&mut self) -> Option<Packet> {
+        let size = self.size;
+        let is_first = std::mem::replace(&mut self.is_first, false);
+        let Some(Packet { payload: Payload::Tcp(whole), .. }) = &mut self.rest else { return self.rest.take() };
+        if !is_first {
+            whole.flags.remove(Flags::CWR);
+        }
+        if size == 0 || whole.payload.len() <= size {
+            return self.rest.take();
+        }
+        let head = whole.payload.split_to(size);
+        let mut packet = self.rest.clone()?;
+        let Payload::Tcp(segment) = &mut packet.payload else { return None };
+        segment.flags.remove(Flags::FIN | Flags::PSH);
+        segment.payload = head;
+        if let Some(Packet { payload: Payload::Tcp(whole), .. }) = &mut self.rest {
+            whole.seq += size as u32;
+        }
+        Some(packet)
+    }
+}
+
+/// Segments of one connection, joined into one packet for the kernel.
+#[derive(Debug, Default)]
+pub(crate) struct Joiner {
+    first: Option<Packet>,
+    /// The first one's payload, and those of the ones that follow it.
+    payloads: Vec<Bytes>,
+    len: usize,
+    /// Whether nothing may follow: the last one was short, or pushed.
+    is_closed: bool,
+    header: BytesMut,
+}
+
+/// A packet for the kernel.
+pub(crate) struct Joined<'a> {
+    pub(crate) offload: Offload,
+    /// Headers, and payloads.
+    pub(crate) pieces: Vec<&'a [u8]>,
+}
+
+impl Joiner {
+    /// The most bytes in one packet, headers included.
+    const MOST: usize = 65_535;
+    /// The most pieces in one `writev` (`IOV_MAX` is 1024).
+    const MOST_PIECES: usize = 512;
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+
+    /// Takes `packet` if it is the first one or continues what is there; else gives it back.
+    pub(crate) fn push(&mut self, mut packet: Packet) -> Option<Packet> {
+        if self.first.is_some() && !self.continues(&packet) {
+            return Some(packet);
+        }
+        self.is_closed = true;
+        if let Payload::Tcp(segment) = &mut packet.payload {
+            let ends = Flags::FIN | Flags::PSH | Flags::SYN | Flags::RST | Flags::URG;
+            let is_short = self.payloads.first().is_some_and(|first| segment.payload.len() < first.len());
+            self.is_closed = is_short || segment.payload.is_empty() || segment.flags.intersects(ends);
+            let payload = std::mem::take(&mut segment.payload);
+            self.len += payload.len();
+            self.payloads.push(payload);
+            if let Some(Packet { payload: Payload::Tcp(first), .. }) = &mut self.first {
+                first.flags |= segment.flags & (Flags::FIN | Flags::PSH);
+                return None;
+            }
+        }
+        self.first = Some(packet);
+        None
+    }
+
+    fn continues(&self, packet: &Packet) -> bool {
+        let Some(first) = self.first.as_ref().filter(|_| !self.is_closed) else { return false };
+        let (Payload::Tcp(head), Payload::Tcp(next)) = (&first.payload, &packet.payload) else { return false };
+        let size = self.payloads.first().map_or(0, Bytes::len);
+        let same = |segment: &Segment| (segment.src_port, segment.dst_port, segment.ack, segment.window);
+        let quiet = |flags: Flags| flags.difference(Flags::PSH | Flags::FIN);
+        (first.src, first.dst, first.ttl, first.traffic_class)
+            == (packet.src, packet.dst, packet.ttl, packet.traffic_class)
+            && same(head) == same(next)
+            && quiet(head.flags) == quiet(next.flags)
+            && head.options == next.options
+            && next.seq == head.seq + self.len as u32
+            && (1..=size).contains(&next.payload.len())
+            && self.payloads.len() < Self::MOST_PIECES
+            && 120 + self.len + next.payload.len() <= Self::MOST
+    }
+
+    /// What was joined, as the kernel takes it; `None` if that is nothing. [`Self::clear`] comes next.
+    pub(crate) fn joined(&mut self) -> Result<Option<Joined<'_>>, EmitError> {
+        let Some(first) = &self.first else { return Ok(None) };
+        self.header.clear();
+        first.emit_into(&mut self.header)?;
+        let mut offload = Offload::default();
+        if let Payload::Tcp(_) = first.payload {
+            let start = first.ip_header_len();
+            lengthen(&mut self.header, first, self.len);
+            offload.flags = NEEDS_CSUM;
+            offload.csum_start = start as u16;
+            offload.csum_offset = TCP_CHECKSUM as u16;
+            if self.payloads.len() > 1 {
+                offload.gso_type = if first.dst.is_ipv4() { GSO_TCPV4 } else { GSO_TCPV6 };
+                offload.hdr_len = self.header.len() as u16;
+                offload.gso_size = self.payloads[0].len() as u16;
+            }
+        }
+        let payloads = self.payloads.iter().map(|payload| &payload[..]);
+        let pieces = std::iter::once(&self.header[..]).chain(payloads).filter(|piece| !piece.is_empty());
+        Ok(Some(Joined { offload, pieces: pieces.collect() }))
+    }
+
+    /// Ready for the next one.
+    pub(crate) fn clear(&mut self) {
+        self.first = None;
+        self.payloads.clear();
+        (self.len, self.is_closed) = (0, false);
+    }
+}
+
+/// Makes the headers of a packet without payload those of one with `len` bytes, whose checksum covers the pseudo header alone.
+fn lengthen(header: &mut [u8], packet: &Packet, len: usize) {
+    let ip = packet.ip_header_len();
+    let tcp_len = header.len() - ip + len;
+    match packet.dst {
+        IpAddr::V4(_) => {
+            header[2..4].copy_from_slice(&((ip + tcp_len) as u16).to_be_bytes());
+            header[10..12].fill(0);
+            let sum = !folded(sum_of(&header[..ip]));
+            header[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        IpAddr::V6(_) => header[4..6].copy_from_slice(&(tcp_len as u16).to_be_bytes()),
+    }
+    let addresses = match (packet.src, packet.dst) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => sum_of(&src.octets()) + sum_of(&dst.octets()),
+        (IpAddr::V6(src), IpAddr::V6(dst)) => sum_of(&src.octets()) + sum_of(&dst.octets()),
+        // Such a packet has not been written.
+        _ => 0,
+    };
+    let pseudo = folded(addresses + u32::from(TCP) + tcp_len as u32);
+    header[ip + TCP_CHECKSUM..ip + TCP_CHECKSUM + 2].copy_from_slice(&pseudo.to_be_bytes());
+}
+
+/// The sum of 16-bit words (RFC 1071) of an even number of bytes, of which there are few.
+fn sum_of(bytes: &[u8]) -> u32 {
+    bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum()
+}
+
+fn folded(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use holdover_wire::{Seq, TcpOptions, Timestamps, Udp};
+
+    use super::*;
+
+    fn packet(seq: u32, flags: Flags, payload: &[u8]) -> Packet {
+        let options = TcpOptions { timestamps: Some(Timestamps { val: 7, ecr: 8 }), ..TcpOptions::default() };
+        let segment = Segment {
+            src_port: 1000,
+            dst_port: 2000,
+            seq: Seq::new(seq),
+            ack: Seq::new(5),
+            flags,
+            window: 512,
+            options,
+            payload: Bytes::copy_from_slice(payload),
+            ..Segment::default()
+        };
+        Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), segment)
+    }
+
+    /// What the kernel would make of it: the whole packet, cut again.
+    fn cut_again(joiner: &mut Joiner) -> Vec<Packet> {
+        let Joined { offload, pieces } = joiner.joined().unwrap().unwrap();
+        assert_eq!(Offload::from_bytes(&offload.to_bytes()), offload);
+        let packets = segments(offload, Bytes::from(pieces.concat())).unwrap().collect();
+        joiner.clear();
+        packets
+    }
+
+    #[test]
+    fn what_is_cut_again_is_what_was_joined() {
+        let near_the_end = u32::MAX - 1500;
+        let parts = [
+            packet(near_the_end, Flags::ACK, &[1; 1000]),
+            packet(near_the_end.wrapping_add(1000), Flags::ACK, &[2; 1000]),
+            packet(near_the_end.wrapping_add(2000), Flags::ACK | Flags::PSH | Flags::FIN, &[3; 10]),
+        ];
+        let mut joiner = Joiner::default();
+        assert!(parts.iter().all(|part| joiner.push(part.clone()).is_none()));
+        let more = packet(near_the_end.wrapping_add(2010), Flags::ACK, &[4; 10]);
+        assert_eq!(joiner.push(more.clone()), Some(more));
+        assert_eq!(cut_again(&mut joiner), parts);
+        assert!(joiner.is_empty());
+    }
+
+    #[test]
+    fn only_what_continues_is_joined() {
+        let first = packet(1, Flags::ACK, &[1; 100]);
+        let mut others = vec![packet(102, Flags::ACK, &[2; 100]), packet(101, Flags::ACK, &[2; 101])];
+        others.push(packet(101, Flags::ACK, &[]));
+        others.push(packet(101, Flags::ACK | Flags::SYN, &[2; 100]));
+        others.push(Packet { ttl: 3, ..packet(101, Flags::ACK, &[2; 100]) });
+        let mut stamped = packet(101, Flags::ACK, &[2; 100]);
+        if let Payload::Tcp(segment) = &mut stamped.payload {
+            segment.options.timestamps = None;
+        }
+        others.push(stamped);
+        let udp = Udp { src_port: 1000, dst_port: 2000, payload: Bytes::from_static(b"hello") };
+        others.push(Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), udp));
+        for other in others {
+            let mut joiner = Joiner::default();
+            assert_eq!(joiner.push(first.clone()), None);
+            assert_eq!(joiner.push(other.clone()), Some(other.clone()), "{other}");
+            assert_eq!(cut_again(&mut joiner), [first.clone()]);
+            assert_eq!(joiner.push(other.clone()), None);
+            assert_eq!(cut_again(&mut joiner), [other]);
+        }
+    }
+
+    /// The kernel adds the data to the sum that it is given, and complements it.
+    #[test]
+    fn the_checksum_is_that_of_the_pseudo_header() {
+        for v6 in [false, true] {
+            let mut whole = packet(1, Flags::ACK, &[0xab; 300]);
+            if v6 {
+                whole.src = "fd00::1".parse().unwrap();
+                whole.dst = "fd00::2".parse().unwrap();
+            }
+            let mut joiner = Joiner::default();
+            joiner.push(whole.clone());
+            let Joined { offload, pieces } = joiner.joined().unwrap().unwrap();
+            let mut bytes = pieces.concat();
+            let start = usize::from(offload.csum_start);
+            let place = start + usize::from(offload.csum_offset);
+            let sum = !folded(sum_of(&bytes[start..]));
+            bytes[place..place + 2].copy_from_slice(&sum.to_be_bytes());
+            assert_eq!(bytes, whole.emit().unwrap());
+        }
+    }
+}

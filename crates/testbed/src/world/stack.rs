@@ -1,0 +1,199 @@
+//! How a stack of a scenario is asked of the kernel: socket options, and parameters of the namespace.
+
+use std::collections::BTreeMap;
+
+use holdover_base::Duration;
+use holdover_tcp::{Algorithm, Config, Profile, RetryLimit};
+
+use crate::{Congestion, SocketOptions};
+
+/// What the kernel is told so that its TCP is the one of a scenario.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KernelStack {
+    /// For each socket of the flow.
+    pub socket: SocketOptions,
+    /// For the namespace of the host: name and value.
+    pub sysctls: BTreeMap<&'static str, String>,
+}
+
+/// A stack that the kernel does not have.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StackError {
+    /// It differs from the profiles of Linux 6 in what no option or parameter of the kernel sets.
+    #[error(
+        "no Linux of today has this stack: its {differs} differ from linux-6-cubic and linux-6-reno in what a kernel does \
+         not let one set"
+    )]
+    NotLinux {
+        /// The groups of settings that differ, as scenario files call them.
+        differs: String,
+    },
+    /// Two flows of a host want the same parameter of its namespace differently.
+    #[error("its flows ask for different values of {name}, of which a host has one: {one} and {other}")]
+    Conflict {
+        /// The parameter.
+        name: &'static str,
+        /// The one value.
+        one: String,
+        /// The other.
+        other: String,
+    },
+}
+
+impl KernelStack {
+    /// What to tell the kernel to get `config`, or `congestion` in place of its congestion control.
+    pub fn of(config: &Config, congestion: Option<Congestion>) -> Result<Self, StackError> {
+        let (profile, own) = match config.congestion.algorithm {
+            Algorithm::Cubic => (Profile::Linux6Cubic, Congestion::Cubic),
+            Algorithm::Reno => (Profile::Linux6Reno, Congestion::Reno),
+        };
+        let differs = differences(config, &profile.config());
+        if !differs.is_empty() {
+            return Err(StackError::NotLinux { differs: differs.join(", ") });
+        }
+        let mut socket = SocketOptions::new(congestion.unwrap_or(own));
+        socket.nodelay = !config.send.nagle;
+        socket.user_timeout = config.user_timeout.timeout;
+        socket.max_segment = Some(config.mss.into());
+        Ok(Self { socket, sysctls: sysctls(config) })
+    }
+}
+
+/// Puts `more` to what a namespace is to have.
+pub(crate) fn merge(
+    sysctls: &mut BTreeMap<&'static str, String>,
+    more: &BTreeMap<&'static str, String>,
+) -> Result<(), StackError> {
+    for (&name, value) in more {
+        match sysctls.get(name) {
+            Some(present) if present != value => {
+                return Err(StackError::Conflict { name, one: present.clone(), other: value.clone() });
+            }
+            _ => _ = sysctls.insert(name, value.clone()),
+        }
+    }
+    Ok(())
+}
+
+/// The parameters of Linux 6 as the simulator knows it.
+pub(crate) fn linux() -> BTreeMap<&'static str, String> {
+    sysctls(&Profile::Linux6Cubic.config())
+}
+
+/// Everything that the kernel lets a namespace choose, so that the machine's own settings do not matter.
+fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
+    let switch = |on: bool| u8::from(on).to_string();
+    let receive = &config.receive;
+    // The kernel counts what its buffers take up in memory, and half of a receive buffer is window.
+    let rmem = format!("4096 {} {}", 2 * u64::from(receive.buffer_bytes), 2 * u64::from(receive.max_buffer_bytes));
+    let wmem = format!("4096 {} {}", config.send.buffer_bytes.min(16_384), config.send.buffer_bytes);
+    let RetryLimit::LinuxTime(retries2) = config.limits.r2 else { return BTreeMap::new() };
+    let mut sysctls = BTreeMap::from([
+        ("net.ipv4.tcp_sack", switch(config.sack)),
+        ("net.ipv4.tcp_dsack", switch(config.dsack)),
+        ("net.ipv4.tcp_timestamps", switch(config.timestamps.is_some())),
+        ("net.ipv4.tcp_window_scaling", switch(config.window_scale.is_some())),
+        ("net.ipv4.tcp_rmem", rmem),
+        ("net.ipv4.tcp_wmem", wmem),
+        ("net.ipv4.tcp_slow_start_after_idle", switch(config.congestion.validate_after_idle)),
+        ("net.ipv4.tcp_frto", if config.recovery.frto { "2" } else { "0" }.to_owned()),
+        ("net.ipv4.tcp_early_retrans", if config.recovery.loss_probe { "3" } else { "0" }.to_owned()),
+        ("net.ipv4.tcp_syn_retries", config.limits.syn_retries.to_string()),
+        ("net.ipv4.tcp_retries2", retries2.to_string()),
+        // What one connection learns is not handed to the next one.
+        ("net.ipv4.tcp_no_metrics_save", switch(true)),
+    ]);
+    // Newer parameters, only where a scenario changes them: older kernels lack them.
+    let linux = Profile::Linux6Cubic.config();
+    if config.rto.min != linux.rto.min {
+        sysctls.insert("net.ipv4.tcp_rto_min_us", (config.rto.min.as_nanos() / 1000).to_string());
+    }
+    if config.rto.max != linux.rto.max {
+        sysctls.insert("net.ipv4.tcp_rto_max_ms", (config.rto.max.as_nanos() / 1_000_000).to_string());
+    }
+    if config.limits.syn_linear_timeouts != linux.limits.syn_linear_timeouts {
+        sysctls.insert("net.ipv4.tcp_syn_linear_timeouts", config.limits.syn_linear_timeouts.to_string());
+    }
+    sysctls
+}
+
+/// The groups of settings in which `config` differs from `linux` by more than what [`KernelStack`] sets.
+fn differences(config: &Config, linux: &Config) -> Vec<&'static str> {
+    let mut rest = config.clone();
+    rest.send.nagle = linux.send.nagle;
+    rest.send.buffer_bytes = linux.send.buffer_bytes;
+    rest.receive.buffer_bytes = linux.receive.buffer_bytes;
+    rest.receive.max_buffer_bytes = linux.receive.max_buffer_bytes;
+    rest.congestion.validate_after_idle = linux.congestion.validate_after_idle;
+    rest.recovery.frto = linux.recovery.frto;
+    rest.recovery.loss_probe = linux.recovery.loss_probe;
+    (rest.rto.min, rest.rto.max) = (linux.rto.min, linux.rto.max);
+    rest.limits.syn_retries = linux.limits.syn_retries;
+    rest.limits.syn_linear_timeouts = linux.limits.syn_linear_timeouts;
+    if let RetryLimit::LinuxTime(_) = rest.limits.r2 {
+        rest.limits.r2 = linux.limits.r2;
+    }
+    rest.user_timeout.timeout = linux.user_timeout.timeout;
+    // The user timeout option is not Linux's; adopting none of a peer's changes nothing.
+    rest.user_timeout.changeable = linux.user_timeout.changeable;
+    let whole_millis = |time: Duration| time.as_nanos().is_multiple_of(1_000_000);
+    [
+        ("send", rest.send != linux.send),
+        ("receive", rest.receive != linux.receive),
+        ("recovery", rest.recovery != linux.recovery),
+        ("congestion", rest.congestion != linux.congestion),
+        ("rto", rest.rto != linux.rto || !whole_millis(config.rto.max)),
+        ("persist", rest.persist != linux.persist),
+        ("limits", rest.limits != linux.limits),
+        ("user_timeout", rest.user_timeout != linux.user_timeout),
+    ]
+    .into_iter()
+    .filter_map(|(name, differs)| differs.then_some(name))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_profiles_of_living_kernels_are_known_and_no_others() {
+        for profile in Profile::ALL {
+            let stack = KernelStack::of(&profile.config(), None);
+            match profile {
+                Profile::Linux6Cubic => assert_eq!(stack.unwrap().socket.congestion, Congestion::Cubic),
+                Profile::Linux6Reno => assert_eq!(stack.unwrap().socket.congestion, Congestion::Reno),
+                _ => {
+                    let error = stack.unwrap_err().to_string();
+                    assert!(error.contains("recovery") && error.contains("linux-6-cubic"), "{error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_scenario_changes_is_told_to_the_kernel() {
+        let mut config = Profile::Linux6Reno.config();
+        config.rto.max = Duration::from_secs(1);
+        config.sack = false;
+        config.user_timeout.timeout = Some(Duration::from_secs(9));
+        config.send.nagle = false;
+        let stack = KernelStack::of(&config, Some(Congestion::Bbr)).unwrap();
+        assert_eq!(stack.sysctls["net.ipv4.tcp_rto_max_ms"], "1000");
+        assert_eq!(stack.sysctls["net.ipv4.tcp_sack"], "0");
+        assert!(!stack.sysctls.contains_key("net.ipv4.tcp_rto_min_us"));
+        assert_eq!(stack.socket.user_timeout, Some(Duration::from_secs(9)));
+        assert_eq!((stack.socket.congestion, stack.socket.nodelay), (Congestion::Bbr, true));
+    }
+
+    #[test]
+    fn one_host_has_one_value_of_each_parameter() {
+        let mut config = Profile::Linux6Cubic.config();
+        let one = KernelStack::of(&config, None).unwrap().sysctls;
+        config.sack = false;
+        let other = KernelStack::of(&config, None).unwrap().sysctls;
+        let mut merged = one.clone();
+        assert_eq!(merge(&mut merged, &one), Ok(()));
+        assert!(merge(&mut merged, &other).unwrap_err().to_string().contains("tcp_sack"));
+    }
+}
