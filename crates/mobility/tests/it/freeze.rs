@@ -389,6 +389,27 @@ fn nothing_is_asked_or_said_on_a_connection_that_is_over() {
     assert!(script.sent().is_empty() && script.handed_in().is_empty() && script.deeds().is_empty());
 }
 
+/// One message from below reaches all connections (thesis, section 5.1.2): those with data freeze and thaw, each with its own
+/// numbers, and those without do not.
+#[test]
+fn every_connection_with_data_freezes_and_thaws() {
+    let mut script = Script::new(freezing(FreezeConfig { update_at_up: true, ..fixed(50) }));
+    for port in [1001, 1002, 1003] {
+        let seq = u32::from(port) * 10;
+        script.at(100).peer(on_port(from_peer(seq, usize::from(port != 1002) * 100), port));
+        script.host(on_port(from_host(seq + 100, port), port));
+    }
+    let told = |script: &mut Script| {
+        let sent = script.sent().into_iter();
+        sent.map(|segment| (segment.src_port, segment.ack.value(), segment.window)).collect::<Vec<_>>()
+    };
+    script.link(fading(50)).at(100);
+    assert_eq!(told(&mut script), [(1001, 10_110, 0), (1003, 10_130, 0)]);
+    script.link(LinkEvent::Down).at(900).link(UP);
+    assert_eq!(told(&mut script), [(1001, 10_110, 1001), (1003, 10_130, 1003)]);
+    assert_eq!(script.host(on_port(from_host(10_120, 77), 1002)).window, 77);
+}
+
 /// M-TCP's mobile host answers a probe by its real window, which may be none.
 #[test]
 fn a_window_probe_thaws_only_if_there_is_room() {
