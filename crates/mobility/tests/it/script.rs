@@ -112,6 +112,13 @@ impl Script {
         tcp_of(&packet).clone()
     }
 
+    /// The host's TCP sends; returns what leaves, if it does.
+    pub(crate) fn passes(&mut self, mut packet: Packet) -> Option<Segment> {
+        let verdict = self.chain.handle_packet(self.now, Direction::Outgoing, &mut packet);
+        self.collect();
+        (verdict == Verdict::Pass).then(|| tcp_of(&packet).clone())
+    }
+
     /// The peer's packet comes, and passes unchanged.
     pub(crate) fn peer(&mut self, packet: Packet) -> &mut Self {
         let mut passed = packet.clone();
