@@ -89,7 +89,7 @@ fn the_others_go_together() {
 fn a_world_with_mechanisms_that_do_not_go_together_is_refused() {
     let mechanisms = Mechanisms { wake: true, freeze: Some(FreezeConfig::default()), ..Mechanisms::default() };
     let world = World::new(with(world(Way::Download, Profile::RenoBsd, 1_000, &[]), mechanisms, None));
-    let error = world.err().expect("an error");
+    let error = world.expect_err("an error");
     assert!(matches!(&error, WorldError::Mechanisms { node, .. } if node == "mobile"), "{error}");
     assert!(error.to_string().contains("\"freeze\" does not go with \"wake\""), "{error}");
 }
