@@ -2,10 +2,10 @@
 
 use core::fmt;
 use core::net::SocketAddr;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::{Flags, Packet, Payload, Segment};
+use holdover_wire::{Flags, Packet, Payload, Segment, Seq};
 
 use crate::Direction;
 
@@ -54,49 +54,112 @@ pub(crate) fn tcp_mut(packet: &mut Packet) -> Option<&mut Segment> {
     }
 }
 
-/// What a mechanism remembers of each connection, in the order of their addresses. Its size is bounded: when it is full, the
-/// connection that has been idle for longest is forgotten, and is from then on like one that began before the mechanism did.
+/// What a mechanism remembers of each connection that the host has taken part in, in the order of their addresses. A host that is
+/// only spoken to is no part of a connection: of such strangers few are remembered, and not for long.
+///
+/// Its size is bounded: when it is full, the connection that has been idle for longest is forgotten, and is from then on like
+/// one that began before the mechanism did.
 #[derive(Clone, Debug)]
 pub(crate) struct Table<T> {
     entries: BTreeMap<Connection, Entry<T>>,
+    /// Connections by when they were last seen, to within [`GRAIN`].
+    live: BTreeSet<(Instant, Connection)>,
+    /// The same of what is over, and of strangers.
+    passing: BTreeSet<(Instant, Connection)>,
     limit: usize,
+}
+
+/// The memory of the connection that a segment belongs to.
+pub(crate) struct Noted<'a, T> {
+    pub(crate) value: &'a mut T,
+    /// Nobody waits for anything on it any more: it was reset, or both have closed it and know it of each other.
+    pub(crate) is_over: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Entry<T> {
     seen_at: Instant,
-    /// A FIN or RST has gone by: the entry goes when nothing more comes.
-    ending: bool,
+    course: Course,
     value: T,
+    /// The peer has asked for a new connection with the same addresses, which the host has not granted.
+    asked: Option<Box<(Seq, T)>>,
 }
 
-/// What ends is remembered for so long, for what is retransmitted.
+/// How far a connection is.
+#[derive(Clone, Copy, Default, Debug)]
+struct Course {
+    /// The host has sent something.
+    takes_part: bool,
+    /// It has sent something beyond the handshake.
+    is_synchronized: bool,
+    host_isn: Option<Seq>,
+    peer_isn: Option<Seq>,
+    /// What acknowledges the FIN of each, and whether that was said.
+    host_fin: Option<Seq>,
+    peer_fin: Option<Seq>,
+    host_fin_acked: bool,
+    peer_fin_acked: bool,
+    is_reset: bool,
+}
+
+/// What is over is remembered for so long, for what is retransmitted; and so is a stranger.
 const LINGER: Duration = Duration::from_secs(60);
+
+/// How exactly the order by age is kept.
+const GRAIN: Duration = Duration::from_secs(1);
 
 /// How many connections are remembered at once.
 pub(crate) const LIMIT: usize = 65_536;
 
+/// How many strangers and ended connections.
+const MOST_PASSING: usize = 4_096;
+
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { entries: BTreeMap::new(), limit: LIMIT }
+        Self { entries: BTreeMap::new(), live: BTreeSet::new(), passing: BTreeSet::new(), limit: LIMIT }
     }
 }
 
 impl<T: Default> Table<T> {
-    /// The memory of the connection that `segment` belongs to, made if need be; a SYN makes it anew, for a connection may use
-    /// the addresses of one that is over.
+    /// The memory of the connection that `segment` belongs to, made if need be. A connection may use the addresses of one before
+    /// it: the host's own SYN makes the memory anew, and so does a SYN of the peer once the host grants it by a SYN-ACK.
+    pub(crate) fn observe(
+        &mut self,
+        now: Instant,
+        direction: Direction,
+        connection: Connection,
+        segment: &Segment,
+    ) -> Noted<'_, T> {
+        self.expire(now);
+        if !self.entries.contains_key(&connection) {
+            self.make_room();
+            self.passing.insert((now, connection));
+        }
+        let Self { entries, live, passing, .. } = self;
+        let entry = entries.entry(connection).or_insert_with(|| Entry::new(now));
+        let was_passing = entry.course.is_passing();
+        let is_asked = entry.shake_hands(direction, segment);
+        if !is_asked {
+            entry.course.note(direction, segment);
+        }
+        let is_passing = entry.course.is_passing();
+        if is_passing != was_passing || now.saturating_since(entry.seen_at) >= GRAIN {
+            (if was_passing { &mut *passing } else { &mut *live }).remove(&(entry.seen_at, connection));
+            (if is_passing { passing } else { live }).insert((now, connection));
+            entry.seen_at = now;
+        }
+        let is_over = entry.course.is_over();
+        match &mut entry.asked {
+            Some(asked) if is_asked => Noted { value: &mut asked.1, is_over: false },
+            _ => Noted { value: &mut entry.value, is_over },
+        }
+    }
+
+    /// The same without the direction, which the ports tell.
     pub(crate) fn note(&mut self, now: Instant, connection: Connection, segment: &Segment) -> &mut T {
-        if !self.entries.contains_key(&connection) && self.entries.len() >= self.limit {
-            self.make_room(now);
-        }
-        let is_syn = segment.flags & (Flags::SYN | Flags::ACK) == Flags::SYN;
-        let entry = self.entries.entry(connection).or_insert_with(|| Entry::new(now));
-        if is_syn && entry.ending {
-            *entry = Entry::new(now);
-        }
-        entry.seen_at = now;
-        entry.ending |= segment.flags.intersects(Flags::FIN | Flags::RST);
-        &mut entry.value
+        let is_hosts = segment.src_port == connection.local.port();
+        let direction = if is_hosts { Direction::Outgoing } else { Direction::Incoming };
+        self.observe(now, direction, connection, segment).value
     }
 
     /// The memory of a connection that has been noted.
@@ -108,19 +171,236 @@ impl<T: Default> Table<T> {
         self.entries.iter_mut().map(|(connection, entry)| (*connection, &mut entry.value))
     }
 
-    /// Forgets what has ended, and if that is not enough, the oldest.
-    fn make_room(&mut self, now: Instant) {
-        self.entries.retain(|_, entry| !entry.ending || now.saturating_since(entry.seen_at) < LINGER);
-        while self.entries.len() >= self.limit {
-            let Some(oldest) = self.entries.iter().min_by_key(|(_, entry)| entry.seen_at) else { return };
-            let oldest = *oldest.0;
-            self.entries.remove(&oldest);
+    /// Those that the host takes part in, and that are not over.
+    pub(crate) fn live_mut(&mut self) -> impl Iterator<Item = (Connection, &mut T)> {
+        let live = self.entries.iter_mut().filter(|(_, entry)| !entry.course.is_passing());
+        live.map(|(connection, entry)| (*connection, &mut entry.value))
+    }
+
+    fn expire(&mut self, now: Instant) {
+        while let Some(&(seen_at, connection)) = self.passing.first()
+            && now.saturating_since(seen_at) >= LINGER
+        {
+            self.passing.pop_first();
+            self.entries.remove(&connection);
+        }
+    }
+
+    /// For one more: forgets what is over, and if that is not enough, what has been idle for longest.
+    fn make_room(&mut self) {
+        while self.passing.len() >= MOST_PASSING || self.entries.len() >= self.limit {
+            let Some((_, connection)) = self.passing.pop_first().or_else(|| self.live.pop_first()) else { return };
+            self.entries.remove(&connection);
         }
     }
 }
 
 impl<T: Default> Entry<T> {
     fn new(now: Instant) -> Self {
-        Self { seen_at: now, ending: false, value: T::default() }
+        Self { seen_at: now, course: Course::default(), value: T::default(), asked: None }
+    }
+
+    /// Whether `segment` begins another connection, or asks for one; returns true if it only asks.
+    fn shake_hands(&mut self, direction: Direction, segment: &Segment) -> bool {
+        if !segment.flags.contains(Flags::SYN) {
+            return false;
+        }
+        let course = &self.course;
+        let is_ack = segment.flags.contains(Flags::ACK);
+        match (direction, is_ack) {
+            (Direction::Outgoing, false) => {
+                if course.host_isn != Some(segment.seq) || course.is_over() {
+                    *self = Self::new(self.seen_at);
+                }
+            }
+            (Direction::Outgoing, true) => match self.asked.take() {
+                Some(asked) if asked.0 + 1 == segment.ack => {
+                    let course = Course { peer_isn: Some(asked.0), ..Course::default() };
+                    *self = Self { seen_at: self.seen_at, course, value: asked.1, asked: None };
+                }
+                asked => {
+                    self.asked = asked;
+                    if course.host_isn.is_some_and(|isn| isn != segment.seq) {
+                        *self = Self::new(self.seen_at);
+                    }
+                }
+            },
+            (Direction::Incoming, false) => {
+                let is_known = course.peer_isn == Some(segment.seq) && !course.is_over();
+                let is_first = course.peer_isn.is_none() && !course.is_synchronized && !course.is_over();
+                if !course.takes_part {
+                    if !is_known {
+                        *self = Self::new(self.seen_at);
+                    }
+                } else if !is_known && !is_first {
+                    if self.asked.as_ref().is_none_or(|asked| asked.0 != segment.seq) {
+                        self.asked = Some(Box::new((segment.seq, T::default())));
+                    }
+                    return true;
+                }
+            }
+            (Direction::Incoming, true) => {}
+        }
+        false
+    }
+}
+
+impl Course {
+    fn is_over(&self) -> bool {
+        self.is_reset || self.host_fin_acked && self.peer_fin_acked
+    }
+
+    fn is_passing(&self) -> bool {
+        !self.takes_part || self.is_over()
+    }
+
+    fn note(&mut self, direction: Direction, segment: &Segment) {
+        let is_reset = segment.flags.contains(Flags::RST);
+        let is_syn = segment.flags.contains(Flags::SYN);
+        let fin = segment.flags.contains(Flags::FIN).then(|| segment.seq + segment.seq_len());
+        let ack = segment.flags.contains(Flags::ACK).then_some(segment.ack);
+        let has = |fin: Option<Seq>| fin.zip(ack).is_some_and(|(fin, ack)| ack.ge(fin));
+        match direction {
+            Direction::Outgoing if is_reset => self.is_reset = self.takes_part,
+            Direction::Outgoing => {
+                // Whoever goes on has not taken the reset that came.
+                (self.takes_part, self.is_reset) = (true, false);
+                self.is_synchronized |= !is_syn;
+                self.host_isn = if is_syn { Some(segment.seq) } else { self.host_isn };
+                self.host_fin = fin.or(self.host_fin);
+                self.peer_fin_acked |= has(self.peer_fin);
+            }
+            Direction::Incoming => {
+                self.is_reset |= is_reset;
+                if is_syn && !self.is_synchronized {
+                    self.peer_isn = Some(segment.seq);
+                }
+                self.peer_fin = fin.or(self.peer_fin);
+                self.host_fin_acked |= has(self.host_fin);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::{IpAddr, Ipv4Addr};
+
+    use super::*;
+
+    fn connection(number: u32) -> Connection {
+        let remote = IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + number));
+        Connection { local: SocketAddr::new([192, 0, 2, 1].into(), 80), remote: SocketAddr::new(remote, 1000) }
+    }
+
+    fn segment(seq: u32, ack: u32, flags: Flags) -> Segment {
+        Segment { src_port: 1, dst_port: 2, seq: Seq::new(seq), ack: Seq::new(ack), flags, ..Segment::default() }
+    }
+
+    fn at(secs: u64) -> Instant {
+        Instant::from_secs(secs)
+    }
+
+    use Direction::{Incoming, Outgoing};
+
+    /// Counts the segments of a connection; returns what the table has counted.
+    fn count(table: &mut Table<u32>, secs: u64, direction: Direction, number: u32, segment: &Segment) -> u32 {
+        let noted = table.observe(at(secs), direction, connection(number), segment);
+        *noted.value += 1;
+        *noted.value
+    }
+
+    #[test]
+    fn strangers_leave_room_for_those_that_the_host_speaks_with() {
+        let mut table = Table::<u32>::default();
+        count(&mut table, 1, Outgoing, 0, &segment(1, 1, Flags::ACK));
+        for number in 1..200_000 {
+            count(&mut table, 2, Incoming, number, &segment(1, 0, Flags::SYN));
+        }
+        assert_eq!(table.entries.len(), 1 + MOST_PASSING);
+        assert_eq!((table.live.len(), table.passing.len()), (1, MOST_PASSING));
+        assert_eq!(count(&mut table, 3, Outgoing, 0, &segment(2, 1, Flags::ACK)), 2);
+        // Who asks, and is answered at once, is none.
+        count(&mut table, 3, Incoming, 7, &segment(1, 0, Flags::SYN));
+        assert_eq!(count(&mut table, 3, Outgoing, 7, &segment(9, 2, Flags::SYN | Flags::ACK)), 2);
+        assert_eq!(table.live.len(), 2);
+    }
+
+    #[test]
+    fn the_one_that_was_idle_for_longest_makes_room() {
+        let mut table = Table::<u32> { limit: 3, ..Table::default() };
+        for number in 0..3 {
+            count(&mut table, u64::from(number), Outgoing, number, &segment(1, 1, Flags::ACK));
+        }
+        count(&mut table, 10, Incoming, 0, &segment(1, 1, Flags::ACK));
+        count(&mut table, 11, Outgoing, 3, &segment(1, 1, Flags::ACK));
+        let kept: Vec<Connection> = table.iter_mut().map(|(connection, _)| connection).collect();
+        assert_eq!(kept, [connection(0), connection(2), connection(3)]);
+    }
+
+    #[test]
+    fn what_is_over_goes_as_time_does() {
+        let ack = Flags::ACK;
+        let mut table = Table::<u32>::default();
+        count(&mut table, 1, Outgoing, 0, &segment(1, 1, ack));
+        count(&mut table, 2, Incoming, 0, &segment(1, 1, ack | Flags::FIN));
+        count(&mut table, 2, Outgoing, 0, &segment(1, 2, ack | Flags::FIN));
+        assert_eq!(table.live_mut().count(), 1, "the host's FIN is not acknowledged");
+        count(&mut table, 3, Incoming, 0, &segment(2, 2, ack));
+        assert_eq!((table.live_mut().count(), table.entries.len()), (0, 1));
+        assert_eq!(count(&mut table, 62, Incoming, 0, &segment(1, 1, ack | Flags::FIN)), 5, "a retransmission");
+        count(&mut table, 123, Outgoing, 1, &segment(1, 1, ack));
+        assert_eq!(table.entries.len(), 1);
+    }
+
+    #[test]
+    fn one_that_is_half_closed_is_kept() {
+        let mut table = Table::<u32>::default();
+        count(&mut table, 1, Incoming, 0, &segment(1, 1, Flags::ACK | Flags::FIN));
+        count(&mut table, 1, Outgoing, 0, &segment(1, 2, Flags::ACK));
+        assert_eq!(count(&mut table, 4_000, Outgoing, 0, &segment(1, 2, Flags::ACK)), 3);
+    }
+
+    #[test]
+    fn a_reset_that_the_host_does_not_take_ends_nothing() {
+        let mut table = Table::<u32>::default();
+        count(&mut table, 1, Outgoing, 0, &segment(1, 1, Flags::ACK));
+        assert!(table.observe(at(1), Incoming, connection(0), &segment(77_777, 0, Flags::RST)).is_over);
+        assert!(!table.observe(at(1), Outgoing, connection(0), &segment(1, 1, Flags::ACK)).is_over);
+    }
+
+    /// The peer has vanished without a word, and the addresses are used again.
+    #[test]
+    fn the_hosts_own_syn_begins_anew_and_a_repetition_of_it_does_not() {
+        let mut table = Table::<u32>::default();
+        count(&mut table, 1, Outgoing, 0, &segment(1, 1, Flags::ACK));
+        assert_eq!(count(&mut table, 2, Outgoing, 0, &segment(500, 0, Flags::SYN)), 1);
+        assert_eq!(count(&mut table, 3, Outgoing, 0, &segment(500, 0, Flags::SYN)), 2);
+    }
+
+    #[test]
+    fn a_syn_of_the_peer_begins_anew_when_the_host_grants_it() {
+        let mut table = Table::<u32>::default();
+        for _ in 0..5 {
+            count(&mut table, 1, Outgoing, 0, &segment(1, 1, Flags::ACK));
+        }
+        // One that was made up changes nothing.
+        assert_eq!(count(&mut table, 2, Incoming, 0, &segment(66, 0, Flags::SYN)), 1);
+        assert_eq!(count(&mut table, 2, Outgoing, 0, &segment(1, 1, Flags::ACK)), 6);
+        assert_eq!(count(&mut table, 3, Incoming, 0, &segment(500, 0, Flags::SYN)), 1);
+        assert_eq!(count(&mut table, 4, Incoming, 0, &segment(500, 0, Flags::SYN)), 2);
+        // What the SYN said is part of the new connection.
+        assert_eq!(count(&mut table, 4, Outgoing, 0, &segment(900, 501, Flags::SYN | Flags::ACK)), 3);
+        assert_eq!(count(&mut table, 5, Outgoing, 0, &segment(900, 501, Flags::SYN | Flags::ACK)), 4);
+        assert_eq!(count(&mut table, 5, Incoming, 0, &segment(500, 0, Flags::SYN)), 5);
+    }
+
+    #[test]
+    fn both_may_open_at_once() {
+        let mut table = Table::<u32>::default();
+        count(&mut table, 1, Outgoing, 0, &segment(1, 0, Flags::SYN));
+        assert_eq!(count(&mut table, 1, Incoming, 0, &segment(500, 0, Flags::SYN)), 2);
+        assert_eq!(count(&mut table, 1, Outgoing, 0, &segment(1, 501, Flags::SYN | Flags::ACK)), 3);
+        assert_eq!(count(&mut table, 1, Outgoing, 0, &segment(2, 501, Flags::ACK)), 4);
     }
 }

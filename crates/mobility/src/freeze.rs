@@ -21,6 +21,7 @@
 //! not answered is acknowledged when the host's TCP would have done so by itself.
 //!
 //! **What can go wrong.** The prediction was wrong: [`LinkEvent::Recovered`] thaws, and where that never comes, a deadline does.
+//! Warnings that go on and on over a link that works freeze a connection once, and not again before they have paused.
 //! The ZWA is lost: it is repeated by every ACK that follows. The sender ignores a window in an ACK without news (M-TCP and the
 //! thesis say that some do, and Linux did until 6.6): only data that still come help, by their ACKs. The sender was in the
 //! middle of recovery: it stops there.
@@ -58,7 +59,8 @@ pub struct FreezeConfig {
     /// waits for its next probe ("no TR-ACKs" in the Freeze-TCP paper).
     pub update_at_up: bool,
     /// A connection thaws by itself if it is not cut off so long after the foreseen moment, or after the warning if that
-    /// named none.
+    /// named none. Warnings that are repeated meanwhile put that off, by as much again at most. It is not frozen again before
+    /// warnings have ceased, and then so long.
     pub patience: Duration,
 }
 
@@ -114,6 +116,8 @@ struct Warning {
     cut_at: Option<Instant>,
     /// From then on it is not believed any more.
     until: Instant,
+    /// One that comes before then is the same again.
+    ceases_at: Instant,
 }
 
 /// What the filter has to say and to do.
@@ -136,6 +140,8 @@ struct State {
     repeat_at: Option<Instant>,
     /// When the host's TCP is asked to acknowledge.
     ask_at: Option<Instant>,
+    /// The beginning of the warning that has frozen it in vain.
+    in_vain: Option<Instant>,
     /// [`WarningPeriod::Adaptive`]: how long after the warning.
     postponement: Duration,
     over: bool,
@@ -157,7 +163,7 @@ enum Phase {
     /// It is warned, and will freeze.
     Waiting { from: Instant },
     /// Every window is zero.
-    Frozen { since: Instant, until: Instant },
+    Frozen { since: Instant, until: Instant, latest: Instant },
     /// And the link is gone.
     Cut,
 }
@@ -176,14 +182,15 @@ impl Freeze {
             return;
         }
         let cut_at = lead.map(|lead| now + lead);
+        let until = cut_at.unwrap_or(now) + self.config.patience;
         let warning = Warning {
-            // A warning that is repeated is the same warning.
-            at: self.warning.filter(|warning| now < warning.until).map_or(now, |warning| warning.at),
+            at: self.warning.filter(|warning| now < warning.ceases_at).map_or(now, |warning| warning.at),
             cut_at,
-            until: cut_at.unwrap_or(now) + self.config.patience,
+            until,
+            ceases_at: until + self.config.patience,
         };
         self.warning = Some(warning);
-        for (connection, state) in self.connections.iter_mut() {
+        for (connection, state) in self.connections.live_mut() {
             state.warn(now, connection, warning, &self.config, &mut self.out);
         }
     }
@@ -192,9 +199,10 @@ impl Freeze {
         let warning = self.warning.take();
         self.down = true;
         for (connection, state) in self.connections.iter_mut() {
-            if warning.is_some() {
-                state.learn(now, &self.config);
+            if let Some(warning) = warning.filter(|warning| now < warning.until) {
+                state.learn(now, warning, &self.config);
             }
+            state.round_trip.forget_pending();
             state.phase = match state.phase {
                 Phase::Open | Phase::Waiting { .. } => Phase::Open,
                 Phase::Frozen { .. } | Phase::Cut => Phase::Cut,
@@ -209,6 +217,7 @@ impl Freeze {
         self.warning = None;
         self.down = false;
         for (connection, state) in self.connections.iter_mut() {
+            state.round_trip.forget_pending();
             state.thaw(now, connection, update, &mut self.out);
         }
     }
@@ -218,8 +227,9 @@ impl SegmentFilter for Freeze {
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
         let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
-        let state = self.connections.note(now, connection, segment);
-        state.over |= segment.flags.contains(Flags::RST);
+        let noted = self.connections.observe(now, direction, connection, segment);
+        let state = noted.value;
+        state.over = noted.is_over;
         match direction {
             Direction::Outgoing => {
                 state.spoken.note(packet, segment);
@@ -279,12 +289,11 @@ impl SegmentFilter for Freeze {
 impl State {
     /// It is warned, once more perhaps.
     fn warn(&mut self, now: Instant, connection: Connection, warning: Warning, config: &FreezeConfig, out: &mut Out) {
-        let flows = self.data_at.is_some_and(|at| now.saturating_since(at) <= config.flowing);
         match &mut self.phase {
-            Phase::Frozen { until, .. } => *until = warning.until,
+            Phase::Frozen { until, latest, .. } => *until = warning.until.min(*latest),
             Phase::Open | Phase::Waiting { .. } => {
                 let from = self.freezes_at(warning, config);
-                let worthwhile = flows && !self.over && from < warning.until;
+                let worthwhile = self.flows(now, config) && self.in_vain != Some(warning.at) && from < warning.until;
                 if worthwhile && from <= now {
                     return self.freeze(now, connection, warning, config, out);
                 }
@@ -293,6 +302,10 @@ impl State {
             Phase::Cut => {}
         }
         self.reschedule(connection, out);
+    }
+
+    fn flows(&self, now: Instant, config: &FreezeConfig) -> bool {
+        !self.over && self.data_at.is_some_and(|at| now.saturating_since(at) <= config.flowing)
     }
 
     fn freezes_at(&self, warning: Warning, config: &FreezeConfig) -> Instant {
@@ -308,7 +321,7 @@ impl State {
     }
 
     fn freeze(&mut self, now: Instant, connection: Connection, warning: Warning, config: &FreezeConfig, out: &mut Out) {
-        self.phase = Phase::Frozen { since: now, until: warning.until };
+        self.phase = Phase::Frozen { since: now, until: warning.until, latest: warning.until + config.patience };
         self.owed = config.at_once;
         if self.owed > 0 {
             if config.ask_after.is_some() {
@@ -325,6 +338,8 @@ impl State {
         self.phase = Phase::Open;
         (self.owed, self.repeat_at, self.ask_at) = (0, None, None);
         if was_frozen {
+            // Silence behind a closed window is no round trip.
+            self.round_trip.forget_pending();
             out.deeds.push_back(Deed { at: now, connection, mechanism: Freeze::NAME, what: "thawed" });
             if update && !self.over {
                 out.say(self.spoken.repeat(connection));
@@ -385,7 +400,10 @@ impl State {
             (Phase::Waiting { from }, Some(warning)) if from <= now => {
                 return self.warn(now, connection, warning, config, out);
             }
-            (Phase::Frozen { until, .. }, _) if until <= now => return self.thaw(now, connection, true, out),
+            (Phase::Frozen { until, .. }, warning) if until <= now => {
+                self.in_vain = warning.map(|warning| warning.at);
+                return self.thaw(now, connection, true, out);
+            }
             _ => {}
         }
         if self.repeat_at.is_some_and(|at| at <= now) {
@@ -407,7 +425,7 @@ impl State {
 
     /// Has the host's TCP acknowledge what it has.
     fn ask(&self, connection: Connection, out: &mut Out) {
-        let (Some(acked), Some(heard)) = (self.spoken.ack(), self.heard) else { return };
+        let (Some(acked), Some(heard), false) = (self.spoken.ack(), self.heard, self.over) else { return };
         let segment = Segment {
             src_port: connection.remote.port(),
             dst_port: connection.local.port(),
@@ -450,19 +468,24 @@ impl State {
     }
 
     /// [`WarningPeriod::Adaptive`]: how early was early enough?
-    fn learn(&mut self, now: Instant, config: &FreezeConfig) {
+    fn learn(&mut self, now: Instant, warning: Warning, config: &FreezeConfig) {
         let WarningPeriod::Adaptive { step } = config.warning else { return };
         let Some(round_trip) = self.round_trip.smoothed() else { return };
         let period = match self.phase {
             Phase::Frozen { since, .. } => now.saturating_since(since),
-            Phase::Waiting { .. } => Duration::ZERO,
-            Phase::Open | Phase::Cut => return,
+            // It would have been, so late that the cut came before.
+            Phase::Open | Phase::Waiting { .. } if self.in_vain != Some(warning.at) && self.flows(now, config) => {
+                Duration::ZERO
+            }
+            Phase::Open | Phase::Waiting { .. } | Phase::Cut => return,
         };
         if period < round_trip {
             self.postponement -= step;
         } else if period > round_trip {
             self.postponement += step;
         }
+        // Whoever waits longer than there is between warning and cut never freezes, and so never learns.
+        self.postponement = self.postponement.min(now.saturating_since(warning.at));
     }
 
     fn reschedule(&mut self, connection: Connection, out: &mut Out) {

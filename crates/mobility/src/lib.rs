@@ -37,4 +37,4 @@ mod window_scale;
 pub use connections::Connection;
 pub use filter::{Chain, Deed, Direction, EndpointMechanism, Injected, SegmentFilter, Verdict};
 pub use link_event::LinkEvent;
-pub use mechanisms::Mechanisms;
+pub use mechanisms::{CombinationError, Mechanisms};

@@ -1,14 +1,14 @@
 //! Which mechanisms a host has.
 
 use crate::Chain;
-use crate::ack_stall::AckStallConfig;
+use crate::ack_stall::{self, AckStallConfig};
 use crate::fast_retransmit::{FastRetransmit, FastRetransmitConfig};
 use crate::freeze::{Freeze, FreezeConfig};
-use crate::hold_back::HoldBackConfig;
+use crate::hold_back::{self, HoldBackConfig};
 use crate::new_cell_window::{NewCellWindow, NewCellWindowConfig};
 use crate::reconnect_acks::{ReconnectAcks, ReconnectAcksConfig};
 use crate::release::ReleaseConfig;
-use crate::retransmission_trigger::{RetransmissionTrigger, RetransmissionTriggerConfig};
+use crate::retransmission_trigger::{Relay, RetransmissionTrigger, RetransmissionTriggerConfig};
 use crate::timestamp_echo::{TimestampEcho, TimestampEchoConfig};
 use crate::unreachable_poke::UnreachablePokeConfig;
 use crate::user_timeout::{UserTimeoutPolicy, UserTimeoutPolicyConfig};
@@ -43,8 +43,58 @@ pub struct Mechanisms {
     pub release: ReleaseConfig,
 }
 
+/// Two mechanisms that undo each other's work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("\"{one}\" does not go with \"{other}\": {why}")]
+pub struct CombinationError {
+    /// One, by its name in scenario files.
+    pub one: &'static str,
+    /// The other.
+    pub other: &'static str,
+    /// What would come of it.
+    pub why: &'static str,
+}
+
 impl Mechanisms {
-    /// The chain of them, ready to run. What an outgoing packet meets first is named first.
+    /// Whether they can work together. What withholds ACKs lets none out at the moments at which others rely on theirs.
+    pub fn check(&self) -> Result<(), CombinationError> {
+        let withholds = [
+            (self.wake, Wake::NAME),
+            (self.hold_back.is_some(), hold_back::NAME),
+            (self.ack_stall.is_some(), ack_stall::NAME),
+        ];
+        let Some((_, other)) = withholds.into_iter().find(|(is_on, _)| *is_on) else { return Ok(()) };
+        let relays_acks = |config: RetransmissionTriggerConfig| matches!(config.relay, Relay::DuplicateAcks { .. });
+        let clashes = [
+            (
+                self.freeze.is_some(),
+                Freeze::NAME,
+                "the ACK that closes the window would be withheld, or what is released would still say that it is closed",
+            ),
+            (
+                self.reconnect_acks.is_some(),
+                ReconnectAcks::NAME,
+                "its ACKs would be withheld, and what is released wakes the peer by itself",
+            ),
+            (
+                self.fast_retransmit.is_some_and(|config| config.copies > 0),
+                FastRetransmit::NAME,
+                "its ACKs would be withheld, and what is released wakes the peer by itself",
+            ),
+            (
+                self.retransmission_trigger.is_some_and(relays_acks),
+                RetransmissionTrigger::NAME,
+                "its duplicate ACKs would be withheld; its option is not",
+            ),
+        ];
+        match clashes.into_iter().find(|(is_on, ..)| *is_on) {
+            Some((_, one, why)) => Err(CombinationError { one, other, why }),
+            None => Ok(()),
+        }
+    }
+
+    /// The chain of them, ready to run. What an outgoing packet meets first is named first. Those that [`Self::check`] refuses
+    /// do no harm together, and less good than each alone.
     pub fn chain(&self) -> Chain {
         let mut chain = Chain::new();
         if let Some(config) = self.user_timeout {
@@ -59,20 +109,20 @@ impl Mechanisms {
         if let Some(config) = self.reconnect_acks {
             chain.push(Box::new(ReconnectAcks::new(config)));
         }
-        // Nearer to the link than whatever tells the real window.
-        if let Some(config) = self.new_cell_window {
-            chain.push(Box::new(NewCellWindow::new(config)));
-        }
         if let Some(config) = self.freeze {
             chain.push(Box::new(Freeze::new(config)));
         }
-        // Nearest to the link: it sees the windows that leave, and refreshes what the others say.
+        // It sees the windows of a freeze, and refreshes what the others before it say.
         if let Some(config) = self.timestamp_echo {
             chain.push(Box::new(TimestampEcho::new(config)));
         }
         let wake = self.wake_config();
         if wake != (WakeConfig { release: self.release, ..WakeConfig::default() }) {
             chain.push(Box::new(Wake::new(wake)));
+        }
+        // Nearest to the link: whoever tells the real window, it is not what leaves.
+        if let Some(config) = self.new_cell_window {
+            chain.push(Box::new(NewCellWindow::new(config)));
         }
         chain
     }

@@ -66,7 +66,7 @@ impl SegmentFilter for NewCellWindow {
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
         let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
-        let state = self.connections.note(now, connection, segment);
+        let state = self.connections.observe(now, direction, connection, segment).value;
         state.scale.note(direction, segment);
         let applies = direction == Direction::Outgoing
             && segment.flags.contains(Flags::ACK)
@@ -96,7 +96,7 @@ impl SegmentFilter for NewCellWindow {
         if !matches!(event, LinkEvent::Up { moved: true, .. }) {
             return;
         }
-        for (connection, state) in self.connections.iter_mut() {
+        for (connection, state) in self.connections.live_mut() {
             if state.acked.is_some() {
                 state.limit = Some(self.config.initial_bytes);
                 self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "narrowed" });

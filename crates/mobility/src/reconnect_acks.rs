@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::{Flags, Packet};
+use holdover_wire::Packet;
 
 use crate::connections::{Connection, Table, tcp_mut};
 use crate::spoken::Spoken;
@@ -53,7 +53,6 @@ struct State {
     spoken: Spoken,
     heard_at: Option<Instant>,
     scale: WindowScale,
-    over: bool,
 }
 
 impl ReconnectAcks {
@@ -68,9 +67,9 @@ impl ReconnectAcks {
     fn announce(&mut self, now: Instant, moved: bool) {
         let cut_at = self.down_at.take().unwrap_or(now);
         let restart_window = self.config.restart_window_bytes.filter(|_| moved);
-        for (connection, state) in self.connections.iter_mut() {
+        for (connection, state) in self.connections.live_mut() {
             let waits = state.heard_at.is_some_and(|at| cut_at.saturating_since(at) <= self.config.idle);
-            let Some(mut packet) = state.spoken.repeat(connection).filter(|_| waits && !state.over) else { continue };
+            let Some(mut packet) = state.spoken.repeat(connection).filter(|_| waits) else { continue };
             if let (Some(bytes), Some(segment)) = (restart_window, tcp_mut(&mut packet)) {
                 segment.window = segment.window.min(state.scale.field(bytes));
             }
@@ -84,8 +83,7 @@ impl SegmentFilter for ReconnectAcks {
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
         let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
-        let state = self.connections.note(now, connection, segment);
-        state.over |= segment.flags.contains(Flags::RST);
+        let state = self.connections.observe(now, direction, connection, segment).value;
         state.scale.note(direction, segment);
         match direction {
             Direction::Outgoing => state.spoken.note(packet, segment),

@@ -12,7 +12,7 @@
 //!
 //! What can go wrong: an indicator that comes before the way is there in both directions costs a segment, and TCP goes on at its
 //! next timeout. Indicators without end would make a sender start over without end, so that there is one per interval on each
-//! connection. Duplicate ACKs that carry data do not count at a peer that goes by RFC 5681, and none counts at a SACK sender
+//! connection; what comes too soon waits for the end of the interval, for the first may have been the early one. Duplicate ACKs that carry data do not count at a peer that goes by RFC 5681, and none counts at a SACK sender
 //! whose timer has run out.
 
 use core::net::IpAddr;
@@ -43,7 +43,7 @@ pub struct RetransmissionTriggerConfig {
     pub relay: Relay,
     /// Whether congestion state is forgotten when the attachment is a new one and the timer has not run out since the cut.
     pub forced_slow_start: bool,
-    /// At most one trigger on each connection in this time, whoever fires it.
+    /// At most one trigger on each connection in this time, whoever fires it. Another is put off until then.
     pub min_interval: Duration,
 }
 
@@ -66,7 +66,8 @@ impl Default for RetransmissionTriggerConfig {
 pub enum Relay {
     /// It is not.
     None,
-    /// By the Immediate Retransmission option, on the next segment that has room for it, or else on an ACK of its own.
+    /// By the Immediate Retransmission option, on the next segment if that has room for it, or else on an ACK of its own; on
+    /// three segments if the peer says nothing new meanwhile.
     Option,
     /// By so many segments with the same ACK number, at least four: three duplicates and the original that may be lost.
     DuplicateAcks {
@@ -84,8 +85,10 @@ pub struct RetransmissionTrigger {
     config: RetransmissionTriggerConfig,
     indicators: Vec<Indicator>,
     fired: BTreeMap<Connection, Instant>,
-    /// The number of the last request of each peer.
-    answered: BTreeMap<Connection, u16>,
+    /// What came too soon after that.
+    postponed: BTreeMap<Connection, Postponed>,
+    /// The number of the last request of each peer that was granted.
+    answered: BTreeMap<ConnectionId, u16>,
     asking: BTreeMap<Connection, Request>,
     requests: u16,
     ready: VecDeque<Packet>,
@@ -104,14 +107,39 @@ struct Indicator {
 enum Who {
     All,
     Peer(Vec<IpAddr>),
-    /// The peer of this connection says so, in a segment with this ACK number.
-    Asked(Connection, Seq),
+    /// One connection, later.
+    One(Connection),
+    /// The peer of this connection says so.
+    Asked(Connection, Asked),
 }
+
+/// A segment with a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Asked {
+    number: u16,
+    seq: Seq,
+    ack: Seq,
+}
+
+/// An indicator that waits.
+#[derive(Clone, Copy, Debug)]
+struct Postponed {
+    until: Instant,
+    symmetric: bool,
+    moved: bool,
+}
+
+/// On so many segments a request goes out.
+const MOST_REQUESTS: u8 = 3;
 
 /// An option that is to go out.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     number: u16,
+    /// On so many more segments.
+    left: u8,
+    /// SND.UNA when it was made.
+    snd_una: Seq,
     /// Bytes of data and options that a segment may have, timestamps aside.
     room: usize,
     snd_nxt: Seq,
@@ -127,6 +155,7 @@ impl RetransmissionTrigger {
             config,
             indicators: Vec::new(),
             fired: BTreeMap::new(),
+            postponed: BTreeMap::new(),
             answered: BTreeMap::new(),
             asking: BTreeMap::new(),
             requests: 0,
@@ -145,12 +174,18 @@ impl RetransmissionTrigger {
         self.deeds.push_back(Deed { at, connection, mechanism: Self::NAME, what });
     }
 
-    /// Whether a connection may be triggered again, and if so, that it was.
-    fn may_fire(&mut self, now: Instant, connection: Connection) -> bool {
+    /// Whether a connection may be triggered again, and if so, that it was; if not, it will be.
+    fn may_fire(&mut self, now: Instant, connection: Connection, indicator: &Indicator) -> bool {
         let interval = self.config.min_interval;
-        if self.fired.get(&connection).is_some_and(|&at| now.saturating_since(at) < interval) {
+        if let Some(&at) = self.fired.get(&connection).filter(|&&at| now.saturating_since(at) < interval) {
+            let Indicator { symmetric, moved, .. } = *indicator;
+            let before = self.postponed.get(&connection).copied();
+            let before = before.unwrap_or(Postponed { until: at + interval, symmetric, moved });
+            let both = (before.symmetric && symmetric, before.moved || moved);
+            self.postponed.insert(connection, Postponed { symmetric: both.0, moved: both.1, ..before });
             return false;
         }
+        self.postponed.remove(&connection);
         if self.fired.len() >= LIMIT {
             self.fired.retain(|_, at| now.saturating_since(*at) < interval);
         }
@@ -167,7 +202,7 @@ impl RetransmissionTrigger {
         if outstanding == 0 && !slow_start && relay == Relay::None {
             return;
         }
-        if !self.may_fire(now, connection) {
+        if !self.may_fire(now, connection, indicator) {
             return self.note(now, connection, "held back");
         }
         if tcp.retransmit_now(now, self.config.after) {
@@ -184,7 +219,16 @@ impl RetransmissionTrigger {
             Relay::None => {}
             Relay::Option => {
                 self.requests = self.requests.wrapping_add(1);
-                let request = Request { number: self.requests, room: tcp.snd_mss() as usize, snd_nxt: tcp.snd_nxt() };
+                let request = Request {
+                    number: self.requests,
+                    left: MOST_REQUESTS,
+                    snd_una: tcp.snd_una(),
+                    room: tcp.snd_mss() as usize,
+                    snd_nxt: tcp.snd_nxt(),
+                };
+                if self.asking.len() >= LIMIT {
+                    self.asking.clear();
+                }
                 self.asking.insert(connection, request);
                 if outstanding == 0 {
                     tcp.send_acks(1);
@@ -201,8 +245,18 @@ impl RetransmissionTrigger {
 
     /// A segment goes out on a connection whose peer is to be asked.
     fn ask(&mut self, connection: Connection, packet: &mut Packet) {
-        let Some(segment) = packet.tcp().filter(|segment| !segment.flags.contains(Flags::RST)) else { return };
-        let Some(request) = self.asking.remove(&connection) else { return };
+        let Some(segment) = packet.tcp() else { return };
+        let Some(request) = self.asking.get_mut(&connection) else { return };
+        let is_last = request.left == 1;
+        request.left -= 1;
+        request.snd_nxt = request.snd_nxt.max(segment.seq + segment.seq_len());
+        let request = *request;
+        if is_last || segment.flags.contains(Flags::RST) {
+            self.asking.remove(&connection);
+        }
+        if segment.flags.contains(Flags::RST) {
+            return;
+        }
         let options = segment.options.wire_len();
         let timestamps = if segment.options.timestamps.is_some() { 12 } else { 0 };
         let fits = segment.payload.len() + options + OPTION_LEN <= request.room + timestamps
@@ -228,6 +282,19 @@ impl RetransmissionTrigger {
         };
         let (ttl, traffic_class) = (packet.ttl, packet.traffic_class);
         self.ready.push_back(Packet { ttl, traffic_class, ..Packet::new(packet.src, packet.dst, ack) });
+    }
+}
+
+impl Asked {
+    /// Whoever cannot see what is under way cannot make it start over: both numbers must be such as the peer can send now,
+    /// a retransmission included.
+    fn can_be_the_peers(&self, tcp: &holdover_tcp::Connection) -> bool {
+        let window = u32::try_from(tcp.receive_buffer_len()).unwrap_or(u32::MAX).clamp(0xffff, 1 << 30);
+        tcp.state().is_synchronized()
+            && self.ack.ge(tcp.snd_una())
+            && self.ack.le(tcp.snd_nxt())
+            && self.seq.ge(tcp.rcv_nxt() - window)
+            && self.seq.le(tcp.rcv_nxt() + window)
     }
 }
 
@@ -257,17 +324,15 @@ impl SegmentFilter for RetransmissionTrigger {
             }
             Direction::Outgoing => {}
             Direction::Incoming => {
-                let Some(segment) = packet.tcp().filter(|segment| segment.options.experimental.is_some()) else {
+                let (Some(segment), Some(connection)) = (packet.tcp(), Connection::of(direction, packet)) else {
                     return Verdict::Pass;
                 };
-                if let (Some(number), Some(connection)) = (request_in(segment), Connection::of(direction, packet))
-                    && self.answered.get(&connection) != Some(&number)
-                {
-                    if self.answered.len() >= LIMIT {
-                        self.answered.clear();
-                    }
-                    self.answered.insert(connection, number);
-                    let who = Who::Asked(connection, segment.ack);
+                let is_heard = |request: &Request| segment.ack.gt(request.snd_una) || !segment.payload.is_empty();
+                if self.asking.get(&connection).is_some_and(is_heard) {
+                    self.asking.remove(&connection);
+                }
+                if let Some(number) = request_in(segment) {
+                    let who = Who::Asked(connection, Asked { number, seq: segment.seq, ack: segment.ack });
                     self.indicators.push(Indicator { who, symmetric: true, moved: false });
                 }
             }
@@ -283,6 +348,17 @@ impl SegmentFilter for RetransmissionTrigger {
         self.indicate(Who::Peer(peer.to_vec()), event);
     }
 
+    fn handle_timeout(&mut self, now: Instant) {
+        for (connection, it) in self.postponed.extract_if(.., |_, postponed| postponed.until <= now) {
+            let who = Who::One(connection);
+            self.indicators.push(Indicator { who, symmetric: it.symmetric, moved: it.moved });
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.postponed.values().map(|postponed| postponed.until).min()
+    }
+
     fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
         self.ready.pop_front().map(|packet| Injected { direction: Direction::Outgoing, packet })
     }
@@ -295,21 +371,28 @@ impl SegmentFilter for RetransmissionTrigger {
 impl EndpointMechanism for RetransmissionTrigger {
     fn steer(&mut self, now: Instant, endpoint: &mut Endpoint) {
         for indicator in core::mem::take(&mut self.indicators) {
-            let is_meant = |tcp: &holdover_tcp::Connection| match &indicator.who {
+            let is_it = |tcp: &holdover_tcp::Connection, connection: &Connection| {
+                tcp.local() == connection.local && tcp.remote() == connection.remote
+            };
+            let is_meant = |id: ConnectionId, tcp: &holdover_tcp::Connection| match &indicator.who {
                 Who::All => true,
                 Who::Peer(addresses) => addresses.contains(&tcp.remote().ip()),
-                // Whoever cannot see what is under way cannot make it start over.
-                Who::Asked(connection, ack) => {
-                    tcp.local() == connection.local
-                        && tcp.remote() == connection.remote
-                        && tcp.state().is_synchronized()
-                        && ack.ge(tcp.snd_una())
-                        && ack.le(tcp.snd_nxt())
+                Who::One(connection) => is_it(tcp, connection),
+                Who::Asked(connection, asked) => {
+                    is_it(tcp, connection)
+                        && asked.can_be_the_peers(tcp)
+                        && self.answered.get(&id) != Some(&asked.number)
                 }
             };
-            let ids = endpoint.connections().filter(|(_, tcp)| !tcp.is_closed() && is_meant(tcp)).map(|(id, _)| id);
-            let ids: Vec<ConnectionId> = ids.collect();
+            let ids = endpoint.connections().filter(|(id, tcp)| !tcp.is_closed() && is_meant(*id, tcp));
+            let ids: Vec<ConnectionId> = ids.map(|(id, _)| id).collect();
             for id in ids {
+                if let Who::Asked(_, asked) = &indicator.who {
+                    if self.answered.len() >= LIMIT {
+                        self.answered.retain(|id, _| endpoint.connection(*id).is_some());
+                    }
+                    self.answered.insert(id, asked.number);
+                }
                 self.fire(now, endpoint, id, &indicator);
             }
         }

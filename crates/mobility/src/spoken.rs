@@ -28,11 +28,13 @@ impl Spoken {
         }
         let end = segment.seq + segment.seq_len();
         let nxt = self.0.as_ref().map_or(end, |last| last.nxt.max(end));
+        // The window of a SYN-ACK is not scaled, and that of whatever repeats it is (RFC 7323 section 2.2).
+        let shift = segment.options.window_scale.filter(|_| segment.flags.contains(Flags::SYN)).unwrap_or(0).min(14);
         // A retransmission carries the newest ACK too, so the last one to be sent says it all.
         self.0 = Some(Last {
             nxt,
             ack: segment.ack,
-            window: segment.window,
+            window: segment.window >> shift,
             timestamps: segment.options.timestamps,
             ttl: packet.ttl,
             traffic_class: packet.traffic_class,

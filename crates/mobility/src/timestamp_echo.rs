@@ -8,12 +8,12 @@
 //! the stamp to echo becomes that of the last segment before the cut, plus the time since the last ACK with a window of zero.
 //! From then on no ACK echoes less, which is also the thesis's rule for segments that waited in the network during the outage,
 //! and whose stamps are old too. A segment that the peer sent after the reconnection is stamped later than any value made here,
-//! and so ends it.
+//! and so ends it; and so does the longest time that a segment can be in the network.
 //!
-//! The time must be counted in ticks of the peer's clock, whose rate is learnt from its stamps ([`crate::timestamp_echo`] knows
-//! the usual ones, and takes the slowest that fits). The made-up stamp is never ahead of the peer's clock: time counts from the
-//! arrival of the stamp at the earliest, when the peer's clock had passed it already. The peer has never sent that stamp,
-//! though: this is a mechanism to choose, not one to have by default.
+//! The time must be counted in ticks of the peer's clock, whose rate is learnt from its stamps (those in use are known, and an
+//! unusual one is taken for a slower one). The made-up stamp is not to be ahead of the peer's clock: time counts from the
+//! arrival of the stamp at the earliest, when the peer's clock had passed it already, and a little is left out for what a
+//! crystal may be off. The peer has never sent that stamp, though: this is a mechanism to choose, not one to have by default.
 //!
 //! **What can go wrong.** Nothing was learnt of the clock, or no ACK with a window of zero left ([`Since::ZeroWindow`]): the
 //! stamp stays as it is. The zero window was early: the sample comes out smaller than the round trip, which the sender's
@@ -22,9 +22,10 @@
 use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::{Flags, Packet, Segment, Seq};
+use holdover_wire::{Flags, Packet, Segment, Seq, Timestamps};
 
 use crate::connections::{Connection, Table, tcp_mut};
+use crate::echo_clock::{EchoClock, is_older};
 use crate::{Deed, Direction, LinkEvent, SegmentFilter, Verdict};
 
 /// How the echoed timestamp is kept up to date.
@@ -74,16 +75,25 @@ pub struct TimestampEcho {
 
 #[derive(Clone, Debug, Default)]
 struct State {
-    clock: PeerClock,
+    clock: EchoClock,
     /// The newest stamp of a segment that a TCP may echo, and when it came.
     recent: Option<(u32, Instant)>,
     /// What the host's TCP expects next.
     expected: Option<Seq>,
     last_ack_at: Option<Instant>,
     last_zero_at: Option<Instant>,
-    /// No ACK echoes less.
-    floor: Option<u32>,
+    floor: Option<Floor>,
 }
+
+/// No ACK echoes less, until then.
+#[derive(Clone, Copy, Debug)]
+struct Floor {
+    stamp: u32,
+    until: Instant,
+}
+
+/// The maximum segment lifetime (RFC 9293 section 3.4.2).
+const MSL: Duration = Duration::from_secs(120);
 
 impl TimestampEcho {
     /// The name in scenario files.
@@ -96,16 +106,15 @@ impl TimestampEcho {
 
     fn on_up(&mut self, now: Instant) {
         (self.fading, self.down) = (false, false);
-        for (connection, state) in self.connections.iter_mut() {
+        for (connection, state) in self.connections.live_mut() {
             let since = match self.config.since {
                 Since::ZeroWindow => state.last_zero_at.take(),
                 Since::LastAck => state.last_ack_at,
             };
             let Some((since, (stamp, came_at))) = since.zip(state.recent) else { continue };
             // A stamp that came later than the ACK is younger by that.
-            let outage = now.saturating_since(since.max(came_at));
-            let Some(ticks) = state.clock.ticks_in(outage).filter(|&ticks| ticks > 0) else { continue };
-            state.floor = Some(stamp.wrapping_add(ticks));
+            let Some(ticks) = state.ticks(since.max(came_at), now) else { continue };
+            state.floor = Some(Floor { stamp: stamp.wrapping_add(ticks), until: now + MSL });
             self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "refreshed" });
         }
     }
@@ -115,16 +124,17 @@ impl SegmentFilter for TimestampEcho {
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
         let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let state = self.connections.observe(now, direction, connection, segment).value;
         let Some(stamps) = segment.options.timestamps else { return Verdict::Pass };
         if segment.flags.contains(Flags::RST) {
             return Verdict::Pass;
         }
-        let state = self.connections.note(now, connection, segment);
         if direction == Direction::Incoming {
             state.hear(now, segment, stamps.val);
             return Verdict::Pass;
         }
-        if !segment.flags.contains(Flags::ACK) {
+        // What a SYN-ACK echoes is the SYN's.
+        if !segment.flags.contains(Flags::ACK) || segment.flags.contains(Flags::SYN) {
             return Verdict::Pass;
         }
         if !self.down {
@@ -134,11 +144,11 @@ impl SegmentFilter for TimestampEcho {
             }
         }
         state.expected = Some(state.expected.map_or(segment.ack, |expected| expected.max(segment.ack)));
-        if let Some(echo) = state.echo(stamps.ecr, self.config.echo).filter(|&echo| echo != stamps.ecr)
+        let echo = state.echo(now, stamps.ecr, self.config.echo);
+        if echo != stamps.ecr
             && let Some(segment) = tcp_mut(packet)
-            && let Some(stamps) = &mut segment.options.timestamps
         {
-            stamps.ecr = echo;
+            segment.options.timestamps = Some(Timestamps { ecr: echo, ..stamps });
         }
         Verdict::Pass
     }
@@ -165,7 +175,7 @@ impl State {
     fn hear(&mut self, now: Instant, segment: &Segment, stamp: u32) {
         self.clock.note(now, stamp);
         let in_order = self.expected.is_none_or(|expected| segment.seq.le(expected));
-        if !in_order || self.recent.is_some_and(|(recent, _)| is_before(stamp, recent)) {
+        if !in_order || self.recent.is_some_and(|(recent, _)| is_older(stamp, recent)) {
             return;
         }
         // The same stamp again is as old as when it first came.
@@ -176,71 +186,18 @@ impl State {
         self.expected = Some(self.expected.map_or(end, |expected| expected.max(end)));
     }
 
-    fn echo(&mut self, own: u32, rule: Echo) -> Option<u32> {
+    /// How many ticks the peer's clock makes at least between two moments; `None` if that is not known, or not one.
+    fn ticks(&self, from: Instant, to: Instant) -> Option<u32> {
+        let (from, to) = self.clock.at(from).zip(self.clock.at(to))?;
+        is_older(from, to).then(|| to.wrapping_sub(from))
+    }
+
+    fn echo(&mut self, now: Instant, own: u32, rule: Echo) -> u32 {
         let echo = match rule {
             Echo::Own => own,
             Echo::Newest => self.recent.map_or(own, |(recent, _)| recent),
         };
-        match self.floor {
-            Some(floor) if is_before(echo, floor) => Some(floor),
-            Some(_) => {
-                self.floor = None;
-                Some(echo)
-            }
-            None => Some(echo),
-        }
-    }
-}
-
-fn is_before(a: u32, b: u32) -> bool {
-    (a.wrapping_sub(b) as i32) < 0
-}
-
-/// The peer's timestamp clock, by its stamps.
-#[derive(Clone, Copy, Debug, Default)]
-struct PeerClock {
-    first: Option<(u32, Instant)>,
-    last: Option<(u32, Instant)>,
-}
-
-/// Clocks in use, in Hz: 4.3BSD's slow timer and Linux's HZ over time, milliseconds, microseconds (RFC 7323 section 5.4 wants 1
-/// to 1000).
-const USUAL_HZ: [u64; 7] = [1, 2, 10, 100, 250, 1_000, 1_000_000];
-
-/// Over less than this, a queue that fills distorts the rate too much.
-const LEAST_BASELINE: Duration = Duration::from_millis(200);
-
-impl PeerClock {
-    fn note(&mut self, now: Instant, stamp: u32) {
-        let restarted = self.last.is_some_and(|(last, _)| is_before(stamp, last));
-        // Retransmissions and reordering bring old stamps; only what goes on counts.
-        if restarted {
-            return;
-        }
-        self.first.get_or_insert((stamp, now));
-        if self.last.is_none_or(|(last, _)| last != stamp) {
-            self.last = Some((stamp, now));
-        }
-    }
-
-    /// How many ticks it makes at least in `span`; `None` before its rate is known.
-    fn ticks_in(&self, span: Duration) -> Option<u32> {
-        let ((first, began), (last, ended)) = self.first.zip(self.last)?;
-        let (ticks, baseline) = (u64::from(last.wrapping_sub(first)), ended.saturating_since(began));
-        if ticks == 0 || baseline < LEAST_BASELINE {
-            return None;
-        }
-        // The stamps are up to a tick old, and queues stretch or shrink the baseline by an eighth at most.
-        let nanos = u128::from(baseline.as_nanos());
-        let fits = |hz: u64| {
-            let by_rate = u128::from(hz) * nanos / 1_000_000_000;
-            by_rate * 9 / 8 + 1 >= u128::from(ticks) && by_rate * 7 / 8 <= u128::from(ticks) + 1
-        };
-        let span = u128::from(span.as_nanos());
-        let ticks = match USUAL_HZ.into_iter().find(|&hz| fits(hz)) {
-            Some(hz) => span * u128::from(hz) / 1_000_000_000,
-            None => span * u128::from(ticks - 1) * 8 / (nanos * 9),
-        };
-        u32::try_from(ticks).ok().filter(|&ticks| ticks <= i32::MAX as u32)
+        self.floor = self.floor.filter(|floor| now < floor.until && is_older(echo, floor.stamp));
+        self.floor.map_or(echo, |floor| floor.stamp)
     }
 }

@@ -5,6 +5,10 @@
 //! timeout that a host reclaims its resources with, ask for a long one when a disconnection is near, and go back to the former
 //! one when that is over.
 //!
+//! It is over for a connection when the peer has acknowledged something since the link came back, or nothing waits to be. By the
+//! clock alone, the former timeout could return before the sender's next retransmission, which has been put off for up to
+//! two minutes, and end what the long one has saved.
+//!
 //! After Schuetz, Eggert, Schmid and Brunner, section 2.2, who name this use and no policy ("start short and ask for more when
 //! a disconnection is near"). Their measurements have a fixed timeout of 15 min at both ends instead of the option.
 //!
@@ -17,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_tcp::{ConnectionId, Endpoint};
-use holdover_wire::Packet;
+use holdover_wire::{Packet, Seq};
 
 use crate::connections::Connection;
 use crate::{Deed, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
@@ -29,7 +33,8 @@ pub struct UserTimeoutPolicyConfig {
     pub long: Duration,
     /// What is advertised afterwards where nothing was before; `None` for nothing.
     pub afterwards: Option<Duration>,
-    /// How long after the disconnection the former one returns: so long the next disconnection finds the long one in place.
+    /// How long after the disconnection the former one returns at the earliest: so long the next disconnection finds the long
+    /// one in place.
     pub linger: Duration,
 }
 
@@ -49,6 +54,8 @@ pub struct UserTimeoutPolicy {
     /// What is to be done next, at the next call of `steer`.
     due: Option<Due>,
     return_at: Option<Instant>,
+    /// It returns to each connection that goes on.
+    returns: bool,
     deeds: VecDeque<Deed>,
 }
 
@@ -57,12 +64,14 @@ struct Former {
     timeout: Option<Duration>,
     advertise: Option<Duration>,
     changeable: bool,
+    /// SND.UNA when the link came back.
+    una: Option<Seq>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Due {
     Raise,
-    Return,
+    NoteProgress,
 }
 
 impl UserTimeoutPolicy {
@@ -71,7 +80,7 @@ impl UserTimeoutPolicy {
 
     /// A policy that has not done anything yet.
     pub fn new(config: UserTimeoutPolicyConfig) -> Self {
-        Self { config, former: BTreeMap::new(), due: None, return_at: None, deeds: VecDeque::new() }
+        Self { config, former: BTreeMap::new(), due: None, return_at: None, returns: false, deeds: VecDeque::new() }
     }
 
     fn raise(&mut self, now: Instant, endpoint: &mut Endpoint) {
@@ -82,23 +91,46 @@ impl UserTimeoutPolicy {
         for id in ids {
             let Some(tcp) = endpoint.connection_mut(id) else { continue };
             let settings = tcp.user_timeout_config();
-            let former =
-                Former { timeout: settings.timeout, advertise: settings.advertise, changeable: settings.changeable };
+            let (timeout, advertise, changeable) = (settings.timeout, settings.advertise, settings.changeable);
             let long = self.config.long.max(settings.lower_limit).min(settings.upper_limit);
-            if former.timeout.is_some_and(|timeout| timeout >= long) {
+            // Without a user timeout R2 decides, which may have more patience, or no end of it.
+            let is_short = timeout.or_else(|| tcp.r2_span()).is_some_and(|timeout| timeout < long);
+            let asks = advertise.is_none_or(|advertised| advertised < long);
+            if is_short {
+                tcp.set_user_timeout(now, Some(long), changeable);
+            }
+            if asks {
+                tcp.advertise_user_timeout(Some(long));
+            }
+            if !is_short && !asks {
                 continue;
             }
-            tcp.set_user_timeout(now, Some(long), former.changeable);
-            tcp.advertise_user_timeout(Some(long));
+            let former = Former { timeout, advertise, changeable, una: None };
             let connection = Connection { local: tcp.local(), remote: tcp.remote() };
             self.former.insert(id, former);
             self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "asked for long" });
         }
     }
 
+    /// The link is back: from here on something has to be acknowledged.
+    fn note_progress(&mut self, endpoint: &Endpoint) {
+        for (id, former) in &mut self.former {
+            former.una = endpoint.connection(*id).map(holdover_tcp::Connection::snd_una);
+        }
+    }
+
+    /// Gives their former timeout back to those that go on.
     fn give_back(&mut self, now: Instant, endpoint: &mut Endpoint) {
-        for (id, former) in core::mem::take(&mut self.former) {
-            let Some(tcp) = endpoint.connection_mut(id) else { continue };
+        let waits = |tcp: &holdover_tcp::Connection, former: &Former| {
+            tcp.send_queue_len() > 0 && former.una.is_none_or(|una| tcp.snd_una() == una)
+        };
+        let goes_on = |id: &ConnectionId, former: &mut Former| {
+            endpoint.connection(*id).is_none_or(|tcp| tcp.is_closed() || !waits(tcp, former))
+        };
+        let those: Vec<(ConnectionId, Former)> = self.former.extract_if(.., goes_on).collect();
+        self.returns = !self.former.is_empty();
+        for (id, former) in those {
+            let Some(tcp) = endpoint.connection_mut(id).filter(|tcp| !tcp.is_closed()) else { continue };
             tcp.set_user_timeout(now, former.timeout, former.changeable);
             tcp.advertise_user_timeout(former.advertise.or(self.config.afterwards));
             let connection = Connection { local: tcp.local(), remote: tcp.remote() };
@@ -116,9 +148,10 @@ impl SegmentFilter for UserTimeoutPolicy {
         match event {
             LinkEvent::Fading { .. } | LinkEvent::Down => {
                 self.due = Some(Due::Raise);
-                self.return_at = None;
+                (self.return_at, self.returns) = (None, false);
             }
             LinkEvent::Recovered | LinkEvent::Up { .. } if !self.former.is_empty() => {
+                self.due = Some(Due::NoteProgress);
                 self.return_at = Some(now + self.config.linger);
             }
             LinkEvent::Recovered | LinkEvent::Up { .. } => {}
@@ -126,9 +159,7 @@ impl SegmentFilter for UserTimeoutPolicy {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        if self.return_at.take_if(|at| *at <= now).is_some() {
-            self.due = Some(Due::Return);
-        }
+        self.returns |= self.return_at.take_if(|at| *at <= now).is_some();
     }
 
     fn poll_deed(&mut self) -> Option<Deed> {
@@ -144,8 +175,11 @@ impl EndpointMechanism for UserTimeoutPolicy {
     fn steer(&mut self, now: Instant, endpoint: &mut Endpoint) {
         match self.due.take() {
             Some(Due::Raise) => self.raise(now, endpoint),
-            Some(Due::Return) => self.give_back(now, endpoint),
+            Some(Due::NoteProgress) => self.note_progress(endpoint),
             None => {}
+        }
+        if self.returns {
+            self.give_back(now, endpoint);
         }
     }
 }

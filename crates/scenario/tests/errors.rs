@@ -511,3 +511,16 @@ fn mechanisms_have_only_what_belongs_together() {
         assert_eq!((error.kind, error.field.as_str()), (kind, field), "{error}");
     }
 }
+
+#[test]
+fn mechanisms_that_undo_each_other_are_refused_where_they_are_named() {
+    let with = |tables: &str| {
+        let host = "name = \"client\"";
+        spoilt(host, &format!("{host}\n[host.mechanisms]\nwake = {{}}\n{tables}"))
+    };
+    let error = with("freeze = {}");
+    assert_eq!(place(&error), (ErrorKind::Conflict, 8, 10, "host.client.mechanisms.freeze"), "{error}");
+    assert!(error.to_string().contains("\"freeze\" does not go with \"wake\""), "{error}");
+    let error = with("retransmission_trigger = { relay = \"duplicate-acks\" }");
+    assert_eq!(error.field, "host.client.mechanisms.retransmission_trigger");
+}

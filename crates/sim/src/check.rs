@@ -42,6 +42,8 @@ fn check_mechanisms(config: &WorldConfig) -> Result<(), WorldError> {
         if node.role != Role::Host {
             return Err(WorldError::MechanismsOfRouter { node: node.name.clone() });
         }
+        let error = |error| WorldError::Mechanisms { node: node.name.clone(), error };
+        equipment.mechanisms.check().map_err(error)?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use holdover_base::{Duration, Instant};
 use holdover_link::ConfigError;
+use holdover_mobility::CombinationError;
 
 /// Why a world cannot be built.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
@@ -29,6 +30,14 @@ pub enum WorldError {
     MechanismsOfRouter {
         /// The node.
         node: String,
+    },
+    /// Mechanisms that do not go together.
+    #[error("the mechanisms of {node}: {error}")]
+    Mechanisms {
+        /// The host.
+        node: String,
+        /// Which, and why.
+        error: CombinationError,
     },
     /// Only hosts have identities and addresses for each link.
     #[error("addresses or identity of {node}, which is a router")]

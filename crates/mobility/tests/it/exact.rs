@@ -20,10 +20,11 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-fn mechanisms() -> impl Strategy<Value = Mechanisms> {
+/// Any that go together.
+pub(crate) fn mechanisms() -> impl Strategy<Value = Mechanisms> {
     use proptest::option::of;
     let all = (of(reconnect_acks()), of(freeze()), of(timestamp_echo()), of(new_cell_window()), of(fast_retransmit()));
-    (all, of(triggers()), any::<bool>(), wake()).prop_map(|(all, retransmission_trigger, long, wake)| {
+    let drawn = (all, of(triggers()), any::<bool>(), wake()).prop_map(|(all, retransmission_trigger, long, wake)| {
         let (reconnect_acks, freeze, timestamp_echo, new_cell_window, fast_retransmit) = all;
         Mechanisms {
             reconnect_acks,
@@ -35,6 +36,16 @@ fn mechanisms() -> impl Strategy<Value = Mechanisms> {
             user_timeout: long.then(UserTimeoutPolicyConfig::default),
             ..wake
         }
+    });
+    (drawn, any::<bool>()).prop_map(|(mut mechanisms, withholds)| {
+        if mechanisms.check().is_err() && withholds {
+            (mechanisms.freeze, mechanisms.reconnect_acks, mechanisms.fast_retransmit) = (None, None, None);
+            mechanisms.retransmission_trigger = None;
+        } else if mechanisms.check().is_err() {
+            (mechanisms.wake, mechanisms.hold_back, mechanisms.ack_stall) = (false, None, None);
+        }
+        assert_eq!(mechanisms.check(), Ok(()));
+        mechanisms
     })
 }
 
@@ -126,7 +137,11 @@ fn new_cell_window() -> impl Strategy<Value = NewCellWindowConfig> {
 }
 
 fn fast_retransmit() -> impl Strategy<Value = FastRetransmitConfig> {
-    (0_u8..6, any::<bool>()).prop_map(|(copies, own_data)| FastRetransmitConfig { copies, own_data, only_moved: false })
+    (0_u8..6, any::<bool>(), any::<bool>()).prop_map(|(copies, own_data, only_moved)| FastRetransmitConfig {
+        copies,
+        own_data,
+        only_moved,
+    })
 }
 
 /// Outages of up to 3 s, with 1 ms to 2 s between them.

@@ -286,6 +286,143 @@ fn a_repeated_warning_moves_the_deadline_only() {
     assert_eq!(script.at(550).deeds(), [(550, "thawed")]);
 }
 
+/// Of all ACKs of the host, those with an open window: warnings come every 100 ms for a minute, over a link that works.
+#[test]
+fn warnings_without_end_freeze_once() {
+    for event in [LinkEvent::Fading { lead: None }, fading(50)] {
+        let mut script = flowing(fixed(50));
+        let mut open = 0;
+        for round in 1..=600 {
+            let seq = 1001 + round * 10;
+            script.at(100 + u64::from(round) * 100).peer(from_peer(seq, 10)).link(event);
+            open += u32::from(script.host(from_host(seq + 10, 400)).window > 0);
+        }
+        assert!(open >= 575, "{open} of 600 for {event}");
+        assert_eq!(script.deeds().iter().filter(|(_, what)| *what == "froze").count(), 1);
+    }
+}
+
+#[test]
+fn a_connection_that_was_frozen_in_vain_is_frozen_again_when_warnings_have_paused() {
+    let mut script = flowing(FreezeConfig { patience: ms(300), ..fixed(50) });
+    script.link(fading(50)).at(500);
+    assert_eq!(script.deeds(), [(100, "froze"), (450, "thawed")]);
+    // The last warning has been over since 450 ms.
+    script.at(740).peer(from_peer(1001, 1000)).link(fading(50));
+    assert!(script.deeds().is_empty(), "no pause");
+    script.at(1_400).peer(from_peer(2001, 1000)).link(fading(50));
+    assert_eq!(script.deeds(), [(1_400, "froze")]);
+}
+
+/// A round trip of 80 ms, by stamps that come back on data.
+fn timed(config: FreezeConfig) -> Script {
+    let mut script = Script::new(freezing(config));
+    for round in 0..20_u32 {
+        let (at, seq) = (u64::from(round) * 80, round * 2000 + 1);
+        script.at(at).host(stamped(from_host(seq, 400), 5000 + round, 0));
+        script.at(at + 40).peer(stamped(from_peer(seq, 1000), 9, 5000 + round - u32::from(round > 0)));
+        script.at(at + 80).peer(stamped(from_peer(seq + 1000, 1000), 9, 5000 + round));
+    }
+    script
+}
+
+/// The last ACK before a cut is echoed by the first data after it; neither that nor what a frozen host says is a round trip.
+#[test]
+fn an_outage_is_not_taken_for_a_round_trip() {
+    for frozen in [false, true] {
+        let long = Duration::from_secs(60);
+        let mut script = timed(FreezeConfig { patience: long, flowing: long, ..FreezeConfig::default() });
+        script.host(stamped(from_host(40_001, 400), 5020, 0));
+        script.at(1_640).peer(stamped(from_peer(40_001, 1000), 9, 5019));
+        if frozen {
+            script.link(fading(80)).host(stamped(from_host(41_001, 400), 5021, 0));
+        }
+        script.at(1_720).link(LinkEvent::Down).at(40_000);
+        script.host(stamped(from_host(41_001, 400), 5022, 0));
+        script.link(UP).at(40_080).peer(stamped(from_peer(41_001, 1000), 9, 5020));
+        script.host(stamped(from_host(42_001, 400), 6000, 0));
+        script.deeds();
+        script.link(fading(3_000)).at(43_080);
+        let froze = script.deeds().first().map(|(at, _)| *at);
+        assert_eq!(froze, Some(40_080 + 3_000 - 80), "frozen before: {frozen}");
+    }
+}
+
+/// Eight long leads, and then short ones: it learns from what it missed.
+#[test]
+fn an_adaptive_warning_period_learns_from_cuts_that_came_before_it() {
+    let config = WarningPeriod::Adaptive { step: ms(200) };
+    let mut script = Script::new(freezing(FreezeConfig { warning: config, ..FreezeConfig::default() }));
+    script.host(change(from_host(0, 400), |segment| {
+        (segment.seq, segment.flags) = (holdover_wire::Seq::new(0), Flags::SYN)
+    }));
+    script.at(60).peer(flags(from_peer(0, 0), Flags::SYN));
+    script.host(from_host(1, 400));
+    let mut froze = Vec::new();
+    for cut in 0..12_u32 {
+        let (start, lead) = (u64::from(cut + 1) * 5_000, if cut < 8 { 2_000 } else { 100 });
+        script.at(start).peer(from_peer(cut * 1000 + 1, 500)).link(fading(lead));
+        script.at(start + lead - 10).peer(from_peer(cut * 1000 + 501, 500)).at(start + lead).link(LinkEvent::Down);
+        froze.push(script.deeds().iter().any(|(_, what)| *what == "froze"));
+        script.at(start + 3_000).link(UP);
+        script.deeds();
+    }
+    assert_eq!(froze[..8], [true; 8]);
+    assert_eq!(froze[10..], [true; 2], "{froze:?}");
+}
+
+#[test]
+fn nothing_is_asked_or_said_on_a_connection_that_is_over() {
+    let reset = |ack| change(from_peer(ack, 0), |segment| segment.flags = Flags::RST | Flags::ACK);
+    let mut script = flowing(FreezeConfig { ask_after: Some(ms(1)), ..fixed(50) });
+    script.link(fading(50)).host(from_host(1001, 400));
+    script.handed_in();
+    script.peer(from_peer(1001, 1000)).peer(reset(2001)).at(120);
+    assert!(script.handed_in().is_empty() && script.sent().is_empty());
+    script.at(2_000);
+    assert!(script.sent().is_empty(), "no window to tell");
+    // Closed in both directions.
+    let mut script = flowing(fixed(50));
+    script.peer(flags(from_peer(1001, 0), Flags::FIN)).host(flags(from_host(1002, 400), Flags::FIN));
+    script.peer(change(from_peer(1002, 0), |segment| segment.ack = holdover_wire::Seq::new(2)));
+    script.link(fading(50)).at(400);
+    assert!(script.sent().is_empty() && script.handed_in().is_empty() && script.deeds().is_empty());
+}
+
+/// One message from below reaches all connections (thesis, section 5.1.2): those with data freeze and thaw, each with its own
+/// numbers, and those without do not.
+#[test]
+fn every_connection_with_data_freezes_and_thaws() {
+    let mut script = Script::new(freezing(FreezeConfig { update_at_up: true, ..fixed(50) }));
+    for port in [1001, 1002, 1003] {
+        let seq = u32::from(port) * 10;
+        script.at(100).peer(on_port(from_peer(seq, usize::from(port != 1002) * 100), port));
+        script.host(on_port(from_host(seq + 100, port), port));
+    }
+    let told = |script: &mut Script| {
+        let sent = script.sent().into_iter();
+        sent.map(|segment| (segment.src_port, segment.ack.value(), segment.window)).collect::<Vec<_>>()
+    };
+    script.link(fading(50)).at(100);
+    assert_eq!(told(&mut script), [(1001, 10_110, 0), (1003, 10_130, 0)]);
+    script.link(LinkEvent::Down).at(900).link(UP);
+    assert_eq!(told(&mut script), [(1001, 10_110, 1001), (1003, 10_130, 1003)]);
+    assert_eq!(script.host(on_port(from_host(10_120, 77), 1002)).window, 77);
+}
+
+/// M-TCP's mobile host answers a probe by its real window, which may be none.
+#[test]
+fn a_window_probe_thaws_only_if_there_is_room() {
+    let mut script = flowing(FreezeConfig { thaw_on_probe: true, ..fixed(50) });
+    script.link(fading(50)).host(from_host(1001, 0));
+    script.at(130).peer(from_peer(1000, 0));
+    assert_eq!(script.deeds(), [(100, "froze")]);
+    // The application has read.
+    assert_eq!(script.host(from_host(1001, 300)).window, 0);
+    script.at(140).peer(from_peer(1000, 0));
+    assert_eq!(script.host(from_host(1001, 300)).window, 300);
+}
+
 /// The thesis thaws when it hears a window probe; Freeze-TCP answers it with a window of zero.
 #[test]
 fn a_window_probe_thaws_or_not_as_configured() {

@@ -1,7 +1,9 @@
 //! The mechanisms in simulated worlds and in packet scripts.
 
+mod combinations;
 mod ends;
 mod exact;
+mod exact_ends;
 mod fast_retransmit;
 mod freeze;
 mod identity;

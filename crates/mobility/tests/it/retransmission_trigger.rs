@@ -258,32 +258,95 @@ fn requests_come_through_once_in_an_interval() {
     assert_eq!(ends.server.deeds(), ["retransmitted", "held back", "held back", "held back"]);
 }
 
+/// A request to the server, as its peer would make it with these numbers.
+fn request_with(ends: &mut Ends, number: u16, (seq_ahead, ack_ahead): (i32, i32)) -> Packet {
+    let tcp = ends.server.tcp();
+    let (una, nxt, local, remote) = (tcp.snd_una(), tcp.rcv_nxt(), tcp.local(), tcp.remote());
+    let data = number.to_be_bytes().to_vec().into();
+    let option = Experimental { second_kind: false, id: ExperimentalId::Long(OPTION_ID), data };
+    let ahead =
+        |seq: holdover_wire::Seq, by: i32| if by < 0 { seq - by.unsigned_abs() } else { seq + by.unsigned_abs() };
+    let mut segment = Segment {
+        src_port: remote.port(),
+        dst_port: local.port(),
+        seq: ahead(nxt, seq_ahead),
+        ack: ahead(una, ack_ahead),
+        flags: holdover_wire::Flags::ACK,
+        window: 100,
+        ..Segment::default()
+    };
+    segment.options.experimental = Some([option].into());
+    Packet::new(remote.ip(), local.ip(), segment)
+}
+
 /// Somebody who guesses at the connection cannot make it start over.
 #[test]
-fn the_option_counts_with_an_ack_number_that_can_be_the_peers() {
-    for (ahead, expected) in [(0_i32, 1), (1_000_000, 0), (-1_000_000, 0)] {
+fn the_option_counts_with_numbers_that_can_be_the_peers() {
+    for (seq_ahead, ack_ahead, expected) in
+        [(0, 0, 1), (0, 1_000_000, 0), (0, -1_000_000, 0), (-1_448, 0, 1), (200_000_000, 0, 0), (-200_000_000, 0, 0)]
+    {
         let mut ends = cut_off(default(), ms(5_000));
-        let now = ends.now;
-        let tcp = ends.server.tcp();
-        let (una, local, remote) = (tcp.snd_una(), tcp.local(), tcp.remote());
-        let option = Experimental {
-            second_kind: false,
-            id: ExperimentalId::Long(OPTION_ID),
-            data: bytes::Bytes::from_static(&[9, 9]),
-        };
-        let mut segment = Segment {
-            src_port: remote.port(),
-            dst_port: local.port(),
-            seq: ends.server.tcp().rcv_nxt(),
-            ack: if ahead < 0 { una - ahead.unsigned_abs() } else { una + ahead.unsigned_abs() },
-            flags: holdover_wire::Flags::ACK,
-            window: 100,
-            ..Segment::default()
-        };
-        segment.options.experimental = Some([option].into());
-        ends.server.takes(now, vec![Packet::new(remote.ip(), local.ip(), segment)]);
-        assert_eq!(ends.server.deeds().len(), expected, "{ahead}");
+        let forged = request_with(&mut ends, 9, (seq_ahead, ack_ahead));
+        ends.server.takes(ends.now, vec![forged]);
+        assert_eq!(ends.server.deeds().len(), expected, "{seq_ahead} {ack_ahead}");
     }
+}
+
+/// A forged request with the number that the peer will use does not keep the peer's from being granted.
+#[test]
+fn only_what_is_granted_counts_as_answered() {
+    let mut ends = cut_off(default(), ms(5_000));
+    let forged = request_with(&mut ends, 1, (0, 1_000_000));
+    let elsewhere = crate::script::change(forged.clone(), |segment| segment.src_port = 7);
+    ends.server.takes(ends.now, vec![forged, elsewhere]);
+    assert_eq!(ends.server.deeds(), [""; 0]);
+    let real = request_with(&mut ends, 1, (0, 0));
+    ends.server.takes(ends.now, vec![real]);
+    assert_eq!(ends.server.deeds(), ["retransmitted"]);
+}
+
+/// An early indicator, and the right one within the interval.
+#[test]
+fn an_indicator_within_the_interval_is_put_off_to_its_end() {
+    let mut ends = cut_off(default(), ms(5_000));
+    let first = ends.now;
+    ends.client.hears(first, symmetric());
+    assert_eq!(ends.client.sends(first).len(), 1, "and it is lost");
+    ends.pass(ms(100));
+    ends.client.hears(ends.now, symmetric());
+    assert!(ends.client.sends(ends.now).is_empty());
+    assert_eq!(ends.client.chain.poll_timeout(), Some(first + ms(500)));
+    // The timer of the retransmission is not what follows: the interval ends sooner than its backoff.
+    ends.pass(ms(400));
+    assert_eq!(ends.client.deeds(), ["retransmitted", "held back", "retransmitted"]);
+    assert_eq!(ends.client.chain.poll_timeout(), None, "once");
+}
+
+/// The segment that bore the request is lost.
+#[test]
+fn a_request_is_repeated_until_the_peer_says_something_new() {
+    let requests = |ends: &mut Ends| {
+        let sent = ends.client.sends(ends.now);
+        segments(&sent).iter().filter_map(request).collect::<Vec<_>>()
+    };
+    let mut ends = cut_off(default(), ms(5_000));
+    ends.client.hears(ends.now, asymmetric());
+    let mut heard = requests(&mut ends);
+    for _ in 0..600 {
+        ends.pass(ms(100));
+        heard.extend(requests(&mut ends));
+    }
+    assert_eq!(heard.len(), 3, "and not for ever");
+    assert!(heard.iter().all(|number| *number == heard[0]), "it is one and the same");
+    // With an answer it is said once.
+    let mut ends = cut_off(default(), ms(5_000));
+    ends.client.hears(ends.now, asymmetric());
+    let out = ends.client.sends(ends.now);
+    assert_eq!(segments(&out).iter().filter_map(request).count(), 1);
+    ends.server.takes(ends.now, out);
+    let back = ends.server.sends(ends.now);
+    ends.client.takes(ends.now, back);
+    assert_eq!(requests(&mut ends).len(), 0);
 }
 
 fn duplicate_acks(piggyback: bool) -> RetransmissionTriggerConfig {

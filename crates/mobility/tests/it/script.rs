@@ -36,6 +36,12 @@ fn segment((src_port, dst_port): (u16, u16), seq: u32, ack: u32, window: u16, le
     }
 }
 
+/// The packet on another connection: with another port of the host.
+pub(crate) fn on_port(packet: Packet, port: u16) -> Packet {
+    let is_hosts = packet.src == HOST;
+    change(packet, |segment| *(if is_hosts { &mut segment.src_port } else { &mut segment.dst_port }) = port)
+}
+
 /// The packet with other flags besides ACK.
 pub(crate) fn flags(packet: Packet, flags: Flags) -> Packet {
     change(packet, |segment| segment.flags |= flags)
@@ -106,6 +112,13 @@ impl Script {
         tcp_of(&packet).clone()
     }
 
+    /// The host's TCP sends; returns what leaves, if it does.
+    pub(crate) fn passes(&mut self, mut packet: Packet) -> Option<Segment> {
+        let verdict = self.chain.handle_packet(self.now, Direction::Outgoing, &mut packet);
+        self.collect();
+        (verdict == Verdict::Pass).then(|| tcp_of(&packet).clone())
+    }
+
     /// The peer's packet comes, and passes unchanged.
     pub(crate) fn peer(&mut self, packet: Packet) -> &mut Self {
         let mut passed = packet.clone();
@@ -128,6 +141,10 @@ impl Script {
     /// What was done, with the time in ms.
     pub(crate) fn deeds(&mut self) -> Vec<(u64, &'static str)> {
         self.deeds.drain(..).map(|deed| (deed.at.as_millis(), deed.what)).collect()
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.now.as_millis()
     }
 
     pub(crate) fn next_deadline_ms(&self) -> Option<u64> {

@@ -4,7 +4,7 @@ use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::timestamp_echo::{Echo, Since, TimestampEchoConfig};
 use holdover_mobility::{LinkEvent, Mechanisms};
-use holdover_wire::Segment;
+use holdover_wire::{Flags, Segment};
 
 use crate::script::*;
 
@@ -32,6 +32,12 @@ fn flowing(mechanisms: Mechanisms, hz: u32) -> (Script, u32) {
     (script, stamp)
 }
 
+/// The echo is `ticks` after `stamp`: not more, and less only by a tick and by what crystals may be off.
+fn assert_advanced(segment: &Segment, stamp: u32, ticks: u32) {
+    let added = echoed(segment).wrapping_sub(stamp);
+    assert!(added <= ticks && added + 1 + ticks / 1_000 >= ticks, "{added} ticks, not {ticks}");
+}
+
 /// An ACK of all that came, as the host's TCP makes it.
 fn ack(stamp: u32) -> holdover_wire::Packet {
     stamped(from_host(20_101, 400), 1, stamp)
@@ -49,7 +55,7 @@ fn the_echo_advances_by_the_time_since_the_last_zero_window_in_ticks_of_the_peer
         script.link(FADING).at(2_010);
         script.host(zero(stamp));
         script.at(2_020).link(LinkEvent::Down).at(5_010).link(UP);
-        assert_eq!(echoed(&script.host(ack(stamp))), stamp.wrapping_add(ticks), "{hz}");
+        assert_advanced(&script.host(ack(stamp)), stamp, ticks);
         assert_eq!(script.deeds(), [(5_010, "refreshed")]);
     }
 }
@@ -64,7 +70,10 @@ fn the_echo_is_never_ahead_of_the_peers_clock() {
             let added = echoed(&script.host(ack(stamp))).wrapping_sub(stamp);
             let passed = (up as u32 - 2_000) * hz / 1_000;
             assert!(added <= passed, "{hz} Hz at {up} ms: {added} ticks, {passed} have passed");
-            assert!(added >= passed * 3 / 4 || hz < 64, "{hz} Hz at {up} ms: {added} ticks, {passed} have passed");
+            assert!(
+                added >= passed * 3 / 4 || ![10, 100, 1_000, 1_024].contains(&hz),
+                "{hz} Hz at {up} ms: {added} ticks, {passed} have passed"
+            );
         }
     }
 }
@@ -90,7 +99,7 @@ fn only_a_zero_window_after_the_warning_counts() {
 fn it_can_count_from_the_last_ack() {
     let (mut script, stamp) = flowing(updating(Since::LastAck, Echo::Own), 1_000);
     script.at(2_040).link(LinkEvent::Down).at(5_000).link(UP);
-    assert_eq!(echoed(&script.host(ack(stamp))), stamp.wrapping_add(3_000));
+    assert_advanced(&script.host(ack(stamp)), stamp, 3_000);
 }
 
 /// Data that come after the last zero window are younger by that.
@@ -101,7 +110,7 @@ fn time_counts_from_the_arrival_of_the_stamp_at_the_earliest() {
     script.host(zero(stamp));
     let newer = stamp.wrapping_add(500);
     script.at(2_500).peer(stamped(from_peer(20_101, 100), newer, 1)).link(LinkEvent::Down).at(5_000).link(UP);
-    assert_eq!(echoed(&script.host(ack(newer))), newer.wrapping_add(2_500));
+    assert_advanced(&script.host(ack(newer)), newer, 2_500);
 }
 
 /// What waited in the network is stamped before the reconnection, what was sent after it is not.
@@ -109,8 +118,8 @@ fn time_counts_from_the_arrival_of_the_stamp_at_the_earliest() {
 fn only_stamps_from_before_the_reconnection_are_refreshed() {
     let (mut script, stamp) = flowing(updating(Since::LastAck, Echo::Own), 1_000);
     script.link(LinkEvent::Down).at(5_000).link(UP);
-    let refreshed = stamp.wrapping_add(3_000);
-    assert_eq!(echoed(&script.host(ack(stamp))), refreshed);
+    let refreshed = echoed(&script.host(ack(stamp)));
+    assert_advanced(&script.host(ack(stamp)), stamp, 3_000);
     script.at(5_010).peer(stamped(from_peer(20_101, 100), stamp.wrapping_add(100), 1));
     assert_eq!(echoed(&script.host(ack(stamp.wrapping_add(100)))), refreshed);
     let fresh = stamp.wrapping_add(3_025);
@@ -152,6 +161,74 @@ fn reconnection_acks_carry_the_refreshed_stamp() {
     script.sent();
     script.at(5_000).link(UP);
     let sent = script.sent();
-    assert_eq!(sent.iter().map(echoed).collect::<Vec<_>>(), [stamp.wrapping_add(3_000); 3]);
+    assert_eq!(sent.len(), 3);
+    sent.iter().for_each(|segment| assert_advanced(segment, stamp, 3_000));
     assert_eq!(sent.iter().map(|segment| segment.window).collect::<Vec<_>>(), [400; 3]);
+}
+
+/// The first segment was 300 ms late, as when a radio wakes up; data came for 0.6 s, and then nothing for a minute.
+#[test]
+fn a_late_first_segment_does_not_make_the_clock_fast() {
+    for late in [0, 100, 300, 500] {
+        let mut script = Script::new(updating(Since::LastAck, Echo::Own));
+        let mut next = 1;
+        for at in (0..=600_u32).step_by(10) {
+            if at > 0 && at < late {
+                continue;
+            }
+            script.at(u64::from(at.max(late))).peer(stamped(from_peer(next, 100), 1_000_000 + at, 1));
+            next += 100;
+            script.host(stamped(from_host(next, 400), 1, 1_000_000 + at));
+        }
+        script.link(LinkEvent::Down).at(60_600).link(UP);
+        let added = echoed(&script.host(stamped(from_host(next, 400), 1, 1_000_600))) - 1_000_000;
+        assert!(added <= 60_600, "first {late} ms late: {added}");
+        assert!(added >= 55_000 || late == 500, "first {late} ms late: {added}");
+    }
+}
+
+/// The peer resets the connection, or is just gone, and opens it anew with another clock.
+#[test]
+fn a_new_connection_with_the_same_addresses_is_not_refreshed() {
+    for reset in [true, false] {
+        let (mut script, stamp) = flowing(updating(Since::LastAck, Echo::Own), 1_000);
+        script.link(LinkEvent::Down).at(5_000).link(UP);
+        if reset {
+            script.peer(change(from_peer(20_101, 0), |segment| segment.flags = Flags::RST));
+        }
+        script.at(60_000);
+        let syn = change(from_peer(77, 0), |segment| segment.flags = Flags::SYN);
+        script.peer(stamped(syn, stamp.wrapping_sub(1_000_000), 0));
+        let syn_ack = change(from_host(78, 400), |segment| segment.flags = Flags::SYN | Flags::ACK);
+        assert_eq!(echoed(&script.host(stamped(syn_ack, 1, 9))), 9);
+        assert_eq!(echoed(&script.host(stamped(from_host(78, 400), 1, 9))), 9, "reset: {reset}");
+    }
+}
+
+#[test]
+fn a_handshake_is_left_alone() {
+    let (mut script, stamp) = flowing(updating(Since::LastAck, Echo::Newest), 1_000);
+    script.link(LinkEvent::Down).at(5_000).link(UP);
+    assert_eq!(echoed(&script.host(flags(ack(stamp), Flags::SYN))), stamp);
+}
+
+#[test]
+fn nothing_is_refreshed_longer_than_a_segment_lives() {
+    let (mut script, stamp) = flowing(updating(Since::LastAck, Echo::Own), 1_000);
+    script.link(LinkEvent::Down).at(5_000).link(UP).at(124_000);
+    assert_ne!(echoed(&script.host(ack(stamp))), stamp);
+    script.at(125_001);
+    assert_eq!(echoed(&script.host(ack(stamp))), stamp);
+}
+
+/// What was overtaken in the network, or retransmitted before, is stamped earlier.
+#[test]
+fn an_older_stamp_in_order_does_not_lower_the_echo() {
+    let (mut script, stamp) = flowing(updating(Since::ZeroWindow, Echo::Newest), 1_000);
+    let newer = stamp.wrapping_add(1_000);
+    script.at(3_000).peer(stamped(from_peer(20_001, 100), newer, 1));
+    for seq in [20_001, 20_101] {
+        script.at(3_010).peer(stamped(from_peer(seq, 100), stamp.wrapping_add(500), 1));
+        assert_eq!(echoed(&script.host(ack(stamp))), newer, "{seq}");
+    }
 }

@@ -3,7 +3,7 @@
 use holdover_base::Duration;
 use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
 use holdover_mobility::{LinkEvent, Mechanisms};
-use holdover_tcp::{Config, ConnectionError, Profile};
+use holdover_tcp::{Config, ConnectionError, Profile, RetryLimit};
 use holdover_wire::UserTimeout;
 
 use crate::ends::{Ends, segments};
@@ -137,13 +137,81 @@ fn a_peer_may_ignore_it() {
     assert!(!ends.client.tcp().user_timeout_config().changeable);
 }
 
+/// Whoever has more patience already asks only its peer for it.
 #[test]
 fn a_timeout_that_is_longer_stays() {
-    let mut longer = config();
-    longer.user_timeout.timeout = Some(secs(1_800));
-    let mut ends = ends(longer, UserTimeoutPolicyConfig::default());
+    let retries = RetryLimit::Retries;
+    for (timeout, r2, after) in [
+        (Some(secs(1_800)), retries(8), Some(secs(1_800))),
+        (None, RetryLimit::Never, None),
+        // 924.6 s.
+        (None, RetryLimit::LinuxTime(15), None),
+        (None, RetryLimit::LinuxTime(10), Some(secs(900))),
+        // From a timeout of 0.2 to 0.4 s on, doubled up to 120 s: more than 1300 s, and less than 420 s.
+        (None, retries(20), None),
+        (None, retries(9), Some(secs(900))),
+    ] {
+        let mut config = config();
+        (config.user_timeout.timeout, config.limits.r2) = (timeout, r2);
+        let mut ends = ends(config, UserTimeoutPolicyConfig::default());
+        ends.client.hears(ends.now, fading());
+        let sent = segments(&ends.client.sends(ends.now));
+        assert_eq!(timeouts(&mut ends).0, after, "{timeout:?} {r2:?}");
+        assert_eq!(sent[0].options.user_timeout, UserTimeout::from_duration(secs(900)));
+        // And what was before returns.
+        ends.client.hears(ends.now, up());
+        ends.pass(secs(11));
+        assert_eq!(timeouts(&mut ends).0, timeout);
+    }
+    let mut asking = config();
+    (asking.user_timeout.timeout, asking.user_timeout.advertise) = (Some(secs(1_800)), Some(secs(1_000)));
+    let mut ends = ends(asking, UserTimeoutPolicyConfig::default());
+    ends.client.sends(ends.now);
     ends.client.hears(ends.now, fading());
-    assert_eq!((ends.client.sends(ends.now), timeouts(&mut ends).0), (vec![], Some(secs(1_800))));
+    assert!(ends.client.sends(ends.now).is_empty() && ends.client.deeds().is_empty(), "it has asked for more");
+}
+
+/// The retransmission timer has backed off to minutes: the first retransmission comes long after the link.
+#[test]
+fn what_the_long_timeout_saved_is_not_lost_by_the_short_one() {
+    for outage in [60, 300, 600] {
+        let policy = policy(UserTimeoutPolicyConfig::default());
+        let mut ends = Ends::new(config(), &policy, &policy);
+        ends.client.writes(ends.now, 8);
+        for end in [&mut ends.client, &mut ends.server] {
+            end.hears(ends.now, LinkEvent::Down);
+        }
+        ends.cut(secs(outage));
+        let up_at = ends.now;
+        for end in [&mut ends.client, &mut ends.server] {
+            end.hears(up_at, up());
+        }
+        assert_eq!(timeouts(&mut ends).0, Some(secs(900)));
+        while ends.client.tcp().send_queue_len() > 0 {
+            let out = ends.client.sends(ends.now);
+            ends.pass(ms(100));
+            ends.server.takes(ends.now, out);
+            let back = ends.server.sends(ends.now);
+            ends.client.takes(ends.now, back);
+            assert!(!ends.client.tcp().is_closed(), "{outage} s: {:?}", ends.now.saturating_since(up_at));
+            assert!(ends.now < up_at + secs(130), "the timer has 120 s at most");
+        }
+        ends.pass(secs(11));
+        assert_eq!(timeouts(&mut ends).0, Some(secs(30)), "it goes on, and the former one is back");
+        assert_eq!(ends.client.deeds(), ["asked for long", "returned"]);
+    }
+}
+
+#[test]
+fn several_connections_are_asked_for_together() {
+    let mut ends = ends(config(), UserTimeoutPolicyConfig::default());
+    let remote = ends.client.tcp().remote();
+    ends.client.endpoint.connect(ends.now, std::sync::Arc::new(config()), None, remote).expect("another");
+    ends.exchange();
+    ends.client.hears(ends.now, fading());
+    assert_eq!(ends.client.deeds(), ["asked for long"; 2]);
+    let asked = segments(&ends.client.sends(ends.now));
+    assert_eq!(asked.iter().filter(|segment| segment.options.user_timeout.is_some()).count(), 2);
 }
 
 /// An outage of a minute, a timeout of 30 s at both ends: the transfer survives if the long one was asked for in time.

@@ -1,7 +1,6 @@
 //! What hosts do when their links come and go.
 
 use holdover_base::Duration;
-use holdover_mobility::Mechanisms;
 use holdover_mobility::ack_stall::AckStallConfig;
 use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
@@ -13,6 +12,7 @@ use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConf
 use holdover_mobility::timestamp_echo::TimestampEchoConfig;
 use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
 use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
+use holdover_mobility::{CombinationError, Mechanisms};
 use holdover_sim::{HostMechanisms, NodeId};
 
 use super::above_zero;
@@ -37,7 +37,7 @@ pub(crate) fn all(file: &ScenarioFile) -> Result<Vec<HostMechanisms>, Problem> {
 }
 
 fn of_host(file: &file::Mechanisms) -> Result<Mechanisms, Problem> {
-    Ok(Mechanisms {
+    let mechanisms = Mechanisms {
         reconnect_acks: file.reconnect_acks.as_ref().map(reconnect_acks).transpose().under("reconnect_acks")?,
         freeze: file.freeze.as_ref().map(freeze).transpose().under("freeze")?,
         timestamp_echo: file.timestamp_echo.as_ref().map(timestamp_echo),
@@ -53,7 +53,10 @@ fn of_host(file: &file::Mechanisms) -> Result<Mechanisms, Problem> {
         unreachable_poke: file.unreachable_poke.as_ref().map(unreachable_poke).transpose().under("unreachable_poke")?,
         wake: file.wake.is_some(),
         release: file.release.as_ref().map(release).unwrap_or_default(),
-    })
+    };
+    let clash = |error: CombinationError| Problem::conflict(error.to_string()).under(error.one);
+    mechanisms.check().map_err(clash)?;
+    Ok(mechanisms)
 }
 
 fn reconnect_acks(table: &file::ReconnectAcks) -> Result<ReconnectAcksConfig, Problem> {

@@ -97,6 +97,21 @@ impl Connection {
         }
     }
 
+    /// How long R2 (RFC 9293 section 3.8.3) lets a segment go unacknowledged by today's retransmission timeout; `None` for
+    /// ever. A user timeout, which takes the place of R2, does not count.
+    pub fn r2_span(&self) -> Option<Duration> {
+        match self.config.limits.r2 {
+            RetryLimit::Never => None,
+            RetryLimit::LinuxTime(retries) => Some(self.linux_time(retries)),
+            RetryLimit::Retries(most) => {
+                let (rto, max) = (self.rtt.rto_without_backoff(&self.config.rto), self.config.rto.max);
+                // After each retransmission one more timeout, each twice as long as the one before.
+                let nth = |n: u32| rto.saturating_shl(n).min(max);
+                Some((0..=most.min(1_000)).map(nth).fold(Duration::ZERO, |sum, timeout| sum + timeout))
+            }
+        }
+    }
+
     /// The time that `retries` retransmissions take from an RTO of 200 ms on (Linux `tcp_model_timeout`).
     fn linux_time(&self, retries: u32) -> Duration {
         let max = self.config.rto.max;

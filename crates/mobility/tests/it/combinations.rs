@@ -1,0 +1,118 @@
+//! Several mechanisms on one host.
+
+use holdover_mobility::ack_stall::AckStallConfig;
+use holdover_mobility::fast_retransmit::FastRetransmitConfig;
+use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
+use holdover_mobility::hold_back::HoldBackConfig;
+use holdover_mobility::new_cell_window::NewCellWindowConfig;
+use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
+use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
+use holdover_mobility::timestamp_echo::TimestampEchoConfig;
+use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
+use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
+use holdover_mobility::{LinkEvent, Mechanisms};
+use holdover_sim::{World, WorldError};
+use holdover_tcp::Profile;
+
+use crate::script::*;
+use crate::support::*;
+
+const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
+
+fn relaying(relay: Relay) -> Option<RetransmissionTriggerConfig> {
+    Some(RetransmissionTriggerConfig { relay, ..RetransmissionTriggerConfig::default() })
+}
+
+/// Each of the ways to withhold ACKs, by its name.
+fn withholding() -> [(&'static str, Mechanisms); 3] {
+    let hold_back = Some(HoldBackConfig::default());
+    let ack_stall = Some(AckStallConfig::default());
+    [
+        ("wake", Mechanisms { wake: true, ..Mechanisms::default() }),
+        ("hold_back", Mechanisms { hold_back, ..Mechanisms::default() }),
+        ("ack_stall", Mechanisms { ack_stall, ..Mechanisms::default() }),
+    ]
+}
+
+#[test]
+fn what_withholds_acks_is_refused_with_what_relies_on_them() {
+    let duplicates = Relay::DuplicateAcks { segments: 4, piggyback: true };
+    let clashes = [
+        ("freeze", Mechanisms { freeze: Some(FreezeConfig::default()), ..Mechanisms::default() }),
+        (
+            "reconnect_acks",
+            Mechanisms { reconnect_acks: Some(ReconnectAcksConfig::default()), ..Mechanisms::default() },
+        ),
+        (
+            "fast_retransmit",
+            Mechanisms { fast_retransmit: Some(FastRetransmitConfig::default()), ..Mechanisms::default() },
+        ),
+        (
+            "retransmission_trigger",
+            Mechanisms { retransmission_trigger: relaying(duplicates), ..Mechanisms::default() },
+        ),
+    ];
+    for (one, mechanisms) in clashes {
+        assert_eq!(mechanisms.check(), Ok(()), "{one} alone");
+        for (other, withholding) in withholding() {
+            let Mechanisms { wake, hold_back, ack_stall, .. } = withholding;
+            let error = Mechanisms { wake, hold_back, ack_stall, ..mechanisms.clone() }.check().unwrap_err();
+            assert_eq!((error.one, error.other), (one, other));
+        }
+    }
+}
+
+#[test]
+fn the_others_go_together() {
+    for (name, withholding) in withholding() {
+        let mechanisms = Mechanisms {
+            retransmission_trigger: relaying(Relay::Option),
+            fast_retransmit: Some(FastRetransmitConfig { copies: 0, ..FastRetransmitConfig::default() }),
+            timestamp_echo: Some(TimestampEchoConfig::default()),
+            new_cell_window: Some(NewCellWindowConfig::default()),
+            user_timeout: Some(UserTimeoutPolicyConfig::default()),
+            ..withholding
+        };
+        assert_eq!(mechanisms.check(), Ok(()), "{name}");
+    }
+    let rest = Mechanisms {
+        freeze: Some(FreezeConfig::default()),
+        reconnect_acks: Some(ReconnectAcksConfig::default()),
+        fast_retransmit: Some(FastRetransmitConfig::default()),
+        unreachable_poke: Some(UnreachablePokeConfig::default()),
+        ..Mechanisms::default()
+    };
+    assert_eq!(rest.check(), Ok(()));
+}
+
+#[test]
+fn a_world_with_mechanisms_that_do_not_go_together_is_refused() {
+    let mechanisms = Mechanisms { wake: true, freeze: Some(FreezeConfig::default()), ..Mechanisms::default() };
+    let world = World::new(with(world(Way::Download, Profile::RenoBsd, 1_000, &[]), mechanisms, None));
+    let error = world.expect_err("an error");
+    assert!(matches!(&error, WorldError::Mechanisms { node, .. } if node == "mobile"), "{error}");
+    assert!(error.to_string().contains("\"freeze\" does not go with \"wake\""), "{error}");
+}
+
+/// Whoever speaks first after a move: what is released, a window update, or the host's TCP.
+#[test]
+fn whatever_leaves_in_a_new_cell_has_the_small_window() {
+    let new_cell_window = Some(NewCellWindowConfig { initial_bytes: 2_000, growth_percent: 0 });
+    let freeze = FreezeConfig { warning: WarningPeriod::WholeLead, update_at_up: true, ..FreezeConfig::default() };
+    for mechanisms in [
+        Mechanisms { wake: true, new_cell_window, ..Mechanisms::default() },
+        Mechanisms { freeze: Some(freeze), new_cell_window, ..Mechanisms::default() },
+    ] {
+        let mut script = Script::new(mechanisms);
+        for number in 0..200_u32 {
+            script.at(u64::from(number)).peer(from_peer(number * 1_000 + 1, 1_000));
+            script.passes(from_host(number * 1_000 + 1_001, 60_000));
+        }
+        script.link(LinkEvent::Fading { lead: Some(ms(50)) });
+        script.passes(from_host(200_001, 60_000));
+        script.at(250).link(LinkEvent::Down).at(3_000);
+        script.sent();
+        let sent = script.link(MOVED).at(3_100).sent();
+        assert!(!sent.is_empty() && sent.iter().all(|segment| segment.window <= 2_000), "{sent:?}");
+    }
+}
