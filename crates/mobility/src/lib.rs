@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ack_stall;
+mod ack_train;
 mod agenda;
 mod connections;
 mod echo_clock;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::{Flags, Packet, Segment, Seq};
+use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq};
 
 use crate::connections::Connection;
 use crate::echo_clock::EchoClock;
@@ -24,11 +24,13 @@ pub(crate) struct Observed {
     shown_lately: VecDeque<(Instant, Seq)>,
     /// Bytes acknowledged since the first ACK that was seen.
     pub(crate) bytes_acked: u64,
-    /// The receiver's last ACK had SACK blocks: it lacks something.
-    pub(crate) has_hole: bool,
+    /// The SACK blocks of the receiver's last ACK.
+    sack: SackBlocks,
     pub(crate) last_data_at: Option<Instant>,
     /// The receiver's shift of its window field (RFC 7323 section 2.2), if its SYN was seen.
     window_shift: Option<u8>,
+    /// Bytes of data in the sender's longest segment.
+    longest_segment: u32,
     /// The sender's clock.
     pub(crate) clock: EchoClock,
     timed: Option<(Instant, Seq)>,
@@ -36,18 +38,21 @@ pub(crate) struct Observed {
     pub(crate) round_trip: Duration,
     /// The sender's FIN has gone by.
     pub(crate) is_ending: bool,
-    /// A RST of either side has.
+    /// A RST of the sender has.
     pub(crate) is_reset: bool,
 }
 
-/// ACKs shown are remembered for so long.
-const MEMORY: Duration = Duration::from_secs(1);
+/// The segment of an Ethernet, in bytes.
+const USUAL_SEGMENT: u32 = 1460;
+
+/// So many ACKs shown are remembered.
+const MEMORY: usize = 9;
 
 impl Observed {
     /// A segment of the data's sender passes. Returns whether it has data that was not seen before.
     pub(crate) fn note_data(&mut self, now: Instant, segment: &Segment) -> bool {
         self.is_ending |= segment.flags.contains(Flags::FIN);
-        self.is_reset |= segment.flags.contains(Flags::RST);
+        self.is_reset |= segment.flags.contains(Flags::RST) && self.may_be_in_window(segment.seq);
         if let Some(timestamps) = segment.options.timestamps {
             self.clock.note(now, timestamps.val);
         }
@@ -59,7 +64,9 @@ impl Observed {
             return false;
         }
         self.last_data_at = Some(now);
-        let is_new = self.ends.note(segment.seq, segment.seq + segment.payload.len() as u32);
+        let len = segment.payload.len() as u32;
+        self.longest_segment = self.longest_segment.max(len);
+        let is_new = self.ends.note(segment.seq, segment.seq + len);
         if !is_new {
             // Karn: what is sent twice says nothing of the round trip.
             self.timed = None;
@@ -69,9 +76,14 @@ impl Observed {
         is_new
     }
 
+    /// Whether the receiver may take a segment at `seq` (RFC 9293 section 3.10.7.4): who only guesses does not hit its window.
+    fn may_be_in_window(&self, seq: Seq) -> bool {
+        let window = u32::from(self.receiver.window().unwrap_or(u16::MAX)) << self.window_shift.unwrap_or(14).min(14);
+        self.acked.is_none_or(|acked| seq.ge(acked) && seq.saturating_since(acked) <= window)
+    }
+
     /// A segment of the data's receiver comes, as it made it. Returns what kind of ACK it is.
     pub(crate) fn note_ack(&mut self, now: Instant, packet: &Packet, segment: &Segment) -> AckKind {
-        self.is_reset |= segment.flags.contains(Flags::RST);
         if segment.flags.contains(Flags::SYN) {
             let offered = segment.options.window_scale.unwrap_or(0);
             self.window_shift = self.window_shift.filter(|&shift| shift == 0).or(Some(offered));
@@ -87,8 +99,12 @@ impl Observed {
         if segment.ack.lt(acked) {
             return AckKind::Old;
         }
+        // Nobody can have received what has not come by here. Its FIN has no length in what was seen.
+        if self.ends.last().is_some_and(|end| segment.ack.gt(end + 1)) {
+            return AckKind::Other;
+        }
         self.receiver.note(packet, segment);
-        self.has_hole = !segment.options.sack.is_empty();
+        self.sack = segment.options.sack;
         if self.timed.is_some_and(|(_, end)| end.le(segment.ack))
             && let Some((sent_at, _)) = self.timed.take()
         {
@@ -109,10 +125,15 @@ impl Observed {
             return;
         }
         self.shown = ack;
-        while self.shown_lately.front().is_some_and(|&(at, _)| now.saturating_since(at) > MEMORY) {
+        if self.shown_lately.len() == MEMORY {
             self.shown_lately.pop_front();
         }
         self.shown_lately.push_back((now, ack));
+    }
+
+    /// What is being timed now is no round trip: the link was gone in between.
+    pub(crate) fn forget_pending(&mut self) {
+        self.timed = None;
     }
 
     /// The highest ACK that the sender has been shown.
@@ -120,9 +141,12 @@ impl Observed {
         self.shown
     }
 
-    /// ACKs that the sender was shown at or after `since`, oldest first.
-    pub(crate) fn shown_since(&self, since: Instant) -> impl Iterator<Item = Seq> + '_ {
-        self.shown_lately.iter().filter(move |&&(at, _)| at >= since).map(|&(_, ack)| ack)
+    /// The ACKs that the sender was shown since `since`, after the last one before, oldest first; `None` if they are more than
+    /// are remembered.
+    pub(crate) fn shown_since(&self, since: Instant) -> Option<impl Iterator<Item = Seq> + '_> {
+        let before = self.shown_lately.partition_point(|&(at, _)| at < since);
+        let is_forgotten = before == 0 && self.shown_lately.len() == MEMORY;
+        (!is_forgotten).then(|| self.shown_lately.iter().skip(before.saturating_sub(1)).map(|&(_, ack)| ack))
     }
 
     /// The highest that the receiver has acknowledged.
@@ -140,6 +164,12 @@ impl Observed {
         self.ends.last().is_some_and(|end| end.gt(self.shown))
     }
 
+    /// Whether the receiver has acknowledged all data that has come by here, but for one segment whose ACK it may delay.
+    pub(crate) fn is_all_acknowledged(&self) -> bool {
+        let (Some(acked), Some(end)) = (self.acked, self.ends.last()) else { return true };
+        end.saturating_since(acked) <= self.longest_segment
+    }
+
     /// Where the last `segments` whole segments begin that the receiver has acknowledged.
     pub(crate) fn before_last(&self, segments: usize) -> Option<Seq> {
         self.ends.before_last(segments)
@@ -154,11 +184,43 @@ impl Observed {
     /// said.
     pub(crate) fn lower_ack(&self, segment: &mut Segment, ack: Seq) {
         let held = segment.ack.saturating_since(ack);
-        segment.ack = segment.ack.min(ack);
+        if held == 0 {
+            return;
+        }
+        segment.ack = ack;
+        // Blocks above it would say that what is held was lost.
+        segment.options.sack = SackBlocks::EMPTY;
         if let Some(shift) = self.window_shift {
             let units = u16::try_from(held >> shift.min(14)).unwrap_or(u16::MAX);
             segment.window = segment.window.saturating_add(units);
         }
+    }
+
+    /// Whether windows can be read and written.
+    pub(crate) fn knows_window_scale(&self) -> bool {
+        self.window_shift.is_some()
+    }
+
+    /// Makes the window of a segment of the receiver as small as two of the sender's segments, or what is usual if those that
+    /// pass are several in one.
+    pub(crate) fn draw_in(&self, segment: &mut Segment) {
+        let Some(shift) = self.window_shift.map(|shift| shift.min(14)) else { return };
+        let units = (2 * self.longest_segment.min(USUAL_SEGMENT)).div_ceil(1 << shift);
+        segment.window = segment.window.min(u16::try_from(units).unwrap_or(u16::MAX));
+    }
+
+    /// Whether the receiver lacks something, as its last ACK said.
+    pub(crate) fn has_hole(&self) -> bool {
+        !self.sack.is_empty()
+    }
+
+    /// The receiver's last ACK, once more, with its SACK blocks.
+    pub(crate) fn last_ack(&self, receiver: Connection) -> Option<Packet> {
+        let mut packet = self.receiver.repeat(receiver)?;
+        if let Some(segment) = crate::connections::tcp_mut(&mut packet) {
+            segment.options.sack = self.sack;
+        }
+        Some(packet)
     }
 
     /// A pure ACK of the receiver up to `ack`, or up to what it has acknowledged if that is less: whatever is asked for, nothing

@@ -7,13 +7,19 @@
 //!    one in flight, and wait for another timeout. But it is news, so F-RTO is over.
 //! 2. The next acknowledges all the rest at once. Ordinary loss recovery begins, with room for as many segments as were held.
 //!
+//!    What the receiver has beyond a hole is said too (SACK): else the sender would repeat it, and take what comes of that for the
+//!    loss of its retransmissions. Without the first step it is not: it would be a reason to believe that the timeout was spurious.
+//!
 //! Both echo a *refreshed* timestamp. The echo of a TSval from before the outage is Eifel's proof (RFC 3522) that the original
 //! arrived after all, with the same wrong conclusion. So TSecr is moved forward by the time that has passed, as the thesis behind
 //! Freeze-TCP does (its timestamp echo update), to a value that the peer's clock has certainly passed. The peer may never have
 //! sent that very value: who minds that switches it off.
 //!
 //! If the last ACKs before the cut were lost with the link, the sender's first segment is an earlier one: so the one-byte ACK is
-//! sent for each ACK of the last moments, in ascending order (the *ladder*). Those below what the sender knows are old to it.
+//! sent for each ACK of the last moments, in ascending order (the *ladder*). Those below what the sender knows are old to it; for
+//! those above, it retransmits what has arrived. So there are a few such steps and no more. If more ACKs may have been lost, there
+//! is one ACK, of everything: it acknowledges segments that were sent once, so the sender undoes its timeout (F-RTO), and with
+//! so many acknowledged it has room for new data, whose SACKs tell it at once what of the rest is lost.
 //!
 //! All of it was measured on Linux 6.18 senders with CUBIC, Reno and BBR.
 
@@ -29,7 +35,8 @@ use crate::observations::Observed;
 pub struct ReleaseConfig {
     /// From link-up to the first ACK. If data comes within that time, it flows by itself, and nothing is done.
     pub grace: Duration,
-    /// A one-byte step is made for every ACK that was sent within so long before the cut; zero for the last one only.
+    /// ACKs sent within so long before the cut, or half a round trip if that is longer, may have been lost: a one-byte step is
+    /// made for each, if they are few. Zero for half a round trip.
     pub ladder: Duration,
     /// Whether TSecr is moved forward to what the peer's clock says now, as far as that is known.
     pub refresh_timestamps: bool,
@@ -53,46 +60,47 @@ impl Default for ReleaseConfig {
     }
 }
 
-/// The ACKs that tell the sender everything, in the order in which they are sent. The cut was at `cut_at`; `direction` is that of
-/// the ACKs.
+/// The ACKs that tell the sender everything, in the order in which they are sent. Those sent since `lost_after` may have died with
+/// the link; `direction` is theirs.
 pub(crate) fn acks(
     config: &ReleaseConfig,
     observed: &Observed,
     connection: Connection,
     direction: Direction,
-    (cut_at, now): (Instant, Instant),
+    (lost_after, now): (Instant, Instant),
 ) -> Vec<Packet> {
     let Some(acked) = observed.acked() else { return Vec::new() };
     let receiver = connection.of_sender_going(direction);
     let echo = config.refresh_timestamps.then(|| fresh_echo(observed, direction, now)).flatten();
-    let make = |ack: Seq| {
-        let mut packet = observed.ack_up_to(ack, receiver)?;
+    let refreshed = |mut packet: Packet| {
         if let (Some(echo), Some(segment)) = (echo, tcp_mut(&mut packet))
             && let Some(timestamps) = &mut segment.options.timestamps
         {
             timestamps.ecr = echo;
         }
-        Some(packet)
+        packet
     };
-    let steps = steps(config, observed, direction, cut_at);
-    steps.into_iter().filter(|ack| ack.lt(acked)).chain([acked]).filter_map(make).collect()
+    let mut packets: Vec<Packet> = steps(config, observed, direction, lost_after)
+        .into_iter()
+        .filter(|ack| ack.lt(acked))
+        .filter_map(|ack| observed.ack_up_to(ack, receiver))
+        .collect();
+    let last = if packets.is_empty() { observed.ack_up_to(acked, receiver) } else { observed.last_ack(receiver) };
+    packets.extend(last);
+    packets.into_iter().map(refreshed).collect()
 }
 
-/// One byte beyond each ACK that may be the last that the sender has seen.
-fn steps(config: &ReleaseConfig, observed: &Observed, direction: Direction, cut_at: Instant) -> Vec<Seq> {
+/// One byte beyond each ACK that may be the last that the sender has seen; beyond the very last one only, if these are too many.
+fn steps(config: &ReleaseConfig, observed: &Observed, direction: Direction, lost_after: Instant) -> Vec<Seq> {
     if !config.two_steps {
         return Vec::new();
     }
-    let mut steps = Vec::new();
-    // The host's own TCP has seen every ACK that it was shown.
-    if direction == Direction::Outgoing {
-        steps.extend(observed.shown_since(cut_at - config.ladder).map(|ack| ack + 1));
-    }
-    let last = observed.shown() + 1;
-    if steps.last() != Some(&last) {
-        steps.push(last);
-    }
-    steps
+    let shown = match direction {
+        Direction::Outgoing => observed.shown_since(lost_after).map(Vec::from_iter),
+        // The host's own TCP has seen every ACK that it was shown.
+        Direction::Incoming => None,
+    };
+    shown.unwrap_or_else(|| vec![observed.shown()]).into_iter().map(|ack| ack + 1).collect()
 }
 
 /// A TSecr from the time after the outage that the sender's clock has passed; `None` if its rate is not known.

@@ -10,6 +10,8 @@ use holdover_wire::{Segment, Seq};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RoundTrip {
     smoothed: Option<Duration>,
+    latest: Duration,
+    least: Option<Duration>,
     /// A timestamp of the host, and when it first left.
     stamped: Option<(u32, Instant)>,
     /// The end of something that the host has sent once, and when.
@@ -23,6 +25,21 @@ impl RoundTrip {
     /// The smoothed round trip (RFC 6298's SRTT); `None` before the first sample.
     pub(crate) const fn smoothed(&self) -> Option<Duration> {
         self.smoothed
+    }
+
+    /// With the queues of the last round trips; `None` before the first sample.
+    pub(crate) fn with_queues(&self) -> Option<Duration> {
+        self.smoothed.map(|smoothed| smoothed.max(self.latest))
+    }
+
+    /// The shortest: without queues, if there ever were none.
+    pub(crate) const fn least(&self) -> Option<Duration> {
+        self.least
+    }
+
+    /// What is being timed now is no round trip: the link was gone, or the window closed, in between.
+    pub(crate) fn forget_pending(&mut self) {
+        (self.stamped, self.timed) = (None, None);
     }
 
     /// The host sends `segment`.
@@ -66,6 +83,8 @@ impl RoundTrip {
 
     /// RFC 6298 section 2.3, the gain of SRTT.
     fn sample(&mut self, sample: Duration) {
+        self.latest = sample;
+        self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
         self.smoothed = Some(self.smoothed.map_or(sample, |smoothed| (smoothed * 7 + sample) / 8));
     }
 }

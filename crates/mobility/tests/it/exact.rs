@@ -43,7 +43,8 @@ fn wake() -> impl Strategy<Value = Mechanisms> {
         (1_u8..20, 0_u64..200_000, 0_u64..2_000, 1_u64..200).prop_map(|(segments, after_bytes, pause, flush)| {
             HoldBackConfig { segments, after_bytes, pause: ms(pause), flush: ms(flush) }
         });
-    let ack_stall = (1_u64..300, 1_u64..300).prop_map(|(lead, most)| AckStallConfig { lead: ms(lead), most: ms(most) });
+    let ack_stall = (proptest::option::of(1_u64..300), 0_u64..300)
+        .prop_map(|(lead, overdue)| AckStallConfig { lead: lead.map(ms), overdue: ms(overdue) });
     let poke = (1_u8..20, 0_u64..5).prop_map(|(copies, every)| UnreachablePokeConfig { copies, every: ms(every) });
     let release = (0_u64..100, 0_u64..200, any::<bool>(), 0_u64..2_000, any::<bool>()).prop_map(
         |(grace, ladder, refresh_timestamps, refresh_for, two_steps)| ReleaseConfig {

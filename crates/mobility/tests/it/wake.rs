@@ -1,13 +1,14 @@
 //! The wake policy and its parts, against the Linux that the notes on real kernels measured: cuts of 0.3 to 40 s, both
 //! directions.
 
-use holdover_base::Duration;
+use holdover_base::{Duration, Instant};
 use holdover_link::{InFlightFate, Outage, OutagePolicy, Outages, QueuedFate};
-use holdover_mobility::Mechanisms;
 use holdover_mobility::hold_back::HoldBackConfig;
 use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
-use holdover_sim::{FlowReport, WorldConfig};
+use holdover_mobility::{Chain, Direction, Injected, LinkEvent, Mechanisms, SegmentFilter, Verdict};
+use holdover_sim::{FlowReport, NoObserver, World, WorldConfig};
 use holdover_tcp::Profile;
+use holdover_wire::Packet;
 
 use crate::support::*;
 
@@ -94,15 +95,25 @@ fn shorter_transfers_suffer_little() {
     }
 }
 
-/// Without a cut nothing is lost by it, nor by warnings that were wrong.
+/// Without a cut nothing is lost by it. A warning that was wrong costs a round trip and what is waited for the cut (100 ms): then
+/// the ACKs go on as they came, and the window is what it was.
 #[test]
 fn holding_back_is_free() {
     for way in [Way::Download, Way::Upload] {
         for profile in LINUX {
             let plain = world(way, profile, 12_500_000, &[]);
             let share_of = |config| share(&run(config));
-            let (without, held) = (share_of(plain.clone()), share_of(with(plain, wake(), None)));
+            let (without, held) = (share_of(plain.clone()), share_of(with(plain.clone(), wake(), None)));
             assert!(held >= without - 0.000_5, "{way:?} {profile}: {held} {without}");
+            let mut world = World::new(with(plain, wake(), None)).expect("a world");
+            let mut chain = Chain::new();
+            chain.push(Box::new(FalseAlarms { wake: wake().chain(), next_at: at_ms(2_000) }));
+            assert!(world.set_chain(MOBILE, chain));
+            world.run(&mut NoObserver);
+            let warned = world.report()[0].duration().as_secs_f64();
+            // Ideally it takes 10.4 s.
+            let (cost, alarms) = (warned - 10.4 / without, (warned - 1.0).floor());
+            assert!(cost <= 0.15 * alarms, "{way:?} {profile}: {alarms} false alarms cost {cost} s");
         }
     }
 }
@@ -123,9 +134,12 @@ fn an_upload_is_resumed_at_once() {
     );
 }
 
+/// All that a cut costs is a round trip and the margin of the stall: the window is kept, Reno's too.
 #[test]
 fn with_a_prediction_nearly_nothing_is_lost() {
     for way in [Way::Download, Way::Upload] {
+        let uncut = LINUX.map(|profile| share(&run(world(way, profile, 25_000_000, &[]))));
+        let least = 0.994 * uncut[0].min(uncut[1]);
         let lengths: Vec<u64> = SHORT_MS.into_iter().chain(LONG_MS).collect();
         each(
             way,
@@ -133,15 +147,7 @@ fn with_a_prediction_nearly_nothing_is_lost() {
             Some(ms(300)),
             |_, _| {},
             |report, what| {
-                assert!(share(report) >= 0.99, "{}: {what}", share(report));
-            },
-        );
-        each(
-            way,
-            &LONG_MS,
-            Some(ms(300)),
-            |_, _| {},
-            |report, what| {
+                assert!(share(report) >= least, "{}, expected {least}: {what}", share(report));
                 assert!(idle_ms(report) <= 55, "{} ms: {what}", idle_ms(report));
             },
         );
@@ -196,5 +202,36 @@ fn a_poke_alone_takes_back_the_backoff() {
                 assert!(idle <= 140, "{idle} ms: {way:?} from {profile}, {for_ms} ms");
             }
         }
+    }
+}
+
+/// A chain that is warned of a cut every second, and none comes.
+#[derive(Debug)]
+struct FalseAlarms {
+    wake: Chain,
+    next_at: Instant,
+}
+
+impl SegmentFilter for FalseAlarms {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        self.wake.handle_packet(now, direction, packet)
+    }
+
+    fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
+
+    fn handle_timeout(&mut self, now: Instant) {
+        if self.next_at <= now {
+            self.next_at = now + Duration::from_secs(1);
+            self.wake.handle_link(now, LinkEvent::Fading { lead: Some(ms(200)) });
+        }
+        self.wake.handle_timeout(now);
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+        self.wake.poll_transmit()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.wake.poll_timeout().map_or(Some(self.next_at), |at| Some(at.min(self.next_at)))
     }
 }

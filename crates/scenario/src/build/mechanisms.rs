@@ -49,7 +49,7 @@ fn of_host(file: &file::Mechanisms) -> Result<Mechanisms, Problem> {
         new_cell_window: file.new_cell_window.as_ref().map(new_cell_window).transpose().under("new_cell_window")?,
         fast_retransmit: file.fast_retransmit.as_ref().map(fast_retransmit),
         hold_back: file.hold_back.as_ref().map(hold_back).transpose().under("hold_back")?,
-        ack_stall: file.ack_stall.as_ref().map(ack_stall).transpose().under("ack_stall")?,
+        ack_stall: file.ack_stall.as_ref().map(ack_stall),
         unreachable_poke: file.unreachable_poke.as_ref().map(unreachable_poke).transpose().under("unreachable_poke")?,
         wake: file.wake.is_some(),
         release: file.release.as_ref().map(release).unwrap_or_default(),
@@ -191,12 +191,11 @@ fn hold_back(table: &file::HoldBack) -> Result<HoldBackConfig, Problem> {
     })
 }
 
-fn ack_stall(table: &file::AckStall) -> Result<AckStallConfig, Problem> {
-    let default = AckStallConfig::default();
-    Ok(AckStallConfig {
-        lead: table.lead.map_or(default.lead, |lead| lead.0),
-        most: table.most.map(|most| above_zero(most, "most")).transpose()?.unwrap_or(default.most),
-    })
+fn ack_stall(table: &file::AckStall) -> AckStallConfig {
+    AckStallConfig {
+        lead: table.lead.map(|lead| lead.0),
+        overdue: table.overdue.map_or(AckStallConfig::default().overdue, |overdue| overdue.0),
+    }
 }
 
 fn unreachable_poke(table: &file::UnreachablePoke) -> Result<UnreachablePokeConfig, Problem> {

@@ -205,10 +205,10 @@ pub(crate) struct HoldBack {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct AckStall {
-    /// It begins so long before the predicted cut. The default is 100 ms.
+    /// It begins so long before the predicted cut. The default is a round trip with its queues.
     pub(crate) lead: Option<Time>,
-    /// It lasts at most so long, if the cut does not come. The default is 250 ms.
-    pub(crate) most: Option<Time>,
+    /// It ends so long after the cut was to come, if it does not. The default is 100 ms.
+    pub(crate) overdue: Option<Time>,
 }
 
 /// ICMP host unreachable to senders that have backed off, when the link is back (RFC 6069).

@@ -215,6 +215,12 @@ impl CongestionWindow {
         self.used_since = now;
     }
 
+    /// The window was set by what happened at `now`, not by use: what was in use before says nothing of it (Linux
+    /// `snd_cwnd_stamp`).
+    pub(crate) fn set_by_recovery(&mut self, now: Instant) {
+        self.used_since = now;
+    }
+
     /// What the window was before the loss that is being undone.
     pub(crate) fn undo_target(&self, prior_cwnd: u32) -> u32 {
         self.cwnd.max(prior_cwnd)

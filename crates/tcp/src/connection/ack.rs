@@ -88,6 +88,10 @@ impl Connection {
         let had_outstanding = !self.queue.is_empty();
         let prior_window = self.snd.wnd;
         let window_moved = self.update_send_window(segment);
+        if window_moved && !self.unsent.is_empty() {
+            // A closed window has kept the connection idle.
+            self.restart_after_idle(now);
+        }
         if let Some(probing) = &mut self.probing {
             probing.sent = 0;
         }
@@ -196,7 +200,7 @@ impl Connection {
             if sent.sacked {
                 report.already_sacked += 1;
             } else {
-                self.note_delivered(now, &sent);
+                self.note_delivered(now, &sent, report);
             }
         }
         self.queue.trim_front(ack);
@@ -218,7 +222,13 @@ impl Connection {
         }
     }
 
-    fn note_delivered(&mut self, now: Instant, sent: &Sent) {
+    fn note_delivered(&mut self, now: Instant, sent: &Sent, report: &AckReport) {
+        // An echo from before the segment was sent again is of its first copy, which says nothing of what was sent between the two
+        // (Linux `tcp_skb_spurious_retrans`).
+        let sent_at = self.timestamp_clock(sent.sent_at);
+        if sent.ever_retransmitted && report.echoed.is_some_and(|echoed| (echoed.wrapping_sub(sent_at) as i32) < 0) {
+            return;
+        }
         let min_rtt = self.rtt.min_rtt();
         self.recovery.rack.on_delivered(now, sent.sent_at, sent.end(), sent.ever_retransmitted, min_rtt);
     }
@@ -297,7 +307,11 @@ impl Connection {
         let mut timer_taken = false;
         let was_in_recovery = self.recovery.state == RecoveryState::Recovery;
         if dubious {
+            let undos = self.counters.undos;
             timer_taken = self.alert(now, report);
+            if self.counters.undos != undos {
+                self.congestion.set_by_recovery(now);
+            }
         }
         if self.queue.is_empty() {
             self.timers.disarm(Timer::Retransmit);

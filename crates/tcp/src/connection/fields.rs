@@ -58,6 +58,8 @@ pub(crate) struct SendSpace {
     pub(crate) handshake_sent: bool,
     /// A window probe has carried the first unsent byte: the peer may acknowledge one byte beyond SND.NXT.
     pub(crate) probed_byte: bool,
+    /// The application has filled the send buffer, and a third of it has not come free since (Linux `SOCK_NOSPACE`).
+    pub(crate) buffer_was_full: bool,
     /// When data was last sent.
     pub(crate) last_data_at: Instant,
     /// The one segment that is being timed, where only one is.

@@ -36,7 +36,7 @@ impl Connection {
             if self.try_undo_recovery(report) {
                 return false;
             }
-            self.end_reduction();
+            self.end_reduction(now);
         }
         match self.recovery.state {
             RecoveryState::Recovery => self.alert_in_recovery(now, report),
@@ -82,7 +82,7 @@ impl Connection {
             // 4.3BSD Reno: whatever the ACK covers, it ends fast recovery.
             self.queue.reset_dup_acked();
             self.queue.unmark_lost();
-            self.end_reduction();
+            self.end_reduction(now);
             self.set_recovery_state(RecoveryState::Open);
             return false;
         } else if self.try_undo_partial(report) {
@@ -327,7 +327,8 @@ impl Connection {
     }
 
     /// Recovery is over: the window is ssthresh (RFC 5681 section 3.2 step 6).
-    pub(super) fn end_reduction(&mut self) {
+    pub(super) fn end_reduction(&mut self, now: Instant) {
+        self.congestion.set_by_recovery(now);
         if self.recovery.episode.undo_marker.is_some() || !self.config.recovery.undo {
             let ssthresh = self.congestion.ssthresh();
             let cwnd = match self.config.recovery.reduction {
@@ -399,6 +400,7 @@ impl Connection {
             self.congestion.set_ssthresh(ssthresh);
         }
         self.congestion.forget_path();
+        self.congestion.set_by_recovery(now);
         self.congestion.clear_credit();
         self.congestion.set_cwnd(&self.config.congestion, self.queue.in_flight() + 1);
         self.recovery.state = RecoveryState::Loss;

@@ -379,9 +379,10 @@ impl Connection {
         if !may_write || self.snd.closing {
             return 0;
         }
-        let room = (self.config.send.buffer_bytes as usize).saturating_sub(self.send_queue_len());
+        let room = self.write_room();
         data.truncate(room);
         let len = data.len();
+        self.snd.buffer_was_full |= len == room;
         if len > 0 {
             self.before_sending_after_idle(now);
             self.unsent.push(data);

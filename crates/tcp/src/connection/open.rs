@@ -85,6 +85,7 @@ impl Connection {
                 fin: None,
                 handshake_sent: false,
                 probed_byte: false,
+                buffer_was_full: false,
                 last_data_at: now,
                 timed: None,
             },

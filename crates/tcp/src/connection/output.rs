@@ -159,14 +159,18 @@ impl Connection {
         let in_flight = self.in_flight_for_window();
         let room = in_flight < self.congestion.cwnd();
         if self.pending.new_data_first {
-            if room && let Ok(new) = self.choose_new() {
-                return Ok(Choice::New(new));
+            let blocked = match self.choose_new() {
+                Ok(new) if room => return Ok(Choice::New(new)),
+                Ok(_) => Blocked::CongestionWindow,
+                Err(blocked) => blocked,
+            };
+            // RFC 5682 section 3.1 step 2b: the answer to the new data decides, and nothing is sent again before it.
+            if self.snd.nxt.gt(self.recovery.high_seq) {
+                return Err(blocked);
             }
-            self.pending.new_data_first = false;
             // Without new data there is nothing to tell a spurious timeout by (Linux `tcp_xmit_recovery`).
-            if self.snd.nxt == self.recovery.high_seq
-                && let Some(episode) = self.recovery.episode.if_present()
-            {
+            self.pending.new_data_first = false;
+            if let Some(episode) = self.recovery.episode.if_present() {
                 episode.frto = false;
             }
         }
@@ -287,13 +291,15 @@ impl Connection {
                 packets_out: self.queue.packets_out(),
                 limited_by_window: blocked == Blocked::CongestionWindow
                     || self.queue.in_flight() >= self.congestion.cwnd(),
-                can_decay: self.recovery.state == RecoveryState::Open,
+                // An application that has filled the buffer is not what limits the connection.
+                can_decay: self.recovery.state == RecoveryState::Open && !self.snd.buffer_was_full,
                 rto: self.rtt.rto(),
                 mss: self.snd.mss,
                 snd_una: self.snd.una,
                 snd_nxt: self.snd.nxt,
             };
             self.congestion.on_sent(&self.config.congestion, &state);
+            self.snd.buffer_was_full &= self.write_room() < self.send_queue_len() / 2;
             if !self.timers.is_armed(Timer::Reorder) {
                 self.schedule_loss_probe(now, false);
             }
@@ -461,7 +467,14 @@ impl Connection {
 
     /// Sending begins anew: has the window become stale?
     pub(super) fn before_sending_after_idle(&mut self, now: Instant) {
-        if !self.queue.is_empty() || !self.unsent.is_empty() || !self.state.may_send() {
+        if self.unsent.is_empty() {
+            self.restart_after_idle(now);
+        }
+    }
+
+    /// Sending begins again if nothing is outstanding: the window may have decayed in the meantime.
+    pub(super) fn restart_after_idle(&mut self, now: Instant) {
+        if !self.queue.is_empty() || !self.state.may_send() {
             return;
         }
         let idle = now.saturating_since(self.snd.last_data_at);

@@ -5,6 +5,7 @@ use holdover_base::{Duration, Instant};
 use super::Connection;
 use super::ack::AckReport;
 use crate::config::{LossDetection, ZeroWindow};
+use crate::recovery::queue::Sent;
 use crate::recovery::{LossProbe, RecoveryState};
 use crate::timers::Timer;
 
@@ -96,7 +97,6 @@ impl Connection {
             && self.loss_detection() == LossDetection::Rack
             && !self.queue.is_empty()
             && self.recovery.state == RecoveryState::Open
-            && self.recovery.loss_probe.is_none()
             && self.state.is_synchronized();
         if !wanted {
             return false;
@@ -150,13 +150,21 @@ impl Connection {
     /// The probe timer ran out (RFC 8985 section 7.3): new data if there is any, else the last segment again.
     pub(super) fn on_probe_timeout(&mut self, now: Instant) {
         let rto = self.rtt.rto();
-        if self.recovery.loss_probe.is_none() && !self.queue.is_empty() {
+        // One probe at a time, and none beyond a window that has shrunk since.
+        if self.recovery.loss_probe.is_none() && self.may_probe_loss() {
             self.pending.loss_probe = true;
             // RFC 8985 section 7.3: the probe gets a whole timeout for its answer.
             return self.arm_retransmit(now, rto);
         }
         let delay = self.left_of_rto(now, rto).max(Duration::from_micros(1));
         self.arm_retransmit(now, delay);
+    }
+
+    /// Whether there is something that a loss probe may send: new data, or the last segment if the peer's window still covers it.
+    fn may_probe_loss(&self) -> bool {
+        let window_end = self.snd.una + self.snd.wnd;
+        let in_window = |last: &Sent| last.seq == self.snd.una || last.seq.lt(window_end);
+        self.queue.iter().next_back().is_some_and(in_window)
     }
 
     /// RFC 8985 section 7.4: did the probe repair a loss that nothing else would have shown?

@@ -150,7 +150,10 @@ impl Connection {
         }
         self.pending.window_probe = true;
         probing.sent += 1;
-        probing.backoff += 1;
+        // Linux `tcp_send_probe0`: the limit of unanswered probes is one of the backoff, too.
+        if self.config.persist.give_up_after.is_none_or(|most| probing.backoff < most) {
+            probing.backoff += 1;
+        }
         self.timers.arm(now, Timer::Persist, self.probe_delay());
     }
 

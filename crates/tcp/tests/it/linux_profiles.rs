@@ -202,6 +202,73 @@ fn rfc2861_3_2_an_idle_window_decays() {
     }
 }
 
+/// A window that was closed has kept the connection idle: when it opens, the congestion window has decayed by as much.
+#[test]
+fn linux_a_closed_window_is_an_idle_time() {
+    for (open_at, cwnd) in [(100, 41), (300, 20), (1000, 10)] {
+        let mut config = linux_6();
+        config.send.buffer_bytes = 1 << 20;
+        let mut t = Script::established(config);
+        t.inject(seg().win(60_000));
+        t.steer(|connection, _| {
+            connection.set_cwnd(40);
+            connection.set_ssthresh(40);
+        });
+        t.write(100_000);
+        t.expect_segments(1, 40_001, Reason::NewData);
+        t.inject(seg().ack(40_001).win(0));
+        for probe in [200_001, 600_003] {
+            if probe < open_at * 1000 {
+                t.at_micros(probe).expect(ack(1).seq(40_000).reason(Reason::WindowProbe));
+            }
+        }
+        t.at(open_at);
+        t.inject(seg().ack(40_001).win(60_000));
+        assert_eq!(t.forget_sent(), cwnd, "after {open_at} ms");
+    }
+}
+
+/// A window that is not used because the peer's is smaller decays only if the application has not filled the send buffer.
+#[test]
+fn linux_a_full_send_buffer_keeps_the_window() {
+    for (buffer, kept) in [(30_000, true), (1 << 20, false)] {
+        let mut config = linux_6();
+        config.send.buffer_bytes = buffer;
+        let mut t = Script::established(config);
+        t.inject(seg().win(20_000));
+        t.steer(|connection, _| {
+            connection.set_cwnd(40);
+            connection.set_ssthresh(30);
+        });
+        t.write(30_000);
+        t.expect_segments(1, 20_001, Reason::NewData);
+        for n in 1..=10 {
+            t.at(n * 50);
+            t.inject(seg().ack(1 + n as i64 * 20_000).win(20_000));
+            t.write(20_000);
+            assert_eq!(t.forget_sent(), 20);
+        }
+        assert_eq!(t.connection.cwnd() == 40, kept, "{}", t.connection.cwnd());
+    }
+}
+
+/// The limit of unanswered probes of a closed window is one of their backoff, too.
+#[test]
+fn linux_the_backoff_of_probes_ends_with_their_limit() {
+    let mut config = linux_6();
+    config.persist.give_up_after = Some(2);
+    let mut t = Script::connect(config);
+    t.expect(our_syn());
+    t.at(50).inject(syn_ack());
+    t.expect(ack(1));
+    t.inject(seg().win(0));
+    t.write(10);
+    for at in [300, 800, 1800, 2800, 3800] {
+        t.at(at).expect(ack(1).seq(0).reason(Reason::WindowProbe));
+        t.inject(seg().win(0));
+    }
+}
+
 /// The window that an application does not fill comes down towards what it uses.
 #[test]
 fn rfc2861_3_2_a_window_that_is_not_used_decays() {

@@ -93,6 +93,23 @@ fn rfc5682_3_1_a_sack_of_new_data_means_a_true_timeout() {
     assert_eq!(t.connection.counters().undos, 0);
 }
 
+/// Step 2b: where the peer's window has room for less new data than the congestion window, nothing is sent again in its place:
+/// the answer to the new data decides first.
+#[test]
+fn rfc5682_3_1_nothing_is_sent_again_before_the_new_data_is_answered() {
+    let mut t = Script::established(frto(true));
+    t.inject(seg().win(10_000));
+    t.write(20_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.expect_at(1000, data(1, 1001).reason(Reason::Timeout));
+    t.inject(seg().ack(1001).win(10_000));
+    t.expect(data(10_001, 11_001).reason(Reason::NewData));
+    t.expect_nothing();
+    t.inject(seg().ack(1001).win(10_000).sack(&[(10_001, 11_001)]));
+    t.expect_segments(1001, 3001, Reason::LossRecovery);
+    t.expect_cwnd(2, Some(5));
+}
+
 /// Step 2: no new data to send, or no window for it: the conventional recovery.
 #[test]
 fn rfc5682_2_1_without_new_data_recovery_is_conventional() {
@@ -174,6 +191,22 @@ fn rfc3522_3_2_an_echo_from_before_the_retransmission() {
     assert_eq!(t.connection.backoff(), 0);
     assert!(t.connection.rto() > Duration::from_millis(1200));
     assert_eq!(t.connection.deadline(Timer::Retransmit), Some(t.now() + t.connection.rto()));
+}
+
+/// ... and says nothing to RACK of what was sent between the two copies (Linux `tcp_skb_spurious_retrans`).
+#[test]
+fn rfc3522_3_2_an_echo_from_before_the_retransmission_does_not_advance_rack() {
+    let mut config = stamped();
+    config.recovery.with_sack = LossDetection::Rack;
+    config.recovery.loss_probe = false;
+    let mut t = Script::established(config);
+    t.write(9880);
+    (0..10).for_each(|n| t.expect(data(1 + n * 988, 989 + n * 988)));
+    t.at(1000).expect(data(1, 989).reason(Reason::Timeout));
+    t.at(1200).inject(seg().ack(989).ts(PEER_CLOCK + 100, OUR_CLOCK));
+    t.expect_nothing();
+    assert_eq!((t.connection.counters().undos, t.connection.lost()), (1, 0));
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
 }
 
 /// ... or of the retransmission itself: nothing is undone.

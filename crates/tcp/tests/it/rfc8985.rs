@@ -2,7 +2,7 @@
 //! (RFC 6937), as in [`Config::rfc`].
 
 use holdover_base::Duration;
-use holdover_tcp::{Config, Reason, RecoveryState, Timer};
+use holdover_tcp::{Config, Profile, Reason, RecoveryState, Timer};
 
 use crate::script::*;
 
@@ -263,4 +263,36 @@ fn rfc6937_3_proportional_rate_reduction() {
     t.at(300).inject(seg().ack(10_001));
     t.forget_sent();
     t.expect_cwnd(5, Some(5));
+}
+
+/// A window that has shrunk below what is outstanding takes no probe: the timeout comes, counted from the first segment.
+#[test]
+fn rfc8985_7_3_no_probe_beyond_a_window_that_has_shrunk() {
+    let mut config = Profile::Linux6Reno.config();
+    config.mss = 1000;
+    config.window_scale = None;
+    config.timestamps = None;
+    let mut t = at_100_ms(config);
+    t.write(5000);
+    t.expect_segments(1, 5001, Reason::NewData);
+    t.at(150).inject(seg().ack(1001).win(0));
+    assert!(t.connection.deadline(Timer::LossProbe).is_some_and(|at| at < t.instant(345)));
+    t.expect_nothing_until(345);
+    assert_eq!(t.connection.deadline(Timer::Retransmit), Some(t.instant(100) + t.connection.rto()));
+    t.at_micros(393_750).expect(data(1001, 2001).reason(Reason::Timeout));
+}
+
+/// Section 7.2, as Linux has it: while a probe is unanswered, the timer is armed as for another, which only brings the timeout:
+/// counted from the first segment, not from the ACK that came in between.
+#[test]
+fn rfc8985_7_2_an_ack_before_the_probes_does_not_put_off_the_timeout() {
+    let mut t = at_100_ms(rack());
+    t.write(5000);
+    t.expect_segments(1, 5001, Reason::NewData);
+    t.expect_at(302, data(4001, 5001).reason(Reason::LossProbe));
+    t.at(400).write(1000);
+    t.expect(data(5001, 6001).reason(Reason::NewData));
+    t.at(500).inject(seg().ack(1001));
+    t.expect_timer(Timer::LossProbe, 500 + 275 + 2);
+    t.forget_sent();
 }
