@@ -25,6 +25,7 @@ name = "m"
 [host.stack.send]
 buffer = "1 MiB"
 nagle = false
+minshall = true
 window_update = "larger-or-zero"
 silly_window_override = "200 ms"
 

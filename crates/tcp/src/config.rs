@@ -44,6 +44,9 @@ pub struct SendConfig {
     pub buffer_bytes: u32,
     /// Whether a small segment waits while data is outstanding (Nagle, RFC 9293 section 3.7.4).
     pub nagle: bool,
+    /// Whether it waits only while another small segment is outstanding: the end of a write of several segments then goes out
+    /// at once (Minshall's variant, as in Linux).
+    pub minshall: bool,
     /// Which segments with nothing new may change the peer's window.
     pub window_update: WindowUpdate,
     /// How long less than a full segment may wait for a window that stays small
@@ -368,6 +371,7 @@ impl Config {
             send: SendConfig {
                 buffer_bytes: 4 << 20,
                 nagle: true,
+                minshall: false,
                 window_update: WindowUpdate::Rfc9293,
                 silly_window_override: Duration::from_millis(500),
             },

@@ -307,7 +307,7 @@ const fn linux_6(algorithm: Algorithm) -> Config {
     Config {
         // tcp_rmem[2] of 32 MiB asks for a shift of 10.
         window_scale: Some(10),
-        send: SendConfig { window_update: WindowUpdate::LargerOrZero, ..base.send },
+        send: SendConfig { minshall: true, window_update: WindowUpdate::LargerOrZero, ..base.send },
         receive: ReceiveConfig {
             // tcp_rmem's default of 131072 and maximum of 32 MiB bytes, half of which are window.
             buffer_bytes: 65_536,

@@ -231,8 +231,7 @@ fn one(
     let mut world = RealWorld::new(config.clone(), &plan.kernels.options(config)).map_err(failed)?;
     let whole = bytes_to_come(config);
     let outcome = world.run(&mut recorder, |world| {
-        let received = world.report().iter().map(|flow| flow.bytes_received).sum();
-        part.store(part_done(config, world.now(), whole, received), Ordering::Relaxed);
+        part.store(part_done(config, world.now(), whole, world.bytes_read()), Ordering::Relaxed);
         !given_up()
     });
     let outcome = outcome.map_err(failed)?;

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod explain;
+mod kernel;
 mod reproduce;
 mod run;
 mod scenario;

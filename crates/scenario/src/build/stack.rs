@@ -81,6 +81,7 @@ fn send(config: &mut Config, stack: &Stack) -> Result<(), Problem> {
     let send = &mut config.send;
     put_bytes(&mut send.buffer_bytes, changes.buffer, "buffer").under("send")?;
     put(&mut send.nagle, changes.nagle);
+    put(&mut send.minshall, changes.minshall);
     put_word(&mut send.window_update, changes.window_update);
     put_time(&mut send.silly_window_override, changes.silly_window_override);
     Ok(())

@@ -108,6 +108,8 @@ pub(crate) struct Send {
     pub(crate) buffer: Option<Bytes>,
     /// Whether a small segment waits while data is outstanding.
     pub(crate) nagle: Option<bool>,
+    /// Whether it waits only while another small segment is outstanding.
+    pub(crate) minshall: Option<bool>,
     /// Which segments with nothing new may change the peer's window.
     pub(crate) window_update: Option<Word<WindowUpdate>>,
     /// How long less than a full segment may wait for a window that stays small.

@@ -28,6 +28,11 @@ impl World {
         self.flows.iter().map(|flow| self.report_of(flow)).collect()
     }
 
+    /// Bytes that the applications of all flows have read, for a shell that wants to show progress.
+    pub fn bytes_read(&self) -> u64 {
+        self.flows.iter().map(|flow| flow.read_at_to + flow.read_at_from).sum()
+    }
+
     /// The statistics of a link: from its first named node, and back.
     pub fn link_statistics(&self, link: LinkId) -> Option<[Statistics; 2]> {
         let at = link.0 as usize * 2;

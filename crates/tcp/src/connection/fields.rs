@@ -43,6 +43,8 @@ pub(crate) struct SendSpace {
     pub(crate) wl2: Seq,
     /// Max(SND.WND).
     pub(crate) max_wnd: u32,
+    /// The end of the latest segment that was less than a full one (`snd_sml` in Linux).
+    pub(crate) sml: Seq,
     /// Snd.Wind.Shift, and whether scaling was agreed (a shift may be 0).
     pub(crate) scale: u8,
     pub(crate) scale_agreed: bool,

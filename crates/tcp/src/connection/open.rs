@@ -77,6 +77,7 @@ impl Connection {
                 wl1: Seq::default(),
                 wl2: Seq::default(),
                 max_wnd: 0,
+                sml: iss,
                 scale: 0,
                 scale_agreed: false,
                 mss,

@@ -252,7 +252,8 @@ impl Connection {
         let reason = if self.pending.silly_window_override { Reason::SillyWindowOverride } else { Reason::NewData };
         let new = NewData { len, fin, reason };
         // Nagle's exceptions: everything is acknowledged, the stream ends here, or urgent data waits.
-        let small_may_go = !self.config.send.nagle || idle || fin || self.snd.urgent.is_some();
+        let held_up = self.config.send.nagle && !(self.config.send.minshall && !self.has_small_outstanding());
+        let small_may_go = !held_up || idle || fin || self.snd.urgent.is_some();
         let all_queued = len == queued;
         let half_window = len >= self.snd.max_wnd / 2;
         if whole || (all_queued && small_may_go) || (half_window && small_may_go) || self.pending.silly_window_override
@@ -260,6 +261,10 @@ impl Connection {
             return Ok(new);
         }
         Err(if all_queued { Blocked::Nagle } else { Blocked::SillyWindow })
+    }
+
+    fn has_small_outstanding(&self) -> bool {
+        self.snd.sml.gt(self.snd.una) && !self.snd.sml.gt(self.snd.nxt)
     }
 
     /// Bytes of data that fit into a segment besides the SACK blocks it has to carry.
@@ -402,6 +407,9 @@ impl Connection {
             retransmitted: false,
             ever_retransmitted: false,
         });
+        if len < self.data_room() {
+            self.snd.sml = seq + len;
+        }
         self.snd.nxt = seq + len + u32::from(new.fin);
         self.snd.probed_byte = false;
         self.counters.bytes_sent.0 += u64::from(len);

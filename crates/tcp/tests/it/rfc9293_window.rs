@@ -404,6 +404,24 @@ fn rfc9293_3_7_4_nagle() {
     t.expect(data(2301, 2801));
 }
 
+/// Minshall's variant: the end of a large write does not wait, a second small segment does.
+#[test]
+fn rfc9293_3_7_4_nagle_as_minshall_has_it() {
+    let mut config = plain();
+    config.send.minshall = true;
+    let mut t = Script::established(config);
+    t.write(2500);
+    t.expect(data(1, 1001));
+    t.expect(data(1001, 2001));
+    t.expect(data(2001, 2501));
+    t.write(100);
+    t.expect_nothing();
+    t.inject(seg().ack(2001));
+    t.expect_nothing();
+    t.inject(seg().ack(2501));
+    t.expect(data(2501, 2601));
+}
+
 #[test]
 fn rfc9293_3_7_4_nagle_can_be_switched_off() {
     let mut config = plain();

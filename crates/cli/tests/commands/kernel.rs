@@ -1,0 +1,134 @@
+//! `holdover run --real` and `--both`, and `holdover shell`: what needs this machine's kernel.
+//!
+//! Without the right to make network namespaces these tests say so and do nothing; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the
+//! environment that is a failure.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use holdover_testbed::Privilege;
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use serde_json::Value;
+
+use crate::support::{Ended, Place, SCENARIO};
+
+/// Whether there are namespaces to be had.
+fn is_possible() -> bool {
+    let Privilege::None(reason) = Privilege::detect() else { return true };
+    let required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
+    assert!(!required, "{reason}");
+    eprintln!("not run: {reason}");
+    false
+}
+
+#[test]
+fn both_worlds_stand_in_one_report() {
+    if !is_possible() {
+        return;
+    }
+    let place = Place::with_scenario("kernel-both", SCENARIO);
+    let ended = place.run("run short.toml --both --repeat 2 --jobs 4 --out r --no-plots").well();
+    assert!(
+        ended.err.contains("variant bsd is not run on the kernel") && ended.err.contains("linux-6-cubic"),
+        "{}",
+        ended.err
+    );
+    assert!(ended.out.contains("cubic, download: simulator and kernel"), "{}", ended.out);
+    let summary: Value = serde_json::from_slice(&fs::read(place.path("r/summary.json")).unwrap()).unwrap();
+    let names: Vec<&str> =
+        summary["variants"].as_array().unwrap().iter().map(|v| v["variant"].as_str().unwrap()).collect();
+    assert_eq!(names, ["cubic", "cubic (kernel)", "bsd"]);
+    let kernel = &summary["variants"][1]["kernel"];
+    assert_eq!((&kernel["simulated"], kernel["repetitions"].as_array().unwrap().len()), (&"cubic".into(), 2));
+    assert!(kernel["lateness"]["packets"].as_u64().unwrap() > 100, "{kernel}");
+    assert!(kernel["hosts"][1]["counters"]["TcpPassiveOpens"].as_i64() == Some(1), "{kernel}");
+    let flow = |index: usize| &summary["variants"][index]["flows"][0];
+    assert_eq!((&flow(1)["status"], &flow(1)["bytes_received"]), (&"completed".into(), &400_000.into()));
+    assert_eq!(flow(0)["outage_s"], flow(1)["outage_s"]);
+    let table = fs::read_to_string(place.path("r/differences.csv")).unwrap();
+    assert!(table.lines().any(|line| line.starts_with("cubic,download,completion time,,")), "{table}");
+    assert!(fs::read_to_string(place.path("r/report.html")).unwrap().contains("Simulator and kernel"));
+    for name in ["cubic-kernel/captures/server-eth0.pcapng", "cubic-kernel/repetition-2/events.jsonl"] {
+        let variants = fs::read_dir(place.path("r/variants")).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(place.path(&format!("r/variants/{name}")).exists(), "{name}: {:?}", variants.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_no_kernel_does_is_refused_before_anything_is_written() {
+    let place = Place::with_scenario("kernel-refused", SCENARIO);
+    let error =
+        place.run("run short.toml --real --set stack=tahoe-bsd --set variant.0.set.stack=reno-bsd --out r").refused();
+    assert!(error.contains("no variant can be run on a kernel") && error.contains("linux-6-cubic"), "{error}");
+    let error = place.run("run short.toml --repeat 3 --out r").refused();
+    assert!(error.contains("--repeat") && error.contains("--both"), "{error}");
+    let error = place.run("run short.toml --real --simulated nobody --out r").refused();
+    assert!(error.contains("nobody"), "{error}");
+    assert_eq!(place.entries(), ["short.toml"]);
+}
+
+/// A server on the one host, a client on the other, and the link between them.
+#[test]
+fn a_command_runs_on_a_host() {
+    if !is_possible() {
+        return;
+    }
+    let place = Place::with_scenario("kernel-shell", SCENARIO);
+    let shell = |arguments: &[&str]| {
+        let mut command = place.command("shell short.toml");
+        Ended::new("shell", command.args(arguments).stdin(Stdio::null()).output().unwrap())
+    };
+    let ended = shell(&["--", "sh", "-c", "echo on $HOLDOVER_HOST; ls /sys/class/net >/dev/null; exit 7"]);
+    assert_eq!((ended.code, ended.out.as_str()), (Some(7), "on phone\n"), "{}", ended.err);
+    let ended = shell(&["--host", "server", "--", "sh", "-c", "grep -c '^[.0-9]* phone$' /etc/hosts; kill -9 $$"]);
+    assert_eq!((ended.code, ended.out.as_str()), (Some(137), "1\n"), "{}", ended.err);
+    let ended = shell(&["--", "/no/such/program"]);
+    assert_eq!((ended.code, ended.err.matches("error:").count()), (Some(127), 1), "{}", ended.err);
+    let ended = shell(&["--host", "nobody", "--", "true"]);
+    assert_eq!(ended.code, Some(2));
+    assert!(ended.err.contains("phone, server"), "{}", ended.err);
+}
+
+/// A run and a shell that are killed leave no process behind, and with their last one go the namespaces.
+#[test]
+fn nothing_is_left_after_a_kill() {
+    if !is_possible() {
+        return;
+    }
+    let place = Place::with_scenario("kernel-killed", SCENARIO);
+    let script = "sleep 1000 & echo $(readlink /proc/self/ns/net) $(readlink /proc/self/ns/pid); wait";
+    let mut command = place.command("shell short.toml");
+    command
+        .args(["--serve", "server=sleep 1001", "--", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let namespaces: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+    assert_eq!(namespaces.len(), 2, "{line}");
+    assert!(in_namespaces(&namespaces) >= 2, "{line}");
+    let pid = Pid::from_child(&child);
+    kill_process(pid, Signal::KILL).unwrap();
+    child.wait().unwrap();
+    assert!(test_kill_process(pid).is_err());
+    let start = Instant::now();
+    while in_namespaces(&namespaces) > 0 {
+        assert!(start.elapsed() < Duration::from_secs(20), "processes are left in {line}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// How many processes are in one of these namespaces.
+fn in_namespaces(namespaces: &[String]) -> usize {
+    let is_inside = |pid: &std::ffi::OsStr| {
+        let link = |kind: &str| fs::read_link(std::path::Path::new("/proc").join(pid).join("ns").join(kind));
+        ["net", "pid"]
+            .into_iter()
+            .filter_map(|kind| link(kind).ok())
+            .any(|link| namespaces.iter().any(|namespace| link.as_os_str() == namespace.as_str()))
+    };
+    fs::read_dir("/proc").unwrap().filter(|entry| is_inside(&entry.as_ref().unwrap().file_name())).count()
+}
