@@ -44,6 +44,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod capture;
+pub mod conformance;
 mod counters;
 mod endpoint;
 mod impair;
