@@ -5,6 +5,7 @@
 
 mod bench;
 mod command_support;
+mod conformance;
 mod demo_command;
 mod explain_command;
 mod kernel_matrix;
@@ -37,6 +38,8 @@ enum Command {
     Demo(demo_command::DemoArgs),
     /// Measure the speed and memory of Holdover's TCP on this machine.
     Bench(bench::BenchArgs),
+    /// Find out how this machine's kernel behaves around outages, and hold the profiles that copy it against that.
+    Conformance(conformance::ConformanceArgs),
     /// Tell where each connection of a capture or of a run lost its time.
     Explain(explain_command::ExplainArgs),
     /// Transfer data between Holdover's TCP and this machine's kernel under many combinations of settings.
@@ -56,6 +59,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
+        Command::Conformance(args) => conformance::run(&args),
         Command::Demo(args) => demo_command::run(&args),
         Command::Explain(args) => explain_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),

@@ -45,6 +45,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod capture;
+pub mod conformance;
 mod confine;
 mod counters;
 mod endpoint;
