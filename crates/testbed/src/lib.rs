@@ -15,7 +15,9 @@
 //! 5. [`Shell`] drives a [`PacketEndpoint`] over the TUN device in wall-clock time, with an [`Impairment`] in each
 //!    direction where the test wants one, and writes a capture of what crosses the device. The project's own TCP
 //!    ([`holdover_tcp::Endpoint`]) is such an endpoint.
-//! 6. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
+//! 6. [`conformance`] asks the kernel and the profiles that copy it the same questions about outages.
+//! 7. [`doctor`] looks at what of all this the machine allows.
+//! 8. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
 //!
 //! A kernel's socket sends a datagram to an endpoint of ours:
 //!
@@ -43,9 +45,11 @@
 // machines below it, and nothing here is compiled into them.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod bpf;
 mod capture;
 pub mod conformance;
 mod counters;
+pub mod doctor;
 mod endpoint;
 mod impair;
 pub mod matrix;
