@@ -203,6 +203,13 @@ pub const STATEMENTS: &[Statement] = &[
         },
     },
     Statement {
+        says: "Copies of a last ACK that was lost are news with a stale timestamp, and do not wake CUBIC and Reno, limited by cwnd, either.",
+        judge: |evidence| {
+            let label = ["3 s: 1 ACK lost, three copies of it, by cwnd"];
+            all(evidence, "wake_after_lost_acks", &label, LOSSY, IN_ORDER, late)
+        },
+    },
+    Statement {
         says: "After a hole at the cut, an ACK with SACK blocks does harm: a spurious undo, and a wait longer than without it.",
         judge: |evidence| {
             let name = "wake_with_a_hole";

@@ -149,6 +149,11 @@ fn lost_acks() -> Experiment {
         Congestion::ALL
             .map(|sender| case(outage, sender, pending.clone(), "1 held, ICMP host unreachable x12, by cwnd")),
     );
+    let copies =
+        Plan { lost_acks: 1, by_congestion: true, ..Plan::new(outage, Hold::Nothing, Stimulus::DuplicateAcks(3)) };
+    cases.extend(
+        Congestion::ALL.map(|sender| case(outage, sender, copies.clone(), "1 ACK lost, three copies of it, by cwnd")),
+    );
     Experiment {
         name: "wake_after_lost_acks",
         question: "What if the receiver's last ACKs had died with the link, so that one byte more is not in the sender's first \
