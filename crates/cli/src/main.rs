@@ -7,6 +7,7 @@ mod bench;
 mod command_support;
 mod conformance;
 mod demo_command;
+mod doctor_command;
 mod explain_command;
 mod kernel_matrix;
 mod reproduce;
@@ -36,6 +37,8 @@ struct Cli {
 enum Command {
     /// See what an outage does to TCP, in under a minute.
     Demo(demo_command::DemoArgs),
+    /// Say what this kernel and this user allow, and what to do about what they do not.
+    Doctor(doctor_command::DoctorArgs),
     /// Measure the speed and memory of Holdover's TCP on this machine.
     Bench(bench::BenchArgs),
     /// Find out how this machine's kernel behaves around outages, and hold the profiles that copy it against that.
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Demo(args) => demo_command::run(&args),
+        Command::Doctor(args) => doctor_command::run(&args),
         Command::Explain(args) => explain_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),
         Command::Reproduce(args) => reproduce_command::run(&args),

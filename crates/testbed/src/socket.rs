@@ -155,6 +155,11 @@ impl KernelListener {
         Ok(Self { socket, io_timeout: options.io_timeout })
     }
 
+    /// `TCP_RTO_MAX_MS` of the connections that it accepts (Linux 6.15).
+    pub fn set_rto_max(&self, max: Duration) -> Result<(), SocketError> {
+        set_rto_max(&self.socket, max)
+    }
+
     /// Where it listens.
     pub fn local_addr(&self) -> Result<SocketAddr, SocketError> {
         address_of(self.socket.local_addr(), "getsockname")
@@ -228,13 +233,12 @@ impl KernelStream {
 
     /// `TCP_REPAIR`, which needs `CAP_NET_ADMIN` in the namespace.
     pub fn set_repair(&self, is_on: bool) -> Result<(), SocketError> {
-        self.set_tcp_option(libc::TCP_REPAIR, is_on.into(), "setsockopt(TCP_REPAIR)")
+        set_tcp_option(&self.socket, libc::TCP_REPAIR, is_on.into(), "setsockopt(TCP_REPAIR)")
     }
 
     /// `TCP_RTO_MAX_MS` (Linux 6.15): the ceiling of the retransmission timeout, 1 to 120 s.
     pub fn set_rto_max(&self, max: Duration) -> Result<(), SocketError> {
-        let millis = libc::c_int::try_from(max.as_millis()).unwrap_or(libc::c_int::MAX);
-        self.set_tcp_option(TCP_RTO_MAX_MS, millis, "setsockopt(TCP_RTO_MAX_MS)")
+        set_rto_max(&self.socket, max)
     }
 
     /// Ends this side's stream (FIN); the other one goes on.
@@ -271,20 +275,6 @@ impl KernelStream {
     /// `TCP_INFO`.
     pub fn tcp_info(&self) -> Result<TcpInfo, SocketError> {
         tcp_info(&self.socket)
-    }
-
-    fn set_tcp_option(&self, option: libc::c_int, value: libc::c_int, call: &'static str) -> Result<(), SocketError> {
-        // SAFETY: the kernel reads one int, which `value` is, and keeps no pointer to it.
-        let result = unsafe {
-            libc::setsockopt(
-                self.socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                option,
-                (&raw const value).cast(),
-                size_of::<libc::c_int>() as libc::socklen_t,
-            )
-        };
-        if result == 0 { Ok(()) } else { Err(failed(call)(io::Error::last_os_error())) }
     }
 
     fn new(socket: Socket, io_timeout: Duration) -> Result<Self, SocketError> {
@@ -342,6 +332,30 @@ fn timed_out(error: io::Error) -> io::Error {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
         _ => error,
     }
+}
+
+fn set_rto_max(socket: &Socket, max: Duration) -> Result<(), SocketError> {
+    let millis = libc::c_int::try_from(max.as_millis()).unwrap_or(libc::c_int::MAX);
+    set_tcp_option(socket, TCP_RTO_MAX_MS, millis, "setsockopt(TCP_RTO_MAX_MS)")
+}
+
+fn set_tcp_option(
+    socket: &Socket,
+    option: libc::c_int,
+    value: libc::c_int,
+    call: &'static str,
+) -> Result<(), SocketError> {
+    // SAFETY: the kernel reads one int, which `value` is, and keeps no pointer to it.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            option,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(failed(call)(io::Error::last_os_error())) }
 }
 
 fn wait_readable(fd: BorrowedFd<'_>, timeout: Duration) -> Result<bool, SocketError> {

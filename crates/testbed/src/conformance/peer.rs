@@ -127,6 +127,8 @@ pub struct Wire {
     /// What was received beyond `rcv_nxt`, in order, and the range to report first.
     beyond: Vec<SeqRange>,
     latest: Option<Seq>,
+    /// What arrived again, until an ACK has said so.
+    duplicate: Option<SeqRange>,
     data_segments: usize,
     subject_port: u16,
     out: BTreeMap<(Instant, u64), Packet>,
@@ -161,6 +163,7 @@ impl Wire {
             actions: Vec::new(),
             beyond: Vec::new(),
             latest: None,
+            duplicate: None,
             subject_port: 0,
             out: BTreeMap::new(),
             alarms: BTreeSet::new(),
@@ -188,9 +191,11 @@ impl Wire {
         self.send_after(after, segment);
     }
 
-    /// Acknowledges what has arrived, a round trip from now, with SACK blocks if there are gaps.
+    /// Acknowledges what has arrived, a round trip from now, with SACK blocks if there are gaps, and for what arrived again.
     pub fn acknowledge(&mut self) {
-        let (to, sack) = (self.rcv_nxt, self.sack_blocks());
+        let to = self.rcv_nxt;
+        let duplicate = self.duplicate.take().filter(|_| self.sack);
+        let sack: Vec<_> = duplicate.into_iter().chain(self.sack_blocks()).take(3).collect();
         self.ack_after(self.rtt, to, &sack);
     }
 
@@ -348,16 +353,18 @@ impl Wire {
         if segment.payload.is_empty() {
             return 0;
         }
+        let range = SeqRange::new(segment.seq.max(self.rcv_nxt), segment.seq + segment.payload.len() as u32);
+        if range.end.le(self.rcv_nxt) {
+            // A segment before the window has its timestamp ignored (RFC 7323 section 5.3), and is reported (RFC 2883).
+            self.duplicate = Some(SeqRange::new(segment.seq, range.end));
+            return 0;
+        }
         if segment.seq.le(self.rcv_nxt) {
             self.take_timestamp(segment);
         }
         self.latest = Some(segment.seq);
         let held = |wire: &Self| wire.beyond.iter().map(|range| range.len()).sum::<u32>();
         let before = (self.rcv_nxt, held(self));
-        let range = SeqRange::new(segment.seq.max(self.rcv_nxt), segment.seq + segment.payload.len() as u32);
-        if range.end.le(self.rcv_nxt) {
-            return 0;
-        }
         let touches = |other: &SeqRange| other.start.le(range.end) && range.start.le(other.end);
         let merged = self
             .beyond

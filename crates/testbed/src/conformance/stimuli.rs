@@ -88,11 +88,16 @@ fn early_cut() -> Experiment {
         for outage in [MS * 200, MS * 300] {
             cases.extend(Congestion::ALL.map(|sender| case(outage, sender, plan(outage), &label)));
         }
+        let outage = MS * 200;
+        let plan = Plan { by_congestion: true, ..plan(outage) };
+        let label = format!("{label}, by cwnd");
+        cases.extend(Congestion::ALL.map(|sender| case(outage, sender, plan.clone(), &label)));
     }
     Experiment {
         name: "short_cut",
         question: "Does a release in two steps wake the sender when it has only sent a tail loss probe, or one timeout, so far?",
-        set_up: "As `wake`, with one or four segments held back.",
+        set_up: "As `wake`, with one or four segments held back. By cwnd: the receiver's window is not the limit, after a loss that has \
+                 ended slow start, so that the probe can be new data.",
         measures: MEASURES,
         cases,
         known: &[],
@@ -135,11 +140,26 @@ fn lost_acks() -> Experiment {
         let label = format!("4 held, 3 ACKs lost, {label}");
         cases.extend(Congestion::ALL.map(|sender| case(outage, sender, plan.clone(), &label)));
     }
+    let pending = Plan::new(outage, Hold::Segments(1), Stimulus::Unreachables(MANY, Unreachable::Host));
+    cases.extend(
+        Congestion::ALL.map(|sender| case(outage, sender, pending.clone(), "1 held, ICMP host unreachable x12")),
+    );
+    let pending = Plan { by_congestion: true, ..pending };
+    cases.extend(
+        Congestion::ALL
+            .map(|sender| case(outage, sender, pending.clone(), "1 held, ICMP host unreachable x12, by cwnd")),
+    );
+    let copies =
+        Plan { lost_acks: 1, by_congestion: true, ..Plan::new(outage, Hold::Nothing, Stimulus::DuplicateAcks(3)) };
+    cases.extend(
+        Congestion::ALL.map(|sender| case(outage, sender, copies.clone(), "1 ACK lost, three copies of it, by cwnd")),
+    );
     Experiment {
         name: "wake_after_lost_acks",
         question: "What if the receiver's last ACKs had died with the link, so that one byte more is not in the sender's first \
                    outstanding segment?",
-        set_up: "As `wake`. The receiver's last three ACKs are lost. The ladder has one ACK for each of them, of one byte more.",
+        set_up: "As `wake`. The receiver's last three ACKs are lost. The ladder has one ACK for each of them, of one byte more. With ICMP errors, \
+                 the receiver still owes the ACK of the segment that is sent again. By cwnd: as in `short_cut`.",
         measures: MEASURES,
         cases,
         known: &[],
