@@ -309,7 +309,7 @@ mod tests {
             let mut joiner = Joiner::default();
             assert_eq!(joiner.push(first.clone()), None);
             assert_eq!(joiner.push(other.clone()), Some(other.clone()), "{other}");
-            assert_eq!(cut_again(&mut joiner), [first.clone()]);
+            assert_eq!(cut_again(&mut joiner), std::slice::from_ref(&first));
             assert_eq!(joiner.push(other.clone()), None);
             assert_eq!(cut_again(&mut joiner), [other]);
         }

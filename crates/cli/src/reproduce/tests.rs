@@ -10,7 +10,7 @@ fn every_paper_can_be_read_and_every_scenario_of_it_can_be_swept() {
     assert!(!all.is_empty());
     for catalogue in &all {
         // Also those that only a check asks for, or nobody yet.
-        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/").to_owned() + &catalogue.name;
+        let directory = format!("{}/../../experiments/{}", env!("CARGO_MANIFEST_DIR"), catalogue.name);
         let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
         let scenarios: Vec<String> = files
             .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))

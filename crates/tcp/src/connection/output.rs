@@ -252,7 +252,7 @@ impl Connection {
         let reason = if self.pending.silly_window_override { Reason::SillyWindowOverride } else { Reason::NewData };
         let new = NewData { len, fin, reason };
         // Nagle's exceptions: everything is acknowledged, the stream ends here, or urgent data waits.
-        let held_up = self.config.send.nagle && !(self.config.send.minshall && !self.has_small_outstanding());
+        let held_up = self.config.send.nagle && (!self.config.send.minshall || self.has_small_outstanding());
         let small_may_go = !held_up || idle || fin || self.snd.urgent.is_some();
         let all_queued = len == queued;
         let half_window = len >= self.snd.max_wnd / 2;
@@ -305,7 +305,10 @@ impl Connection {
             };
             self.congestion.on_sent(&self.config.congestion, &state);
             self.snd.buffer_was_full &= self.write_room() < self.send_queue_len() / 2;
-            if !self.timers.is_armed(Timer::Reorder) {
+            // A probe is not followed by another one: it has a whole timeout for its answer (Linux `tcp_write_xmit`).
+            let probe = self.recovery.loss_probe.filter(|probe| !probe.retransmitted);
+            let was_probe = probe.is_some_and(|probe| probe.high_seq == self.snd.nxt);
+            if !was_probe && !self.timers.is_armed(Timer::Reorder) {
                 self.schedule_loss_probe(now, false);
             }
         }

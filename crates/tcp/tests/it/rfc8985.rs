@@ -180,6 +180,19 @@ fn rfc8985_7_3_the_probe_is_new_data_if_there_is_any() {
     t.expect_cwnd(10, None);
 }
 
+/// Section 7.3: a probe of new data has a whole timeout for its answer, as a repeated segment has; no second probe is due before it.
+#[test]
+fn rfc8985_7_3_a_probe_of_new_data_has_a_whole_timeout() {
+    let mut t = at_100_ms(rack());
+    t.write(20_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.at(302).expect(data(10_001, 11_001).reason(Reason::LossProbe));
+    t.expect_nothing();
+    t.expect_no_timer(Timer::LossProbe);
+    let rto = t.connection.rto().as_millis();
+    t.expect_timer(Timer::Retransmit, 302 + rto);
+}
+
 /// One probe for a tail.
 #[test]
 fn rfc8985_7_3_one_probe_only() {
