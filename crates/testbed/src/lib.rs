@@ -48,8 +48,8 @@
 
 mod bpf;
 mod capture;
-pub mod conformance;
 mod confine;
+pub mod conformance;
 mod counters;
 pub mod doctor;
 mod endpoint;
