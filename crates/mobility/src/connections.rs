@@ -155,13 +155,6 @@ impl<T: Default> Table<T> {
         }
     }
 
-    /// The same without the direction, which the ports tell.
-    pub(crate) fn note(&mut self, now: Instant, connection: Connection, segment: &Segment) -> &mut T {
-        let is_hosts = segment.src_port == connection.local.port();
-        let direction = if is_hosts { Direction::Outgoing } else { Direction::Incoming };
-        self.observe(now, direction, connection, segment).value
-    }
-
     /// The memory of a connection that has been noted.
     pub(crate) fn get_mut(&mut self, connection: Connection) -> Option<&mut T> {
         self.entries.get_mut(&connection).map(|entry| &mut entry.value)

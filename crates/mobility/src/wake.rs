@@ -198,7 +198,7 @@ impl Wake {
         self.link.release_at = None;
         let cut_at = self.link.down_at.take().unwrap_or(now);
         let mut woken = Vec::new();
-        for (connection, state) in self.connections.iter_mut() {
+        for (connection, state) in self.connections.live_mut() {
             let State { outgoing, incoming, round_trip, .. } = state;
             round_trip.forget_pending();
             let is_reset = outgoing.observed.is_reset || incoming.observed.is_reset;
@@ -254,73 +254,6 @@ impl Wake {
         }
         self.schedule(connection);
     }
-
-    /// Data in the direction that `half` is about passes.
-    fn take_data(&mut self, now: Instant, connection: Connection, direction: Direction, segment: &Segment) {
-        let is_down = !self.link.is_up();
-        let state = self.connections.note(now, connection, segment);
-        let half = state.half(direction);
-        half.note_data(now, segment);
-        if direction == Direction::Outgoing && !segment.payload.is_empty() {
-            half.poke = None;
-            if !is_down {
-                half.is_waiting = false;
-            }
-        }
-    }
-
-    /// An ACK in the direction that `half` is about passes.
-    fn take_ack(&mut self, now: Instant, connection: Connection, direction: Direction, packet: &mut Packet) -> Verdict {
-        let link = self.link;
-        let Some(segment) = packet.tcp() else { return Verdict::Pass };
-        let state = self.connections.note(now, connection, segment);
-        let holding = link.holding(&self.config, now, &state.round_trip);
-        let stalls = link.stalls(now, &state.round_trip);
-        let half = state.half(direction);
-        let kind = half.observed.note_ack(now, packet, segment);
-        if direction == Direction::Incoming && kind == AckKind::Advancing && link.is_up() {
-            (half.is_waiting, half.poke) = (false, None);
-        }
-        let is_stalled = stalls && kind == AckKind::Advancing;
-        let begins_stall = is_stalled && half.may_be_drawn_in();
-        if is_stalled && !begins_stall {
-            half.train.record(now, segment.ack);
-        }
-        let holding = match holding {
-            // What is newer waits for its turn.
-            _ if half.train.is_under_way() => {
-                half.train.append(half.observed.acked().unwrap_or(segment.ack));
-                Holding::All
-            }
-            // Data that comes by itself while the rest waits for the moment of grace to end is acknowledged as it comes.
-            _ if link.release_at.is_some() && !half.is_waiting => Holding::Nothing,
-            holding => holding,
-        };
-        let limit = match holding {
-            _ if begins_stall => None,
-            Holding::All => half.observed.acked().map(|_| half.observed.shown()),
-            Holding::Last => self.config.hold_back.as_ref().and_then(|config| half.limit(config, kind, segment)),
-            Holding::Nothing => None,
-        };
-        let Some(segment) = tcp_mut(packet) else { return Verdict::Pass };
-        let refreshes = link.up_at.is_some_and(|up_at| now.saturating_since(up_at) < self.config.release.refresh_for);
-        if refreshes {
-            half.refresh(now, direction, segment);
-        }
-        let verdict = half.show(now, kind, limit, segment);
-        if begins_stall {
-            half.draw_in(segment);
-        }
-        if holding == Holding::Last && half.observed.is_held() {
-            if kind == AckKind::Advancing {
-                half.flush_at = self.config.hold_back.map(|config| now + config.flush);
-            }
-        } else {
-            half.flush_at = None;
-        }
-        self.schedule(connection);
-        verdict
-    }
 }
 
 const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];
@@ -336,13 +269,15 @@ impl SegmentFilter for Wake {
         if direction == Direction::Incoming && self.is_evidently_up(now) {
             self.connect(now, false);
         }
-        let state = self.connections.note(now, connection, segment);
+        let state = self.connections.observe(now, direction, connection, segment).value;
         match direction {
             Direction::Outgoing => state.round_trip.note_outgoing(now, segment),
             Direction::Incoming => state.round_trip.note_incoming(now, segment),
         }
-        self.take_data(now, connection, acks_go, segment);
-        self.take_ack(now, connection, direction, packet)
+        state.take_data(now, &self.link, acks_go, segment);
+        let verdict = state.take_ack(now, &self.config, &self.link, direction, packet);
+        self.schedule(connection);
+        verdict
     }
 
     fn handle_link(&mut self, now: Instant, event: LinkEvent) {
@@ -416,6 +351,70 @@ impl State {
             Direction::Outgoing => &mut self.outgoing,
             Direction::Incoming => &mut self.incoming,
         }
+    }
+
+    /// Data whose ACKs go in `acks_go` passes.
+    fn take_data(&mut self, now: Instant, link: &Link, acks_go: Direction, segment: &Segment) {
+        let half = self.half(acks_go);
+        half.note_data(now, segment);
+        if acks_go == Direction::Outgoing && !segment.payload.is_empty() {
+            half.poke = None;
+            half.is_waiting &= !link.is_up();
+        }
+    }
+
+    /// An ACK passes, or does not.
+    fn take_ack(
+        &mut self,
+        now: Instant,
+        config: &WakeConfig,
+        link: &Link,
+        direction: Direction,
+        packet: &mut Packet,
+    ) -> Verdict {
+        let holding = link.holding(config, now, &self.round_trip);
+        let stalls = link.stalls(now, &self.round_trip);
+        let half = self.half(direction);
+        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let kind = half.observed.note_ack(now, packet, segment);
+        if direction == Direction::Incoming && kind == AckKind::Advancing && link.is_up() {
+            (half.is_waiting, half.poke) = (false, None);
+        }
+        let is_stalled = stalls && kind == AckKind::Advancing;
+        let begins_stall = is_stalled && half.may_be_drawn_in();
+        if is_stalled && !begins_stall {
+            half.train.record(now, segment.ack);
+        }
+        let holding = match holding {
+            // What is newer waits for its turn.
+            _ if half.train.is_under_way() => {
+                half.train.append(half.observed.acked().unwrap_or(segment.ack));
+                Holding::All
+            }
+            // Data that comes by itself while the rest waits for the moment of grace to end is acknowledged as it comes.
+            _ if link.release_at.is_some() && !half.is_waiting => Holding::Nothing,
+            holding => holding,
+        };
+        let limit = match holding {
+            _ if begins_stall => None,
+            Holding::All => half.observed.acked().map(|_| half.observed.shown()),
+            Holding::Last => config.hold_back.as_ref().and_then(|config| half.limit(config, kind, segment)),
+            Holding::Nothing => None,
+        };
+        let Some(segment) = tcp_mut(packet) else { return Verdict::Pass };
+        if link.up_at.is_some_and(|up_at| now.saturating_since(up_at) < config.release.refresh_for) {
+            half.refresh(now, direction, segment);
+        }
+        let verdict = half.show(now, kind, limit, segment);
+        if begins_stall {
+            half.draw_in(segment);
+        }
+        if holding != Holding::Last || !half.observed.is_held() {
+            half.flush_at = None;
+        } else if kind == AckKind::Advancing {
+            half.flush_at = config.hold_back.map(|config| now + config.flush);
+        }
+        verdict
     }
 
     fn deadline(&self) -> Option<Instant> {

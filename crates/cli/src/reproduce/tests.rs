@@ -2,7 +2,7 @@
 
 use super::catalogue::Catalogue;
 use super::script::Scripts;
-use crate::sweep::Plan;
+use crate::sweep::{Plan, PlanError};
 
 #[test]
 fn every_paper_can_be_read_and_every_scenario_of_it_can_be_swept() {
@@ -17,13 +17,18 @@ fn every_paper_can_be_read_and_every_scenario_of_it_can_be_swept() {
             .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
             .filter(|name| name != "paper")
             .collect();
-        let named = catalogue.experiments.iter().filter_map(|experiment| experiment.scenario.as_deref());
-        for scenario in named.flat_map(|name| catalogue.scenarios_of(name)) {
+        let named: Vec<&str> =
+            catalogue.experiments.iter().filter_map(|experiment| experiment.scenario.as_deref()).collect();
+        for scenario in named.iter().flat_map(|name| catalogue.scenarios_of(name)) {
             assert!(scenarios.contains(&scenario), "{}: {scenario}", catalogue.name);
         }
         for scenario in &scenarios {
             let read = catalogue.scenario(scenario).unwrap_or_else(|error| panic!("{scenario}: {error}"));
-            Plan::new(read).unwrap_or_else(|error| panic!("{scenario}: {error}"));
+            match Plan::new(read) {
+                // For `holdover run`, of a page's traces.
+                Err(PlanError::NothingToSweep { .. }) if !named.contains(&scenario.as_str()) => {}
+                plan => drop(plan.unwrap_or_else(|error| panic!("{scenario}: {error}"))),
+            }
         }
     }
 }
