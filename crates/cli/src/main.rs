@@ -5,7 +5,9 @@
 
 mod bench;
 mod command_support;
+mod conformance;
 mod demo_command;
+mod doctor_command;
 mod explain_command;
 mod kernel_matrix;
 mod reproduce;
@@ -35,8 +37,12 @@ struct Cli {
 enum Command {
     /// See what an outage does to TCP, in under a minute.
     Demo(demo_command::DemoArgs),
+    /// Say what this kernel and this user allow, and what to do about what they do not.
+    Doctor(doctor_command::DoctorArgs),
     /// Measure the speed and memory of Holdover's TCP on this machine.
     Bench(bench::BenchArgs),
+    /// Find out how this machine's kernel behaves around outages, and hold the profiles that copy it against that.
+    Conformance(conformance::ConformanceArgs),
     /// Tell where each connection of a capture or of a run lost its time.
     Explain(explain_command::ExplainArgs),
     /// Transfer data between Holdover's TCP and this machine's kernel under many combinations of settings.
@@ -56,7 +62,9 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Bench(args) => bench::run(&args),
+        Command::Conformance(args) => conformance::run(&args),
         Command::Demo(args) => demo_command::run(&args),
+        Command::Doctor(args) => doctor_command::run(&args),
         Command::Explain(args) => explain_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),
         Command::Reproduce(args) => reproduce_command::run(&args),

@@ -164,7 +164,7 @@ fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
     }
     directory.write_manifest(&Manifest {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        seed: 0,
+        seed: None,
         command_line: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
         started_at: utc(began.0).0,
         took_s: began.1.elapsed().as_secs_f64(),
@@ -312,7 +312,7 @@ fn one_paper(
         claims: &claims,
         figures: &figures,
         scripts: &scripts,
-        command: format!("holdover reproduce {}", args.what.as_deref().unwrap_or(&work.catalogue.name)),
+        command: command(args, &work.catalogue.name),
     };
     let mut pages = vec![directory.path().to_owned()];
     pages.extend(args.pages.clone());
@@ -332,6 +332,15 @@ fn one_paper(
     let counts = Counts::of(&claims);
     let paper = work.catalogue.name.clone();
     Ok(Told { paper, counts, claims, text, took_s: began.elapsed().as_secs_f64(), results })
+}
+
+/// The command that repeats the reproduction of a paper.
+fn command(args: &ReproduceArgs, paper: &str) -> String {
+    let what = args.what.as_deref().unwrap_or(paper);
+    match &args.experiments {
+        Some(papers) => format!("holdover reproduce {what} --experiments {}", papers.display()),
+        None => format!("holdover reproduce {what}"),
+    }
 }
 
 fn draw(work: &Work, results: &BTreeMap<String, Results>) -> Vec<figures::Drawn> {

@@ -153,7 +153,7 @@ fn try_run(args: &RunArgs) -> Result<String, RunError> {
     results.write_summary(&summary)?;
     results.write_manifest(&Manifest {
         version: summary.version.clone(),
-        seed,
+        seed: Some(seed),
         command_line: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
         started_at: started_at.0,
         took_s: started.elapsed().as_secs_f64(),

@@ -141,7 +141,7 @@ fn sweep(args: &SweepArgs) -> Result<String, CommandError> {
     directory.write_results(&plan, &runs)?;
     directory.write_manifest(&Manifest {
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        seed: plan.scenario.seed(),
+        seed: Some(plan.scenario.seed()),
         command_line: std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect(),
         started_at: utc(began.0).0,
         took_s: began.1.elapsed().as_secs_f64(),

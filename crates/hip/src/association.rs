@@ -1,5 +1,6 @@
 //! What a host knows of one peer: where it is, what is being asked, and what waits for an answer.
 
+use core::cell::Cell;
 use core::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
@@ -25,6 +26,10 @@ pub(crate) struct Association {
     pub(crate) peer_update_id: Option<u32>,
     /// This host says where it is.
     pub(crate) announcement: Option<Pending>,
+    /// It was given up, and is not to begin again before then, nor without data to send.
+    pub(crate) again_at: Option<Instant>,
+    /// There was data for the peer since.
+    pub(crate) wanted: Cell<bool>,
     /// This host asks whether the peer is where it says that it is.
     pub(crate) check: Option<Check>,
 }
@@ -37,7 +42,7 @@ pub(crate) struct Pending {
     dst: IpAddr,
     /// How often it may still be sent again.
     retries_left: u32,
-    timeout: Duration,
+    pub(crate) timeout: Duration,
     pub(crate) at: Instant,
 }
 
@@ -59,6 +64,8 @@ impl Association {
             update_id: 0,
             peer_update_id: None,
             announcement: None,
+            again_at: None,
+            wanted: Cell::new(false),
             check: None,
         }
     }
@@ -70,7 +77,8 @@ impl Association {
 
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let check = self.check.as_ref().map(|check| check.request.at);
-        self.announcement.as_ref().map(|pending| pending.at).into_iter().chain(check).min()
+        let again = self.again_at.filter(|_| self.wanted.get());
+        self.announcement.as_ref().map(|pending| pending.at).into_iter().chain(check).chain(again).min()
     }
 }
 

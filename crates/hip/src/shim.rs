@@ -59,7 +59,8 @@ pub enum Event {
         /// Which part this host has.
         role: Role,
     },
-    /// An UPDATE was not acknowledged, however often it was sent.
+    /// An UPDATE was not acknowledged, however often it was sent. A mobile host begins anew when it has data for the peer, after
+    /// as long as it has waited last.
     GaveUp {
         /// The other end of the association.
         peer: Identity,
@@ -123,7 +124,7 @@ impl Shim {
         self.attached = locators.is_some();
         self.tell_at = None;
         for association in &mut self.associations {
-            association.announcement = None;
+            (association.announcement, association.again_at) = (None, None);
         }
         let Some(locators) = locators else { return Attachment::Unchanged };
         self.locators = locators;
@@ -146,6 +147,7 @@ impl Shim {
         if packet.dst != association.peer.address(ipv6) {
             return false;
         }
+        association.wanted.set(true);
         packet.src = self.locators.address(ipv6);
         packet.dst = association.active.address(ipv6);
         true
@@ -199,11 +201,18 @@ impl Shim {
         if self.tell_at.is_some_and(|at| at <= now) {
             self.tell_peers(now);
         }
+        for index in 0..self.associations.len() {
+            if self.associations[index].again_at.is_some_and(|at| at <= now) && self.associations[index].wanted.get() {
+                self.tell_peer(now, index);
+            }
+        }
         for association in &mut self.associations {
             if let Some(pending) = association.announcement.as_mut().filter(|pending| pending.at <= now) {
                 match pending.again(now) {
                     Some(packet) => self.ready.push_back(packet),
                     None => {
+                        association.again_at = Some(now + pending.timeout);
+                        association.wanted.set(false);
                         association.announcement = None;
                         self.events.push_back(Event::GaveUp { peer: association.peer, role: Role::Mobile });
                     }
@@ -240,15 +249,20 @@ impl Shim {
     fn tell_peers(&mut self, now: Instant) {
         self.tell_at = None;
         for index in 0..self.associations.len() {
-            let update = Update { locators: Some(self.locators), ..self.update_to(index) };
-            let update = Update { seq: Some(self.associations[index].next_update_id()), ..update };
-            let association = &mut self.associations[index];
-            association.told = self.locators;
-            association.in_doubt = true;
-            let dst = association.active;
-            let pending = self.send(now, update, dst);
-            self.associations[index].announcement = Some(pending);
+            self.tell_peer(now, index);
         }
+    }
+
+    fn tell_peer(&mut self, now: Instant, index: usize) {
+        let update = Update { locators: Some(self.locators), ..self.update_to(index) };
+        let update = Update { seq: Some(self.associations[index].next_update_id()), ..update };
+        let association = &mut self.associations[index];
+        association.again_at = None;
+        association.told = self.locators;
+        association.in_doubt = true;
+        let dst = association.active;
+        let pending = self.send(now, update, dst);
+        self.associations[index].announcement = Some(pending);
     }
 
     /// Second message: is the peer where it says that it is?

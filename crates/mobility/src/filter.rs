@@ -216,11 +216,14 @@ impl Chain {
         Verdict::Pass
     }
 
-    /// What a mechanism injects passes those that are still before it.
+    /// What a mechanism injects passes those that are still before it, and may have them inject more.
     fn collect(&mut self, now: Instant) {
-        for index in 0..self.len() {
+        let mut index = 0;
+        while index < self.len() {
+            let mut is_seen_by_earlier = false;
             while let Some(mut injected) = self.mechanism(index).poll_transmit(now) {
                 let direction = injected.direction;
+                is_seen_by_earlier |= direction == Direction::Incoming;
                 let verdict = match direction {
                     Direction::Outgoing => self.pass(now, direction, &mut injected.packet, index + 1..self.len()),
                     Direction::Incoming => self.pass(now, direction, &mut injected.packet, (0..index).rev()),
@@ -229,6 +232,55 @@ impl Chain {
                     self.ready.push_back(injected);
                 }
             }
+            index = if is_seen_by_earlier { 0 } else { index + 1 };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdover_wire::Segment;
+
+    use super::*;
+
+    /// Answers what comes in with a packet of its own, and injects one on a link event if it is to.
+    #[derive(Debug, Default)]
+    struct Echo {
+        begins: bool,
+        ready: VecDeque<Injected>,
+    }
+
+    fn packet() -> Packet {
+        Packet::new([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), Segment::default())
+    }
+
+    impl SegmentFilter for Echo {
+        fn handle_packet(&mut self, _now: Instant, direction: Direction, _packet: &mut Packet) -> Verdict {
+            if direction == Direction::Incoming {
+                self.ready.push_back(Injected { direction: Direction::Outgoing, packet: packet() });
+            }
+            Verdict::Pass
+        }
+
+        fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {
+            if self.begins {
+                self.ready.push_back(Injected { direction: Direction::Incoming, packet: packet() });
+            }
+        }
+
+        fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+            self.ready.pop_front()
+        }
+    }
+
+    /// A packet that the lower one hands in is answered by the upper one on the same occasion.
+    #[test]
+    fn what_an_injected_packet_sets_off_does_not_wait_for_the_next_call() {
+        let mut chain = Chain::new();
+        chain.push(Box::new(Echo::default()));
+        chain.push(Box::new(Echo { begins: true, ..Echo::default() }));
+        chain.handle_link(Instant::ZERO, LinkEvent::Down);
+        let made: Vec<Direction> = core::iter::from_fn(|| chain.poll_transmit()).map(|made| made.direction).collect();
+        assert_eq!(made, [Direction::Incoming, Direction::Outgoing]);
     }
 }

@@ -81,11 +81,6 @@ impl RoundTrip {
         self.heard_at = Some(now);
     }
 
-    /// What is being timed may come back after an outage, and would measure that.
-    pub(crate) fn forget_pending(&mut self) {
-        (self.stamped, self.timed) = (None, None);
-    }
-
     /// RFC 6298 section 2.3, the gain of SRTT.
     fn sample(&mut self, sample: Duration) {
         self.latest = sample;

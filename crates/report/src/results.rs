@@ -65,8 +65,8 @@ pub enum ResultsError {
 pub struct Manifest {
     /// The version of Holdover.
     pub version: String,
-    /// The seed.
-    pub seed: u64,
+    /// The seed; `None` where several scenarios have run, each with its own.
+    pub seed: Option<u64>,
     /// The command line.
     pub command_line: Vec<String>,
     /// When the run began, in UTC as ISO 8601 has it.

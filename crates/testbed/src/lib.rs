@@ -16,7 +16,9 @@
 //!    direction where the test wants one, and writes a capture of what crosses the device. The project's own TCP
 //!    ([`holdover_tcp::Endpoint`]) is such an endpoint.
 //! 6. [`world`] runs a world of the simulator with real kernels in the place of hosts.
-//! 7. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
+//! 7. [`conformance`] asks the kernel and the profiles that copy it the same questions about outages.
+//! 8. [`doctor`] looks at what of all this the machine allows.
+//! 9. [`matrix`] transfers data between the project's TCP and the kernel's under every combination of settings.
 //!
 //! A kernel's socket sends a datagram to an endpoint of ours:
 //!
@@ -44,9 +46,12 @@
 // machines below it, and nothing here is compiled into them.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod bpf;
 mod capture;
 mod confine;
+pub mod conformance;
 mod counters;
+pub mod doctor;
 mod endpoint;
 mod impair;
 pub mod matrix;

@@ -22,6 +22,9 @@ pub enum Congestion {
     Bbr,
 }
 
+/// `linux/tcp.h`.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
+
 /// What is set on a socket before it connects or listens.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SocketOptions {
@@ -92,6 +95,13 @@ impl Congestion {
             Self::Bbr => "bbr",
         }
     }
+
+    /// Whether this process may use it: the kernel has it, or root can have its module loaded.
+    pub fn is_usable(self) -> bool {
+        Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))
+            .and_then(|socket| socket.set_tcp_congestion(self.name().as_bytes()))
+            .is_ok()
+    }
 }
 
 impl SocketOptions {
@@ -143,6 +153,11 @@ impl KernelListener {
         // A connection that is reset between poll and accept must not block the latter.
         socket.set_nonblocking(true).map_err(failed("fcntl(O_NONBLOCK)"))?;
         Ok(Self { socket, io_timeout: options.io_timeout })
+    }
+
+    /// `TCP_RTO_MAX_MS` of the connections that it accepts (Linux 6.15).
+    pub fn set_rto_max(&self, max: Duration) -> Result<(), SocketError> {
+        set_rto_max(&self.socket, max)
     }
 
     /// Where it listens.
@@ -199,6 +214,31 @@ impl KernelStream {
         let timeout = Some(std::time::Duration::from(timeout.max(Duration::from_micros(1))));
         self.socket.set_read_timeout(timeout).map_err(failed("setsockopt(SO_RCVTIMEO)"))?;
         self.socket.set_write_timeout(timeout).map_err(failed("setsockopt(SO_SNDTIMEO)"))
+    }
+
+    /// `TCP_USER_TIMEOUT`, in whole milliseconds.
+    pub fn set_user_timeout(&self, timeout: Duration) -> Result<(), SocketError> {
+        self.socket.set_tcp_user_timeout(Some(timeout.into())).map_err(failed("setsockopt(TCP_USER_TIMEOUT)"))
+    }
+
+    /// `TCP_NODELAY`: no Nagle.
+    pub fn set_nodelay(&self, is_on: bool) -> Result<(), SocketError> {
+        self.socket.set_tcp_nodelay(is_on).map_err(failed("setsockopt(TCP_NODELAY)"))
+    }
+
+    /// `TCP_CONGESTION`.
+    pub fn set_congestion(&self, congestion: Congestion) -> Result<(), SocketError> {
+        self.socket.set_tcp_congestion(congestion.name().as_bytes()).map_err(failed("setsockopt(TCP_CONGESTION)"))
+    }
+
+    /// `TCP_REPAIR`, which needs `CAP_NET_ADMIN` in the namespace.
+    pub fn set_repair(&self, is_on: bool) -> Result<(), SocketError> {
+        set_tcp_option(&self.socket, libc::TCP_REPAIR, is_on.into(), "setsockopt(TCP_REPAIR)")
+    }
+
+    /// `TCP_RTO_MAX_MS` (Linux 6.15): the ceiling of the retransmission timeout, 1 to 120 s.
+    pub fn set_rto_max(&self, max: Duration) -> Result<(), SocketError> {
+        set_rto_max(&self.socket, max)
     }
 
     /// Ends this side's stream (FIN); the other one goes on.
@@ -292,6 +332,30 @@ fn timed_out(error: io::Error) -> io::Error {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
         _ => error,
     }
+}
+
+fn set_rto_max(socket: &Socket, max: Duration) -> Result<(), SocketError> {
+    let millis = libc::c_int::try_from(max.as_millis()).unwrap_or(libc::c_int::MAX);
+    set_tcp_option(socket, TCP_RTO_MAX_MS, millis, "setsockopt(TCP_RTO_MAX_MS)")
+}
+
+fn set_tcp_option(
+    socket: &Socket,
+    option: libc::c_int,
+    value: libc::c_int,
+    call: &'static str,
+) -> Result<(), SocketError> {
+    // SAFETY: the kernel reads one int, which `value` is, and keeps no pointer to it.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            option,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(failed(call)(io::Error::last_os_error())) }
 }
 
 fn wait_readable(fd: BorrowedFd<'_>, timeout: Duration) -> Result<bool, SocketError> {

@@ -10,5 +10,6 @@ pub(crate) mod judge;
 pub(crate) mod page;
 pub(crate) mod results;
 pub(crate) mod script;
+mod tally;
 #[cfg(test)]
 mod tests;

@@ -124,7 +124,11 @@ impl Reproduced<'_> {
 
 /// A published table and ours: each cell as `published / ours`.
 fn side_by_side(text: &mut String, table: &Table, results: &Results) {
-    let _ = write!(text, "Published / here.\n\n| {} |", table.axis);
+    let _ = write!(
+        text,
+        "Published / here: the mean over the runs that were completed. (Checks go by the median.)\n\n| {} |",
+        table.axis
+    );
     for column in &table.columns {
         let _ = write!(text, " {} |", column.title);
     }

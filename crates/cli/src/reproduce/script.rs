@@ -12,7 +12,8 @@
 //! | `of_any(cells, "variant")` | whether there is one |
 //! | `at(cells, "variant", "LABEL", value)` | the one at a place |
 //! | `col(cells, "METRIC")` | the medians, without those that do not exist |
-//! | `pairs(cells, "a", "b", "METRIC")` | for each point that both have: `a`, `b`, `ratio` (a / b), `gain` ((b - a) / b in percent), and the labels |
+//! | `pairs(cells, "a", "b", "METRIC")` | for each point that both have: `a`, `b`, `ratio` (a / b), `gain` ((b - a) / b in percent), and the labels. A run that was not completed counts as infinitely slow, where the metric is a time or a rate; a point at which both are is left out |
+//! | `survivors(cells)` | the same cells; `pairs` then leaves out what was not completed |
 //! | `min`, `max`, `mean`, `median`, `sum` | of a list of numbers |
 //! | `within(x, least, most)` | a number, or every number of a list, is in the range |
 //! | `at_least(x, least)`, `at_most(x, most)` | the same, one-sided |
@@ -22,14 +23,17 @@
 //! | `fails("why")` | it does not hold |
 //! | `every(\[..\])` | all of these hold |
 //!
-//! A check ends with one of the last nine, or with a plain truth value.
+//! A check ends with one of the last nine, or with a plain truth value. What was left out, or counted as infinitely slow, is told
+//! with what was found. A value that is no number, and a division by zero, are errors.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use rhai::{AST, Array, Dynamic, Engine, EvalAltResult, Map, Scope};
 
 use super::results::{Cell, Results, median};
+use super::tally::{Tally, Treatment, worst};
 
 /// Why a script gives nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -62,6 +66,7 @@ pub(crate) struct Finding {
 pub(crate) struct Scripts {
     engine: Engine,
     results: Rc<BTreeMap<String, Array>>,
+    tally: Rc<RefCell<Tally>>,
 }
 
 /// More than any check needs, so that a script that does not end is an error.
@@ -72,9 +77,13 @@ type Fallible<T> = Result<T, Box<EvalAltResult>>;
 impl Scripts {
     /// Scripts about these results, each by the name of its scenario.
     pub(crate) fn new(results: &BTreeMap<String, Results>) -> Self {
+        let mut number = 0;
         let arrays = results.iter().map(|(name, results)| {
-            let cells: Array = results.cells.iter().map(|cell| Dynamic::from_map(map_of(cell))).collect();
-            (name.clone(), cells)
+            let numbered = |cell| {
+                number += 1;
+                Dynamic::from_map(map_of(cell, number))
+            };
+            (name.clone(), results.cells.iter().map(numbered).collect::<Array>())
         });
         let results: Rc<BTreeMap<String, Array>> = Rc::new(arrays.collect());
         let mut engine = Engine::new();
@@ -84,23 +93,26 @@ impl Scripts {
         engine.register_fn("results", move |name: &str| -> Fallible<Array> {
             known.get(name).cloned().ok_or_else(|| format!("there are no results of \"{name}\"").into())
         });
-        register_selection(&mut engine);
+        let tally = Rc::new(RefCell::new(Tally::default()));
+        register_division(&mut engine);
+        register_selection(&mut engine, &tally);
         register_statistics(&mut engine);
         register_checks(&mut engine);
-        Self { engine, results }
+        Self { engine, results, tally }
     }
 
     /// What a check says about the results of `scenario`.
     pub(crate) fn check(&self, script: &str, scenario: Option<&str>) -> Result<Finding, ScriptError> {
         let value = self.run(script, scenario)?;
+        let told = self.tally.borrow().to_string();
         if let Ok(holds) = value.as_bool() {
-            return Ok(Finding { holds, found: if holds { "yes".to_owned() } else { "no".to_owned() } });
+            return Ok(Finding { holds, found: format!("{}{told}", if holds { "yes" } else { "no" }) });
         }
         let kind = || ScriptError::Kind { found: value.to_string(), expected: "a check or a truth value" };
         let map = value.read_lock::<Map>().ok_or_else(kind)?;
         let holds = map.get("holds").and_then(|holds| holds.as_bool().ok()).ok_or_else(kind)?;
         let found = map.get("found").map(ToString::to_string).unwrap_or_default();
-        Ok(Finding { holds, found })
+        Ok(Finding { holds, found: format!("{found}{told}") })
     }
 
     /// The number or the words that a script gives about the results of `scenario`.
@@ -121,6 +133,7 @@ impl Scripts {
 
     fn run(&self, script: &str, scenario: Option<&str>) -> Result<Dynamic, ScriptError> {
         let script = compile(&self.engine, script)?;
+        self.tally.borrow_mut().clear();
         let mut scope = Scope::new();
         let own = scenario.and_then(|name| self.results.get(name)).cloned().unwrap_or_default();
         scope.push_constant("r", own);
@@ -132,7 +145,7 @@ fn compile(engine: &Engine, script: &str) -> Result<AST, ScriptError> {
     engine.compile(script).map_err(|error| ScriptError::Syntax(error.to_string()))
 }
 
-fn map_of(cell: &Cell) -> Map {
+fn map_of(cell: &Cell, number: i64) -> Map {
     let mut map = Map::new();
     let mut means = Map::new();
     let mut all = Map::new();
@@ -148,6 +161,7 @@ fn map_of(cell: &Cell) -> Map {
     map.insert("mean".into(), means.into());
     map.insert("all".into(), all.into());
     map.insert("variant".into(), cell.variant.clone().into());
+    map.insert(NUMBER.into(), number.into());
     let labels: Map = cell.words.iter().map(|(label, word)| (label.as_str().into(), word.clone().into())).collect();
     map.insert("labels".into(), labels.into());
     for (name, count) in [("runs", cell.runs), ("completed", cell.completed), ("aborted", cell.runs - cell.completed)] {
@@ -156,7 +170,24 @@ fn map_of(cell: &Cell) -> Map {
     map
 }
 
-fn register_selection(engine: &mut Engine) {
+/// The key of a cell's number among all cells.
+const NUMBER: &str = "#";
+
+/// The key that says that only what was completed counts.
+const SURVIVORS: &str = "#survivors";
+
+/// A quotient that is no number is not to pass for a finding.
+fn register_division(engine: &mut Engine) {
+    fn divide(a: f64, b: f64) -> Fallible<f64> {
+        if b == 0.0 { Err("division by zero".into()) } else { Ok(a / b) }
+    }
+    engine.set_fast_operators(false);
+    engine.register_fn("/", divide);
+    engine.register_fn("/", |a: i64, b: f64| divide(a as f64, b));
+    engine.register_fn("/", |a: f64, b: i64| divide(a, b as f64));
+}
+
+fn register_selection(engine: &mut Engine, tally: &Rc<RefCell<Tally>>) {
     engine.register_fn("of", |cells: Array, variant: &str| -> Fallible<Array> {
         let chosen: Array = cells.into_iter().filter(|cell| is_of(cell, variant)).collect();
         if chosen.is_empty() { Err(format!("there is no cell of \"{variant}\"").into()) } else { Ok(chosen) }
@@ -170,34 +201,71 @@ fn register_selection(engine: &mut Engine) {
         let found = cells.into_iter().find(is_there);
         found.ok_or_else(|| format!("there is no cell of \"{variant}\" with {label} = {place}").into())
     });
-    engine.register_fn("col", |cells: Array, metric: &str| -> Fallible<Array> {
+    engine.register_fn("survivors", |mut cells: Array| {
+        for cell in &mut cells {
+            if let Some(mut map) = cell.write_lock::<Map>() {
+                map.insert(SURVIVORS.into(), true.into());
+            }
+        }
+        cells
+    });
+    let told = Rc::clone(tally);
+    engine.register_fn("col", move |cells: Array, metric: &str| -> Fallible<Array> {
         let mut column = Array::new();
         for cell in &cells {
             let map = cell.read_lock::<Map>().ok_or("col takes cells")?;
             let value = map.get(metric).ok_or_else(|| format!("cells have no \"{metric}\""))?;
+            note(&mut told.borrow_mut(), &map, Treatment::LeftOut);
             if !value.is_unit() {
                 column.push(value.clone());
             }
         }
         Ok(column)
     });
-    engine.register_fn("pairs", pairs);
+    let told = Rc::clone(tally);
+    engine.register_fn("pairs", move |cells: Array, a: &str, b: &str, metric: &str| {
+        pairs(&cells, (a, b), metric, &mut told.borrow_mut())
+    });
+}
+
+fn note(tally: &mut Tally, cell: &Map, treatment: Treatment) {
+    let count = |name: &str| cell.get(name).and_then(|count| count.as_int().ok()).unwrap_or_default();
+    tally.note(count(NUMBER), (count("runs"), count("aborted")), treatment);
+}
+
+/// The median of a metric over the runs of a cell: those that were not completed as bad as can be, if that can be said of the
+/// metric and the script does not ask for survivors.
+fn with_aborted(cell: &Dynamic, metric: &str, tally: &mut Tally) -> Option<f64> {
+    let map = cell.read_lock::<Map>()?;
+    let worst = worst(metric).filter(|_| !map.contains_key(SURVIVORS));
+    note(tally, &map, if worst.is_some() { Treatment::Worst } else { Treatment::LeftOut });
+    let all = map.get("all")?.read_lock::<Map>()?;
+    let mut values = numbers(all.get(metric)?).ok()?;
+    let aborted = map.get("aborted").and_then(|aborted| aborted.as_int().ok()).unwrap_or_default();
+    values.extend(worst.into_iter().flat_map(|worst| (0..aborted).map(move |_| worst)));
+    median(&values)
 }
 
 /// The points that both variants have a value at.
-fn pairs(cells: Array, a: &str, b: &str, metric: &str) -> Fallible<Array> {
+fn pairs(cells: &Array, (a, b): (&str, &str), metric: &str, tally: &mut Tally) -> Fallible<Array> {
     let mut all = Array::new();
     for cell in cells.iter().filter(|cell| is_of(cell, a)) {
         let place = labels(cell);
         let other = cells.iter().find(|other| is_of(other, b) && labels(other) == place);
-        let values = other.and_then(|other| Some((field(cell, metric)?, field(other, metric)?)));
-        let (Some((x, y)), Some(map)) = (values, cell.read_lock::<Map>()) else { continue };
+        let values = other.map(|other| (with_aborted(cell, metric, tally), with_aborted(other, metric, tally)));
+        let (Some((Some(x), Some(y))), Some(map)) = (values, cell.read_lock::<Map>()) else { continue };
+        // Both are as bad as can be: nothing is to be compared.
+        if worst(metric) == Some(x) && x == y {
+            continue;
+        }
+        // A count of nothing divides nothing.
+        let ratio = if y == 0.0 && worst(metric) != Some(0.0) { f64::NAN } else { x / y };
         let at = |label: &String| Some((label.as_str().into(), map.get(label.as_str())?.clone()));
         let mut pair: Map = place.keys().filter_map(at).collect();
         pair.insert("a".into(), x.into());
         pair.insert("b".into(), y.into());
-        pair.insert("ratio".into(), (x / y).into());
-        pair.insert("gain".into(), ((y - x) / y * 100.0).into());
+        pair.insert("ratio".into(), ratio.into());
+        pair.insert("gain".into(), ((1.0 - ratio) * 100.0).into());
         all.push(pair.into());
     }
     if all.is_empty() {
@@ -272,7 +340,11 @@ fn range_check(list: &[f64], least: f64, most: f64, expected: &str) -> Fallible<
         return Ok(finding(true, &format!("{found}, {expected}")));
     }
     let (off, bound) = if below > above { (below, least) } else { (above, most) };
-    let share = if bound == 0.0 { String::new() } else { format!(" ({} %)", short(off / bound.abs() * 100.0)) };
+    let share = if bound == 0.0 || off.is_infinite() {
+        String::new()
+    } else {
+        format!(" ({} %)", short(off / bound.abs() * 100.0))
+    };
     let outside = list.iter().filter(|x| **x < least || **x > most).count();
     let of = if list.len() > 1 { format!(", {outside} of {} outside", list.len()) } else { String::new() };
     Ok(finding(false, &format!("{found}, {expected}: off by {}{share}{of}", short(off))))
@@ -288,7 +360,8 @@ fn less(a: Dynamic, b: Dynamic) -> Fallible<Map> {
     let words = match (a.as_slice(), b.as_slice()) {
         ([a], [b]) => format!("{} against {}", short(*a), short(*b)),
         _ => {
-            let ratios: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a / b).collect();
+            let ratios = a.iter().zip(&b).map(|(a, b)| a / b).filter(|ratio| !ratio.is_nan());
+            let ratios: Vec<f64> = ratios.collect();
             let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
             let most = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             format!("ratios {} to {}, {wrong} of {} not below 1", short(least), short(most), a.len())
@@ -301,6 +374,9 @@ fn less(a: Dynamic, b: Dynamic) -> Fallible<Map> {
 fn trend(list: &Array, slack: f64, sign: f64) -> Fallible<Map> {
     let list = list.iter().map(number).collect::<Fallible<Vec<f64>>>()?;
     let (Some(first), Some(last)) = (list.first(), list.last()) else { return Err("a trend of an empty list".into()) };
+    if list.iter().any(|x| x.is_infinite()) {
+        return Ok(finding(false, "a trend over values of which some are infinite"));
+    }
     let range = list.iter().copied().fold(f64::MIN, f64::max) - list.iter().copied().fold(f64::MAX, f64::min);
     let back = list.windows(2).map(|step| (step[0] - step[1]) * sign).fold(0.0, f64::max);
     let holds = (last - first) * sign > 0.0 && back <= range * slack;
@@ -328,7 +404,11 @@ fn field(cell: &Dynamic, name: &str) -> Option<f64> {
 
 fn number(value: &Dynamic) -> Fallible<f64> {
     let whole = || value.as_int().map(|whole| whole as f64);
-    value.as_float().or_else(|_| whole()).map_err(|kind| format!("a number was expected, not {kind}").into())
+    match value.as_float().or_else(|_| whole()) {
+        Ok(number) if number.is_nan() => Err("a value is not a number".into()),
+        Ok(number) => Ok(number),
+        Err(kind) => Err(format!("a number was expected, not {kind}").into()),
+    }
 }
 
 /// A number, or a list of numbers.
@@ -403,10 +483,62 @@ mod tests {
 
     #[test]
     fn variants_are_compared_at_the_points_that_both_have() {
-        let gains = r#"pairs(r, "wake", "plain", "duration")"#;
+        let gains = r#"pairs(survivors(r), "wake", "plain", "duration")"#;
         assert!(check(&format!("{gains}.len() == 2")).holds, "nothing of plain was completed at the third");
-        assert!(check(&format!("near({gains}.map(|p| p.gain), 60.0, 0.17)")).holds);
+        let near = check(&format!("near({gains}.map(|p| p.gain), 60.0, 0.17)"));
+        assert!(near.holds && near.found.ends_with("; 2 of 9 runs were not completed and are left out"), "{near:?}");
         assert!(check(&format!("less({gains}.map(|p| p.a), {gains}.map(|p| p.b))")).holds);
+    }
+
+    /// What was aborted is no reason for a claim to hold, nor for the pair to vanish.
+    #[test]
+    fn what_was_not_completed_counts_as_infinitely_slow_in_pairs() {
+        let all = check(r#"at_least(pairs(r, "wake", "plain", "duration").map(|p| p.gain), 40)"#);
+        assert!(all.holds, "{all:?}");
+        assert_eq!(
+            all.found,
+            "50 to 100, expected at least 40; 2 of 9 runs were not completed and count as infinitely slow"
+        );
+        let back = check(r#"at_most(pairs(r, "plain", "wake", "duration").map(|p| p.ratio), 5)"#);
+        assert!(!back.holds && back.found.contains("off by inf"), "{back:?}");
+        let cell = |variant: &str, completed: usize, runs| Cell {
+            values: BTreeMap::from([
+                ("goodput_of_x".to_owned(), vec![8.0; completed]),
+                ("timeouts".to_owned(), vec![0.0; completed]),
+            ]),
+            completed,
+            ..cell(variant, 1.0, &[], runs)
+        };
+        let cells = vec![cell("good", 3, 3), cell("bad", 1, 3), cell("none", 0, 3), cell("nothing", 0, 2)];
+        let scripts = Scripts::new(&BTreeMap::from([("grid".to_owned(), Results { cells })]));
+        let of = |script: &str| scripts.check(script, Some("grid"));
+        let ratio = |a: &str, b: &str| format!(r#"pairs(r, "{a}", "{b}", "goodput_of_x")[0].ratio"#);
+        assert!(of(&format!("{} == 0.0", ratio("bad", "good"))).unwrap().holds, "the median of 8, 0, 0");
+        assert!(of(&format!("at_least({}, 1e9)", ratio("good", "none"))).unwrap().holds);
+        assert!(of(&ratio("none", "nothing")).unwrap_err().to_string().contains("no point"));
+        let count = of(r#"at_most(pairs(r, "good", "bad", "timeouts")[0].ratio, 1)"#).unwrap_err();
+        assert!(count.to_string().contains("not a number"), "{count}");
+    }
+
+    #[test]
+    fn what_a_column_leaves_out_is_told() {
+        let found = check(r#"at_most(col(r, "duration"), 100)"#).found;
+        assert_eq!(found, "11 to 40, expected at most 100; 2 of 9 runs were not completed and are left out");
+        assert_eq!(check(r#"at_most(col(of(r, "wake"), "duration"), 100)"#).found, "11 to 13, expected at most 100");
+    }
+
+    #[test]
+    fn what_is_no_number_breaks_a_check() {
+        for script in [
+            "at_most(0.0 / 0.0, 1)",
+            "at_least(1 / 0.0, 1)",
+            "at_least(1.0 / 0, 1)",
+            "within([1.0, (-1.0).sqrt()], 0, 2)",
+        ] {
+            let error = scripts().check(script, Some("grid")).unwrap_err().to_string();
+            assert!(error.contains("division by zero") || error.contains("not a number"), "{script}: {error}");
+        }
+        assert!(check("near(7 / 2.0, 3.5, 0.0)").holds && check("7.0 / 2 == 3.5").holds && check("7 / 2 == 3").holds);
     }
 
     #[test]

@@ -78,6 +78,9 @@ fn a_paper_of_ones_own_is_run_judged_and_told() {
     let pictures: Vec<&str> = page.split("](mine/").skip(1).filter_map(|rest| rest.split(')').next()).collect();
     assert_eq!(pictures.len(), 2);
     assert!(pictures.iter().all(|name| place.path("pages/mine").join(name).is_file()), "{pictures:?}");
+    assert!(page.contains("`holdover reproduce mine --experiments papers`"), "{page}");
+    let manifest = fs::read_to_string(place.path("out/manifest.json")).unwrap();
+    assert!(manifest.contains("\"seed\": null"), "each scenario has its own: {manifest}");
     // What was run in the directory is not run again, and says the same.
     let again = place.run("reproduce --experiments papers --out out --json").well().json();
     assert_eq!(again["papers"][0]["results"], paper["results"]);

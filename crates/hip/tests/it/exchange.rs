@@ -296,3 +296,34 @@ fn a_host_that_is_back_before_the_exchange_was_over_says_where_it_is() {
     assert_eq!(sends_data_to(&pair.peer, 2, 1), at(1, 1).address(false));
     assert_eq!(events(&mut pair.peer), PEER_DONE());
 }
+
+/// Nobody answered for 63 s. The next data makes it begin anew, not at once and not for every packet.
+#[test]
+fn after_giving_up_data_makes_it_begin_anew() {
+    let mut pair = pair();
+    pair.moves(ms(0), 2);
+    let gives_up = |shim: &mut holdover_hip::Shim| {
+        while let Some(at) = shim.poll_timeout() {
+            shim.handle_timeout(at);
+            while shim.poll_transmit().is_some() {}
+        }
+        assert_eq!(events(shim), vec![Event::GaveUp { peer: identity(2), role: Role::Mobile }]);
+    };
+    gives_up(&mut pair.mobile);
+    assert_eq!(pair.mobile.poll_timeout(), None, "without data it is quiet");
+    for _ in 0..10 {
+        sends_data_to(&pair.mobile, 1, 2);
+    }
+    let due = pair.mobile.poll_timeout().expect("it begins anew");
+    assert_eq!(due, ms(63_000 + 32_000));
+    pair.mobile.handle_timeout(due);
+    let first = sent(&mut pair.mobile);
+    assert_eq!(update(&first).locators, Some(at(2, 1)));
+    give(&mut pair.peer, due, &first);
+    give(&mut pair.mobile, due, &sent(&mut pair.peer));
+    assert_eq!(events(&mut pair.mobile), MOBILE_DONE());
+    give(&mut pair.peer, due, &sent(&mut pair.mobile));
+    assert_eq!(events(&mut pair.peer), PEER_DONE());
+    sends_data_to(&pair.mobile, 1, 2);
+    assert_eq!(pair.mobile.poll_timeout(), None);
+}

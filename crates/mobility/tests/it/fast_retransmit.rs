@@ -1,9 +1,11 @@
 //! Fast retransmit after a handoff.
 
-use holdover_mobility::Mechanisms;
 use holdover_mobility::fast_retransmit::FastRetransmitConfig;
+use holdover_mobility::{LinkEvent, Mechanisms};
 use holdover_tcp::Profile;
+use holdover_wire::Segment;
 
+use crate::ends::{Ends, segments};
 use crate::support::*;
 
 fn idle(way: Way, config: Option<FastRetransmitConfig>) -> u64 {
@@ -35,5 +37,55 @@ fn the_hosts_own_oldest_segment_goes_out_at_once() {
 fn only_a_handoff_counts_unless_all_returns_do() {
     for way in [Way::Download, Way::Upload] {
         assert_eq!(idle(way, None), idle(way, Some(FastRetransmitConfig::default())));
+    }
+}
+
+/// Both ends have data under way when the client is cut off, or not cut off but moved.
+fn after(config: FastRetransmitConfig, up: LinkEvent) -> (Ends, Vec<Segment>) {
+    let mut reno = Profile::RenoBsd.config();
+    reno.send.buffer_bytes = 60_000;
+    (reno.receive.buffer_bytes, reno.receive.max_buffer_bytes) = (60_000, 60_000);
+    let mut ends = Ends::new(reno, &only(config), &Mechanisms::default());
+    ends.client.writes(ends.now, 4);
+    ends.server.writes(ends.now, 4);
+    ends.client.hears(ends.now, LinkEvent::Down);
+    ends.cut(ms(5_000));
+    ends.client.hears(ends.now, up);
+    let sent = segments(&ends.client.sends(ends.now));
+    (ends, sent)
+}
+
+fn only(config: FastRetransmitConfig) -> Mechanisms {
+    Mechanisms { fast_retransmit: Some(config), ..Mechanisms::default() }
+}
+
+const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
+const SAME: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
+
+#[test]
+fn a_handoff_sets_off_the_acks_and_the_oldest_segment() {
+    let (mut ends, sent) = after(FastRetransmitConfig::default(), MOVED);
+    let (una, rcv_nxt) = (ends.client.tcp().snd_una(), ends.client.tcp().rcv_nxt());
+    let (data, acks): (Vec<&Segment>, Vec<&Segment>) = sent.iter().partition(|segment| !segment.payload.is_empty());
+    assert_eq!((data.len(), data[0].seq), (1, una));
+    assert_eq!(acks.len(), 3);
+    assert!(acks.iter().all(|ack| ack.ack == rcv_nxt && *ack == acks[0]), "three identical ones");
+    // The new cell is unknown: slow start from one segment.
+    assert_eq!(ends.client.tcp().cwnd(), 1);
+    assert_eq!(ends.client.deeds(), ["retransmitted"]);
+    // The same link again is none, and a link that was not cut off before is one.
+    assert!(after(FastRetransmitConfig::default(), SAME).1.is_empty());
+    assert_eq!(after(ALWAYS, SAME).1.len(), 4);
+}
+
+#[test]
+fn each_half_can_be_left_out() {
+    for (copies, own_data, counts, deeds) in
+        [(0, true, (1, 0), vec!["retransmitted"]), (5, false, (0, 5), vec!["sent ACKs"]), (0, false, (0, 0), vec![])]
+    {
+        let (mut ends, sent) = after(FastRetransmitConfig { copies, own_data, only_moved: true }, MOVED);
+        let data = sent.iter().filter(|segment| !segment.payload.is_empty()).count();
+        assert_eq!((data, sent.len() - data), counts);
+        assert_eq!(ends.client.deeds(), deeds);
     }
 }

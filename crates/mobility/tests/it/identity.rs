@@ -108,3 +108,32 @@ fn only_the_hosts_that_have_moved_are_triggered() {
         "the server's other connection goes on"
     );
 }
+
+/// Hears whether the first link that comes back is another one.
+#[derive(Default)]
+struct Narrowings(usize);
+
+impl Observer for Narrowings {
+    fn event(&mut self, _at: Instant, event: &holdover_sim::WorldEvent) {
+        if let holdover_sim::WorldEvent::Mechanism(_, deed) = event {
+            self.0 += usize::from(deed.what == "narrowed");
+        }
+    }
+}
+
+/// A host whose peer has no identity tells nobody of its new address, and has moved all the same.
+#[test]
+fn a_host_without_peers_of_its_kind_moves_too() {
+    let mut config = moving();
+    config.addressing.truncate(1);
+    config.addressing[0].addresses = Addresses::One;
+    config.mechanisms = vec![HostMechanisms {
+        node: MOBILE,
+        mechanisms: Mechanisms { new_cell_window: Some(Default::default()), ..Mechanisms::default() },
+        foresight: None,
+    }];
+    let mut world = World::new(config).expect("a world");
+    let mut narrowings = Narrowings::default();
+    world.run(&mut narrowings);
+    assert_eq!(narrowings.0, 1);
+}

@@ -137,14 +137,14 @@ fn three_copies_restart_a_sender_that_counts_duplicates() {
 }
 
 /// Contradiction 6 of the papers, and what real kernels do: for a SACK sender whose timer has run out, an ACK that it has seen
-/// already brings no news, and the timer decides. (Where the last ACK was lost with the link, its copy is news.)
+/// already brings no news, and the timer decides. Nor does the copy of an ACK that was lost with the link wake it: it is news, but
+/// its timestamp is stale, and the timeout looks spurious.
 #[test]
 fn a_linux_sender_with_sack_is_not_woken_by_what_it_has_seen() {
     let idle = |cut_ms| {
         let plain = world(Way::Download, Profile::Linux6Cubic, 8_000_000, &[(cut_ms, cut_ms + 7_000)]);
         idle_ms(&run(with(plain, mechanisms(3), None)))
     };
-    let (woken, asleep): (Vec<u64>, Vec<u64>) = (2_000..2_010).map(idle).partition(|&idle| idle < 60);
-    assert!(!woken.is_empty() && !asleep.is_empty(), "{woken:?} {asleep:?}");
+    let asleep: Vec<u64> = (2_000..2_010).map(idle).collect();
     assert!(asleep.iter().all(|&idle| idle > 2_000), "{asleep:?}");
 }

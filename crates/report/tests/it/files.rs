@@ -212,7 +212,7 @@ fn results_do_not_overwrite_what_is_there() {
     let results = ResultsDir::create(&path, false).unwrap();
     let manifest = Manifest {
         version: "0.1.0".into(),
-        seed: 1,
+        seed: Some(1),
         command_line: vec!["holdover".into(), "run".into()],
         started_at: "2026-01-01T00:00:00Z".into(),
         took_s: 1.5,

@@ -129,8 +129,8 @@ impl World {
         Some(frame)
     }
 
-    /// A host with an identity uses another link than before, or none.
-    pub(super) fn reattach<O: Observer>(&mut self, host: usize, observer: &mut O) {
+    /// A host with an identity uses another link than before, or none, or, if it has not `moved`, the last one again.
+    pub(super) fn reattach<O: Observer>(&mut self, host: usize, moved: bool, observer: &mut O) {
         let (node, link) = (self.hosts[host].node, self.hosts[host].link);
         let locators = link.map(|_| self.locators_at(node, link));
         let Some(own) = &mut self.hosts[host].identity else { return };
@@ -140,7 +140,7 @@ impl World {
         match (link, attachment) {
             (None, _) => self.tell(host, LinkEvent::Down, observer),
             (Some(_), Attachment::Unchanged) => {
-                self.tell(host, LinkEvent::Up { symmetric: false, moved: false }, observer);
+                self.tell(host, LinkEvent::Up { symmetric: false, moved }, observer);
             }
             (Some(_), Attachment::Readdressing) => {
                 observer.event(self.now, &WorldEvent::ReaddressingStarted(node));

@@ -68,15 +68,13 @@ impl World {
         if self.network.accesses(node) > 1 {
             observer.event(at, &WorldEvent::AccessLink(node, link));
         }
+        let moved = before.or(last) != link;
         if entry.identity.is_some() {
-            return self.reattach(host, observer);
+            return self.reattach(host, moved, observer);
         }
         let what = match link {
             None => holdover_mobility::LinkEvent::Down,
-            Some(link) => holdover_mobility::LinkEvent::Up {
-                symmetric: self.is_between_hosts(link),
-                moved: before.or(last) != Some(link),
-            },
+            Some(link) => holdover_mobility::LinkEvent::Up { symmetric: self.is_between_hosts(link), moved },
         };
         self.tell(host, what, observer);
     }

@@ -9,7 +9,6 @@
 
 mod linux;
 mod ours;
-mod script;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -17,7 +16,8 @@ use std::process::ExitCode;
 use holdover_testbed::{Namespace, Privilege};
 use libtest_mimic::{Arguments, Completion, Trial};
 
-use script::Subject;
+use holdover_testbed::Congestion;
+use holdover_testbed::conformance::Subject;
 
 /// A test: its name and what it does in a fresh namespace.
 type Test = (&'static str, fn(&Namespace));
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         let on_the_kernel = with_namespace(
             format!("linux::{name}/kernel"),
             TRIES,
-            Box::new(move |namespace: &Namespace| experiment(Subject::Kernel(namespace))),
+            Box::new(move |namespace: &Namespace| experiment(Subject::Kernel(namespace, Congestion::Cubic))),
         );
         let on_profile = |profile| {
             Trial::test(format!("linux::{name}/{profile}"), move || {

@@ -11,7 +11,7 @@ use core::fmt::Display;
 use holdover_base::{Duration, Instant};
 use holdover_tcp::Profile;
 
-use crate::script::{Seen, Subject, Wire};
+use holdover_testbed::conformance::{self, Happening, Seen, Setup, Subject, Wire};
 
 /// An experiment: its name, and what it does with the subject.
 pub(crate) type Experiment = (&'static str, fn(Subject<'_>));
@@ -32,6 +32,17 @@ const RTT: Duration = Duration::from_millis(50);
 const FULL: u32 = 1448;
 /// A jiffy of the kernel that was measured (`CONFIG_HZ=250`): its clocks may seem to run early by as much.
 const JIFFY: Duration = Duration::from_millis(4);
+
+/// Runs `script` against the subject for `span` and returns what was seen. `prepare` sets the wire up before.
+fn run(
+    subject: Subject<'_>,
+    setup: &Setup,
+    span: Duration,
+    prepare: impl FnOnce(&mut Wire),
+    script: impl FnMut(&mut Wire, Happening<'_>) + Send,
+) -> Wire {
+    conformance::run(subject, setup, span, prepare, script).unwrap().wire
+}
 
 /// Prints what was seen, if asked to.
 fn show(what: &str, subject: Subject<'_>, seen: &dyn Display) {
@@ -67,7 +78,7 @@ fn assert_about(subject: Subject<'_>, times: &[Duration], expected: &[Duration])
     assert!(times.len() >= expected.len(), "{} instead of {}", millis(times), millis(expected));
     for (time, expected) in times.iter().zip(expected) {
         let latest = match subject {
-            Subject::Kernel(_) => *expected * 3 / 2 + MS * 100,
+            Subject::Kernel(..) => *expected * 3 / 2 + MS * 100,
             Subject::Ours(_) => *expected + MS,
         };
         assert!(*time + JIFFY >= *expected && *time <= latest, "{} instead of {expected}", millis(times));

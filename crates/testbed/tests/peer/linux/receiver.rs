@@ -1,7 +1,7 @@
 //! When Linux acknowledges.
 
-use super::{Duration, Experiment, MS, Subject, show};
-use crate::script::{Application, FIRST_BYTE, Happening, Wire, run};
+use super::{Duration, Experiment, MS, Subject, run, show};
+use holdover_testbed::conformance::{FIRST_BYTE, Happening, Setup, Wire};
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     ("acks_of_a_stream", acks_of_a_stream),
@@ -21,13 +21,13 @@ fn acks(subject: Subject<'_>, count: u32, gap: Duration, push: bool) -> Vec<(u32
     let script = |wire: &mut Wire, happening: Happening<'_>| match happening {
         Happening::Segment(_) if !began => {
             began = true;
-            (0..count).for_each(|number| wire.alarm_after(MS * 20 + gap * u64::from(number)));
+            (0..count).for_each(|number| wire.alarm_after(MS * 20 + gap * u64::from(number), number));
         }
-        Happening::Alarm => wire.write_after(Duration::ZERO, LEN as usize),
+        Happening::Alarm(_) => wire.write_after(Duration::ZERO, LEN as usize),
         Happening::Segment(_) => {}
     };
     let span = gap * u64::from(count) + MS * 300;
-    let wire = run(subject, &Application::default(), span, |wire| wire.push = push, script);
+    let wire = run(subject, &Setup::default(), span, |wire| wire.push = push, script);
     let data: Vec<_> = wire.sent.iter().filter(|sent| !sent.segment.payload.is_empty()).collect();
     let acks: Vec<_> = wire
         .seen

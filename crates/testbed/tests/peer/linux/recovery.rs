@@ -3,8 +3,8 @@
 use holdover_tcp::Profile;
 use holdover_wire::{Seq, SeqRange};
 
-use super::{Experiment, FULL, MS, RTT, Subject, segments_from, show};
-use crate::script::{Application, Happening, Wire, run};
+use super::{Experiment, FULL, MS, RTT, Subject, run, segments_from, show};
+use holdover_testbed::conformance::{Happening, Setup, Wire};
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     ("fast_retransmit", |subject| fast_retransmit(subject, true)),
@@ -19,7 +19,7 @@ const LONG_RTT: u64 = 200;
 /// Ten segments, of which the first is lost; the duplicate ACKs come 5 ms apart. The first two let a new segment go each
 /// (RFC 3042), the third the lost one; then proportional rate reduction lets new ones go, fewer than there are ACKs.
 fn fast_retransmit(subject: Subject<'_>, sack: bool) {
-    let application = Application { writes: vec![(MS * 10, 40 * FULL as usize)], nodelay: false };
+    let setup = Setup { writes: vec![(MS * 10, 40 * FULL as usize)], ..Setup::default() };
     let mut first: Option<Seq> = None;
     let mut count = 0;
     let script = |wire: &mut Wire, happening: Happening<'_>| {
@@ -39,7 +39,7 @@ fn fast_retransmit(subject: Subject<'_>, sack: bool) {
         wire.sack = sack;
         wire.rtt = MS * LONG_RTT;
     };
-    let wire = run(subject, &application, MS * 580, prepare, script);
+    let wire = run(subject, &setup, MS * 580, prepare, script);
     let sent = segments_from(&wire, 10);
     show("fast_retransmit", subject, &format!("SACK {sack}: {sent:?}"));
     let numbers: Vec<_> = sent.iter().map(|(_, number)| *number).collect();
@@ -53,7 +53,7 @@ fn fast_retransmit(subject: Subject<'_>, sack: bool) {
 /// A whole window is late, not lost: its ACKs, with timestamps of the originals, come after the timeout. One segment is sent
 /// again (with SACK, after a probe with new data); then Eifel detection restores the window, and sending goes on where it was.
 fn spurious_timeout(subject: Subject<'_>, sack: bool) {
-    let application = Application { writes: vec![(MS * 10, 60 * FULL as usize)], nodelay: false };
+    let setup = Setup { writes: vec![(MS * 10, 60 * FULL as usize)], ..Setup::default() };
     let mut count = 0;
     let script = |wire: &mut Wire, happening: Happening<'_>| {
         let Happening::Segment(segment) = happening else { return };
@@ -68,7 +68,7 @@ fn spurious_timeout(subject: Subject<'_>, sack: bool) {
             }
         }
     };
-    let wire = run(subject, &application, MS * 850, |wire| wire.sack = sack, script);
+    let wire = run(subject, &setup, MS * 850, |wire| wire.sack = sack, script);
     let sent = segments_from(&wire, 10);
     show("spurious_timeout", subject, &format!("SACK {sack}: {sent:?}"));
     let numbers: Vec<_> = sent.iter().map(|(_, number)| *number).collect();

@@ -2,8 +2,8 @@
 
 use holdover_wire::{Flags, Unreachable};
 
-use super::{Duration, Experiment, MS, RTT, Subject, Wire, assert_about, gaps, millis, show};
-use crate::script::{Application, Happening, run};
+use super::{Duration, Experiment, MS, RTT, Subject, Wire, assert_about, gaps, millis, run, show};
+use holdover_testbed::conformance::{Happening, Setup};
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     ("retransmission_timeout", retransmission_timeout),
@@ -35,9 +35,9 @@ fn single_writes(count: u64) -> Vec<(Duration, usize)> {
 
 /// One segment, not acknowledged after five that were: the times between its copies.
 fn waits_for(subject: Subject<'_>, span: Duration) -> Vec<Duration> {
-    let application = Application { writes: single_writes(6), nodelay: true };
+    let setup = Setup { writes: single_writes(6), nodelay: true, ..Setup::default() };
     let mut acking = acking(5);
-    let wire = run(subject, &application, span, |_| {}, |wire, happening| acking(wire, &happening));
+    let wire = run(subject, &setup, span, |_| {}, |wire, happening| acking(wire, &happening));
     gaps(wire.data().into_iter().skip(5))
 }
 
@@ -59,7 +59,7 @@ fn retransmission_ceiling(subject: Subject<'_>) {
 
 /// The first SYNs are a second apart (`tcp_syn_linear_timeouts`).
 fn syn_schedule(subject: Subject<'_>) {
-    let wire = run(subject, &Application::default(), MS * 3_500, |wire| wire.ignored_syns = 100, |_, _| {});
+    let wire = run(subject, &Setup::default(), MS * 3_500, |wire| wire.ignored_syns = 100, |_, _| {});
     assert!(wire.seen.iter().all(|seen| seen.segment.flags == Flags::SYN));
     let waits = gaps(&wire.seen);
     show("syn_schedule", subject, &millis(&waits));
@@ -71,9 +71,9 @@ fn syn_schedule(subject: Subject<'_>) {
 fn tail_loss_probe(subject: Subject<'_>) {
     let mut writes = single_writes(5);
     writes.push((MS * 600, 5 * super::FULL as usize));
-    let application = Application { writes, nodelay: true };
+    let setup = Setup { writes, nodelay: true, ..Setup::default() };
     let mut acking = acking(8);
-    let wire = run(subject, &application, MS * 1_400, |_| {}, |wire, happening| acking(wire, &happening));
+    let wire = run(subject, &setup, MS * 1_400, |_| {}, |wire, happening| acking(wire, &happening));
     let last_ack = wire.sent.last().expect("ACKs were sent").at;
     let data = wire.data();
     let numbers: Vec<_> = data[5..].iter().map(|seen| (seen.segment.seq - data[5].segment.seq) / super::FULL).collect();
@@ -86,7 +86,7 @@ fn tail_loss_probe(subject: Subject<'_>) {
 
 /// RFC 6069: an ICMP host unreachable for each copy from the fourth on takes one doubling back.
 fn unreachable(subject: Subject<'_>) {
-    let application = Application { writes: single_writes(6), nodelay: true };
+    let setup = Setup { writes: single_writes(6), nodelay: true, ..Setup::default() };
     let mut acking = acking(5);
     let script = |wire: &mut Wire, happening: Happening<'_>| {
         acking(wire, &happening);
@@ -94,10 +94,10 @@ fn unreachable(subject: Subject<'_>) {
             && !segment.payload.is_empty()
             && wire.data().len() >= 9
         {
-            wire.send_unreachable(Unreachable::Host, segment);
+            wire.unreachable_after(Duration::ZERO, Unreachable::Host, segment);
         }
     };
-    let wire = run(subject, &application, MS * 3_700, |_| {}, script);
+    let wire = run(subject, &setup, MS * 3_700, |_| {}, script);
     let waits = gaps(wire.data().into_iter().skip(5));
     show("unreachable", subject, &millis(&waits));
     assert_about(subject, &waits, &[MS * 250, MS * 250, MS * 500, MS * 500, MS * 500]);

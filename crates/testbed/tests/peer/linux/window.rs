@@ -1,7 +1,7 @@
 //! How much Linux sends: at first, and against a closed window.
 
-use super::{Experiment, MS, RTT, Seen, Subject, assert_about, gaps, millis, show};
-use crate::script::{Application, Happening, run};
+use super::{Experiment, MS, RTT, Seen, Subject, Wire, assert_about, gaps, millis, run, show};
+use holdover_testbed::conformance::{Happening, Setup};
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     ("initial_window", initial_window),
@@ -12,8 +12,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
 
 /// Ten segments (RFC 6928).
 fn initial_window(subject: Subject<'_>) {
-    let application = Application { writes: vec![(MS * 10, 100_000)], nodelay: false };
-    let wire = run(subject, &application, MS * 120, |_| {}, |_, _| {});
+    let setup = Setup { writes: vec![(MS * 10, 100_000)], ..Setup::default() };
+    let wire = run(subject, &setup, MS * 120, |_| {}, |_, _| {});
     let lens: Vec<_> = wire.data().iter().map(|seen| seen.segment.payload.len()).collect();
     show("initial_window", subject, &format!("{lens:?}"));
     assert_eq!(lens, [1448; 10]);
@@ -22,9 +22,9 @@ fn initial_window(subject: Subject<'_>) {
 /// One lost SYN is forgiven, two are answered with a window of one segment.
 fn initial_window_after_lost_syns(subject: Subject<'_>) {
     for (lost, segments) in [(1, 10), (2, 1)] {
-        let application = Application { writes: vec![(MS * 10, 100_000)], nodelay: false };
+        let setup = Setup { writes: vec![(MS * 10, 100_000)], ..Setup::default() };
         let span = MS * (1_000 * u64::from(lost) + 400);
-        let wire = run(subject, &application, span, |wire| wire.ignored_syns = lost, |_, _| {});
+        let wire = run(subject, &setup, span, |wire| wire.ignored_syns = lost, |_, _| {});
         let data = wire.data();
         // What comes later is a probe or a retransmission.
         let burst = data.iter().take_while(|seen| seen.at.saturating_since(data[0].at) < RTT).count();
@@ -36,15 +36,15 @@ fn initial_window_after_lost_syns(subject: Subject<'_>) {
 /// The window closes as all is acknowledged: the first probe comes one RTO after there was something to send, the next after
 /// twice that time each. A probe is empty and repeats the last sequence number that was acknowledged.
 fn zero_window_probes(subject: Subject<'_>) {
-    let application = Application { writes: vec![(MS * 10, 1000), (MS * 150, 1000)], nodelay: true };
-    let script = |wire: &mut crate::script::Wire, happening: Happening<'_>| {
+    let setup = Setup { writes: vec![(MS * 10, 1000), (MS * 150, 1000)], nodelay: true, ..Setup::default() };
+    let script = |wire: &mut Wire, happening: Happening<'_>| {
         if matches!(happening, Happening::Segment(_)) && !wire.data().is_empty() {
             wire.window = 0;
             let to = wire.rcv_nxt;
             wire.ack_after(RTT, to, &[]);
         }
     };
-    let wire = run(subject, &application, MS * 2_300, |_| {}, script);
+    let wire = run(subject, &setup, MS * 2_300, |_| {}, script);
     let first = wire.data()[0].clone();
     let is_probe = |seen: &&Seen| seen.at > first.at && !seen.segment.flags.contains(holdover_wire::Flags::RST);
     let probes: Vec<_> = wire.seen.iter().filter(is_probe).collect();
@@ -61,9 +61,9 @@ fn zero_window_probes(subject: Subject<'_>) {
 /// sent again at each timeout.
 fn zero_window_on_a_duplicate(subject: Subject<'_>) {
     let writes = vec![(MS * 10, 1000), (MS * 200, 1000), (MS * 300, 1000)];
-    let application = Application { writes, nodelay: true };
+    let setup = Setup { writes, nodelay: true, ..Setup::default() };
     let mut count = 0;
-    let script = |wire: &mut crate::script::Wire, happening: Happening<'_>| {
+    let script = |wire: &mut Wire, happening: Happening<'_>| {
         let Happening::Segment(segment) = happening else { return };
         count += usize::from(!segment.payload.is_empty());
         match count {
@@ -75,7 +75,7 @@ fn zero_window_on_a_duplicate(subject: Subject<'_>) {
             _ => {}
         }
     };
-    let wire = run(subject, &application, MS * 2_300, |_| {}, script);
+    let wire = run(subject, &setup, MS * 2_300, |_| {}, script);
     let data = wire.data();
     let offsets: Vec<_> = data.iter().map(|seen| seen.segment.seq - data[0].segment.seq).collect();
     let waits = gaps(data[1..].iter().copied());

@@ -1,0 +1,171 @@
+//! `holdover conformance`: experiments that pin how this machine's kernel behaves around outages, and the same on the profiles
+//! that copy it.
+
+mod page;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use clap::Args;
+use holdover_testbed::conformance::{self, Case, CaseResult, Experiment, Length, Verdict};
+use holdover_testbed::{Congestion, Namespace, Privilege};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::command_support::{print, print_json};
+use page::Report;
+
+/// Arguments of `holdover conformance`.
+#[derive(Args, Debug)]
+pub(crate) struct ConformanceArgs {
+    /// Run only experiments and cases whose name contains this, as in "wake" or "wake: 3 s: nothing, cubic".
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
+    /// Also run the cases that take minutes: freezes of 60 s, the timeout's default ceiling.
+    #[arg(long)]
+    long: bool,
+    /// Print JSON instead of Markdown.
+    #[arg(long)]
+    json: bool,
+    /// Write the result to this file, as docs/conformance/linux-6.18.md, instead of printing it.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// How many cases run at a time, each in a network namespace of its own. They wait most of the time.
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: u16,
+    /// List the experiments and their cases, and run none.
+    #[arg(long)]
+    list: bool,
+}
+
+/// Runs the experiments and prints or writes the result. Fails if something differs that is not known to.
+pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
+    let experiments = selected(args);
+    if experiments.is_empty() {
+        eprintln!("error: no experiment has \"{}\" in its name", args.only.as_deref().unwrap_or_default());
+        return ExitCode::from(2);
+    }
+    if args.list {
+        return print(&page::list(&experiments));
+    }
+    // Before the first thread: this may have to enter a user namespace.
+    if let Err(error) = Privilege::acquire() {
+        eprintln!("error: conformance needs network namespaces: {error}");
+        return ExitCode::FAILURE;
+    }
+    let started = std::time::Instant::now();
+    let results = run_cases(args, &experiments);
+    let report = Report::new(&experiments, results, started.elapsed());
+    let sound = report.is_sound();
+    let printed = match (&args.out, args.json) {
+        (None, true) => print_json(&report),
+        (None, false) => print(&report.markdown()),
+        (Some(path), is_json) => {
+            let text = if is_json {
+                serde_json::to_string_pretty(&report).map_err(std::io::Error::from)
+            } else {
+                Ok(report.markdown())
+            };
+            match text.and_then(|text| std::fs::write(path, text)) {
+                Ok(()) => {
+                    eprintln!("{}", report.summary());
+                    ExitCode::SUCCESS
+                }
+                Err(error) => {
+                    eprintln!("error: {} cannot be written: {error}", path.display());
+                    ExitCode::FAILURE
+                }
+            }
+        }
+    };
+    if sound { printed } else { ExitCode::FAILURE }
+}
+
+/// The experiments that are asked for, with those of their cases.
+fn selected(args: &ConformanceArgs) -> Vec<Experiment> {
+    let mut experiments = conformance::experiments();
+    for experiment in &mut experiments {
+        let name = experiment.name;
+        experiment.cases.retain(|case| {
+            let is_meant = args.only.as_ref().is_none_or(|text| format!("{name}: {case}").contains(text));
+            is_meant && (args.long || case.length < Length::Long)
+        });
+    }
+    experiments.retain(|experiment| !experiment.cases.is_empty());
+    experiments
+}
+
+/// What became of a case.
+type Outcome = Result<CaseResult, String>;
+
+/// All cases, several at a time, the longest first; those that differ once more, when the others are through, and a few at a time
+/// only. The results are in the order of experiments and cases.
+fn run_cases(args: &ConformanceArgs, experiments: &[Experiment]) -> Vec<Vec<Outcome>> {
+    let mut queue: Vec<Place> = experiments
+        .iter()
+        .enumerate()
+        .flat_map(|(index, experiment)| (0..experiment.cases.len()).map(move |case| (index, case)))
+        .collect();
+    queue.sort_by_key(|&(experiment, case)| core::cmp::Reverse(experiments[experiment].cases[case].length));
+    let none = |experiment: &Experiment| experiment.cases.iter().map(|_| Err("it was not run".to_owned())).collect();
+    let mut results: Vec<Vec<Outcome>> = experiments.iter().map(none).collect();
+    for ((experiment, case), outcome) in run_queue(args.jobs, experiments, &queue) {
+        results[experiment][case] = outcome;
+    }
+    let again: Vec<Place> =
+        queue.into_iter().filter(|&(experiment, case)| differs(&results[experiment][case])).collect();
+    for ((experiment, case), outcome) in run_queue(args.jobs.min(FEW), experiments, &again) {
+        if !differs(&outcome) {
+            results[experiment][case] = outcome;
+        }
+    }
+    results
+}
+
+/// The numbers of an experiment and of its case.
+type Place = (usize, usize);
+
+/// So many cases at a time leave a machine with two cores idle for most of the time.
+const FEW: u16 = 4;
+
+fn differs(outcome: &Outcome) -> bool {
+    outcome.as_ref().is_ok_and(|result| result.verdicts.contains(&Verdict::Differs))
+}
+
+fn run_queue(jobs: u16, experiments: &[Experiment], queue: &[Place]) -> Vec<(Place, Outcome)> {
+    let bar = ProgressBar::new(queue.len() as u64).with_style(
+        ProgressStyle::with_template("{bar:40} {pos}/{len} cases, {elapsed_precise} {msg}").expect("a valid template"),
+    );
+    let next = AtomicUsize::new(0);
+    let results = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                while let Some(&(experiment, case)) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    bar.set_message(experiments[experiment].name);
+                    let outcome = try_case(&experiments[experiment], &experiments[experiment].cases[case]);
+                    bar.inc(1);
+                    let mut results = results.lock().expect("no worker panics while it holds the results");
+                    results.push(((experiment, case), outcome));
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    results.into_inner().expect("no worker panics while it holds the results")
+}
+
+fn try_case(experiment: &Experiment, case: &Case) -> Outcome {
+    if !is_available(case.sender) {
+        return Err(format!("this kernel does not have {}", case.sender.name()));
+    }
+    conformance::try_case(experiment, case).map_err(|error| error.to_string())
+}
+
+/// What can be loaded as a module is there after its first use, which a namespace's root may ask for.
+fn is_available(congestion: Congestion) -> bool {
+    static AVAILABLE: std::sync::OnceLock<Vec<Congestion>> = std::sync::OnceLock::new();
+    let find = || Congestion::ALL.into_iter().filter(|congestion| congestion.is_usable()).collect();
+    AVAILABLE.get_or_init(|| Namespace::run("conformance", |_| find()).unwrap_or_default()).contains(&congestion)
+}

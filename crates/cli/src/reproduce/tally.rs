@@ -1,0 +1,59 @@
+//! What a check did with runs that were not completed.
+
+use core::fmt;
+use std::collections::BTreeMap;
+
+use holdover_scenario::Metric;
+
+/// What becomes of the runs of a cell that were not completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Treatment {
+    /// Only the others count.
+    LeftOut,
+    /// They count as the worst that there can be.
+    Worst,
+}
+
+/// The cells that a check looked at.
+#[derive(Default, Debug)]
+pub(crate) struct Tally(BTreeMap<i64, (i64, i64, Treatment)>);
+
+impl Tally {
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// A check looks at the cell of this number, of whose `runs` so many were aborted.
+    pub(crate) fn note(&mut self, cell: i64, (runs, aborted): (i64, i64), treatment: Treatment) {
+        self.0.insert(cell, (runs, aborted, treatment));
+    }
+}
+
+/// Prints `; 2 of 9 runs were not completed and are left out`, or nothing.
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runs: i64 = self.0.values().map(|(runs, ..)| runs).sum();
+        for (treatment, words) in [(Treatment::Worst, "count as infinitely slow"), (Treatment::LeftOut, "are left out")]
+        {
+            let of_it = self.0.values().filter(|(.., as_it_is)| *as_it_is == treatment);
+            let aborted: i64 = of_it.map(|(_, aborted, _)| aborted).sum();
+            if aborted > 0 {
+                write!(f, "; {aborted} of {runs} runs were not completed and {words}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The value of a transfer that never ends; `None` for metrics that count something else than speed.
+pub(crate) fn worst(metric: &str) -> Option<f64> {
+    // Of one flow it is called `goodput_of_download`.
+    let named = Metric::ALL.iter().filter(|known| metric.starts_with(known.name()));
+    match named.max_by_key(|known| known.name().len())? {
+        Metric::Goodput | Metric::NetGoodput | Metric::Throughput | Metric::IdealShare => Some(0.0),
+        Metric::Duration | Metric::NetDuration | Metric::IdleAfterReconnection | Metric::ExchangeTime => {
+            Some(f64::INFINITY)
+        }
+        _ => None,
+    }
+}

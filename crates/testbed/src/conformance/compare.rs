@@ -1,0 +1,193 @@
+//! Kernel and profile side by side.
+
+use holdover_base::Duration;
+
+use super::experiment::{Case, Experiment, Measure, Value};
+use super::subject::{Subject, TrialError};
+use crate::Namespace;
+
+/// How far the kernel's and the profile's values may be apart.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Tolerance {
+    /// Not at all.
+    Exact,
+    /// Of counts: by so many percent of the larger one, or so many.
+    Share {
+        /// Percent.
+        percent: f64,
+        /// In the value's own unit.
+        least: f64,
+    },
+    /// Of times that a timer makes: by an eighth, which the kernel's timer wheel may add, and 30 ms for a busy machine.
+    Timer,
+    /// The value is shown and not compared.
+    Shown,
+}
+
+/// What the comparison of one measure has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// There is nothing to compare: no profile, or not to be compared.
+    Shown,
+    /// Within the tolerance.
+    Within,
+    /// Beyond it, for this reason, which is known.
+    Known(&'static str),
+    /// Beyond it.
+    Differs,
+}
+
+/// What a case has shown.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CaseResult {
+    /// The kernel's values: the medians, if there were several tries.
+    pub kernel: Vec<Value>,
+    /// How often the kernel was asked.
+    pub tries: usize,
+    /// The profile's values.
+    pub ours: Option<Vec<Value>>,
+    /// One for each measure.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// Milliseconds within which no timer of TCP's runs out: one round trip of the scripts, and some.
+const AT_ONCE: f64 = 60.0;
+
+/// How often a kernel whose values differ is asked: a busy machine spoils a measurement of milliseconds now and then.
+const TRIES: usize = 3;
+
+/// Runs a case on the kernel, in a namespace of its own, and on the profile. Where they differ, the kernel is asked twice more,
+/// and the medians count.
+pub fn try_case(experiment: &Experiment, case: &Case) -> Result<CaseResult, TrialError> {
+    let ours = case.profile().map(|profile| case.run(Subject::Ours(profile))).transpose()?;
+    let mut tries = Vec::new();
+    loop {
+        tries.push(on_kernel(case)?);
+        let kernel = medians(&tries);
+        let verdicts = verdicts(experiment, case, &kernel, ours.as_deref());
+        if !verdicts.contains(&Verdict::Differs) || tries.len() == TRIES {
+            return Ok(CaseResult { kernel, tries: tries.len(), ours, verdicts });
+        }
+    }
+}
+
+fn on_kernel(case: &Case) -> Result<Vec<Value>, TrialError> {
+    Namespace::run("conformance", |namespace| case.run(Subject::Kernel(namespace, case.sender)))?
+}
+
+fn verdicts(experiment: &Experiment, case: &Case, kernel: &[Value], ours: Option<&[Value]>) -> Vec<Verdict> {
+    let name = case.to_string();
+    let verdict = |(index, measure): (usize, &Measure)| {
+        let (Some(kernel), Some(ours)) = (kernel.get(index), ours.and_then(|ours| ours.get(index))) else {
+            return Verdict::Shown;
+        };
+        let is_meant = |measured: &str| measured.is_empty() || measured == measure.name;
+        let known = experiment.known.iter().find(|known| name.contains(known.case) && is_meant(known.measure));
+        match measure.tolerance {
+            Tolerance::Shown => Verdict::Shown,
+            tolerance if tolerance.holds(kernel, ours, case.timers_ran) => Verdict::Within,
+            _ => known.map_or(Verdict::Differs, |known| Verdict::Known(known.why)),
+        }
+    };
+    experiment.measures.iter().enumerate().map(verdict).collect()
+}
+
+impl Tolerance {
+    /// Whether the kernel's value and the profile's are close enough. Timers have run for `ran` when the times of
+    /// [`Self::Timer`] begin.
+    pub fn holds(self, kernel: &Value, ours: &Value, ran: Duration) -> bool {
+        let ran = ran.as_nanos() as f64 / 1e6;
+        let close = |kernel: f64, ours: f64| match self {
+            Self::Exact => (kernel - ours).abs() < 1e-9,
+            Self::Share { percent, least } => (kernel - ours).abs() <= (kernel.max(ours) * percent / 100.0).max(least),
+            // What happens at once does not wait for a timer, whatever ran before.
+            Self::Timer if ours < AT_ONCE => (kernel - ours).abs() <= 30.0,
+            Self::Timer => ours - 8.0 <= kernel && kernel <= ours + (ours + ran) / 8.0 + 30.0,
+            Self::Shown => true,
+        };
+        match (kernel, ours) {
+            (Value::Millis(kernel), Value::Millis(ours)) => close(*kernel, *ours),
+            (Value::Count(kernel), Value::Count(ours)) => close(*kernel as f64, *ours as f64),
+            (Value::Schedule(kernel), Value::Schedule(ours)) => {
+                // What comes last may fall beyond the end of the run on either side.
+                kernel.len().abs_diff(ours.len()) <= 1
+                    && kernel.iter().zip(ours).all(|(kernel, ours)| close(*kernel, *ours))
+            }
+            _ => self == Self::Shown || kernel == ours,
+        }
+    }
+}
+
+/// The middle of several tries, value by value; for what has no order, what most of them show.
+fn medians(tries: &[Vec<Value>]) -> Vec<Value> {
+    let width = tries.iter().map(Vec::len).min().unwrap_or(0);
+    let column = |index: usize| {
+        let values: Vec<&Value> = tries.iter().map(|values| &values[index]).collect();
+        median(&values)
+    };
+    (0..width).map(column).collect()
+}
+
+fn median(values: &[&Value]) -> Value {
+    if values.iter().all(|value| value.number().is_some()) {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(|a, b| a.number().unwrap_or(0.0).total_cmp(&b.number().unwrap_or(0.0)));
+        return sorted[(sorted.len() - 1) / 2].clone();
+    }
+    let schedules: Vec<&Vec<f64>> =
+        values.iter().filter_map(|value| if let Value::Schedule(waits) = value { Some(waits) } else { None }).collect();
+    if schedules.len() == values.len() {
+        let width = schedules.iter().map(|waits| waits.len()).min().unwrap_or(0);
+        let middle = |index: usize| {
+            let mut column: Vec<f64> = schedules.iter().map(|waits| waits[index]).collect();
+            column.sort_by(f64::total_cmp);
+            column[(column.len() - 1) / 2]
+        };
+        return Value::Schedule((0..width).map(middle).collect());
+    }
+    let votes = |value: &Value| values.iter().filter(|other| **other == value).count();
+    values.iter().copied().max_by_key(|value| votes(value)).cloned().unwrap_or(Value::Nothing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timer_wheel_is_forgiven_and_an_early_timer_is_not() {
+        let holds = |kernel, ours| Tolerance::Timer.holds(&Value::Millis(kernel), &Value::Millis(ours), Duration::ZERO);
+        assert!(holds(1_024.0, 1_000.0) && holds(992.0, 1_000.0) && holds(34_306.0, 32_000.0));
+        assert!(!holds(900.0, 1_000.0) && !holds(1_200.0, 1_000.0));
+        let after_7_s =
+            |kernel, ours| Tolerance::Timer.holds(&Value::Millis(kernel), &Value::Millis(ours), Duration::from_secs(7));
+        assert!(after_7_s(1_300.0, 900.0) && !after_7_s(2_500.0, 900.0) && !after_7_s(100.0, 0.0));
+        let holds = |kernel: &[f64], ours: &[f64]| {
+            Tolerance::Timer.holds(&Value::Schedule(kernel.to_vec()), &Value::Schedule(ours.to_vec()), Duration::ZERO)
+        };
+        assert!(holds(&[256.0, 512.0], &[250.0, 500.0, 1_000.0]));
+        assert!(!holds(&[256.0, 256.0], &[250.0, 500.0]));
+        assert!(!holds(&[], &[250.0, 500.0]));
+    }
+
+    #[test]
+    fn what_happened_on_one_side_only_differs() {
+        let share = Tolerance::Share { percent: 20.0, least: 2.0 };
+        let holds = |kernel, ours| share.holds(&kernel, &ours, Duration::ZERO);
+        assert!(!holds(Value::Nothing, Value::Count(1)) && holds(Value::Nothing, Value::Nothing));
+        assert!(holds(Value::Count(10), Value::Count(8)) && !holds(Value::Count(20), Value::Count(10)));
+        assert!(!Tolerance::Exact.holds(&Value::Flag(true), &Value::Flag(false), Duration::ZERO));
+    }
+
+    #[test]
+    fn medians_are_taken_value_by_value() {
+        let tries = [
+            vec![Value::Millis(9.0), Value::Flag(true), Value::Schedule(vec![1.0, 5.0])],
+            vec![Value::Millis(1.0), Value::Flag(false), Value::Schedule(vec![2.0])],
+            vec![Value::Millis(5.0), Value::Flag(true), Value::Schedule(vec![3.0, 7.0])],
+        ];
+        let expected = [Value::Millis(5.0), Value::Flag(true), Value::Schedule(vec![2.0])];
+        assert_eq!(medians(&tries), expected);
+        let words = |text: &str| Value::Words(text.to_owned());
+        assert_eq!(median(&[&Value::Nothing, &words("a"), &words("a")]), words("a"));
+    }
+}

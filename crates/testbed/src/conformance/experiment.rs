@@ -1,0 +1,210 @@
+//! What an experiment is.
+
+use core::fmt;
+use std::sync::Arc;
+
+use holdover_base::{Duration, Instant};
+use holdover_tcp::Profile;
+
+use super::subject::{Subject, TrialError};
+use super::{Observation, Tolerance};
+use crate::Congestion;
+
+/// A question to a TCP, and how it is asked.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// The name on the command line.
+    pub name: &'static str,
+    /// What is asked.
+    pub question: &'static str,
+    /// How it is run.
+    pub set_up: &'static str,
+    /// What is measured in every case.
+    pub measures: &'static [Measure],
+    /// The runs.
+    pub cases: Vec<Case>,
+    /// Differences between the kernel and the profiles that stay, with their reasons.
+    pub known: &'static [Known],
+}
+
+/// One connection.
+#[derive(Clone)]
+pub struct Case {
+    /// What is special about it, without the sender; unique in its experiment for each sender.
+    pub label: String,
+    /// The sender.
+    pub sender: Congestion,
+    /// Whether it is part of every run.
+    pub length: Length,
+    /// Whether only a kernel can be asked.
+    pub kernel_only: bool,
+    /// For how long the sender's timers have run when the times of [`Tolerance::Timer`] begin: what the kernel was late by then
+    /// shows in them.
+    pub timers_ran: Duration,
+    body: Arc<Body>,
+}
+
+/// Runs a case and measures.
+type Body = dyn Fn(Subject<'_>) -> Result<Vec<Value>, TrialError> + Send + Sync;
+
+/// How long a case takes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Length {
+    /// Seconds: part of the tests, too.
+    Short,
+    /// Up to half a minute.
+    Medium,
+    /// Minutes: run when asked for.
+    Long,
+}
+
+/// Something that is measured.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Measure {
+    /// Its name, with the unit.
+    pub name: &'static str,
+    /// How far kernel and profile may be apart.
+    pub tolerance: Tolerance,
+}
+
+/// A difference that stays.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Known {
+    /// The cases: those whose label and sender, as `Display` prints them, contain this.
+    pub case: &'static str,
+    /// The measure, or "" for all of the case.
+    pub measure: &'static str,
+    /// Why, in a sentence.
+    pub why: &'static str,
+}
+
+/// What was measured.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Value {
+    /// It did not happen.
+    Nothing,
+    /// A time in milliseconds.
+    Millis(f64),
+    /// Times in milliseconds, one after the other.
+    Schedule(Vec<f64>),
+    /// A number of something.
+    Count(i64),
+    /// Yes or no.
+    Flag(bool),
+    /// What happened, in a word or a few.
+    Words(String),
+}
+
+impl Case {
+    /// A case of a bulk sender with `sender`. Its body returns the values in the order of the experiment's measures.
+    pub fn new(
+        label: impl Into<String>,
+        sender: Congestion,
+        length: Length,
+        body: impl Fn(Subject<'_>) -> Result<Vec<Value>, TrialError> + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            label: label.into(),
+            sender,
+            length,
+            kernel_only: sender == Congestion::Bbr,
+            timers_ran: Duration::ZERO,
+            body: Arc::new(body),
+        }
+    }
+
+    /// The same, which only a kernel can be asked.
+    #[must_use]
+    pub fn of_kernel_only(mut self) -> Self {
+        self.kernel_only = true;
+        self
+    }
+
+    /// The same, in which timers have run for `ran` when the clock of what is measured starts.
+    #[must_use]
+    pub fn with_timers_running(mut self, ran: Duration) -> Self {
+        self.timers_ran = ran;
+        self
+    }
+
+    /// The profile that copies this sender, where there is one.
+    pub fn profile(&self) -> Option<Profile> {
+        match self.sender {
+            _ if self.kernel_only => None,
+            Congestion::Cubic => Some(Profile::Linux6Cubic),
+            Congestion::Reno => Some(Profile::Linux6Reno),
+            Congestion::Bbr => None,
+        }
+    }
+
+    /// Runs it on one subject.
+    pub fn run(&self, subject: Subject<'_>) -> Result<Vec<Value>, TrialError> {
+        (self.body)(subject)
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sender = self.sender.name();
+        if self.label.is_empty() { f.write_str(sender) } else { write!(f, "{}, {sender}", self.label) }
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Case").field("label", &self.label).field("sender", &self.sender).finish_non_exhaustive()
+    }
+}
+
+impl Value {
+    /// The time from `from` to `to`, if there was one.
+    pub(super) fn between(from: Instant, to: Option<Instant>) -> Self {
+        to.map_or(Self::Nothing, |to| Self::millis(to.saturating_since(from)))
+    }
+
+    pub(super) fn millis(span: Duration) -> Self {
+        Self::Millis(span.as_nanos() as f64 / 1e6)
+    }
+
+    /// The times between consecutive instants.
+    pub(super) fn gaps(times: &[Instant]) -> Self {
+        let gap = |pair: &[Instant]| pair[1].saturating_since(pair[0]).as_nanos() as f64 / 1e6;
+        Self::Schedule(times.windows(2).map(gap).collect())
+    }
+
+    pub(super) fn count(number: Option<impl Into<i64>>) -> Self {
+        number.map_or(Self::Nothing, |number| Self::Count(number.into()))
+    }
+
+    /// The number behind a time or a count.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Self::Millis(millis) => Some(*millis),
+            Self::Count(count) => Some(*count as f64),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nothing => f.write_str("none"),
+            Self::Millis(millis) => write!(f, "{millis:.0}"),
+            Self::Schedule(waits) => {
+                let waits: Vec<_> = waits.iter().map(|wait| format!("{wait:.0}")).collect();
+                f.write_str(&waits.join(", "))
+            }
+            Self::Count(count) => write!(f, "{count}"),
+            Self::Flag(is_so) => f.write_str(if *is_so { "yes" } else { "no" }),
+            Self::Words(words) => f.write_str(words),
+        }
+    }
+}
+
+impl Observation {
+    /// When `wire` marked `name`; an error if it never did.
+    pub(super) fn marked(&self, name: &'static str) -> Result<Instant, TrialError> {
+        self.wire.mark(name).ok_or(TrialError::NotShown { what: name })
+    }
+}

@@ -1,0 +1,28 @@
+//! Experiments that pin how a TCP behaves around outages: on the living kernel, and on the profiles that copy it.
+//!
+//! An [`Experiment`] is a question, with its [`Case`]s. A case is one connection of a bulk sender to a scripted peer ([`Wire`]),
+//! which acknowledges by rule, falls silent, and comes back with something. The same script runs on both [`Subject`]s, the kernel
+//! in wall-clock time and a profile in virtual time, and [`try_case`] sets what was measured side by side, with a verdict by each
+//! measure's [`Tolerance`]. [`STATEMENTS`] are what the mechanisms for links that come and go rest on, judged by the same results.
+
+mod compare;
+mod experiment;
+mod outage;
+mod peer;
+mod statements;
+mod stimuli;
+mod subject;
+mod timers;
+mod undo;
+mod window;
+
+pub use compare::{CaseResult, Tolerance, Verdict, try_case};
+pub use experiment::{Case, Experiment, Known, Length, Measure, Value};
+pub use peer::{FIRST_BYTE, Happening, Sample, Script, Seen, Wire};
+pub use statements::{Evidence, Judgement, STATEMENTS, Statement};
+pub use subject::{Ended, LocalAction, Observation, RtoMax, Setup, Subject, TrialError, run};
+
+/// All experiments, in the order in which the page shows them.
+pub fn experiments() -> Vec<Experiment> {
+    [timers::experiments(), window::experiments(), stimuli::experiments(), undo::experiments()].concat()
+}

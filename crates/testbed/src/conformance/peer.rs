@@ -1,0 +1,473 @@
+//! The scripted peer: a TCP at the level of single packets, whose every answer a script decides.
+//!
+//! [`Wire`] is the script's end of one connection. It completes the handshake, keeps account of what has arrived, and holds what
+//! the script sends until its time. The shell calls it as any [`PacketEndpoint`]; it knows no clock, so that the same script
+//! meets the kernel in wall-clock time and the project's TCP in virtual time.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr};
+
+use bytes::Bytes;
+use holdover_base::{Duration, Instant};
+use holdover_wire::{
+    Flags, IcmpError, Packet, Payload, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, Unreachable,
+};
+
+use super::subject::LocalAction;
+use crate::PacketEndpoint;
+
+pub(super) const SUBJECT: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+pub(super) const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
+pub(super) const PORT: u16 = 9;
+/// The number of the script's SYN.
+const ISS: Seq = Seq::new(1_000_000);
+/// The first byte that the script may send.
+pub const FIRST_BYTE: Seq = Seq::new(1_000_001);
+/// The timestamp clock does not begin at 0, which would look like no timestamp.
+const FIRST_TIMESTAMP: u32 = 5_000;
+/// The shift of every window that the script advertises.
+const WINDOW_SCALE: u8 = 7;
+/// What payloads consist of once they were looked at: their length is all that experiments ask for.
+static ZEROS: [u8; 65_536] = [0; 65_536];
+
+/// A segment that crossed the wire.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// When.
+    pub at: Instant,
+    /// The segment; of its payload the length only.
+    pub segment: Segment,
+    /// Whether the wire was cut: the script's receiver never got it.
+    pub lost: bool,
+    /// Bytes of it that the script's receiver had not got before.
+    pub news: u32,
+    /// Whether with it the receiver could acknowledge more than before.
+    pub in_order: bool,
+}
+
+/// What the subject's TCP says about itself at one time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sample {
+    /// When.
+    pub at: Instant,
+    /// The congestion window in segments.
+    pub cwnd: u32,
+    /// The slow-start threshold in segments; `None` before the first loss.
+    pub ssthresh: Option<u32>,
+    /// The retransmission timeout, as backed off as it is.
+    pub rto: Duration,
+}
+
+/// What a script is told.
+#[derive(Debug)]
+pub enum Happening<'a> {
+    /// A segment arrived, other than a SYN that the wire has answered.
+    Segment(&'a Segment),
+    /// An alarm that the script set, with the number that it gave it.
+    Alarm(u32),
+}
+
+/// Decides what the peer does.
+pub trait Script: Send {
+    /// Something happened on the wire.
+    fn hear(&mut self, wire: &mut Wire, happening: Happening<'_>);
+}
+
+impl<F: FnMut(&mut Wire, Happening<'_>) + Send> Script for F {
+    fn hear(&mut self, wire: &mut Wire, happening: Happening<'_>) {
+        self(wire, happening);
+    }
+}
+
+impl Script for Box<dyn Script> {
+    fn hear(&mut self, wire: &mut Wire, happening: Happening<'_>) {
+        (**self).hear(wire, happening);
+    }
+}
+
+/// The script's end of the connection: what came, and the means to answer.
+#[derive(Debug)]
+pub struct Wire {
+    /// The present time.
+    pub now: Instant,
+    /// Everything that the subject has sent.
+    pub seen: Vec<Seen>,
+    /// Everything that the script has sent, as it reached the subject.
+    pub sent: Vec<Seen>,
+    /// What the subject said about itself when it was asked.
+    pub samples: Vec<Sample>,
+    /// Times that the script wants to remember.
+    pub marks: BTreeMap<&'static str, Instant>,
+    /// How long the answer to a SYN takes, and an ordinary ACK.
+    pub rtt: Duration,
+    /// Whether data that the script sends is pushed.
+    pub push: bool,
+    /// How many SYNs are left unanswered.
+    pub ignored_syns: u32,
+    /// Whether SACK is offered.
+    pub sack: bool,
+    /// Whether timestamps are offered.
+    pub timestamps: bool,
+    /// The window that is advertised, in bytes.
+    pub window: u32,
+    /// Whether what the subject sends is lost.
+    pub is_cut: bool,
+    /// Of the data segments, counted from 1, those that are lost all the same.
+    pub losses: BTreeSet<usize>,
+    /// The next byte that the script expects.
+    pub rcv_nxt: Seq,
+    /// The next byte that it sends.
+    pub snd_nxt: Seq,
+    /// The timestamp that is echoed: by default that of the latest segment that was not ahead of `rcv_nxt` (RFC 7323 section 4.3).
+    pub echo: u32,
+    /// When `echo` was received.
+    pub echo_at: Instant,
+    pub(super) finish_at: Option<Instant>,
+    pub(super) actions: Vec<LocalAction>,
+    /// What was received beyond `rcv_nxt`, in order, and the range to report first.
+    beyond: Vec<SeqRange>,
+    latest: Option<Seq>,
+    /// What arrived again, until an ACK has said so.
+    duplicate: Option<SeqRange>,
+    data_segments: usize,
+    subject_port: u16,
+    out: BTreeMap<(Instant, u64), Packet>,
+    alarms: BTreeSet<(Instant, u64, u32)>,
+    samples_at: BTreeSet<Instant>,
+    samples_due: u32,
+    count: u64,
+}
+
+impl Wire {
+    fn new() -> Self {
+        Self {
+            now: Instant::ZERO,
+            seen: Vec::new(),
+            sent: Vec::new(),
+            samples: Vec::new(),
+            marks: BTreeMap::new(),
+            rtt: Duration::from_millis(50),
+            push: false,
+            ignored_syns: 0,
+            sack: true,
+            timestamps: true,
+            window: 1 << 20,
+            is_cut: false,
+            losses: BTreeSet::new(),
+            data_segments: 0,
+            rcv_nxt: Seq::default(),
+            snd_nxt: FIRST_BYTE,
+            echo: 0,
+            echo_at: Instant::ZERO,
+            finish_at: None,
+            actions: Vec::new(),
+            beyond: Vec::new(),
+            latest: None,
+            duplicate: None,
+            subject_port: 0,
+            out: BTreeMap::new(),
+            alarms: BTreeSet::new(),
+            samples_at: BTreeSet::new(),
+            samples_due: 0,
+            count: 0,
+        }
+    }
+
+    /// Segments with data, retransmissions and lost ones included.
+    pub fn data(&self) -> Vec<&Seen> {
+        self.seen.iter().filter(|seen| !seen.segment.payload.is_empty()).collect()
+    }
+
+    /// The time that the script has remembered under `name`.
+    pub fn mark(&self, name: &str) -> Option<Instant> {
+        self.marks.get(name).copied()
+    }
+
+    /// Acknowledges everything below `to`, `after` from now; with these SACK blocks.
+    pub fn ack_after(&mut self, after: Duration, to: Seq, sack: &[SeqRange]) {
+        let mut segment = self.segment(Flags::ACK);
+        segment.ack = to;
+        segment.options.sack = sack.iter().copied().collect::<SackBlocks>();
+        self.send_after(after, segment);
+    }
+
+    /// Acknowledges what has arrived, a round trip from now, with SACK blocks if there are gaps, and for what arrived again.
+    pub fn acknowledge(&mut self) {
+        let to = self.rcv_nxt;
+        let duplicate = self.duplicate.take().filter(|_| self.sack);
+        let sack: Vec<_> = duplicate.into_iter().chain(self.sack_blocks()).take(3).collect();
+        self.ack_after(self.rtt, to, &sack);
+    }
+
+    /// As [`Self::ack_after`], echoing `echo` instead of the latest timestamp.
+    pub fn ack_echoing(&mut self, after: Duration, to: Seq, echo: u32) {
+        let own = core::mem::replace(&mut self.echo, echo);
+        self.ack_after(after, to, &[]);
+        self.echo = own;
+    }
+
+    /// What lies beyond [`Self::rcv_nxt`], the range of the latest arrival first (RFC 2018 section 4); nothing without SACK.
+    pub fn sack_blocks(&self) -> Vec<SeqRange> {
+        if !self.sack {
+            return Vec::new();
+        }
+        let is_latest = |range: &&SeqRange| self.latest.is_some_and(|latest| range.contains(latest));
+        let first = self.beyond.iter().find(is_latest);
+        let others = self.beyond.iter().rev().filter(|range| !is_latest(range));
+        let most = if self.timestamps { 3 } else { 4 };
+        first.into_iter().chain(others).take(most).copied().collect()
+    }
+
+    /// The timestamp that a segment would have shown which left a round trip ago, by the subject's clock of 1 ms: what a receiver may
+    /// extrapolate, and the subject takes for a plain RTT sample.
+    pub fn refreshed_echo(&self) -> u32 {
+        let since = self.now.saturating_since(self.echo_at) - self.rtt;
+        self.echo.wrapping_add(since.as_millis() as u32)
+    }
+
+    /// Sends `len` bytes of new data, `after` from now, with the acknowledgment of `ack`.
+    pub fn write_acking(&mut self, after: Duration, len: usize, ack: Seq) {
+        let mut segment = self.segment(if self.push { Flags::ACK | Flags::PSH } else { Flags::ACK });
+        segment.ack = ack;
+        segment.payload = zeros(len);
+        self.snd_nxt += len as u32;
+        self.send_after(after, segment);
+    }
+
+    /// Sends `len` bytes of new data, `after` from now.
+    pub fn write_after(&mut self, after: Duration, len: usize) {
+        self.write_acking(after, len, self.rcv_nxt);
+    }
+
+    /// Calls the script with [`Happening::Alarm`] of this number.
+    pub fn alarm_after(&mut self, after: Duration, number: u32) {
+        self.count += 1;
+        self.alarms.insert((self.now + after, self.count, number));
+    }
+
+    /// Asks the subject's TCP for its state, `after` from now; before anything that is sent at that time arrives.
+    pub fn sample_after(&mut self, after: Duration) {
+        self.samples_at.insert(self.now + after);
+    }
+
+    /// Ends the run `after` from now.
+    pub fn finish_after(&mut self, after: Duration) {
+        self.finish_at = Some(self.now + after);
+    }
+
+    /// Has the subject's host do something to the socket now. Only a kernel can.
+    pub fn act(&mut self, action: LocalAction) {
+        self.actions.push(action);
+    }
+
+    /// An ICMP error that quotes `segment` of the subject, `after` from now.
+    pub fn unreachable_after(&mut self, after: Duration, kind: Unreachable, segment: &Segment) {
+        let quoted = Packet::new(SUBJECT, PEER, segment.clone());
+        let error = IcmpError::quoting_packet(kind, &quoted).expect("a segment that was parsed can be written");
+        self.enqueue(after, Packet::new(PEER, SUBJECT, error));
+    }
+
+    /// The segment of the subject that begins at `seq`, as a router that saw it could quote it.
+    pub fn quotable(&self, seq: Seq) -> Segment {
+        Segment {
+            src_port: self.subject_port,
+            dst_port: PORT,
+            seq,
+            ack: self.snd_nxt,
+            flags: Flags::ACK,
+            payload: zeros(1448),
+            ..Segment::default()
+        }
+    }
+
+    /// A segment as the script would send it now; its timestamp is set when it leaves.
+    fn segment(&self, flags: Flags) -> Segment {
+        let timestamps = self.timestamps.then_some(Timestamps { val: 0, ecr: self.echo });
+        Segment {
+            src_port: PORT,
+            dst_port: self.subject_port,
+            seq: self.snd_nxt,
+            ack: self.rcv_nxt,
+            flags,
+            window: u16::try_from(self.window >> WINDOW_SCALE).unwrap_or(u16::MAX),
+            options: TcpOptions { timestamps, ..TcpOptions::default() },
+            ..Segment::default()
+        }
+    }
+
+    fn send_after(&mut self, after: Duration, mut segment: Segment) {
+        if let Some(timestamps) = &mut segment.options.timestamps {
+            timestamps.val = FIRST_TIMESTAMP + (self.now + after).as_millis() as u32;
+        }
+        self.enqueue(after, Packet::new(PEER, SUBJECT, segment));
+    }
+
+    fn enqueue(&mut self, after: Duration, packet: Packet) {
+        self.count += 1;
+        self.out.insert((self.now + after, self.count), packet);
+    }
+
+    /// Notes a segment of the subject. Returns whether the script shall hear of it.
+    fn note(&mut self, segment: &Segment) -> bool {
+        let is_syn = segment.flags.contains(Flags::SYN);
+        self.data_segments += usize::from(!segment.payload.is_empty());
+        let is_chosen = !segment.payload.is_empty() && self.losses.remove(&self.data_segments);
+        let lost = self.is_cut || is_chosen || is_syn && self.ignored_syns > 0;
+        let mut kept = segment.clone();
+        kept.payload = zeros(segment.payload.len());
+        let before = self.rcv_nxt;
+        let news = if lost || is_syn { 0 } else { self.receive(segment) };
+        self.seen.push(Seen { at: self.now, segment: kept, lost, news, in_order: self.rcv_nxt != before });
+        if is_syn {
+            if lost {
+                self.ignored_syns = self.ignored_syns.saturating_sub(1);
+            } else {
+                self.answer_syn(segment);
+            }
+        }
+        !is_syn && !is_chosen
+    }
+
+    fn answer_syn(&mut self, syn: &Segment) {
+        self.subject_port = syn.src_port;
+        self.rcv_nxt = syn.seq + 1;
+        self.take_timestamp(syn);
+        let mut answer = self.segment(Flags::SYN | Flags::ACK);
+        answer.seq = ISS;
+        answer.options.mss = Some(1460);
+        answer.options.window_scale = Some(WINDOW_SCALE);
+        answer.options.sack_permitted = self.sack;
+        answer.window = u16::try_from(self.window).unwrap_or(u16::MAX);
+        self.send_after(self.rtt, answer);
+    }
+
+    fn take_timestamp(&mut self, segment: &Segment) {
+        if let Some(timestamps) = segment.options.timestamps {
+            self.echo = timestamps.val;
+            self.echo_at = self.now;
+        }
+    }
+
+    /// Takes the data of a segment that arrived, or arrives late. Returns how many of its bytes are new.
+    pub fn receive(&mut self, segment: &Segment) -> u32 {
+        if segment.payload.is_empty() {
+            return 0;
+        }
+        let range = SeqRange::new(segment.seq.max(self.rcv_nxt), segment.seq + segment.payload.len() as u32);
+        if range.end.le(self.rcv_nxt) {
+            // A segment before the window has its timestamp ignored (RFC 7323 section 5.3), and is reported (RFC 2883).
+            self.duplicate = Some(SeqRange::new(segment.seq, range.end));
+            return 0;
+        }
+        if segment.seq.le(self.rcv_nxt) {
+            self.take_timestamp(segment);
+        }
+        self.latest = Some(segment.seq);
+        let held = |wire: &Self| wire.beyond.iter().map(|range| range.len()).sum::<u32>();
+        let before = (self.rcv_nxt, held(self));
+        let touches = |other: &SeqRange| other.start.le(range.end) && range.start.le(other.end);
+        let merged = self
+            .beyond
+            .iter()
+            .filter(|other| touches(other))
+            .fold(range, |all, other| SeqRange::new(all.start.min(other.start), all.end.max(other.end)));
+        self.beyond.retain(|other| !touches(other));
+        let place = self.beyond.iter().position(|other| merged.start.lt(other.start)).unwrap_or(self.beyond.len());
+        self.beyond.insert(place, merged);
+        if self.beyond[0].start == self.rcv_nxt {
+            self.rcv_nxt = self.beyond.remove(0).end;
+        }
+        (self.rcv_nxt - before.0) + held(self) - before.1
+    }
+
+    /// Whether a sample is due, once for each that is.
+    pub(super) fn take_due_sample(&mut self) -> bool {
+        let is_due = self.samples_due > 0;
+        self.samples_due -= u32::from(is_due);
+        is_due
+    }
+}
+
+/// The script as an endpoint of the shell.
+pub(super) struct Peer<S> {
+    pub(super) wire: Wire,
+    script: S,
+}
+
+impl<S: Script> Peer<S> {
+    pub(super) fn new(script: S) -> Self {
+        Self { wire: Wire::new(), script }
+    }
+}
+
+impl<S: Script> PacketEndpoint for Peer<S> {
+    fn handle_packet(&mut self, now: Instant, packet: Packet) {
+        self.wire.now = now;
+        if let Payload::Tcp(segment) = &packet.payload
+            && self.wire.note(segment)
+        {
+            self.script.hear(&mut self.wire, Happening::Segment(segment));
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Instant) -> Option<Packet> {
+        let packet = self.wire.out.first_entry().filter(|entry| entry.key().0 <= now)?.remove();
+        if let Payload::Tcp(segment) = &packet.payload {
+            self.wire.sent.push(Seen { at: now, segment: segment.clone(), lost: false, news: 0, in_order: false });
+        }
+        Some(packet)
+    }
+
+    fn poll_timeout(&mut self) -> Option<Instant> {
+        let wire = &self.wire;
+        let packet = wire.out.first_key_value().map(|((at, _), _)| *at);
+        let alarm = wire.alarms.first().map(|(at, _, _)| *at);
+        let sample = wire.samples_at.first().copied();
+        packet.into_iter().chain(alarm).chain(sample).min()
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.wire.now = now;
+        while self.wire.samples_at.first().is_some_and(|at| *at <= now) {
+            self.wire.samples_at.pop_first();
+            self.wire.samples_due += 1;
+        }
+        while self.wire.alarms.first().is_some_and(|(at, _, _)| *at <= now) {
+            if let Some((_, _, number)) = self.wire.alarms.pop_first() {
+                self.script.hear(&mut self.wire, Happening::Alarm(number));
+            }
+        }
+    }
+}
+
+/// `len` bytes of nothing, at most as many as a packet can hold.
+fn zeros(len: usize) -> Bytes {
+    Bytes::from_static(&ZEROS[..len.min(ZEROS.len())])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(start: u32, len: usize) -> Segment {
+        Segment { seq: Seq::new(start), payload: zeros(len), flags: Flags::ACK, ..Segment::default() }
+    }
+
+    #[test]
+    fn arrivals_fill_gaps_and_are_counted_once() {
+        let mut wire = Wire::new();
+        wire.rcv_nxt = Seq::new(100);
+        assert_eq!(wire.receive(&data(100, 50)), 50);
+        assert_eq!(wire.receive(&data(200, 50)), 50);
+        assert_eq!(wire.receive(&data(300, 50)), 50);
+        let range = |start, end| SeqRange::new(Seq::new(start), Seq::new(end));
+        assert_eq!(wire.sack_blocks(), [range(300, 350), range(200, 250)]);
+        assert_eq!(wire.receive(&data(180, 100)), 50);
+        assert_eq!(wire.sack_blocks(), [range(180, 280), range(300, 350)]);
+        assert_eq!(wire.receive(&data(90, 100)), 30);
+        assert_eq!(wire.rcv_nxt, Seq::new(280));
+        assert_eq!(wire.receive(&data(100, 50)), 0);
+        assert_eq!(wire.receive(&data(250, 100)), 20);
+        assert_eq!((wire.rcv_nxt, wire.sack_blocks()), (Seq::new(350), vec![]));
+    }
+}

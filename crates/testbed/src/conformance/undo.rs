@@ -1,0 +1,36 @@
+//! Timeouts that were not losses.
+
+use super::experiment::{Case, Experiment, Length};
+use super::outage::{Hold, MEASURES, MS, Plan, Stimulus};
+use crate::Congestion;
+
+pub(super) fn experiments() -> Vec<Experiment> {
+    let mut cases = Vec::new();
+    for (outage, label) in [(MS * 600, "0.6 s"), (MS * 3_000, "3 s")] {
+        for (options, sack, timestamps) in [
+            ("", true, true),
+            (", no timestamps", true, false),
+            (", no SACK", false, true),
+            (", neither", false, false),
+        ] {
+            let plan =
+                Plan { network_holds: true, sack, timestamps, ..Plan::new(outage, Hold::Nothing, Stimulus::Nothing) };
+            for sender in Congestion::ALL {
+                let is_short = outage < MS * 1_000 && sender == Congestion::Cubic;
+                let length = if is_short { Length::Short } else { Length::Medium };
+                let plan = plan.clone();
+                cases
+                    .push(Case::new(format!("{label}{options}"), sender, length, move |subject| plan.measure(subject)));
+            }
+        }
+    }
+    vec![Experiment {
+        name: "late_window",
+        question: "What if nothing was lost: the network has held everything, and delivers it when the link is back (Eifel, F-RTO)?",
+        set_up: "As `wake`, but all that was sent during the outage, retransmissions included, arrives at link-up and is \
+                 acknowledged 50 ms later, segment by segment.",
+        measures: MEASURES,
+        cases,
+        known: &[],
+    }]
+}

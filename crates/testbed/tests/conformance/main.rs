@@ -1,0 +1,73 @@
+//! The short cases of the conformance experiments: this machine's kernel, and the profiles that copy Linux 6.18, answer the same
+//! scripts alike. All of them are `holdover conformance`.
+//!
+//! They need the right to make network namespaces, as root or (where the system lets ordinary users) in a user namespace.
+//! Without it each test says why it did not run; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
+//! On a kernel older than the one that the profiles copy, a difference is no failure: the test says so.
+
+use std::process::ExitCode;
+
+use holdover_testbed::Privilege;
+use holdover_testbed::conformance::{Case, Experiment, Length, Verdict, experiments, try_case};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
+
+/// Cases at a time, unless the command line says otherwise. They wait for timers most of the time.
+const CASES_AT_A_TIME: usize = 12;
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    arguments.test_threads.get_or_insert(CASES_AT_A_TIME);
+    // Before the first thread: this may have to enter a user namespace.
+    let missing = Privilege::acquire().err().map(|error| error.to_string());
+    let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
+    let trial = |experiment: &Experiment, case: Case| {
+        let missing = missing.clone();
+        let experiment = experiment.clone();
+        Trial::ignorable_test(format!("{}: {case}", experiment.name), move || match missing {
+            Some(reason) if is_required => Err(reason.into()),
+            Some(reason) => Ok(Completion::ignored_with(reason)),
+            None => agree(&experiment, &case),
+        })
+    };
+    let trials = experiments().into_iter().flat_map(|experiment| {
+        let short = experiment.cases.iter().filter(|case| case.length == Length::Short && case.profile().is_some());
+        short.map(|case| trial(&experiment, case.clone())).collect::<Vec<_>>()
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
+
+/// A busy machine may spoil what the medians of three tries do not cure; so many rounds are enough.
+const ROUNDS: u32 = 2;
+
+fn agree(experiment: &Experiment, case: &Case) -> Result<Completion, Failed> {
+    let mut differences = String::new();
+    for _ in 0..ROUNDS {
+        let result = try_case(experiment, case)?;
+        let ours = result.ours.as_deref().unwrap_or_default();
+        let differs = |(_, verdict): &(usize, &Verdict)| **verdict == Verdict::Differs;
+        let describe = |(index, _): (usize, &Verdict)| {
+            format!("{}: kernel {}, profile {}", experiment.measures[index].name, result.kernel[index], ours[index])
+        };
+        let all: Vec<_> = result.verdicts.iter().enumerate().filter(differs).map(describe).collect();
+        if all.is_empty() {
+            return Ok(Completion::Completed);
+        }
+        differences = all.join("; ");
+    }
+    match kernel_version() {
+        Some(version) if version < COPIED => Ok(Completion::ignored_with(format!(
+            "Linux {}.{} is older than what the profiles copy, and differs: {differences}",
+            version.0, version.1
+        ))),
+        _ => Err(differences.into()),
+    }
+}
+
+/// The kernel that the profiles copy.
+const COPIED: (u32, u32) = (6, 18);
+
+fn kernel_version() -> Option<(u32, u32)> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
