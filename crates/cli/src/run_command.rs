@@ -50,7 +50,7 @@ pub(crate) struct RunArgs {
     /// Show no progress, and print nothing but errors (and the JSON, if asked for).
     #[arg(long)]
     quiet: bool,
-    /// How many variants are run at the same time; as many as there are cores if not given (on kernels: twice as many).
+    /// How many variants are run at the same time; as many as there are cores if not given.
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
     #[command(flatten)]
@@ -204,7 +204,7 @@ impl Tasks<'_> {
                 directories: of_kernels,
                 results: results.path(),
                 options,
-                jobs: self.args.jobs.map_or(self.jobs * 2, NonZeroUsize::get),
+                jobs: self.jobs,
             };
             kernel::all(&plan, show_progress, self.stop)?
         };

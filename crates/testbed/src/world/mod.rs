@@ -232,7 +232,10 @@ impl RealWorld {
         let mut is_busy = false;
         for host in &self.hosts {
             for turn in 1..=RECEIVE_BATCH {
-                let received = host.tun.recv_offloaded(&mut self.buffer);
+                let received = match host.tun.recv_offloaded(&mut self.buffer) {
+                    Err(TunError::Down { .. }) => Ok(None),
+                    received => received,
+                };
                 let failed = |error: TunError| RealError::Host { host: host.plan.name.clone(), source: error.into() };
                 let Some((offload, bytes)) = received.map_err(failed)? else { break };
                 is_busy |= turn == RECEIVE_BATCH;
@@ -336,7 +339,11 @@ impl RealWorld {
         let sent = tun.send_offloaded(joined.offload, &joined.pieces);
         self.lateness.add(self.clock.now().saturating_since(self.due[host]));
         joiner.clear();
-        sent.map_err(|error| RealError::Host { host: plan.name.clone(), source: error.into() })
+        match sent {
+            // Whoever has a shell on the host may set its interface down.
+            Ok(()) | Err(TunError::Down { .. }) => Ok(()),
+            Err(error) => Err(RealError::Host { host: plan.name.clone(), source: error.into() }),
+        }
     }
 
     /// Makes the address that a host's new connections are bound to the one of the link that it uses.
