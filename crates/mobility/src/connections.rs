@@ -94,6 +94,8 @@ struct Course {
     is_synchronized: bool,
     host_isn: Option<Seq>,
     peer_isn: Option<Seq>,
+    /// The host's last ACK.
+    host_ack: Option<Seq>,
     /// What acknowledges the FIN of each, and whether that was said.
     host_fin: Option<Seq>,
     peer_fin: Option<Seq>,
@@ -247,6 +249,12 @@ impl Course {
         !self.takes_part || self.is_over()
     }
 
+    /// Whether the host may take a RST with this number: today's TCPs want the very next (RFC 5961 section 3.2), older ones any in
+    /// their window, which was small. Who only guesses does not hit it.
+    fn may_take(&self, seq: Seq) -> bool {
+        self.host_ack.is_none_or(|ack| seq.ge(ack) && seq.saturating_since(ack) <= u32::from(u16::MAX))
+    }
+
     fn note(&mut self, direction: Direction, segment: &Segment) {
         let is_reset = segment.flags.contains(Flags::RST);
         let is_syn = segment.flags.contains(Flags::SYN);
@@ -260,11 +268,12 @@ impl Course {
                 (self.takes_part, self.is_reset) = (true, false);
                 self.is_synchronized |= !is_syn;
                 self.host_isn = if is_syn { Some(segment.seq) } else { self.host_isn };
+                self.host_ack = ack.or(self.host_ack);
                 self.host_fin = fin.or(self.host_fin);
                 self.peer_fin_acked |= has(self.peer_fin);
             }
             Direction::Incoming => {
-                self.is_reset |= is_reset;
+                self.is_reset |= is_reset && self.may_take(segment.seq);
                 if is_syn && !self.is_synchronized {
                     self.peer_isn = Some(segment.seq);
                 }
@@ -358,7 +367,11 @@ mod tests {
     fn a_reset_that_the_host_does_not_take_ends_nothing() {
         let mut table = Table::<u32>::default();
         count(&mut table, 1, Outgoing, 0, &segment(1, 1, Flags::ACK));
-        assert!(table.observe(at(1), Incoming, connection(0), &segment(77_777, 0, Flags::RST)).is_over);
+        assert!(
+            !table.observe(at(1), Incoming, connection(0), &segment(77_777, 0, Flags::RST)).is_over,
+            "not in window"
+        );
+        assert!(table.observe(at(1), Incoming, connection(0), &segment(7_777, 0, Flags::RST)).is_over);
         assert!(!table.observe(at(1), Outgoing, connection(0), &segment(1, 1, Flags::ACK)).is_over);
     }
 

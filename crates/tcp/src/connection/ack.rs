@@ -7,7 +7,7 @@ use holdover_wire::{Segment, Seq, SeqRange, Unreachable};
 
 use super::fields::Timed;
 use super::{Connection, Event};
-use crate::config::{Reduction, WindowUpdate};
+use crate::config::{Reduction, RetryLimit, WindowUpdate};
 use crate::congestion::AckSample;
 use crate::counters::{Disposition, Reason};
 use crate::recovery::RecoveryState;
@@ -471,6 +471,10 @@ impl Connection {
         }
         let since_sent = now.saturating_since(front.sent_at);
         let rto = self.rtt.revert_one_backoff(&self.config.rto);
+        // Where retransmissions are counted until R2, that one was no attempt at a path that was there.
+        if let RetryLimit::Retries(_) = self.config.limits.r2 {
+            self.recovery.retransmits = self.recovery.retransmits.saturating_sub(1).max(1);
+        }
         match rto.cmp(&since_sent) {
             // Step 5: what remains of the reverted timeout; if nothing does, it has run out.
             Ordering::Greater => self.arm_retransmit(now, rto - since_sent),

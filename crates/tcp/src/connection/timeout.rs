@@ -86,8 +86,7 @@ impl Connection {
         }
         match self.config.limits.r2 {
             RetryLimit::Never => false,
-            // Retransmissions whose doubling was taken back (RFC 6069) were no attempts at a path that was there.
-            RetryLimit::Retries(most) => self.recovery.retransmits.min(self.rtt.backoff()) >= most,
+            RetryLimit::Retries(most) => self.recovery.retransmits >= most,
             RetryLimit::LinuxTime(retries) => {
                 let Some(since) = self.recovery.episode.retransmit_stamp.filter(|_| self.recovery.retransmits > 0)
                 else {

@@ -2,7 +2,7 @@
 //! RFC 8201, paths with a smaller MTU.
 
 use holdover_base::Duration;
-use holdover_tcp::{ConnectionError, Event, IcmpEffect, Reason, State, Timer};
+use holdover_tcp::{ConnectionError, Event, IcmpEffect, Reason, RetryLimit, State, Timer};
 use holdover_wire::Unreachable;
 
 use crate::script::*;
@@ -104,6 +104,27 @@ fn rfc9293_3_9_2_2_soft_errors() {
     }
     let mut t = Script::in_state(State::Closed, plain());
     assert_eq!(icmp(&mut t, Unreachable::Port, -1), IcmpEffect::Ignored);
+}
+
+/// A retransmission whose doubling is taken back was no attempt at a path that was there: where R2 is a number of them, messages do
+/// not make it come sooner.
+#[test]
+fn rfc6069_messages_do_not_end_a_connection() {
+    let mut config = plain();
+    config.limits.r2 = RetryLimit::Retries(5);
+    let mut t = Script::established(config);
+    t.write(1000);
+    t.expect(data(1, 1001));
+    for at in [1000, 3000, 7000] {
+        t.at(at).expect(data(1, 1001).reason(Reason::Timeout));
+    }
+    t.at(14_900);
+    for _ in 0..20 {
+        assert_eq!(t.connection.state(), State::Established);
+        icmp(&mut t, Unreachable::Host, 0);
+    }
+    t.expect(data(1, 1001).reason(Reason::Timeout));
+    assert!(t.connection.retransmits() <= 2, "{}", t.connection.retransmits());
 }
 
 /// The segments that were too big are cut up and sent again, which is no sign of congestion.
