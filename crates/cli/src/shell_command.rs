@@ -13,7 +13,7 @@ use std::time::{Duration, Instant as WallInstant};
 use clap::Args;
 use holdover_base::Instant;
 use holdover_link::Outages;
-use holdover_report::{CaptureOptions, RecordError, Recorder, RecorderOptions};
+use holdover_report::{CaptureOptions, RecordError, Recorder, RecorderOptions, ResultsDir, ResultsError};
 use holdover_scenario::ScenarioError;
 use holdover_sim::{Dropped, Ending, FlowId, Frame, NodeId, Observer, Place, Role, Sample, WorldConfig, WorldEvent};
 use holdover_testbed::world::{RealError, RealOptions, RealOutcome, RealWorld};
@@ -84,6 +84,10 @@ enum ShellError {
     World(Box<RealError>),
     #[error("{0}")]
     Record(#[from] RecordError),
+    #[error("{0}")]
+    Results(#[from] ResultsError),
+    #[error("the world of the scenario has ended")]
+    WorldEnded,
     #[error("cannot run {command}: {error}")]
     Command { command: String, error: std::io::Error },
     #[error("cannot watch for signals: {0}")]
@@ -137,7 +141,7 @@ fn try_run(args: &ShellArgs) -> Result<u8, ShellError> {
     Privilege::acquire()?;
     let stop = watch_signals().map_err(ShellError::Signals)?;
     let recorder = match &args.out {
-        Some(dir) => Some(Recorder::create(dir, &config, &recorder_options())?),
+        Some(dir) => Some(Recorder::create(ResultsDir::create(dir, false)?.path(), &config, &recorder_options())?),
         None => None,
     };
     let is_over = AtomicBool::new(false);
@@ -145,7 +149,10 @@ fn try_run(args: &ShellArgs) -> Result<u8, ShellError> {
         let (ready, is_ready) = mpsc::channel();
         let world = scope.spawn(|| live(config.clone(), args.events, recorder, ready, &is_over));
         let status = match is_ready.recv() {
-            Ok(namespaces) => command(args, &config, &namespaces, host, &servers, &stop),
+            Ok(namespaces) => {
+                let ends = Ends { stop: &stop, world: &world };
+                command(args, &config, &namespaces, host, &servers, &ends)
+            }
             // The world's own error says why.
             Err(mpsc::RecvError) => Ok(1),
         };
@@ -235,7 +242,7 @@ fn live(
     is_over: &AtomicBool,
 ) -> Result<RealOutcome, ShellError> {
     let external: BTreeSet<NodeId> = hosts(&config).into_iter().collect();
-    let options = RealOptions { external: external.clone(), ..RealOptions::default() };
+    let options = RealOptions { external: external.clone(), goes_on_without_flows: true, ..RealOptions::default() };
     let mut observer = Watcher { recorder, names: events.then(|| config.clone()) };
     let mut world = RealWorld::new(config, &options)?;
     let namespaces = external.into_iter().filter_map(|node| Some((node, world.namespace(node)?.clone())));
@@ -256,7 +263,7 @@ fn command(
     namespaces: &[(NodeId, Namespace)],
     host: NodeId,
     servers: &[(NodeId, &str)],
-    stop: &AtomicBool,
+    ends: &Ends<'_, '_>,
 ) -> Result<u8, ShellError> {
     let of = |node: NodeId| namespaces.iter().find(|(other, _)| *other == node).map(|(_, namespace)| namespace);
     let names = names(config);
@@ -282,11 +289,21 @@ fn command(
         if let Some(status) = main.try_wait().map_err(failed)? {
             return Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1));
         }
-        if stop.load(Ordering::Relaxed) {
+        if ends.stop.load(Ordering::Relaxed) {
             return Err(ShellError::Interrupted);
+        }
+        // Without its network the command would wait for ever.
+        if ends.world.is_finished() {
+            return Err(ShellError::WorldEnded);
         }
         std::thread::sleep(PAUSE);
     }
+}
+
+/// What ends a command that has not ended by itself.
+struct Ends<'a, 'scope> {
+    stop: &'a AtomicBool,
+    world: &'a std::thread::ScopedJoinHandle<'scope, Result<RealOutcome, ShellError>>,
 }
 
 /// Programs that end with this value.

@@ -405,7 +405,7 @@ impl State {
         if link.up_at.is_some_and(|up_at| now.saturating_since(up_at) < config.release.refresh_for) {
             half.refresh(now, direction, segment);
         }
-        let verdict = half.show(now, kind, limit, segment);
+        let verdict = half.show(now, kind, limit, link.is_up(), segment);
         if begins_stall {
             half.draw_in(segment);
         }

@@ -154,7 +154,14 @@ impl Half {
     }
 
     /// The sender is shown an ACK up to `limit`, or all of it.
-    pub(super) fn show(&mut self, now: Instant, kind: AckKind, limit: Option<Seq>, segment: &mut Segment) -> Verdict {
+    pub(super) fn show(
+        &mut self,
+        now: Instant,
+        kind: AckKind,
+        limit: Option<Seq>,
+        is_up: bool,
+        segment: &mut Segment,
+    ) -> Verdict {
         let exempt = kind == AckKind::Other || segment.flags.intersects(Flags::SYN | Flags::FIN | Flags::RST);
         match limit {
             Some(limit) if !exempt => {
@@ -167,6 +174,8 @@ impl Half {
                 self.observed.show(now, segment.ack);
             }
             _ if kind == AckKind::Other => {}
+            // It goes into a dead link.
+            _ if !is_up => {}
             _ => {
                 self.train.cancel();
                 self.is_drawn_in = false;
@@ -230,7 +239,7 @@ impl Half {
             self.train.cancel();
             return (self.reopen(connection, direction).into_iter().collect(), Outcome::Nothing);
         }
-        if self.is_drained {
+        if self.is_drained && self.train.is_waiting() {
             // Their echoes are as they were: they prove what is true, that the sender's timeout was spurious.
             self.depart(now, round_trip);
             return (Vec::new(), Outcome::Clocked);
@@ -257,7 +266,7 @@ impl Half {
         // Whether the far sender has anything outstanding cannot be seen from here.
         let may_need_it = direction == Direction::Outgoing || self.observed.has_outstanding();
         match &config.unreachable_poke {
-            Some(poke) if may_need_it => {
+            Some(poke) if may_need_it && poke.copies > 0 => {
                 self.poke = Some(Poking { next_at: now, left: poke.copies });
                 (packets, Outcome::Poked)
             }

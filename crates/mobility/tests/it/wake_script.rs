@@ -348,6 +348,24 @@ fn what_has_arrived_as_a_whole_is_released_ack_by_ack() {
     }
 }
 
+/// The host closes its side while the link is down: its FIN dies there, with what it acknowledges.
+#[test]
+fn a_fin_into_a_dead_link_has_shown_nothing() {
+    let mut t = Script::of(&ack_stall(100), 200);
+    t.link(LinkEvent::Fading { lead: Some(ms(100)) });
+    for _ in 0..61 {
+        t.exchange();
+    }
+    t.wait(ms(30));
+    t.link(LinkEvent::Down);
+    let fin = Segment { flags: Flags::ACK | Flags::FIN, ..t.ack_segment() };
+    t.pass(Direction::Outgoing, fin);
+    t.wait(ms(3_000));
+    t.link(UP);
+    let acks = t.wait_for_acks(ms(100));
+    assert_eq!((acks.first(), acks.last()), (Some(&202_001), Some(&261_001)));
+}
+
 /// In time they go as they came, but not all later than a round trip without queues.
 #[test]
 fn a_release_ack_by_ack_takes_its_time() {

@@ -115,6 +115,11 @@ impl World {
         true
     }
 
+    /// Lets the run go on until its time limit even if all flows are over, for what else uses its links.
+    pub fn go_on_without_flows(&mut self) {
+        self.endless = true;
+    }
+
     /// The time that the run has come to.
     pub fn now(&self) -> Instant {
         self.now

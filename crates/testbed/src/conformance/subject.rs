@@ -15,7 +15,7 @@ use holdover_tcp::{Config, Connection, ConnectionError, Endpoint, EndpointConfig
 use super::peer::{PEER, PORT, Peer, SUBJECT, Sample, Script, Wire};
 use crate::{
     Congestion, Counters, CountersError, KernelStream, Namespace, NamespaceError, PacketEndpoint, Shell, ShellError,
-    SocketError, SocketOptions, SysctlError, TcpInfo, Tun, TunConfig, TunError, WallClock, sysctl,
+    SocketError, SocketOptions, Stopped, SysctlError, TcpInfo, Tun, TunConfig, TunError, WallClock, sysctl,
 };
 
 /// Who is tried.
@@ -192,7 +192,10 @@ fn run_with_kernel<S: Script>(
             side.is_over.store(true, Ordering::Relaxed);
         }
     };
-    shell.run_beside(&mut peer, span + Duration::from_secs(10), turn, || side.run())?;
+    match shell.run_beside(&mut peer, span + Duration::from_secs(10), turn, || side.run())? {
+        Stopped::ByApplication(result) => result?,
+        Stopped::AtDeadline => return Err(TrialError::NotShown { what: "the end of the kernel's application" }),
+    }
     if let Some(error) = failed_action {
         return Err(error.into());
     }

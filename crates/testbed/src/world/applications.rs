@@ -240,7 +240,11 @@ impl Applications {
         for (_, socket) in &self.listeners {
             fds.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         }
-        for connection in &self.connections {
+        // What is over would be reported again and again, whatever is asked.
+        let asked: Vec<usize> =
+            (0..self.connections.len()).filter(|&index| !self.connections[index].interest().is_empty()).collect();
+        for &index in &asked {
+            let connection = &self.connections[index];
             fds.push(PollFd::from_borrowed_fd(connection.socket.as_fd(), connection.interest()));
         }
         match poll(&mut fds, timeout.as_ref()) {
@@ -256,7 +260,7 @@ impl Applications {
         for (index, _) in ready[1..=count].iter().enumerate().filter(|(_, flags)| !flags.is_empty()) {
             self.attend_listener(index)?;
         }
-        for (index, _) in ready[count + 1..].iter().enumerate().filter(|(_, flags)| !flags.is_empty()) {
+        for (_, &index) in ready[count + 1..].iter().zip(&asked).filter(|(flags, _)| !flags.is_empty()) {
             self.attend_connection(index);
         }
         Ok(())

@@ -55,6 +55,8 @@ pub struct RealOptions {
     pub external: BTreeSet<NodeId>,
     /// Congestion control of the kernels' TCP, in place of the stacks' own.
     pub congestion: Option<Congestion>,
+    /// Whether the run goes on until its time limit even if all flows are over: programs of a user's use its links.
+    pub goes_on_without_flows: bool,
 }
 
 /// A world whose run is real.
@@ -150,6 +152,9 @@ impl RealWorld {
     /// Makes the namespaces. [`crate::Privilege::acquire`] must have succeeded.
     pub fn new(config: WorldConfig, options: &RealOptions) -> Result<Self, RealError> {
         let mut world = World::new(config)?;
+        if options.goes_on_without_flows {
+            world.go_on_without_flows();
+        }
         let plans = plans(&world, options)?;
         let failed = |source| RealError::Call { call: "eventfd", source };
         let waker = Waker::new().map_err(failed)?;

@@ -13,7 +13,8 @@ pub(super) const EXPERIMENTS: &[Experiment] = &[
 /// Ten segments (RFC 6928).
 fn initial_window(subject: Subject<'_>) {
     let setup = Setup { writes: vec![(MS * 10, 100_000)], ..Setup::default() };
-    let wire = run(subject, &setup, MS * 120, |_| {}, |_, _| {});
+    // A loss probe would follow two round trips later.
+    let wire = run(subject, &setup, MS * 85, |_| {}, |_, _| {});
     let lens: Vec<_> = wire.data().iter().map(|seen| seen.segment.payload.len()).collect();
     show("initial_window", subject, &format!("{lens:?}"));
     assert_eq!(lens, [1448; 10]);
