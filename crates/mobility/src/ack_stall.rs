@@ -3,7 +3,7 @@
 //! congestion window is full. If that is a round trip before the cut, queues included, then all that it has sent has arrived when
 //! the link breaks, and nothing is lost but time: the sender's timer will run out, but that was spurious, as it learns from the
 //! first ACK after the outage (by Eifel, RFC 3522, or F-RTO, RFC 5682). It takes its timeout back, and with it all that it has
-//! done to its window. Then the ACKs go one by one ([`crate::ack_train`]), and the sender goes on where it was.
+//! done to its window. Then the ACKs go one by one (`ack_train.rs`), and the sender goes on where it was.
 //!
 //! If the cut comes sooner, the rest of the window is lost, and what was held is released as after any cut ([`crate::release`]):
 //! the sender finds a large part of its window acknowledged and starts with as much.
