@@ -257,12 +257,11 @@ fn print_kernel(kernel: &Kernel) {
 
 fn print_outlook() {
     println!("This is the problem, measured in the simulator and checked against a real kernel.");
-    println!(
-        "The mechanisms that end the wait are here for the simulator; the agent that brings them to your own machine is"
-    );
+    println!("The mechanisms that end the wait are here; the agent that brings them to your own connections is");
     println!("not built yet, and this demo will show a transfer with and without it side by side. Until then:");
     println!("  holdover reproduce beyond  the same outages with and without the mechanisms, in about two minutes");
     println!("  holdover run train-tunnel  three TCPs and two tunnels, with captures, plots and a page to look at");
+    println!("  holdover run train-tunnel --both  the same beside your own kernel, which takes as long as it takes");
     println!("  holdover kernel-matrix     our TCP against this kernel under every pair of settings");
 }
 
