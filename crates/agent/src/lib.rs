@@ -1,0 +1,5 @@
+//! The agent on the mobile host: it learns what the link does, and keeps the host's TCP connections fast across its outages, with
+//! an unmodified kernel and unmodified peers.
+
+// This crate is an I/O floor: clocks, sockets, threads and files are what it is for.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
