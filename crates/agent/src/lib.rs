@@ -8,3 +8,4 @@ pub mod clock;
 pub mod config;
 pub mod link_watch;
 pub mod path_engine;
+pub mod sockets;

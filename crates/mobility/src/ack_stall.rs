@@ -52,9 +52,9 @@ const LONGEST_LEAD: Duration = Duration::from_secs(1);
 /// A stall that is planned or under way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stall {
-    config: AckStallConfig,
+    pub(crate) config: AckStallConfig,
     /// When the link is to break.
-    cut_at: Instant,
+    pub(crate) cut_at: Instant,
     pub(crate) until: Instant,
 }
 

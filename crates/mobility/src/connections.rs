@@ -162,6 +162,17 @@ impl<T: Default> Table<T> {
         self.entries.get_mut(&connection).map(|entry| &mut entry.value)
     }
 
+    /// The same, to look at.
+    pub(crate) fn get(&self, connection: Connection) -> Option<&T> {
+        self.entries.get(&connection).map(|entry| &entry.value)
+    }
+
+    /// Those that the host takes part in, and that are not over, to look at.
+    pub(crate) fn live(&self) -> impl Iterator<Item = (Connection, &T)> {
+        let live = self.entries.iter().filter(|(_, entry)| !entry.course.is_passing());
+        live.map(|(connection, entry)| (*connection, &entry.value))
+    }
+
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Connection, &mut T)> {
         self.entries.iter_mut().map(|(connection, entry)| (*connection, &mut entry.value))
     }

@@ -34,6 +34,28 @@ const MOST_QUEUED: Duration = Duration::from_millis(200);
 const DRIFT_PPM: u64 = 200;
 
 impl EchoClock {
+    /// What can be told from two TSvals, each with the time at which it was first seen.
+    pub(crate) fn between((first_at, first): (Instant, u32), (newest_at, newest): (Instant, u32)) -> Self {
+        let span = newest_at.saturating_since(first_at);
+        let ticks_per_sec =
+            (span >= LEAST_SPAN).then(|| plausible_rate(u64::from(newest.wrapping_sub(first)), span)).flatten();
+        let estimate = Estimate {
+            first_at,
+            first,
+            newest,
+            anchor_at: newest_at,
+            anchor: newest,
+            ticks_per_sec,
+            review_at: newest_at,
+        };
+        Self(Some(estimate))
+    }
+
+    /// How often it ticks in a second; `None` until that is known.
+    pub(crate) fn ticks_per_sec(&self) -> Option<u64> {
+        self.0.as_ref().and_then(|estimate| estimate.ticks_per_sec)
+    }
+
     /// A segment with this TSval passes.
     pub(crate) fn note(&mut self, now: Instant, val: u32) {
         let Some(estimate) = &mut self.0 else {
@@ -63,11 +85,6 @@ impl EchoClock {
         if is_older(estimate.at(now), val) || estimate.ticks_per_sec.is_none() {
             (estimate.anchor_at, estimate.anchor) = (now, val);
         }
-    }
-
-    /// The newest TSval that was seen.
-    pub(crate) fn newest(&self) -> Option<u32> {
-        self.0.as_ref().map(|estimate| estimate.newest)
     }
 
     /// What the clock said at `at`, or later; at least the newest TSval that was seen. `None` until its rate is known.
@@ -158,6 +175,6 @@ mod tests {
         clock.note(at_ms(2_500), newest);
         assert_eq!(clock.at(at_ms(0)), Some(newest));
         clock.note(at_ms(2_510), FIRST.wrapping_add(1_000));
-        assert_eq!(clock.newest(), Some(newest), "an older one is no news");
+        assert_eq!(clock.at(at_ms(0)), Some(newest), "an older one is no news");
     }
 }

@@ -20,6 +20,16 @@ pub enum Direction {
     Incoming,
 }
 
+impl Direction {
+    /// The other way.
+    pub const fn opposite(self) -> Self {
+        match self {
+            Self::Outgoing => Self::Incoming,
+            Self::Incoming => Self::Outgoing,
+        }
+    }
+}
+
 /// What becomes of a packet that a filter has seen, and maybe rewritten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]

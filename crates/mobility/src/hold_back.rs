@@ -22,7 +22,7 @@
 use holdover_base::Duration;
 use holdover_wire::{Flags, Segment, Seq};
 
-use crate::observations::{AckKind, Observed};
+use crate::fast_path::{AckKind, Observed};
 
 /// How much is held back, and when nothing is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,7 @@ pub(crate) fn limit(config: &HoldBackConfig, observed: &Observed, kind: AckKind,
     if !is_plain || observed.is_ending || observed.bytes_acked < config.after_bytes {
         return None;
     }
-    let limit = observed.before_last(usize::from(config.segments))?;
+    let limit = observed.before_last(config.segments)?;
     let held = segment.ack.saturating_since(limit);
     (held <= observed.window_bytes(segment) / PART_OF_WINDOW).then_some(limit)
 }

@@ -28,7 +28,9 @@ use holdover_wire::{Packet, Seq};
 
 use crate::Direction;
 use crate::connections::{Connection, tcp_mut};
-use crate::observations::Observed;
+use crate::echo_clock::EchoClock;
+use crate::round_trip::RoundTrip;
+use crate::fast_path::Observed;
 
 /// How held ACKs are let go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,17 +63,17 @@ impl Default for ReleaseConfig {
 }
 
 /// The ACKs that tell the sender everything, in the order in which they are sent. Those sent since `lost_after` may have died with
-/// the link; `direction` is theirs.
+/// the link; `direction` is theirs. They echo `echo`, if that is given.
 pub(crate) fn acks(
     config: &ReleaseConfig,
     observed: &Observed,
     connection: Connection,
     direction: Direction,
-    (lost_after, now): (Instant, Instant),
+    lost_after: Instant,
+    echo: Option<u32>,
 ) -> Vec<Packet> {
     let Some(acked) = observed.acked() else { return Vec::new() };
     let receiver = connection.of_sender_going(direction);
-    let echo = config.refresh_timestamps.then(|| fresh_echo(observed, direction, now)).flatten();
     let refreshed = |mut packet: Packet| {
         if let (Some(echo), Some(segment)) = (echo, tcp_mut(&mut packet))
             && let Some(timestamps) = &mut segment.options.timestamps
@@ -104,11 +106,11 @@ fn steps(config: &ReleaseConfig, observed: &Observed, direction: Direction, lost
 }
 
 /// A TSecr from the time after the outage that the sender's clock has passed; `None` if its rate is not known.
-pub(crate) fn fresh_echo(observed: &Observed, direction: Direction, now: Instant) -> Option<u32> {
+pub(crate) fn fresh_echo(clock: &EchoClock, direction: Direction, round_trip: &RoundTrip, now: Instant) -> Option<u32> {
     match direction {
         // The TSvals took their time to come here, which keeps the estimate behind.
-        Direction::Outgoing => observed.clock.at(now),
+        Direction::Outgoing => clock.at(now),
         // An ACK that comes now echoes a TSval of a round trip ago.
-        Direction::Incoming => observed.clock.at(now - observed.round_trip),
+        Direction::Incoming => clock.at(now - round_trip.latest()),
     }
 }

@@ -7,24 +7,29 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::{Segment, Seq};
 
 /// What is known of a connection's round trip, queues included.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RoundTrip {
-    smoothed: Option<Duration>,
-    latest: Duration,
-    least: Option<Duration>,
+    pub(crate) smoothed: Option<Duration>,
+    pub(crate) latest: Duration,
+    pub(crate) least: Option<Duration>,
     /// A timestamp of the host, and when it first left.
-    stamped: Option<(u32, Instant)>,
+    pub(crate) stamped: Option<(u32, Instant)>,
     /// The end of something that the host has sent once, and when.
-    timed: Option<(Seq, Instant)>,
+    pub(crate) timed: Option<(Seq, Instant)>,
     /// SND.NXT of the host, as far as it has been seen.
-    nxt: Option<Seq>,
-    heard_at: Option<Instant>,
+    pub(crate) nxt: Option<Seq>,
+    pub(crate) heard_at: Option<Instant>,
 }
 
 impl RoundTrip {
     /// The smoothed round trip (RFC 6298's SRTT); `None` before the first sample.
     pub(crate) const fn smoothed(&self) -> Option<Duration> {
         self.smoothed
+    }
+
+    /// The last sample; zero before the first.
+    pub(crate) const fn latest(&self) -> Duration {
+        self.latest
     }
 
     /// With the queues of the last round trips; `None` before the first sample.

@@ -6,18 +6,20 @@ use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq, TcpOptions, Timesta
 use crate::connections::Connection;
 
 /// The newest outgoing segment's numbers, as the host's TCP made them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Spoken(Option<Last>);
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Spoken(pub(crate) Option<Last>);
 
-#[derive(Clone, Debug)]
-struct Last {
+/// A segment, as far as it can be said again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Last {
     /// SND.NXT, as far as it has been seen.
-    nxt: Seq,
-    ack: Seq,
-    window: u16,
-    timestamps: Option<Timestamps>,
-    ttl: u8,
-    traffic_class: u8,
+    pub(crate) nxt: Seq,
+    pub(crate) ack: Seq,
+    /// The window field.
+    pub(crate) window: u16,
+    pub(crate) timestamps: Option<Timestamps>,
+    pub(crate) ttl: u8,
+    pub(crate) traffic_class: u8,
 }
 
 impl Spoken {

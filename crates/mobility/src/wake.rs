@@ -11,21 +11,23 @@
 //!
 //! It is honest by construction: every ACK that it makes is made in one place, which never goes beyond what the receiver's own
 //! TCP has acknowledged, and has no SACK blocks but that TCP's; every other is the receiver's, as it is or with a lower number.
+//!
+//! It is in two parts. What every packet passes is the [`crate::fast_path`]; the rest, with its timers and its packets, is
+//! [`WakeControl`], which works with any [`FastPath`]. [`Wake`] puts both together into one filter.
 
 mod half;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::{Packet, Payload, Segment};
+use holdover_wire::Packet;
 
-use self::half::{Half, Outcome};
+use self::half::{Half, Outcome, Times};
 use crate::ack_stall::{self, AckStallConfig, Stall};
-use crate::connections::{Connection, Table, tcp_mut};
+use crate::connections::{Connection, Table};
+use crate::fast_path::{FastConnection, FastLink, FastPath, Holding, Notice, Order};
 use crate::hold_back::{self, HoldBackConfig};
-use crate::observations::AckKind;
 use crate::release::ReleaseConfig;
-use crate::round_trip::RoundTrip;
 use crate::unreachable_poke::{self, UnreachablePokeConfig};
 use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 
@@ -53,16 +55,107 @@ impl WakeConfig {
         }
     }
 
-    fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.hold_back.is_some() || self.ack_stall.is_some()
     }
 }
 
+/// For so long after the link went down, packets may still come that had been on their way.
+const STRAGGLERS: Duration = Duration::from_secs(1);
+
+/// After a stall that was in vain there is none for so long.
+const STALL_PAUSE: Duration = Duration::from_secs(1);
+
 /// The filter. See the module's documentation.
 #[derive(Debug)]
 pub struct Wake {
+    control: WakeControl,
+    path: InMemory,
+}
+
+/// The connections of a filter.
+#[derive(Debug, Default)]
+struct InMemory {
+    connections: Table<FastConnection>,
+    link: FastLink,
+}
+
+impl Wake {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "wake";
+
+    /// A filter that has seen nothing yet, before a link that is up.
+    pub fn new(config: WakeConfig) -> Self {
+        Self { control: WakeControl::new(config), path: InMemory::default() }
+    }
+}
+
+impl FastPath for InMemory {
+    fn snapshot(&self, connection: Connection) -> Option<FastConnection> {
+        self.connections.get(connection).cloned()
+    }
+
+    fn for_each_live(&self, look: &mut dyn FnMut(Connection, &FastConnection)) {
+        self.connections.live().for_each(|(connection, fast)| look(connection, fast));
+    }
+
+    fn order(&mut self, now: Instant, connection: Connection, direction: Direction, order: Order) {
+        if let Some(fast) = self.connections.get_mut(connection) {
+            fast.obey(now, direction, order);
+        }
+    }
+
+    fn set_link(&mut self, link: FastLink) {
+        self.link = link;
+    }
+}
+
+impl SegmentFilter for Wake {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
+        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let Self { control, path } = self;
+        if direction == Direction::Incoming {
+            control.note_incoming(now, path);
+        }
+        let fast = path.connections.observe(now, direction, connection, segment).value;
+        let (verdict, notice) = fast.handle_packet(now, &control.config, &path.link, direction, packet, None);
+        if let Some(notice) = notice {
+            control.handle_notice(now, connection, direction, notice, path);
+        }
+        verdict
+    }
+
+    fn handle_link(&mut self, now: Instant, event: LinkEvent) {
+        self.control.handle_link(now, event, &mut self.path);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.control.handle_timeout(now, &mut self.path);
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+        self.control.poll_transmit()
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.control.poll_deed()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.control.poll_timeout()
+    }
+}
+
+/// All of [`Wake`] but what every packet passes.
+///
+/// The order of calls: [`Self::handle_notice`], [`Self::note_incoming`], [`Self::handle_link`] or [`Self::handle_timeout`], then
+/// [`Self::poll_transmit`] and [`Self::poll_deed`] until `None`, then [`Self::poll_timeout`].
+#[derive(Debug)]
+pub struct WakeControl {
     config: WakeConfig,
-    connections: Table<State>,
+    /// Connections of which there is something to remember.
+    connections: BTreeMap<Connection, State>,
     link: Link,
     /// Whose doing it is that there is something to release.
     held_by: &'static str,
@@ -83,43 +176,34 @@ struct Link {
     stall: Option<Stall>,
     /// The last stall was in vain: the next warnings are not believed.
     no_stall_before: Instant,
+    /// How often it went down or was released.
+    epoch: u32,
 }
-
-/// For so long after the link went down, packets may still come that had been on their way.
-const STRAGGLERS: Duration = Duration::from_secs(1);
-
-/// After a stall that was in vain there is none for so long.
-const STALL_PAUSE: Duration = Duration::from_secs(1);
 
 /// A connection: one half for each direction of ACKs.
 #[derive(Clone, Debug, Default)]
 struct State {
     outgoing: Half,
     incoming: Half,
-    round_trip: RoundTrip,
     /// Its entry among the deadlines.
     scheduled: Option<Instant>,
 }
 
-/// What becomes of ACKs at a moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Holding {
-    /// None is let through.
-    All,
-    /// The last segments are held back.
-    Last,
-    Nothing,
+/// One half of a connection: whose ACKs go in `direction`.
+#[derive(Clone, Copy, Debug)]
+struct At {
+    connection: Connection,
+    direction: Direction,
 }
 
-impl Wake {
-    /// The name in scenario files.
-    pub const NAME: &'static str = "wake";
+const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];
 
-    /// A filter that has seen nothing yet, before a link that is up.
+impl WakeControl {
+    /// Before a link that is up, with no connection.
     pub fn new(config: WakeConfig) -> Self {
         Self {
             config,
-            connections: Table::default(),
+            connections: BTreeMap::new(),
             link: Link::default(),
             held_by: hold_back::NAME,
             deadlines: BTreeSet::new(),
@@ -128,19 +212,139 @@ impl Wake {
         }
     }
 
-    fn cut(&mut self, now: Instant) {
+    /// What is on.
+    pub fn config(&self) -> &WakeConfig {
+        &self.config
+    }
+
+    /// What packets have to know of the link.
+    pub fn fast_link(&self) -> FastLink {
+        let Link { down_at, up_at, release_at, stall, epoch, .. } = self.link;
+        FastLink { down_at, up_at, is_releasing: release_at.is_some(), stall, epoch, ..FastLink::default() }
+    }
+
+    /// A packet has come in over the link.
+    pub fn note_incoming(&mut self, now: Instant, path: &mut impl FastPath) {
+        // A link that is said to be down and brings packets is up.
+        if !self.link.is_up() && self.link.down_at.is_some_and(|at| now.saturating_since(at) >= STRAGGLERS) {
+            self.connect(now, false, path);
+        }
+    }
+
+    /// The fast path has something to do for the half whose ACKs go in `direction`; `now` is when it found out.
+    pub fn handle_notice(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        direction: Direction,
+        notice: Notice,
+        path: &mut impl FastPath,
+    ) {
+        let half = self.connections.entry(connection).or_default().half(direction);
+        match notice {
+            Notice::Held => {
+                let flush = self.config.hold_back.map(|config| now + config.flush);
+                half.flush_at = half.flush_at.or(flush);
+            }
+            Notice::Stalled(ack) => half.train.record(now, ack),
+            Notice::Queued(ack) if half.train.is_under_way() => half.train.append(ack),
+            Notice::Queued(_) => {
+                // The last one went while this was on its way.
+                let at = At { connection, direction };
+                if let Some(fast) = path.snapshot(connection) {
+                    self.ready.extend(half.flush(now, at, fast.half(direction), path));
+                }
+            }
+            Notice::Opened => half.train.cancel(),
+        }
+        self.schedule(connection);
+    }
+
+    /// The layers below say something about the link.
+    pub fn handle_link(&mut self, now: Instant, event: LinkEvent, path: &mut impl FastPath) {
+        match event {
+            LinkEvent::Fading { lead } => self.warn(now, lead),
+            LinkEvent::Recovered => self.end_stall(now, path),
+            LinkEvent::Down => self.cut(now, path),
+            LinkEvent::Up { moved, .. } => self.connect(now, moved, path),
+        }
+        path.set_link(self.fast_link());
+    }
+
+    /// A deadline has passed.
+    pub fn handle_timeout(&mut self, now: Instant, path: &mut impl FastPath) {
+        if self.link.stall.is_some_and(|stall| stall.until <= now) {
+            self.link.no_stall_before = now + STALL_PAUSE;
+            self.end_stall(now, path);
+            path.set_link(self.fast_link());
+        }
+        if self.link.release_at.is_some_and(|at| at <= now) {
+            self.release(now, path);
+            path.set_link(self.fast_link());
+        }
+        while let Some(&(at, connection)) = self.deadlines.first()
+            && at <= now
+        {
+            self.deadlines.pop_first();
+            self.serve(now, connection, path);
+        }
+    }
+
+    /// The next packet to send, or to hand to the host.
+    pub fn poll_transmit(&mut self) -> Option<Injected> {
+        self.ready.pop_front()
+    }
+
+    /// The next thing that was done.
+    pub fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+
+    /// The next deadline.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let connections = self.deadlines.first().map(|&(at, _)| at);
+        [connections, self.link.release_at, self.link.stall.map(|stall| stall.until)].into_iter().flatten().min()
+    }
+
+    fn cut(&mut self, now: Instant, path: &mut impl FastPath) {
         let link = self.link;
         // Told once more, by another layer perhaps.
         if !link.is_up() {
             return;
         }
-        self.link = Link { down_at: link.down_at.or(Some(now)), release_at: None, stall: None, ..link };
+        let stalling = self.fast_link();
+        self.link = Link {
+            down_at: link.down_at.or(Some(now)),
+            release_at: None,
+            stall: None,
+            epoch: link.epoch.wrapping_add(1),
+            ..link
+        };
         self.held_by = if self.config.hold_back.is_some() { hold_back::NAME } else { ack_stall::NAME };
-        for (_, state) in self.connections.iter_mut() {
-            let is_stalled = link.stalls(now, &state.round_trip);
-            state.round_trip.forget_pending();
+        // From now on nothing changes but by what still comes in.
+        path.set_link(self.fast_link());
+        let mut spoilt = Vec::new();
+        let connections = &mut self.connections;
+        path.for_each_live(&mut |connection, fast| {
+            let is_stalled = stalling.stalls(now, &fast.round_trip);
+            let is_known = connections.contains_key(&connection);
+            let mut state = connections.remove(&connection).unwrap_or_default();
             for direction in BOTH {
-                state.half(direction).note_cut(now, link.up_at, direction, is_stalled);
+                state.half(direction).note_cut(now, link.up_at, direction, fast.half(direction), is_stalled);
+            }
+            let is_drawn_in = BOTH.into_iter().any(|direction| fast.half(direction).is_drawn_in);
+            if is_known {
+                spoilt.push((connection, fast.clone()));
+            }
+            if is_known || is_drawn_in || !state.is_idle() {
+                connections.insert(connection, state);
+            }
+        });
+        for (connection, fast) in spoilt {
+            let Some(state) = self.connections.get_mut(&connection) else { continue };
+            for direction in BOTH {
+                let at = At { connection, direction };
+                state.half(direction).drop_spoilt_train(now, at, fast.half(direction), path);
             }
         }
     }
@@ -157,55 +361,67 @@ impl Wake {
     }
 
     /// The link is there, or another one.
-    fn connect(&mut self, now: Instant, moved: bool) {
+    fn connect(&mut self, now: Instant, moved: bool, path: &mut impl FastPath) {
         if self.link.down_at.is_none() {
             // Who is told of a new way without having been without one was cut off all the same.
             if !moved {
                 return;
             }
-            self.cut(now);
+            self.cut(now, path);
         }
         if self.link.release_at.is_none() {
             self.link.up_at = Some(now);
             self.link.release_at = Some(now + self.config.release.grace);
         }
+        path.set_link(self.fast_link());
     }
 
-    /// Packets come in over a link that is said to be down.
-    fn is_evidently_up(&self, now: Instant) -> bool {
-        !self.link.is_up() && self.link.down_at.is_some_and(|at| now.saturating_since(at) >= STRAGGLERS)
-    }
-
-    fn end_stall(&mut self, now: Instant) {
+    fn end_stall(&mut self, now: Instant, path: &mut impl FastPath) {
         if self.link.stall.take().is_none() {
             return;
         }
-        let mut released = Vec::new();
-        for (connection, state) in self.connections.iter_mut() {
-            let State { outgoing, incoming, round_trip, .. } = state;
-            for (half, direction) in [(outgoing, Direction::Outgoing), (incoming, Direction::Incoming)] {
-                self.ready.extend(half.end_stall(now, round_trip, connection, direction));
+        path.set_link(self.fast_link());
+        let mut stalled = Vec::new();
+        path.for_each_live(&mut |connection, fast| {
+            let is_touched = |direction| {
+                let half = fast.half(direction);
+                half.is_drawn_in || half.is_recording || half.observed().is_held()
+            };
+            if BOTH.into_iter().any(is_touched) {
+                stalled.push((connection, fast.clone()));
             }
-            released.push(connection);
-        }
-        for connection in released {
+        });
+        for (connection, fast) in stalled {
+            let state = self.connections.entry(connection).or_default();
+            for direction in BOTH {
+                let at = At { connection, direction };
+                let packet =
+                    state.half(direction).end_stall(now, &fast.round_trip, at, fast.half(direction), path);
+                self.ready.extend(packet);
+            }
             self.schedule(connection);
         }
     }
 
     /// The moment of grace is over.
-    fn release(&mut self, now: Instant) {
+    fn release(&mut self, now: Instant, path: &mut impl FastPath) {
         self.link.release_at = None;
         let cut_at = self.link.down_at.take().unwrap_or(now);
-        let mut woken = Vec::new();
-        for (connection, state) in self.connections.live_mut() {
-            let State { outgoing, incoming, round_trip, .. } = state;
-            round_trip.forget_pending();
-            let is_reset = outgoing.observed.is_reset || incoming.observed.is_reset;
-            for (half, direction) in [(outgoing, Direction::Outgoing), (incoming, Direction::Incoming)] {
-                half.is_waiting &= !is_reset;
-                let (packets, outcome) = half.wake(&self.config, round_trip, (connection, direction), (cut_at, now));
-                self.ready.extend(packets.into_iter().map(|packet| Injected { direction, packet }));
+        self.link.epoch = self.link.epoch.wrapping_add(1);
+        let connections: Vec<Connection> = self.connections.keys().copied().collect();
+        for connection in connections {
+            let Some(fast) = path.snapshot(connection) else {
+                self.connections.remove(&connection);
+                continue;
+            };
+            let Some(state) = self.connections.get_mut(&connection) else { continue };
+            let is_reset = BOTH.into_iter().any(|direction| fast.half(direction).observed().is_reset);
+            let times = Times { cut_at, up_at: self.link.up_at, now, is_reset };
+            for direction in BOTH {
+                let (at, half) = (At { connection, direction }, fast.half(direction));
+                let (packets, outcome) =
+                    state.half(direction).wake(&self.config, &fast.round_trip, at, half, times, path);
+                self.ready.extend(packets.into_iter().map(|packet| at.inject(packet)));
                 let (mechanism, what) = match outcome {
                     Outcome::Nothing => continue,
                     Outcome::Clocked => (ack_stall::NAME, "released ACK by ACK"),
@@ -213,17 +429,14 @@ impl Wake {
                     Outcome::Poked => (unreachable_poke::NAME, "poked"),
                 };
                 self.deeds.push_back(Deed { at: now, connection, mechanism, what });
-                woken.push(connection);
             }
-        }
-        for connection in woken {
             self.schedule(connection);
         }
     }
 
     /// The deadline of a connection may have moved: an entry that is too early is put right when its time comes.
     fn schedule(&mut self, connection: Connection) {
-        let Some(state) = self.connections.get_mut(connection) else { return };
+        let Some(state) = self.connections.get_mut(&connection) else { return };
         let deadline = state.deadline();
         let is_late = deadline.is_some_and(|at| state.scheduled.is_none_or(|scheduled| at < scheduled));
         if is_late {
@@ -233,89 +446,35 @@ impl Wake {
             state.scheduled = deadline;
             self.deadlines.extend(deadline.map(|at| (at, connection)));
         }
+        if state.scheduled.is_none() && state.is_idle() {
+            self.connections.remove(&connection);
+        }
     }
 
-    fn serve(&mut self, now: Instant, connection: Connection) {
-        let link = self.link;
-        let Some(state) = self.connections.get_mut(connection) else { return };
-        let may_flush = link.holding(&self.config, now, &state.round_trip) != Holding::All;
+    fn serve(&mut self, now: Instant, connection: Connection, path: &mut impl FastPath) {
+        let link = self.fast_link();
+        let Some(state) = self.connections.get_mut(&connection) else { return };
         state.scheduled = None;
         for direction in BOTH {
-            let half = state.half(direction);
+            let Some(fast) = path.snapshot(connection) else {
+                self.connections.remove(&connection);
+                return;
+            };
+            let (at, half) = (At { connection, direction }, state.half(direction));
+            let fast_half = fast.half(direction);
             if half.flush_at.is_some_and(|at| at <= now) {
-                half.flush_at = None;
-                if may_flush {
-                    self.ready.extend(half.flush(now, connection, direction));
+                // A newer ACK has come since, or nothing is held any more.
+                half.flush_at = fast_half.flush_at.filter(|&at| at > now);
+                let is_due = fast_half.flush_at.is_some_and(|at| at <= now);
+                if is_due && link.holding(&self.config, now, &fast.round_trip) != Holding::All {
+                    self.ready.extend(half.flush(now, at, fast_half, path));
                 }
             }
-            self.ready.extend(half.next_of_train(now, connection, direction));
+            self.ready.extend(half.next_of_train(now, at, fast_half, path));
             let every = self.config.unreachable_poke.map_or(Duration::ZERO, |config| config.every);
-            self.ready.extend(half.poke(now, every, connection, direction));
+            self.ready.extend(half.poke(now, every, at, fast_half));
         }
         self.schedule(connection);
-    }
-}
-
-const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];
-
-impl SegmentFilter for Wake {
-    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
-        let Payload::Tcp(segment) = &packet.payload else { return Verdict::Pass };
-        let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
-        let acks_go = match direction {
-            Direction::Outgoing => Direction::Incoming,
-            Direction::Incoming => Direction::Outgoing,
-        };
-        if direction == Direction::Incoming && self.is_evidently_up(now) {
-            self.connect(now, false);
-        }
-        let state = self.connections.observe(now, direction, connection, segment).value;
-        match direction {
-            Direction::Outgoing => state.round_trip.note_outgoing(now, segment),
-            Direction::Incoming => state.round_trip.note_incoming(now, segment),
-        }
-        state.take_data(now, &self.link, acks_go, segment);
-        let verdict = state.take_ack(now, &self.config, &self.link, direction, packet);
-        self.schedule(connection);
-        verdict
-    }
-
-    fn handle_link(&mut self, now: Instant, event: LinkEvent) {
-        match event {
-            LinkEvent::Fading { lead } => self.warn(now, lead),
-            LinkEvent::Recovered => self.end_stall(now),
-            LinkEvent::Down => self.cut(now),
-            LinkEvent::Up { moved, .. } => self.connect(now, moved),
-        }
-    }
-
-    fn handle_timeout(&mut self, now: Instant) {
-        if self.link.stall.is_some_and(|stall| stall.until <= now) {
-            self.link.no_stall_before = now + STALL_PAUSE;
-            self.end_stall(now);
-        }
-        if self.link.release_at.is_some_and(|at| at <= now) {
-            self.release(now);
-        }
-        while let Some(&(at, connection)) = self.deadlines.first()
-            && at <= now
-        {
-            self.deadlines.pop_first();
-            self.serve(now, connection);
-        }
-    }
-
-    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
-        self.ready.pop_front()
-    }
-
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        let connections = self.deadlines.first().map(|&(at, _)| at);
-        [connections, self.link.release_at, self.link.stall.map(|stall| stall.until)].into_iter().flatten().min()
     }
 }
 
@@ -323,24 +482,6 @@ impl Link {
     /// Whether the host was told that it is, even if the moment of grace is not over.
     fn is_up(&self) -> bool {
         self.down_at.is_none() || self.release_at.is_some()
-    }
-
-    /// Whether the ACKs of a connection are stalled, because a cut is near.
-    fn stalls(&self, now: Instant, round_trip: &RoundTrip) -> bool {
-        self.down_at.is_none() && self.stall.is_some_and(|stall| stall.covers(now, round_trip))
-    }
-
-    /// What becomes of the ACKs of a connection.
-    fn holding(&self, config: &WakeConfig, now: Instant, round_trip: &RoundTrip) -> Holding {
-        if !config.holds() {
-            return Holding::Nothing;
-        }
-        if self.down_at.is_some() || self.stalls(now, round_trip) {
-            return Holding::All;
-        }
-        let Some(config) = config.hold_back else { return Holding::Nothing };
-        let pauses = self.up_at.is_some_and(|up_at| now.saturating_since(up_at) < config.pause);
-        if pauses { Holding::Nothing } else { Holding::Last }
     }
 }
 
@@ -353,71 +494,23 @@ impl State {
         }
     }
 
-    /// Data whose ACKs go in `acks_go` passes.
-    fn take_data(&mut self, now: Instant, link: &Link, acks_go: Direction, segment: &Segment) {
-        let half = self.half(acks_go);
-        half.note_data(now, segment);
-        if acks_go == Direction::Outgoing && !segment.payload.is_empty() {
-            half.poke = None;
-            half.is_waiting &= !link.is_up();
-        }
-    }
-
-    /// An ACK passes, or does not.
-    fn take_ack(
-        &mut self,
-        now: Instant,
-        config: &WakeConfig,
-        link: &Link,
-        direction: Direction,
-        packet: &mut Packet,
-    ) -> Verdict {
-        let holding = link.holding(config, now, &self.round_trip);
-        let stalls = link.stalls(now, &self.round_trip);
-        let half = self.half(direction);
-        let Some(segment) = packet.tcp() else { return Verdict::Pass };
-        let kind = half.observed.note_ack(now, packet, segment);
-        if direction == Direction::Incoming && kind == AckKind::Advancing && link.is_up() {
-            (half.is_waiting, half.poke) = (false, None);
-        }
-        let is_stalled = stalls && kind == AckKind::Advancing;
-        let begins_stall = is_stalled && half.may_be_drawn_in();
-        if is_stalled && !begins_stall {
-            half.train.record(now, segment.ack);
-        }
-        let holding = match holding {
-            // What is newer waits for its turn.
-            _ if half.train.is_under_way() => {
-                half.train.append(half.observed.acked().unwrap_or(segment.ack));
-                Holding::All
-            }
-            // Data that comes by itself while the rest waits for the moment of grace to end is acknowledged as it comes.
-            _ if link.release_at.is_some() && !half.is_waiting => Holding::Nothing,
-            holding => holding,
-        };
-        let limit = match holding {
-            _ if begins_stall => None,
-            Holding::All => half.observed.acked().map(|_| half.observed.shown()),
-            Holding::Last => config.hold_back.as_ref().and_then(|config| half.limit(config, kind, segment)),
-            Holding::Nothing => None,
-        };
-        let Some(segment) = tcp_mut(packet) else { return Verdict::Pass };
-        if link.up_at.is_some_and(|up_at| now.saturating_since(up_at) < config.release.refresh_for) {
-            half.refresh(now, direction, segment);
-        }
-        let verdict = half.show(now, kind, limit, link.is_up(), segment);
-        if begins_stall {
-            half.draw_in(segment);
-        }
-        if holding != Holding::Last || !half.observed.is_held() {
-            half.flush_at = None;
-        } else if kind == AckKind::Advancing {
-            half.flush_at = config.hold_back.map(|config| now + config.flush);
-        }
-        verdict
+    fn is_idle(&self) -> bool {
+        self.outgoing.is_idle() && self.incoming.is_idle()
     }
 
     fn deadline(&self) -> Option<Instant> {
         [&self.outgoing, &self.incoming].into_iter().flat_map(Half::deadlines).min()
+    }
+}
+
+impl At {
+    /// The connection as whoever makes the ACKs names it.
+    fn receiver(self) -> Connection {
+        self.connection.of_sender_going(self.direction)
+    }
+
+    /// A packet that goes where the ACKs go.
+    fn inject(self, packet: Packet) -> Injected {
+        Injected { direction: self.direction, packet }
     }
 }

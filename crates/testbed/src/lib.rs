@@ -62,9 +62,10 @@ mod privilege;
 mod shell;
 mod socket;
 pub mod sysctl;
-mod tcp_info;
 mod tun;
 pub mod world;
+
+pub use holdover_wire::{CaState, TcpInfo, TcpState};
 
 pub use counters::{Counters, CountersError};
 pub use impair::{Impairment, ImpairmentConfig, ImpairmentCounters, ImpairmentError, Outage};
@@ -75,7 +76,6 @@ pub use privilege::{Privilege, PrivilegeError, enter_user_namespace, run_in_user
 pub use shell::{Direction, PacketEndpoint, Shell, ShellCounters, ShellError, Stopped, Waker, WallClock};
 pub use socket::{Congestion, KernelListener, KernelStream, SocketError, SocketOptions};
 pub use sysctl::SysctlError;
-pub use tcp_info::{CaState, TcpInfo, TcpState};
 pub use tun::{Tun, TunConfig, TunError};
 
 /// The release of the running kernel, as `uname -r` prints it.

@@ -3,7 +3,8 @@
 //! The state machines of Holdover see only the values of this crate; bytes exist at the edges (a TUN device, a capture).
 //! Payload is [`bytes::Bytes`], so that a packet can be cloned, queued and captured without copying its data.
 //!
-//! [`Packet::parse`] and [`Packet::emit`] go from bytes to values and back, [`pcapng::Writer`] writes captures.
+//! [`Packet::parse`] and [`Packet::emit`] go from bytes to values and back, [`pcapng::Writer`] writes captures. [`TcpInfo`] is what a
+//! Linux kernel tells of one of its own connections.
 
 #![forbid(unsafe_code)]
 
@@ -19,6 +20,7 @@ pub mod pcap;
 pub mod pcapng;
 mod segment;
 mod seq;
+mod tcp_info;
 
 pub use checksum::transport_checksum;
 pub use error::{CaptureError, EmitError, Layer, ParseError};
@@ -28,3 +30,4 @@ pub use segment::{
     Experimental, ExperimentalId, Flags, OptionKind, SackBlocks, Segment, TcpOptions, Timestamps, UserTimeout,
 };
 pub use seq::{Seq, SeqRange};
+pub use tcp_info::{CaState, TcpInfo, TcpState};

@@ -122,10 +122,10 @@ pub enum CaState {
 
 impl TcpInfo {
     /// The largest `struct tcp_info` that is asked for; the kernel fills in what it has.
-    pub(crate) const MAX_LEN: usize = 512;
+    pub const MAX_LEN: usize = 512;
 
     /// Reads the kernel's structure, which is longer in newer kernels.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+    pub fn from_bytes(bytes: &[u8]) -> Self {
         let mut fields = Fields(bytes);
         let [state, ca_state, retransmits, probes, backoff, options, wscale, flags] = fields.take::<8>();
         // The compiler lays bit fields out from the low end on little-endian machines, from the high end on others.

@@ -1,79 +1,75 @@
 //! What can be seen of one direction of a connection's data from a place in the path of its packets: where its segments begin
 //! and end, what has been acknowledged, which of these ACKs the data's sender has been shown, and when.
 
-use std::collections::VecDeque;
-
-use holdover_base::{Duration, Instant};
+use holdover_base::Instant;
 use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq};
 
-use crate::connections::Connection;
+use super::runs::SegmentRuns;
+use super::stamps::Stamps;
+use crate::connections::{Connection, tcp_mut};
 use crate::echo_clock::EchoClock;
 use crate::spoken::Spoken;
 
 /// One direction of a connection's data, and the ACKs for it. The *receiver* of the data makes ACKs; the *sender* is shown some
 /// of them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Observed {
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Observed {
     /// The receiver's newest segment: what an ACK of ours looks like.
-    receiver: Spoken,
-    ends: SegmentEnds,
+    pub(super) receiver: Spoken,
+    pub(super) ends: SegmentRuns,
     /// The highest that the receiver has acknowledged, and that the sender has been shown.
-    acked: Option<Seq>,
-    shown: Seq,
-    /// ACKs shown, oldest first, with their times.
-    shown_lately: VecDeque<(Instant, Seq)>,
+    pub(super) acked: Option<Seq>,
+    pub(super) shown: Seq,
+    pub(super) shown_lately: ShownLately,
     /// Bytes acknowledged since the first ACK that was seen.
     pub(crate) bytes_acked: u64,
     /// The SACK blocks of the receiver's last ACK.
-    sack: SackBlocks,
+    pub(super) sack: SackBlocks,
     pub(crate) last_data_at: Option<Instant>,
+    /// When the receiver has last acknowledged something new.
+    pub(crate) advanced_at: Option<Instant>,
     /// The receiver's shift of its window field (RFC 7323 section 2.2), if its SYN was seen.
-    window_shift: Option<u8>,
+    pub(super) window_shift: Option<u8>,
     /// Bytes of data in the sender's longest segment.
-    longest_segment: u32,
-    /// The sender's clock.
-    pub(crate) clock: EchoClock,
-    timed: Option<(Instant, Seq)>,
-    /// From here to the data's receiver and back, as last measured.
-    pub(crate) round_trip: Duration,
+    pub(super) longest_segment: u32,
+    /// The sender's timestamps.
+    pub(super) stamps: Stamps,
     /// The sender's FIN has gone by.
     pub(crate) is_ending: bool,
     /// A RST of the sender has.
     pub(crate) is_reset: bool,
 }
 
+/// ACKs shown, oldest first, with their times.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct ShownLately {
+    pub(super) acks: [(Instant, Seq); ShownLately::MOST],
+    pub(super) len: u8,
+}
+
 /// The segment of an Ethernet, in bytes.
 const USUAL_SEGMENT: u32 = 1460;
 
-/// So many ACKs shown are remembered.
-const MEMORY: usize = 9;
-
 impl Observed {
-    /// A segment of the data's sender passes. Returns whether it has data that was not seen before.
-    pub(crate) fn note_data(&mut self, now: Instant, segment: &Segment) -> bool {
+    /// A segment of the data's sender passes, or several in one of `segment_size` bytes each.
+    pub(super) fn note_data(&mut self, now: Instant, segment: &Segment, segment_size: Option<u32>) {
         self.is_ending |= segment.flags.contains(Flags::FIN);
         self.is_reset |= segment.flags.contains(Flags::RST) && self.may_be_in_window(segment.seq);
         if let Some(timestamps) = segment.options.timestamps {
-            self.clock.note(now, timestamps.val);
+            self.stamps.note(now, timestamps.val);
         }
         // RFC 7323 section 2.2: windows are scaled if both sides said so.
         if segment.flags.contains(Flags::SYN) && segment.options.window_scale.is_none() {
             self.window_shift = Some(0);
         }
         if segment.flags.contains(Flags::SYN) || segment.payload.is_empty() {
-            return false;
+            return;
         }
         self.last_data_at = Some(now);
         let len = segment.payload.len() as u32;
-        self.longest_segment = self.longest_segment.max(len);
-        let is_new = self.ends.note(segment.seq, segment.seq + len);
-        if !is_new {
-            // Karn: what is sent twice says nothing of the round trip.
-            self.timed = None;
-        } else if self.timed.is_none() {
-            self.timed = self.ends.last().map(|end| (now, end));
-        }
-        is_new
+        let size = segment_size.filter(|&size| (1..len).contains(&size)).unwrap_or(len);
+        self.longest_segment = self.longest_segment.max(size);
+        self.ends.note(segment.seq, segment.seq + len, size);
     }
 
     /// Whether the receiver may take a segment at `seq` (RFC 9293 section 3.10.7.4): who only guesses does not hit its window.
@@ -83,7 +79,7 @@ impl Observed {
     }
 
     /// A segment of the data's receiver comes, as it made it. Returns what kind of ACK it is.
-    pub(crate) fn note_ack(&mut self, now: Instant, packet: &Packet, segment: &Segment) -> AckKind {
+    pub(super) fn note_ack(&mut self, now: Instant, packet: &Packet, segment: &Segment) -> AckKind {
         if segment.flags.contains(Flags::SYN) {
             let offered = segment.options.window_scale.unwrap_or(0);
             self.window_shift = self.window_shift.filter(|&shift| shift == 0).or(Some(offered));
@@ -100,40 +96,26 @@ impl Observed {
             return AckKind::Old;
         }
         // Nobody can have received what has not come by here. Its FIN has no length in what was seen.
-        if self.ends.last().is_some_and(|end| segment.ack.gt(end + 1)) {
+        if self.ends.end().is_some_and(|end| segment.ack.gt(end + 1)) {
             return AckKind::Other;
         }
         self.receiver.note(packet, segment);
         self.sack = segment.options.sack;
-        if self.timed.is_some_and(|(_, end)| end.le(segment.ack))
-            && let Some((sent_at, _)) = self.timed.take()
-        {
-            self.round_trip = now.saturating_since(sent_at);
-        }
         if segment.ack == acked {
             return AckKind::Repeated;
         }
         self.bytes_acked += u64::from(segment.ack - acked);
         self.acked = Some(segment.ack);
-        self.ends.acknowledge(segment.ack);
+        self.advanced_at = Some(now);
         AckKind::Advancing
     }
 
     /// The sender is shown an ACK up to `ack`.
     pub(crate) fn show(&mut self, now: Instant, ack: Seq) {
-        if ack.le(self.shown) {
-            return;
+        if ack.gt(self.shown) {
+            self.shown = ack;
+            self.shown_lately.push(now, ack);
         }
-        self.shown = ack;
-        if self.shown_lately.len() == MEMORY {
-            self.shown_lately.pop_front();
-        }
-        self.shown_lately.push_back((now, ack));
-    }
-
-    /// What is being timed now is no round trip: the link was gone in between.
-    pub(crate) fn forget_pending(&mut self) {
-        self.timed = None;
     }
 
     /// The highest ACK that the sender has been shown.
@@ -144,9 +126,7 @@ impl Observed {
     /// The ACKs that the sender was shown since `since`, after the last one before, oldest first; `None` if they are more than
     /// are remembered.
     pub(crate) fn shown_since(&self, since: Instant) -> Option<impl Iterator<Item = Seq> + '_> {
-        let before = self.shown_lately.partition_point(|&(at, _)| at < since);
-        let is_forgotten = before == 0 && self.shown_lately.len() == MEMORY;
-        (!is_forgotten).then(|| self.shown_lately.iter().skip(before.saturating_sub(1)).map(|&(_, ack)| ack))
+        self.shown_lately.since(since)
     }
 
     /// The highest that the receiver has acknowledged.
@@ -161,18 +141,18 @@ impl Observed {
 
     /// Whether there is data beyond what was acknowledged, as far as it has come by here.
     pub(crate) fn has_outstanding(&self) -> bool {
-        self.ends.last().is_some_and(|end| end.gt(self.shown))
+        self.ends.end().is_some_and(|end| end.gt(self.shown))
     }
 
     /// Whether the receiver has acknowledged all data that has come by here, but for one segment whose ACK it may delay.
     pub(crate) fn is_all_acknowledged(&self) -> bool {
-        let (Some(acked), Some(end)) = (self.acked, self.ends.last()) else { return true };
+        let (Some(acked), Some(end)) = (self.acked, self.ends.end()) else { return true };
         end.saturating_since(acked) <= self.longest_segment
     }
 
     /// Where the last `segments` whole segments begin that the receiver has acknowledged.
-    pub(crate) fn before_last(&self, segments: usize) -> Option<Seq> {
-        self.ends.before_last(segments)
+    pub(crate) fn before_last(&self, segments: u8) -> Option<Seq> {
+        self.ends.before_last(self.acked?, u32::from(segments))
     }
 
     /// The window in bytes that a segment of the receiver offers.
@@ -182,7 +162,7 @@ impl Observed {
 
     /// Lowers the ACK of a segment of the receiver to `ack`. The right edge of the window stays where it is, as far as it can be
     /// said.
-    pub(crate) fn lower_ack(&self, segment: &mut Segment, ack: Seq) {
+    pub(super) fn lower_ack(&self, segment: &mut Segment, ack: Seq) {
         let held = segment.ack.saturating_since(ack);
         if held == 0 {
             return;
@@ -197,13 +177,13 @@ impl Observed {
     }
 
     /// Whether windows can be read and written.
-    pub(crate) fn knows_window_scale(&self) -> bool {
+    pub(super) fn knows_window_scale(&self) -> bool {
         self.window_shift.is_some()
     }
 
     /// Makes the window of a segment of the receiver as small as two of the sender's segments, or what is usual if those that
     /// pass are several in one.
-    pub(crate) fn draw_in(&self, segment: &mut Segment) {
+    pub(super) fn draw_in(&self, segment: &mut Segment) {
         let Some(shift) = self.window_shift.map(|shift| shift.min(14)) else { return };
         let units = (2 * self.longest_segment.min(USUAL_SEGMENT)).div_ceil(1 << shift);
         segment.window = segment.window.min(u16::try_from(units).unwrap_or(u16::MAX));
@@ -214,10 +194,20 @@ impl Observed {
         !self.sack.is_empty()
     }
 
+    /// The clock that the sender's timestamps come from.
+    pub(crate) fn clock(&self) -> EchoClock {
+        self.stamps.clock()
+    }
+
+    /// The newest TSval of the sender.
+    pub(crate) fn newest_stamp(&self) -> Option<u32> {
+        self.stamps.newest()
+    }
+
     /// The receiver's last ACK, once more, with its SACK blocks.
     pub(crate) fn last_ack(&self, receiver: Connection) -> Option<Packet> {
         let mut packet = self.receiver.repeat(receiver)?;
-        if let Some(segment) = crate::connections::tcp_mut(&mut packet) {
+        if let Some(segment) = tcp_mut(&mut packet) {
             segment.options.sack = self.sack;
         }
         Some(packet)
@@ -228,10 +218,30 @@ impl Observed {
     pub(crate) fn ack_up_to(&self, ack: Seq, receiver: Connection) -> Option<Packet> {
         let ack = ack.min(self.acked?);
         let mut packet = self.receiver.repeat(receiver)?;
-        if let Some(segment) = crate::connections::tcp_mut(&mut packet) {
+        if let Some(segment) = tcp_mut(&mut packet) {
             self.lower_ack(segment, ack);
         }
         Some(packet)
+    }
+}
+
+impl ShownLately {
+    pub(super) const MOST: usize = 8;
+
+    fn push(&mut self, at: Instant, ack: Seq) {
+        if usize::from(self.len) == Self::MOST {
+            self.acks.copy_within(1.., 0);
+            self.len -= 1;
+        }
+        self.acks[usize::from(self.len)] = (at, ack);
+        self.len += 1;
+    }
+
+    fn since(&self, since: Instant) -> Option<impl Iterator<Item = Seq> + '_> {
+        let acks = &self.acks[..usize::from(self.len)];
+        let before = acks.partition_point(|&(at, _)| at < since);
+        let is_forgotten = before == 0 && acks.len() == Self::MOST;
+        (!is_forgotten).then(|| acks.iter().skip(before.saturating_sub(1)).map(|&(_, ack)| ack))
     }
 }
 
@@ -246,53 +256,4 @@ pub(crate) enum AckKind {
     Old,
     /// A segment without an ACK, or the first that was seen.
     Other,
-}
-
-/// Where segments ended, in ascending order.
-#[derive(Clone, Debug, Default)]
-struct SegmentEnds {
-    /// The last of those that are acknowledged.
-    behind: VecDeque<Seq>,
-    ahead: VecDeque<Seq>,
-}
-
-impl SegmentEnds {
-    /// So many can be held back.
-    const MOST_BEHIND: usize = 64;
-    /// A window of 6 MB. In a larger one, too much is taken for one segment.
-    const MOST_AHEAD: usize = 4096;
-
-    /// A segment passes. Returns whether its end is beyond all before.
-    fn note(&mut self, start: Seq, end: Seq) -> bool {
-        match self.last() {
-            None => self.ahead.push_back(start),
-            Some(last) if end.le(last) => return false,
-            // Something between was lost on the way.
-            Some(last) if start.gt(last) => self.ahead.push_back(start),
-            Some(_) => {}
-        }
-        self.ahead.push_back(end);
-        while self.ahead.len() > Self::MOST_AHEAD {
-            self.ahead.pop_front();
-        }
-        true
-    }
-
-    fn acknowledge(&mut self, ack: Seq) {
-        while let Some(end) = self.ahead.pop_front_if(|end| end.le(ack)) {
-            self.behind.push_back(end);
-        }
-        while self.behind.len() > Self::MOST_BEHIND {
-            self.behind.pop_front();
-        }
-    }
-
-    fn last(&self) -> Option<Seq> {
-        self.ahead.back().or(self.behind.back()).copied()
-    }
-
-    /// Where the last `segments` whole segments that are acknowledged begin.
-    fn before_last(&self, segments: usize) -> Option<Seq> {
-        self.behind.len().checked_sub(segments + 1).map(|index| self.behind[index])
-    }
 }

@@ -1,0 +1,263 @@
+//! The TCP sockets of this host, and whose they are.
+//!
+//! [`SocketDiag`] asks the kernel (`sock_diag(7)`) for all connections of a network namespace, or for one: addresses, the window
+//! scales that were agreed on before anybody looked, RTO and backoff, owner's user and cgroup. [`owner`] finds the processes that
+//! hold a socket, [`Cgroups`] the name of a cgroup.
+//!
+//! Everything is a question that is answered at once; nothing here waits. Sockets of any process are seen without privileges;
+//! their processes only by root or who may look into `/proc/PID/fd`.
+
+mod cgroup;
+mod diag;
+pub mod owner;
+
+use std::io;
+
+use holdover_base::Duration;
+use holdover_mobility::Connection;
+use holdover_wire::TcpInfo;
+use netlink_sys::{Socket, SocketAddr as NetlinkAddr, protocols::NETLINK_SOCK_DIAG};
+
+pub use cgroup::{CgroupError, Cgroups, find_cgroup2_mount};
+
+/// A TCP connection as its socket in the kernel has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TcpSocket {
+    /// Its addresses and ports. An IPv6 socket that talks IPv4 (`::ffff:192.0.2.1`) has the IPv4 addresses that are on the wire.
+    pub connection: Connection,
+    /// What tells sockets apart, also when the same addresses and ports are used again (`SO_COOKIE`).
+    pub cookie: u64,
+    /// The number of the file in `socket:[4711]`; 0 if no process has it open any more.
+    pub inode: u32,
+    /// The user who made it.
+    pub uid: u32,
+    /// Its cgroup (v2), as [`Cgroups`] knows it; `None` before Linux 5.8.
+    pub cgroup: Option<u64>,
+    /// The interface it is bound to, by index.
+    pub bound_to: Option<u32>,
+    /// The timer that is armed.
+    pub timer: Option<ArmedTimer>,
+    /// Bytes that have arrived and that the application has not read.
+    pub recv_queue: u32,
+    /// Bytes that the application has written and the peer has not acknowledged.
+    pub send_queue: u32,
+    /// The congestion control, by the kernel's name.
+    pub congestion: String,
+    /// Everything else: state, RTO, backoff, window scales, RTT, counts of bytes.
+    pub info: TcpInfo,
+}
+
+/// The one timer of a socket that `ss -o` shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArmedTimer {
+    /// What it is for.
+    pub kind: TimerKind,
+    /// When it fires, from now; the kernel counts it in jiffies.
+    pub expires_in: Duration,
+    /// How often in a row it has fired already.
+    pub tries: u8,
+}
+
+/// What the timer of a socket is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum TimerKind {
+    /// Retransmission, or a loss probe.
+    Retransmission,
+    /// Keep-alive.
+    KeepAlive,
+    /// TIME-WAIT.
+    TimeWait,
+    /// Probing a zero window.
+    ZeroWindowProbe,
+    /// A number that this crate does not know.
+    Other(u8),
+}
+
+/// Asks the kernel for the TCP sockets of one network namespace: the one that the thread which opens it is in.
+#[derive(Debug)]
+pub struct SocketDiag {
+    socket: Socket,
+    sequence: u32,
+    buffer: Vec<u8>,
+}
+
+/// The kernel did not tell about its sockets.
+#[derive(Debug, thiserror::Error)]
+pub enum SocketDiagError {
+    /// The netlink socket failed.
+    #[error("netlink socket for sock_diag")]
+    Socket(#[source] io::Error),
+    /// The request was refused: a kernel without `CONFIG_INET_DIAG`, or a module that it may not load.
+    #[error("the kernel does not list its TCP sockets: is the module tcp_diag there (CONFIG_INET_TCP_DIAG)?")]
+    Refused(#[source] io::Error),
+    /// An answer was not understood.
+    #[error("sock_diag's answer was not understood: {0}")]
+    Answer(&'static str),
+}
+
+impl SocketDiag {
+    /// Opens it in the calling thread's network namespace, where it stays wherever it is used.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketDiagError::Socket`].
+    pub fn open() -> Result<Self, SocketDiagError> {
+        let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(SocketDiagError::Socket)?;
+        socket.bind_auto().map_err(SocketDiagError::Socket)?;
+        socket.connect(&NetlinkAddr::new(0, 0)).map_err(SocketDiagError::Socket)?;
+        Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(diag::BUFFER_LEN) })
+    }
+
+    /// All connections that have a socket of their own: no listeners, none in TIME-WAIT, none that a listener has not completed.
+    ///
+    /// # Errors
+    ///
+    /// See [`SocketDiagError`].
+    pub fn connections(&mut self) -> Result<Vec<TcpSocket>, SocketDiagError> {
+        let mut all = Vec::new();
+        for family in [diag::AF_INET, diag::AF_INET6] {
+            self.request(&diag::dump_request(family), &mut |socket| all.push(socket))?;
+        }
+        Ok(all)
+    }
+
+    /// The socket of one connection; `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// See [`SocketDiagError`].
+    pub fn find(&mut self, connection: Connection) -> Result<Option<TcpSocket>, SocketDiagError> {
+        let mut found = None;
+        self.request(&diag::exact_request(connection), &mut |socket| found = Some(socket))?;
+        Ok(found)
+    }
+
+    /// Sends one request and hands out its answers.
+    fn request(&mut self, body: &diag::Request, take: &mut dyn FnMut(TcpSocket)) -> Result<(), SocketDiagError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let request = body.to_bytes(self.sequence);
+        self.socket.send(&request, 0).map_err(SocketDiagError::Socket)?;
+        loop {
+            self.buffer.clear();
+            self.socket.recv(&mut self.buffer, 0).map_err(SocketDiagError::Socket)?;
+            for message in diag::messages(&self.buffer) {
+                let message = message?;
+                if message.sequence != self.sequence {
+                    // What is left of a request that failed half-way.
+                    continue;
+                }
+                match message.body {
+                    diag::Body::Socket(socket) => take(*socket),
+                    diag::Body::Other => {}
+                    diag::Body::Error(libc::ENOENT) | diag::Body::Done => return Ok(()),
+                    diag::Body::Error(errno) => {
+                        return Err(SocketDiagError::Refused(io::Error::from_raw_os_error(errno)));
+                    }
+                }
+                if !body.is_dump {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+impl TcpSocket {
+    /// By how many bits the windows are shifted that this host sends in segments other than SYNs (what the peer reads), or `None`
+    /// if scaling was not agreed on.
+    pub fn local_window_scale(&self) -> Option<u8> {
+        self.agreed_on_scaling().then_some(self.info.tcpi_rcv_wscale)
+    }
+
+    /// By how many bits the windows are shifted that the peer sends, or `None` if scaling was not agreed on.
+    pub fn remote_window_scale(&self) -> Option<u8> {
+        self.agreed_on_scaling().then_some(self.info.tcpi_snd_wscale)
+    }
+
+    /// `TCPI_OPT_WSCALE`.
+    const fn agreed_on_scaling(&self) -> bool {
+        self.info.tcpi_options & 4 != 0
+    }
+}
+
+impl TimerKind {
+    /// The numbers of `idiag_timer`; 0 is none.
+    pub(crate) const fn from_kernel(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => return None,
+            1 => Self::Retransmission,
+            2 => Self::KeepAlive,
+            3 => Self::TimeWait,
+            4 => Self::ZeroWindowProbe,
+            other => Self::Other(other),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::io::Write as _;
+    use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+
+    use holdover_wire::TcpState;
+
+    use super::*;
+
+    fn pair(listen_on: &str) -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind(listen_on).unwrap();
+        let near = TcpStream::connect((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port())).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    fn connection(stream: &TcpStream) -> Connection {
+        let canonical = |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        Connection { local: canonical(stream.local_addr().unwrap()), remote: canonical(stream.peer_addr().unwrap()) }
+    }
+
+    #[test]
+    fn both_ends_of_a_connection_are_listed_and_found() {
+        let (mut near, far) = pair("127.0.0.1:0");
+        near.write_all(b"unread").unwrap();
+        let mut diag = SocketDiag::open().unwrap();
+        let all = diag.connections().unwrap();
+        let in_list = |stream: &TcpStream| all.iter().find(|socket| socket.connection == connection(stream)).unwrap();
+        let found = diag.find(connection(&near)).unwrap().unwrap();
+        assert_eq!((found.cookie, found.inode), (in_list(&near).cookie, in_list(&near).inode));
+        assert_ne!(found.cookie, in_list(&far).cookie);
+        assert_eq!(found.info.tcpi_state, TcpState::Established);
+        assert_eq!(found.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(diag.find(connection(&far)).unwrap().unwrap().recv_queue, 6);
+        assert_eq!(found.local_window_scale(), in_list(&far).remote_window_scale());
+        assert!(
+            owner::processes_of(&BTreeSet::from([found.inode]))[&found.inode]
+                .iter()
+                .any(|p| p.pid == std::process::id())
+        );
+    }
+
+    #[test]
+    fn an_ipv6_socket_that_talks_ipv4_has_the_addresses_on_the_wire() {
+        // Without IPv6 there is no such socket.
+        if TcpListener::bind("[::]:0").is_err() {
+            return;
+        }
+        let (_near, far) = pair("[::]:0");
+        assert!(connection(&far).local.is_ipv4());
+        let mut diag = SocketDiag::open().unwrap();
+        let found = diag.find(connection(&far)).unwrap().unwrap();
+        assert!(diag.connections().unwrap().iter().any(|socket| socket.cookie == found.cookie));
+    }
+
+    #[test]
+    fn a_listener_is_no_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let local = listener.local_addr().unwrap();
+        let mut diag = SocketDiag::open().unwrap();
+        assert!(diag.connections().unwrap().iter().all(|socket| socket.connection.local != local));
+        let nobody = Connection { local, remote: "127.0.0.1:1".parse().unwrap() };
+        assert_eq!(diag.find(nobody).unwrap(), None);
+        // The socket goes on after an answer that there is nothing.
+        assert_eq!(diag.find(nobody).unwrap(), None);
+    }
+}
