@@ -4,4 +4,5 @@
 // This crate is an I/O floor: clocks, sockets, threads and files are what it is for.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod policy;
 pub mod sockets;
