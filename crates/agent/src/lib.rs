@@ -6,3 +6,4 @@
 
 pub mod policy;
 pub mod sockets;
+pub mod user_timeout;
