@@ -4,6 +4,11 @@
 // This crate is an I/O floor: clocks, sockets, threads and files are what it is for.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod clock;
+pub mod config;
+pub mod engine;
+pub mod link_watch;
+pub mod path_engine;
 pub mod policy;
 pub mod sockets;
 pub mod user_timeout;

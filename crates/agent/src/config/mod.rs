@@ -1,0 +1,420 @@
+//! What the agent is told: `/etc/holdover/agent.toml`, every field of which may be missing, as may the file.
+//!
+//! A file is refused as a whole if anything in it is not understood, with the place and what would be accepted there.
+
+mod error;
+mod text;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use holdover_base::Duration;
+use holdover_mobility::ack_stall::AckStallConfig;
+use holdover_mobility::hold_back::HoldBackConfig;
+use holdover_mobility::release::ReleaseConfig;
+use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
+use holdover_mobility::wake::WakeConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use self::error::ConfigError;
+pub use self::text::{Dbm, NamePattern, Time};
+
+/// Where the file is looked for if no other is named.
+pub const DEFAULT_PATH: &str = "/etc/holdover/agent.toml";
+
+/// Everything that can be set. [`Config::default`] is what holds without a file.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(title = "Configuration of the Holdover agent")]
+pub struct Config {
+    /// Which interfaces the agent looks after.
+    pub links: Links,
+    /// What it does for connections when a link comes and goes.
+    pub wake: Wake,
+    /// What it believes about links.
+    pub signals: Signals,
+    /// The endpoint for Prometheus.
+    pub metrics: Metrics,
+    /// What it writes down.
+    pub log: Log,
+}
+
+/// Which interfaces the agent looks after.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Links {
+    /// Interfaces by name or pattern. Empty: every interface that has or had a default route, but for loopback, bridges and
+    /// the inner ends of containers.
+    pub include: Vec<NamePattern>,
+    /// Interfaces that are left alone all the same.
+    pub exclude: Vec<NamePattern>,
+}
+
+/// What the agent does for connections when a link comes and goes.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Wake {
+    /// The ACK of so many whole segments is kept in hand while data flows, for the moment when the link is back; 0 for none.
+    #[schemars(range(max = 64))]
+    pub hold_back: HeldSegments,
+    /// Whether ACKs are withheld altogether in the moment before a cut that was foreseen.
+    pub ack_stall: bool,
+    /// How long before the foreseen cut that begins. Missing: a round trip of each connection, which is best.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning_lead: Option<Time>,
+    /// Whether a sender that nothing else can wake is told by ICMP that the host was unreachable.
+    pub icmp_poke: bool,
+    /// Whether the echoed timestamps of what is sent at link-up are moved forward by the length of the outage. Without it
+    /// senders may take what they hear for the proof that nothing was lost, and wait.
+    pub refresh_timestamps: bool,
+    /// From link-up to the first packet that the agent sends. If data comes by itself in that time, nothing is done.
+    pub grace: Time,
+}
+
+/// A number of segments from 0 to 64.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "u64")]
+pub struct HeldSegments(u8);
+
+/// What the agent believes about links.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Signals {
+    /// The carrier and state of an interface.
+    pub carrier: bool,
+    /// That an interface loses its last address, gets one, or gets another one in its place.
+    pub address: bool,
+    /// That an interface loses its last default route, or gets one.
+    pub route: bool,
+    /// That the gateway of a default route does not answer ARP or neighbour discovery, or answers again.
+    pub neighbour: bool,
+    /// That the machine has slept.
+    pub suspend: bool,
+    /// A file (TOML or CSV) that says when links are down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<PathBuf>,
+    /// The strength of the Wi-Fi signal, as a warning.
+    pub wifi: Wifi,
+}
+
+/// The strength of the Wi-Fi signal, as a warning.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Wifi {
+    /// When to warn.
+    pub warn: WifiWarning,
+    /// Below this level the link is expected to break.
+    pub floor: Dbm,
+    /// With `warn = "adaptive"`: how far ahead the level is extrapolated.
+    pub lead: Time,
+    /// How often the level is asked for.
+    pub every: Time,
+}
+
+/// When the strength of a Wi-Fi signal is a warning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WifiWarning {
+    /// Never: it is not asked for.
+    #[default]
+    Off,
+    /// When it is below the floor.
+    Fixed,
+    /// When it falls so fast that it will be below the floor within the lead.
+    Adaptive,
+}
+
+/// The endpoint for Prometheus: `GET /metrics`.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "MetricsTable")]
+pub struct Metrics {
+    /// Whether there is one.
+    pub enabled: bool,
+    /// Its address and port.
+    pub listen: SocketAddr,
+    /// Whether that address may be another than a loopback address.
+    pub allow_remote: bool,
+}
+
+/// The endpoint for Prometheus: `GET /metrics`.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Metrics")]
+struct MetricsTable {
+    /// Whether there is one.
+    enabled: bool,
+    /// Its address and port.
+    #[schemars(with = "String")]
+    listen: SocketAddr,
+    /// Whether that address may be another than a loopback address. Whoever can reach it then sees how many connections this
+    /// host has, and when its links were down.
+    allow_remote: bool,
+}
+
+/// What the agent writes down, on its standard error.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// How much.
+    pub level: LogLevel,
+    /// As what.
+    pub format: LogFormat,
+}
+
+/// How much is written down. Nothing is written for each packet at any level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogLevel {
+    /// What fails.
+    Error,
+    /// And what is odd.
+    Warn,
+    /// And what happens to links, with a summary of what was done.
+    #[default]
+    Info,
+    /// And what is done to each connection.
+    Debug,
+    /// And every signal, also those that changed nothing.
+    Trace,
+}
+
+/// As what it is written down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, is not TOML, or has something in it that is not understood.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { file: path.to_owned(), source })?;
+        Self::parse(path, &text)
+    }
+
+    /// Reads [`DEFAULT_PATH`] if there is such a file, and has the defaults if not.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_default() -> Result<Self, ConfigError> {
+        match Self::read(Path::new(DEFAULT_PATH)) {
+            Err(ConfigError::Unreadable { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                Ok(Self::default())
+            }
+            other => other,
+        }
+    }
+
+    /// Reads the text of a file, whose name is for errors.
+    ///
+    /// # Errors
+    /// It is not TOML, or has something in it that is not understood.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))
+    }
+
+    /// Everything that is in force, as a file that would say so.
+    pub fn to_toml(&self) -> String {
+        // Every value is a text, a number, a truth value or a list of texts, all of which TOML has.
+        toml::to_string(self).unwrap_or_else(|error| format!("# {error}\n"))
+    }
+
+    /// The JSON schema of the file, which ends with a line feed.
+    pub fn schema() -> String {
+        let schema = schemars::schema_for!(Self);
+        serde_json::to_string_pretty(&schema).map_or_else(|error| error.to_string(), |text| text + "\n")
+    }
+}
+
+impl Links {
+    /// Whether an interface of that name was asked for; `None` if it is for the agent to decide.
+    pub fn asks_for(&self, name: &str) -> Option<bool> {
+        let any = |patterns: &[NamePattern]| patterns.iter().any(|pattern| pattern.matches(name));
+        if any(&self.exclude) {
+            Some(false)
+        } else if self.include.is_empty() {
+            None
+        } else {
+            Some(any(&self.include))
+        }
+    }
+}
+
+impl Wake {
+    /// The same for the state machine.
+    pub fn to_machine(&self) -> WakeConfig {
+        let defaults = ReleaseConfig::default();
+        let HeldSegments(segments) = self.hold_back;
+        WakeConfig {
+            hold_back: (segments > 0).then(|| HoldBackConfig { segments, ..HoldBackConfig::default() }),
+            ack_stall: self.ack_stall.then(|| AckStallConfig {
+                lead: self.warning_lead.map(|Time(lead)| lead),
+                ..AckStallConfig::default()
+            }),
+            unreachable_poke: self.icmp_poke.then(UnreachablePokeConfig::default),
+            release: ReleaseConfig { grace: self.grace.0, refresh_timestamps: self.refresh_timestamps, ..defaults },
+        }
+    }
+}
+
+impl Default for Wake {
+    /// Everything on, as `WakeConfig::all` has it.
+    fn default() -> Self {
+        Self {
+            hold_back: HeldSegments(HoldBackConfig::default().segments),
+            ack_stall: true,
+            warning_lead: None,
+            icmp_poke: true,
+            refresh_timestamps: true,
+            grace: Time(ReleaseConfig::default().grace),
+        }
+    }
+}
+
+impl TryFrom<u64> for HeldSegments {
+    type Error = &'static str;
+
+    fn try_from(segments: u64) -> Result<Self, Self::Error> {
+        u8::try_from(segments)
+            .ok()
+            .filter(|&segments| segments <= 64)
+            .map(Self)
+            .ok_or("expected a number of segments from 0 (off) to 64; 4 is the default")
+    }
+}
+
+impl Default for Signals {
+    fn default() -> Self {
+        Self {
+            carrier: true,
+            address: true,
+            route: true,
+            neighbour: true,
+            suspend: true,
+            schedule: None,
+            wifi: Wifi::default(),
+        }
+    }
+}
+
+impl Default for Wifi {
+    /// Off. The floor is where 802.11's lowest rates end with usual receivers, with a margin.
+    fn default() -> Self {
+        Self {
+            warn: WifiWarning::Off,
+            floor: Dbm(-82),
+            lead: Time(Duration::from_millis(500)),
+            every: Time(Duration::from_millis(100)),
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self { enabled: true, listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9786), allow_remote: false }
+    }
+}
+
+impl Default for MetricsTable {
+    fn default() -> Self {
+        let Metrics { enabled, listen, allow_remote } = Metrics::default();
+        Self { enabled, listen, allow_remote }
+    }
+}
+
+impl TryFrom<MetricsTable> for Metrics {
+    type Error = String;
+
+    fn try_from(table: MetricsTable) -> Result<Self, Self::Error> {
+        let MetricsTable { enabled, listen, allow_remote } = table;
+        if !listen.ip().is_loopback() && !allow_remote {
+            return Err(format!(
+                "{listen} is not a loopback address: others could read the metrics; allow_remote = true if they may"
+            ));
+        }
+        Ok(Self { enabled, listen, allow_remote })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(Path::new("agent.toml"), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn nothing_has_to_be_written() {
+        assert_eq!(parse(""), Ok(Config::default()));
+        let machine = Config::default().wake.to_machine();
+        assert_eq!(machine, WakeConfig::all());
+    }
+
+    #[test]
+    fn what_is_in_force_reads_as_the_same() {
+        let text = "[links]\ninclude = [\"wl*\"]\n[wake]\nhold_back = 8\nwarning_lead = \"300ms\"\n\
+                    [signals]\nschedule = \"passes.csv\"\nwifi = { warn = \"adaptive\", floor = \"-78 dBm\" }\n\
+                    [metrics]\nenabled = false\n[log]\nlevel = \"debug\"\nformat = \"json\"\n";
+        for text in ["", text] {
+            let config = parse(text).unwrap();
+            assert_eq!(parse(&config.to_toml()).as_ref(), Ok(&config), "{}", config.to_toml());
+        }
+    }
+
+    #[test]
+    fn each_switch_reaches_the_state_machine() {
+        let off =
+            "[wake]\nhold_back = 0\nack_stall = false\nicmp_poke = false\nrefresh_timestamps = false\ngrace = \"5ms\"";
+        let machine = parse(off).unwrap().wake.to_machine();
+        assert_eq!((machine.hold_back, machine.ack_stall, machine.unreachable_poke), (None, None, None));
+        assert!(!machine.release.refresh_timestamps);
+        assert_eq!(machine.release.grace, Duration::from_millis(5));
+        let lead = parse("[wake]\nwarning_lead = \"2s\"").unwrap().wake.to_machine();
+        assert_eq!(lead.ack_stall.unwrap().lead, Some(Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn an_error_says_where_and_what_would_do() {
+        for (text, place, says) in [
+            ("[wake]\nhold_bak = 4", "agent.toml:2:1", "expected one of `hold_back`"),
+            ("[wake]\nhold_back = 65", "agent.toml:2:13", "from 0 (off) to 64"),
+            ("[wake]\ngrace = 5", "agent.toml:2:9", "invalid type"),
+            ("[wake]\ngrace = \"5\"", "agent.toml:2:9", "a time with its unit"),
+            ("[links]\ninclude = [\"wlan0\", \"a b\"]", "agent.toml:2:11", "the name of an interface"),
+            ("[signals.wifi]\nfloor = \"-78\"", "agent.toml:2:9", "dBm"),
+            ("[signals.wifi]\nwarn = \"sometimes\"", "agent.toml:2:8", "`adaptive`"),
+            ("[metrics]\nlisten = \"0.0.0.0:9786\"", "agent.toml:1:1", "allow_remote = true"),
+            ("[nonsense]", "agent.toml:1:2", "`links`"),
+            ("links = ", "agent.toml:1:", ""),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.starts_with(place) && error.contains(says), "{text:?}: {error}");
+        }
+        let missing = Config::read(Path::new("/nowhere/agent.toml")).unwrap_err();
+        assert!(missing.to_string().starts_with("/nowhere/agent.toml: cannot be read"), "{missing}");
+    }
+
+    #[test]
+    fn interfaces_are_asked_for_by_pattern() {
+        let links = |text: &str| parse(text).unwrap().links;
+        assert_eq!(links("").asks_for("eth0"), None);
+        let some = links("[links]\ninclude = [\"eth*\"]\nexclude = [\"eth1\"]");
+        assert_eq!(["eth0", "eth1", "wlan0"].map(|name| some.asks_for(name)), [Some(true), Some(false), Some(false)]);
+    }
+
+    #[test]
+    fn the_published_schema_is_the_one_of_this_program() {
+        let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/agent.schema.json");
+        assert_eq!(std::fs::read_to_string(published).unwrap(), Config::schema());
+    }
+}

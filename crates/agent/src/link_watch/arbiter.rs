@@ -1,0 +1,346 @@
+//! **The arbiter.** Several sources speak of one link, at different times and not always alike; the mechanisms are told one story.
+//!
+//! A link is up while nobody says that it is down: a carrier is of no use without an address, nor an address without a route, and a
+//! timetable's word does not bring back a carrier. So coming up is told once, when the last of them has it, and going down at the
+//! first word. What is repeated, or changes nothing, is not told.
+//!
+//! Who gives a *command* was there, and is believed: `up` overrules all who say down, each until it says up itself; `down` holds
+//! until `up`, or until the link starts anew (its carrier, address or route comes back after it was gone).
+//!
+//! A *warning* is told if it is the first, or foretells an earlier cut than the one before; it ends when all who gave one have
+//! taken it back, or when the time that it named is long over.
+//!
+//! An address in place of another is a move, whether the link was down in between or not.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdover_base::{Duration, Instant};
+use holdover_mobility::LinkEvent;
+use serde::{Deserialize, Serialize};
+
+use super::{Signal, Source};
+
+/// What the mechanisms have been told last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkState {
+    /// Connected.
+    Up,
+    /// Connected, and a cut is foreseen.
+    Fading,
+    /// Cut off.
+    Down,
+}
+
+/// The arbiter of one interface. [`Self::handle_signal`] and [`Self::handle_timeout`] say what the mechanisms are to be told, in
+/// order.
+#[derive(Debug, Default)]
+pub struct Arbiter {
+    /// Who says that the link is down.
+    against: BTreeSet<Source>,
+    /// Those of them whom a command has overruled.
+    overruled: BTreeSet<Source>,
+    /// Who foretells a cut, and when.
+    warnings: BTreeMap<Source, Instant>,
+    /// The cut that the mechanisms have been told of.
+    told_cut: Option<Instant>,
+    is_down: bool,
+    has_moved: bool,
+}
+
+/// A warning is forgotten so long after the cut that it foretold.
+const OVERDUE: Duration = Duration::from_secs(2);
+
+/// A later warning is told if it foretells a cut that comes sooner by so much.
+const SOONER: Duration = Duration::from_millis(10);
+
+/// When a warning that does not say when is taken to mean; for its end only.
+const SOON: Duration = Duration::from_secs(1);
+
+impl Arbiter {
+    /// The arbiter of a link of which nobody has said anything: it is up.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How the link is.
+    pub fn state(&self) -> LinkState {
+        match (self.is_down, self.warnings.is_empty()) {
+            (true, _) => LinkState::Down,
+            (false, false) => LinkState::Fading,
+            (false, true) => LinkState::Up,
+        }
+    }
+
+    /// Who says that it is down and has not been overruled.
+    pub fn objections(&self) -> impl Iterator<Item = Source> {
+        self.against.difference(&self.overruled).copied()
+    }
+
+    /// A source speaks.
+    pub fn handle_signal(&mut self, now: Instant, signal: &Signal) -> Vec<LinkEvent> {
+        let source = signal.source;
+        match signal.event {
+            LinkEvent::Fading { lead } => return self.warn(now, source, lead),
+            LinkEvent::Recovered => {
+                let recovered = self.withdraw(source);
+                // Who says that a cut did not come says that there is none.
+                if source == Source::Command {
+                    self.overrule();
+                }
+                return recovered.into_iter().chain(self.settle()).collect();
+            }
+            LinkEvent::Down => {
+                self.overruled.remove(&source);
+                self.against.insert(source);
+            }
+            LinkEvent::Up { moved, .. } => {
+                let was_against = self.against.remove(&source);
+                self.overruled.remove(&source);
+                self.has_moved |= moved;
+                if source == Source::Command {
+                    self.overrule();
+                } else if was_against && is_of_the_link(source) {
+                    self.against.remove(&Source::Command);
+                }
+            }
+        }
+        self.settle().into_iter().collect()
+    }
+
+    /// Warnings whose time is over are forgotten.
+    pub fn handle_timeout(&mut self, now: Instant) -> Vec<LinkEvent> {
+        let over: Vec<Source> =
+            self.warnings.iter().filter(|&(_, &cut_at)| cut_at + OVERDUE <= now).map(|(&source, _)| source).collect();
+        over.into_iter().filter_map(|source| self.withdraw(source)).collect()
+    }
+
+    /// When a warning is to be forgotten.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.warnings.values().min().map(|&cut_at| cut_at + OVERDUE)
+    }
+
+    fn warn(&mut self, now: Instant, source: Source, lead: Option<Duration>) -> Vec<LinkEvent> {
+        // What is cut off already cannot be cut off.
+        if self.is_down {
+            return Vec::new();
+        }
+        self.warnings.insert(source, now + lead.unwrap_or(SOON));
+        let cut_at = now + lead.unwrap_or_default();
+        if self.told_cut.is_some_and(|told| told <= cut_at + SOONER) {
+            return Vec::new();
+        }
+        self.told_cut = Some(cut_at);
+        vec![LinkEvent::Fading { lead }]
+    }
+
+    /// A source foretells nothing any more.
+    fn withdraw(&mut self, source: Source) -> Option<LinkEvent> {
+        self.warnings.remove(&source)?;
+        if !self.warnings.is_empty() || self.is_down {
+            return None;
+        }
+        self.told_cut = None;
+        Some(LinkEvent::Recovered)
+    }
+
+    fn overrule(&mut self) {
+        self.against.remove(&Source::Command);
+        self.overruled.clone_from(&self.against);
+    }
+
+    /// What has changed since the mechanisms were told last.
+    fn settle(&mut self) -> Option<LinkEvent> {
+        let is_down = self.objections().next().is_some();
+        if is_down {
+            if self.is_down {
+                return None;
+            }
+            self.is_down = true;
+            self.warnings.clear();
+            self.told_cut = None;
+            return Some(LinkEvent::Down);
+        }
+        if !self.is_down && !self.has_moved {
+            return None;
+        }
+        if self.has_moved {
+            self.warnings.clear();
+            self.told_cut = None;
+        }
+        self.is_down = false;
+        Some(LinkEvent::Up { symmetric: false, moved: std::mem::take(&mut self.has_moved) })
+    }
+}
+
+/// Whether a source speaks of the link itself, so that its coming back is a new start.
+fn is_of_the_link(source: Source) -> bool {
+    matches!(source, Source::Carrier | Source::Address | Source::Route)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
+    const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
+
+    fn fading(millis: u64) -> LinkEvent {
+        LinkEvent::Fading { lead: Some(Duration::from_millis(millis)) }
+    }
+
+    /// What an arbiter says to each of these words, in milliseconds.
+    fn story(words: &[(u64, Source, LinkEvent)]) -> Vec<Vec<LinkEvent>> {
+        let mut arbiter = Arbiter::new();
+        let said = words.iter().map(|&(millis, source, event)| {
+            let at = Instant::from_millis(millis);
+            arbiter.handle_signal(at, &Signal { interface: "wlan0".into(), event, source, at })
+        });
+        said.collect()
+    }
+
+    #[test]
+    fn up_is_told_when_the_last_of_them_has_it() {
+        use Source::{Address, Carrier, Route};
+        let told = story(&[
+            (0, Carrier, LinkEvent::Down),
+            (1, Route, LinkEvent::Down),
+            (2, Address, LinkEvent::Down),
+            (3, Carrier, UP),
+            (4, Address, UP),
+            (5, Route, UP),
+            (6, Route, UP),
+        ]);
+        assert_eq!(told, [vec![LinkEvent::Down], vec![], vec![], vec![], vec![], vec![UP], vec![]]);
+    }
+
+    #[test]
+    fn a_carrier_that_is_down_beats_a_timetable() {
+        use Source::{Carrier, Schedule};
+        let told = story(&[(0, Carrier, LinkEvent::Down), (1, Schedule, UP), (2, Carrier, UP)]);
+        assert_eq!(told, [vec![LinkEvent::Down], vec![], vec![UP]]);
+        let told = story(&[(0, Schedule, LinkEvent::Down), (1, Carrier, UP), (2, Schedule, UP)]);
+        assert_eq!(told, [vec![LinkEvent::Down], vec![], vec![UP]]);
+    }
+
+    #[test]
+    fn a_command_is_believed_until_there_is_news() {
+        use Source::{Carrier, Command, Neighbour};
+        let told = story(&[
+            (0, Neighbour, LinkEvent::Down),
+            (1, Command, UP),
+            // Said again it is news: the gateway was tried again.
+            (2, Neighbour, LinkEvent::Down),
+            (3, Neighbour, UP),
+            (4, Command, LinkEvent::Down),
+            (5, Neighbour, UP),
+            (6, Carrier, UP),
+            (7, Carrier, LinkEvent::Down),
+            (8, Carrier, UP),
+        ]);
+        let down = || vec![LinkEvent::Down];
+        assert_eq!(told, [down(), vec![UP], down(), vec![UP], down(), vec![], vec![], vec![], vec![UP]]);
+    }
+
+    #[test]
+    fn a_move_is_told_at_once_or_with_the_next_up() {
+        use Source::{Address, Carrier};
+        assert_eq!(story(&[(0, Address, MOVED)]), [vec![MOVED]]);
+        let told = story(&[(0, Carrier, LinkEvent::Down), (1, Address, MOVED), (2, Carrier, UP), (3, Address, UP)]);
+        assert_eq!(told, [vec![LinkEvent::Down], vec![], vec![MOVED], vec![]]);
+    }
+
+    #[test]
+    fn a_warning_is_told_once_and_an_earlier_one_again() {
+        use Source::{Schedule, Wifi};
+        let told = story(&[
+            (0, Schedule, fading(500)),
+            (100, Schedule, fading(400)),
+            (100, Wifi, fading(200)),
+            (150, Schedule, LinkEvent::Recovered),
+            (160, Wifi, LinkEvent::Recovered),
+            (170, Wifi, LinkEvent::Recovered),
+            (180, Wifi, fading(100)),
+            (280, Schedule, LinkEvent::Down),
+            (290, Wifi, fading(100)),
+            (300, Wifi, LinkEvent::Recovered),
+        ]);
+        let expected = [
+            vec![fading(500)],
+            vec![],
+            vec![fading(200)],
+            vec![],
+            vec![LinkEvent::Recovered],
+            vec![],
+            vec![fading(100)],
+            vec![LinkEvent::Down],
+            vec![],
+            vec![],
+        ];
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn a_warning_that_came_to_nothing_is_forgotten() {
+        let mut arbiter = Arbiter::new();
+        let signal = Signal { interface: "x".into(), event: fading(100), source: Source::Command, at: Instant::ZERO };
+        arbiter.handle_signal(Instant::ZERO, &signal);
+        assert_eq!(arbiter.state(), LinkState::Fading);
+        let deadline = arbiter.poll_timeout().unwrap();
+        assert_eq!(deadline, Instant::from_millis(2100));
+        assert_eq!(arbiter.handle_timeout(Instant::from_millis(2000)), []);
+        assert_eq!(arbiter.handle_timeout(deadline), [LinkEvent::Recovered]);
+        assert_eq!((arbiter.poll_timeout(), arbiter.state()), (None, LinkState::Up));
+    }
+
+    fn any_word() -> impl Strategy<Value = (u64, Source, LinkEvent)> {
+        use Source::{Address, Carrier, Command, Neighbour, Route, Schedule, Suspend, Wifi};
+        let source = prop::sample::select(vec![Carrier, Address, Route, Neighbour, Suspend, Schedule, Wifi, Command]);
+        let event =
+            prop::sample::select(vec![UP, MOVED, LinkEvent::Down, LinkEvent::Recovered, fading(50), fading(5000)]);
+        (0..3000u64, source, event)
+    }
+
+    proptest! {
+        /// Whatever is said in whatever order: never down twice in a row, never up without down or a move, never recovered without a
+        /// warning, and a command `up` always ends with the link up.
+        #[test]
+        fn the_story_makes_sense(words in prop::collection::vec(any_word(), 0..60)) {
+            let mut arbiter = Arbiter::new();
+            let (mut now, mut down, mut warned) = (Instant::ZERO, false, false);
+            for (wait, source, event) in words {
+                now += Duration::from_millis(wait);
+                let timely = arbiter.handle_timeout(now);
+                let told = arbiter.handle_signal(now, &Signal { interface: "x".into(), event, source, at: now });
+                for event in timely.into_iter().chain(told) {
+                    match event {
+                        LinkEvent::Down => {
+                            prop_assert!(!down);
+                            (down, warned) = (true, false);
+                        }
+                        LinkEvent::Up { moved, .. } => {
+                            prop_assert!(down || moved);
+                            down = false;
+                            warned &= !moved;
+                        }
+                        LinkEvent::Fading { .. } => {
+                            prop_assert!(!down);
+                            warned = true;
+                        }
+                        LinkEvent::Recovered => {
+                            prop_assert!(warned && !down);
+                            warned = false;
+                        }
+                    }
+                }
+                prop_assert_eq!(arbiter.state() == LinkState::Down, down);
+                prop_assert_eq!(arbiter.state() == LinkState::Fading, warned && !down);
+                if source == Source::Command && matches!(event, LinkEvent::Up { .. }) {
+                    prop_assert!(!down);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! What the kernel says of interfaces, addresses, routes and neighbours, as signals about links.
+//!
+//! The shell calls [`Interfaces::handle`] for each [`News`], then takes [`Interfaces::poll_change`] until `None`. What the kernel
+//! had to say may have been lost (a full socket buffer); then the shell asks for all of it again, between
+//! [`Interfaces::begin_snapshot`] and [`Interfaces::end_snapshot`], and what is not told again is gone.
+//!
+//! An interface is *eligible* if it may be an uplink: it has, or has had, a default route, and is neither loopback nor a bridge nor
+//! the like. Having had one is enough because it is lost in the very moments that matter.
+//!
+//! Silence is no signal: an interface that never had an address, a default route or a gateway is not down for the want of it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+
+use holdover_base::Instant;
+use holdover_mobility::LinkEvent;
+
+use super::{Signal, Source};
+
+/// Something that the kernel says. Interfaces go by their index.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum News {
+    /// There is an interface, and this is how it is now.
+    Link {
+        /// Its index.
+        index: u32,
+        /// Its name.
+        name: Box<str>,
+        /// Its kind as `ip -details link` has it; empty for hardware.
+        kind: Box<str>,
+        /// Whether it is `lo`.
+        is_loopback: bool,
+        /// Whether it is set up, by whoever administers it.
+        is_set_up: bool,
+        /// Set up, with a carrier and not dormant.
+        can_carry: bool,
+    },
+    /// An interface is gone, and everything of it.
+    LinkGone {
+        /// Its index.
+        index: u32,
+    },
+    /// An address of an interface, of global scope.
+    Address {
+        /// The interface.
+        index: u32,
+        /// The address.
+        address: IpAddr,
+        /// Whether it is there and can be used: neither tentative nor refused by duplicate address detection.
+        is_usable: bool,
+    },
+    /// A default route of the main table.
+    DefaultRoute {
+        /// The interface.
+        index: u32,
+        /// What tells it from others.
+        route: DefaultRoute,
+        /// Whether it is there, and how it came to be.
+        presence: Presence,
+    },
+    /// What is known of a neighbour.
+    Neighbour {
+        /// The interface.
+        index: u32,
+        /// Its address.
+        address: IpAddr,
+        /// Whether it answers.
+        state: Reachability,
+    },
+}
+
+/// What tells a default route from others of an interface.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct DefaultRoute {
+    /// Whether it is one of IPv6.
+    pub is_ipv6: bool,
+    /// The gateway; `None` if everybody is on the link.
+    pub gateway: Option<IpAddr>,
+    /// Its metric.
+    pub metric: u32,
+}
+
+/// Whether a route is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Presence {
+    /// It is there.
+    There,
+    /// It is there in place of all of its family with its metric, of which the kernel does not say that they are gone.
+    Instead,
+    /// It is gone.
+    Gone,
+}
+
+/// Whether a neighbour answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reachability {
+    /// It has answered not long ago, or needs not be asked.
+    Answers,
+    /// It was asked, and did not answer.
+    Failed,
+    /// It is being asked, or has not been for a while.
+    Unknown,
+    /// Nothing is known any more.
+    Forgotten,
+}
+
+/// Something that has become of the interfaces.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// An interface is there that is eligible, or has become so.
+    Appeared {
+        /// Its name.
+        interface: Box<str>,
+        /// Whether it may be an uplink. If not, it is looked after if it was asked for by name.
+        is_eligible: bool,
+    },
+    /// An interface is gone, or has another name now.
+    Disappeared {
+        /// Its name.
+        interface: Box<str>,
+    },
+    /// News of a link.
+    Signal(Signal),
+}
+
+/// The kernel's interfaces.
+#[derive(Debug, Default)]
+pub struct Interfaces {
+    interfaces: BTreeMap<u32, Interface>,
+    changes: VecDeque<Change>,
+    /// While a snapshot is taken: what has been told in it.
+    snapshot: Option<Vec<News>>,
+}
+
+/// An interface, with what its sources have said last.
+#[derive(Debug, Default)]
+struct Interface {
+    name: Box<str>,
+    may_be_uplink: bool,
+    was_told_eligible: Option<bool>,
+    /// The link's message came; what came before it waits for the name.
+    is_named: bool,
+    can_carry: bool,
+    addresses: BTreeSet<IpAddr>,
+    /// The addresses of either family before it lost its last one.
+    last_addresses: [BTreeSet<IpAddr>; 2],
+    routes: BTreeSet<DefaultRoute>,
+    has_had_route: bool,
+    /// Gateways that do not answer.
+    failed: BTreeSet<IpAddr>,
+    /// Gateways that have answered.
+    answering: BTreeSet<IpAddr>,
+    /// Which sources have said that it is down.
+    said_down: BTreeSet<Source>,
+}
+
+impl Interfaces {
+    /// Nothing is known.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The kernel says something.
+    pub fn handle(&mut self, now: Instant, news: News) {
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.push(news.clone());
+        }
+        match news {
+            News::Link { index, name, kind, is_loopback, is_set_up, can_carry } => {
+                let interface = self.interfaces.entry(index).or_default();
+                if interface.is_named && interface.name != name {
+                    // Renamed: for whoever goes by names, one is gone and another one there.
+                    self.changes.push_back(Change::Disappeared { interface: interface.name.clone() });
+                    interface.was_told_eligible = None;
+                    interface.said_down.clear();
+                }
+                interface.may_be_uplink = !is_loopback && !is_inner(&kind, &name);
+                (interface.name, interface.is_named, interface.can_carry) = (name, true, can_carry);
+                // The kernel does not tell of each of them.
+                if !is_set_up {
+                    interface.routes.clear();
+                }
+            }
+            News::LinkGone { index } => {
+                if let Some(gone) = self.interfaces.remove(&index).filter(|gone| gone.is_named) {
+                    self.changes.push_back(Change::Disappeared { interface: gone.name });
+                }
+                return;
+            }
+            News::Address { index, address, is_usable } => {
+                let Some(interface) = self.known_or_new(index, is_usable) else { return };
+                if is_usable {
+                    interface.addresses.insert(address);
+                } else {
+                    interface.remove_address(address);
+                }
+            }
+            News::DefaultRoute { index, route, presence } => self.note_route(index, route, presence),
+            News::Neighbour { index, address, state } => {
+                let Some(interface) = self.known_or_new(index, state == Reachability::Failed) else { return };
+                interface.note_neighbour(address, state);
+            }
+        }
+        self.tell(now);
+    }
+
+    /// Everything is about to be told anew.
+    pub fn begin_snapshot(&mut self) {
+        // Of neighbours that are forgotten meanwhile nothing would be told.
+        for interface in self.interfaces.values_mut() {
+            interface.failed.clear();
+            interface.answering.clear();
+        }
+        self.snapshot = Some(Vec::new());
+    }
+
+    /// Everything has been told: what was not is gone.
+    pub fn end_snapshot(&mut self, now: Instant) {
+        let Some(told) = self.snapshot.take() else { return };
+        let mut addresses = BTreeSet::new();
+        let mut routes = BTreeSet::new();
+        let mut links = BTreeSet::new();
+        for news in told {
+            match news {
+                News::Link { index, .. } => _ = links.insert(index),
+                News::Address { index, address, is_usable: true } => _ = addresses.insert((index, address)),
+                News::DefaultRoute { index, route, presence: Presence::There | Presence::Instead } => {
+                    _ = routes.insert((index, route))
+                }
+                _ => {}
+            }
+        }
+        let gone: Vec<u32> = self.interfaces.keys().filter(|index| !links.contains(index)).copied().collect();
+        for index in gone {
+            self.handle(now, News::LinkGone { index });
+        }
+        for (&index, interface) in &mut self.interfaces {
+            interface.routes.retain(|&route| routes.contains(&(index, route)));
+            let gone: Vec<_> = interface
+                .addresses
+                .iter()
+                .filter(|&&address| !addresses.contains(&(index, address)))
+                .copied()
+                .collect();
+            gone.into_iter().for_each(|address| interface.remove_address(address));
+        }
+        self.tell(now);
+    }
+
+    /// What has changed, in order.
+    pub fn poll_change(&mut self) -> Option<Change> {
+        self.changes.pop_front()
+    }
+
+    /// The addresses of an interface that can be used.
+    pub fn addresses(&self, interface: &str) -> impl Iterator<Item = IpAddr> {
+        let found = self.interfaces.values().find(|known| known.is_named && *known.name == *interface);
+        found.into_iter().flat_map(|known| known.addresses.iter().copied())
+    }
+
+    fn note_route(&mut self, index: u32, route: DefaultRoute, presence: Presence) {
+        if presence == Presence::Instead {
+            for interface in self.interfaces.values_mut() {
+                interface.routes.retain(|old| (old.is_ipv6, old.metric) != (route.is_ipv6, route.metric));
+            }
+        }
+        let is_there = presence != Presence::Gone;
+        let Some(interface) = self.known_or_new(index, is_there) else { return };
+        if is_there {
+            interface.routes.insert(route);
+            interface.has_had_route = true;
+        } else {
+            interface.routes.remove(&route);
+        }
+    }
+
+    /// What is gone of an interface that is gone itself is no reason to remember it.
+    fn known_or_new(&mut self, index: u32, is_there: bool) -> Option<&mut Interface> {
+        if is_there { Some(self.interfaces.entry(index).or_default()) } else { self.interfaces.get_mut(&index) }
+    }
+
+    fn tell(&mut self, now: Instant) {
+        // What is half told in a snapshot is told when it is whole.
+        if self.snapshot.is_some() {
+            return;
+        }
+        for interface in self.interfaces.values_mut().filter(|interface| interface.is_named) {
+            interface.tell(now, &mut self.changes);
+        }
+    }
+}
+
+impl Interface {
+    fn remove_address(&mut self, address: IpAddr) {
+        let family = usize::from(address.is_ipv6());
+        if self.addresses.contains(&address) && self.of_family(family).len() == 1 {
+            self.last_addresses[family] = self.of_family(family);
+            // With the last address go the routes; of those of IPv4 the kernel says nothing.
+            self.routes.retain(|route| route.is_ipv6 || address.is_ipv6());
+        }
+        self.addresses.remove(&address);
+    }
+
+    fn of_family(&self, family: usize) -> BTreeSet<IpAddr> {
+        self.addresses.iter().filter(|address| usize::from(address.is_ipv6()) == family).copied().collect()
+    }
+
+    fn note_neighbour(&mut self, address: IpAddr, state: Reachability) {
+        match state {
+            Reachability::Answers => {
+                self.failed.remove(&address);
+                self.answering.insert(address);
+            }
+            Reachability::Failed => {
+                self.answering.remove(&address);
+                self.failed.insert(address);
+            }
+            // It is being asked again: what was known holds until there is an answer.
+            Reachability::Unknown => {}
+            Reachability::Forgotten => {
+                self.failed.remove(&address);
+                self.answering.remove(&address);
+            }
+        }
+    }
+
+    fn tell(&mut self, now: Instant, changes: &mut VecDeque<Change>) {
+        let is_eligible = self.may_be_uplink && self.has_had_route;
+        if self.was_told_eligible != Some(is_eligible) {
+            self.was_told_eligible = Some(is_eligible);
+            changes.push_back(Change::Appeared { interface: self.name.clone(), is_eligible });
+        }
+        // Without a carrier nothing is known of neighbours, and it may be another network that comes.
+        if !self.can_carry {
+            self.failed.clear();
+            self.answering.clear();
+        }
+        let has_moved = self.note_move();
+        for (source, is_down) in [
+            (Source::Carrier, !self.can_carry),
+            (Source::Address, self.has_lost_its_addresses()),
+            (Source::Route, self.has_had_route && self.routes.is_empty()),
+            (Source::Neighbour, self.has_silent_gateways()),
+        ] {
+            let moved = source == Source::Address && has_moved;
+            let event = match (is_down, self.said_down.contains(&source)) {
+                (true, false) => LinkEvent::Down,
+                (false, true) => LinkEvent::Up { symmetric: false, moved },
+                _ if moved => LinkEvent::Up { symmetric: false, moved },
+                _ => continue,
+            };
+            if is_down {
+                self.said_down.insert(source);
+            } else {
+                self.said_down.remove(&source);
+            }
+            changes.push_back(Change::Signal(Signal { interface: self.name.clone(), event, source, at: now }));
+        }
+    }
+
+    fn has_lost_its_addresses(&self) -> bool {
+        self.addresses.is_empty() && self.last_addresses.iter().any(|last| !last.is_empty())
+    }
+
+    /// Gateways there are, and of none of them is it known that it answers, or at least not that it does not.
+    fn has_silent_gateways(&self) -> bool {
+        let mut gateways = self.routes.iter().map(|route| route.gateway).peekable();
+        gateways.peek().is_some()
+            && gateways.all(|gateway| gateway.is_some_and(|gateway| self.failed.contains(&gateway)))
+    }
+
+    /// Whether addresses of a family have taken the place of others: none of those before is left.
+    fn note_move(&mut self) -> bool {
+        let mut has_moved = false;
+        for family in 0..2 {
+            let now = self.of_family(family);
+            if now.is_empty() {
+                continue;
+            }
+            let before = &mut self.last_addresses[family];
+            has_moved |= !before.is_empty() && before.is_disjoint(&now);
+            *before = now;
+        }
+        has_moved
+    }
+}
+
+/// Whether an interface leads to other parts of this machine: its name and kind say so.
+fn is_inner(kind: &str, name: &str) -> bool {
+    const KINDS: [&str; 4] = ["bridge", "dummy", "ifb", "nlmon"];
+    const NAMES: [&str; 9] = ["docker", "br-", "veth", "virbr", "vnet", "lxc", "cni", "flannel", "cali"];
+    KINDS.contains(&kind) || NAMES.iter().any(|inner| name.starts_with(inner))
+}
+
+#[cfg(test)]
+mod tests;

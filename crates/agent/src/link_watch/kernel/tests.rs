@@ -1,0 +1,279 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
+const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
+
+fn link(index: u32, name: &str, can_carry: bool) -> News {
+    News::Link { index, name: name.into(), kind: "".into(), is_loopback: name == "lo", is_set_up: true, can_carry }
+}
+
+fn address(index: u32, address: &str, is_usable: bool) -> News {
+    News::Address { index, address: address.parse().unwrap(), is_usable }
+}
+
+fn route(index: u32, gateway: &str, is_there: bool) -> News {
+    let presence = if is_there { Presence::There } else { Presence::Gone };
+    let gateway: IpAddr = gateway.parse().unwrap();
+    let route = DefaultRoute { is_ipv6: gateway.is_ipv6(), gateway: Some(gateway), metric: 100 };
+    News::DefaultRoute { index, route, presence }
+}
+
+fn neighbour(index: u32, address: &str, state: Reachability) -> News {
+    News::Neighbour { index, address: address.parse().unwrap(), state }
+}
+
+fn drain(interfaces: &mut Interfaces) -> Vec<String> {
+    let changes = std::iter::from_fn(|| interfaces.poll_change());
+    let text = |change| match change {
+        Change::Appeared { interface, is_eligible: true } => format!("{interface} eligible"),
+        Change::Appeared { interface, is_eligible: false } => format!("{interface} there"),
+        Change::Disappeared { interface } => format!("{interface} gone"),
+        Change::Signal(Signal { interface, event, source, .. }) => format!("{interface} {source} {event}"),
+    };
+    changes.map(text).collect()
+}
+
+fn told(interfaces: &mut Interfaces, news: impl IntoIterator<Item = News>) -> Vec<String> {
+    news.into_iter().for_each(|news| interfaces.handle(Instant::ZERO, news));
+    drain(interfaces)
+}
+
+/// A laptop that is connected.
+fn connected() -> Interfaces {
+    let mut interfaces = Interfaces::new();
+    let news = [
+        link(1, "lo", true),
+        link(3, "wlan0", true),
+        address(3, "192.0.2.7", true),
+        route(3, "192.0.2.1", true),
+        neighbour(3, "192.0.2.1", Reachability::Answers),
+    ];
+    assert_eq!(told(&mut interfaces, news), ["lo there", "wlan0 there", "wlan0 eligible"]);
+    interfaces
+}
+
+#[test]
+fn a_link_that_is_lost_and_found_says_each_thing_once() {
+    let mut interfaces = connected();
+    let lost = [
+        link(3, "wlan0", false),
+        link(3, "wlan0", false),
+        route(3, "192.0.2.1", false),
+        address(3, "192.0.2.7", false),
+        address(3, "192.0.2.7", false),
+    ];
+    assert_eq!(told(&mut interfaces, lost), ["wlan0 carrier down", "wlan0 route down", "wlan0 address down"]);
+    let found = [
+        link(3, "wlan0", true),
+        address(3, "192.0.2.7", false),
+        address(3, "192.0.2.7", true),
+        route(3, "192.0.2.1", true),
+        route(3, "192.0.2.1", true),
+    ];
+    assert_eq!(told(&mut interfaces, found), ["wlan0 carrier up", "wlan0 address up", "wlan0 route up"]);
+}
+
+#[test]
+fn an_address_in_place_of_another_is_a_move() {
+    let mut interfaces = Interfaces::new();
+    assert_eq!(told(&mut interfaces, [link(3, "wlan0", true), address(3, "192.0.2.7", true)]), ["wlan0 there"]);
+    // Another one besides is none; nor is it one of another family.
+    assert_eq!(
+        told(&mut interfaces, [address(3, "192.0.2.8", true), address(3, "2001:db8::7", true)]),
+        [] as [&str; 0]
+    );
+    assert_eq!(told(&mut interfaces, [address(3, "192.0.2.7", false)]), [] as [&str; 0]);
+    // The last one goes and comes back: the same place.
+    assert_eq!(told(&mut interfaces, [address(3, "192.0.2.8", false), address(3, "192.0.2.8", true)]), [] as [&str; 0]);
+    // Another one comes, and the old one goes only then, as DHCP clients do.
+    let moved = told(&mut interfaces, [address(3, "198.51.100.9", true), address(3, "192.0.2.8", false)]);
+    assert_eq!(moved, [] as [&str; 0], "connections of the old address were there until the end");
+    // The last of a family goes, and another comes.
+    let moved = told(&mut interfaces, [address(3, "198.51.100.9", false), address(3, "203.0.113.5", true)]);
+    assert_eq!(moved, ["wlan0 address up, moved"]);
+    // The same across a time without any.
+    let news = [address(3, "2001:db8::7", false), address(3, "203.0.113.5", false), address(3, "192.0.2.7", true)];
+    assert_eq!(told(&mut interfaces, news), ["wlan0 address down", "wlan0 address up, moved"]);
+}
+
+#[test]
+fn a_gateway_that_does_not_answer_is_a_cut() {
+    let mut interfaces = connected();
+    let states = [
+        Reachability::Unknown,
+        Reachability::Failed,
+        Reachability::Failed,
+        Reachability::Unknown,
+        Reachability::Answers,
+        Reachability::Failed,
+        Reachability::Forgotten,
+    ];
+    let news = states.map(|state| neighbour(3, "192.0.2.1", state));
+    assert_eq!(
+        told(&mut interfaces, news),
+        ["wlan0 neighbour down", "wlan0 neighbour up", "wlan0 neighbour down", "wlan0 neighbour up"]
+    );
+    // Somebody else on the link, and somebody on another link, are no gateways.
+    let others = [neighbour(3, "192.0.2.99", Reachability::Failed), neighbour(4, "192.0.2.1", Reachability::Failed)];
+    assert_eq!(told(&mut interfaces, others), [] as [&str; 0]);
+    // A second gateway is enough.
+    let news = [route(3, "2001:db8::1", true), neighbour(3, "192.0.2.1", Reachability::Failed)];
+    assert_eq!(told(&mut interfaces, news), [] as [&str; 0]);
+    let news = [neighbour(3, "2001:db8::1", Reachability::Failed), link(3, "wlan0", false)];
+    assert_eq!(told(&mut interfaces, news), ["wlan0 neighbour down", "wlan0 carrier down", "wlan0 neighbour up"]);
+}
+
+#[test]
+fn what_never_was_is_not_missed() {
+    let mut interfaces = Interfaces::new();
+    assert_eq!(told(&mut interfaces, [link(2, "eth0", true)]), ["eth0 there"]);
+    assert_eq!(told(&mut interfaces, [address(2, "192.0.2.7", false), route(2, "192.0.2.1", false)]), [] as [&str; 0]);
+    // What is said of an interface before its name is known waits.
+    assert_eq!(told(&mut interfaces, [address(9, "192.0.2.9", true), route(9, "192.0.2.1", true)]), [] as [&str; 0]);
+    assert_eq!(told(&mut interfaces, [link(9, "wwan0", false)]), ["wwan0 eligible", "wwan0 carrier down"]);
+}
+
+#[test]
+fn bridges_and_ends_of_containers_are_no_uplinks() {
+    for (name, kind) in
+        [("docker0", "bridge"), ("br0", "bridge"), ("veth12ab", "veth"), ("dummy0", "dummy"), ("lo", "")]
+    {
+        let mut interfaces = Interfaces::new();
+        let link = News::Link {
+            index: 5,
+            name: name.into(),
+            kind: kind.into(),
+            is_loopback: name == "lo",
+            is_set_up: true,
+            can_carry: true,
+        };
+        assert_eq!(told(&mut interfaces, [link, route(5, "192.0.2.1", true)]), [format!("{name} there")]);
+    }
+    // A container's own eth0 is a veth, and its uplink.
+    let mut interfaces = Interfaces::new();
+    let link = News::Link {
+        index: 5,
+        name: "eth0".into(),
+        kind: "veth".into(),
+        is_loopback: false,
+        is_set_up: true,
+        can_carry: true,
+    };
+    assert_eq!(told(&mut interfaces, [route(5, "192.0.2.1", true), link]), ["eth0 eligible"]);
+}
+
+#[test]
+fn an_interface_that_goes_or_is_renamed_is_gone() {
+    let mut interfaces = connected();
+    assert_eq!(told(&mut interfaces, [link(3, "wlp2s0", true)]), ["wlan0 gone", "wlp2s0 eligible"]);
+    assert_eq!(interfaces.addresses("wlp2s0").collect::<Vec<_>>(), ["192.0.2.7".parse::<IpAddr>().unwrap()]);
+    let gone = News::LinkGone { index: 3 };
+    assert_eq!(told(&mut interfaces, [gone.clone(), gone, address(3, "192.0.2.7", false)]), ["wlp2s0 gone"]);
+    // The next one with that name is another one.
+    assert_eq!(told(&mut interfaces, [link(4, "wlp2s0", true)]), ["wlp2s0 there"]);
+}
+
+#[test]
+fn a_snapshot_replaces_what_was_known() {
+    let mut interfaces = connected();
+    interfaces.begin_snapshot();
+    let quiet = [link(3, "wlan0", true), address(3, "198.51.100.4", true), link(7, "eth0", true)];
+    assert_eq!(told(&mut interfaces, quiet), [] as [&str; 0]);
+    interfaces.end_snapshot(Instant::ZERO);
+    assert_eq!(drain(&mut interfaces), ["lo gone", "wlan0 address up, moved", "wlan0 route down", "eth0 there"]);
+    interfaces.begin_snapshot();
+    for news in [link(3, "wlan0", true), address(3, "198.51.100.4", true), route(3, "198.51.100.1", true)] {
+        interfaces.handle(Instant::ZERO, news);
+    }
+    interfaces.end_snapshot(Instant::ZERO);
+    assert_eq!(drain(&mut interfaces), ["eth0 gone", "wlan0 route up"]);
+}
+
+#[test]
+fn routes_go_without_a_word() {
+    // A route in place of another, on another interface.
+    let mut interfaces = connected();
+    let gateway = Some("198.51.100.1".parse().unwrap());
+    let instead = News::DefaultRoute {
+        index: 4,
+        route: DefaultRoute { is_ipv6: false, gateway, metric: 100 },
+        presence: Presence::Instead,
+    };
+    assert_eq!(
+        told(&mut interfaces, [link(4, "eth0", true), instead]),
+        ["eth0 there", "wlan0 route down", "eth0 eligible"]
+    );
+    // An interface that is set down, and one that loses its last address.
+    let set_down = News::Link {
+        index: 4,
+        name: "eth0".into(),
+        kind: "".into(),
+        is_loopback: false,
+        is_set_up: false,
+        can_carry: false,
+    };
+    assert_eq!(told(&mut interfaces, [set_down]), ["eth0 carrier down", "eth0 route down"]);
+    let mut interfaces = connected();
+    assert_eq!(told(&mut interfaces, [address(3, "192.0.2.7", false)]), ["wlan0 address down", "wlan0 route down"]);
+}
+
+fn any_news() -> impl Strategy<Value = News> {
+    let index = 1..3u32;
+    prop_oneof![
+        (index.clone(), any::<bool>()).prop_map(|(index, up)| link(index, ["a", "b"][index as usize - 1], up)),
+        (index.clone(), 0..3u8, any::<bool>()).prop_map(|(index, last, usable)| address(
+            index,
+            &format!("192.0.2.{last}"),
+            usable
+        )),
+        (index.clone(), 0..2u8, any::<bool>()).prop_map(|(index, last, there)| route(
+            index,
+            &format!("192.0.2.{}", 100 + last),
+            there
+        )),
+        (index.clone(), 0..2u8, 0..4usize).prop_map(|(index, last, state)| {
+            let state =
+                [Reachability::Answers, Reachability::Failed, Reachability::Unknown, Reachability::Forgotten][state];
+            neighbour(index, &format!("192.0.2.{}", 100 + last), state)
+        }),
+        index.prop_map(|index| News::LinkGone { index }),
+    ]
+}
+
+proptest! {
+    /// In whatever order the kernel speaks: nobody says twice the same in a row, only who is there speaks, and what is told in the
+    /// end does not depend on how often anything was repeated.
+    #[test]
+    fn no_source_repeats_itself(news in prop::collection::vec(any_news(), 0..80)) {
+        let mut interfaces = Interfaces::new();
+        let mut there = BTreeSet::new();
+        let mut down = BTreeSet::new();
+        for news in news {
+            interfaces.handle(Instant::ZERO, news.clone());
+            interfaces.handle(Instant::ZERO, news);
+            while let Some(change) = interfaces.poll_change() {
+                match change {
+                    Change::Appeared { interface, .. } => _ = there.insert(interface),
+                    Change::Disappeared { interface } => {
+                        prop_assert!(there.remove(&interface));
+                        down.retain(|(name, _)| *name != interface);
+                    }
+                    Change::Signal(Signal { interface, event, source, .. }) => {
+                        prop_assert!(there.contains(&interface));
+                        match event {
+                            LinkEvent::Down => prop_assert!(down.insert((interface, source))),
+                            UP => prop_assert!(down.remove(&(interface, source))),
+                            MOVED => {
+                                prop_assert_eq!(source, Source::Address);
+                                down.remove(&(interface, source));
+                            }
+                            other => prop_assert!(false, "{}", other),
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

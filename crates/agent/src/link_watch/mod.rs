@@ -1,0 +1,78 @@
+//! What is known of links, and from whom.
+//!
+//! Each source is a state machine of its own, without I/O, and turns what it hears into [`Signal`]s; an [`Arbiter`] for each
+//! interface makes of them what the mechanisms are told. Thin shells carry the messages of netlink and the levels of nl80211.
+//!
+//! | source | machine | shell |
+//! | --- | --- | --- |
+//! | carrier, addresses, default routes, gateways | [`kernel::Interfaces`] | [`netlink::Monitor`] |
+//! | a timetable | [`schedule::ScheduleWatch`] | the daemon's clock |
+//! | sleep of the machine | [`suspend::SuspendWatch`] | the daemon's clock |
+
+//! | commands | [`Arbiter`] itself | the control socket |
+
+mod arbiter;
+pub mod kernel;
+pub mod netlink;
+
+pub mod schedule;
+pub mod suspend;
+pub mod wifi;
+
+use core::fmt;
+
+use holdover_base::Instant;
+use holdover_mobility::LinkEvent;
+use serde::{Deserialize, Serialize};
+
+pub use self::arbiter::{Arbiter, LinkState};
+
+/// Something that a source says about an interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Signal {
+    /// The interface's name.
+    pub interface: Box<str>,
+    /// What.
+    pub event: LinkEvent,
+    /// Who.
+    pub source: Source,
+    /// When, on `CLOCK_MONOTONIC`.
+    pub at: Instant,
+}
+
+/// Who knows something of a link.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Source {
+    /// The interface: set up, with a carrier.
+    Carrier,
+    /// It has an address that can be used.
+    Address,
+    /// A default route leads over it.
+    Route,
+    /// The gateway of a default route answers.
+    Neighbour,
+    /// The machine is awake.
+    Suspend,
+    /// A timetable.
+    Schedule,
+    /// The strength of a Wi-Fi signal. It warns, and says no more.
+    Wifi,
+    /// Someone who was there, by `holdover agent signal`.
+    Command,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Carrier => "carrier",
+            Self::Address => "address",
+            Self::Route => "route",
+            Self::Neighbour => "neighbour",
+            Self::Suspend => "suspend",
+            Self::Schedule => "schedule",
+            Self::Wifi => "wifi",
+            Self::Command => "command",
+        })
+    }
+}

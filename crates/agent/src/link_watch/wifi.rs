@@ -1,0 +1,187 @@
+//! Warnings from the strength of a Wi-Fi signal.
+//!
+//! A level in dBm jumps by several dB from one packet to the next, so it is smoothed. A *fixed* warning is given when the smoothed
+//! level is below the floor. An *adaptive* one when the straight line through the last second and a half of it reaches the floor
+//! within the lead: who walks away from an access point is warned early, who sits at the edge of its range is not warned at all
+//! until it gets worse.
+//!
+//! A warning is taken back when the level is clear of the floor by a margin, and, if adaptive, does not fall towards it any more.
+
+use std::collections::VecDeque;
+
+use holdover_base::{Duration, Instant};
+use holdover_mobility::LinkEvent;
+
+use crate::config::{Dbm, Time, Wifi, WifiWarning};
+
+/// The levels of one interface.
+#[derive(Clone, Debug)]
+pub struct WifiWatch {
+    is_adaptive: bool,
+    floor_dbm: f64,
+    lead: Duration,
+    smoothed_dbm: Option<f64>,
+    /// Smoothed levels and when they were taken, for the straight line.
+    recent: VecDeque<(Instant, f64)>,
+    has_warned: bool,
+}
+
+/// How much a new level counts for.
+const SMOOTHING: f64 = 0.3;
+
+/// How far back the straight line begins.
+const HISTORY: Duration = Duration::from_millis(1500);
+
+/// Less than this is no history.
+const SHORTEST_HISTORY: Duration = Duration::from_millis(400);
+
+/// A level that falls more slowly than this may as well be standing still: a person sitting down moves it by as much.
+const SLOWEST_FALL_DB_PER_S: f64 = 1.0;
+
+/// How far above the floor a level must be for a warning to be taken back.
+const MARGIN_DB: f64 = 4.0;
+
+/// No more levels than this are kept, however often they come.
+const MOST_LEVELS: usize = 256;
+
+impl WifiWatch {
+    /// No level is known. `None` if the configuration wants no warnings.
+    pub fn new(config: &Wifi) -> Option<Self> {
+        let Dbm(floor) = config.floor;
+        let Time(lead) = config.lead;
+        let is_adaptive = match config.warn {
+            WifiWarning::Off => return None,
+            WifiWarning::Fixed => false,
+            WifiWarning::Adaptive => true,
+        };
+        Some(Self {
+            is_adaptive,
+            floor_dbm: floor.into(),
+            lead,
+            smoothed_dbm: None,
+            recent: VecDeque::new(),
+            has_warned: false,
+        })
+    }
+
+    /// The level is so high now; `None` if the interface is not associated, after which it begins anew.
+    pub fn handle_level(&mut self, now: Instant, level: Option<Dbm>) -> Option<LinkEvent> {
+        let Some(Dbm(level)) = level else {
+            self.smoothed_dbm = None;
+            self.recent.clear();
+            // Whether it was cut off is for others to say; nothing is foretold any more.
+            return std::mem::take(&mut self.has_warned).then_some(LinkEvent::Recovered);
+        };
+        let level = f64::from(level);
+        let smoothed = self.smoothed_dbm.map_or(level, |before| before + SMOOTHING * (level - before));
+        self.smoothed_dbm = Some(smoothed);
+        self.recent.push_back((now, smoothed));
+        while self.recent.len() > MOST_LEVELS
+            || self.recent.front().is_some_and(|&(at, _)| now.saturating_since(at) > HISTORY)
+        {
+            self.recent.pop_front();
+        }
+        let fall = self.fall_db_per_s().filter(|_| self.is_adaptive);
+        let above = smoothed - self.floor_dbm;
+        let until = fall.filter(|&fall| fall >= SLOWEST_FALL_DB_PER_S).map(|fall| (above / fall).max(0.0));
+        let cut_in = until.map(Duration::from_secs_f64).filter(|&until| until <= self.lead);
+        let is_below = above < 0.0 && (!self.is_adaptive || fall.is_some_and(|fall| fall > 0.0));
+        if !self.has_warned && (is_below || cut_in.is_some()) {
+            self.has_warned = true;
+            return Some(LinkEvent::Fading { lead: cut_in.filter(|lead| !lead.is_zero()) });
+        }
+        let is_clear =
+            above >= MARGIN_DB && until.map(Duration::from_secs_f64).is_none_or(|until| until > self.lead * 2);
+        if self.has_warned && is_clear {
+            self.has_warned = false;
+            return Some(LinkEvent::Recovered);
+        }
+        None
+    }
+
+    /// The slope of the straight line through the recent levels (least squares), positive if it falls.
+    fn fall_db_per_s(&self) -> Option<f64> {
+        let (&(first, _), &(last, _)) = (self.recent.front()?, self.recent.back()?);
+        if last.saturating_since(first) < SHORTEST_HISTORY {
+            return None;
+        }
+        let points = self.recent.iter().map(|&(at, level)| (at.saturating_since(first).as_secs_f64(), level));
+        let count = self.recent.len() as f64;
+        let (sum_x, sum_y) = points.clone().fold((0.0, 0.0), |(xs, ys), (x, y)| (xs + x, ys + y));
+        let (mean_x, mean_y) = (sum_x / count, sum_y / count);
+        let (covariance, variance) =
+            points.fold((0.0, 0.0), |(c, v), (x, y)| (c + (x - mean_x) * (y - mean_y), v + (x - mean_x).powi(2)));
+        (variance > 0.0).then(|| -covariance / variance)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(warn: WifiWarning) -> WifiWatch {
+        WifiWatch::new(&Wifi { warn, floor: Dbm(-80), ..Wifi::default() }).unwrap()
+    }
+
+    /// A level every 100 ms; what is said, with the number of the level.
+    fn said(watch: &mut WifiWatch, levels: impl IntoIterator<Item = i8>) -> Vec<(usize, LinkEvent)> {
+        let levels = levels.into_iter().enumerate();
+        let said = levels.filter_map(|(index, level)| {
+            let now = Instant::from_millis(100 * index as u64);
+            watch.handle_level(now, Some(Dbm(level))).map(|event| (index, event))
+        });
+        said.collect()
+    }
+
+    #[test]
+    fn who_walks_away_is_warned_before_the_floor_is_reached() {
+        // 10 dB/s: from -60 dBm it is at the floor after 2 s.
+        let mut watch = watch(WifiWarning::Adaptive);
+        let said = said(&mut watch, (0..20).map(|step| -60 - step));
+        assert!(
+            matches!(said[..], [(step, LinkEvent::Fading { lead: Some(_) })] if (13..=18).contains(&step)),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn who_sits_at_the_edge_is_not_warned() {
+        // Above the floor and below it, with a few dB of noise around a level that stands still.
+        for level in [-77, -83] {
+            let mut watch = watch(WifiWarning::Adaptive);
+            let noise = [0, 2, -1, -3, 1, 3, 0, -2, 2, -1, 1, 0, -2, 1].into_iter().cycle().take(300);
+            let said = said(&mut watch, noise.map(|db| level + db));
+            let warnings = said.iter().filter(|(_, event)| matches!(event, LinkEvent::Fading { .. })).count();
+            assert!(warnings <= 1, "{level}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn a_fixed_warning_is_given_below_the_floor_and_taken_back_clear_of_it() {
+        let mut watch = watch(WifiWarning::Fixed);
+        let levels = [&[-70; 5][..], &[-90; 10], &[-79; 20], &[-70; 20]].concat();
+        let said = said(&mut watch, levels);
+        assert!(
+            matches!(said[..], [(5..15, LinkEvent::Fading { lead: None }), (35..45, LinkEvent::Recovered)]),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn who_comes_back_hears_that_it_was_nothing() {
+        let mut watch = watch(WifiWarning::Adaptive);
+        let levels = (0..19).map(|step| -60 - step).chain((0..30).map(|step| (-78 + step).min(-60)));
+        let said = said(&mut watch, levels);
+        assert!(matches!(said[..], [(_, LinkEvent::Fading { .. }), (_, LinkEvent::Recovered)]), "{said:?}");
+    }
+
+    #[test]
+    fn an_interface_without_an_access_point_foretells_nothing() {
+        let mut watch = watch(WifiWarning::Fixed);
+        assert!(matches!(watch.handle_level(Instant::ZERO, Some(Dbm(-90))), Some(LinkEvent::Fading { .. })));
+        let later = Instant::from_secs(1);
+        assert_eq!(watch.handle_level(later, None), Some(LinkEvent::Recovered));
+        assert_eq!(watch.handle_level(later, None), None);
+        assert!(WifiWatch::new(&Wifi::default()).is_none(), "off unless asked for");
+    }
+}

@@ -1,0 +1,120 @@
+//! What the daemon asks of whatever stands in the path of packets of one interface.
+//!
+//! The order of calls: [`PathEngine::handle_link`], [`PathEngine::handle_ready`] when the descriptor is readable, or
+//! [`PathEngine::handle_timeout`]; then [`PathEngine::poll_deed`] until `None`, then [`PathEngine::poll_timeout`].
+
+use std::os::fd::BorrowedFd;
+
+use holdover_base::{Duration, Instant};
+use holdover_mobility::wake::WakeConfig;
+use holdover_mobility::{Connection, Deed, LinkEvent};
+use serde::{Deserialize, Serialize};
+
+/// Something that stands in the path of an interface's packets, and acts for the connections that cross it. When it is dropped it
+/// stands there no more, and nothing that it has held is left.
+pub trait PathEngine {
+    /// Its descriptor, which is readable when it has something to do; `None` if it has deadlines only.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Something has become of the link.
+    fn handle_link(&mut self, now: Instant, event: LinkEvent);
+
+    /// The descriptor is readable.
+    fn handle_ready(&mut self, now: Instant);
+
+    /// A deadline has passed.
+    fn handle_timeout(&mut self, now: Instant);
+
+    /// The next deadline.
+    fn poll_timeout(&self) -> Option<Instant>;
+
+    /// The next thing that it has done.
+    fn poll_deed(&mut self) -> Option<Deed>;
+
+    /// The connections that it knows.
+    fn connections(&mut self, now: Instant) -> Vec<PathConnection>;
+
+    /// What it has counted.
+    fn counters(&self) -> Counters;
+
+    /// A connection is to be let alone, or not any more.
+    fn leave_alone(&mut self, connection: Connection, alone: bool);
+}
+
+/// Puts engines in the path.
+pub trait Attach {
+    /// What stands in the path then.
+    type Engine: PathEngine;
+    /// Why it could not be put there.
+    type Error: std::error::Error;
+
+    /// Puts one in the path of an interface.
+    ///
+    /// # Errors
+    /// The kernel does not let it, or there is no such interface.
+    fn attach(&mut self, interface: &str, config: &WakeConfig) -> Result<Self::Engine, Self::Error>;
+}
+
+/// A connection as the path has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathConnection {
+    /// Its addresses and ports.
+    pub connection: Connection,
+    /// Bytes of data that went out.
+    pub bytes_sent: u64,
+    /// Bytes of data that came in.
+    pub bytes_received: u64,
+    /// Since when no packet has passed, if one ever has.
+    pub idle: Option<Duration>,
+    /// The round trip, queues included, if it is known.
+    pub round_trip: Option<Duration>,
+    /// Bytes whose ACK is held now, of either direction.
+    pub held_bytes: u64,
+    /// Whether it is let alone.
+    pub is_left_alone: bool,
+}
+
+/// What has become of packets, since the engine was put in the path.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counters {
+    /// Packets that passed.
+    pub packets: u64,
+    /// Of these, rewritten.
+    pub rewritten: u64,
+    /// Of these, kept from going on: ACKs that say less than the next one.
+    pub held: u64,
+    /// Packets that were made and sent.
+    pub injected: u64,
+    /// Let alone: fragments of IP packets.
+    pub fragments: u64,
+    /// Let alone: more VLAN tags than are looked through.
+    pub vlan: u64,
+    /// Let alone: IPv6 with extension headers that are not looked through.
+    pub extension_headers: u64,
+    /// Let alone: what makes no sense, or is not TCP.
+    pub other: u64,
+    /// Connections that were forgotten because there were too many.
+    pub evicted: u64,
+    /// Packets of connections for which there was no room.
+    pub map_full: u64,
+}
+
+impl Counters {
+    /// The counters of two engines.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            packets: self.packets + other.packets,
+            rewritten: self.rewritten + other.rewritten,
+            held: self.held + other.held,
+            injected: self.injected + other.injected,
+            fragments: self.fragments + other.fragments,
+            vlan: self.vlan + other.vlan,
+            extension_headers: self.extension_headers + other.extension_headers,
+            other: self.other + other.other,
+            evicted: self.evicted + other.evicted,
+            map_full: self.map_full + other.map_full,
+        }
+    }
+}
