@@ -37,7 +37,7 @@ use crate::sockets::owner::{Process, UserError};
 pub use pattern::{Pattern, PatternError};
 pub use place::{Addresses, PlaceError, Ports, Prefix};
 pub use rule::{FlowRule, UserName};
-pub use text::{List, Time};
+pub use text::List;
 
 pub(crate) use rule::Rule;
 
@@ -200,6 +200,16 @@ impl Policy {
             Some(found) => format!("{} (built in)", found.name()),
             None => "a former rule".to_owned(),
         }
+    }
+
+    /// Whether each rule says one thing, and nothing that is of no use. Users are not looked up.
+    ///
+    /// # Errors
+    ///
+    /// The first rule that cannot be used.
+    pub fn check(rules: &[FlowRule]) -> Result<(), PolicyError> {
+        let options = PolicyOptions { built_in: false, at_least: Duration::ZERO };
+        Self::new(rules, options, &mut |_| Ok(0)).map(drop)
     }
 
     /// The rules, in order.

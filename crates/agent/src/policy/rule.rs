@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::pattern::Pattern;
 use super::place::{Addresses, Ports, Prefix};
-use super::text::{List, Time, Word};
+use super::text::{List, Word};
 use super::{Action, Owner, RuleProblem, TimeoutWish, is_at, is_within_host};
+use crate::config::Time;
 use crate::sockets::owner::UserError;
 
 /// Which connections, and what for them: a `[[flow]]` of the configuration. Everything that is said of a connection has to fit; of

@@ -1,45 +1,13 @@
-//! Times and lists as configuration files write them.
+//! Lists as configuration files write them.
 
 use core::fmt;
 use core::marker::PhantomData;
 use core::str::FromStr;
 use std::borrow::Cow;
 
-use holdover_base::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 use serde::{Serialize, Serializer};
-
-/// A span of time, written with its unit: `"10 s"`, `"4h"`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Time(pub Duration);
-
-impl<'de> Deserialize<'de> for Time {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<str>::deserialize(deserializer)?;
-        text.parse().map(Self).map_err(|error: holdover_base::UnitError| de::Error::custom(error))
-    }
-}
-
-impl Serialize for Time {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&self.0)
-    }
-}
-
-impl JsonSchema for Time {
-    fn schema_name() -> Cow<'static, str> {
-        "Time".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "A time with its unit, such as \"10 s\" (ms, s, min, h).",
-            "type": "string",
-            "pattern": "^[0-9][0-9_]*(\\.[0-9]+)? ?(ns|nsec|us|usec|µs|ms|msec|s|sec|min|h)$"
-        })
-    }
-}
 
 /// One thing, or several of which one has to fit. Empty is anything.
 #[derive(Clone, PartialEq, Eq, Debug)]
