@@ -9,4 +9,6 @@ pub mod config;
 pub mod engine;
 pub mod link_watch;
 pub mod path_engine;
+pub mod policy;
 pub mod sockets;
+pub mod user_timeout;
