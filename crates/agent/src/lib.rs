@@ -6,6 +6,13 @@
 
 pub mod clock;
 pub mod config;
+pub mod control;
+pub mod daemon;
 pub mod link_watch;
+pub mod log;
+pub mod metrics;
 pub mod path_engine;
+pub mod saving;
+mod session;
 pub mod sockets;
+pub mod status;

@@ -17,6 +17,8 @@ use holdover_mobility::wake::WakeConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::link_watch::Source;
+
 pub use self::error::ConfigError;
 pub use self::text::{Dbm, NamePattern, Time};
 
@@ -262,6 +264,20 @@ impl Wake {
             }),
             unreachable_poke: self.icmp_poke.then(UnreachablePokeConfig::default),
             release: ReleaseConfig { grace: self.grace.0, refresh_timestamps: self.refresh_timestamps, ..defaults },
+        }
+    }
+}
+
+impl Signals {
+    /// Whether what a source says counts. Timetables, Wi-Fi levels and commands count whenever there are any.
+    pub fn believes(&self, source: Source) -> bool {
+        match source {
+            Source::Carrier => self.carrier,
+            Source::Address => self.address,
+            Source::Route => self.route,
+            Source::Neighbour => self.neighbour,
+            Source::Suspend => self.suspend,
+            Source::Schedule | Source::Wifi | Source::Command => true,
         }
     }
 }
