@@ -8,6 +8,7 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod engine;
 pub mod link_watch;
 pub mod log;
 pub mod metrics;

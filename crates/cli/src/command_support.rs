@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use holdover_report::LatenessMetrics;
 use holdover_scenario::{Override, Scenario, ScenarioError, Style};
+use holdover_testbed::world::Lateness;
 use serde::Serialize;
 
 /// The exit status after an interruption, as shells have it: 128 and the number of SIGINT.
@@ -76,6 +78,16 @@ pub(crate) fn utc(time: SystemTime) -> (String, String) {
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"),
         format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}"),
     )
+}
+
+/// How late packets were handed to kernels, in figures.
+pub(crate) fn lateness_metrics(lateness: &Lateness) -> LatenessMetrics {
+    LatenessMetrics {
+        packets: lateness.packets(),
+        median_s: lateness.quantile(0.5).as_secs_f64(),
+        p99_s: lateness.quantile(0.99).as_secs_f64(),
+        max_s: lateness.max().as_secs_f64(),
+    }
 }
 
 /// Prints JSON.

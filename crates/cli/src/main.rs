@@ -17,6 +17,7 @@ mod scenario_command;
 mod shell_command;
 mod sweep;
 mod sweep_command;
+mod transfers;
 
 use std::process::ExitCode;
 
@@ -35,7 +36,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// See what an outage does to TCP, in under a minute.
+    /// See what an outage does to TCP, and what the agent does about it, in under a minute.
     Demo(demo_command::DemoArgs),
     /// Say what this kernel and this user allow, and what to do about what they do not.
     Doctor(doctor_command::DoctorArgs),

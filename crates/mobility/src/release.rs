@@ -29,8 +29,8 @@ use holdover_wire::{Packet, Seq};
 use crate::Direction;
 use crate::connections::{Connection, tcp_mut};
 use crate::echo_clock::EchoClock;
-use crate::round_trip::RoundTrip;
 use crate::fast_path::Observed;
+use crate::round_trip::RoundTrip;
 
 /// How held ACKs are let go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -56,7 +56,7 @@ pub(crate) fn message(connection: Connection, direction: Direction, oldest: Seq)
         |from: IpAddr, to: IpAddr, error: IcmpError| Packet::new(from, to, holdover_wire::Payload::IcmpError(error));
     Some(match direction {
         Direction::Outgoing => icmp(local.ip(), remote.ip(), quote(remote, local)?),
-        // A host that finds no neighbour sends itself such a message too, from its own address.
-        Direction::Incoming => icmp(local.ip(), local.ip(), quote(local, remote)?),
+        // From the peer's address: what comes in over a link with an address of the host's own is thrown away.
+        Direction::Incoming => icmp(remote.ip(), local.ip(), quote(local, remote)?),
     })
 }

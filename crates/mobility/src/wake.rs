@@ -135,7 +135,7 @@ impl SegmentFilter for Wake {
     }
 
     fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
-        self.control.poll_transmit()
+        self.control.poll_transmit().map(|(_, injected)| injected)
     }
 
     fn poll_deed(&mut self) -> Option<Deed> {
@@ -161,7 +161,7 @@ pub struct WakeControl {
     held_by: &'static str,
     /// Connections with a deadline, and one that is not later than it.
     deadlines: BTreeSet<(Instant, Connection)>,
-    ready: VecDeque<Injected>,
+    ready: VecDeque<(Connection, Injected)>,
     deeds: VecDeque<Deed>,
 }
 
@@ -252,7 +252,8 @@ impl WakeControl {
                 // The last one went while this was on its way.
                 let at = At { connection, direction };
                 if let Some(fast) = path.snapshot(connection) {
-                    self.ready.extend(half.flush(now, at, fast.half(direction), path));
+                    let flushed = half.flush(now, at, fast.half(direction), path);
+                    self.ready.extend(flushed.map(|injected| (connection, injected)));
                 }
             }
             Notice::Opened => half.train.cancel(),
@@ -290,8 +291,8 @@ impl WakeControl {
         }
     }
 
-    /// The next packet to send, or to hand to the host.
-    pub fn poll_transmit(&mut self) -> Option<Injected> {
+    /// The next packet to send, or to hand to the host, and the connection that it is for.
+    pub fn poll_transmit(&mut self) -> Option<(Connection, Injected)> {
         self.ready.pop_front()
     }
 
@@ -395,9 +396,8 @@ impl WakeControl {
             let state = self.connections.entry(connection).or_default();
             for direction in BOTH {
                 let at = At { connection, direction };
-                let packet =
-                    state.half(direction).end_stall(now, &fast.round_trip, at, fast.half(direction), path);
-                self.ready.extend(packet);
+                let packet = state.half(direction).end_stall(now, &fast.round_trip, at, fast.half(direction), path);
+                self.ready.extend(packet.map(|injected| (connection, injected)));
             }
             self.schedule(connection);
         }
@@ -421,7 +421,7 @@ impl WakeControl {
                 let (at, half) = (At { connection, direction }, fast.half(direction));
                 let (packets, outcome) =
                     state.half(direction).wake(&self.config, &fast.round_trip, at, half, times, path);
-                self.ready.extend(packets.into_iter().map(|packet| at.inject(packet)));
+                self.ready.extend(packets.into_iter().map(|packet| (connection, at.inject(packet))));
                 let (mechanism, what) = match outcome {
                     Outcome::Nothing => continue,
                     Outcome::Clocked => (ack_stall::NAME, "released ACK by ACK"),
@@ -462,17 +462,18 @@ impl WakeControl {
             };
             let (at, half) = (At { connection, direction }, state.half(direction));
             let fast_half = fast.half(direction);
+            let mut send = |injected| self.ready.push_back((connection, injected));
             if half.flush_at.is_some_and(|at| at <= now) {
                 // A newer ACK has come since, or nothing is held any more.
                 half.flush_at = fast_half.flush_at.filter(|&at| at > now);
                 let is_due = fast_half.flush_at.is_some_and(|at| at <= now);
                 if is_due && link.holding(&self.config, now, &fast.round_trip) != Holding::All {
-                    self.ready.extend(half.flush(now, at, fast_half, path));
+                    half.flush(now, at, fast_half, path).into_iter().for_each(&mut send);
                 }
             }
-            self.ready.extend(half.next_of_train(now, at, fast_half, path));
+            half.next_of_train(now, at, fast_half, path).for_each(&mut send);
             let every = self.config.unreachable_poke.map_or(Duration::ZERO, |config| config.every);
-            self.ready.extend(half.poke(now, every, at, fast_half));
+            half.poke(now, every, at, fast_half).into_iter().for_each(&mut send);
         }
         self.schedule(connection);
     }

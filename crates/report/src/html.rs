@@ -27,17 +27,7 @@ impl Page<'_> {
     /// The page.
     pub fn to_html(&self) -> String {
         let summary = self.summary;
-        let mut html = String::new();
-        let title = escape(&summary.title);
-        let _ = write!(
-            html,
-            "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
-             <style>\n{}\n{}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n",
-            style_sheet(),
-            include_str!("report.css"),
-        );
+        let mut html = beginning(&summary.title);
         self.head(&mut html);
         html.push_str("<section>\n<h2>What happened</h2>\n");
         for paragraph in what_happened(summary) {
@@ -122,6 +112,19 @@ impl Page<'_> {
         let directory = escape(&variant.directory);
         let _ = writeln!(html, "<p class=\"facts\">Files: {directory}/</p>\n</section>");
     }
+}
+
+/// Everything up to and with the headline, which is the title as well.
+pub(crate) fn beginning(title: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>{title}</title>\n\
+         <style>\n{}\n{}</style>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n",
+        style_sheet(),
+        include_str!("report.css"),
+    )
 }
 
 /// A paragraph whose first words, the name of a variant or flow, stand out.

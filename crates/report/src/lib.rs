@@ -5,6 +5,7 @@
 //! - [`Record`] is what is known when the run has ended: every metric of every flow, the links, the files.
 //! - [`Summary`] has the records of all variants of a scenario; it is `summary.json`.
 //! - [`plots`] draws a record as SVG and PNG, and [`html`] puts everything on one page.
+//! - [`Article`] is a page about one comparison, and [`plots::progress_of_flows`] its picture.
 //! - [`figures`] draws what many runs came to, for sweeps and beside published numbers.
 //! - [`ResultsDir`] is the directory that all of it goes to.
 //!
@@ -15,6 +16,7 @@
 // Files are written here.
 #![allow(clippy::disallowed_types)]
 
+mod article;
 mod captures;
 mod draw;
 mod events;
@@ -34,6 +36,7 @@ mod table;
 mod traffic;
 mod words;
 
+pub use article::{Article, Table};
 pub use captures::{CaptureFormat, CaptureLen, CaptureOptions};
 pub use kernel::{Difference, HostCounters, KernelSummary, LatenessMetrics, Measure, Repetition};
 pub use metrics::{

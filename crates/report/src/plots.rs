@@ -6,7 +6,7 @@ use holdover_base::{Duration, Instant};
 use holdover_sim::{FlowId, WorldConfig};
 use holdover_tcp::Reason;
 
-use crate::draw::{Axis, Band, Chart, Curve, Ink, Kind, Mark, Unit, to_png, to_svg, to_svg_file};
+use crate::draw::{Axis, Band, Chart, Curve, Figure, Ink, Kind, Mark, Unit, to_png, to_svg, to_svg_file};
 use crate::part_file::PartFile;
 use crate::quantity::FileNames;
 use crate::recorder::{Record, RecordError};
@@ -17,19 +17,24 @@ use crate::series::{Cut, FlowSeries, QueueSeries, Series};
 pub struct Plot {
     /// The name of its files, without their endings.
     pub name: String,
-    chart: Chart,
+    /// One below the other.
+    charts: Vec<Chart>,
 }
 
 impl Plot {
+    fn new(name: String, chart: Chart) -> Self {
+        Self { name, charts: vec![chart] }
+    }
+
     /// The plot as an element of a page with [`crate::html`]'s style sheet.
     pub fn inline_svg(&self) -> String {
-        to_svg(&self.chart.draw())
+        to_svg(&self.draw())
     }
 
     /// Writes `NAME.svg` and `NAME.png` into `dir`.
     pub fn write(&self, dir: &Path) -> Result<(), RecordError> {
         std::fs::create_dir_all(dir).map_err(|error| RecordError::io(dir, error))?;
-        let figure = self.chart.draw();
+        let figure = self.draw();
         let svg = dir.join(format!("{}.svg", self.name));
         PartFile::write(&svg, to_svg_file(&figure).as_bytes()).map_err(|error| RecordError::io(&svg, error))?;
         let path = dir.join(format!("{}.png", self.name));
@@ -37,6 +42,19 @@ impl Plot {
             to_png(&figure).map_err(|error| RecordError::Plot { path: path.clone(), reason: error.to_string() })?;
         PartFile::write(&path, &png).map_err(|error| RecordError::io(&path, error))
     }
+
+    fn draw(&self) -> Figure {
+        Figure::stacked(self.charts.iter().map(Chart::draw))
+    }
+}
+
+/// Flows of one run in the same axes.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Panel<'a> {
+    /// What they have in common.
+    pub title: &'a str,
+    /// The flows, and what each is called.
+    pub flows: Vec<(FlowId, &'a str)>,
 }
 
 /// What is drawn of a run.
@@ -108,12 +126,12 @@ pub fn plots(run: &PlottedRun<'_>, kinds: &[PlotKind], end: Instant) -> Vec<Plot
             {
                 let (title, end_s) = (title(caption), end.as_secs_f64());
                 let chart = Chart { title, axis, end_s, height, curves, bands: bands.clone() };
-                plots.push(Plot { name: names.unique(&file(kind)), chart });
+                plots.push(Plot::new(names.unique(&file(kind)), chart));
             }
         }
     }
     if kinds.contains(&PlotKind::Queues) {
-        plots.extend(queues(run, end).map(|chart| Plot { name: names.unique(PlotKind::Queues.name()), chart }));
+        plots.extend(queues(run, end).map(|chart| Plot::new(names.unique(PlotKind::Queues.name()), chart)));
     }
     plots
 }
@@ -143,8 +161,35 @@ pub fn progress(runs: &[PlottedRun<'_>]) -> Option<Plot> {
         curves,
         bands,
     };
-    Some(Plot { name: "progress".to_owned(), chart })
+    Some(Plot::new(PROGRESS.to_owned(), chart))
 }
+
+/// How far the flows of one run had come, in panels one below the other. Outages are those that the first flow of each panel met,
+/// and are called `outage`.
+pub fn progress_of_flows(run: &PlottedRun<'_>, panels: &[Panel<'_>], outage: &str) -> Plot {
+    let series = |id| run.record.series.flows().find(|(flow, _)| *flow == id).map(|(_, series)| series);
+    let chart = |panel: &Panel<'_>| {
+        let curves = (0..).zip(&panel.flows).filter_map(|(index, &(id, name))| {
+            let mut points = received_over_time(series(id)?);
+            // What is complete goes no further.
+            let most = points.last().map_or(0.0, |last| last.1);
+            points.truncate(points.partition_point(|point| point.1 < most) + 1);
+            Some(Curve { width: 2.2, ..Curve::new(name, Ink::category(index), Kind::Line, points) })
+        });
+        let bands = panel.flows.first().map_or(Vec::new(), |&(id, _)| bands_of(&run.record.series, run.config, id));
+        Chart {
+            title: panel.title.to_owned(),
+            axis: Axis::new("read by the application", Unit::Bytes),
+            end_s: run.record.ended_at.as_secs_f64(),
+            height: 170.0,
+            curves: curves.collect(),
+            bands: bands.into_iter().map(|band| Band { name: outage.to_owned(), ..band }).collect(),
+        }
+    };
+    Plot { name: PROGRESS.to_owned(), charts: panels.iter().map(chart).collect() }
+}
+
+const PROGRESS: &str = "progress";
 
 /// Where the time axes of several variants end: together, unless one took so much longer that nothing of the others would
 /// be seen.

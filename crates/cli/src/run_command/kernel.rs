@@ -8,16 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use clap::{Args, ValueEnum};
 use holdover_base::Duration;
 use holdover_report::{
-    HostCounters, KernelSummary, LatenessMetrics, Record, Recorder, RecorderOptions, Repetition, Summary,
-    VariantSummary,
+    HostCounters, KernelSummary, Record, Recorder, RecorderOptions, Repetition, Summary, VariantSummary,
 };
 use holdover_sim::{NodeId, WorldConfig};
-use holdover_testbed::world::{Lateness, RealError, RealOptions, RealOutcome, RealWorld};
+use holdover_testbed::world::{RealError, RealOptions, RealOutcome, RealWorld};
 use holdover_testbed::{Congestion, Privilege, PrivilegeError};
 
 use super::RunError;
 use super::simulate::{Bar, WHOLE, bytes_to_come, in_parallel, part_done};
-use crate::command_support::error_text;
+use crate::command_support::{error_text, lateness_metrics};
 
 /// Arguments about kernels.
 #[derive(Args, Debug)]
@@ -252,7 +251,7 @@ fn summarize(plan: &Plan<'_>, index: usize, mut runs: Vec<(Record, RealOutcome)>
     let repetitions = runs.iter().enumerate().map(|(number, (record, outcome))| Repetition {
         directory: directory_of(directory, number),
         ending: record.ending.to_owned(),
-        lateness: lateness(&outcome.lateness),
+        lateness: lateness_metrics(&outcome.lateness),
         flows: record.flows.clone(),
     });
     let repetitions: Vec<Repetition> = repetitions.collect();
@@ -274,20 +273,11 @@ fn summarize(plan: &Plan<'_>, index: usize, mut runs: Vec<(Record, RealOutcome)>
     summary.kernel = Some(KernelSummary {
         release: holdover_testbed::kernel_release(),
         simulated: variant.to_owned(),
-        lateness: lateness(&outcome.lateness),
+        lateness: lateness_metrics(&outcome.lateness),
         hosts: hosts.collect(),
         repetitions,
     });
     (summary, record)
-}
-
-fn lateness(lateness: &Lateness) -> LatenessMetrics {
-    LatenessMetrics {
-        packets: lateness.packets(),
-        median_s: lateness.quantile(0.5).as_secs_f64(),
-        p99_s: lateness.quantile(0.99).as_secs_f64(),
-        max_s: lateness.max().as_secs_f64(),
-    }
 }
 
 /// What whoever reads the figures should know.

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::support::{Ended, Place, SCENARIO};
 
 /// Whether there are namespaces to be had.
-fn is_possible() -> bool {
+pub(crate) fn is_possible() -> bool {
     let Privilege::None(reason) = Privilege::detect() else { return true };
     let required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
     assert!(!required, "{reason}");

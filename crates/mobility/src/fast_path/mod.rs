@@ -7,6 +7,7 @@
 //! feeds both the same packets.
 
 mod observed;
+pub mod raw;
 mod runs;
 mod stamps;
 
@@ -158,14 +159,7 @@ const DRIFT_PART: u64 = 5_000;
 
 impl Default for FastLink {
     fn default() -> Self {
-        Self {
-            down_at: None,
-            up_at: None,
-            is_releasing: false,
-            stall: None,
-            epoch: 0,
-            expires_at: Instant::FAR_FUTURE,
-        }
+        Self { down_at: None, up_at: None, is_releasing: false, stall: None, epoch: 0, expires_at: Instant::FAR_FUTURE }
     }
 }
 
@@ -342,6 +336,11 @@ impl FastHalf {
     /// What is seen of it.
     pub fn observed(&self) -> &Observed {
         &self.observed
+    }
+
+    /// Bytes that the receiver has acknowledged and the sender has not been shown.
+    pub fn held_bytes(&self) -> u32 {
+        self.observed.acked().map_or(0, |acked| acked.saturating_since(self.observed.shown()))
     }
 
     /// Whether an ACK that advances may be the last before a stall.

@@ -226,7 +226,7 @@ impl Observed {
 }
 
 impl ShownLately {
-    pub(super) const MOST: usize = 8;
+    pub(super) const MOST: usize = 16;
 
     fn push(&mut self, at: Instant, ack: Seq) {
         if usize::from(self.len) == Self::MOST {

@@ -130,14 +130,7 @@ impl Half {
     }
 
     /// From now on the ACKs of the stall go, within a round trip without queues.
-    fn depart(
-        &mut self,
-        now: Instant,
-        round_trip: &RoundTrip,
-        at: At,
-        fast: &FastHalf,
-        path: &mut impl FastPath,
-    ) {
+    fn depart(&mut self, now: Instant, round_trip: &RoundTrip, at: At, fast: &FastHalf, path: &mut impl FastPath) {
         path.order(now, at.connection, at.direction, Order::Clock(true));
         path.order(now, at.connection, at.direction, Order::Record(false));
         self.train_end = fast.observed.acked();
@@ -205,7 +198,8 @@ impl Half {
             return (Vec::new(), Outcome::Clocked);
         }
         let clock = observed.clock();
-        let echo = config.release.refresh_timestamps.then(|| release::fresh_echo(&clock, at.direction, round_trip, now));
+        let echo =
+            config.release.refresh_timestamps.then(|| release::fresh_echo(&clock, at.direction, round_trip, now));
         let echo = echo.flatten();
         let may_be_lost = at.direction == Direction::Outgoing && config.holds();
         let packets = if is_held || may_be_lost || fast.is_drawn_in {
@@ -218,7 +212,8 @@ impl Half {
             Vec::new()
         };
         if config.holds()
-            && let (Some(stale), Some(value), Some(ticks_per_sec)) = (observed.newest_stamp(), echo, clock.ticks_per_sec())
+            && let (Some(stale), Some(value), Some(ticks_per_sec)) =
+                (observed.newest_stamp(), echo, clock.ticks_per_sec())
         {
             path.order(now, at.connection, at.direction, Order::Refresh { stale, value, ticks_per_sec });
         }

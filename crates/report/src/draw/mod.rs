@@ -288,6 +288,24 @@ pub(crate) struct Figure {
     pub(crate) shapes: Vec<Shape>,
 }
 
+impl Figure {
+    /// Several as one, each below the one before it.
+    pub(crate) fn stacked(figures: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = Self { width: 0.0, height: 0.0, label: String::new(), shapes: Vec::new() };
+        for figure in figures {
+            let below = (0.0, all.height);
+            all.shapes.extend(figure.shapes.into_iter().map(|shape| shape.moved(below)));
+            all.width = all.width.max(figure.width);
+            all.height += figure.height;
+            if !all.label.is_empty() {
+                all.label.push_str("; ");
+            }
+            all.label.push_str(&figure.label);
+        }
+        all
+    }
+}
+
 /// Hollow marks are this much larger, so that they can be seen around others.
 pub(crate) const HOLLOW_SCALE: f32 = 1.4;
 

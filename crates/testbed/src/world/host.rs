@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The name of the one interface of an external host, beside the loopback.
-pub(super) const INTERFACE: &str = "tun0";
+pub const INTERFACE: &str = "tun0";
 
 /// A host could not be made, or has ceased to work.
 #[derive(Debug, thiserror::Error)]

@@ -19,6 +19,7 @@
 //! }
 //! ```
 
+mod agent;
 mod applications;
 mod host;
 mod lateness;
@@ -36,7 +37,8 @@ use holdover_wire::{EmitError, Packet};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-pub use host::HostError;
+pub use agent::{AgentThread, Heard, LinkEvents};
+pub use host::{HostError, INTERFACE};
 pub use lateness::Lateness;
 pub use stack::{KernelStack, StackError};
 

@@ -7,16 +7,17 @@ use std::sync::Arc;
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::cell::{CellConfig, Position};
 use holdover_link::{InFlightFate, LinkConfig, Outage, OutagePolicy, Outages, QueueLimit, QueuedFate, Rate};
-use holdover_mobility::Mechanisms;
 use holdover_mobility::fast_retransmit::FastRetransmitConfig;
+use holdover_mobility::{LinkEvent, Mechanisms};
 use holdover_sim::{
     Addresses, Amount, Attachment, Bulk, CellId, Direction, Ending, FlowConfig, FlowId, FlowReport, FlowStatus, Frame,
     HostAddressing, HostMechanisms, LinkBetween, MobileHost, Movement, NoObserver, NodeConfig, NodeId, Observer, OnOff,
     Opener, Place, RadioCell, RequestResponse, Role, Sample, Selection, Traffic, Visit, World, WorldConfig,
 };
 use holdover_tcp::{Config, ConnectionError, Profile};
-use holdover_testbed::Namespace;
-use holdover_testbed::world::{RealError, RealOptions, RealOutcome, RealWorld};
+use holdover_testbed::world::{Heard, RealError, RealOptions, RealOutcome, RealWorld};
+use holdover_testbed::{Namespace, NamespaceId};
+use rustix::event::{PollFd, PollFlags};
 
 use crate::Test;
 
@@ -24,6 +25,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_transfer_takes_as_long_as_in_the_simulator", a_transfer_takes_as_long_as_in_the_simulator),
     ("an_outage_is_the_same_for_a_kernel", an_outage_is_the_same_for_a_kernel),
     ("mechanisms_work_for_a_kernel", mechanisms_work_for_a_kernel),
+    ("an_agent_on_a_host_hears_of_its_link", an_agent_on_a_host_hears_of_its_link),
     ("all_kinds_of_traffic", all_kinds_of_traffic),
     ("a_kernel_talks_to_a_simulated_host", a_kernel_talks_to_a_simulated_host),
     ("new_connections_use_the_address_of_the_link_that_is_up", new_connections_use_the_address_of_the_link_that_is_up),
@@ -87,6 +89,42 @@ fn mechanisms_work_for_a_kernel(_: &Namespace) {
     let idle = |report: &FlowReport| report.reconnections[0].idle.expect("it goes on");
     assert_eq!((with.status, without.status), (FlowStatus::Completed, FlowStatus::Completed));
     assert!(idle(&with) * 2 < idle(&without), "{} and {}", idle(&with), idle(&without));
+}
+
+/// It is inside the host's namespace, is warned as the host is, and ends with the world.
+fn an_agent_on_a_host_hears_of_its_link(_: &Namespace) {
+    let mut link = link(10, 5, 60);
+    link.outages = one_outage(500, 800);
+    let mut config = pair(link, vec![flow("bulk", bulk(1_000_000, Opener::Sender))]);
+    config.mechanisms = vec![HostMechanisms {
+        node: NodeId(0),
+        mechanisms: Mechanisms::default(),
+        foresight: Some(Duration::from_millis(200)),
+    }];
+    let mut world = RealWorld::new(config, &RealOptions::default()).expect("it can be real");
+    assert!(world.start_agent(NodeId(7), |_| ()).is_none(), "there is no such host");
+    let agent = world.start_agent(NodeId(0), |events| {
+        let mut heard = Vec::new();
+        loop {
+            match events.hear() {
+                Heard::Event(event) => heard.push(event),
+                Heard::Nothing => {
+                    rustix::event::poll(&mut [PollFd::new(&events, PollFlags::IN)], None).expect("it waits");
+                }
+                Heard::End => return (heard, NamespaceId::current().expect("it is somewhere")),
+            }
+        }
+    });
+    let agent = agent.expect("there is such a host").expect("it can be started");
+    let inside = world.namespace(NodeId(0)).expect("it has a kernel").id();
+    let outcome = world.run(&mut NoObserver, |_| true).expect("it runs");
+    assert_eq!(outcome.ending, Some(Ending::AllDone));
+    drop(world);
+    let (heard, place) = agent.join().expect("it was in the namespace");
+    assert_eq!(place, inside);
+    let lead = Some(Duration::from_millis(200));
+    let up = LinkEvent::Up { symmetric: true, moved: false };
+    assert_eq!(heard, [LinkEvent::Fading { lead }, LinkEvent::Down, up]);
 }
 
 fn all_kinds_of_traffic(_: &Namespace) {

@@ -1,0 +1,1297 @@
+// The fast path of `wake` as eBPF on an interface: what it remembers of each connection, and what becomes of an ACK.
+//
+// It is the twin of crates/mobility/src/fast_path: the same state, the same decisions, the same names. A test feeds both the same
+// packets and compares what they do and what they remember (crates/agent/tests). Whatever changes there changes here.
+//
+// Nothing is sent from here, and there is no timer: user space hears of what is to be done in the ring `notices`, looks at a
+// connection in the map `connections`, and changes it by running `order`. If user space falls silent, `expires_at` of the link
+// comes, and from then on every packet passes as it is. Maps and programs go with the process that has loaded them.
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+
+#define INLINE static __always_inline
+
+// ---- What is remembered. Laid out as `fast_path::raw` has it. ----
+
+#define MOST_RUNS 8
+#define MOST_SHOWN 16
+#define MOST_BLOCKS 4
+
+struct run {
+	u32 start, end;
+	u32 size;
+};
+
+struct shown {
+	u64 at;
+	u32 ack;
+	u32 unused;
+};
+
+struct block {
+	u32 start, end;
+};
+
+// Times are in ns of CLOCK_MONOTONIC; 0 is never.
+struct half {
+	u64 last_data_at, advanced_at, bytes_acked;
+	u64 first_stamp_at, newest_stamp_at;
+	u64 flush_at, hold_from;
+	u64 refresh_at, refresh_ticks_per_sec;
+	struct shown shown_lately[MOST_SHOWN];
+	struct run runs[MOST_RUNS];
+	struct block sack[MOST_BLOCKS];
+	u32 first_stamp, newest_stamp;
+	u32 acked, shown;
+	u32 longest_segment;
+	u32 flushed_from;
+	u32 refresh_stale, refresh_value;
+	u32 said_nxt, said_ack, said_val, said_ecr;
+	u16 said_window;
+	u8 said_ttl, said_class;
+	u8 runs_len, shown_len, sack_len;
+	u8 window_shift; // UNKNOWN_SHIFT if it is not known
+	u32 flags;
+	u32 unused;
+};
+
+#define UNKNOWN_SHIFT 0xff
+
+#define HALF_ACKED 0x1        // `acked` and `shown` mean something
+#define HALF_SAID 0x2         // so do `said_*`
+#define HALF_SAID_STAMPS 0x4  // with timestamps
+#define HALF_ENDING 0x8
+#define HALF_RESET 0x10
+#define HALF_DRAWN_IN 0x20
+#define HALF_RECORDING 0x40
+#define HALF_CLOCKED 0x80
+#define HALF_FLUSHED 0x100    // `flushed_from` means something
+#define HALF_REFRESH 0x200    // so do `refresh_*`
+
+struct connection {
+	struct bpf_spin_lock lock;
+	u32 epoch;
+	struct half outgoing, incoming;
+	u64 smoothed, latest, least;
+	u64 stamped_at, timed_at, heard_at;
+	u32 stamped, timed, nxt;
+	u32 flags;
+	// What follows is not of the twin: for whoever keeps the map, and for whoever sends frames.
+	u64 seen_at, began_at;
+	u64 bytes_in, bytes_out;
+	u32 withheld, lowered;
+	u32 host_isn, host_fin, peer_fin;
+	u8 frame_out[ETH_HLEN], frame_in[ETH_HLEN];
+	u16 gone;
+	u16 unused[3];
+};
+
+#define TRIP_SAMPLED 0x1
+#define TRIP_STAMPED 0x2
+#define TRIP_TIMED 0x4
+#define TRIP_NXT 0x8
+
+#define GONE_ISN 0x1
+#define GONE_HOST_FIN 0x2
+#define GONE_PEER_FIN 0x4
+#define GONE_HOST_FIN_ACKED 0x8
+#define GONE_PEER_FIN_ACKED 0x10
+#define GONE_RESET 0x20
+#define LEFT_ALONE 0x40
+
+// ---- What user space says. ----
+
+struct link {
+	u64 down_at, up_at;
+	u64 stall_cut_at, stall_until, stall_lead; // a lead of 0: a round trip of each connection
+	u64 expires_at;
+	u32 epoch;
+	u8 is_down, has_up, is_releasing, has_stall;
+};
+
+struct rules {
+	u64 hold_after_bytes, hold_pause, hold_flush;
+	u64 refresh_for;
+	u32 hold_segments;  // 0: nothing is held back
+	u32 holds;          // whether anything is ever withheld
+	u32 frame_len;      // bytes before the IP header: ETH_HLEN or 0
+	u32 mark_out, mark_in;
+	u32 test_clock;     // the time is the packet's
+};
+
+const volatile struct rules rules = {};
+
+// The link as it is now is that of the two whose number is in `turn`.
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, u32);
+	__type(value, struct link);
+} links SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} turn SEC(".maps");
+
+struct key {
+	u8 local[16], remote[16];
+	u16 local_port, remote_port; // as on the wire
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct key);
+	__type(value, struct connection);
+} connections SEC(".maps");
+
+// What a connection is before its first packet; in words, because whoever has a lock in a map cannot copy it.
+struct blank {
+	u64 words[sizeof(struct connection) / 8];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct blank);
+} blank SEC(".maps");
+
+struct notice {
+	u64 at;
+	struct key key;
+	u32 ack;
+	u8 direction, kind;
+	u16 unused;
+};
+
+#define NOTICE_HELD 1
+#define NOTICE_STALLED 2
+#define NOTICE_QUEUED 3
+#define NOTICE_OPENED 4
+#define NOTICE_INCOMING 5 // a packet has come in over a link that is said to be down
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} notices SEC(".maps");
+
+enum counter {
+	SEEN,             // TCP packets that were looked at
+	LOWERED,          // ACKs that were lowered
+	WITHHELD,         // ACKs that were not let through
+	REFRESHED,        // echoed timestamps that were replaced
+	DRAWN_IN,         // windows that were made small
+	INJECTED,         // packets of user space's
+	ALONE_FRAGMENT,
+	ALONE_VLAN,
+	ALONE_HEADER,     // extension headers of IPv6 that are too many or not understood
+	ALONE_MALFORMED,
+	ALONE_UNKNOWN,    // of connections of which the host has not sent anything yet
+	ALONE_FULL,       // of connections for which there was no room
+	ALONE_POLICY,
+	NOTICE_LOST,
+	COUNTERS,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTERS);
+	__type(key, u32);
+	__type(value, u64);
+} counters SEC(".maps");
+
+u64 incoming_told_at = 0;
+
+INLINE void count(u32 what)
+{
+	u64 *value = bpf_map_lookup_elem(&counters, &what);
+
+	if (value)
+		*value += 1;
+}
+
+INLINE const struct link *link_now(void)
+{
+	u32 zero = 0;
+	u64 *which = bpf_map_lookup_elem(&turn, &zero);
+	u32 number = which ? *which & 1 : 0;
+
+	return bpf_map_lookup_elem(&links, &number);
+}
+
+// ---- A packet. ----
+
+#define OUTGOING 0
+#define INCOMING 1
+
+#define FIN 0x01
+#define SYN 0x02
+#define RST 0x04
+#define ACK 0x10
+
+struct packet {
+	u64 now;
+	u32 seq, ack;
+	u32 val, ecr;
+	u32 len;          // of the payload
+	u32 segment_size; // of each segment, if there are several in one
+	u32 tcp_at;       // where the TCP header begins
+	u16 window;
+	u16 stamps_at;    // where the value of the timestamps option begins; 0 if there is none
+	u16 sack_at, sack_bytes;
+	u8 flags;
+	u8 ttl, traffic_class;
+	u8 window_scale;  // UNKNOWN_SHIFT if the option is not there
+	u8 sack_len;
+	u8 says_more;     // there is an option that no later ACK repeats
+	struct block sack[MOST_BLOCKS];
+};
+
+INLINE u32 read_u32(const u8 *bytes)
+{
+	return (u32)bytes[0] << 24 | (u32)bytes[1] << 16 | (u32)bytes[2] << 8 | bytes[3];
+}
+
+#define OPTIONS_MAX 40
+
+struct options {
+	u8 bytes[OPTIONS_MAX + 40]; // so that what begins in the first part ends in the second
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct options);
+} scratch SEC(".maps");
+
+struct reading {
+	struct packet *packet;
+	const struct options *options;
+	u32 at, len;
+	u32 options_at; // where they begin in the packet
+};
+
+#define GO_ON 0
+#define STOP 1
+
+// One option, as RFC 9293 section 3.1 has them; those of wrong length are skipped.
+static long read_option(u32 turn, struct reading *reading)
+{
+	struct packet *packet = reading->packet;
+	u32 at = reading->at, len = reading->len;
+
+	if (at >= len || at >= OPTIONS_MAX)
+		return STOP;
+	const u8 *option = reading->options->bytes + at;
+	u8 kind = option[0];
+
+	if (kind == 0)
+		return STOP;
+	if (kind == 1) {
+		reading->at = at + 1;
+		return GO_ON;
+	}
+	u32 size = at + 1 < len ? option[1] : 0;
+
+	if (size < 2 || at + size > len) {
+		packet->says_more = 1;
+		return STOP;
+	}
+	if (kind == 8 && size == 10) {
+		packet->val = read_u32(option + 2);
+		packet->ecr = read_u32(option + 6);
+		packet->stamps_at = reading->options_at + at + 2;
+	} else if (kind == 5 && size >= 10 && size <= 34 && (size & 7) == 2) {
+		packet->sack_len = size >> 3;
+		packet->sack_at = reading->options_at + at;
+		packet->sack_bytes = size;
+#pragma unroll
+		for (int n = 0; n < MOST_BLOCKS; n++) {
+			int is_there = n < packet->sack_len;
+
+			packet->sack[n].start = is_there ? read_u32(option + 2 + 8 * n) : 0;
+			packet->sack[n].end = is_there ? read_u32(option + 6 + 8 * n) : 0;
+		}
+	} else if (kind == 3 && size == 3) {
+		packet->window_scale = option[2];
+	} else if (!(kind == 2 && size == 4) && !(kind == 4 && size == 2)) {
+		packet->says_more = 1;
+	}
+	reading->at = at + size;
+	return GO_ON;
+}
+
+#define READ 0
+#define ALONE 1
+
+// Reads what the twin reads of a packet. Returns READ, or ALONE for what is none of ours; that is counted.
+INLINE int read_packet(struct __sk_buff *skb, struct packet *packet, struct key *key, int direction)
+{
+	u32 at = rules.frame_len;
+	u32 protocol = skb->protocol;
+	u32 end;
+	u8 next;
+
+	if (skb->vlan_present || protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD)) {
+		count(ALONE_VLAN);
+		return ALONE;
+	}
+	u8 *source = direction == OUTGOING ? key->local : key->remote;
+	u8 *destination = direction == OUTGOING ? key->remote : key->local;
+
+	if (protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+			return ALONE;
+		if (ip.protocol != IPPROTO_TCP)
+			return ALONE;
+		if (ip.frag_off & bpf_htons(0x3fff)) {
+			count(ALONE_FRAGMENT);
+			return ALONE;
+		}
+		if (ip.version != 4 || ip.ihl < 5) {
+			count(ALONE_MALFORMED);
+			return ALONE;
+		}
+		source[10] = source[11] = destination[10] = destination[11] = 0xff;
+		__builtin_memcpy(source + 12, &ip.saddr, 4);
+		__builtin_memcpy(destination + 12, &ip.daddr, 4);
+		packet->ttl = ip.ttl;
+		packet->traffic_class = ip.tos;
+		end = at + bpf_ntohs(ip.tot_len);
+		// The length of what stands for several may not fit.
+		if (ip.tot_len == 0 && skb->gso_segs > 1)
+			end = skb->len;
+		at += ip.ihl * 4;
+	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+			return ALONE;
+		__builtin_memcpy(source, &ip.saddr, 16);
+		__builtin_memcpy(destination, &ip.daddr, 16);
+		packet->ttl = ip.hop_limit;
+		packet->traffic_class = ip.priority << 4 | ip.flow_lbl[0] >> 4;
+		at += sizeof(ip);
+		end = at + bpf_ntohs(ip.payload_len);
+		if (ip.payload_len == 0 && skb->gso_segs > 1)
+			end = skb->len;
+		next = ip.nexthdr;
+#pragma unroll
+		for (int n = 0; n < 6; n++) {
+			u8 header[8];
+
+			if (next != IPPROTO_HOPOPTS && next != IPPROTO_DSTOPTS && next != IPPROTO_ROUTING)
+				break;
+			if (bpf_skb_load_bytes(skb, at, header, sizeof(header))) {
+				count(ALONE_MALFORMED);
+				return ALONE;
+			}
+			// One that is still on its way has another destination.
+			if (next == IPPROTO_ROUTING && header[3]) {
+				count(ALONE_HEADER);
+				return ALONE;
+			}
+			next = header[0];
+			at += 8 + header[1] * 8;
+		}
+		if (next == IPPROTO_FRAGMENT) {
+			count(ALONE_FRAGMENT);
+			return ALONE;
+		}
+		if (next == IPPROTO_HOPOPTS || next == IPPROTO_DSTOPTS || next == IPPROTO_ROUTING) {
+			count(ALONE_HEADER);
+			return ALONE;
+		}
+		if (next != IPPROTO_TCP)
+			return ALONE;
+	} else {
+		return ALONE;
+	}
+
+	u8 tcp[20];
+
+	if (bpf_skb_load_bytes(skb, at, tcp, sizeof(tcp))) {
+		count(ALONE_MALFORMED);
+		return ALONE;
+	}
+	u32 header_len = (tcp[12] >> 4) * 4;
+
+	if (header_len < 20 || at + header_len > end || end > skb->len) {
+		count(ALONE_MALFORMED);
+		return ALONE;
+	}
+	u16 source_port, destination_port;
+
+	__builtin_memcpy(&source_port, tcp, 2);
+	__builtin_memcpy(&destination_port, tcp + 2, 2);
+	key->local_port = direction == OUTGOING ? source_port : destination_port;
+	key->remote_port = direction == OUTGOING ? destination_port : source_port;
+	packet->seq = read_u32(tcp + 4);
+	packet->ack = read_u32(tcp + 8);
+	packet->flags = tcp[13];
+	packet->window = (u16)tcp[14] << 8 | tcp[15];
+	packet->len = end - at - header_len;
+	packet->segment_size = skb->gso_size;
+	packet->tcp_at = at;
+	packet->window_scale = UNKNOWN_SHIFT;
+	u32 options_len = header_len - 20;
+
+	if (options_len) {
+		u32 zero = 0;
+		struct options *options = bpf_map_lookup_elem(&scratch, &zero);
+
+		if (!options || options_len > OPTIONS_MAX)
+			return ALONE;
+		if (bpf_skb_load_bytes(skb, at + 20, options->bytes, options_len)) {
+			count(ALONE_MALFORMED);
+			return ALONE;
+		}
+		// What most segments have, and no more.
+		if (options_len == 12 && read_u32(options->bytes) == 0x0101080a) {
+			packet->val = read_u32(options->bytes + 4);
+			packet->ecr = read_u32(options->bytes + 8);
+			packet->stamps_at = at + 24;
+			return READ;
+		}
+		struct reading reading = { packet, options, 0, options_len, at + 20 };
+
+		bpf_loop(OPTIONS_MAX, read_option, &reading, 0);
+	}
+	return READ;
+}
+
+// ---- Sequence numbers (RFC 9293 section 3.4), and timestamps, which are compared alike. ----
+
+INLINE int before(u32 a, u32 b)
+{
+	return (int)(a - b) < 0;
+}
+
+INLINE u32 saturating_since(u32 a, u32 b)
+{
+	return before(a, b) ? 0 : a - b;
+}
+
+INLINE u32 later(u32 a, u32 b)
+{
+	return before(a, b) ? b : a;
+}
+
+// ---- round_trip.rs ----
+
+INLINE u32 seq_len(const struct packet *packet)
+{
+	return packet->len + !!(packet->flags & SYN) + !!(packet->flags & FIN);
+}
+
+INLINE void sample(struct connection *connection, u64 sample)
+{
+	int first = !(connection->flags & TRIP_SAMPLED);
+
+	connection->latest = sample;
+	if (first || sample < connection->least)
+		connection->least = sample;
+	connection->smoothed = first ? sample : (connection->smoothed * 7 + sample) / 8;
+	connection->flags |= TRIP_SAMPLED;
+}
+
+INLINE void trip_outgoing(struct connection *connection, const struct packet *packet)
+{
+	u32 len = seq_len(packet);
+
+	if (packet->stamps_at && !(connection->flags & TRIP_STAMPED)) {
+		connection->flags |= TRIP_STAMPED;
+		connection->stamped = packet->val;
+		connection->stamped_at = packet->now;
+	}
+	if (!len)
+		return;
+	u32 end = packet->seq + len;
+
+	if (connection->flags & TRIP_NXT && before(packet->seq, connection->nxt)) {
+		connection->flags &= ~TRIP_TIMED;
+	} else if (!(connection->flags & TRIP_TIMED)) {
+		connection->flags |= TRIP_TIMED;
+		connection->timed = end;
+		connection->timed_at = packet->now;
+	}
+	connection->nxt = connection->flags & TRIP_NXT ? later(connection->nxt, end) : end;
+	connection->flags |= TRIP_NXT;
+}
+
+INLINE void trip_incoming(struct connection *connection, const struct packet *packet)
+{
+	if (connection->flags & TRIP_TIMED && !before(packet->ack, connection->timed)) {
+		connection->flags &= ~TRIP_TIMED;
+		sample(connection, packet->now - connection->timed_at);
+	}
+	if (connection->flags & TRIP_STAMPED && packet->stamps_at) {
+		int ahead = (int)(packet->ecr - connection->stamped);
+
+		if (ahead >= 0)
+			connection->flags &= ~TRIP_STAMPED;
+		if (ahead == 0 && connection->heard_at >= connection->stamped_at && packet->len)
+			sample(connection, packet->now - connection->stamped_at);
+	}
+	connection->heard_at = packet->now;
+}
+
+// ---- fast_path/runs.rs ----
+
+INLINE void note_run(struct half *half, u32 start, u32 end, u32 size)
+{
+	u32 len = half->runs_len;
+
+	if (len) {
+		struct run *last = &half->runs[(len - 1) & (MOST_RUNS - 1)];
+
+		if (!before(last->end, end))
+			return;
+		start = later(start, last->end);
+		if (start == last->end && size == last->size && (last->end - last->start) % last->size == 0) {
+			last->end = end;
+			return;
+		}
+	}
+	if (len >= MOST_RUNS) {
+#pragma unroll
+		for (int n = 0; n < MOST_RUNS - 1; n++)
+			half->runs[n] = half->runs[n + 1];
+		len = MOST_RUNS - 1;
+	}
+	struct run *run = &half->runs[len & (MOST_RUNS - 1)];
+
+	run->start = start;
+	run->end = end;
+	run->size = size;
+	half->runs_len = len + 1;
+}
+
+// Where the last `wanted` whole segments before `acked` begin. Returns whether that is known.
+INLINE int before_last(const struct half *half, u32 acked, u32 wanted, u32 *limit)
+{
+	u32 later_start = 0;
+	int has_later = 0;
+
+#pragma unroll
+	for (int n = MOST_RUNS - 1; n >= 0; n--) {
+		const struct run *run = &half->runs[n];
+
+		if (n >= half->runs_len || !before(run->start, acked))
+			continue;
+		if (has_later && later_start != run->end) {
+			wanted--;
+			if (!wanted) {
+				*limit = run->end;
+				return 1;
+			}
+		}
+		u32 size = run->size ? run->size : 1;
+		u32 whole = before(acked, run->end) ? (acked - run->start) / size
+						    : (run->end - run->start + size - 1) / size;
+
+		if (whole >= wanted) {
+			*limit = run->start + (whole - wanted) * size;
+			return 1;
+		}
+		wanted -= whole;
+		later_start = run->start;
+		has_later = 1;
+	}
+	return 0;
+}
+
+INLINE u32 runs_end(const struct half *half)
+{
+	return half->runs[(half->runs_len - 1) & (MOST_RUNS - 1)].end;
+}
+
+// ---- fast_path/observed.rs ----
+
+INLINE void note_stamp(struct half *half, const struct packet *packet)
+{
+	if (!half->first_stamp_at) {
+		half->first_stamp_at = half->newest_stamp_at = packet->now;
+		half->first_stamp = half->newest_stamp = packet->val;
+	} else if (before(half->newest_stamp, packet->val)) {
+		half->newest_stamp_at = packet->now;
+		half->newest_stamp = packet->val;
+	}
+}
+
+INLINE u32 shift_or(const struct half *half, u32 otherwise)
+{
+	u32 shift = half->window_shift == UNKNOWN_SHIFT ? otherwise : half->window_shift;
+
+	return shift > 14 ? 14 : shift;
+}
+
+INLINE int may_be_in_window(const struct half *half, u32 seq)
+{
+	u32 field = half->flags & HALF_SAID ? half->said_window : 0xffff;
+	u32 window = field << shift_or(half, 14);
+
+	if (!(half->flags & HALF_ACKED))
+		return 1;
+	return !before(seq, half->acked) && seq - half->acked <= window;
+}
+
+INLINE void note_data(struct half *half, const struct packet *packet)
+{
+	if (packet->flags & FIN)
+		half->flags |= HALF_ENDING;
+	if (packet->flags & RST && may_be_in_window(half, packet->seq))
+		half->flags |= HALF_RESET;
+	if (packet->stamps_at)
+		note_stamp(half, packet);
+	if (packet->flags & SYN && packet->window_scale == UNKNOWN_SHIFT)
+		half->window_shift = 0;
+	if (packet->len)
+		half->flags &= ~HALF_FLUSHED;
+	if (packet->flags & SYN || !packet->len)
+		return;
+	half->last_data_at = packet->now;
+	u32 size = packet->segment_size;
+
+	if (!size || size >= packet->len)
+		size = packet->len;
+	if (size > half->longest_segment)
+		half->longest_segment = size;
+	note_run(half, packet->seq, packet->seq + packet->len, size);
+}
+
+INLINE void note_said(struct half *half, const struct packet *packet)
+{
+	u32 end = packet->seq + seq_len(packet);
+	u32 shift = packet->flags & SYN && packet->window_scale != UNKNOWN_SHIFT ? packet->window_scale : 0;
+
+	half->said_nxt = half->flags & HALF_SAID ? later(half->said_nxt, end) : end;
+	half->said_ack = packet->ack;
+	half->said_window = packet->window >> (shift > 14 ? 14 : shift);
+	half->said_ttl = packet->ttl;
+	half->said_class = packet->traffic_class;
+	half->flags |= HALF_SAID;
+	if (packet->stamps_at) {
+		half->flags |= HALF_SAID_STAMPS;
+		half->said_val = packet->val;
+		half->said_ecr = packet->ecr;
+	} else {
+		half->flags &= ~HALF_SAID_STAMPS;
+	}
+}
+
+enum kind { ADVANCING, REPEATED, OLD, OTHER };
+
+INLINE int note_ack(struct half *half, const struct packet *packet)
+{
+	if (packet->flags & SYN && half->window_shift != 0)
+		half->window_shift = packet->window_scale == UNKNOWN_SHIFT ? 0 : packet->window_scale;
+	if (!(packet->flags & ACK) || packet->flags & RST)
+		return OTHER;
+	if (!(half->flags & HALF_ACKED)) {
+		note_said(half, packet);
+		half->flags |= HALF_ACKED;
+		half->acked = half->shown = packet->ack;
+		return OTHER;
+	}
+	if (before(packet->ack, half->acked))
+		return OLD;
+	if (half->runs_len && before(runs_end(half) + 1, packet->ack))
+		return OTHER;
+	note_said(half, packet);
+	half->sack_len = packet->sack_len;
+#pragma unroll
+	for (int n = 0; n < MOST_BLOCKS; n++)
+		half->sack[n] = packet->sack[n];
+	if (packet->ack == half->acked)
+		return REPEATED;
+	half->bytes_acked += packet->ack - half->acked;
+	half->acked = packet->ack;
+	half->advanced_at = packet->now;
+	return ADVANCING;
+}
+
+INLINE void show(struct half *half, u64 now, u32 ack)
+{
+	u32 len = half->shown_len;
+
+	if (!before(half->shown, ack))
+		return;
+	half->shown = ack;
+	if (len >= MOST_SHOWN) {
+#pragma unroll
+		for (int n = 0; n < MOST_SHOWN - 1; n++)
+			half->shown_lately[n] = half->shown_lately[n + 1];
+		len = MOST_SHOWN - 1;
+	}
+	struct shown *shown = &half->shown_lately[len & (MOST_SHOWN - 1)];
+
+	shown->at = now;
+	shown->ack = ack;
+	half->shown_len = len + 1;
+}
+
+INLINE int is_held(const struct half *half)
+{
+	return half->flags & HALF_ACKED && before(half->shown, half->acked);
+}
+
+// ---- fast_path/mod.rs ----
+
+#define HOLD_NOTHING 0
+#define HOLD_LAST 1
+#define HOLD_ALL 2
+
+#define MS 1000000ULL
+#define USUAL_LEAD (150 * MS)
+#define LEAD_MARGIN (10 * MS)
+#define LONGEST_LEAD (1000 * MS)
+#define PART_OF_WINDOW 8
+#define USUAL_SEGMENT 1460
+#define DRIFT_PART 5000
+
+// What is to be done to a packet.
+struct verdict {
+	u32 ack, ecr;
+	u32 notice_ack;
+	u16 window;
+	u8 withhold, lower, window_changed, refresh;
+	u8 notice;
+};
+
+INLINE int is_stalling(const struct link *link, const struct connection *connection, u64 now)
+{
+	u64 lead = link->stall_lead;
+
+	if (link->is_down || !link->has_stall)
+		return 0;
+	if (!lead && connection->flags & TRIP_SAMPLED) {
+		lead = connection->smoothed > connection->latest ? connection->smoothed : connection->latest;
+		lead += lead / 8 + LEAD_MARGIN;
+	}
+	if (!lead)
+		lead = USUAL_LEAD;
+	if (lead > LONGEST_LEAD)
+		lead = LONGEST_LEAD;
+	return link->stall_cut_at <= now + lead && now < link->stall_until;
+}
+
+INLINE u64 since_up(const struct link *link, u64 now)
+{
+	return now > link->up_at ? now - link->up_at : 0;
+}
+
+INLINE int holding_now(const struct link *link, int stalls, u64 now)
+{
+	if (!rules.holds || link->expires_at <= now)
+		return HOLD_NOTHING;
+	if (link->is_down || stalls)
+		return HOLD_ALL;
+	if (!rules.hold_segments || (link->has_up && since_up(link, now) < rules.hold_pause))
+		return HOLD_NOTHING;
+	return HOLD_LAST;
+}
+
+// hold_back.rs, `limit`.
+INLINE int hold_back(const struct half *half, const struct packet *packet, int kind, u32 *limit)
+{
+	if (kind != ADVANCING || packet->sack_len || packet->flags & (SYN | FIN | RST))
+		return 0;
+	if (half->flags & HALF_ENDING || half->bytes_acked < rules.hold_after_bytes ||
+	    half->bytes_acked < half->hold_from)
+		return 0;
+	if (!before_last(half, half->acked, rules.hold_segments, limit))
+		return 0;
+	u32 held = saturating_since(packet->ack, *limit);
+
+	return held <= ((u32)packet->window << shift_or(half, 0)) / PART_OF_WINDOW;
+}
+
+INLINE int flows_since(const struct half *half, const struct link *link, int direction)
+{
+	u64 last = direction == OUTGOING ? half->last_data_at : half->advanced_at;
+
+	return link->has_up && last && last >= link->up_at;
+}
+
+INLINE void lower(const struct half *half, const struct packet *packet, struct verdict *verdict, u32 ack)
+{
+	u32 held = saturating_since(packet->ack, ack);
+
+	if (!held)
+		return;
+	verdict->lower = 1;
+	verdict->ack = ack;
+	if (half->window_shift != UNKNOWN_SHIFT) {
+		u32 units = held >> shift_or(half, 0);
+		u32 window = packet->window + (units > 0xffff ? 0xffff : units);
+
+		verdict->window = window > 0xffff ? 0xffff : window;
+		verdict->window_changed = verdict->window != packet->window;
+	}
+}
+
+INLINE void draw_in(const struct half *half, const struct packet *packet, struct verdict *verdict)
+{
+	u32 shift = shift_or(half, 0);
+	u32 segment = half->longest_segment < USUAL_SEGMENT ? half->longest_segment : USUAL_SEGMENT;
+	u32 units = (2 * segment + (1u << shift) - 1) >> shift;
+
+	if (units < verdict->window) {
+		verdict->window = units;
+		verdict->window_changed = verdict->window != packet->window;
+	}
+}
+
+INLINE void show_or_lower(struct half *half, const struct packet *packet, struct verdict *verdict, int kind, int has_limit,
+			  u32 limit, int is_up)
+{
+	int exempt = kind == OTHER || packet->flags & (SYN | FIN | RST);
+
+	if (has_limit && !exempt) {
+		limit = later(half->shown, limit);
+		if (!packet->len && limit == half->shown && !packet->says_more) {
+			verdict->withhold = 1;
+			return;
+		}
+		lower(half, packet, verdict, limit);
+		show(half, packet->now, verdict->ack);
+	} else if (kind != OTHER && is_up) {
+		half->flags &= ~(HALF_RECORDING | HALF_DRAWN_IN);
+		show(half, packet->now, verdict->ack);
+	}
+}
+
+INLINE void take_ack(struct connection *connection, struct half *half, const struct link *link, const struct packet *packet,
+		     struct verdict *verdict, int direction)
+{
+	u64 now = packet->now;
+	int stalls = is_stalling(link, connection, now);
+	int holding = holding_now(link, stalls, now);
+	int is_up = !link->is_down || link->is_releasing;
+	int kind = note_ack(half, packet);
+	int is_stalled = stalls && holding == HOLD_ALL && kind == ADVANCING;
+	int begins_stall = is_stalled && !(half->flags & HALF_DRAWN_IN) && !half->sack_len &&
+			   half->window_shift != UNKNOWN_SHIFT;
+
+	if (is_stalled && !begins_stall) {
+		half->flags |= HALF_RECORDING;
+		verdict->notice = NOTICE_STALLED;
+		verdict->notice_ack = packet->ack;
+	}
+	if (half->flags & HALF_CLOCKED && link->expires_at > now) {
+		verdict->notice = NOTICE_QUEUED;
+		verdict->notice_ack = half->flags & HALF_ACKED ? half->acked : packet->ack;
+		holding = HOLD_ALL;
+	} else if (link->is_releasing && flows_since(half, link, direction)) {
+		holding = HOLD_NOTHING;
+	}
+	u32 limit = half->shown;
+	int has_limit = 0;
+
+	if (!begins_stall && holding == HOLD_ALL)
+		has_limit = half->flags & HALF_ACKED;
+	else if (!begins_stall && holding == HOLD_LAST && rules.hold_segments)
+		has_limit = hold_back(half, packet, kind, &limit);
+	if (link->has_up && since_up(link, now) < rules.refresh_for && half->flags & HALF_REFRESH && packet->stamps_at &&
+	    !before(half->refresh_stale, packet->ecr)) {
+		u64 elapsed = now > half->refresh_at ? now - half->refresh_at : 0;
+		u64 ticks = (elapsed - elapsed / DRIFT_PART) * half->refresh_ticks_per_sec / 1000000000ULL;
+
+		verdict->refresh = 1;
+		verdict->ecr = half->refresh_value + (u32)ticks;
+	}
+	int was_recording = half->flags & HALF_RECORDING;
+
+	show_or_lower(half, packet, verdict, kind, has_limit, limit, is_up);
+	if (was_recording && !(half->flags & HALF_RECORDING))
+		verdict->notice = NOTICE_OPENED;
+	if (begins_stall) {
+		half->flags |= HALF_DRAWN_IN;
+		draw_in(half, packet, verdict);
+	}
+	if (holding != HOLD_LAST || !is_held(half)) {
+		half->flush_at = 0;
+	} else if (kind == ADVANCING) {
+		if (!half->flush_at)
+			verdict->notice = NOTICE_HELD;
+		half->flush_at = now + rules.hold_flush;
+	}
+}
+
+INLINE void catch_up(struct connection *connection, const struct link *link)
+{
+	if (connection->epoch == link->epoch)
+		return;
+	connection->epoch = link->epoch;
+	connection->flags &= ~(TRIP_STAMPED | TRIP_TIMED);
+	if (link->is_down && !link->is_releasing) {
+		connection->outgoing.flush_at = connection->incoming.flush_at = 0;
+		connection->outgoing.flags &= ~HALF_REFRESH;
+		connection->incoming.flags &= ~HALF_REFRESH;
+	}
+}
+
+// How far the connection is: for whoever keeps the map.
+INLINE void follow(struct connection *connection, const struct packet *packet, int direction)
+{
+	u32 fin = packet->seq + seq_len(packet);
+
+	connection->seen_at = packet->now;
+	if (!connection->began_at)
+		connection->began_at = packet->now;
+	if (direction == OUTGOING) {
+		connection->bytes_out += packet->len;
+		if (packet->flags & SYN && !(packet->flags & ACK)) {
+			connection->host_isn = packet->seq;
+			connection->gone |= GONE_ISN;
+		}
+		if (packet->flags & FIN) {
+			connection->host_fin = fin;
+			connection->gone |= GONE_HOST_FIN;
+		}
+		if (connection->gone & GONE_PEER_FIN && packet->flags & ACK && !before(packet->ack, connection->peer_fin))
+			connection->gone |= GONE_PEER_FIN_ACKED;
+		if (packet->flags & RST)
+			connection->gone |= GONE_RESET;
+		else
+			connection->gone &= ~GONE_RESET;
+	} else {
+		connection->bytes_in += packet->len;
+		if (packet->flags & FIN) {
+			connection->peer_fin = fin;
+			connection->gone |= GONE_PEER_FIN;
+		}
+		if (connection->gone & GONE_HOST_FIN && packet->flags & ACK && !before(packet->ack, connection->host_fin))
+			connection->gone |= GONE_HOST_FIN_ACKED;
+		if (packet->flags & RST && connection->outgoing.flags & HALF_RESET)
+			connection->gone |= GONE_RESET;
+	}
+}
+
+#define TCP_ACK 8
+#define TCP_WINDOW 14
+#define TCP_CHECKSUM 16
+
+INLINE void replace_u32(struct __sk_buff *skb, const struct packet *packet, u32 at, u32 from, u32 to)
+{
+	u32 old = bpf_htonl(from), new = bpf_htonl(to);
+
+	bpf_l4_csum_replace(skb, packet->tcp_at + TCP_CHECKSUM, old, new, 4);
+	bpf_skb_store_bytes(skb, at, &new, 4, 0);
+}
+
+// SACK blocks of an ACK that is lowered would say that what is held was lost: they give way to no-operations.
+INLINE void blank_sack(struct __sk_buff *skb, const struct packet *packet)
+{
+	u32 at = packet->sack_at;
+	// In words of the checksum: an option that begins at an odd place shares its first and last.
+#pragma unroll
+	for (int n = 0; n < 34; n += 2) {
+		u8 old[2];
+		u8 new[2];
+
+		if (n >= packet->sack_bytes)
+			return;
+		if (bpf_skb_load_bytes(skb, at + n, old, 2))
+			return;
+		new[0] = new[1] = 1;
+		u16 from, to;
+
+		if ((at - packet->tcp_at) & 1) {
+			from = (u16)old[0] << 8 | old[1];
+			to = (u16)new[0] << 8 | new[1];
+		} else {
+			from = (u16)old[1] << 8 | old[0];
+			to = (u16)new[1] << 8 | new[0];
+		}
+		bpf_l4_csum_replace(skb, packet->tcp_at + TCP_CHECKSUM, from, to, 2);
+		bpf_skb_store_bytes(skb, at + n, new, 2, 0);
+	}
+}
+
+INLINE void rewrite(struct __sk_buff *skb, const struct packet *packet, const struct verdict *verdict)
+{
+	if (verdict->refresh && verdict->ecr != packet->ecr) {
+		count(REFRESHED);
+		u32 at = packet->stamps_at + 4;
+
+		if ((at - packet->tcp_at) & 1) {
+			// Each byte is in the other half of its word.
+			u32 old = bpf_htonl(packet->ecr), new = bpf_htonl(verdict->ecr);
+			u32 from = (old & 0x00ff00ff) << 8 | (old & 0xff00ff00) >> 8;
+			u32 to = (new & 0x00ff00ff) << 8 | (new & 0xff00ff00) >> 8;
+
+			bpf_l4_csum_replace(skb, packet->tcp_at + TCP_CHECKSUM, from, to, 4);
+			bpf_skb_store_bytes(skb, at, &new, 4, 0);
+		} else {
+			replace_u32(skb, packet, at, packet->ecr, verdict->ecr);
+		}
+	}
+	if (verdict->lower) {
+		count(LOWERED);
+		replace_u32(skb, packet, packet->tcp_at + TCP_ACK, packet->ack, verdict->ack);
+		if (packet->sack_len)
+			blank_sack(skb, packet);
+	}
+	if (verdict->window_changed) {
+		u16 old = bpf_htons(packet->window), new = bpf_htons(verdict->window);
+
+		bpf_l4_csum_replace(skb, packet->tcp_at + TCP_CHECKSUM, old, new, 2);
+		bpf_skb_store_bytes(skb, packet->tcp_at + TCP_WINDOW, &new, 2, 0);
+	}
+}
+
+INLINE void tell(const struct key *key, u64 now, int direction, u8 kind, u32 ack)
+{
+	struct notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
+
+	if (!notice) {
+		count(NOTICE_LOST);
+		return;
+	}
+	notice->at = now;
+	notice->key = *key;
+	notice->ack = ack;
+	notice->direction = direction;
+	notice->kind = kind;
+	notice->unused = 0;
+	bpf_ringbuf_submit(notice, 0);
+}
+
+#define STRAGGLERS (1000 * MS)
+#define TELL_EVERY (100 * MS)
+
+INLINE void note_incoming(const struct key *key, const struct link *link, u64 now)
+{
+	if (!link->is_down || link->is_releasing || now < link->down_at + STRAGGLERS)
+		return;
+	if (now - incoming_told_at < TELL_EVERY)
+		return;
+	incoming_told_at = now;
+	tell(key, now, INCOMING, NOTICE_INCOMING, 0);
+}
+
+INLINE struct connection *find(const struct key *key, const struct packet *packet, int direction)
+{
+	struct connection *connection = bpf_map_lookup_elem(&connections, key);
+	int is_syn = packet->flags & SYN && !(packet->flags & ACK);
+
+	if (direction == INCOMING) {
+		if (!connection)
+			count(ALONE_UNKNOWN);
+		return connection;
+	}
+	// The host's own SYN begins anew, unless it is a repetition.
+	if (connection && is_syn && !(connection->gone & GONE_ISN && connection->host_isn == packet->seq)) {
+		bpf_map_delete_elem(&connections, key);
+		connection = 0;
+	}
+	if (connection)
+		return connection;
+	// Whoever is asked for connections by strangers remembers those that the host takes part in beyond its answer.
+	if (packet->flags & RST || (packet->flags & SYN && packet->flags & ACK)) {
+		count(ALONE_UNKNOWN);
+		return 0;
+	}
+	u32 zero = 0;
+	struct blank *anew = bpf_map_lookup_elem(&blank, &zero);
+
+	if (!anew)
+		return 0;
+	bpf_map_update_elem(&connections, key, anew, BPF_NOEXIST);
+	connection = bpf_map_lookup_elem(&connections, key);
+	if (!connection)
+		count(ALONE_FULL);
+	return connection;
+}
+
+#define PASS -1 // TCX_NEXT: whoever else is attached has its turn
+
+INLINE int handle(struct __sk_buff *skb, int direction)
+{
+	struct key key = {};
+	struct packet packet = {};
+	struct verdict verdict = {};
+
+	if (read_packet(skb, &packet, &key, direction) != READ)
+		return PASS;
+	const struct link *link = link_now();
+
+	if (!link)
+		return PASS;
+	count(SEEN);
+	packet.now = rules.test_clock ? skb->tstamp : bpf_ktime_get_ns();
+	if (direction == INCOMING)
+		note_incoming(&key, link, packet.now);
+	struct connection *connection = find(&key, &packet, direction);
+
+	if (!connection)
+		return PASS;
+	if (connection->gone & LEFT_ALONE) {
+		connection->seen_at = packet.now;
+		count(ALONE_POLICY);
+		return PASS;
+	}
+	if (rules.frame_len == ETH_HLEN)
+		bpf_skb_load_bytes(skb, 0, direction == OUTGOING ? connection->frame_out : connection->frame_in, ETH_HLEN);
+	verdict.ack = packet.ack;
+	verdict.ecr = packet.ecr;
+	verdict.window = packet.window;
+
+	bpf_spin_lock(&connection->lock);
+	catch_up(connection, link);
+	if (direction == OUTGOING) {
+		trip_outgoing(connection, &packet);
+		note_data(&connection->incoming, &packet);
+		take_ack(connection, &connection->outgoing, link, &packet, &verdict, OUTGOING);
+	} else {
+		trip_incoming(connection, &packet);
+		note_data(&connection->outgoing, &packet);
+		take_ack(connection, &connection->incoming, link, &packet, &verdict, INCOMING);
+	}
+	follow(connection, &packet, direction);
+	connection->withheld += verdict.withhold;
+	connection->lowered += verdict.lower;
+	bpf_spin_unlock(&connection->lock);
+
+	if (verdict.notice)
+		tell(&key, packet.now, direction, verdict.notice, verdict.notice_ack);
+	if (verdict.withhold) {
+		count(WITHHELD);
+		// A drop that the host's TCP hears of would be congestion to it. There is no interface 0.
+		return direction == OUTGOING ? bpf_redirect(0, 0) : TC_ACT_SHOT;
+	}
+	rewrite(skb, &packet, &verdict);
+	return PASS;
+}
+
+SEC("classifier")
+int egress(struct __sk_buff *skb)
+{
+	if (rules.mark_out && skb->mark == rules.mark_out) {
+		skb->mark = 0;
+		count(INJECTED);
+		return PASS;
+	}
+	// For the host itself.
+	if (rules.mark_in && skb->mark == rules.mark_in)
+		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+	return handle(skb, OUTGOING);
+}
+
+SEC("classifier")
+int ingress(struct __sk_buff *skb)
+{
+	if (rules.mark_in && skb->mark == rules.mark_in) {
+		skb->mark = 0;
+		count(INJECTED);
+		return PASS;
+	}
+	return handle(skb, INCOMING);
+}
+
+// ---- Orders: user space runs this program on one of them, which is not a packet. ----
+
+struct order {
+	u8 frame[ETH_HLEN];
+	u8 direction, kind;
+	struct key key;
+	u32 a, b, unused;
+	u64 c;
+	u64 now;
+};
+
+#define ORDER_SHOW 1
+#define ORDER_FLUSH 2
+#define ORDER_REOPENED 3
+#define ORDER_RECORD 4
+#define ORDER_CLOCK 5
+#define ORDER_REFRESH 6
+#define ORDER_WINDOW_SHIFT 7
+#define ORDER_LEAVE_ALONE 8
+
+INLINE void set_flag(struct half *half, u32 flag, u32 is_on)
+{
+	half->flags = is_on ? half->flags | flag : half->flags & ~flag;
+}
+
+INLINE void obey(struct half *half, const struct order *order)
+{
+	switch (order->kind) {
+	case ORDER_FLUSH:
+		half->flags |= HALF_FLUSHED;
+		half->flushed_from = half->shown;
+		half->flush_at = 0;
+		half->hold_from = order->c;
+		__attribute__((fallthrough)); // it is shown
+	case ORDER_SHOW:
+		show(half, order->now, order->a);
+		half->flags &= ~HALF_DRAWN_IN;
+		break;
+	case ORDER_REOPENED:
+		half->flags &= ~HALF_DRAWN_IN;
+		break;
+	case ORDER_RECORD:
+		set_flag(half, HALF_RECORDING, order->a);
+		break;
+	case ORDER_CLOCK:
+		set_flag(half, HALF_CLOCKED, order->a);
+		break;
+	case ORDER_REFRESH:
+		half->flags |= HALF_REFRESH;
+		half->refresh_stale = order->a;
+		half->refresh_value = order->b;
+		half->refresh_ticks_per_sec = order->c;
+		half->refresh_at = order->now;
+		break;
+	case ORDER_WINDOW_SHIFT:
+		if (half->window_shift == UNKNOWN_SHIFT)
+			half->window_shift = order->a > 14 ? 14 : order->a;
+		break;
+	}
+}
+
+SEC("classifier")
+int order(struct __sk_buff *skb)
+{
+	struct order order;
+
+	if (bpf_skb_load_bytes(skb, 0, &order, sizeof(order)))
+		return 1;
+	struct connection *connection = bpf_map_lookup_elem(&connections, &order.key);
+
+	if (!connection)
+		return 1;
+	bpf_spin_lock(&connection->lock);
+	if (order.kind == ORDER_LEAVE_ALONE)
+		connection->gone = order.a ? connection->gone | LEFT_ALONE : connection->gone & ~LEFT_ALONE;
+	else if (order.direction == OUTGOING)
+		obey(&connection->outgoing, &order);
+	else
+		obey(&connection->incoming, &order);
+	bpf_spin_unlock(&connection->lock);
+	return 0;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,81 @@
+//! Sends packets that the agent has made: out of an interface, or in by it, to the host itself.
+//!
+//! They go through packet sockets (`packet(7)`) and so past the host's filters and address translation: what is sent belongs to a
+//! connection whose packets the agent has seen behind these. The eBPF programs know them by a mark, let those that go out pass as
+//! they are, and turn the others round.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use bytes::BytesMut;
+use holdover_mobility::{Direction, Injected};
+
+use super::{EngineError, Interface, MARK_BACK, MARK_OUT};
+
+/// Sends out of one interface.
+#[derive(Debug)]
+pub(super) struct Injector {
+    out: OwnedFd,
+    back: OwnedFd,
+    index: i32,
+    buffer: BytesMut,
+}
+
+impl Injector {
+    /// Opens the sockets in the calling thread's network namespace.
+    pub(super) fn open(interface: &Interface) -> Result<Self, EngineError> {
+        let open = |mark| {
+            packet_socket(mark).map_err(|source| EngineError::Socket { interface: interface.name.clone(), source })
+        };
+        Ok(Self {
+            out: open(MARK_OUT)?,
+            back: open(MARK_BACK)?,
+            index: interface.index as i32,
+            buffer: BytesMut::new(),
+        })
+    }
+
+    /// Sends a packet after `frame`, the Ethernet header of one that went the same way, where the interface has such.
+    pub(super) fn send(&mut self, injected: &Injected, frame: &[u8]) -> Result<(), io::Error> {
+        let packet = &injected.packet;
+        self.buffer.clear();
+        self.buffer.extend_from_slice(frame);
+        packet.emit_into(&mut self.buffer).map_err(io::Error::other)?;
+        let ethertype = if packet.dst.is_ipv4() { libc::ETH_P_IP } else { libc::ETH_P_IPV6 };
+        let socket = if injected.direction == Direction::Outgoing { &self.out } else { &self.back };
+        // SAFETY: all zero is a valid `sockaddr_ll`.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (ethertype as u16).to_be();
+        address.sll_ifindex = self.index;
+        // SAFETY: the buffer and the address live during the call, with the lengths that are given.
+        let sent = unsafe {
+            libc::sendto(
+                socket.as_raw_fd(),
+                self.buffer.as_ptr().cast(),
+                self.buffer.len(),
+                libc::MSG_DONTWAIT,
+                std::ptr::from_ref(&address).cast(),
+                size_of::<libc::sockaddr_ll>() as u32,
+            )
+        };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+}
+
+/// A packet socket that receives nothing.
+fn packet_socket(mark: u32) -> Result<OwnedFd, io::Error> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no memory of ours is touched.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor, which nobody else has.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let mark = std::ptr::from_ref(&mark).cast();
+    // SAFETY: the option is an int, which lives during the call.
+    let set =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MARK, mark, size_of::<u32>() as u32) };
+    if set < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
+}

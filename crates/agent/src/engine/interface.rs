@@ -1,0 +1,60 @@
+//! What kind of frames an interface has.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use holdover_mobility::fast_path::raw::FRAME_LEN;
+
+use super::EngineError;
+
+/// An interface of a network namespace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Interface {
+    pub(super) name: Box<str>,
+    pub(super) index: u32,
+    /// Bytes before the IP header of each packet.
+    pub(super) frame_len: u32,
+}
+
+impl Interface {
+    /// Looks it up in the calling thread's network namespace.
+    pub(super) fn find(name: &str) -> Result<Self, EngineError> {
+        let failed = |source| EngineError::Interface { interface: name.into(), source };
+        let mut request = request(name).ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+        // SAFETY: no memory of ours is touched.
+        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(failed(io::Error::last_os_error()));
+        }
+        // SAFETY: a new descriptor, which nobody else has.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let mut ask = |what| {
+            // SAFETY: both requests read the name of one `struct ifreq` and write into its union.
+            let answer = unsafe { libc::ioctl(socket.as_raw_fd(), what, std::ptr::from_mut(&mut request)) };
+            if answer < 0 { Err(failed(io::Error::last_os_error())) } else { Ok(request.ifr_ifru) }
+        };
+        // SAFETY: this request fills in the hardware address, whose family is the kind of the device.
+        let kind = unsafe { ask(libc::SIOCGIFHWADDR)?.ifru_hwaddr.sa_family };
+        // SAFETY: this request fills in the index.
+        let index = unsafe { ask(libc::SIOCGIFINDEX)?.ifru_ifindex };
+        let frame_len = match kind {
+            libc::ARPHRD_ETHER => FRAME_LEN as u32,
+            libc::ARPHRD_NONE | libc::ARPHRD_PPP | ARPHRD_RAWIP => 0,
+            kind => return Err(EngineError::Kind { interface: name.into(), kind }),
+        };
+        Ok(Self { name: name.into(), index: index as u32, frame_len })
+    }
+}
+
+/// `linux/if_arp.h`: modems without Ethernet frames (`qmi_wwan` and others).
+const ARPHRD_RAWIP: u16 = 519;
+
+fn request(name: &str) -> Option<libc::ifreq> {
+    // SAFETY: all zero is a valid `ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    let is_fine = !name.is_empty() && name.len() < request.ifr_name.len() && !name.contains('\0');
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    is_fine.then_some(request)
+}

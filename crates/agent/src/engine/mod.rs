@@ -1,0 +1,384 @@
+//! The engine: [`wake`](holdover_mobility::wake) for all TCP connections that cross one interface of this host.
+//!
+//! What every packet passes is in the kernel (`bpf/path.bpf.c`); what is seldom and slow is `mobility`'s [`WakeControl`]. An
+//! [`Engine`] joins the two: it reads what the programs notice, runs the timers, and sends the packets that come of it. Nothing
+//! has to be configured: connections are learnt from their packets, also those that are older than the engine.
+//!
+//! It fails open. Programs and maps go with the process, however that ends; and if the process hangs, the programs let packets
+//! pass as they are 1.5 s later.
+//!
+//! The order of calls: [`Engine::handle_ready`] when its descriptor is readable, [`Engine::handle_link`],
+//! [`Engine::handle_timeout`]; then [`Engine::poll_deed`] until `None`, then [`Engine::poll_timeout`].
+
+mod inject;
+mod interface;
+mod path;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use holdover_base::{Duration, Instant};
+use holdover_mobility::fast_path::raw::{FRAME_LEN, RawConnection, RawRules, Told};
+use holdover_mobility::fast_path::{FastPath as _, Order};
+use holdover_mobility::wake::{WakeConfig, WakeControl};
+use holdover_mobility::{Connection, Deed, Direction, LinkEvent};
+
+use crate::sockets::{SocketDiag, SocketDiagError};
+use inject::Injector;
+use interface::Interface;
+use path::KernelPath;
+
+pub use path::Counters;
+
+/// What an engine does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EngineOptions {
+    /// Which mechanisms are on.
+    pub wake: WakeConfig,
+    /// So many connections are remembered at once: about 1 kB each. When there are more, those that have been idle for longest
+    /// are forgotten.
+    pub most_connections: u32,
+}
+
+impl Default for EngineOptions {
+    /// All of [`WakeConfig::all`], for 65,536 connections.
+    fn default() -> Self {
+        Self { wake: WakeConfig::all(), most_connections: 65_536 }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Engine {
+    interface: Interface,
+    options: EngineOptions,
+    control: WakeControl,
+    path: KernelPath,
+    injector: Injector,
+    sockets: SocketDiag,
+    deeds: VecDeque<Deed>,
+    renew_at: Instant,
+    tend_at: Instant,
+    tended_full: u64,
+    failures: u64,
+}
+
+/// A connection, as the engine knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConnectionStatus {
+    /// Its addresses and ports.
+    pub connection: Connection,
+    /// Since when it has been seen.
+    pub since: Instant,
+    /// When its last packet passed.
+    pub seen_at: Instant,
+    /// Bytes of data that came in, and that went out; repeated ones included.
+    pub bytes_in: u64,
+    /// See `bytes_in`.
+    pub bytes_out: u64,
+    /// The path's smoothed round trip, queues included.
+    pub round_trip: Option<Duration>,
+    /// Bytes that are received and acknowledged, and whose ACK the peer has not been shown.
+    pub held: u32,
+    /// ACKs that were lowered, and that were not let through.
+    pub lowered: u32,
+    /// See `lowered`.
+    pub withheld: u32,
+    /// Whether a policy leaves it alone.
+    pub is_left_alone: bool,
+}
+
+/// An engine could not be made, or has ceased to work.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// There is no such interface, or it cannot be asked.
+    #[error("interface {interface} cannot be looked up")]
+    Interface {
+        /// The interface.
+        interface: Box<str>,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// Its frames are not known.
+    #[error(
+        "interface {interface} is of kind {kind} (ARPHRD_*), whose frames the agent does not know; it knows Ethernet, PPP and raw IP"
+    )]
+    Kind {
+        /// The interface.
+        interface: Box<str>,
+        /// `ARPHRD_*` of `linux/if_arp.h`.
+        kind: u16,
+    },
+    /// The programs were not loaded.
+    #[error(
+        "the kernel does not load the agent's eBPF programs: they need Linux 6.6 and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+    )]
+    Load(#[from] aya::EbpfError),
+    /// A program was refused.
+    #[error(
+        "the kernel refuses an eBPF program of the agent: it needs Linux 6.6 and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+    )]
+    Program(#[from] aya::programs::ProgramError),
+    /// The programs were not attached.
+    #[error("the eBPF programs cannot be attached to {interface}: that needs Linux 6.6 (tcx) and CAP_NET_ADMIN")]
+    Attach {
+        /// The interface.
+        interface: Box<str>,
+        /// The kernel's reason.
+        source: aya::programs::ProgramError,
+    },
+    /// A map failed.
+    #[error("a map of the agent's eBPF programs")]
+    Map(#[source] aya::maps::MapError),
+    /// The object is not the one that belongs to this program.
+    #[error("the agent's eBPF object lacks {lacks}")]
+    Object {
+        /// What is not in it.
+        lacks: &'static str,
+    },
+    /// No socket to send packets.
+    #[error("no packet socket for {interface}: that needs CAP_NET_RAW")]
+    Socket {
+        /// The interface.
+        interface: Box<str>,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// The sockets of the host cannot be listed.
+    #[error(transparent)]
+    Sockets(#[from] SocketDiagError),
+}
+
+/// How packets of the agent are known to its programs: "HO" and the way that they go.
+const MARK_OUT: u32 = 0x484f_0001;
+/// See [`MARK_OUT`].
+const MARK_BACK: u32 = 0x484f_0002;
+
+/// The programs hear so often that somebody is there.
+const RENEW_EVERY: Duration = Duration::from_millis(400);
+
+/// So often it is looked what is over, and what is not known of those that are new.
+const TEND_EVERY: Duration = Duration::from_secs(5);
+
+/// What is over is remembered for so long, for what is retransmitted.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// When there is no room, one in so many goes: those that have been idle for longest.
+const EVICTED_PART: usize = 16;
+
+impl Engine {
+    /// Puts the programs on an interface of the calling thread's network namespace. The engine may be used from any thread.
+    ///
+    /// # Errors
+    ///
+    /// See [`EngineError`].
+    pub fn attach(interface: &str, options: &EngineOptions) -> Result<Self, EngineError> {
+        let interface = Interface::find(interface)?;
+        let mut rules = RawRules::new(&options.wake);
+        (rules.frame_len, rules.mark_out, rules.mark_in) = (interface.frame_len, MARK_OUT, MARK_BACK);
+        let mut path = KernelPath::load(rules, options.most_connections)?;
+        let injector = Injector::open(&interface)?;
+        let sockets = SocketDiag::open()?;
+        path.attach(&interface.name)?;
+        Ok(Self {
+            interface,
+            options: *options,
+            control: WakeControl::new(options.wake),
+            path,
+            injector,
+            sockets,
+            deeds: VecDeque::new(),
+            renew_at: Instant::ZERO,
+            tend_at: Instant::ZERO,
+            tended_full: 0,
+            failures: 0,
+        })
+    }
+
+    /// The name of the interface.
+    pub fn interface(&self) -> &str {
+        &self.interface.name
+    }
+
+    /// The link of the interface has changed, or will.
+    pub fn handle_link(&mut self, now: Instant, event: LinkEvent) {
+        self.path.set_now(now);
+        self.hear(now);
+        self.control.handle_link(now, event, &mut self.path);
+        self.send();
+    }
+
+    /// The descriptor is readable.
+    pub fn handle_ready(&mut self, now: Instant) {
+        self.path.set_now(now);
+        self.hear(now);
+        self.send();
+    }
+
+    /// A deadline has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.path.set_now(now);
+        self.hear(now);
+        self.control.handle_timeout(now, &mut self.path);
+        self.send();
+        if self.renew_at <= now {
+            self.renew_at = now + RENEW_EVERY;
+            self.path.renew();
+        }
+        if self.tend_at <= now {
+            self.tend_at = now + TEND_EVERY;
+            self.tend(now);
+        }
+    }
+
+    /// The next deadline: there always is one.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let own = self.renew_at.min(self.tend_at);
+        Some(self.control.poll_timeout().map_or(own, |at| at.min(own)))
+    }
+
+    /// The next thing that was done.
+    pub fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+
+    /// What the kernel has refused since the last call, after the engine was made: packets then pass as they are.
+    pub fn poll_error(&mut self) -> Option<EngineError> {
+        self.path.take_refused()
+    }
+
+    /// Packets of the agent's that could not be sent.
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+
+    /// The connections that cross the interface, those that are over excepted.
+    pub fn connections(&self) -> Vec<ConnectionStatus> {
+        let live = self.path.all().filter(|(_, raw)| !raw.is_over());
+        live.map(|(connection, raw)| status(connection, &raw)).collect()
+    }
+
+    /// What the programs have counted.
+    pub fn counters(&self) -> Counters {
+        self.path.counters()
+    }
+
+    /// Leaves a connection alone from now on, or not any more. It must have been seen.
+    pub fn leave_alone(&mut self, connection: Connection, is_left_alone: bool) {
+        self.path.leave_alone(connection, is_left_alone);
+    }
+
+    /// Reads what the programs have noticed.
+    fn hear(&mut self, now: Instant) {
+        while let Some(notice) = self.path.next_notice() {
+            match notice.told() {
+                // Never later than now: the two clocks are one, but this is a promise of ours to what follows.
+                Some(Told::Notice(connection, direction, told)) => {
+                    let at = notice.at().min(now);
+                    self.control.handle_notice(at, connection, direction, told, &mut self.path);
+                }
+                Some(Told::Incoming) => self.control.note_incoming(now, &mut self.path),
+                None => {}
+            }
+        }
+        while let Some(deed) = self.control.poll_deed() {
+            self.deeds.push_back(deed);
+        }
+    }
+
+    /// Sends what is ready.
+    fn send(&mut self) {
+        while let Some((connection, injected)) = self.control.poll_transmit() {
+            let frame = self.frame(connection, injected.direction);
+            let sent = frame.is_some_and(|frame| {
+                let frame = &frame[..self.interface.frame_len as usize];
+                self.injector.send(&injected, frame).is_ok()
+            });
+            self.failures += u64::from(!sent);
+        }
+        while let Some(deed) = self.control.poll_deed() {
+            self.deeds.push_back(deed);
+        }
+    }
+
+    /// The Ethernet header of the last packet of the connection that went the same way; `None` if the connection is gone.
+    fn frame(&self, connection: Connection, direction: Direction) -> Option<[u8; FRAME_LEN]> {
+        let raw = self.path.raw(connection)?;
+        Some(match direction {
+            Direction::Outgoing => raw.frame_out,
+            Direction::Incoming => raw.frame_in,
+        })
+    }
+
+    /// Forgets what is over, makes room, and finds out what the packets have not told.
+    fn tend(&mut self, now: Instant) {
+        let mut all: Vec<(Instant, Connection)> = Vec::new();
+        let mut over = Vec::new();
+        let mut unknown = false;
+        for (connection, raw) in self.path.all() {
+            let seen_at = Instant::from_nanos(raw.seen_at);
+            if raw.is_over() && now.saturating_since(seen_at) >= LINGER {
+                over.push(connection);
+                continue;
+            }
+            unknown |= [Direction::Outgoing, Direction::Incoming].into_iter().any(|of| raw.lacks_window_shift(of));
+            all.push((seen_at, connection));
+        }
+        let full = self.path.counters().alone_full;
+        if full != self.tended_full || all.len() >= self.options.most_connections as usize {
+            self.tended_full = full;
+            all.sort_unstable();
+            over.extend(all.iter().take(all.len().div_ceil(EVICTED_PART)).map(|&(_, connection)| connection));
+        }
+        for connection in over {
+            self.path.forget(connection);
+        }
+        if unknown {
+            self.learn_window_shifts(now);
+        }
+    }
+
+    /// Connections that are older than the agent, and those that a peer has opened: the kernel knows what their SYNs said.
+    fn learn_window_shifts(&mut self, now: Instant) {
+        // What cannot be found out is done without.
+        let Ok(sockets) = self.sockets.connections() else { return };
+        for socket in sockets {
+            let Some(raw) = self.path.raw(socket.connection) else { continue };
+            let shifts = [
+                (Direction::Outgoing, socket.info.tcpi_rcv_wscale),
+                (Direction::Incoming, socket.info.tcpi_snd_wscale),
+            ];
+            for (direction, shift) in shifts {
+                if raw.lacks_window_shift(direction) {
+                    self.path.order(now, socket.connection, direction, Order::WindowShift(shift));
+                }
+            }
+        }
+    }
+}
+
+/// Readable when there is something to handle.
+impl AsFd for Engine {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.path.as_fd()
+    }
+}
+
+fn status(connection: Connection, raw: &RawConnection) -> ConnectionStatus {
+    let fast = raw.fast();
+    ConnectionStatus {
+        connection,
+        since: Instant::from_nanos(raw.began_at),
+        seen_at: Instant::from_nanos(raw.seen_at),
+        bytes_in: raw.bytes_in,
+        bytes_out: raw.bytes_out,
+        round_trip: fast.smoothed_round_trip(),
+        held: fast.outgoing.held_bytes(),
+        lowered: raw.lowered,
+        withheld: raw.withheld,
+        is_left_alone: raw.is_left_alone(),
+    }
+}

@@ -1,0 +1,315 @@
+//! The fast path in the kernel: the eBPF programs of `bpf/path.bpf.c` on an interface, and their maps.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{LinkOrder, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions};
+use aya::{Ebpf, EbpfLoader, Pod};
+use holdover_base::{Duration, Instant};
+use holdover_mobility::fast_path::raw::{RawConnection, RawKey, RawLink, RawNotice, RawOrder, RawRules};
+use holdover_mobility::fast_path::{FastConnection, FastLink, FastPath, Order};
+use holdover_mobility::{Connection, Direction};
+
+use super::EngineError;
+
+/// The programs, for little-endian machines.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/path.bpf.o");
+
+/// If nothing is heard of the agent for so long, packets pass as they are.
+const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
+
+/// Linux's `BPF_F_LOCK`: the value is copied while nobody changes it.
+const LOCK: u64 = 4;
+
+/// The programs and maps of one interface. They go with this value, or with the process.
+pub(super) struct KernelPath {
+    ebpf: Ebpf,
+    connections: HashMap<MapData, Key, Value>,
+    links: Array<MapData, Link>,
+    turn: Array<MapData, u64>,
+    counters: PerCpuArray<MapData, u64>,
+    notices: RingBuf<MapData>,
+    /// The link as it is now, and which of the two places it has in the map.
+    link: FastLink,
+    place: u32,
+    now: Instant,
+    /// The last call that the kernel has refused: what is to be reported when there is a way to do so.
+    refused: Option<EngineError>,
+}
+
+/// What the programs have counted since they were loaded, in packets. The order is that of `enum counter`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
+pub struct Counters {
+    /// TCP packets that were looked at.
+    pub seen: u64,
+    /// ACKs that were lowered.
+    pub lowered: u64,
+    /// ACKs that were not let through.
+    pub withheld: u64,
+    /// Echoed timestamps that were replaced.
+    pub refreshed: u64,
+    /// Windows that were made small before a cut.
+    pub drawn_in: u64,
+    /// Packets that the agent has made.
+    pub injected: u64,
+    /// Left alone: fragments.
+    pub alone_fragment: u64,
+    /// Left alone: tagged for a VLAN.
+    pub alone_vlan: u64,
+    /// Left alone: IPv6 with extension headers that are too many or not understood.
+    pub alone_header: u64,
+    /// Left alone: malformed.
+    pub alone_malformed: u64,
+    /// Left alone: of connections of which the host has not sent anything yet.
+    pub alone_unknown: u64,
+    /// Left alone: of connections for which there was no room.
+    pub alone_full: u64,
+    /// Left alone: of connections that a policy leaves alone.
+    pub alone_policy: u64,
+    /// Notices that were lost because the agent had not read those before.
+    pub notice_lost: u64,
+}
+
+macro_rules! pod {
+    ($($name:ident($of:ty)),*) => {$(
+        #[repr(transparent)]
+        #[derive(Clone, Copy)]
+        struct $name($of);
+        // SAFETY: `repr(C)` integers without padding, as the assertions beside their definitions say; any bytes are a value.
+        unsafe impl Pod for $name {}
+    )*};
+}
+
+pod!(Value(RawConnection), Link(RawLink), Rules(RawRules));
+
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key(RawKey);
+// SAFETY: as above.
+unsafe impl Pod for Key {}
+
+impl KernelPath {
+    /// Loads the programs. They see nothing before [`Self::attach`].
+    pub(super) fn load(rules: RawRules, most_connections: u32) -> Result<Self, EngineError> {
+        let rules = Rules(rules);
+        let mut ebpf = EbpfLoader::new()
+            .override_global("rules", &rules, true)
+            .map_max_entries("connections", most_connections.max(1))
+            .load(OBJECT)?;
+        for name in ["egress", "ingress", "order"] {
+            program(&mut ebpf, name)?.load()?;
+        }
+        let mut blank = Array::<_, Value>::try_from(take(&mut ebpf, "blank")?)?;
+        blank.set(0, Value(RawConnection::BLANK), 0)?;
+        let mut path = Self {
+            connections: HashMap::try_from(take(&mut ebpf, "connections")?)?,
+            links: Array::try_from(take(&mut ebpf, "links")?)?,
+            turn: Array::try_from(take(&mut ebpf, "turn")?)?,
+            counters: PerCpuArray::try_from(take(&mut ebpf, "counters")?)?,
+            notices: RingBuf::try_from(take(&mut ebpf, "notices")?)?,
+            ebpf,
+            link: FastLink::default(),
+            place: 0,
+            now: Instant::ZERO,
+            refused: None,
+        };
+        // Programs keep their maps; this one is needed by no one else.
+        drop(blank);
+        path.write_link(Instant::ZERO);
+        path.refused.take().map_or(Ok(path), Err)
+    }
+
+    /// Puts the programs on an interface of the calling thread's network namespace.
+    pub(super) fn attach(&mut self, interface: &str) -> Result<(), EngineError> {
+        for (name, direction) in [("ingress", TcAttachType::Ingress), ("egress", TcAttachType::Egress)] {
+            // Nearest to the device on the way out, and first on the way in, as far as others let us.
+            let order = if name == "ingress" { LinkOrder::first() } else { LinkOrder::last() };
+            let attached = program(&mut self.ebpf, name)?.attach_with_options(
+                interface,
+                direction,
+                TcAttachOptions::TcxOrder(order),
+            );
+            attached.map_err(|source| EngineError::Attach { interface: interface.into(), source })?;
+        }
+        Ok(())
+    }
+
+    /// The time of what is said from now on.
+    pub(super) fn set_now(&mut self, now: Instant) {
+        self.now = now;
+    }
+
+    /// Tells the programs that somebody is there.
+    pub(super) fn renew(&mut self) {
+        self.write_link(self.now + EXPIRES_AFTER);
+    }
+
+    /// What the kernel has refused since the last time.
+    pub(super) fn take_refused(&mut self) -> Option<EngineError> {
+        self.refused.take()
+    }
+
+    /// The next notice.
+    pub(super) fn next_notice(&mut self) -> Option<RawNotice> {
+        loop {
+            let item = self.notices.next()?;
+            if let Some(notice) = read_notice(&item) {
+                return Some(notice);
+            }
+        }
+    }
+
+    /// A connection as it is in the map.
+    pub(super) fn raw(&self, connection: Connection) -> Option<RawConnection> {
+        self.connections.get(&Key(RawKey::new(connection)), LOCK).ok().map(|value| value.0)
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Connection, RawConnection)> + '_ {
+        // One that goes in between is not there any more.
+        let values = self.connections.keys().filter_map(Result::ok);
+        values.filter_map(|key| Some((key.0.connection(), self.connections.get(&key, LOCK).ok()?.0)))
+    }
+
+    /// Forgets a connection.
+    pub(super) fn forget(&mut self, connection: Connection) {
+        // It may have gone.
+        let _ = self.connections.remove(&Key(RawKey::new(connection)));
+    }
+
+    /// Leaves a connection alone, or not any more.
+    pub(super) fn leave_alone(&mut self, connection: Connection, is_left_alone: bool) {
+        self.run_order(&RawOrder::leave_alone(self.now, connection, is_left_alone));
+    }
+
+    /// What was counted.
+    pub(super) fn counters(&self) -> Counters {
+        let of = |index: u32| {
+            self.counters.get(&index, 0).map_or(0, |values| values.iter().copied().fold(0, u64::wrapping_add))
+        };
+        Counters {
+            seen: of(0),
+            lowered: of(1),
+            withheld: of(2),
+            refreshed: of(3),
+            drawn_in: of(4),
+            injected: of(5),
+            alone_fragment: of(6),
+            alone_vlan: of(7),
+            alone_header: of(8),
+            alone_malformed: of(9),
+            alone_unknown: of(10),
+            alone_full: of(11),
+            alone_policy: of(12),
+            notice_lost: of(13),
+        }
+    }
+
+    /// Runs a program on a packet as if it had passed, for tests: returns what became of it (`None` if nothing), and the packet.
+    #[cfg(test)]
+    pub(super) fn run(&mut self, direction: Direction, frame: &[u8], now: Instant, gso_size: u32) -> Option<Vec<u8>> {
+        let name = if direction == Direction::Outgoing { "egress" } else { "ingress" };
+        let mut context = [0; 192];
+        context[152..160].copy_from_slice(&now.as_nanos().to_ne_bytes());
+        context[176..180].copy_from_slice(&gso_size.to_ne_bytes());
+        let mut out = vec![0; frame.len() + 64];
+        let options = TestRunOptions {
+            data_in: Some(frame),
+            data_out: Some(&mut out),
+            ctx_in: Some(&context),
+            ..TestRunOptions::new()
+        };
+        let result = program(&mut self.ebpf, name).expect("loaded").test_run(options).expect("the kernel runs it");
+        out.truncate(result.data_size_out as usize);
+        // TCX_NEXT
+        (result.return_value as i32 == -1).then_some(out)
+    }
+
+    fn run_order(&mut self, order: &RawOrder) {
+        let bytes = order_bytes(order);
+        let options = TestRunOptions { data_in: Some(&bytes), ..TestRunOptions::new() };
+        let run = program(&mut self.ebpf, "order").and_then(|order| Ok(order.test_run(options)?));
+        if let Err(error) = run {
+            self.refused = Some(error);
+        }
+    }
+
+    /// Writes the link to the place that is not looked at, and has it looked at.
+    fn write_link(&mut self, expires_at: Instant) {
+        self.place ^= 1;
+        let mut link = self.link;
+        link.expires_at = expires_at;
+        let written = self
+            .links
+            .set(self.place, Link(RawLink::new(&link)), 0)
+            .and_then(|()| self.turn.set(0, u64::from(self.place), 0));
+        if let Err(error) = written {
+            self.refused = Some(error.into());
+        }
+    }
+}
+
+impl FastPath for KernelPath {
+    fn snapshot(&self, connection: Connection) -> Option<FastConnection> {
+        self.raw(connection).map(|raw| raw.fast())
+    }
+
+    fn for_each_live(&self, look: &mut dyn FnMut(Connection, &FastConnection)) {
+        for (connection, raw) in self.all() {
+            if !raw.is_over() && !raw.is_left_alone() {
+                look(connection, &raw.fast());
+            }
+        }
+    }
+
+    fn order(&mut self, now: Instant, connection: Connection, direction: Direction, order: Order) {
+        self.run_order(&RawOrder::new(now, connection, direction, order));
+    }
+
+    fn set_link(&mut self, link: FastLink) {
+        self.link = link;
+        self.renew();
+    }
+}
+
+impl std::fmt::Debug for KernelPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KernelPath").field("link", &self.link).finish_non_exhaustive()
+    }
+}
+
+/// Readable when there are notices.
+impl AsFd for KernelPath {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.notices.as_fd()
+    }
+}
+
+fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, EngineError> {
+    let program = ebpf.program_mut(name).ok_or(EngineError::Object { lacks: name })?;
+    Ok(program.try_into()?)
+}
+
+fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, EngineError> {
+    ebpf.take_map(name).ok_or(EngineError::Object { lacks: name })
+}
+
+fn read_notice(bytes: &[u8]) -> Option<RawNotice> {
+    if bytes.len() < size_of::<RawNotice>() {
+        return None;
+    }
+    // SAFETY: there are as many bytes, and any bytes are a notice: `repr(C)` integers. It need not be aligned.
+    Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<RawNotice>()) })
+}
+
+fn order_bytes(order: &RawOrder) -> [u8; size_of::<RawOrder>()] {
+    // SAFETY: `repr(C)` integers without padding: the assertions beside the definition say how long it is.
+    unsafe { std::mem::transmute_copy(order) }
+}
+
+impl From<MapError> for EngineError {
+    fn from(source: MapError) -> Self {
+        Self::Map(source)
+    }
+}

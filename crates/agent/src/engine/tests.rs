@@ -1,0 +1,551 @@
+//! The fast path in the kernel and its twin in `mobility` see the same packets, links and orders: they must do the same to each
+//! packet, notice the same and remember the same.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::{Duration, Instant};
+use holdover_mobility::fast_path::raw::{FRAME_LEN, RawRules, Told};
+use holdover_mobility::fast_path::{FastConnection, FastPath as _, Notice, Order};
+use holdover_mobility::wake::{WakeConfig, WakeControl};
+use holdover_mobility::{Connection, Direction, LinkEvent, Verdict};
+use holdover_wire::{Flags, Packet, Seq};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::path::KernelPath;
+
+/// Something that happens.
+#[derive(Clone, Debug)]
+enum Step {
+    Segment(Shape),
+    Link(LinkEvent),
+    /// The release, and whatever else is due.
+    Timeout,
+    Order(bool, Order),
+    Wait(u64),
+}
+
+/// A segment, as far as it is not given by what came before.
+#[derive(Clone, Debug)]
+struct Shape {
+    is_outgoing: bool,
+    micros_later: u64,
+    /// From the next new byte: negative for a retransmission, positive for a gap.
+    ahead: i32,
+    len: u16,
+    /// Several segments in one, of so many bytes each.
+    gso_size: u16,
+    /// How much of what has arrived is acknowledged: less than all, or what never came.
+    ack_short: i32,
+    window: u16,
+    flags: u8,
+    options: Vec<OptionShape>,
+    extension_headers: u8,
+    traffic_class: u8,
+}
+
+#[derive(Clone, Debug)]
+enum OptionShape {
+    Stamps { age_ticks: u8 },
+    Sack(Vec<(u16, u16)>),
+    NoOperation,
+    UserTimeout,
+    Unknown(u8),
+    Malformed(u8),
+}
+
+fn option() -> impl Strategy<Value = OptionShape> {
+    prop_oneof![
+        8 => (0_u8..4).prop_map(|age_ticks| OptionShape::Stamps { age_ticks }),
+        2 => prop::collection::vec((1_u16..9000, 1_u16..3000), 1..=4).prop_map(OptionShape::Sack),
+        2 => Just(OptionShape::NoOperation),
+        1 => Just(OptionShape::UserTimeout),
+        1 => (0_u8..6).prop_map(OptionShape::Unknown),
+        1 => any::<u8>().prop_map(OptionShape::Malformed),
+    ]
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let place = (any::<bool>(), 1_u64..20_000, prop_oneof![8 => Just(0), 1 => -3000..0, 1 => 1..3000]);
+    let size = (prop_oneof![3 => Just(0_u16), 3 => Just(1000), 2 => 1_u16..1400, 1 => 1400_u16..2600], 100_u16..700);
+    let ack =
+        (prop_oneof![10 => Just(0), 2 => 0..4000, 1 => -5000..0], prop_oneof![9 => 200_u16..u16::MAX, 1 => 0_u16..20]);
+    let flags = prop_oneof![40 => Just(0x10_u8), 4 => Just(0x18), 1 => Just(0x11), 1 => Just(0x14), 1 => Just(0x12), 1 => Just(0)];
+    let options = prop_oneof![
+        6 => Just(vec![OptionShape::Stamps { age_ticks: 0 }]),
+        4 => prop::collection::vec(option(), 0..4)
+    ];
+    (place, size, ack, flags, options, 0_u8..3, any::<u8>()).prop_map(
+        |((is_outgoing, micros_later, ahead), (len, gso_size), (ack_short, window), flags, options, headers, class)| {
+            Shape {
+                is_outgoing,
+                micros_later,
+                ahead,
+                len,
+                gso_size,
+                ack_short,
+                window,
+                flags,
+                options,
+                extension_headers: headers,
+                traffic_class: class,
+            }
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let lead = prop::option::of((0_u64..800).prop_map(Duration::from_millis));
+    let event = prop_oneof![
+        lead.prop_map(|lead| LinkEvent::Fading { lead }),
+        Just(LinkEvent::Recovered),
+        Just(LinkEvent::Down),
+        any::<bool>().prop_map(|moved| LinkEvent::Up { symmetric: false, moved }),
+    ];
+    let order = prop_oneof![
+        (0_u32..40_000).prop_map(|ack| Order::Show(Seq::new(ack))),
+        (0_u32..40_000, 0_u64..90_000).prop_map(|(ack, hold_from)| Order::Flush { ack: Seq::new(ack), hold_from }),
+        Just(Order::Reopened),
+        any::<bool>().prop_map(Order::Record),
+        any::<bool>().prop_map(Order::Clock),
+        (any::<u16>(), any::<u32>(), prop_oneof![Just(1000_u64), Just(1_000_000)])
+            .prop_map(|(stale, value, ticks_per_sec)| Order::Refresh { stale: stale.into(), value, ticks_per_sec }),
+        (0_u8..20).prop_map(Order::WindowShift),
+    ];
+    prop_oneof![
+        60 => shape().prop_map(Step::Segment),
+        3 => event.prop_map(Step::Link),
+        2 => Just(Step::Timeout),
+        2 => (any::<bool>(), order).prop_map(|(is_outgoing, order)| Step::Order(is_outgoing, order)),
+        2 => (0_u64..2_000).prop_map(Step::Wait),
+    ]
+}
+
+/// A case: how the connection begins, and what happens.
+#[derive(Clone, Debug)]
+struct Case {
+    ipv6: bool,
+    is_old: bool,
+    scales: (Option<u8>, Option<u8>),
+    first: (u32, u32),
+    steps: Vec<Step>,
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let first = prop_oneof![Just((1000, 2000)), Just((u32::MAX - 9000, u32::MAX - 20_000)), any::<(u32, u32)>()];
+    let scale = || prop::option::of(0_u8..16);
+    (any::<bool>(), any::<bool>(), (scale(), scale()), first, prop::collection::vec(step(), 1..120))
+        .prop_map(|(ipv6, is_old, scales, first, steps)| Case { ipv6, is_old, scales, first, steps })
+}
+
+/// One end of the connection, as far as its segments have to make sense.
+#[derive(Clone, Copy, Default)]
+struct End {
+    first: u32,
+    nxt: u32,
+    stamp: u32,
+}
+
+struct Both<'a> {
+    kernel: &'a mut KernelPath,
+    twin: FastConnection,
+    control: WakeControl,
+    config: WakeConfig,
+    connection: Connection,
+    now: Instant,
+    host: End,
+    peer: End,
+}
+
+#[test]
+fn the_kernel_does_what_its_twin_does() {
+    if !may_load("the_kernel_does_what_its_twin_does") {
+        return;
+    }
+    let kernel = std::cell::RefCell::new(load());
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256);
+    let mut runner =
+        TestRunner::new(Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() });
+    runner
+        .run(&case(), |case| {
+            run(&mut kernel.borrow_mut(), &case);
+            Ok(())
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Bulk in both directions with a foreseen cut: what is rarely put together at random.
+#[test]
+fn the_kernel_does_what_its_twin_does_around_a_foreseen_cut() {
+    if !may_load("the_kernel_does_what_its_twin_does_around_a_foreseen_cut") {
+        return;
+    }
+    let segment = |is_outgoing: bool, len: u16| {
+        Step::Segment(Shape {
+            is_outgoing,
+            micros_later: 900,
+            ahead: 0,
+            len,
+            gso_size: 0,
+            ack_short: 0,
+            window: 5000,
+            flags: 0x10,
+            options: vec![OptionShape::Stamps { age_ticks: 0 }],
+            extension_headers: 0,
+            traffic_class: 0,
+        })
+    };
+    let mut kernel = load();
+    for data_goes_out in [false, true] {
+        let mut steps = Vec::new();
+        let exchange = |count: usize, steps: &mut Vec<Step>| {
+            for _ in 0..count {
+                steps.extend([segment(data_goes_out, 1000), segment(data_goes_out, 1000), segment(!data_goes_out, 0)]);
+            }
+        };
+        exchange(60, &mut steps);
+        steps.push(Step::Link(LinkEvent::Fading { lead: Some(Duration::from_millis(50)) }));
+        exchange(30, &mut steps);
+        steps.extend([
+            Step::Link(LinkEvent::Down),
+            Step::Wait(3_000),
+            Step::Link(LinkEvent::Up { symmetric: false, moved: false }),
+        ]);
+        steps.extend([Step::Wait(1), Step::Timeout]);
+        for _ in 0..40 {
+            exchange(1, &mut steps);
+            steps.push(Step::Timeout);
+        }
+        let scales = (Some(7), Some(8));
+        run(&mut kernel, &Case { ipv6: false, is_old: false, scales, first: (7, 9), steps });
+    }
+}
+
+/// Loading takes the kernel a while: it is done once for many cases.
+fn load() -> KernelPath {
+    let mut rules = RawRules::new(&config());
+    (rules.frame_len, rules.test_clock) = (FRAME_LEN as u32, 1);
+    KernelPath::load(rules, 8).expect("it was loaded before")
+}
+
+/// All mechanisms, with the first bytes held back soon.
+fn config() -> WakeConfig {
+    let mut config = WakeConfig::all();
+    if let Some(hold_back) = &mut config.hold_back {
+        hold_back.after_bytes = 5_000;
+    }
+    config
+}
+
+/// Whether programs can be loaded here; says so if not.
+fn may_load(test: &str) -> bool {
+    match KernelPath::load(RawRules::default(), 1) {
+        Ok(_) => true,
+        Err(error) => {
+            assert!(std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_none(), "{test}: {error}");
+            eprintln!("{test} is skipped: {error}");
+            false
+        }
+    }
+}
+
+fn run(kernel: &mut KernelPath, case: &Case) {
+    let mut both = Both::new(kernel, case);
+    if case.is_old {
+        both.pass(&both.bare(true, 0x10, Vec::new()));
+    } else {
+        let option = |scale: Option<u8>| scale.map_or(Vec::new(), |scale| vec![3, 3, scale]);
+        both.pass(&both.bare(true, 0x02, option(case.scales.0)));
+        both.host.nxt = both.host.nxt.wrapping_add(1);
+        both.pass(&both.bare(false, 0x12, option(case.scales.1)));
+        both.peer.nxt = both.peer.nxt.wrapping_add(1);
+    }
+    for step in &case.steps {
+        both.step(step);
+    }
+}
+
+/// A segment in full.
+struct Raw {
+    is_outgoing: bool,
+    seq: u32,
+    ack: u32,
+    flags: u8,
+    window: u16,
+    options: Vec<u8>,
+    len: u16,
+    gso_size: u16,
+    extension_headers: u8,
+    traffic_class: u8,
+}
+
+impl<'a> Both<'a> {
+    fn new(kernel: &'a mut KernelPath, case: &Case) -> Self {
+        let config = config();
+        let (local, remote) = match case.ipv6 {
+            false => ("192.0.2.1:40000", "198.51.100.2:443"),
+            true => ("[2001:db8::1]:40000", "[2001:db8:1::2]:443"),
+        };
+        let connection = Connection { local: local.parse().expect("fine"), remote: remote.parse().expect("fine") };
+        // What was left of the case before.
+        kernel.forget(connection);
+        while kernel.next_notice().is_some() {}
+        let end = |first| End { first, nxt: first, stamp: 5_000 };
+        let mut both = Self {
+            kernel,
+            twin: FastConnection::default(),
+            control: WakeControl::new(config),
+            config,
+            connection,
+            now: Instant::from_secs(100),
+            host: end(case.first.0),
+            peer: end(case.first.1),
+        };
+        both.link();
+        both
+    }
+
+    fn bare(&self, is_outgoing: bool, flags: u8, options: Vec<u8>) -> Raw {
+        let (own, other) = if is_outgoing { (&self.host, &self.peer) } else { (&self.peer, &self.host) };
+        Raw {
+            is_outgoing,
+            seq: own.nxt,
+            ack: if flags & 0x10 == 0 { 0 } else { other.nxt },
+            flags,
+            window: 500,
+            options,
+            len: 0,
+            gso_size: 0,
+            extension_headers: 0,
+            traffic_class: 0,
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Segment(shape) => {
+                self.now += Duration::from_micros(shape.micros_later);
+                let raw = self.raw(shape);
+                self.pass(&raw);
+            }
+            Step::Link(event) => {
+                let mut path = Recorder(self.twin.clone(), self.connection);
+                self.control.handle_link(self.now, *event, &mut path);
+                self.link();
+            }
+            Step::Timeout => {
+                let mut path = Recorder(self.twin.clone(), self.connection);
+                self.control.handle_timeout(self.now, &mut path);
+                self.link();
+            }
+            Step::Order(is_outgoing, order) => {
+                let direction = way(*is_outgoing);
+                self.twin.obey(self.now, direction, *order);
+                self.kernel.set_now(self.now);
+                self.kernel.order(self.now, self.connection, direction, *order);
+            }
+            Step::Wait(millis) => self.now += Duration::from_millis(*millis),
+        }
+    }
+
+    /// The kernel learns what the control knows of the link.
+    fn link(&mut self) {
+        self.kernel.set_now(Instant::from_secs(1_000_000));
+        self.kernel.set_link(self.control.fast_link());
+    }
+
+    fn raw(&mut self, shape: &Shape) -> Raw {
+        let (own, other) = if shape.is_outgoing { (&mut self.host, self.peer) } else { (&mut self.peer, self.host) };
+        let seq = own.nxt.wrapping_add_signed(shape.ahead);
+        let end = seq.wrapping_add(shape.len.into());
+        if end.wrapping_sub(own.first) > own.nxt.wrapping_sub(own.first) && end.wrapping_sub(own.first) < 1 << 30 {
+            own.nxt = end;
+        }
+        own.stamp += 1;
+        let mut options = Vec::new();
+        for option in &shape.options {
+            let bytes = option.bytes(own.stamp, other.stamp, other.nxt);
+            if options.len() + bytes.len() <= 40 {
+                options.extend(bytes);
+            }
+        }
+        Raw {
+            is_outgoing: shape.is_outgoing,
+            seq,
+            ack: other.nxt.wrapping_sub(shape.ack_short as u32),
+            flags: shape.flags,
+            window: shape.window,
+            options,
+            len: shape.len,
+            gso_size: if shape.len > 1400 { shape.gso_size } else { 0 },
+            extension_headers: shape.extension_headers,
+            traffic_class: shape.traffic_class,
+        }
+    }
+
+    /// A segment passes both, which must agree.
+    fn pass(&mut self, raw: &Raw) {
+        let direction = way(raw.is_outgoing);
+        let bytes = raw.packet(self.connection);
+        let mut packet = Packet::parse(Bytes::copy_from_slice(&bytes)).expect("a packet that is well-formed");
+        let segment_size = (raw.gso_size > 0).then_some(raw.gso_size.into());
+        let link = self.control.fast_link();
+        let (verdict, notice) =
+            self.twin.handle_packet(self.now, &self.config, &link, direction, &mut packet, segment_size);
+
+        let mut frame = vec![0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2];
+        frame.extend(if self.connection.local.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] });
+        frame.extend(&bytes);
+        let out = self.kernel.run(direction, &frame, self.now, raw.gso_size.into());
+
+        let passed = out.map(|out| {
+            let out = Bytes::from(out).split_off(FRAME_LEN);
+            Packet::parse(out).expect("what passes is well-formed, with the right checksum")
+        });
+        let expected = (verdict == Verdict::Pass).then_some(packet);
+        assert_eq!(passed, expected, "what became of it, at {}", self.now);
+        assert_eq!(self.told(), notice.map(|notice| (direction, notice)));
+        let remembered = self.kernel.snapshot(self.connection).expect("it is remembered");
+        assert_eq!(remembered, self.twin);
+        if let Some(notice) = notice {
+            let mut path = Recorder(self.twin.clone(), self.connection);
+            self.control.handle_notice(self.now, self.connection, direction, notice, &mut path);
+        }
+    }
+
+    fn told(&mut self) -> Option<(Direction, Notice)> {
+        let mut told = None;
+        while let Some(notice) = self.kernel.next_notice() {
+            match notice.told().expect("a notice of ours") {
+                Told::Incoming => {}
+                Told::Notice(connection, direction, notice) => {
+                    assert_eq!(connection, self.connection);
+                    assert!(told.is_none(), "one for a packet");
+                    told = Some((direction, notice));
+                }
+            }
+        }
+        told
+    }
+}
+
+/// A path whose orders go nowhere: the case gives its own.
+struct Recorder(FastConnection, Connection);
+
+impl holdover_mobility::fast_path::FastPath for Recorder {
+    fn snapshot(&self, connection: Connection) -> Option<FastConnection> {
+        (connection == self.1).then(|| self.0.clone())
+    }
+
+    fn for_each_live(&self, look: &mut dyn FnMut(Connection, &FastConnection)) {
+        look(self.1, &self.0);
+    }
+
+    fn order(&mut self, _now: Instant, _connection: Connection, _direction: Direction, _order: Order) {}
+
+    fn set_link(&mut self, _link: holdover_mobility::fast_path::FastLink) {}
+}
+
+fn way(is_outgoing: bool) -> Direction {
+    if is_outgoing { Direction::Outgoing } else { Direction::Incoming }
+}
+
+impl OptionShape {
+    fn bytes(&self, stamp: u32, other: u32, from: u32) -> Vec<u8> {
+        match self {
+            Self::Stamps { age_ticks } => {
+                let (val, ecr) = (stamp, other.wrapping_sub((*age_ticks).into()));
+                [&[8, 10][..], &val.to_be_bytes(), &ecr.to_be_bytes()].concat()
+            }
+            Self::Sack(blocks) => {
+                let mut bytes = vec![5, 2 + 8 * blocks.len() as u8];
+                for (start, len) in blocks {
+                    let start = from.wrapping_add((*start).into());
+                    bytes.extend(start.to_be_bytes());
+                    bytes.extend(start.wrapping_add((*len).into()).to_be_bytes());
+                }
+                bytes
+            }
+            Self::NoOperation => vec![1],
+            Self::UserTimeout => vec![28, 4, 0x80, 1],
+            Self::Unknown(len) => [&[77, 2 + len][..], &vec![0xee; usize::from(*len)]].concat(),
+            Self::Malformed(kind) => vec![(*kind).max(2), 1],
+        }
+    }
+}
+
+impl Raw {
+    fn packet(&self, connection: Connection) -> Vec<u8> {
+        let Connection { local, remote } = connection;
+        let (from, to) = if self.is_outgoing { (local, remote) } else { (remote, local) };
+        let mut options = self.options.clone();
+        options.resize(options.len().next_multiple_of(4), 0);
+        let mut tcp = Vec::new();
+        tcp.extend(from.port().to_be_bytes());
+        tcp.extend(to.port().to_be_bytes());
+        tcp.extend(self.seq.to_be_bytes());
+        tcp.extend(self.ack.to_be_bytes());
+        tcp.extend([((20 + options.len()) as u8 / 4) << 4, self.flags]);
+        tcp.extend(self.window.to_be_bytes());
+        tcp.extend([0; 4]);
+        tcp.extend(&options);
+        tcp.extend((0..self.len).map(|n| n as u8));
+        let (ips, mut packet) = match (from.ip(), to.ip()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => {
+                let (from, to) = (from.octets(), to.octets());
+                let total = 20 + tcp.len() as u16;
+                let mut ip = vec![0x45, self.traffic_class];
+                ip.extend(total.to_be_bytes());
+                ip.extend([0, 0, 0x40, 0, 61, 6, 0, 0]);
+                ip.extend(from.iter().chain(&to));
+                let sum = checksum(&ip).to_be_bytes();
+                ip[10..12].copy_from_slice(&sum);
+                ([from, to].concat(), ip)
+            }
+            (IpAddr::V6(from), IpAddr::V6(to)) => {
+                let (from, to) = (from.octets(), to.octets());
+                // Hop-by-hop options first, then destination options.
+                let headers: &[u8] = [&[][..], &[60], &[0, 60]][usize::from(self.extension_headers)];
+                let mut extensions = Vec::new();
+                for index in 0..headers.len() {
+                    extensions.extend([headers.get(index + 1).copied().unwrap_or(6), 0, 1, 4, 0, 0, 0, 0]);
+                }
+                let class = self.traffic_class;
+                let mut ip = vec![0x60 | class >> 4, class << 4, 0x12, 0x34];
+                ip.extend(((extensions.len() + tcp.len()) as u16).to_be_bytes());
+                ip.extend([headers.first().copied().unwrap_or(6), 61]);
+                ip.extend(from.iter().chain(&to));
+                ip.extend(extensions);
+                ([from, to].concat(), ip)
+            }
+            _ => unreachable!("both ends are of one family"),
+        };
+        let mut covered = ips;
+        covered.extend([0, 6]);
+        covered.extend((tcp.len() as u16).to_be_bytes());
+        covered.extend(&tcp);
+        let sum = checksum(&covered).to_be_bytes();
+        tcp[16..18].copy_from_slice(&sum);
+        packet.extend(tcp);
+        packet
+    }
+}
+
+/// RFC 1071.
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0)));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+/// The flags that the cases use are those of the field.
+#[test]
+fn flags_are_the_fields() {
+    assert_eq!((Flags::FIN | Flags::ACK).bits(), 0x11);
+    assert_eq!((Flags::SYN | Flags::ACK).bits(), 0x12);
+    assert_eq!((Flags::RST | Flags::ACK).bits(), 0x14);
+}

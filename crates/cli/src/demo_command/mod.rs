@@ -1,0 +1,205 @@
+//! `holdover demo`: a download and an upload cross an outage, plain and with the agent, all four at the same time and in front of
+//! one's eyes.
+//!
+//! On this machine's kernel where it can be, in namespaces of its own; else in the simulator, and the demo says why. Beside the
+//! four, and unseen, the same two transfers run over links that are not cut: what the others are measured by.
+
+mod page;
+mod story;
+mod view;
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
+
+use clap::Args;
+use holdover_base::Duration;
+use holdover_report::{Record, RecordError, Recorder, RecorderOptions, ResultsDir, ResultsError};
+use holdover_sim::{World, WorldConfig, WorldError};
+use holdover_testbed::world::{Lateness, RealError, RealOptions, RealWorld};
+use holdover_testbed::{Privilege, PrivilegeError};
+
+use crate::command_support::{INTERRUPTED, error_text, print_json, stop_on_signals, utc};
+use crate::transfers::{self, AgentPath, Direction, Help, Sender, Transfer};
+use story::Story;
+use view::View;
+
+/// How long the link is cut.
+const CUT: Duration = Duration::from_secs(7);
+/// A minute in all, with some seconds to draw: a plain transfer whose timer ends soon after the cut takes 20 s.
+const TIME_LIMIT: Duration = Duration::from_secs(50);
+/// The variant of a run that a demo is.
+const VARIANT: &str = "demo";
+
+/// Arguments of `holdover demo`.
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// Congestion control of the senders.
+    #[arg(long, value_enum, default_value_t = Sender::Cubic)]
+    sender: Sender,
+    /// Where the report goes: a new or empty directory. Without it, a new one below results/.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Stay in the simulator, although this machine's kernel may be there to be used.
+    #[arg(long)]
+    simulated: bool,
+    /// Print JSON in place of the live view and the table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Why there is nothing to show.
+#[derive(Debug, thiserror::Error)]
+enum DemoError {
+    #[error("{0}")]
+    World(#[from] WorldError),
+    #[error("{}", error_text(.0))]
+    Kernel(#[from] RealError),
+    #[error("{0}")]
+    Results(#[from] ResultsError),
+    #[error("{0}")]
+    Record(#[from] RecordError),
+    #[error("cannot watch for Ctrl-C: {0}")]
+    Signals(std::io::Error),
+    #[error("the simulator has no BBR, and it is the simulator because {0}")]
+    NoBbr(String),
+    #[error("interrupted; nothing was kept")]
+    Interrupted,
+}
+
+/// Where the transfers take place.
+#[derive(Debug)]
+enum Stage {
+    Kernel,
+    Simulator(WhySimulator),
+}
+
+/// Why it is not the kernel.
+#[derive(Debug, thiserror::Error)]
+enum WhySimulator {
+    #[error("it was asked for")]
+    Asked,
+    #[error("{0}")]
+    Unable(#[from] PrivilegeError),
+}
+
+/// What came of them.
+struct Played {
+    world: WorldConfig,
+    record: Record,
+    reports: Vec<holdover_sim::FlowReport>,
+    /// How late the kernel got its packets.
+    lateness: Option<Lateness>,
+}
+
+/// Runs the demo.
+pub(crate) fn run(args: &DemoArgs) -> ExitCode {
+    match try_run(args) {
+        Ok(story) if args.json => {
+            let printed = print_json(&story.to_json());
+            if story.is_whole() { printed } else { ExitCode::FAILURE }
+        }
+        Ok(story) => {
+            print!("{}", story.to_text());
+            if story.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("{}{error}", if matches!(error, DemoError::Interrupted) { "" } else { "error: " });
+            match error {
+                DemoError::Interrupted => ExitCode::from(INTERRUPTED),
+                DemoError::NoBbr(_)
+                | DemoError::Results(ResultsError::NotEmpty { .. } | ResultsError::NotADirectory { .. }) => {
+                    ExitCode::from(2)
+                }
+                _ => ExitCode::FAILURE,
+            }
+        }
+    }
+}
+
+fn try_run(args: &DemoArgs) -> Result<Story, DemoError> {
+    let begun = std::time::Instant::now();
+    let started_at = utc(SystemTime::now());
+    // Before the first thread: this may have to enter a user namespace.
+    let stage = if args.simulated {
+        Stage::Simulator(WhySimulator::Asked)
+    } else {
+        Privilege::acquire().map_or_else(|error| Stage::Simulator(error.into()), |_| Stage::Kernel)
+    };
+    if let (Stage::Simulator(why), None) = (&stage, args.sender.profile()) {
+        return Err(DemoError::NoBbr(why.to_string()));
+    }
+    let results = match &args.out {
+        Some(dir) => ResultsDir::create(dir, false)?,
+        None => ResultsDir::create_new(Path::new("results"), "demo", &started_at.1)?,
+    };
+    let stop = stop_on_signals().map_err(DemoError::Signals)?;
+    let agent = AgentPath::Filter;
+    let transfers = transfers();
+    let world = transfers::world(&transfers, args.sender, agent, TIME_LIMIT);
+    if !args.json {
+        print!("{}", story::introduction(args.sender, &stage));
+    }
+    let mut view = View::new(&transfers[..SHOWN], view::Medium::of(std::io::stdout().is_terminal(), args.json));
+    let played = play(&stage, world, args.sender, &results, &mut view, &stop).or_else(|error| {
+        results.discard()?;
+        Err(error)
+    })?;
+    let story = Story::new(args.sender, agent, stage, &transfers, &played, results.path());
+    page::write(&story, &played, &results, started_at.0, begun.elapsed())?;
+    Ok(story)
+}
+
+/// Those that are shown, in their order, and after them those that they are measured by.
+fn transfers() -> Vec<Transfer> {
+    let cut = |direction| [Help::Plain, Help::Agent].map(|help| Transfer { direction, help, cut: Some(CUT) });
+    let uncut = Direction::ALL.map(|direction| Transfer { direction, help: Help::Plain, cut: None });
+    Direction::ALL.into_iter().flat_map(cut).chain(uncut).collect()
+}
+
+/// So many of them are shown.
+const SHOWN: usize = 4;
+
+/// Runs the world, and shows what happens in it.
+fn play(
+    stage: &Stage,
+    config: WorldConfig,
+    sender: Sender,
+    results: &ResultsDir,
+    view: &mut View,
+    stop: &AtomicBool,
+) -> Result<Played, DemoError> {
+    let directory = results.path().join(&ResultsDir::variant_directories([VARIANT])[0]);
+    let options = RecorderOptions { plotted_flows: config.flows.len(), ..RecorderOptions::default() };
+    let mut recorder = Recorder::create(&directory, &config, &options)?;
+    match stage {
+        Stage::Kernel => {
+            let options = RealOptions { congestion: Some(sender.congestion()), ..RealOptions::default() };
+            let mut real = RealWorld::new(config.clone(), &options)?;
+            let outcome = real.run(&mut recorder, |world| {
+                view.show(world.now(), &world.report());
+                !stop.load(Ordering::Relaxed)
+            })?;
+            let ending = outcome.ending.ok_or(DemoError::Interrupted)?;
+            let world = real.world();
+            view.finish(world.now(), &world.report());
+            let record = recorder.finish(world, ending)?;
+            Ok(Played { world: config, record, reports: world.report(), lateness: Some(outcome.lateness) })
+        }
+        Stage::Simulator(_) => {
+            let mut world = World::new(config.clone())?;
+            let ending = loop {
+                let until = world.now() + view::TICK;
+                match world.run_to(until, &mut recorder) {
+                    Some(ending) => break ending,
+                    None => view.note(world.now(), &world.report()),
+                }
+            };
+            view.finish(world.now(), &world.report());
+            let record = recorder.finish(&world, ending)?;
+            Ok(Played { world: config, record, reports: world.report(), lateness: None })
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! What the demo has shown, for people and for programs.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use holdover_base::{Duration, Instant};
+use holdover_report::Table;
+use holdover_testbed::kernel_release;
+use serde::Serialize;
+
+use super::{CUT, Played, SHOWN, Stage, WhySimulator};
+use crate::transfers::{AMOUNT, AgentPath, CUT_AT, Direction, Help, Measured, RATE, Sender, Transfer};
+
+/// What the demo has shown.
+pub(super) struct Story {
+    pub(super) sender: Sender,
+    pub(super) agent: AgentPath,
+    pub(super) stage: Stage,
+    pub(super) flows: Vec<Flow>,
+    /// How long the same transfers took over links that were not cut: download and upload.
+    uncut: [Option<Duration>; 2],
+    report: PathBuf,
+}
+
+/// One of the transfers that are shown.
+pub(super) struct Flow {
+    pub(super) transfer: Transfer,
+    pub(super) measured: Measured,
+    pub(super) ideal_share: Option<f64>,
+}
+
+/// The same for programs.
+#[derive(Debug, Serialize)]
+pub(super) struct Json {
+    /// `kernel` or `simulator`.
+    world: &'static str,
+    /// Why it is the simulator, if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_simulator: Option<String>,
+    /// Where the agent stood.
+    agent_path: AgentPath,
+    sender: Sender,
+    cut_s: f64,
+    flows: Vec<JsonFlow>,
+    report: PathBuf,
+}
+
+#[derive(Debug, Serialize)]
+struct JsonFlow {
+    direction: Direction,
+    /// Whether the agent was at work.
+    agent: bool,
+    /// From the link's return to the first new data at the application.
+    resume_ms: Option<f64>,
+    completion_s: Option<f64>,
+    /// The time that the same transfer took without the cut, and the length of the cut, over the time taken.
+    ideal_share: Option<f64>,
+}
+
+/// What is said before it begins: three sentences.
+pub(super) fn introduction(sender: Sender, stage: &Stage) -> String {
+    let place = match stage {
+        Stage::Kernel => {
+            format!("All of it runs on this machine's kernel (Linux {}), in namespaces of its own", kernel_release())
+        }
+        Stage::Simulator(WhySimulator::Asked) => "All of it runs in the simulator".to_owned(),
+        Stage::Simulator(WhySimulator::Unable(why)) => {
+            format!("All of it runs in the simulator, as this machine's kernel cannot be used ({why})")
+        }
+    };
+    format!(
+        "Two phones download and two upload {} by TCP ({}) over links of {RATE}; after {} all links are cut, for {}.\n\
+         One of each two has Holdover's agent, of which servers, kernels and applications know nothing.\n\
+         {place}.\n",
+        megabytes(),
+        sender.name(),
+        spaced(CUT_AT.saturating_since(Instant::ZERO)),
+        spaced(CUT),
+    )
+}
+
+impl Story {
+    pub(super) fn new(
+        sender: Sender,
+        agent: AgentPath,
+        stage: Stage,
+        transfers: &[Transfer],
+        played: &Played,
+        results: &Path,
+    ) -> Self {
+        let measured: Vec<Measured> = played.reports.iter().map(Measured::of).collect();
+        let uncut = Direction::ALL.map(|direction| {
+            let same = |transfer: &Transfer| transfer.cut.is_none() && transfer.direction == direction;
+            transfers.iter().position(same).and_then(|index| measured[index].completion)
+        });
+        let flow = |(&transfer, &measured): (&Transfer, &Measured)| {
+            let uncut = uncut[transfer.direction as usize];
+            let ideal_share = uncut.and_then(|uncut| measured.ideal_share(&transfer, uncut));
+            Flow { transfer, measured, ideal_share }
+        };
+        let flows = transfers.iter().zip(&measured).take(SHOWN).map(flow).collect();
+        Self { sender, agent, stage, flows, uncut, report: results.join("report.html") }
+    }
+
+    /// Whether every transfer came to its end.
+    pub(super) fn is_whole(&self) -> bool {
+        self.flows.iter().all(|flow| flow.measured.completion.is_some())
+    }
+
+    pub(super) fn to_json(&self) -> Json {
+        let flow = |flow: &Flow| JsonFlow {
+            direction: flow.transfer.direction,
+            agent: flow.transfer.help != Help::Plain,
+            resume_ms: flow.measured.resume.map(|idle| idle.as_secs_f64() * 1e3),
+            completion_s: flow.measured.completion.map(Duration::as_secs_f64),
+            ideal_share: flow.ideal_share,
+        };
+        Json {
+            world: self.world(),
+            why_simulator: match &self.stage {
+                Stage::Kernel => None,
+                Stage::Simulator(why) => Some(why.to_string()),
+            },
+            agent_path: self.agent,
+            sender: self.sender,
+            cut_s: CUT.as_secs_f64(),
+            flows: self.flows.iter().map(flow).collect(),
+            report: self.report.clone(),
+        }
+    }
+
+    /// The table, and where more is to be seen.
+    pub(super) fn to_text(&self) -> String {
+        let table = self.table();
+        let width = |column: usize| {
+            let cells = table.rows.iter().map(|row| row[column].chars().count());
+            cells.chain([table.heading[column].chars().count()]).max().unwrap_or(0)
+        };
+        let mut text = String::new();
+        for row in [&table.heading].into_iter().chain(&table.rows) {
+            let cells = row.iter().enumerate().map(|(column, cell)| {
+                if column == 0 {
+                    format!("{cell:width$}", width = width(0))
+                } else {
+                    format!("{cell:>width$}", width = width(column))
+                }
+            });
+            let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("   "));
+        }
+        let _ = writeln!(text, "\n  {}\n", self.what_the_ideal_is());
+        let _ = writeln!(text, "Report: {}", self.report.display());
+        text
+    }
+
+    pub(super) fn table(&self) -> Table {
+        let row = |flow: &Flow| {
+            let name = match flow.transfer.help {
+                Help::Plain => "plain",
+                _ => "with the agent",
+            };
+            vec![
+                format!("{}, {name}", flow.transfer.direction.name()),
+                told(flow.measured.resume),
+                told(flow.measured.completion),
+                flow.ideal_share.map_or("–".to_owned(), |share| format!("{:.1} %", share * 100.0)),
+            ]
+        };
+        let heading = ["", "lost after the link's return", "done after", "share of the ideal"];
+        Table { heading: heading.map(str::to_owned).to_vec(), rows: self.flows.iter().map(row).collect() }
+    }
+
+    /// A sentence.
+    pub(super) fn what_the_ideal_is(&self) -> String {
+        let [download, upload] = self.uncut.map(told);
+        format!(
+            "The ideal is the same transfer without the cut, which took {download} and {upload} beside the others, plus the {} of it.",
+            spaced(CUT)
+        )
+    }
+
+    /// What the transfers with the agent have over the plain ones: a sentence.
+    pub(super) fn lesson(&self) -> String {
+        let of = |direction: Direction, help: Help| {
+            let found =
+                self.flows.iter().find(|flow| flow.transfer.direction == direction && flow.transfer.help == help);
+            found.map_or_else(|| "–".to_owned(), |flow| told(flow.measured.resume))
+        };
+        let [download, upload] =
+            Direction::ALL.map(|direction| [Help::Plain, Help::Agent].map(|help| of(direction, help)));
+        format!(
+            "The link is back after {}, but plain TCP goes on waiting for its timer: {} longer in the download, {} in the upload. \
+             With the agent on the phone, and nothing changed in its peers, data flow again after {} and {}.",
+            spaced(CUT),
+            download[0],
+            upload[0],
+            download[1],
+            upload[1]
+        )
+    }
+
+    pub(super) fn world(&self) -> &'static str {
+        match self.stage {
+            Stage::Kernel => "kernel",
+            Stage::Simulator(_) => "simulator",
+        }
+    }
+
+    /// Where it took place: a phrase.
+    pub(super) fn place(&self) -> String {
+        match &self.stage {
+            Stage::Kernel => {
+                format!("between kernels of Linux {}, each in a network namespace of its own", kernel_release())
+            }
+            Stage::Simulator(WhySimulator::Asked) => "in the simulator".to_owned(),
+            Stage::Simulator(WhySimulator::Unable(why)) => {
+                format!("in the simulator (not on this machine's kernel: {why})")
+            }
+        }
+    }
+}
+
+fn told(time: Option<Duration>) -> String {
+    time.map_or_else(|| "–".to_owned(), |time| format!("{:.2} s", time.as_secs_f64()))
+}
+
+/// A whole number of seconds, or of milliseconds.
+pub(super) fn spaced(time: Duration) -> String {
+    let millis = time.as_millis();
+    if millis.is_multiple_of(1000) { format!("{} s", millis / 1000) } else { format!("{millis} ms") }
+}
+
+pub(super) fn megabytes() -> String {
+    format!("{:.1} MB", AMOUNT.0 as f64 / 1e6)
+}

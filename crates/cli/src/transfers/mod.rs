@@ -1,0 +1,212 @@
+//! Bulk transfers over a link that is cut once, with and without the agent on the mobile host: what the demo shows, and what the
+//! grid of outages measures.
+//!
+//! Each transfer has a phone, a server and a link of its own, so that any number of them can be in one world and none is in
+//! another's way.
+
+mod agent;
+mod measured;
+
+use std::sync::Arc;
+
+use clap::ValueEnum;
+use holdover_base::{BitRate, ByteCount, Duration, Instant};
+use holdover_link::{InFlightFate, LinkConfig, Outage, OutagePolicy, Outages, QueueLimit, QueuedFate, Rate};
+use holdover_sim::{
+    Amount, Bulk, FlowConfig, HostMechanisms, LinkBetween, NodeConfig, NodeId, Opener, Role, Traffic, WorldConfig,
+};
+use holdover_tcp::Profile;
+use holdover_testbed::Congestion;
+use serde::Serialize;
+
+pub(crate) use agent::AgentPath;
+pub(crate) use measured::Measured;
+
+/// The rate of each link.
+pub(crate) const RATE: BitRate = BitRate::from_mbps(10);
+/// From one end of a link to the other.
+pub(crate) const DELAY: Duration = Duration::from_millis(25);
+/// Packets that a link queues in each direction.
+pub(crate) const QUEUE: u32 = 75;
+/// When a link is cut.
+pub(crate) const CUT_AT: Instant = Instant::from_secs(4);
+/// What takes ten seconds if nothing is cut.
+pub(crate) const AMOUNT: ByteCount = ByteCount(11_800_000);
+/// How long before the cut a host is warned, if it is.
+pub(crate) const LEAD: Duration = Duration::from_millis(300);
+
+/// Which way the data go.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Direction {
+    /// From the server to the phone.
+    Download,
+    /// From the phone to the server.
+    Upload,
+}
+
+impl Direction {
+    /// Both.
+    pub(crate) const ALL: [Self; 2] = [Self::Download, Self::Upload];
+
+    /// The name in tables.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Download => "download",
+            Self::Upload => "upload",
+        }
+    }
+
+    /// The same at the head of something.
+    pub(crate) const fn headline(self) -> &'static str {
+        match self {
+            Self::Download => "Download",
+            Self::Upload => "Upload",
+        }
+    }
+}
+
+/// What the phone does about the cut.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Help {
+    /// Nothing.
+    Plain,
+    /// The agent is on it, and learns of the cut when it is there.
+    Agent,
+    /// The agent is on it, and knows of the cut [`LEAD`] before.
+    Warned,
+}
+
+impl Help {
+    /// The name in tables.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Agent => "agent",
+            Self::Warned => "warned",
+        }
+    }
+}
+
+/// The congestion control of the sender.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Sender {
+    /// RFC 9438.
+    Cubic,
+    /// RFC 5681 and RFC 6582.
+    Reno,
+    /// Version 1, as in Linux.
+    Bbr,
+}
+
+impl Sender {
+    /// As people write it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "CUBIC",
+            Self::Reno => "Reno",
+            Self::Bbr => "BBR",
+        }
+    }
+
+    /// The kernel's.
+    pub(crate) const fn congestion(self) -> Congestion {
+        match self {
+            Self::Cubic => Congestion::Cubic,
+            Self::Reno => Congestion::Reno,
+            Self::Bbr => Congestion::Bbr,
+        }
+    }
+
+    /// The simulator's; it has no BBR.
+    pub(crate) const fn profile(self) -> Option<Profile> {
+        match self {
+            Self::Cubic => Some(Profile::Linux6Cubic),
+            Self::Reno => Some(Profile::Linux6Reno),
+            Self::Bbr => None,
+        }
+    }
+}
+
+/// One transfer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) direction: Direction,
+    pub(crate) help: Help,
+    /// How long its link is cut from [`CUT_AT`] on; `None` if it never is.
+    pub(crate) cut: Option<Duration>,
+}
+
+impl Transfer {
+    /// Its name, and the beginning of those of its hosts.
+    pub(crate) fn name(&self) -> String {
+        let help = if self.cut.is_some() { self.help.name() } else { "uncut" };
+        format!("{}-{help}", self.direction.name())
+    }
+}
+
+/// The phone of transfer number `index` of a world.
+pub(crate) const fn phone(index: usize) -> NodeId {
+    NodeId(index as u32 * 2)
+}
+
+/// The world of these transfers, which all begin at once. On a kernel, the profile of `sender` gives way to its congestion
+/// control. What the agent does is in the world's description only if it stands in the path as a filter.
+pub(crate) fn world(transfers: &[Transfer], sender: Sender, agent: AgentPath, time_limit: Duration) -> WorldConfig {
+    let stack = Arc::new(sender.profile().unwrap_or(Profile::Linux6Cubic).config());
+    let mut world = WorldConfig {
+        seed: 1,
+        time_limit: Instant::ZERO + time_limit,
+        sample_every: Some(Duration::from_millis(50)),
+        ..WorldConfig::default()
+    };
+    for (index, transfer) in transfers.iter().enumerate() {
+        let name = transfer.name();
+        let (phone, server) = (phone(index), NodeId(phone(index).0 + 1));
+        for host in ["phone", "server"] {
+            world.nodes.push(NodeConfig { name: format!("{name}-{host}"), role: Role::Host });
+        }
+        let link = link(transfer.cut);
+        world.links.push(LinkBetween {
+            name: name.clone(),
+            a: phone,
+            b: server,
+            forward: link.clone(),
+            backward: link,
+        });
+        let (from, to, opener) = match transfer.direction {
+            Direction::Download => (server, phone, Opener::Receiver),
+            Direction::Upload => (phone, server, Opener::Sender),
+        };
+        world.flows.push(FlowConfig {
+            name,
+            from,
+            to,
+            start: Instant::ZERO,
+            sender: Arc::clone(&stack),
+            receiver: Arc::clone(&stack),
+            traffic: Traffic::Bulk(Bulk { amount: Amount::Bytes(AMOUNT), opener }),
+            ipv6: false,
+        });
+        if transfer.help != Help::Plain {
+            let foresight = (transfer.help == Help::Warned).then_some(LEAD);
+            world.mechanisms.push(HostMechanisms { node: phone, mechanisms: agent.mechanisms(), foresight });
+        }
+    }
+    world
+}
+
+/// What is on the link or in its queue when it is cut is lost.
+fn link(cut: Option<Duration>) -> LinkConfig {
+    let outages = cut.map_or(Outages::Never, |cut| Outages::List(vec![Outage { down: CUT_AT, up: CUT_AT + cut }]));
+    LinkConfig {
+        rate: Rate::Fixed(RATE),
+        delay: DELAY,
+        queue_limit: QueueLimit::Packets(QUEUE),
+        outages,
+        outage_policy: OutagePolicy { queued: QueuedFate::Lost, in_flight: InFlightFate::Dropped },
+        ..LinkConfig::default()
+    }
+}

@@ -1,0 +1,79 @@
+//! `holdover demo`, as a newcomer sees it.
+
+use std::fs;
+
+use serde_json::Value;
+
+use crate::kernel::is_possible;
+use crate::support::Place;
+
+#[test]
+fn a_newcomer_sees_what_happens_and_what_it_comes_to() {
+    let place = Place::new("demo-text");
+    let ended = place.run("demo --simulated --out r").well();
+    let before = ended.out.split("    4.0 s").next().unwrap();
+    assert!(before.lines().count() <= 3, "three sentences are enough: {before}");
+    for told in [
+        "    4.0 s  the links are cut\n",
+        "   11.0 s  the links are back\n",
+        "download, agent: data again, 0.1",
+        "█ data arrives   ░ the link is cut   · the link is back, and nothing comes",
+        "download, with the agent ",
+        "share of the ideal",
+        "Report: r/report.html\n",
+    ] {
+        assert!(ended.out.contains(told), "{told}: {}", ended.out);
+    }
+    assert!(!ended.out.contains('\x1b'), "no escape codes where nobody reads them");
+    let widest = ended.out.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(widest <= 132, "{widest}: {}", ended.out);
+    let page = fs::read_to_string(place.path("r/report.html")).unwrap();
+    assert!(page.contains("with the agent") && page.contains("the link is cut") && page.contains("<svg"), "{page}");
+    assert!(place.path("r/progress.svg").exists() && place.path("r/manifest.json").exists());
+    let again = place.run("demo --simulated --out r");
+    assert_eq!(again.code, Some(2), "what is there stays: {}", again.err);
+}
+
+#[test]
+fn without_a_directory_each_demo_gets_one_of_its_own() {
+    let place = Place::new("demo-directory");
+    let first: Value = serde_json::from_str(&place.run("demo --simulated --json").well().out).unwrap();
+    let second: Value = serde_json::from_str(&place.run("demo --simulated --json").well().out).unwrap();
+    assert_ne!(first["report"], second["report"]);
+    assert!(first["report"].as_str().is_some_and(|report| place.path(report).exists()), "{first}");
+    // The simulator gives the same twice.
+    assert_eq!(first["flows"], second["flows"]);
+    check(&first, "simulator");
+}
+
+#[test]
+fn the_simulator_has_no_bbr_and_says_so() {
+    let ended = Place::new("demo-bbr").run("demo --simulated --sender bbr");
+    assert!(ended.code == Some(2) && ended.err.contains("the simulator has no BBR"), "{}", ended.err);
+}
+
+#[test]
+fn on_a_kernel_the_agent_has_data_flow_again_before_the_timer_does() {
+    if is_possible() {
+        let demo =
+            serde_json::from_str(&Place::new("demo-kernel").run("demo --json --sender reno").well().out).unwrap();
+        check(&demo, "kernel");
+    }
+}
+
+/// All four came to their end, and those with the agent before those without.
+fn check(demo: &Value, world: &str) {
+    assert_eq!(demo["world"], world);
+    assert_eq!(demo["agent_path"], "filter");
+    let flows = demo["flows"].as_array().unwrap();
+    let who: Vec<_> = flows.iter().map(|flow| (flow["direction"].as_str().unwrap(), flow["agent"] == true)).collect();
+    assert_eq!(who, [("download", false), ("download", true), ("upload", false), ("upload", true)]);
+    let value = |flow: usize, name: &str| flows[flow][name].as_f64().unwrap_or_else(|| panic!("{name}: {demo}"));
+    for plain in [0, 2] {
+        let agent = plain + 1;
+        assert!(value(agent, "resume_ms") < value(plain, "resume_ms"), "{demo}");
+        assert!(value(agent, "completion_s") < value(plain, "completion_s"), "{demo}");
+        assert!(value(agent, "ideal_share") > value(plain, "ideal_share"), "{demo}");
+        assert!((17.0..50.0).contains(&value(agent, "completion_s")), "{demo}");
+    }
+}

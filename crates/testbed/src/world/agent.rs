@@ -1,0 +1,136 @@
+//! Agents on external hosts: programs that stand on a host beside its kernel, as on a real one, and hear what its link does from
+//! the world instead of from netlink.
+//!
+//! The agent's thread is inside the host's namespace. Packets pass the host's chain untouched: what the agent does to them, it
+//! does with the means of the host's kernel.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::thread::JoinHandle;
+
+use holdover_base::Instant;
+use holdover_mobility::{Chain, Direction, LinkEvent, SegmentFilter, Verdict};
+use holdover_sim::NodeId;
+use holdover_wire::Packet;
+
+use super::{HostError, RealError, RealWorld};
+use crate::NamespaceError;
+use crate::shell::Waker;
+
+/// What the link of a host does, as its agent learns it. Its descriptor is readable when there is something to learn, or when
+/// the world is gone.
+#[derive(Debug)]
+pub struct LinkEvents {
+    events: Receiver<LinkEvent>,
+    waker: Waker,
+}
+
+/// What an agent hears when it asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// The link has done this, just now.
+    Event(LinkEvent),
+    /// Nothing more for the present.
+    Nothing,
+    /// Nothing will follow: the world is gone.
+    End,
+}
+
+/// An agent at work. It ends when its world is dropped, and is waited for with [`AgentThread::join`] after that.
+#[derive(Debug)]
+pub struct AgentThread<T> {
+    handle: JoinHandle<Result<T, NamespaceError>>,
+}
+
+/// Lets all packets pass, and tells the agent of the link.
+struct Tell {
+    /// `None` only while it is dropped.
+    events: Option<Sender<LinkEvent>>,
+    waker: Waker,
+}
+
+impl RealWorld {
+    /// Starts an agent on a host that has a kernel, before the run: `body` runs on a thread inside the host's namespace, whose
+    /// interface is [`super::INTERFACE`]. It must return soon after [`Heard::End`]. The host loses the mechanisms that the world's
+    /// description gives it, and keeps its foresight. `None` if there is no such host.
+    ///
+    /// # Errors
+    ///
+    /// [`RealError::Host`] if no thread can be started in the namespace.
+    pub fn start_agent<T, F>(&mut self, node: NodeId, body: F) -> Option<Result<AgentThread<T>, RealError>>
+    where
+        T: Send + 'static,
+        F: FnOnce(LinkEvents) -> T + Send + 'static,
+    {
+        let namespace = self.namespace(node)?.clone();
+        let waker = match Waker::new() {
+            Ok(waker) => waker,
+            Err(source) => return Some(Err(RealError::Call { call: "eventfd", source })),
+        };
+        let (sender, events) = mpsc::channel();
+        let mut chain = Chain::new();
+        chain.push(Box::new(Tell { events: Some(sender), waker: waker.clone() }));
+        self.world.set_chain(node, chain);
+        let handle = namespace.spawn_inside(move || body(LinkEvents { events, waker }));
+        let failed = |source: NamespaceError| self.failed(node, HostError::from(source));
+        Some(handle.map(|handle| AgentThread { handle }).map_err(failed))
+    }
+}
+
+impl LinkEvents {
+    /// The next thing to hear. Call until [`Heard::Nothing`] before waiting for the descriptor.
+    pub fn hear(&self) -> Heard {
+        match self.events.try_recv() {
+            Ok(event) => return Heard::Event(event),
+            Err(TryRecvError::Disconnected) => return Heard::End,
+            Err(TryRecvError::Empty) => {}
+        }
+        // What comes after this wakes again; what came before it is asked for once more.
+        self.waker.rest();
+        match self.events.try_recv() {
+            Ok(event) => Heard::Event(event),
+            Err(TryRecvError::Disconnected) => Heard::End,
+            Err(TryRecvError::Empty) => Heard::Nothing,
+        }
+    }
+}
+
+impl AsFd for LinkEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.waker.as_fd()
+    }
+}
+
+impl<T> AgentThread<T> {
+    /// What the agent came to, if its thread got into the namespace. Its world must be gone. A panic of the agent goes on here.
+    pub fn join(self) -> Result<T, NamespaceError> {
+        self.handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl SegmentFilter for Tell {
+    fn handle_packet(&mut self, _now: Instant, _direction: Direction, _packet: &mut Packet) -> Verdict {
+        Verdict::Pass
+    }
+
+    fn handle_link(&mut self, _now: Instant, event: LinkEvent) {
+        // An agent that has ended hears nothing more.
+        let _ = self.events.as_ref().map(|events| events.send(event));
+        self.waker.wake();
+    }
+}
+
+impl Drop for Tell {
+    /// The channel closes first, so that the agent finds it closed when it wakes.
+    fn drop(&mut self) {
+        self.events = None;
+        self.waker.wake();
+    }
+}
+
+impl fmt::Debug for Tell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tell")
+    }
+}
