@@ -17,6 +17,7 @@ use holdover_mobility::wake::WakeConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::link_watch::Source;
 use crate::policy::{FlowRule, Policy, PolicyError, PolicyOptions};
 use crate::sockets::owner::uid_of;
 use crate::user_timeout::UserTimeoutOptions;
@@ -302,6 +303,20 @@ impl Wake {
             }),
             unreachable_poke: self.icmp_poke.then(UnreachablePokeConfig::default),
             release: ReleaseConfig { grace: self.grace.0, refresh_timestamps: self.refresh_timestamps, ..defaults },
+        }
+    }
+}
+
+impl Signals {
+    /// Whether what a source says counts. Timetables, Wi-Fi levels and commands count whenever there are any.
+    pub fn believes(&self, source: Source) -> bool {
+        match source {
+            Source::Carrier => self.carrier,
+            Source::Address => self.address,
+            Source::Route => self.route,
+            Source::Neighbour => self.neighbour,
+            Source::Suspend => self.suspend,
+            Source::Schedule | Source::Wifi | Source::Command => true,
         }
     }
 }

@@ -22,7 +22,7 @@ use holdover_testbed::world::{Lateness, RealError, RealOptions, RealWorld};
 use holdover_testbed::{Privilege, PrivilegeError};
 
 use crate::command_support::{INTERRUPTED, error_text, print_json, stop_on_signals, utc};
-use crate::transfers::{self, AgentPath, Direction, Help, Sender, Transfer};
+use crate::transfers::{self, AgentError, AgentPath, Direction, Help, Sender, Transfer};
 use story::Story;
 use view::View;
 
@@ -57,6 +57,8 @@ enum DemoError {
     World(#[from] WorldError),
     #[error("{}", error_text(.0))]
     Kernel(#[from] RealError),
+    #[error("{}", error_text(.0))]
+    Agent(#[from] AgentError),
     #[error("{0}")]
     Results(#[from] ResultsError),
     #[error("{0}")]
@@ -136,17 +138,18 @@ fn try_run(args: &DemoArgs) -> Result<Story, DemoError> {
         None => ResultsDir::create_new(Path::new("results"), "demo", &started_at.1)?,
     };
     let stop = stop_on_signals().map_err(DemoError::Signals)?;
-    let agent = AgentPath::Filter;
+    let agent = if matches!(stage, Stage::Kernel) { AgentPath::best().0 } else { AgentPath::Filter };
     let transfers = transfers();
     let world = transfers::world(&transfers, args.sender, agent, TIME_LIMIT);
     if !args.json {
         print!("{}", story::introduction(args.sender, &stage));
     }
     let mut view = View::new(&transfers[..SHOWN], view::Medium::of(std::io::stdout().is_terminal(), args.json));
-    let played = play(&stage, world, args.sender, &results, &mut view, &stop).or_else(|error| {
-        results.discard()?;
-        Err(error)
-    })?;
+    let played =
+        play(&stage, world, (args.sender, agent), &transfers, &results, &mut view, &stop).or_else(|error| {
+            results.discard()?;
+            Err(error)
+        })?;
     let story = Story::new(args.sender, agent, stage, &transfers, &played, results.path());
     page::write(&story, &played, &results, started_at.0, begun.elapsed())?;
     Ok(story)
@@ -166,7 +169,8 @@ const SHOWN: usize = 4;
 fn play(
     stage: &Stage,
     config: WorldConfig,
-    sender: Sender,
+    (sender, agent): (Sender, AgentPath),
+    transfers: &[Transfer],
     results: &ResultsDir,
     view: &mut View,
     stop: &AtomicBool,
@@ -178,6 +182,9 @@ fn play(
         Stage::Kernel => {
             let options = RealOptions { congestion: Some(sender.congestion()), ..RealOptions::default() };
             let mut real = RealWorld::new(config.clone(), &options)?;
+            for (index, _) in transfers.iter().enumerate().filter(|(_, transfer)| transfer.help != Help::Plain) {
+                agent.start(&mut real, transfers::phone(index))?;
+            }
             let outcome = real.run(&mut recorder, |world| {
                 view.show(world.now(), &world.report());
                 !stop.load(Ordering::Relaxed)

@@ -19,7 +19,7 @@ use holdover_tcp::Profile;
 use holdover_testbed::Congestion;
 use serde::Serialize;
 
-pub(crate) use agent::AgentPath;
+pub(crate) use agent::{AgentError, AgentPath};
 pub(crate) use measured::Measured;
 
 /// The rate of each link.
