@@ -53,8 +53,12 @@ pub(crate) enum KernelError {
 #[derive(Debug)]
 pub(crate) struct KernelRun {
     real: RealWorld,
-    agents: Vec<(String, AgentThread<Option<EngineError>>)>,
+    agents: Agents,
 }
+
+/// Agents on hosts of a world, each on a thread of its own, by the names of the hosts.
+#[derive(Debug, Default)]
+pub(crate) struct Agents(Vec<(String, AgentThread<Option<EngineError>>)>);
 
 impl AgentPath {
     /// The kernel's, where this process may use it; and why not where it may not. An agent is put on an interface that nobody
@@ -72,7 +76,7 @@ impl AgentPath {
     }
 
     /// What the description of a world says of a host with the agent.
-    pub(super) fn mechanisms(self) -> Mechanisms {
+    pub(crate) fn mechanisms(self) -> Mechanisms {
         Mechanisms { wake: self == Self::Filter, ..Mechanisms::default() }
     }
 
@@ -90,9 +94,9 @@ impl KernelRun {
     pub(crate) fn new(config: WorldConfig, sender: Sender, agent: AgentPath) -> Result<Self, KernelError> {
         let phones: Vec<NodeId> = config.mechanisms.iter().map(|host| host.node).collect();
         let options = RealOptions { congestion: Some(sender.congestion()), ..RealOptions::default() };
-        let mut run = Self { real: RealWorld::new(config, &options)?, agents: Vec::new() };
+        let mut run = Self { real: RealWorld::new(config, &options)?, agents: Agents::default() };
         if agent == AgentPath::Ebpf {
-            phones.into_iter().try_for_each(|phone| run.start_agent(phone))?;
+            phones.into_iter().try_for_each(|phone| run.agents.start(&mut run.real, phone))?;
         }
         Ok(run)
     }
@@ -114,18 +118,14 @@ impl KernelRun {
     /// Ends the world and its agents. An error if one of them has failed.
     pub(crate) fn finish(self) -> Result<(), KernelError> {
         drop(self.real);
-        for (host, agent) in self.agents {
-            match agent.join() {
-                Ok(None) => {}
-                Ok(Some(source)) => return Err(KernelError::Agent { host, source }),
-                Err(source) => return Err(KernelError::Thread { host, source }),
-            }
-        }
-        Ok(())
+        self.agents.finish()
     }
+}
 
-    fn start_agent(&mut self, phone: NodeId) -> Result<(), KernelError> {
-        let host = self.real.world().config().nodes[phone.0 as usize].name.clone();
+impl Agents {
+    /// Puts one on a host that has a kernel, before the world runs. It says nothing if it has failed: [`Self::finish`] tells why.
+    pub(crate) fn start(&mut self, real: &mut RealWorld, phone: NodeId) -> Result<(), KernelError> {
+        let host = real.world().config().nodes[phone.0 as usize].name.clone();
         let (attached, is_attached) = mpsc::channel();
         let body = move |events: LinkEvents| match Engine::attach(INTERFACE, &options()) {
             Ok(engine) => {
@@ -135,10 +135,22 @@ impl KernelRun {
             }
             Err(error) => Some(error),
         };
-        let Some(agent) = self.real.start_agent(phone, body) else { return Ok(()) };
-        self.agents.push((host, agent?));
-        // It says nothing if it has failed, and `finish` tells why.
+        let Some(agent) = real.start_agent(phone, body) else { return Ok(()) };
+        self.0.push((host, agent?));
+        // Nothing comes if it has failed.
         let _ = is_attached.recv();
+        Ok(())
+    }
+
+    /// Waits for them to end; their world is gone. An error if one of them has failed.
+    pub(crate) fn finish(self) -> Result<(), KernelError> {
+        for (host, agent) in self.0 {
+            match agent.join() {
+                Ok(None) => {}
+                Ok(Some(source)) => return Err(KernelError::Agent { host, source }),
+                Err(source) => return Err(KernelError::Thread { host, source }),
+            }
+        }
         Ok(())
     }
 }
