@@ -6,7 +6,16 @@
 
 pub mod clock;
 pub mod config;
+pub mod control;
+pub mod daemon;
 pub mod engine;
 pub mod link_watch;
+pub mod log;
+pub mod metrics;
 pub mod path_engine;
+pub mod policy;
+pub mod saving;
+mod session;
 pub mod sockets;
+pub mod status;
+pub mod user_timeout;

@@ -17,6 +17,11 @@ use holdover_mobility::wake::WakeConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::link_watch::Source;
+use crate::policy::{FlowRule, Policy, PolicyError, PolicyOptions};
+use crate::sockets::owner::uid_of;
+use crate::user_timeout::UserTimeoutOptions;
+
 pub use self::error::ConfigError;
 pub use self::text::{Dbm, NamePattern, Time};
 
@@ -38,6 +43,27 @@ pub struct Config {
     pub metrics: Metrics,
     /// What it writes down.
     pub log: Log,
+    /// Whether and for whom the rules of `[[flow]]` hold.
+    pub user_timeouts: UserTimeoutTable,
+    /// How long each connection waits for a peer that does not answer. The first rule that fits decides.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flow: Vec<FlowRule>,
+}
+
+/// Whether and for whom the rules of `[[flow]]` hold.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "UserTimeouts")]
+pub struct UserTimeoutTable {
+    /// Whether timeouts are set at all.
+    pub enabled: bool,
+    /// Whether ssh and rsync are held for eight hours where no rule says otherwise.
+    pub built_in: bool,
+    /// Whether connections get back what they had when the agent ends. If not, what is held stays held.
+    pub restore_on_exit: bool,
+    /// The directory of a cgroup (v2): of new connections, only those of processes in it are looked after. Missing: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<PathBuf>,
 }
 
 /// Which interfaces the agent looks after.
@@ -219,7 +245,22 @@ impl Config {
     /// # Errors
     /// It is not TOML, or has something in it that is not understood.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
-        toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))
+        let config: Self = toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))?;
+        Policy::check(&config.flow).map_err(|error| {
+            let offset = text.match_indices("[[flow]]").nth(error.number - 1).map_or(0, |(offset, _)| offset);
+            ConfigError::at(path, text, offset, error.problem.to_string())
+        })?;
+        Ok(config)
+    }
+
+    /// The rules in force. No hold is shorter than `at_least`
+    /// ([`kernel_patience`](crate::user_timeout::kernel_patience)).
+    ///
+    /// # Errors
+    /// A rule names a user who is not there.
+    pub fn policy(&self, at_least: Duration) -> Result<Policy, PolicyError> {
+        let options = PolicyOptions { built_in: self.user_timeouts.built_in, at_least };
+        Policy::new(&self.flow, options, &mut uid_of)
     }
 
     /// Everything that is in force, as a file that would say so.
@@ -262,6 +303,20 @@ impl Wake {
             }),
             unreachable_poke: self.icmp_poke.then(UnreachablePokeConfig::default),
             release: ReleaseConfig { grace: self.grace.0, refresh_timestamps: self.refresh_timestamps, ..defaults },
+        }
+    }
+}
+
+impl Signals {
+    /// Whether what a source says counts. Timetables, Wi-Fi levels and commands count whenever there are any.
+    pub fn believes(&self, source: Source) -> bool {
+        match source {
+            Source::Carrier => self.carrier,
+            Source::Address => self.address,
+            Source::Route => self.route,
+            Source::Neighbour => self.neighbour,
+            Source::Suspend => self.suspend,
+            Source::Schedule | Source::Wifi | Source::Command => true,
         }
     }
 }
@@ -318,6 +373,20 @@ impl Default for Wifi {
     }
 }
 
+impl Default for UserTimeoutTable {
+    /// In force for every process, with the built-in rules.
+    fn default() -> Self {
+        Self { enabled: true, built_in: true, restore_on_exit: false, cgroup: None }
+    }
+}
+
+impl UserTimeoutTable {
+    /// The same for what sets them.
+    pub fn to_options(&self) -> UserTimeoutOptions {
+        UserTimeoutOptions { cgroup: self.cgroup.clone(), ..UserTimeoutOptions::default() }
+    }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         Self { enabled: true, listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9786), allow_remote: false }
@@ -364,7 +433,9 @@ mod tests {
     fn what_is_in_force_reads_as_the_same() {
         let text = "[links]\ninclude = [\"wl*\"]\n[wake]\nhold_back = 8\nwarning_lead = \"300ms\"\n\
                     [signals]\nschedule = \"passes.csv\"\nwifi = { warn = \"adaptive\", floor = \"-78 dBm\" }\n\
-                    [metrics]\nenabled = false\n[log]\nlevel = \"debug\"\nformat = \"json\"\n";
+                    [metrics]\nenabled = false\n[log]\nlevel = \"debug\"\nformat = \"json\"\n\
+                    [user_timeouts]\nbuilt_in = false\ncgroup = \"/sys/fs/cgroup/a\"\n\
+                    [[flow]]\nport = [22, \"80-90\"]\nhold = \"4 h\"\n[[flow]]\nuser = \"root\"\nleave_alone = true\n";
         for text in ["", text] {
             let config = parse(text).unwrap();
             assert_eq!(parse(&config.to_toml()).as_ref(), Ok(&config), "{}", config.to_toml());
@@ -394,6 +465,8 @@ mod tests {
             ("[signals.wifi]\nfloor = \"-78\"", "agent.toml:2:9", "dBm"),
             ("[signals.wifi]\nwarn = \"sometimes\"", "agent.toml:2:8", "`adaptive`"),
             ("[metrics]\nlisten = \"0.0.0.0:9786\"", "agent.toml:1:1", "allow_remote = true"),
+            ("[[flow]]\nport = 22\nhold = \"4h\"\n[[flow]]\nport = 80", "agent.toml:4:1", "one of hold, fail_fast"),
+            ("[[flow]]\nhold = \"4h\"\nport = \"ssh\"", "agent.toml:3:8", "\"ssh\" is no port"),
             ("[nonsense]", "agent.toml:1:2", "`links`"),
             ("links = ", "agent.toml:1:", ""),
         ] {
@@ -405,6 +478,23 @@ mod tests {
     }
 
     #[test]
+    fn rules_become_a_policy() {
+        let rules = "[[flow]]\nuser = \"root\"\nhold = \"4 h\"\n";
+        let names = |text: &str| {
+            let policy = parse(text).unwrap().policy(Duration::ZERO).unwrap();
+            [0, 1, 2, 3].map(|rule| policy.rule_name(rule))
+        };
+        assert_eq!(
+            names(rules)[1..],
+            ["port 22, hold 28800s (built in)", "port 873, hold 28800s (built in)", "a former rule"]
+        );
+        assert_eq!(names(&format!("{rules}[user_timeouts]\nbuilt_in = false"))[..2], ["flow rule 1", "a former rule"]);
+        let nobody = parse("[[flow]]\nuser = \"no such user here\"\nhold = \"4 h\"").unwrap();
+        let error = nobody.policy(Duration::ZERO).unwrap_err();
+        assert_eq!(error.to_string(), "flow rule 1: there is no user \"no such user here\"");
+    }
+
+    #[test]
     fn interfaces_are_asked_for_by_pattern() {
         let links = |text: &str| parse(text).unwrap().links;
         assert_eq!(links("").asks_for("eth0"), None);
@@ -412,9 +502,34 @@ mod tests {
         assert_eq!(["eth0", "eth1", "wlan0"].map(|name| some.asks_for(name)), [Some(true), Some(false), Some(false)]);
     }
 
+    fn file(path: &str) -> String {
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
+    }
+
+    #[test]
+    fn the_example_has_every_default_and_nothing_else() {
+        let example = file("dist/agent.toml");
+        assert_eq!(parse(&example), Ok(Config::default()));
+        // And what has none is there as a comment that would do.
+        let all = example.replace("#warning_lead", "warning_lead").replace("#schedule", "schedule");
+        let config = parse(&all).unwrap();
+        assert!(config.wake.warning_lead.is_some() && config.signals.schedule.is_some());
+    }
+
+    #[test]
+    fn the_guide_tells_every_field() {
+        let guide = file("docs/guide/agent.md");
+        let schema: serde_json::Value = serde_json::from_str(&Config::schema()).unwrap();
+        let tables = schema["$defs"].as_object().unwrap().values();
+        let fields: Vec<&String> =
+            tables.filter_map(|table| table.get("properties")?.as_object()).flat_map(|fields| fields.keys()).collect();
+        assert!(fields.len() > 20, "the schema was not read as intended");
+        let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
+        assert!(untold.iter().all(|field| *field == "wifi"), "{untold:?}");
+    }
+
     #[test]
     fn the_published_schema_is_the_one_of_this_program() {
-        let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/agent.schema.json");
-        assert_eq!(std::fs::read_to_string(published).unwrap(), Config::schema());
+        assert_eq!(file("docs/schema/agent.schema.json"), Config::schema());
     }
 }

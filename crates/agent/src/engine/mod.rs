@@ -13,12 +13,13 @@
 mod inject;
 mod interface;
 mod path;
+mod served;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::fast_path::raw::{FRAME_LEN, RawConnection, RawRules, Told};
@@ -31,7 +32,8 @@ use inject::Injector;
 use interface::Interface;
 use path::KernelPath;
 
-pub use path::Counters;
+pub use path::{Cost, Counters};
+pub use served::KernelAttach;
 
 /// What an engine does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +66,7 @@ pub struct Engine {
     tend_at: Instant,
     tended_full: u64,
     failures: u64,
+    evicted: u64,
 }
 
 /// A connection, as the engine knows it.
@@ -170,6 +173,15 @@ const LINGER: Duration = Duration::from_secs(60);
 const EVICTED_PART: usize = 16;
 
 impl Engine {
+    /// Whether this kernel and this user allow the programs to be loaded.
+    ///
+    /// # Errors
+    ///
+    /// Why not.
+    pub fn probe() -> Result<(), EngineError> {
+        KernelPath::load(RawRules::new(&WakeConfig::all()), 1).map(drop)
+    }
+
     /// Puts the programs on an interface of the calling thread's network namespace. The engine may be used from any thread.
     ///
     /// # Errors
@@ -195,6 +207,7 @@ impl Engine {
             tend_at: Instant::ZERO,
             tended_full: 0,
             failures: 0,
+            evicted: 0,
         })
     }
 
@@ -266,6 +279,11 @@ impl Engine {
         self.path.counters()
     }
 
+    /// What the programs have cost, while the kernel was told to count that ([`count_cost`]).
+    pub fn cost(&mut self) -> Cost {
+        self.path.cost()
+    }
+
     /// Leaves a connection alone from now on, or not any more. It must have been seen.
     pub fn leave_alone(&mut self, connection: Connection, is_left_alone: bool) {
         self.path.leave_alone(connection, is_left_alone);
@@ -331,7 +349,9 @@ impl Engine {
         if full != self.tended_full || all.len() >= self.options.most_connections as usize {
             self.tended_full = full;
             all.sort_unstable();
-            over.extend(all.iter().take(all.len().div_ceil(EVICTED_PART)).map(|&(_, connection)| connection));
+            let evicted = all.len().div_ceil(EVICTED_PART);
+            self.evicted += evicted as u64;
+            over.extend(all.iter().take(evicted).map(|&(_, connection)| connection));
         }
         for connection in over {
             self.path.forget(connection);
@@ -358,6 +378,15 @@ impl Engine {
             }
         }
     }
+}
+
+/// Has the kernel count what eBPF programs cost, until the descriptor is closed.
+///
+/// # Errors
+///
+/// It needs CAP_SYS_ADMIN.
+pub fn count_cost() -> io::Result<OwnedFd> {
+    aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| error.io_error)
 }
 
 /// Readable when there is something to handle.

@@ -1,6 +1,6 @@
 //! The fast path in the kernel: the eBPF programs of `bpf/path.bpf.c` on an interface, and their maps.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::tc::TcAttachOptions;
@@ -69,6 +69,15 @@ pub struct Counters {
     pub alone_policy: u64,
     /// Notices that were lost because the agent had not read those before.
     pub notice_lost: u64,
+}
+
+/// What the programs have cost.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Cost {
+    /// How often they ran: once for each packet, or for what stands for several.
+    pub runs: u64,
+    /// How long that took in all, in ns.
+    pub nanos: u64,
 }
 
 macro_rules! pod {
@@ -204,6 +213,24 @@ impl KernelPath {
             alone_policy: of(12),
             notice_lost: of(13),
         }
+    }
+
+    /// How often the programs have run and how long that took, while somebody had the kernel count (`bpf_enable_stats`).
+    pub(super) fn cost(&mut self) -> Cost {
+        let mut cost = Cost::default();
+        for name in ["egress", "ingress"] {
+            let fd =
+                program(&mut self.ebpf, name).ok().and_then(|program| Some(program.fd().ok()?.as_fd().as_raw_fd()));
+            let text =
+                fd.and_then(|fd| std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()).unwrap_or_default();
+            let of = |name: &str| -> u64 {
+                let mut lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+                lines.next().and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+            };
+            cost.runs += of("run_cnt");
+            cost.nanos += of("run_time_ns");
+        }
+        cost
     }
 
     /// Runs a program on a packet as if it had passed, for tests: returns what became of it (`None` if nothing), and the packet.

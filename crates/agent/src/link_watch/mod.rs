@@ -8,13 +8,13 @@
 //! | carrier, addresses, default routes, gateways | [`kernel::Interfaces`] | [`netlink::Monitor`] |
 //! | a timetable | [`schedule::ScheduleWatch`] | the daemon's clock |
 //! | sleep of the machine | [`suspend::SuspendWatch`] | the daemon's clock |
-
+//! | strength of a Wi-Fi signal | [`wifi::WifiWatch`] | [`nl80211::Station`] |
 //! | commands | [`Arbiter`] itself | the control socket |
 
 mod arbiter;
 pub mod kernel;
 pub mod netlink;
-
+pub mod nl80211;
 pub mod schedule;
 pub mod suspend;
 pub mod wifi;
@@ -38,6 +38,13 @@ pub struct Signal {
     pub source: Source,
     /// When, on `CLOCK_MONOTONIC`.
     pub at: Instant,
+}
+
+impl Signal {
+    /// A source says something of an interface now.
+    pub fn new(now: Instant, interface: &str, event: LinkEvent, source: Source) -> Self {
+        Self { interface: interface.into(), event, source, at: now }
+    }
 }
 
 /// Who knows something of a link.

@@ -3,6 +3,7 @@
 //! Speeds are per second of one core's time, so that other programs on the machine do not count; on an idle machine that is
 //! the second of a clock on the wall.
 
+mod agent;
 mod idle;
 mod real;
 mod sim_bulk;
@@ -45,12 +46,14 @@ enum Name {
     RealBulk,
     /// How exact a link of 10 Mbit/s and 20 ms between two kernels of this machine is.
     RealLink,
+    /// What the agent's eBPF programs cost bulk TCP over a veth pair while the link is well.
+    Agent,
 }
 
 impl Name {
     /// Whether it needs kernels in namespaces.
     const fn is_real(self) -> bool {
-        matches!(self, Self::RealBulk | Self::RealLink)
+        matches!(self, Self::RealBulk | Self::RealLink | Self::Agent)
     }
 
     const fn text(self) -> &'static str {
@@ -61,6 +64,7 @@ impl Name {
             Self::TcpIdle => "tcp-idle",
             Self::RealBulk => "real-bulk",
             Self::RealLink => "real-link",
+            Self::Agent => "agent",
         }
     }
 }
@@ -79,6 +83,8 @@ struct Measure {
     veth_bits_per_second: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     link: Option<real::RealLink>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<agent::AgentCost>,
     /// On the clock.
     seconds: f64,
     /// On the core.
@@ -132,6 +138,12 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
             let error = (link.bits_per_second / link.configured_bits_per_second - 1.0) * 100.0;
             println!("{name:10} {:>12.3} Mbit/s of 10 Mbit/s ({error:+.2} %)", link.bits_per_second / 1e6);
         }
+        if let Some(agent) = measure.agent {
+            let (name, share) = (measure.name, agent.ratio * 100.0);
+            let [with, without] = [agent.bits_per_second_with, agent.bits_per_second_without].map(|rate| rate / 1e9);
+            println!("{name:10} {share:>12.2} % of the throughput without it ({with:.2} and {without:.2} Gbit/s)");
+            println!("{name:10} {:>12.0} ns per packet, segmentation offload included", agent.nanoseconds_per_packet);
+        }
     }
     ExitCode::SUCCESS
 }
@@ -159,6 +171,10 @@ fn measure(name: Name) -> Result<Measure, Box<dyn Error + Send + Sync>> {
             let (took, link) = timed(real::link);
             Measure { link: Some(link?), ..Measure::new(name, &took, 1) }
         }
+        Name::Agent => {
+            let (took, cost) = timed(agent::measure);
+            Measure { agent: Some(cost?), ..Measure::new(name, &took, 1) }
+        }
     })
 }
 
@@ -178,6 +194,7 @@ impl Measure {
             bits_per_second: None,
             veth_bits_per_second: None,
             link: None,
+            agent: None,
             seconds: took.wall.as_secs_f64(),
             cpu_seconds: took.cpu.as_secs_f64(),
             runs,

@@ -142,24 +142,8 @@ fn carried(link: LinkConfig) -> Result<f64, Failed> {
 
 /// Bulk TCP over a veth pair: bits per second.
 fn veth(bytes: u64) -> Result<f64, Failed> {
-    let [one, other] = [Namespace::new("veth-one")?, Namespace::new("veth-other")?];
-    let [here, there] = [[10, 9, 0, 1], [10, 9, 0, 2]].map(std::net::IpAddr::from);
-    let up = |namespace: &Namespace, name: &str, address| -> Result<(), Failed> {
-        let mut netlink = Netlink::open(namespace)?;
-        netlink.add_address(name, address, 24)?;
-        Ok(netlink.set_up(name)?)
-    };
-    one.enter(|| -> Result<(), Failed> {
-        Netlink::open(&one)?.add_veth("veth0", "veth1", &other)?;
-        up(&one, "veth0", here)
-    })??;
-    other.enter(|| up(&other, "veth1", there))??;
-    let options = SocketOptions::new(Congestion::Cubic);
-    let patience = Duration::from_secs(10);
-    let address = SocketAddr::new(there, 5001);
-    let listener = other.enter(|| KernelListener::bind(&other, address, &options))??;
-    let mut stream = one.enter(|| KernelStream::connect(&one, address, &options, patience))??;
-    let mut peer = listener.accept(patience)?;
+    let pair = VethPair::new()?;
+    let (mut stream, mut peer) = pair.connect(5001)?;
     let start = WallInstant::now();
     let sending = std::thread::spawn(move || -> std::io::Result<()> {
         let zeros = vec![0; 256 << 10];
@@ -180,6 +164,44 @@ fn veth(bytes: u64) -> Result<f64, Failed> {
     let took = start.elapsed();
     sending.join().map_err(|_| "the sender panicked")??;
     Ok(bytes as f64 * 8.0 / took.as_secs_f64())
+}
+
+/// Two hosts with a kernel each, and a virtual Ethernet cable between them.
+pub(super) struct VethPair {
+    pub(super) one: Namespace,
+    pub(super) other: Namespace,
+}
+
+impl VethPair {
+    /// The interface of the first host.
+    pub(super) const INTERFACE: &str = "veth0";
+    const ADDRESSES: [[u8; 4]; 2] = [[10, 9, 0, 1], [10, 9, 0, 2]];
+
+    pub(super) fn new() -> Result<Self, Failed> {
+        let [one, other] = [Namespace::new("veth-one")?, Namespace::new("veth-other")?];
+        let [here, there] = Self::ADDRESSES.map(std::net::IpAddr::from);
+        let up = |namespace: &Namespace, name: &str, address| -> Result<(), Failed> {
+            let mut netlink = Netlink::open(namespace)?;
+            netlink.add_address(name, address, 24)?;
+            Ok(netlink.set_up(name)?)
+        };
+        one.enter(|| -> Result<(), Failed> {
+            Netlink::open(&one)?.add_veth(Self::INTERFACE, "veth1", &other)?;
+            up(&one, Self::INTERFACE, here)
+        })??;
+        other.enter(|| up(&other, "veth1", there))??;
+        Ok(Self { one, other })
+    }
+
+    /// A connection from the first host to the second.
+    pub(super) fn connect(&self, port: u16) -> Result<(KernelStream, KernelStream), Failed> {
+        let options = SocketOptions::new(Congestion::Cubic);
+        let patience = Duration::from_secs(10);
+        let address = SocketAddr::new(Self::ADDRESSES[1].into(), port);
+        let listener = self.other.enter(|| KernelListener::bind(&self.other, address, &options))??;
+        let stream = self.one.enter(|| KernelStream::connect(&self.one, address, &options, patience))??;
+        Ok((stream, listener.accept(patience)?))
+    }
 }
 
 fn pair(link: LinkConfig, traffic: Option<Traffic>) -> WorldConfig {

@@ -1,0 +1,97 @@
+//! Whoever asks the agent.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{Refusal, Request, Response};
+
+/// A connection to the agent, for one request.
+#[derive(Debug)]
+pub struct Client {
+    reader: BufReader<UnixStream>,
+}
+
+/// The agent could not be asked, or would not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody is there.
+    #[error("no agent answers at {}: {source}; is it running? systemctl start holdover-agent", path.display())]
+    NotRunning {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The socket is not for this user.
+    #[error("{} is for root only: sudo", path.display())]
+    NotPermitted {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The agent hung up or took too long.
+    #[error("the agent did not answer: {0}")]
+    Broken(#[from] io::Error),
+    /// The answer was not understood.
+    #[error("the agent's answer was not understood ({0}): is it of another version?")]
+    NotUnderstood(#[from] serde_json::Error),
+    /// The agent said no.
+    #[error("{0}")]
+    Refused(Refusal),
+}
+
+/// So long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An answer that is longer comes from something else than an agent.
+const LONGEST_ANSWER: u64 = 64 << 20;
+
+impl Client {
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// Nobody is there, or the socket is for others.
+    pub fn ask(path: &Path, request: &Request) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(path).map_err(|source| match source.kind() {
+            io::ErrorKind::PermissionDenied => ClientError::NotPermitted { path: path.to_owned() },
+            _ => ClientError::NotRunning { path: path.to_owned(), source },
+        })?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        (&stream).write_all(&line)?;
+        Ok(Self { reader: BufReader::new(stream) })
+    }
+
+    /// The answer.
+    ///
+    /// # Errors
+    /// It does not come in time, is not understood, or is a refusal.
+    pub fn answer(mut self) -> Result<Response, ClientError> {
+        let none = || io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up");
+        self.next_answer()?.ok_or_else(|| none().into())
+    }
+
+    /// The next of several answers, however long it takes; `None` when the agent hangs up.
+    ///
+    /// # Errors
+    /// It is not understood, or is a refusal.
+    pub fn follow(&mut self) -> Result<Option<Response>, ClientError> {
+        self.reader.get_ref().set_read_timeout(None)?;
+        self.next_answer()
+    }
+
+    fn next_answer(&mut self) -> Result<Option<Response>, ClientError> {
+        let mut line = Vec::new();
+        self.reader.by_ref().take(LONGEST_ANSWER).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(None);
+        }
+        match serde_json::from_slice(&line)? {
+            Response::Refused { reason, .. } => Err(ClientError::Refused(reason)),
+            answer => Ok(Some(answer)),
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Everything that the daemon decides, without its sockets and clocks.
+//!
+//! The shell calls one of the `handle_*`, then [`Core::take_deeds`], then asks for the next deadlines: [`Core::poll_timeout`] by the
+//! clock that stands still in sleep, [`Core::poll_time`] by the calendar.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+
+use holdover_base::{Duration, Instant};
+use holdover_mobility::LinkEvent;
+
+use super::link::{Link, Path};
+use crate::clock::Utc;
+use crate::config::{Config, Dbm, Time};
+use crate::control::{Refusal, SignalRequest};
+use crate::link_watch::kernel::Change;
+use crate::link_watch::schedule::ScheduleWatch;
+use crate::link_watch::wifi::WifiWatch;
+use crate::link_watch::{Signal, Source};
+use crate::path_engine::{Attach, Counters, PathEngine as _};
+use crate::status::{DeedLine, Status};
+
+/// The agent's mind.
+pub(super) struct Core<A: Attach> {
+    attach: A,
+    config: Config,
+    /// The interfaces that the command line names; none if the configuration decides.
+    named: Vec<String>,
+    dry_run: bool,
+    started: Instant,
+    links: BTreeMap<Box<str>, Link<A::Engine>>,
+    schedule: Option<ScheduleWatch>,
+    wifi_due: Option<Instant>,
+    deeds: VecDeque<DeedLine>,
+}
+
+/// The sources that can be switched off.
+const KERNEL: [Source; 5] = [Source::Carrier, Source::Address, Source::Route, Source::Neighbour, Source::Suspend];
+
+const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
+
+/// So many deeds are remembered for who asks.
+const MOST_DEEDS: usize = 1000;
+
+/// So many connections are told of one by one.
+const MOST_CONNECTIONS: usize = 2000;
+
+impl<A: Attach> Core<A> {
+    pub(super) fn new(now: Instant, attach: A, config: Config, named: Vec<String>, dry_run: bool) -> Self {
+        Self {
+            attach,
+            config,
+            named,
+            dry_run,
+            started: now,
+            links: BTreeMap::new(),
+            schedule: None,
+            wifi_due: None,
+            deeds: VecDeque::new(),
+        }
+    }
+
+    /// Another configuration and timetable are in force. Engines start anew if what they do has changed.
+    pub(super) fn configure(&mut self, now: Instant, utc: Utc, config: Config, schedule: Option<ScheduleWatch>) {
+        let before = std::mem::replace(&mut self.config, config);
+        // What the old timetable says is said no more.
+        if let Some(old) = self.schedule.take() {
+            let interface = old.interface().map(str::to_owned);
+            for event in [LinkEvent::Recovered, UP] {
+                self.signal(now, interface.as_deref(), event, Source::Schedule);
+            }
+        }
+        self.schedule = schedule;
+        let is_other = before.wake != self.config.wake;
+        for link in self.links.values_mut() {
+            if is_other {
+                link.path = Path::LeftAlone;
+            }
+            link.wifi = None;
+            link.handle_signal(now, &Signal::new(now, &link.name.clone(), LinkEvent::Recovered, Source::Wifi));
+            // Who is not believed any more has nothing against the link.
+            for source in KERNEL.into_iter().filter(|&source| !self.config.signals.believes(source)) {
+                link.handle_signal(now, &Signal::new(now, &link.name.clone(), UP, source));
+            }
+        }
+        for name in self.links.keys().cloned().collect::<Vec<_>>() {
+            self.look_after(now, &name);
+        }
+        self.handle_time(now, utc);
+    }
+
+    /// The kernel's news.
+    pub(super) fn handle_change(&mut self, now: Instant, change: Change) {
+        match change {
+            Change::Appeared { interface, is_eligible } => {
+                let link = self.links.entry(interface.clone()).or_insert_with(|| Link::new(now, interface.clone()));
+                link.is_eligible = is_eligible;
+                self.look_after(now, &interface);
+            }
+            Change::Disappeared { interface } => {
+                if self.links.remove(&interface).is_some_and(|link| link.is_looked_after()) {
+                    tracing::info!(interface = &*interface, "gone");
+                }
+            }
+            Change::Signal(signal) => self.handle_signal(now, &signal),
+        }
+    }
+
+    /// The machine has slept for so long.
+    pub(super) fn handle_sleep(&mut self, now: Instant, slept: Duration) {
+        tracing::info!(slept_s = slept.as_secs_f64(), "the machine has slept");
+        for event in [LinkEvent::Down, UP] {
+            self.signal(now, None, event, Source::Suspend);
+        }
+    }
+
+    /// Somebody says what has become of a link; the links that heard it.
+    pub(super) fn handle_command(&mut self, now: Instant, command: &SignalRequest) -> Result<Vec<String>, Refusal> {
+        let event = command.to_event()?;
+        let links = self.looked_after();
+        if links.is_empty() && command.interface.is_none() {
+            return Err(Refusal::NoLinks);
+        }
+        let heard = match &command.interface {
+            Some(interface) if links.contains(interface) => vec![interface.clone()],
+            Some(interface) => return Err(Refusal::NoSuchLink { interface: interface.clone(), links }),
+            None => links,
+        };
+        self.signal(now, command.interface.as_deref(), event, Source::Command);
+        Ok(heard)
+    }
+
+    /// It is so late by the calendar.
+    pub(super) fn handle_time(&mut self, now: Instant, utc: Utc) {
+        let Some(schedule) = &mut self.schedule else { return };
+        let events = schedule.handle_time(utc);
+        let interface = schedule.interface().map(str::to_owned);
+        for event in events {
+            self.signal(now, interface.as_deref(), event, Source::Schedule);
+        }
+    }
+
+    /// The Wi-Fi level of an interface; `None` if it is not associated.
+    pub(super) fn handle_level(&mut self, now: Instant, interface: &str, level: Option<Dbm>) {
+        let watch = self.links.get_mut(interface).and_then(|link| link.wifi.as_mut());
+        if let Some(event) = watch.and_then(|watch| watch.handle_level(now, level)) {
+            self.signal(now, Some(interface), event, Source::Wifi);
+        }
+    }
+
+    /// The interfaces whose Wi-Fi level is to be looked at now.
+    pub(super) fn take_wifi_due(&mut self, now: Instant) -> Vec<Box<str>> {
+        if self.wifi_due.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let Time(every) = self.config.signals.wifi.every;
+        self.wifi_due = Some(now + every.max(Duration::from_millis(10)));
+        self.links.values().filter(|link| link.wifi.is_some()).map(|link| link.name.clone()).collect()
+    }
+
+    /// An interface's engine has something to do.
+    pub(super) fn handle_ready(&mut self, now: Instant, interface: &str) {
+        if let Some(engine) = self.links.get_mut(interface).and_then(Link::engine) {
+            engine.handle_ready(now);
+        }
+    }
+
+    /// Deadlines have passed.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        let config = self.config.wake.to_machine();
+        for link in self.links.values_mut().filter(|link| link.poll_timeout().is_some_and(|at| at <= now)) {
+            link.handle_timeout(now, &mut self.attach, &config);
+        }
+    }
+
+    /// The next deadline.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.links.values().filter_map(Link::poll_timeout).chain(self.wifi_due).min()
+    }
+
+    /// When the timetable has something to say next.
+    pub(super) fn poll_time(&self, utc: Utc) -> Option<Utc> {
+        self.schedule.as_ref().and_then(|schedule| schedule.poll_time(utc))
+    }
+
+    /// The descriptors of the engines.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
+        self.links.values().filter_map(|link| match &link.path {
+            Path::Attached(engine) => Some((&*link.name, engine.descriptor()?)),
+            Path::LeftAlone | Path::Failed { .. } => None,
+        })
+    }
+
+    /// What the engines have done since this was asked last.
+    pub(super) fn take_deeds(&mut self, now: Instant, utc: Utc) -> Vec<DeedLine> {
+        let fresh: Vec<DeedLine> = self.links.values_mut().flat_map(|link| link.take_deeds(now, utc)).collect();
+        self.deeds.extend(fresh.iter().cloned());
+        let surplus = self.deeds.len().saturating_sub(MOST_DEEDS);
+        self.deeds.drain(..surplus);
+        fresh
+    }
+
+    /// The last deeds, the oldest first.
+    pub(super) fn deeds(&self) -> impl Iterator<Item = &DeedLine> {
+        self.deeds.iter()
+    }
+
+    /// The links that are looked after.
+    pub(super) fn looked_after(&self) -> Vec<String> {
+        self.links.values().filter(|link| link.is_looked_after()).map(|link| link.name.to_string()).collect()
+    }
+
+    /// How it all is.
+    pub(super) fn status(&mut self, now: Instant, utc: Utc) -> Status {
+        let next_cut = self.schedule.as_ref().and_then(|schedule| schedule.next_cut(utc));
+        let next_cut_s = next_cut.map(|Utc(cut_at)| cut_at.saturating_since(utc.0).as_secs_f64());
+        let of_schedule = self.schedule.as_ref().map(ScheduleWatch::interface);
+        let mut links = Vec::new();
+        let mut connections = Vec::new();
+        for link in self.links.values_mut().filter(|link| link.is_looked_after()) {
+            let is_scheduled = of_schedule.is_some_and(|name| name.is_none_or(|name| name == &*link.name));
+            let mut status = link.status(now);
+            status.next_cut_s = next_cut_s.filter(|_| is_scheduled);
+            links.push(status);
+            connections.extend(link.connections(now));
+        }
+        let connections_in_all = connections.len() as u64;
+        let idle = |idle_s: Option<f64>| idle_s.unwrap_or(f64::INFINITY);
+        connections.sort_by(|a, b| idle(a.idle_s).total_cmp(&idle(b.idle_s)));
+        connections.truncate(MOST_CONNECTIONS);
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            running_s: now.saturating_since(self.started).as_secs_f64(),
+            dry_run: self.dry_run,
+            counters: links.iter().fold(Counters::default(), |sum, link| sum.and(link.counters)),
+            links,
+            connections,
+            connections_in_all,
+        }
+    }
+
+    /// Attaches to an interface or detaches from it, as the configuration wants it.
+    fn look_after(&mut self, now: Instant, interface: &str) {
+        let config = self.config.wake.to_machine();
+        let Some(link) = self.links.get_mut(interface) else { return };
+        let is_wanted = if self.named.is_empty() {
+            self.config.links.asks_for(interface).unwrap_or(link.is_eligible)
+        } else {
+            self.named.iter().any(|named| named == interface)
+        };
+        if is_wanted && !link.is_looked_after() {
+            link.attach(now, &mut self.attach, &config);
+        } else if !is_wanted && link.is_looked_after() {
+            link.path = Path::LeftAlone;
+            tracing::info!(interface, "detached");
+        }
+        if is_wanted && link.wifi.is_none() {
+            link.wifi = WifiWatch::new(&self.config.signals.wifi);
+        } else if !is_wanted {
+            link.wifi = None;
+        }
+        let any_wifi = self.links.values().any(|link| link.wifi.is_some());
+        self.wifi_due = any_wifi.then(|| self.wifi_due.unwrap_or(now));
+    }
+
+    /// Tells a link, or all that are looked after.
+    fn signal(&mut self, now: Instant, interface: Option<&str>, event: LinkEvent, source: Source) {
+        let names: Vec<Box<str>> = match interface {
+            Some(interface) => vec![interface.into()],
+            None => self.links.values().filter(|link| link.is_looked_after()).map(|link| link.name.clone()).collect(),
+        };
+        for interface in names {
+            self.handle_signal(now, &Signal::new(now, &interface, event, source));
+        }
+    }
+
+    fn handle_signal(&mut self, now: Instant, signal: &Signal) {
+        let is_believed = self.config.signals.believes(signal.source);
+        if let Some(link) = self.links.get_mut(&signal.interface).filter(|_| is_believed) {
+            link.handle_signal(now, signal);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,300 @@
+use std::cell::RefCell;
+use std::path::Path as FilePath;
+use std::rc::Rc;
+
+use holdover_mobility::wake::WakeConfig;
+use holdover_mobility::{Connection, Deed};
+
+use super::*;
+use crate::control::Word;
+use crate::link_watch::LinkState;
+use crate::link_watch::schedule::Schedule;
+use crate::path_engine::PathConnection;
+use crate::path_engine::PathEngine;
+
+const NOON: Utc = Utc(Instant::from_secs(1_795_348_800));
+
+/// What engines were told, with their interface; engines that are dropped say so.
+type Diary = Rc<RefCell<Vec<String>>>;
+
+struct Fakes {
+    diary: Diary,
+    /// So many attempts fail.
+    failures: u32,
+}
+
+struct Fake {
+    name: String,
+    diary: Diary,
+    deeds: VecDeque<Deed>,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("no luck")]
+struct NoLuck;
+
+fn connection() -> Connection {
+    Connection { local: "192.0.2.7:1024".parse().unwrap(), remote: "198.51.100.1:443".parse().unwrap() }
+}
+
+impl Attach for Fakes {
+    type Engine = Fake;
+    type Error = NoLuck;
+
+    fn attach(&mut self, interface: &str, config: &WakeConfig) -> Result<Fake, NoLuck> {
+        if self.failures > 0 {
+            self.failures -= 1;
+            return Err(NoLuck);
+        }
+        let how = if config.hold_back.is_some() { "" } else { " without holding back" };
+        self.diary.borrow_mut().push(format!("{interface} attached{how}"));
+        Ok(Fake { name: interface.to_owned(), diary: Rc::clone(&self.diary), deeds: VecDeque::new() })
+    }
+}
+
+impl PathEngine for Fake {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn handle_link(&mut self, now: Instant, event: LinkEvent) {
+        self.diary.borrow_mut().push(format!("{} {event}", self.name));
+        if matches!(event, LinkEvent::Up { .. }) {
+            self.deeds.push_back(Deed { at: now, connection: connection(), mechanism: "hold_back", what: "released" });
+        }
+    }
+
+    fn handle_ready(&mut self, _: Instant) {}
+
+    fn handle_timeout(&mut self, _: Instant) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+
+    fn connections(&mut self, _: Instant) -> Vec<PathConnection> {
+        vec![PathConnection {
+            connection: connection(),
+            bytes_sent: 1,
+            bytes_received: 2,
+            idle: None,
+            round_trip: Some(Duration::from_millis(50)),
+            held_bytes: 0,
+            is_left_alone: false,
+        }]
+    }
+
+    fn counters(&self) -> Counters {
+        Counters { packets: 10, ..Counters::default() }
+    }
+
+    fn leave_alone(&mut self, _: Connection, _: bool) {}
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.diary.borrow_mut().push(format!("{} detached", self.name));
+    }
+}
+
+fn core(config: &str, failures: u32) -> (Core<Fakes>, Diary) {
+    let diary = Diary::default();
+    let fakes = Fakes { diary: Rc::clone(&diary), failures };
+    (Core::new(Instant::ZERO, fakes, parse(config), Vec::new(), false), diary)
+}
+
+fn parse(text: &str) -> Config {
+    Config::parse(FilePath::new("agent.toml"), text).unwrap()
+}
+
+fn appear(core: &mut Core<Fakes>, interface: &str, is_eligible: bool) {
+    core.handle_change(Instant::ZERO, Change::Appeared { interface: interface.into(), is_eligible });
+}
+
+fn hear(core: &mut Core<Fakes>, seconds: u64, interface: &str, source: Source, event: LinkEvent) {
+    let at = Instant::from_secs(seconds);
+    core.handle_change(at, Change::Signal(Signal { interface: interface.into(), event, source, at }));
+}
+
+fn told(diary: &Diary) -> Vec<String> {
+    std::mem::take(&mut *diary.borrow_mut())
+}
+
+fn command(core: &mut Core<Fakes>, event: Word, interface: Option<&str>) -> Result<Vec<String>, Refusal> {
+    let request = SignalRequest { event, interface: interface.map(str::to_owned), lead: None };
+    core.handle_command(Instant::from_secs(9), &request)
+}
+
+#[test]
+fn an_uplink_is_attached_when_it_is_one_and_detached_when_it_goes() {
+    let (mut core, diary) = core("", 0);
+    appear(&mut core, "lo", false);
+    appear(&mut core, "wlan0", false);
+    assert_eq!(told(&diary), [] as [&str; 0]);
+    // It had no carrier before it was an uplink, and its engine learns of it.
+    hear(&mut core, 1, "wlan0", Source::Carrier, LinkEvent::Down);
+    appear(&mut core, "wlan0", true);
+    assert_eq!(told(&diary), ["wlan0 attached", "wlan0 down"]);
+    hear(&mut core, 2, "wlan0", Source::Carrier, UP);
+    core.handle_change(Instant::ZERO, Change::Disappeared { interface: "wlan0".into() });
+    assert_eq!(told(&diary), ["wlan0 up", "wlan0 detached"]);
+}
+
+#[test]
+fn what_is_asked_for_by_name_is_what_is_looked_after() {
+    let (mut core, diary) = core("[links]\ninclude = [\"tun*\"]", 0);
+    appear(&mut core, "wlan0", true);
+    appear(&mut core, "tun0", false);
+    assert_eq!(told(&diary), ["tun0 attached"]);
+    let (mut core, diary) = super::tests::core("", 0);
+    core.named = vec!["lo".to_owned()];
+    appear(&mut core, "wlan0", true);
+    appear(&mut core, "lo", false);
+    assert_eq!(told(&diary), ["lo attached"]);
+}
+
+#[test]
+fn an_engine_that_cannot_be_attached_is_tried_again() {
+    let (mut core, diary) = core("", 2);
+    appear(&mut core, "wlan0", true);
+    let status = core.status(Instant::ZERO, NOON);
+    assert_eq!(status.links[0].problem.as_deref(), Some("no luck"));
+    let mut tries = 0;
+    while let Some(at) = core.poll_timeout() {
+        core.handle_timeout(at);
+        tries += 1;
+    }
+    assert_eq!((tries, told(&diary)), (2, vec!["wlan0 attached".to_owned()]));
+    assert_eq!(core.status(Instant::ZERO, NOON).links[0].problem, None);
+}
+
+#[test]
+fn sources_that_are_off_are_not_believed() {
+    let (mut core, diary) = core("[signals]\ncarrier = false", 0);
+    appear(&mut core, "wlan0", true);
+    hear(&mut core, 1, "wlan0", Source::Carrier, LinkEvent::Down);
+    hear(&mut core, 1, "wlan0", Source::Route, LinkEvent::Down);
+    hear(&mut core, 2, "wlan0", Source::Route, UP);
+    assert_eq!(told(&diary), ["wlan0 attached", "wlan0 down", "wlan0 up"]);
+}
+
+#[test]
+fn a_command_reaches_the_links_that_it_names() {
+    let (mut core, diary) = core("", 0);
+    assert_eq!(command(&mut core, Word::Down, None), Err(Refusal::NoLinks));
+    appear(&mut core, "wlan0", true);
+    appear(&mut core, "wwan0", true);
+    appear(&mut core, "lo", false);
+    told(&diary);
+    assert_eq!(command(&mut core, Word::Down, None), Ok(vec!["wlan0".to_owned(), "wwan0".to_owned()]));
+    assert_eq!(command(&mut core, Word::Up, Some("wwan0")), Ok(vec!["wwan0".to_owned()]));
+    assert_eq!(told(&diary), ["wlan0 down", "wwan0 down", "wwan0 up"]);
+    for unknown in ["lo", "eth9"] {
+        let refused = command(&mut core, Word::Up, Some(unknown)).unwrap_err();
+        assert!(refused.to_string().ends_with("it does after: wlan0, wwan0"), "{refused}");
+    }
+}
+
+#[test]
+fn what_was_done_is_told_with_what_it_saved() {
+    let (mut core, _) = core("", 0);
+    appear(&mut core, "wlan0", true);
+    hear(&mut core, 10, "wlan0", Source::Carrier, LinkEvent::Down);
+    hear(&mut core, 17, "wlan0", Source::Carrier, UP);
+    let fresh = core.take_deeds(Instant::from_secs(17), NOON);
+    assert_eq!((fresh.len(), fresh[0].what.as_str(), fresh[0].saved_s), (1, "released", Some(0.75)));
+    assert_eq!(core.take_deeds(Instant::from_secs(17), NOON), []);
+    assert_eq!(core.deeds().count(), 1);
+    let status = core.status(Instant::from_secs(20), NOON);
+    let link = &status.links[0];
+    assert_eq!((link.state, link.state_s, link.record.outages, link.record.woken), (LinkState::Up, 3.0, 1, 1));
+    assert_eq!((link.record.down_s, link.record.saved_s), (7.0, 0.75));
+    let connection = &status.connections[0];
+    assert_eq!((connection.deeds, connection.last_deed.as_deref()), (1, Some("hold_back: released")));
+    assert_eq!((status.connections_in_all, status.counters.packets), (1, 10));
+    // In the middle of an outage it counts already.
+    hear(&mut core, 30, "wlan0", Source::Carrier, LinkEvent::Down);
+    let link = core.status(Instant::from_secs(33), NOON).links.remove(0);
+    assert_eq!((link.record.down_s, link.objections), (10.0, vec![Source::Carrier]));
+}
+
+#[test]
+fn sleep_is_an_outage_of_every_link() {
+    let (mut core, diary) = core("", 0);
+    appear(&mut core, "wlan0", true);
+    appear(&mut core, "eth0", true);
+    hear(&mut core, 1, "eth0", Source::Carrier, LinkEvent::Down);
+    told(&diary);
+    core.handle_sleep(Instant::from_secs(5), Duration::from_secs(3600));
+    assert_eq!(told(&diary), ["wlan0 down", "wlan0 up"], "eth0 has no carrier before and after");
+}
+
+#[test]
+fn another_configuration_changes_only_what_it_has_to() {
+    let (mut core, diary) = core("", 0);
+    appear(&mut core, "wlan0", true);
+    appear(&mut core, "eth0", true);
+    told(&diary);
+    core.configure(Instant::ZERO, NOON, parse("[log]\nlevel = \"debug\""), None);
+    assert_eq!(told(&diary), [] as [&str; 0]);
+    core.configure(Instant::ZERO, NOON, parse("[links]\nexclude = [\"eth0\"]"), None);
+    assert_eq!(told(&diary), ["eth0 detached"]);
+    let mut names = {
+        core.configure(Instant::ZERO, NOON, parse("[wake]\nhold_back = 0"), None);
+        told(&diary)
+    };
+    names.sort();
+    assert_eq!(names, ["eth0 attached without holding back", "wlan0 attached without holding back", "wlan0 detached"]);
+}
+
+#[test]
+fn a_source_that_is_switched_off_takes_its_word_with_it() {
+    let (mut core, diary) = core("", 0);
+    appear(&mut core, "wlan0", true);
+    hear(&mut core, 1, "wlan0", Source::Neighbour, LinkEvent::Down);
+    told(&diary);
+    core.configure(Instant::ZERO, NOON, parse("[signals]\nneighbour = false"), None);
+    assert_eq!(told(&diary), ["wlan0 up"]);
+}
+
+#[test]
+fn a_timetable_speaks_of_its_link() {
+    let (mut core, diary) = core("", 0);
+    appear(&mut core, "wlan0", true);
+    appear(&mut core, "wwan0", true);
+    told(&diary);
+    let text = "interface = \"wwan0\"\n[[down]]\nat = 2026-11-22T12:00:10Z\nfor = \"5 s\"";
+    let schedule = || ScheduleWatch::new(Schedule::parse(FilePath::new("s.toml"), text).unwrap());
+    core.configure(Instant::ZERO, NOON, Config::default(), Some(schedule()));
+    let status = core.status(Instant::ZERO, NOON);
+    assert_eq!(status.links.iter().map(|link| link.next_cut_s).collect::<Vec<_>>(), [None, Some(10.0)]);
+    let mut utc = NOON;
+    while let Some(next) = core.poll_time(utc) {
+        utc = next;
+        core.handle_time(Instant::ZERO, utc);
+    }
+    assert_eq!(told(&diary), ["wwan0 fading in 300ms", "wwan0 down", "wwan0 up"]);
+    // A timetable that is taken away in the middle of a cut leaves nothing down.
+    core.configure(Instant::ZERO, Utc(NOON.0 + Duration::from_secs(12)), Config::default(), Some(schedule()));
+    core.configure(Instant::ZERO, Utc(NOON.0 + Duration::from_secs(12)), Config::default(), None);
+    assert_eq!(told(&diary), ["wwan0 down", "wwan0 up"]);
+}
+
+#[test]
+fn wifi_levels_are_asked_for_while_they_are_wanted() {
+    let (mut core, diary) = core("[signals.wifi]\nwarn = \"fixed\"\nfloor = \"-80 dBm\"", 0);
+    assert_eq!(core.poll_timeout(), None);
+    appear(&mut core, "wlan0", true);
+    let now = core.poll_timeout().unwrap();
+    assert_eq!(core.take_wifi_due(now), ["wlan0".into()]);
+    assert_eq!(core.take_wifi_due(now), []);
+    core.handle_level(now, "wlan0", Some(Dbm(-90)));
+    assert_eq!(told(&diary), ["wlan0 attached", "wlan0 fading"]);
+    core.configure(now, NOON, Config::default(), None);
+    core.handle_change(now, Change::Disappeared { interface: "wlan0".into() });
+    assert_eq!(core.take_wifi_due(Instant::from_secs(100)), []);
+}

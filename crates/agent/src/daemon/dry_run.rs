@@ -1,0 +1,139 @@
+//! Nothing in the path of packets: an engine that says what one would do, connection by connection.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
+
+use holdover_base::{Duration, Instant};
+use holdover_mobility::wake::WakeConfig;
+use holdover_mobility::{Connection, Deed, LinkEvent};
+use holdover_wire::TcpState;
+
+use crate::link_watch::kernel::Interfaces;
+use crate::link_watch::netlink::{Monitor, MonitorError};
+use crate::path_engine::{Attach, Counters, PathConnection, PathEngine};
+use crate::sockets::{SocketDiag, SocketDiagError, TcpSocket};
+
+/// Engines that only say what they would do.
+#[derive(Debug, Default)]
+pub struct DryRun;
+
+/// What would be in the path of an interface's packets.
+pub struct DryEngine {
+    interface: Box<str>,
+    config: WakeConfig,
+    sockets: SocketDiag,
+    deeds: VecDeque<Deed>,
+    /// Connections as they were when the link went down: what is awaited then is what has to be woken.
+    cut: Vec<TcpSocket>,
+}
+
+impl Attach for DryRun {
+    type Engine = DryEngine;
+    type Error = SocketDiagError;
+
+    fn attach(&mut self, interface: &str, config: &WakeConfig) -> Result<DryEngine, SocketDiagError> {
+        Ok(DryEngine {
+            interface: interface.into(),
+            config: *config,
+            sockets: SocketDiag::open()?,
+            deeds: VecDeque::new(),
+            cut: Vec::new(),
+        })
+    }
+}
+
+impl DryEngine {
+    /// The open connections from an address of the interface.
+    fn open(&mut self) -> Vec<TcpSocket> {
+        let addresses = addresses(&self.interface).unwrap_or_default();
+        let mut sockets = self.sockets.connections().unwrap_or_default();
+        sockets.retain(|socket| {
+            let is_open = matches!(
+                socket.info.tcpi_state,
+                TcpState::Established | TcpState::CloseWait | TcpState::FinWait1 | TcpState::FinWait2
+            );
+            is_open && addresses.contains(&socket.connection.local.ip())
+        });
+        sockets
+    }
+
+    fn say(&mut self, now: Instant, connection: Connection, mechanism: &'static str, what: &'static str) {
+        tracing::info!(interface = &*self.interface, %connection, mechanism, what, "dry run");
+        self.deeds.push_back(Deed { at: now, connection, mechanism, what });
+    }
+}
+
+impl PathEngine for DryEngine {
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn handle_link(&mut self, now: Instant, event: LinkEvent) {
+        match event {
+            LinkEvent::Fading { .. } if self.config.ack_stall.is_some() => {
+                for socket in self.open() {
+                    self.say(now, socket.connection, "ack_stall", "would hold its ACKs");
+                }
+            }
+            LinkEvent::Down => self.cut = self.open(),
+            LinkEvent::Up { .. } => {
+                let after = self.open();
+                for before in std::mem::take(&mut self.cut) {
+                    let Some(socket) = after.iter().find(|socket| socket.cookie == before.cookie) else { continue };
+                    // Who was sending or receiving when the link broke waits for a timer now.
+                    let was_active = socket.send_queue > 0 || received_lately(&before);
+                    let mechanism = if self.config.hold_back.is_some() { "hold_back" } else { "unreachable_poke" };
+                    let what = if was_active { "would wake it" } else { "would let it rest" };
+                    self.say(now, socket.connection, mechanism, what);
+                }
+            }
+            LinkEvent::Fading { .. } | LinkEvent::Recovered => {}
+        }
+    }
+
+    fn handle_ready(&mut self, _: Instant) {}
+
+    fn handle_timeout(&mut self, _: Instant) {}
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        None
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+
+    fn connections(&mut self, _: Instant) -> Vec<PathConnection> {
+        let known = self.open().into_iter().map(|socket| {
+            let info = &socket.info;
+            PathConnection {
+                connection: socket.connection,
+                bytes_sent: info.tcpi_bytes_sent,
+                bytes_received: info.tcpi_bytes_received,
+                idle: Some(info.tcpi_last_data_sent.min(info.tcpi_last_data_recv)),
+                round_trip: Some(info.tcpi_rtt).filter(|time| !time.is_zero()),
+                held_bytes: 0,
+                is_left_alone: true,
+            }
+        });
+        known.collect()
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
+
+    fn leave_alone(&mut self, _: Connection, _: bool) {}
+}
+
+/// Whether data came within the last second before the link broke.
+fn received_lately(socket: &TcpSocket) -> bool {
+    socket.info.tcpi_bytes_received > 0 && socket.info.tcpi_last_data_recv < Duration::from_secs(1)
+}
+
+fn addresses(interface: &str) -> Result<Vec<IpAddr>, MonitorError> {
+    let mut interfaces = Interfaces::new();
+    Monitor::open()?.take_snapshot(Instant::ZERO, &mut interfaces)?;
+    Ok(interfaces.addresses(interface).collect())
+}

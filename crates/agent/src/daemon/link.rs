@@ -1,0 +1,294 @@
+//! One interface: who says what of it, what stands in its path, and what has come of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use holdover_base::{Duration, Instant};
+use holdover_mobility::wake::WakeConfig;
+use holdover_mobility::{Connection, Deed, LinkEvent};
+
+use crate::clock::Utc;
+use crate::link_watch::wifi::WifiWatch;
+use crate::link_watch::{Arbiter, LinkState, Signal};
+use crate::path_engine::{Attach, Counters, PathConnection, PathEngine};
+use crate::saving;
+use crate::status::{ConnectionStatus, DeedLine, LinkRecord, LinkStatus};
+
+/// An interface of this machine.
+pub(super) struct Link<E> {
+    pub(super) name: Box<str>,
+    /// Whether it may be an uplink.
+    pub(super) is_eligible: bool,
+    pub(super) path: Path<E>,
+    pub(super) wifi: Option<WifiWatch>,
+    arbiter: Arbiter,
+    /// Since when it is as it is.
+    since: Instant,
+    down_since: Option<Instant>,
+    /// The last outage: when it ended, and how long it was.
+    last_outage: Option<(Instant, Duration)>,
+    record: LinkRecord,
+    done: BTreeMap<Connection, Done>,
+}
+
+/// What stands in the path of its packets.
+pub(super) enum Path<E> {
+    /// Nothing, and nothing is to.
+    LeftAlone,
+    /// This.
+    Attached(E),
+    /// Nothing, though something should.
+    Failed { problem: String, retry_at: Instant },
+}
+
+/// What was done for a connection.
+#[derive(Clone, Copy, Default, Debug)]
+struct Done {
+    deeds: u64,
+    last: Option<(&'static str, &'static str)>,
+    saved: Duration,
+}
+
+/// What wakes a sender, by the words of the mechanisms and of the dry run.
+const WAKING: [&str; 4] = ["released", "released ACK by ACK", "poked", "would wake it"];
+
+/// A sender that is woken so long after link-up was woken because of it.
+const AFTERMATH: Duration = Duration::from_secs(2);
+
+/// When an engine is tried again that could not be attached.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// What was done is remembered of so many connections that are no more.
+const MOST_REMEMBERED: usize = 4096;
+
+impl<E: PathEngine> Link<E> {
+    pub(super) fn new(now: Instant, name: Box<str>) -> Self {
+        Self {
+            name,
+            is_eligible: false,
+            path: Path::LeftAlone,
+            wifi: None,
+            arbiter: Arbiter::new(),
+            since: now,
+            down_since: None,
+            last_outage: None,
+            record: LinkRecord::default(),
+            done: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn is_looked_after(&self) -> bool {
+        !matches!(self.path, Path::LeftAlone)
+    }
+
+    pub(super) fn engine(&mut self) -> Option<&mut E> {
+        match &mut self.path {
+            Path::Attached(engine) => Some(engine),
+            Path::LeftAlone | Path::Failed { .. } => None,
+        }
+    }
+
+    /// Puts an engine in the path.
+    pub(super) fn attach<A: Attach<Engine = E>>(&mut self, now: Instant, attach: &mut A, config: &WakeConfig) {
+        self.path = match attach.attach(&self.name, config) {
+            Ok(mut engine) => {
+                tracing::info!(interface = &*self.name, "attached");
+                if self.arbiter.state() == LinkState::Down {
+                    engine.handle_link(now, LinkEvent::Down);
+                }
+                Path::Attached(engine)
+            }
+            Err(error) => {
+                let problem = with_causes(&error);
+                let is_news = !matches!(&self.path, Path::Failed { problem: known, .. } if *known == problem);
+                if is_news {
+                    tracing::error!(interface = &*self.name, problem, "not attached; trying again");
+                }
+                Path::Failed { problem, retry_at: now + RETRY }
+            }
+        };
+    }
+
+    /// A source speaks.
+    pub(super) fn handle_signal(&mut self, now: Instant, signal: &Signal) {
+        let events = self.arbiter.handle_signal(now, signal);
+        tracing::trace!(interface = &*self.name, source = %signal.source, event = %signal.event, told = events.len());
+        self.tell(now, &events, &signal.source);
+    }
+
+    /// What is due.
+    pub(super) fn handle_timeout<A: Attach<Engine = E>>(&mut self, now: Instant, attach: &mut A, config: &WakeConfig) {
+        if self.arbiter.poll_timeout().is_some_and(|at| at <= now) {
+            let events = self.arbiter.handle_timeout(now);
+            self.tell(now, &events, &"no cut");
+        }
+        match &mut self.path {
+            Path::Attached(engine) if engine.poll_timeout().is_some_and(|at| at <= now) => engine.handle_timeout(now),
+            Path::Failed { retry_at, .. } if *retry_at <= now => self.attach(now, attach, config),
+            _ => {}
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let path = match &self.path {
+            Path::LeftAlone => None,
+            Path::Attached(engine) => engine.poll_timeout(),
+            Path::Failed { retry_at, .. } => Some(*retry_at),
+        };
+        path.into_iter().chain(self.arbiter.poll_timeout()).min()
+    }
+
+    fn tell(&mut self, now: Instant, events: &[LinkEvent], because: &dyn std::fmt::Display) {
+        for &event in events {
+            self.note(now, event);
+            if self.is_looked_after() {
+                tracing::info!(interface = &*self.name, event = %event, because = %because, "link");
+            }
+            if let Some(engine) = self.engine() {
+                engine.handle_link(now, event);
+            }
+        }
+    }
+
+    fn note(&mut self, now: Instant, event: LinkEvent) {
+        self.since = now;
+        match event {
+            LinkEvent::Fading { .. } => self.record.warnings += 1,
+            LinkEvent::Recovered => self.record.false_warnings += 1,
+            LinkEvent::Down => {
+                self.record.outages += 1;
+                self.down_since = Some(now);
+            }
+            LinkEvent::Up { moved, .. } => {
+                let outage = self.down_since.take().map_or(Duration::ZERO, |since| now.saturating_since(since));
+                self.last_outage = Some((now, outage));
+                self.record.last_outage_s = outage.as_secs_f64();
+                self.record.down_s += outage.as_secs_f64();
+                self.record.moves += u64::from(moved);
+            }
+        }
+    }
+
+    /// What the engine has done since this was asked last.
+    pub(super) fn take_deeds(&mut self, now: Instant, utc: Utc) -> Vec<DeedLine> {
+        let Path::Attached(engine) = &mut self.path else { return Vec::new() };
+        let deeds: Vec<Deed> = std::iter::from_fn(|| engine.poll_deed()).collect();
+        let outage = self.last_outage.filter(|&(ended, _)| now.saturating_since(ended) <= AFTERMATH);
+        let wakes = |deed: &Deed| outage.is_some() && WAKING.contains(&deed.what);
+        let round_trips: BTreeMap<Connection, Option<Duration>> = if deeds.iter().any(wakes) {
+            engine.connections(now).into_iter().map(|known| (known.connection, known.round_trip)).collect()
+        } else {
+            BTreeMap::new()
+        };
+        let mut lines = Vec::with_capacity(deeds.len());
+        for deed in deeds {
+            let round_trip = round_trips.get(&deed.connection).copied().flatten();
+            let saved = outage.filter(|_| wakes(&deed)).map(|(_, outage)| saving::estimate(round_trip, outage));
+            lines.push(self.note_deed((now, utc), deed, saved));
+        }
+        lines
+    }
+
+    fn note_deed(&mut self, (now, utc): (Instant, Utc), deed: Deed, saved: Option<Duration>) -> DeedLine {
+        let Deed { connection, mechanism, what, .. } = deed;
+        if self.done.len() >= MOST_REMEMBERED && !self.done.contains_key(&connection) {
+            self.forget_what_is_over(now);
+        }
+        let done = self.done.entry(connection).or_default();
+        done.deeds += 1;
+        done.last = Some((mechanism, what));
+        if let Some(saved) = saved {
+            done.saved += saved;
+            self.record.woken += 1;
+            self.record.saved_s += saved.as_secs_f64();
+        }
+        let saved_s = saved.map(Duration::as_secs_f64);
+        tracing::debug!(interface = &*self.name, %connection, mechanism, what, saved_s, "deed");
+        DeedLine {
+            time: utc.0.as_secs_f64(),
+            interface: self.name.to_string(),
+            local: connection.local,
+            remote: connection.remote,
+            mechanism: mechanism.to_owned(),
+            what: what.to_owned(),
+            saved_s,
+        }
+    }
+
+    /// Makes room: what was done for connections that the engine does not know any more is forgotten, or else everything.
+    fn forget_what_is_over(&mut self, now: Instant) {
+        let known = self.engine().map(|engine| engine.connections(now)).unwrap_or_default();
+        let known: BTreeSet<Connection> = known.into_iter().map(|known| known.connection).collect();
+        self.done.retain(|connection, _| known.contains(connection));
+        if self.done.len() >= MOST_REMEMBERED {
+            self.done.clear();
+        }
+    }
+
+    pub(super) fn counters(&self) -> Counters {
+        match &self.path {
+            Path::Attached(engine) => engine.counters(),
+            Path::LeftAlone | Path::Failed { .. } => Counters::default(),
+        }
+    }
+
+    pub(super) fn status(&self, now: Instant) -> LinkStatus {
+        let mut record = self.record;
+        // The outage that is not over counts.
+        record.down_s += self.down_since.map_or(0.0, |since| now.saturating_since(since).as_secs_f64());
+        LinkStatus {
+            interface: self.name.to_string(),
+            state: self.arbiter.state(),
+            state_s: now.saturating_since(self.since).as_secs_f64(),
+            objections: self.arbiter.objections().collect(),
+            problem: match &self.path {
+                Path::Failed { problem, .. } => Some(problem.clone()),
+                Path::LeftAlone | Path::Attached(_) => None,
+            },
+            next_cut_s: None,
+            record,
+            counters: self.counters(),
+        }
+    }
+
+    pub(super) fn connections(&mut self, now: Instant) -> Vec<ConnectionStatus> {
+        let Path::Attached(engine) = &mut self.path else { return Vec::new() };
+        let known = engine.connections(now);
+        known.into_iter().map(|known| self.describe(&known)).collect()
+    }
+
+    fn describe(&self, known: &PathConnection) -> ConnectionStatus {
+        let done = self.done.get(&known.connection).copied().unwrap_or_default();
+        ConnectionStatus {
+            interface: self.name.to_string(),
+            local: known.connection.local,
+            remote: known.connection.remote,
+            process: None,
+            bytes_sent: known.bytes_sent,
+            bytes_received: known.bytes_received,
+            idle_s: known.idle.map(Duration::as_secs_f64),
+            round_trip_ms: known.round_trip.map(|time| time.as_secs_f64() * 1e3),
+            held_bytes: known.held_bytes,
+            rto_ms: None,
+            backoff: None,
+            left_alone: known.is_left_alone,
+            deeds: done.deeds,
+            last_deed: done.last.map(|(mechanism, what)| format!("{mechanism}: {what}")),
+            saved_s: done.saved.as_secs_f64(),
+        }
+    }
+}
+
+/// An error and everything that it comes from.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

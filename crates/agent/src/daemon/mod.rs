@@ -1,0 +1,482 @@
+//! The daemon: one thread, one poll loop, around the machines that decide.
+//!
+//! It ends on SIGTERM and SIGINT, and reads its configuration again on SIGHUP. Whatever way it ends, its engines go with it, and with
+//! them everything that they have in the path of packets.
+
+mod core;
+mod dry_run;
+mod link;
+mod notify;
+mod privileges;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read as _};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use holdover_base::{Duration, Instant};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+
+use self::core::Core;
+pub use self::dry_run::{DryEngine, DryRun};
+use self::notify::Notifier;
+use crate::clock::{self, Utc};
+use crate::config::{Config, ConfigError, Metrics};
+use crate::control::{LONGEST_REQUEST, Request, Response};
+use crate::link_watch::kernel::Interfaces;
+use crate::link_watch::netlink::{Monitor, MonitorError};
+use crate::link_watch::nl80211::Station;
+use crate::link_watch::schedule::{Schedule, ScheduleWatch};
+use crate::link_watch::suspend::SuspendWatch;
+use crate::metrics;
+use crate::path_engine::Attach;
+use crate::session::{Bounds, SessionId, Sessions};
+use crate::sockets::{SocketDiag, owner};
+use crate::status::{ConnectionStatus, Status};
+
+/// With what the daemon starts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setup {
+    /// What is in force.
+    pub config: Config,
+    /// The file to read again on SIGHUP; `None` for the one at its usual place, if there is one.
+    pub config_path: Option<PathBuf>,
+    /// The interfaces to look after, whatever the configuration says; empty if that decides.
+    pub interfaces: Vec<String>,
+    /// The control socket.
+    pub socket: PathBuf,
+    /// Whether nothing is done but said. To be told to those who ask; it is [`Attach`] that decides.
+    pub dry_run: bool,
+}
+
+/// The daemon cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The kernel's news of links cannot be had.
+    #[error(transparent)]
+    Monitor(#[from] MonitorError),
+    /// A file is not what it should be.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Another agent has the control socket.
+    #[error("an agent is running already: it answers at {}", path.display())]
+    AlreadyRunning {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The control socket cannot be made.
+    #[error("the control socket {}: {source}", path.display())]
+    Socket {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Signals of the system cannot be waited for.
+    #[error("signals of the system: {0}")]
+    Signals(#[source] io::Error),
+    /// Waiting failed.
+    #[error("waiting for news: {0}")]
+    Wait(#[source] io::Error),
+    /// The privileges that are not needed could not be given up.
+    #[error("giving up privileges: {0}")]
+    Privileges(#[source] io::Error),
+}
+
+/// What tells the daemon to stop, and to read its configuration again: each by a byte.
+#[derive(Debug)]
+pub struct Orders {
+    /// It is to stop.
+    pub stop: UnixStream,
+    /// It is to read its configuration again.
+    pub reload: UnixStream,
+}
+
+impl Orders {
+    /// SIGTERM and SIGINT, and SIGHUP.
+    ///
+    /// # Errors
+    /// [`DaemonError::Signals`].
+    pub fn from_signals() -> Result<Self, DaemonError> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let pipe = |signals: &[i32]| {
+            let (reader, writer) = UnixStream::pair()?;
+            reader.set_nonblocking(true)?;
+            for &signal in signals {
+                signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+            }
+            Ok(reader)
+        };
+        let (stop, reload) = (pipe(&[SIGTERM, SIGINT]), pipe(&[SIGHUP]));
+        Ok(Self { stop: stop.map_err(DaemonError::Signals)?, reload: reload.map_err(DaemonError::Signals)? })
+    }
+}
+
+/// Gives up every privilege that the daemon does not need, for good. To be called before the first thread is started.
+///
+/// # Errors
+/// [`DaemonError::Privileges`].
+pub fn give_up_privileges() -> Result<(), DaemonError> {
+    privileges::drop_all_but_needed().map_err(|errno| DaemonError::Privileges(errno.into()))
+}
+
+/// The daemon.
+pub struct Daemon<A: Attach> {
+    core: Core<A>,
+    setup: Setup,
+    orders: Orders,
+    interfaces: Interfaces,
+    monitor: Monitor,
+    suspend: SuspendWatch,
+    /// Readable when the calendar has jumped, which waking up from sleep counts as.
+    calendar: Option<OwnedFd>,
+    control: Sessions<UnixListener>,
+    metrics: Option<Sessions<TcpListener>>,
+    /// Who wants to hear of every deed.
+    followers: Vec<SessionId>,
+    notifier: Notifier,
+    watchdog_due: Option<Instant>,
+    /// Who tells the Wi-Fi's level, from when it is wanted on.
+    wifi: Option<Station>,
+}
+
+/// Callers of the control socket.
+const CONTROL: Bounds = Bounds {
+    mark: b"\n",
+    question_bytes: LONGEST_REQUEST,
+    callers: 16,
+    time: Duration::from_secs(5),
+    backlog_bytes: 1 << 20,
+};
+
+/// Callers of the endpoint for Prometheus.
+const SCRAPES: Bounds = Bounds {
+    mark: metrics::END_OF_REQUEST,
+    question_bytes: 8192,
+    callers: 8,
+    time: Duration::from_secs(5),
+    backlog_bytes: 0,
+};
+
+/// A timetable is looked at so often even if nothing is due: should the calendar jump without a word, it is late by no more.
+const GLANCE: Duration = Duration::from_secs(30);
+
+/// What has something to say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Token {
+    Stop,
+    Reload,
+    Monitor,
+    Calendar,
+    Control,
+    Metrics,
+    Engine(String),
+}
+
+impl<A: Attach> Daemon<A> {
+    /// Opens everything, and looks at the interfaces that there are.
+    ///
+    /// # Errors
+    /// Something that it cannot do without is missing. That an engine cannot be attached is no reason: it is tried again.
+    pub fn open(setup: Setup, attach: A, orders: Orders) -> Result<Self, DaemonError> {
+        let notifier = Notifier::from_environment();
+        let schedule = read_schedule(&setup.config)?;
+        let control = Sessions::new(listen(&setup.socket)?, CONTROL);
+        let metrics = serve(&setup.config.metrics);
+        let (now, utc) = (clock::now(), clock::utc());
+        let core = Core::new(now, attach, setup.config.clone(), setup.interfaces.clone(), setup.dry_run);
+        let mut daemon = Self {
+            core,
+            orders,
+            interfaces: Interfaces::new(),
+            monitor: Monitor::open()?,
+            suspend: SuspendWatch::new(clock::slept()),
+            calendar: watch_calendar(),
+            control,
+            metrics,
+            followers: Vec::new(),
+            watchdog_due: notifier.watchdog().map(|every| now + every),
+            notifier,
+            wifi: None,
+            setup,
+        };
+        daemon.monitor.take_snapshot(now, &mut daemon.interfaces)?;
+        daemon.tell_changes(now);
+        let config = daemon.setup.config.clone();
+        daemon.core.configure(now, utc, config, schedule);
+        Ok(daemon)
+    }
+
+    /// Goes on until it is told to stop.
+    ///
+    /// # Errors
+    /// Something that it cannot do without has failed.
+    pub fn run(mut self) -> Result<(), DaemonError> {
+        self.notifier.tell("READY=1");
+        let links = self.core.looked_after();
+        for awaited in self.setup.interfaces.iter().filter(|name| !links.contains(name)) {
+            tracing::warn!(interface = awaited, "there is no such interface yet");
+        }
+        tracing::info!(links = links.join(", "), dry_run = self.setup.dry_run, "the agent is running");
+        let result = loop {
+            match self.step() {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.notifier.tell("STOPPING=1");
+        tracing::info!("the agent stops");
+        // Left behind, it would only be in the way of who looks for an agent.
+        let _ = std::fs::remove_file(&self.setup.socket);
+        result
+    }
+
+    /// Waits for news and acts on it; whether to go on.
+    fn step(&mut self) -> Result<bool, DaemonError> {
+        let ready = self.wait()?;
+        let (now, utc) = (clock::now(), clock::utc());
+        for token in ready {
+            match token {
+                Token::Stop => return Ok(false),
+                Token::Reload => {
+                    drain(&mut self.orders.reload);
+                    self.reload(now, utc);
+                }
+                Token::Monitor => {
+                    self.monitor.handle_ready(now, &mut self.interfaces)?;
+                    self.tell_changes(now);
+                }
+                // Set again, it is not readable any more.
+                Token::Calendar => self.calendar = watch_calendar(),
+                Token::Control => self.serve_control(now, utc),
+                Token::Metrics => self.serve_metrics(now, utc),
+                Token::Engine(interface) => self.core.handle_ready(now, &interface),
+            }
+        }
+        if let Some(slept) = self.suspend.handle_clocks(clock::slept()) {
+            self.core.handle_sleep(now, slept);
+        }
+        self.look_at_wifi(now);
+        self.core.handle_timeout(now);
+        self.core.handle_time(now, utc);
+        for deed in self.core.take_deeds(now, utc) {
+            let line = Response::Deed(deed).to_line();
+            for &follower in &self.followers {
+                self.control.answer(now, follower, &line, true);
+            }
+        }
+        self.control.hang_up(now);
+        if let Some(metrics) = &mut self.metrics {
+            metrics.hang_up(now);
+        }
+        self.followers.retain(|&follower| self.control.is_there(follower));
+        if let Some(every) = self.notifier.watchdog()
+            && self.watchdog_due.is_some_and(|due| due <= now)
+        {
+            self.notifier.tell("WATCHDOG=1");
+            self.watchdog_due = Some(now + every);
+        }
+        Ok(true)
+    }
+
+    /// Sleeps until something has something to say, or is due.
+    fn wait(&self) -> Result<Vec<Token>, DaemonError> {
+        let mut waited_for = vec![
+            (Token::Stop, PollFd::new(&self.orders.stop, PollFlags::IN)),
+            (Token::Reload, PollFd::new(&self.orders.reload, PollFlags::IN)),
+            (Token::Monitor, PollFd::new(&self.monitor, PollFlags::IN)),
+        ];
+        waited_for.extend(self.calendar.iter().map(|calendar| (Token::Calendar, PollFd::new(calendar, PollFlags::IN))));
+        let add =
+            |token: Token| move |(descriptor, flags)| (token.clone(), PollFd::from_borrowed_fd(descriptor, flags));
+        waited_for.extend(self.control.descriptors().map(add(Token::Control)));
+        waited_for.extend(self.metrics.iter().flat_map(Sessions::descriptors).map(add(Token::Metrics)));
+        let engines = self.core.descriptors().map(|(interface, descriptor)| {
+            (Token::Engine(interface.to_owned()), PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+        });
+        waited_for.extend(engines);
+        let (tokens, mut descriptors): (Vec<Token>, Vec<PollFd<'_>>) = waited_for.into_iter().unzip();
+        match poll(&mut descriptors, self.patience().as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Vec::new()),
+            Err(errno) => return Err(DaemonError::Wait(errno.into())),
+        }
+        let ready = tokens.into_iter().zip(&descriptors).filter(|(_, descriptor)| !descriptor.revents().is_empty());
+        let mut ready: Vec<Token> = ready.map(|(token, _)| token).collect();
+        ready.dedup();
+        Ok(ready)
+    }
+
+    /// How long nothing is due.
+    fn patience(&self) -> Option<Timespec> {
+        let (now, Utc(utc)) = (clock::now(), clock::utc());
+        let until_time = self.core.poll_time(Utc(utc)).map(|Utc(at)| at.saturating_since(utc).min(GLANCE));
+        let sessions =
+            self.control.poll_timeout().into_iter().chain(self.metrics.as_ref().and_then(Sessions::poll_timeout));
+        let deadlines = sessions.chain(self.core.poll_timeout()).chain(self.watchdog_due);
+        let wait = deadlines.map(|at| at.saturating_since(now)).chain(until_time).min()?;
+        let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
+        Some(Timespec { tv_sec: seconds, tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ })
+    }
+
+    /// An interface that is no Wi-Fi interface has no level; nor has one whose driver does not answer.
+    fn look_at_wifi(&mut self, now: Instant) {
+        for interface in self.core.take_wifi_due(now) {
+            if self.wifi.is_none() {
+                self.wifi = Station::open().inspect_err(|error| tracing::debug!(%error, "no Wi-Fi level")).ok();
+            }
+            let level = self.wifi.as_mut().and_then(|wifi| wifi.level(&interface).ok()).flatten();
+            self.core.handle_level(now, &interface, level);
+        }
+    }
+
+    fn tell_changes(&mut self, now: Instant) {
+        while let Some(change) = self.interfaces.poll_change() {
+            self.core.handle_change(now, change);
+        }
+    }
+
+    /// A file that is not what it should be changes nothing.
+    fn reload(&mut self, now: Instant, utc: Utc) {
+        let read = match &self.setup.config_path {
+            Some(path) => Config::read(path),
+            None => Config::read_default(),
+        };
+        let read = read.and_then(|config| Ok((read_schedule(&config)?, config)));
+        match read {
+            Ok((schedule, config)) => {
+                if config.metrics != self.setup.config.metrics {
+                    self.metrics = None;
+                    self.metrics = serve(&config.metrics);
+                }
+                if config.log != self.setup.config.log {
+                    tracing::warn!("[log] takes effect when the agent is started anew");
+                }
+                self.setup.config = config.clone();
+                self.core.configure(now, utc, config, schedule);
+                tracing::info!(links = self.core.looked_after().join(", "), "configuration read");
+            }
+            Err(error) => tracing::error!(%error, "the configuration is left as it was"),
+        }
+    }
+
+    fn serve_control(&mut self, now: Instant, utc: Utc) {
+        for (caller, question) in self.control.handle_ready(now) {
+            let (answer, goes_on) = match Request::parse(&question) {
+                Ok(Request::Signal(signal)) => {
+                    let heard = self.core.handle_command(now, &signal);
+                    tracing::info!(event = %signal.event, links = ?heard.as_ref().ok(), "signalled");
+                    (heard.map_or_else(Response::from, |links| Response::Signalled { links }).to_line(), false)
+                }
+                Ok(Request::Status) => {
+                    let mut status = self.core.status(now, utc);
+                    describe(&mut status.connections);
+                    (Response::Status(Box::new(status)).to_line(), false)
+                }
+                Ok(Request::Deeds { follow }) => {
+                    if follow {
+                        self.followers.push(caller);
+                    }
+                    (self.core.deeds().flat_map(|deed| Response::Deed(deed.clone()).to_line()).collect(), follow)
+                }
+                Err(refusal) => (Response::from(refusal).to_line(), false),
+            };
+            self.control.answer(now, caller, &answer, goes_on);
+        }
+    }
+
+    fn serve_metrics(&mut self, now: Instant, utc: Utc) {
+        let Some(sessions) = &mut self.metrics else { return };
+        for (caller, request) in sessions.handle_ready(now) {
+            let status = || -> Status { self.core.status(now, utc) };
+            sessions.answer(now, caller, &metrics::respond(&request, status), false);
+        }
+    }
+}
+
+fn read_schedule(config: &Config) -> Result<Option<ScheduleWatch>, ConfigError> {
+    let schedule = config.signals.schedule.as_deref().map(Schedule::read).transpose()?;
+    Ok(schedule.map(ScheduleWatch::new))
+}
+
+/// The control socket, for root alone. What a dead agent has left behind is removed.
+fn listen(path: &Path) -> Result<UnixListener, DaemonError> {
+    let failed = |source| DaemonError::Socket { path: path.to_owned(), source };
+    if UnixStream::connect(path).is_ok() {
+        return Err(DaemonError::AlreadyRunning { path: path.to_owned() });
+    }
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory).map_err(failed)?;
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    // Nobody may connect before the mode is set: it is made with it.
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(path);
+    rustix::process::umask(before);
+    let listener = bound.map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+/// The endpoint for Prometheus. The agent's work does not depend on it.
+fn serve(config: &Metrics) -> Option<Sessions<TcpListener>> {
+    let bind = |address: SocketAddr| {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok::<_, io::Error>(listener)
+    };
+    if !config.enabled {
+        return None;
+    }
+    match bind(config.listen) {
+        Ok(listener) => Some(Sessions::new(listener, SCRAPES)),
+        Err(error) => {
+            tracing::warn!(address = %config.listen, %error, "no metrics are served: [metrics] listen");
+            None
+        }
+    }
+}
+
+/// A timer by the calendar that never fires, but is readable when the calendar jumps or the machine wakes up (`timerfd_create(2)`,
+/// `TFD_TIMER_CANCEL_ON_SET`).
+fn watch_calendar() -> Option<OwnedFd> {
+    let never = Timespec { tv_sec: i64::MAX / 1_000_000_000, tv_nsec: 0 };
+    let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC).ok()?;
+    let value = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: never };
+    let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
+    timerfd_settime(timer.as_fd(), flags, &value).ok()?;
+    Some(timer)
+}
+
+fn drain(orders: &mut UnixStream) {
+    let mut bytes = [0; 64];
+    while matches!(orders.read(&mut bytes), Ok(1..)) {}
+}
+
+/// What only the kernel's sockets tell: whose a connection is, and how far its timer has backed off.
+fn describe(connections: &mut [ConnectionStatus]) {
+    let sockets = SocketDiag::open().and_then(|mut diag| diag.connections()).unwrap_or_default();
+    let sockets: BTreeMap<(SocketAddr, SocketAddr), _> =
+        sockets.iter().map(|socket| ((socket.connection.local, socket.connection.remote), socket)).collect();
+    let found = |status: &ConnectionStatus| sockets.get(&(status.local, status.remote)).copied();
+    let inodes: BTreeSet<u32> = connections.iter().filter_map(found).map(|socket| socket.inode).collect();
+    let owners = owner::processes_of(&inodes);
+    for connection in connections {
+        let Some(socket) = found(connection) else { continue };
+        connection.rto_ms = Some(socket.info.tcpi_rto.as_secs_f64() * 1e3);
+        connection.backoff = Some(socket.info.tcpi_backoff.into());
+        connection.process =
+            owners.get(&socket.inode).and_then(|processes| processes.first()).map(|first| first.comm.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! What the service manager is told (`sd_notify(3)`): one datagram each to the socket that it names in the environment.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use holdover_base::Duration;
+
+/// The service manager, if there is one.
+#[derive(Debug, Default)]
+pub(super) struct Notifier {
+    socket: Option<UnixDatagram>,
+    watchdog: Option<Duration>,
+}
+
+impl Notifier {
+    /// As `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID` have it.
+    pub(super) fn from_environment() -> Self {
+        let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Self::default() };
+        let text = |name| std::env::var(name).ok();
+        let is_for_us = text("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
+        let micros = text("WATCHDOG_USEC").filter(|_| is_for_us).and_then(|micros| micros.parse().ok());
+        let watchdog = micros.filter(|&micros| micros > 0).map(Duration::from_micros);
+        match open(&path) {
+            Ok(socket) => Self { socket: Some(socket), watchdog },
+            Err(error) => {
+                tracing::warn!(%error, "NOTIFY_SOCKET cannot be used");
+                Self::default()
+            }
+        }
+    }
+
+    /// How often the watchdog is to hear from us: twice as often as it asks for.
+    pub(super) fn watchdog(&self) -> Option<Duration> {
+        self.watchdog.map(|every| every / 2)
+    }
+
+    /// Tells of a new state, such as `READY=1`.
+    pub(super) fn tell(&self, state: &str) {
+        if let Some(socket) = &self.socket
+            && let Err(error) = socket.send(state.as_bytes())
+        {
+            tracing::debug!(%error, state, "the service manager did not hear");
+        }
+    }
+}
+
+fn open(path: &OsString) -> io::Result<UnixDatagram> {
+    let bytes = path.as_os_str().as_bytes();
+    let address = match bytes.strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(OsStr::from_bytes(bytes))?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.connect_addr(&address)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_sockets_hear() {
+        let place = std::env::temp_dir().join(format!("holdover-notify-{}", std::process::id()));
+        let _ = std::fs::remove_file(&place);
+        let name = format!("holdover-notify-{}", std::process::id());
+        let by_path = UnixDatagram::bind(&place).unwrap();
+        let abstract_address = SocketAddr::from_abstract_name(&name).unwrap();
+        let by_name = UnixDatagram::bind_addr(&abstract_address).unwrap();
+        for (path, listener) in [(place.clone().into_os_string(), by_path), (format!("@{name}").into(), by_name)] {
+            let notifier = Notifier { socket: Some(open(&path).unwrap()), watchdog: None };
+            notifier.tell("READY=1");
+            let mut buffer = [0; 64];
+            let heard = listener.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..heard], b"READY=1");
+        }
+        std::fs::remove_file(&place).unwrap();
+        Notifier::default().tell("READY=1");
+    }
+}

@@ -1,0 +1,256 @@
+//! The strength of a Wi-Fi signal over nl80211 (`linux/nl80211.h`): one question and its answer, in generic netlink.
+//!
+//! An interface that is a station knows one other station, its access point, and how strongly it hears it.
+
+use std::io;
+
+use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::config::Dbm;
+
+/// A socket to ask with.
+pub struct Station {
+    socket: Socket,
+    family: u16,
+    sequence: u32,
+}
+
+/// A level cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum StationError {
+    /// There is no nl80211.
+    #[error("this kernel has no Wi-Fi (nl80211: is cfg80211 loaded?)")]
+    NoWifi,
+    /// There is no such interface, or it is not of that kind.
+    #[error("{interface} is no Wi-Fi interface")]
+    NotWifi {
+        /// The interface.
+        interface: Box<str>,
+    },
+    /// The socket failed.
+    #[error("netlink socket for Wi-Fi: {0}")]
+    Socket(#[from] io::Error),
+}
+
+/// `GENL_ID_CTRL`, `CTRL_CMD_GETFAMILY`, `CTRL_ATTR_FAMILY_ID` and `CTRL_ATTR_FAMILY_NAME` (`linux/genetlink.h`).
+const CONTROLLER: u16 = 0x10;
+const GET_FAMILY: u8 = 3;
+const FAMILY_ID: u16 = 1;
+const FAMILY_NAME: u16 = 2;
+
+/// `NL80211_CMD_GET_STATION`, `NL80211_ATTR_IFINDEX`, `NL80211_ATTR_STA_INFO` and `NL80211_STA_INFO_SIGNAL` (`linux/nl80211.h`).
+const GET_STATION: u8 = 17;
+const INTERFACE: u16 = 3;
+const STATION_INFO: u16 = 21;
+const SIGNAL: u16 = 7;
+
+/// `nlmsghdr` and `genlmsghdr`.
+const HEADERS: usize = 16 + 4;
+
+/// `NLMSG_ERROR` and `NLMSG_DONE`.
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+
+/// So long the kernel is waited for. It answers in the course of the question, unless the driver is busy.
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+
+impl Station {
+    /// Looks for nl80211.
+    ///
+    /// # Errors
+    /// This kernel has none, or no netlink for this process.
+    pub fn open() -> Result<Self, StationError> {
+        let mut socket = Socket::new(NETLINK_GENERIC)?;
+        socket.bind_auto()?;
+        socket.set_non_blocking(true)?;
+        let mut station = Self { socket, family: CONTROLLER, sequence: 0 };
+        let answers =
+            station.ask(GET_FAMILY, 0, FAMILY_NAME, b"nl80211\0").map_err(|error| match error.raw_os_error() {
+                Some(errno) if errno == rustix::io::Errno::NOENT.raw_os_error() => StationError::NoWifi,
+                _ => StationError::Socket(error),
+            })?;
+        station.family = answers.iter().find_map(|answer| family_of(answer)).ok_or(StationError::NoWifi)?;
+        Ok(station)
+    }
+
+    /// How strongly an interface hears its access point; `None` if it has none.
+    ///
+    /// # Errors
+    /// It is no Wi-Fi interface.
+    pub fn level(&mut self, interface: &str) -> Result<Option<Dbm>, StationError> {
+        let not_wifi = || StationError::NotWifi { interface: interface.into() };
+        let index = rustix::net::netdevice::name_to_index(&self.socket, interface).map_err(|_| not_wifi())?;
+        let answers = self.ask(GET_STATION, NLM_F_DUMP, INTERFACE, &index.to_ne_bytes());
+        match answers {
+            Ok(answers) => Ok(answers.iter().filter_map(|answer| level_of(answer)).max()),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error.into()),
+            Err(_) => Err(not_wifi()),
+        }
+    }
+
+    /// The attributes of each message of the answer to a question with one attribute.
+    fn ask(&mut self, command: u8, flags: u16, attribute: u16, value: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let request = request(self.family, command, flags, self.sequence, attribute, value);
+        self.socket.send_to(&request, &SocketAddr::new(0, 0), 0)?;
+        let mut answers = Vec::new();
+        loop {
+            let mut ready = [PollFd::new(&self.socket, PollFlags::IN)];
+            if poll(&mut ready, Some(&PATIENCE))? == 0 {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            let (datagram, _) = self.socket.recv_from_full()?;
+            if take_answers(&datagram, self.sequence, flags & NLM_F_DUMP == 0, &mut answers)? {
+                return Ok(answers);
+            }
+        }
+    }
+}
+
+fn request(family: u16, command: u8, flags: u16, sequence: u32, attribute: u16, value: &[u8]) -> Vec<u8> {
+    let attribute_length = 4 + value.len();
+    let length = HEADERS + attribute_length.next_multiple_of(4);
+    let mut bytes = Vec::with_capacity(length);
+    bytes.extend_from_slice(&(length as u32).to_ne_bytes());
+    bytes.extend_from_slice(&family.to_ne_bytes());
+    bytes.extend_from_slice(&(NLM_F_REQUEST | flags).to_ne_bytes());
+    bytes.extend_from_slice(&sequence.to_ne_bytes());
+    bytes.extend_from_slice(&0u32.to_ne_bytes());
+    bytes.extend_from_slice(&[command, 1, 0, 0]);
+    bytes.extend_from_slice(&(attribute_length as u16).to_ne_bytes());
+    bytes.extend_from_slice(&attribute.to_ne_bytes());
+    bytes.extend_from_slice(value);
+    bytes.resize(length, 0);
+    bytes
+}
+
+/// Takes the messages of a datagram apart; whether the answer ends with it.
+fn take_answers(mut datagram: &[u8], sequence: u32, is_single: bool, answers: &mut Vec<Vec<u8>>) -> io::Result<bool> {
+    while let Some((header, _)) = datagram.split_at_checked(16) {
+        let u32_at = |at: usize| header[at..at + 4].try_into().map_or(0, u32::from_ne_bytes);
+        let kind = u16::from_ne_bytes([header[4], header[5]]);
+        let length = u32_at(0) as usize;
+        let Some(message) = datagram.get(..length).filter(|_| length >= 16) else { return Ok(true) };
+        datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
+        if u32_at(8) != sequence {
+            continue;
+        }
+        match kind {
+            DONE => return Ok(true),
+            ERROR => {
+                let code = message.get(16..20).and_then(|code| code.try_into().ok()).map_or(0, i32::from_ne_bytes);
+                return if code == 0 { Ok(true) } else { Err(io::Error::from_raw_os_error(code.saturating_neg())) };
+            }
+            _ => answers.extend(message.get(HEADERS..).map(<[u8]>::to_vec)),
+        }
+        if is_single {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn family_of(attributes: &[u8]) -> Option<u16> {
+    value(attributes, FAMILY_ID)?.try_into().ok().map(u16::from_ne_bytes)
+}
+
+fn level_of(attributes: &[u8]) -> Option<Dbm> {
+    match value(value(attributes, STATION_INFO)?, SIGNAL)? {
+        // A number with a sign in a byte without one. Drivers that know no dBm say 0 or something beyond.
+        &[level] => Some(Dbm(i8::from_ne_bytes([level]))).filter(|&level| level < Dbm(0) && level >= Dbm(-120)),
+        _ => None,
+    }
+}
+
+/// The value of the first attribute of a kind. Two bits of the kind are flags (`NLA_TYPE_MASK`).
+fn value(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
+    loop {
+        let (header, _) = attributes.split_at_checked(4)?;
+        let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
+        let value = attributes.get(4..length)?;
+        if u16::from_ne_bytes([header[2], header[3]]) & 0x3fff == kind {
+            return Some(value);
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
+        bytes.extend_from_slice(&kind.to_ne_bytes());
+        bytes.extend_from_slice(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn message(kind: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
+        let mut bytes = ((16 + body.len()) as u32).to_ne_bytes().to_vec();
+        bytes.extend_from_slice(&kind.to_ne_bytes());
+        bytes.extend_from_slice(&[0; 2]);
+        bytes.extend_from_slice(&sequence.to_ne_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    fn station(level: i8) -> Vec<u8> {
+        let info = [attribute(1, &[0; 4]), attribute(SIGNAL, &level.to_ne_bytes()), attribute(13, &[0xaa])].concat();
+        // Nested attributes are marked as such (`NLA_F_NESTED`).
+        let body = [attribute(INTERFACE, &3u32.to_ne_bytes()), attribute(STATION_INFO | 0x8000, &info)].concat();
+        [&[GET_STATION, 1, 0, 0], &body[..]].concat()
+    }
+
+    #[test]
+    fn a_level_is_found_in_its_message() {
+        let datagram = [
+            message(28, 6, &station(-30)),
+            message(28, 7, &station(-71)),
+            message(28, 7, &station(0)),
+            message(DONE, 7, &[0; 4]),
+        ]
+        .concat();
+        let mut answers = Vec::new();
+        assert!(take_answers(&datagram, 7, false, &mut answers).unwrap());
+        let levels: Vec<_> = answers.iter().map(|answer| level_of(answer)).collect();
+        assert_eq!(levels, [Some(Dbm(-71)), None]);
+    }
+
+    #[test]
+    fn an_error_is_one_and_half_a_message_is_the_end() {
+        let refused = message(ERROR, 7, &(-95i32).to_ne_bytes());
+        let error = take_answers(&refused, 7, false, &mut Vec::new()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(95));
+        let whole = message(28, 7, &station(-71));
+        for cut in 0..whole.len() {
+            let mut answers = Vec::new();
+            let _ = take_answers(&whole[..cut], 7, false, &mut answers);
+            assert!(answers.is_empty(), "{cut}");
+        }
+        for cut in 0..whole.len() {
+            assert_eq!(level_of(&whole[..cut]), None, "{cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_asked_is_as_long_as_it_says() {
+        let bytes = request(CONTROLLER, GET_FAMILY, 0, 9, FAMILY_NAME, b"nl80211\0");
+        assert_eq!(bytes.len(), 32);
+        assert_eq!(&bytes[..4], 32u32.to_ne_bytes());
+        assert_eq!(value(&bytes[HEADERS..], FAMILY_NAME), Some(&b"nl80211\0"[..]));
+    }
+
+    /// On a machine with Wi-Fi it finds no interface of that name; on one without it says so.
+    #[test]
+    fn this_kernel_answers_one_way_or_the_other() {
+        match Station::open() {
+            Ok(mut station) => assert!(matches!(station.level("lo"), Err(StationError::NotWifi { .. }))),
+            Err(error) => assert!(matches!(error, StationError::NoWifi), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Where what happens is written down: standard error, as lines for people or as JSON.
+
+use std::io::{self, IsTerminal as _};
+
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt;
+
+use crate::config::{Log, LogFormat, LogLevel};
+
+/// Another log is in use already.
+#[derive(Debug, thiserror::Error)]
+#[error("a log is in use already")]
+pub struct LogInUse;
+
+/// Writes from now on. The service manager's journal has the time itself, so that lines have one only for terminals.
+///
+/// # Errors
+/// Something else has been writing.
+pub fn start(config: &Log) -> Result<(), LogInUse> {
+    let level = match config.level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    let is_terminal = io::stderr().is_terminal();
+    let lines = fmt().with_max_level(level).with_writer(io::stderr).with_target(false);
+    let started = match (config.format, is_terminal) {
+        (LogFormat::Json, _) => tracing::subscriber::set_global_default(lines.json().flatten_event(true).finish()),
+        (LogFormat::Text, true) => tracing::subscriber::set_global_default(lines.finish()),
+        (LogFormat::Text, false) => tracing::subscriber::set_global_default(lines.without_time().finish()),
+    };
+    started.map_err(|_| LogInUse)
+}

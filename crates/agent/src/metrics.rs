@@ -1,0 +1,195 @@
+//! What Prometheus is told: `GET /metrics` in OpenMetrics' text format.
+
+use std::fmt::Write as _;
+
+use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+use std::sync::atomic::AtomicU64;
+
+use crate::link_watch::LinkState;
+use crate::path_engine::Counters;
+use crate::status::Status;
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct LinkLabel {
+    interface: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct PacketLabel {
+    interface: String,
+    fate: &'static str,
+}
+
+type Counts<L> = Family<L, Counter>;
+type Seconds<L> = Family<L, Counter<f64, AtomicU64>>;
+type Level<L> = Family<L, Gauge>;
+
+/// The text for a status.
+pub fn encode_status(status: &Status) -> String {
+    let mut registry = Registry::with_prefix("holdover");
+    let (up, attached) = (Level::<LinkLabel>::default(), Level::<LinkLabel>::default());
+    let (outages, warnings) = (Counts::<LinkLabel>::default(), Counts::<LinkLabel>::default());
+    let (false_warnings, moves) = (Counts::<LinkLabel>::default(), Counts::<LinkLabel>::default());
+    let (woken, down) = (Counts::<LinkLabel>::default(), Seconds::<LinkLabel>::default());
+    let (saved, packets) = (Seconds::<LinkLabel>::default(), Counts::<PacketLabel>::default());
+    let connections = Gauge::<i64>::default();
+    connections.set(i64::try_from(status.connections_in_all).unwrap_or(i64::MAX));
+    for link in &status.links {
+        let label = LinkLabel { interface: link.interface.clone() };
+        up.get_or_create(&label).set(i64::from(link.state != LinkState::Down));
+        attached.get_or_create(&label).set(i64::from(link.problem.is_none()));
+        let record = link.record;
+        for (family, count) in [
+            (&outages, record.outages),
+            (&warnings, record.warnings),
+            (&false_warnings, record.false_warnings),
+            (&moves, record.moves),
+            (&woken, record.woken),
+        ] {
+            family.get_or_create(&label).inc_by(count);
+        }
+        down.get_or_create(&label).inc_by(record.down_s);
+        saved.get_or_create(&label).inc_by(record.saved_s);
+        for (fate, count) in fates(&link.counters) {
+            packets.get_or_create(&PacketLabel { interface: link.interface.clone(), fate }).inc_by(count);
+        }
+    }
+    registry.register("link_up", "Whether the link is up", up);
+    registry.register("link_attached", "Whether the agent is in the path of the link's packets", attached);
+    registry.register("link_outages", "How often the link was down", outages);
+    registry.register_with_unit("link_down", "For how long the link was down", Unit::Seconds, down);
+    registry.register("link_warnings", "How often a cut was foretold", warnings);
+    registry.register("link_false_warnings", "Warnings after which no cut came", false_warnings);
+    registry.register("link_moves", "How often the link's address changed", moves);
+    registry.register("connections_woken", "Connections that were woken at link-up", woken);
+    let help = "How much sooner connections went on than by their own timers, an estimate";
+    registry.register_with_unit("saved", help, Unit::Seconds, saved);
+    registry.register("packets", "Packets that passed, by what became of them", packets);
+    registry.register("connections", "Connections that are known", connections);
+    let mut text = String::new();
+    // Writing to a text does not fail.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+/// Each packet that passed has one fate; those made are besides.
+fn fates(counters: &Counters) -> [(&'static str, u64); 10] {
+    let Counters { packets, rewritten, held, injected, fragments, vlan, extension_headers, other, evicted, map_full } =
+        *counters;
+    [
+        ("passed", packets),
+        ("rewritten", rewritten),
+        ("held", held),
+        ("injected", injected),
+        ("left_alone_fragment", fragments),
+        ("left_alone_vlan", vlan),
+        ("left_alone_extension_header", extension_headers),
+        ("left_alone_other", other),
+        ("connection_evicted", evicted),
+        ("no_room", map_full),
+    ]
+}
+
+/// What HTTP requests end with.
+pub(crate) const END_OF_REQUEST: &[u8] = b"\r\n\r\n";
+
+/// The answer to a request, without the blank line that ends it. `status` is asked for only if it is needed.
+pub(crate) fn respond(request: &[u8], status: impl FnOnce() -> Status) -> Vec<u8> {
+    let line = request.split(|&byte| byte == b'\r').next().unwrap_or_default();
+    let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+    let (code, kind, body) = match words[..] {
+        [b"GET" | b"HEAD", path, version] if version.starts_with(b"HTTP/1.") => {
+            if path.split(|&byte| byte == b'?').next() == Some(b"/metrics") {
+                let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+                ("200 OK", kind, encode_status(&status()))
+            } else {
+                ("404 Not Found", "text/plain", "the metrics are at /metrics\n".to_owned())
+            }
+        }
+        [_, _, version] if version.starts_with(b"HTTP/1.") => {
+            ("405 Method Not Allowed", "text/plain", "GET /metrics\n".to_owned())
+        }
+        _ => ("400 Bad Request", "text/plain", "GET /metrics HTTP/1.1\n".to_owned()),
+    };
+    let mut answer = String::new();
+    let length = body.len();
+    // Writing to a text does not fail.
+    let _ = write!(
+        answer,
+        "HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    if words.first() != Some(&&b"HEAD"[..]) {
+        answer.push_str(&body);
+    }
+    answer.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{LinkRecord, LinkStatus};
+
+    fn status() -> Status {
+        let record = LinkRecord { outages: 3, down_s: 21.5, woken: 7, saved_s: 12.25, ..LinkRecord::default() };
+        let counters = Counters { packets: 1000, fragments: 2, ..Counters::default() };
+        let link = LinkStatus {
+            interface: "wwan0".to_owned(),
+            state: LinkState::Down,
+            state_s: 1.0,
+            objections: Vec::new(),
+            problem: None,
+            next_cut_s: None,
+            record,
+            counters,
+        };
+        Status {
+            version: "1".to_owned(),
+            running_s: 60.0,
+            dry_run: false,
+            links: vec![link],
+            connections: Vec::new(),
+            connections_in_all: 4,
+            counters,
+        }
+    }
+
+    #[test]
+    fn every_figure_is_there_and_the_text_ends_as_it_has_to() {
+        let text = encode_status(&status());
+        for line in [
+            "holdover_link_up{interface=\"wwan0\"} 0",
+            "holdover_link_attached{interface=\"wwan0\"} 1",
+            "holdover_link_outages_total{interface=\"wwan0\"} 3",
+            "holdover_link_down_seconds_total{interface=\"wwan0\"} 21.5",
+            "holdover_connections_woken_total{interface=\"wwan0\"} 7",
+            "holdover_saved_seconds_total{interface=\"wwan0\"} 12.25",
+            "holdover_packets_total{interface=\"wwan0\",fate=\"left_alone_fragment\"} 2",
+            "holdover_connections 4",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"), "{text}");
+    }
+
+    #[test]
+    fn only_what_is_asked_for_properly_is_answered() {
+        let answer = |request: &str| String::from_utf8(respond(request.as_bytes(), status)).unwrap();
+        let good = answer("GET /metrics HTTP/1.1\r\nHost: localhost");
+        let (head, body) = good.split_once("\r\n\r\n").unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains(&format!("Content-Length: {}", body.len())));
+        assert!(answer("HEAD /metrics HTTP/1.0").ends_with("\r\n\r\n"));
+        for (request, code) in [
+            ("GET / HTTP/1.1", "404"),
+            ("POST /metrics HTTP/1.1", "405"),
+            ("GET /metrics", "400"),
+            ("\u{0}\u{1}", "400"),
+            ("", "400"),
+        ] {
+            assert!(answer(request).starts_with(&format!("HTTP/1.1 {code} ")), "{request:?}");
+        }
+    }
+}

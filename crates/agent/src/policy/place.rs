@@ -1,0 +1,199 @@
+//! Ports and addresses of a rule.
+
+use core::fmt;
+use core::str::FromStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::mapped;
+use super::text::Word;
+
+/// Ports from one to another, both included: `22`, `5000-5999`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ports {
+    /// The first.
+    pub first: u16,
+    /// The last.
+    pub last: u16,
+}
+
+/// Addresses that begin alike: `10.0.0.0/8`, `2001:db8::1`. The bits after the prefix are 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prefix {
+    /// IPv4 is `::ffff:0:0/96`.
+    bits: u128,
+    /// From 0 to 128.
+    len: u8,
+}
+
+/// A prefix, or a word for some.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Addresses {
+    /// One prefix.
+    Prefix(Prefix),
+    /// All addresses: `any`.
+    Any,
+    /// Those of this host's loopback interface: `loopback`.
+    Loopback,
+    /// Those that anybody may use within a site (RFC 1918, RFC 4193): `private`.
+    Private,
+    /// Those of one link (RFC 3927, RFC 4291): `link-local`.
+    LinkLocal,
+}
+
+/// A port or an address is not understood.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// Not ports.
+    #[error("\"{0}\" is no port: expected {expected}", expected = Ports::EXPECTED)]
+    Ports(Box<str>),
+    /// Not addresses.
+    #[error("\"{0}\" is no address: expected {expected}", expected = Addresses::EXPECTED)]
+    Addresses(Box<str>),
+    /// A prefix that goes on after its length.
+    #[error("\"{text}\" has bits after its prefix: did you mean {meant}?")]
+    BitsAfterPrefix {
+        /// What was written.
+        text: Box<str>,
+        /// The prefix that it is in.
+        meant: Prefix,
+    },
+}
+
+impl Ports {
+    /// Every port.
+    pub const ALL: Self = Self { first: 0, last: u16::MAX };
+
+    /// A single one.
+    pub const fn one(port: u16) -> Self {
+        Self { first: port, last: port }
+    }
+
+    /// Whether it is one of them.
+    pub const fn contains(self, port: u16) -> bool {
+        self.first <= port && port <= self.last
+    }
+}
+
+impl Prefix {
+    /// Every address.
+    pub const ALL: Self = Self { bits: 0, len: 0 };
+
+    /// The addresses whose first `len` bits are those of `address`; `None` if it has not so many.
+    pub fn of(address: IpAddr, len: u8) -> Option<Self> {
+        let offset = if address.is_ipv4() { 96 } else { 0 };
+        let len = len.checked_add(offset).filter(|len| *len <= 128)?;
+        Some(Self { bits: mapped(address) & mask(len), len })
+    }
+
+    /// Whether it is one of them.
+    pub fn contains(self, address: IpAddr) -> bool {
+        mapped(address) & mask(self.len) == self.bits
+    }
+
+    /// The bits that they have in common, and which these are, IPv4 being within IPv6.
+    pub(crate) const fn bits_and_mask(self) -> (u128, u128) {
+        (self.bits, mask(self.len))
+    }
+}
+
+const fn mask(len: u8) -> u128 {
+    match u128::MAX.checked_shl(128 - len as u32) {
+        Some(mask) => mask,
+        None => 0,
+    }
+}
+
+impl Addresses {
+    /// The prefixes that are meant.
+    pub fn prefixes(self) -> Vec<Prefix> {
+        let v4 = |a, b, len: u8| Prefix { bits: mapped(Ipv4Addr::new(a, b, 0, 0).into()), len: 96 + len };
+        let v6 = |first, len| Prefix { bits: Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0).to_bits(), len };
+        match self {
+            Self::Prefix(prefix) => vec![prefix],
+            Self::Any => vec![Prefix::ALL],
+            Self::Loopback => vec![v4(127, 0, 8), Prefix { bits: 1, len: 128 }],
+            Self::Private => vec![v4(10, 0, 8), v4(172, 16, 12), v4(192, 168, 16), v6(0xfc00, 7)],
+            Self::LinkLocal => vec![v4(169, 254, 16), v6(0xfe80, 10)],
+        }
+    }
+}
+
+impl Word for Ports {
+    const NAME: &'static str = "Ports";
+    const EXPECTED: &'static str = "a port, or two with a hyphen between them, such as 22 or \"5000-5999\"";
+    const MAY_BE_NUMBER: bool = true;
+}
+
+impl FromStr for Ports {
+    type Err = PlaceError;
+
+    fn from_str(text: &str) -> Result<Self, PlaceError> {
+        let port = |text: &str| text.trim().parse::<u16>().ok();
+        let ports = match text.split_once('-') {
+            Some((first, last)) => port(first).zip(port(last)).map(|(first, last)| Self { first, last }),
+            None => port(text).map(Self::one),
+        };
+        ports.filter(|ports| ports.first <= ports.last).ok_or_else(|| PlaceError::Ports(text.into()))
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.first == self.last { write!(f, "{}", self.first) } else { write!(f, "{}-{}", self.first, self.last) }
+    }
+}
+
+impl Word for Addresses {
+    const NAME: &'static str = "Addresses";
+    const EXPECTED: &'static str =
+        "an address, a prefix such as \"10.0.0.0/8\" or \"2001:db8::/32\", loopback, private, link-local or any";
+    const MAY_BE_NUMBER: bool = false;
+}
+
+impl FromStr for Addresses {
+    type Err = PlaceError;
+
+    fn from_str(text: &str) -> Result<Self, PlaceError> {
+        match text {
+            "any" => return Ok(Self::Any),
+            "loopback" => return Ok(Self::Loopback),
+            "private" => return Ok(Self::Private),
+            "link-local" => return Ok(Self::LinkLocal),
+            _ => {}
+        }
+        let wrong = || PlaceError::Addresses(text.into());
+        let (address, len) = match text.split_once('/') {
+            Some((address, len)) => (address, Some(len.parse::<u8>().map_err(|_| wrong())?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let len = len.unwrap_or(if address.is_ipv4() { 32 } else { 128 });
+        let prefix = Prefix::of(address, len).ok_or_else(wrong)?;
+        if prefix.bits != mapped(address) {
+            return Err(PlaceError::BitsAfterPrefix { text: text.into(), meant: prefix });
+        }
+        Ok(Self::Prefix(prefix))
+    }
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prefix(prefix) => prefix.fmt(f),
+            Self::Any => f.write_str("any"),
+            Self::Loopback => f.write_str("loopback"),
+            Self::Private => f.write_str("private"),
+            Self::LinkLocal => f.write_str("link-local"),
+        }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = Ipv6Addr::from_bits(self.bits);
+        match address.to_ipv4_mapped().filter(|_| self.len >= 96) {
+            Some(address) => write!(f, "{address}/{}", self.len - 96),
+            None => write!(f, "{address}/{}", self.len),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! A rule: as it is written, and as it is used.
+
+use core::convert::Infallible;
+use core::fmt;
+use core::str::FromStr;
+
+use holdover_base::Duration;
+use holdover_mobility::Connection;
+use holdover_wire::UserTimeout;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::pattern::Pattern;
+use super::place::{Addresses, Ports, Prefix};
+use super::text::{List, Word};
+use super::{Action, Owner, RuleProblem, TimeoutWish, is_at, is_within_host};
+use crate::config::Time;
+use crate::sockets::owner::UserError;
+
+/// Which connections, and what for them: a `[[flow]]` of the configuration. Everything that is said of a connection has to fit; of
+/// a list, one thing. One of `hold`, `fail_fast` and `leave_alone` says what is done.
+///
+/// A rule without addresses is not for connections within this host.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct FlowRule {
+    /// The port of either end.
+    #[serde(skip_serializing_if = "List::is_empty")]
+    pub port: List<Ports>,
+    /// The port of this host's end.
+    #[serde(skip_serializing_if = "List::is_empty")]
+    pub local_port: List<Ports>,
+    /// The port of the peer's end.
+    #[serde(skip_serializing_if = "List::is_empty")]
+    pub remote_port: List<Ports>,
+    /// This host's address.
+    #[serde(skip_serializing_if = "List::is_empty")]
+    pub local: List<Addresses>,
+    /// The peer's address.
+    #[serde(skip_serializing_if = "List::is_empty")]
+    pub remote: List<Addresses>,
+    /// A process that has the connection open, by its name, or by its program's path if there is a slash in it.
+    #[serde(skip_serializing_if = "List::is_empty")]
+    pub process: List<Pattern>,
+    /// The user whose socket it is, by name or number.
+    #[serde(skip_serializing_if = "List::is_empty")]
+    pub user: List<UserName>,
+    /// Its cgroup, or one that this is in: `"/system.slice/mosquitto.service"`.
+    #[serde(skip_serializing_if = "List::is_empty")]
+    pub cgroup: List<Pattern>,
+
+    /// The connection is kept for so long without its peer, and never for less than the kernel would keep it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Time>,
+    /// The connection ends when data was not acknowledged for so long, or the peer's window was shut for so long.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fail_fast: Option<Time>,
+    /// Nothing is touched.
+    #[serde(skip_serializing_if = "is_false")]
+    pub leave_alone: bool,
+
+    /// The peer is told of the time by the TCP User Timeout option (RFC 5482), and its own option is heeded. Needs
+    /// a connection that is made while the agent runs.
+    #[serde(skip_serializing_if = "is_false")]
+    pub advertise: bool,
+    /// How far the peer's option may lengthen the time. Missing: not at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accept: Option<Time>,
+    /// A user timeout that the application has set itself is replaced. Without it that is left as it is.
+    #[serde(skip_serializing_if = "is_false")]
+    pub replace: bool,
+}
+
+/// A user, by name or number.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UserName(Box<str>);
+
+/// A rule that can be used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Rule {
+    pub(crate) places: Vec<Place>,
+    /// It is for connections within this host, too.
+    pub(crate) within_host: bool,
+    processes: Vec<Pattern>,
+    users: Vec<u32>,
+    cgroups: Vec<Pattern>,
+    action: Action,
+    /// What is written, for messages.
+    name: String,
+}
+
+/// Addresses and ports of both ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) local: Prefix,
+    pub(crate) local_ports: Ports,
+    pub(crate) remote: Prefix,
+    pub(crate) remote_ports: Ports,
+}
+
+/// What the kernel can count as milliseconds in 31 bits, less what is added to it on the way.
+const LONGEST: Duration = Duration::from_secs(24 * 86_400);
+
+impl FlowRule {
+    /// The rules that hold where none of the user's does: ssh and rsync are kept through a working day. Everything else is left as
+    /// the kernel has it.
+    pub fn built_in() -> Vec<Self> {
+        let hold = Some(Time(Duration::from_secs(8 * 3_600)));
+        let on_port = |port| Self { port: List(vec![Ports::one(port)]), hold, ..Self::default() };
+        vec![on_port(22), on_port(873)]
+    }
+
+    /// The rule as it is used.
+    pub(super) fn check(
+        &self,
+        at_least: Duration,
+        uid_of: &mut dyn FnMut(&str) -> Result<u32, UserError>,
+    ) -> Result<Rule, RuleProblem> {
+        let users = self.user.0.iter().map(|user| user.number(uid_of)).collect::<Result<_, _>>()?;
+        Ok(Rule {
+            places: self.places(),
+            within_host: !self.local.is_empty() || !self.remote.is_empty(),
+            processes: self.process.0.clone(),
+            users,
+            cgroups: self.cgroup.0.clone(),
+            action: self.action(at_least)?,
+            name: self.to_string(),
+        })
+    }
+
+    fn action(&self, at_least: Duration) -> Result<Action, RuleProblem> {
+        let (timeout, fails_fast) = match (self.hold, self.fail_fast, self.leave_alone) {
+            (Some(hold), None, false) => (checked("hold", hold)?.max(at_least), false),
+            (None, Some(fail_fast), false) => (checked("fail_fast", fail_fast)?, true),
+            (None, None, true) => {
+                let set = [("advertise", self.advertise), ("accept", self.accept.is_some()), ("replace", self.replace)];
+                return match set.into_iter().find(|(_, is_set)| *is_set) {
+                    Some((field, _)) => Err(RuleProblem::Useless { field, needs: "hold or fail_fast" }),
+                    None => Ok(Action::LeaveAlone),
+                };
+            }
+            _ => return Err(RuleProblem::NotOneAction),
+        };
+        if self.accept.is_some() && !self.advertise {
+            return Err(RuleProblem::Useless { field: "accept", needs: "advertise" });
+        }
+        let accept = self.accept.map(|accept| checked("accept", accept)).transpose()?;
+        Ok(Action::UserTimeout(TimeoutWish {
+            timeout,
+            fails_fast,
+            advertise: UserTimeout::from_duration(timeout).filter(|_| self.advertise),
+            accept: accept.unwrap_or(timeout).max(timeout),
+            replace: self.replace,
+        }))
+    }
+
+    /// All combinations of addresses and ports.
+    fn places(&self) -> Vec<Place> {
+        let prefixes = |list: &List<Addresses>| match list.is_empty() {
+            true => vec![Prefix::ALL],
+            false => list.0.iter().flat_map(|addresses| addresses.prefixes()).collect(),
+        };
+        let ports = |list: &List<Ports>| if list.is_empty() { vec![Ports::ALL] } else { list.0.clone() };
+        let (locals, remotes) = (prefixes(&self.local), prefixes(&self.remote));
+        let (local_ports, remote_ports) = (ports(&self.local_port), ports(&self.remote_port));
+        let both = local_ports.iter().flat_map(|local| remote_ports.iter().map(move |remote| (*local, *remote)));
+        let ends: Vec<(Ports, Ports)> = match self.port.is_empty() {
+            true => both.collect(),
+            false => both
+                .flat_map(|(local, remote)| {
+                    let either = self.port.0.iter();
+                    either.flat_map(move |port| {
+                        [(common(local, *port), Some(remote)), (Some(local), common(remote, *port))]
+                    })
+                })
+                .filter_map(|(local, remote)| local.zip(remote))
+                .collect(),
+        };
+        let mut places = Vec::new();
+        for local in &locals {
+            for remote in &remotes {
+                places.extend(ends.iter().map(|(local_ports, remote_ports)| Place {
+                    local: *local,
+                    local_ports: *local_ports,
+                    remote: *remote,
+                    remote_ports: *remote_ports,
+                }));
+            }
+        }
+        places
+    }
+}
+
+/// As in a file, on one line.
+impl fmt::Display for FlowRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = Vec::new();
+        let mut list = |name: &str, words: Vec<String>| {
+            if !words.is_empty() {
+                parts.push(format!("{name} {}", words.join(" or ")));
+            }
+        };
+        list("port", self.port.0.iter().map(Ports::to_string).collect());
+        list("local port", self.local_port.0.iter().map(Ports::to_string).collect());
+        list("remote port", self.remote_port.0.iter().map(Ports::to_string).collect());
+        list("local", self.local.0.iter().map(Addresses::to_string).collect());
+        list("remote", self.remote.0.iter().map(Addresses::to_string).collect());
+        list("process", self.process.0.iter().map(Pattern::to_string).collect());
+        list("user", self.user.0.iter().map(UserName::to_string).collect());
+        list("cgroup", self.cgroup.0.iter().map(Pattern::to_string).collect());
+        list("hold", self.hold.iter().map(|time| time.0.to_string()).collect());
+        list("fail fast", self.fail_fast.iter().map(|time| time.0.to_string()).collect());
+        if self.leave_alone {
+            parts.push("leave alone".to_owned());
+        }
+        f.write_str(&parts.join(", "))
+    }
+}
+
+impl Rule {
+    pub(crate) fn fits_place(&self, connection: Connection) -> bool {
+        let Connection { local, remote } = connection;
+        let fits = |place: &Place| {
+            is_at(local, place.local, place.local_ports) && is_at(remote, place.remote, place.remote_ports)
+        };
+        (self.within_host || !is_within_host(connection)) && self.places.iter().any(fits)
+    }
+
+    /// Whether it says something of the connection's owner.
+    pub(crate) const fn needs_owner(&self) -> bool {
+        !self.processes.is_empty() || !self.users.is_empty() || !self.cgroups.is_empty()
+    }
+
+    pub(crate) fn fits_owner(&self, owner: &Owner) -> bool {
+        let process = |pattern: &Pattern| owner.processes.iter().any(|process| pattern.fits_process(process));
+        let cgroup = |pattern: &Pattern| owner.cgroup.as_deref().is_some_and(|cgroup| pattern.fits_cgroup(cgroup));
+        (self.processes.is_empty() || self.processes.iter().any(process))
+            && (self.users.is_empty() || owner.uid.is_some_and(|uid| self.users.contains(&uid)))
+            && (self.cgroups.is_empty() || self.cgroups.iter().any(cgroup))
+    }
+
+    pub(crate) const fn action(&self) -> Action {
+        self.action
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+fn checked(field: &'static str, Time(time): Time) -> Result<Duration, RuleProblem> {
+    let is_fine = Duration::from_secs(1) <= time && time <= LONGEST;
+    if is_fine { Ok(time) } else { Err(RuleProblem::Time { field, time }) }
+}
+
+/// The ports that are in both ranges.
+fn common(one: Ports, other: Ports) -> Option<Ports> {
+    let common = Ports { first: one.first.max(other.first), last: one.last.min(other.last) };
+    (common.first <= common.last).then_some(common)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+impl UserName {
+    fn number(&self, uid_of: &mut dyn FnMut(&str) -> Result<u32, UserError>) -> Result<u32, UserError> {
+        self.0.parse().or_else(|_| uid_of(&self.0))
+    }
+}
+
+impl Word for UserName {
+    const NAME: &'static str = "User";
+    const EXPECTED: &'static str = "a user's name or number";
+    const MAY_BE_NUMBER: bool = true;
+}
+
+impl FromStr for UserName {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.into()))
+    }
+}
+
+impl fmt::Display for UserName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,329 @@
+//! Conversations over stream sockets in a poll loop: a question that ends with a mark, an answer, and bounds on the size and time of
+//! both.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use holdover_base::{Duration, Instant};
+use rustix::event::PollFlags;
+
+/// A socket on which others call.
+pub(crate) trait Listener: AsFd {
+    type Stream: Read + Write + AsFd;
+
+    /// The next caller, whose stream does not block; `None` if there is none, or none who may call.
+    fn accept(&self) -> io::Result<Option<Self::Stream>>;
+}
+
+/// The bounds of conversations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// What a question ends with.
+    pub(crate) mark: &'static [u8],
+    /// How long a question may be, its mark included.
+    pub(crate) question_bytes: usize,
+    /// How many callers there may be at a time.
+    pub(crate) callers: usize,
+    /// How long a conversation may take that does not go on.
+    pub(crate) time: Duration,
+    /// How much may wait for a caller who follows; who does not keep up is hung up on.
+    pub(crate) backlog_bytes: usize,
+}
+
+/// A listener and the conversations with those who called.
+pub(crate) struct Sessions<L: Listener> {
+    listener: L,
+    bounds: Bounds,
+    next_id: u64,
+    sessions: Vec<Session<L::Stream>>,
+}
+
+/// Names a conversation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SessionId(u64);
+
+struct Session<S> {
+    id: SessionId,
+    stream: S,
+    stage: Stage,
+    question: Vec<u8>,
+    answer: Vec<u8>,
+    sent: usize,
+    until: Instant,
+    is_over: bool,
+}
+
+/// How far a conversation is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Asking,
+    /// The question is complete.
+    Asked,
+    /// The answer is complete.
+    Answered,
+    /// More answers may come.
+    GoesOn,
+}
+
+impl<L: Listener> Sessions<L> {
+    pub(crate) fn new(listener: L, bounds: Bounds) -> Self {
+        Self { listener, bounds, next_id: 0, sessions: Vec::new() }
+    }
+
+    /// What is to be polled.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        let listener = (self.listener.as_fd(), PollFlags::IN);
+        let sessions = self.sessions.iter().map(|session| (session.stream.as_fd(), session.interest()));
+        std::iter::once(listener).chain(sessions)
+    }
+
+    /// Goes on with every conversation as far as possible, and hands out questions that are complete.
+    pub(crate) fn handle_ready(&mut self, now: Instant) -> Vec<(SessionId, Vec<u8>)> {
+        while let Ok(Some(stream)) = self.listener.accept() {
+            // One more than there is room for is hung up on.
+            if self.sessions.len() < self.bounds.callers {
+                self.next_id += 1;
+                self.sessions.push(Session::new(SessionId(self.next_id), stream, now + self.bounds.time));
+            }
+        }
+        let bounds = self.bounds;
+        let questions = self.sessions.iter_mut().filter_map(|session| Some((session.id, session.advance(&bounds)?)));
+        let questions = questions.collect();
+        self.hang_up(now);
+        questions
+    }
+
+    /// Answers. If it goes on, more answers may follow.
+    pub(crate) fn answer(&mut self, now: Instant, id: SessionId, answer: &[u8], goes_on: bool) {
+        let bounds = self.bounds;
+        if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
+            session.answer.extend_from_slice(answer);
+            session.stage = if goes_on { Stage::GoesOn } else { Stage::Answered };
+            session.until = now + bounds.time;
+            session.advance(&bounds);
+            session.is_over |= goes_on && session.answer.len() - session.sent > bounds.backlog_bytes;
+        }
+        self.hang_up(now);
+    }
+
+    /// Whether the caller is still there.
+    pub(crate) fn is_there(&self, id: SessionId) -> bool {
+        self.sessions.iter().any(|session| session.id == id)
+    }
+
+    /// Hangs up on who is done or takes too long.
+    pub(crate) fn hang_up(&mut self, now: Instant) {
+        self.sessions.retain(|session| !session.is_over && (session.stage == Stage::GoesOn || now < session.until));
+    }
+
+    /// When somebody will have taken too long.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.sessions.iter().filter(|session| session.stage != Stage::GoesOn).map(|session| session.until).min()
+    }
+}
+
+impl<S: Read + Write> Session<S> {
+    fn new(id: SessionId, stream: S, until: Instant) -> Self {
+        Self {
+            id,
+            stream,
+            stage: Stage::Asking,
+            question: Vec::new(),
+            answer: Vec::new(),
+            sent: 0,
+            until,
+            is_over: false,
+        }
+    }
+
+    fn interest(&self) -> PollFlags {
+        // Who asks and closes the writing half still wants the answer: that is not to be heard over and over.
+        let listens = matches!(self.stage, Stage::Asking | Stage::GoesOn);
+        let reads = if listens { PollFlags::IN } else { PollFlags::empty() };
+        if self.sent < self.answer.len() { reads | PollFlags::OUT } else { reads }
+    }
+
+    /// Reads and writes what can be; the question when it is complete.
+    fn advance(&mut self, bounds: &Bounds) -> Option<Vec<u8>> {
+        if self.is_over {
+            return None;
+        }
+        self.write();
+        let mut chunk = [0; 1024];
+        loop {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => {
+                    self.is_over |= matches!(self.stage, Stage::Asking | Stage::GoesOn);
+                    return None;
+                }
+                // What comes after the question is not listened to.
+                Ok(_) if self.stage != Stage::Asking => {}
+                Ok(read) => {
+                    self.question.extend_from_slice(&chunk[..read]);
+                    let end = self.question.windows(bounds.mark.len()).position(|window| window == bounds.mark);
+                    if let Some(end) = end.filter(|end| end + bounds.mark.len() <= bounds.question_bytes) {
+                        self.stage = Stage::Asked;
+                        let mut question = std::mem::take(&mut self.question);
+                        question.truncate(end);
+                        return Some(question);
+                    }
+                    if self.question.len() >= bounds.question_bytes {
+                        self.is_over = true;
+                        return None;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.is_over = true;
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn write(&mut self) {
+        while self.sent < self.answer.len() {
+            match self.stream.write(&self.answer[self.sent..]) {
+                Ok(0) => self.is_over = true,
+                Ok(written) => self.sent += written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => self.is_over = true,
+            }
+            if self.is_over {
+                return;
+            }
+        }
+        self.answer.clear();
+        self.sent = 0;
+        self.is_over |= self.stage == Stage::Answered;
+    }
+}
+
+impl Listener for TcpListener {
+    type Stream = TcpStream;
+
+    fn accept(&self) -> io::Result<Option<TcpStream>> {
+        none_if_blocking(Self::accept(self).and_then(|(stream, _)| {
+            stream.set_nonblocking(true)?;
+            Ok(stream)
+        }))
+    }
+}
+
+impl Listener for UnixListener {
+    type Stream = UnixStream;
+
+    fn accept(&self) -> io::Result<Option<UnixStream>> {
+        none_if_blocking(Self::accept(self).and_then(|(stream, _)| {
+            stream.set_nonblocking(true)?;
+            Ok(stream)
+        }))
+    }
+}
+
+fn none_if_blocking<S>(accepted: io::Result<S>) -> io::Result<Option<S>> {
+    match accepted {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Shutdown;
+
+    use super::*;
+
+    const BOUNDS: Bounds =
+        Bounds { mark: b"\n", question_bytes: 16, callers: 2, time: Duration::from_secs(5), backlog_bytes: 1 << 20 };
+
+    fn sessions() -> (Sessions<TcpListener>, std::net::SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        (Sessions::new(listener, BOUNDS), address)
+    }
+
+    fn call(address: std::net::SocketAddr, text: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(text).unwrap();
+        stream
+    }
+
+    fn heard(mut stream: TcpStream) -> String {
+        let mut text = Vec::new();
+        // A reset ends it as well.
+        let _ = stream.read_to_end(&mut text);
+        String::from_utf8(text).unwrap()
+    }
+
+    /// Until a question is there, or it is clear that none comes; loopback delivers in the course of a system call.
+    fn questions(sessions: &mut Sessions<TcpListener>, now: Instant) -> Vec<(SessionId, Vec<u8>)> {
+        for _ in 0..200 {
+            let questions = sessions.handle_ready(now);
+            if !questions.is_empty() {
+                return questions;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Vec::new()
+    }
+
+    #[test]
+    fn a_question_in_pieces_is_answered_and_that_is_all() {
+        let (mut sessions, address) = sessions();
+        let mut caller = call(address, b"how");
+        assert_eq!(questions(&mut sessions, Instant::ZERO), []);
+        caller.write_all(b" much?\nand more").unwrap();
+        caller.shutdown(Shutdown::Write).unwrap();
+        let asked = questions(&mut sessions, Instant::ZERO);
+        let (id, question) = &asked[0];
+        assert_eq!(question, b"how much?");
+        // More than a socket's buffers hold.
+        let answer = vec![b'x'; 8 << 20];
+        let reader = std::thread::spawn(move || heard(caller));
+        sessions.answer(Instant::ZERO, *id, &answer, false);
+        while sessions.is_there(*id) {
+            sessions.handle_ready(Instant::ZERO);
+        }
+        assert_eq!(reader.join().unwrap().len(), answer.len());
+    }
+
+    #[test]
+    fn too_much_too_long_and_too_many_are_hung_up_on() {
+        let (mut sessions, address) = sessions();
+        let talker = call(address, b"a question without an end");
+        assert_eq!(questions(&mut sessions, Instant::ZERO), []);
+        assert_eq!((heard(talker).as_str(), sessions.sessions.len()), ("", 0));
+        let slow = call(address, b"well");
+        let slow_too = call(address, b"well");
+        assert_eq!(questions(&mut sessions, Instant::ZERO), []);
+        let third = call(address, b"quick\n");
+        assert_eq!(questions(&mut sessions, Instant::ZERO), []);
+        assert_eq!(heard(third), "");
+        assert_eq!(sessions.poll_timeout(), Some(Instant::from_secs(5)));
+        sessions.hang_up(Instant::from_secs(5));
+        assert_eq!((heard(slow), heard(slow_too)), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn who_follows_stays_until_it_does_not_keep_up() {
+        let (mut sessions, address) = sessions();
+        let caller = call(address, b"go on\n");
+        let (id, _) = questions(&mut sessions, Instant::ZERO).remove(0);
+        sessions.answer(Instant::ZERO, id, b"one\n", true);
+        sessions.hang_up(Instant::from_secs(3600));
+        assert!(sessions.is_there(id));
+        let mut more = 0;
+        while sessions.is_there(id) {
+            sessions.answer(Instant::ZERO, id, &[b'x'; 1 << 16], true);
+            more += 1;
+            assert!(more < 1000, "nobody reads");
+        }
+        assert!(heard(caller).starts_with("one\n"));
+    }
+}

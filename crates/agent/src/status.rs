@@ -1,0 +1,132 @@
+//! What the agent says of itself: links, connections, and what was done for them. This is what `holdover agent status --json` prints.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::link_watch::{LinkState, Source};
+use crate::path_engine::Counters;
+
+/// The agent, at a moment.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// The program's version.
+    pub version: String,
+    /// For how long it has run, in seconds.
+    pub running_s: f64,
+    /// Whether it only says what it would do.
+    pub dry_run: bool,
+    /// The links that it looks after, by name.
+    pub links: Vec<LinkStatus>,
+    /// The connections that cross them; the busiest, if there are too many.
+    pub connections: Vec<ConnectionStatus>,
+    /// How many connections there are, these included.
+    pub connections_in_all: u64,
+    /// What has become of packets, on all links.
+    pub counters: Counters,
+}
+
+/// A link.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct LinkStatus {
+    /// The interface.
+    pub interface: String,
+    /// How it is.
+    pub state: LinkState,
+    /// For how long, in seconds.
+    pub state_s: f64,
+    /// Who says that it is down.
+    pub objections: Vec<Source>,
+    /// Why the agent is not in the path of its packets; missing if it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// When the timetable's next cut is, in seconds from now; missing without a timetable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cut_s: Option<f64>,
+    /// What has happened to it since the agent looks after it.
+    pub record: LinkRecord,
+    /// What has become of its packets.
+    pub counters: Counters,
+}
+
+/// What has happened to a link.
+#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct LinkRecord {
+    /// How often it was down.
+    pub outages: u64,
+    /// For how long in all, in seconds.
+    pub down_s: f64,
+    /// How long the last outage was, in seconds.
+    pub last_outage_s: f64,
+    /// How often a cut was foretold.
+    pub warnings: u64,
+    /// Of these, how often it did not come.
+    pub false_warnings: u64,
+    /// How often the address changed.
+    pub moves: u64,
+    /// How many connections were woken.
+    pub woken: u64,
+    /// How much sooner than by their own timers, in seconds over all of them: an estimate, see [`crate::saving`].
+    pub saved_s: f64,
+}
+
+/// A connection.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct ConnectionStatus {
+    /// The interface that it crosses.
+    pub interface: String,
+    /// This host's end.
+    pub local: SocketAddr,
+    /// The peer's end.
+    pub remote: SocketAddr,
+    /// The program whose it is, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<String>,
+    /// Bytes of data that went out.
+    pub bytes_sent: u64,
+    /// Bytes of data that came in.
+    pub bytes_received: u64,
+    /// For how long no packet has passed, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_s: Option<f64>,
+    /// The round trip, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round_trip_ms: Option<f64>,
+    /// Bytes whose ACK is held now.
+    pub held_bytes: u64,
+    /// The kernel's retransmission timeout, in milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rto_ms: Option<f64>,
+    /// How often the kernel has doubled it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<u32>,
+    /// Whether it is let alone.
+    pub left_alone: bool,
+    /// How many things were done for it.
+    pub deeds: u64,
+    /// The last of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_deed: Option<String>,
+    /// How much sooner it went on than by its own timer, in seconds: an estimate.
+    pub saved_s: f64,
+}
+
+/// Something that was done, or would have been.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct DeedLine {
+    /// When, by the calendar: seconds since 1970.
+    pub time: f64,
+    /// The interface.
+    pub interface: String,
+    /// This host's end of the connection.
+    pub local: SocketAddr,
+    /// The peer's end.
+    pub remote: SocketAddr,
+    /// Which mechanism.
+    pub mechanism: String,
+    /// What it did.
+    pub what: String,
+    /// How much sooner the connection went on than by its own timer, in seconds: an estimate; missing where nothing was woken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub saved_s: Option<f64>,
+}

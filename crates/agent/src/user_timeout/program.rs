@@ -1,0 +1,214 @@
+//! The programs and maps of `bpf/user_timeout.bpf.c` in the kernel.
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::path::Path;
+
+use aya::maps::{Array, HashMap, MapData, RingBuf};
+use aya::programs::sock_ops::SockOpsLink;
+use aya::programs::{CgroupAttachMode, Iter, ProgramError, SchedClassifier, SockOps, TestRun as _, TestRunOptions};
+use aya::{Btf, Ebpf, EbpfLoader};
+use holdover_base::Duration;
+use holdover_mobility::Connection;
+
+use super::kernel::{self, COUNTERS, KernelRecord, KernelRule, KernelWish, MAX_RULES};
+use super::{KernelVerdict, UserTimeoutError};
+use crate::sockets::find_cgroup2_mount;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/user_timeout.bpf.o");
+
+/// The programs, loaded. They and their links go with it.
+pub(super) struct Program {
+    ebpf: Ebpf,
+    questions: RingBuf<MapData>,
+    decisions: HashMap<MapData, u64, KernelWish>,
+    /// `table_in_use`.
+    generation: u32,
+    link: Option<SockOpsLink>,
+}
+
+impl Program {
+    /// Loads them, for the connections of the calling thread's network namespace.
+    pub(super) fn load(pass_interval: Duration) -> Result<Self, UserTimeoutError> {
+        let btf = Btf::from_sys_fs().map_err(UserTimeoutError::NoBtf)?;
+        let netns_cookie = netns_cookie()
+            .map_err(|source| UserTimeoutError::Namespace { what: "the network namespace's cookie", source })?;
+        let pass_interval_ms = u32::try_from(pass_interval.as_millis()).unwrap_or(u32::MAX / 2);
+        let mut ebpf = EbpfLoader::new()
+            .btf(Some(&btf))
+            .override_global("netns_cookie", &netns_cookie, true)
+            .override_global("pass_interval_ms", &pass_interval_ms, true)
+            .load(OBJECT)
+            .map_err(UserTimeoutError::load)?;
+        let sockops: &mut SockOps = program(&mut ebpf, "new_connections");
+        sockops.load().map_err(|error| UserTimeoutError::program("new_connections", error))?;
+        let iterator: &mut Iter = program(&mut ebpf, "open_connections");
+        iterator.load("tcp", &btf).map_err(|error| UserTimeoutError::program("open_connections", error))?;
+        let questions = RingBuf::try_from(take_map(&mut ebpf, "questions"));
+        let decisions = HashMap::try_from(take_map(&mut ebpf, "decisions"));
+        Ok(Self {
+            questions: questions.map_err(UserTimeoutError::map("questions"))?,
+            decisions: decisions.map_err(UserTimeoutError::map("decisions"))?,
+            ebpf,
+            generation: 0,
+            link: None,
+        })
+    }
+
+    /// Attaches the program for new connections to a cgroup, or to the root of the hierarchy.
+    pub(super) fn attach(&mut self, cgroup: Option<&Path>) -> Result<(), UserTimeoutError> {
+        let path = match cgroup {
+            Some(path) => path.to_owned(),
+            None => find_cgroup2_mount()?,
+        };
+        let directory = File::open(&path).map_err(|source| UserTimeoutError::CgroupDirectory { path, source })?;
+        let failed = |error| UserTimeoutError::program("new_connections", error);
+        let sockops: &mut SockOps = program(&mut self.ebpf, "new_connections");
+        // A link may be one of several in any case, and goes with the process that has it open.
+        let link = sockops.attach(directory, CgroupAttachMode::Single).map_err(failed)?;
+        self.link = Some(sockops.take_link(link).map_err(failed)?);
+        Ok(())
+    }
+
+    /// New connections are not touched any more.
+    pub(super) fn detach(&mut self) {
+        self.link = None;
+    }
+
+    /// Puts another table of rules in force: it is written whole before any connection is judged by it.
+    pub(super) fn set_table(&mut self, table: &[KernelRule]) -> Result<(), UserTimeoutError> {
+        let generation = self.generation.wrapping_add(1);
+        let bank = generation & 1;
+        let mut rules: Array<_, KernelRule> = array(&mut self.ebpf, "rules")?;
+        for (index, rule) in table.iter().enumerate() {
+            let index = bank * MAX_RULES as u32 + index as u32;
+            rules.set(index, rule, 0).map_err(UserTimeoutError::map("rules"))?;
+        }
+        let mut counts: Array<_, u32> = array(&mut self.ebpf, "rule_counts")?;
+        counts.set(bank, table.len() as u32, 0).map_err(UserTimeoutError::map("rule_counts"))?;
+        let mut in_use: Array<_, u32> = array(&mut self.ebpf, "table_in_use")?;
+        in_use.set(0, generation, 0).map_err(UserTimeoutError::map("table_in_use"))?;
+        self.generation = generation;
+        Ok(())
+    }
+
+    /// The cookie of a connection whose owner matters.
+    pub(super) fn next_question(&mut self) -> Option<u64> {
+        let item = self.questions.next()?;
+        item.first_chunk().map(|cookie| u64::from_ne_bytes(*cookie))
+    }
+
+    /// Answers, for the next pass.
+    pub(super) fn put_decisions(&mut self, wishes: &BTreeMap<u64, KernelWish>) -> Result<(), UserTimeoutError> {
+        for (cookie, wish) in wishes {
+            self.decisions.insert(cookie, wish, 0).map_err(UserTimeoutError::map("decisions"))?;
+        }
+        Ok(())
+    }
+
+    /// The pass is over: the sockets know.
+    pub(super) fn drop_decisions<'a>(&mut self, cookies: impl Iterator<Item = &'a u64>) {
+        for cookie in cookies {
+            // One that is not there any more was thrown out for newer ones.
+            let _ = self.decisions.remove(cookie);
+        }
+    }
+
+    /// Goes through the open connections of the calling thread's network namespace.
+    pub(super) fn pass(&mut self, pass: u32) -> Result<Vec<KernelRecord>, UserTimeoutError> {
+        let mut in_progress: Array<_, u32> = array(&mut self.ebpf, "pass_in_progress")?;
+        in_progress.set(0, pass, 0).map_err(UserTimeoutError::map("pass_in_progress"))?;
+        let failed = |error| UserTimeoutError::program("open_connections", error);
+        let iterator: &mut Iter = program(&mut self.ebpf, "open_connections");
+        let link = iterator.attach().map_err(failed)?;
+        let link = iterator.take_link(link).map_err(failed)?;
+        let mut file = link.into_file().map_err(|error| UserTimeoutError::Pass(io::Error::other(error)))?;
+        // To read it is to run the program on one socket after the other.
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(UserTimeoutError::Pass)?;
+        let (records, _) = bytes.as_chunks();
+        Ok(records.iter().map(KernelRecord::from_bytes).collect())
+    }
+
+    pub(super) fn counters(&self) -> Result<[u64; COUNTERS], UserTimeoutError> {
+        let failed = UserTimeoutError::map("counters");
+        let map = self.ebpf.map("counters").expect("the object has this map");
+        let counters: Array<_, u64> = Array::try_from(map).map_err(&failed)?;
+        let mut values = [0; COUNTERS];
+        for (index, value) in (0..).zip(&mut values) {
+            *value = counters.get(&index, 0).map_err(&failed)?;
+        }
+        Ok(values)
+    }
+
+    /// Runs the rules on a connection that need not exist.
+    pub(super) fn decide(&mut self, connection: Connection) -> Result<KernelVerdict, UserTimeoutError> {
+        let failed = |error| UserTimeoutError::program("decide_for_test", error);
+        let test: &mut SchedClassifier = program(&mut self.ebpf, "decide_for_test");
+        match test.load() {
+            Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let flow = kernel::flow_bytes(connection);
+        let options = TestRunOptions { data_in: Some(&flow), ..TestRunOptions::new() };
+        let verdict = test.test_run(options).map_err(failed)?.return_value;
+        let rule = (verdict >> 8) as usize;
+        Ok(match verdict & 0xff {
+            1 => KernelVerdict::Rule(rule),
+            2 => KernelVerdict::DependsOnOwner(rule),
+            _ => KernelVerdict::NoRule,
+        })
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { generation, link, .. } = self;
+        f.debug_struct("Program").field("generation", generation).field("link", link).finish_non_exhaustive()
+    }
+}
+
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.questions.as_fd()
+    }
+}
+
+/// A program of the object, which is part of this one: its names and kinds are known.
+fn program<'a, T>(ebpf: &'a mut Ebpf, name: &'static str) -> &'a mut T
+where
+    &'a mut T: TryFrom<&'a mut aya::programs::Program, Error = ProgramError>,
+{
+    let program = ebpf.program_mut(name).expect("the object has this program");
+    program.try_into().expect("and it is of this kind")
+}
+
+fn take_map(ebpf: &mut Ebpf, name: &'static str) -> aya::maps::Map {
+    ebpf.take_map(name).expect("the object has this map")
+}
+
+fn array<'a, T: aya::Pod>(
+    ebpf: &'a mut Ebpf,
+    name: &'static str,
+) -> Result<Array<&'a mut MapData, T>, UserTimeoutError> {
+    let map = ebpf.map_mut(name).expect("the object has this map");
+    Array::try_from(map).map_err(UserTimeoutError::map(name))
+}
+
+/// `SO_NETNS_COOKIE` of `asm-generic/socket.h` (Linux 5.14).
+const SO_NETNS_COOKIE: libc::c_int = 71;
+
+/// What eBPF programs know the calling thread's network namespace by.
+fn netns_cookie() -> io::Result<u64> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None)?;
+    let mut cookie = 0_u64;
+    let mut len = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes, which is what the value has.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_NETNS_COOKIE, (&raw mut cookie).cast(), &raw mut len)
+    };
+    if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error()) }
+}

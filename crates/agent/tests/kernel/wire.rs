@@ -1,0 +1,149 @@
+//! Two kernels and what is between them: a wire that can be cut, and that remembers the segments which crossed it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use holdover_agent::sockets::TcpSocket;
+use holdover_base::Duration;
+use holdover_testbed::{
+    Congestion, KernelListener, KernelStream, Namespace, Netlink, SocketOptions, Tun, TunConfig, sysctl,
+};
+use holdover_wire::{Checksums, Packet, Segment};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Longer than anything takes on a slow machine that is not about waiting.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+pub(crate) const NEAR: &str = "10.9.0.1";
+pub(crate) const FAR: &str = "10.9.0.2";
+pub(crate) const NEAR_V6: &str = "fd09::1";
+pub(crate) const FAR_V6: &str = "fd09::2";
+
+/// This namespace, another one, and the wire.
+pub(crate) struct Wire {
+    pub(crate) far: Namespace,
+    state: Arc<State>,
+    carrier: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    is_cut: AtomicBool,
+    is_over: AtomicBool,
+    /// What was sent by the near kernel, and by the far one.
+    segments: Mutex<[Vec<Segment>; 2]>,
+}
+
+impl Wire {
+    /// Joins `near`, in which the calling thread must be, to a new namespace.
+    pub(crate) fn new(near: &Namespace) -> Self {
+        Netlink::open(near).unwrap().set_up("lo").unwrap();
+        let far = Namespace::new("far").unwrap();
+        let device = |namespace: &Namespace, v4: &str, v6: &str| {
+            let address = |text: &str| text.parse::<IpAddr>().unwrap();
+            let config = TunConfig::new("tun0", 1500).address(address(v4), 24).address(address(v6), 64);
+            Tun::open(namespace, &config).unwrap()
+        };
+        let ours = device(near, NEAR, NEAR_V6);
+        let theirs = far.enter(|| device(&far, FAR, FAR_V6)).unwrap();
+        let state = Arc::new(State::default());
+        let carrier = std::thread::spawn({
+            let state = Arc::clone(&state);
+            move || carry(&[ours, theirs], &state)
+        });
+        Self { far, state, carrier: Some(carrier) }
+    }
+
+    /// Everything is lost from now on, or nothing.
+    pub(crate) fn cut(&self, is_cut: bool) {
+        self.state.is_cut.store(is_cut, Ordering::SeqCst);
+    }
+
+    /// What the near kernel has sent to or from a port.
+    pub(crate) fn sent(&self, port: u16) -> Vec<Segment> {
+        let segments = &self.state.segments.lock().unwrap()[0];
+        segments.iter().filter(|segment| segment.src_port == port || segment.dst_port == port).cloned().collect()
+    }
+
+    /// A connection from the near kernel to a port of the far one: both ends.
+    pub(crate) fn connect(&self, near: &Namespace, port: u16) -> (KernelStream, KernelStream) {
+        self.connect_with(near, (FAR.parse::<IpAddr>().unwrap(), port).into(), &options())
+    }
+
+    /// The same, to any address of the far kernel, and with other options for both ends.
+    pub(crate) fn connect_with(
+        &self,
+        near: &Namespace,
+        to: SocketAddr,
+        options: &SocketOptions,
+    ) -> (KernelStream, KernelStream) {
+        let listener = self.far.enter(|| KernelListener::bind(&self.far, to, options).unwrap()).unwrap();
+        let ours = KernelStream::connect(near, to, options, LIMIT).unwrap();
+        let theirs = listener.accept(LIMIT).unwrap();
+        (ours, theirs)
+    }
+
+    /// A connection from the far kernel to a port of the near one: both ends, the near one first.
+    pub(crate) fn accept(&self, near: &Namespace, port: u16) -> (KernelStream, KernelStream) {
+        let at = (NEAR.parse::<IpAddr>().unwrap(), port).into();
+        let listener = KernelListener::bind(near, at, &options()).unwrap();
+        let theirs = self.far.enter(|| KernelStream::connect(&self.far, at, &options(), LIMIT).unwrap()).unwrap();
+        (listener.accept(LIMIT).unwrap(), theirs)
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.state.is_over.store(true, Ordering::SeqCst);
+        let carrier = self.carrier.take().expect("only taken here");
+        assert!(carrier.join().is_ok() || std::thread::panicking(), "the wire broke");
+    }
+}
+
+/// Moves packets until the wire is over.
+fn carry(devices: &[Tun; 2], state: &State) {
+    let mut scratch = vec![0; 65_536];
+    while !state.is_over.load(Ordering::SeqCst) {
+        let mut ready = devices.each_ref().map(|device| PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN));
+        poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 })).unwrap();
+        for (from, device) in devices.iter().enumerate() {
+            while let Some(bytes) = device.recv(&mut scratch).unwrap() {
+                if state.is_cut.load(Ordering::SeqCst) {
+                    continue;
+                }
+                if let Some(segment) =
+                    Packet::parse_with(bytes.clone(), Checksums::Ignore).ok().as_ref().and_then(Packet::tcp)
+                {
+                    state.segments.lock().unwrap()[from].push(segment.clone());
+                }
+                devices[1 - from].send(&bytes).unwrap();
+            }
+        }
+    }
+}
+
+/// Sockets of which nothing is special, and that wait for whatever takes long.
+pub(crate) fn options() -> SocketOptions {
+    SocketOptions { io_timeout: LIMIT, ..SocketOptions::new(Congestion::Reno) }
+}
+
+/// The option `TCP_USER_TIMEOUT`; `None` where it is 0.
+pub(crate) fn user_timeout(stream: &KernelStream) -> Option<Duration> {
+    let timeout = socket2::SockRef::from(stream).tcp_user_timeout().unwrap();
+    timeout.map(|timeout| Duration::from_millis(timeout.as_millis() as u64)).filter(|timeout| !timeout.is_zero())
+}
+
+/// The socket as the kernel lists it.
+pub(crate) fn socket(stream: &KernelStream) -> TcpSocket {
+    let connection =
+        holdover_mobility::Connection { local: stream.local_addr().unwrap(), remote: stream.peer_addr().unwrap() };
+    holdover_agent::sockets::SocketDiag::open().unwrap().find(connection).unwrap().unwrap()
+}
+
+/// Makes the kernel of a namespace give up soon: after 3 s and one more RTO.
+pub(crate) fn make_impatient(namespace: &Namespace) {
+    namespace.enter(|| sysctl::set(namespace, "net.ipv4.tcp_retries2", "3").unwrap()).unwrap();
+}
