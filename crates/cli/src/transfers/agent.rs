@@ -6,10 +6,10 @@ use holdover_agent::clock;
 use holdover_agent::engine::{Engine, EngineError, EngineOptions};
 use holdover_mobility::Mechanisms;
 use holdover_sim::{NodeId, Observer, World, WorldConfig};
+use holdover_testbed::NamespaceError;
 use holdover_testbed::world::{
     AgentThread, Heard, INTERFACE, LinkEvents, RealError, RealOptions, RealOutcome, RealWorld,
 };
-use holdover_testbed::{Namespace, NamespaceError, Tun, TunConfig, TunError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
@@ -19,21 +19,10 @@ use super::Sender;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AgentPath {
-    /// At the phone's interface, inside its kernel.
+    /// At the phone's interface, as eBPF: as on a real phone.
     Ebpf,
-    /// Between the phone's interface and its link.
+    /// Between the phone's interface and its link, as a filter of packets.
     Filter,
-}
-
-/// Why it cannot stand at an interface.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NoEbpf {
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    #[error(transparent)]
-    Namespace(#[from] NamespaceError),
-    #[error(transparent)]
-    Tun(#[from] TunError),
 }
 
 /// A world with agents could not be made, or has ceased to work.
@@ -61,15 +50,9 @@ pub(crate) struct KernelRun {
 pub(crate) struct Agents(Vec<(String, AgentThread<Option<EngineError>>)>);
 
 impl AgentPath {
-    /// The kernel's, where this process may use it; and why not where it may not. An agent is put on an interface that nobody
-    /// else has, to find out.
-    pub(crate) fn best() -> (Self, Option<NoEbpf>) {
-        let attach = |namespace: &Namespace| -> Result<(), NoEbpf> {
-            let _tun = Tun::open(namespace, &TunConfig::new(INTERFACE, 1500))?;
-            Engine::attach(INTERFACE, &options())?;
-            Ok(())
-        };
-        match Namespace::run("agent", attach).map_err(NoEbpf::from).and_then(|attached| attached) {
+    /// The best that this kernel and this user allow, and why not a better one.
+    pub(crate) fn best() -> (Self, Option<EngineError>) {
+        match Engine::probe() {
             Ok(()) => (Self::Ebpf, None),
             Err(why) => (Self::Filter, Some(why)),
         }
@@ -83,7 +66,7 @@ impl AgentPath {
     /// As what it stands there.
     pub(crate) const fn in_words(self) -> &'static str {
         match self {
-            Self::Ebpf => "eBPF at the phone's interface",
+            Self::Ebpf => "eBPF at the phone's interface, as on a real phone",
             Self::Filter => "a filter of packets between the phone's interface and its link",
         }
     }
