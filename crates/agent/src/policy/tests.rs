@@ -301,3 +301,18 @@ fn the_schema_has_every_field() {
     assert!(fields.values().all(|field| field["description"].is_string()), "{fields:#?}");
     assert_eq!(schema["additionalProperties"], false);
 }
+
+#[test]
+fn the_guide_has_every_field() {
+    let guide = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/flows.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let schemas = [schemars::schema_for!(FlowRule), schemars::schema_for!(crate::config::UserTimeoutTable)];
+    for schema in schemas.map(|schema| serde_json::to_value(schema).unwrap()) {
+        for field in schema["properties"].as_object().unwrap().keys() {
+            let is_told = guide.lines().any(|line| line.starts_with("| `") && line.contains(&format!("`{field}`")));
+            assert!(is_told, "{field}");
+        }
+    }
+    let example = guide.split("```toml").nth(1).unwrap().split("```").next().unwrap();
+    assert_eq!(read(example).unwrap().len(), 4);
+}
