@@ -21,7 +21,7 @@ pub(crate) struct DoctorArgs {
 struct Diagnosis {
     /// Whether the demo and runs with this machine's kernel can work.
     real_runs: bool,
-    /// Whether what the agent will need is there.
+    /// Whether the agent can work.
     agent: bool,
     checks: Vec<Line>,
 }
@@ -61,9 +61,7 @@ impl Diagnosis {
         }
         let can = |can: bool| if can { "can work" } else { "cannot work" };
         let _ = writeln!(text, "\nThe demo and runs with this machine's kernel {}.", can(self.real_runs));
-        if !self.agent {
-            let _ = writeln!(text, "The agent, which is to come, will need what is missing of eBPF.");
-        }
+        let _ = writeln!(text, "The agent {}.", can(self.agent));
         text
     }
 }

@@ -3,6 +3,7 @@
 // This crate is the outermost floor: it reads clocks, files and arguments.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod agent_command;
 mod bench;
 mod command_support;
 mod conformance;
@@ -38,6 +39,8 @@ struct Cli {
 enum Command {
     /// See what an outage does to TCP, and what the agent does about it, in under a minute.
     Demo(demo_command::DemoArgs),
+    /// Keep this host's connections fast while its links come and go: the daemon, and what is asked of it.
+    Agent(agent_command::AgentArgs),
     /// Say what this kernel and this user allow, and what to do about what they do not.
     Doctor(doctor_command::DoctorArgs),
     /// Measure the speed and memory of Holdover's TCP on this machine.
@@ -62,6 +65,7 @@ enum Command {
 
 fn main() -> ExitCode {
     match Cli::parse().command {
+        Command::Agent(args) => agent_command::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Demo(args) => demo_command::run(&args),

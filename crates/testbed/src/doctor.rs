@@ -31,7 +31,7 @@ pub enum Need {
     RealRuns,
     /// Part of them: one sender, or one way to set something.
     SomeRuns,
-    /// The agent, once it is there.
+    /// The agent.
     Agent,
 }
 
@@ -40,7 +40,7 @@ pub enum Need {
 pub fn examine() -> Vec<Check> {
     // What belongs to the user as it came, before it becomes another namespace's root.
     let mut checks = vec![kernel(), user_namespaces(), tun_device()];
-    let agent = vec![capability(), btf(), mounted("bpffs", "bpf", "mount -t bpf bpf /sys/fs/bpf"), cgroup2()];
+    let agent = vec![capabilities(), btf(), mounted("bpffs", "bpf", "mount -t bpf bpf /sys/fs/bpf"), cgroup2()];
     let privilege = Privilege::acquire();
     checks.push(namespaces(privilege.as_ref()));
     if privilege.is_ok() {
@@ -157,19 +157,21 @@ fn rto_max(namespace: &Namespace) -> Check {
     check("TCP_RTO_MAX_MS", Need::SomeRuns, found)
 }
 
-/// `CAP_SYS_ADMIN` and `CAP_BPF` (`linux/capability.h`): either may load programs.
-const MAY_LOAD: u64 = 1 << 21 | 1 << 39;
+/// What the agent keeps of root's capabilities to put programs in the path of packets, with their numbers in `linux/capability.h`.
+const CAPABILITIES: [(&str, u32); 4] = [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13)];
 
-fn capability() -> Check {
+fn capabilities() -> Check {
     let status = read("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
-    let found = if effective & MAY_LOAD != 0 {
-        Ok("this process has it".to_owned())
+    let missing = CAPABILITIES.iter().filter(|(_, number)| effective & (1 << number) == 0);
+    let missing: Vec<&str> = missing.map(|&(name, _)| name).collect();
+    let found = if missing.is_empty() {
+        Ok("this process has them".to_owned())
     } else {
-        Err(("this process does not have it".to_owned(), "run as root, or setcap cap_bpf,cap_net_admin+ep".to_owned()))
+        Err((format!("this process does not have {}", missing.join(", ")), "run as root, or as a service with these".to_owned()))
     };
-    check("CAP_BPF", Need::Agent, found)
+    check("capabilities", Need::Agent, found)
 }
 
 fn btf() -> Check {
@@ -251,7 +253,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_comes_with_a_remedy() {
-        for check in [kernel(), user_namespaces(), tun_device(), capability(), btf(), cgroup2(), remains()] {
+        for check in [kernel(), user_namespaces(), tun_device(), capabilities(), btf(), cgroup2(), remains()] {
             assert_eq!(check.is_fine, check.fix.is_empty(), "{check:?}");
             assert!(!check.found.is_empty(), "{check:?}");
         }

@@ -502,9 +502,34 @@ mod tests {
         assert_eq!(["eth0", "eth1", "wlan0"].map(|name| some.asks_for(name)), [Some(true), Some(false), Some(false)]);
     }
 
+    fn file(path: &str) -> String {
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)).unwrap()
+    }
+
+    #[test]
+    fn the_example_has_every_default_and_nothing_else() {
+        let example = file("dist/agent.toml");
+        assert_eq!(parse(&example), Ok(Config::default()));
+        // And what has none is there as a comment that would do.
+        let all = example.replace("#warning_lead", "warning_lead").replace("#schedule", "schedule");
+        let config = parse(&all).unwrap();
+        assert!(config.wake.warning_lead.is_some() && config.signals.schedule.is_some());
+    }
+
+    #[test]
+    fn the_guide_tells_every_field() {
+        let guide = file("docs/guide/agent.md");
+        let schema: serde_json::Value = serde_json::from_str(&Config::schema()).unwrap();
+        let tables = schema["$defs"].as_object().unwrap().values();
+        let fields: Vec<&String> =
+            tables.filter_map(|table| table.get("properties")?.as_object()).flat_map(|fields| fields.keys()).collect();
+        assert!(fields.len() > 20, "the schema was not read as intended");
+        let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
+        assert!(untold.iter().all(|field| *field == "wifi"), "{untold:?}");
+    }
+
     #[test]
     fn the_published_schema_is_the_one_of_this_program() {
-        let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/agent.schema.json");
-        assert_eq!(std::fs::read_to_string(published).unwrap(), Config::schema());
+        assert_eq!(file("docs/schema/agent.schema.json"), Config::schema());
     }
 }

@@ -217,8 +217,11 @@ impl<A: Attach> Daemon<A> {
     /// Something that it cannot do without has failed.
     pub fn run(mut self) -> Result<(), DaemonError> {
         self.notifier.tell("READY=1");
-        let links = self.core.looked_after().join(", ");
-        tracing::info!(links, dry_run = self.setup.dry_run, "the agent is running");
+        let links = self.core.looked_after();
+        for awaited in self.setup.interfaces.iter().filter(|name| !links.contains(name)) {
+            tracing::warn!(interface = awaited, "there is no such interface yet");
+        }
+        tracing::info!(links = links.join(", "), dry_run = self.setup.dry_run, "the agent is running");
         let result = loop {
             match self.step() {
                 Ok(true) => {}

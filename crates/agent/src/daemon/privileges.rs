@@ -32,6 +32,10 @@ pub(super) fn drop_all_but_needed() -> Result<(), Errno> {
         }
     }
     let kept = held.permitted.intersection(KEPT);
+    // A service manager may have done all of it, and forbidden it thereafter.
+    if kept == held.permitted && held.inheritable.is_empty() {
+        return Ok(());
+    }
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })
 }
 

@@ -300,3 +300,151 @@ fn translate_neighbour(message: &NeighbourMessage, is_there: bool) -> Option<New
     };
     Some(News::Neighbour { index: message.header.ifindex, address, state })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use netlink_packet_route::link::InfoKind;
+    use netlink_packet_route::neighbour::NeighbourHeader;
+    use netlink_packet_route::route::RouteNextHop;
+
+    use super::*;
+    use crate::link_watch::kernel::Change;
+
+    const GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+    fn told(flags: u16, message: RouteNetlinkMessage) -> Vec<News> {
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
+        translate(&header, message)
+    }
+
+    fn link(flags: LinkFlags, state: State) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = 3;
+        message.header.flags = flags;
+        message.attributes = vec![LinkAttribute::IfName("wlan0".to_owned()), LinkAttribute::OperState(state)];
+        message
+    }
+
+    fn can_carry(flags: LinkFlags, state: State) -> bool {
+        match told(0, RouteNetlinkMessage::NewLink(link(flags, state)))[..] {
+            [News::Link { can_carry, .. }] => can_carry,
+            ref other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn an_interface_carries_when_its_state_says_so() {
+        let all = LinkFlags::Up | LinkFlags::LowerUp | LinkFlags::Running;
+        assert!(can_carry(all, State::Up));
+        assert!(can_carry(all, State::Unknown), "tun devices and many modems do not say");
+        assert!(!can_carry(all, State::Dormant), "Wi-Fi that is not associated");
+        assert!(!can_carry(LinkFlags::Up, State::Unknown));
+        assert!(!can_carry(LinkFlags::empty(), State::Down));
+        // What a bridge says of its ports is nothing of theirs.
+        let mut port = link(all, State::Up);
+        port.header.interface_family = AddressFamily::Bridge;
+        assert_eq!(told(0, RouteNetlinkMessage::NewLink(port.clone())), []);
+        assert_eq!(told(0, RouteNetlinkMessage::DelLink(port)), []);
+        let mut bridge = link(all, State::Up);
+        bridge.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
+        let news = told(0, RouteNetlinkMessage::NewLink(bridge));
+        assert!(matches!(&news[..], [News::Link { kind, .. }] if &**kind == "bridge"), "{news:?}");
+    }
+
+    #[test]
+    fn an_address_counts_when_it_can_be_used() {
+        let usable = |scope, flags, is_there| {
+            let mut message = AddressMessage::default();
+            (message.header.index, message.header.scope, message.header.flags) = (3, scope, flags);
+            message.attributes = vec![AddressAttribute::Address(Ipv6Addr::LOCALHOST.into())];
+            translate_address(&message, is_there).map(|news| matches!(news, News::Address { is_usable: true, .. }))
+        };
+        let none = AddressHeaderFlags::empty();
+        assert_eq!(usable(AddressScope::Universe, none, true), Some(true));
+        assert_eq!(usable(AddressScope::Universe, AddressHeaderFlags::Tentative, true), Some(false));
+        assert_eq!(usable(AddressScope::Universe, AddressHeaderFlags::Dadfailed, true), Some(false));
+        assert_eq!(usable(AddressScope::Universe, none, false), Some(false));
+        assert_eq!(usable(AddressScope::Link, none, true), None);
+        assert_eq!(usable(AddressScope::Host, none, true), None);
+    }
+
+    fn default_route(ways: Vec<RouteAttribute>) -> RouteMessage {
+        let mut message = RouteMessage::default();
+        message.header.address_family = AddressFamily::Inet;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.kind = RouteType::Unicast;
+        message.attributes = ways;
+        message.attributes.push(RouteAttribute::Priority(100));
+        message
+    }
+
+    #[test]
+    fn only_default_routes_of_the_main_table_count_and_each_way_of_theirs() {
+        let by = |gateway| RouteAttribute::Gateway(RouteAddress::Inet(gateway));
+        let news = |index, gateway, presence| News::DefaultRoute {
+            index,
+            route: DefaultRoute { is_ipv6: false, gateway: Some(IpAddr::V4(gateway)), metric: 100 },
+            presence,
+        };
+        let plain = default_route(vec![RouteAttribute::Oif(3), by(GATEWAY)]);
+        assert_eq!(told(0, RouteNetlinkMessage::NewRoute(plain.clone())), [news(3, GATEWAY, Presence::There)]);
+        assert_eq!(told(0, RouteNetlinkMessage::DelRoute(plain.clone())), [news(3, GATEWAY, Presence::Gone)]);
+        let instead = told(NLM_F_REPLACE, RouteNetlinkMessage::NewRoute(plain.clone()));
+        assert_eq!(instead, [news(3, GATEWAY, Presence::Instead)]);
+        let hop = |index, gateway| {
+            let mut hop = RouteNextHop::default();
+            (hop.interface_index, hop.attributes) = (index, vec![by(gateway)]);
+            hop
+        };
+        let other = Ipv4Addr::new(198, 51, 100, 1);
+        let both = default_route(vec![RouteAttribute::MultiPath(vec![hop(3, GATEWAY), hop(4, other)])]);
+        let both = told(NLM_F_REPLACE, RouteNetlinkMessage::NewRoute(both));
+        assert_eq!(both, [news(3, GATEWAY, Presence::Instead), news(4, other, Presence::There)]);
+        let unlike: [fn(&mut RouteHeader); 4] = [
+            |header| header.destination_prefix_length = 24,
+            |header| header.table = 100,
+            |header| header.kind = RouteType::BlackHole,
+            |header| header.address_family = AddressFamily::Mpls,
+        ];
+        for change in unlike {
+            let mut route = plain.clone();
+            change(&mut route.header);
+            assert_eq!(told(0, RouteNetlinkMessage::NewRoute(route)), []);
+        }
+    }
+
+    #[test]
+    fn neighbours_answer_or_do_not() {
+        let state = |state, is_there| {
+            let mut message = NeighbourMessage::default();
+            message.header = NeighbourHeader { ifindex: 3, state, ..NeighbourHeader::default() };
+            message.attributes = vec![NeighbourAttribute::Destination(NeighbourAddress::Inet(GATEWAY))];
+            match translate_neighbour(&message, is_there) {
+                Some(News::Neighbour { state, .. }) => state,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(state(NeighbourState::Reachable, true), Reachability::Answers);
+        assert_eq!(state(NeighbourState::Failed, true), Reachability::Failed);
+        assert_eq!(state(NeighbourState::Stale, true), Reachability::Unknown);
+        assert_eq!(state(NeighbourState::Incomplete, true), Reachability::Unknown);
+        assert_eq!(state(NeighbourState::Failed, false), Reachability::Forgotten);
+    }
+
+    #[test]
+    fn the_kernel_tells_of_its_loopback_interface() {
+        let mut monitor = Monitor::open().unwrap();
+        let mut interfaces = Interfaces::new();
+        for _ in 0..2 {
+            monitor.take_snapshot(Instant::ZERO, &mut interfaces).unwrap();
+            monitor.handle_ready(Instant::ZERO, &mut interfaces).unwrap();
+        }
+        let changes: Vec<Change> = std::iter::from_fn(|| interfaces.poll_change()).collect();
+        let is_loopback =
+            |change: &&Change| matches!(change, Change::Appeared { interface, .. } if &**interface == "lo");
+        assert_eq!(changes.iter().filter(is_loopback).count(), 1, "{changes:?}");
+    }
+}

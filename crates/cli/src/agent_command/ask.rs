@@ -1,0 +1,70 @@
+//! What is asked of an agent that runs.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use holdover_agent::control::{Client, ClientError, Request, Response, SignalRequest};
+use holdover_agent::status::Status;
+
+use super::{DeedsArgs, SignalArgs, StatusArgs, WRONG, text};
+use crate::command_support::{error_text, print, print_json};
+
+pub(super) fn signal(args: &SignalArgs) -> ExitCode {
+    let request =
+        Request::Signal(SignalRequest { event: args.event.into(), interface: args.interface.clone(), lead: args.lead });
+    match Client::ask(&args.socket.socket, &request).and_then(Client::answer) {
+        Ok(Response::Signalled { links }) => print(&format!("told {}\n", links.join(", "))),
+        Ok(_) => unexpected(),
+        Err(error) => failed(&error),
+    }
+}
+
+pub(super) fn status(args: &StatusArgs) -> ExitCode {
+    match ask_status(&args.socket.socket) {
+        Ok(status) if args.json => print_json(&status),
+        Ok(status) => print(&text::status(&status)),
+        Err(error) => failed(&error),
+    }
+}
+
+/// How the agent is.
+pub(super) fn ask_status(socket: &Path) -> Result<Status, ClientError> {
+    match Client::ask(socket, &Request::Status)?.answer()? {
+        Response::Status(status) => Ok(*status),
+        _ => Err(std::io::Error::other("it answered something else").into()),
+    }
+}
+
+pub(super) fn deeds(args: &DeedsArgs) -> ExitCode {
+    let mut client = match Client::ask(&args.socket.socket, &Request::Deeds { follow: args.follow }) {
+        Ok(client) => client,
+        Err(error) => return failed(&error),
+    };
+    loop {
+        match client.follow() {
+            Ok(None) => return ExitCode::SUCCESS,
+            Ok(Some(Response::Deed(deed))) => {
+                let line = if args.json { serde_json::to_string(&deed).unwrap_or_default() } else { text::deed(&deed) };
+                if print(&(line + "\n")) != ExitCode::SUCCESS {
+                    return ExitCode::FAILURE;
+                }
+            }
+            Ok(Some(_)) => return unexpected(),
+            Err(error) => return failed(&error),
+        }
+    }
+}
+
+/// The exit status says whether the request was wrong or the agent is not there.
+fn failed(error: &ClientError) -> ExitCode {
+    eprintln!("error: {}", error_text(error));
+    match error {
+        ClientError::Refused(_) => ExitCode::from(WRONG),
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn unexpected() -> ExitCode {
+    eprintln!("error: the agent answered something else: is it of another version?");
+    ExitCode::FAILURE
+}

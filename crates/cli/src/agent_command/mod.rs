@@ -1,0 +1,153 @@
+//! `holdover agent`: the daemon of the mobile host, and what is asked of it.
+
+mod ask;
+mod run;
+mod text;
+mod top;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use holdover_agent::config::{Config, ConfigError, Time};
+use holdover_agent::control::{DEFAULT_SOCKET, Word};
+use holdover_agent::link_watch::schedule::Schedule;
+
+use crate::command_support::print;
+
+/// Arguments of `holdover agent`.
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct AgentArgs {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    run: run::RunArgs,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Look after this host's connections until told to stop; what `holdover agent` alone does, too.
+    Run(run::RunArgs),
+    /// Say what is in force with a configuration, or what is wrong with it and where. Exits with 2 if something is.
+    Check(CheckArgs),
+    /// Print the JSON schema of the configuration, for editors.
+    Schema,
+    /// Tell the agent what has become of a link: for scripts, modems, whoever knows.
+    Signal(SignalArgs),
+    /// Show the links, the connections that cross them, and what was done for them.
+    Status(StatusArgs),
+    /// The same, live. Keys: s sorts, r reverses, q quits.
+    Top(SocketArgs),
+    /// Show what was done lately, connection by connection.
+    Deeds(DeedsArgs),
+}
+
+#[derive(Args, Debug)]
+struct CheckArgs {
+    /// The configuration; /etc/holdover/agent.toml if there is one.
+    file: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+struct SocketArgs {
+    /// The agent's control socket.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+}
+
+#[derive(Args, Debug)]
+struct SignalArgs {
+    /// What has become of it.
+    event: Event,
+    /// Which link; all that the agent looks after if none is named.
+    #[arg(long, value_name = "IF")]
+    interface: Option<String>,
+    /// With fading: in how long it will be cut, such as 300ms.
+    #[arg(long, value_name = "TIME")]
+    lead: Option<Time>,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// What can become of a link.
+#[derive(Clone, Copy, ValueEnum, Debug)]
+enum Event {
+    /// It is about to be cut.
+    Fading,
+    /// It is not after all.
+    Recovered,
+    /// It is cut.
+    Down,
+    /// It is back.
+    Up,
+}
+
+#[derive(Args, Debug)]
+struct StatusArgs {
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+#[derive(Args, Debug)]
+struct DeedsArgs {
+    /// Go on with what will be done, until Ctrl-C.
+    #[arg(long, short)]
+    follow: bool,
+    /// Print a JSON object a line.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// The exit status for something that has to be written differently.
+const WRONG: u8 = 2;
+
+pub(crate) fn run(args: &AgentArgs) -> ExitCode {
+    match &args.command {
+        None => run::run(&args.run),
+        Some(Command::Run(args)) => run::run(args),
+        Some(Command::Check(args)) => check(args),
+        Some(Command::Schema) => print(&Config::schema()),
+        Some(Command::Signal(args)) => ask::signal(args),
+        Some(Command::Status(args)) => ask::status(args),
+        Some(Command::Top(args)) => top::run(&args.socket),
+        Some(Command::Deeds(args)) => ask::deeds(args),
+    }
+}
+
+fn check(args: &CheckArgs) -> ExitCode {
+    let checked = read_config(args.file.as_ref()).and_then(|config| {
+        let schedule = config.signals.schedule.as_deref().map(Schedule::read).transpose()?;
+        Ok((config, schedule))
+    });
+    match checked {
+        Ok((config, schedule)) => {
+            let cuts = schedule.map(|schedule| format!("# The timetable has {} cuts.\n", schedule.cuts()));
+            print(&(config.to_toml() + &cuts.unwrap_or_default()))
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(WRONG)
+        }
+    }
+}
+
+fn read_config(file: Option<&PathBuf>) -> Result<Config, ConfigError> {
+    file.map_or_else(Config::read_default, |file| Config::read(file))
+}
+
+impl From<Event> for Word {
+    fn from(event: Event) -> Self {
+        match event {
+            Event::Fading => Self::Fading,
+            Event::Recovered => Self::Recovered,
+            Event::Down => Self::Down,
+            Event::Up => Self::Up,
+        }
+    }
+}

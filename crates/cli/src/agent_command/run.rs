@@ -1,0 +1,78 @@
+//! `holdover agent run`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use holdover_agent::config::{Config, LogFormat, LogLevel};
+use holdover_agent::control::DEFAULT_SOCKET;
+use holdover_agent::daemon::{Daemon, DaemonError, DryRun, Orders, Setup, give_up_privileges};
+use holdover_agent::engine::KernelAttach;
+use holdover_agent::log;
+use holdover_agent::path_engine::Attach;
+
+use super::{WRONG, read_config};
+use crate::command_support::error_text;
+
+/// Arguments of `holdover agent run`.
+#[derive(Args, Debug)]
+pub(super) struct RunArgs {
+    /// For people: readable lines, one for each thing that is done, whatever [log] says.
+    #[arg(long)]
+    foreground: bool,
+    /// Change nothing in the path of packets; say what would be done, connection by connection.
+    #[arg(long)]
+    dry_run: bool,
+    /// The configuration; /etc/holdover/agent.toml if there is one.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Look after this interface, whatever the configuration says. May be given more than once.
+    #[arg(long, value_name = "IF")]
+    interface: Vec<String>,
+    /// Where to make the control socket.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+}
+
+pub(super) fn run(args: &RunArgs) -> ExitCode {
+    let mut config = match read_config(args.config.as_ref()) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(WRONG);
+        }
+    };
+    if args.foreground {
+        make_readable(&mut config);
+    }
+    let setup = Setup {
+        config,
+        config_path: args.config.clone(),
+        interfaces: args.interface.clone(),
+        socket: args.socket.clone(),
+        dry_run: args.dry_run,
+    };
+    let result = if args.dry_run { start(setup, DryRun) } else { start(setup, KernelAttach) };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", error_text(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start<A: Attach>(setup: Setup, attach: A) -> Result<(), DaemonError> {
+    // Nothing else in this program writes a log.
+    let _ = log::start(&setup.config.log);
+    give_up_privileges()?;
+    let orders = Orders::from_signals()?;
+    Daemon::open(setup, attach, orders)?.run()
+}
+
+fn make_readable(config: &mut Config) {
+    config.log.format = LogFormat::Text;
+    if matches!(config.log.level, LogLevel::Error | LogLevel::Warn | LogLevel::Info) {
+        config.log.level = LogLevel::Debug;
+    }
+}

@@ -1,0 +1,212 @@
+//! An agent's status in words and columns, for `status` and `top`.
+
+use std::fmt::Write as _;
+use std::time::{Duration, UNIX_EPOCH};
+
+use holdover_agent::link_watch::LinkState;
+use holdover_agent::status::{ConnectionStatus, DeedLine, LinkStatus, Status};
+
+use crate::command_support::utc;
+
+/// The columns of links.
+pub(super) const LINK_COLUMNS: [&str; 9] =
+    ["LINK", "STATE", "SINCE", "OUTAGES", "DOWN", "WARNED", "MOVED", "WOKEN", "SAVED"];
+
+/// The columns of connections.
+pub(super) const CONNECTION_COLUMNS: [&str; 10] =
+    ["LINK", "LOCAL", "REMOTE", "PROGRAM", "OUT", "IN", "IDLE", "RTT", "HELD", "LAST DEED"];
+
+/// So many connections are printed; the rest is counted.
+const MOST_LINES: usize = 40;
+
+/// One line for the whole.
+pub(super) fn summary(status: &Status) -> String {
+    let dry = if status.dry_run { ", dry run: nothing is changed" } else { "" };
+    format!("agent {}, running for {}{dry}", status.version, span(status.running_s))
+}
+
+/// The cells of a link.
+pub(super) fn link_cells(link: &LinkStatus) -> [String; 9] {
+    let record = &link.record;
+    [
+        link.interface.clone(),
+        state(link),
+        span(link.state_s),
+        record.outages.to_string(),
+        span(record.down_s),
+        record.warnings.to_string(),
+        record.moves.to_string(),
+        record.woken.to_string(),
+        span(record.saved_s),
+    ]
+}
+
+/// Up, fading or down, and who says so.
+fn state(link: &LinkStatus) -> String {
+    match link.state {
+        LinkState::Up => "up".to_owned(),
+        LinkState::Fading => "fading".to_owned(),
+        LinkState::Down => {
+            let objections: Vec<String> = link.objections.iter().map(ToString::to_string).collect();
+            format!("down ({})", objections.join(", "))
+        }
+    }
+}
+
+/// What else is to be said of a link.
+pub(super) fn link_remarks(link: &LinkStatus) -> Vec<String> {
+    let problem = link.problem.as_ref().map(|problem| format!("{}: not attached: {problem}", link.interface));
+    let cut = link.next_cut_s.map(|cut| format!("{}: the timetable's next cut is in {}", link.interface, span(cut)));
+    problem.into_iter().chain(cut).collect()
+}
+
+/// The cells of a connection.
+pub(super) fn connection_cells(connection: &ConnectionStatus) -> [String; 10] {
+    let alone = if connection.left_alone { "left alone" } else { "" };
+    [
+        connection.interface.clone(),
+        connection.local.to_string(),
+        connection.remote.to_string(),
+        connection.process.clone().unwrap_or_default(),
+        bytes(connection.bytes_sent),
+        bytes(connection.bytes_received),
+        connection.idle_s.map(span).unwrap_or_default(),
+        connection.round_trip_ms.map(|ms| span(ms / 1e3)).unwrap_or_default(),
+        if connection.held_bytes > 0 { bytes(connection.held_bytes) } else { String::new() },
+        connection.last_deed.clone().unwrap_or_else(|| alone.to_owned()),
+    ]
+}
+
+/// Everything, as `holdover agent status` prints it.
+pub(super) fn status(status: &Status) -> String {
+    let mut text = summary(status) + "\n\n";
+    if status.links.is_empty() {
+        text.push_str("no link is looked after: none has a default route, and none was asked for\n");
+        return text;
+    }
+    text.push_str(&columns(&LINK_COLUMNS, status.links.iter().map(link_cells)));
+    for remark in status.links.iter().flat_map(link_remarks) {
+        let _ = writeln!(text, "  {remark}");
+    }
+    if !status.connections.is_empty() {
+        text.push('\n');
+        text.push_str(&columns(&CONNECTION_COLUMNS, status.connections.iter().take(MOST_LINES).map(connection_cells)));
+    }
+    let more = status.connections_in_all.saturating_sub(MOST_LINES as u64);
+    if more > 0 {
+        let _ = writeln!(text, "and {more} more");
+    }
+    text
+}
+
+/// A deed in a line.
+pub(super) fn deed(deed: &DeedLine) -> String {
+    let (time, _) = utc(UNIX_EPOCH + Duration::from_secs_f64(deed.time.max(0.0)));
+    let saved = deed.saved_s.map(|saved| format!(", some {} sooner", span(saved))).unwrap_or_default();
+    let DeedLine { interface, local, remote, mechanism, what, .. } = deed;
+    format!("{time} {interface} {local} > {remote} {mechanism}: {what}{saved}")
+}
+
+fn columns<const N: usize>(names: &[&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = std::iter::once(names.map(str::to_owned)).chain(rows).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// A span of time to two or three digits: `52ms`, `3.2s`, `4m10s`, `2h05m`, `3d04h`.
+pub(super) fn span(seconds: f64) -> String {
+    let whole = seconds as u64;
+    match whole {
+        0 if seconds < 0.0005 => "0".to_owned(),
+        0 => format!("{:.0}ms", seconds * 1e3),
+        1..10 => format!("{seconds:.1}s"),
+        10..60 => format!("{whole}s"),
+        60..3600 => format!("{}m{:02}s", whole / 60, whole % 60),
+        3600..86_400 => format!("{}h{:02}m", whole / 3600, whole / 60 % 60),
+        _ => format!("{}d{:02}h", whole / 86_400, whole / 3600 % 24),
+    }
+}
+
+/// An amount of data to two or three digits.
+fn bytes(count: u64) -> String {
+    let mut amount = count as f64;
+    for unit in ["B", "kB", "MB", "GB"] {
+        if amount < 1000.0 {
+            let digits = usize::from(amount < 10.0 && unit != "B");
+            return format!("{amount:.digits$}{unit}");
+        }
+        amount /= 1000.0;
+    }
+    format!("{amount:.1}TB")
+}
+
+#[cfg(test)]
+mod tests {
+    use holdover_agent::link_watch::Source;
+    use holdover_agent::path_engine::Counters;
+    use holdover_agent::status::LinkRecord;
+
+    use super::*;
+
+    #[test]
+    fn times_and_amounts_are_short() {
+        for (seconds, text) in [
+            (0.0, "0"),
+            (0.052, "52ms"),
+            (3.21, "3.2s"),
+            (59.9, "59s"),
+            (250.0, "4m10s"),
+            (7500.0, "2h05m"),
+            (273_600.0, "3d04h"),
+        ] {
+            assert_eq!(span(seconds), text);
+        }
+        for (count, text) in
+            [(0, "0B"), (999, "999B"), (1500, "1.5kB"), (12_500_000, "12MB"), (5_000_000_000_000, "5.0TB")]
+        {
+            assert_eq!(bytes(count), text);
+        }
+    }
+
+    #[test]
+    fn a_status_says_what_is_wrong() {
+        let mut whole = Status {
+            version: "0.1.0".to_owned(),
+            running_s: 65.0,
+            dry_run: true,
+            links: Vec::new(),
+            connections: Vec::new(),
+            connections_in_all: 0,
+            counters: Counters::default(),
+        };
+        assert!(status(&whole).contains("no link is looked after"));
+        whole.links.push(LinkStatus {
+            interface: "wlan0".to_owned(),
+            state: LinkState::Down,
+            state_s: 2.0,
+            objections: vec![Source::Carrier, Source::Route],
+            problem: Some("no such luck".to_owned()),
+            next_cut_s: Some(90.0),
+            record: LinkRecord { outages: 3, ..LinkRecord::default() },
+            counters: Counters::default(),
+        });
+        let text = status(&whole);
+        for says in [
+            "running for 1m05s, dry run",
+            "down (carrier, route)  2.0s   3",
+            "wlan0: not attached: no such luck",
+            "next cut is in 1m30s",
+        ] {
+            assert!(text.contains(says), "{says} is not in\n{text}");
+        }
+    }
+}
