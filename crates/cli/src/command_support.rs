@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use holdover_base::Duration;
 use holdover_report::LatenessMetrics;
 use holdover_scenario::{Override, Scenario, ScenarioError, Style};
 use holdover_testbed::world::Lateness;
@@ -78,6 +79,12 @@ pub(crate) fn utc(time: SystemTime) -> (String, String) {
         format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z"),
         format!("{year:04}{month:02}{day:02}-{hour:02}{minute:02}{second:02}"),
     )
+}
+
+/// A whole number of seconds, or of milliseconds.
+pub(crate) fn spaced(time: Duration) -> String {
+    let millis = time.as_millis();
+    if millis.is_multiple_of(1000) { format!("{} s", millis / 1000) } else { format!("{millis} ms") }
 }
 
 /// How late packets were handed to kernels, in figures.

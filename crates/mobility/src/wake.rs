@@ -66,6 +66,13 @@ const STRAGGLERS: Duration = Duration::from_secs(1);
 /// After a stall that was in vain there is none for so long.
 const STALL_PAUSE: Duration = Duration::from_secs(1);
 
+/// So many connections are released at once, and the next ones so long after: each sends a few segments when it wakes.
+const RELEASED_AT_ONCE: usize = 32;
+const RELEASED_EVERY: Duration = Duration::from_millis(2);
+
+/// So many connections that were at rest when the link broke are woken: their peers may have said something in the meantime.
+const MOST_AT_REST: usize = 32;
+
 /// The filter. See the module's documentation.
 #[derive(Debug)]
 pub struct Wake {
@@ -176,6 +183,8 @@ struct Link {
     stall: Option<Stall>,
     /// The last stall was in vain: the next warnings are not believed.
     no_stall_before: Instant,
+    /// The connection that is released next, if that has begun.
+    releases_from: Option<Connection>,
     /// How often it went down or was released.
     epoch: u32,
 }
@@ -317,6 +326,7 @@ impl WakeControl {
         self.link = Link {
             down_at: link.down_at.or(Some(now)),
             release_at: None,
+            releases_from: None,
             stall: None,
             epoch: link.epoch.wrapping_add(1),
             ..link
@@ -325,6 +335,7 @@ impl WakeControl {
         // From now on nothing changes but by what still comes in.
         path.set_link(self.fast_link());
         let mut spoilt = Vec::new();
+        let mut at_rest = Vec::new();
         let connections = &mut self.connections;
         path.for_each_live(&mut |connection, fast| {
             let is_stalled = stalling.stalls(now, &fast.round_trip);
@@ -332,6 +343,13 @@ impl WakeControl {
             let mut state = connections.remove(&connection).unwrap_or_default();
             for direction in BOTH {
                 state.half(direction).note_cut(now, link.up_at, direction, fast.half(direction), is_stalled);
+            }
+            let received_at = fast.outgoing.observed.last_data_at;
+            if fast.incoming.observed.last_data_at > received_at {
+                // It has asked for something, or said something, that was not answered yet.
+                state.outgoing.wait();
+            } else if state.is_idle() {
+                at_rest.extend(received_at.map(|at| (at, connection)));
             }
             let is_drawn_in = BOTH.into_iter().any(|direction| fast.half(direction).is_drawn_in);
             if is_known {
@@ -341,6 +359,11 @@ impl WakeControl {
                 connections.insert(connection, state);
             }
         });
+        // What comes for them in the meantime is lost too.
+        at_rest.sort_unstable();
+        for &(_, connection) in at_rest.iter().rev().take(MOST_AT_REST) {
+            self.connections.entry(connection).or_default().outgoing.wait();
+        }
         for (connection, fast) in spoilt {
             let Some(state) = self.connections.get_mut(&connection) else { continue };
             for direction in BOTH {
@@ -403,35 +426,51 @@ impl WakeControl {
         }
     }
 
-    /// The moment of grace is over.
+    /// The moment of grace is over: connections are released, some at a time, so that those who wake do not fill the queue of the
+    /// link together.
     fn release(&mut self, now: Instant, path: &mut impl FastPath) {
-        self.link.release_at = None;
-        let cut_at = self.link.down_at.take().unwrap_or(now);
-        self.link.epoch = self.link.epoch.wrapping_add(1);
-        let connections: Vec<Connection> = self.connections.keys().copied().collect();
-        for connection in connections {
-            let Some(fast) = path.snapshot(connection) else {
-                self.connections.remove(&connection);
-                continue;
-            };
-            let Some(state) = self.connections.get_mut(&connection) else { continue };
-            let is_reset = BOTH.into_iter().any(|direction| fast.half(direction).observed().is_reset);
-            let times = Times { cut_at, up_at: self.link.up_at, now, is_reset };
-            for direction in BOTH {
-                let (at, half) = (At { connection, direction }, fast.half(direction));
-                let (packets, outcome) =
-                    state.half(direction).wake(&self.config, &fast.round_trip, at, half, times, path);
-                self.ready.extend(packets.into_iter().map(|packet| (connection, at.inject(packet))));
-                let (mechanism, what) = match outcome {
-                    Outcome::Nothing => continue,
-                    Outcome::Clocked => (ack_stall::NAME, "released ACK by ACK"),
-                    Outcome::Released => (self.held_by, "released"),
-                    Outcome::Poked => (unreachable_poke::NAME, "poked"),
-                };
-                self.deeds.push_back(Deed { at: now, connection, mechanism, what });
-            }
-            self.schedule(connection);
+        if self.link.releases_from.is_none() {
+            self.link.releases_from = self.connections.keys().next().copied();
         }
+        let from = self.link.releases_from;
+        let turn: Vec<Connection> = match from {
+            Some(from) => self.connections.range(from..).take(RELEASED_AT_ONCE + 1).map(|(&key, _)| key).collect(),
+            None => Vec::new(),
+        };
+        for &connection in turn.iter().take(RELEASED_AT_ONCE) {
+            self.release_connection(now, connection, path);
+        }
+        self.link.releases_from = turn.get(RELEASED_AT_ONCE).copied();
+        if self.link.releases_from.is_some() {
+            self.link.release_at = Some(now + RELEASED_EVERY);
+            return;
+        }
+        (self.link.release_at, self.link.down_at) = (None, None);
+        self.link.epoch = self.link.epoch.wrapping_add(1);
+    }
+
+    fn release_connection(&mut self, now: Instant, connection: Connection, path: &mut impl FastPath) {
+        let Some(fast) = path.snapshot(connection) else {
+            self.connections.remove(&connection);
+            return;
+        };
+        let Some(state) = self.connections.get_mut(&connection) else { return };
+        let is_reset = BOTH.into_iter().any(|direction| fast.half(direction).observed().is_reset);
+        let cut_at = self.link.down_at.unwrap_or(now);
+        let times = Times { cut_at, up_at: self.link.up_at, now, is_reset };
+        for direction in BOTH {
+            let (at, half) = (At { connection, direction }, fast.half(direction));
+            let (packets, outcome) = state.half(direction).wake(&self.config, &fast.round_trip, at, half, times, path);
+            self.ready.extend(packets.into_iter().map(|packet| (connection, at.inject(packet))));
+            let (mechanism, what) = match outcome {
+                Outcome::Nothing => continue,
+                Outcome::Clocked => (ack_stall::NAME, "released ACK by ACK"),
+                Outcome::Released => (self.held_by, "released"),
+                Outcome::Poked => (unreachable_poke::NAME, "poked"),
+            };
+            self.deeds.push_back(Deed { at: now, connection, mechanism, what });
+        }
+        self.schedule(connection);
     }
 
     /// The deadline of a connection may have moved: an entry that is too early is put right when its time comes.

@@ -1,6 +1,7 @@
 //! `holdover conformance`: experiments that pin how this machine's kernel behaves around outages, and the same on the profiles
 //! that copy it.
 
+mod agent;
 mod page;
 
 use std::path::PathBuf;
@@ -31,16 +32,32 @@ pub(crate) struct ConformanceArgs {
     /// Write the result to this file, as docs/conformance/linux-6.18.md, instead of printing it.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// How many cases run at a time, each in a network namespace of its own. They wait most of the time.
-    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=256))]
-    jobs: u16,
+    /// How many cases run at a time, each in network namespaces of its own: 24 if not given, for they wait most of the time,
+    /// and 12 with --agent.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: Option<u16>,
     /// List the experiments and their cases, and run none.
     #[arg(long)]
     list: bool,
+    /// Measure the agent instead: transfers across a grid of outages, plain and with it. Fails if one misses what it has to reach.
+    #[arg(long, conflicts_with = "long")]
+    agent: bool,
+    /// The agent stands in the path as a filter, not as eBPF.
+    #[arg(long, requires = "agent")]
+    filter: bool,
+    /// Run each transfer so often, and take medians.
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "agent", value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeat: u32,
+    /// Write every run of the grid to this file, too.
+    #[arg(long, value_name = "FILE", requires = "agent")]
+    csv: Option<PathBuf>,
 }
 
 /// Runs the experiments and prints or writes the result. Fails if something differs that is not known to.
 pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
+    if args.agent {
+        return agent::run(args);
+    }
     let experiments = selected(args);
     if experiments.is_empty() {
         eprintln!("error: no experiment has \"{}\" in its name", args.only.as_deref().unwrap_or_default());
@@ -110,12 +127,13 @@ fn run_cases(args: &ConformanceArgs, experiments: &[Experiment]) -> Vec<Vec<Outc
     queue.sort_by_key(|&(experiment, case)| core::cmp::Reverse(experiments[experiment].cases[case].length));
     let none = |experiment: &Experiment| experiment.cases.iter().map(|_| Err("it was not run".to_owned())).collect();
     let mut results: Vec<Vec<Outcome>> = experiments.iter().map(none).collect();
-    for ((experiment, case), outcome) in run_queue(args.jobs, experiments, &queue) {
+    let jobs = args.jobs.unwrap_or(JOBS);
+    for ((experiment, case), outcome) in run_queue(jobs, experiments, &queue) {
         results[experiment][case] = outcome;
     }
     let again: Vec<Place> =
         queue.into_iter().filter(|&(experiment, case)| differs(&results[experiment][case])).collect();
-    for ((experiment, case), outcome) in run_queue(args.jobs.min(FEW), experiments, &again) {
+    for ((experiment, case), outcome) in run_queue(jobs.min(FEW), experiments, &again) {
         if !differs(&outcome) {
             results[experiment][case] = outcome;
         }
@@ -126,6 +144,8 @@ fn run_cases(args: &ConformanceArgs, experiments: &[Experiment]) -> Vec<Vec<Outc
 /// The numbers of an experiment and of its case.
 type Place = (usize, usize);
 
+/// Cases wait most of the time.
+const JOBS: u16 = 24;
 /// So many cases at a time leave a machine with two cores idle for most of the time.
 const FEW: u16 = 4;
 

@@ -18,11 +18,11 @@ use clap::Args;
 use holdover_base::Duration;
 use holdover_report::{Record, RecordError, Recorder, RecorderOptions, ResultsDir, ResultsError};
 use holdover_sim::{World, WorldConfig, WorldError};
-use holdover_testbed::world::{Lateness, RealError, RealOptions, RealWorld};
+use holdover_testbed::world::Lateness;
 use holdover_testbed::{Privilege, PrivilegeError};
 
 use crate::command_support::{INTERRUPTED, error_text, print_json, stop_on_signals, utc};
-use crate::transfers::{self, AgentError, AgentPath, Direction, Help, Sender, Transfer};
+use crate::transfers::{self, AgentPath, Direction, Help, KernelError, KernelRun, Sender, Transfer};
 use story::Story;
 use view::View;
 
@@ -45,6 +45,9 @@ pub(crate) struct DemoArgs {
     /// Stay in the simulator, although this machine's kernel may be there to be used.
     #[arg(long)]
     simulated: bool,
+    /// The agent stands in the path as a filter, although it could be eBPF.
+    #[arg(long)]
+    filter: bool,
     /// Print JSON in place of the live view and the table.
     #[arg(long)]
     json: bool,
@@ -56,9 +59,7 @@ enum DemoError {
     #[error("{0}")]
     World(#[from] WorldError),
     #[error("{}", error_text(.0))]
-    Kernel(#[from] RealError),
-    #[error("{}", error_text(.0))]
-    Agent(#[from] AgentError),
+    Kernel(#[from] KernelError),
     #[error("{0}")]
     Results(#[from] ResultsError),
     #[error("{0}")]
@@ -138,19 +139,21 @@ fn try_run(args: &DemoArgs) -> Result<Story, DemoError> {
         None => ResultsDir::create_new(Path::new("results"), "demo", &started_at.1)?,
     };
     let stop = stop_on_signals().map_err(DemoError::Signals)?;
-    let agent = if matches!(stage, Stage::Kernel) { AgentPath::best().0 } else { AgentPath::Filter };
+    let (agent, why_filter) = match stage {
+        Stage::Kernel if !args.filter => AgentPath::best(),
+        _ => (AgentPath::Filter, None),
+    };
     let transfers = transfers();
     let world = transfers::world(&transfers, args.sender, agent, TIME_LIMIT);
     if !args.json {
         print!("{}", story::introduction(args.sender, &stage));
     }
     let mut view = View::new(&transfers[..SHOWN], view::Medium::of(std::io::stdout().is_terminal(), args.json));
-    let played =
-        play(&stage, world, (args.sender, agent), &transfers, &results, &mut view, &stop).or_else(|error| {
-            results.discard()?;
-            Err(error)
-        })?;
-    let story = Story::new(args.sender, agent, stage, &transfers, &played, results.path());
+    let played = play(&stage, agent, world, args.sender, &results, &mut view, &stop).or_else(|error| {
+        results.discard()?;
+        Err(error)
+    })?;
+    let story = Story::new(args.sender, (agent, why_filter), stage, &transfers, &played, results.path());
     page::write(&story, &played, &results, started_at.0, begun.elapsed())?;
     Ok(story)
 }
@@ -168,9 +171,9 @@ const SHOWN: usize = 4;
 /// Runs the world, and shows what happens in it.
 fn play(
     stage: &Stage,
+    agent: AgentPath,
     config: WorldConfig,
-    (sender, agent): (Sender, AgentPath),
-    transfers: &[Transfer],
+    sender: Sender,
     results: &ResultsDir,
     view: &mut View,
     stop: &AtomicBool,
@@ -180,20 +183,17 @@ fn play(
     let mut recorder = Recorder::create(&directory, &config, &options)?;
     match stage {
         Stage::Kernel => {
-            let options = RealOptions { congestion: Some(sender.congestion()), ..RealOptions::default() };
-            let mut real = RealWorld::new(config.clone(), &options)?;
-            for (index, _) in transfers.iter().enumerate().filter(|(_, transfer)| transfer.help != Help::Plain) {
-                agent.start(&mut real, transfers::phone(index))?;
-            }
-            let outcome = real.run(&mut recorder, |world| {
+            let mut kernel = KernelRun::new(config.clone(), sender, agent)?;
+            let outcome = kernel.run(&mut recorder, |world| {
                 view.show(world.now(), &world.report());
                 !stop.load(Ordering::Relaxed)
             })?;
             let ending = outcome.ending.ok_or(DemoError::Interrupted)?;
-            let world = real.world();
-            view.finish(world.now(), &world.report());
-            let record = recorder.finish(world, ending)?;
-            Ok(Played { world: config, record, reports: world.report(), lateness: Some(outcome.lateness) })
+            let (now, reports) = (kernel.world().now(), kernel.world().report());
+            view.finish(now, &reports);
+            let record = recorder.finish(kernel.world(), ending)?;
+            kernel.finish()?;
+            Ok(Played { world: config, record, reports, lateness: Some(outcome.lateness) })
         }
         Stage::Simulator(_) => {
             let mut world = World::new(config.clone())?;

@@ -6,9 +6,9 @@ use holdover_report::{Article, KernelSummary, Manifest, RecordError, ResultsDir,
 use holdover_sim::FlowId;
 use holdover_testbed::kernel_release;
 
-use super::story::{Story, megabytes, spaced};
+use super::story::{Story, megabytes};
 use super::{CUT, Played, SHOWN, VARIANT};
-use crate::command_support::lateness_metrics;
+use crate::command_support::{lateness_metrics, spaced};
 use crate::transfers::{CUT_AT, DELAY, Direction, Help, QUEUE, RATE};
 
 /// Writes everything that a run leaves, with a page of its own.
@@ -77,9 +77,9 @@ fn facts(story: &Story, played: &Played) -> Vec<String> {
             story.sender.name(),
         ),
         format!(
-            "The agent is {}. It learns of the cut when it is there, and of the link's return when it is back. The servers, the \
+            "{} It learns of the cut when it is there, and of the link's return when it is back. The servers, the \
              phones' own TCP and the applications are the same with it as without.",
-            story.agent.in_words()
+            story.where_the_agent_is()
         ),
     ];
     if let Some(lateness) = &played.lateness {

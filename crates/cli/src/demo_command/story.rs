@@ -9,12 +9,15 @@ use holdover_testbed::kernel_release;
 use serde::Serialize;
 
 use super::{CUT, Played, SHOWN, Stage, WhySimulator};
-use crate::transfers::{AMOUNT, AgentPath, CUT_AT, Direction, Help, Measured, RATE, Sender, Transfer};
+use crate::command_support::{error_text, spaced};
+use crate::transfers::{AMOUNT, AgentPath, CUT_AT, Direction, Help, Measured, NoEbpf, RATE, Sender, Transfer};
 
 /// What the demo has shown.
 pub(super) struct Story {
     pub(super) sender: Sender,
     pub(super) agent: AgentPath,
+    /// Why it was not put at the interface, if that was tried.
+    why_filter: Option<NoEbpf>,
     pub(super) stage: Stage,
     pub(super) flows: Vec<Flow>,
     /// How long the same transfers took over links that were not cut: download and upload.
@@ -39,6 +42,9 @@ pub(super) struct Json {
     why_simulator: Option<String>,
     /// Where the agent stood.
     agent_path: AgentPath,
+    /// Why not at the interface, if that was tried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_filter: Option<String>,
     sender: Sender,
     cut_s: f64,
     flows: Vec<JsonFlow>,
@@ -82,7 +88,7 @@ pub(super) fn introduction(sender: Sender, stage: &Stage) -> String {
 impl Story {
     pub(super) fn new(
         sender: Sender,
-        agent: AgentPath,
+        (agent, why_filter): (AgentPath, Option<NoEbpf>),
         stage: Stage,
         transfers: &[Transfer],
         played: &Played,
@@ -99,7 +105,7 @@ impl Story {
             Flow { transfer, measured, ideal_share }
         };
         let flows = transfers.iter().zip(&measured).take(SHOWN).map(flow).collect();
-        Self { sender, agent, stage, flows, uncut, report: results.join("report.html") }
+        Self { sender, agent, why_filter, stage, flows, uncut, report: results.join("report.html") }
     }
 
     /// Whether every transfer came to its end.
@@ -122,6 +128,7 @@ impl Story {
                 Stage::Simulator(why) => Some(why.to_string()),
             },
             agent_path: self.agent,
+            why_filter: self.why_filter.as_ref().map(|why| error_text(why)),
             sender: self.sender,
             cut_s: CUT.as_secs_f64(),
             flows: self.flows.iter().map(flow).collect(),
@@ -147,7 +154,7 @@ impl Story {
             });
             let _ = writeln!(text, "  {}", cells.collect::<Vec<_>>().join("   "));
         }
-        let _ = writeln!(text, "\n  {}\n", self.what_the_ideal_is());
+        let _ = writeln!(text, "\n  {}\n  {}\n", self.what_the_ideal_is(), self.where_the_agent_is());
         let _ = writeln!(text, "Report: {}", self.report.display());
         text
     }
@@ -176,6 +183,13 @@ impl Story {
             "The ideal is the same transfer without the cut, which took {download} and {upload} beside the others, plus the {} of it.",
             spaced(CUT)
         )
+    }
+
+    /// A sentence.
+    pub(super) fn where_the_agent_is(&self) -> String {
+        let why =
+            self.why_filter.as_ref().map_or(String::new(), |why| format!("; not eBPF, because {}", error_text(why)));
+        format!("The agent is {}{why}.", self.agent.in_words())
     }
 
     /// What the transfers with the agent have over the plain ones: a sentence.
@@ -221,12 +235,6 @@ impl Story {
 
 fn told(time: Option<Duration>) -> String {
     time.map_or_else(|| "–".to_owned(), |time| format!("{:.2} s", time.as_secs_f64()))
-}
-
-/// A whole number of seconds, or of milliseconds.
-pub(super) fn spaced(time: Duration) -> String {
-    let millis = time.as_millis();
-    if millis.is_multiple_of(1000) { format!("{} s", millis / 1000) } else { format!("{millis} ms") }
 }
 
 pub(super) fn megabytes() -> String {

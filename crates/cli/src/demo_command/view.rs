@@ -7,7 +7,7 @@ use holdover_base::{Duration, Instant};
 use holdover_sim::FlowReport;
 
 use super::CUT;
-use super::story::spaced;
+use crate::command_support::spaced;
 use crate::transfers::{CUT_AT, Help, RATE, Transfer};
 
 /// How often the transfers are looked at.

@@ -1,47 +1,73 @@
 //! How the agent gets into the path of a phone's packets.
 
-use std::os::fd::AsFd as _;
 use std::sync::mpsc;
 
 use holdover_agent::clock;
-use holdover_agent::engine::{Counters, Engine, EngineError, EngineOptions};
-use holdover_base::Duration;
+use holdover_agent::engine::{Engine, EngineError, EngineOptions};
 use holdover_mobility::Mechanisms;
-use holdover_sim::NodeId;
-use holdover_testbed::world::{AgentThread, Heard, INTERFACE, LinkEvents, RealError, RealWorld};
+use holdover_sim::{NodeId, Observer, World, WorldConfig};
+use holdover_testbed::world::{
+    AgentThread, Heard, INTERFACE, LinkEvents, RealError, RealOptions, RealOutcome, RealWorld,
+};
+use holdover_testbed::{Namespace, NamespaceError, Tun, TunConfig, TunError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
+
+use super::Sender;
 
 /// Where the agent stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AgentPath {
-    /// On the phone's interface, as eBPF: as on a real phone.
+    /// At the phone's interface, inside its kernel.
     Ebpf,
-    /// Between the phone's interface and its link, as a filter of packets.
+    /// Between the phone's interface and its link.
     Filter,
 }
 
-/// The agent of a phone, at work on a thread of its own.
-pub(crate) type Agent = AgentThread<Counters>;
-
-/// The agent could not be put on a phone.
+/// Why it cannot stand at an interface.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AgentError {
-    #[error(transparent)]
-    World(#[from] RealError),
+pub(crate) enum NoEbpf {
     #[error(transparent)]
     Engine(#[from] EngineError),
-    #[error("the agent's thread has ended")]
-    Gone,
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    #[error(transparent)]
+    Tun(#[from] TunError),
+}
+
+/// A world with agents could not be made, or has ceased to work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KernelError {
+    #[error(transparent)]
+    Real(#[from] RealError),
+    /// An agent could not be put on a host, or the kernel has refused something to it.
+    #[error("the agent on host {host}")]
+    Agent { host: String, source: EngineError },
+    /// The thread of an agent got nowhere.
+    #[error("the agent on host {host}")]
+    Thread { host: String, source: NamespaceError },
+}
+
+/// A world on this machine's kernel, with agents on some of its phones.
+#[derive(Debug)]
+pub(crate) struct KernelRun {
+    real: RealWorld,
+    agents: Vec<(String, AgentThread<Option<EngineError>>)>,
 }
 
 impl AgentPath {
-    /// The best that this kernel and this user allow, and why not a better one.
-    pub(crate) fn best() -> (Self, Option<EngineError>) {
-        match Engine::probe() {
+    /// The kernel's, where this process may use it; and why not where it may not. An agent is put on an interface that nobody
+    /// else has, to find out.
+    pub(crate) fn best() -> (Self, Option<NoEbpf>) {
+        let attach = |namespace: &Namespace| -> Result<(), NoEbpf> {
+            let _tun = Tun::open(namespace, &TunConfig::new(INTERFACE, 1500))?;
+            Engine::attach(INTERFACE, &options())?;
+            Ok(())
+        };
+        match Namespace::run("agent", attach).map_err(NoEbpf::from).and_then(|attached| attached) {
             Ok(()) => (Self::Ebpf, None),
-            Err(error) => (Self::Filter, Some(error)),
+            Err(why) => (Self::Filter, Some(why)),
         }
     }
 
@@ -53,55 +79,99 @@ impl AgentPath {
     /// As what it stands there.
     pub(crate) const fn in_words(self) -> &'static str {
         match self {
-            Self::Ebpf => "eBPF on the phone's interface, as on a real phone",
+            Self::Ebpf => "eBPF at the phone's interface",
             Self::Filter => "a filter of packets between the phone's interface and its link",
         }
     }
+}
 
-    /// Puts the agent on a host of a world that has not begun to run; `None` if it is in the world's description.
-    pub(crate) fn start(self, world: &mut RealWorld, host: NodeId) -> Result<Option<Agent>, AgentError> {
-        if self == Self::Filter {
-            return Ok(None);
+impl KernelRun {
+    /// Makes the world real, and puts the agents on their hosts.
+    pub(crate) fn new(config: WorldConfig, sender: Sender, agent: AgentPath) -> Result<Self, KernelError> {
+        let phones: Vec<NodeId> = config.mechanisms.iter().map(|host| host.node).collect();
+        let options = RealOptions { congestion: Some(sender.congestion()), ..RealOptions::default() };
+        let mut run = Self { real: RealWorld::new(config, &options)?, agents: Vec::new() };
+        if agent == AgentPath::Ebpf {
+            phones.into_iter().try_for_each(|phone| run.start_agent(phone))?;
         }
-        let (sender, started) = mpsc::channel();
-        let thread = world.start_agent(host, move |events| {
-            match Engine::attach(INTERFACE, &EngineOptions::default()) {
-                Ok(mut engine) => {
-                    // Whoever has started this thread waits for it.
-                    let _ = sender.send(Ok(()));
-                    attend(&mut engine, &events);
-                    engine.counters()
-                }
-                Err(error) => {
-                    let _ = sender.send(Err(error));
-                    Counters::default()
-                }
+        Ok(run)
+    }
+
+    /// See [`RealWorld::run`].
+    pub(crate) fn run<O: Observer>(
+        &mut self,
+        observer: &mut O,
+        watch: impl FnMut(&World) -> bool,
+    ) -> Result<RealOutcome, KernelError> {
+        Ok(self.real.run(observer, watch)?)
+    }
+
+    /// The world.
+    pub(crate) fn world(&self) -> &World {
+        self.real.world()
+    }
+
+    /// Ends the world and its agents. An error if one of them has failed.
+    pub(crate) fn finish(self) -> Result<(), KernelError> {
+        drop(self.real);
+        for (host, agent) in self.agents {
+            match agent.join() {
+                Ok(None) => {}
+                Ok(Some(source)) => return Err(KernelError::Agent { host, source }),
+                Err(source) => return Err(KernelError::Thread { host, source }),
             }
-        });
-        let thread = thread.ok_or(AgentError::Gone)??;
-        started.recv().map_err(|_| AgentError::Gone)??;
-        Ok(Some(thread))
+        }
+        Ok(())
+    }
+
+    fn start_agent(&mut self, phone: NodeId) -> Result<(), KernelError> {
+        let host = self.real.world().config().nodes[phone.0 as usize].name.clone();
+        let (attached, is_attached) = mpsc::channel();
+        let body = move |events: LinkEvents| match Engine::attach(INTERFACE, &options()) {
+            Ok(engine) => {
+                // Whoever has started this thread waits for it.
+                let _ = attached.send(());
+                serve(engine, &events)
+            }
+            Err(error) => Some(error),
+        };
+        let Some(agent) = self.real.start_agent(phone, body) else { return Ok(()) };
+        self.agents.push((host, agent?));
+        // It says nothing if it has failed, and `finish` tells why.
+        let _ = is_attached.recv();
+        Ok(())
     }
 }
 
-/// Runs an engine until its world is gone.
-fn attend(engine: &mut Engine, events: &LinkEvents) {
+/// A handful of connections.
+fn options() -> EngineOptions {
+    EngineOptions { most_connections: 1024, ..EngineOptions::default() }
+}
+
+/// Serves until the world is gone. Returns what the kernel has refused, if it has.
+fn serve(mut engine: Engine, events: &LinkEvents) -> Option<EngineError> {
     loop {
         loop {
             match events.hear() {
                 Heard::Event(event) => engine.handle_link(clock::now(), event),
                 Heard::Nothing => break,
-                Heard::End => return,
+                Heard::End => return None,
             }
         }
         engine.handle_ready(clock::now());
-        if engine.poll_timeout().is_some_and(|at| at <= clock::now()) {
-            engine.handle_timeout(clock::now());
+        let now = clock::now();
+        if engine.poll_timeout().is_some_and(|at| at <= now) {
+            engine.handle_timeout(now);
         }
-        let wait = engine.poll_timeout().map_or(Duration::from_secs(1), |at| at.saturating_since(clock::now()));
-        let wait = Timespec { tv_sec: wait.as_secs() as i64, tv_nsec: (wait.as_nanos() % 1_000_000_000) as i64 };
-        let mut fds = [PollFd::new(events, PollFlags::IN), PollFd::from_borrowed_fd(engine.as_fd(), PollFlags::IN)];
-        // A signal is the only thing that can make this fail.
-        let _ = poll(&mut fds, Some(&wait));
+        while engine.poll_deed().is_some() {}
+        if let Some(error) = engine.poll_error() {
+            return Some(error);
+        }
+        let span = engine.poll_timeout().map(|at| at.saturating_since(clock::now()).as_nanos());
+        let timeout = span
+            .map(|nanos| Timespec { tv_sec: (nanos / 1_000_000_000) as i64, tv_nsec: (nanos % 1_000_000_000) as _ });
+        let mut fds = [PollFd::new(events, PollFlags::IN), PollFd::new(&engine, PollFlags::IN)];
+        // An interruption is one turn more, and so is any other error: there is none that could be.
+        let _ = poll(&mut fds, timeout.as_ref());
     }
 }

@@ -6,6 +6,7 @@
 
 mod agent;
 mod measured;
+mod watcher;
 
 use std::sync::Arc;
 
@@ -19,8 +20,9 @@ use holdover_tcp::Profile;
 use holdover_testbed::Congestion;
 use serde::Serialize;
 
-pub(crate) use agent::{AgentError, AgentPath};
+pub(crate) use agent::{AgentPath, KernelError, KernelRun, NoEbpf};
 pub(crate) use measured::Measured;
+pub(crate) use watcher::Watcher;
 
 /// The rate of each link.
 pub(crate) const RATE: BitRate = BitRate::from_mbps(10);
@@ -79,6 +81,9 @@ pub(crate) enum Help {
 }
 
 impl Help {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Plain, Self::Agent, Self::Warned];
+
     /// The name in tables.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -102,6 +107,9 @@ pub(crate) enum Sender {
 }
 
 impl Sender {
+    /// All of them.
+    pub(crate) const ALL: [Self; 3] = [Self::Cubic, Self::Reno, Self::Bbr];
+
     /// As people write it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -131,12 +139,12 @@ impl Sender {
 }
 
 /// One transfer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Transfer {
     pub(crate) direction: Direction,
-    pub(crate) help: Help,
     /// How long its link is cut from [`CUT_AT`] on; `None` if it never is.
     pub(crate) cut: Option<Duration>,
+    pub(crate) help: Help,
 }
 
 impl Transfer {

@@ -75,7 +75,10 @@ impl Half {
     ) {
         (self.flush_at, self.poke) = (None, None);
         let observed = &fast.observed;
-        let Some(data_at) = observed.last_data_at else { return };
+        let Some(data_at) = observed.last_data_at else {
+            self.shown_at_cut = observed.shown();
+            return;
+        };
         let since_data = now.saturating_since(data_at);
         let is_recent = match direction {
             Direction::Outgoing => since_data <= UNDER_WAY,
@@ -93,6 +96,11 @@ impl Half {
         };
         let is_drained = is_stalled && has_arrived && !observed.has_hole();
         self.is_drained = self.train.is_waiting() && (is_drained || nothing_came && self.is_drained);
+    }
+
+    /// Its sender may have something for the receiver by the time that the link is back.
+    pub(super) fn wait(&mut self) {
+        (self.is_waiting, self.was_waiting) = (true, true);
     }
 
     /// What has been stalled is of no use any more, unless the whole window had arrived.

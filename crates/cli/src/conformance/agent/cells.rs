@@ -1,0 +1,273 @@
+//! The cells of the grid, and what their runs come to.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use holdover_base::Duration;
+use serde::Serialize;
+
+use super::Run;
+use crate::transfers::{AMOUNT, DELAY, Direction, Help, QUEUE, RATE, Sender, Transfer};
+
+/// How long links are cut.
+const CUTS: [Duration; 6] = [
+    Duration::from_millis(300),
+    Duration::from_secs(1),
+    Duration::from_secs(3),
+    Duration::from_secs(7),
+    Duration::from_secs(20),
+    Duration::from_secs(40),
+];
+
+/// The share of the ideal that a transfer with the agent has to reach.
+pub(super) const SHARE: f64 = 0.97;
+/// What is not worse than plain although it took longer: kernels differ by this from run to run.
+pub(super) const TOLERANCE: f64 = 0.005;
+
+/// A place of the grid. Those whose link is not cut are what the others are measured by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Place {
+    pub(super) sender: Sender,
+    pub(super) transfer: Transfer,
+}
+
+/// What a case came to: medians of its runs. Times after the link's return are in milliseconds.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct Cell {
+    pub(super) sender: Sender,
+    pub(super) direction: Direction,
+    pub(super) cut_s: f64,
+    pub(super) help: Help,
+    pub(super) runs: Vec<RunRow>,
+    /// To the first data at the receiver's interface that it did not have.
+    pub(super) new_data_ms: Option<f64>,
+    /// To the first new data at the application.
+    pub(super) in_order_ms: Option<f64>,
+    pub(super) completion_s: Option<f64>,
+    /// What the same transfer took without a cut.
+    pub(super) uncut_s: Option<f64>,
+    /// That and the length of the cut, over the time taken.
+    pub(super) ideal_share: Option<f64>,
+    /// What a sender that fills the link whenever it is there would take, over the time taken.
+    pub(super) path_share: Option<f64>,
+    /// What it has to reach and does not; nothing is asked of plain transfers.
+    pub(super) misses: Vec<String>,
+    /// Of the run with the median completion: the first packets after the link's return.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) trace: Vec<String>,
+}
+
+/// One run of a case.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(super) struct RunRow {
+    pub(super) new_data_ms: Option<f64>,
+    pub(super) in_order_ms: Option<f64>,
+    pub(super) completion_s: Option<f64>,
+    pub(super) path_share: Option<f64>,
+    pub(super) timeouts: u32,
+    pub(super) sent_again_bytes: u64,
+    pub(super) lateness_p99_ms: f64,
+}
+
+/// The places whose name contains `only`, and those that they are measured by and against; the longest first.
+pub(super) fn places(only: Option<&str>) -> Vec<Place> {
+    let mut places = Vec::new();
+    for sender in Sender::ALL {
+        for direction in Direction::ALL {
+            let at = |help, cut| Place { sender, transfer: Transfer { direction, help, cut } };
+            let cells = CUTS.iter().flat_map(|&cut| Help::ALL.map(|help| at(help, Some(cut))));
+            let meant: Vec<Place> =
+                cells.filter(|place| only.is_none_or(|text| place.to_string().contains(text))).collect();
+            if !meant.is_empty() {
+                places.push(at(Help::Plain, None));
+            }
+            places.extend(meant.iter().map(|place| at(Help::Plain, place.transfer.cut)));
+            places.extend(meant);
+        }
+    }
+    places.sort_by_key(|place| (std::cmp::Reverse(place.transfer.cut), *place));
+    places.dedup();
+    places
+}
+
+impl Cell {
+    /// The cells at these places, in the order of the grid.
+    pub(super) fn all(places: &[Place], runs: &BTreeMap<Place, Vec<Run>>) -> Vec<Self> {
+        let mut places: Vec<Place> = places.iter().copied().filter(|place| place.transfer.cut.is_some()).collect();
+        places.sort();
+        let mut cells: Vec<Self> = Vec::new();
+        for place in places {
+            let uncut = Place { transfer: Transfer { help: Help::Plain, cut: None, ..place.transfer }, ..place };
+            let Some(of_place) = runs.get(&place) else { continue };
+            let uncut = runs.get(&uncut).map_or(&[][..], Vec::as_slice);
+            let mut cell = Self::new(place, of_place, uncut);
+            let plain = cells.iter().rfind(|other| other.help == Help::Plain && other.is_beside(&cell));
+            cell.misses = cell.misses(plain);
+            if cell.misses.is_empty() {
+                cell.trace.clear();
+            }
+            cells.push(cell);
+        }
+        cells
+    }
+
+    fn new(place: Place, runs: &[Run], uncut: &[Run]) -> Self {
+        let rows: Vec<RunRow> = runs.iter().map(RunRow::new).collect();
+        let of = |value: fn(&RunRow) -> Option<f64>| median(rows.iter().map(value));
+        let completion_s = of(|run| run.completion_s);
+        let uncut_s = median(uncut.iter().map(|run| run.measured.completion.map(Duration::as_secs_f64)));
+        let cut_s = place.transfer.cut.unwrap_or(Duration::ZERO).as_secs_f64();
+        let typical = runs.iter().zip(&rows).find(|(_, row)| row.completion_s == completion_s);
+        Self {
+            sender: place.sender,
+            direction: place.transfer.direction,
+            cut_s,
+            help: place.transfer.help,
+            new_data_ms: of(|run| run.new_data_ms),
+            in_order_ms: of(|run| run.in_order_ms),
+            completion_s,
+            uncut_s,
+            ideal_share: uncut_s.zip(completion_s).map(|(uncut, taken)| (uncut + cut_s) / taken),
+            path_share: of(|run| run.path_share),
+            misses: Vec::new(),
+            trace: typical.map_or(Vec::new(), |(run, _)| run.trace.clone()),
+            runs: rows,
+        }
+    }
+
+    fn is_beside(&self, other: &Self) -> bool {
+        (self.sender, self.direction, self.cut_s) == (other.sender, other.direction, other.cut_s)
+    }
+
+    /// What the agent has to reach here and does not.
+    fn misses(&self, plain: Option<&Self>) -> Vec<String> {
+        if self.help == Help::Plain {
+            return Vec::new();
+        }
+        let mut misses = Vec::new();
+        let soonest_ms = soon().as_secs_f64() * 1e3;
+        if self.new_data_ms.is_none_or(|new_data| new_data > soonest_ms) {
+            misses.push(format!("new data later than {soonest_ms:.0} ms after the link's return"));
+        }
+        if self.ideal_share.is_none_or(|share| share < SHARE) {
+            misses.push(format!("less than {:.0} % of the ideal", SHARE * 100.0));
+        }
+        let is_worse = match (self.completion_s, plain.and_then(|plain| plain.completion_s)) {
+            (Some(with), Some(without)) => with > without * (1.0 + TOLERANCE),
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        if is_worse {
+            misses.push("later than plain".to_owned());
+        }
+        misses
+    }
+}
+
+/// A round trip and a full queue: within this, new data arrive after the link's return.
+pub(super) fn soon() -> Duration {
+    let packet_bits = 1500 * 8;
+    DELAY * 2 + Duration::from_secs_f64(f64::from(QUEUE * packet_bits) / RATE.0 as f64)
+}
+
+impl RunRow {
+    fn new(run: &Run) -> Self {
+        let millis = |time: Duration| time.as_secs_f64() * 1e3;
+        Self {
+            new_data_ms: run.new_data.map(millis),
+            in_order_ms: run.measured.resume.map(millis),
+            completion_s: run.measured.completion.map(Duration::as_secs_f64),
+            path_share: run.path_share,
+            timeouts: run.timeouts,
+            sent_again_bytes: run.sent_again,
+            lateness_p99_ms: millis(run.lateness),
+        }
+    }
+}
+
+/// The lower median; what did not happen comes last. `None` if that is it, or there is nothing.
+fn median(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    let mut values: Vec<f64> = values.map(|value| value.unwrap_or(f64::INFINITY)).collect();
+    values.sort_by(f64::total_cmp);
+    let middle = values.len().checked_sub(1)? / 2;
+    Some(values[middle]).filter(|value| value.is_finite())
+}
+
+/// Prints `cubic, download, 300 ms, warned`.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sender = self.sender.congestion().name();
+        let direction = self.transfer.direction.name();
+        match self.transfer.cut {
+            Some(cut) => {
+                let cut = crate::command_support::spaced(cut);
+                write!(f, "{sender}, {direction}, {cut}, {}", self.transfer.help.name())
+            }
+            None => write!(f, "{sender}, {direction}, uncut"),
+        }
+    }
+}
+
+/// What is sent over the grid's links, in words.
+pub(super) fn what_is_sent() -> String {
+    format!(
+        "{:.1} MB over {RATE} and {} of round trip",
+        AMOUNT.0 as f64 / 1e6,
+        crate::command_support::spaced(DELAY * 2)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transfers::Measured;
+
+    #[test]
+    fn the_grid_is_whole_and_a_part_of_it_has_what_it_is_measured_by() {
+        let all = places(None);
+        assert_eq!(all.len(), 3 * 2 * (6 * 3 + 1));
+        assert_eq!(all[0].transfer.cut, Some(Duration::from_secs(40)), "the longest first");
+        let names: Vec<String> = places(Some("bbr, upload, 7 s, warned")).iter().map(Place::to_string).collect();
+        assert_eq!(names, ["bbr, upload, 7 s, plain", "bbr, upload, 7 s, warned", "bbr, upload, uncut"]);
+        assert!(places(Some("vegas")).is_empty());
+    }
+
+    #[test]
+    fn medians_do_not_hide_what_never_happened() {
+        assert_eq!(median([Some(3.0), Some(1.0), Some(2.0)].into_iter()), Some(2.0));
+        assert_eq!(median([None, Some(1.0), Some(2.0)].into_iter()), Some(2.0));
+        assert_eq!(median([None, None, Some(2.0)].into_iter()), None);
+        assert_eq!(median(std::iter::empty()), None);
+    }
+
+    #[test]
+    fn a_cell_says_what_it_misses() {
+        let place =
+            |help, cut| Place { sender: Sender::Reno, transfer: Transfer { direction: Direction::Upload, help, cut } };
+        let cut = Some(Duration::from_secs(7));
+        let run = |new_data: u64, completion: u64| Run {
+            new_data: Some(Duration::from_millis(new_data)),
+            measured: Measured { resume: None, completion: Some(Duration::from_millis(completion)) },
+            path_share: None,
+            timeouts: 0,
+            sent_again: 0,
+            lateness: Duration::ZERO,
+            trace: vec!["a packet".to_owned()],
+        };
+        let runs = BTreeMap::from([
+            (place(Help::Plain, None), vec![run(0, 10_000)]),
+            (place(Help::Plain, cut), vec![run(3_000, 20_000)]),
+            (place(Help::Agent, cut), vec![run(80, 17_100)]),
+            (place(Help::Warned, cut), vec![run(200, 20_200)]),
+        ]);
+        let places: Vec<Place> = runs.keys().copied().collect();
+        let cells = Cell::all(&places, &runs);
+        assert_eq!(cells.iter().map(|cell| cell.help).collect::<Vec<_>>(), Help::ALL);
+        assert_eq!(soon(), Duration::from_millis(140));
+        assert!(cells[0].misses.is_empty() && cells[1].misses.is_empty() && cells[1].trace.is_empty(), "{cells:#?}");
+        assert_eq!(cells[1].ideal_share, Some(17.0 / 17.1));
+        let expected =
+            ["new data later than 140 ms after the link's return", "less than 97 % of the ideal", "later than plain"];
+        assert_eq!((&cells[2].misses[..], cells[2].trace.len()), (&expected.map(str::to_owned)[..], 1));
+    }
+}

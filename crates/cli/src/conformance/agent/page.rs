@@ -1,0 +1,197 @@
+//! The page, the table and the JSON of `holdover conformance --agent`.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use holdover_testbed::kernel_release;
+use serde::Serialize;
+
+use super::cells::{Cell, SHARE, TOLERANCE, soon, what_is_sent};
+use crate::command_support::{spaced, utc};
+use crate::transfers::{AgentPath, CUT_AT, Direction, Help, LEAD, QUEUE, Sender};
+
+/// Everything that is reported.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    command: String,
+    kernel: String,
+    /// Of this machine, as far as this process may use them.
+    cores: usize,
+    date: String,
+    seconds: u64,
+    /// How the agent stood in the path.
+    agent_path: AgentPath,
+    /// In the worst run, 99 of 100 packets were not later than this.
+    lateness_p99_ms: f64,
+    cells: Vec<Cell>,
+}
+
+impl Report {
+    pub(super) fn new(cells: Vec<Cell>, agent_path: AgentPath, took: Duration) -> Self {
+        let lateness = cells.iter().flat_map(|cell| &cell.runs).map(|run| run.lateness_p99_ms);
+        Self {
+            command: std::env::args().skip(1).fold("holdover".to_owned(), |command, word| format!("{command} {word}")),
+            kernel: kernel_release(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            date: utc(SystemTime::now()).0[..10].to_owned(),
+            seconds: took.as_secs(),
+            agent_path,
+            lateness_p99_ms: lateness.fold(0.0, f64::max),
+            cells,
+        }
+    }
+
+    /// Whether every cell reaches what it has to.
+    pub(super) fn is_sound(&self) -> bool {
+        self.cells.iter().all(|cell| cell.misses.is_empty())
+    }
+
+    /// What has come of it.
+    pub(super) fn in_a_line(&self) -> String {
+        let with: Vec<&Cell> = self.cells.iter().filter(|cell| cell.help != Help::Plain).collect();
+        let reached = with.iter().filter(|cell| cell.misses.is_empty()).count();
+        format!("{reached} of {} cells with the agent reach what they have to, in {} s", with.len(), self.seconds)
+    }
+
+    /// As `docs/conformance/agent.md`.
+    pub(super) fn markdown(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "# The agent across outages\n\nMade by `{}` on {} with {} cores; Linux {}.\n\n**{}.**\n\n{}",
+            self.command,
+            self.date,
+            self.cores,
+            self.kernel,
+            self.in_a_line(),
+            self.how_it_is_measured()
+        );
+        for sender in Sender::ALL {
+            for direction in Direction::ALL {
+                self.table(&mut text, sender, direction);
+            }
+        }
+        self.misses(&mut text);
+        text
+    }
+
+    fn how_it_is_measured(&self) -> String {
+        let runs = self.cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0);
+        format!(
+            "Between two unmodified kernels, {}, with a queue of {QUEUE} packets. The link is cut {} after the beginning; what is \
+             on the way or queued then is lost. The agent is {}, on the host that downloads or uploads, and nowhere else. Each \
+             cell is the median of {runs} runs.\n\n\
+             - **plain**: without the agent. **agent**: it learns of the cut when it is there. **warned**: it knows {} before.\n\
+             - **new data**: from the link's return to the first data at the receiver's interface that it did not have. To be \
+             reached: {}, which is a round trip and a full queue.\n\
+             - **done**: from the beginning to the last byte.\n\
+             - **ideal**: what the same transfer took without a cut, plus the length of the cut, over the time taken. To be \
+             reached: {:.0} %; and no later than plain (by more than {} %, which kernels differ by from run to run).\n\n\
+             In the worst run 99 of 100 packets reached their kernel within {:.1} ms of when they were due.\n",
+            what_is_sent(),
+            spaced(CUT_AT.saturating_since(holdover_base::Instant::ZERO)),
+            self.agent_path.in_words(),
+            spaced(LEAD),
+            spaced(soon()),
+            SHARE * 100.0,
+            TOLERANCE * 100.0,
+            self.lateness_p99_ms,
+        )
+    }
+
+    fn table(&self, text: &mut String, sender: Sender, direction: Direction) {
+        let cells: Vec<&Cell> =
+            self.cells.iter().filter(|cell| (cell.sender, cell.direction) == (sender, direction)).collect();
+        let Some(uncut) = cells.first().map(|cell| cell.uncut_s) else { return };
+        let _ = writeln!(
+            text,
+            "## {}, {}\n\nWithout a cut: {}.\n\n| cut | plain: new data | done | ideal | agent: new data | done | ideal | \
+             warned: new data | done | ideal |\n| --- {}|",
+            sender.name(),
+            direction.name(),
+            seconds(uncut),
+            "| ---: ".repeat(9)
+        );
+        let mut cuts: Vec<f64> = cells.iter().map(|cell| cell.cut_s).collect();
+        cuts.dedup();
+        for cut_s in cuts {
+            let _ = write!(text, "| {cut_s} s |");
+            for help in Help::ALL {
+                let cell = cells.iter().find(|cell| cell.cut_s == cut_s && cell.help == help);
+                let told = cell.map_or_else(|| ["", "", ""].map(str::to_owned), |cell| told(cell));
+                let _ = write!(text, " {} |", told.join(" | "));
+            }
+            text.push('\n');
+        }
+        text.push('\n');
+    }
+
+    fn misses(&self, text: &mut String) {
+        let missing: Vec<&Cell> = self.cells.iter().filter(|cell| !cell.misses.is_empty()).collect();
+        if missing.is_empty() {
+            return;
+        }
+        text.push_str(
+            "## Those that miss\n\nWhat the sender of the data sends (`>`) and gets (`<`) after the link's return, in milliseconds \
+             since then.\n",
+        );
+        for cell in missing {
+            let _ = writeln!(
+                text,
+                "\n**{}, {}, {} s, {}**: {}.\n\n```\n{}\n```",
+                cell.sender.name(),
+                cell.direction.name(),
+                cell.cut_s,
+                cell.help.name(),
+                cell.misses.join(", "),
+                cell.trace.join("\n")
+            );
+        }
+    }
+
+    /// A row for each run.
+    pub(super) fn csv(&self) -> String {
+        let mut text =
+            "sender,direction,cut_s,help,run,new_data_ms,in_order_ms,completion_s,uncut_median_s,path_share,timeouts,\
+                        sent_again_bytes,lateness_p99_ms\n"
+                .to_owned();
+        let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+        for cell in &self.cells {
+            for (index, run) in (1..).zip(&cell.runs) {
+                let _ = writeln!(
+                    text,
+                    "{},{},{},{},{index},{},{},{},{},{},{},{},{}",
+                    cell.sender.congestion().name(),
+                    cell.direction.name(),
+                    cell.cut_s,
+                    cell.help.name(),
+                    number(run.new_data_ms),
+                    number(run.in_order_ms),
+                    number(run.completion_s),
+                    number(cell.uncut_s),
+                    number(run.path_share),
+                    run.timeouts,
+                    run.sent_again_bytes,
+                    run.lateness_p99_ms
+                );
+            }
+        }
+        text
+    }
+}
+
+/// New data, done, ideal.
+fn told(cell: &Cell) -> [String; 3] {
+    let emphasis = if cell.misses.is_empty() { "" } else { "**" };
+    let new_data = cell.new_data_ms.map_or("never".to_owned(), |millis| match millis {
+        long if long >= 1000.0 => format!("{:.2} s", long / 1e3),
+        short => format!("{short:.0} ms"),
+    });
+    let share = cell.ideal_share.map_or("–".to_owned(), |share| format!("{:.1} %", share * 100.0));
+    [new_data, seconds(cell.completion_s), format!("{emphasis}{share}{emphasis}")]
+}
+
+fn seconds(value: Option<f64>) -> String {
+    value.map_or("never".to_owned(), |value| format!("{value:.2} s"))
+}
