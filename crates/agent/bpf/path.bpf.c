@@ -255,11 +255,13 @@ struct packet {
 	u32 tcp_at;       // where the TCP header begins
 	u16 window;
 	u16 stamps_at;    // where the value of the timestamps option begins; 0 if there is none
-	u16 sack_at, sack_bytes;
+	u16 sack_at[MOST_BLOCKS]; // where SACK options begin: one, or as many as a wrong header has
+	u8 sack_bytes[MOST_BLOCKS];
 	u8 flags;
 	u8 ttl, traffic_class;
 	u8 window_scale;  // UNKNOWN_SHIFT if the option is not there
 	u8 sack_len;
+	u8 sacks;         // SACK options
 	u8 says_more;     // there is an option that no later ACK repeats
 	struct block sack[MOST_BLOCKS];
 };
@@ -321,8 +323,11 @@ static long read_option(u32 turn, struct reading *reading)
 		packet->stamps_at = reading->options_at + at + 2;
 	} else if (kind == 5 && size >= 10 && size <= 34 && (size & 7) == 2) {
 		packet->sack_len = size >> 3;
-		packet->sack_at = reading->options_at + at;
-		packet->sack_bytes = size;
+		u32 number = packet->sacks & (MOST_BLOCKS - 1);
+
+		packet->sack_at[number] = reading->options_at + at;
+		packet->sack_bytes[number] = size;
+		packet->sacks = number + 1;
 #pragma unroll
 		for (int n = 0; n < MOST_BLOCKS; n++) {
 			int is_there = n < packet->sack_len;
@@ -1002,32 +1007,21 @@ INLINE void replace_u32(struct __sk_buff *skb, const struct packet *packet, u32 
 }
 
 // SACK blocks of an ACK that is lowered would say that what is held was lost: they give way to no-operations.
-INLINE void blank_sack(struct __sk_buff *skb, const struct packet *packet)
+static __attribute__((noinline)) int blank_sack(struct __sk_buff *skb, u32 tcp_at, u32 at, u32 bytes)
 {
-	u32 at = packet->sack_at;
-	// In words of the checksum: an option that begins at an odd place shares its first and last.
-#pragma unroll
-	for (int n = 0; n < 34; n += 2) {
+	for (u32 n = 0; n < 34; n += 2) {
 		u8 old[2];
-		u8 new[2];
+		u8 new[2] = { 1, 1 };
 
-		if (n >= packet->sack_bytes)
-			return;
-		if (bpf_skb_load_bytes(skb, at + n, old, 2))
-			return;
-		new[0] = new[1] = 1;
-		u16 from, to;
+		if (n >= bytes || bpf_skb_load_bytes(skb, at + n, old, 2))
+			return 0;
+		// In words of the checksum: what begins at an odd place has its bytes the other way round.
+		u16 from = (at - tcp_at) & 1 ? (u16)old[0] << 8 | old[1] : (u16)old[1] << 8 | old[0];
 
-		if ((at - packet->tcp_at) & 1) {
-			from = (u16)old[0] << 8 | old[1];
-			to = (u16)new[0] << 8 | new[1];
-		} else {
-			from = (u16)old[1] << 8 | old[0];
-			to = (u16)new[1] << 8 | new[0];
-		}
-		bpf_l4_csum_replace(skb, packet->tcp_at + TCP_CHECKSUM, from, to, 2);
+		bpf_l4_csum_replace(skb, tcp_at + TCP_CHECKSUM, from, 0x0101, 2);
 		bpf_skb_store_bytes(skb, at + n, new, 2, 0);
 	}
+	return 0;
 }
 
 INLINE void rewrite(struct __sk_buff *skb, const struct packet *packet, const struct verdict *verdict)
@@ -1051,8 +1045,11 @@ INLINE void rewrite(struct __sk_buff *skb, const struct packet *packet, const st
 	if (verdict->lower) {
 		count(LOWERED);
 		replace_u32(skb, packet, packet->tcp_at + TCP_ACK, packet->ack, verdict->ack);
-		if (packet->sack_len)
-			blank_sack(skb, packet);
+#pragma unroll
+		for (int n = 0; n < MOST_BLOCKS; n++) {
+			if (n < packet->sacks)
+				blank_sack(skb, packet->tcp_at, packet->sack_at[n], packet->sack_bytes[n]);
+		}
 	}
 	if (verdict->window_changed) {
 		u16 old = bpf_htons(packet->window), new = bpf_htons(verdict->window);

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
+use holdover_agent::engine::Engine;
 use holdover_testbed::doctor::{self, Check, Need};
 use serde::Serialize;
 
-use crate::command_support::{print, print_json};
+use crate::command_support::{error_text, print, print_json};
 
 /// Arguments of `holdover doctor`.
 #[derive(Args, Debug)]
@@ -37,9 +38,20 @@ struct Line {
 
 /// Looks, and prints one line for each thing. Fails if runs with this machine's kernel cannot work.
 pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
-    let diagnosis = Diagnosis::new(doctor::examine());
+    let mut checks = doctor::examine();
+    checks.push(programs());
+    let diagnosis = Diagnosis::new(checks);
     let printed = if args.json { print_json(&diagnosis) } else { print(&diagnosis.text()) };
     if diagnosis.real_runs { printed } else { ExitCode::FAILURE }
+}
+
+/// Whether the kernel takes the agent's own programs from this user: the verifier sees all of them.
+fn programs() -> Check {
+    let (is_fine, found, fix) = match Engine::probe() {
+        Ok(()) => (true, "the kernel loads the agent's programs".to_owned(), String::new()),
+        Err(error) => (false, error_text(&error), "run the agent as root, on Linux 6.6 or later".to_owned()),
+    };
+    Check { name: "the agent's eBPF", need: Need::Agent, is_fine, found, fix }
 }
 
 impl Diagnosis {

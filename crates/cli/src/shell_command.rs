@@ -15,11 +15,14 @@ use holdover_base::Instant;
 use holdover_link::Outages;
 use holdover_report::{CaptureOptions, RecordError, Recorder, RecorderOptions, ResultsDir, ResultsError};
 use holdover_scenario::ScenarioError;
-use holdover_sim::{Dropped, Ending, FlowId, Frame, NodeId, Observer, Place, Role, Sample, WorldConfig, WorldEvent};
+use holdover_sim::{
+    Dropped, Ending, FlowId, Frame, HostMechanisms, NodeId, Observer, Place, Role, Sample, WorldConfig, WorldEvent,
+};
 use holdover_testbed::world::{RealError, RealOptions, RealOutcome, RealWorld};
 use holdover_testbed::{Namespace, Privilege, PrivilegeError};
 
 use crate::command_support::{INTERRUPTED, error_text, open_scenario, print_scenario_error};
+use crate::transfers::{AgentPath, Agents, KernelError};
 
 /// Arguments of `holdover shell`.
 #[derive(Args, Debug)]
@@ -41,6 +44,9 @@ pub(crate) struct ShellArgs {
     /// What everything random is drawn from, in place of the scenario's seed.
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=i64::MAX as u64))]
     seed: Option<u64>,
+    /// Put the agent on the command's host: it hears of the link from the scenario.
+    #[arg(long)]
+    agent: bool,
     /// Run the scenario's own flows beside the command.
     #[arg(long)]
     flows: bool,
@@ -82,6 +88,8 @@ enum ShellError {
     Privilege(#[from] PrivilegeError),
     #[error("{}", error_text(.0.as_ref()))]
     World(Box<RealError>),
+    #[error("{}", error_text(.0.as_ref()))]
+    Agent(Box<KernelError>),
     #[error("{0}")]
     Record(#[from] RecordError),
     #[error("{0}")]
@@ -99,6 +107,12 @@ enum ShellError {
 impl From<RealError> for ShellError {
     fn from(error: RealError) -> Self {
         Self::World(Box::new(error))
+    }
+}
+
+impl From<KernelError> for ShellError {
+    fn from(error: KernelError) -> Self {
+        Self::Agent(Box::new(error))
     }
 }
 
@@ -139,6 +153,9 @@ fn try_run(args: &ShellArgs) -> Result<u8, ShellError> {
     let servers = servers.collect::<Result<Vec<_>, ShellError>>()?;
     // Before the first thread.
     Privilege::acquire()?;
+    let config = if args.agent { with_agent(config, host) } else { config };
+    let agent =
+        (args.agent && config.mechanisms.iter().all(|with| with.node != host || !with.mechanisms.wake)).then_some(host);
     let stop = watch_signals().map_err(ShellError::Signals)?;
     let recorder = match &args.out {
         Some(dir) => Some(Recorder::create(ResultsDir::create(dir, false)?.path(), &config, &recorder_options())?),
@@ -147,7 +164,15 @@ fn try_run(args: &ShellArgs) -> Result<u8, ShellError> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (ready, is_ready) = mpsc::channel();
-        let world = scope.spawn(|| live(config.clone(), args.events, recorder, ready, &is_over));
+        let world = scope.spawn(|| {
+            live(
+                config.clone(),
+                agent,
+                Watcher { recorder, names: args.events.then(|| config.clone()) },
+                ready,
+                &is_over,
+            )
+        });
         let status = match is_ready.recv() {
             Ok(namespaces) => {
                 let ends = Ends { stop: &stop, world: &world };
@@ -183,6 +208,18 @@ fn world(args: &ShellArgs) -> Result<WorldConfig, ShellError> {
     }
     config.time_limit = Instant::ZERO + LONG;
     Ok(config)
+}
+
+/// The agent is in the world's description where it cannot be on the host itself; what the scenario gives the host gives way.
+fn with_agent(mut config: WorldConfig, host: NodeId) -> WorldConfig {
+    let (path, why_not_better) = AgentPath::best();
+    if let Some(why) = why_not_better {
+        eprintln!("holdover: the agent stands in the path of the host's packets, and not on it: {}", error_text(&why));
+    }
+    let foresight = config.mechanisms.iter().find(|with| with.node == host).and_then(|with| with.foresight);
+    config.mechanisms.retain(|with| with.node != host);
+    config.mechanisms.push(HostMechanisms { node: host, mechanisms: path.mechanisms(), foresight });
+    config
 }
 
 fn host_named(config: &WorldConfig, name: &str) -> Result<NodeId, ShellError> {
@@ -236,15 +273,18 @@ fn watch_signals() -> std::io::Result<Arc<AtomicBool>> {
 /// Runs the world until the command is over.
 fn live(
     config: WorldConfig,
-    events: bool,
-    recorder: Option<Recorder>,
+    agent: Option<NodeId>,
+    mut observer: Watcher,
     ready: mpsc::Sender<Vec<(NodeId, Namespace)>>,
     is_over: &AtomicBool,
 ) -> Result<RealOutcome, ShellError> {
     let external: BTreeSet<NodeId> = hosts(&config).into_iter().collect();
     let options = RealOptions { external: external.clone(), goes_on_without_flows: true, ..RealOptions::default() };
-    let mut observer = Watcher { recorder, names: events.then(|| config.clone()) };
     let mut world = RealWorld::new(config, &options)?;
+    let mut agents = Agents::default();
+    if let Some(host) = agent {
+        agents.start(&mut world, host)?;
+    }
     let namespaces = external.into_iter().filter_map(|node| Some((node, world.namespace(node)?.clone())));
     // Whoever has started this thread waits for it.
     let _ = ready.send(namespaces.collect());
@@ -253,6 +293,8 @@ fn live(
     if let Some(recorder) = observer.recorder {
         recorder.finish(world.world(), outcome.ending.unwrap_or(Ending::Idle))?;
     }
+    drop(world);
+    agents.finish()?;
     Ok(outcome)
 }
 

@@ -40,7 +40,7 @@ pub enum Need {
 pub fn examine() -> Vec<Check> {
     // What belongs to the user as it came, before it becomes another namespace's root.
     let mut checks = vec![kernel(), user_namespaces(), tun_device()];
-    let agent = vec![capabilities(), btf(), mounted("bpffs", "bpf", "mount -t bpf bpf /sys/fs/bpf"), cgroup2()];
+    let agent = vec![capabilities(), btf(), cgroup2()];
     let privilege = Privilege::acquire();
     checks.push(namespaces(privilege.as_ref()));
     if privilege.is_ok() {
@@ -158,7 +158,8 @@ fn rto_max(namespace: &Namespace) -> Check {
 }
 
 /// What the agent keeps of root's capabilities to put programs in the path of packets, with their numbers in `linux/capability.h`.
-const CAPABILITIES: [(&str, u32); 4] = [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13)];
+const CAPABILITIES: [(&str, u32); 4] =
+    [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13)];
 
 fn capabilities() -> Check {
     let status = read("/proc/self/status").unwrap_or_default();
@@ -169,7 +170,10 @@ fn capabilities() -> Check {
     let found = if missing.is_empty() {
         Ok("this process has them".to_owned())
     } else {
-        Err((format!("this process does not have {}", missing.join(", ")), "run as root, or as a service with these".to_owned()))
+        Err((
+            format!("this process does not have {}", missing.join(", ")),
+            "run as root, or as a service with these".to_owned(),
+        ))
     };
     check("capabilities", Need::Agent, found)
 }

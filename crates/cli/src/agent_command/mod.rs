@@ -128,7 +128,7 @@ fn check(args: &CheckArgs) -> ExitCode {
     match checked {
         Ok((config, schedule)) => {
             let cuts = schedule.map(|schedule| format!("# The timetable has {} cuts.\n", schedule.cuts()));
-            print(&(config.to_toml() + &cuts.unwrap_or_default()))
+            print(&(config.to_toml() + cuts.as_deref().unwrap_or_default()))
         }
         Err(error) => {
             eprintln!("error: {error}");

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use holdover_agent::engine::EngineError;
 use holdover_base::{Duration, Instant};
 use holdover_report::Table;
 use holdover_testbed::kernel_release;
@@ -10,14 +11,14 @@ use serde::Serialize;
 
 use super::{CUT, Played, SHOWN, Stage, WhySimulator};
 use crate::command_support::{error_text, spaced};
-use crate::transfers::{AMOUNT, AgentPath, CUT_AT, Direction, Help, Measured, NoEbpf, RATE, Sender, Transfer};
+use crate::transfers::{AMOUNT, AgentPath, CUT_AT, Direction, Help, Measured, RATE, Sender, Transfer};
 
 /// What the demo has shown.
 pub(super) struct Story {
     pub(super) sender: Sender,
     pub(super) agent: AgentPath,
     /// Why it was not put at the interface, if that was tried.
-    why_filter: Option<NoEbpf>,
+    why_filter: Option<EngineError>,
     pub(super) stage: Stage,
     pub(super) flows: Vec<Flow>,
     /// How long the same transfers took over links that were not cut: download and upload.
@@ -88,7 +89,7 @@ pub(super) fn introduction(sender: Sender, stage: &Stage) -> String {
 impl Story {
     pub(super) fn new(
         sender: Sender,
-        (agent, why_filter): (AgentPath, Option<NoEbpf>),
+        (agent, why_filter): (AgentPath, Option<EngineError>),
         stage: Stage,
         transfers: &[Transfer],
         played: &Played,

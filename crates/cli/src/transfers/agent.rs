@@ -6,10 +6,10 @@ use holdover_agent::clock;
 use holdover_agent::engine::{Engine, EngineError, EngineOptions};
 use holdover_mobility::Mechanisms;
 use holdover_sim::{NodeId, Observer, World, WorldConfig};
+use holdover_testbed::NamespaceError;
 use holdover_testbed::world::{
     AgentThread, Heard, INTERFACE, LinkEvents, RealError, RealOptions, RealOutcome, RealWorld,
 };
-use holdover_testbed::{Namespace, NamespaceError, Tun, TunConfig, TunError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
@@ -19,21 +19,10 @@ use super::Sender;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum AgentPath {
-    /// At the phone's interface, inside its kernel.
+    /// At the phone's interface, as eBPF: as on a real phone.
     Ebpf,
-    /// Between the phone's interface and its link.
+    /// Between the phone's interface and its link, as a filter of packets.
     Filter,
-}
-
-/// Why it cannot stand at an interface.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NoEbpf {
-    #[error(transparent)]
-    Engine(#[from] EngineError),
-    #[error(transparent)]
-    Namespace(#[from] NamespaceError),
-    #[error(transparent)]
-    Tun(#[from] TunError),
 }
 
 /// A world with agents could not be made, or has ceased to work.
@@ -53,33 +42,31 @@ pub(crate) enum KernelError {
 #[derive(Debug)]
 pub(crate) struct KernelRun {
     real: RealWorld,
-    agents: Vec<(String, AgentThread<Option<EngineError>>)>,
+    agents: Agents,
 }
 
+/// Agents on hosts of a world, each on a thread of its own, by the names of the hosts.
+#[derive(Debug, Default)]
+pub(crate) struct Agents(Vec<(String, AgentThread<Option<EngineError>>)>);
+
 impl AgentPath {
-    /// The kernel's, where this process may use it; and why not where it may not. An agent is put on an interface that nobody
-    /// else has, to find out.
-    pub(crate) fn best() -> (Self, Option<NoEbpf>) {
-        let attach = |namespace: &Namespace| -> Result<(), NoEbpf> {
-            let _tun = Tun::open(namespace, &TunConfig::new(INTERFACE, 1500))?;
-            Engine::attach(INTERFACE, &options())?;
-            Ok(())
-        };
-        match Namespace::run("agent", attach).map_err(NoEbpf::from).and_then(|attached| attached) {
+    /// The best that this kernel and this user allow, and why not a better one.
+    pub(crate) fn best() -> (Self, Option<EngineError>) {
+        match Engine::probe() {
             Ok(()) => (Self::Ebpf, None),
             Err(why) => (Self::Filter, Some(why)),
         }
     }
 
     /// What the description of a world says of a host with the agent.
-    pub(super) fn mechanisms(self) -> Mechanisms {
+    pub(crate) fn mechanisms(self) -> Mechanisms {
         Mechanisms { wake: self == Self::Filter, ..Mechanisms::default() }
     }
 
     /// As what it stands there.
     pub(crate) const fn in_words(self) -> &'static str {
         match self {
-            Self::Ebpf => "eBPF at the phone's interface",
+            Self::Ebpf => "eBPF at the phone's interface, as on a real phone",
             Self::Filter => "a filter of packets between the phone's interface and its link",
         }
     }
@@ -90,9 +77,9 @@ impl KernelRun {
     pub(crate) fn new(config: WorldConfig, sender: Sender, agent: AgentPath) -> Result<Self, KernelError> {
         let phones: Vec<NodeId> = config.mechanisms.iter().map(|host| host.node).collect();
         let options = RealOptions { congestion: Some(sender.congestion()), ..RealOptions::default() };
-        let mut run = Self { real: RealWorld::new(config, &options)?, agents: Vec::new() };
+        let mut run = Self { real: RealWorld::new(config, &options)?, agents: Agents::default() };
         if agent == AgentPath::Ebpf {
-            phones.into_iter().try_for_each(|phone| run.start_agent(phone))?;
+            phones.into_iter().try_for_each(|phone| run.agents.start(&mut run.real, phone))?;
         }
         Ok(run)
     }
@@ -114,18 +101,14 @@ impl KernelRun {
     /// Ends the world and its agents. An error if one of them has failed.
     pub(crate) fn finish(self) -> Result<(), KernelError> {
         drop(self.real);
-        for (host, agent) in self.agents {
-            match agent.join() {
-                Ok(None) => {}
-                Ok(Some(source)) => return Err(KernelError::Agent { host, source }),
-                Err(source) => return Err(KernelError::Thread { host, source }),
-            }
-        }
-        Ok(())
+        self.agents.finish()
     }
+}
 
-    fn start_agent(&mut self, phone: NodeId) -> Result<(), KernelError> {
-        let host = self.real.world().config().nodes[phone.0 as usize].name.clone();
+impl Agents {
+    /// Puts one on a host that has a kernel, before the world runs. It says nothing if it has failed: [`Self::finish`] tells why.
+    pub(crate) fn start(&mut self, real: &mut RealWorld, phone: NodeId) -> Result<(), KernelError> {
+        let host = real.world().config().nodes[phone.0 as usize].name.clone();
         let (attached, is_attached) = mpsc::channel();
         let body = move |events: LinkEvents| match Engine::attach(INTERFACE, &options()) {
             Ok(engine) => {
@@ -135,10 +118,22 @@ impl KernelRun {
             }
             Err(error) => Some(error),
         };
-        let Some(agent) = self.real.start_agent(phone, body) else { return Ok(()) };
-        self.agents.push((host, agent?));
-        // It says nothing if it has failed, and `finish` tells why.
+        let Some(agent) = real.start_agent(phone, body) else { return Ok(()) };
+        self.0.push((host, agent?));
+        // Nothing comes if it has failed.
         let _ = is_attached.recv();
+        Ok(())
+    }
+
+    /// Waits for them to end; their world is gone. An error if one of them has failed.
+    pub(crate) fn finish(self) -> Result<(), KernelError> {
+        for (host, agent) in self.0 {
+            match agent.join() {
+                Ok(None) => {}
+                Ok(Some(source)) => return Err(KernelError::Agent { host, source }),
+                Err(source) => return Err(KernelError::Thread { host, source }),
+            }
+        }
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use holdover_tcp::Profile;
 use holdover_testbed::Congestion;
 use serde::Serialize;
 
-pub(crate) use agent::{AgentPath, KernelError, KernelRun, NoEbpf};
+pub(crate) use agent::{AgentPath, Agents, KernelError, KernelRun};
 pub(crate) use measured::Measured;
 pub(crate) use watcher::Watcher;
 
