@@ -277,12 +277,18 @@ struct options {
 	u8 bytes[OPTIONS_MAX + 40]; // so that what begins in the first part ends in the second
 };
 
+// What does not fit on the stack. Nothing comes between on the same processor: both hooks run with softirqs off.
+struct scratch {
+	struct options options;
+	struct packet packet;
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct options);
-} scratch SEC(".maps");
+	__type(value, struct scratch);
+} scratches SEC(".maps");
 
 struct reading {
 	struct packet *packet;
@@ -348,8 +354,9 @@ static long read_option(u32 turn, struct reading *reading)
 #define ALONE 1
 
 // Reads what the twin reads of a packet. Returns READ, or ALONE for what is none of ours; that is counted.
-INLINE int read_packet(struct __sk_buff *skb, struct packet *packet, struct key *key, int direction)
+INLINE int read_packet(struct __sk_buff *skb, struct scratch *scratch, struct key *key, int direction)
 {
+	struct packet *packet = &scratch->packet;
 	u32 at = rules.frame_len;
 	u32 protocol = skb->protocol;
 	u32 end;
@@ -462,10 +469,9 @@ INLINE int read_packet(struct __sk_buff *skb, struct packet *packet, struct key 
 	u32 options_len = header_len - 20;
 
 	if (options_len) {
-		u32 zero = 0;
-		struct options *options = bpf_map_lookup_elem(&scratch, &zero);
+		struct options *options = &scratch->options;
 
-		if (!options || options_len > OPTIONS_MAX)
+		if (options_len > OPTIONS_MAX)
 			return ALONE;
 		if (bpf_skb_load_bytes(skb, at + 20, options->bytes, options_len)) {
 			count(ALONE_MALFORMED);
@@ -1128,58 +1134,65 @@ INLINE struct connection *find(const struct key *key, const struct packet *packe
 INLINE int handle(struct __sk_buff *skb, int direction)
 {
 	struct key key = {};
-	struct packet packet = {};
 	struct verdict verdict = {};
+	u32 zero = 0;
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
 
-	if (read_packet(skb, &packet, &key, direction) != READ)
+	if (!scratch)
+		return PASS;
+	struct packet *packet = &scratch->packet;
+
+	__builtin_memset(packet, 0, sizeof(*packet));
+
+	if (read_packet(skb, scratch, &key, direction) != READ)
 		return PASS;
 	const struct link *link = link_now();
 
 	if (!link)
 		return PASS;
 	count(SEEN);
-	packet.now = rules.test_clock ? skb->tstamp : bpf_ktime_get_ns();
+	packet->now = rules.test_clock ? skb->tstamp : bpf_ktime_get_ns();
 	if (direction == INCOMING)
-		note_incoming(&key, link, packet.now);
-	struct connection *connection = find(&key, &packet, direction);
+		note_incoming(&key, link, packet->now);
+	struct connection *connection = find(&key, packet, direction);
 
 	if (!connection)
 		return PASS;
 	if (connection->gone & LEFT_ALONE) {
-		connection->seen_at = packet.now;
+		connection->seen_at = packet->now;
 		count(ALONE_POLICY);
 		return PASS;
 	}
 	if (rules.frame_len == ETH_HLEN)
 		bpf_skb_load_bytes(skb, 0, direction == OUTGOING ? connection->frame_out : connection->frame_in, ETH_HLEN);
-	verdict.ack = packet.ack;
-	verdict.ecr = packet.ecr;
-	verdict.window = packet.window;
+	verdict.ack = packet->ack;
+	verdict.ecr = packet->ecr;
+	verdict.window = packet->window;
 
 	bpf_spin_lock(&connection->lock);
 	catch_up(connection, link);
 	if (direction == OUTGOING) {
-		trip_outgoing(connection, &packet);
-		note_data(&connection->incoming, &packet);
-		take_ack(connection, &connection->outgoing, link, &packet, &verdict, OUTGOING);
+		trip_outgoing(connection, packet);
+		note_data(&connection->incoming, packet);
+		take_ack(connection, &connection->outgoing, link, packet, &verdict, OUTGOING);
 	} else {
-		trip_incoming(connection, &packet);
-		note_data(&connection->outgoing, &packet);
-		take_ack(connection, &connection->incoming, link, &packet, &verdict, INCOMING);
+		trip_incoming(connection, packet);
+		note_data(&connection->outgoing, packet);
+		take_ack(connection, &connection->incoming, link, packet, &verdict, INCOMING);
 	}
-	follow(connection, &packet, direction);
+	follow(connection, packet, direction);
 	connection->withheld += verdict.withhold;
 	connection->lowered += verdict.lower;
 	bpf_spin_unlock(&connection->lock);
 
 	if (verdict.notice)
-		tell(&key, packet.now, direction, verdict.notice, verdict.notice_ack);
+		tell(&key, packet->now, direction, verdict.notice, verdict.notice_ack);
 	if (verdict.withhold) {
 		count(WITHHELD);
 		// A drop that the host's TCP hears of would be congestion to it. There is no interface 0.
 		return direction == OUTGOING ? bpf_redirect(0, 0) : TC_ACT_SHOT;
 	}
-	rewrite(skb, &packet, &verdict);
+	rewrite(skb, packet, &verdict);
 	return PASS;
 }
 
