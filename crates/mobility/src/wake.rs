@@ -336,6 +336,7 @@ impl WakeControl {
         path.set_link(self.fast_link());
         let mut spoilt = Vec::new();
         let mut at_rest = Vec::new();
+        let pokes = self.config.unreachable_poke.is_some();
         let connections = &mut self.connections;
         path.for_each_live(&mut |connection, fast| {
             let is_stalled = stalling.stalls(now, &fast.round_trip);
@@ -344,12 +345,14 @@ impl WakeControl {
             for direction in BOTH {
                 state.half(direction).note_cut(now, link.up_at, direction, fast.half(direction), is_stalled);
             }
-            let received_at = fast.outgoing.observed.last_data_at;
-            if fast.incoming.observed.last_data_at > received_at {
-                // It has asked for something, or said something, that was not answered yet.
+            let (received_at, sent) = (fast.outgoing.observed.last_data_at, &fast.incoming.observed);
+            if !pokes {
+                // Nothing but a poke helps them.
+            } else if sent.last_data_at > received_at && !sent.has_outstanding() {
+                // It has asked for something that has arrived, and was not answered yet.
                 state.outgoing.wait();
             } else if state.is_idle() {
-                at_rest.extend(received_at.map(|at| (at, connection)));
+                at_rest.extend(received_at.or(sent.last_data_at).map(|at| (at, connection)));
             }
             let is_drawn_in = BOTH.into_iter().any(|direction| fast.half(direction).is_drawn_in);
             if is_known {
