@@ -70,6 +70,9 @@ pub fn encode_status(status: &Status) -> String {
     registry.register_with_unit("saved", help, Unit::Seconds, saved);
     registry.register("packets", "Packets that passed, by what became of them", packets);
     registry.register("connections", "Connections that are known", connections);
+    let timeouts = Counter::<u64>::default();
+    timeouts.inc_by(status.user_timeouts.set + status.user_timeouts.set_open);
+    registry.register("user_timeouts_set", "User timeouts that connections were given", timeouts);
     let mut text = String::new();
     // Writing to a text does not fail.
     let _ = encode(&mut text, &registry);
@@ -131,7 +134,7 @@ pub(crate) fn respond(request: &[u8], status: impl FnOnce() -> Status) -> Vec<u8
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{LinkRecord, LinkStatus};
+    use crate::status::{LinkRecord, LinkStatus, UserTimeoutStatus};
 
     fn status() -> Status {
         let record = LinkRecord { outages: 3, down_s: 21.5, woken: 7, saved_s: 12.25, ..LinkRecord::default() };
@@ -154,6 +157,7 @@ mod tests {
             connections: Vec::new(),
             connections_in_all: 4,
             counters,
+            user_timeouts: UserTimeoutStatus { set: 5, set_open: 6, ..UserTimeoutStatus::default() },
         }
     }
 
@@ -169,6 +173,7 @@ mod tests {
             "holdover_saved_seconds_total{interface=\"wwan0\"} 12.25",
             "holdover_packets_total{interface=\"wwan0\",fate=\"left_alone_fragment\"} 2",
             "holdover_connections 4",
+            "holdover_user_timeouts_set_total 11",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }

@@ -24,6 +24,30 @@ pub struct Status {
     pub connections_in_all: u64,
     /// What has become of packets, on all links.
     pub counters: Counters,
+    /// What the rules of `[[flow]]` have done.
+    #[serde(default)]
+    pub user_timeouts: UserTimeoutStatus,
+}
+
+/// What the rules of `[[flow]]` have done.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UserTimeoutStatus {
+    /// Whether they are in force.
+    pub in_force: bool,
+    /// Why they are not, or not wholly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// Timeouts set on new connections.
+    pub set: u64,
+    /// Timeouts set on connections that were open already.
+    pub set_open: u64,
+    /// Connections left as they are because their application has set a timeout.
+    pub applications_own: u64,
+    /// Segments with the option of RFC 5482 sent.
+    pub options_sent: u64,
+    /// Segments with the option of RFC 5482 received.
+    pub options_received: u64,
 }
 
 /// A link.
@@ -100,6 +124,9 @@ pub struct ConnectionStatus {
     /// How often the kernel has doubled it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backoff: Option<u32>,
+    /// The user timeout that it was given, and by which rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_timeout: Option<String>,
     /// Whether it is let alone.
     pub left_alone: bool,
     /// How many things were done for it.

@@ -114,6 +114,9 @@ const ANSWER_AFTER: Duration = Duration::from_millis(50);
 /// A connection that nobody has accepted yet is nobody's.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
+/// What has failed for reasons of the system's fails again if it is tried at once.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+
 impl Default for UserTimeoutOptions {
     /// All processes, and five minutes.
     fn default() -> Self {
@@ -195,14 +198,19 @@ impl UserTimeouts {
     ///
     /// # Errors
     ///
-    /// See [`UserTimeoutError`]; calling it again later is of use.
+    /// See [`UserTimeoutError`]; it is tried again later.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), UserTimeoutError> {
         self.handle_ready(now);
-        let answers = self.answer(now)?;
-        if answers.is_empty() && now < self.next_pass {
-            return Ok(());
+        let result = self.answer(now).and_then(|answers| match answers.is_empty() && now < self.next_pass {
+            true => Ok(()),
+            false => self.pass_with(now, answers),
+        });
+        if result.is_err() {
+            let later = now + RETRY_AFTER;
+            self.next_pass = self.next_pass.max(later);
+            self.asked.values_mut().for_each(|question| question.due = question.due.max(later));
         }
-        self.pass_with(now, answers)
+        result
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.

@@ -32,13 +32,16 @@ use crate::echo_clock::EchoClock;
 use crate::fast_path::Observed;
 use crate::round_trip::RoundTrip;
 
+/// What is added to half a round trip: an ACK is sent when its data have been taken in, and not all round trips are the shortest.
+pub(crate) const LADDER_MARGIN: Duration = Duration::from_millis(5);
+
 /// How held ACKs are let go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReleaseConfig {
     /// From link-up to the first ACK. If data comes within that time, it flows by itself, and nothing is done.
     pub grace: Duration,
-    /// ACKs sent within so long before the cut, or half a round trip if that is longer, may have been lost: a one-byte step is
-    /// made for each, if they are few. Zero for half a round trip.
+    /// ACKs sent within so long before the cut, or half a round trip and 5 ms if that is longer, may have been lost: a one-byte step
+    /// is made for each, if they are few. Zero for half a round trip and 5 ms.
     pub ladder: Duration,
     /// Whether TSecr is moved forward to what the peer's clock says now, as far as that is known.
     pub refresh_timestamps: bool,
@@ -49,12 +52,12 @@ pub struct ReleaseConfig {
 }
 
 impl Default for ReleaseConfig {
-    /// After 1 ms, with steps for the ACKs of the last 60 ms, and with timestamps refreshed for a second: what was checked on
+    /// After 1 ms, with steps for the ACKs of the last 30 ms, and with timestamps refreshed for a second: what was checked on
     /// Linux 6.18.
     fn default() -> Self {
         Self {
             grace: Duration::from_millis(1),
-            ladder: Duration::from_millis(60),
+            ladder: Duration::from_millis(30),
             refresh_timestamps: true,
             refresh_for: Duration::from_secs(1),
             two_steps: true,

@@ -117,7 +117,7 @@ pub struct Signals {
     pub neighbour: bool,
     /// That the machine has slept.
     pub suspend: bool,
-    /// A file (TOML or CSV) that says when links are down.
+    /// A file (TOML or CSV) that says when links are down; from the directory of this one, if it is not absolute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<PathBuf>,
     /// The strength of the Wi-Fi signal, as a warning.
@@ -224,7 +224,12 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { file: path.to_owned(), source })?;
-        Self::parse(path, &text)
+        let mut config = Self::parse(path, &text)?;
+        // A timetable lies beside the file that names it, wherever the process was started.
+        if let (Some(schedule), Some(directory)) = (&mut config.signals.schedule, path.parent()) {
+            *schedule = directory.join(&schedule);
+        }
+        Ok(config)
     }
 
     /// Reads [`DEFAULT_PATH`] if there is such a file, and has the defaults if not.
@@ -511,21 +516,30 @@ mod tests {
         let example = file("dist/agent.toml");
         assert_eq!(parse(&example), Ok(Config::default()));
         // And what has none is there as a comment that would do.
-        let all = example.replace("#warning_lead", "warning_lead").replace("#schedule", "schedule");
+        let optional =
+            ["warning_lead", "schedule", "cgroup", "[[flow]]", "remote_port", "process", "remote", "fail_fast"];
+        let all = optional
+            .into_iter()
+            .chain(["hold =", "leave_alone"])
+            .fold(example, |text, field| text.replace(&format!("\n#{field}"), &format!("\n{field}")));
         let config = parse(&all).unwrap();
         assert!(config.wake.warning_lead.is_some() && config.signals.schedule.is_some());
+        assert_eq!((config.flow.len(), config.user_timeouts.cgroup.is_some()), (3, true));
     }
 
     #[test]
     fn the_guide_tells_every_field() {
-        let guide = file("docs/guide/agent.md");
+        let guide = file("docs/guide/agent.md") + &file("docs/guide/flows.md");
         let schema: serde_json::Value = serde_json::from_str(&Config::schema()).unwrap();
         let tables = schema["$defs"].as_object().unwrap().values();
         let fields: Vec<&String> =
             tables.filter_map(|table| table.get("properties")?.as_object()).flat_map(|fields| fields.keys()).collect();
         assert!(fields.len() > 20, "the schema was not read as intended");
         let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
-        assert!(untold.iter().all(|field| *field == "wifi"), "{untold:?}");
+        // These are the names of sections.
+        let sections = ["links", "wake", "signals", "wifi", "metrics", "log", "user_timeouts", "flow"];
+        let untold: Vec<_> = untold.into_iter().filter(|field| !sections.contains(&field.as_str())).collect();
+        assert!(untold.is_empty(), "{untold:?}");
     }
 
     #[test]

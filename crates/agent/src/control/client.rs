@@ -17,7 +17,7 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nobody is there.
-    #[error("no agent answers at {}: {source}; is it running? systemctl start holdover-agent", path.display())]
+    #[error("no agent answers at {}; is it running (systemctl start holdover-agent)?", path.display())]
     NotRunning {
         /// The socket.
         path: PathBuf,

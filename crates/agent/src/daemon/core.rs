@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
-use holdover_mobility::LinkEvent;
+use holdover_mobility::{Connection, LinkEvent};
 
 use super::link::{Link, Path};
 use crate::clock::Utc;
@@ -18,7 +18,7 @@ use crate::link_watch::schedule::ScheduleWatch;
 use crate::link_watch::wifi::WifiWatch;
 use crate::link_watch::{Signal, Source};
 use crate::path_engine::{Attach, Counters, PathEngine as _};
-use crate::status::{DeedLine, Status};
+use crate::status::{DeedLine, Status, UserTimeoutStatus};
 
 /// The agent's mind.
 pub(super) struct Core<A: Attach> {
@@ -148,6 +148,16 @@ impl<A: Attach> Core<A> {
         }
     }
 
+    /// An interface is no Wi-Fi interface.
+    pub(super) fn forget_wifi(&mut self, interface: &str) {
+        if let Some(link) = self.links.get_mut(interface) {
+            link.wifi = None;
+        }
+        if self.links.values().all(|link| link.wifi.is_none()) {
+            self.wifi_due = None;
+        }
+    }
+
     /// The interfaces whose Wi-Fi level is to be looked at now.
     pub(super) fn take_wifi_due(&mut self, now: Instant) -> Vec<Box<str>> {
         if self.wifi_due.is_none_or(|at| at > now) {
@@ -200,6 +210,20 @@ impl<A: Attach> Core<A> {
         fresh
     }
 
+    /// The connections in the path of packets of all links.
+    pub(super) fn in_path(&mut self, now: Instant) -> Vec<Connection> {
+        self.links.values_mut().flat_map(|link| link.in_path(now)).collect()
+    }
+
+    /// What is to be left alone, or not any more.
+    pub(super) fn leave_alone(&mut self, decisions: &[(Connection, bool)]) {
+        for engine in self.links.values_mut().filter_map(Link::engine) {
+            for &(connection, alone) in decisions.iter() {
+                engine.leave_alone(connection, alone);
+            }
+        }
+    }
+
     /// The last deeds, the oldest first.
     pub(super) fn deeds(&self) -> impl Iterator<Item = &DeedLine> {
         self.deeds.iter()
@@ -236,6 +260,7 @@ impl<A: Attach> Core<A> {
             links,
             connections,
             connections_in_all,
+            user_timeouts: UserTimeoutStatus::default(),
         }
     }
 

@@ -216,8 +216,7 @@ impl<E: PathEngine> Link<E> {
 
     /// Makes room: what was done for connections that the engine does not know any more is forgotten, or else everything.
     fn forget_what_is_over(&mut self, now: Instant) {
-        let known = self.engine().map(|engine| engine.connections(now)).unwrap_or_default();
-        let known: BTreeSet<Connection> = known.into_iter().map(|known| known.connection).collect();
+        let known: BTreeSet<Connection> = self.in_path(now).into_iter().collect();
         self.done.retain(|connection, _| known.contains(connection));
         if self.done.len() >= MOST_REMEMBERED {
             self.done.clear();
@@ -250,6 +249,12 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
+    /// The connections in the path.
+    pub(super) fn in_path(&mut self, now: Instant) -> Vec<Connection> {
+        let known = self.engine().map(|engine| engine.connections(now)).unwrap_or_default();
+        known.into_iter().map(|known| known.connection).collect()
+    }
+
     pub(super) fn connections(&mut self, now: Instant) -> Vec<ConnectionStatus> {
         let Path::Attached(engine) = &mut self.path else { return Vec::new() };
         let known = engine.connections(now);
@@ -270,6 +275,7 @@ impl<E: PathEngine> Link<E> {
             held_bytes: known.held_bytes,
             rto_ms: None,
             backoff: None,
+            user_timeout: None,
             left_alone: known.is_left_alone,
             deeds: done.deeds,
             last_deed: done.last.map(|(mechanism, what)| format!("{mechanism}: {what}")),
@@ -279,7 +285,7 @@ impl<E: PathEngine> Link<E> {
 }
 
 /// An error and everything that it comes from.
-fn with_causes(error: &dyn std::error::Error) -> String {
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

@@ -8,6 +8,7 @@ mod dry_run;
 mod link;
 mod notify;
 mod privileges;
+mod timeouts;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
@@ -24,12 +25,13 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use self::core::Core;
 pub use self::dry_run::{DryEngine, DryRun};
 use self::notify::Notifier;
+use self::timeouts::Timeouts;
 use crate::clock::{self, Utc};
 use crate::config::{Config, ConfigError, Metrics};
 use crate::control::{LONGEST_REQUEST, Request, Response};
 use crate::link_watch::kernel::Interfaces;
 use crate::link_watch::netlink::{Monitor, MonitorError};
-use crate::link_watch::nl80211::Station;
+use crate::link_watch::nl80211::{Station, StationError};
 use crate::link_watch::schedule::{Schedule, ScheduleWatch};
 use crate::link_watch::suspend::SuspendWatch;
 use crate::metrics;
@@ -69,7 +71,7 @@ pub enum DaemonError {
         path: PathBuf,
     },
     /// The control socket cannot be made.
-    #[error("the control socket {}: {source}", path.display())]
+    #[error("the control socket {} cannot be made; it needs root, or another place (--socket)", path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
@@ -140,6 +142,8 @@ pub struct Daemon<A: Attach> {
     followers: Vec<SessionId>,
     notifier: Notifier,
     watchdog_due: Option<Instant>,
+    /// What the rules of connections make of them.
+    timeouts: Timeouts,
     /// Who tells the Wi-Fi's level, from when it is wanted on.
     wifi: Option<Station>,
 }
@@ -174,6 +178,7 @@ enum Token {
     Calendar,
     Control,
     Metrics,
+    Timeouts,
     Engine(String),
 }
 
@@ -200,6 +205,7 @@ impl<A: Attach> Daemon<A> {
             metrics,
             followers: Vec::new(),
             watchdog_due: notifier.watchdog().map(|every| now + every),
+            timeouts: Timeouts::start(now, &setup.config, setup.dry_run),
             notifier,
             wifi: None,
             setup,
@@ -230,6 +236,7 @@ impl<A: Attach> Daemon<A> {
             }
         };
         self.notifier.tell("STOPPING=1");
+        self.timeouts.give_up(self.setup.config.user_timeouts.restore_on_exit);
         tracing::info!("the agent stops");
         // Left behind, it would only be in the way of who looks for an agent.
         let _ = std::fs::remove_file(&self.setup.socket);
@@ -255,6 +262,7 @@ impl<A: Attach> Daemon<A> {
                 Token::Calendar => self.calendar = watch_calendar(),
                 Token::Control => self.serve_control(now, utc),
                 Token::Metrics => self.serve_metrics(now, utc),
+                Token::Timeouts => self.timeouts.handle_ready(now),
                 Token::Engine(interface) => self.core.handle_ready(now, &interface),
             }
         }
@@ -264,6 +272,11 @@ impl<A: Attach> Daemon<A> {
         self.look_at_wifi(now);
         self.core.handle_timeout(now);
         self.core.handle_time(now, utc);
+        self.timeouts.handle_timeout(now, &self.setup.config);
+        if self.timeouts.is_look_due(now) {
+            let decisions = self.timeouts.decide(now, &self.core.in_path(now));
+            self.core.leave_alone(&decisions);
+        }
         for deed in self.core.take_deeds(now, utc) {
             let line = Response::Deed(deed).to_line();
             for &follower in &self.followers {
@@ -300,6 +313,9 @@ impl<A: Attach> Daemon<A> {
             (Token::Engine(interface.to_owned()), PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
         });
         waited_for.extend(engines);
+        let timeouts = self.timeouts.descriptor().into_iter();
+        waited_for
+            .extend(timeouts.map(|descriptor| (Token::Timeouts, PollFd::from_borrowed_fd(descriptor, PollFlags::IN))));
         let (tokens, mut descriptors): (Vec<Token>, Vec<PollFd<'_>>) = waited_for.into_iter().unzip();
         match poll(&mut descriptors, self.patience().as_ref()) {
             Ok(_) => {}
@@ -318,19 +334,27 @@ impl<A: Attach> Daemon<A> {
         let until_time = self.core.poll_time(Utc(utc)).map(|Utc(at)| at.saturating_since(utc).min(GLANCE));
         let sessions =
             self.control.poll_timeout().into_iter().chain(self.metrics.as_ref().and_then(Sessions::poll_timeout));
-        let deadlines = sessions.chain(self.core.poll_timeout()).chain(self.watchdog_due);
+        let deadlines =
+            sessions.chain(self.core.poll_timeout()).chain(self.timeouts.poll_timeout()).chain(self.watchdog_due);
         let wait = deadlines.map(|at| at.saturating_since(now)).chain(until_time).min()?;
         let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
         Some(Timespec { tv_sec: seconds, tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ })
     }
 
-    /// An interface that is no Wi-Fi interface has no level; nor has one whose driver does not answer.
     fn look_at_wifi(&mut self, now: Instant) {
         for interface in self.core.take_wifi_due(now) {
             if self.wifi.is_none() {
                 self.wifi = Station::open().inspect_err(|error| tracing::debug!(%error, "no Wi-Fi level")).ok();
             }
-            let level = self.wifi.as_mut().and_then(|wifi| wifi.level(&interface).ok()).flatten();
+            let level = match self.wifi.as_mut().map(|wifi| wifi.level(&interface)) {
+                Some(Ok(level)) => level,
+                // It will not become one.
+                Some(Err(StationError::NotWifi { .. })) => {
+                    self.core.forget_wifi(&interface);
+                    continue;
+                }
+                Some(Err(_)) | None => None,
+            };
             self.core.handle_level(now, &interface, level);
         }
     }
@@ -354,9 +378,7 @@ impl<A: Attach> Daemon<A> {
                     self.metrics = None;
                     self.metrics = serve(&config.metrics);
                 }
-                if config.log != self.setup.config.log {
-                    tracing::warn!("[log] takes effect when the agent is started anew");
-                }
+                self.timeouts.configure(now, &self.setup.config, &config, self.setup.dry_run);
                 self.setup.config = config.clone();
                 self.core.configure(now, utc, config, schedule);
                 tracing::info!(links = self.core.looked_after().join(", "), "configuration read");
@@ -375,7 +397,8 @@ impl<A: Attach> Daemon<A> {
                 }
                 Ok(Request::Status) => {
                     let mut status = self.core.status(now, utc);
-                    describe(&mut status.connections);
+                    status.user_timeouts = self.timeouts.status();
+                    describe(&mut status.connections, &self.timeouts);
                     (Response::Status(Box::new(status)).to_line(), false)
                 }
                 Ok(Request::Deeds { follow }) => {
@@ -393,7 +416,7 @@ impl<A: Attach> Daemon<A> {
     fn serve_metrics(&mut self, now: Instant, utc: Utc) {
         let Some(sessions) = &mut self.metrics else { return };
         for (caller, request) in sessions.handle_ready(now) {
-            let status = || -> Status { self.core.status(now, utc) };
+            let status = || Status { user_timeouts: self.timeouts.status(), ..self.core.status(now, utc) };
             sessions.answer(now, caller, &metrics::respond(&request, status), false);
         }
     }
@@ -462,7 +485,7 @@ fn drain(orders: &mut UnixStream) {
 }
 
 /// What only the kernel's sockets tell: whose a connection is, and how far its timer has backed off.
-fn describe(connections: &mut [ConnectionStatus]) {
+fn describe(connections: &mut [ConnectionStatus], timeouts: &Timeouts) {
     let sockets = SocketDiag::open().and_then(|mut diag| diag.connections()).unwrap_or_default();
     let sockets: BTreeMap<(SocketAddr, SocketAddr), _> =
         sockets.iter().map(|socket| ((socket.connection.local, socket.connection.remote), socket)).collect();
@@ -473,6 +496,7 @@ fn describe(connections: &mut [ConnectionStatus]) {
         let Some(socket) = found(connection) else { continue };
         connection.rto_ms = Some(socket.info.tcpi_rto.as_secs_f64() * 1e3);
         connection.backoff = Some(socket.info.tcpi_backoff.into());
+        connection.user_timeout = timeouts.given(socket.cookie);
         connection.process =
             owners.get(&socket.inode).and_then(|processes| processes.first()).map(|first| first.comm.clone());
     }

@@ -2,8 +2,8 @@
 
 use rustix::io::Errno;
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, remove_capability_from_bounding_set,
-    set_capabilities, set_no_new_privs,
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set, clear_ambient_capability_set,
+    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
 };
 
 /// What is kept: eBPF programs and their maps (`CAP_BPF`, `CAP_PERFMON`), putting them in the path of packets (`CAP_NET_ADMIN`), raw
@@ -32,8 +32,10 @@ pub(super) fn drop_all_but_needed() -> Result<(), Errno> {
         }
     }
     let kept = held.permitted.intersection(KEPT);
-    // A service manager may have done all of it, and forbidden it thereafter.
-    if kept == held.permitted && held.inheritable.is_empty() {
+    // Nothing is executed any more, so that nothing is to be handed on.
+    clear_ambient_capability_set()?;
+    // A service manager may have done the rest, and forbidden to do it again.
+    if kept == held.permitted {
         return Ok(());
     }
     set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() })
@@ -55,7 +57,7 @@ mod tests {
         });
         let before = capabilities(None).unwrap();
         let (held, is_unbounded) = after.join().unwrap();
-        assert!(KEPT.contains(held.permitted) && KEPT.contains(held.effective) && held.inheritable.is_empty());
+        assert!(KEPT.contains(held.permitted) && KEPT.contains(held.effective));
         assert_eq!(held.permitted, before.permitted.intersection(KEPT));
         assert_eq!(is_unbounded, !before.effective.contains(CapabilitySet::SETPCAP) && is_unbounded);
     }

@@ -129,7 +129,8 @@ impl Running {
     }
 }
 
-const NO_METRICS: &str = "[metrics]\nenabled = false\n";
+/// Nothing of this machine is touched.
+const NO_METRICS: &str = "[metrics]\nenabled = false\n[user_timeouts]\nenabled = false\n";
 
 #[test]
 fn a_signal_reaches_the_engine_and_the_deed_whoever_follows() {
@@ -187,7 +188,8 @@ fn a_configuration_is_read_again_and_a_bad_one_changes_nothing() {
 #[test]
 fn prometheus_is_answered() {
     let address = free_port();
-    let agent = Running::start("metrics", &format!("[metrics]\nlisten = \"{address}\"\n"));
+    let agent =
+        Running::start("metrics", &format!("[user_timeouts]\nenabled = false\n[metrics]\nlisten = \"{address}\"\n"));
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut text = String::new();

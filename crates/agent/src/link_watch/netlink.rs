@@ -315,7 +315,8 @@ mod tests {
     const GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
     fn told(flags: u16, message: RouteNetlinkMessage) -> Vec<News> {
-        let header = NetlinkHeader { flags, ..NetlinkHeader::default() };
+        let mut header = NetlinkHeader::default();
+        header.flags = flags;
         translate(&header, message)
     }
 

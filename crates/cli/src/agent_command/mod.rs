@@ -127,8 +127,8 @@ fn check(args: &CheckArgs) -> ExitCode {
     });
     match checked {
         Ok((config, schedule)) => {
-            let cuts = schedule.map(|schedule| format!("# The timetable has {} cuts.\n", schedule.cuts()));
-            print(&(config.to_toml() + cuts.as_deref().unwrap_or_default()))
+            let cuts = schedule.map(|schedule| format!("# Cuts in the timetable: {}\n", schedule.cuts()));
+            print(&(config.to_toml() + cuts.unwrap_or_default().as_str()))
         }
         Err(error) => {
             eprintln!("error: {error}");

@@ -88,6 +88,9 @@ pub(super) fn status(status: &Status) -> String {
     for remark in status.links.iter().flat_map(link_remarks) {
         let _ = writeln!(text, "  {remark}");
     }
+    if let Some(problem) = &status.user_timeouts.problem {
+        let _ = writeln!(text, "  user timeouts: {problem}");
+    }
     if !status.connections.is_empty() {
         text.push('\n');
         text.push_str(&columns(&CONNECTION_COLUMNS, status.connections.iter().take(MOST_LINES).map(connection_cells)));
@@ -153,7 +156,7 @@ fn bytes(count: u64) -> String {
 mod tests {
     use holdover_agent::link_watch::Source;
     use holdover_agent::path_engine::Counters;
-    use holdover_agent::status::LinkRecord;
+    use holdover_agent::status::{LinkRecord, UserTimeoutStatus};
 
     use super::*;
 
@@ -187,6 +190,7 @@ mod tests {
             connections: Vec::new(),
             connections_in_all: 0,
             counters: Counters::default(),
+            user_timeouts: UserTimeoutStatus::default(),
         };
         assert!(status(&whole).contains("no link is looked after"));
         whole.links.push(LinkStatus {

@@ -229,6 +229,7 @@ fn header(names: &[&'static str]) -> Row<'static> {
 #[cfg(test)]
 mod tests {
     use holdover_agent::path_engine::Counters;
+    use holdover_agent::status::UserTimeoutStatus;
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
@@ -247,6 +248,7 @@ mod tests {
             held_bytes: 0,
             rto_ms: None,
             backoff: None,
+            user_timeout: None,
             left_alone: false,
             deeds: 1,
             last_deed: Some("hold_back: released".to_owned()),
@@ -263,6 +265,7 @@ mod tests {
             connections: vec![connection("198.51.100.1:22", 10, 1.0), connection("198.51.100.2:443", 5_000_000, 9.0)],
             connections_in_all: 2,
             counters: Counters::default(),
+            user_timeouts: UserTimeoutStatus::default(),
         })
     }
 

@@ -3,6 +3,7 @@
 // Tests look at files and processes.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod agent;
 mod demo;
 mod doctor;
 mod explain;

@@ -213,7 +213,8 @@ impl Half {
         let packets = if is_held || may_be_lost || fast.is_drawn_in {
             // What was flushed after the last data may have gone into a link that was down already.
             let last_heard = observed.last_data_at.map_or(cut_at, |data_at| data_at.min(cut_at));
-            let lost_after = last_heard - config.release.ladder.max(round_trip.least().unwrap_or_default() / 2);
+            let on_their_way = round_trip.least().unwrap_or_default() / 2 + release::LADDER_MARGIN;
+            let lost_after = last_heard - config.release.ladder.max(on_their_way);
             path.order(now, at.connection, at.direction, Order::Reopened);
             release::acks(&config.release, observed, at.connection, at.direction, lost_after, echo)
         } else {

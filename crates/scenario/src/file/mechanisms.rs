@@ -232,7 +232,7 @@ pub(crate) struct Wake {}
 pub(crate) struct Release {
     /// So long after link-up; if data comes by itself before, nothing is done. The default is 1 ms.
     pub(crate) grace: Option<Time>,
-    /// ACKs sent within so long before the cut are taken to be lost. The default is 60 ms.
+    /// ACKs sent within so long before the cut are taken to be lost. The default is 30 ms.
     pub(crate) ladder: Option<Time>,
     /// Whether the echoed timestamps are moved forward. The default is true.
     pub(crate) refresh_timestamps: Option<bool>,

@@ -294,6 +294,9 @@ fn wifi_levels_are_asked_for_while_they_are_wanted() {
     assert_eq!(core.take_wifi_due(now), []);
     core.handle_level(now, "wlan0", Some(Dbm(-90)));
     assert_eq!(told(&diary), ["wlan0 attached", "wlan0 fading"]);
+    appear(&mut core, "eth0", true);
+    core.forget_wifi("eth0");
+    assert_eq!(core.take_wifi_due(Instant::from_secs(50)), ["wlan0".into()]);
     core.configure(now, NOON, Config::default(), None);
     core.handle_change(now, Change::Disappeared { interface: "wlan0".into() });
     assert_eq!(core.take_wifi_due(Instant::from_secs(100)), []);

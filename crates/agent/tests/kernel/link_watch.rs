@@ -1,0 +1,103 @@
+//! What the kernel says of links, from its own mouth.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant as WallInstant};
+
+use holdover_agent::clock;
+use holdover_agent::link_watch::kernel::{Change, Interfaces};
+use holdover_agent::link_watch::netlink::Monitor;
+use holdover_agent::link_watch::{Arbiter, Signal};
+use holdover_testbed::{Namespace, Netlink, Route};
+
+use crate::Test;
+
+pub(crate) const TESTS: &[Test] = &[("an_uplink_that_goes_and_comes_is_told_as_such", an_uplink_that_goes_and_comes)];
+
+/// A monitor, what it has told, and what that means.
+struct Watch {
+    monitor: Monitor,
+    interfaces: Interfaces,
+    arbiter: Arbiter,
+    said: Vec<String>,
+    told: Vec<String>,
+}
+
+impl Watch {
+    fn open() -> Self {
+        let mut monitor = Monitor::open().unwrap();
+        let mut interfaces = Interfaces::new();
+        monitor.take_snapshot(clock::now(), &mut interfaces).unwrap();
+        Self { monitor, interfaces, arbiter: Arbiter::new(), said: Vec::new(), told: Vec::new() }
+    }
+
+    /// Listens until all of it has been said of `up0`, in whatever order; the mechanisms' version of it.
+    #[track_caller]
+    fn hears(&mut self, expected: &[&str]) -> Vec<String> {
+        let patience = WallInstant::now() + Duration::from_secs(30);
+        loop {
+            let now = clock::now();
+            self.monitor.handle_ready(now, &mut self.interfaces).unwrap();
+            while let Some(change) = self.interfaces.poll_change() {
+                self.note(change);
+            }
+            let mut said = self.said.clone();
+            said.sort();
+            if said == expected {
+                self.said.clear();
+                return std::mem::take(&mut self.told);
+            }
+            assert!(WallInstant::now() < patience, "{said:?} instead of {expected:?}");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn note(&mut self, change: Change) {
+        match change {
+            Change::Appeared { interface, is_eligible } if &*interface == "up0" => {
+                self.said.push(if is_eligible { "eligible" } else { "there" }.to_owned());
+            }
+            Change::Disappeared { interface } if &*interface == "up0" => self.said.push("gone".to_owned()),
+            Change::Signal(signal) if &*signal.interface == "up0" => {
+                let Signal { event, source, at, .. } = &signal;
+                self.said.push(format!("{source} {event}"));
+                self.told.extend(self.arbiter.handle_signal(*at, &signal).iter().map(ToString::to_string));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn an_uplink_that_goes_and_comes(namespace: &Namespace) {
+    let mut netlink = Netlink::open(namespace).unwrap();
+    let far = Namespace::new("far").unwrap();
+    let mut watch = Watch::open();
+    netlink.add_veth("up0", "far0", &far).unwrap();
+    far.enter(|| Netlink::open(&far).unwrap().set_up("far0").unwrap()).unwrap();
+    assert_eq!(watch.hears(&["carrier down", "there"]), ["down"]);
+
+    netlink.set_up("up0").unwrap();
+    assert_eq!(watch.hears(&["carrier up"]), ["up"]);
+    let address: IpAddr = [192, 0, 2, 7].into();
+    let route = || Route {
+        destination: (IpAddr::from([0, 0, 0, 0]), 0),
+        gateway: Some([192, 0, 2, 1].into()),
+        link: "up0".to_owned(),
+        source: None,
+    };
+    netlink.add_address("up0", address, 24).unwrap();
+    netlink.add_route(&route()).unwrap();
+    assert_eq!(watch.hears(&["eligible"]), [] as [&str; 0]);
+
+    // Set down it loses its route, of which the kernel says nothing, and keeps its address.
+    netlink.set_down("up0").unwrap();
+    assert_eq!(watch.hears(&["carrier down", "route down"]), ["down"]);
+    netlink.set_up("up0").unwrap();
+    assert_eq!(watch.hears(&["carrier up"]), [] as [&str; 0]);
+    netlink.add_route(&route()).unwrap();
+    assert_eq!(watch.hears(&["route up"]), ["up"]);
+
+    // One who comes later sees the same.
+    let mut later = Watch::open();
+    assert_eq!(later.hears(&["eligible"]), [] as [&str; 0]);
+    assert_eq!(later.interfaces.addresses("up0").filter(IpAddr::is_ipv4).collect::<Vec<_>>(), [address]);
+}

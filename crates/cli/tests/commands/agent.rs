@@ -1,0 +1,87 @@
+//! `holdover agent`, without anything in the path of packets.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::Place;
+
+/// A dry run on the loopback interface, which needs no privileges and changes nothing.
+struct DryRun(Child);
+
+impl DryRun {
+    fn start(place: &Place) -> Self {
+        place.write("agent.toml", "[metrics]\nenabled = false\n");
+        let mut command =
+            place.command("agent run --dry-run --foreground --interface lo --config agent.toml --socket s");
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let patience = Instant::now() + Duration::from_secs(60);
+        while !place.path("s").exists() {
+            let status = child.try_wait().unwrap();
+            assert!(status.is_none() && Instant::now() < patience, "no socket: {status:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Self(child)
+    }
+
+    /// Ends it as a service manager does; what it has written down.
+    fn stop(mut self) -> String {
+        use std::io::Read as _;
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let mut log = String::new();
+        self.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        assert!(self.0.wait().unwrap().success(), "{log}");
+        log
+    }
+}
+
+#[test]
+fn a_signal_is_heard_and_told_again() {
+    let place = Place::new("agent-signal");
+    let agent = DryRun::start(&place);
+    assert_eq!(place.run("agent signal down --interface lo --socket s").well().out, "told lo\n");
+    let status = place.run("agent status --json --socket s").well().json();
+    assert_eq!(status["dry_run"], true, "{status}");
+    assert_eq!((&status["links"][0]["interface"], &status["links"][0]["state"]), (&"lo".into(), &"down".into()));
+    assert_eq!(status["links"][0]["objections"][0], "command");
+    place.run("agent signal up --socket s").well();
+    let text = place.run("agent status --socket s").well().out;
+    assert!(text.contains("dry run: nothing is changed") && text.contains("lo    up"), "{text}");
+    place.run("agent deeds --socket s").well();
+    let refused = place.run("agent signal up --interface nowhere --socket s").refused();
+    assert!(refused.contains("it does after: lo"), "{refused}");
+    let refused = place.run("agent signal down --lead 300ms --socket s").refused();
+    assert!(refused.contains("fading"), "{refused}");
+    let second = place.run("agent run --dry-run --interface lo --config agent.toml --socket s");
+    assert!(second.code == Some(1) && second.err.contains("an agent is running already"), "{second:?}");
+    let log = agent.stop();
+    assert!(log.contains("the agent is running") && log.contains("event=down"), "{log}");
+    assert!(!place.path("s").exists());
+    let gone = place.run("agent status --socket s");
+    assert!(gone.code == Some(1) && gone.err.contains("is it running ("), "{gone:?}");
+    assert!(place.run("agent top --socket s").code == Some(1));
+}
+
+#[test]
+fn check_says_what_is_in_force_or_what_is_wrong() {
+    let place = Place::new("agent-check");
+    place.write("good.toml", "[wake]\nhold_back = 8\n[signals]\nschedule = \"line.csv\"\n");
+    place.write("line.csv", "2026-11-22T06:00:00Z,down\n2026-11-22T06:00:10Z,up\n");
+    let good = place.run("agent check good.toml").well().out;
+    assert!(
+        good.contains("hold_back = 8")
+            && good.contains("carrier = true")
+            && good.contains("# Cuts in the timetable: 1"),
+        "{good}"
+    );
+    place.write("again.toml", &good);
+    assert_eq!(place.run("agent check again.toml").well().out, good, "what is in force reads as the same");
+    place.write("bad.toml", "[wake]\nhold_bakc = 8\n");
+    assert!(place.run("agent check bad.toml").refused().contains("bad.toml:2:1"));
+    assert!(place.run("agent run --dry-run --config bad.toml").refused().contains("bad.toml:2:1"));
+    place.write("line.csv", "2026-11-22T06:00:00Z,sideways\n");
+    assert!(place.run("agent check good.toml").refused().contains("line.csv:1:22"));
+    assert!(place.run("agent check nowhere.toml").refused().contains("nowhere.toml"));
+    let published = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/agent.schema.json");
+    assert_eq!(place.run("agent schema").well().out, std::fs::read_to_string(published).unwrap());
+}
