@@ -1,5 +1,6 @@
 //! `holdover doctor` and `holdover conformance`.
 
+use crate::kernel::is_possible;
 use crate::support::{Ended, Place};
 
 #[test]
@@ -49,4 +50,35 @@ fn conformance_lists_runs_and_refuses() {
     assert!(row["error"].is_null(), "{json}");
     // On another kernel, or a very busy machine, it may differ, and says so.
     assert_eq!(ended.code == Some(0), row["verdict"] != "differs", "{json}");
+}
+
+#[test]
+fn the_grid_of_the_agent_is_listed_measured_and_refused() {
+    let place = Place::new("conformance-agent");
+    let list = place.run("conformance --agent --list").well().out;
+    assert_eq!(list.lines().count(), 3 * 2 * (6 * 3 + 1), "{list}");
+    assert!(list.contains("bbr, upload, 40 s, warned\n") && list.contains("reno, download, uncut\n"), "{list}");
+    let refused = place.run("conformance --agent --only vegas").refused();
+    assert!(refused.contains("\"vegas\""), "{refused}");
+    let needs = place.run("conformance --csv grid.csv");
+    assert!(needs.code == Some(2) && needs.err.contains("--agent"), "{}", needs.err);
+
+    if !is_possible() {
+        return;
+    }
+    let case = "reno, download, 1 s, warned";
+    let arguments = "conformance --agent --filter --repeat 1 --json --csv grid.csv --only";
+    let ended = Ended::new(case, place.command(arguments).arg(case).output().unwrap());
+    let json = ended.json();
+    let cells = json["cells"].as_array().unwrap();
+    let of = |name: &str| cells.iter().map(|cell| cell[name].as_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!((of("help"), of("direction")), (vec!["plain", "warned"], vec!["download", "download"]), "{json}");
+    assert!(cells.iter().all(|cell| cell["completion_s"].as_f64().is_some_and(|taken| taken > 10.0)), "{json}");
+    assert!(cells[1]["new_data_ms"].as_f64().is_some_and(|millis| millis >= 25.0), "no sooner than light: {json}");
+    assert_eq!(json["agent_path"], "filter");
+    // On a busy machine it may miss what it has to reach, and says so.
+    assert_eq!(ended.code == Some(0), cells.iter().all(|cell| cell["misses"].as_array().unwrap().is_empty()), "{json}");
+    let rows = std::fs::read_to_string(place.path("grid.csv")).unwrap();
+    assert_eq!(rows.lines().count(), 3, "{rows}");
+    assert!(rows.lines().all(|row| row.split(',').count() == 13), "{rows}");
 }

@@ -52,6 +52,9 @@ pub(super) struct Cell {
     pub(super) path_share: Option<f64>,
     /// What it has to reach and does not; nothing is asked of plain transfers.
     pub(super) misses: Vec<String>,
+    /// Why, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) why: Option<&'static str>,
     /// Of the run with the median completion: the first packets after the link's return.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) trace: Vec<String>,
@@ -105,6 +108,8 @@ impl Cell {
             cell.misses = cell.misses(plain);
             if cell.misses.is_empty() {
                 cell.trace.clear();
+            } else {
+                cell.why = cell.reason();
             }
             cells.push(cell);
         }
@@ -130,6 +135,7 @@ impl Cell {
             ideal_share: uncut_s.zip(completion_s).map(|(uncut, taken)| (uncut + cut_s) / taken),
             path_share: of(|run| run.path_share),
             misses: Vec::new(),
+            why: None,
             trace: typical.map_or(Vec::new(), |(run, _)| run.trace.clone()),
             runs: rows,
         }
@@ -139,6 +145,20 @@ impl Cell {
         (self.sender, self.direction, self.cut_s) == (other.sender, other.direction, other.cut_s)
     }
 
+    /// Whether new data come later than they have to.
+    fn is_late(&self) -> bool {
+        self.new_data_ms.is_none_or(|new_data| new_data > soon().as_secs_f64() * 1e3)
+    }
+
+    /// Why it misses something, if that is known.
+    fn reason(&self) -> Option<&'static str> {
+        match (self.sender, self.is_late()) {
+            (Sender::Bbr, true) => Some(BBR_IS_STUCK),
+            (Sender::Bbr, false) => Some(BBR_PROBES),
+            _ => None,
+        }
+    }
+
     /// What the agent has to reach here and does not.
     fn misses(&self, plain: Option<&Self>) -> Vec<String> {
         if self.help == Help::Plain {
@@ -146,7 +166,7 @@ impl Cell {
         }
         let mut misses = Vec::new();
         let soonest_ms = soon().as_secs_f64() * 1e3;
-        if self.new_data_ms.is_none_or(|new_data| new_data > soonest_ms) {
+        if self.is_late() {
             misses.push(format!("new data later than {soonest_ms:.0} ms after the link's return"));
         }
         if self.ideal_share.is_none_or(|share| share < SHARE) {
@@ -163,6 +183,15 @@ impl Cell {
         misses
     }
 }
+
+/// What is known of BBR (version 1) around cuts.
+const BBR_PROBES: &str = "BBR looks for the shortest round trip anew when the one it knows is 10 s old, with a window of 4 packets for \
+    200 ms (PROBE_RTT): the transfer without a cut ends just before that, and every one with a cut meets it. And what the cut has \
+    swallowed it repairs from a few packets on, doubling them each round trip.";
+const BBR_IS_STUCK: &str = "The ACK that was held shows the sender that its retransmissions were not needed, so that it takes all that \
+    the cut has swallowed to be under way. CUBIC and Reno go on with new data then; but BBR's shortest round trip is 10 s old, it looks \
+    for it anew with a window of 4 packets (PROBE_RTT), and so many are under way. Nothing is sent until the tail loss probe, after twice \
+    a smoothed round trip of which the cut has become a part.";
 
 /// A round trip and a full queue: within this, new data arrive after the link's return.
 pub(super) fn soon() -> Duration {

@@ -139,12 +139,13 @@ impl Report {
         for cell in missing {
             let _ = writeln!(
                 text,
-                "\n**{}, {}, {} s, {}**: {}.\n\n```\n{}\n```",
+                "\n**{}, {}, {} s, {}**: {}. {}\n\n```\n{}\n```",
                 cell.sender.name(),
                 cell.direction.name(),
                 cell.cut_s,
                 cell.help.name(),
                 cell.misses.join(", "),
+                cell.why.unwrap_or("Why is not known."),
                 cell.trace.join("\n")
             );
         }
