@@ -1,14 +1,15 @@
 //! Copies of this program that play other processes of the host.
 
-use std::io::{BufRead as _, BufReader, Write as _, stdin};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _, stdin};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
 use holdover_agent::user_timeout::{UserTimeoutOptions, UserTimeouts};
 
+use crate::engine::process::{Tally, play};
 use crate::user_timeouts::{now, policy};
 
-/// What the copy plays: `client ADDRESS` or `agent RULES`.
+/// What the copy plays: `client ADDRESS`, `agent RULES`, or `engine SEED`, which is none if it is to be told what to do.
 const ROLE: &str = "HOLDOVER_AGENT_TEST_ROLE";
 const ARGUMENT: &str = "HOLDOVER_AGENT_TEST_ARGUMENT";
 
@@ -26,6 +27,7 @@ pub(crate) fn role() -> Option<ExitCode> {
     match role.as_str() {
         "client" => client(argument.parse().ok()?),
         "agent" => agent(&argument),
+        "engine" => play(argument.parse().ok()),
         _ => return None,
     }
     Some(ExitCode::SUCCESS)
@@ -60,6 +62,11 @@ impl OtherProcess {
         Self::start("agent", rules, "attached")
     }
 
+    /// An engine on the wire. With a seed it hears of random events of the link; without, of those that it is told.
+    pub(crate) fn engine(seed: Option<u64>) -> Self {
+        Self::start("engine", &seed.map_or(String::new(), |seed| seed.to_string()), "attached")
+    }
+
     fn start(role: &str, argument: &str, first_line: &str) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .env(ROLE, role)
@@ -85,6 +92,30 @@ impl OtherProcess {
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// The same to an engine: returns the last that it had said.
+    pub(crate) fn kill_engine(mut self) -> Tally {
+        assert_eq!(self.child.try_wait().unwrap(), None, "the engine's process has ended by itself");
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let mut said = String::new();
+        self.output.read_to_string(&mut said).unwrap();
+        // The last line may be half a line.
+        let whole = said.rfind('\n').map_or("", |end| &said[..end]);
+        whole.lines().next_back().map_or(Tally::default(), Tally::parse)
+    }
+
+    /// Tells an engine what the link does: returns what it has counted until then.
+    pub(crate) fn tell(&mut self, event: &str) -> Tally {
+        writeln!(self.input, "{event}").unwrap();
+        Tally::parse(&self.line())
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
     }
 
     fn line(&mut self) -> String {

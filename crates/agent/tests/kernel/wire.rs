@@ -1,4 +1,4 @@
-//! Two kernels and what is between them: a wire that can be cut, and that remembers the segments which crossed it.
+//! Two kernels and what is between them: a wire that can be cut and impaired, and that remembers the segments which crossed it.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd as _;
@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use holdover_agent::clock;
 use holdover_agent::sockets::TcpSocket;
 use holdover_base::Duration;
 use holdover_testbed::{
-    Congestion, KernelListener, KernelStream, Namespace, Netlink, SocketOptions, Tun, TunConfig, sysctl,
+    Congestion, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace, Netlink, SocketOptions, Tun,
+    TunConfig, sysctl,
 };
 use holdover_wire::{Checksums, Packet, Segment};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,6 +24,9 @@ pub(crate) const FAR: &str = "10.9.0.2";
 pub(crate) const NEAR_V6: &str = "fd09::1";
 pub(crate) const FAR_V6: &str = "fd09::2";
 
+/// The interface of either end.
+pub(crate) const INTERFACE: &str = "tun0";
+
 /// This namespace, another one, and the wire.
 pub(crate) struct Wire {
     pub(crate) far: Namespace,
@@ -33,26 +38,35 @@ pub(crate) struct Wire {
 struct State {
     is_cut: AtomicBool,
     is_over: AtomicBool,
-    /// What was sent by the near kernel, and by the far one.
-    segments: Mutex<[Vec<Segment>; 2]>,
+    /// What was sent by the near kernel, and by the far one; `None` if that is not remembered.
+    segments: Option<Mutex<[Vec<Segment>; 2]>>,
 }
 
 impl Wire {
     /// Joins `near`, in which the calling thread must be, to a new namespace.
     pub(crate) fn new(near: &Namespace) -> Self {
+        Self::joining(near, [Impairment::none(), Impairment::none()], true)
+    }
+
+    /// The same, with a link that has faults both ways, and for more segments than can be remembered.
+    pub(crate) fn impaired(near: &Namespace, config: &ImpairmentConfig) -> Self {
+        Self::joining(near, [1, 2].map(|seed| Impairment::new(config.clone(), seed).unwrap()), false)
+    }
+
+    fn joining(near: &Namespace, impairments: [Impairment; 2], remembers: bool) -> Self {
         Netlink::open(near).unwrap().set_up("lo").unwrap();
         let far = Namespace::new("far").unwrap();
         let device = |namespace: &Namespace, v4: &str, v6: &str| {
             let address = |text: &str| text.parse::<IpAddr>().unwrap();
-            let config = TunConfig::new("tun0", 1500).address(address(v4), 24).address(address(v6), 64);
+            let config = TunConfig::new(INTERFACE, 1500).address(address(v4), 24).address(address(v6), 64);
             Tun::open(namespace, &config).unwrap()
         };
         let ours = device(near, NEAR, NEAR_V6);
         let theirs = far.enter(|| device(&far, FAR, FAR_V6)).unwrap();
-        let state = Arc::new(State::default());
+        let state = Arc::new(State { segments: remembers.then(Mutex::default), ..State::default() });
         let carrier = std::thread::spawn({
             let state = Arc::clone(&state);
-            move || carry(&[ours, theirs], &state)
+            move || carry(&[ours, theirs], impairments, &state)
         });
         Self { far, state, carrier: Some(carrier) }
     }
@@ -64,7 +78,7 @@ impl Wire {
 
     /// What the near kernel has sent to or from a port.
     pub(crate) fn sent(&self, port: u16) -> Vec<Segment> {
-        let segments = &self.state.segments.lock().unwrap()[0];
+        let segments = &self.state.segments.as_ref().expect("it remembers").lock().unwrap()[0];
         segments.iter().filter(|segment| segment.src_port == port || segment.dst_port == port).cloned().collect()
     }
 
@@ -103,23 +117,35 @@ impl Drop for Wire {
     }
 }
 
-/// Moves packets until the wire is over.
-fn carry(devices: &[Tun; 2], state: &State) {
+/// Moves packets until the wire is over. What is on its way when it is cut is lost too.
+fn carry(devices: &[Tun; 2], mut impairments: [Impairment; 2], state: &State) {
     let mut scratch = vec![0; 65_536];
+    let longest = Duration::from_millis(50);
     while !state.is_over.load(Ordering::SeqCst) {
+        let next = impairments.iter().filter_map(Impairment::poll_timeout).min();
+        let span = next.map_or(longest, |at| at.saturating_since(clock::now()).min(longest));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: span.as_nanos() as _ };
         let mut ready = devices.each_ref().map(|device| PollFd::from_borrowed_fd(device.as_fd(), PollFlags::IN));
-        poll(&mut ready, Some(&Timespec { tv_sec: 0, tv_nsec: 50_000_000 })).unwrap();
+        poll(&mut ready, Some(&timeout)).unwrap();
         for (from, device) in devices.iter().enumerate() {
             while let Some(bytes) = device.recv(&mut scratch).unwrap() {
                 if state.is_cut.load(Ordering::SeqCst) {
                     continue;
                 }
-                if let Some(segment) =
-                    Packet::parse_with(bytes.clone(), Checksums::Ignore).ok().as_ref().and_then(Packet::tcp)
+                if let Some(segments) = &state.segments
+                    && let Ok(packet) = Packet::parse_with(bytes.clone(), Checksums::Ignore)
+                    && let Some(segment) = packet.tcp()
                 {
-                    state.segments.lock().unwrap()[from].push(segment.clone());
+                    segments.lock().unwrap()[from].push(segment.clone());
                 }
-                devices[1 - from].send(&bytes).unwrap();
+                impairments[from].handle_packet(clock::now(), bytes);
+            }
+        }
+        for (from, impairment) in impairments.iter_mut().enumerate() {
+            while let Some(bytes) = impairment.poll_packet(clock::now()) {
+                if !state.is_cut.load(Ordering::SeqCst) {
+                    devices[1 - from].send(&bytes).unwrap();
+                }
             }
         }
     }

@@ -32,8 +32,9 @@ pub(crate) const DELAY: Duration = Duration::from_millis(25);
 pub(crate) const QUEUE: u32 = 75;
 /// When a link is cut.
 pub(crate) const CUT_AT: Instant = Instant::from_secs(4);
-/// What takes ten seconds if nothing is cut.
-pub(crate) const AMOUNT: ByteCount = ByteCount(11_800_000);
+/// What takes ten seconds if nothing is cut, and a little more: BBR looks for the shortest round trip after ten (PROBE_RTT), and is
+/// to do so without a cut too.
+pub(crate) const AMOUNT: ByteCount = ByteCount(12_000_000);
 /// How long before the cut a host is warned, if it is.
 pub(crate) const LEAD: Duration = Duration::from_millis(300);
 

@@ -1,0 +1,226 @@
+//! Connections over the wire, with data both ways of which every byte is known.
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{JoinHandle, sleep};
+use std::time::Duration as StdDuration;
+
+use holdover_agent::clock;
+use holdover_base::{ByteCount, Duration, Instant};
+use holdover_mobility::Direction;
+use holdover_testbed::matrix::{Digest, Sink, Source};
+use holdover_testbed::{Congestion, KernelListener, KernelStream, Namespace, SocketOptions, sysctl};
+
+use crate::wire::{FAR, FAR_V6, LIMIT, Wire};
+
+/// No read or write waits longer: far more than any of these tests lets a connection wait.
+const STUCK: Duration = Duration::from_secs(120);
+
+/// How a connection is opened, and which way its data goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Kind {
+    pub(crate) congestion: Congestion,
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+    pub(crate) ipv6: bool,
+    /// From the near side, from the far side.
+    pub(crate) ways: Vec<Direction>,
+    /// Whether as much is sent as the link takes, into a receive buffer of so many bytes, or 1 MB/s.
+    pub(crate) bulk: Option<ByteCount>,
+}
+
+/// Connections at work.
+pub(crate) struct Traffic {
+    pub(crate) streams: Vec<Stream>,
+    is_over: Arc<AtomicBool>,
+}
+
+/// One direction of a connection.
+pub(crate) struct Stream {
+    pub(crate) name: String,
+    received: Arc<AtomicU64>,
+    /// When something was received the last time, in ns; and when it was the first time after `mark`.
+    first_after: Arc<[AtomicU64; 2]>,
+    writer: JoinHandle<Digest>,
+    reader: JoinHandle<Sink>,
+}
+
+impl Kind {
+    /// A bulk transfer one way, with all options, and buffers of the kernel's choice.
+    pub(crate) fn bulk(congestion: Congestion, way: Direction) -> Self {
+        Self {
+            congestion,
+            timestamps: true,
+            sack: true,
+            ipv6: false,
+            ways: vec![way],
+            bulk: Some(ByteCount(64 * 1024)),
+        }
+    }
+
+    /// Each congestion control, with and without timestamps and SACK, over IPv4 and IPv6, both ways.
+    pub(crate) fn various() -> Vec<Self> {
+        use Congestion::{Bbr, Cubic, Reno};
+        let all = [
+            (Cubic, true, true, false, true),
+            (Reno, false, true, true, false),
+            (Bbr, true, false, false, false),
+            (Cubic, false, false, true, false),
+            (Reno, true, true, true, true),
+            (Bbr, false, true, false, false),
+        ];
+        let kind = |(congestion, timestamps, sack, ipv6, is_bulk): (Congestion, bool, bool, bool, bool)| Self {
+            congestion,
+            timestamps,
+            sack,
+            ipv6,
+            ways: vec![Direction::Outgoing, Direction::Incoming],
+            bulk: is_bulk.then_some(ByteCount(32 * 1024)),
+        };
+        all.map(kind).into()
+    }
+
+    fn options(&self) -> SocketOptions {
+        SocketOptions { io_timeout: STUCK, recv_buffer: self.bulk, ..SocketOptions::new(self.congestion) }
+    }
+}
+
+impl Traffic {
+    /// Opens the connections from `near`, in which the calling thread must be, and begins.
+    pub(crate) fn start(near: &Namespace, wire: &Wire, kinds: &[Kind]) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut streams = Vec::new();
+        for (number, kind) in kinds.iter().enumerate() {
+            let on = |is_on: bool| if is_on { "1" } else { "0" };
+            sysctl::set(near, "net.ipv4.tcp_timestamps", on(kind.timestamps)).unwrap();
+            sysctl::set(near, "net.ipv4.tcp_sack", on(kind.sack)).unwrap();
+            let (ours, theirs) = connect(near, wire, kind, 2000 + number as u16);
+            for &way in &kind.ways {
+                let (from, to) = if way == Direction::Outgoing { (&ours, &theirs) } else { (&theirs, &ours) };
+                let seed = 2 * number as u64 + u64::from(way == Direction::Outgoing);
+                let ends = [from.try_clone().unwrap(), to.try_clone().unwrap()];
+                streams.push(Stream::start(format!("{kind:?} {way:?}"), ends, seed, kind.bulk.is_some(), &is_over));
+            }
+        }
+        Self { streams, is_over }
+    }
+
+    /// Bytes that have arrived in all streams.
+    pub(crate) fn received(&self) -> u64 {
+        self.streams.iter().map(Stream::received).sum()
+    }
+
+    /// Waits until at least so many more bytes have arrived in each stream.
+    pub(crate) fn wait_for(&self, bytes: u64) {
+        let deadline = clock::now() + LIMIT;
+        let before: Vec<u64> = self.streams.iter().map(Stream::received).collect();
+        for (stream, before) in self.streams.iter().zip(before) {
+            while stream.received() < before + bytes {
+                assert!(clock::now() < deadline, "{}: nothing arrives", stream.name);
+                sleep(StdDuration::from_millis(2));
+            }
+        }
+    }
+
+    /// Each stream carries some more, and ends: everything must have arrived as it was sent. Returns how long that takes.
+    pub(crate) fn finish(self) -> Duration {
+        let began = clock::now();
+        self.is_over.store(true, Ordering::SeqCst);
+        for stream in self.streams {
+            let name = stream.name;
+            let sent = stream.writer.join().unwrap_or_else(|_| panic!("{name}: the sender is stuck"));
+            let sink = stream.reader.join().unwrap_or_else(|_| panic!("{name}: the receiver is stuck"));
+            assert_eq!(sink.first_difference(), None, "{name}");
+            assert_eq!(sink.digest(), sent, "{name}");
+        }
+        clock::now().saturating_since(began)
+    }
+}
+
+impl Stream {
+    fn start(name: String, ends: [KernelStream; 2], seed: u64, is_bulk: bool, is_over: &Arc<AtomicBool>) -> Self {
+        let [from, to] = ends;
+        let received = Arc::new(AtomicU64::new(0));
+        let first_after = Arc::new([AtomicU64::new(u64::MAX), AtomicU64::new(0)]);
+        let writer = std::thread::spawn({
+            let is_over = Arc::clone(is_over);
+            move || write(from, seed, is_bulk, &is_over)
+        });
+        let reader = std::thread::spawn({
+            let (received, first_after) = (Arc::clone(&received), Arc::clone(&first_after));
+            move || read(to, seed, &received, &first_after)
+        });
+        Self { name, received, first_after, writer, reader }
+    }
+
+    /// Bytes that have arrived.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::SeqCst)
+    }
+
+    /// Notes when something arrives for the first time after `at`.
+    pub(crate) fn watch_from(&self, at: Instant) {
+        self.first_after[1].store(0, Ordering::SeqCst);
+        self.first_after[0].store(at.as_nanos(), Ordering::SeqCst);
+    }
+
+    /// Waits for it.
+    pub(crate) fn first_after(&self) -> Instant {
+        let deadline = clock::now() + LIMIT;
+        loop {
+            match self.first_after[1].load(Ordering::SeqCst) {
+                0 => assert!(clock::now() < deadline, "{}: nothing arrives", self.name),
+                nanos => return Instant::from_nanos(nanos),
+            }
+            sleep(StdDuration::from_millis(1));
+        }
+    }
+}
+
+fn connect(near: &Namespace, wire: &Wire, kind: &Kind, port: u16) -> (KernelStream, KernelStream) {
+    let address: IpAddr = if kind.ipv6 { FAR_V6 } else { FAR }.parse().unwrap();
+    let to = SocketAddr::new(address, port);
+    let options = kind.options();
+    let listener = wire.far.enter(|| KernelListener::bind(&wire.far, to, &options).unwrap()).unwrap();
+    let ours = KernelStream::connect(near, to, &options, LIMIT).unwrap();
+    (ours, listener.accept(LIMIT).unwrap())
+}
+
+fn write(mut to: KernelStream, seed: u64, is_bulk: bool, is_over: &AtomicBool) -> Digest {
+    let mut source = Source::new(seed, u64::MAX);
+    let put = |source: &mut Source, to: &mut KernelStream| {
+        let bytes = source.peek(8 * 1024);
+        to.write_all(&bytes).unwrap();
+        source.advance(&bytes);
+    };
+    while !is_over.load(Ordering::SeqCst) {
+        put(&mut source, &mut to);
+        if !is_bulk {
+            sleep(StdDuration::from_millis(8));
+        }
+    }
+    (0..8).for_each(|_| put(&mut source, &mut to));
+    to.shutdown_write().unwrap();
+    source.digest()
+}
+
+fn read(mut from: KernelStream, seed: u64, received: &AtomicU64, first_after: &[AtomicU64; 2]) -> Sink {
+    let mut sink = Sink::new(seed);
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let len = from.read(&mut buffer).unwrap();
+        let now = clock::now().as_nanos();
+        if len == 0 {
+            return sink;
+        }
+        let [mark, first] = first_after;
+        if now >= mark.load(Ordering::SeqCst) {
+            // Only the first one counts.
+            let _ = first.compare_exchange(0, now, Ordering::SeqCst, Ordering::SeqCst);
+        }
+        sink.take(&buffer[..len]);
+        received.fetch_add(len as u64, Ordering::SeqCst);
+    }
+}
