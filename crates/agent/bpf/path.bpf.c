@@ -342,7 +342,7 @@ static long read_option(u32 turn, struct reading *reading)
 			packet->sack[n].end = is_there ? read_u32(option + 6 + 8 * n) : 0;
 		}
 	} else if (kind == 3 && size == 3) {
-		packet->window_scale = option[2];
+		packet->window_scale = option[2] > 14 ? 14 : option[2];
 	} else if (!(kind == 2 && size == 4) && !(kind == 4 && size == 2)) {
 		packet->says_more = 1;
 	}
@@ -510,6 +510,12 @@ INLINE u32 later(u32 a, u32 b)
 
 // ---- round_trip.rs ----
 
+// The two hooks may run at once: what is earlier may come later.
+INLINE u64 since(u64 now, u64 then)
+{
+	return now > then ? now - then : 0;
+}
+
 INLINE u32 seq_len(const struct packet *packet)
 {
 	return packet->len + !!(packet->flags & SYN) + !!(packet->flags & FIN);
@@ -554,7 +560,7 @@ INLINE void trip_incoming(struct connection *connection, const struct packet *pa
 {
 	if (connection->flags & TRIP_TIMED && !before(packet->ack, connection->timed)) {
 		connection->flags &= ~TRIP_TIMED;
-		sample(connection, packet->now - connection->timed_at);
+		sample(connection, since(packet->now, connection->timed_at));
 	}
 	if (connection->flags & TRIP_STAMPED && packet->stamps_at) {
 		int ahead = (int)(packet->ecr - connection->stamped);
@@ -562,7 +568,7 @@ INLINE void trip_incoming(struct connection *connection, const struct packet *pa
 		if (ahead >= 0)
 			connection->flags &= ~TRIP_STAMPED;
 		if (ahead == 0 && connection->heard_at >= connection->stamped_at && packet->len)
-			sample(connection, packet->now - connection->stamped_at);
+			sample(connection, since(packet->now, connection->stamped_at));
 	}
 	connection->heard_at = packet->now;
 }
@@ -700,7 +706,7 @@ INLINE void note_said(struct half *half, const struct packet *packet)
 	half->said_ack = packet->ack;
 	half->said_window = packet->window >> (shift > 14 ? 14 : shift);
 	half->said_ttl = packet->ttl;
-	half->said_class = packet->traffic_class;
+	half->said_class = packet->traffic_class & 0xfc; // without ECN (RFC 3168)
 	half->flags |= HALF_SAID;
 	if (packet->stamps_at) {
 		half->flags |= HALF_SAID_STAMPS;
@@ -709,6 +715,28 @@ INLINE void note_said(struct half *half, const struct packet *packet)
 	} else {
 		half->flags &= ~HALF_SAID_STAMPS;
 	}
+}
+
+// The next three are about the half whose receiver is the one that takes, or has sent, the packet.
+INLINE int is_beyond_window(const struct half *half, const struct packet *packet)
+{
+	u32 field = half->flags & HALF_SAID ? half->said_window : 0xffff;
+
+	return half->flags & HALF_ACKED && before(half->acked, packet->seq) &&
+	       packet->seq - half->acked > field << shift_or(half, 14);
+}
+
+INLINE int is_before_window(const struct half *half, const struct packet *packet)
+{
+	return half->flags & HALF_ACKED && before(packet->seq + seq_len(packet), half->acked);
+}
+
+INLINE int opens_window(const struct half *half, const struct packet *packet)
+{
+	u32 segment = half->longest_segment ? half->longest_segment : 1;
+
+	return half->flags & HALF_SAID && ((u32)half->said_window << shift_or(half, 0)) < segment &&
+	       packet->window > half->said_window;
 }
 
 enum kind { ADVANCING, REPEATED, OLD, OTHER };
@@ -786,7 +814,7 @@ struct verdict {
 	u32 ack, ecr;
 	u32 notice_ack;
 	u16 window;
-	u8 withhold, lower, window_changed, refresh;
+	u8 withhold, lower, window_changed, refresh, drawn_in;
 	u8 notice;
 };
 
@@ -865,23 +893,27 @@ INLINE void lower(const struct half *half, const struct packet *packet, struct v
 INLINE void draw_in(const struct half *half, const struct packet *packet, struct verdict *verdict)
 {
 	u32 shift = shift_or(half, 0);
+
+	if (!half->longest_segment)
+		return;
 	u32 segment = half->longest_segment < USUAL_SEGMENT ? half->longest_segment : USUAL_SEGMENT;
 	u32 units = (2 * segment + (1u << shift) - 1) >> shift;
 
 	if (units < verdict->window) {
+		verdict->drawn_in = 1;
 		verdict->window = units;
 		verdict->window_changed = verdict->window != packet->window;
 	}
 }
 
-INLINE void show_or_lower(struct half *half, const struct packet *packet, struct verdict *verdict, int kind, int has_limit,
-			  u32 limit, int is_up)
+INLINE void show_or_lower(struct half *half, const struct packet *packet, struct verdict *verdict, int kind, int opens,
+			  int has_limit, u32 limit, int is_up)
 {
 	int exempt = kind == OTHER || packet->flags & (SYN | FIN | RST);
 
 	if (has_limit && !exempt) {
 		limit = later(half->shown, limit);
-		if (!packet->len && limit == half->shown && !packet->says_more) {
+		if (!packet->len && limit == half->shown && !packet->says_more && !opens) {
 			verdict->withhold = 1;
 			return;
 		}
@@ -900,7 +932,9 @@ INLINE void take_ack(struct connection *connection, struct half *half, const str
 	int stalls = is_stalling(link, connection, now);
 	int holding = holding_now(link, stalls, now);
 	int is_up = !link->is_down || link->is_releasing;
-	int kind = note_ack(half, packet);
+	int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(&connection->outgoing, packet);
+	int was_held = is_held(half), opens = opens_window(half, packet);
+	int kind = is_past ? OTHER : note_ack(half, packet);
 	int is_stalled = stalls && holding == HOLD_ALL && kind == ADVANCING;
 	int begins_stall = is_stalled && !(half->flags & HALF_DRAWN_IN) && !half->sack_len &&
 			   half->window_shift != UNKNOWN_SHIFT;
@@ -914,7 +948,7 @@ INLINE void take_ack(struct connection *connection, struct half *half, const str
 		verdict->notice = NOTICE_QUEUED;
 		verdict->notice_ack = half->flags & HALF_ACKED ? half->acked : packet->ack;
 		holding = HOLD_ALL;
-	} else if (link->is_releasing && flows_since(half, link, direction)) {
+	} else if (link->is_releasing && (!was_held || flows_since(half, link, direction))) {
 		holding = HOLD_NOTHING;
 	}
 	u32 limit = half->shown;
@@ -934,7 +968,7 @@ INLINE void take_ack(struct connection *connection, struct half *half, const str
 	}
 	int was_recording = half->flags & HALF_RECORDING;
 
-	show_or_lower(half, packet, verdict, kind, has_limit, limit, is_up);
+	show_or_lower(half, packet, verdict, kind, opens && kind == REPEATED, has_limit, limit, is_up);
 	if (was_recording && !(half->flags & HALF_RECORDING))
 		verdict->notice = NOTICE_OPENED;
 	if (begins_stall) {
@@ -944,7 +978,7 @@ INLINE void take_ack(struct connection *connection, struct half *half, const str
 	if (holding != HOLD_LAST || !is_held(half)) {
 		half->flush_at = 0;
 	} else if (kind == ADVANCING) {
-		if (!half->flush_at)
+		if (!half->flush_at || half->flush_at <= now)
 			verdict->notice = NOTICE_HELD;
 		half->flush_at = now + rules.hold_flush;
 	}
@@ -1057,6 +1091,8 @@ INLINE void rewrite(struct __sk_buff *skb, const struct packet *packet, const st
 				blank_sack(skb, packet->tcp_at, packet->sack_at[n], packet->sack_bytes[n]);
 		}
 	}
+	if (verdict->drawn_in)
+		count(DRAWN_IN);
 	if (verdict->window_changed) {
 		u16 old = bpf_htons(packet->window), new = bpf_htons(verdict->window);
 
@@ -1107,6 +1143,12 @@ INLINE struct connection *find(const struct key *key, const struct packet *packe
 	}
 	// The host's own SYN begins anew, unless it is a repetition.
 	if (connection && is_syn && !(connection->gone & GONE_ISN && connection->host_isn == packet->seq)) {
+		bpf_map_delete_elem(&connections, key);
+		connection = 0;
+	}
+	// So does a SYN-ACK: the peer has asked for a new connection with the same addresses.
+	if (connection && packet->flags & SYN && packet->flags & ACK &&
+	    !(connection->gone & GONE_ISN && connection->host_isn == packet->seq)) {
 		bpf_map_delete_elem(&connections, key);
 		connection = 0;
 	}
@@ -1175,7 +1217,7 @@ INLINE int handle(struct __sk_buff *skb, int direction)
 		trip_outgoing(connection, packet);
 		note_data(&connection->incoming, packet);
 		take_ack(connection, &connection->outgoing, link, packet, &verdict, OUTGOING);
-	} else {
+	} else if (packet->flags & SYN || !is_beyond_window(&connection->outgoing, packet)) {
 		trip_incoming(connection, packet);
 		note_data(&connection->outgoing, packet);
 		take_ack(connection, &connection->incoming, link, packet, &verdict, INCOMING);
@@ -1252,9 +1294,13 @@ INLINE void obey(struct half *half, const struct order *order)
 	case ORDER_FLUSH:
 		half->flags |= HALF_FLUSHED;
 		half->flushed_from = half->shown;
-		half->flush_at = 0;
 		half->hold_from = order->c;
-		__attribute__((fallthrough)); // it is shown
+		show(half, order->now, order->a);
+		half->flags &= ~HALF_DRAWN_IN;
+		// What has come since is to be flushed as well.
+		if (!is_held(half))
+			half->flush_at = 0;
+		break;
 	case ORDER_SHOW:
 		show(half, order->now, order->a);
 		half->flags &= ~HALF_DRAWN_IN;

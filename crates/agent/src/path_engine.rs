@@ -34,6 +34,11 @@ pub trait PathEngine {
     /// The connections that it knows.
     fn connections(&mut self, now: Instant) -> Vec<PathConnection>;
 
+    /// The round trip of one of them, queues included, if it is known.
+    fn round_trip(&self, _connection: Connection) -> Option<Duration> {
+        None
+    }
+
     /// What it has counted.
     fn counters(&self) -> Counters;
 

@@ -39,7 +39,8 @@ impl Spoken {
             window: segment.window >> shift,
             timestamps: segment.options.timestamps,
             ttl: packet.ttl,
-            traffic_class: packet.traffic_class,
+            // What the network has said of congestion is not to be said again (RFC 3168).
+            traffic_class: packet.traffic_class & 0xfc,
         });
     }
 

@@ -261,10 +261,15 @@ impl WakeControl {
                 // The last one went while this was on its way.
                 let at = At { connection, direction };
                 if let Some(fast) = path.snapshot(connection) {
+                    if fast.half(direction).is_clocked {
+                        path.order(now, connection, direction, Order::Clock(false));
+                    }
                     let flushed = half.flush(now, at, fast.half(direction), path);
                     self.ready.extend(flushed.map(|injected| (connection, injected)));
                 }
             }
+            // Older than the departure: those that the sender knows are not sent again.
+            Notice::Opened if half.train.is_under_way() => {}
             Notice::Opened => half.train.cancel(),
         }
         self.schedule(connection);
@@ -404,21 +409,33 @@ impl WakeControl {
     }
 
     fn end_stall(&mut self, now: Instant, path: &mut impl FastPath) {
-        if self.link.stall.take().is_none() {
-            return;
+        if self.link.stall.take().is_some() {
+            path.set_link(self.fast_link());
+            self.let_go(now, path);
         }
+    }
+
+    /// Nothing is to be held from now on, because nobody will be there: every sender is shown what there is.
+    pub fn handle_end(&mut self, now: Instant, path: &mut impl FastPath) {
+        self.link = Link { epoch: self.link.epoch, ..Link::default() };
         path.set_link(self.fast_link());
-        let mut stalled = Vec::new();
+        self.let_go(now, path);
+    }
+
+    /// What was stalled goes, ACK by ACK if there are any; what is held or hidden is said.
+    fn let_go(&mut self, now: Instant, path: &mut impl FastPath) {
+        let mut touched = Vec::new();
         path.for_each_live(&mut |connection, fast| {
             let is_touched = |direction| {
                 let half = fast.half(direction);
                 half.is_drawn_in || half.is_recording || half.observed().is_held()
             };
             if BOTH.into_iter().any(is_touched) {
-                stalled.push((connection, fast.clone()));
+                touched.push(connection);
             }
         });
-        for (connection, fast) in stalled {
+        for connection in touched {
+            let Some(fast) = path.snapshot(connection) else { continue };
             let state = self.connections.entry(connection).or_default();
             for direction in BOTH {
                 let at = At { connection, direction };
@@ -510,6 +527,8 @@ impl WakeControl {
                 half.flush_at = fast_half.flush_at.filter(|&at| at > now);
                 let is_due = fast_half.flush_at.is_some_and(|at| at <= now);
                 if is_due && link.holding(&self.config, now, &fast.round_trip) != Holding::All {
+                    // What comes before the order is given is looked after too.
+                    half.flush_at = self.config.hold_back.map(|config| now + config.flush);
                     half.flush(now, at, fast_half, path).into_iter().for_each(&mut send);
                 }
             }

@@ -174,11 +174,9 @@ impl<E: PathEngine> Link<E> {
         let deeds: Vec<Deed> = std::iter::from_fn(|| engine.poll_deed()).collect();
         let outage = self.last_outage.filter(|&(ended, _)| now.saturating_since(ended) <= AFTERMATH);
         let wakes = |deed: &Deed| outage.is_some() && WAKING.contains(&deed.what);
-        let round_trips: BTreeMap<Connection, Option<Duration>> = if deeds.iter().any(wakes) {
-            engine.connections(now).into_iter().map(|known| (known.connection, known.round_trip)).collect()
-        } else {
-            BTreeMap::new()
-        };
+        let woken = deeds.iter().filter(|deed| wakes(deed)).map(|deed| deed.connection);
+        let round_trips: BTreeMap<Connection, Option<Duration>> =
+            woken.map(|connection| (connection, engine.round_trip(connection))).collect();
         let mut lines = Vec::with_capacity(deeds.len());
         for deed in deeds {
             let round_trip = round_trips.get(&deed.connection).copied().flatten();

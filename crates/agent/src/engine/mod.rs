@@ -26,7 +26,9 @@ use holdover_mobility::fast_path::raw::{FRAME_LEN, RawConnection, RawRules, Told
 use holdover_mobility::fast_path::{FastPath as _, Order};
 use holdover_mobility::wake::{WakeConfig, WakeControl};
 use holdover_mobility::{Connection, Deed, Direction, LinkEvent};
+use holdover_wire::TcpState;
 
+use crate::clock;
 use crate::sockets::{SocketDiag, SocketDiagError};
 use inject::Injector;
 use interface::Interface;
@@ -338,7 +340,7 @@ impl Engine {
         let mut unknown = false;
         for (connection, raw) in self.path.all() {
             let seen_at = Instant::from_nanos(raw.seen_at);
-            if raw.is_over() && now.saturating_since(seen_at) >= LINGER {
+            if (raw.is_over() || raw.is_unanswered()) && now.saturating_since(seen_at) >= LINGER {
                 over.push(connection);
                 continue;
             }
@@ -366,6 +368,10 @@ impl Engine {
         // What cannot be found out is done without.
         let Ok(sockets) = self.sockets.connections() else { return };
         for socket in sockets {
+            // What its peer will say is not known yet.
+            if socket.info.tcpi_state == TcpState::SynSent {
+                continue;
+            }
             let Some(raw) = self.path.raw(socket.connection) else { continue };
             let shifts = [
                 (Direction::Outgoing, socket.info.tcpi_rcv_wscale),
@@ -387,6 +393,17 @@ impl Engine {
 /// It needs CAP_SYS_ADMIN.
 pub fn count_cost() -> io::Result<OwnedFd> {
     aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| error.io_error)
+}
+
+/// Who held something back says it before it goes: who is stopped leaves no sender waiting.
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let now = clock::now();
+        self.path.set_now(now);
+        self.hear(now);
+        self.control.handle_end(now, &mut self.path);
+        self.send();
+    }
 }
 
 /// Readable when there is something to handle.

@@ -295,8 +295,11 @@ impl FastPath for KernelPath {
     }
 
     fn set_link(&mut self, link: FastLink) {
-        self.link = link;
-        self.renew();
+        // A place that a program is reading is not written twice in a row.
+        if self.link != link {
+            self.link = link;
+            self.renew();
+        }
     }
 }
 

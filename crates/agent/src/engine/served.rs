@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Deed, LinkEvent};
 
@@ -60,6 +60,10 @@ impl PathEngine for Engine {
                 is_left_alone: status.is_left_alone,
             })
             .collect()
+    }
+
+    fn round_trip(&self, connection: Connection) -> Option<Duration> {
+        self.path.raw(connection).and_then(|raw| raw.fast().smoothed_round_trip())
     }
 
     fn counters(&self) -> Counters {

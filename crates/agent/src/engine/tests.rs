@@ -353,6 +353,7 @@ impl<'a> Both<'a> {
     fn link(&mut self) {
         self.kernel.set_now(Instant::from_secs(1_000_000));
         self.kernel.set_link(self.control.fast_link());
+        self.kernel.renew();
     }
 
     fn raw(&mut self, shape: &Shape) -> Raw {

@@ -32,7 +32,7 @@ pub(crate) enum KernelError {
     Real(#[from] RealError),
     /// An agent could not be put on a host, or the kernel has refused something to it.
     #[error("the agent on host {host}")]
-    Agent { host: String, source: EngineError },
+    Agent { host: String, source: Box<EngineError> },
     /// The thread of an agent got nowhere.
     #[error("the agent on host {host}")]
     Thread { host: String, source: NamespaceError },
@@ -130,7 +130,7 @@ impl Agents {
         for (host, agent) in self.0 {
             match agent.join() {
                 Ok(None) => {}
-                Ok(Some(source)) => return Err(KernelError::Agent { host, source }),
+                Ok(Some(source)) => return Err(KernelError::Agent { host, source: Box::new(source) }),
                 Err(source) => return Err(KernelError::Thread { host, source }),
             }
         }

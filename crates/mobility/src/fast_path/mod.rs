@@ -222,6 +222,10 @@ impl FastConnection {
     ) -> (Verdict, Option<Notice>) {
         let Some(segment) = packet.tcp() else { return (Verdict::Pass, None) };
         self.catch_up(link);
+        let is_syn = segment.flags.contains(Flags::SYN);
+        if direction == Direction::Incoming && !is_syn && self.outgoing.observed.is_beyond_window(segment) {
+            return (Verdict::Pass, None);
+        }
         match direction {
             Direction::Outgoing => self.round_trip.note_outgoing(now, segment),
             Direction::Incoming => self.round_trip.note_incoming(now, segment),
@@ -259,9 +263,14 @@ impl FastConnection {
     ) -> (Verdict, Option<Notice>) {
         let holding = link.holding(config, now, &self.round_trip);
         let stalls = holding == Holding::All && link.stalls(now, &self.round_trip);
-        let half = self.half_mut(direction);
         let Some(segment) = packet.tcp() else { return (Verdict::Pass, None) };
-        let kind = half.observed.note_ack(now, packet, segment);
+        let is_past = direction == Direction::Incoming
+            && !segment.flags.contains(Flags::SYN)
+            && self.outgoing.observed.is_before_window(segment);
+        let half = self.half_mut(direction);
+        let (was_held, opens) = (half.observed.is_held(), half.observed.opens_window(segment));
+        let kind = if is_past { AckKind::Other } else { half.observed.note_ack(now, packet, segment) };
+        let opens = opens && kind == AckKind::Repeated;
         let mut notice = None;
         let is_stalled = stalls && kind == AckKind::Advancing;
         let begins_stall = is_stalled && half.may_be_drawn_in();
@@ -275,8 +284,9 @@ impl FastConnection {
                 notice = Some(Notice::Queued(half.observed.acked().unwrap_or(segment.ack)));
                 Holding::All
             }
-            // Data that comes by itself while the rest waits for the moment of grace to end is acknowledged as it comes.
-            _ if link.is_releasing && half.flows_since(link.up_at, direction) => Holding::Nothing,
+            // Data that comes by itself while the rest waits for its release is acknowledged as it comes, and so is what has none
+            // to wait for.
+            _ if link.is_releasing && (!was_held || half.flows_since(link.up_at, direction)) => Holding::Nothing,
             holding => holding,
         };
         let limit = match holding {
@@ -290,7 +300,7 @@ impl FastConnection {
             half.refresh_echo(now, segment);
         }
         let was_recording = half.is_recording;
-        let verdict = half.show(now, kind, limit, link.is_up(), segment);
+        let verdict = half.show(now, (kind, opens), limit, link.is_up(), segment);
         if was_recording && !half.is_recording {
             notice = Some(Notice::Opened);
         }
@@ -301,7 +311,8 @@ impl FastConnection {
         if holding != Holding::Last || !half.observed.is_held() {
             half.flush_at = None;
         } else if kind == AckKind::Advancing {
-            if half.flush_at.is_none() {
+            // Or nobody has come for it.
+            if half.flush_at.is_none_or(|at| at <= now) {
                 notice = Some(Notice::Held);
             }
             half.flush_at = config.hold_back.map(|config| now + config.flush);
@@ -317,7 +328,9 @@ impl FastConnection {
             Order::Flush { ack, hold_from } => {
                 half.flushed_from = Some(half.observed.shown());
                 half.show_all(now, ack);
-                (half.flush_at, half.hold_from) = (None, hold_from);
+                half.hold_from = hold_from;
+                // What has come since is to be flushed as well.
+                half.flush_at = half.flush_at.filter(|_| half.observed.is_held());
             }
             Order::Reopened => half.is_drawn_in = false,
             Order::Record(is_recording) => half.is_recording = is_recording,
@@ -364,13 +377,21 @@ impl FastHalf {
     }
 
     /// The sender is shown an ACK up to `limit`, or all of it.
-    fn show(&mut self, now: Instant, kind: AckKind, limit: Option<Seq>, is_up: bool, segment: &mut Segment) -> Verdict {
+    fn show(
+        &mut self,
+        now: Instant,
+        (kind, opens): (AckKind, bool),
+        limit: Option<Seq>,
+        is_up: bool,
+        segment: &mut Segment,
+    ) -> Verdict {
         let exempt = kind == AckKind::Other || segment.flags.intersects(Flags::SYN | Flags::FIN | Flags::RST);
         match limit {
             Some(limit) if !exempt => {
                 let limit = limit.max(self.observed.shown());
                 // An ACK that says nothing more than the last would pass for a duplicate.
-                if segment.payload.is_empty() && limit == self.observed.shown() && !has_more_to_say(&segment.options) {
+                let says_more = opens || has_more_to_say(&segment.options);
+                if segment.payload.is_empty() && limit == self.observed.shown() && !says_more {
                     return Verdict::Drop;
                 }
                 self.observed.lower_ack(segment, limit);

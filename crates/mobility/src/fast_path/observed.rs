@@ -78,10 +78,29 @@ impl Observed {
         self.acked.is_none_or(|acked| seq.ge(acked) && seq.saturating_since(acked) <= window)
     }
 
+    /// Whether a segment of the data's sender lies beyond the window that the receiver has offered, which then does not take it
+    /// (RFC 9293 section 3.10.7.4): neither its data nor its ACK.
+    pub(super) fn is_beyond_window(&self, segment: &Segment) -> bool {
+        let window = u32::from(self.receiver.window().unwrap_or(u16::MAX)) << self.window_shift.unwrap_or(14).min(14);
+        self.acked.is_some_and(|acked| segment.seq.gt(acked) && segment.seq - acked > window)
+    }
+
+    /// Whether it lies before it as a whole: the receiver answers it, and takes no ACK from it.
+    pub(super) fn is_before_window(&self, segment: &Segment) -> bool {
+        self.acked.is_some_and(|acked| (segment.seq + segment.seq_len()).lt(acked))
+    }
+
+    /// Whether a segment of the receiver opens a window that has been as good as closed.
+    pub(super) fn opens_window(&self, segment: &Segment) -> bool {
+        let Some(said) = self.receiver.window() else { return false };
+        let bytes = u32::from(said) << self.window_shift.unwrap_or(0).min(14);
+        bytes < self.longest_segment.max(1) && segment.window > said
+    }
+
     /// A segment of the data's receiver comes, as it made it. Returns what kind of ACK it is.
     pub(super) fn note_ack(&mut self, now: Instant, packet: &Packet, segment: &Segment) -> AckKind {
         if segment.flags.contains(Flags::SYN) {
-            let offered = segment.options.window_scale.unwrap_or(0);
+            let offered = segment.options.window_scale.unwrap_or(0).min(14);
             self.window_shift = self.window_shift.filter(|&shift| shift == 0).or(Some(offered));
         }
         if !segment.flags.contains(Flags::ACK) || segment.flags.contains(Flags::RST) {
@@ -185,6 +204,9 @@ impl Observed {
     /// pass are several in one.
     pub(super) fn draw_in(&self, segment: &mut Segment) {
         let Some(shift) = self.window_shift.map(|shift| shift.min(14)) else { return };
+        if self.longest_segment == 0 {
+            return;
+        }
         let units = (2 * self.longest_segment.min(USUAL_SEGMENT)).div_ceil(1 << shift);
         segment.window = segment.window.min(u16::try_from(units).unwrap_or(u16::MAX));
     }

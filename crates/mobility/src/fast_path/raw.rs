@@ -278,6 +278,11 @@ impl RawConnection {
         self.gone & GONE_RESET != 0 || self.gone & closed == closed
     }
 
+    /// Whether nothing has come from the peer yet.
+    pub const fn is_unanswered(&self) -> bool {
+        self.heard_at == 0
+    }
+
     /// Whether it is left alone.
     pub const fn is_left_alone(&self) -> bool {
         self.gone & LEFT_ALONE != 0

@@ -205,6 +205,9 @@ impl Half {
             self.depart(now, round_trip, at, fast, path);
             return (Vec::new(), Outcome::Clocked);
         }
+        if fast.is_clocked {
+            path.order(now, at.connection, at.direction, Order::Clock(false));
+        }
         let clock = observed.clock();
         let echo =
             config.release.refresh_timestamps.then(|| release::fresh_echo(&clock, at.direction, round_trip, now));

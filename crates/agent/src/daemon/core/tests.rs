@@ -88,6 +88,10 @@ impl PathEngine for Fake {
         }]
     }
 
+    fn round_trip(&self, _: Connection) -> Option<Duration> {
+        Some(Duration::from_millis(50))
+    }
+
     fn counters(&self) -> Counters {
         Counters { packets: 10, ..Counters::default() }
     }

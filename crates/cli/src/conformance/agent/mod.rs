@@ -67,7 +67,8 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
     };
     let report = match run_all(&places, args, agent) {
         Ok(runs) => Report::new(Cell::all(&places, &runs), agent, started.elapsed()),
-        Err((place, error)) => {
+        Err(failed) => {
+            let (place, error) = *failed;
             eprintln!("error: {place}: {}", error_text(&error));
             return ExitCode::FAILURE;
         }
@@ -108,7 +109,7 @@ fn run_all(
     places: &[Place],
     args: &ConformanceArgs,
     agent: AgentPath,
-) -> Result<BTreeMap<Place, Vec<Run>>, (Place, KernelError)> {
+) -> Result<BTreeMap<Place, Vec<Run>>, Box<(Place, KernelError)>> {
     let queue: Vec<Place> = (0..args.repeat).flat_map(|_| places.iter().copied()).collect();
     let bar = ProgressBar::new(queue.len() as u64).with_style(
         ProgressStyle::with_template("{bar:40} {pos}/{len} transfers, {elapsed_precise} {msg}")
@@ -135,7 +136,7 @@ fn run_all(
     bar.finish_and_clear();
     let mut runs: BTreeMap<Place, Vec<Run>> = BTreeMap::new();
     for (place, run) in results.into_inner().expect("no worker panics while it holds the results") {
-        runs.entry(place).or_default().push(run.map_err(|error| (place, error))?);
+        runs.entry(place).or_default().push(run.map_err(|error| Box::new((place, error)))?);
     }
     Ok(runs)
 }
