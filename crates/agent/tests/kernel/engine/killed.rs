@@ -22,8 +22,7 @@ const FINISHED_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) fn killed_at_any_moment_it_leaves_nothing_frozen(near: &Namespace) {
     let cycles =
         std::env::var(CYCLES_VARIABLE).map_or(CYCLES, |value| value.parse().expect("HOLDOVER_KILLS is a number"));
-    let impairment =
-        ImpairmentConfig { loss: 0.005, delay: Duration::from_millis(8), ..ImpairmentConfig::default() };
+    let impairment = ImpairmentConfig { loss: 0.005, delay: Duration::from_millis(8), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);
     let traffic = Traffic::start(near, &wire, &Kind::various());
     let mut rng = Rng::new(7);
@@ -44,5 +43,8 @@ pub(crate) fn killed_at_any_moment_it_leaves_nothing_frozen(near: &Namespace) {
     let took = traffic.finish();
     eprintln!("{cycles} kills, {received} bytes until the last one, {tally:?}, finished in {took}");
     assert!(took < FINISHED_WITHIN, "{took}");
-    assert!(tally.withheld >= cycles && tally.lowered >= cycles && tally.injected > 0, "it had its hands in: {tally:?}");
+    assert!(
+        tally.withheld >= cycles && tally.lowered >= cycles && tally.injected > 0,
+        "it had its hands in: {tally:?}"
+    );
 }

@@ -2,8 +2,10 @@
 
 mod hung;
 mod killed;
+mod many;
 mod older;
 pub(crate) mod process;
+mod raw;
 mod traffic;
 
 use crate::Test;
@@ -14,4 +16,9 @@ pub(crate) const TESTS: &[Test] = &[
     ("hung_in_a_fading_it_lets_packets_pass", hung::hung_in_a_fading_it_lets_packets_pass),
     ("a_download_older_than_the_agent_is_woken", older::a_download_older_than_the_agent_is_woken),
     ("an_upload_older_than_the_agent_is_woken", older::an_upload_older_than_the_agent_is_woken),
+    (
+        "fifty_thousand_connections_take_bounded_memory_and_time",
+        many::fifty_thousand_connections_take_bounded_memory_and_time,
+    ),
+    ("when_there_is_no_room_the_longest_idle_go", many::when_there_is_no_room_the_longest_idle_go),
 ];

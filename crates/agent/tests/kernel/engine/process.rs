@@ -102,7 +102,9 @@ fn play_what_is_told(engine: &mut Engine) {
         let event = match line.trim().split_once(' ') {
             None if line.trim() == "down" => LinkEvent::Down,
             None if line.trim() == "up" => UP,
-            Some(("fading", millis)) => LinkEvent::Fading { lead: Some(Duration::from_millis(millis.parse().unwrap())) },
+            Some(("fading", millis)) => {
+                LinkEvent::Fading { lead: Some(Duration::from_millis(millis.parse().unwrap())) }
+            }
             _ => panic!("{line}"),
         };
         // What the event before this one has come to.
