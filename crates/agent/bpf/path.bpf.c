@@ -787,6 +787,7 @@ struct verdict {
 	u32 notice_ack;
 	u16 window;
 	u8 withhold, lower, window_changed, refresh;
+	u8 draws_in;
 	u8 notice;
 };
 
@@ -902,8 +903,10 @@ INLINE void take_ack(struct connection *connection, struct half *half, const str
 	int is_up = !link->is_down || link->is_releasing;
 	int kind = note_ack(half, packet);
 	int is_stalled = stalls && holding == HOLD_ALL && kind == ADVANCING;
-	int begins_stall = is_stalled && !(half->flags & HALF_DRAWN_IN) && !half->sack_len &&
-			   half->window_shift != UNKNOWN_SHIFT;
+	const struct half *other = direction == OUTGOING ? &connection->incoming : &connection->outgoing;
+	// One end at a time: if both had sent beyond the window that they see, neither would take the other's ACKs.
+	int begins_stall = is_stalled && !(other->flags & HALF_DRAWN_IN) && !(half->flags & HALF_DRAWN_IN) &&
+			   !half->sack_len && half->window_shift != UNKNOWN_SHIFT;
 
 	if (is_stalled && !begins_stall) {
 		half->flags |= HALF_RECORDING;
@@ -940,6 +943,7 @@ INLINE void take_ack(struct connection *connection, struct half *half, const str
 	if (begins_stall) {
 		half->flags |= HALF_DRAWN_IN;
 		draw_in(half, packet, verdict);
+		verdict->draws_in = verdict->window_changed;
 	}
 	if (holding != HOLD_LAST || !is_held(half)) {
 		half->flush_at = 0;
@@ -1057,6 +1061,8 @@ INLINE void rewrite(struct __sk_buff *skb, const struct packet *packet, const st
 				blank_sack(skb, packet->tcp_at, packet->sack_at[n], packet->sack_bytes[n]);
 		}
 	}
+	if (verdict->draws_in)
+		count(DRAWN_IN);
 	if (verdict->window_changed) {
 		u16 old = bpf_htons(packet->window), new = bpf_htons(verdict->window);
 
