@@ -79,7 +79,7 @@ pub(crate) fn when_there_is_no_room_the_longest_idle_go(near: &Namespace) {
         Wire::impaired(near, &ImpairmentConfig { delay: Duration::from_millis(5), ..ImpairmentConfig::default() });
     let options = EngineOptions { most_connections: 1_000, ..EngineOptions::default() };
     let engine = EngineThread::attach(near, INTERFACE, options);
-    let traffic = Traffic::start(near, &wire, &Kind::various());
+    let traffic = Traffic::start(near, &wire.far, &Kind::various());
     let sender = RawSender::open(near, INTERFACE);
     let say = |number: u32| {
         let (local, remote) = ends(number);

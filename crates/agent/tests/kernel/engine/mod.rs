@@ -1,8 +1,10 @@
 //! The engine on a real kernel: whatever becomes of its process, streams are exact and nothing stays frozen.
 
+mod frames;
 mod hung;
 mod killed;
 mod many;
+mod nat;
 mod older;
 pub(crate) mod process;
 mod raw;
@@ -21,4 +23,8 @@ pub(crate) const TESTS: &[Test] = &[
         many::fifty_thousand_connections_take_bounded_memory_and_time,
     ),
     ("when_there_is_no_room_the_longest_idle_go", many::when_there_is_no_room_the_longest_idle_go),
+    ("packets_that_stand_for_many_are_rewritten_right", frames::packets_that_stand_for_many_are_rewritten_right),
+    ("a_phone_behind_a_router_is_woken", nat::a_phone_behind_a_router_is_woken),
+    ("a_router_wakes_the_phones_behind_it", nat::a_router_wakes_the_phones_behind_it),
+    ("what_is_not_understood_is_left_alone_and_counted", frames::what_is_not_understood_is_left_alone_and_counted),
 ];
