@@ -936,8 +936,10 @@ INLINE void take_ack(struct connection *connection, struct half *half, const str
 	int was_held = is_held(half), opens = opens_window(half, packet);
 	int kind = is_past ? OTHER : note_ack(half, packet);
 	int is_stalled = stalls && holding == HOLD_ALL && kind == ADVANCING;
-	int begins_stall = is_stalled && !(half->flags & HALF_DRAWN_IN) && !half->sack_len &&
-			   half->window_shift != UNKNOWN_SHIFT;
+	const struct half *other = direction == OUTGOING ? &connection->incoming : &connection->outgoing;
+	// One end at a time: if both had sent beyond the window that they see, neither would take the other's ACKs.
+	int begins_stall = is_stalled && !(other->flags & HALF_DRAWN_IN) && !(half->flags & HALF_DRAWN_IN) &&
+			   !half->sack_len && half->window_shift != UNKNOWN_SHIFT;
 
 	if (is_stalled && !begins_stall) {
 		half->flags |= HALF_RECORDING;
@@ -974,6 +976,7 @@ INLINE void take_ack(struct connection *connection, struct half *half, const str
 	if (begins_stall) {
 		half->flags |= HALF_DRAWN_IN;
 		draw_in(half, packet, verdict);
+		verdict->drawn_in = verdict->window_changed;
 	}
 	if (holding != HOLD_LAST || !is_held(half)) {
 		half->flush_at = 0;

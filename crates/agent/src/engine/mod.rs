@@ -10,6 +10,7 @@
 //! The order of calls: [`Engine::handle_ready`] when its descriptor is readable, [`Engine::handle_link`],
 //! [`Engine::handle_timeout`]; then [`Engine::poll_deed`] until `None`, then [`Engine::poll_timeout`].
 
+mod batch;
 mod inject;
 mod interface;
 mod path;
@@ -17,7 +18,7 @@ mod served;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -171,6 +172,12 @@ const TEND_EVERY: Duration = Duration::from_secs(5);
 /// What is over is remembered for so long, for what is retransmitted.
 const LINGER: Duration = Duration::from_secs(60);
 
+/// So many connections at once: that takes a few milliseconds.
+const MOST_LEARNT: usize = 2_048;
+
+/// The halves of a connection, by the way of their ACKs.
+const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];
+
 /// When there is no room, one in so many goes: those that have been idle for longest.
 const EVICTED_PART: usize = 16;
 
@@ -242,6 +249,10 @@ impl Engine {
         if self.renew_at <= now {
             self.renew_at = now + RENEW_EVERY;
             self.path.renew();
+            // Who is turned away must not wait until somebody happens to look.
+            if self.path.alone_full() != self.tended_full {
+                self.tend_at = now;
+            }
         }
         if self.tend_at <= now {
             self.tend_at = now + TEND_EVERY;
@@ -272,8 +283,9 @@ impl Engine {
 
     /// The connections that cross the interface, those that are over excepted.
     pub fn connections(&self) -> Vec<ConnectionStatus> {
-        let live = self.path.all().filter(|(_, raw)| !raw.is_over());
-        live.map(|(connection, raw)| status(connection, &raw)).collect()
+        let mut live = Vec::new();
+        self.path.for_each(|connection, raw| live.extend((!raw.is_over()).then(|| status(connection, raw))));
+        live
     }
 
     /// What the programs have counted.
@@ -337,34 +349,40 @@ impl Engine {
     fn tend(&mut self, now: Instant) {
         let mut all: Vec<(Instant, Connection)> = Vec::new();
         let mut over = Vec::new();
-        let mut unknown = false;
-        for (connection, raw) in self.path.all() {
+        let mut unknown = BTreeMap::new();
+        self.path.for_each(|connection, raw| {
             let seen_at = Instant::from_nanos(raw.seen_at);
             if (raw.is_over() || raw.is_unanswered()) && now.saturating_since(seen_at) >= LINGER {
                 over.push(connection);
-                continue;
+                return;
             }
-            unknown |= [Direction::Outgoing, Direction::Incoming].into_iter().any(|of| raw.lacks_window_shift(of));
+            let lacks = BOTH.map(|direction| raw.lacks_window_shift(direction));
+            if lacks.contains(&true) && unknown.len() < MOST_LEARNT {
+                unknown.insert(connection, lacks);
+            }
             all.push((seen_at, connection));
-        }
-        let full = self.path.counters().alone_full;
+        });
+        let full = self.path.alone_full();
         if full != self.tended_full || all.len() >= self.options.most_connections as usize {
             self.tended_full = full;
-            all.sort_unstable();
             let evicted = all.len().div_ceil(EVICTED_PART);
+            if evicted < all.len() {
+                all.select_nth_unstable(evicted);
+            }
             self.evicted += evicted as u64;
             over.extend(all.iter().take(evicted).map(|&(_, connection)| connection));
         }
         for connection in over {
+            unknown.remove(&connection);
             self.path.forget(connection);
         }
-        if unknown {
-            self.learn_window_shifts(now);
+        if !unknown.is_empty() {
+            self.learn_window_shifts(now, &unknown);
         }
     }
 
     /// Connections that are older than the agent, and those that a peer has opened: the kernel knows what their SYNs said.
-    fn learn_window_shifts(&mut self, now: Instant) {
+    fn learn_window_shifts(&mut self, now: Instant, unknown: &BTreeMap<Connection, [bool; 2]>) {
         // What cannot be found out is done without.
         let Ok(sockets) = self.sockets.connections() else { return };
         for socket in sockets {
@@ -372,13 +390,10 @@ impl Engine {
             if socket.info.tcpi_state == TcpState::SynSent {
                 continue;
             }
-            let Some(raw) = self.path.raw(socket.connection) else { continue };
-            let shifts = [
-                (Direction::Outgoing, socket.info.tcpi_rcv_wscale),
-                (Direction::Incoming, socket.info.tcpi_snd_wscale),
-            ];
-            for (direction, shift) in shifts {
-                if raw.lacks_window_shift(direction) {
+            let Some(lacks) = unknown.get(&socket.connection) else { continue };
+            let shifts = [socket.info.tcpi_rcv_wscale, socket.info.tcpi_snd_wscale];
+            for ((direction, is_lacking), shift) in BOTH.into_iter().zip(lacks).zip(shifts) {
+                if *is_lacking {
                     self.path.order(now, socket.connection, direction, Order::WindowShift(shift));
                 }
             }

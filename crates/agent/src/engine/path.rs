@@ -1,17 +1,19 @@
 //! The fast path in the kernel: the eBPF programs of `bpf/path.bpf.c` on an interface, and their maps.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
-use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions};
+use aya::sys::SyscallError;
 use aya::{Ebpf, EbpfLoader, Pod};
 use holdover_base::{Duration, Instant};
 use holdover_mobility::fast_path::raw::{RawConnection, RawKey, RawLink, RawNotice, RawOrder, RawRules};
 use holdover_mobility::fast_path::{FastConnection, FastLink, FastPath, Order};
 use holdover_mobility::{Connection, Direction};
 
-use super::EngineError;
+use super::{EngineError, batch};
 
 /// The programs, for little-endian machines.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/path.bpf.o");
@@ -20,7 +22,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/path.bpf.o");
 const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
 
 /// Linux's `BPF_F_LOCK`: the value is copied while nobody changes it.
-const LOCK: u64 = 4;
+pub(super) const LOCK: u64 = 4;
 
 /// The programs and maps of one interface. They go with this value, or with the process.
 pub(super) struct KernelPath {
@@ -35,7 +37,7 @@ pub(super) struct KernelPath {
     place: u32,
     now: Instant,
     /// The last call that the kernel has refused: what is to be reported when there is a way to do so.
-    refused: Option<EngineError>,
+    refused: Cell<Option<EngineError>>,
 }
 
 /// What the programs have counted since they were loaded, in packets. The order is that of `enum counter`.
@@ -121,7 +123,7 @@ impl KernelPath {
             link: FastLink::default(),
             place: 0,
             now: Instant::ZERO,
-            refused: None,
+            refused: Cell::new(None),
         };
         // Programs keep their maps; this one is needed by no one else.
         drop(blank);
@@ -174,11 +176,13 @@ impl KernelPath {
         self.connections.get(&Key(RawKey::new(connection)), LOCK).ok().map(|value| value.0)
     }
 
-    /// All of them.
-    pub(super) fn all(&self) -> impl Iterator<Item = (Connection, RawConnection)> + '_ {
-        // One that goes in between is not there any more.
-        let values = self.connections.keys().filter_map(Result::ok);
-        values.filter_map(|key| Some((key.0.connection(), self.connections.get(&key, LOCK).ok()?.0)))
+    /// Looks at all of them.
+    pub(super) fn for_each(&self, mut look: impl FnMut(Connection, &RawConnection)) {
+        let map = self.connections.map().fd().as_fd();
+        if let Err(io_error) = batch::for_each(map, &mut |key, raw| look(key.connection(), raw)) {
+            let call = "BPF_MAP_LOOKUP_BATCH";
+            self.refused.set(Some(MapError::from(SyscallError { call, io_error }).into()));
+        }
     }
 
     /// Forgets a connection.
@@ -192,11 +196,18 @@ impl KernelPath {
         self.run_order(&RawOrder::leave_alone(self.now, connection, is_left_alone));
     }
 
+    /// Packets of connections for which there was no room.
+    pub(super) fn alone_full(&self) -> u64 {
+        self.counter(11)
+    }
+
+    fn counter(&self, index: u32) -> u64 {
+        self.counters.get(&index, 0).map_or(0, |values| values.iter().copied().fold(0, u64::wrapping_add))
+    }
+
     /// What was counted.
     pub(super) fn counters(&self) -> Counters {
-        let of = |index: u32| {
-            self.counters.get(&index, 0).map_or(0, |values| values.iter().copied().fold(0, u64::wrapping_add))
-        };
+        let of = |index| self.counter(index);
         Counters {
             seen: of(0),
             lowered: of(1),
@@ -209,7 +220,7 @@ impl KernelPath {
             alone_header: of(8),
             alone_malformed: of(9),
             alone_unknown: of(10),
-            alone_full: of(11),
+            alone_full: self.alone_full(),
             alone_policy: of(12),
             notice_lost: of(13),
         }
@@ -258,7 +269,7 @@ impl KernelPath {
         let options = TestRunOptions { data_in: Some(&bytes), ..TestRunOptions::new() };
         let run = program(&mut self.ebpf, "order").and_then(|order| Ok(order.test_run(options)?));
         if let Err(error) = run {
-            self.refused = Some(error);
+            self.refused.set(Some(error));
         }
     }
 
@@ -272,7 +283,7 @@ impl KernelPath {
             .set(self.place, Link(RawLink::new(&link)), 0)
             .and_then(|()| self.turn.set(0, u64::from(self.place), 0));
         if let Err(error) = written {
-            self.refused = Some(error.into());
+            self.refused.set(Some(error.into()));
         }
     }
 }
@@ -283,11 +294,11 @@ impl FastPath for KernelPath {
     }
 
     fn for_each_live(&self, look: &mut dyn FnMut(Connection, &FastConnection)) {
-        for (connection, raw) in self.all() {
+        self.for_each(|connection, raw| {
             if !raw.is_over() && !raw.is_left_alone() {
                 look(connection, &raw.fast());
             }
-        }
+        });
     }
 
     fn order(&mut self, now: Instant, connection: Connection, direction: Direction, order: Order) {

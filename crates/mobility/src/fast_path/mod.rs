@@ -263,6 +263,10 @@ impl FastConnection {
     ) -> (Verdict, Option<Notice>) {
         let holding = link.holding(config, now, &self.round_trip);
         let stalls = holding == Holding::All && link.stalls(now, &self.round_trip);
+        // One end at a time: whoever has sent beyond the window that it sees sends its ACKs from that window's end (Linux's
+        // `tcp_acceptable_seq`), and an end that has received more does not look at them. If both ends were in that state,
+        // nothing but a packet made here would ever be accepted again, and none is made if the agent ends there.
+        let is_other_drawn_in = self.half(direction.opposite()).is_drawn_in;
         let Some(segment) = packet.tcp() else { return (Verdict::Pass, None) };
         let is_past = direction == Direction::Incoming
             && !segment.flags.contains(Flags::SYN)
@@ -273,7 +277,7 @@ impl FastConnection {
         let opens = opens && kind == AckKind::Repeated;
         let mut notice = None;
         let is_stalled = stalls && kind == AckKind::Advancing;
-        let begins_stall = is_stalled && half.may_be_drawn_in();
+        let begins_stall = is_stalled && !is_other_drawn_in && half.may_be_drawn_in();
         if is_stalled && !begins_stall {
             half.is_recording = true;
             notice = Some(Notice::Stalled(segment.ack));

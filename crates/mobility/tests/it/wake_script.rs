@@ -324,6 +324,22 @@ fn the_last_ack_before_a_stall_offers_two_segments() {
     assert_eq!(packet.tcp().map(|segment| (relative(segment.ack), segment.window)), Some((201_001, 60_000)));
 }
 
+/// Whoever has sent beyond the window that it sees sends its ACKs from that window's end, and an end that has received more does
+/// not look at them. With both ends in that state, nothing would ever be accepted again.
+#[test]
+fn only_one_end_at_a_time_is_offered_two_segments() {
+    let mut t = Script::of(&ack_stall(100), 200);
+    t.link(LinkEvent::Fading { lead: Some(ms(100)) });
+    t.data();
+    let segment = t.ack_segment();
+    assert_eq!(t.pass(Direction::Outgoing, segment).map(|segment| segment.window), Some(2_000));
+    let sent = Segment { seq: Seq::new(1), payload: Bytes::from_static(&[0; 1000]), ..t.ack_segment() };
+    assert!(t.pass(Direction::Outgoing, sent).is_some());
+    let acked =
+        Segment { seq: seq(t.data_end), ack: Seq::new(1_001), flags: Flags::ACK, window: 60_000, ..Segment::default() };
+    assert_eq!(t.pass(Direction::Incoming, acked), None, "it is kept instead");
+}
+
 /// Nothing has come for some time before the cut: the window has arrived, and all that the sender lacks is its ACK clock. The
 /// last ACK goes twice, for the sake of tail loss probes; the echoes are as they were.
 #[test]

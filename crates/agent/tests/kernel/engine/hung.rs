@@ -28,7 +28,7 @@ fn stop_after(near: &Namespace, event: &str, within: Duration) {
     let impairment = ImpairmentConfig { delay: Duration::from_millis(10), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);
     let kinds = [Direction::Outgoing, Direction::Incoming].map(|way| Kind::bulk(Congestion::Cubic, way));
-    let traffic = Traffic::start(near, &wire, &kinds);
+    let traffic = Traffic::start(near, &wire.far, &kinds);
     let mut engine = OtherProcess::engine(None);
     traffic.wait_for(500_000);
     let before = engine.tell("up");

@@ -24,7 +24,7 @@ pub(crate) fn killed_at_any_moment_it_leaves_nothing_frozen(near: &Namespace) {
         std::env::var(CYCLES_VARIABLE).map_or(CYCLES, |value| value.parse().expect("HOLDOVER_KILLS is a number"));
     let impairment = ImpairmentConfig { loss: 0.005, delay: Duration::from_millis(8), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);
-    let traffic = Traffic::start(near, &wire, &Kind::various());
+    let traffic = Traffic::start(near, &wire.far, &Kind::various());
     let mut rng = Rng::new(7);
     let mut tally = Tally::default();
     for seed in 0..cycles {

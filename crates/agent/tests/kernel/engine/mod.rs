@@ -1,9 +1,13 @@
 //! The engine on a real kernel: whatever becomes of its process, streams are exact and nothing stays frozen.
 
+mod frames;
 mod hung;
 mod killed;
+mod many;
+mod nat;
 mod older;
 pub(crate) mod process;
+mod raw;
 mod traffic;
 
 use crate::Test;
@@ -14,4 +18,13 @@ pub(crate) const TESTS: &[Test] = &[
     ("hung_in_a_fading_it_lets_packets_pass", hung::hung_in_a_fading_it_lets_packets_pass),
     ("a_download_older_than_the_agent_is_woken", older::a_download_older_than_the_agent_is_woken),
     ("an_upload_older_than_the_agent_is_woken", older::an_upload_older_than_the_agent_is_woken),
+    (
+        "fifty_thousand_connections_take_bounded_memory_and_time",
+        many::fifty_thousand_connections_take_bounded_memory_and_time,
+    ),
+    ("when_there_is_no_room_the_longest_idle_go", many::when_there_is_no_room_the_longest_idle_go),
+    ("packets_that_stand_for_many_are_rewritten_right", frames::packets_that_stand_for_many_are_rewritten_right),
+    ("a_phone_behind_a_router_is_woken", nat::a_phone_behind_a_router_is_woken),
+    ("a_router_wakes_the_phones_behind_it", nat::a_router_wakes_the_phones_behind_it),
+    ("what_is_not_understood_is_left_alone_and_counted", frames::what_is_not_understood_is_left_alone_and_counted),
 ];

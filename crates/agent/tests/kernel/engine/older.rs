@@ -31,7 +31,7 @@ pub(crate) fn an_upload_older_than_the_agent_is_woken(near: &Namespace) {
 fn is_woken(near: &Namespace, way: Direction) {
     let impairment = ImpairmentConfig { delay: Duration::from_millis(10), ..ImpairmentConfig::default() };
     let wire = Wire::impaired(near, &impairment);
-    let traffic = Traffic::start(near, &wire, &[Kind::bulk(Congestion::Cubic, way)]);
+    let traffic = Traffic::start(near, &wire.far, &[Kind::bulk(Congestion::Cubic, way)]);
     traffic.wait_for(1_000_000);
     let engine = EngineThread::attach(near, INTERFACE, EngineOptions::default());
     let mut resumed = Vec::new();

@@ -13,7 +13,7 @@ use holdover_mobility::Direction;
 use holdover_testbed::matrix::{Digest, Sink, Source};
 use holdover_testbed::{Congestion, KernelListener, KernelStream, Namespace, SocketOptions, sysctl};
 
-use crate::wire::{FAR, FAR_V6, LIMIT, Wire};
+use crate::wire::{FAR, FAR_V6, LIMIT};
 
 /// No read or write waits longer: far more than any of these tests lets a connection wait.
 const STUCK: Duration = Duration::from_secs(120);
@@ -88,15 +88,15 @@ impl Kind {
 }
 
 impl Traffic {
-    /// Opens the connections from `near`, in which the calling thread must be, and begins.
-    pub(crate) fn start(near: &Namespace, wire: &Wire, kinds: &[Kind]) -> Self {
+    /// Opens the connections from `near`, in which the calling thread must be, to `far`, and begins.
+    pub(crate) fn start(near: &Namespace, far: &Namespace, kinds: &[Kind]) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));
         let mut streams = Vec::new();
         for (number, kind) in kinds.iter().enumerate() {
             let on = |is_on: bool| if is_on { "1" } else { "0" };
             sysctl::set(near, "net.ipv4.tcp_timestamps", on(kind.timestamps)).unwrap();
             sysctl::set(near, "net.ipv4.tcp_sack", on(kind.sack)).unwrap();
-            let (ours, theirs) = connect(near, wire, kind, 2000 + number as u16);
+            let (ours, theirs) = connect(near, far, kind, 2000 + number as u16);
             for &way in &kind.ways {
                 let (from, to) = if way == Direction::Outgoing { (&ours, &theirs) } else { (&theirs, &ours) };
                 let seed = 2 * number as u64 + u64::from(way == Direction::Outgoing);
@@ -179,11 +179,11 @@ impl Stream {
     }
 }
 
-fn connect(near: &Namespace, wire: &Wire, kind: &Kind, port: u16) -> (KernelStream, KernelStream) {
+fn connect(near: &Namespace, far: &Namespace, kind: &Kind, port: u16) -> (KernelStream, KernelStream) {
     let address: IpAddr = if kind.ipv6 { FAR_V6 } else { FAR }.parse().unwrap();
     let to = SocketAddr::new(address, port);
     let options = kind.options();
-    let listener = wire.far.enter(|| KernelListener::bind(&wire.far, to, &options).unwrap()).unwrap();
+    let listener = far.enter(|| KernelListener::bind(far, to, &options).unwrap()).unwrap();
     let ours = KernelStream::connect(near, to, &options, LIMIT).unwrap();
     (ours, listener.accept(LIMIT).unwrap())
 }

@@ -1,0 +1,113 @@
+//! A router that translates addresses between the phone and the server. The test's own namespace is the router's.
+
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration as StdDuration;
+
+use holdover_agent::clock;
+use holdover_agent::engine::EngineOptions;
+use holdover_base::Duration;
+use holdover_mobility::{Direction, LinkEvent};
+use holdover_testbed::{Congestion, ImpairmentConfig, Namespace, Netlink, Route, sysctl};
+
+use super::process::{EngineThread, UP};
+use super::traffic::{Kind, Traffic};
+use crate::wire::{INTERFACE, Wire};
+
+/// The phone's interface; the router's to it is `inside0`.
+const PHONE_INTERFACE: &str = "phone0";
+const PHONE: &str = "10.8.0.2";
+const INSIDE: &str = "10.8.0.1";
+
+const OUTAGE: StdDuration = StdDuration::from_secs(3);
+const RESUMED_WITHIN: Duration = Duration::from_millis(500);
+/// On a machine with other work one outage of several may be noticed late.
+const ATTEMPTS: usize = 3;
+
+const MASQUERADE: &str = "\
+table ip nat {
+  chain out {
+    type nat hook postrouting priority 100
+    oifname \"tun0\" masquerade
+  }
+}
+";
+
+pub(crate) fn a_phone_behind_a_router_is_woken(router: &Namespace) {
+    is_woken(router, |_router, phone| EngineThread::attach(phone, PHONE_INTERFACE, EngineOptions::default()));
+}
+
+/// As on an LTE gateway: the connections are those of others, and their addresses are translated before the engine sees them.
+pub(crate) fn a_router_wakes_the_phones_behind_it(router: &Namespace) {
+    is_woken(router, |router, _phone| EngineThread::attach(router, INTERFACE, EngineOptions::default()));
+}
+
+fn is_woken(router: &Namespace, attach: impl FnOnce(&Namespace, &Namespace) -> EngineThread) {
+    let impairment = ImpairmentConfig { delay: Duration::from_millis(10), ..ImpairmentConfig::default() };
+    let wire = Wire::impaired(router, &impairment);
+    if !translate() {
+        return;
+    }
+    let phone = join_phone(router);
+    let engine = attach(router, &phone);
+    let kinds = [Direction::Outgoing, Direction::Incoming].map(|way| Kind::bulk(Congestion::Cubic, way));
+    let traffic = phone.enter(|| Traffic::start(&phone, &wire.far, &kinds)).unwrap();
+    let mut resumed = Vec::new();
+    for _ in 0..ATTEMPTS {
+        traffic.wait_for(1_000_000);
+        wire.cut(true);
+        engine.link(LinkEvent::Down);
+        sleep(OUTAGE);
+        wire.cut(false);
+        let up_at = clock::now();
+        traffic.streams.iter().for_each(|stream| stream.watch_from(up_at));
+        engine.link(UP);
+        let after = traffic.streams.iter().map(|stream| stream.first_after().saturating_since(up_at)).max();
+        resumed.extend(after);
+        if after < Some(RESUMED_WITHIN) {
+            break;
+        }
+    }
+    eprintln!("the later of upload and download: {resumed:?} after the link was up");
+    assert!(resumed.last() < Some(&RESUMED_WITHIN), "{resumed:?}");
+    traffic.finish();
+}
+
+/// Has the router, in whose namespace the calling thread is, hide what is behind it. Says so if it cannot be done here.
+fn translate() -> bool {
+    let started = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn();
+    let Ok(mut nft) = started else {
+        assert!(std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_none(), "there is no nft");
+        eprintln!("skipped: there is no nft (apt-get install nftables)");
+        return false;
+    };
+    nft.stdin.take().expect("it is piped").write_all(MASQUERADE.as_bytes()).unwrap();
+    assert!(nft.wait().unwrap().success());
+    true
+}
+
+fn join_phone(router: &Namespace) -> Namespace {
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    let phone = Namespace::new("phone").unwrap();
+    let mut netlink = Netlink::open(router).unwrap();
+    netlink.add_veth("inside0", PHONE_INTERFACE, &phone).unwrap();
+    netlink.set_up("inside0").unwrap();
+    netlink.add_address("inside0", address(INSIDE), 24).unwrap();
+    sysctl::set(router, "net.ipv4.ip_forward", "1").unwrap();
+    let configure = || {
+        let mut netlink = Netlink::open(&phone).unwrap();
+        netlink.set_up(PHONE_INTERFACE).unwrap();
+        netlink.add_address(PHONE_INTERFACE, address(PHONE), 24).unwrap();
+        let all = Route {
+            destination: (address("0.0.0.0"), 0),
+            gateway: Some(address(INSIDE)),
+            link: PHONE_INTERFACE.to_owned(),
+            source: None,
+        };
+        netlink.add_route(&all).unwrap();
+    };
+    phone.enter(configure).unwrap();
+    phone
+}
