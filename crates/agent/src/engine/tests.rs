@@ -375,7 +375,8 @@ impl<'a> Both<'a> {
             is_outgoing: shape.is_outgoing,
             seq,
             ack: other.nxt.wrapping_sub(shape.ack_short as u32),
-            flags: shape.flags,
+            // The host's SYN-ACK would begin another connection.
+            flags: if shape.is_outgoing && shape.flags == 0x12 { 0x10 } else { shape.flags },
             window: shape.window,
             options,
             len: shape.len,
