@@ -103,13 +103,12 @@ fn write(args: &ConformanceArgs, report: &Report) -> ExitCode {
     }
 }
 
+/// The runs of each place.
+type Runs = BTreeMap<Place, Vec<Run>>;
+
 /// Every run of every place, or the first that could not be made. One repetition of all after the other, so that all meet the
 /// same weather.
-fn run_all(
-    places: &[Place],
-    args: &ConformanceArgs,
-    agent: AgentPath,
-) -> Result<BTreeMap<Place, Vec<Run>>, Box<(Place, KernelError)>> {
+fn run_all(places: &[Place], args: &ConformanceArgs, agent: AgentPath) -> Result<Runs, Box<(Place, KernelError)>> {
     let queue: Vec<Place> = (0..args.repeat).flat_map(|_| places.iter().copied()).collect();
     let bar = ProgressBar::new(queue.len() as u64).with_style(
         ProgressStyle::with_template("{bar:40} {pos}/{len} transfers, {elapsed_precise} {msg}")
@@ -134,7 +133,7 @@ fn run_all(
         }
     });
     bar.finish_and_clear();
-    let mut runs: BTreeMap<Place, Vec<Run>> = BTreeMap::new();
+    let mut runs = Runs::new();
     for (place, run) in results.into_inner().expect("no worker panics while it holds the results") {
         runs.entry(place).or_default().push(run.map_err(|error| Box::new((place, error)))?);
     }
