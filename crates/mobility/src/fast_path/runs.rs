@@ -151,7 +151,7 @@ mod tests {
         let segments: Vec<(u32, u32)> = (0..40).map(|n: u32| (n * 200, 200 - n)).collect();
         let runs = runs(&segments);
         assert_eq!(usize::from(runs.len), SegmentRuns::MOST);
-        assert_eq!(before(&runs, 40 * 200, 4).is_some(), true);
+        assert!(before(&runs, 40 * 200, 4).is_some());
         assert_eq!(before(&runs, 40 * 200, 30), None);
     }
 }
