@@ -16,7 +16,7 @@ fn a_newcomer_sees_what_happens_and_what_it_comes_to() {
     for told in [
         "    4.0 s  the links are cut\n",
         "   11.0 s  the links are back\n",
-        "download, agent: data again, 0.1",
+        "download, agent: data again, 0.",
         "█ data arrives   ░ the link is cut   · the link is back, and nothing comes",
         "download, with the agent ",
         "share of the ideal",
