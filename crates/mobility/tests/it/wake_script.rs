@@ -103,7 +103,13 @@ impl Script {
     }
 
     fn ack_segment(&self) -> Segment {
-        let mut segment = Segment { ack: seq(self.data_end), flags: Flags::ACK, window: 60_000, ..Segment::default() };
+        let mut segment = Segment {
+            seq: Seq::new(1),
+            ack: seq(self.data_end),
+            flags: Flags::ACK,
+            window: 60_000,
+            ..Segment::default()
+        };
         segment.options.timestamps = Some(Timestamps { val: self.own_clock(), ecr: self.peer_clock() - 1 });
         segment
     }
