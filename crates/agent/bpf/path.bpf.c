@@ -747,6 +747,7 @@ INLINE int note_ack(struct half *half, const struct packet *packet)
 		half->window_shift = packet->window_scale == UNKNOWN_SHIFT ? 0 : packet->window_scale;
 	if (!(packet->flags & ACK) || packet->flags & RST)
 		return OTHER;
+	half->flags &= ~HALF_RESET;
 	if (!(half->flags & HALF_ACKED)) {
 		note_said(half, packet);
 		half->flags |= HALF_ACKED;
@@ -873,6 +874,14 @@ INLINE int flows_since(const struct half *half, const struct link *link, int dir
 	return link->has_up && last && last >= link->up_at;
 }
 
+// Whether the right edge of the window stays where it is if the ACK is lowered: an edge that is drawn back at both ends is the end.
+INLINE int keeps_the_edge(const struct half *half, const struct packet *packet, u32 ack)
+{
+	u32 held = saturating_since(packet->ack, ack);
+
+	return !held || (half->window_shift != UNKNOWN_SHIFT && (held >> shift_or(half, 0)) + packet->window <= 0xffff);
+}
+
 INLINE void lower(const struct half *half, const struct packet *packet, struct verdict *verdict, u32 ack)
 {
 	u32 held = saturating_since(packet->ack, ack);
@@ -911,12 +920,11 @@ INLINE void show_or_lower(struct half *half, const struct packet *packet, struct
 {
 	int exempt = kind == OTHER || packet->flags & (SYN | FIN | RST);
 
-	if (has_limit && !exempt) {
-		limit = later(half->shown, limit);
-		if (!packet->len && limit == half->shown && !packet->says_more && !opens) {
-			verdict->withhold = 1;
-			return;
-		}
+	has_limit = has_limit && !exempt;
+	limit = later(half->shown, limit);
+	if (has_limit && !packet->len && limit == half->shown && !packet->says_more && !opens) {
+		verdict->withhold = 1;
+	} else if (has_limit && keeps_the_edge(half, packet, limit)) {
 		lower(half, packet, verdict, limit);
 		show(half, packet->now, verdict->ack);
 	} else if (kind != OTHER && is_up) {
@@ -1204,7 +1212,9 @@ INLINE int handle(struct __sk_buff *skb, int direction)
 	if (!connection)
 		return PASS;
 	if (connection->gone & LEFT_ALONE) {
-		connection->seen_at = packet->now;
+		bpf_spin_lock(&connection->lock);
+		follow(connection, packet, direction);
+		bpf_spin_unlock(&connection->lock);
 		count(ALONE_POLICY);
 		return PASS;
 	}

@@ -390,14 +390,14 @@ impl FastHalf {
         segment: &mut Segment,
     ) -> Verdict {
         let exempt = kind == AckKind::Other || segment.flags.intersects(Flags::SYN | Flags::FIN | Flags::RST);
+        let limit = limit.filter(|_| !exempt).map(|limit| limit.max(self.observed.shown()));
+        // An ACK that says nothing more than the last would pass for a duplicate.
+        let says_more = opens || has_more_to_say(&segment.options);
         match limit {
-            Some(limit) if !exempt => {
-                let limit = limit.max(self.observed.shown());
-                // An ACK that says nothing more than the last would pass for a duplicate.
-                let says_more = opens || has_more_to_say(&segment.options);
-                if segment.payload.is_empty() && limit == self.observed.shown() && !says_more {
-                    return Verdict::Drop;
-                }
+            Some(limit) if segment.payload.is_empty() && limit == self.observed.shown() && !says_more => {
+                return Verdict::Drop;
+            }
+            Some(limit) if self.observed.keeps_the_edge(segment, limit) => {
                 self.observed.lower_ack(segment, limit);
                 self.observed.show(now, segment.ack);
             }

@@ -36,7 +36,7 @@ pub struct Observed {
     pub(super) stamps: Stamps,
     /// The sender's FIN has gone by.
     pub(crate) is_ending: bool,
-    /// A RST of the sender has.
+    /// A RST of the sender has, and the receiver has not gone on since.
     pub(crate) is_reset: bool,
 }
 
@@ -106,6 +106,8 @@ impl Observed {
         if !segment.flags.contains(Flags::ACK) || segment.flags.contains(Flags::RST) {
             return AckKind::Other;
         }
+        // Whoever goes on has not taken the reset (RFC 5961 section 3.2).
+        self.is_reset = false;
         let Some(acked) = self.acked else {
             self.receiver.note(packet, segment);
             (self.acked, self.shown) = (Some(segment.ack), segment.ack);
@@ -177,6 +179,15 @@ impl Observed {
     /// The window in bytes that a segment of the receiver offers.
     pub(crate) fn window_bytes(&self, segment: &Segment) -> u32 {
         u32::from(segment.window) << self.window_shift.unwrap_or(0).min(14)
+    }
+
+    /// Whether the ACK of a segment can be lowered to `ack` so that the right edge of the window stays where it is. Whoever has sent
+    /// up to an edge that is drawn back sends its ACKs from the new one, where the other end may not look at them any more; if that
+    /// happened at both ends, they would be stuck.
+    pub(super) fn keeps_the_edge(&self, segment: &Segment, ack: Seq) -> bool {
+        let held = segment.ack.saturating_since(ack);
+        let is_told = |shift: u8| (held >> shift.min(14)) + u32::from(segment.window) <= u16::MAX.into();
+        held == 0 || self.window_shift.is_some_and(is_told)
     }
 
     /// Lowers the ACK of a segment of the receiver to `ack`. The right edge of the window stays where it is, as far as it can be

@@ -13,6 +13,7 @@ use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
 use holdover_mobility::{LinkEvent, Mechanisms};
 use holdover_sim::{World, WorldError};
 use holdover_tcp::Profile;
+use holdover_wire::{Flags, Seq};
 
 use crate::script::*;
 use crate::support::*;
@@ -104,6 +105,10 @@ fn whatever_leaves_in_a_new_cell_has_the_small_window() {
         Mechanisms { freeze: Some(freeze), new_cell_window, ..Mechanisms::default() },
     ] {
         let mut script = Script::new(mechanisms);
+        // Windows are not scaled: the SYNs do not say so.
+        let syn = |packet| change(packet, |segment| (segment.seq, segment.flags) = (Seq::new(0), Flags::SYN));
+        script.peer(syn(from_peer(0, 0)));
+        script.passes(flags(syn(from_host(1, 60_000)), Flags::ACK));
         for number in 0..200_u32 {
             script.at(u64::from(number)).peer(from_peer(number * 1_000 + 1, 1_000));
             script.passes(from_host(number * 1_000 + 1_001, 60_000));

@@ -128,7 +128,7 @@ impl Script {
         self
     }
 
-    /// What the mechanisms sent to the link since the last question.
+    /// The segments that the mechanisms sent to the link since the last question.
     pub(crate) fn sent(&mut self) -> Vec<Segment> {
         self.take(Direction::Outgoing)
     }
@@ -154,7 +154,7 @@ impl Script {
     fn take(&mut self, direction: Direction) -> Vec<Segment> {
         let (taken, rest): (Vec<_>, Vec<_>) = self.injected.drain(..).partition(|it| it.direction == direction);
         self.injected = rest;
-        taken.iter().map(|injected| tcp_of(&injected.packet).clone()).collect()
+        taken.iter().filter_map(|injected| injected.packet.tcp().cloned()).collect()
     }
 
     fn collect(&mut self) {

@@ -588,6 +588,27 @@ fn forged_resets_and_acks_are_nothing() {
     assert_eq!(t.exchange(), Some(201_001 - 4_000), "the next true ACK is held back as ever");
 }
 
+/// RFC 5961 section 3.2: a reset that is in the window, but is not the next, is answered, and the connection goes on.
+#[test]
+fn a_reset_that_was_challenged_is_nothing() {
+    let reset = |t: &Script| Segment { seq: seq(t.data_end + 1_000), flags: Flags::RST, ..Segment::default() };
+    let mut t = Script::of(&hold_back(), 200);
+    t.pass(Direction::Incoming, reset(&t));
+    assert_eq!(t.ack(), Some(200_001), "the challenge");
+    assert_eq!(t.exchange(), None, "held");
+    t.link(LinkEvent::Down);
+    t.wait(ms(3_000));
+    t.link(UP);
+    assert_eq!(t.wait_for_acks(ms(1)).last(), Some(&201_001));
+    // If nobody answers it, it was the end.
+    let mut t = Script::of(&hold_back(), 200);
+    t.pass(Direction::Incoming, reset(&t));
+    t.link(LinkEvent::Down);
+    t.wait(ms(3_000));
+    t.link(UP);
+    assert!(t.wait_for_acks(ms(1)).is_empty());
+}
+
 /// The host's own TCP is shown ACKs in the same way as a far one.
 #[test]
 fn an_upload_is_held_back_and_released_alike() {
