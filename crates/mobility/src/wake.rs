@@ -28,7 +28,7 @@ use crate::connections::{Connection, Table};
 use crate::fast_path::{FastConnection, FastLink, FastPath, Holding, Notice, Order};
 use crate::hold_back::{self, HoldBackConfig};
 use crate::release::ReleaseConfig;
-use crate::unreachable_poke::{self, UnreachablePokeConfig};
+use crate::unreachable_poke::{self, Pacing, UnreachablePokeConfig};
 use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 
 /// Which of the three mechanisms are on.
@@ -170,6 +170,8 @@ pub struct WakeControl {
     deadlines: BTreeSet<(Instant, Connection)>,
     ready: VecDeque<(Connection, Injected)>,
     deeds: VecDeque<Deed>,
+    /// What pokes of all connections may take of the link.
+    pokes: Pacing,
 }
 
 /// What is known of the link.
@@ -218,6 +220,7 @@ impl WakeControl {
             deadlines: BTreeSet::new(),
             ready: VecDeque::new(),
             deeds: VecDeque::new(),
+            pokes: Pacing::default(),
         }
     }
 
@@ -534,7 +537,7 @@ impl WakeControl {
             }
             half.next_of_train(now, at, fast_half, path).for_each(&mut send);
             let every = self.config.unreachable_poke.map_or(Duration::ZERO, |config| config.every);
-            half.poke(now, every, at, fast_half).into_iter().for_each(&mut send);
+            half.poke(now, every, &mut self.pokes, at, fast_half).into_iter().for_each(&mut send);
         }
         self.schedule(connection);
     }

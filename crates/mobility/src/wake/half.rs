@@ -7,7 +7,8 @@ use super::{At, WakeConfig};
 use crate::ack_train::AckTrain;
 use crate::fast_path::{FastHalf, FastPath, Order};
 use crate::round_trip::RoundTrip;
-use crate::{Direction, Injected, hold_back, release, unreachable_poke};
+use crate::unreachable_poke::{self, Pacing};
+use crate::{Direction, Injected, hold_back, release};
 
 /// A direction of data is under way if some came within this time before the host was told of the cut, which may be long after
 /// it (a missed beacon, a modem that asks again).
@@ -41,6 +42,8 @@ struct Poking {
     since: Instant,
     next_at: Instant,
     left: u8,
+    /// Whether the link is kept free for it then.
+    is_booked: bool,
 }
 
 /// What was done for a sender at link-up.
@@ -239,7 +242,7 @@ impl Half {
         let may_need_it = at.direction == Direction::Outgoing || observed.has_outstanding();
         match &config.unreachable_poke {
             Some(poke) if may_need_it && poke.copies > 0 => {
-                self.poke = Some(Poking { since: now, next_at: now, left: poke.copies });
+                self.poke = Some(Poking { since: now, next_at: now, left: poke.copies, is_booked: false });
                 (packets, Outcome::Poked)
             }
             _ => (packets, Outcome::Nothing),
@@ -247,9 +250,25 @@ impl Half {
     }
 
     /// The next message to a sender that has backed off, if it is due and data does not flow.
-    pub(super) fn poke(&mut self, now: Instant, every: Duration, at: At, fast: &FastHalf) -> Option<Injected> {
+    pub(super) fn poke(
+        &mut self,
+        now: Instant,
+        every: Duration,
+        pacing: &mut Pacing,
+        at: At,
+        fast: &FastHalf,
+    ) -> Option<Injected> {
         self.poke = self.poke.filter(|poke| !fast.flows_since(Some(poke.since), at.direction));
         let poking = self.poke.as_mut().filter(|poking| poking.next_at <= now && poking.left > 0)?;
+        // What is told to the host itself does not cross the link.
+        if at.direction == Direction::Outgoing && !poking.is_booked {
+            poking.next_at = pacing.book(now);
+            poking.is_booked = true;
+            if poking.next_at > now {
+                return None;
+            }
+        }
+        poking.is_booked = false;
         poking.left -= 1;
         poking.next_at = now + every;
         if poking.left == 0 {
