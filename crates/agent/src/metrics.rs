@@ -80,14 +80,26 @@ pub fn encode_status(status: &Status) -> String {
 }
 
 /// Each packet that passed has one fate; those made are besides.
-fn fates(counters: &Counters) -> [(&'static str, u64); 10] {
-    let Counters { packets, rewritten, held, injected, fragments, vlan, extension_headers, other, evicted, map_full } =
-        *counters;
+fn fates(counters: &Counters) -> [(&'static str, u64); 11] {
+    let Counters {
+        packets,
+        rewritten,
+        held,
+        injected,
+        unsent,
+        fragments,
+        vlan,
+        extension_headers,
+        other,
+        evicted,
+        map_full,
+    } = *counters;
     [
         ("passed", packets),
         ("rewritten", rewritten),
         ("held", held),
         ("injected", injected),
+        ("unsent", unsent),
         ("left_alone_fragment", fragments),
         ("left_alone_vlan", vlan),
         ("left_alone_extension_header", extension_headers),
@@ -100,15 +112,15 @@ fn fates(counters: &Counters) -> [(&'static str, u64); 10] {
 /// What HTTP requests end with.
 pub(crate) const END_OF_REQUEST: &[u8] = b"\r\n\r\n";
 
-/// The answer to a request, without the blank line that ends it. `status` is asked for only if it is needed.
-pub(crate) fn respond(request: &[u8], status: impl FnOnce() -> Status) -> Vec<u8> {
+/// The answer to a request, without the blank line that ends it. The metrics are asked for only if they are needed.
+pub(crate) fn respond(request: &[u8], text: impl FnOnce() -> String) -> Vec<u8> {
     let line = request.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let (code, kind, body) = match words[..] {
         [b"GET" | b"HEAD", path, version] if version.starts_with(b"HTTP/1.") => {
             if path.split(|&byte| byte == b'?').next() == Some(b"/metrics") {
                 let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-                ("200 OK", kind, encode_status(&status()))
+                ("200 OK", kind, text())
             } else {
                 ("404 Not Found", "text/plain", "the metrics are at /metrics\n".to_owned())
             }
@@ -145,6 +157,7 @@ mod tests {
             state_s: 1.0,
             objections: Vec::new(),
             problem: None,
+            trouble: None,
             next_cut_s: None,
             record,
             counters,
@@ -182,7 +195,8 @@ mod tests {
 
     #[test]
     fn only_what_is_asked_for_properly_is_answered() {
-        let answer = |request: &str| String::from_utf8(respond(request.as_bytes(), status)).unwrap();
+        let answer =
+            |request: &str| String::from_utf8(respond(request.as_bytes(), || encode_status(&status()))).unwrap();
         let good = answer("GET /metrics HTTP/1.1\r\nHost: localhost");
         let (head, body) = good.split_once("\r\n\r\n").unwrap();
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.contains(&format!("Content-Length: {}", body.len())));

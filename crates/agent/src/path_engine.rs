@@ -31,6 +31,11 @@ pub trait PathEngine {
     /// The next thing that it has done.
     fn poll_deed(&mut self) -> Option<Deed>;
 
+    /// What it could not do since this was asked last, because the kernel did not let it: packets then pass as they are.
+    fn poll_trouble(&mut self) -> Option<String> {
+        None
+    }
+
     /// The connections that it knows.
     fn connections(&mut self, now: Instant) -> Vec<PathConnection>;
 
@@ -91,6 +96,8 @@ pub struct Counters {
     pub held: u64,
     /// Packets that were made and sent.
     pub injected: u64,
+    /// Packets that were made and that the kernel did not send.
+    pub unsent: u64,
     /// Let alone: fragments of IP packets.
     pub fragments: u64,
     /// Let alone: more VLAN tags than are looked through.
@@ -114,6 +121,7 @@ impl Counters {
             rewritten: self.rewritten + other.rewritten,
             held: self.held + other.held,
             injected: self.injected + other.injected,
+            unsent: self.unsent + other.unsent,
             fragments: self.fragments + other.fragments,
             vlan: self.vlan + other.vlan,
             extension_headers: self.extension_headers + other.extension_headers,

@@ -64,6 +64,9 @@ pub struct LinkStatus {
     /// Why the agent is not in the path of its packets; missing if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// What the kernel has refused to the agent last, while it was in the path; missing if it never did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
     /// When the timetable's next cut is, in seconds from now; missing without a timetable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_cut_s: Option<f64>,

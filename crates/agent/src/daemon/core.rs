@@ -210,8 +210,8 @@ impl<A: Attach> Core<A> {
         fresh
     }
 
-    /// The connections in the path of packets of all links.
-    pub(super) fn in_path(&mut self, now: Instant) -> Vec<Connection> {
+    /// The connections in the path of packets of all links, and whether they are left alone there.
+    pub(super) fn in_path(&mut self, now: Instant) -> Vec<(Connection, bool)> {
         self.links.values_mut().flat_map(|link| link.in_path(now)).collect()
     }
 

@@ -9,6 +9,7 @@ use holdover_mobility::{Connection, Deed, LinkEvent};
 use crate::clock::Utc;
 use crate::link_watch::wifi::WifiWatch;
 use crate::link_watch::{Arbiter, LinkState, Signal};
+use crate::log::with_causes;
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine};
 use crate::saving;
 use crate::status::{ConnectionStatus, DeedLine, LinkRecord, LinkStatus};
@@ -27,6 +28,8 @@ pub(super) struct Link<E> {
     /// The last outage: when it ended, and how long it was.
     last_outage: Option<(Instant, Duration)>,
     record: LinkRecord,
+    /// What the engine could not do last.
+    trouble: Option<String>,
     done: BTreeMap<Connection, Done>,
 }
 
@@ -72,6 +75,7 @@ impl<E: PathEngine> Link<E> {
             down_since: None,
             last_outage: None,
             record: LinkRecord::default(),
+            trouble: None,
             done: BTreeMap::new(),
         }
     }
@@ -171,6 +175,12 @@ impl<E: PathEngine> Link<E> {
     /// What the engine has done since this was asked last.
     pub(super) fn take_deeds(&mut self, now: Instant, utc: Utc) -> Vec<DeedLine> {
         let Path::Attached(engine) = &mut self.path else { return Vec::new() };
+        if let Some(trouble) = engine.poll_trouble() {
+            if self.trouble.as_ref() != Some(&trouble) {
+                tracing::warn!(interface = &*self.name, trouble, "the kernel has refused something");
+            }
+            self.trouble = Some(trouble);
+        }
         let deeds: Vec<Deed> = std::iter::from_fn(|| engine.poll_deed()).collect();
         let outage = self.last_outage.filter(|&(ended, _)| now.saturating_since(ended) <= AFTERMATH);
         let wakes = |deed: &Deed| outage.is_some() && WAKING.contains(&deed.what);
@@ -214,7 +224,7 @@ impl<E: PathEngine> Link<E> {
 
     /// Makes room: what was done for connections that the engine does not know any more is forgotten, or else everything.
     fn forget_what_is_over(&mut self, now: Instant) {
-        let known: BTreeSet<Connection> = self.in_path(now).into_iter().collect();
+        let known: BTreeSet<Connection> = self.in_path(now).into_iter().map(|(connection, _)| connection).collect();
         self.done.retain(|connection, _| known.contains(connection));
         if self.done.len() >= MOST_REMEMBERED {
             self.done.clear();
@@ -241,16 +251,17 @@ impl<E: PathEngine> Link<E> {
                 Path::Failed { problem, .. } => Some(problem.clone()),
                 Path::LeftAlone | Path::Attached(_) => None,
             },
+            trouble: self.trouble.clone(),
             next_cut_s: None,
             record,
             counters: self.counters(),
         }
     }
 
-    /// The connections in the path.
-    pub(super) fn in_path(&mut self, now: Instant) -> Vec<Connection> {
+    /// The connections in the path, and whether they are left alone there.
+    pub(super) fn in_path(&mut self, now: Instant) -> Vec<(Connection, bool)> {
         let known = self.engine().map(|engine| engine.connections(now)).unwrap_or_default();
-        known.into_iter().map(|known| known.connection).collect()
+        known.into_iter().map(|known| (known.connection, known.is_left_alone)).collect()
     }
 
     pub(super) fn connections(&mut self, now: Instant) -> Vec<ConnectionStatus> {
@@ -280,19 +291,4 @@ impl<E: PathEngine> Link<E> {
             saved_s: done.saved.as_secs_f64(),
         }
     }
-}
-
-/// An error and everything that it comes from.
-pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
 }

@@ -5,6 +5,7 @@
 
 mod core;
 mod dry_run;
+mod exemptions;
 mod link;
 mod notify;
 mod privileges;
@@ -24,6 +25,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 
 use self::core::Core;
 pub use self::dry_run::{DryEngine, DryRun};
+use self::exemptions::Exemptions;
 use self::notify::Notifier;
 use self::timeouts::Timeouts;
 use crate::clock::{self, Utc};
@@ -138,12 +140,16 @@ pub struct Daemon<A: Attach> {
     calendar: Option<OwnedFd>,
     control: Sessions<UnixListener>,
     metrics: Option<Sessions<TcpListener>>,
+    /// What was answered last.
+    scraped: Option<Scraped>,
     /// Who wants to hear of every deed.
     followers: Vec<SessionId>,
     notifier: Notifier,
     watchdog_due: Option<Instant>,
     /// What the rules of connections make of them.
     timeouts: Timeouts,
+    /// What they leave alone.
+    exemptions: Exemptions,
     /// Who tells the Wi-Fi's level, from when it is wanted on.
     wifi: Option<Station>,
 }
@@ -165,6 +171,15 @@ const SCRAPES: Bounds = Bounds {
     time: Duration::from_secs(5),
     backlog_bytes: 0,
 };
+
+/// Everyone on this host may ask for metrics, and looking at all connections takes its time: who asks again so soon hears the same.
+const SAME_SCRAPE: Duration = Duration::from_secs(1);
+
+/// The metrics at some time.
+struct Scraped {
+    at: Instant,
+    text: String,
+}
 
 /// A timetable is looked at so often even if nothing is due: should the calendar jump without a word, it is late by no more.
 const GLANCE: Duration = Duration::from_secs(30);
@@ -203,9 +218,11 @@ impl<A: Attach> Daemon<A> {
             calendar: watch_calendar(),
             control,
             metrics,
+            scraped: None,
             followers: Vec::new(),
             watchdog_due: notifier.watchdog().map(|every| now + every),
             timeouts: Timeouts::start(now, &setup.config, setup.dry_run),
+            exemptions: Exemptions::new(now, &setup.config, setup.dry_run),
             notifier,
             wifi: None,
             setup,
@@ -273,8 +290,8 @@ impl<A: Attach> Daemon<A> {
         self.core.handle_timeout(now);
         self.core.handle_time(now, utc);
         self.timeouts.handle_timeout(now, &self.setup.config);
-        if self.timeouts.is_look_due(now) {
-            let decisions = self.timeouts.decide(now, &self.core.in_path(now));
+        if self.exemptions.poll_timeout().is_some_and(|at| at <= now) {
+            let decisions = self.exemptions.decide(now, &self.setup.config, &self.core.in_path(now));
             self.core.leave_alone(&decisions);
         }
         for deed in self.core.take_deeds(now, utc) {
@@ -336,6 +353,7 @@ impl<A: Attach> Daemon<A> {
             self.control.poll_timeout().into_iter().chain(self.metrics.as_ref().and_then(Sessions::poll_timeout));
         let deadlines =
             sessions.chain(self.core.poll_timeout()).chain(self.timeouts.poll_timeout()).chain(self.watchdog_due);
+        let deadlines = deadlines.chain(self.exemptions.poll_timeout());
         let wait = deadlines.map(|at| at.saturating_since(now)).chain(until_time).min()?;
         let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
         Some(Timespec { tv_sec: seconds, tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ })
@@ -379,6 +397,9 @@ impl<A: Attach> Daemon<A> {
                     self.metrics = serve(&config.metrics);
                 }
                 self.timeouts.configure(now, &self.setup.config, &config, self.setup.dry_run);
+                if config.flow != self.setup.config.flow {
+                    self.exemptions.configure(now, &config, self.setup.dry_run);
+                }
                 self.setup.config = config.clone();
                 self.core.configure(now, utc, config, schedule);
                 tracing::info!(links = self.core.looked_after().join(", "), "configuration read");
@@ -416,8 +437,15 @@ impl<A: Attach> Daemon<A> {
     fn serve_metrics(&mut self, now: Instant, utc: Utc) {
         let Some(sessions) = &mut self.metrics else { return };
         for (caller, request) in sessions.handle_ready(now) {
-            let status = || Status { user_timeouts: self.timeouts.status(), ..self.core.status(now, utc) };
-            sessions.answer(now, caller, &metrics::respond(&request, status), false);
+            let text = || {
+                let scraped = self.scraped.take().filter(|scraped| now.saturating_since(scraped.at) < SAME_SCRAPE);
+                let scraped = scraped.unwrap_or_else(|| {
+                    let status = Status { user_timeouts: self.timeouts.status(), ..self.core.status(now, utc) };
+                    Scraped { at: now, text: metrics::encode_status(&status) }
+                });
+                self.scraped.insert(scraped).text.clone()
+            };
+            sessions.answer(now, caller, &metrics::respond(&request, text), false);
         }
     }
 }

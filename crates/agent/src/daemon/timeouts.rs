@@ -1,15 +1,12 @@
-//! What the rules of `[[flow]]` make of connections: user timeouts in the kernel, and what is left alone in the path of packets.
+//! What the rules of `[[flow]]` make of connections: their user timeouts in the kernel.
 
-use std::collections::BTreeMap;
 use std::os::fd::{AsFd as _, BorrowedFd};
 
 use holdover_base::{Duration, Instant};
-use holdover_mobility::Connection;
 
-use super::link::with_causes;
 use crate::config::Config;
-use crate::policy::{Action, Owner, Policy, PolicyError};
-use crate::sockets::{Cgroups, SocketDiag, TcpSocket, owner};
+use crate::log::with_causes;
+use crate::policy::PolicyError;
 use crate::status::UserTimeoutStatus;
 use crate::user_timeout::{Given, UserTimeoutError, UserTimeoutOptions, UserTimeouts, kernel_patience};
 
@@ -20,16 +17,6 @@ pub(super) struct Timeouts {
     problem: Option<String>,
     is_wanted: bool,
     retry_at: Option<Instant>,
-    exempt: Option<Exemptions>,
-}
-
-/// What a rule wants left alone in the path of packets.
-struct Exemptions {
-    policy: Policy,
-    cgroups: Option<Cgroups>,
-    /// What was decided of connections that are in the path.
-    decided: BTreeMap<Connection, bool>,
-    look_at: Instant,
 }
 
 /// The rules cannot be put in force.
@@ -44,14 +31,11 @@ enum RulesError {
 /// When it is tried again.
 const RETRY: Duration = Duration::from_secs(60);
 
-/// How often new connections in the path are looked at, if any are to be left alone.
-const LOOK: Duration = Duration::from_secs(1);
-
 impl Timeouts {
     /// Puts the rules in force. In a dry run that is nothing.
     pub(super) fn start(now: Instant, config: &Config, dry_run: bool) -> Self {
         let is_wanted = config.user_timeouts.enabled && !dry_run;
-        let mut this = Self { timeouts: None, problem: None, is_wanted, retry_at: None, exempt: None };
+        let mut this = Self { timeouts: None, problem: None, is_wanted, retry_at: None };
         this.put_in_force(now, config);
         this
     }
@@ -101,18 +85,7 @@ impl Timeouts {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let timeouts = self.timeouts.as_ref().and_then(UserTimeouts::poll_timeout);
-        let exempt = self.exempt.as_ref().map(|exempt| exempt.look_at);
-        timeouts.into_iter().chain(exempt).chain(self.retry_at).min()
-    }
-
-    /// Whether connections in the path are to be looked at.
-    pub(super) fn is_look_due(&self, now: Instant) -> bool {
-        self.exempt.as_ref().is_some_and(|exempt| exempt.look_at <= now)
-    }
-
-    /// Of the connections that are in the path: what has been decided newly.
-    pub(super) fn decide(&mut self, now: Instant, connections: &[Connection]) -> Vec<(Connection, bool)> {
-        self.exempt.as_mut().map(|exempt| exempt.decide(now, connections)).unwrap_or_default()
+        timeouts.into_iter().chain(self.retry_at).min()
     }
 
     /// What the connections of these sockets have been given, in words.
@@ -146,13 +119,11 @@ impl Timeouts {
 
     fn put_in_force(&mut self, now: Instant, config: &Config) {
         self.retry_at = None;
-        self.exempt = None;
         if !self.is_wanted {
             return;
         }
         match self.try_in_force(now, config) {
-            Ok(exempt) => {
-                self.exempt = exempt;
+            Ok(()) => {
                 self.problem = None;
                 tracing::info!(rules = config.flow.len(), built_in = config.user_timeouts.built_in, "rules in force");
             }
@@ -160,15 +131,8 @@ impl Timeouts {
         }
     }
 
-    fn try_in_force(&mut self, now: Instant, config: &Config) -> Result<Option<Exemptions>, RulesError> {
+    fn try_in_force(&mut self, now: Instant, config: &Config) -> Result<(), RulesError> {
         let policy = config.policy(kernel_patience()?)?;
-        let exempts = config.flow.iter().any(|rule| rule.leave_alone);
-        let exempt = exempts.then(|| Exemptions {
-            policy: policy.clone(),
-            cgroups: Cgroups::look().ok(),
-            decided: BTreeMap::new(),
-            look_at: now,
-        });
         match &mut self.timeouts {
             Some(timeouts) => timeouts.set_policy(now, policy)?,
             None => {
@@ -177,7 +141,7 @@ impl Timeouts {
                 self.timeouts = Some(UserTimeouts::attach(now, policy, &options)?);
             }
         }
-        Ok(exempt)
+        Ok(())
     }
 
     /// What cannot be done now may be possible later; the path of packets does not depend on it.
@@ -191,90 +155,9 @@ impl Timeouts {
     }
 }
 
-impl Exemptions {
-    fn decide(&mut self, now: Instant, connections: &[Connection]) -> Vec<(Connection, bool)> {
-        self.look_at = now + LOOK;
-        let before = std::mem::take(&mut self.decided);
-        let mut fresh = Vec::new();
-        for &connection in connections {
-            match before.get(&connection) {
-                Some(&alone) => _ = self.decided.insert(connection, alone),
-                None => fresh.push(connection),
-            }
-        }
-        if fresh.is_empty() {
-            return Vec::new();
-        }
-        let is_alone =
-            |decision: crate::policy::Decision| decision.action == Action::LeaveAlone && decision.rule.is_some();
-        let sockets = if fresh.iter().any(|&connection| self.policy.decide_by_place(connection).is_none()) {
-            SocketDiag::open().and_then(|mut diag| diag.connections()).unwrap_or_default()
-        } else {
-            Vec::new()
-        };
-        let inodes = sockets.iter().filter(|socket| fresh.contains(&socket.connection)).map(|socket| socket.inode);
-        let owners = owner::processes_of(&inodes.filter(|&inode| inode != 0).collect());
-        let mut decided = Vec::new();
-        for connection in fresh {
-            let socket = sockets.iter().find(|socket| socket.connection == connection);
-            let decision = match self.policy.decide_by_place(connection) {
-                Some(decision) => decision,
-                None => {
-                    let owner = socket.map(|socket| owner_of(socket, &mut self.cgroups, &owners)).unwrap_or_default();
-                    self.policy.decide(connection, &owner)
-                }
-            };
-            let alone = is_alone(decision);
-            self.decided.insert(connection, alone);
-            decided.push((connection, alone));
-        }
-        decided
-    }
-}
-
-fn owner_of(
-    socket: &TcpSocket,
-    cgroups: &mut Option<Cgroups>,
-    processes: &BTreeMap<u32, Vec<owner::Process>>,
-) -> Owner {
-    let cgroup = cgroups.as_mut().zip(socket.cgroup).and_then(|(cgroups, number)| cgroups.name(number));
-    Owner {
-        uid: Some(socket.uid),
-        cgroup: cgroup.map(str::to_owned),
-        processes: processes.get(&socket.inode).cloned().unwrap_or_default(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-
-    fn connection(remote: &str) -> Connection {
-        Connection { local: "192.0.2.7:1024".parse().unwrap(), remote: remote.parse().unwrap() }
-    }
-
-    #[test]
-    fn what_a_rule_wants_left_alone_is_decided_once() {
-        let text = "[[flow]]\nport = 5432\nleave_alone = true\n[[flow]]\nport = 22\nhold = \"8 h\"\n\
-                    [[flow]]\nport = 443\nuser = \"root\"\nleave_alone = true\n";
-        let config = Config::parse(Path::new("agent.toml"), text).unwrap();
-        let mut exempt = Exemptions {
-            policy: config.policy(Duration::from_secs(1000)).unwrap(),
-            cgroups: None,
-            decided: BTreeMap::new(),
-            look_at: Instant::ZERO,
-        };
-        let [database, ssh, web] = ["198.51.100.1:5432", "198.51.100.1:22", "198.51.100.1:443"].map(connection);
-        let now = Instant::from_secs(1);
-        assert_eq!(exempt.decide(now, &[database, ssh]), [(database, true), (ssh, false)]);
-        // Nobody has that connection here: a rule about its user is not for it.
-        assert_eq!(exempt.decide(now, &[database, ssh, web]), [(web, false)]);
-        assert_eq!(exempt.decide(now, &[ssh, web]), []);
-        assert_eq!(exempt.look_at, now + LOOK);
-        assert_eq!(exempt.decide(now, &[database]), [(database, true)], "forgotten with the connection");
-    }
 
     #[test]
     fn a_dry_run_has_no_rules_in_force() {

@@ -19,7 +19,7 @@ use super::{EngineError, batch};
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/path.bpf.o");
 
 /// If nothing is heard of the agent for so long, packets pass as they are.
-const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
+pub(super) const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
 
 /// Linux's `BPF_F_LOCK`: the value is copied while nobody changes it.
 pub(super) const LOCK: u64 = 4;

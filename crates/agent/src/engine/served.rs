@@ -7,6 +7,7 @@ use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Deed, LinkEvent};
 
 use super::{Engine, EngineError, EngineOptions};
+use crate::log::with_causes;
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine};
 
 /// Puts engines on interfaces of the calling thread's network namespace.
@@ -47,6 +48,10 @@ impl PathEngine for Engine {
         self.poll_deed()
     }
 
+    fn poll_trouble(&mut self) -> Option<String> {
+        self.poll_error().map(|error| with_causes(&error))
+    }
+
     fn connections(&mut self, now: Instant) -> Vec<PathConnection> {
         let connections = Engine::connections(self).into_iter();
         connections
@@ -73,6 +78,7 @@ impl PathEngine for Engine {
             rewritten: counters.lowered + counters.refreshed + counters.drawn_in,
             held: counters.withheld,
             injected: counters.injected,
+            unsent: self.failures,
             fragments: counters.alone_fragment,
             vlan: counters.alone_vlan,
             extension_headers: counters.alone_header,

@@ -6,14 +6,14 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_mobility::fast_path::raw::{FRAME_LEN, RawRules, Told};
-use holdover_mobility::fast_path::{FastConnection, FastPath as _, Notice, Order};
+use holdover_mobility::fast_path::{FastConnection, FastLink, FastPath as _, Notice, Order};
 use holdover_mobility::wake::{WakeConfig, WakeControl};
 use holdover_mobility::{Connection, Direction, LinkEvent, Verdict};
 use holdover_wire::{Flags, Packet, Seq};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::path::KernelPath;
+use super::path::{EXPIRES_AFTER, KernelPath};
 
 /// Something that happens.
 #[derive(Clone, Debug)]
@@ -24,6 +24,10 @@ enum Step {
     Timeout,
     Order(bool, Order),
     Wait(u64),
+    /// Nothing is heard of the agent any more, or something again.
+    Hang(bool),
+    /// A policy leaves the connection alone, or does not any more.
+    LeaveAlone(bool),
 }
 
 /// A segment, as far as it is not given by what came before.
@@ -119,12 +123,19 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Timeout),
         2 => (any::<bool>(), order).prop_map(|(is_outgoing, order)| Step::Order(is_outgoing, order)),
         2 => (0_u64..2_000).prop_map(Step::Wait),
+        1 => any::<bool>().prop_map(Step::Hang),
+        1 => any::<bool>().prop_map(Step::LeaveAlone),
     ]
 }
+
+/// Later than anything that happens.
+const FOREVER: Instant = Instant::from_secs(1_000_000);
 
 /// A case: how the connection begins, and what happens.
 #[derive(Clone, Debug)]
 struct Case {
+    /// Which of [`configs`].
+    config: usize,
     ipv6: bool,
     is_old: bool,
     scales: (Option<u8>, Option<u8>),
@@ -135,8 +146,9 @@ struct Case {
 fn case() -> impl Strategy<Value = Case> {
     let first = prop_oneof![Just((1000, 2000)), Just((u32::MAX - 9000, u32::MAX - 20_000)), any::<(u32, u32)>()];
     let scale = || prop::option::of(0_u8..16);
-    (any::<bool>(), any::<bool>(), (scale(), scale()), first, prop::collection::vec(step(), 1..120))
-        .prop_map(|(ipv6, is_old, scales, first, steps)| Case { ipv6, is_old, scales, first, steps })
+    let config = prop_oneof![5 => Just(0), 3 => 1..configs().len()];
+    (config, (any::<bool>(), any::<bool>()), (scale(), scale()), first, prop::collection::vec(step(), 1..120))
+        .prop_map(|(config, (ipv6, is_old), scales, first, steps)| Case { config, ipv6, is_old, scales, first, steps })
 }
 
 /// One end of the connection, as far as its segments have to make sense.
@@ -149,6 +161,8 @@ struct End {
 
 struct Both<'a> {
     kernel: &'a mut KernelPath,
+    expires_at: Instant,
+    is_left_alone: bool,
     twin: FastConnection,
     control: WakeControl,
     config: WakeConfig,
@@ -163,13 +177,13 @@ fn the_kernel_does_what_its_twin_does() {
     if !may_load("the_kernel_does_what_its_twin_does") {
         return;
     }
-    let kernel = std::cell::RefCell::new(load());
+    let kernels: Vec<_> = (0..configs().len()).map(|number| std::cell::RefCell::new(load(number))).collect();
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(256);
     let mut runner =
         TestRunner::new(Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() });
     runner
         .run(&case(), |case| {
-            run(&mut kernel.borrow_mut(), &case);
+            run(&mut kernels[case.config].borrow_mut(), &case);
             Ok(())
         })
         .unwrap_or_else(|error| panic!("{error}"));
@@ -196,7 +210,7 @@ fn the_kernel_does_what_its_twin_does_around_a_foreseen_cut() {
             traffic_class: 0,
         })
     };
-    let mut kernel = load();
+    let mut kernel = load(0);
     for data_goes_out in [false, true] {
         let mut steps = Vec::new();
         let exchange = |count: usize, steps: &mut Vec<Step>| {
@@ -218,24 +232,36 @@ fn the_kernel_does_what_its_twin_does_around_a_foreseen_cut() {
             steps.push(Step::Timeout);
         }
         let scales = (Some(7), Some(8));
-        run(&mut kernel, &Case { ipv6: false, is_old: false, scales, first: (7, 9), steps });
+        run(&mut kernel, &Case { config: 0, ipv6: false, is_old: false, scales, first: (7, 9), steps });
     }
 }
 
 /// Loading takes the kernel a while: it is done once for many cases.
-fn load() -> KernelPath {
-    let mut rules = RawRules::new(&config());
+fn load(number: usize) -> KernelPath {
+    let mut rules = RawRules::new(&configs()[number]);
     (rules.frame_len, rules.test_clock) = (FRAME_LEN as u32, 1);
     KernelPath::load(rules, 8).expect("it was loaded before")
 }
 
-/// All mechanisms, with the first bytes held back soon.
-fn config() -> WakeConfig {
-    let mut config = WakeConfig::all();
-    if let Some(hold_back) = &mut config.hold_back {
+/// All mechanisms with the first bytes held back soon, each of them missing, and other figures.
+fn configs() -> [WakeConfig; 5] {
+    let mut all = WakeConfig::all();
+    if let Some(hold_back) = &mut all.hold_back {
         hold_back.after_bytes = 5_000;
     }
-    config
+    let mut other = all;
+    if let (Some(hold_back), Some(stall)) = (&mut other.hold_back, &mut other.ack_stall) {
+        (hold_back.segments, hold_back.pause) = (2, Duration::from_millis(40));
+        stall.lead = Some(Duration::from_millis(90));
+    }
+    (other.release.ladder, other.release.refresh_for) = (Duration::from_millis(200), Duration::from_millis(30));
+    [
+        all,
+        other,
+        WakeConfig { hold_back: None, ..all },
+        WakeConfig { ack_stall: None, unreachable_poke: None, ..all },
+        WakeConfig { hold_back: None, ack_stall: None, ..all },
+    ]
 }
 
 /// Whether programs can be loaded here; says so if not.
@@ -282,7 +308,7 @@ struct Raw {
 
 impl<'a> Both<'a> {
     fn new(kernel: &'a mut KernelPath, case: &Case) -> Self {
-        let config = config();
+        let config = configs()[case.config];
         let (local, remote) = match case.ipv6 {
             false => ("192.0.2.1:40000", "198.51.100.2:443"),
             true => ("[2001:db8::1]:40000", "[2001:db8:1::2]:443"),
@@ -294,6 +320,8 @@ impl<'a> Both<'a> {
         let end = |first| End { first, nxt: first, stamp: 5_000 };
         let mut both = Self {
             kernel,
+            expires_at: FOREVER,
+            is_left_alone: false,
             twin: FastConnection::default(),
             control: WakeControl::new(config),
             config,
@@ -346,12 +374,21 @@ impl<'a> Both<'a> {
                 self.kernel.order(self.now, self.connection, direction, *order);
             }
             Step::Wait(millis) => self.now += Duration::from_millis(*millis),
+            Step::Hang(hangs) => {
+                self.expires_at = if *hangs { self.now + EXPIRES_AFTER } else { FOREVER };
+                self.link();
+            }
+            Step::LeaveAlone(alone) => {
+                self.is_left_alone = *alone;
+                self.kernel.set_now(self.now);
+                self.kernel.leave_alone(self.connection, *alone);
+            }
         }
     }
 
     /// The kernel learns what the control knows of the link.
     fn link(&mut self) {
-        self.kernel.set_now(Instant::from_secs(1_000_000));
+        self.kernel.set_now(self.expires_at - EXPIRES_AFTER);
         self.kernel.set_link(self.control.fast_link());
         self.kernel.renew();
     }
@@ -392,9 +429,13 @@ impl<'a> Both<'a> {
         let bytes = raw.packet(self.connection);
         let mut packet = Packet::parse(Bytes::copy_from_slice(&bytes)).expect("a packet that is well-formed");
         let segment_size = (raw.gso_size > 0).then_some(raw.gso_size.into());
-        let link = self.control.fast_link();
-        let (verdict, notice) =
-            self.twin.handle_packet(self.now, &self.config, &link, direction, &mut packet, segment_size);
+        let mut link = self.control.fast_link();
+        link.expires_at = self.expires_at;
+        let (verdict, notice) = if self.is_left_alone {
+            (Verdict::Pass, None)
+        } else {
+            self.twin.handle_packet(self.now, &self.config, &link, direction, &mut packet, segment_size)
+        };
 
         let mut frame = vec![0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2];
         frame.extend(if self.connection.local.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] });
@@ -446,7 +487,7 @@ impl holdover_mobility::fast_path::FastPath for Recorder {
 
     fn order(&mut self, _now: Instant, _connection: Connection, _direction: Direction, _order: Order) {}
 
-    fn set_link(&mut self, _link: holdover_mobility::fast_path::FastLink) {}
+    fn set_link(&mut self, _link: FastLink) {}
 }
 
 fn way(is_outgoing: bool) -> Direction {

@@ -56,8 +56,9 @@ fn state(link: &LinkStatus) -> String {
 /// What else is to be said of a link.
 pub(super) fn link_remarks(link: &LinkStatus) -> Vec<String> {
     let problem = link.problem.as_ref().map(|problem| format!("{}: not attached: {problem}", link.interface));
+    let trouble = link.trouble.as_ref().map(|trouble| format!("{}: the kernel has refused: {trouble}", link.interface));
     let cut = link.next_cut_s.map(|cut| format!("{}: the timetable's next cut is in {}", link.interface, span(cut)));
-    problem.into_iter().chain(cut).collect()
+    problem.into_iter().chain(trouble).chain(cut).collect()
 }
 
 /// The cells of a connection.
@@ -199,6 +200,7 @@ mod tests {
             state_s: 2.0,
             objections: vec![Source::Carrier, Source::Route],
             problem: Some("no such luck".to_owned()),
+            trouble: Some("a map is full".to_owned()),
             next_cut_s: Some(90.0),
             record: LinkRecord { outages: 3, ..LinkRecord::default() },
             counters: Counters::default(),
@@ -208,6 +210,7 @@ mod tests {
             "running for 1m05s, dry run",
             "down (carrier, route)  2.0s   3",
             "wlan0: not attached: no such luck",
+            "wlan0: the kernel has refused: a map is full",
             "next cut is in 1m30s",
         ] {
             assert!(text.contains(says), "{says} is not in\n{text}");

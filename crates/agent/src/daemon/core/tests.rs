@@ -76,6 +76,10 @@ impl PathEngine for Fake {
         self.deeds.pop_front()
     }
 
+    fn poll_trouble(&mut self) -> Option<String> {
+        self.diary.borrow().iter().any(|line| line.ends_with("down")).then(|| "no room".to_owned())
+    }
+
     fn connections(&mut self, _: Instant) -> Vec<PathConnection> {
         vec![PathConnection {
             connection: connection(),
@@ -184,6 +188,17 @@ fn sources_that_are_off_are_not_believed() {
     hear(&mut core, 1, "wlan0", Source::Route, LinkEvent::Down);
     hear(&mut core, 2, "wlan0", Source::Route, UP);
     assert_eq!(told(&diary), ["wlan0 attached", "wlan0 down", "wlan0 up"]);
+}
+
+#[test]
+fn what_the_kernel_has_refused_is_told() {
+    let (mut core, _) = core("", 0);
+    appear(&mut core, "wlan0", true);
+    core.take_deeds(Instant::ZERO, NOON);
+    assert_eq!(core.status(Instant::ZERO, NOON).links[0].trouble, None);
+    hear(&mut core, 1, "wlan0", Source::Carrier, LinkEvent::Down);
+    core.take_deeds(Instant::ZERO, NOON);
+    assert_eq!(core.status(Instant::ZERO, NOON).links[0].trouble.as_deref(), Some("no room"));
 }
 
 #[test]
