@@ -50,6 +50,7 @@ struct half {
 	u64 first_stamp_at, newest_stamp_at;
 	u64 flush_at, hold_from;
 	u64 refresh_at, refresh_ticks_per_sec;
+	u64 flight_since, flight_from;
 	struct shown shown_lately[MOST_SHOWN];
 	struct run runs[MOST_RUNS];
 	struct block sack[MOST_BLOCKS];
@@ -64,7 +65,7 @@ struct half {
 	u8 runs_len, shown_len, sack_len;
 	u8 window_shift; // UNKNOWN_SHIFT if it is not known
 	u32 flags;
-	u32 unused;
+	u32 flight_bytes;
 };
 
 #define UNKNOWN_SHIFT 0xff
@@ -791,6 +792,34 @@ INLINE void show(struct half *half, u64 now, u32 ack)
 	half->shown_len = len + 1;
 }
 
+INLINE u64 whole_micros(u64 nanos)
+{
+	u64 micros = nanos / 1000;
+
+	return !micros ? 1 : micros > 0xffffffff ? 0xffffffff : micros;
+}
+
+INLINE void note_flight(struct half *half, const struct connection *connection, u64 now)
+{
+	if (!(connection->flags & TRIP_SAMPLED))
+		return;
+	if (half->flight_since) {
+		u64 elapsed = since(now, half->flight_since);
+		u64 bytes = half->bytes_acked - half->flight_from;
+
+		if (elapsed < connection->smoothed)
+			return;
+		if (bytes > 0xffffffff)
+			bytes = 0xffffffff;
+		bytes = bytes * whole_micros(connection->smoothed) / whole_micros(elapsed);
+		// A pause says nothing.
+		if (elapsed < connection->smoothed * 4)
+			half->flight_bytes = bytes > 0xffffffff ? 0xffffffff : bytes;
+	}
+	half->flight_since = now;
+	half->flight_from = half->bytes_acked;
+}
+
 INLINE int is_held(const struct half *half)
 {
 	return half->flags & HALF_ACKED && before(half->shown, half->acked);
@@ -852,6 +881,14 @@ INLINE int holding_now(const struct link *link, int stalls, u64 now)
 	return HOLD_LAST;
 }
 
+// Whether the right edge of the window stays where it is if the ACK is lowered: an edge that is drawn back at both ends is the end.
+INLINE int keeps_the_edge(const struct half *half, const struct packet *packet, u32 ack)
+{
+	u32 held = saturating_since(packet->ack, ack);
+
+	return !held || (half->window_shift != UNKNOWN_SHIFT && (held >> shift_or(half, 0)) + packet->window <= 0xffff);
+}
+
 // hold_back.rs, `limit`.
 INLINE int hold_back(const struct half *half, const struct packet *packet, int kind, u32 *limit)
 {
@@ -863,8 +900,11 @@ INLINE int hold_back(const struct half *half, const struct packet *packet, int k
 	if (!before_last(half, half->acked, rules.hold_segments, limit))
 		return 0;
 	u32 held = saturating_since(packet->ack, *limit);
+	u32 window = (u32)packet->window << shift_or(half, 0);
 
-	return held <= ((u32)packet->window << shift_or(half, 0)) / PART_OF_WINDOW;
+	if (half->flight_bytes < window)
+		window = half->flight_bytes;
+	return held <= window / PART_OF_WINDOW && keeps_the_edge(half, packet, *limit);
 }
 
 INLINE int flows_since(const struct half *half, const struct link *link, int direction)
@@ -872,14 +912,6 @@ INLINE int flows_since(const struct half *half, const struct link *link, int dir
 	u64 last = direction == OUTGOING ? half->last_data_at : half->advanced_at;
 
 	return link->has_up && last && last >= link->up_at;
-}
-
-// Whether the right edge of the window stays where it is if the ACK is lowered: an edge that is drawn back at both ends is the end.
-INLINE int keeps_the_edge(const struct half *half, const struct packet *packet, u32 ack)
-{
-	u32 held = saturating_since(packet->ack, ack);
-
-	return !held || (half->window_shift != UNKNOWN_SHIFT && (held >> shift_or(half, 0)) + packet->window <= 0xffff);
 }
 
 INLINE void lower(const struct half *half, const struct packet *packet, struct verdict *verdict, u32 ack)
@@ -916,7 +948,7 @@ INLINE void draw_in(const struct half *half, const struct packet *packet, struct
 }
 
 INLINE void show_or_lower(struct half *half, const struct packet *packet, struct verdict *verdict, int kind, int opens,
-			  int has_limit, u32 limit, int is_up)
+			  int has_limit, u32 limit, int arrives)
 {
 	int exempt = kind == OTHER || packet->flags & (SYN | FIN | RST);
 
@@ -927,7 +959,7 @@ INLINE void show_or_lower(struct half *half, const struct packet *packet, struct
 	} else if (has_limit && keeps_the_edge(half, packet, limit)) {
 		lower(half, packet, verdict, limit);
 		show(half, packet->now, verdict->ack);
-	} else if (kind != OTHER && is_up) {
+	} else if (kind != OTHER && arrives) {
 		half->flags &= ~(HALF_RECORDING | HALF_DRAWN_IN);
 		show(half, packet->now, verdict->ack);
 	}
@@ -943,6 +975,8 @@ INLINE void take_ack(struct connection *connection, struct half *half, const str
 	int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(&connection->outgoing, packet);
 	int was_held = is_held(half), opens = opens_window(half, packet);
 	int kind = is_past ? OTHER : note_ack(half, packet);
+	if (kind == ADVANCING)
+		note_flight(half, connection, now);
 	int is_stalled = stalls && holding == HOLD_ALL && kind == ADVANCING;
 	const struct half *other = direction == OUTGOING ? &connection->incoming : &connection->outgoing;
 	// One end at a time: if both had sent beyond the window that they see, neither would take the other's ACKs.
@@ -978,7 +1012,7 @@ INLINE void take_ack(struct connection *connection, struct half *half, const str
 	}
 	int was_recording = half->flags & HALF_RECORDING;
 
-	show_or_lower(half, packet, verdict, kind, opens && kind == REPEATED, has_limit, limit, is_up);
+	show_or_lower(half, packet, verdict, kind, opens && kind == REPEATED, has_limit, limit, is_up || direction == INCOMING);
 	if (was_recording && !(half->flags & HALF_RECORDING))
 		verdict->notice = NOTICE_OPENED;
 	if (begins_stall) {

@@ -8,8 +8,10 @@
 //! faster, as slow start begins with one segment for each that is acknowledged.
 //!
 //! Nothing is held back:
-//! - in the first 150 kB, for about a second after link-up, of windows that are small, and for a while after the sender has
-//!   waited for what was held (the *flush*): a small window would starve;
+//! - in the first 150 kB, for about a second after link-up, and for a while after the sender has waited for what was held (the
+//!   *flush*);
+//! - of more than an eighth of the window that the receiver offers, or of what the sender has in flight, as far as that is known
+//!   from what is acknowledged in a round trip: a small window would starve;
 //! - of an ACK that repeats the last or carries SACK blocks: loss recovery counts on them;
 //! - of SYN, FIN and RST, and once the sender's FIN has come.
 //!
@@ -47,7 +49,7 @@ impl Default for HoldBackConfig {
 /// The name in scenario files.
 pub(crate) const NAME: &str = "hold_back";
 
-/// At most this part of the offered window is held.
+/// At most this part of the offered window, and of what the sender has in flight, is held: that is what it costs the sender.
 const PART_OF_WINDOW: u32 = 8;
 
 /// After a flush, so many times the held segments must be acknowledged before anything is held again.
@@ -63,7 +65,9 @@ pub(crate) fn limit(config: &HoldBackConfig, observed: &Observed, kind: AckKind,
     }
     let limit = observed.before_last(config.segments)?;
     let held = segment.ack.saturating_since(limit);
-    (held <= observed.window_bytes(segment) / PART_OF_WINDOW).then_some(limit)
+    let window = observed.window_bytes(segment).min(observed.flight_bytes());
+    // If it had to pass whole as soon as it says something, ACKs would only become fewer.
+    (held <= window / PART_OF_WINDOW && observed.keeps_the_edge(segment, limit)).then_some(limit)
 }
 
 /// The sender waited for what was held: from how many bytes acknowledged on something may be held again.

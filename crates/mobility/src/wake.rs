@@ -189,6 +189,8 @@ struct Link {
     releases_from: Option<Connection>,
     /// How often it went down or was released.
     epoch: u32,
+    /// Packets came while it was said to be down: it was taken for up, and nobody has said so yet.
+    is_inferred: bool,
 }
 
 /// A connection: one half for each direction of ACKs.
@@ -198,6 +200,15 @@ struct State {
     incoming: Half,
     /// Its entry among the deadlines.
     scheduled: Option<Instant>,
+}
+
+/// How what is held is let go while the link is there.
+#[derive(Clone, Copy, Debug)]
+struct LetGo {
+    /// Nobody will be there to let go one ACK after the other.
+    at_once: bool,
+    /// ACKs were stalled: the duplicates among them are missing.
+    stalled: bool,
 }
 
 /// One half of a connection: whose ACKs go in `direction`.
@@ -240,7 +251,13 @@ impl WakeControl {
         // A link that is said to be down and brings packets is up.
         if !self.link.is_up() && self.link.down_at.is_some_and(|at| now.saturating_since(at) >= STRAGGLERS) {
             self.connect(now, false, path);
+            self.link.is_inferred = true;
         }
+    }
+
+    /// Whether the link was told to be down and is taken for up all the same, because packets have come in over it.
+    pub fn contradicts_down(&self) -> bool {
+        self.link.is_inferred
     }
 
     /// The fast path has something to do for the half whose ACKs go in `direction`; `now` is when it found out.
@@ -325,11 +342,15 @@ impl WakeControl {
     }
 
     fn cut(&mut self, now: Instant, path: &mut impl FastPath) {
-        let link = self.link;
         // Told once more, by another layer perhaps.
-        if !link.is_up() {
-            return;
+        if self.link.is_up() {
+            self.cut_those(now, None, path);
         }
+    }
+
+    /// Cuts the connections that have heard nothing since, or all of them.
+    fn cut_those(&mut self, now: Instant, silent_since: Option<Instant>, path: &mut impl FastPath) {
+        let link = self.link;
         let stalling = self.fast_link();
         self.link = Link {
             down_at: link.down_at.or(Some(now)),
@@ -337,6 +358,7 @@ impl WakeControl {
             releases_from: None,
             stall: None,
             epoch: link.epoch.wrapping_add(1),
+            is_inferred: false,
             ..link
         };
         self.held_by = if self.config.hold_back.is_some() { hold_back::NAME } else { ack_stall::NAME };
@@ -347,6 +369,9 @@ impl WakeControl {
         let pokes = self.config.unreachable_poke.is_some();
         let connections = &mut self.connections;
         path.for_each_live(&mut |connection, fast| {
+            if silent_since.is_some_and(|since| fast.round_trip.heard_at.is_some_and(|at| at > since)) {
+                return;
+            }
             let is_stalled = stalling.stalls(now, &fast.round_trip);
             let is_known = connections.contains_key(&connection);
             let mut state = connections.remove(&connection).unwrap_or_default();
@@ -399,11 +424,15 @@ impl WakeControl {
     fn connect(&mut self, now: Instant, moved: bool, path: &mut impl FastPath) {
         if self.link.down_at.is_none() {
             // Who is told of a new way without having been without one was cut off all the same.
-            if !moved {
+            if moved {
+                self.cut(now, path);
+            } else if self.link.is_inferred {
+                self.cut_unheard(now, path);
+            } else {
                 return;
             }
-            self.cut(now, path);
         }
+        self.link.is_inferred = false;
         if self.link.release_at.is_none() {
             self.link.up_at = Some(now);
             self.link.release_at = Some(now + self.config.release.grace);
@@ -411,27 +440,40 @@ impl WakeControl {
         path.set_link(self.fast_link());
     }
 
+    /// The link is told to be up, and was taken for it before: what was said of it was too early, or not about all that is
+    /// behind it. Connections that have heard nothing of late may have been cut off in the meantime, when the last of them has.
+    fn cut_unheard(&mut self, now: Instant, path: &mut impl FastPath) {
+        let silent_since = now - STRAGGLERS;
+        let mut broke_at = None;
+        path.for_each_live(&mut |_, fast| {
+            broke_at = broke_at.max(fast.round_trip.heard_at.filter(|&at| at <= silent_since));
+        });
+        self.cut_those(broke_at.unwrap_or(now), Some(silent_since), path);
+    }
+
     fn end_stall(&mut self, now: Instant, path: &mut impl FastPath) {
         if self.link.stall.take().is_some() {
             path.set_link(self.fast_link());
-            self.let_go(now, path);
+            self.let_go(now, LetGo { at_once: false, stalled: true }, path);
         }
     }
 
     /// Nothing is to be held from now on, because nobody will be there: every sender is shown what there is.
     pub fn handle_end(&mut self, now: Instant, path: &mut impl FastPath) {
+        let how = LetGo { at_once: true, stalled: self.link.stall.is_some() };
         self.link = Link { epoch: self.link.epoch, ..Link::default() };
         path.set_link(self.fast_link());
-        self.let_go(now, path);
+        self.let_go(now, how, path);
     }
 
-    /// What was stalled goes, ACK by ACK if there are any; what is held or hidden is said.
-    fn let_go(&mut self, now: Instant, path: &mut impl FastPath) {
+    /// What was stalled goes, ACK by ACK if there are any, or all at once; what is held or hidden is said.
+    fn let_go(&mut self, now: Instant, how: LetGo, path: &mut impl FastPath) {
         let mut touched = Vec::new();
         path.for_each_live(&mut |connection, fast| {
             let is_touched = |direction| {
                 let half = fast.half(direction);
-                half.is_drawn_in || half.is_recording || half.observed().is_held()
+                let observed = half.observed();
+                half.is_drawn_in || half.is_recording || observed.is_held() || how.stalled && observed.has_hole()
             };
             if BOTH.into_iter().any(is_touched) {
                 touched.push(connection);
@@ -442,8 +484,12 @@ impl WakeControl {
             let state = self.connections.entry(connection).or_default();
             for direction in BOTH {
                 let at = At { connection, direction };
-                let packet = state.half(direction).end_stall(now, &fast.round_trip, at, fast.half(direction), path);
-                self.ready.extend(packet.map(|injected| (connection, injected)));
+                let (half, fast_half) = (state.half(direction), fast.half(direction));
+                if how.at_once {
+                    half.cancel_train(now, at, fast_half, path);
+                }
+                let packets = half.end_stall(now, &fast.round_trip, at, fast_half, path);
+                self.ready.extend(packets.into_iter().map(|injected| (connection, injected)));
             }
             self.schedule(connection);
         }
@@ -577,5 +623,75 @@ impl At {
     /// A packet that goes where the ACKs go.
     fn inject(self, packet: Packet) -> Injected {
         Injected { direction: self.direction, packet }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use holdover_wire::{Flags, Segment, Seq};
+
+    use super::*;
+
+    /// A download, a segment of 1,000 bytes each ms, with windows of 60,000 bytes and 40 ms of round trip.
+    struct Download {
+        wake: Wake,
+        now: Instant,
+        data_end: Seq,
+    }
+
+    impl Download {
+        fn new(segments: u32) -> Self {
+            let (now, data_end) = (Instant::from_secs(1), Seq::new(1));
+            let mut this = Self { wake: Wake::new(WakeConfig::all()), now, data_end };
+            this.pass(Direction::Outgoing, Segment { flags: Flags::SYN, ..Segment::default() });
+            this.now += Duration::from_millis(40);
+            let flags = Flags::SYN | Flags::ACK;
+            this.pass(Direction::Incoming, Segment { flags, ack: Seq::new(1), ..Segment::default() });
+            this.exchange(segments);
+            this
+        }
+
+        fn pass(&mut self, direction: Direction, segment: Segment) {
+            let (host, peer) = (([10, 0, 0, 1], 1000), ([10, 0, 0, 2], 80));
+            let (from, to) = if direction == Direction::Outgoing { (host, peer) } else { (peer, host) };
+            let segment = Segment { src_port: from.1, dst_port: to.1, ..segment };
+            let mut packet = Packet::new(from.0.into(), to.0.into(), segment);
+            let _ = self.wake.handle_packet(self.now, direction, &mut packet);
+        }
+
+        fn exchange(&mut self, segments: u32) {
+            for _ in 0..segments {
+                let flags = Flags::ACK;
+                let (seq, payload) = (self.data_end, Bytes::from_static(&[0; 1000]));
+                self.data_end = seq + 1000;
+                self.pass(Direction::Incoming, Segment { seq, ack: Seq::new(1), flags, payload, ..Segment::default() });
+                let (seq, ack) = (Seq::new(1), self.data_end);
+                self.pass(Direction::Outgoing, Segment { seq, ack, flags, window: 60_000, ..Segment::default() });
+                self.now += Duration::from_millis(1);
+            }
+        }
+    }
+
+    /// Whoever stops in the middle of a stall says everything at once: nobody will be there to say the rest.
+    #[test]
+    fn at_the_end_nothing_is_left_unsaid() {
+        for is_warned in [false, true] {
+            let mut t = Download::new(300);
+            if is_warned {
+                t.wake.handle_link(t.now, LinkEvent::Fading { lead: Some(Duration::from_millis(20)) });
+                t.exchange(30);
+            }
+            let (connection, fast) = t.wake.path.connections.live().next().unwrap();
+            assert_eq!(fast.outgoing.observed().acked(), Some(t.data_end));
+            assert!(fast.outgoing.observed().is_held(), "there is something to say");
+            t.wake.control.handle_end(t.now, &mut t.wake.path);
+            let made = std::iter::from_fn(|| t.wake.control.poll_transmit());
+            let said: Vec<Segment> = made.filter_map(|(_, made)| made.packet.tcp().cloned()).collect();
+            let [last] = &said[..] else { panic!("{said:?}") };
+            assert_eq!((last.ack, last.window), (t.data_end, 60_000));
+            let fast = t.wake.path.snapshot(connection).unwrap();
+            assert!(!fast.outgoing.observed().is_held() && !fast.outgoing.is_drawn_in && !fast.outgoing.is_clocked);
+        }
     }
 }

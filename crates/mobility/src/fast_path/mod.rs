@@ -271,9 +271,13 @@ impl FastConnection {
         let is_past = direction == Direction::Incoming
             && !segment.flags.contains(Flags::SYN)
             && self.outgoing.observed.is_before_window(segment);
+        let round_trip = self.round_trip.smoothed();
         let half = self.half_mut(direction);
         let (was_held, opens) = (half.observed.is_held(), half.observed.opens_window(segment));
         let kind = if is_past { AckKind::Other } else { half.observed.note_ack(now, packet, segment) };
+        if kind == AckKind::Advancing {
+            half.observed.note_flight(now, round_trip);
+        }
         let opens = opens && kind == AckKind::Repeated;
         let mut notice = None;
         let is_stalled = stalls && kind == AckKind::Advancing;
@@ -304,7 +308,8 @@ impl FastConnection {
             half.refresh_echo(now, segment);
         }
         let was_recording = half.is_recording;
-        let verdict = half.show(now, (kind, opens), limit, link.is_up(), segment);
+        let arrives = link.is_up() || direction == Direction::Incoming;
+        let verdict = half.show(now, (kind, opens), limit, arrives, segment);
         if was_recording && !half.is_recording {
             notice = Some(Notice::Opened);
         }
@@ -386,7 +391,7 @@ impl FastHalf {
         now: Instant,
         (kind, opens): (AckKind, bool),
         limit: Option<Seq>,
-        is_up: bool,
+        arrives: bool,
         segment: &mut Segment,
     ) -> Verdict {
         let exempt = kind == AckKind::Other || segment.flags.intersects(Flags::SYN | Flags::FIN | Flags::RST);
@@ -403,7 +408,7 @@ impl FastHalf {
             }
             _ if kind == AckKind::Other => {}
             // It goes into a dead link.
-            _ if !is_up => {}
+            _ if !arrives => {}
             _ => {
                 self.is_recording = false;
                 self.is_drawn_in = false;

@@ -1,7 +1,7 @@
 //! What can be seen of one direction of a connection's data from a place in the path of its packets: where its segments begin
 //! and end, what has been acknowledged, which of these ACKs the data's sender has been shown, and when.
 
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq};
 
 use super::runs::SegmentRuns;
@@ -28,6 +28,7 @@ pub struct Observed {
     pub(crate) last_data_at: Option<Instant>,
     /// When the receiver has last acknowledged something new.
     pub(crate) advanced_at: Option<Instant>,
+    pub(super) flight: Flight,
     /// The receiver's shift of its window field (RFC 7323 section 2.2), if its SYN was seen.
     pub(super) window_shift: Option<u8>,
     /// Bytes of data in the sender's longest segment.
@@ -38,6 +39,16 @@ pub struct Observed {
     pub(crate) is_ending: bool,
     /// A RST of the sender has, and the receiver has not gone on since.
     pub(crate) is_reset: bool,
+}
+
+/// How many bytes are acknowledged in a round trip: as many as the sender has in flight.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Flight {
+    /// Of the last round trip; 0 before the first is over.
+    pub(super) bytes: u32,
+    /// When the round trip began that is not over, and what had been acknowledged by then.
+    pub(super) since: Option<Instant>,
+    pub(super) from: u64,
 }
 
 /// ACKs shown, oldest first, with their times.
@@ -131,6 +142,28 @@ impl Observed {
         AckKind::Advancing
     }
 
+    /// Something new was acknowledged, on a path of this round trip, queues included.
+    pub(super) fn note_flight(&mut self, now: Instant, round_trip: Option<Duration>) {
+        let Some(round_trip) = round_trip else { return };
+        let Flight { since, from, .. } = self.flight;
+        let elapsed = since.map(|since| now.saturating_since(since));
+        if elapsed.is_some_and(|elapsed| elapsed < round_trip) {
+            return;
+        }
+        // A pause says nothing.
+        if let Some(elapsed) = elapsed.filter(|&elapsed| elapsed < round_trip * PAUSE) {
+            let bytes = (self.bytes_acked - from).min(u32::MAX.into());
+            let in_a_round_trip = bytes * whole_micros(round_trip) / whole_micros(elapsed);
+            self.flight.bytes = u32::try_from(in_a_round_trip).unwrap_or(u32::MAX);
+        }
+        (self.flight.since, self.flight.from) = (Some(now), self.bytes_acked);
+    }
+
+    /// Bytes that the sender has in flight; 0 if that is not known.
+    pub(crate) fn flight_bytes(&self) -> u32 {
+        self.flight.bytes
+    }
+
     /// The sender is shown an ACK up to `ack`.
     pub(crate) fn show(&mut self, now: Instant, ack: Seq) {
         if ack.gt(self.shown) {
@@ -184,7 +217,7 @@ impl Observed {
     /// Whether the ACK of a segment can be lowered to `ack` so that the right edge of the window stays where it is. Whoever has sent
     /// up to an edge that is drawn back sends its ACKs from the new one, where the other end may not look at them any more; if that
     /// happened at both ends, they would be stuck.
-    pub(super) fn keeps_the_edge(&self, segment: &Segment, ack: Seq) -> bool {
+    pub(crate) fn keeps_the_edge(&self, segment: &Segment, ack: Seq) -> bool {
         let held = segment.ack.saturating_since(ack);
         let is_told = |shift: u8| (held >> shift.min(14)) + u32::from(segment.window) <= u16::MAX.into();
         held == 0 || self.window_shift.is_some_and(is_told)
@@ -256,6 +289,14 @@ impl Observed {
         }
         Some(packet)
     }
+}
+
+/// If nothing is acknowledged for so many round trips, data does not flow.
+const PAUSE: u64 = 4;
+
+/// At least one, and few enough that bytes times it do not overflow.
+fn whole_micros(time: Duration) -> u64 {
+    time.as_micros().clamp(1, u32::MAX.into())
 }
 
 impl ShownLately {

@@ -7,7 +7,7 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use holdover_base::{Duration, Instant};
 use holdover_wire::{SackBlocks, Seq, SeqRange, Timestamps};
 
-use super::observed::ShownLately;
+use super::observed::{Flight, ShownLately};
 use super::runs::{Run, SegmentRuns};
 use super::{FastConnection, FastHalf, FastLink, Notice, Observed, Order, Refresh, Stamps};
 use crate::round_trip::RoundTrip;
@@ -54,6 +54,8 @@ pub struct RawHalf {
     hold_from: u64,
     refresh_at: u64,
     refresh_ticks_per_sec: u64,
+    flight_since: u64,
+    flight_from: u64,
     shown_lately: [RawShown; ShownLately::MOST],
     runs: [RawRun; SegmentRuns::MOST],
     sack: [RawBlock; MOST_BLOCKS],
@@ -77,7 +79,7 @@ pub struct RawHalf {
     sack_len: u8,
     window_shift: u8,
     flags: u32,
-    unused: u32,
+    flight_bytes: u32,
 }
 
 const MOST_BLOCKS: usize = 4;
@@ -232,9 +234,9 @@ pub struct RawOrder {
 }
 
 // The sizes that the program's structures have: `pahole` or the BTF of the object say them.
-const _: () = assert!(size_of::<RawHalf>() == 520 && size_of::<RawLink>() == 56 && size_of::<RawRules>() == 56);
+const _: () = assert!(size_of::<RawHalf>() == 536 && size_of::<RawLink>() == 56 && size_of::<RawRules>() == 56);
 const _: () = assert!(
-    size_of::<RawConnection>() == 1200
+    size_of::<RawConnection>() == 1232
         && size_of::<RawKey>() == 36
         && size_of::<RawNotice>() == 56
         && size_of::<RawOrder>() == 80
@@ -331,6 +333,8 @@ impl RawHalf {
         hold_from: 0,
         refresh_at: 0,
         refresh_ticks_per_sec: 0,
+        flight_since: 0,
+        flight_from: 0,
         shown_lately: [RawShown { at: 0, ack: 0, unused: 0 }; ShownLately::MOST],
         runs: [RawRun { start: 0, end: 0, size: 0 }; SegmentRuns::MOST],
         sack: [RawBlock { start: 0, end: 0 }; MOST_BLOCKS],
@@ -354,7 +358,7 @@ impl RawHalf {
         sack_len: 0,
         window_shift: UNKNOWN_SHIFT,
         flags: 0,
-        unused: 0,
+        flight_bytes: 0,
     };
 
     fn fast(&self) -> FastHalf {
@@ -400,6 +404,7 @@ impl RawHalf {
             sack,
             last_data_at: time(self.last_data_at),
             advanced_at: time(self.advanced_at),
+            flight: Flight { bytes: self.flight_bytes, since: time(self.flight_since), from: self.flight_from },
             window_shift: (self.window_shift != UNKNOWN_SHIFT).then_some(self.window_shift),
             longest_segment: self.longest_segment,
             stamps: Stamps {

@@ -14,6 +14,9 @@ use crate::{Direction, Injected, hold_back, release};
 /// it (a missed beacon, a modem that asks again).
 const UNDER_WAY: Duration = Duration::from_secs(10);
 
+/// So many tell a sender of a loss, and the first of them may acknowledge something.
+const DUPLICATES: usize = 4;
+
 /// Nothing more is on its way if nothing has come for so long, and for as long as three ACKs take.
 const LEAST_QUIET: Duration = Duration::from_millis(5);
 
@@ -113,7 +116,7 @@ impl Half {
         }
     }
 
-    fn cancel_train(&mut self, now: Instant, at: At, fast: &FastHalf, path: &mut impl FastPath) {
+    pub(super) fn cancel_train(&mut self, now: Instant, at: At, fast: &FastHalf, path: &mut impl FastPath) {
         self.train.cancel();
         if fast.is_clocked {
             path.order(now, at.connection, at.direction, Order::Clock(false));
@@ -131,13 +134,27 @@ impl Half {
         at: At,
         fast: &FastHalf,
         path: &mut impl FastPath,
-    ) -> Option<Injected> {
+    ) -> Vec<Injected> {
+        if fast.observed.has_hole() {
+            self.cancel_train(now, at, fast, path);
+            return self.say_the_hole(now, at, fast, path);
+        }
         if self.train.is_waiting() {
             self.depart(now, round_trip, at, fast, path);
-            return None;
+            return Vec::new();
         }
         let flushed = self.flush(now, at, fast, path);
-        flushed.or_else(|| Some(at.inject(reopen(now, at, fast, path)?)))
+        flushed.or_else(|| Some(at.inject(reopen(now, at, fast, path)?))).into_iter().collect()
+    }
+
+    /// The duplicates that loss recovery counts on (RFC 5681 section 3.2) were not let through.
+    fn say_the_hole(&self, now: Instant, at: At, fast: &FastHalf, path: &mut impl FastPath) -> Vec<Injected> {
+        path.order(now, at.connection, at.direction, Order::Reopened);
+        if let Some(acked) = fast.observed.acked() {
+            path.order(now, at.connection, at.direction, Order::Show(acked));
+        }
+        let packet = fast.observed.last_ack(at.receiver());
+        core::iter::repeat_n(packet, DUPLICATES).flatten().map(|packet| at.inject(packet)).collect()
     }
 
     /// From now on the ACKs of the stall go, within a round trip without queues.
