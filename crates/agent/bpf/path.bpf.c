@@ -46,26 +46,31 @@ struct block {
 
 // Times are in ns of CLOCK_MONOTONIC; 0 is never.
 struct half {
+	// What nearly every packet asks for, together.
 	u64 last_data_at, advanced_at, bytes_acked;
-	u64 first_stamp_at, newest_stamp_at;
+	u64 newest_stamp_at;
 	u64 flush_at, hold_from;
-	u64 refresh_at, refresh_ticks_per_sec;
 	u64 flight_since, flight_from;
-	struct shown shown_lately[MOST_SHOWN];
-	struct run runs[MOST_RUNS];
-	struct block sack[MOST_BLOCKS];
-	u32 first_stamp, newest_stamp;
+	u32 newest_stamp;
 	u32 acked, shown;
 	u32 longest_segment;
-	u32 flushed_from;
-	u32 refresh_stale, refresh_value;
 	u32 said_nxt, said_ack, said_val, said_ecr;
+	u32 flags;
+	u32 flight_bytes;
+	u32 flushed_from;
 	u16 said_window;
 	u8 said_ttl, said_class;
 	u8 runs_len, shown_len, sack_len;
 	u8 window_shift; // UNKNOWN_SHIFT if it is not known
-	u32 flags;
-	u32 flight_bytes;
+	u32 shown_next;  // where the next goes among `shown_lately`
+	struct run runs[MOST_RUNS];
+	struct shown shown_lately[MOST_SHOWN];
+	struct block sack[MOST_BLOCKS];
+	u64 first_stamp_at;
+	u64 refresh_at, refresh_ticks_per_sec;
+	u32 first_stamp;
+	u32 refresh_stale, refresh_value;
+	u32 unused;
 };
 
 #define UNKNOWN_SHIFT 0xff
@@ -84,7 +89,6 @@ struct half {
 struct connection {
 	struct bpf_spin_lock lock;
 	u32 epoch;
-	struct half outgoing, incoming;
 	u64 smoothed, latest, least;
 	u64 stamped_at, timed_at, heard_at;
 	u32 stamped, timed, nxt;
@@ -97,6 +101,7 @@ struct connection {
 	u8 frame_out[ETH_HLEN], frame_in[ETH_HLEN];
 	u16 gone;
 	u16 unused[3];
+	struct half outgoing, incoming;
 };
 
 #define TRIP_SAMPLED 0x1
@@ -760,10 +765,12 @@ INLINE int note_ack(struct half *half, const struct packet *packet)
 	if (half->runs_len && before(runs_end(half) + 1, packet->ack))
 		return OTHER;
 	note_said(half, packet);
-	half->sack_len = packet->sack_len;
+	if (half->sack_len | packet->sack_len) {
 #pragma unroll
-	for (int n = 0; n < MOST_BLOCKS; n++)
-		half->sack[n] = packet->sack[n];
+		for (int n = 0; n < MOST_BLOCKS; n++)
+			half->sack[n] = packet->sack[n];
+	}
+	half->sack_len = packet->sack_len;
 	if (packet->ack == half->acked)
 		return REPEATED;
 	half->bytes_acked += packet->ack - half->acked;
@@ -774,23 +781,19 @@ INLINE int note_ack(struct half *half, const struct packet *packet)
 
 INLINE void show(struct half *half, u64 now, u32 ack)
 {
-	u32 len = half->shown_len;
-
 	if (!before(half->shown, ack))
 		return;
 	half->shown = ack;
-	if (len >= MOST_SHOWN) {
-#pragma unroll
-		for (int n = 0; n < MOST_SHOWN - 1; n++)
-			half->shown_lately[n] = half->shown_lately[n + 1];
-		len = MOST_SHOWN - 1;
-	}
-	struct shown *shown = &half->shown_lately[len & (MOST_SHOWN - 1)];
+	struct shown *shown = &half->shown_lately[half->shown_next & (MOST_SHOWN - 1)];
 
 	shown->at = now;
 	shown->ack = ack;
-	half->shown_len = len + 1;
+	half->shown_next = (half->shown_next + 1) & (MOST_SHOWN - 1);
+	if (half->shown_len < MOST_SHOWN)
+		half->shown_len++;
 }
+
+#define FASTEST 250 // bytes per microsecond
 
 INLINE u64 whole_micros(u64 nanos)
 {
@@ -811,7 +814,9 @@ INLINE void note_flight(struct half *half, const struct connection *connection, 
 			return;
 		if (bytes > 0xffffffff)
 			bytes = 0xffffffff;
-		bytes = bytes * whole_micros(connection->smoothed) / whole_micros(elapsed);
+		u64 micros = whole_micros(elapsed);
+
+		bytes = bytes > FASTEST * micros ? 0 : bytes * whole_micros(connection->smoothed) / micros;
 		// A pause says nothing.
 		if (elapsed < connection->smoothed * 4)
 			half->flight_bytes = bytes > 0xffffffff ? 0xffffffff : bytes;

@@ -12,6 +12,7 @@
 //!   *flush*);
 //! - of more than an eighth of the window that the receiver offers, or of what the sender has in flight, as far as that is known
 //!   from what is acknowledged in a round trip: a small window would starve;
+//! - beyond 2 Gbit/s;
 //! - of an ACK that repeats the last or carries SACK blocks: loss recovery counts on them;
 //! - of SYN, FIN and RST, and once the sender's FIN has come.
 //!

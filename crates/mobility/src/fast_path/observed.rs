@@ -44,7 +44,7 @@ pub struct Observed {
 /// How many bytes are acknowledged in a round trip: as many as the sender has in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Flight {
-    /// Of the last round trip; 0 before the first is over.
+    /// Of the last round trip; 0 before the first is over, and if data comes faster than [`FASTEST`].
     pub(super) bytes: u32,
     /// When the round trip began that is not over, and what had been acknowledged by then.
     pub(super) since: Option<Instant>,
@@ -153,13 +153,15 @@ impl Observed {
         // A pause says nothing.
         if let Some(elapsed) = elapsed.filter(|&elapsed| elapsed < round_trip * PAUSE) {
             let bytes = (self.bytes_acked - from).min(u32::MAX.into());
-            let in_a_round_trip = bytes * whole_micros(round_trip) / whole_micros(elapsed);
+            let micros = whole_micros(elapsed);
+            let is_fast = bytes > FASTEST * micros;
+            let in_a_round_trip = if is_fast { 0 } else { bytes * whole_micros(round_trip) / micros };
             self.flight.bytes = u32::try_from(in_a_round_trip).unwrap_or(u32::MAX);
         }
         (self.flight.since, self.flight.from) = (Some(now), self.bytes_acked);
     }
 
-    /// Bytes that the sender has in flight; 0 if that is not known.
+    /// Bytes that the sender has in flight; 0 if that is not known, or not worth while to know.
     pub(crate) fn flight_bytes(&self) -> u32 {
         self.flight.bytes
     }
@@ -290,6 +292,10 @@ impl Observed {
         Some(packet)
     }
 }
+
+/// Bytes per microsecond: 2 Gbit/s. An ACK that is lowered in the midst of what a host sends at once costs that host more than the
+/// ACK itself, which shows at such rates; and no link that comes and goes is that fast.
+const FASTEST: u64 = 250;
 
 /// If nothing is acknowledged for so many round trips, data does not flow.
 const PAUSE: u64 = 4;

@@ -48,29 +48,22 @@ pub struct RawHalf {
     last_data_at: u64,
     advanced_at: u64,
     bytes_acked: u64,
-    first_stamp_at: u64,
     newest_stamp_at: u64,
     flush_at: u64,
     hold_from: u64,
-    refresh_at: u64,
-    refresh_ticks_per_sec: u64,
     flight_since: u64,
     flight_from: u64,
-    shown_lately: [RawShown; ShownLately::MOST],
-    runs: [RawRun; SegmentRuns::MOST],
-    sack: [RawBlock; MOST_BLOCKS],
-    first_stamp: u32,
     newest_stamp: u32,
     acked: u32,
     shown: u32,
     longest_segment: u32,
-    flushed_from: u32,
-    refresh_stale: u32,
-    refresh_value: u32,
     said_nxt: u32,
     said_ack: u32,
     said_val: u32,
     said_ecr: u32,
+    flags: u32,
+    flight_bytes: u32,
+    flushed_from: u32,
     said_window: u16,
     said_ttl: u8,
     said_class: u8,
@@ -78,8 +71,17 @@ pub struct RawHalf {
     shown_len: u8,
     sack_len: u8,
     window_shift: u8,
-    flags: u32,
-    flight_bytes: u32,
+    shown_next: u32,
+    runs: [RawRun; SegmentRuns::MOST],
+    shown_lately: [RawShown; ShownLately::MOST],
+    sack: [RawBlock; MOST_BLOCKS],
+    first_stamp_at: u64,
+    refresh_at: u64,
+    refresh_ticks_per_sec: u64,
+    first_stamp: u32,
+    refresh_stale: u32,
+    refresh_value: u32,
+    unused: u32,
 }
 
 const MOST_BLOCKS: usize = 4;
@@ -102,8 +104,6 @@ const HALF_REFRESH: u32 = 0x200;
 pub struct RawConnection {
     lock: u32,
     epoch: u32,
-    outgoing: RawHalf,
-    incoming: RawHalf,
     smoothed: u64,
     latest: u64,
     least: u64,
@@ -135,6 +135,8 @@ pub struct RawConnection {
     pub frame_in: [u8; FRAME_LEN],
     gone: u16,
     unused: [u16; 3],
+    outgoing: RawHalf,
+    incoming: RawHalf,
 }
 
 /// Bytes of an Ethernet header.
@@ -234,9 +236,9 @@ pub struct RawOrder {
 }
 
 // The sizes that the program's structures have: `pahole` or the BTF of the object say them.
-const _: () = assert!(size_of::<RawHalf>() == 536 && size_of::<RawLink>() == 56 && size_of::<RawRules>() == 56);
+const _: () = assert!(size_of::<RawHalf>() == 544 && size_of::<RawLink>() == 56 && size_of::<RawRules>() == 56);
 const _: () = assert!(
-    size_of::<RawConnection>() == 1232
+    size_of::<RawConnection>() == 1248
         && size_of::<RawKey>() == 36
         && size_of::<RawNotice>() == 56
         && size_of::<RawOrder>() == 80
@@ -359,6 +361,8 @@ impl RawHalf {
         window_shift: UNKNOWN_SHIFT,
         flags: 0,
         flight_bytes: 0,
+        shown_next: 0,
+        unused: 0,
     };
 
     fn fast(&self) -> FastHalf {
@@ -427,10 +431,13 @@ impl RawHalf {
         runs
     }
 
+    /// Oldest first: they are a ring.
     fn shown_lately(&self) -> ShownLately {
         let len = usize::from(self.shown_len).min(ShownLately::MOST);
+        let first = (self.shown_next as usize).wrapping_sub(len);
         let mut shown = ShownLately { len: len as u8, ..ShownLately::default() };
-        for (shown, raw) in shown.acks[..len].iter_mut().zip(&self.shown_lately) {
+        for (index, shown) in shown.acks[..len].iter_mut().enumerate() {
+            let raw = &self.shown_lately[first.wrapping_add(index) % ShownLately::MOST];
             *shown = (Instant::from_nanos(raw.at), Seq::new(raw.ack));
         }
         shown
