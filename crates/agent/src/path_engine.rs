@@ -36,6 +36,11 @@ pub trait PathEngine {
         None
     }
 
+    /// Whether packets have come in over a link that it was told is down, so that it takes it for up.
+    fn contradicts_down(&self) -> bool {
+        false
+    }
+
     /// The connections that it knows.
     fn connections(&mut self, now: Instant) -> Vec<PathConnection>;
 
@@ -63,6 +68,16 @@ pub trait Attach {
     /// # Errors
     /// The kernel does not let it, or there is no such interface.
     fn attach(&mut self, interface: &str, config: &WakeConfig) -> Result<Self::Engine, Self::Error>;
+
+    /// Puts one in the path of an interface that was gone and is there again under the same name; it has kept what it knows. Not
+    /// needed where nothing is in the path in truth.
+    ///
+    /// # Errors
+    /// As [`Attach::attach`], or it is not such an interface as before.
+    fn attach_again(&mut self, engine: &mut Self::Engine) -> Result<(), Self::Error> {
+        let _ = engine;
+        Ok(())
+    }
 }
 
 /// A connection as the path has it.

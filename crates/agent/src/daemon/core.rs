@@ -94,13 +94,14 @@ impl<A: Attach> Core<A> {
         match change {
             Change::Appeared { interface, is_eligible } => {
                 let link = self.links.entry(interface.clone()).or_insert_with(|| Link::new(now, interface.clone()));
-                link.is_eligible = is_eligible;
+                link.appear(is_eligible);
                 self.look_after(now, &interface);
             }
             Change::Disappeared { interface } => {
-                if self.links.remove(&interface).is_some_and(|link| link.is_looked_after()) {
-                    tracing::info!(interface = &*interface, "gone");
+                if let Some(link) = self.links.get_mut(&interface) {
+                    link.leave(now);
                 }
+                self.forget_what_is_over();
             }
             Change::Signal(signal) => self.handle_signal(now, &signal),
         }
@@ -170,8 +171,8 @@ impl<A: Attach> Core<A> {
 
     /// An interface's engine has something to do.
     pub(super) fn handle_ready(&mut self, now: Instant, interface: &str) {
-        if let Some(engine) = self.links.get_mut(interface).and_then(Link::engine) {
-            engine.handle_ready(now);
+        if let Some(link) = self.links.get_mut(interface) {
+            link.handle_ready(now);
         }
     }
 
@@ -181,6 +182,11 @@ impl<A: Attach> Core<A> {
         for link in self.links.values_mut().filter(|link| link.poll_timeout().is_some_and(|at| at <= now)) {
             link.handle_timeout(now, &mut self.attach, &config);
         }
+        self.forget_what_is_over();
+    }
+
+    fn forget_what_is_over(&mut self) {
+        self.links.retain(|_, link| !link.is_over());
     }
 
     /// The next deadline.
@@ -273,12 +279,7 @@ impl<A: Attach> Core<A> {
         } else {
             self.named.iter().any(|named| named == interface)
         };
-        if is_wanted && !link.is_looked_after() {
-            link.attach(now, &mut self.attach, &config);
-        } else if !is_wanted && link.is_looked_after() {
-            link.path = Path::LeftAlone;
-            tracing::info!(interface, "detached");
-        }
+        link.look_after(now, is_wanted, &mut self.attach, &config);
         if is_wanted && link.wifi.is_none() {
             link.wifi = WifiWatch::new(&self.config.signals.wifi);
         } else if !is_wanted {

@@ -22,14 +22,18 @@ pub(super) struct Link<E> {
     pub(super) path: Path<E>,
     pub(super) wifi: Option<WifiWatch>,
     arbiter: Arbiter,
+    /// Whether there is an interface of that name.
+    is_there: bool,
+    /// Since when the engine has none, if it had one.
+    gone_since: Option<Instant>,
     /// Since when it is as it is.
     since: Instant,
     down_since: Option<Instant>,
     /// The last outage: when it ended, and how long it was.
     last_outage: Option<(Instant, Duration)>,
     record: LinkRecord,
-    /// What the engine could not do last.
-    trouble: Option<String>,
+    /// What the engine could not do last, and when.
+    trouble: Option<(Instant, String)>,
     done: BTreeMap<Connection, Done>,
 }
 
@@ -57,6 +61,12 @@ const WAKING: [&str; 4] = ["released", "released ACK by ACK", "poked", "would wa
 /// A sender that is woken so long after link-up was woken because of it.
 const AFTERMATH: Duration = Duration::from_secs(2);
 
+/// What an interface that is gone has left is kept for so long.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// What the kernel has refused is told for so long.
+const TROUBLE_LASTS: Duration = Duration::from_secs(60);
+
 /// When an engine is tried again that could not be attached.
 const RETRY: Duration = Duration::from_secs(10);
 
@@ -71,6 +81,8 @@ impl<E: PathEngine> Link<E> {
             path: Path::LeftAlone,
             wifi: None,
             arbiter: Arbiter::new(),
+            is_there: true,
+            gone_since: None,
             since: now,
             down_since: None,
             last_outage: None,
@@ -91,8 +103,70 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
+    /// The interface is gone. One of that name may come soon, with the same addresses: a modem that is set up anew, a tunnel.
+    pub(super) fn leave(&mut self, now: Instant) {
+        (self.is_there, self.wifi) = (false, None);
+        self.gone_since.get_or_insert(now);
+        self.arbiter = Arbiter::new();
+        if self.is_looked_after() {
+            tracing::info!(interface = &*self.name, "gone; its connections are remembered for a while");
+        }
+        if let Some(engine) = self.engine() {
+            engine.handle_link(now, LinkEvent::Down);
+        }
+        self.note(now, LinkEvent::Down);
+    }
+
+    /// An interface of that name is there.
+    pub(super) fn appear(&mut self, is_eligible: bool) {
+        (self.is_there, self.is_eligible) = (true, is_eligible);
+    }
+
+    /// Whether there is no such interface, and nothing that waits for it.
+    pub(super) fn is_over(&self) -> bool {
+        !self.is_there && !matches!(self.path, Path::Attached(_))
+    }
+
+    /// Attaches or detaches, as is wanted and possible.
+    pub(super) fn look_after<A: Attach<Engine = E>>(
+        &mut self,
+        now: Instant,
+        is_wanted: bool,
+        attach: &mut A,
+        config: &WakeConfig,
+    ) {
+        let is_gone = self.gone_since.is_some() && self.is_looked_after();
+        match (is_wanted && self.is_there, self.is_looked_after()) {
+            (true, true) if is_gone => self.attach_again(now, attach, config),
+            (true, false) => self.attach(now, attach, config),
+            // An interface that nobody names is wanted when it has a route; till then what is known waits for it.
+            (false, true) if !is_gone => {
+                self.path = Path::LeftAlone;
+                tracing::info!(interface = &*self.name, "detached");
+            }
+            _ => {}
+        }
+    }
+
+    /// Puts the engine in the path again: there is such an interface once more.
+    fn attach_again<A: Attach<Engine = E>>(&mut self, now: Instant, attach: &mut A, config: &WakeConfig) {
+        self.gone_since = None;
+        let Path::Attached(engine) = &mut self.path else { return };
+        if let Err(error) = attach.attach_again(engine) {
+            tracing::info!(interface = &*self.name, problem = with_causes(&error), "attached anew");
+            self.path = Path::LeftAlone;
+            self.attach(now, attach, config);
+            return;
+        }
+        tracing::info!(interface = &*self.name, "attached again");
+        if self.arbiter.state() != LinkState::Down {
+            self.tell(now, &[LinkEvent::Up { symmetric: false, moved: false }], &"it is there again");
+        }
+    }
+
     /// Puts an engine in the path.
-    pub(super) fn attach<A: Attach<Engine = E>>(&mut self, now: Instant, attach: &mut A, config: &WakeConfig) {
+    fn attach<A: Attach<Engine = E>>(&mut self, now: Instant, attach: &mut A, config: &WakeConfig) {
+        (self.trouble, self.gone_since) = (None, None);
         self.path = match attach.attach(&self.name, config) {
             Ok(mut engine) => {
                 tracing::info!(interface = &*self.name, "attached");
@@ -126,9 +200,15 @@ impl<E: PathEngine> Link<E> {
             self.tell(now, &events, &"no cut");
         }
         match &mut self.path {
-            Path::Attached(engine) if engine.poll_timeout().is_some_and(|at| at <= now) => engine.handle_timeout(now),
+            Path::Attached(engine) if engine.poll_timeout().is_some_and(|at| at <= now) => {
+                engine.handle_timeout(now);
+                self.heed_packets(now);
+            }
             Path::Failed { retry_at, .. } if *retry_at <= now => self.attach(now, attach, config),
             _ => {}
+        }
+        if self.gone_since.is_some_and(|since| since + KEPT <= now) {
+            (self.path, self.gone_since) = (Path::LeftAlone, None);
         }
     }
 
@@ -138,7 +218,25 @@ impl<E: PathEngine> Link<E> {
             Path::Attached(engine) => engine.poll_timeout(),
             Path::Failed { retry_at, .. } => Some(*retry_at),
         };
-        path.into_iter().chain(self.arbiter.poll_timeout()).min()
+        let forgotten_at = self.gone_since.map(|since| since + KEPT);
+        path.into_iter().chain(self.arbiter.poll_timeout()).chain(forgotten_at).min()
+    }
+
+    /// The descriptor of the engine is readable.
+    pub(super) fn handle_ready(&mut self, now: Instant) {
+        if let Some(engine) = self.engine() {
+            engine.handle_ready(now);
+            self.heed_packets(now);
+        }
+    }
+
+    /// Packets may come in over a link that is said to be down.
+    fn heed_packets(&mut self, now: Instant) {
+        let is_contradicted = self.engine().is_some_and(|engine| engine.contradicts_down());
+        if is_contradicted && self.arbiter.handle_packets() {
+            tracing::info!(interface = &*self.name, "packets come in over the link that is said to be down: it is up");
+            self.note(now, LinkEvent::Up { symmetric: false, moved: false });
+        }
     }
 
     fn tell(&mut self, now: Instant, events: &[LinkEvent], because: &dyn std::fmt::Display) {
@@ -158,10 +256,11 @@ impl<E: PathEngine> Link<E> {
         match event {
             LinkEvent::Fading { .. } => self.record.warnings += 1,
             LinkEvent::Recovered => self.record.false_warnings += 1,
-            LinkEvent::Down => {
+            LinkEvent::Down if self.down_since.is_none() => {
                 self.record.outages += 1;
                 self.down_since = Some(now);
             }
+            LinkEvent::Down => {}
             LinkEvent::Up { moved, .. } => {
                 let outage = self.down_since.take().map_or(Duration::ZERO, |since| now.saturating_since(since));
                 self.last_outage = Some((now, outage));
@@ -175,13 +274,12 @@ impl<E: PathEngine> Link<E> {
     /// What the engine has done since this was asked last.
     pub(super) fn take_deeds(&mut self, now: Instant, utc: Utc) -> Vec<DeedLine> {
         let Path::Attached(engine) = &mut self.path else { return Vec::new() };
-        if let Some(trouble) = engine.poll_trouble() {
-            if self.trouble.as_ref() != Some(&trouble) {
-                tracing::warn!(interface = &*self.name, trouble, "the kernel has refused something");
-            }
-            self.trouble = Some(trouble);
-        }
+        let trouble = engine.poll_trouble();
         let deeds: Vec<Deed> = std::iter::from_fn(|| engine.poll_deed()).collect();
+        if let Some(trouble) = trouble {
+            self.note_trouble(now, trouble);
+        }
+        let Path::Attached(engine) = &mut self.path else { return Vec::new() };
         let outage = self.last_outage.filter(|&(ended, _)| now.saturating_since(ended) <= AFTERMATH);
         let wakes = |deed: &Deed| outage.is_some() && WAKING.contains(&deed.what);
         let woken = deeds.iter().filter(|deed| wakes(deed)).map(|deed| deed.connection);
@@ -194,6 +292,18 @@ impl<E: PathEngine> Link<E> {
             lines.push(self.note_deed((now, utc), deed, saved));
         }
         lines
+    }
+
+    /// One message in a while is enough, whatever it is.
+    fn note_trouble(&mut self, now: Instant, trouble: String) {
+        if !self.has_trouble(now) {
+            tracing::warn!(interface = &*self.name, trouble, "the kernel has refused something");
+        }
+        self.trouble = Some((now, trouble));
+    }
+
+    fn has_trouble(&self, now: Instant) -> bool {
+        self.trouble.as_ref().is_some_and(|(at, _)| now.saturating_since(*at) < TROUBLE_LASTS)
     }
 
     fn note_deed(&mut self, (now, utc): (Instant, Utc), deed: Deed, saved: Option<Duration>) -> DeedLine {
@@ -248,10 +358,11 @@ impl<E: PathEngine> Link<E> {
             state_s: now.saturating_since(self.since).as_secs_f64(),
             objections: self.arbiter.objections().collect(),
             problem: match &self.path {
+                Path::Attached(_) if self.gone_since.is_some() => Some("the interface is gone".to_owned()),
                 Path::Failed { problem, .. } => Some(problem.clone()),
                 Path::LeftAlone | Path::Attached(_) => None,
             },
-            trouble: self.trouble.clone(),
+            trouble: self.trouble.as_ref().filter(|_| self.has_trouble(now)).map(|(_, trouble)| trouble.clone()),
             next_cut_s: None,
             record,
             counters: self.counters(),

@@ -73,9 +73,17 @@ fn packet_socket(mark: u32) -> Result<OwnedFd, io::Error> {
     }
     // SAFETY: a new descriptor, which nobody else has.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    let mark = std::ptr::from_ref(&mark).cast();
-    // SAFETY: the option is an int, which lives during the call.
-    let set =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_MARK, mark, size_of::<u32>() as u32) };
-    if set < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
+    for (option, value) in [(libc::SO_MARK, mark), (libc::SO_SNDBUFFORCE, SEND_BUFFER)] {
+        let value = std::ptr::from_ref(&value).cast();
+        let len = size_of::<u32>() as u32;
+        // SAFETY: the option is an int, which lives during the call.
+        let set = unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, len) };
+        if set < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(socket)
 }
+
+/// Bytes: room for some thousand packets, which wait in the interface's queue while the link is slow.
+const SEND_BUFFER: u32 = 4 << 20;

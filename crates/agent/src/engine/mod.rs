@@ -26,7 +26,7 @@ use holdover_base::{Duration, Instant};
 use holdover_mobility::fast_path::raw::{FRAME_LEN, RawConnection, RawRules, Told};
 use holdover_mobility::fast_path::{FastPath as _, Order};
 use holdover_mobility::wake::{WakeConfig, WakeControl};
-use holdover_mobility::{Connection, Deed, Direction, LinkEvent};
+use holdover_mobility::{Connection, Deed, Direction, Injected, LinkEvent};
 use holdover_wire::TcpState;
 
 use crate::clock;
@@ -63,6 +63,8 @@ pub struct Engine {
     control: WakeControl,
     path: KernelPath,
     injector: Injector,
+    /// What the link does not take yet, and when it is tried again until when.
+    waiting: Option<Waiting>,
     sockets: SocketDiag,
     deeds: VecDeque<Deed>,
     renew_at: Instant,
@@ -118,6 +120,12 @@ pub enum EngineError {
         /// `ARPHRD_*` of `linux/if_arp.h`.
         kind: u16,
     },
+    /// The interface of that name is not what it was.
+    #[error("interface {interface} has frames of another kind than before")]
+    OtherFrames {
+        /// The interface.
+        interface: Box<str>,
+    },
     /// The programs were not loaded.
     #[error(
         "the kernel does not load the agent's eBPF programs: they need Linux 6.6 and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
@@ -172,6 +180,11 @@ const TEND_EVERY: Duration = Duration::from_secs(5);
 /// What is over is remembered for so long, for what is retransmitted.
 const LINGER: Duration = Duration::from_secs(60);
 
+/// What the link does not take is tried again so often, and for so long.
+const TRIED_EVERY: Duration = Duration::from_millis(1);
+/// See [`TRIED_EVERY`].
+const TRIED_FOR: Duration = Duration::from_secs(1);
+
 /// So many connections at once: that takes a few milliseconds.
 const MOST_LEARNT: usize = 2_048;
 
@@ -210,6 +223,7 @@ impl Engine {
             control: WakeControl::new(options.wake),
             path,
             injector,
+            waiting: None,
             sockets,
             deeds: VecDeque::new(),
             renew_at: Instant::ZERO,
@@ -218,6 +232,22 @@ impl Engine {
             failures: 0,
             evicted: 0,
         })
+    }
+
+    /// Puts the programs on the interface that has the same name now: the one before is gone. What is known of connections is kept.
+    ///
+    /// # Errors
+    ///
+    /// See [`EngineError`].
+    pub fn attach_again(&mut self) -> Result<(), EngineError> {
+        let interface = Interface::find(&self.interface.name)?;
+        if interface.frame_len != self.interface.frame_len {
+            return Err(EngineError::OtherFrames { interface: interface.name });
+        }
+        self.injector = Injector::open(&interface)?;
+        self.path.attach(&interface.name)?;
+        self.interface = interface;
+        Ok(())
     }
 
     /// The name of the interface.
@@ -230,14 +260,14 @@ impl Engine {
         self.path.set_now(now);
         self.hear(now);
         self.control.handle_link(now, event, &mut self.path);
-        self.send();
+        self.send(now);
     }
 
     /// The descriptor is readable.
     pub fn handle_ready(&mut self, now: Instant) {
         self.path.set_now(now);
         self.hear(now);
-        self.send();
+        self.send(now);
     }
 
     /// A deadline has passed.
@@ -245,7 +275,7 @@ impl Engine {
         self.path.set_now(now);
         self.hear(now);
         self.control.handle_timeout(now, &mut self.path);
-        self.send();
+        self.send(now);
         if self.renew_at <= now {
             self.renew_at = now + RENEW_EVERY;
             self.path.renew();
@@ -262,7 +292,8 @@ impl Engine {
 
     /// The next deadline: there always is one.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let own = self.renew_at.min(self.tend_at);
+        let again_at = self.waiting.as_ref().map_or(Instant::FAR_FUTURE, |waiting| waiting.again_at);
+        let own = self.renew_at.min(self.tend_at).min(again_at);
         Some(self.control.poll_timeout().map_or(own, |at| at.min(own)))
     }
 
@@ -321,18 +352,39 @@ impl Engine {
         }
     }
 
-    /// Sends what is ready.
-    fn send(&mut self) {
-        while let Some((connection, injected)) = self.control.poll_transmit() {
-            let frame = self.frame(connection, injected.direction);
-            let sent = frame.is_some_and(|frame| {
-                let frame = &frame[..self.interface.frame_len as usize];
-                self.injector.send(&injected, frame).is_ok()
-            });
-            self.failures += u64::from(!sent);
+    /// Sends what is ready, as far as the link takes it: the last ACK of many is the one that counts, and nobody makes it anew.
+    fn send(&mut self, now: Instant) {
+        let mut until = None;
+        if let Some(waiting) = self.waiting.take() {
+            if now < waiting.again_at {
+                self.waiting = Some(waiting);
+                return;
+            }
+            until = Some(waiting.until);
+            self.send_one(now, until, waiting.connection, waiting.injected);
+        }
+        while self.waiting.is_none()
+            && let Some((connection, injected)) = self.control.poll_transmit()
+        {
+            self.send_one(now, until, connection, injected);
         }
         while let Some(deed) = self.control.poll_deed() {
             self.deeds.push_back(deed);
+        }
+    }
+
+    fn send_one(&mut self, now: Instant, until: Option<Instant>, connection: Connection, injected: Injected) {
+        let Some(frame) = self.frame(connection, injected.direction) else {
+            self.failures += 1;
+            return;
+        };
+        let until = until.unwrap_or(now + TRIED_FOR);
+        match self.injector.send(&injected, &frame[..self.interface.frame_len as usize]) {
+            Ok(()) => {}
+            Err(error) if is_full(&error) && now < until => {
+                self.waiting = Some(Waiting { connection, injected, again_at: now + TRIED_EVERY, until });
+            }
+            Err(_) => self.failures += 1,
         }
     }
 
@@ -360,7 +412,9 @@ impl Engine {
             if lacks.contains(&true) && unknown.len() < MOST_LEARNT {
                 unknown.insert(connection, lacks);
             }
-            all.push((seen_at, connection));
+            // What is over, or was never answered, is missed by nobody.
+            let is_idle_since = if raw.is_over() || raw.is_unanswered() { Instant::ZERO } else { seen_at };
+            all.push((is_idle_since, connection));
         });
         let full = self.path.alone_full();
         if full != self.tended_full || all.len() >= self.options.most_connections as usize {
@@ -401,6 +455,20 @@ impl Engine {
     }
 }
 
+/// A packet that the link has not taken.
+#[derive(Debug)]
+struct Waiting {
+    connection: Connection,
+    injected: Injected,
+    again_at: Instant,
+    until: Instant,
+}
+
+/// What is full now may have room later: the socket, or the interface's queue.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS))
+}
+
 /// Has the kernel count what eBPF programs cost, until the descriptor is closed.
 ///
 /// # Errors
@@ -417,7 +485,7 @@ impl Drop for Engine {
         self.path.set_now(now);
         self.hear(now);
         self.control.handle_end(now, &mut self.path);
-        self.send();
+        self.send(now);
     }
 }
 

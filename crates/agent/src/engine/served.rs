@@ -21,6 +21,10 @@ impl Attach for KernelAttach {
     fn attach(&mut self, interface: &str, config: &WakeConfig) -> Result<Engine, EngineError> {
         Engine::attach(interface, &EngineOptions { wake: *config, ..EngineOptions::default() })
     }
+
+    fn attach_again(&mut self, engine: &mut Engine) -> Result<(), EngineError> {
+        engine.attach_again()
+    }
 }
 
 impl PathEngine for Engine {
@@ -46,6 +50,10 @@ impl PathEngine for Engine {
 
     fn poll_deed(&mut self) -> Option<Deed> {
         self.poll_deed()
+    }
+
+    fn contradicts_down(&self) -> bool {
+        self.control.contradicts_down()
     }
 
     fn poll_trouble(&mut self) -> Option<String> {

@@ -7,6 +7,9 @@
 //! Who gives a *command* was there, and is believed: `up` overrules all who say down, each until it says up itself; `down` holds
 //! until `up`, or until the link starts anew (its carrier, address or route comes back after it was gone).
 //!
+//! Packets that come in over a link that is said to be down overrule who says so, too: it was said too early, or is not about all that
+//! is behind the link. When he says up, that is told again: the link may have been cut off after all.
+//!
 //! A *warning* is told if it is the first, or foretells an earlier cut than the one before; it ends when all who gave one have
 //! taken it back, or when the time that it named is long over.
 //!
@@ -38,7 +41,7 @@ pub enum LinkState {
 pub struct Arbiter {
     /// Who says that the link is down.
     against: BTreeSet<Source>,
-    /// Those of them whom a command has overruled.
+    /// Those of them whom a command, or packets, have overruled.
     overruled: BTreeSet<Source>,
     /// Who foretells a cut, and when.
     warnings: BTreeMap<Source, Instant>,
@@ -77,6 +80,15 @@ impl Arbiter {
         self.against.difference(&self.overruled).copied()
     }
 
+    /// Packets come in over a link that is said to be down: who says so is overruled, each until it says up itself. Returns
+    /// whether it was down.
+    pub fn handle_packets(&mut self) -> bool {
+        if self.is_down {
+            self.overrule();
+        }
+        std::mem::take(&mut self.is_down)
+    }
+
     /// A source speaks.
     pub fn handle_signal(&mut self, now: Instant, signal: &Signal) -> Vec<LinkEvent> {
         let source = signal.source;
@@ -96,12 +108,16 @@ impl Arbiter {
             }
             LinkEvent::Up { moved, .. } => {
                 let was_against = self.against.remove(&source);
-                self.overruled.remove(&source);
+                // Packets did not bear out that it was down, or not at that time: now it is up for sure.
+                let is_sure = self.overruled.remove(&source) && source != Source::Command;
                 self.has_moved |= moved;
                 if source == Source::Command {
                     self.overrule();
                 } else if was_against && is_of_the_link(source) {
                     self.against.remove(&Source::Command);
+                }
+                if is_sure && !self.is_down && self.objections().next().is_none() {
+                    return vec![LinkEvent::Up { symmetric: false, moved: std::mem::take(&mut self.has_moved) }];
                 }
             }
         }

@@ -50,6 +50,15 @@ impl Attach for Fakes {
         self.diary.borrow_mut().push(format!("{interface} attached{how}"));
         Ok(Fake { name: interface.to_owned(), diary: Rc::clone(&self.diary), deeds: VecDeque::new() })
     }
+
+    fn attach_again(&mut self, engine: &mut Fake) -> Result<(), NoLuck> {
+        if self.failures > 0 {
+            self.failures -= 1;
+            return Err(NoLuck);
+        }
+        self.diary.borrow_mut().push(format!("{} attached again", engine.name));
+        Ok(())
+    }
 }
 
 impl PathEngine for Fake {
@@ -64,7 +73,9 @@ impl PathEngine for Fake {
         }
     }
 
-    fn handle_ready(&mut self, _: Instant) {}
+    fn handle_ready(&mut self, _: Instant) {
+        self.diary.borrow_mut().push(format!("{} ready", self.name));
+    }
 
     fn handle_timeout(&mut self, _: Instant) {}
 
@@ -74,6 +85,11 @@ impl PathEngine for Fake {
 
     fn poll_deed(&mut self) -> Option<Deed> {
         self.deeds.pop_front()
+    }
+
+    /// Who is ready has heard packets.
+    fn contradicts_down(&self) -> bool {
+        self.diary.borrow().last().is_some_and(|line| line.ends_with("ready"))
     }
 
     fn poll_trouble(&mut self) -> Option<String> {
@@ -149,7 +165,59 @@ fn an_uplink_is_attached_when_it_is_one_and_detached_when_it_goes() {
     assert_eq!(told(&diary), ["wlan0 attached", "wlan0 down"]);
     hear(&mut core, 2, "wlan0", Source::Carrier, UP);
     core.handle_change(Instant::ZERO, Change::Disappeared { interface: "wlan0".into() });
-    assert_eq!(told(&diary), ["wlan0 up", "wlan0 detached"]);
+    assert_eq!(told(&diary), ["wlan0 up", "wlan0 down"]);
+    // Nobody waits for ever.
+    while let Some(at) = core.poll_timeout() {
+        core.handle_timeout(at);
+    }
+    assert_eq!(told(&diary), ["wlan0 detached"]);
+    assert!(!core.links.contains_key("wlan0"));
+}
+
+/// A modem that is set up anew: the name and the addresses are the same, and so are the connections.
+#[test]
+fn an_interface_that_comes_back_goes_on_where_it_was() {
+    for failures in 0..2 {
+        let (mut core, diary) = core("", 0);
+        appear(&mut core, "ppp0", true);
+        core.handle_change(Instant::from_secs(10), Change::Disappeared { interface: "ppp0".into() });
+        assert_eq!(told(&diary), ["ppp0 attached", "ppp0 down"]);
+        let status = core.status(Instant::from_secs(11), NOON);
+        assert_eq!(status.links[0].problem.as_deref(), Some("the interface is gone"));
+        // Without a route it is not wanted yet; a configuration that is read again does not change that.
+        core.configure(Instant::from_secs(12), NOON, Config::default(), None);
+        appear(&mut core, "ppp0", false);
+        assert_eq!(told(&diary), Vec::<String>::new());
+        core.attach.failures = failures;
+        appear(&mut core, "ppp0", true);
+        let expected: &[&str] = match failures {
+            0 => &["ppp0 attached again", "ppp0 up"],
+            _ => &["ppp0 detached", "ppp0 attached"],
+        };
+        assert_eq!(told(&diary), expected);
+        let status = core.status(Instant::from_secs(20), NOON);
+        assert_eq!((status.links[0].record.outages, status.links[0].problem.as_deref()), (1, None));
+    }
+}
+
+/// A timetable that is early: packets come, and it is believed again when there are none.
+#[test]
+fn packets_overrule_who_says_that_the_link_is_down() {
+    let (mut core, diary) = core("", 0);
+    appear(&mut core, "wwan0", true);
+    let now = Instant::from_secs(100);
+    core.handle_signal(now, &Signal::new(now, "wwan0", LinkEvent::Down, Source::Schedule));
+    core.handle_ready(now, "wwan0");
+    assert_eq!(core.status(now, NOON).links[0].state, LinkState::Up);
+    hear(&mut core, 102, "wwan0", Source::Carrier, LinkEvent::Down);
+    hear(&mut core, 160, "wwan0", Source::Carrier, UP);
+    core.handle_ready(now, "wwan0");
+    assert_eq!(told(&diary), ["wwan0 attached", "wwan0 down", "wwan0 ready", "wwan0 down", "wwan0 up", "wwan0 ready"]);
+    // Nobody else may have noticed: who was overruled says that it is up, and that is told.
+    core.handle_signal(now, &Signal::new(now, "wwan0", UP, Source::Schedule));
+    assert_eq!(told(&diary), ["wwan0 up"]);
+    core.handle_signal(now, &Signal::new(now, "wwan0", UP, Source::Schedule));
+    assert_eq!(told(&diary), Vec::<String>::new());
 }
 
 #[test]
