@@ -43,6 +43,8 @@ pub struct Arbiter {
     against: BTreeSet<Source>,
     /// Those of them whom a command, or packets, have overruled.
     overruled: BTreeSet<Source>,
+    /// Of these, those whom packets have.
+    contradicted: BTreeSet<Source>,
     /// Who foretells a cut, and when.
     warnings: BTreeMap<Source, Instant>,
     /// The cut that the mechanisms have been told of.
@@ -85,6 +87,7 @@ impl Arbiter {
     pub fn handle_packets(&mut self) -> bool {
         if self.is_down {
             self.overrule();
+            self.contradicted.clone_from(&self.overruled);
         }
         std::mem::take(&mut self.is_down)
     }
@@ -104,12 +107,14 @@ impl Arbiter {
             }
             LinkEvent::Down => {
                 self.overruled.remove(&source);
+                self.contradicted.remove(&source);
                 self.against.insert(source);
             }
             LinkEvent::Up { moved, .. } => {
                 let was_against = self.against.remove(&source);
                 // Packets did not bear out that it was down, or not at that time: now it is up for sure.
-                let is_sure = self.overruled.remove(&source) && source != Source::Command;
+                let is_sure = self.contradicted.remove(&source);
+                self.overruled.remove(&source);
                 self.has_moved |= moved;
                 if source == Source::Command {
                     self.overrule();
