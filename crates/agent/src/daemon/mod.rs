@@ -3,6 +3,7 @@
 //! It ends on SIGTERM and SIGINT, and reads its configuration again on SIGHUP. Whatever way it ends, its engines go with it, and with
 //! them everything that they have in the path of packets.
 
+mod control_socket;
 mod core;
 mod dry_run;
 mod exemptions;
@@ -16,13 +17,14 @@ use std::io::{self, Read as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use holdover_base::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
+use self::control_socket::listen;
 use self::core::Core;
 pub use self::dry_run::{DryEngine, DryRun};
 use self::exemptions::Exemptions;
@@ -70,6 +72,18 @@ pub enum DaemonError {
     #[error("an agent is running already: it answers at {}", path.display())]
     AlreadyRunning {
         /// The socket.
+        path: PathBuf,
+    },
+    /// Another agent is making the control socket, and does not come to an end with it.
+    #[error("another agent is starting: it holds {}", path.display())]
+    Starting {
+        /// What it holds.
+        path: PathBuf,
+    },
+    /// The control socket would take the place of something else.
+    #[error("{} is there and is not a socket; it is left as it is, and the control socket needs another place (--socket)", path.display())]
+    NotASocket {
+        /// What is there.
         path: PathBuf,
     },
     /// The control socket cannot be made.
@@ -453,28 +467,6 @@ impl<A: Attach> Daemon<A> {
 fn read_schedule(config: &Config) -> Result<Option<ScheduleWatch>, ConfigError> {
     let schedule = config.signals.schedule.as_deref().map(Schedule::read).transpose()?;
     Ok(schedule.map(ScheduleWatch::new))
-}
-
-/// The control socket, for root alone. What a dead agent has left behind is removed.
-fn listen(path: &Path) -> Result<UnixListener, DaemonError> {
-    let failed = |source| DaemonError::Socket { path: path.to_owned(), source };
-    if UnixStream::connect(path).is_ok() {
-        return Err(DaemonError::AlreadyRunning { path: path.to_owned() });
-    }
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory).map_err(failed)?;
-    }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
-    // Nobody may connect before the mode is set: it is made with it.
-    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(path);
-    rustix::process::umask(before);
-    let listener = bound.map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok(listener)
 }
 
 /// The endpoint for Prometheus. The agent's work does not depend on it.
