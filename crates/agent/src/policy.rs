@@ -21,7 +21,7 @@
 //! ([`longest_patience`]) is raised to it, keep-alive is looked at socket by socket, and while a shut window is answered the time
 //! does not run. **Fail fast** is as short as it says, also for a window that stays shut.
 
-mod pattern;
+pub(crate) mod pattern;
 mod place;
 mod rule;
 mod text;
