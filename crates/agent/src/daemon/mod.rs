@@ -241,7 +241,7 @@ impl<A: Attach> Daemon<A> {
             wifi: None,
             setup,
         };
-        daemon.monitor.take_snapshot(now, &mut daemon.interfaces)?;
+        daemon.monitor.refresh(now, &mut daemon.interfaces)?;
         daemon.tell_changes(now);
         let config = daemon.setup.config.clone();
         daemon.core.configure(now, utc, config, schedule);
@@ -299,6 +299,10 @@ impl<A: Attach> Daemon<A> {
         }
         if let Some(slept) = self.suspend.handle_clocks(clock::slept()) {
             self.core.handle_sleep(now, slept);
+        }
+        if self.monitor.poll_timeout().is_some_and(|at| at <= now) {
+            self.monitor.handle_timeout(now, &mut self.interfaces)?;
+            self.tell_changes(now);
         }
         self.look_at_wifi(now);
         self.core.handle_timeout(now);
@@ -367,7 +371,7 @@ impl<A: Attach> Daemon<A> {
             self.control.poll_timeout().into_iter().chain(self.metrics.as_ref().and_then(Sessions::poll_timeout));
         let deadlines =
             sessions.chain(self.core.poll_timeout()).chain(self.timeouts.poll_timeout()).chain(self.watchdog_due);
-        let deadlines = deadlines.chain(self.exemptions.poll_timeout());
+        let deadlines = deadlines.chain(self.exemptions.poll_timeout()).chain(self.monitor.poll_timeout());
         let wait = deadlines.map(|at| at.saturating_since(now)).chain(until_time).min()?;
         let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
         Some(Timespec { tv_sec: seconds, tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ })
