@@ -25,6 +25,7 @@ pub(crate) mod pattern;
 mod place;
 mod rule;
 mod text;
+mod whose;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -40,6 +41,7 @@ pub use rule::{FlowRule, UserName};
 pub use text::List;
 
 pub(crate) use rule::Rule;
+pub(crate) use whose::Owners;
 
 /// The rules in force.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -189,6 +191,11 @@ impl Policy {
             Some((_, rule)) if rule.needs_owner() => None,
             decided => Some(Decision::of(decided)),
         }
+    }
+
+    /// Whether any rule asks for processes, which takes a look at all of them.
+    pub(crate) fn needs_processes(&self) -> bool {
+        self.rules.iter().any(Rule::needs_processes)
     }
 
     /// What the user calls a rule.

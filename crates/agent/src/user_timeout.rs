@@ -33,8 +33,9 @@ use holdover_wire::UserTimeout;
 
 use self::kernel::KernelWish;
 use self::program::Program;
-use crate::policy::{Decision, Owner, Policy, longest_patience};
-use crate::sockets::{Cgroups, SocketDiag, TcpSocket, owner};
+use crate::policy::{Decision, Owner, Owners, Policy, longest_patience};
+use crate::sockets::{SocketDiag, TcpSocket};
+use crate::{clock, pace};
 
 pub use self::error::UserTimeoutError;
 
@@ -44,12 +45,13 @@ pub struct UserTimeouts {
     program: Program,
     policy: Policy,
     diag: SocketDiag,
-    /// `None` where cgroups have no names: rules about them fit nothing.
-    cgroups: Option<Cgroups>,
+    owners: Owners,
     pass_interval: Duration,
     next_pass: Instant,
     /// Sockets whose owner matters and is not known yet, by cookie.
     asked: BTreeMap<u64, Question>,
+    /// Before this nothing is answered.
+    next_answers: Instant,
     /// What somebody wants left alone, whatever the policy says.
     left_alone: BTreeSet<u64>,
     given: BTreeMap<u64, Given>,
@@ -155,10 +157,11 @@ impl UserTimeouts {
             program,
             policy,
             diag: SocketDiag::open()?,
-            cgroups: Cgroups::look().ok(),
+            owners: Owners::new(),
             pass_interval: options.pass_interval,
             next_pass: now,
             asked: BTreeMap::new(),
+            next_answers: now,
             left_alone: BTreeSet::new(),
             given: BTreeMap::new(),
         };
@@ -201,10 +204,17 @@ impl UserTimeouts {
     /// See [`UserTimeoutError`]; it is tried again later.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), UserTimeoutError> {
         self.handle_ready(now);
-        let result = self.answer(now).and_then(|answers| match answers.is_empty() && now < self.next_pass {
+        let is_answering = self.due_answers().is_some_and(|at| at <= now);
+        let began = clock::now();
+        let answers = if is_answering { self.answer(now) } else { Ok(BTreeMap::new()) };
+        let result = answers.and_then(|answers| match answers.is_empty() && now < self.next_pass {
             true => Ok(()),
             false => self.pass_with(now, answers),
         });
+        if is_answering {
+            let took = clock::now().saturating_since(began);
+            self.next_answers = now + took + pace::rest(took, ANSWER_AFTER);
+        }
         if result.is_err() {
             let later = now + RETRY_AFTER;
             self.next_pass = self.next_pass.max(later);
@@ -215,7 +225,12 @@ impl UserTimeouts {
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.asked.values().map(|question| question.due).chain([self.next_pass]).min()
+        self.due_answers().into_iter().chain([self.next_pass]).min()
+    }
+
+    /// When questions are to be answered.
+    fn due_answers(&self) -> Option<Instant> {
+        self.asked.values().map(|question| question.due).min().map(|due| due.max(self.next_answers))
     }
 
     /// Leaves a connection alone from now on, and gives it back what it had, or no longer does.
@@ -305,9 +320,6 @@ impl UserTimeouts {
 
     /// Answers the questions that are due, as far as that is possible.
     fn answer(&mut self, now: Instant) -> Result<BTreeMap<u64, KernelWish>, UserTimeoutError> {
-        if self.asked.values().all(|question| question.due > now) {
-            return Ok(BTreeMap::new());
-        }
         let open = self.diag.connections()?;
         let open: BTreeMap<u64, &TcpSocket> = open.iter().map(|socket| (socket.cookie, socket)).collect();
         self.asked.retain(|cookie, _| open.contains_key(cookie));
@@ -328,21 +340,9 @@ impl UserTimeouts {
     }
 
     fn decide_all(&mut self, sockets: &[&TcpSocket]) -> Vec<Decision> {
-        let inodes = sockets.iter().map(|socket| socket.inode).filter(|inode| *inode != 0).collect();
-        let processes = owner::processes_of(&inodes);
-        sockets
-            .iter()
-            .map(|socket| {
-                let cgroups = self.cgroups.as_mut();
-                let cgroup = cgroups.zip(socket.cgroup).and_then(|(cgroups, number)| cgroups.name(number));
-                let owner = Owner {
-                    uid: Some(socket.uid),
-                    cgroup: cgroup.map(str::to_owned),
-                    processes: processes.get(&socket.inode).cloned().unwrap_or_default(),
-                };
-                self.policy.decide(socket.connection, &owner)
-            })
-            .collect()
+        let owners = self.owners.of(&self.policy, sockets);
+        let decide = |(socket, owner): (&&TcpSocket, &Owner)| self.policy.decide(socket.connection, owner);
+        sockets.iter().zip(&owners).map(decide).collect()
     }
 }
 

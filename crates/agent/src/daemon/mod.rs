@@ -236,7 +236,7 @@ impl<A: Attach> Daemon<A> {
             followers: Vec::new(),
             watchdog_due: notifier.watchdog().map(|every| now + every),
             timeouts: Timeouts::start(now, &setup.config, setup.dry_run),
-            exemptions: Exemptions::new(now, &setup.config, setup.dry_run),
+            exemptions: Exemptions::new(now, &setup.config),
             notifier,
             wifi: None,
             setup,
@@ -309,8 +309,11 @@ impl<A: Attach> Daemon<A> {
         self.core.handle_time(now, utc);
         self.timeouts.handle_timeout(now, &self.setup.config);
         if self.exemptions.poll_timeout().is_some_and(|at| at <= now) {
+            let began = clock::now();
             let decisions = self.exemptions.decide(now, &self.setup.config, &self.core.in_path(now));
             self.core.leave_alone(&decisions);
+            let done = clock::now();
+            self.exemptions.handle_done(done, done.saturating_since(began));
         }
         for deed in self.core.take_deeds(now, utc) {
             let line = Response::Deed(deed).to_line();
@@ -416,7 +419,7 @@ impl<A: Attach> Daemon<A> {
                 }
                 self.timeouts.configure(now, &self.setup.config, &config, self.setup.dry_run);
                 if config.flow != self.setup.config.flow {
-                    self.exemptions.configure(now, &config, self.setup.dry_run);
+                    self.exemptions.configure(now, &config);
                 }
                 self.setup.config = config.clone();
                 self.core.configure(now, utc, config, schedule);
