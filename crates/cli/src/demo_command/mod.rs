@@ -198,6 +198,9 @@ fn play(
         Stage::Simulator(_) => {
             let mut world = World::new(config.clone())?;
             let ending = loop {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(DemoError::Interrupted);
+                }
                 let until = world.now() + view::TICK;
                 match world.run_to(until, &mut recorder) {
                     Some(ending) => break ending,
