@@ -12,6 +12,7 @@ pub mod engine;
 pub mod link_watch;
 pub mod log;
 pub mod metrics;
+mod pace;
 pub mod path_engine;
 pub mod policy;
 pub mod saving;

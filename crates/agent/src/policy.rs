@@ -21,10 +21,11 @@
 //! ([`longest_patience`]) is raised to it, keep-alive is looked at socket by socket, and while a shut window is answered the time
 //! does not run. **Fail fast** is as short as it says, also for a window that stays shut.
 
-mod pattern;
+pub(crate) mod pattern;
 mod place;
 mod rule;
 mod text;
+mod whose;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -40,6 +41,7 @@ pub use rule::{FlowRule, UserName};
 pub use text::List;
 
 pub(crate) use rule::Rule;
+pub(crate) use whose::Owners;
 
 /// The rules in force.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -189,6 +191,11 @@ impl Policy {
             Some((_, rule)) if rule.needs_owner() => None,
             decided => Some(Decision::of(decided)),
         }
+    }
+
+    /// Whether any rule asks for processes, which takes a look at all of them.
+    pub(crate) fn needs_processes(&self) -> bool {
+        self.rules.iter().any(Rule::needs_processes)
     }
 
     /// What the user calls a rule.

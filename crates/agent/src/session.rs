@@ -67,6 +67,9 @@ enum Stage {
     GoesOn,
 }
 
+/// So many callers are let in at a time: others may call and hang up faster than they are let in, and there is other work to do.
+const ACCEPTED_AT_ONCE: usize = 16;
+
 impl<L: Listener> Sessions<L> {
     pub(crate) fn new(listener: L, bounds: Bounds) -> Self {
         Self { listener, bounds, next_id: 0, sessions: Vec::new() }
@@ -81,17 +84,17 @@ impl<L: Listener> Sessions<L> {
 
     /// Goes on with every conversation as far as possible, and hands out questions that are complete.
     pub(crate) fn handle_ready(&mut self, now: Instant) -> Vec<(SessionId, Vec<u8>)> {
-        while let Ok(Some(stream)) = self.listener.accept() {
-            // One more than there is room for is hung up on.
-            if self.sessions.len() < self.bounds.callers {
-                self.next_id += 1;
-                self.sessions.push(Session::new(SessionId(self.next_id), stream, now + self.bounds.time));
-            }
-        }
         let bounds = self.bounds;
         let questions = self.sessions.iter_mut().filter_map(|session| Some((session.id, session.advance(&bounds)?)));
-        let questions = questions.collect();
+        let mut questions = questions.collect();
         self.hang_up(now);
+        for _ in 0..ACCEPTED_AT_ONCE {
+            if !self.may_call() {
+                break;
+            }
+            let Ok(Some(stream)) = self.listener.accept() else { break };
+            self.welcome(now, stream, &mut questions);
+        }
         questions
     }
 
@@ -121,6 +124,32 @@ impl<L: Listener> Sessions<L> {
     /// When somebody will have taken too long.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.sessions.iter().filter(|session| session.stage != Stage::GoesOn).map(|session| session.until).min()
+    }
+}
+
+impl<L: Listener> Sessions<L> {
+    /// Whether one more can be let in, or turned away for good. While all there is room for have asked, and are to be answered, the
+    /// next one waits.
+    fn may_call(&self) -> bool {
+        let is_any = |stage| self.sessions.iter().any(|session| session.stage == stage);
+        self.sessions.len() < self.bounds.callers || is_any(Stage::Asking) || !is_any(Stage::Asked)
+    }
+
+    /// Hears out one who has just called. If there is no room, who has called longest ago of those who have not asked yet makes way,
+    /// so that the silent ones do not shut out who has a question.
+    fn welcome(&mut self, now: Instant, stream: L::Stream, questions: &mut Vec<(SessionId, Vec<u8>)>) {
+        let mut session = Session::new(SessionId(self.next_id), stream, now + self.bounds.time);
+        self.next_id += 1;
+        let question = session.advance(&self.bounds);
+        if session.is_over {
+            return;
+        }
+        if self.sessions.len() >= self.bounds.callers {
+            let Some(silent) = self.sessions.iter().position(|session| session.stage == Stage::Asking) else { return };
+            self.sessions.remove(silent);
+        }
+        questions.extend(question.map(|question| (session.id, question)));
+        self.sessions.push(session);
     }
 }
 
@@ -294,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn too_much_too_long_and_too_many_are_hung_up_on() {
+    fn who_says_too_much_or_takes_too_long_is_hung_up_on() {
         let (mut sessions, address) = sessions();
         let talker = call(address, b"a question without an end");
         assert_eq!(questions(&mut sessions, Instant::ZERO), []);
@@ -302,12 +331,57 @@ mod tests {
         let slow = call(address, b"well");
         let slow_too = call(address, b"well");
         assert_eq!(questions(&mut sessions, Instant::ZERO), []);
-        let third = call(address, b"quick\n");
-        assert_eq!(questions(&mut sessions, Instant::ZERO), []);
-        assert_eq!(heard(third), "");
         assert_eq!(sessions.poll_timeout(), Some(Instant::from_secs(5)));
         sessions.hang_up(Instant::from_secs(5));
         assert_eq!((heard(slow), heard(slow_too)), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn silent_callers_make_room_for_who_asks() {
+        let (mut sessions, address) = sessions();
+        // The kernel hands them out in the order of their calls.
+        let [first, second, third] = [(); 3].map(|()| call(address, b""));
+        assert_eq!(questions(&mut sessions, Instant::ZERO), []);
+        assert_eq!((heard(first).as_str(), sessions.sessions.len()), ("", 2));
+        let who_asks = call(address, b"how?\n");
+        let (id, question) = questions(&mut sessions, Instant::ZERO).remove(0);
+        assert_eq!((heard(second).as_str(), question.as_slice()), ("", b"how?".as_slice()));
+        sessions.answer(Instant::ZERO, id, b"so", false);
+        assert_eq!((heard(who_asks).as_str(), sessions.sessions.len()), ("so", 1));
+        drop(third);
+    }
+
+    #[test]
+    fn nobody_gives_way_who_has_asked() {
+        let (mut sessions, address) = sessions();
+        let callers = [(); 3].map(|()| call(address, b"how?\n"));
+        let asked = questions(&mut sessions, Instant::ZERO);
+        assert_eq!(asked.len(), 2);
+        assert_eq!(sessions.handle_ready(Instant::ZERO), [], "the third one waits for an answer to one of them");
+        for (id, _) in asked {
+            sessions.answer(Instant::ZERO, id, b"so", false);
+        }
+        let (id, _) = questions(&mut sessions, Instant::ZERO).remove(0);
+        sessions.answer(Instant::ZERO, id, b"so", false);
+        assert_eq!(callers.map(heard), ["so"; 3]);
+        // Those who follow do not give way, either, and there is an end to waiting for them.
+        let followers = [(); 2].map(|()| call(address, b"go on\n"));
+        for (id, _) in questions(&mut sessions, Instant::ZERO) {
+            sessions.answer(Instant::ZERO, id, b"one", true);
+        }
+        let one_more = call(address, b"how?\n");
+        assert_eq!(questions(&mut sessions, Instant::ZERO), []);
+        assert_eq!(heard(one_more), "");
+        drop(followers);
+    }
+
+    #[test]
+    fn so_many_are_let_in_at_a_time() {
+        let (mut sessions, address) = sessions();
+        (0..=ACCEPTED_AT_ONCE).for_each(|_| drop(call(address, b"")));
+        sessions.handle_ready(Instant::ZERO);
+        let left = || Listener::accept(&sessions.listener).unwrap().is_some();
+        assert_eq!([left(), left()], [true, false], "one is left for the next turn");
     }
 
     #[test]

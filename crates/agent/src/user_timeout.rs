@@ -33,8 +33,9 @@ use holdover_wire::UserTimeout;
 
 use self::kernel::KernelWish;
 use self::program::Program;
-use crate::policy::{Decision, Owner, Policy, longest_patience};
-use crate::sockets::{Cgroups, SocketDiag, TcpSocket, owner};
+use crate::policy::{Decision, Owner, Owners, Policy, longest_patience};
+use crate::sockets::{SocketDiag, TcpSocket};
+use crate::{clock, pace};
 
 pub use self::error::UserTimeoutError;
 
@@ -44,12 +45,10 @@ pub struct UserTimeouts {
     program: Program,
     policy: Policy,
     diag: SocketDiag,
-    /// `None` where cgroups have no names: rules about them fit nothing.
-    cgroups: Option<Cgroups>,
+    owners: Owners,
     pass_interval: Duration,
     next_pass: Instant,
-    /// Sockets whose owner matters and is not known yet, by cookie.
-    asked: BTreeMap<u64, Question>,
+    asked: Questions,
     /// What somebody wants left alone, whatever the policy says.
     left_alone: BTreeSet<u64>,
     given: BTreeMap<u64, Given>,
@@ -98,6 +97,15 @@ pub struct UserTimeoutCounters {
     pub options_sent: u64,
     /// Segments with the option received.
     pub options_received: u64,
+}
+
+/// What is not known yet.
+#[derive(Debug)]
+struct Questions {
+    /// Sockets whose owner matters, by cookie.
+    by_cookie: BTreeMap<u64, Question>,
+    /// Before this nothing is answered.
+    not_before: Instant,
 }
 
 /// A socket whose owner matters.
@@ -155,10 +163,10 @@ impl UserTimeouts {
             program,
             policy,
             diag: SocketDiag::open()?,
-            cgroups: Cgroups::look().ok(),
+            owners: Owners::new(),
             pass_interval: options.pass_interval,
             next_pass: now,
-            asked: BTreeMap::new(),
+            asked: Questions { by_cookie: BTreeMap::new(), not_before: now },
             left_alone: BTreeSet::new(),
             given: BTreeMap::new(),
         };
@@ -176,7 +184,7 @@ impl UserTimeouts {
         let table = kernel::table(&policy)?;
         self.program.set_table(&table)?;
         self.policy = policy;
-        self.asked.clear();
+        self.asked.by_cookie.clear();
         self.pass(now)?;
         self.handle_ready(now);
         Ok(())
@@ -190,7 +198,7 @@ impl UserTimeouts {
     /// The descriptor is readable: connections whose owner matters.
     pub fn handle_ready(&mut self, now: Instant) {
         while let Some(cookie) = self.program.next_question() {
-            self.asked.entry(cookie).or_insert(Question { due: now + ANSWER_AFTER, wait: FIRST_WAIT });
+            self.asked.note(now, cookie);
         }
     }
 
@@ -201,21 +209,27 @@ impl UserTimeouts {
     /// See [`UserTimeoutError`]; it is tried again later.
     pub fn handle_timeout(&mut self, now: Instant) -> Result<(), UserTimeoutError> {
         self.handle_ready(now);
-        let result = self.answer(now).and_then(|answers| match answers.is_empty() && now < self.next_pass {
+        let is_answering = self.asked.due().is_some_and(|at| at <= now);
+        let began = clock::now();
+        let answers = if is_answering { self.answer(now) } else { Ok(BTreeMap::new()) };
+        let result = answers.and_then(|answers| match answers.is_empty() && now < self.next_pass {
             true => Ok(()),
             false => self.pass_with(now, answers),
         });
+        if is_answering {
+            self.asked.rest(now, clock::now().saturating_since(began));
+        }
         if result.is_err() {
             let later = now + RETRY_AFTER;
             self.next_pass = self.next_pass.max(later);
-            self.asked.values_mut().for_each(|question| question.due = question.due.max(later));
+            self.asked.by_cookie.values_mut().for_each(|question| question.due = question.due.max(later));
         }
         result
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.asked.values().map(|question| question.due).chain([self.next_pass]).min()
+        self.asked.due().into_iter().chain([self.next_pass]).min()
     }
 
     /// Leaves a connection alone from now on, and gives it back what it had, or no longer does.
@@ -305,14 +319,11 @@ impl UserTimeouts {
 
     /// Answers the questions that are due, as far as that is possible.
     fn answer(&mut self, now: Instant) -> Result<BTreeMap<u64, KernelWish>, UserTimeoutError> {
-        if self.asked.values().all(|question| question.due > now) {
-            return Ok(BTreeMap::new());
-        }
         let open = self.diag.connections()?;
         let open: BTreeMap<u64, &TcpSocket> = open.iter().map(|socket| (socket.cookie, socket)).collect();
-        self.asked.retain(|cookie, _| open.contains_key(cookie));
+        self.asked.by_cookie.retain(|cookie, _| open.contains_key(cookie));
         let mut ready = Vec::new();
-        for (cookie, question) in self.asked.iter_mut().filter(|(_, question)| question.due <= now) {
+        for (cookie, question) in self.asked.by_cookie.iter_mut().filter(|(_, question)| question.due <= now) {
             if open[cookie].inode == 0 {
                 question.wait = Duration::from_nanos(question.wait.as_nanos() * 2).min(self.pass_interval);
                 question.due = now + question.wait;
@@ -322,27 +333,15 @@ impl UserTimeouts {
         }
         let decisions = self.decide_all(&ready);
         for socket in &ready {
-            self.asked.remove(&socket.cookie);
+            self.asked.by_cookie.remove(&socket.cookie);
         }
         Ok(ready.iter().zip(decisions).map(|(socket, decision)| (socket.cookie, KernelWish::of(decision))).collect())
     }
 
     fn decide_all(&mut self, sockets: &[&TcpSocket]) -> Vec<Decision> {
-        let inodes = sockets.iter().map(|socket| socket.inode).filter(|inode| *inode != 0).collect();
-        let processes = owner::processes_of(&inodes);
-        sockets
-            .iter()
-            .map(|socket| {
-                let cgroups = self.cgroups.as_mut();
-                let cgroup = cgroups.zip(socket.cgroup).and_then(|(cgroups, number)| cgroups.name(number));
-                let owner = Owner {
-                    uid: Some(socket.uid),
-                    cgroup: cgroup.map(str::to_owned),
-                    processes: processes.get(&socket.inode).cloned().unwrap_or_default(),
-                };
-                self.policy.decide(socket.connection, &owner)
-            })
-            .collect()
+        let owners = self.owners.of(&self.policy, sockets);
+        let decide = |(socket, owner): (&&TcpSocket, &Owner)| self.policy.decide(socket.connection, owner);
+        sockets.iter().zip(&owners).map(decide).collect()
     }
 }
 
@@ -355,6 +354,22 @@ pub enum KernelVerdict {
     Rule(usize),
     /// This one, if the connection's owner fits.
     DependsOnOwner(usize),
+}
+
+impl Questions {
+    fn note(&mut self, now: Instant, cookie: u64) {
+        self.by_cookie.entry(cookie).or_insert(Question { due: now + ANSWER_AFTER, wait: FIRST_WAIT });
+    }
+
+    /// When the next ones are to be answered.
+    fn due(&self) -> Option<Instant> {
+        self.by_cookie.values().map(|question| question.due).min().map(|due| due.max(self.not_before))
+    }
+
+    /// Answers, from `now` on, have taken so long.
+    fn rest(&mut self, now: Instant, took: Duration) {
+        self.not_before = now + took + pace::rest(took, ANSWER_AFTER);
+    }
 }
 
 impl Given {
@@ -375,5 +390,25 @@ impl Given {
 impl AsFd for UserTimeouts {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_take_long_are_far_apart() {
+        let now = Instant::from_secs(1);
+        let mut asked = Questions { by_cookie: BTreeMap::new(), not_before: now };
+        assert_eq!(asked.due(), None);
+        asked.note(now, 1);
+        assert_eq!(asked.due(), Some(now + ANSWER_AFTER));
+        asked.rest(now, Duration::from_millis(100));
+        asked.note(now, 2);
+        assert_eq!(asked.due(), Some(now + Duration::from_millis(2_100)));
+        // Those that take no time are answered in groups all the same.
+        asked.rest(now, Duration::ZERO);
+        assert_eq!(asked.due(), Some(now + ANSWER_AFTER));
     }
 }

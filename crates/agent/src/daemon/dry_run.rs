@@ -1,6 +1,6 @@
 //! Nothing in the path of packets: an engine that says what one would do, connection by connection.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
@@ -26,6 +26,8 @@ pub struct DryEngine {
     deeds: VecDeque<Deed>,
     /// Connections as they were when the link went down: what is awaited then is what has to be woken.
     cut: Vec<TcpSocket>,
+    /// What would be left alone.
+    left_alone: BTreeSet<Connection>,
 }
 
 impl Attach for DryRun {
@@ -39,6 +41,7 @@ impl Attach for DryRun {
             sockets: SocketDiag::open()?,
             deeds: VecDeque::new(),
             cut: Vec::new(),
+            left_alone: BTreeSet::new(),
         })
     }
 }
@@ -58,6 +61,13 @@ impl DryEngine {
         sockets
     }
 
+    /// Those for which it would do something.
+    fn looked_after(&mut self) -> Vec<TcpSocket> {
+        let mut sockets = self.open();
+        sockets.retain(|socket| !self.left_alone.contains(&socket.connection));
+        sockets
+    }
+
     fn say(&mut self, now: Instant, connection: Connection, mechanism: &'static str, what: &'static str) {
         tracing::info!(interface = &*self.interface, %connection, mechanism, what, "dry run");
         self.deeds.push_back(Deed { at: now, connection, mechanism, what });
@@ -72,13 +82,13 @@ impl PathEngine for DryEngine {
     fn handle_link(&mut self, now: Instant, event: LinkEvent) {
         match event {
             LinkEvent::Fading { .. } if self.config.ack_stall.is_some() => {
-                for socket in self.open() {
+                for socket in self.looked_after() {
                     self.say(now, socket.connection, "ack_stall", "would hold its ACKs");
                 }
             }
-            LinkEvent::Down => self.cut = self.open(),
+            LinkEvent::Down => self.cut = self.looked_after(),
             LinkEvent::Up { .. } => {
-                let after = self.open();
+                let after = self.looked_after();
                 for before in std::mem::take(&mut self.cut) {
                     let Some(socket) = after.iter().find(|socket| socket.cookie == before.cookie) else { continue };
                     // Who was sending or receiving when the link broke waits for a timer now.
@@ -105,7 +115,11 @@ impl PathEngine for DryEngine {
     }
 
     fn connections(&mut self, _: Instant) -> Vec<PathConnection> {
-        let known = self.open().into_iter().map(|socket| {
+        let open = self.open();
+        // Those that have ended are forgotten.
+        let is_open: BTreeSet<Connection> = open.iter().map(|socket| socket.connection).collect();
+        self.left_alone.retain(|connection| is_open.contains(connection));
+        let known = open.into_iter().map(|socket| {
             let info = &socket.info;
             PathConnection {
                 connection: socket.connection,
@@ -114,7 +128,7 @@ impl PathEngine for DryEngine {
                 idle: Some(info.tcpi_last_data_sent.min(info.tcpi_last_data_recv)),
                 round_trip: Some(info.tcpi_rtt).filter(|time| !time.is_zero()),
                 held_bytes: 0,
-                is_left_alone: true,
+                is_left_alone: self.left_alone.contains(&socket.connection),
             }
         });
         known.collect()
@@ -124,7 +138,13 @@ impl PathEngine for DryEngine {
         Counters::default()
     }
 
-    fn leave_alone(&mut self, _: Connection, _: bool) {}
+    fn leave_alone(&mut self, connection: Connection, alone: bool) {
+        if alone {
+            self.left_alone.insert(connection);
+        } else {
+            self.left_alone.remove(&connection);
+        }
+    }
 }
 
 /// Whether data came within the last second before the link broke.

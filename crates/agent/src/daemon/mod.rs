@@ -3,6 +3,7 @@
 //! It ends on SIGTERM and SIGINT, and reads its configuration again on SIGHUP. Whatever way it ends, its engines go with it, and with
 //! them everything that they have in the path of packets.
 
+mod control_socket;
 mod core;
 mod dry_run;
 mod exemptions;
@@ -16,13 +17,14 @@ use std::io::{self, Read as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use holdover_base::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
+use self::control_socket::listen;
 use self::core::Core;
 pub use self::dry_run::{DryEngine, DryRun};
 use self::exemptions::Exemptions;
@@ -70,6 +72,18 @@ pub enum DaemonError {
     #[error("an agent is running already: it answers at {}", path.display())]
     AlreadyRunning {
         /// The socket.
+        path: PathBuf,
+    },
+    /// Another agent is making the control socket, and does not come to an end with it.
+    #[error("another agent is starting: it holds {}", path.display())]
+    Starting {
+        /// What it holds.
+        path: PathBuf,
+    },
+    /// The control socket would take the place of something else.
+    #[error("{} is there and is not a socket; it is left as it is, and the control socket needs another place (--socket)", path.display())]
+    NotASocket {
+        /// What is there.
         path: PathBuf,
     },
     /// The control socket cannot be made.
@@ -222,12 +236,12 @@ impl<A: Attach> Daemon<A> {
             followers: Vec::new(),
             watchdog_due: notifier.watchdog().map(|every| now + every),
             timeouts: Timeouts::start(now, &setup.config, setup.dry_run),
-            exemptions: Exemptions::new(now, &setup.config, setup.dry_run),
+            exemptions: Exemptions::new(now, &setup.config),
             notifier,
             wifi: None,
             setup,
         };
-        daemon.monitor.take_snapshot(now, &mut daemon.interfaces)?;
+        daemon.monitor.refresh(now, &mut daemon.interfaces)?;
         daemon.tell_changes(now);
         let config = daemon.setup.config.clone();
         daemon.core.configure(now, utc, config, schedule);
@@ -286,13 +300,20 @@ impl<A: Attach> Daemon<A> {
         if let Some(slept) = self.suspend.handle_clocks(clock::slept()) {
             self.core.handle_sleep(now, slept);
         }
+        if self.monitor.poll_timeout().is_some_and(|at| at <= now) {
+            self.monitor.handle_timeout(now, &mut self.interfaces)?;
+            self.tell_changes(now);
+        }
         self.look_at_wifi(now);
         self.core.handle_timeout(now);
         self.core.handle_time(now, utc);
         self.timeouts.handle_timeout(now, &self.setup.config);
         if self.exemptions.poll_timeout().is_some_and(|at| at <= now) {
+            let began = clock::now();
             let decisions = self.exemptions.decide(now, &self.setup.config, &self.core.in_path(now));
             self.core.leave_alone(&decisions);
+            let done = clock::now();
+            self.exemptions.handle_done(done, done.saturating_since(began));
         }
         for deed in self.core.take_deeds(now, utc) {
             let line = Response::Deed(deed).to_line();
@@ -353,7 +374,7 @@ impl<A: Attach> Daemon<A> {
             self.control.poll_timeout().into_iter().chain(self.metrics.as_ref().and_then(Sessions::poll_timeout));
         let deadlines =
             sessions.chain(self.core.poll_timeout()).chain(self.timeouts.poll_timeout()).chain(self.watchdog_due);
-        let deadlines = deadlines.chain(self.exemptions.poll_timeout());
+        let deadlines = deadlines.chain(self.exemptions.poll_timeout()).chain(self.monitor.poll_timeout());
         let wait = deadlines.map(|at| at.saturating_since(now)).chain(until_time).min()?;
         let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
         Some(Timespec { tv_sec: seconds, tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ })
@@ -398,7 +419,7 @@ impl<A: Attach> Daemon<A> {
                 }
                 self.timeouts.configure(now, &self.setup.config, &config, self.setup.dry_run);
                 if config.flow != self.setup.config.flow {
-                    self.exemptions.configure(now, &config, self.setup.dry_run);
+                    self.exemptions.configure(now, &config);
                 }
                 self.setup.config = config.clone();
                 self.core.configure(now, utc, config, schedule);
@@ -453,28 +474,6 @@ impl<A: Attach> Daemon<A> {
 fn read_schedule(config: &Config) -> Result<Option<ScheduleWatch>, ConfigError> {
     let schedule = config.signals.schedule.as_deref().map(Schedule::read).transpose()?;
     Ok(schedule.map(ScheduleWatch::new))
-}
-
-/// The control socket, for root alone. What a dead agent has left behind is removed.
-fn listen(path: &Path) -> Result<UnixListener, DaemonError> {
-    let failed = |source| DaemonError::Socket { path: path.to_owned(), source };
-    if UnixStream::connect(path).is_ok() {
-        return Err(DaemonError::AlreadyRunning { path: path.to_owned() });
-    }
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory).map_err(failed)?;
-    }
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-        _ => {}
-    }
-    // Nobody may connect before the mode is set: it is made with it.
-    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
-    let bound = UnixListener::bind(path);
-    rustix::process::umask(before);
-    let listener = bound.map_err(failed)?;
-    listener.set_nonblocking(true).map_err(failed)?;
-    Ok(listener)
 }
 
 /// The endpoint for Prometheus. The agent's work does not depend on it.

@@ -206,12 +206,13 @@ impl Interfaces {
 
     /// Everything is about to be told anew.
     pub fn begin_snapshot(&mut self) {
-        // Of neighbours that are forgotten meanwhile nothing would be told.
-        for interface in self.interfaces.values_mut() {
-            interface.failed.clear();
-            interface.answering.clear();
-        }
         self.snapshot = Some(Vec::new());
+    }
+
+    /// Not everything has been told, or not as it is now: what has been holds, and nothing is gone because it was not.
+    pub fn abandon_snapshot(&mut self, now: Instant) {
+        self.snapshot = None;
+        self.tell(now);
     }
 
     /// Everything has been told: what was not is gone.
@@ -220,12 +221,22 @@ impl Interfaces {
         let mut addresses = BTreeSet::new();
         let mut routes = BTreeSet::new();
         let mut links = BTreeSet::new();
+        // Of neighbours that have been forgotten nothing is told.
+        for interface in self.interfaces.values_mut() {
+            interface.failed.clear();
+            interface.answering.clear();
+        }
         for news in told {
             match news {
                 News::Link { index, .. } => _ = links.insert(index),
                 News::Address { index, address, is_usable: true } => _ = addresses.insert((index, address)),
                 News::DefaultRoute { index, route, presence: Presence::There | Presence::Instead } => {
                     _ = routes.insert((index, route))
+                }
+                News::Neighbour { index, address, state } => {
+                    if let Some(interface) = self.interfaces.get_mut(&index) {
+                        interface.note_neighbour(address, state);
+                    }
                 }
                 _ => {}
             }

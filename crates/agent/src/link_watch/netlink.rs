@@ -5,9 +5,10 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State};
@@ -28,12 +29,27 @@ pub enum MonitorError {
     /// The kernel did not answer in time.
     #[error("the kernel did not say what interfaces there are within 2 s")]
     Silent,
+    /// What the kernel said was not whole: it changed while it was told, news were lost, or the request was refused.
+    #[error("what the kernel says of its interfaces is not whole, {SNAPSHOTS} times in a row")]
+    Torn,
 }
 
 /// A socket on which the kernel tells of changes.
 pub struct Monitor {
     socket: Socket,
     sequence: u32,
+    /// When everything is asked for again, because it could not be had.
+    ask_again_at: Option<Instant>,
+}
+
+/// What has come of a request so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Answer {
+    /// The request's number.
+    sequence: u32,
+    is_done: bool,
+    /// Something that is there may be missing from it.
+    is_torn: bool,
 }
 
 /// `RTNLGRP_LINK`, `RTNLGRP_NEIGH`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV6_IFADDR` and `RTNLGRP_IPV6_ROUTE`
@@ -42,6 +58,12 @@ const GROUPS: [u32; 6] = [1, 3, 5, 7, 9, 11];
 
 /// Room for some thousand changes at once.
 const RECEIVE_BUFFER_BYTES: u32 = 1 << 20;
+
+/// How often in a row a snapshot is taken that is not whole. What changes so often is looked at later.
+const SNAPSHOTS: u32 = 3;
+
+/// From a snapshot that failed to the next one.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// So long the kernel is waited for.
 const PATIENCE: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
@@ -60,34 +82,62 @@ impl Monitor {
         for group in GROUPS {
             socket.add_membership(group)?;
         }
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { socket, sequence: 0, ask_again_at: None })
     }
 
     /// Asks for everything. Answers and news come by the same socket, so that they are in order.
     ///
     /// # Errors
-    /// The socket fails, or nothing comes for a while.
+    /// The socket fails, nothing comes for a while, or what comes is not whole, although it is asked for a few times. Then nothing is
+    /// taken to be gone because it was not told of.
     pub fn take_snapshot(&mut self, now: Instant, interfaces: &mut Interfaces) -> Result<(), MonitorError> {
-        interfaces.begin_snapshot();
-        let requests = [
-            RouteNetlinkMessage::GetLink(LinkMessage::default()),
-            RouteNetlinkMessage::GetAddress(AddressMessage::default()),
-            RouteNetlinkMessage::GetRoute(RouteMessage::default()),
-            RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()),
-        ];
-        for request in requests {
-            self.sequence = self.sequence.wrapping_add(1);
-            let mut message = NetlinkMessage::from(request);
-            message.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-            message.header.sequence_number = self.sequence;
-            message.finalize();
-            let mut bytes = vec![0; message.buffer_len()];
-            message.serialize(&mut bytes);
-            self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
-            while !self.receive_answer(now, interfaces)? {}
+        for _ in 0..SNAPSHOTS {
+            interfaces.begin_snapshot();
+            match self.ask_for_everything(now, interfaces) {
+                Ok(true) => {
+                    interfaces.end_snapshot(now);
+                    return Ok(());
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    interfaces.abandon_snapshot(now);
+                    return Err(error);
+                }
+            }
         }
-        interfaces.end_snapshot(now);
-        Ok(())
+        interfaces.abandon_snapshot(now);
+        Err(MonitorError::Torn)
+    }
+
+    /// Takes a snapshot, and another one later if that fails for reasons that may pass.
+    ///
+    /// # Errors
+    /// The socket fails.
+    pub fn refresh(&mut self, now: Instant, interfaces: &mut Interfaces) -> Result<(), MonitorError> {
+        let was_tried = self.ask_again_at.take().is_some();
+        match self.take_snapshot(now, interfaces) {
+            Err(error @ (MonitorError::Silent | MonitorError::Torn)) => {
+                if !was_tried {
+                    tracing::warn!(%error, "asking again until it is");
+                }
+                self.ask_again_at = Some(now + ASK_AGAIN_AFTER);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) is due.
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        self.ask_again_at
+    }
+
+    /// Asks for everything again, if that is due.
+    ///
+    /// # Errors
+    /// The socket fails.
+    pub fn handle_timeout(&mut self, now: Instant, interfaces: &mut Interfaces) -> Result<(), MonitorError> {
+        if self.ask_again_at.is_some_and(|at| at <= now) { self.refresh(now, interfaces) } else { Ok(()) }
     }
 
     /// Takes what is there to be taken. Where something was lost, everything is asked for again.
@@ -104,35 +154,94 @@ impl Monitor {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_overrun(&error) => self.take_snapshot(now, interfaces)?,
+                // It will be made up for.
+                Err(error) if is_overrun(&error) && self.ask_again_at.is_some() => {}
+                Err(error) if is_overrun(&error) => self.refresh(now, interfaces)?,
                 Err(error) => return Err(error.into()),
             }
         }
     }
 
-    /// Takes one datagram; whether the answer ends with it.
-    fn receive_answer(&mut self, now: Instant, interfaces: &mut Interfaces) -> Result<bool, MonitorError> {
+    /// Whether the answers are whole. A request is made when the one before it has been answered: the kernel refuses it else.
+    fn ask_for_everything(&mut self, now: Instant, interfaces: &mut Interfaces) -> Result<bool, MonitorError> {
+        let requests = [
+            RouteNetlinkMessage::GetLink(LinkMessage::default()),
+            RouteNetlinkMessage::GetAddress(AddressMessage::default()),
+            RouteNetlinkMessage::GetRoute(RouteMessage::default()),
+            RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()),
+        ];
+        let mut is_whole = true;
+        for request in requests {
+            self.sequence = self.sequence.wrapping_add(1);
+            let mut message = NetlinkMessage::from(request);
+            message.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+            message.header.sequence_number = self.sequence;
+            message.finalize();
+            let mut bytes = vec![0; message.buffer_len()];
+            message.serialize(&mut bytes);
+            self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
+            let mut answer = Answer::to(self.sequence);
+            while !answer.is_done {
+                self.receive_answer(now, &mut answer, interfaces)?;
+            }
+            is_whole &= !answer.is_torn;
+        }
+        Ok(is_whole)
+    }
+
+    /// Takes one datagram.
+    fn receive_answer(
+        &mut self,
+        now: Instant,
+        answer: &mut Answer,
+        interfaces: &mut Interfaces,
+    ) -> Result<(), MonitorError> {
         let mut ready = [PollFd::new(&self.socket, PollFlags::IN)];
         match poll(&mut ready, Some(&PATIENCE)) {
             Ok(0) => return Err(MonitorError::Silent),
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(MonitorError::Socket(errno.into())),
         }
-        let datagram = match self.socket.recv_from_full() {
-            Ok((datagram, from)) if from.port_number() == 0 => datagram,
-            Ok(_) => return Ok(false),
-            // Lost news will be made up for by the rest of the answers; what was told before is right or newer.
-            Err(error) if is_overrun(&error) || error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+        match self.socket.recv_from_full() {
+            Ok((datagram, from)) if from.port_number() == 0 => {
+                for message in messages(&datagram) {
+                    answer.note(&message);
+                    tell(now, message, interfaces);
+                }
+            }
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) if is_overrun(&error) => answer.note_overrun(),
             Err(error) => return Err(error.into()),
-        };
-        let mut is_done = false;
-        for message in messages(&datagram) {
-            let is_answer = message.header.sequence_number == self.sequence;
-            let ends = matches!(message.payload, NetlinkPayload::Done(_) | NetlinkPayload::Error(_));
-            is_done |= is_answer && ends;
-            tell(now, message, interfaces);
         }
-        Ok(is_done)
+        Ok(())
+    }
+}
+
+impl Answer {
+    const fn to(sequence: u32) -> Self {
+        Self { sequence, is_done: false, is_torn: false }
+    }
+
+    fn note(&mut self, message: &NetlinkMessage<RouteNetlinkMessage>) {
+        // In news the bit of this flag has another meaning, or none.
+        if message.header.sequence_number != self.sequence {
+            return;
+        }
+        self.is_torn |= message.header.flags & NLM_F_DUMP_INTR != 0;
+        match &message.payload {
+            NetlinkPayload::Done(done) => {
+                self.is_done = true;
+                self.is_torn |= done.code != 0;
+            }
+            NetlinkPayload::Error(_) => (self.is_done, self.is_torn) = (true, true),
+            _ => {}
+        }
+    }
+
+    /// News were lost, after which what has been told may not be so any more.
+    const fn note_overrun(&mut self) {
+        self.is_torn = true;
     }
 }
 
@@ -305,6 +414,7 @@ fn translate_neighbour(message: &NeighbourMessage, is_there: bool) -> Option<New
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
+    use netlink_packet_core::{DoneMessage, ErrorMessage};
     use netlink_packet_route::link::InfoKind;
     use netlink_packet_route::neighbour::NeighbourHeader;
     use netlink_packet_route::route::RouteNextHop;
@@ -432,6 +542,37 @@ mod tests {
         assert_eq!(state(NeighbourState::Stale, true), Reachability::Unknown);
         assert_eq!(state(NeighbourState::Incomplete, true), Reachability::Unknown);
         assert_eq!(state(NeighbourState::Failed, false), Reachability::Forgotten);
+    }
+
+    #[test]
+    fn an_answer_that_is_not_whole_is_known_as_such() {
+        let message = |sequence, flags, payload| {
+            let mut header = NetlinkHeader::default();
+            (header.sequence_number, header.flags) = (sequence, flags);
+            NetlinkMessage::new(header, payload)
+        };
+        let item = || NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(RouteMessage::default()));
+        let done = |code| {
+            let mut done = DoneMessage::default();
+            done.code = code;
+            NetlinkPayload::Done(done)
+        };
+        let after = |messages: Vec<NetlinkMessage<RouteNetlinkMessage>>| {
+            let mut answer = Answer::to(7);
+            messages.iter().for_each(|message| answer.note(message));
+            (answer.is_done, answer.is_torn)
+        };
+        assert_eq!(after(vec![message(7, 0, item()), message(7, 0, done(0))]), (true, false));
+        assert_eq!(after(vec![message(7, NLM_F_DUMP_INTR, item()), message(7, 0, done(0))]), (true, true));
+        assert_eq!(after(vec![message(7, NLM_F_DUMP_INTR, done(0))]), (true, true));
+        assert_eq!(after(vec![message(7, 0, done(-12))]), (true, true));
+        assert_eq!(after(vec![message(7, 0, NetlinkPayload::Error(ErrorMessage::default()))]), (true, true));
+        // News, and what is left of another request.
+        let others = [message(0, NLM_F_DUMP_INTR, item()), message(6, NLM_F_DUMP_INTR, done(0))];
+        assert_eq!(after(others.into()), (false, false));
+        let mut answer = Answer::to(7);
+        answer.note_overrun();
+        assert!(answer.is_torn);
     }
 
     #[test]

@@ -18,28 +18,7 @@ pub struct PatternError;
 impl Pattern {
     /// Whether the whole name fits.
     pub fn fits(&self, name: &str) -> bool {
-        let (pattern, name): (Vec<char>, Vec<char>) = (self.0.chars().collect(), name.chars().collect());
-        let (mut at, mut read) = (0, 0);
-        // Where the last star was, and how much of the name it stands for.
-        let mut star: Option<(usize, usize)> = None;
-        while read < name.len() {
-            match pattern.get(at) {
-                Some('*') => {
-                    star = Some((at, read));
-                    at += 1;
-                }
-                Some(letter) if *letter == '?' || *letter == name[read] => {
-                    at += 1;
-                    read += 1;
-                }
-                _ => {
-                    let Some((star_at, until)) = &mut star else { return false };
-                    *until += 1;
-                    (at, read) = (*star_at + 1, *until);
-                }
-            }
-        }
-        pattern[at..].iter().all(|letter| *letter == '*')
+        fits(&self.0, name)
     }
 
     /// Whether a process is meant: by its path if there is a slash in the pattern, else by its name (`comm`, which the kernel cuts
@@ -58,6 +37,32 @@ impl Pattern {
         let parents = cgroup.match_indices('/').map(|(at, _)| &cgroup[..at]).filter(|parent| !parent.is_empty());
         parents.chain([cgroup]).any(|name| self.fits(name))
     }
+}
+
+/// Whether the whole name fits a pattern in which `*` stands for anything and `?` for one letter.
+pub(crate) fn fits(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (mut at, mut read) = (0, 0);
+    // Where the last star was, and how much of the name it stands for.
+    let mut star: Option<(usize, usize)> = None;
+    while read < name.len() {
+        match pattern.get(at) {
+            Some('*') => {
+                star = Some((at, read));
+                at += 1;
+            }
+            Some(letter) if *letter == '?' || *letter == name[read] => {
+                at += 1;
+                read += 1;
+            }
+            _ => {
+                let Some((star_at, until)) = &mut star else { return false };
+                *until += 1;
+                (at, read) = (*star_at + 1, *until);
+            }
+        }
+    }
+    pattern[at..].iter().all(|letter| *letter == '*')
 }
 
 impl Word for Pattern {

@@ -231,6 +231,11 @@ impl Rule {
         !self.processes.is_empty() || !self.users.is_empty() || !self.cgroups.is_empty()
     }
 
+    /// Whether it says something of the owner's processes.
+    pub(crate) const fn needs_processes(&self) -> bool {
+        !self.processes.is_empty()
+    }
+
     pub(crate) fn fits_owner(&self, owner: &Owner) -> bool {
         let process = |pattern: &Pattern| owner.processes.iter().any(|process| pattern.fits_process(process));
         let cgroup = |pattern: &Pattern| owner.cgroup.as_deref().is_some_and(|cgroup| pattern.fits_cgroup(cgroup));

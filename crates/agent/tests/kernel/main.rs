@@ -5,6 +5,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
+mod dry_run;
 mod engine;
 mod link_watch;
 mod other_process;
@@ -31,8 +32,12 @@ fn main() -> ExitCode {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 3] =
-        [("link_watch", link_watch::TESTS), ("user_timeouts", user_timeouts::TESTS), ("engine", engine::TESTS)];
+    let groups: [(&str, &[Test]); 4] = [
+        ("dry_run", dry_run::TESTS),
+        ("link_watch", link_watch::TESTS),
+        ("user_timeouts", user_timeouts::TESTS),
+        ("engine", engine::TESTS),
+    ];
     let tests = groups.into_iter().flat_map(|(group, tests)| tests.iter().map(move |test| (group, *test)));
     tests
         .map(|(group, (name, test))| {

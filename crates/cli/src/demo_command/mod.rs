@@ -149,10 +149,7 @@ fn try_run(args: &DemoArgs) -> Result<Story, DemoError> {
         print!("{}", story::introduction(args.sender, &stage));
     }
     let mut view = View::new(&transfers[..SHOWN], view::Medium::of(std::io::stdout().is_terminal(), args.json));
-    let played = play(&stage, agent, world, args.sender, &results, &mut view, &stop).or_else(|error| {
-        results.discard()?;
-        Err(error)
-    })?;
+    let played = play(&stage, agent, world, args.sender, &results, &mut view, &stop)?;
     let story = Story::new(args.sender, (agent, why_filter), stage, &transfers, &played, results.path());
     page::write(&story, &played, &results, started_at.0, begun.elapsed())?;
     Ok(story)
@@ -168,8 +165,23 @@ fn transfers() -> Vec<Transfer> {
 /// So many of them are shown.
 const SHOWN: usize = 4;
 
-/// Runs the world, and shows what happens in it.
+/// Runs the world, and shows what happens in it. What does not come to its end leaves no results.
 fn play(
+    stage: &Stage,
+    agent: AgentPath,
+    config: WorldConfig,
+    sender: Sender,
+    results: &ResultsDir,
+    view: &mut View,
+    stop: &AtomicBool,
+) -> Result<Played, DemoError> {
+    play_to_the_end(stage, agent, config, sender, results, view, stop).or_else(|error| {
+        results.discard()?;
+        Err(error)
+    })
+}
+
+fn play_to_the_end(
     stage: &Stage,
     agent: AgentPath,
     config: WorldConfig,
@@ -198,6 +210,9 @@ fn play(
         Stage::Simulator(_) => {
             let mut world = World::new(config.clone())?;
             let ending = loop {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(DemoError::Interrupted);
+                }
                 let until = world.now() + view::TICK;
                 match world.run_to(until, &mut recorder) {
                     Some(ending) => break ending,
@@ -208,5 +223,24 @@ fn play(
             let record = recorder.finish(&world, ending)?;
             Ok(Played { world: config, record, reports: world.report(), lateness: None })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interrupted_demo_of_the_simulator_keeps_nothing() {
+        let out = std::env::temp_dir().join(format!("holdover-demo-interrupted-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&out);
+        let results = ResultsDir::create(&out, false).unwrap();
+        let (transfers, sender, agent) = (transfers(), Sender::Cubic, AgentPath::Filter);
+        let world = transfers::world(&transfers, sender, agent, TIME_LIMIT);
+        let mut view = View::new(&transfers[..SHOWN], view::Medium::of(false, true));
+        let stage = Stage::Simulator(WhySimulator::Asked);
+        let played = play(&stage, agent, world, sender, &results, &mut view, &AtomicBool::new(true));
+        assert!(matches!(played.err(), Some(DemoError::Interrupted)));
+        assert!(!out.exists());
     }
 }

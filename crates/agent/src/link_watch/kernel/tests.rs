@@ -277,3 +277,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_snapshot_that_is_not_whole_takes_nothing_away() {
+    let mut interfaces = connected();
+    assert_eq!(told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Failed)]), ["wlan0 neighbour down"]);
+    interfaces.begin_snapshot();
+    assert_eq!(told(&mut interfaces, [link(3, "wlan0", true), link(7, "eth0", true)]), [] as [&str; 0]);
+    interfaces.abandon_snapshot(Instant::ZERO);
+    assert_eq!(drain(&mut interfaces), ["eth0 there"]);
+    // And another one after one that was not even abandoned.
+    interfaces.begin_snapshot();
+    assert_eq!(told(&mut interfaces, [link(7, "eth0", true)]), [] as [&str; 0]);
+    interfaces.begin_snapshot();
+    let all = [link(1, "lo", true), link(3, "wlan0", true), address(3, "192.0.2.7", true), route(3, "192.0.2.1", true)];
+    assert_eq!(told(&mut interfaces, all), [] as [&str; 0]);
+    interfaces.end_snapshot(Instant::ZERO);
+    assert_eq!(drain(&mut interfaces), ["eth0 gone", "wlan0 neighbour up"], "of the gateway nothing is known any more");
+}

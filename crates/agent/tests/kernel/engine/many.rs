@@ -1,5 +1,6 @@
 //! More connections than usual, and more than there is room for.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread::sleep;
 use std::time::Duration as StdDuration;
@@ -50,25 +51,29 @@ pub(crate) fn fifty_thousand_connections_take_bounded_memory_and_time(near: &Nam
     let down = timed(|engine| engine.handle_link(clock::now(), LinkEvent::Down));
     let up = timed(|engine| engine.handle_link(clock::now(), UP));
     // All of them are released, and all of them are looked at.
-    let longest = engine.with(|engine| {
+    let (longest, woken) = engine.with(|engine| {
         let (until, mut longest) = (clock::now() + Duration::from_secs(12), Duration::ZERO);
+        let mut woken = BTreeSet::new();
         while let Some(at) = engine.poll_timeout().filter(|&at| at < until) {
             sleep(at.saturating_since(clock::now()).into());
             let began = clock::now();
             engine.handle_timeout(began);
             longest = longest.max(clock::now().saturating_since(began));
-            while engine.poll_deed().is_some() {}
+            woken.extend(std::iter::from_fn(|| engine.poll_deed()).map(|deed| deed.connection));
         }
-        longest
+        (longest, woken.len())
     });
     let list = timed(|engine| drop(engine.connections()));
     let process = resident_bytes().saturating_sub(process_before);
-    let injected = engine.with(|engine| engine.counters().injected);
+    let (injected, unsent) = engine.with(|engine| (engine.counters().injected, engine.failures()));
     eprintln!(
         "{MANY} connections: {map} bytes in the map, {process} in the process; down {down}, up {up}, longest turn {longest}, \
-         list {list}; {injected} packets made"
+         list {list}; {injected} packets made \
+         for {woken} connections"
     );
-    assert!(injected >= u64::from(MANY), "each was woken: {injected}");
+    assert_eq!(woken, MANY as usize, "something was done for each of them");
+    assert!(injected >= u64::from(MANY), "{injected}");
+    assert_eq!(unsent, 0, "and all of it was sent");
     assert!(map <= u64::from(MANY) * BYTES_EACH, "{map}");
     assert!(process <= u64::from(MANY) * 4_000, "{process}");
     assert!([down, up, longest, list].into_iter().all(|turn| turn < LONGEST_TURN));

@@ -1,0 +1,46 @@
+//! A dry run, which touches nothing and says what would be done.
+
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+
+use holdover_agent::clock;
+use holdover_agent::daemon::{DryEngine, DryRun};
+use holdover_agent::path_engine::{Attach as _, PathEngine as _};
+use holdover_mobility::wake::WakeConfig;
+use holdover_mobility::{Connection, LinkEvent};
+use holdover_testbed::{Namespace, Netlink};
+
+use crate::Test;
+
+pub(crate) const TESTS: &[Test] =
+    &[("what_a_rule_leaves_alone_is_not_said_to_be_woken", what_a_rule_leaves_alone_is_not_said_to_be_woken)];
+
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+
+fn what_a_rule_leaves_alone_is_not_said_to_be_woken(namespace: &Namespace) {
+    let mut netlink = Netlink::open(namespace).unwrap();
+    netlink.set_up("lo").unwrap();
+    netlink.add_address("lo", IpAddr::V4(ADDRESS), 32).unwrap();
+    let listener = TcpListener::bind((ADDRESS, 0)).unwrap();
+    let mut calls = [(); 2].map(|()| TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+    // Nobody reads it: it was under way when the link broke.
+    calls.iter_mut().for_each(|call| call.write_all(b"unread").unwrap());
+    let ends = |call: &TcpStream| Connection { local: call.local_addr().unwrap(), remote: call.peer_addr().unwrap() };
+    let [alone, other] = [ends(&calls[0]), ends(&calls[1])];
+    let mut engine = DryRun.attach("lo", &WakeConfig::default()).unwrap();
+    let told_of = |engine: &mut DryEngine| {
+        engine.handle_link(clock::now(), LinkEvent::Fading { lead: None });
+        engine.handle_link(clock::now(), LinkEvent::Down);
+        engine.handle_link(clock::now(), LinkEvent::Up { symmetric: false, moved: false });
+        let deeds: Vec<_> = std::iter::from_fn(|| engine.poll_deed()).collect();
+        [alone, other].map(|connection| deeds.iter().any(|deed| deed.connection == connection))
+    };
+    assert_eq!(told_of(&mut engine), [true, true]);
+    engine.leave_alone(alone, true);
+    assert_eq!(told_of(&mut engine), [false, true]);
+    let known = engine.connections(clock::now());
+    let is_alone = |connection| known.iter().find(|known| known.connection == connection).unwrap().is_left_alone;
+    assert_eq!([alone, other].map(is_alone), [true, false]);
+    engine.leave_alone(alone, false);
+    assert_eq!(told_of(&mut engine), [true, true]);
+}
