@@ -3,18 +3,19 @@
 use std::error::Error;
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration as WallDuration, Instant as WallInstant};
 
 use holdover_agent::clock;
 use holdover_agent::engine::{Cost, Engine, EngineOptions, count_cost};
+use holdover_testbed::KernelStream;
 use serde::Serialize;
 
 use super::real::VethPair;
 
 type Failed = Box<dyn Error + Send + Sync>;
 
-/// Bulk TCP over a veth pair, in slices that are by turns without and with the agent on the sender's interface.
+/// Bulk TCP over two veth pairs, of which one has the agent on the sender's interface, by turns.
 #[derive(Debug, Serialize)]
 pub(super) struct AgentCost {
     /// Without the agent: the median of its slices.
@@ -23,92 +24,126 @@ pub(super) struct AgentCost {
     pub(super) bits_per_second_with: f64,
     /// The median of the ratios of neighbouring slices, with to without.
     pub(super) ratio: f64,
+    /// A quarter of them are below, and a quarter above.
+    pub(super) ratio_quartiles: [f64; 2],
     /// Of one pass through a program, by the kernel's count, in a run of its own.
     pub(super) nanoseconds_per_packet: f64,
 }
 
-/// So many pairs of slices.
-const PAIRS: usize = 25;
-const SLICE: WallDuration = WallDuration::from_millis(300);
+/// So many pairs of slices with the agent on either of the two.
+const PAIRS: usize = 250;
+const SLICE: WallDuration = WallDuration::from_millis(40);
 /// After each change, for queues to settle.
-const SETTLE: WallDuration = WallDuration::from_millis(50);
+const SETTLE: WallDuration = WallDuration::from_millis(5);
 
 pub(super) fn measure() -> Result<AgentCost, Failed> {
-    let pair = VethPair::new()?;
-    let (mut stream, mut peer) = pair.connect(5001)?;
-    let (read, is_over) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let ends = Arc::clone(&is_over);
-    let sending = std::thread::spawn(move || -> std::io::Result<()> {
-        let zeros = vec![0; 256 << 10];
-        while !ends.load(Ordering::Relaxed) {
-            stream.write_all(&zeros)?;
-        }
-        Ok(())
-    });
-    let count = Arc::clone(&read);
-    let receiving = std::thread::spawn(move || -> std::io::Result<()> {
-        let mut buffer = vec![0; 256 << 10];
-        loop {
-            match peer.read(&mut buffer)? {
-                0 => return Ok(()),
-                len => count.fetch_add(len as u64, Ordering::Relaxed),
-            };
-        }
-    });
-    let measured = slices(&pair, &read);
-    is_over.store(true, Ordering::Relaxed);
-    sending.join().map_err(|_| "the sender panicked")??;
-    receiving.join().map_err(|_| "the receiver panicked")??;
-    measured
-}
-
-fn slices(pair: &VethPair, read: &AtomicU64) -> Result<AgentCost, Failed> {
-    let attach = || pair.one.enter(|| Engine::attach(VethPair::INTERFACE, &EngineOptions::default()));
+    let pairs = [VethPair::new()?, VethPair::new()?];
+    let bulk = Bulk::start(&pairs)?;
     let (mut without, mut with, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
-    std::thread::sleep(SLICE);
-    for turn in 0..PAIRS {
-        let mut of_pair = [0.0; 2];
-        // Each comes first as often as the other.
-        for is_on in if turn % 2 == 0 { [false, true] } else { [true, false] } {
-            let mut engine = if is_on { Some(attach()??) } else { None };
-            slice(engine.as_mut(), read, SETTLE);
-            of_pair[usize::from(is_on)] = slice(engine.as_mut(), read, SLICE);
+    let mut cost = Cost::default();
+    for watched in 0..pairs.len() {
+        let mut engine =
+            pairs[watched].one.enter(|| Engine::attach(VethPair::INTERFACE, &EngineOptions::default()))??;
+        for turn in 0..PAIRS {
+            let mut rates = [0.0; 2];
+            // Each comes first as often as the other.
+            for is_watched in if turn % 2 == 0 { [false, true] } else { [true, false] } {
+                bulk.flow(if is_watched { watched } else { 1 - watched });
+                bulk.rate(&mut engine, SETTLE);
+                rates[usize::from(is_watched)] = bulk.rate(&mut engine, SLICE);
+            }
+            without.push(rates[0]);
+            with.push(rates[1]);
+            ratios.push(rates[1] / rates[0]);
         }
-        without.push(of_pair[0]);
-        with.push(of_pair[1]);
-        ratios.push(of_pair[1] / of_pair[0]);
+        // Counting costs too: it is not done while speeds are compared.
+        let counting = count_cost()?;
+        bulk.flow(watched);
+        bulk.rate(&mut engine, SLICE * 25);
+        drop(counting);
+        let counted = engine.cost();
+        cost = Cost { runs: cost.runs + counted.runs, nanos: cost.nanos + counted.nanos };
     }
-    let cost = cost(&mut attach()??, read)?;
+    bulk.finish()?;
+    let [low, ratio, high] = quartiles(ratios);
     Ok(AgentCost {
-        bits_per_second_without: median(without),
-        bits_per_second_with: median(with),
-        ratio: median(ratios),
+        bits_per_second_without: quartiles(without)[1],
+        bits_per_second_with: quartiles(with)[1],
+        ratio,
+        ratio_quartiles: [low, high],
         nanoseconds_per_packet: cost.nanos as f64 / cost.runs.max(1) as f64,
     })
 }
 
-/// Bits per second that are read for so long, while the engine is looked after.
-fn slice(engine: Option<&mut Engine>, read: &AtomicU64, span: WallDuration) -> f64 {
-    let (start, before) = (WallInstant::now(), read.load(Ordering::Relaxed));
-    let mut engine = engine;
-    while start.elapsed() < span {
-        if let Some(engine) = &mut engine {
+/// Two connections, of which one at a time sends as fast as it can.
+struct Bulk {
+    flows: Arc<AtomicUsize>,
+    is_over: Arc<AtomicBool>,
+    written: Arc<AtomicU64>,
+    threads: Vec<std::thread::JoinHandle<std::io::Result<()>>>,
+}
+
+impl Bulk {
+    fn start(pairs: &[VethPair; 2]) -> Result<Self, Failed> {
+        let mut bulk = Self {
+            flows: Arc::default(),
+            is_over: Arc::default(),
+            written: Arc::default(),
+            threads: Vec::new(),
+        };
+        let mut senders = Vec::new();
+        for pair in pairs {
+            let (sender, receiver) = pair.connect(5001)?;
+            senders.push(sender);
+            bulk.threads.push(std::thread::spawn(move || receive(receiver)));
+        }
+        let (flows, is_over, written) =
+            (Arc::clone(&bulk.flows), Arc::clone(&bulk.is_over), Arc::clone(&bulk.written));
+        bulk.threads.push(std::thread::spawn(move || {
+            let zeros = vec![0; 256 << 10];
+            while !is_over.load(Ordering::Relaxed) {
+                let len = senders[flows.load(Ordering::Relaxed)].write(&zeros)?;
+                written.fetch_add(len as u64, Ordering::Relaxed);
+            }
+            Ok(())
+        }));
+        Ok(bulk)
+    }
+
+    /// From now on this one sends.
+    fn flow(&self, number: usize) {
+        self.flows.store(number, Ordering::Relaxed);
+    }
+
+    /// Bits per second that are sent for so long, while the engine is looked after.
+    fn rate(&self, engine: &mut Engine, span: WallDuration) -> f64 {
+        let (start, before) = (WallInstant::now(), self.written.load(Ordering::Relaxed));
+        while start.elapsed() < span {
             engine.handle_ready(clock::now());
             engine.handle_timeout(clock::now());
+            std::thread::sleep(WallDuration::from_millis(5).min(span.saturating_sub(start.elapsed())));
         }
-        std::thread::sleep(WallDuration::from_millis(5).min(span.saturating_sub(start.elapsed())));
+        (self.written.load(Ordering::Relaxed) - before) as f64 * 8.0 / start.elapsed().as_secs_f64()
     }
-    (read.load(Ordering::Relaxed) - before) as f64 * 8.0 / start.elapsed().as_secs_f64()
+
+    fn finish(self) -> Result<(), Failed> {
+        self.is_over.store(true, Ordering::Relaxed);
+        // The sender first: with it go the connections that the others wait for.
+        for thread in self.threads.into_iter().rev() {
+            thread.join().map_err(|_| "a thread of the measurement panicked")??;
+        }
+        Ok(())
+    }
 }
 
-/// Counting costs too: it is not done while speeds are compared.
-fn cost(engine: &mut Engine, read: &AtomicU64) -> Result<Cost, Failed> {
-    let _counting = count_cost()?;
-    slice(Some(engine), read, SLICE * 3);
-    Ok(engine.cost())
+fn receive(mut stream: KernelStream) -> std::io::Result<()> {
+    let mut buffer = vec![0; 256 << 10];
+    while stream.read(&mut buffer)? > 0 {}
+    Ok(())
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// With the median between them.
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
 }

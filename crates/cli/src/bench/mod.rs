@@ -141,7 +141,9 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
         if let Some(agent) = measure.agent {
             let (name, share) = (measure.name, agent.ratio * 100.0);
             let [with, without] = [agent.bits_per_second_with, agent.bits_per_second_without].map(|rate| rate / 1e9);
+            let [low, high] = agent.ratio_quartiles.map(|ratio| ratio * 100.0);
             println!("{name:10} {share:>12.2} % of the throughput without it ({with:.2} and {without:.2} Gbit/s)");
+            println!("{name:10} {low:>12.2} to {high:.2} % in half of the pairs of slices");
             println!("{name:10} {:>12.0} ns per packet, segmentation offload included", agent.nanoseconds_per_packet);
         }
     }
