@@ -1,7 +1,7 @@
 //! **The unreachable poke.** A sender that retransmits into an outage doubles its timeout each time, as if the path were
 //! congested. RFC 6069 (TCP-LCD) gives it a way to know better: an ICMP *host unreachable* that quotes its oldest outstanding byte
-//! while it backs off shows that it was the path that broke. Each such message takes back one doubling; when the timeout so
-//! reduced is over already, it retransmits at once. Linux does this.
+//! while it backs off shows that it was the path that broke (over IPv6 *no route to destination*). Each such message takes back one
+//! doubling; when the timeout so reduced is over already, it retransmits at once. Linux does this.
 //!
 //! So a mobile host whose link is back tells the peer, truthfully if late, that it could not be reached: twelve times, a
 //! millisecond apart, as many as there may be doublings; and it tells its own TCP the same about the peer. It stops as soon as data
@@ -59,9 +59,11 @@ impl Pacing {
 /// The name in scenario files.
 pub(crate) const NAME: &str = "unreachable_poke";
 
-/// Host unreachable about the byte `oldest` of the sender whose ACKs go in `direction`; `None` if its quote cannot be written.
+/// Host unreachable about the byte `oldest` of the sender whose ACKs go in `direction`; `None` if its quote cannot be written. Over
+/// IPv6 it is *no route*, the only one that Linux takes for a reason to take back a doubling (`tcp_v6_err`).
 pub(crate) fn message(connection: Connection, direction: Direction, oldest: Seq) -> Option<Packet> {
     let Connection { local, remote } = connection;
+    let kind = if local.is_ipv4() { Unreachable::Host } else { Unreachable::Network };
     let quote = |from: SocketAddr, to: SocketAddr| {
         let segment = Segment {
             src_port: from.port(),
@@ -70,7 +72,7 @@ pub(crate) fn message(connection: Connection, direction: Direction, oldest: Seq)
             flags: Flags::ACK,
             ..Segment::default()
         };
-        IcmpError::quoting_packet(Unreachable::Host, &Packet::new(from.ip(), to.ip(), segment)).ok()
+        IcmpError::quoting_packet(kind, &Packet::new(from.ip(), to.ip(), segment)).ok()
     };
     let icmp =
         |from: IpAddr, to: IpAddr, error: IcmpError| Packet::new(from, to, holdover_wire::Payload::IcmpError(error));

@@ -85,20 +85,15 @@ struct Bulk {
 
 impl Bulk {
     fn start(pairs: &[VethPair; 2]) -> Result<Self, Failed> {
-        let mut bulk = Self {
-            flows: Arc::default(),
-            is_over: Arc::default(),
-            written: Arc::default(),
-            threads: Vec::new(),
-        };
+        let mut bulk =
+            Self { flows: Arc::default(), is_over: Arc::default(), written: Arc::default(), threads: Vec::new() };
         let mut senders = Vec::new();
         for pair in pairs {
             let (sender, receiver) = pair.connect(5001)?;
             senders.push(sender);
             bulk.threads.push(std::thread::spawn(move || receive(receiver)));
         }
-        let (flows, is_over, written) =
-            (Arc::clone(&bulk.flows), Arc::clone(&bulk.is_over), Arc::clone(&bulk.written));
+        let (flows, is_over, written) = (Arc::clone(&bulk.flows), Arc::clone(&bulk.is_over), Arc::clone(&bulk.written));
         bulk.threads.push(std::thread::spawn(move || {
             let zeros = vec![0; 256 << 10];
             while !is_over.load(Ordering::Relaxed) {

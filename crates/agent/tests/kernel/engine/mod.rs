@@ -6,6 +6,7 @@ mod killed;
 mod many;
 mod nat;
 mod older;
+mod poked;
 pub(crate) mod process;
 mod raw;
 mod traffic;
@@ -16,6 +17,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("killed_at_any_moment_it_leaves_nothing_frozen", killed::killed_at_any_moment_it_leaves_nothing_frozen),
     ("hung_while_the_link_is_down_it_lets_packets_pass", hung::hung_while_the_link_is_down_it_lets_packets_pass),
     ("hung_in_a_fading_it_lets_packets_pass", hung::hung_in_a_fading_it_lets_packets_pass),
+    ("what_was_said_in_an_outage_arrives_at_once", poked::what_was_said_in_an_outage_arrives_at_once),
     ("a_download_older_than_the_agent_is_woken", older::a_download_older_than_the_agent_is_woken),
     ("an_upload_older_than_the_agent_is_woken", older::an_upload_older_than_the_agent_is_woken),
     (
