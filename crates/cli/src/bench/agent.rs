@@ -41,9 +41,8 @@ pub(super) fn measure() -> Result<AgentCost, Failed> {
     let bulk = Bulk::start(&pairs)?;
     let (mut without, mut with, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     let mut cost = Cost::default();
-    for watched in 0..pairs.len() {
-        let mut engine =
-            pairs[watched].one.enter(|| Engine::attach(VethPair::INTERFACE, &EngineOptions::default()))??;
+    for (watched, pair) in pairs.iter().enumerate() {
+        let mut engine = pair.one.enter(|| Engine::attach(VethPair::INTERFACE, &EngineOptions::default()))??;
         for turn in 0..PAIRS {
             let mut rates = [0.0; 2];
             // Each comes first as often as the other.
