@@ -53,6 +53,8 @@ struct Done {
     deeds: u64,
     last: Option<(&'static str, &'static str)>,
     saved: Duration,
+    /// After which outage it was woken last.
+    woken_after: Option<Instant>,
 }
 
 /// What wakes a sender, by the words of the mechanisms and of the dry run.
@@ -288,7 +290,12 @@ impl<E: PathEngine> Link<E> {
         let mut lines = Vec::with_capacity(deeds.len());
         for deed in deeds {
             let round_trip = round_trips.get(&deed.connection).copied().flatten();
-            let saved = outage.filter(|_| wakes(&deed)).map(|(_, outage)| saving::estimate(round_trip, outage));
+            // Both directions may need it; the connection goes on once.
+            let is_first = outage.is_some_and(|(ended, _)| {
+                self.done.get(&deed.connection).and_then(|done| done.woken_after) != Some(ended)
+            });
+            let woken = outage.filter(|_| is_first && wakes(&deed));
+            let saved = woken.map(|(_, outage)| saving::estimate(round_trip, outage));
             lines.push(self.note_deed((now, utc), deed, saved));
         }
         lines
@@ -316,6 +323,7 @@ impl<E: PathEngine> Link<E> {
         done.last = Some((mechanism, what));
         if let Some(saved) = saved {
             done.saved += saved;
+            done.woken_after = self.last_outage.map(|(ended, _)| ended);
             self.record.woken += 1;
             self.record.saved_s += saved.as_secs_f64();
         }

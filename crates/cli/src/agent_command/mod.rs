@@ -12,6 +12,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use holdover_agent::config::{Config, ConfigError, Time};
 use holdover_agent::control::{DEFAULT_SOCKET, Word};
 use holdover_agent::link_watch::schedule::Schedule;
+use holdover_base::Duration;
 
 use crate::command_support::print;
 
@@ -127,6 +128,11 @@ fn check(args: &CheckArgs) -> ExitCode {
     });
     match checked {
         Ok((config, schedule)) => {
+            // Users are looked up when the rules are put in force: better now.
+            if let Err(error) = config.policy(Duration::ZERO) {
+                eprintln!("error: {error}");
+                return ExitCode::from(WRONG);
+            }
             let cuts = schedule.map(|schedule| format!("# Cuts in the timetable: {}\n", schedule.cuts()));
             print(&(config.to_toml() + cuts.unwrap_or_default().as_str()))
         }

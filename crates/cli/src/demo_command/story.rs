@@ -76,9 +76,9 @@ pub(super) fn introduction(sender: Sender, stage: &Stage) -> String {
         }
     };
     format!(
-        "Two phones download and two upload {} by TCP ({}) over links of {RATE}; after {} all links are cut, for {}.\n\
+        "Two phones download and two upload {} by TCP ({}); after {} all links are cut, for {}.\n\
          One of each two has Holdover's agent, of which servers, kernels and applications know nothing.\n\
-         {place}.\n",
+         {place}, over links of {RATE}.\n",
         megabytes(),
         sender.name(),
         spaced(CUT_AT.saturating_since(Instant::ZERO)),

@@ -69,7 +69,9 @@ impl PathEngine for Fake {
     fn handle_link(&mut self, now: Instant, event: LinkEvent) {
         self.diary.borrow_mut().push(format!("{} {event}", self.name));
         if matches!(event, LinkEvent::Up { .. }) {
-            self.deeds.push_back(Deed { at: now, connection: connection(), mechanism: "hold_back", what: "released" });
+            // One in each direction.
+            let deed = Deed { at: now, connection: connection(), mechanism: "hold_back", what: "released" };
+            self.deeds.extend([deed; 2]);
         }
     }
 
@@ -293,15 +295,16 @@ fn what_was_done_is_told_with_what_it_saved() {
     hear(&mut core, 10, "wlan0", Source::Carrier, LinkEvent::Down);
     hear(&mut core, 17, "wlan0", Source::Carrier, UP);
     let fresh = core.take_deeds(Instant::from_secs(17), NOON);
-    assert_eq!((fresh.len(), fresh[0].what.as_str(), fresh[0].saved_s), (1, "released", Some(0.75)));
+    assert_eq!((fresh.len(), fresh[0].what.as_str(), fresh[0].saved_s), (2, "released", Some(0.75)));
+    assert_eq!(fresh[1].saved_s, None, "a connection is woken once");
     assert_eq!(core.take_deeds(Instant::from_secs(17), NOON), []);
-    assert_eq!(core.deeds().count(), 1);
+    assert_eq!(core.deeds().count(), 2);
     let status = core.status(Instant::from_secs(20), NOON);
     let link = &status.links[0];
     assert_eq!((link.state, link.state_s, link.record.outages, link.record.woken), (LinkState::Up, 3.0, 1, 1));
     assert_eq!((link.record.down_s, link.record.saved_s), (7.0, 0.75));
     let connection = &status.connections[0];
-    assert_eq!((connection.deeds, connection.last_deed.as_deref()), (1, Some("hold_back: released")));
+    assert_eq!((connection.deeds, connection.last_deed.as_deref()), (2, Some("hold_back: released")));
     assert_eq!((status.connections_in_all, status.counters.packets), (1, 10));
     // In the middle of an outage it counts already.
     hear(&mut core, 30, "wlan0", Source::Carrier, LinkEvent::Down);

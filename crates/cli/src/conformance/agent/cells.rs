@@ -152,11 +152,8 @@ impl Cell {
 
     /// Why it misses something, if that is known.
     fn reason(&self) -> Option<&'static str> {
-        match (self.sender, self.is_late()) {
-            (Sender::Bbr, true) => Some(BBR_IS_STUCK),
-            (Sender::Bbr, false) => Some(BBR_PROBES),
-            _ => None,
-        }
+        let is_only_slow = self.sender == Sender::Bbr && !self.is_late();
+        is_only_slow.then_some(BBR_PROBES)
     }
 
     /// What the agent has to reach here and does not.
@@ -188,11 +185,6 @@ impl Cell {
 const BBR_PROBES: &str = "BBR looks for the shortest round trip anew when the one it knows is 10 s old, with a window of 4 packets for \
     200 ms (PROBE_RTT): the transfer without a cut ends just before that, and every one with a cut meets it. And what the cut has \
     swallowed it repairs from a few packets on, doubling them each round trip.";
-const BBR_IS_STUCK: &str = "The ACK that was held shows the sender that its retransmissions were not needed, so that it takes all that \
-    the cut has swallowed to be under way. CUBIC and Reno go on with new data then; but BBR's shortest round trip is 10 s old, it looks \
-    for it anew with a window of 4 packets (PROBE_RTT), and so many are under way. Nothing is sent until the tail loss probe, after twice \
-    a smoothed round trip of which the cut has become a part.";
-
 /// A round trip and a full queue: within this, new data arrive after the link's return.
 pub(super) fn soon() -> Duration {
     let packet_bits = 1500 * 8;
