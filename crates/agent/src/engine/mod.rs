@@ -43,7 +43,7 @@ pub use served::KernelAttach;
 pub struct EngineOptions {
     /// Which mechanisms are on.
     pub wake: WakeConfig,
-    /// So many connections are remembered at once: about 1 kB each. When there are more, those that have been idle for longest
+    /// So many connections are remembered at once: less than 1.5 kB each. When there are more, those that have been idle for longest
     /// are forgotten.
     pub most_connections: u32,
 }
