@@ -35,7 +35,7 @@ pub fn start(config: &Log) -> Result<(), LogInUse> {
 }
 
 /// An error and everything that it comes from.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+pub fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

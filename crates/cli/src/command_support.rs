@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub(crate) use holdover_agent::log::with_causes;
 use holdover_base::Duration;
 use holdover_report::LatenessMetrics;
 use holdover_scenario::{Override, Scenario, ScenarioError, Style};
@@ -38,20 +39,6 @@ pub(crate) fn open_scenario(name: &str, set: &[String], seed: Option<u64>) -> Re
 pub(crate) fn print_scenario_error(error: &ScenarioError) {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     eprint!("{}", error.report(if colour { Style::Colour } else { Style::Plain }));
-}
-
-/// An error with everything that it comes from.
-pub(crate) fn error_text(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.ends_with(&cause_text) {
-            text.push_str(&format!(": {cause_text}"));
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// A time in UTC, as ISO 8601 has it in full, and in its short form for names of files.

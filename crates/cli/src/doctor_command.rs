@@ -8,7 +8,7 @@ use holdover_agent::engine::Engine;
 use holdover_testbed::doctor::{self, Check, Need};
 use serde::Serialize;
 
-use crate::command_support::{error_text, print, print_json};
+use crate::command_support::{print, print_json, with_causes};
 
 /// Arguments of `holdover doctor`.
 #[derive(Args, Debug)]
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
 fn programs() -> Check {
     let (is_fine, found, fix) = match Engine::probe() {
         Ok(()) => (true, "the kernel loads the agent's programs".to_owned(), String::new()),
-        Err(error) => (false, error_text(&error), "run the agent as root, on Linux 6.6 or later".to_owned()),
+        Err(error) => (false, with_causes(&error), "run the agent as root, on Linux 6.6 or later".to_owned()),
     };
     Check { name: "the agent's eBPF", need: Need::Agent, is_fine, found, fix }
 }

@@ -21,7 +21,7 @@ use holdover_sim::{
 use holdover_testbed::world::{RealError, RealOptions, RealOutcome, RealWorld};
 use holdover_testbed::{Namespace, Privilege, PrivilegeError};
 
-use crate::command_support::{INTERRUPTED, error_text, open_scenario, print_scenario_error};
+use crate::command_support::{INTERRUPTED, open_scenario, print_scenario_error, with_causes};
 use crate::transfers::{AgentPath, Agents, KernelError};
 
 /// Arguments of `holdover shell`.
@@ -86,9 +86,9 @@ enum ShellError {
     Unknown { what: &'static str, name: String, there_are: String },
     #[error("kernels cannot be used: {0}")]
     Privilege(#[from] PrivilegeError),
-    #[error("{}", error_text(.0.as_ref()))]
+    #[error("{}", with_causes(.0.as_ref()))]
     World(Box<RealError>),
-    #[error("{}", error_text(.0.as_ref()))]
+    #[error("{}", with_causes(.0.as_ref()))]
     Agent(Box<KernelError>),
     #[error("{0}")]
     Record(#[from] RecordError),
@@ -214,7 +214,7 @@ fn world(args: &ShellArgs) -> Result<WorldConfig, ShellError> {
 fn with_agent(mut config: WorldConfig, host: NodeId) -> WorldConfig {
     let (path, why_not_better) = AgentPath::best();
     if let Some(why) = why_not_better {
-        eprintln!("holdover: the agent stands in the path of the host's packets, and not on it: {}", error_text(&why));
+        eprintln!("holdover: the agent stands in the path of the host's packets, and not on it: {}", with_causes(&why));
     }
     let foresight = config.mechanisms.iter().find(|with| with.node == host).and_then(|with| with.foresight);
     config.mechanisms.retain(|with| with.node != host);

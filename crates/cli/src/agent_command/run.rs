@@ -12,7 +12,7 @@ use holdover_agent::log;
 use holdover_agent::path_engine::Attach;
 
 use super::{WRONG, read_config};
-use crate::command_support::error_text;
+use crate::command_support::with_causes;
 
 /// Arguments of `holdover agent run`.
 #[derive(Args, Debug)]
@@ -56,7 +56,7 @@ pub(super) fn run(args: &RunArgs) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", error_text(&error));
+            eprintln!("error: {}", with_causes(&error));
             ExitCode::FAILURE
         }
     }

@@ -16,7 +16,7 @@ use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
 
 use super::ask::ask_status;
 use super::text;
-use crate::command_support::error_text;
+use crate::command_support::with_causes;
 
 /// How often the agent is asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -57,7 +57,7 @@ pub(super) fn run(socket: &Path) -> ExitCode {
     let status = match ask_status(socket) {
         Ok(status) => status,
         Err(error) => {
-            eprintln!("error: {}", error_text(&error));
+            eprintln!("error: {}", with_causes(&error));
             return ExitCode::FAILURE;
         }
     };
@@ -100,7 +100,7 @@ impl Screen {
                 }
             } else {
                 asked_at = Instant::now();
-                self.status = ask_status(socket).map_err(|error| error_text(&error));
+                self.status = ask_status(socket).map_err(|error| with_causes(&error));
             }
         }
     }

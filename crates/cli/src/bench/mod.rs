@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum};
 use holdover_testbed::Privilege;
 use serde::Serialize;
 
-use crate::command_support::error_text;
+use crate::command_support::with_causes;
 
 /// Arguments of `holdover bench`.
 #[derive(Args, Debug)]
@@ -106,7 +106,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
         match measure(name) {
             Ok(measure) => measures.push(measure),
             Err(error) => {
-                eprintln!("error: {}: {}", name.text(), error_text(error.as_ref()));
+                eprintln!("error: {}: {}", name.text(), with_causes(error.as_ref()));
                 return ExitCode::FAILURE;
             }
         }

@@ -21,7 +21,7 @@ use holdover_sim::{World, WorldConfig, WorldError};
 use holdover_testbed::world::Lateness;
 use holdover_testbed::{Privilege, PrivilegeError};
 
-use crate::command_support::{INTERRUPTED, error_text, print_json, stop_on_signals, utc};
+use crate::command_support::{INTERRUPTED, print_json, stop_on_signals, utc, with_causes};
 use crate::transfers::{self, AgentPath, Direction, Help, KernelError, KernelRun, Sender, Transfer};
 use story::Story;
 use view::View;
@@ -58,7 +58,7 @@ pub(crate) struct DemoArgs {
 enum DemoError {
     #[error("{0}")]
     World(#[from] WorldError),
-    #[error("{}", error_text(.0))]
+    #[error("{}", with_causes(.0))]
     Kernel(#[from] KernelError),
     #[error("{0}")]
     Results(#[from] ResultsError),
@@ -175,55 +175,60 @@ fn play(
     view: &mut View,
     stop: &AtomicBool,
 ) -> Result<Played, DemoError> {
-    play_to_the_end(stage, agent, config, sender, results, view, stop).or_else(|error| {
+    let directory = results.path().join(&ResultsDir::variant_directories([VARIANT])[0]);
+    let options = RecorderOptions { plotted_flows: config.flows.len(), ..RecorderOptions::default() };
+    let recorder = Recorder::create(&directory, &config, &options).map_err(DemoError::from);
+    let played = recorder.and_then(|recorder| match stage {
+        Stage::Kernel => play_on_kernel(agent, config, sender, recorder, view, stop),
+        Stage::Simulator(_) => play_in_simulator(config, recorder, view, stop),
+    });
+    if played.is_err() {
         results.discard()?;
-        Err(error)
-    })
+    }
+    played
 }
 
-fn play_to_the_end(
-    stage: &Stage,
+fn play_on_kernel(
     agent: AgentPath,
     config: WorldConfig,
     sender: Sender,
-    results: &ResultsDir,
+    mut recorder: Recorder,
     view: &mut View,
     stop: &AtomicBool,
 ) -> Result<Played, DemoError> {
-    let directory = results.path().join(&ResultsDir::variant_directories([VARIANT])[0]);
-    let options = RecorderOptions { plotted_flows: config.flows.len(), ..RecorderOptions::default() };
-    let mut recorder = Recorder::create(&directory, &config, &options)?;
-    match stage {
-        Stage::Kernel => {
-            let mut kernel = KernelRun::new(config.clone(), sender, agent)?;
-            let outcome = kernel.run(&mut recorder, |world| {
-                view.show(world.now(), &world.report());
-                !stop.load(Ordering::Relaxed)
-            })?;
-            let ending = outcome.ending.ok_or(DemoError::Interrupted)?;
-            let (now, reports) = (kernel.world().now(), kernel.world().report());
-            view.finish(now, &reports);
-            let record = recorder.finish(kernel.world(), ending)?;
-            kernel.finish()?;
-            Ok(Played { world: config, record, reports, lateness: Some(outcome.lateness) })
+    let mut kernel = KernelRun::new(config.clone(), sender, agent)?;
+    let outcome = kernel.run(&mut recorder, |world| {
+        view.show(world.now(), &world.report());
+        !stop.load(Ordering::Relaxed)
+    })?;
+    let ending = outcome.ending.ok_or(DemoError::Interrupted)?;
+    let (now, reports) = (kernel.world().now(), kernel.world().report());
+    view.finish(now, &reports);
+    let record = recorder.finish(kernel.world(), ending)?;
+    kernel.finish()?;
+    Ok(Played { world: config, record, reports, lateness: Some(outcome.lateness) })
+}
+
+fn play_in_simulator(
+    config: WorldConfig,
+    mut recorder: Recorder,
+    view: &mut View,
+    stop: &AtomicBool,
+) -> Result<Played, DemoError> {
+    let mut world = World::new(config.clone())?;
+    let ending = loop {
+        if stop.load(Ordering::Relaxed) {
+            return Err(DemoError::Interrupted);
         }
-        Stage::Simulator(_) => {
-            let mut world = World::new(config.clone())?;
-            let ending = loop {
-                if stop.load(Ordering::Relaxed) {
-                    return Err(DemoError::Interrupted);
-                }
-                let until = world.now() + view::TICK;
-                match world.run_to(until, &mut recorder) {
-                    Some(ending) => break ending,
-                    None => view.note(world.now(), &world.report()),
-                }
-            };
-            view.finish(world.now(), &world.report());
-            let record = recorder.finish(&world, ending)?;
-            Ok(Played { world: config, record, reports: world.report(), lateness: None })
+        let until = world.now() + view::TICK;
+        match world.run_to(until, &mut recorder) {
+            Some(ending) => break ending,
+            None => view.note(world.now(), &world.report()),
         }
-    }
+    };
+    view.finish(world.now(), &world.report());
+    let record = recorder.finish(&world, ending)?;
+    Ok(Played { world: config, record, reports: world.report(), lateness: None })
 }
 
 #[cfg(test)]

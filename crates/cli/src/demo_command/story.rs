@@ -10,7 +10,7 @@ use holdover_testbed::kernel_release;
 use serde::Serialize;
 
 use super::{CUT, Played, SHOWN, Stage, WhySimulator};
-use crate::command_support::{error_text, spaced};
+use crate::command_support::{spaced, with_causes};
 use crate::transfers::{AMOUNT, AgentPath, CUT_AT, Direction, Help, Measured, RATE, Sender, Transfer};
 
 /// What the demo has shown.
@@ -129,7 +129,7 @@ impl Story {
                 Stage::Simulator(why) => Some(why.to_string()),
             },
             agent_path: self.agent,
-            why_filter: self.why_filter.as_ref().map(|why| error_text(why)),
+            why_filter: self.why_filter.as_ref().map(|why| with_causes(why)),
             sender: self.sender,
             cut_s: CUT.as_secs_f64(),
             flows: self.flows.iter().map(flow).collect(),
@@ -189,7 +189,7 @@ impl Story {
     /// A sentence.
     pub(super) fn where_the_agent_is(&self) -> String {
         let why =
-            self.why_filter.as_ref().map_or(String::new(), |why| format!("; not eBPF, because {}", error_text(why)));
+            self.why_filter.as_ref().map_or(String::new(), |why| format!("; not eBPF, because {}", with_causes(why)));
         format!("The agent is {}{why}.", self.agent.in_words())
     }
 

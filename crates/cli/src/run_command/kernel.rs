@@ -16,7 +16,7 @@ use holdover_testbed::{Congestion, Privilege, PrivilegeError};
 
 use super::RunError;
 use super::simulate::{Bar, WHOLE, bytes_to_come, in_parallel, part_done};
-use crate::command_support::{error_text, lateness_metrics};
+use crate::command_support::{lateness_metrics, with_causes};
 
 /// Arguments about kernels.
 #[derive(Args, Debug)]
@@ -62,7 +62,7 @@ pub(crate) enum KernelError {
     #[error("kernels cannot be used: {0}")]
     Privilege(#[from] PrivilegeError),
     /// A run failed.
-    #[error("variant {variant} on the kernel: {}", error_text(error.as_ref()))]
+    #[error("variant {variant} on the kernel: {}", with_causes(error.as_ref()))]
     Run {
         /// The variant.
         variant: String,
@@ -126,7 +126,7 @@ impl KernelArgs {
         for (index, (name, world)) in names.iter().zip(worlds).enumerate() {
             match RealWorld::check(world, &kernels.options(world)) {
                 Ok(()) => kernels.variants.push(index),
-                Err(error) => refused.push(format!("variant {name} is not run on the kernel: {}", error_text(&error))),
+                Err(error) => refused.push(format!("variant {name} is not run on the kernel: {}", with_causes(&error))),
             }
         }
         if kernels.variants.is_empty() {

@@ -149,7 +149,6 @@ impl Half {
 
     /// The duplicates that loss recovery counts on (RFC 5681 section 3.2) were not let through.
     fn say_the_hole(&self, now: Instant, at: At, fast: &FastHalf, path: &mut impl FastPath) -> Vec<Injected> {
-        path.order(now, at.connection, at.direction, Order::Reopened);
         if let Some(acked) = fast.observed.acked() {
             path.order(now, at.connection, at.direction, Order::Show(acked));
         }

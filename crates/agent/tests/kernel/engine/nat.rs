@@ -3,16 +3,14 @@
 use std::io::Write as _;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
-use std::thread::sleep;
 use std::time::Duration as StdDuration;
 
-use holdover_agent::clock;
 use holdover_agent::engine::EngineOptions;
 use holdover_base::Duration;
-use holdover_mobility::{Direction, LinkEvent};
+use holdover_mobility::Direction;
 use holdover_testbed::{Congestion, ImpairmentConfig, Namespace, Netlink, Route, sysctl};
 
-use super::process::{EngineThread, UP};
+use super::process::EngineThread;
 use super::traffic::{Kind, Traffic};
 use crate::wire::{INTERFACE, Wire};
 
@@ -23,8 +21,6 @@ const INSIDE: &str = "10.8.0.1";
 
 const OUTAGE: StdDuration = StdDuration::from_secs(3);
 const RESUMED_WITHIN: Duration = Duration::from_millis(500);
-/// On a machine with other work one outage of several may be noticed late.
-const ATTEMPTS: usize = 3;
 
 const MASQUERADE: &str = "\
 table ip nat {
@@ -54,22 +50,7 @@ fn is_woken(router: &Namespace, attach: impl FnOnce(&Namespace, &Namespace) -> E
     let engine = attach(router, &phone);
     let kinds = [Direction::Outgoing, Direction::Incoming].map(|way| Kind::bulk(Congestion::Cubic, way));
     let traffic = phone.enter(|| Traffic::start(&phone, &wire.far, &kinds)).unwrap();
-    let mut resumed = Vec::new();
-    for _ in 0..ATTEMPTS {
-        traffic.wait_for(1_000_000);
-        wire.cut(true);
-        engine.link(LinkEvent::Down);
-        sleep(OUTAGE);
-        wire.cut(false);
-        let up_at = clock::now();
-        traffic.streams.iter().for_each(|stream| stream.watch_from(up_at));
-        engine.link(UP);
-        let after = traffic.streams.iter().map(|stream| stream.first_after().saturating_since(up_at)).max();
-        resumed.extend(after);
-        if after < Some(RESUMED_WITHIN) {
-            break;
-        }
-    }
+    let resumed = traffic.resume_after_outages(&wire, &engine, OUTAGE, RESUMED_WITHIN);
     eprintln!("the later of upload and download: {resumed:?} after the link was up");
     assert!(resumed.last() < Some(&RESUMED_WITHIN), "{resumed:?}");
     traffic.finish();

@@ -9,11 +9,15 @@ use std::time::Duration as StdDuration;
 
 use holdover_agent::clock;
 use holdover_base::{ByteCount, Duration, Instant};
-use holdover_mobility::Direction;
+use holdover_mobility::{Direction, LinkEvent};
 use holdover_testbed::matrix::{Digest, Sink, Source};
 use holdover_testbed::{Congestion, KernelListener, KernelStream, Namespace, SocketOptions, sysctl};
 
-use crate::wire::{FAR, FAR_V6, LIMIT};
+use super::process::{EngineThread, UP};
+use crate::wire::{FAR, FAR_V6, LIMIT, Wire};
+
+/// On a machine with other work one outage of several may be noticed late.
+const ATTEMPTS: usize = 3;
 
 /// No read or write waits longer: far more than any of these tests lets a connection wait.
 const STUCK: Duration = Duration::from_secs(120);
@@ -88,6 +92,33 @@ impl Kind {
 }
 
 impl Traffic {
+    /// How long after outages of this length the last of the streams goes on: of one, or of some until it is within `soon`.
+    pub(crate) fn resume_after_outages(
+        &self,
+        wire: &Wire,
+        engine: &EngineThread,
+        outage: StdDuration,
+        soon: Duration,
+    ) -> Vec<Duration> {
+        let mut resumed = Vec::new();
+        for _ in 0..ATTEMPTS {
+            self.wait_for(1_000_000);
+            wire.cut(true);
+            engine.link(LinkEvent::Down);
+            sleep(outage);
+            wire.cut(false);
+            let up_at = clock::now();
+            self.streams.iter().for_each(|stream| stream.watch_from(up_at));
+            engine.link(UP);
+            let after = self.streams.iter().map(|stream| stream.first_after().saturating_since(up_at)).max();
+            resumed.extend(after);
+            if after < Some(soon) {
+                break;
+            }
+        }
+        resumed
+    }
+
     /// Opens the connections from `near`, in which the calling thread must be, to `far`, and begins.
     pub(crate) fn start(near: &Namespace, far: &Namespace, kinds: &[Kind]) -> Self {
         let is_over = Arc::new(AtomicBool::new(false));

@@ -14,7 +14,7 @@ use holdover_testbed::Privilege;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::ConformanceArgs;
-use crate::command_support::{error_text, print, print_json};
+use crate::command_support::{print, print_json, with_causes};
 use crate::transfers::{self, AgentPath, CUT_AT, KernelError, KernelRun, Measured, Watcher};
 use cells::{Cell, Place};
 use page::Report;
@@ -60,7 +60,7 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
         (false, (_, Some(why))) => {
             eprintln!(
                 "error: the agent cannot stand at an interface; --filter has it stand before one: {}",
-                error_text(&why)
+                with_causes(&why)
             );
             return ExitCode::FAILURE;
         }
@@ -69,7 +69,7 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
         Ok(runs) => Report::new(Cell::all(&places, &runs), agent, started.elapsed()),
         Err(failed) => {
             let (place, error) = *failed;
-            eprintln!("error: {place}: {}", error_text(&error));
+            eprintln!("error: {place}: {}", with_causes(&error));
             return ExitCode::FAILURE;
         }
     };
