@@ -85,6 +85,7 @@ struct half {
 #define HALF_CLOCKED 0x80
 #define HALF_FLUSHED 0x100    // `flushed_from` means something
 #define HALF_REFRESH 0x200    // so do `refresh_*`
+#define HALF_FAST 0x400       // data comes faster than FASTEST
 
 struct connection {
 	struct bpf_spin_lock lock;
@@ -139,7 +140,10 @@ struct rules {
 
 const volatile struct rules rules = {};
 
-// The link as it is now is that of the two whose number is in `turn`.
+// The link as it is now is that of the two whose number is in `turn`, with the flag CALM if nothing happens to it.
+#define TURN_NUMBER 1
+#define TURN_CALM 2
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
@@ -166,6 +170,34 @@ struct {
 	__type(key, struct key);
 	__type(value, struct connection);
 } connections SEC(".maps");
+
+// What has come of a bulk in one direction since its connection was last looked at: the packets that only go on as those before
+// are noted here, in one line of the cache and without a lock. Every place has two, one for each direction; whoever is there first
+// has it until user space frees it.
+struct bulk {
+	struct key key;
+	u32 next;   // where the next segment begins
+	u64 said;   // what it says: the ACK, from bit 32 on the window, from bit 48 on the size of its segments
+	u64 stamps; // its timestamps, as on the wire
+	u32 most;   // BULK_DATA that comes in: where it has to end; ACKs: how far they go
+	u32 state;
+};
+
+#define BULK_FREE 0
+#define BULK_IDLE 1
+#define BULK_DATA 2  // segments with data and one ACK
+#define BULK_ACKS 3  // segments without data, of which each acknowledges more
+#define BULK_TIMED 4 // the same before one that ends a round trip
+
+#define BULK_PLACES_BITS 6
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE); // which aligns them
+	__uint(max_entries, 2 << BULK_PLACES_BITS);
+	__type(key, u32);
+	__type(value, struct bulk);
+} bulks SEC(".maps");
 
 // What a connection is before its first packet; in words, because whoever has a lock in a map cannot copy it.
 struct blank {
@@ -213,6 +245,7 @@ enum counter {
 	ALONE_FULL,       // of connections for which there was no room
 	ALONE_POLICY,
 	NOTICE_LOST,
+	WENT_ON,          // TCP packets that only went on as those before
 	COUNTERS,
 };
 
@@ -233,11 +266,17 @@ INLINE void count(u32 what)
 		*value += 1;
 }
 
-INLINE const struct link *link_now(void)
+INLINE u64 turn_now(void)
 {
 	u32 zero = 0;
 	u64 *which = bpf_map_lookup_elem(&turn, &zero);
-	u32 number = which ? *which & 1 : 0;
+
+	return which ? *(volatile u64 *)which : 0;
+}
+
+INLINE const struct link *link_of(u64 turn)
+{
+	u32 number = turn & TURN_NUMBER;
 
 	return bpf_map_lookup_elem(&links, &number);
 }
@@ -250,7 +289,13 @@ INLINE const struct link *link_now(void)
 #define FIN 0x01
 #define SYN 0x02
 #define RST 0x04
+#define PSH 0x08
 #define ACK 0x10
+
+// The usual options, as most segments have them: two no-operations and timestamps (RFC 7323 appendix A).
+#define USUAL_OPTIONS 0x0101080a
+#define USUAL_OPTIONS_LEN 12
+#define USUAL_OFFSET 0x80 // of the data, with these options: byte 12 of the header
 
 struct packet {
 	u64 now;
@@ -269,6 +314,7 @@ struct packet {
 	u8 sack_len;
 	u8 sacks;         // SACK options
 	u8 says_more;     // there is an option that no later ACK repeats
+	u8 is_plain;      // no IP options, no flags but ACK and PSH, and timestamps where they usually are
 	struct block sack[MOST_BLOCKS];
 };
 
@@ -283,10 +329,22 @@ struct options {
 	u8 bytes[OPTIONS_MAX + 40]; // so that what begins in the first part ends in the second
 };
 
-// What does not fit on the stack. Nothing comes between on the same processor: both hooks run with softirqs off.
+// What is to be done to a packet.
+struct verdict {
+	u32 ack, ecr;
+	u32 notice_ack;
+	u16 window;
+	u8 withhold, lower, window_changed, refresh, drawn_in;
+	u8 notice;
+	u8 advances; // it acknowledges more than any before
+};
+
+// What does not fit on the stack, or would have the verifier follow each of its values through all that comes after. Nothing comes
+// between on the same processor: both hooks run with softirqs off.
 struct scratch {
 	struct options options;
 	struct packet packet;
+	struct verdict verdict;
 };
 
 struct {
@@ -367,6 +425,7 @@ INLINE int read_packet(struct __sk_buff *skb, struct scratch *scratch, struct ke
 	u32 protocol = skb->protocol;
 	u32 end;
 	u8 next;
+	int has_options = 0;
 
 	if (skb->vlan_present || protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD)) {
 		count(ALONE_VLAN);
@@ -397,6 +456,7 @@ INLINE int read_packet(struct __sk_buff *skb, struct scratch *scratch, struct ke
 		packet->traffic_class = ip.tos;
 		end = at + bpf_ntohs(ip.tot_len);
 		// The length of what stands for several may not fit.
+		has_options = ip.ihl != 5 || ip.tot_len == 0;
 		if (ip.tot_len == 0 && skb->gso_segs > 1)
 			end = skb->len;
 		at += ip.ihl * 4;
@@ -414,6 +474,7 @@ INLINE int read_packet(struct __sk_buff *skb, struct scratch *scratch, struct ke
 		if (ip.payload_len == 0 && skb->gso_segs > 1)
 			end = skb->len;
 		next = ip.nexthdr;
+		has_options = next != IPPROTO_TCP || ip.payload_len == 0;
 #pragma unroll
 		for (int n = 0; n < 6; n++) {
 			u8 header[8];
@@ -484,7 +545,8 @@ INLINE int read_packet(struct __sk_buff *skb, struct scratch *scratch, struct ke
 			return ALONE;
 		}
 		// What most segments have, and no more.
-		if (options_len == 12 && read_u32(options->bytes) == 0x0101080a) {
+		if (options_len == USUAL_OPTIONS_LEN && read_u32(options->bytes) == USUAL_OPTIONS) {
+			packet->is_plain = !has_options && tcp[12] == USUAL_OFFSET && (tcp[13] & ~PSH) == ACK;
 			packet->val = read_u32(options->bytes + 4);
 			packet->ecr = read_u32(options->bytes + 8);
 			packet->stamps_at = at + 24;
@@ -679,6 +741,12 @@ INLINE int may_be_in_window(const struct half *half, u32 seq)
 	return !before(seq, half->acked) && seq - half->acked <= window;
 }
 
+// Bytes of each of several segments in one, or of the one.
+INLINE u32 segment_size(u32 size, u32 len)
+{
+	return !size || size >= len ? len : size;
+}
+
 INLINE void note_data(struct half *half, const struct packet *packet)
 {
 	if (packet->flags & FIN)
@@ -694,10 +762,8 @@ INLINE void note_data(struct half *half, const struct packet *packet)
 	if (packet->flags & SYN || !packet->len)
 		return;
 	half->last_data_at = packet->now;
-	u32 size = packet->segment_size;
+	u32 size = segment_size(packet->segment_size, packet->len);
 
-	if (!size || size >= packet->len)
-		size = packet->len;
 	if (size > half->longest_segment)
 		half->longest_segment = size;
 	note_run(half, packet->seq, packet->seq + packet->len, size);
@@ -794,6 +860,7 @@ INLINE void show(struct half *half, u64 now, u32 ack)
 }
 
 #define FASTEST 250 // bytes per microsecond
+#define STILL_FAST (FASTEST / 8)
 
 INLINE u64 whole_micros(u64 nanos)
 {
@@ -816,10 +883,14 @@ INLINE void note_flight(struct half *half, const struct connection *connection, 
 			bytes = 0xffffffff;
 		u64 micros = whole_micros(elapsed);
 
-		bytes = bytes > FASTEST * micros ? 0 : bytes * whole_micros(connection->smoothed) / micros;
+		int is_fast = bytes > (half->flags & HALF_FAST ? STILL_FAST : FASTEST) * micros;
+
+		bytes = is_fast ? 0 : bytes * whole_micros(connection->smoothed) / micros;
 		// A pause says nothing.
-		if (elapsed < connection->smoothed * 4)
+		if (elapsed < connection->smoothed * 4) {
 			half->flight_bytes = bytes > 0xffffffff ? 0xffffffff : bytes;
+			half->flags = is_fast ? half->flags | HALF_FAST : half->flags & ~HALF_FAST;
+		}
 	}
 	half->flight_since = now;
 	half->flight_from = half->bytes_acked;
@@ -844,15 +915,6 @@ INLINE int is_held(const struct half *half)
 #define USUAL_SEGMENT 1460
 #define DRIFT_PART 5000
 
-// What is to be done to a packet.
-struct verdict {
-	u32 ack, ecr;
-	u32 notice_ack;
-	u16 window;
-	u8 withhold, lower, window_changed, refresh, drawn_in;
-	u8 notice;
-};
-
 INLINE int is_stalling(const struct link *link, const struct connection *connection, u64 now)
 {
 	u64 lead = link->stall_lead;
@@ -873,6 +935,11 @@ INLINE int is_stalling(const struct link *link, const struct connection *connect
 INLINE u64 since_up(const struct link *link, u64 now)
 {
 	return now > link->up_at ? now - link->up_at : 0;
+}
+
+INLINE int refreshes(const struct half *half, const struct link *link, u64 now)
+{
+	return half->flags & HALF_REFRESH && link->has_up && since_up(link, now) < rules.refresh_for;
 }
 
 INLINE int holding_now(const struct link *link, int stalls, u64 now)
@@ -1007,8 +1074,7 @@ INLINE void take_ack(struct connection *connection, struct half *half, const str
 		has_limit = half->flags & HALF_ACKED;
 	else if (!begins_stall && holding == HOLD_LAST && rules.hold_segments)
 		has_limit = hold_back(half, packet, kind, &limit);
-	if (link->has_up && since_up(link, now) < rules.refresh_for && half->flags & HALF_REFRESH && packet->stamps_at &&
-	    !before(half->refresh_stale, packet->ecr)) {
+	if (refreshes(half, link, now) && packet->stamps_at && !before(half->refresh_stale, packet->ecr)) {
 		u64 elapsed = now > half->refresh_at ? now - half->refresh_at : 0;
 		u64 ticks = (elapsed - elapsed / DRIFT_PART) * half->refresh_ticks_per_sec / 1000000000ULL;
 
@@ -1082,6 +1148,244 @@ INLINE void follow(struct connection *connection, const struct packet *packet, i
 		if (packet->flags & RST && connection->outgoing.flags & HALF_RESET)
 			connection->gone |= GONE_RESET;
 	}
+}
+
+// ---- fast_path/bulk.rs ----
+
+INLINE int is_same(const struct key *one, const struct key *other)
+{
+	const u32 *ours = (const u32 *)one, *theirs = (const u32 *)other;
+	u32 differs = 0;
+
+#pragma unroll
+	for (u32 n = 0; n < sizeof(*one) / 4; n++)
+		differs |= ours[n] ^ theirs[n];
+	return !differs;
+}
+
+// The number of the line of a connection's packets in `direction`, in `bulks`; that of the other direction is its neighbour.
+INLINE u32 bulk_number(const struct key *key, int direction)
+{
+	u32 mixed = *(const u32 *)(key->local + 12) ^ *(const u32 *)(key->remote + 12);
+
+	mixed ^= (u32)key->local_port << 16 | key->remote_port;
+	return (mixed * 0x9e3779b1u >> (32 - BULK_PLACES_BITS)) << 1 | direction;
+}
+
+INLINE int goes_on_as(const struct bulk *bulk, const struct key *key)
+{
+	return bulk->state >= BULK_DATA && is_same(&bulk->key, key);
+}
+
+// The TCP header of a plain segment, as `is_plain` has it; 0 if it is none, or not where it can be read at once.
+INLINE const u8 *plain_segment(const struct __sk_buff *skb, struct key *key, int direction, u32 *len)
+{
+	const u8 *ip = (const u8 *)(long)skb->data + rules.frame_len, *end = (const u8 *)(long)skb->data_end;
+	u8 *source = direction == OUTGOING ? key->local : key->remote;
+	u8 *destination = direction == OUTGOING ? key->remote : key->local;
+	const u8 *tcp;
+	u32 total;
+
+	if (skb->vlan_present)
+		return 0;
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		const struct iphdr *header = (const struct iphdr *)ip;
+
+		tcp = ip + sizeof(*header);
+		if (tcp + 20 + USUAL_OPTIONS_LEN > end || ip[0] != 0x45 || header->protocol != IPPROTO_TCP ||
+		    header->frag_off & bpf_htons(0x3fff))
+			return 0;
+		total = bpf_ntohs(header->tot_len);
+		*len = total - sizeof(*header) - 20 - USUAL_OPTIONS_LEN;
+		source[10] = source[11] = destination[10] = destination[11] = 0xff;
+		__builtin_memcpy(source + 12, &header->saddr, 4);
+		__builtin_memcpy(destination + 12, &header->daddr, 4);
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		const struct ipv6hdr *header = (const struct ipv6hdr *)ip;
+
+		tcp = ip + sizeof(*header);
+		if (tcp + 20 + USUAL_OPTIONS_LEN > end || header->nexthdr != IPPROTO_TCP)
+			return 0;
+		total = bpf_ntohs(header->payload_len) + sizeof(*header);
+		*len = total - sizeof(*header) - 20 - USUAL_OPTIONS_LEN;
+		__builtin_memcpy(source, &header->saddr, 16);
+		__builtin_memcpy(destination, &header->daddr, 16);
+	} else {
+		return 0;
+	}
+	// A length of less than the headers is far beyond all that there is.
+	if (*len > 0xffff || rules.frame_len + total > skb->len)
+		return 0;
+	if (tcp[12] != USUAL_OFFSET || (tcp[13] & ~PSH) != ACK || read_u32(tcp + 20) != USUAL_OPTIONS)
+		return 0;
+	__builtin_memcpy(direction == OUTGOING ? &key->local_port : &key->remote_port, tcp, 2);
+	__builtin_memcpy(direction == OUTGOING ? &key->remote_port : &key->local_port, tcp + 2, 2);
+	return tcp;
+}
+
+// Whether a packet only goes on as those before, which then is noted. A function of its own for the verifier, too, which then need
+// not follow what it has found through all the rest.
+__attribute__((noinline)) int goes_on(struct __sk_buff *skb, int direction)
+{
+	struct key key = {};
+	u64 stamps;
+	u32 len;
+	const u8 *tcp = plain_segment(skb, &key, direction, &len);
+
+	if (!tcp || !(turn_now() & TURN_CALM))
+		return 0;
+	u32 number = bulk_number(&key, direction), across = number ^ 1;
+	struct bulk *bulk = bpf_map_lookup_elem(&bulks, &number);
+	const struct bulk *other = bpf_map_lookup_elem(&bulks, &across);
+
+	if (!bulk || !other || !goes_on_as(bulk, &key))
+		return 0;
+	u32 state = bulk->state, seq = read_u32(tcp + 4), ack = read_u32(tcp + 8);
+	u64 said = ack | (u64)((u32)tcp[14] << 8 | tcp[15]) << 32;
+
+	__builtin_memcpy(&stamps, tcp + 24, 8);
+	if (stamps != bulk->stamps || seq != bulk->next)
+		return 0;
+	if (state == BULK_DATA) {
+		u32 size = segment_size(skb->gso_size, len);
+
+		if (!len || bulk->said != (said | (u64)size << 48) || len % size)
+			return 0;
+		if (direction == INCOMING && before(bulk->most, seq + len))
+			return 0;
+		*(volatile u32 *)&bulk->next = seq + len;
+	} else {
+		u32 most = bulk->most;
+
+		if (state == BULK_ACKS && other->state == BULK_DATA && is_same(&other->key, &key))
+			most = later(most, other->next);
+		if (len || !before((u32)bulk->said, ack) || before(most, ack))
+			return 0;
+		*(volatile u64 *)&bulk->said = said;
+	}
+	count(WENT_ON);
+	return 1;
+}
+
+// What went on is made good: whoever looks at a connection does this first, as often as he likes.
+INLINE void fold(struct connection *connection, const struct bulk *bulk, const struct key *key, int direction)
+{
+	struct half *acks = direction == OUTGOING ? &connection->outgoing : &connection->incoming;
+	struct half *data = direction == OUTGOING ? &connection->incoming : &connection->outgoing;
+
+	if (!goes_on_as(bulk, key))
+		return;
+	if (bulk->state == BULK_DATA && data->runs_len) {
+		u32 from = runs_end(data), next = *(volatile u32 *)&bulk->next;
+
+		if (!before(from, next))
+			return;
+		if (direction == OUTGOING) {
+			connection->bytes_out += next - from;
+			connection->nxt = later(connection->nxt, next);
+		} else {
+			connection->bytes_in += next - from;
+		}
+		note_run(data, from, next, bulk->said >> 48);
+		acks->said_nxt = later(acks->said_nxt, next);
+	} else if (bulk->state != BULK_DATA) {
+		u64 said = *(volatile u64 *)&bulk->said;
+		u32 ack = said;
+
+		if (!before(acks->acked, ack))
+			return;
+		acks->bytes_acked += ack - acks->acked;
+		acks->acked = acks->said_ack = ack;
+		acks->said_window = said >> 32;
+		acks->shown = later(acks->shown, ack);
+	}
+}
+
+INLINE void stop_bulk(struct bulk *bulk, const struct key *key)
+{
+	if (goes_on_as(bulk, key))
+		bulk->state = BULK_IDLE;
+}
+
+// How far ACKs, or data that comes in, may go on.
+INLINE void bound_bulk(const struct connection *connection, struct bulk *bulk, u32 state, int direction)
+{
+	const struct half *acks = direction == OUTGOING ? &connection->outgoing : &connection->incoming;
+
+	if (state == BULK_DATA) {
+		const struct half *own = &connection->outgoing;
+
+		bulk->most = own->acked + ((u32)own->said_window << shift_or(own, 14));
+	} else if (direction == INCOMING && connection->flags & TRIP_TIMED) {
+		bulk->most = connection->timed - 1;
+		state = BULK_TIMED;
+	} else {
+		bulk->most = runs_end(acks);
+		state = BULK_ACKS;
+	}
+	// Nothing of what was written before may be seen after it.
+	__sync_lock_test_and_set(&bulk->state, state);
+}
+
+INLINE int is_quiet(const struct half *half, const struct link *link, u64 now)
+{
+	u32 busy = HALF_DRAWN_IN | HALF_RECORDING | HALF_CLOCKED | HALF_RESET;
+
+	return !(half->flags & busy) && !half->flush_at && !half->sack_len && !is_held(half) && !refreshes(half, link, now);
+}
+
+// What would have to go on for packets like this one not to be looked at; BULK_IDLE if all are to be.
+INLINE u32 begins_bulk(const struct connection *connection, const struct link *link, const struct packet *packet,
+		       const struct verdict *verdict, int direction)
+{
+	const struct half *acks = direction == OUTGOING ? &connection->outgoing : &connection->incoming;
+	const struct half *data = direction == OUTGOING ? &connection->incoming : &connection->outgoing;
+	u32 said = HALF_ACKED | HALF_SAID | HALF_SAID_STAMPS;
+	u32 end = packet->seq + packet->len;
+
+	if (verdict->withhold || verdict->lower || verdict->window_changed || verdict->notice || verdict->ecr != packet->ecr)
+		return BULK_IDLE;
+	if ((acks->flags & said) != said || (acks->flags | data->flags) & HALF_ENDING || !is_quiet(acks, link, packet->now))
+		return BULK_IDLE;
+	if (acks->acked != packet->ack || acks->said_ack != packet->ack || acks->said_window != packet->window ||
+	    acks->said_nxt != end || acks->said_val != packet->val || acks->said_ecr != packet->ecr)
+		return BULK_IDLE;
+	if (!packet->len)
+		return verdict->advances && acks->flags & HALF_FAST && acks->runs_len ? BULK_ACKS : BULK_IDLE;
+	if (!(data->flags & HALF_FAST) || !data->runs_len)
+		return BULK_IDLE;
+	if (direction == INCOMING && (connection->outgoing.flags & (HALF_ACKED | HALF_SAID)) != (HALF_ACKED | HALF_SAID))
+		return BULK_IDLE;
+	return data->longest_segment <= 0xffff && runs_end(data) == end ? BULK_DATA : BULK_IDLE;
+}
+
+// After a packet was looked at: whether those that follow have to be.
+INLINE void settle_bulk(struct connection *connection, const struct link *link, const struct key *key,
+			const struct packet *packet, const struct verdict *verdict, struct bulk *own, struct bulk *other,
+			u64 turn, int direction)
+{
+	if (!packet->is_plain) {
+		stop_bulk(own, key);
+		stop_bulk(other, key);
+		return;
+	}
+	u32 state = turn & TURN_CALM ? begins_bulk(connection, link, packet, verdict, direction) : BULK_IDLE;
+
+	if (state != BULK_IDLE && __sync_val_compare_and_swap(&own->state, BULK_FREE, BULK_IDLE) == BULK_FREE)
+		own->key = *key;
+	if (state == BULK_IDLE) {
+		stop_bulk(own, key);
+	} else if (is_same(&own->key, key)) {
+		own->state = BULK_IDLE;
+		own->next = packet->seq + packet->len;
+		own->said = packet->ack | (u64)packet->window << 32;
+		if (state == BULK_DATA)
+			own->said |= (u64)(direction == OUTGOING ? &connection->incoming : &connection->outgoing)->longest_segment << 48;
+		own->stamps = (u64)bpf_htonl(packet->ecr) << 32 | bpf_htonl(packet->val);
+		bound_bulk(connection, own, state, direction);
+	}
+	if (goes_on_as(other, key))
+		bound_bulk(connection, other, other->state, !direction);
 }
 
 #define TCP_ACK 8
@@ -1181,7 +1485,7 @@ INLINE void note_incoming(const struct key *key, const struct link *link, u64 no
 	tell(key, now, INCOMING, NOTICE_INCOMING, 0);
 }
 
-INLINE struct connection *find(const struct key *key, const struct packet *packet, int direction)
+INLINE struct connection *find(const struct key *key, const struct packet *packet, int direction, int *is_new)
 {
 	struct connection *connection = bpf_map_lookup_elem(&connections, key);
 	int is_syn = packet->flags & SYN && !(packet->flags & ACK);
@@ -1214,6 +1518,7 @@ INLINE struct connection *find(const struct key *key, const struct packet *packe
 
 	if (!anew)
 		return 0;
+	*is_new = 1;
 	bpf_map_update_elem(&connections, key, anew, BPF_NOEXIST);
 	connection = bpf_map_lookup_elem(&connections, key);
 	if (!connection)
@@ -1223,30 +1528,53 @@ INLINE struct connection *find(const struct key *key, const struct packet *packe
 
 #define PASS -1 // TCX_NEXT: whoever else is attached has its turn
 
+// The connection's state after a packet, and what becomes of that.
+INLINE void look(struct connection *connection, const struct link *link, const struct packet *packet,
+		 struct verdict *verdict, int direction)
+{
+	catch_up(connection, link);
+	if (direction == OUTGOING) {
+		trip_outgoing(connection, packet);
+		note_data(&connection->incoming, packet);
+		take_ack(connection, &connection->outgoing, link, packet, verdict, OUTGOING);
+	} else {
+		trip_incoming(connection, packet);
+		note_data(&connection->outgoing, packet);
+		take_ack(connection, &connection->incoming, link, packet, verdict, INCOMING);
+	}
+}
+
 INLINE int handle(struct __sk_buff *skb, int direction)
 {
+	if (goes_on(skb, direction))
+		return PASS;
 	struct key key = {};
-	struct verdict verdict = {};
 	u32 zero = 0;
 	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
 
 	if (!scratch)
 		return PASS;
 	struct packet *packet = &scratch->packet;
+	struct verdict *verdict = &scratch->verdict;
 
 	__builtin_memset(packet, 0, sizeof(*packet));
+	__builtin_memset(verdict, 0, sizeof(*verdict));
 
 	if (read_packet(skb, scratch, &key, direction) != READ)
 		return PASS;
-	const struct link *link = link_now();
+	u64 turn = turn_now();
+	const struct link *link = link_of(turn);
+	u32 number = bulk_number(&key, direction), across = number ^ 1;
+	struct bulk *own = bpf_map_lookup_elem(&bulks, &number), *other = bpf_map_lookup_elem(&bulks, &across);
 
-	if (!link)
+	if (!link || !own || !other)
 		return PASS;
 	count(SEEN);
 	packet->now = rules.test_clock ? skb->tstamp : bpf_ktime_get_ns();
 	if (direction == INCOMING)
 		note_incoming(&key, link, packet->now);
-	struct connection *connection = find(&key, packet, direction);
+	int is_new = 0;
+	struct connection *connection = find(&key, packet, direction, &is_new);
 
 	if (!connection)
 		return PASS;
@@ -1259,34 +1587,40 @@ INLINE int handle(struct __sk_buff *skb, int direction)
 	}
 	if (rules.frame_len == ETH_HLEN)
 		bpf_skb_load_bytes(skb, 0, direction == OUTGOING ? connection->frame_out : connection->frame_in, ETH_HLEN);
-	verdict.ack = packet->ack;
-	verdict.ecr = packet->ecr;
-	verdict.window = packet->window;
+	verdict->ack = packet->ack;
+	verdict->ecr = packet->ecr;
+	verdict->window = packet->window;
+	struct half *acks = direction == OUTGOING ? &connection->outgoing : &connection->incoming;
 
 	bpf_spin_lock(&connection->lock);
-	catch_up(connection, link);
-	if (direction == OUTGOING) {
-		trip_outgoing(connection, packet);
-		note_data(&connection->incoming, packet);
-		take_ack(connection, &connection->outgoing, link, packet, &verdict, OUTGOING);
-	} else if (packet->flags & SYN || !is_beyond_window(&connection->outgoing, packet)) {
-		trip_incoming(connection, packet);
-		note_data(&connection->outgoing, packet);
-		take_ack(connection, &connection->incoming, link, packet, &verdict, INCOMING);
+	if (is_new) {
+		stop_bulk(own, &key);
+		stop_bulk(other, &key);
+	}
+	fold(connection, own, &key, direction);
+	fold(connection, other, &key, !direction);
+	if (direction == OUTGOING || packet->flags & SYN || !is_beyond_window(&connection->outgoing, packet)) {
+		u32 acked = acks->acked, was_acked = acks->flags & HALF_ACKED;
+
+		look(connection, link, packet, verdict, direction);
+		verdict->advances = was_acked && before(acked, acks->acked);
+		settle_bulk(connection, link, &key, packet, verdict, own, other, turn, direction);
+	} else {
+		catch_up(connection, link);
 	}
 	follow(connection, packet, direction);
-	connection->withheld += verdict.withhold;
-	connection->lowered += verdict.lower;
+	connection->withheld += verdict->withhold;
+	connection->lowered += verdict->lower;
 	bpf_spin_unlock(&connection->lock);
 
-	if (verdict.notice)
-		tell(&key, packet->now, direction, verdict.notice, verdict.notice_ack);
-	if (verdict.withhold) {
+	if (verdict->notice)
+		tell(&key, packet->now, direction, verdict->notice, verdict->notice_ack);
+	if (verdict->withhold) {
 		count(WITHHELD);
 		// A drop that the host's TCP hears of would be congestion to it. There is no interface 0.
 		return direction == OUTGOING ? bpf_redirect(0, 0) : TC_ACT_SHOT;
 	}
-	rewrite(skb, packet, &verdict);
+	rewrite(skb, packet, verdict);
 	return PASS;
 }
 
@@ -1334,6 +1668,8 @@ struct order {
 #define ORDER_REFRESH 6
 #define ORDER_WINDOW_SHIFT 7
 #define ORDER_LEAVE_ALONE 8
+#define ORDER_FOLD 9      // what went on since the connection was looked at is made good
+#define ORDER_FREE_BULK 10 // the same, and others may have the place
 
 INLINE void set_flag(struct half *half, u32 flag, u32 is_on)
 {
@@ -1387,19 +1723,31 @@ int order(struct __sk_buff *skb)
 
 	if (bpf_skb_load_bytes(skb, 0, &order, sizeof(order)))
 		return 1;
+	u32 number = bulk_number(&order.key, order.direction & 1), across = number ^ 1;
+	struct bulk *own = bpf_map_lookup_elem(&bulks, &number), *other = bpf_map_lookup_elem(&bulks, &across);
 	struct connection *connection = bpf_map_lookup_elem(&connections, &order.key);
 
-	if (!connection)
+	if (!own || !other)
 		return 1;
-	bpf_spin_lock(&connection->lock);
-	if (order.kind == ORDER_LEAVE_ALONE)
-		connection->gone = order.a ? connection->gone | LEFT_ALONE : connection->gone & ~LEFT_ALONE;
-	else if (order.direction == OUTGOING)
-		obey(&connection->outgoing, &order);
-	else
-		obey(&connection->incoming, &order);
-	bpf_spin_unlock(&connection->lock);
-	return 0;
+	if (connection) {
+		bpf_spin_lock(&connection->lock);
+		fold(connection, own, &order.key, order.direction & 1);
+		fold(connection, other, &order.key, !(order.direction & 1));
+		if (order.kind != ORDER_FOLD) {
+			stop_bulk(own, &order.key);
+			stop_bulk(other, &order.key);
+		}
+		if (order.kind == ORDER_LEAVE_ALONE)
+			connection->gone = order.a ? connection->gone | LEFT_ALONE : connection->gone & ~LEFT_ALONE;
+		else if (order.direction == OUTGOING)
+			obey(&connection->outgoing, &order);
+		else
+			obey(&connection->incoming, &order);
+		bpf_spin_unlock(&connection->lock);
+	}
+	if (order.kind == ORDER_FREE_BULK && is_same(&own->key, &order.key))
+		own->state = BULK_FREE;
+	return !connection;
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

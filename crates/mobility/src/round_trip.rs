@@ -63,12 +63,22 @@ impl RoundTrip {
                 self.timed.get_or_insert((end, now));
             }
         }
+        self.go_on(end);
+    }
+
+    /// The host has sent more of what it is sending.
+    pub(crate) fn go_on(&mut self, end: Seq) {
         self.nxt = Some(self.nxt.map_or(end, |nxt| nxt.max(end)));
+    }
+
+    /// Whether an ACK is the one that is waited for.
+    pub(crate) fn is_ended_by(&self, ack: Seq) -> bool {
+        self.timed.is_some_and(|(end, _)| ack.ge(end))
     }
 
     /// The peer's `segment` has come.
     pub(crate) fn note_incoming(&mut self, now: Instant, segment: &Segment) {
-        if let Some((_, sent_at)) = self.timed.filter(|(end, _)| segment.ack.ge(*end)) {
+        if let Some((_, sent_at)) = self.timed.filter(|_| self.is_ended_by(segment.ack)) {
             self.timed = None;
             self.sample(now.saturating_since(sent_at));
         }

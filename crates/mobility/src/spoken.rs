@@ -44,6 +44,18 @@ impl Spoken {
         });
     }
 
+    /// The newest segment.
+    pub(crate) fn last(&self) -> Option<&Last> {
+        self.0.as_ref()
+    }
+
+    /// Segments like the last have come: what they acknowledge, and where they end.
+    pub(crate) fn go_on(&mut self, nxt: Seq, ack: Seq, window: u16) {
+        if let Some(last) = &mut self.0 {
+            (last.nxt, last.ack, last.window) = (last.nxt.max(nxt), ack, window);
+        }
+    }
+
     /// What has been acknowledged.
     pub(crate) fn ack(&self) -> Option<Seq> {
         self.0.as_ref().map(|last| last.ack)

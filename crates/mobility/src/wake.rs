@@ -25,7 +25,7 @@ use holdover_wire::Packet;
 use self::half::{Half, Outcome, Times};
 use crate::ack_stall::{self, AckStallConfig, Stall};
 use crate::connections::{Connection, Table};
-use crate::fast_path::{FastConnection, FastLink, FastPath, Holding, Notice, Order};
+use crate::fast_path::{FastConnection, FastLink, FastPath, Form, Holding, Notice, Order};
 use crate::hold_back::{self, HoldBackConfig};
 use crate::release::ReleaseConfig;
 use crate::unreachable_poke::{self, Pacing, UnreachablePokeConfig};
@@ -121,12 +121,13 @@ impl SegmentFilter for Wake {
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
         let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let form = Form::of(segment);
         let Self { control, path } = self;
         if direction == Direction::Incoming {
             control.note_incoming(now, path);
         }
         let fast = path.connections.observe(now, direction, connection, segment).value;
-        let (verdict, notice) = fast.handle_packet(now, &control.config, &path.link, direction, packet, None);
+        let (verdict, notice) = fast.handle_packet(now, &control.config, &path.link, direction, packet, form);
         if let Some(notice) = notice {
             control.handle_notice(now, connection, direction, notice, path);
         }

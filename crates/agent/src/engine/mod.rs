@@ -286,6 +286,7 @@ impl Engine {
         }
         if self.tend_at <= now {
             self.tend_at = now + TEND_EVERY;
+            self.path.free_idle_bulks();
             self.tend(now);
         }
     }

@@ -9,7 +9,9 @@ use aya::programs::{LinkOrder, SchedClassifier, TcAttachType, TestRun as _, Test
 use aya::sys::SyscallError;
 use aya::{Ebpf, EbpfLoader, Pod};
 use holdover_base::{Duration, Instant};
-use holdover_mobility::fast_path::raw::{RawConnection, RawKey, RawLink, RawNotice, RawOrder, RawRules};
+use holdover_mobility::fast_path::raw::{
+    BULKS, RawBulk, RawConnection, RawKey, RawLink, RawNotice, RawOrder, RawRules,
+};
 use holdover_mobility::fast_path::{FastConnection, FastLink, FastPath, Order};
 use holdover_mobility::{Connection, Direction};
 
@@ -21,6 +23,9 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/path.bpf.o");
 /// If nothing is heard of the agent for so long, packets pass as they are.
 pub(super) const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
 
+/// `TURN_CALM` of the programs.
+const CALM: u64 = 2;
+
 /// Linux's `BPF_F_LOCK`: the value is copied while nobody changes it.
 pub(super) const LOCK: u64 = 4;
 
@@ -30,6 +35,9 @@ pub(super) struct KernelPath {
     connections: HashMap<MapData, Key, Value>,
     links: Array<MapData, Link>,
     turn: Array<MapData, u64>,
+    bulks: Array<MapData, Line>,
+    /// The lines of `bulks` as they were when idle ones were looked for the last time.
+    bulks_before: Vec<Option<RawBulk>>,
     counters: PerCpuArray<MapData, u64>,
     notices: RingBuf<MapData>,
     /// The link as it is now, and which of the two places it has in the map.
@@ -43,7 +51,7 @@ pub(super) struct KernelPath {
 /// What the programs have counted since they were loaded, in packets. The order is that of `enum counter`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Counters {
-    /// TCP packets that were looked at.
+    /// TCP packets that were looked at, and those that only went on as the ones before.
     pub seen: u64,
     /// ACKs that were lowered.
     pub lowered: u64,
@@ -92,7 +100,7 @@ macro_rules! pod {
     )*};
 }
 
-pod!(Value(RawConnection), Link(RawLink), Rules(RawRules));
+pod!(Value(RawConnection), Link(RawLink), Line(RawBulk), Rules(RawRules));
 
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -117,6 +125,8 @@ impl KernelPath {
             connections: HashMap::try_from(take(&mut ebpf, "connections")?)?,
             links: Array::try_from(take(&mut ebpf, "links")?)?,
             turn: Array::try_from(take(&mut ebpf, "turn")?)?,
+            bulks: Array::try_from(take(&mut ebpf, "bulks")?)?,
+            bulks_before: vec![None; BULKS as usize],
             counters: PerCpuArray::try_from(take(&mut ebpf, "counters")?)?,
             notices: RingBuf::try_from(take(&mut ebpf, "notices")?)?,
             ebpf,
@@ -173,15 +183,41 @@ impl KernelPath {
 
     /// A connection as it is in the map.
     pub(super) fn raw(&self, connection: Connection) -> Option<RawConnection> {
+        let key = RawKey::new(connection);
+        for direction in [Direction::Outgoing, Direction::Incoming] {
+            if self.bulk(RawBulk::number(&key, direction)).is_some_and(|bulk| bulk.goes_on_as(&key)) {
+                self.run_order(&RawOrder::fold(key));
+            }
+        }
         self.connections.get(&Key(RawKey::new(connection)), LOCK).ok().map(|value| value.0)
     }
 
     /// Looks at all of them.
     pub(super) fn for_each(&self, mut look: impl FnMut(Connection, &RawConnection)) {
+        for bulk in (0..BULKS).filter_map(|number| self.bulk(number)).filter(|bulk| bulk.goes_on_as(&bulk.key())) {
+            self.run_order(&RawOrder::fold(bulk.key()));
+        }
         let map = self.connections.map().fd().as_fd();
         if let Err(io_error) = batch::for_each(map, &mut |key, raw| look(key.connection(), raw)) {
             let call = "BPF_MAP_LOOKUP_BATCH";
             self.refused.set(Some(MapError::from(SyscallError { call, io_error }).into()));
+        }
+    }
+
+    fn bulk(&self, number: u32) -> Option<RawBulk> {
+        self.bulks.get(&number, 0).ok().map(|line| line.0)
+    }
+
+    /// Frees the lines of bulks in which nothing has been noted since the last call.
+    pub(super) fn free_idle_bulks(&mut self) {
+        for number in 0..BULKS {
+            let bulk = self.bulk(number).filter(|bulk| !bulk.is_free());
+            if let Some(idle) = bulk
+                && self.bulks_before[number as usize] == bulk
+            {
+                self.run_order(&RawOrder::free_bulk(idle.key(), number));
+            }
+            self.bulks_before[number as usize] = bulk;
         }
     }
 
@@ -201,6 +237,11 @@ impl KernelPath {
         self.counter(11)
     }
 
+    /// Packets that only went on as those before.
+    pub(super) fn went_on(&self) -> u64 {
+        self.counter(14)
+    }
+
     fn counter(&self, index: u32) -> u64 {
         self.counters.get(&index, 0).map_or(0, |values| values.iter().copied().fold(0, u64::wrapping_add))
     }
@@ -209,7 +250,7 @@ impl KernelPath {
     pub(super) fn counters(&self) -> Counters {
         let of = |index| self.counter(index);
         Counters {
-            seen: of(0),
+            seen: of(0) + self.went_on(),
             lowered: of(1),
             withheld: of(2),
             refreshed: of(3),
@@ -264,10 +305,10 @@ impl KernelPath {
         (result.return_value as i32 == -1).then_some(out)
     }
 
-    fn run_order(&mut self, order: &RawOrder) {
+    fn run_order(&self, order: &RawOrder) {
         let bytes = order_bytes(order);
         let options = TestRunOptions { data_in: Some(&bytes), ..TestRunOptions::new() };
-        let run = program(&mut self.ebpf, "order").and_then(|order| Ok(order.test_run(options)?));
+        let run = loaded(&self.ebpf, "order").and_then(|order| Ok(order.test_run(options)?));
         if let Err(error) = run {
             self.refused.set(Some(error));
         }
@@ -281,7 +322,7 @@ impl KernelPath {
         let written = self
             .links
             .set(self.place, Link(RawLink::new(&link)), 0)
-            .and_then(|()| self.turn.set(0, u64::from(self.place), 0));
+            .and_then(|()| self.turn.set(0, u64::from(self.place) | if link.is_calm() { CALM } else { 0 }, 0));
         if let Err(error) = written {
             self.refused.set(Some(error.into()));
         }
@@ -329,6 +370,11 @@ impl AsFd for KernelPath {
 
 fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, EngineError> {
     let program = ebpf.program_mut(name).ok_or(EngineError::Object { lacks: name })?;
+    Ok(program.try_into()?)
+}
+
+fn loaded<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<&'a SchedClassifier, EngineError> {
+    let program = ebpf.program(name).ok_or(EngineError::Object { lacks: name })?;
     Ok(program.try_into()?)
 }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_mobility::fast_path::raw::{FRAME_LEN, RawRules, Told};
-use holdover_mobility::fast_path::{FastConnection, FastLink, FastPath as _, Notice, Order};
+use holdover_mobility::fast_path::{FastConnection, FastLink, FastPath as _, Form, Notice, Order};
 use holdover_mobility::wake::{WakeConfig, WakeControl};
 use holdover_mobility::{Connection, Direction, LinkEvent, Verdict};
 use holdover_wire::{Flags, Packet, Seq};
@@ -47,11 +47,17 @@ struct Shape {
     options: Vec<OptionShape>,
     extension_headers: u8,
     traffic_class: u8,
+    /// The clock of the timestamps has not gone on.
+    same_tick: bool,
 }
 
 #[derive(Clone, Debug)]
 enum OptionShape {
-    Stamps { age_ticks: u8 },
+    Stamps {
+        age_ticks: u8,
+    },
+    /// As usual: after two no-operations.
+    AlignedStamps,
     Sack(Vec<(u16, u16)>),
     NoOperation,
     UserTimeout,
@@ -77,7 +83,8 @@ fn shape() -> impl Strategy<Value = Shape> {
         (prop_oneof![10 => Just(0), 2 => 0..4000, 1 => -5000..0], prop_oneof![9 => 200_u16..u16::MAX, 1 => 0_u16..20]);
     let flags = prop_oneof![40 => Just(0x10_u8), 4 => Just(0x18), 1 => Just(0x11), 1 => Just(0x14), 1 => Just(0x12), 1 => Just(0)];
     let options = prop_oneof![
-        6 => Just(vec![OptionShape::Stamps { age_ticks: 0 }]),
+        4 => Just(vec![OptionShape::Stamps { age_ticks: 0 }]),
+        2 => Just(vec![OptionShape::AlignedStamps]),
         4 => prop::collection::vec(option(), 0..4)
     ];
     (place, size, ack, flags, options, 0_u8..3, any::<u8>()).prop_map(
@@ -94,9 +101,41 @@ fn shape() -> impl Strategy<Value = Shape> {
                 options,
                 extension_headers: headers,
                 traffic_class: class,
+                same_tick: class % 4 == 0,
             }
         },
     )
+}
+
+/// Data in one direction as fast as it comes, with its ACKs, and here and there something else.
+fn bulk() -> impl Strategy<Value = Vec<Step>> {
+    let turn = (0_u8..4, prop_oneof![6 => Just(None), 1 => step().prop_map(Some)], 1_u64..6, 0_u8..8);
+    let size = prop_oneof![Just((1000_u16, 0_u16)), Just((2400, 600)), Just((2500, 600))];
+    (any::<bool>(), size, prop::collection::vec(turn, 1..80)).prop_map(|(is_outgoing, (len, gso_size), turns)| {
+        let segment = |is_outgoing, len, micros_later, tick| {
+            Step::Segment(Shape {
+                is_outgoing,
+                micros_later,
+                ahead: 0,
+                len,
+                gso_size,
+                ack_short: 0,
+                window: 60_000,
+                flags: 0x10,
+                options: vec![OptionShape::AlignedStamps],
+                extension_headers: 0,
+                traffic_class: 0,
+                same_tick: tick > 0,
+            })
+        };
+        let mut steps = Vec::new();
+        for (segments, other, micros, tick) in turns {
+            steps.extend((0..segments).map(|_| segment(is_outgoing, len, micros, tick)));
+            steps.extend(other);
+            steps.push(segment(!is_outgoing, 0, micros, tick.saturating_sub(3)));
+        }
+        steps
+    })
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -147,7 +186,11 @@ fn case() -> impl Strategy<Value = Case> {
     let first = prop_oneof![Just((1000, 2000)), Just((u32::MAX - 9000, u32::MAX - 20_000)), any::<(u32, u32)>()];
     let scale = || prop::option::of(0_u8..16);
     let config = prop_oneof![5 => Just(0), 3 => 1..configs().len()];
-    (config, (any::<bool>(), any::<bool>()), (scale(), scale()), first, prop::collection::vec(step(), 1..120))
+    let steps = prop_oneof![
+        3 => prop::collection::vec(step(), 1..120),
+        1 => prop::collection::vec(bulk(), 1..4).prop_map(|bulks| bulks.concat()),
+    ];
+    (config, (any::<bool>(), any::<bool>()), (scale(), scale()), first, steps)
         .prop_map(|(config, (ipv6, is_old), scales, first, steps)| Case { config, ipv6, is_old, scales, first, steps })
 }
 
@@ -208,6 +251,7 @@ fn the_kernel_does_what_its_twin_does_around_a_foreseen_cut() {
             options: vec![OptionShape::Stamps { age_ticks: 0 }],
             extension_headers: 0,
             traffic_class: 0,
+            same_tick: false,
         })
     };
     let mut kernel = load(0);
@@ -233,6 +277,48 @@ fn the_kernel_does_what_its_twin_does_around_a_foreseen_cut() {
         }
         let scales = (Some(7), Some(8));
         run(&mut kernel, &Case { config: 0, ipv6: false, is_old: false, scales, first: (7, 9), steps });
+    }
+}
+
+/// What only goes on is not looked at: nearly all of a fast transfer, in either direction, and nothing of it is lost.
+#[test]
+fn a_fast_bulk_goes_on_without_being_looked_at() {
+    if !may_load("a_fast_bulk_goes_on_without_being_looked_at") {
+        return;
+    }
+    let segment = |is_outgoing, len, same_tick| {
+        Step::Segment(Shape {
+            is_outgoing,
+            micros_later: 1,
+            ahead: 0,
+            len,
+            gso_size: 600,
+            ack_short: 0,
+            window: 60_000,
+            flags: 0x10,
+            options: vec![OptionShape::AlignedStamps],
+            extension_headers: 0,
+            traffic_class: 0,
+            same_tick,
+        })
+    };
+    for (config, data_goes_out, ipv6) in [(0, false, false), (0, true, false), (2, true, true), (2, false, true)] {
+        let mut steps = Vec::new();
+        for turn in 0..1000 {
+            let is_same = turn % 50 != 0;
+            steps.extend([segment(data_goes_out, 2400, is_same), segment(data_goes_out, 2400, is_same)]);
+            steps.push(segment(!data_goes_out, 0, is_same));
+        }
+        let mut kernel = load(config);
+        let case = Case { config, ipv6, is_old: false, scales: (Some(7), Some(7)), first: (7, 9), steps };
+        run(&mut kernel, &case);
+        assert!(kernel.went_on() > 2500, "{} of 3000", kernel.went_on());
+        // Nobody goes on unseen when something happens.
+        let before = kernel.went_on();
+        let mut steps = case.steps.clone();
+        steps.insert(0, Step::Link(LinkEvent::Down));
+        run(&mut kernel, &Case { steps, ..case });
+        assert_eq!(kernel.went_on(), before, "while the link is down");
     }
 }
 
@@ -284,6 +370,7 @@ fn run(kernel: &mut KernelPath, case: &Case) {
         let option = |scale: Option<u8>| scale.map_or(Vec::new(), |scale| vec![3, 3, scale]);
         both.pass(&both.bare(true, 0x02, option(case.scales.0)));
         both.host.nxt = both.host.nxt.wrapping_add(1);
+        both.now += Duration::from_micros(4);
         both.pass(&both.bare(false, 0x12, option(case.scales.1)));
         both.peer.nxt = both.peer.nxt.wrapping_add(1);
     }
@@ -382,6 +469,7 @@ impl<'a> Both<'a> {
                 self.is_left_alone = *alone;
                 self.kernel.set_now(self.now);
                 self.kernel.leave_alone(self.connection, *alone);
+                self.twin.stop_bulk();
             }
         }
     }
@@ -400,7 +488,7 @@ impl<'a> Both<'a> {
         if end.wrapping_sub(own.first) > own.nxt.wrapping_sub(own.first) && end.wrapping_sub(own.first) < 1 << 30 {
             own.nxt = end;
         }
-        own.stamp += 1;
+        own.stamp += u32::from(!shape.same_tick);
         let mut options = Vec::new();
         for option in &shape.options {
             let bytes = option.bytes(own.stamp, other.stamp, other.nxt);
@@ -428,13 +516,13 @@ impl<'a> Both<'a> {
         let direction = way(raw.is_outgoing);
         let bytes = raw.packet(self.connection);
         let mut packet = Packet::parse(Bytes::copy_from_slice(&bytes)).expect("a packet that is well-formed");
-        let segment_size = (raw.gso_size > 0).then_some(raw.gso_size.into());
+        let form = raw.form(self.connection.local.is_ipv6());
         let mut link = self.control.fast_link();
         link.expires_at = self.expires_at;
         let (verdict, notice) = if self.is_left_alone {
             (Verdict::Pass, None)
         } else {
-            self.twin.handle_packet(self.now, &self.config, &link, direction, &mut packet, segment_size)
+            self.twin.handle_packet(self.now, &self.config, &link, direction, &mut packet, form)
         };
 
         let mut frame = vec![0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2];
@@ -450,7 +538,10 @@ impl<'a> Both<'a> {
         assert_eq!(passed, expected, "what became of it, at {}", self.now);
         assert_eq!(self.told(), notice.map(|notice| (direction, notice)));
         let remembered = self.kernel.snapshot(self.connection).expect("it is remembered");
-        assert_eq!(remembered, self.twin);
+        let mut twin = self.twin.clone();
+        // What goes on is noted elsewhere.
+        twin.stop_bulk();
+        assert_eq!(remembered, twin);
         if let Some(notice) = notice {
             let mut path = Recorder(self.twin.clone(), self.connection);
             self.control.handle_notice(self.now, self.connection, direction, notice, &mut path);
@@ -501,6 +592,7 @@ impl OptionShape {
                 let (val, ecr) = (stamp, other.wrapping_sub((*age_ticks).into()));
                 [&[8, 10][..], &val.to_be_bytes(), &ecr.to_be_bytes()].concat()
             }
+            Self::AlignedStamps => [&[1, 1, 8, 10][..], &stamp.to_be_bytes(), &other.to_be_bytes()].concat(),
             Self::Sack(blocks) => {
                 let mut bytes = vec![5, 2 + 8 * blocks.len() as u8];
                 for (start, len) in blocks {
@@ -519,6 +611,15 @@ impl OptionShape {
 }
 
 impl Raw {
+    fn form(&self, ipv6: bool) -> Form {
+        Form {
+            segment_size: (self.gso_size > 0).then_some(self.gso_size.into()),
+            has_usual_options: self.options.len() == 12
+                && self.options.starts_with(&[1, 1, 8, 10])
+                && !(ipv6 && self.extension_headers > 0),
+        }
+    }
+
     fn packet(&self, connection: Connection) -> Vec<u8> {
         let Connection { local, remote } = connection;
         let (from, to) = if self.is_outgoing { (local, remote) } else { (remote, local) };

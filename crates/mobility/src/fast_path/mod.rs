@@ -6,6 +6,7 @@
 //! by a [`Notice`], looks at the state of a connection, and changes it by an [`Order`]. The two are held equal by a test that
 //! feeds both the same packets.
 
+mod bulk;
 mod observed;
 pub mod raw;
 mod runs;
@@ -21,6 +22,8 @@ use crate::hold_back::{self, HoldBackConfig};
 use crate::round_trip::RoundTrip;
 use crate::wake::WakeConfig;
 use crate::{Connection, Direction, Verdict};
+pub use bulk::Form;
+use bulk::{Before, Bulks, Said};
 pub(crate) use observed::AckKind;
 pub use observed::Observed;
 pub use runs::SegmentRuns;
@@ -68,6 +71,7 @@ pub struct FastConnection {
     pub(crate) round_trip: RoundTrip,
     /// The link's, when the last packet passed.
     pub(crate) epoch: u32,
+    bulk: Bulks,
 }
 
 /// One direction of a connection's data, and what becomes of its ACKs.
@@ -174,6 +178,11 @@ impl FastLink {
         self.down_at.is_none() && self.stall.is_some_and(|stall| stall.covers(now, round_trip))
     }
 
+    /// Whether echoes from before the outage are replaced still.
+    fn refreshes(&self, now: Instant, config: &WakeConfig) -> bool {
+        self.up_at.is_some_and(|up_at| now.saturating_since(up_at) < config.release.refresh_for)
+    }
+
     /// What becomes of the ACKs of a connection.
     pub(crate) fn holding(&self, config: &WakeConfig, now: Instant, round_trip: &RoundTrip) -> Holding {
         if !config.holds() || self.expires_at <= now {
@@ -209,8 +218,7 @@ impl FastConnection {
         self.round_trip.smoothed()
     }
 
-    /// A packet of the connection passes, and may be rewritten. One that stands for several has segments of `segment_size`
-    /// bytes.
+    /// A packet of the connection passes, and may be rewritten.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -218,9 +226,12 @@ impl FastConnection {
         link: &FastLink,
         direction: Direction,
         packet: &mut Packet,
-        segment_size: Option<u32>,
+        form: Form,
     ) -> (Verdict, Option<Notice>) {
         let Some(segment) = packet.tcp() else { return (Verdict::Pass, None) };
+        if self.goes_on(link, direction, segment, form) {
+            return (Verdict::Pass, None);
+        }
         self.catch_up(link);
         let is_syn = segment.flags.contains(Flags::SYN);
         if direction == Direction::Incoming && !is_syn && self.outgoing.observed.is_beyond_window(segment) {
@@ -231,11 +242,17 @@ impl FastConnection {
             Direction::Incoming => self.round_trip.note_incoming(now, segment),
         }
         let data = self.half_mut(direction.opposite());
-        data.observed.note_data(now, segment, segment_size);
+        data.observed.note_data(now, segment, form);
         if !segment.payload.is_empty() {
             data.flushed_from = None;
         }
-        self.take_ack(now, config, link, direction, packet)
+        let before = Before { said: Said::of(segment), acked: self.half(direction).observed.acked() };
+        let (verdict, notice) = self.take_ack(now, config, link, direction, packet);
+        if let Some(segment) = packet.tcp() {
+            let is_left = verdict == Verdict::Pass && notice.is_none();
+            self.settle_bulk((now, config, link), direction, before, is_left, segment, form);
+        }
+        (verdict, notice)
     }
 
     /// The link was gone, or is back.
@@ -304,7 +321,7 @@ impl FastConnection {
             Holding::Nothing => None,
         };
         let Some(segment) = tcp_mut(packet) else { return (Verdict::Pass, None) };
-        if link.up_at.is_some_and(|up_at| now.saturating_since(up_at) < config.release.refresh_for) {
+        if link.refreshes(now, config) {
             half.refresh_echo(now, segment);
         }
         let was_recording = half.is_recording;
@@ -331,6 +348,7 @@ impl FastConnection {
 
     /// Changes the half whose ACKs go in `direction`.
     pub fn obey(&mut self, now: Instant, direction: Direction, order: Order) {
+        self.stop_bulk();
         let half = self.half_mut(direction);
         match order {
             Order::Show(ack) => half.show_all(now, ack),

@@ -4,6 +4,7 @@
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq};
 
+use super::bulk::Form;
 use super::runs::SegmentRuns;
 use super::stamps::Stamps;
 use crate::connections::{Connection, tcp_mut};
@@ -46,6 +47,8 @@ pub struct Observed {
 pub(super) struct Flight {
     /// Of the last round trip; 0 before the first is over, and if data comes faster than [`FASTEST`].
     pub(super) bytes: u32,
+    /// Data came faster than [`FASTEST`] in it, or has since and is [`STILL_FAST`].
+    pub(super) is_fast: bool,
     /// When the round trip began that is not over, and what had been acknowledged by then.
     pub(super) since: Option<Instant>,
     pub(super) from: u64,
@@ -62,8 +65,8 @@ pub(super) struct ShownLately {
 const USUAL_SEGMENT: u32 = 1460;
 
 impl Observed {
-    /// A segment of the data's sender passes, or several in one of `segment_size` bytes each.
-    pub(super) fn note_data(&mut self, now: Instant, segment: &Segment, segment_size: Option<u32>) {
+    /// A segment of the data's sender passes, or several in one.
+    pub(super) fn note_data(&mut self, now: Instant, segment: &Segment, form: Form) {
         self.is_ending |= segment.flags.contains(Flags::FIN);
         self.is_reset |= segment.flags.contains(Flags::RST) && self.may_be_in_window(segment.seq);
         if let Some(timestamps) = segment.options.timestamps {
@@ -78,7 +81,7 @@ impl Observed {
         }
         self.last_data_at = Some(now);
         let len = segment.payload.len() as u32;
-        let size = segment_size.filter(|&size| (1..len).contains(&size)).unwrap_or(len);
+        let size = form.size(len);
         self.longest_segment = self.longest_segment.max(size);
         self.ends.note(segment.seq, segment.seq + len, size);
     }
@@ -142,6 +145,14 @@ impl Observed {
         AckKind::Advancing
     }
 
+    /// A pure ACK of the receiver acknowledges more, and says nothing else that is new.
+    pub(super) fn go_on(&mut self, segment: &Segment) {
+        self.bytes_acked += u64::from(segment.ack - self.acked.unwrap_or(segment.ack));
+        self.acked = Some(segment.ack);
+        self.shown = self.shown.max(segment.ack);
+        self.receiver.go_on(segment.seq, segment.ack, segment.window);
+    }
+
     /// Something new was acknowledged, on a path of this round trip, queues included.
     pub(super) fn note_flight(&mut self, now: Instant, round_trip: Option<Duration>) {
         let Some(round_trip) = round_trip else { return };
@@ -154,9 +165,10 @@ impl Observed {
         if let Some(elapsed) = elapsed.filter(|&elapsed| elapsed < round_trip * PAUSE) {
             let bytes = (self.bytes_acked - from).min(u32::MAX.into());
             let micros = whole_micros(elapsed);
-            let is_fast = bytes > FASTEST * micros;
+            let is_fast = bytes > if self.flight.is_fast { STILL_FAST } else { FASTEST } * micros;
             let in_a_round_trip = if is_fast { 0 } else { bytes * whole_micros(round_trip) / micros };
             self.flight.bytes = u32::try_from(in_a_round_trip).unwrap_or(u32::MAX);
+            self.flight.is_fast = is_fast;
         }
         (self.flight.since, self.flight.from) = (Some(now), self.bytes_acked);
     }
@@ -296,6 +308,9 @@ impl Observed {
 /// Bytes per microsecond: 2 Gbit/s. An ACK that is lowered in the midst of what a host sends at once costs that host more than the
 /// ACK itself, which shows at such rates; and no link that comes and goes is that fast.
 const FASTEST: u64 = 250;
+
+/// The same once it was that fast: hosts pause.
+const STILL_FAST: u64 = FASTEST / 8;
 
 /// If nothing is acknowledged for so many round trips, data does not flow.
 const PAUSE: u64 = 4;

@@ -7,6 +7,7 @@ use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use holdover_base::{Duration, Instant};
 use holdover_wire::{SackBlocks, Seq, SeqRange, Timestamps};
 
+use super::bulk::Bulks;
 use super::observed::{Flight, ShownLately};
 use super::runs::{Run, SegmentRuns};
 use super::{FastConnection, FastHalf, FastLink, Notice, Observed, Order, Refresh, Stamps};
@@ -97,6 +98,7 @@ const HALF_RECORDING: u32 = 0x40;
 const HALF_CLOCKED: u32 = 0x80;
 const HALF_FLUSHED: u32 = 0x100;
 const HALF_REFRESH: u32 = 0x200;
+const HALF_FAST: u32 = 0x400;
 
 /// `struct connection`: what is known of a connection, and more for whoever keeps the map and sends frames.
 #[repr(C)]
@@ -199,6 +201,50 @@ pub struct RawKey {
     remote_port: [u8; 2],
 }
 
+/// `struct bulk`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RawBulk {
+    key: RawKey,
+    next: u32,
+    said: u64,
+    stamps: u64,
+    most: u32,
+    state: u32,
+}
+
+/// Lines of `struct bulk`: two for each place.
+pub const BULKS: u32 = 2 << BULK_PLACES_BITS;
+const BULK_PLACES_BITS: u32 = 6;
+const BULK_FREE: u32 = 0;
+const BULK_DATA: u32 = 2;
+
+impl RawBulk {
+    /// The number of the line of packets that go in `direction`. That of the other direction is its neighbour.
+    pub fn number(key: &RawKey, way: Direction) -> u32 {
+        let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let port = |bytes: [u8; 2]| u32::from(u16::from_le_bytes(bytes));
+        let mixed =
+            word(&key.local[12..]) ^ word(&key.remote[12..]) ^ (port(key.local_port) << 16 | port(key.remote_port));
+        (mixed.wrapping_mul(0x9e37_79b1) >> (32 - BULK_PLACES_BITS)) << 1 | u32::from(raw_direction(way))
+    }
+
+    /// Whether packets of this connection are noted in it.
+    pub fn goes_on_as(&self, key: &RawKey) -> bool {
+        self.state >= BULK_DATA && self.key == *key
+    }
+
+    /// Whether it is nobody's.
+    pub const fn is_free(&self) -> bool {
+        self.state == BULK_FREE
+    }
+
+    /// Whose it is.
+    pub const fn key(&self) -> RawKey {
+        self.key
+    }
+}
+
 /// `struct notice`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -242,6 +288,7 @@ const _: () = assert!(
         && size_of::<RawKey>() == 36
         && size_of::<RawNotice>() == 56
         && size_of::<RawOrder>() == 80
+        && size_of::<RawBulk>() == 64
 );
 
 impl RawConnection {
@@ -297,7 +344,7 @@ impl RawConnection {
         self.half(direction).window_shift == UNKNOWN_SHIFT
     }
 
-    /// What the fast path makes of it.
+    /// What the fast path makes of it, without what may go on unseen.
     pub fn fast(&self) -> FastConnection {
         let has = |flag| self.flags & flag != 0;
         FastConnection {
@@ -313,6 +360,7 @@ impl RawConnection {
                 heard_at: time(self.heard_at),
             },
             epoch: self.epoch,
+            bulk: Bulks::default(),
         }
     }
 
@@ -408,7 +456,12 @@ impl RawHalf {
             sack,
             last_data_at: time(self.last_data_at),
             advanced_at: time(self.advanced_at),
-            flight: Flight { bytes: self.flight_bytes, since: time(self.flight_since), from: self.flight_from },
+            flight: Flight {
+                bytes: self.flight_bytes,
+                is_fast: has(HALF_FAST),
+                since: time(self.flight_since),
+                from: self.flight_from,
+            },
             window_shift: (self.window_shift != UNKNOWN_SHIFT).then_some(self.window_shift),
             longest_segment: self.longest_segment,
             stamps: Stamps {
@@ -511,6 +564,10 @@ impl RawKey {
 
 const OUTGOING: u8 = 0;
 
+fn raw_direction(direction: Direction) -> u8 {
+    if direction == Direction::Outgoing { OUTGOING } else { 1 }
+}
+
 fn direction(raw: u8) -> Direction {
     if raw == OUTGOING { Direction::Outgoing } else { Direction::Incoming }
 }
@@ -548,7 +605,7 @@ impl RawOrder {
             Order::Refresh { stale, value, ticks_per_sec } => (6, stale, value, ticks_per_sec),
             Order::WindowShift(shift) => (7, shift.into(), 0, 0),
         };
-        let direction = if direction == Direction::Outgoing { OUTGOING } else { 1 };
+        let direction = raw_direction(direction);
         Self { direction, kind, a, b, c, ..Self::blank(now, connection) }
     }
 
@@ -557,10 +614,31 @@ impl RawOrder {
         Self { kind: 8, a: is_left_alone.into(), ..Self::blank(now, connection) }
     }
 
-    fn blank(now: Instant, connection: Connection) -> Self {
-        let key = RawKey::new(connection);
-        Self { frame: [0; FRAME_LEN], direction: 0, kind: 0, key, a: 0, b: 0, unused: 0, c: 0, now: now.as_nanos() }
+    /// What has only gone on since a connection was looked at is made good in the state of it.
+    pub fn fold(key: RawKey) -> Self {
+        Self { kind: 9, key, ..Self::NONE }
     }
+
+    /// The same; and the line in which it was noted becomes free.
+    pub fn free_bulk(key: RawKey, number: u32) -> Self {
+        Self { kind: 10, key, direction: (number & 1) as u8, ..Self::NONE }
+    }
+
+    fn blank(now: Instant, connection: Connection) -> Self {
+        Self { key: RawKey::new(connection), now: now.as_nanos(), ..Self::NONE }
+    }
+
+    const NONE: Self = Self {
+        frame: [0; FRAME_LEN],
+        direction: OUTGOING,
+        kind: 0,
+        key: RawKey { local: [0; 16], remote: [0; 16], local_port: [0; 2], remote_port: [0; 2] },
+        a: 0,
+        b: 0,
+        unused: 0,
+        c: 0,
+        now: 0,
+    };
 }
 
 fn time(nanos: u64) -> Option<Instant> {
