@@ -177,7 +177,7 @@ struct {
 struct bulk {
 	struct key key;
 	u32 next;   // where the next segment begins
-	u64 said;   // what it says: the ACK, from bit 32 on the window, from bit 48 on the size of its segments
+	u64 said;   // what it says: the ACK, from bit 32 on the window, from bit 48 on the size of whole segments
 	u64 stamps; // its timestamps, as on the wire
 	u32 most;   // BULK_DATA that comes in: where it has to end; ACKs: how far they go
 	u32 state;
@@ -1249,7 +1249,7 @@ __attribute__((noinline)) int goes_on(struct __sk_buff *skb, int direction)
 	if (state == BULK_DATA) {
 		u32 size = segment_size(skb->gso_size, len);
 
-		if (!len || bulk->said != (said | (u64)size << 48) || len % size)
+		if (!len || bulk->said << 16 != said << 16 || size > bulk->said >> 48)
 			return 0;
 		if (direction == INCOMING && before(bulk->most, seq + len))
 			return 0;
@@ -1276,7 +1276,8 @@ INLINE void fold(struct connection *connection, const struct bulk *bulk, const s
 	if (!goes_on_as(bulk, key))
 		return;
 	if (bulk->state == BULK_DATA && data->runs_len) {
-		u32 from = runs_end(data), next = *(volatile u32 *)&bulk->next;
+		struct run *last = &data->runs[(data->runs_len - 1) & (MOST_RUNS - 1)];
+		u32 from = last->end, next = *(volatile u32 *)&bulk->next;
 
 		if (!before(from, next))
 			return;
@@ -1286,7 +1287,7 @@ INLINE void fold(struct connection *connection, const struct bulk *bulk, const s
 		} else {
 			connection->bytes_in += next - from;
 		}
-		note_run(data, from, next, bulk->said >> 48);
+		last->end = next;
 		acks->said_nxt = later(acks->said_nxt, next);
 	} else if (bulk->state != BULK_DATA) {
 		u64 said = *(volatile u64 *)&bulk->said;
@@ -1356,7 +1357,10 @@ INLINE u32 begins_bulk(const struct connection *connection, const struct link *l
 		return BULK_IDLE;
 	if (direction == INCOMING && (connection->outgoing.flags & (HALF_ACKED | HALF_SAID)) != (HALF_ACKED | HALF_SAID))
 		return BULK_IDLE;
-	return data->longest_segment <= 0xffff && runs_end(data) == end ? BULK_DATA : BULK_IDLE;
+	const struct run *last = &data->runs[(data->runs_len - 1) & (MOST_RUNS - 1)];
+	int is_whole = last->end == end && last->size == data->longest_segment && last->size <= 0xffff;
+
+	return is_whole ? BULK_DATA : BULK_IDLE;
 }
 
 // After a packet was looked at: whether those that follow have to be.

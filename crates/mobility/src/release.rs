@@ -13,7 +13,8 @@
 //! Both echo a *refreshed* timestamp. The echo of a TSval from before the outage is Eifel's proof (RFC 3522) that the original
 //! arrived after all, with the same wrong conclusion. So TSecr is moved forward by the time that has passed, as the thesis behind
 //! Freeze-TCP does (its timestamp echo update), to a value that the peer's clock has certainly passed. The peer may never have
-//! sent that very value: who minds that switches it off.
+//! sent that very value: who minds that switches it off. Of a connection so young that the rate of the peer's clock is not known,
+//! TSecr is 0, which Linux takes for no echo: the old one would be a round trip as long as the outage to it, besides.
 //!
 //! If the last ACKs before the cut were lost with the link, the sender's first segment is an earlier one: so the one-byte ACK is
 //! sent for each ACK of the last moments, in ascending order (the *ladder*). Those below what the sender knows are old to it; for
@@ -34,6 +35,9 @@ use crate::round_trip::RoundTrip;
 
 /// What is added to half a round trip: an ACK is sent when its data have been taken in, and not all round trips are the shortest.
 pub(crate) const LADDER_MARGIN: Duration = Duration::from_millis(5);
+
+/// A TSecr that says nothing.
+pub(crate) const NO_ECHO: u32 = 0;
 
 /// How held ACKs are let go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

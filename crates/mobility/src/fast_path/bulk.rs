@@ -1,7 +1,8 @@
 //! **Bulk.** At more than 2 Gbit/s nothing is held back (see [`crate::hold_back`]), and nearly all packets of a connection only go on
 //! as the one before: data that follows on data, ACKs that acknowledge more. While nothing happens to the link, such packets are
 //! not looked at one by one. What they say is noted; all else that is known of the connection, and all times, are those of the
-//! last packet that was looked at, which is the first with its timestamps: on Linux, a millisecond before at most.
+//! last packet that was looked at, which is the first with its timestamps: on Linux, a millisecond before at most. Where segments
+//! begin is not noted either; what is held back later begins with what was looked at later.
 //!
 //! In the kernel this is the difference between a line of the cache and some twenty, which shows at such rates (`holdover bench
 //! agent`). Here it is for the twin to do the same.
@@ -57,7 +58,7 @@ struct Bulk {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum What {
-    /// Data in segments of `size` bytes, with one ACK and window. What comes in must end within the window: up to `most`.
+    /// Data in segments of `size` bytes at most, with one ACK and window. What comes in must end within the window: up to `most`.
     Data { size: u32, most: Seq },
     /// ACKs without data, of which each acknowledges more.
     Acks,
@@ -140,11 +141,11 @@ impl FastConnection {
         let says_the_same =
             acks.receiver.last().is_some_and(|last| last.ack == segment.ack && last.window == segment.window);
         let follows = self.half(direction.opposite()).observed.ends.end() == Some(segment.seq);
-        let fits = len > 0 && its_size == size && len.is_multiple_of(size);
+        let fits = len > 0 && its_size <= size;
         if !says_the_same || !follows || !fits || (direction == Direction::Incoming && end.gt(most)) {
             return false;
         }
-        self.half_mut(direction.opposite()).observed.ends.note(segment.seq, end, size);
+        self.half_mut(direction.opposite()).observed.ends.go_on(end);
         self.half_mut(direction).observed.receiver.go_on(end, segment.ack, segment.window);
         if direction == Direction::Outgoing {
             self.round_trip.go_on(end);
@@ -216,13 +217,12 @@ impl FastConnection {
             let has_data = acks.observed.ends.end().is_some();
             return (advances && has_data && acks.observed.flight.is_fast).then_some(Bulk { stamps, what: What::Acks });
         }
-        // What is shorter at the end of what an application has written is looked at, and what follows goes on.
         let size = data.observed.longest_segment;
         let host = &self.outgoing.observed;
         let knows_the_window = host.acked.is_some() && host.receiver.last().is_some();
         let may_go_on = data.observed.flight.is_fast
             && size <= u16::MAX.into()
-            && data.observed.ends.end() == Some(end)
+            && data.observed.ends.ends_with(end, size)
             && (direction == Direction::Outgoing || knows_the_window);
         may_go_on.then_some(Bulk { stamps, what: What::Data { size, most: Seq::new(0) } })
     }

@@ -47,6 +47,18 @@ impl SegmentRuns {
         self.last_run().map(|run| run.end)
     }
 
+    /// Whether the last segment, of `size` bytes, ended at `end`.
+    pub(super) fn ends_with(&self, end: Seq, size: u32) -> bool {
+        self.last_run().is_some_and(|run| run.end == end && run.size == size)
+    }
+
+    /// Bytes up to `end` pass, in segments that nobody looks at.
+    pub(super) fn go_on(&mut self, end: Seq) {
+        if let Some(run) = self.runs[..usize::from(self.len)].last_mut() {
+            run.end = run.end.max(end);
+        }
+    }
+
     /// Where the last `segments` whole segments before `acked` begin; `None` if that is no longer known. What was lost between
     /// two runs counts as a segment.
     pub(super) fn before_last(&self, acked: Seq, segments: u32) -> Option<Seq> {

@@ -238,6 +238,7 @@ impl Half {
             let on_their_way = round_trip.least().unwrap_or_default() / 2 + release::LADDER_MARGIN;
             let lost_after = last_heard - config.release.ladder.max(on_their_way);
             path.order(now, at.connection, at.direction, Order::Reopened);
+            let echo = echo.or(config.release.refresh_timestamps.then_some(release::NO_ECHO));
             release::acks(&config.release, observed, at.connection, at.direction, lost_after, echo)
         } else {
             Vec::new()
