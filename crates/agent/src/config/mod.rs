@@ -122,6 +122,20 @@ pub struct Signals {
     pub schedule: Option<PathBuf>,
     /// The strength of the Wi-Fi signal, as a warning.
     pub wifi: Wifi,
+    /// Whether gateways are asked for a sign of life when nothing comes in.
+    pub gateway: GatewayQuestions,
+}
+
+/// Whether gateways are asked for a sign of life (ARP, neighbour discovery) when nothing comes in.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatewayQuestions {
+    /// Whether they are. Idle links, links whose traffic is answered and links without neighbours (PPP, raw IP) are never asked.
+    pub ask: bool,
+    /// What is sent has to be without an answer for so long before the gateway is asked; not less than 250 ms.
+    pub after: Time,
+    /// How long it has for each of three answers, after which the link is down; not less than 250 ms.
+    pub every: Time,
 }
 
 /// The strength of the Wi-Fi signal, as a warning.
@@ -362,7 +376,16 @@ impl Default for Signals {
             suspend: true,
             schedule: None,
             wifi: Wifi::default(),
+            gateway: GatewayQuestions::default(),
         }
+    }
+}
+
+impl Default for GatewayQuestions {
+    /// On. A second is as long as RFC 6298 has a sender wait at first. Half a second is more than a gateway next door takes; RFC 4861's
+    /// `RETRANS_TIMER` is twice as long, and would have every outage noticed 1.5 s later.
+    fn default() -> Self {
+        Self { ask: true, after: Time(Duration::from_secs(1)), every: Time(Duration::from_millis(500)) }
     }
 }
 
@@ -537,7 +560,7 @@ mod tests {
         assert!(fields.len() > 20, "the schema was not read as intended");
         let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
         // These are the names of sections.
-        let sections = ["links", "wake", "signals", "wifi", "metrics", "log", "user_timeouts", "flow"];
+        let sections = ["links", "wake", "signals", "wifi", "gateway", "metrics", "log", "user_timeouts", "flow"];
         let untold: Vec<_> = untold.into_iter().filter(|field| !sections.contains(&field.as_str())).collect();
         assert!(untold.is_empty(), "{untold:?}");
     }

@@ -6,9 +6,10 @@ use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Deed, LinkEvent};
 
+use super::gateways::WatchedLink;
 use crate::clock::Utc;
 use crate::link_watch::wifi::WifiWatch;
-use crate::link_watch::{Arbiter, LinkState, Signal};
+use crate::link_watch::{Arbiter, LinkState, Signal, Source};
 use crate::log::with_causes;
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine};
 use crate::saving;
@@ -354,6 +355,16 @@ impl<E: PathEngine> Link<E> {
             Path::Attached(engine) => engine.counters(),
             Path::LeftAlone | Path::Failed { .. } => Counters::default(),
         }
+    }
+
+    /// What is to be known to find out whether its gateway is there; `None` if nothing is in its path.
+    pub(super) fn watched(&self) -> Option<WatchedLink> {
+        let Path::Attached(engine) = &self.path else { return None };
+        self.is_there.then(|| WatchedLink {
+            name: self.name.clone(),
+            tcp_packets: engine.counters().packets,
+            is_held_down: self.arbiter.objections().any(|source| source == Source::Neighbour),
+        })
     }
 
     pub(super) fn status(&self, now: Instant) -> LinkStatus {
