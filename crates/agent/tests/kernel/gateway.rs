@@ -19,10 +19,13 @@ use holdover_testbed::{Namespace, NamespaceError, Netlink, Route, sysctl};
 use crate::Test;
 
 pub(crate) const TESTS: &[Test] = &[
-    ("a_gateway_that_falls_silent_is_noticed_and_its_return_too", silent_over_ipv4),
-    ("so_it_is_over_ipv6", silent_over_ipv6),
-    ("a_download_that_stops_is_asked_about", a_download_that_stops),
-    ("a_gateway_that_answers_no_questions_is_not_called_down", mute_gateway),
+    (
+        "a_gateway_that_falls_silent_is_noticed_and_its_return_too",
+        a_gateway_that_falls_silent_is_noticed_and_its_return_too,
+    ),
+    ("so_it_is_over_ipv6", so_it_is_over_ipv6),
+    ("a_download_that_stops_is_asked_about", a_download_that_stops_is_asked_about),
+    ("a_gateway_that_answers_no_questions_is_not_called_down", a_gateway_that_answers_no_questions_is_not_called_down),
 ];
 
 const INTERFACE: &str = "up0";
@@ -217,12 +220,12 @@ fn sent() -> u64 {
     line.split_whitespace().nth(9).unwrap().parse().unwrap()
 }
 
-fn silent_over_ipv4(near: &Namespace) {
+fn a_gateway_that_falls_silent_is_noticed_and_its_return_too(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
     is_noticed(near, &lan);
 }
 
-fn silent_over_ipv6(near: &Namespace) {
+fn so_it_is_over_ipv6(near: &Namespace) {
     let lan = Lan::new(near, "2001:db8::", 64);
     is_noticed(near, &lan);
 }
@@ -250,7 +253,7 @@ fn is_noticed(near: &Namespace, lan: &Lan) {
     assert_eq!(agent.state().0, LinkState::Up);
 }
 
-fn a_download_that_stops(near: &Namespace) {
+fn a_download_that_stops_is_asked_about(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
     let agent = Agent::start(near);
     let stream = Stream::start(&lan, false);
@@ -271,7 +274,7 @@ fn a_download_that_stops(near: &Namespace) {
     stream.is_sending.store(false, Ordering::SeqCst);
 }
 
-fn mute_gateway(near: &Namespace) {
+fn a_gateway_that_answers_no_questions_is_not_called_down(near: &Namespace) {
     let lan = Lan::new(near, "192.0.2.", 24);
     let stream = Stream::start(&lan, true);
     stream.goes_on(100_000);
