@@ -487,7 +487,19 @@ mod tests {
         for (text, place, says) in [
             ("[wake]\nhold_bak = 4", "agent.toml:2:1", "expected one of `hold_back`"),
             ("[wake]\nhold_back = 65", "agent.toml:2:13", "from 0 (off) to 64"),
-            ("[wake]\ngrace = 5", "agent.toml:2:9", "invalid type"),
+            ("[wake]\ngrace = 5", "agent.toml:2:9", "grace: 5 is not what is expected here: a "),
+            (
+                "[wake]\nhold_back = \"four\"",
+                "agent.toml:2:13",
+                "hold_back: the text \"four\" is not what is expected here: a whole number",
+            ),
+            ("[wake]\nack_stall = 1", "agent.toml:2:13", "ack_stall: 1 is not what is expected here: true or false"),
+            (
+                "[links]\ninclude = \"wlan0\"",
+                "agent.toml:2:11",
+                "include: the text \"wlan0\" is not what is expected here: a list in brackets",
+            ),
+            ("[metrics]\nlisten = \"localhost\"", "agent.toml:2:10", "an address and a port"),
             ("[wake]\ngrace = \"5\"", "agent.toml:2:9", "a time with its unit"),
             ("[links]\ninclude = [\"wlan0\", \"a b\"]", "agent.toml:2:11", "the name of an interface"),
             ("[signals.wifi]\nfloor = \"-78\"", "agent.toml:2:9", "dBm"),
