@@ -58,8 +58,8 @@ struct Done {
     woken_after: Option<Instant>,
 }
 
-/// What wakes a sender, by the words of the mechanisms and of the dry run.
-const WAKING: [&str; 4] = ["released", "released ACK by ACK", "poked", "would wake it"];
+/// What wakes a sender, by the words of the mechanisms. What a dry run would have done has woken nobody.
+const WAKING: [&str; 3] = ["released", "released ACK by ACK", "poked"];
 
 /// A sender that is woken so long after link-up was woken because of it.
 const AFTERMATH: Duration = Duration::from_secs(2);
@@ -329,7 +329,12 @@ impl<E: PathEngine> Link<E> {
             self.record.saved_s += saved.as_secs_f64();
         }
         let saved_s = saved.map(Duration::as_secs_f64);
-        tracing::debug!(interface = &*self.name, %connection, mechanism, what, saved_s, "deed");
+        // What a dry run would do is all that it has to say.
+        if what.starts_with("would") {
+            tracing::info!(interface = &*self.name, %connection, mechanism, what, "dry run");
+        } else {
+            tracing::debug!(interface = &*self.name, %connection, mechanism, what, saved_s, "deed");
+        }
         DeedLine {
             time: utc.0.as_secs_f64(),
             interface: self.name.to_string(),

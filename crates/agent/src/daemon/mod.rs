@@ -452,7 +452,8 @@ impl<A: Attach> Daemon<A> {
             let (answer, goes_on) = match Request::parse(&question) {
                 Ok(Request::Signal(signal)) => {
                     let heard = self.core.handle_command(now, &signal);
-                    tracing::info!(event = %signal.event, links = ?heard.as_ref().ok(), "signalled");
+                    let links = heard.as_ref().map(|links| links.join(", ")).unwrap_or_default();
+                    tracing::info!(event = %signal.event, links, "signalled");
                     (heard.map_or_else(Response::from, |links| Response::Signalled { links }).to_line(), false)
                 }
                 Ok(Request::Status) => {
