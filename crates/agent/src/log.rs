@@ -12,7 +12,7 @@ use crate::config::{Log, LogFormat, LogLevel};
 #[error("a log is in use already")]
 pub struct LogInUse;
 
-/// Writes from now on. The service manager's journal has the time itself, so that lines have one only for terminals.
+/// Writes from now on. The service manager's journal has the time itself; wherever else lines go they begin with it.
 ///
 /// # Errors
 /// Something else has been writing.
@@ -24,12 +24,15 @@ pub fn start(config: &Log) -> Result<(), LogInUse> {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let is_terminal = io::stderr().is_terminal();
+    // `systemd.exec(5)`: set where standard error is the journal.
+    let has_own_time = std::env::var_os("JOURNAL_STREAM").is_some() && !io::stderr().is_terminal();
     let lines = fmt().with_max_level(level).with_writer(io::stderr).with_target(false);
-    let started = match (config.format, is_terminal) {
+    let started = match (config.format, has_own_time) {
         (LogFormat::Json, _) => tracing::subscriber::set_global_default(lines.json().flatten_event(true).finish()),
-        (LogFormat::Text, true) => tracing::subscriber::set_global_default(lines.finish()),
-        (LogFormat::Text, false) => tracing::subscriber::set_global_default(lines.without_time().finish()),
+        (LogFormat::Text, false) => {
+            tracing::subscriber::set_global_default(lines.with_ansi(io::stderr().is_terminal()).finish())
+        }
+        (LogFormat::Text, true) => tracing::subscriber::set_global_default(lines.without_time().finish()),
     };
     started.map_err(|_| LogInUse)
 }

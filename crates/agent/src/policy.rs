@@ -209,6 +209,11 @@ impl Policy {
         }
     }
 
+    /// What the rules that are built in say, in order, in words.
+    pub fn built_in_rules(&self) -> impl Iterator<Item = String> {
+        self.rules.iter().skip(self.configured).map(|rule| rule.name().to_owned())
+    }
+
     /// Whether each rule says one thing, and nothing that is of no use. Users are not looked up.
     ///
     /// # Errors

@@ -129,7 +129,7 @@ pub struct ConnectionStatus {
     pub backoff: Option<u32>,
     /// The user timeout that it was given, and by which rule.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub user_timeout: Option<String>,
+    pub user_timeout: Option<GivenUserTimeout>,
     /// Whether it is let alone.
     pub left_alone: bool,
     /// How many things were done for it.
@@ -139,6 +139,20 @@ pub struct ConnectionStatus {
     pub last_deed: Option<String>,
     /// How much sooner it went on than by its own timer, in seconds: an estimate.
     pub saved_s: f64,
+}
+
+/// The user timeout of a connection.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GivenUserTimeout {
+    /// How long it is, in seconds; missing where the kernel's own patience holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_s: Option<f64>,
+    /// The rule that has decided, as its user calls it; missing where none did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// Whether the application has set one itself, which was left as it is.
+    pub is_applications: bool,
 }
 
 /// Something that was done, or would have been.

@@ -196,6 +196,23 @@ impl Netlink {
         self.request(&request, RouteNetlinkMessage::NewLink(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
     }
 
+    /// Makes an Ethernet bridge.
+    pub fn add_bridge(&mut self, name: &str) -> Result<(), NetlinkError> {
+        let mut message = LinkMessage::default();
+        message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+        message.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
+        let request = format!("bridge {name}");
+        self.request(&request, RouteNetlinkMessage::NewLink(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL).map(drop)
+    }
+
+    /// Makes an interface a port of a bridge.
+    pub fn add_port(&mut self, bridge: &str, port: &str) -> Result<(), NetlinkError> {
+        let index = self.link(bridge)?.index;
+        self.change_link(port, &format!("port {bridge}"), |message| {
+            message.attributes.push(LinkAttribute::Controller(index));
+        })
+    }
+
     fn change_link(
         &mut self,
         name: &str,

@@ -32,7 +32,11 @@ pub enum ConfigError {
 impl ConfigError {
     pub(super) fn invalid(file: &Path, text: &str, error: &toml::de::Error) -> Self {
         let Range { start, .. } = error.span().unwrap_or(0..0);
-        let message = error.message().trim().replace('\n', "; ");
+        let message = in_plain_words(&error.message().trim().replace('\n', "; "));
+        let message = match key_at(text, start) {
+            Some(key) if !message.contains(&format!("`{key}`")) => format!("{key}: {message}"),
+            _ => message,
+        };
         Self::at(file, text, start, message)
     }
 
@@ -40,6 +44,50 @@ impl ConfigError {
     pub(crate) fn at(file: &Path, text: &str, offset: usize, message: String) -> Self {
         let (line, column) = place(text, offset);
         Self::Invalid { file: file.to_owned(), line, column, message }
+    }
+}
+
+/// The key whose value begins at the byte `offset`.
+fn key_at(text: &str, offset: usize) -> Option<&str> {
+    let line = text.get(..offset)?.rsplit('\n').next()?;
+    let (before, _) = line.rsplit_once('=')?;
+    let key = before.rsplit([',', '{']).next()?.trim();
+    let is_key = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
+    (!key.is_empty() && key.chars().all(is_key)).then_some(key)
+}
+
+/// What serde says of a value that it cannot use, for those who do not know serde.
+fn in_plain_words(message: &str) -> String {
+    let said = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
+    match said.and_then(|said| said.split_once(", expected ")) {
+        Some((found, wanted)) => format!("{} is not what is expected here: {}", found_word(found), wanted_word(wanted)),
+        None if message == "invalid socket address syntax" => {
+            "an address and a port are expected here, such as \"127.0.0.1:9786\"".to_owned()
+        }
+        None => message.to_owned(),
+    }
+}
+
+fn found_word(found: &str) -> String {
+    let kinds = [("string ", "the text "), ("integer ", ""), ("floating point ", ""), ("boolean ", "")];
+    let named = kinds.into_iter().find_map(|(kind, word)| Some(format!("{word}{}", found.strip_prefix(kind)?)));
+    let word = named.unwrap_or_else(|| match found {
+        "sequence" => "a list".to_owned(),
+        "map" => "a table".to_owned(),
+        other => other.to_owned(),
+    });
+    word.replace('`', "")
+}
+
+fn wanted_word(wanted: &str) -> &str {
+    match wanted {
+        "a sequence" => "a list in brackets, such as [\"one\", \"two\"]",
+        "a boolean" => "true or false",
+        "u8" | "u16" | "u32" | "u64" | "usize" | "i64" => "a whole number",
+        "a string" | "a borrowed string" | "string or table" => "a text in quotes",
+        "socket address" => "an address and a port, such as \"127.0.0.1:9786\"",
+        other if other.starts_with("struct ") => "a section, such as [links]",
+        other => other,
     }
 }
 

@@ -122,6 +122,20 @@ pub struct Signals {
     pub schedule: Option<PathBuf>,
     /// The strength of the Wi-Fi signal, as a warning.
     pub wifi: Wifi,
+    /// Whether gateways are asked for a sign of life when nothing comes in.
+    pub gateway: GatewayQuestions,
+}
+
+/// Whether gateways are asked for a sign of life (ARP, neighbour discovery) when nothing comes in.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatewayQuestions {
+    /// Whether they are. Idle links, links whose traffic is answered and links without neighbours (PPP, raw IP) are never asked.
+    pub ask: bool,
+    /// What is sent has to be without an answer for so long before the gateway is asked; not less than 250 ms.
+    pub after: Time,
+    /// How long it has for each of three answers, after which the link is down; not less than 250 ms.
+    pub every: Time,
 }
 
 /// The strength of the Wi-Fi signal, as a warning.
@@ -362,7 +376,16 @@ impl Default for Signals {
             suspend: true,
             schedule: None,
             wifi: Wifi::default(),
+            gateway: GatewayQuestions::default(),
         }
+    }
+}
+
+impl Default for GatewayQuestions {
+    /// On. A second is as long as RFC 6298 has a sender wait at first. Half a second is more than a gateway next door takes; RFC 4861's
+    /// `RETRANS_TIMER` is twice as long, and would have every outage noticed 1.5 s later.
+    fn default() -> Self {
+        Self { ask: true, after: Time(Duration::from_secs(1)), every: Time(Duration::from_millis(500)) }
     }
 }
 
@@ -464,7 +487,19 @@ mod tests {
         for (text, place, says) in [
             ("[wake]\nhold_bak = 4", "agent.toml:2:1", "expected one of `hold_back`"),
             ("[wake]\nhold_back = 65", "agent.toml:2:13", "from 0 (off) to 64"),
-            ("[wake]\ngrace = 5", "agent.toml:2:9", "invalid type"),
+            ("[wake]\ngrace = 5", "agent.toml:2:9", "grace: 5 is not what is expected here: a "),
+            (
+                "[wake]\nhold_back = \"four\"",
+                "agent.toml:2:13",
+                "hold_back: the text \"four\" is not what is expected here: a whole number",
+            ),
+            ("[wake]\nack_stall = 1", "agent.toml:2:13", "ack_stall: 1 is not what is expected here: true or false"),
+            (
+                "[links]\ninclude = \"wlan0\"",
+                "agent.toml:2:11",
+                "include: the text \"wlan0\" is not what is expected here: a list in brackets",
+            ),
+            ("[metrics]\nlisten = \"localhost\"", "agent.toml:2:10", "an address and a port"),
             ("[wake]\ngrace = \"5\"", "agent.toml:2:9", "a time with its unit"),
             ("[links]\ninclude = [\"wlan0\", \"a b\"]", "agent.toml:2:11", "the name of an interface"),
             ("[signals.wifi]\nfloor = \"-78\"", "agent.toml:2:9", "dBm"),
@@ -537,7 +572,7 @@ mod tests {
         assert!(fields.len() > 20, "the schema was not read as intended");
         let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
         // These are the names of sections.
-        let sections = ["links", "wake", "signals", "wifi", "metrics", "log", "user_timeouts", "flow"];
+        let sections = ["links", "wake", "signals", "wifi", "gateway", "metrics", "log", "user_timeouts", "flow"];
         let untold: Vec<_> = untold.into_iter().filter(|field| !sections.contains(&field.as_str())).collect();
         assert!(untold.is_empty(), "{untold:?}");
     }

@@ -17,12 +17,12 @@ pub struct Client {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Nobody is there.
-    #[error("no agent answers at {}; is it running (systemctl start holdover-agent)?", path.display())]
+    #[error("no agent answers at {}: {}\nstart it: sudo systemctl start holdover-agent; or name its socket: --socket", path.display(), why_not(reason))]
     NotRunning {
         /// The socket.
         path: PathBuf,
-        /// Why.
-        source: io::Error,
+        /// Why. It is in the text, before what to do, and so is no further cause.
+        reason: io::Error,
     },
     /// The socket is not for this user.
     #[error("{} is for root only: sudo", path.display())]
@@ -41,6 +41,15 @@ pub enum ClientError {
     Refused(Refusal),
 }
 
+/// What the kernel's reason for not connecting means.
+fn why_not(reason: &io::Error) -> String {
+    match reason.kind() {
+        io::ErrorKind::NotFound => "there is no such socket".to_owned(),
+        io::ErrorKind::ConnectionRefused => "the one whose socket it was has ended".to_owned(),
+        _ => reason.to_string(),
+    }
+}
+
 /// So long an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -55,7 +64,7 @@ impl Client {
     pub fn ask(path: &Path, request: &Request) -> Result<Self, ClientError> {
         let stream = UnixStream::connect(path).map_err(|source| match source.kind() {
             io::ErrorKind::PermissionDenied => ClientError::NotPermitted { path: path.to_owned() },
-            _ => ClientError::NotRunning { path: path.to_owned(), source },
+            _ => ClientError::NotRunning { path: path.to_owned(), reason: source },
         })?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;

@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use holdover_base::{Duration, Instant};
 use holdover_mobility::{Connection, LinkEvent};
 
+use super::gateways::WatchedLink;
 use super::link::{Link, Path};
 use crate::clock::Utc;
 use crate::config::{Config, Dbm, Time};
@@ -233,6 +234,11 @@ impl<A: Attach> Core<A> {
     /// The last deeds, the oldest first.
     pub(super) fn deeds(&self) -> impl Iterator<Item = &DeedLine> {
         self.deeds.iter()
+    }
+
+    /// The links whose gateways may have to be asked whether they are there.
+    pub(super) fn watched(&self) -> Vec<WatchedLink> {
+        self.links.values().filter_map(Link::watched).collect()
     }
 
     /// The links that are looked after.

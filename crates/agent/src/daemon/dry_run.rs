@@ -69,7 +69,6 @@ impl DryEngine {
     }
 
     fn say(&mut self, now: Instant, connection: Connection, mechanism: &'static str, what: &'static str) {
-        tracing::info!(interface = &*self.interface, %connection, mechanism, what, "dry run");
         self.deeds.push_back(Deed { at: now, connection, mechanism, what });
     }
 }
@@ -126,7 +125,8 @@ impl PathEngine for DryEngine {
                 bytes_sent: info.tcpi_bytes_sent,
                 bytes_received: info.tcpi_bytes_received,
                 idle: Some(info.tcpi_last_data_sent.min(info.tcpi_last_data_recv)),
-                round_trip: Some(info.tcpi_rtt).filter(|time| !time.is_zero()),
+                // The kernel knows the one of what it has sent, which for who only receives is that of long ago.
+                round_trip: None,
                 held_bytes: 0,
                 is_left_alone: self.left_alone.contains(&socket.connection),
             }

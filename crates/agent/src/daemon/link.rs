@@ -6,9 +6,10 @@ use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Deed, LinkEvent};
 
+use super::gateways::WatchedLink;
 use crate::clock::Utc;
 use crate::link_watch::wifi::WifiWatch;
-use crate::link_watch::{Arbiter, LinkState, Signal};
+use crate::link_watch::{Arbiter, LinkState, Signal, Source};
 use crate::log::with_causes;
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine};
 use crate::saving;
@@ -57,8 +58,8 @@ struct Done {
     woken_after: Option<Instant>,
 }
 
-/// What wakes a sender, by the words of the mechanisms and of the dry run.
-const WAKING: [&str; 4] = ["released", "released ACK by ACK", "poked", "would wake it"];
+/// What wakes a sender, by the words of the mechanisms. What a dry run would have done has woken nobody.
+const WAKING: [&str; 3] = ["released", "released ACK by ACK", "poked"];
 
 /// A sender that is woken so long after link-up was woken because of it.
 const AFTERMATH: Duration = Duration::from_secs(2);
@@ -328,7 +329,12 @@ impl<E: PathEngine> Link<E> {
             self.record.saved_s += saved.as_secs_f64();
         }
         let saved_s = saved.map(Duration::as_secs_f64);
-        tracing::debug!(interface = &*self.name, %connection, mechanism, what, saved_s, "deed");
+        // What a dry run would do is all that it has to say.
+        if what.starts_with("would") {
+            tracing::info!(interface = &*self.name, %connection, mechanism, what, "dry run");
+        } else {
+            tracing::debug!(interface = &*self.name, %connection, mechanism, what, saved_s, "deed");
+        }
         DeedLine {
             time: utc.0.as_secs_f64(),
             interface: self.name.to_string(),
@@ -354,6 +360,16 @@ impl<E: PathEngine> Link<E> {
             Path::Attached(engine) => engine.counters(),
             Path::LeftAlone | Path::Failed { .. } => Counters::default(),
         }
+    }
+
+    /// What is to be known to find out whether its gateway is there; `None` if nothing is in its path.
+    pub(super) fn watched(&self) -> Option<WatchedLink> {
+        let Path::Attached(engine) = &self.path else { return None };
+        self.is_there.then(|| WatchedLink {
+            name: self.name.clone(),
+            tcp_packets: engine.counters().packets,
+            is_held_down: self.arbiter.objections().any(|source| source == Source::Neighbour),
+        })
     }
 
     pub(super) fn status(&self, now: Instant) -> LinkStatus {

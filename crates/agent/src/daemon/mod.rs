@@ -7,6 +7,7 @@ mod control_socket;
 mod core;
 mod dry_run;
 mod exemptions;
+mod gateways;
 mod link;
 mod notify;
 mod privileges;
@@ -28,6 +29,7 @@ use self::control_socket::listen;
 use self::core::Core;
 pub use self::dry_run::{DryEngine, DryRun};
 use self::exemptions::Exemptions;
+use self::gateways::Questions;
 use self::notify::Notifier;
 use self::timeouts::Timeouts;
 use crate::clock::{self, Utc};
@@ -166,6 +168,8 @@ pub struct Daemon<A: Attach> {
     exemptions: Exemptions,
     /// Who tells the Wi-Fi's level, from when it is wanted on.
     wifi: Option<Station>,
+    /// What gateways are asked.
+    questions: Questions,
 }
 
 /// Callers of the control socket.
@@ -239,6 +243,7 @@ impl<A: Attach> Daemon<A> {
             exemptions: Exemptions::new(now, &setup.config),
             notifier,
             wifi: None,
+            questions: Questions::default(),
             setup,
         };
         daemon.monitor.refresh(now, &mut daemon.interfaces)?;
@@ -287,6 +292,7 @@ impl<A: Attach> Daemon<A> {
                 }
                 Token::Monitor => {
                     self.monitor.handle_ready(now, &mut self.interfaces)?;
+                    self.questions.handle_news();
                     self.tell_changes(now);
                 }
                 // Set again, it is not readable any more.
@@ -305,6 +311,7 @@ impl<A: Attach> Daemon<A> {
             self.tell_changes(now);
         }
         self.look_at_wifi(now);
+        self.ask_gateways(now);
         self.core.handle_timeout(now);
         self.core.handle_time(now, utc);
         self.timeouts.handle_timeout(now, &self.setup.config);
@@ -375,6 +382,7 @@ impl<A: Attach> Daemon<A> {
         let deadlines =
             sessions.chain(self.core.poll_timeout()).chain(self.timeouts.poll_timeout()).chain(self.watchdog_due);
         let deadlines = deadlines.chain(self.exemptions.poll_timeout()).chain(self.monitor.poll_timeout());
+        let deadlines = deadlines.chain(self.questions.poll_timeout());
         let wait = deadlines.map(|at| at.saturating_since(now)).chain(until_time).min()?;
         let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
         Some(Timespec { tv_sec: seconds, tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ })
@@ -395,6 +403,15 @@ impl<A: Attach> Daemon<A> {
                 Some(Err(_)) | None => None,
             };
             self.core.handle_level(now, &interface, level);
+        }
+    }
+
+    /// A dry run asks nobody.
+    fn ask_gateways(&mut self, now: Instant) {
+        if !self.setup.dry_run && self.questions.is_due(now) {
+            let links = self.core.watched();
+            self.questions.handle_links(now, &self.setup.config, &links, &mut self.interfaces);
+            self.tell_changes(now);
         }
     }
 
@@ -422,6 +439,7 @@ impl<A: Attach> Daemon<A> {
                     self.exemptions.configure(now, &config);
                 }
                 self.setup.config = config.clone();
+                self.questions.configure();
                 self.core.configure(now, utc, config, schedule);
                 tracing::info!(links = self.core.looked_after().join(", "), "configuration read");
             }
@@ -434,7 +452,8 @@ impl<A: Attach> Daemon<A> {
             let (answer, goes_on) = match Request::parse(&question) {
                 Ok(Request::Signal(signal)) => {
                     let heard = self.core.handle_command(now, &signal);
-                    tracing::info!(event = %signal.event, links = ?heard.as_ref().ok(), "signalled");
+                    let links = heard.as_ref().map(|links| links.join(", ")).unwrap_or_default();
+                    tracing::info!(event = %signal.event, links, "signalled");
                     (heard.map_or_else(Response::from, |links| Response::Signalled { links }).to_line(), false)
                 }
                 Ok(Request::Status) => {

@@ -7,7 +7,7 @@ use holdover_base::{Duration, Instant};
 use crate::config::Config;
 use crate::log::with_causes;
 use crate::policy::PolicyError;
-use crate::status::UserTimeoutStatus;
+use crate::status::{GivenUserTimeout, UserTimeoutStatus};
 use crate::user_timeout::{Given, UserTimeoutError, UserTimeoutOptions, UserTimeouts, kernel_patience};
 
 /// The rules at work.
@@ -88,20 +88,15 @@ impl Timeouts {
         timeouts.into_iter().chain(self.retry_at).min()
     }
 
-    /// What the connections of these sockets have been given, in words.
-    pub(super) fn given(&self, cookie: u64) -> Option<String> {
+    /// What the connection of a socket was given.
+    pub(super) fn given(&self, cookie: u64) -> Option<GivenUserTimeout> {
         let timeouts = self.timeouts.as_ref()?;
-        let Given { rule, timeout, is_applications, .. } = timeouts.given().get(&cookie)?;
-        if *is_applications {
-            return Some("the application's own".to_owned());
-        }
-        let name = rule.map(|rule| timeouts.policy().rule_name(rule));
-        let timeout = timeout.map(|timeout| timeout.to_string());
-        match (timeout, name) {
-            (Some(timeout), Some(name)) => Some(format!("{timeout} by {name}")),
-            (None, Some(name)) => Some(format!("as it is, by {name}")),
-            (timeout, None) => timeout,
-        }
+        let &Given { rule, timeout, is_applications, .. } = timeouts.given().get(&cookie)?;
+        Some(GivenUserTimeout {
+            timeout_s: timeout.map(Duration::as_secs_f64),
+            rule: rule.map(|rule| timeouts.policy().rule_name(rule)),
+            is_applications,
+        })
     }
 
     pub(super) fn status(&self) -> UserTimeoutStatus {

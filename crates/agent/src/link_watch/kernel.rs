@@ -34,6 +34,8 @@ pub enum News {
         is_set_up: bool,
         /// Set up, with a carrier and not dormant.
         can_carry: bool,
+        /// Whether those at the other end have addresses of its own that are asked for: not on links from point to point.
+        has_neighbours: bool,
     },
     /// An interface is gone, and everything of it.
     LinkGone {
@@ -94,8 +96,10 @@ pub enum Presence {
 /// Whether a neighbour answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reachability {
-    /// It has answered not long ago, or needs not be asked.
+    /// It has answered not long ago.
     Answers,
+    /// It needs not be asked: somebody has said what its address is, and looks after that.
+    Fixed,
     /// It was asked, and did not answer.
     Failed,
     /// It is being asked, or has not been for a while.
@@ -123,6 +127,17 @@ pub enum Change {
     Signal(Signal),
 }
 
+/// The gateways of an interface that can be asked whether they are there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gateways {
+    /// The interface's index.
+    pub index: u32,
+    /// Their addresses.
+    pub addresses: BTreeSet<IpAddr>,
+    /// When one of them was found to answer last.
+    pub answered_at: Option<Instant>,
+}
+
 /// The kernel's interfaces.
 #[derive(Debug, Default)]
 pub struct Interfaces {
@@ -141,6 +156,7 @@ struct Interface {
     /// The link's message came; what came before it waits for the name.
     is_named: bool,
     can_carry: bool,
+    has_neighbours: bool,
     addresses: BTreeSet<IpAddr>,
     /// The addresses of either family before it lost its last one.
     last_addresses: [BTreeSet<IpAddr>; 2],
@@ -150,6 +166,10 @@ struct Interface {
     failed: BTreeSet<IpAddr>,
     /// Gateways that have answered.
     answering: BTreeSet<IpAddr>,
+    /// Neighbours that need not be asked.
+    fixed: BTreeSet<IpAddr>,
+    /// When a gateway was found to answer last.
+    answered_at: Option<Instant>,
     /// Which sources have said that it is down.
     said_down: BTreeSet<Source>,
 }
@@ -166,7 +186,7 @@ impl Interfaces {
             snapshot.push(news.clone());
         }
         match news {
-            News::Link { index, name, kind, is_loopback, is_set_up, can_carry } => {
+            News::Link { index, name, kind, is_loopback, is_set_up, can_carry, has_neighbours } => {
                 let interface = self.interfaces.entry(index).or_default();
                 if interface.is_named && interface.name != name {
                     // Renamed: for whoever goes by names, one is gone and another one there.
@@ -175,7 +195,8 @@ impl Interfaces {
                     interface.said_down.clear();
                 }
                 interface.may_be_uplink = !is_loopback && !is_inner(&kind, &name);
-                (interface.name, interface.is_named, interface.can_carry) = (name, true, can_carry);
+                (interface.name, interface.is_named) = (name, true);
+                (interface.can_carry, interface.has_neighbours) = (can_carry, has_neighbours);
                 // The kernel does not tell of each of them.
                 if !is_set_up {
                     interface.routes.clear();
@@ -198,7 +219,7 @@ impl Interfaces {
             News::DefaultRoute { index, route, presence } => self.note_route(index, route, presence),
             News::Neighbour { index, address, state } => {
                 let Some(interface) = self.known_or_new(index, state == Reachability::Failed) else { return };
-                interface.note_neighbour(address, state);
+                interface.note_neighbour(now, address, state);
             }
         }
         self.tell(now);
@@ -225,6 +246,7 @@ impl Interfaces {
         for interface in self.interfaces.values_mut() {
             interface.failed.clear();
             interface.answering.clear();
+            interface.fixed.clear();
         }
         for news in told {
             match news {
@@ -235,7 +257,7 @@ impl Interfaces {
                 }
                 News::Neighbour { index, address, state } => {
                     if let Some(interface) = self.interfaces.get_mut(&index) {
-                        interface.note_neighbour(address, state);
+                        interface.note_neighbour(now, address, state);
                     }
                 }
                 _ => {}
@@ -267,6 +289,24 @@ impl Interfaces {
     pub fn addresses(&self, interface: &str) -> impl Iterator<Item = IpAddr> {
         let found = self.interfaces.values().find(|known| known.is_named && *known.name == *interface);
         found.into_iter().flat_map(|known| known.addresses.iter().copied())
+    }
+
+    /// The gateways of an interface, if all of its default routes lead to one that can be asked.
+    pub fn gateways(&self, interface: &str) -> Option<Gateways> {
+        let mut named = self.interfaces.iter().filter(|(_, known)| known.is_named && *known.name == *interface);
+        let (&index, known) = named.next()?;
+        let addresses = known.askable_gateways().filter(|_| known.can_carry && known.has_neighbours)?;
+        Some(Gateways { index, addresses, answered_at: known.answered_at })
+    }
+
+    /// All gateways of an interface were asked and do not answer, though the kernel does not say so yet.
+    pub fn handle_silence(&mut self, now: Instant, gateways: &Gateways) {
+        if let Some(interface) = self.interfaces.get_mut(&gateways.index) {
+            for &address in &gateways.addresses {
+                interface.note_neighbour(now, address, Reachability::Failed);
+            }
+        }
+        self.tell(now);
     }
 
     fn note_route(&mut self, index: u32, route: DefaultRoute, presence: Presence) {
@@ -316,11 +356,22 @@ impl Interface {
         self.addresses.iter().filter(|address| usize::from(address.is_ipv6()) == family).copied().collect()
     }
 
-    fn note_neighbour(&mut self, address: IpAddr, state: Reachability) {
+    fn note_neighbour(&mut self, now: Instant, address: IpAddr, state: Reachability) {
+        if state != Reachability::Fixed {
+            self.fixed.remove(&address);
+        }
         match state {
             Reachability::Answers => {
                 self.failed.remove(&address);
                 self.answering.insert(address);
+                if self.routes.iter().any(|route| route.gateway == Some(address)) {
+                    self.answered_at = Some(now);
+                }
+            }
+            Reachability::Fixed => {
+                self.failed.remove(&address);
+                self.answering.insert(address);
+                self.fixed.insert(address);
             }
             Reachability::Failed => {
                 self.answering.remove(&address);
@@ -371,6 +422,12 @@ impl Interface {
 
     fn has_lost_its_addresses(&self) -> bool {
         self.addresses.is_empty() && self.last_addresses.iter().any(|last| !last.is_empty())
+    }
+
+    /// The gateways, if there are any and each of them can be asked.
+    fn askable_gateways(&self) -> Option<BTreeSet<IpAddr>> {
+        let gateways: Option<BTreeSet<IpAddr>> = self.routes.iter().map(|route| route.gateway).collect();
+        gateways.filter(|gateways| !gateways.is_empty() && gateways.is_disjoint(&self.fixed))
     }
 
     /// Gateways there are, and of none of them is it known that it answers, or at least not that it does not.

@@ -12,7 +12,9 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State};
-use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourExtFlags, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType, RouteVia};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
@@ -257,7 +259,7 @@ fn is_overrun(error: &io::Error) -> bool {
 
 /// The messages of one datagram, each of which begins with its length and is padded to a multiple of 4. What is not understood ends
 /// it: nothing tells where the next one begins.
-fn messages(mut datagram: &[u8]) -> impl Iterator<Item = NetlinkMessage<RouteNetlinkMessage>> {
+pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = NetlinkMessage<RouteNetlinkMessage>> {
     std::iter::from_fn(move || {
         while !datagram.is_empty() {
             let length = NetlinkBuffer::new_checked(datagram).ok()?.length() as usize;
@@ -330,6 +332,7 @@ fn translate_link(link: LinkMessage) -> Option<News> {
         is_loopback: flags.contains(LinkFlags::Loopback),
         is_set_up: flags.contains(LinkFlags::Up),
         can_carry: flags.contains(LinkFlags::Up | LinkFlags::LowerUp) && is_fit,
+        has_neighbours: !flags.intersects(LinkFlags::Noarp | LinkFlags::Pointopoint | LinkFlags::Loopback),
     })
 }
 
@@ -401,13 +404,22 @@ fn translate_neighbour(message: &NeighbourMessage, is_there: bool) -> Option<New
     })?;
     let state = match message.header.state {
         _ if !is_there => Reachability::Forgotten,
-        NeighbourState::Reachable | NeighbourState::Permanent | NeighbourState::Noarp => Reachability::Answers,
+        NeighbourState::Permanent | NeighbourState::Noarp => Reachability::Fixed,
+        _ if is_of_others(message) => Reachability::Fixed,
+        NeighbourState::Reachable => Reachability::Answers,
         NeighbourState::Failed => Reachability::Failed,
         // Its address is known, and it was not found to be silent.
         NeighbourState::Stale | NeighbourState::Delay | NeighbourState::Probe => Reachability::Unknown,
         _ => Reachability::Unknown,
     };
     Some(News::Neighbour { index: message.header.ifindex, address, state })
+}
+
+/// Whether somebody else looks after the entry: a control plane (`NTF_EXT_LEARNED`), or the kernel on somebody's behalf
+/// (`NTF_EXT_MANAGED`).
+fn is_of_others(message: &NeighbourMessage) -> bool {
+    let is_managed = |attribute: &NeighbourAttribute| matches!(attribute, NeighbourAttribute::ExtFlags(flags) if flags.contains(NeighbourExtFlags::Managed));
+    message.header.flags.contains(NeighbourFlags::ExtLearned) || message.attributes.iter().any(is_managed)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 mod dry_run;
 mod engine;
+mod gateway;
 mod link_watch;
 mod other_process;
 mod user_timeouts;
@@ -32,8 +33,9 @@ fn main() -> ExitCode {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 4] = [
+    let groups: [(&str, &[Test]); 5] = [
         ("dry_run", dry_run::TESTS),
+        ("gateway", gateway::TESTS),
         ("link_watch", link_watch::TESTS),
         ("user_timeouts", user_timeouts::TESTS),
         ("engine", engine::TESTS),

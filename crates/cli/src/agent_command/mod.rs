@@ -5,13 +5,16 @@ mod run;
 mod text;
 mod top;
 
-use std::path::PathBuf;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-use holdover_agent::config::{Config, ConfigError, Time};
+use holdover_agent::config::{Config, ConfigError, DEFAULT_PATH, Time};
 use holdover_agent::control::{DEFAULT_SOCKET, Word};
 use holdover_agent::link_watch::schedule::Schedule;
+use holdover_agent::policy::Policy;
+use holdover_agent::user_timeout::kernel_patience;
 use holdover_base::Duration;
 
 use crate::command_support::print;
@@ -129,18 +132,47 @@ fn check(args: &CheckArgs) -> ExitCode {
     match checked {
         Ok((config, schedule)) => {
             // Users are looked up when the rules are put in force: better now.
-            if let Err(error) = config.policy(Duration::ZERO) {
-                eprintln!("error: {error}");
-                return ExitCode::from(WRONG);
-            }
+            let policy = match config.policy(Duration::ZERO) {
+                Ok(policy) => policy,
+                Err(error) => {
+                    eprintln!("error: {error}");
+                    return ExitCode::from(WRONG);
+                }
+            };
             let cuts = schedule.map(|schedule| format!("# Cuts in the timetable: {}\n", schedule.cuts()));
-            print(&(config.to_toml() + cuts.unwrap_or_default().as_str()))
+            let is_default = args.file.is_none() && !Path::new(DEFAULT_PATH).exists();
+            let origin = format!("# There is no {DEFAULT_PATH}: this is built in, and holds.\n");
+            let origin = if is_default { origin } else { String::new() };
+            print(&[origin, config.to_toml(), rules_in_words(&config, &policy), cuts.unwrap_or_default()].concat())
         }
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::from(WRONG)
         }
     }
+}
+
+/// What the rules come to that their text does not say, as comments.
+fn rules_in_words(config: &Config, policy: &Policy) -> String {
+    let mut text = String::new();
+    if !config.user_timeouts.enabled {
+        return text;
+    }
+    let patience = kernel_patience().unwrap_or(Duration::ZERO);
+    for (number, rule) in config.flow.iter().enumerate() {
+        if let Some(Time(hold)) = rule.hold
+            && hold < patience
+        {
+            let seconds = patience.as_secs();
+            let name = policy.rule_name(number);
+            let _ = writeln!(text, "# {name} holds for {seconds} s: never less than the kernel does (tcp_retries2)");
+        }
+    }
+    let built_in: Vec<String> = policy.built_in_rules().collect();
+    if !built_in.is_empty() {
+        let _ = writeln!(text, "# After these holds, built in: {}", built_in.join("; "));
+    }
+    text
 }
 
 fn read_config(file: Option<&PathBuf>) -> Result<Config, ConfigError> {

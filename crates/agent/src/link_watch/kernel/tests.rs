@@ -6,7 +6,9 @@ const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
 
 fn link(index: u32, name: &str, can_carry: bool) -> News {
-    News::Link { index, name: name.into(), kind: "".into(), is_loopback: name == "lo", is_set_up: true, can_carry }
+    let is_loopback = name == "lo";
+    let kind = "".into();
+    News::Link { index, name: name.into(), kind, is_loopback, is_set_up: true, can_carry, has_neighbours: !is_loopback }
 }
 
 fn address(index: u32, address: &str, is_usable: bool) -> News {
@@ -148,6 +150,7 @@ fn bridges_and_ends_of_containers_are_no_uplinks() {
             is_loopback: name == "lo",
             is_set_up: true,
             can_carry: true,
+            has_neighbours: true,
         };
         assert_eq!(told(&mut interfaces, [link, route(5, "192.0.2.1", true)]), [format!("{name} there")]);
     }
@@ -160,6 +163,7 @@ fn bridges_and_ends_of_containers_are_no_uplinks() {
         is_loopback: false,
         is_set_up: true,
         can_carry: true,
+        has_neighbours: true,
     };
     assert_eq!(told(&mut interfaces, [route(5, "192.0.2.1", true), link]), ["eth0 eligible"]);
 }
@@ -213,6 +217,7 @@ fn routes_go_without_a_word() {
         is_loopback: false,
         is_set_up: false,
         can_carry: false,
+        has_neighbours: true,
     };
     assert_eq!(told(&mut interfaces, [set_down]), ["eth0 carrier down", "eth0 route down"]);
     let mut interfaces = connected();
@@ -233,9 +238,9 @@ fn any_news() -> impl Strategy<Value = News> {
             &format!("192.0.2.{}", 100 + last),
             there
         )),
-        (index.clone(), 0..2u8, 0..4usize).prop_map(|(index, last, state)| {
-            let state =
-                [Reachability::Answers, Reachability::Failed, Reachability::Unknown, Reachability::Forgotten][state];
+        (index.clone(), 0..2u8, 0..5usize).prop_map(|(index, last, state)| {
+            use Reachability::{Answers, Failed, Fixed, Forgotten, Unknown};
+            let state = [Answers, Failed, Unknown, Forgotten, Fixed][state];
             neighbour(index, &format!("192.0.2.{}", 100 + last), state)
         }),
         index.prop_map(|index| News::LinkGone { index }),
@@ -294,4 +299,50 @@ fn a_snapshot_that_is_not_whole_takes_nothing_away() {
     assert_eq!(told(&mut interfaces, all), [] as [&str; 0]);
     interfaces.end_snapshot(Instant::ZERO);
     assert_eq!(drain(&mut interfaces), ["eth0 gone", "wlan0 neighbour up"], "of the gateway nothing is known any more");
+}
+
+#[test]
+fn gateways_can_be_asked_unless_they_need_not_be() {
+    let addresses = |interfaces: &Interfaces| interfaces.gateways("wlan0").map(|gateways| gateways.addresses);
+    let mut interfaces = connected();
+    let first: BTreeSet<IpAddr> = BTreeSet::from(["192.0.2.1".parse().unwrap()]);
+    assert_eq!(addresses(&interfaces), Some(first));
+    told(&mut interfaces, [route(3, "2001:db8::1", true)]);
+    assert_eq!(addresses(&interfaces).unwrap().len(), 2);
+    // Somebody has written down where it is.
+    told(&mut interfaces, [neighbour(3, "2001:db8::1", Reachability::Fixed)]);
+    assert_eq!(addresses(&interfaces), None);
+    told(&mut interfaces, [neighbour(3, "2001:db8::1", Reachability::Unknown)]);
+    assert_eq!(addresses(&interfaces).unwrap().len(), 2);
+    // Everybody is on the link.
+    let plain = DefaultRoute { is_ipv6: false, gateway: None, metric: 5 };
+    told(&mut interfaces, [News::DefaultRoute { index: 3, route: plain, presence: Presence::There }]);
+    assert_eq!(addresses(&interfaces), None);
+    // A link from point to point has no neighbours.
+    let mut interfaces = Interfaces::new();
+    let ppp = News::Link {
+        index: 4,
+        name: "ppp0".into(),
+        kind: "".into(),
+        is_loopback: false,
+        is_set_up: true,
+        can_carry: true,
+        has_neighbours: false,
+    };
+    told(&mut interfaces, [ppp, route(4, "192.0.2.1", true)]);
+    assert_eq!(interfaces.gateways("ppp0"), None);
+}
+
+#[test]
+fn gateways_that_were_found_silent_are_until_they_answer() {
+    let mut interfaces = connected();
+    told(&mut interfaces, [route(3, "2001:db8::1", true)]);
+    let gateways = interfaces.gateways("wlan0").unwrap();
+    interfaces.handle_silence(Instant::from_secs(5), &gateways);
+    assert_eq!(drain(&mut interfaces), ["wlan0 neighbour down"]);
+    let later = [("192.0.2.1", Reachability::Failed), ("192.0.2.1", Reachability::Unknown)];
+    assert_eq!(told(&mut interfaces, later.map(|(who, state)| neighbour(3, who, state))), [] as [&str; 0]);
+    interfaces.handle(Instant::from_secs(9), neighbour(3, "192.0.2.1", Reachability::Answers));
+    assert_eq!(drain(&mut interfaces), ["wlan0 neighbour up"]);
+    assert_eq!(interfaces.gateways("wlan0").unwrap().answered_at, Some(Instant::from_secs(9)));
 }
