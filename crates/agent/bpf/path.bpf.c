@@ -85,7 +85,7 @@ struct half {
 #define HALF_CLOCKED 0x80
 #define HALF_FLUSHED 0x100    // `flushed_from` means something
 #define HALF_REFRESH 0x200    // so do `refresh_*`
-#define HALF_FAST 0x400       // data comes faster than FASTEST
+#define HALF_FAST 0x400       // data came faster than FASTEST, and has been faster than STILL_FAST since
 
 struct connection {
 	struct bpf_spin_lock lock;
@@ -172,8 +172,8 @@ struct {
 } connections SEC(".maps");
 
 // What has come of a bulk in one direction since its connection was last looked at: the packets that only go on as those before
-// are noted here, in one line of the cache and without a lock. Every place has two, one for each direction; whoever is there first
-// has it until user space frees it.
+// are noted here, in one line of the cache and without a lock. Every place has two, one for each direction; whoever claims one has it
+// until user space frees it.
 struct bulk {
 	struct key key;
 	u32 next;   // where the next segment begins
@@ -193,7 +193,7 @@ struct bulk {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE); // which aligns them
+	__uint(map_flags, BPF_F_MMAPABLE); // so that values begin with a page, and none lies in two lines of the cache
 	__uint(max_entries, 2 << BULK_PLACES_BITS);
 	__type(key, u32);
 	__type(value, struct bulk);
@@ -1225,6 +1225,9 @@ INLINE const u8 *plain_segment(const struct __sk_buff *skb, struct key *key, int
 
 // Whether a packet only goes on as those before, which then is noted. A function of its own for the verifier, too, which then need
 // not follow what it has found through all the rest.
+//
+// Packets of one direction come one after the other. If they ever come on two processors at once, a note may be lost: then the
+// next packet does not fit and is looked at, and what was lost counts as a gap.
 __attribute__((noinline)) int goes_on(struct __sk_buff *skb, int direction)
 {
 	struct key key = {};
@@ -1267,6 +1270,19 @@ __attribute__((noinline)) int goes_on(struct __sk_buff *skb, int direction)
 	return 1;
 }
 
+// Which ACKs were shown is not known one by one any more: as many as are remembered, at the time of the last that was looked at.
+INLINE void forget_shown(struct half *half, u32 ack)
+{
+	u64 at = half->shown_len ? half->shown_lately[(half->shown_next - 1) & (MOST_SHOWN - 1)].at : 0;
+
+#pragma unroll
+	for (int n = 0; n < MOST_SHOWN; n++) {
+		half->shown_lately[n].at = at;
+		half->shown_lately[n].ack = ack;
+	}
+	half->shown_len = MOST_SHOWN;
+}
+
 // What went on is made good: whoever looks at a connection does this first, as often as he likes.
 INLINE void fold(struct connection *connection, const struct bulk *bulk, const struct key *key, int direction)
 {
@@ -1289,12 +1305,14 @@ INLINE void fold(struct connection *connection, const struct bulk *bulk, const s
 		}
 		last->end = next;
 		acks->said_nxt = later(acks->said_nxt, next);
-	} else if (bulk->state != BULK_DATA) {
+	} else if (bulk->state != BULK_DATA && acks->flags & HALF_ACKED) {
 		u64 said = *(volatile u64 *)&bulk->said;
 		u32 ack = said;
 
 		if (!before(acks->acked, ack))
 			return;
+		if (direction == OUTGOING)
+			forget_shown(acks, ack);
 		acks->bytes_acked += ack - acks->acked;
 		acks->acked = acks->said_ack = ack;
 		acks->said_window = said >> 32;
@@ -1305,7 +1323,16 @@ INLINE void fold(struct connection *connection, const struct bulk *bulk, const s
 INLINE void stop_bulk(struct bulk *bulk, const struct key *key)
 {
 	if (goes_on_as(bulk, key))
-		bulk->state = BULK_IDLE;
+		__sync_lock_test_and_set(&bulk->state, BULK_IDLE);
+}
+
+// Whoever claims a line that is free writes his key: until then it is nobody's.
+INLINE void free_bulk(struct bulk *bulk, const struct key *key)
+{
+	if (!is_same(&bulk->key, key))
+		return;
+	__builtin_memset(&bulk->key, 0, sizeof(bulk->key));
+	__sync_lock_test_and_set(&bulk->state, BULK_FREE);
 }
 
 // How far ACKs, or data that comes in, may go on.
@@ -1324,7 +1351,7 @@ INLINE void bound_bulk(const struct connection *connection, struct bulk *bulk, u
 		bulk->most = runs_end(acks);
 		state = BULK_ACKS;
 	}
-	// Nothing of what was written before may be seen after it.
+	// The last that is written, and all at once for whoever sees it: what goes on has to fit all the rest, too.
 	__sync_lock_test_and_set(&bulk->state, state);
 }
 
@@ -1370,6 +1397,8 @@ INLINE void settle_bulk(struct connection *connection, const struct link *link, 
 {
 	if (!packet->is_plain) {
 		stop_bulk(own, key);
+		// It may have gone on since it was folded, on another processor.
+		fold(connection, other, key, !direction);
 		stop_bulk(other, key);
 		return;
 	}
@@ -1380,7 +1409,7 @@ INLINE void settle_bulk(struct connection *connection, const struct link *link, 
 	if (state == BULK_IDLE) {
 		stop_bulk(own, key);
 	} else if (is_same(&own->key, key)) {
-		own->state = BULK_IDLE;
+		stop_bulk(own, key);
 		own->next = packet->seq + packet->len;
 		own->said = packet->ack | (u64)packet->window << 32;
 		if (state == BULK_DATA)
@@ -1673,7 +1702,7 @@ struct order {
 #define ORDER_WINDOW_SHIFT 7
 #define ORDER_LEAVE_ALONE 8
 #define ORDER_FOLD 9      // what went on since the connection was looked at is made good
-#define ORDER_FREE_BULK 10 // the same, and others may have the place
+#define ORDER_FREE_BULK 10 // the same in one direction, and others may have the line
 
 INLINE void set_flag(struct half *half, u32 flag, u32 is_on)
 {
@@ -1736,10 +1765,14 @@ int order(struct __sk_buff *skb)
 	if (connection) {
 		bpf_spin_lock(&connection->lock);
 		fold(connection, own, &order.key, order.direction & 1);
-		fold(connection, other, &order.key, !(order.direction & 1));
-		if (order.kind != ORDER_FOLD) {
-			stop_bulk(own, &order.key);
-			stop_bulk(other, &order.key);
+		if (order.kind == ORDER_FREE_BULK) {
+			free_bulk(own, &order.key);
+		} else {
+			fold(connection, other, &order.key, !(order.direction & 1));
+			if (order.kind != ORDER_FOLD) {
+				stop_bulk(own, &order.key);
+				stop_bulk(other, &order.key);
+			}
 		}
 		if (order.kind == ORDER_LEAVE_ALONE)
 			connection->gone = order.a ? connection->gone | LEFT_ALONE : connection->gone & ~LEFT_ALONE;
@@ -1748,9 +1781,9 @@ int order(struct __sk_buff *skb)
 		else
 			obey(&connection->incoming, &order);
 		bpf_spin_unlock(&connection->lock);
+	} else if (order.kind == ORDER_FREE_BULK) {
+		free_bulk(own, &order.key);
 	}
-	if (order.kind == ORDER_FREE_BULK && is_same(&own->key, &order.key))
-		own->state = BULK_FREE;
 	return !connection;
 }
 

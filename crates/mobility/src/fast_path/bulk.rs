@@ -1,8 +1,9 @@
 //! **Bulk.** At more than 2 Gbit/s nothing is held back (see [`crate::hold_back`]), and nearly all packets of a connection only go on
 //! as the one before: data that follows on data, ACKs that acknowledge more. While nothing happens to the link, such packets are
 //! not looked at one by one. What they say is noted; all else that is known of the connection, and all times, are those of the
-//! last packet that was looked at, which is the first with its timestamps: on Linux, a millisecond before at most. Where segments
-//! begin is not noted either; what is held back later begins with what was looked at later.
+//! last packet that was looked at, which has the same timestamps: on Linux, a millisecond before at most. Where segments begin is not
+//! noted, nor which ACKs the sender was shown: until newer ones have been looked at, what is held back may begin within a segment,
+//! and what may have been lost at a cut is taken for more than can be told one by one.
 //!
 //! In the kernel this is the difference between a line of the cache and some twenty, which shows at such rates (`holdover bench
 //! agent`). Here it is for the twin to do the same.
@@ -162,7 +163,7 @@ impl FastConnection {
         if !follows || !advances || !has_come_by || ends_a_round_trip {
             return false;
         }
-        observed.go_on(segment);
+        observed.go_on(direction, segment);
         true
     }
 

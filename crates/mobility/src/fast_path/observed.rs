@@ -7,6 +7,7 @@ use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq};
 use super::bulk::Form;
 use super::runs::SegmentRuns;
 use super::stamps::Stamps;
+use crate::Direction;
 use crate::connections::{Connection, tcp_mut};
 use crate::echo_clock::EchoClock;
 use crate::spoken::Spoken;
@@ -45,7 +46,7 @@ pub struct Observed {
 /// How many bytes are acknowledged in a round trip: as many as the sender has in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Flight {
-    /// Of the last round trip; 0 before the first is over, and if data comes faster than [`FASTEST`].
+    /// Of the last round trip; 0 before the first is over, and if [`Self::is_fast`].
     pub(super) bytes: u32,
     /// Data came faster than [`FASTEST`] in it, or has since and is [`STILL_FAST`].
     pub(super) is_fast: bool,
@@ -146,10 +147,14 @@ impl Observed {
     }
 
     /// A pure ACK of the receiver acknowledges more, and says nothing else that is new.
-    pub(super) fn go_on(&mut self, segment: &Segment) {
+    pub(super) fn go_on(&mut self, direction: Direction, segment: &Segment) {
         self.bytes_acked += u64::from(segment.ack - self.acked.unwrap_or(segment.ack));
         self.acked = Some(segment.ack);
         self.shown = self.shown.max(segment.ack);
+        // Nobody asks which ACKs the host was shown.
+        if direction == Direction::Outgoing {
+            self.shown_lately.forget(segment.ack);
+        }
         self.receiver.go_on(segment.seq, segment.ack, segment.window);
     }
 
@@ -330,6 +335,12 @@ impl ShownLately {
         }
         self.acks[usize::from(self.len)] = (at, ack);
         self.len += 1;
+    }
+
+    /// Which were shown is not known one by one any more: as many as are remembered, at the time of the last that is.
+    fn forget(&mut self, ack: Seq) {
+        let at = self.acks[..usize::from(self.len)].last().map_or(Instant::ZERO, |&(at, _)| at);
+        (self.acks, self.len) = ([(at, ack); Self::MOST], Self::MOST as u8);
     }
 
     fn since(&self, since: Instant) -> Option<impl Iterator<Item = Seq> + '_> {

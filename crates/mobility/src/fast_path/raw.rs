@@ -619,7 +619,7 @@ impl RawOrder {
         Self { kind: 9, key, ..Self::NONE }
     }
 
-    /// The same; and the line in which it was noted becomes free.
+    /// The same of one direction; and the line in which it was noted becomes free.
     pub fn free_bulk(key: RawKey, number: u32) -> Self {
         Self { kind: 10, key, direction: (number & 1) as u8, ..Self::NONE }
     }
