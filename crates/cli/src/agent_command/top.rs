@@ -159,29 +159,19 @@ impl Screen {
                 LinkState::Down => Color::Red,
             };
             let style = if self.is_colourful { Style::new().fg(colour) } else { Style::new() };
-            Row::new(text::link_cells(link)).style(style)
+            (text::link_cells(link).to_vec(), style)
         });
-        let widths = [12, 24, 8, 8, 8, 7, 6, 6, 8].map(Constraint::Length);
-        let table = Table::new(rows, widths).header(header(&text::LINK_COLUMNS));
+        let columns = Columns { names: &text::LINK_COLUMNS, widths: &LINK_WIDTHS, given_up: &LINKS_GIVE_UP };
+        let table = columns.table(area.width, rows);
         frame.render_widget(table.block(Block::new().borders(Borders::TOP).title(" links ")), area);
     }
 
     fn draw_connections(frame: &mut Frame<'_>, area: Rect, shown: &[&ConnectionStatus], title: String) {
         let room = usize::from(area.height);
-        let rows = shown.iter().take(room).map(|connection| Row::new(text::connection_cells(connection)));
-        let widths = [
-            Constraint::Length(8),
-            Constraint::Min(21),
-            Constraint::Min(21),
-            Constraint::Length(12),
-            Constraint::Length(6),
-            Constraint::Length(6),
-            Constraint::Length(6),
-            Constraint::Length(6),
-            Constraint::Length(6),
-            Constraint::Min(20),
-        ];
-        let table = Table::new(rows, widths).header(header(&text::CONNECTION_COLUMNS));
+        let rows = shown.iter().take(room).map(|one| (text::connection_cells(one).to_vec(), Style::new()));
+        let columns =
+            Columns { names: &text::CONNECTION_COLUMNS, widths: &CONNECTION_WIDTHS, given_up: &CONNECTIONS_GIVE_UP };
+        let table = columns.table(area.width, rows);
         frame.render_widget(table.block(Block::new().borders(Borders::TOP).title(title)), area);
     }
 
@@ -222,9 +212,58 @@ impl SortBy {
     }
 }
 
-fn header(names: &[&'static str]) -> Row<'static> {
-    Row::new(names.to_vec()).style(Style::new().add_modifier(Modifier::BOLD))
+/// In characters.
+const LINK_WIDTHS: [u16; 9] = [12, 24, 8, 8, 8, 7, 6, 6, 8];
+
+/// MOVED and WARNED, then DOWN and SINCE.
+const LINKS_GIVE_UP: [usize; 4] = [6, 5, 4, 2];
+
+/// In characters. Addresses and the last deed get what is left.
+const CONNECTION_WIDTHS: [u16; 10] = [8, 21, 21, 12, 6, 6, 6, 6, 6, 20];
+
+/// LOCAL, HELD, OUT and IN, then LINK and PROGRAM.
+const CONNECTIONS_GIVE_UP: [usize; 6] = [1, 8, 4, 5, 0, 3];
+
+/// The columns of a table, of which some give way where the terminal is narrow.
+struct Columns<'a> {
+    names: &'a [&'static str],
+    widths: &'a [u16],
+    /// The numbers of those that give way, first the first.
+    given_up: &'a [usize],
 }
+
+impl Columns<'_> {
+    /// The numbers of those for which there is room.
+    fn shown(&self, room: u16) -> Vec<usize> {
+        let mut shown: Vec<usize> = (0..self.names.len()).collect();
+        let needed = |shown: &[usize]| shown.iter().map(|&column| self.widths[column] + 1).sum::<u16>();
+        for given_up in self.given_up {
+            if needed(&shown) <= room.saturating_add(1) {
+                break;
+            }
+            shown.retain(|column| column != given_up);
+        }
+        shown
+    }
+
+    fn table<'r>(&self, room: u16, rows: impl Iterator<Item = (Vec<String>, Style)>) -> Table<'r> {
+        let shown = self.shown(room);
+        let rows = rows.map(|(mut cells, style)| {
+            let cells = shown.iter().map(|&column| std::mem::take(&mut cells[column])).collect::<Vec<_>>();
+            Row::new(cells).style(style)
+        });
+        let widths = shown.iter().map(|&column| match self.widths[column] {
+            wide if wide >= WIDE => Constraint::Min(wide),
+            narrow => Constraint::Length(narrow),
+        });
+        let names = shown.iter().map(|&column| self.names[column]).collect::<Vec<_>>();
+        Table::new(rows.collect::<Vec<_>>(), widths)
+            .header(Row::new(names).style(Style::new().add_modifier(Modifier::BOLD)))
+    }
+}
+
+/// Columns of so many characters get more where there is room.
+const WIDE: u16 = 20;
 
 #[cfg(test)]
 mod tests {
@@ -300,6 +339,22 @@ mod tests {
         assert_eq!(screen.press(KeyCode::Char('q').into()), Step::Quit);
         assert_eq!(screen.press(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Step::Quit);
         assert_eq!(screen.press(KeyCode::Char('c').into()), Step::Stay);
+    }
+
+    #[test]
+    fn columns_give_way_one_by_one() {
+        let mut screen = screen();
+        let has =
+            |lines: &[String], name: &str| lines.iter().any(|line| line.split_whitespace().any(|word| word == name));
+        for (width, there, gone) in [
+            (200, &["LOCAL", "HELD", "MOVED", "DEED"][..], &[][..]),
+            (80, &["REMOTE", "PROGRAM", "RTT", "DEED", "WOKEN", "SAVED"], &["LOCAL", "HELD", "MOVED"]),
+        ] {
+            let lines = drawn(&mut screen, width, 24);
+            assert!(there.iter().all(|name| has(&lines, name)), "{lines:#?}");
+            assert!(!gone.iter().any(|name| has(&lines, name)), "{lines:#?}");
+            assert!(has(&lines, "198.51.100.2:443"), "{lines:#?}");
+        }
     }
 
     #[test]
