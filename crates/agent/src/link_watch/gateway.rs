@@ -271,7 +271,9 @@ mod tests {
 
         /// Its gateway answers no questions.
         fn mute() -> Self {
-            let watch = GatewayWatch::new(Instant::from_secs(10), &GatewayQuestions::default()).unwrap();
+            let watch =
+                GatewayWatch::new(Instant::from_secs(10), &GatewayQuestions { ask: true, ..Default::default() })
+                    .unwrap();
             let traffic = Traffic { tcp_packets: 100, received: 1000 };
             Self { watch, now: Instant::from_secs(10), traffic, is_held_down: false }
         }
@@ -395,7 +397,7 @@ mod tests {
 
     #[test]
     fn off_is_off() {
-        let config = GatewayQuestions { ask: false, ..GatewayQuestions::default() };
+        let config = GatewayQuestions::default();
         assert!(GatewayWatch::new(Instant::ZERO, &config).is_none());
     }
 

@@ -109,7 +109,7 @@ impl Agent {
         let directory = std::env::temp_dir().join(format!("holdover-gateway-{:?}-{}", near.id(), std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let (stop, stop_reader) = UnixStream::pair().unwrap();
-        let config = "[metrics]\nenabled = false\n[user_timeouts]\nenabled = false\n";
+        let config = "[metrics]\nenabled = false\n[user_timeouts]\nenabled = false\n[signals.gateway]\nask = true\n";
         let setup = Setup {
             config: Config::parse(&directory, config).unwrap(),
             config_path: None,
