@@ -406,9 +406,10 @@ impl<A: Attach> Daemon<A> {
         }
     }
 
-    /// A dry run asks nobody.
+    /// A dry run asks nobody; nor is it looked at the links if nobody is to be asked.
     fn ask_gateways(&mut self, now: Instant) {
-        if !self.setup.dry_run && self.questions.is_due(now) {
+        let asks = self.setup.config.signals.gateway.ask && !self.setup.dry_run;
+        if asks && self.questions.is_due(now) {
             let links = self.core.watched();
             self.questions.handle_links(now, &self.setup.config, &links, &mut self.interfaces);
             self.tell_changes(now);

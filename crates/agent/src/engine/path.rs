@@ -184,12 +184,11 @@ impl KernelPath {
     /// A connection as it is in the map.
     pub(super) fn raw(&self, connection: Connection) -> Option<RawConnection> {
         let key = RawKey::new(connection);
-        for direction in [Direction::Outgoing, Direction::Incoming] {
-            if self.bulk(RawBulk::number(&key, direction)).is_some_and(|bulk| bulk.goes_on_as(&key)) {
-                self.run_order(&RawOrder::fold(key));
-            }
+        let mut lines = [Direction::Outgoing, Direction::Incoming].map(|way| RawBulk::number(&key, way)).into_iter();
+        if lines.any(|number| self.bulk(number).is_some_and(|bulk| bulk.goes_on_as(&key))) {
+            self.run_order(&RawOrder::fold(key));
         }
-        self.connections.get(&Key(RawKey::new(connection)), LOCK).ok().map(|value| value.0)
+        self.connections.get(&Key(key), LOCK).ok().map(|value| value.0)
     }
 
     /// Looks at all of them.

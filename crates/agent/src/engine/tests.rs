@@ -107,27 +107,31 @@ fn shape() -> impl Strategy<Value = Shape> {
     )
 }
 
+/// The next segment, with what is acknowledged by then and the usual options.
+fn in_order(is_outgoing: bool, (len, gso_size): (u16, u16), micros_later: u64, same_tick: bool) -> Step {
+    Step::Segment(Shape {
+        is_outgoing,
+        micros_later,
+        ahead: 0,
+        len,
+        gso_size,
+        ack_short: 0,
+        window: 60_000,
+        flags: 0x10,
+        options: vec![OptionShape::AlignedStamps],
+        extension_headers: 0,
+        traffic_class: 0,
+        same_tick,
+    })
+}
+
 /// Data in one direction as fast as it comes, with its ACKs, and here and there something else.
 fn bulk() -> impl Strategy<Value = Vec<Step>> {
     let turn = (0_u8..4, prop_oneof![6 => Just(None), 1 => step().prop_map(Some)], 1_u64..6, 0_u8..8);
     let size = prop_oneof![Just((1000_u16, 0_u16)), Just((2400, 600)), Just((2500, 600))];
     (any::<bool>(), size, prop::collection::vec(turn, 1..80)).prop_map(|(is_outgoing, (len, gso_size), turns)| {
-        let segment = |is_outgoing, len, micros_later, tick| {
-            Step::Segment(Shape {
-                is_outgoing,
-                micros_later,
-                ahead: 0,
-                len,
-                gso_size,
-                ack_short: 0,
-                window: 60_000,
-                flags: 0x10,
-                options: vec![OptionShape::AlignedStamps],
-                extension_headers: 0,
-                traffic_class: 0,
-                same_tick: tick > 0,
-            })
-        };
+        let segment =
+            |is_outgoing, len, micros_later, tick| in_order(is_outgoing, (len, gso_size), micros_later, tick > 0);
         let mut steps = Vec::new();
         for (segments, other, micros, tick) in turns {
             steps.extend((0..segments).map(|_| segment(is_outgoing, len, micros, tick)));
@@ -305,22 +309,7 @@ fn the_kernel_does_what_its_twin_does_around_a_foreseen_cut() {
 
 /// A thousand times two segments with data, and their ACK, faster than anything is held back.
 fn fast_bulk(data_goes_out: bool) -> Vec<Step> {
-    let segment = |is_outgoing, len, same_tick| {
-        Step::Segment(Shape {
-            is_outgoing,
-            micros_later: 1,
-            ahead: 0,
-            len,
-            gso_size: 600,
-            ack_short: 0,
-            window: 60_000,
-            flags: 0x10,
-            options: vec![OptionShape::AlignedStamps],
-            extension_headers: 0,
-            traffic_class: 0,
-            same_tick,
-        })
-    };
+    let segment = |is_outgoing, len, same_tick| in_order(is_outgoing, (len, 600), 1, same_tick);
     let turn = |turn| {
         let is_same = turn % 50 != 0;
         [
