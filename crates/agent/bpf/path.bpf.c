@@ -600,6 +600,16 @@ INLINE void sample(struct connection *connection, u64 sample)
 	connection->flags |= TRIP_SAMPLED;
 }
 
+// The end of what is timed has to be looked at. At high rates, what is timed is what is looked at anyway.
+INLINE int may_be_timed(const struct connection *connection, const struct packet *packet)
+{
+	const struct half *own = &connection->outgoing;
+	int has_said = own->flags & HALF_SAID && own->flags & HALF_SAID_STAMPS;
+	int is_first = !has_said || !packet->stamps_at || own->said_val != packet->val;
+
+	return is_first || !(connection->incoming.flags & HALF_FAST);
+}
+
 INLINE void trip_outgoing(struct connection *connection, const struct packet *packet)
 {
 	u32 len = seq_len(packet);
@@ -615,7 +625,7 @@ INLINE void trip_outgoing(struct connection *connection, const struct packet *pa
 
 	if (connection->flags & TRIP_NXT && before(packet->seq, connection->nxt)) {
 		connection->flags &= ~TRIP_TIMED;
-	} else if (!(connection->flags & TRIP_TIMED)) {
+	} else if (!(connection->flags & TRIP_TIMED) && may_be_timed(connection, packet)) {
 		connection->flags |= TRIP_TIMED;
 		connection->timed = end;
 		connection->timed_at = packet->now;
@@ -1223,6 +1233,26 @@ INLINE const u8 *plain_segment(const struct __sk_buff *skb, struct key *key, int
 	return tcp;
 }
 
+// Whether what an ACK says to have received has come by. The line of the data, which another processor may be writing to, is looked at
+// only for what is beyond what it said last.
+INLINE int has_come_by(struct bulk *acks, const struct bulk *data, u32 ack)
+{
+	u64 *place = (u64 *)&acks->most;
+	u64 bound = *(volatile u64 *)place;
+
+	if (!before((u32)bound, ack))
+		return 1;
+	if (bound >> 32 != BULK_ACKS || data->state != BULK_DATA || !is_same(&data->key, &acks->key))
+		return 0;
+	u32 next = *(volatile u32 *)&data->next;
+
+	if (before(next, ack))
+		return 0;
+	// Not if there is another bound by now.
+	__sync_val_compare_and_swap(place, bound, (u64)BULK_ACKS << 32 | next);
+	return 1;
+}
+
 // Whether a packet only goes on as those before, which then is noted. A function of its own for the verifier, too, which then need
 // not follow what it has found through all the rest.
 //
@@ -1258,11 +1288,7 @@ __attribute__((noinline)) int goes_on(struct __sk_buff *skb, int direction)
 			return 0;
 		*(volatile u32 *)&bulk->next = seq + len;
 	} else {
-		u32 most = bulk->most;
-
-		if (state == BULK_ACKS && other->state == BULK_DATA && is_same(&other->key, &key))
-			most = later(most, other->next);
-		if (len || !before((u32)bulk->said, ack) || before(most, ack))
+		if (len || !before((u32)bulk->said, ack) || !has_come_by(bulk, other, ack))
 			return 0;
 		*(volatile u64 *)&bulk->said = said;
 	}
@@ -1395,14 +1421,15 @@ INLINE void settle_bulk(struct connection *connection, const struct link *link, 
 			const struct packet *packet, const struct verdict *verdict, struct bulk *own, struct bulk *other,
 			u64 turn, int direction)
 {
-	if (!packet->is_plain) {
+	if ((packet->flags & ~PSH) != ACK) {
 		stop_bulk(own, key);
 		// It may have gone on since it was folded, on another processor.
 		fold(connection, other, key, !direction);
 		stop_bulk(other, key);
 		return;
 	}
-	u32 state = turn & TURN_CALM ? begins_bulk(connection, link, packet, verdict, direction) : BULK_IDLE;
+	int may_begin = packet->is_plain && turn & TURN_CALM;
+	u32 state = may_begin ? begins_bulk(connection, link, packet, verdict, direction) : BULK_IDLE;
 
 	if (state != BULK_IDLE && __sync_val_compare_and_swap(&own->state, BULK_FREE, BULK_IDLE) == BULK_FREE)
 		own->key = *key;

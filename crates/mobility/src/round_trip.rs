@@ -47,8 +47,8 @@ impl RoundTrip {
         (self.stamped, self.timed) = (None, None);
     }
 
-    /// The host sends `segment`.
-    pub(crate) fn note_outgoing(&mut self, now: Instant, segment: &Segment) {
+    /// The host sends `segment`, which may be timed: if nothing is, that begins with it.
+    pub(crate) fn note_outgoing(&mut self, now: Instant, segment: &Segment, may_be_timed: bool) {
         if let Some(ts) = segment.options.timestamps {
             self.stamped.get_or_insert((ts.val, now));
         }
@@ -59,9 +59,10 @@ impl RoundTrip {
         match self.nxt {
             // Karn's rule: what was sent twice measures nothing.
             Some(nxt) if segment.seq.lt(nxt) => self.timed = None,
-            _ => {
+            _ if may_be_timed => {
                 self.timed.get_or_insert((end, now));
             }
+            _ => (),
         }
         self.go_on(end);
     }

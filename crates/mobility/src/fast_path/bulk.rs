@@ -34,13 +34,18 @@ impl Form {
     }
 
     fn is_plain(&self, segment: &Segment) -> bool {
-        self.has_usual_options && segment.flags.difference(Flags::PSH) == Flags::ACK
+        self.has_usual_options && only_acknowledges(segment)
     }
 
     /// Bytes of each segment in it.
     pub(super) fn size(&self, len: u32) -> u32 {
         self.segment_size.filter(|size| (1..len).contains(size)).unwrap_or(len)
     }
+}
+
+/// It begins nothing and ends nothing.
+fn only_acknowledges(segment: &Segment) -> bool {
+    segment.flags.difference(Flags::PSH) == Flags::ACK
 }
 
 /// What goes on in either direction.
@@ -177,11 +182,11 @@ impl FastConnection {
         segment: &Segment,
         form: Form,
     ) {
-        if !form.is_plain(segment) {
+        if !only_acknowledges(segment) {
             self.stop_bulk();
             return;
         }
-        let begun = (is_left && link.is_calm() && before.said == Said::of(segment))
+        let begun = (is_left && form.is_plain(segment) && link.is_calm() && before.said == Said::of(segment))
             .then(|| self.begun((now, config, link), direction, before, segment))
             .flatten();
         let most = self.edge_of_the_host();

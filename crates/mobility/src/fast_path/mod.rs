@@ -13,7 +13,7 @@ mod runs;
 mod stamps;
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions};
+use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions, Timestamps};
 
 use crate::ack_stall::Stall;
 use crate::connections::tcp_mut;
@@ -238,7 +238,7 @@ impl FastConnection {
             return (Verdict::Pass, None);
         }
         match direction {
-            Direction::Outgoing => self.round_trip.note_outgoing(now, segment),
+            Direction::Outgoing => self.round_trip.note_outgoing(now, segment, self.may_be_timed(segment)),
             Direction::Incoming => self.round_trip.note_incoming(now, segment),
         }
         let data = self.half_mut(direction.opposite());
@@ -253,6 +253,15 @@ impl FastConnection {
             self.settle_bulk((now, config, link), direction, before, is_left, segment, form);
         }
         (verdict, notice)
+    }
+
+    /// The end of what is timed has to be looked at. At high rates, what is timed is what is looked at anyway: the first of its
+    /// timestamp, and so most often its ACK, too.
+    fn may_be_timed(&self, segment: &Segment) -> bool {
+        let said = self.outgoing.observed.receiver.last().and_then(|last| last.timestamps);
+        let value = |stamps: Option<Timestamps>| stamps.map(|stamps| stamps.val);
+        let is_first = said.is_none() || value(said) != value(segment.options.timestamps);
+        is_first || !self.incoming.observed.flight.is_fast
     }
 
     /// The link was gone, or is back.
