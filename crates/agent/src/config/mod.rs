@@ -382,10 +382,10 @@ impl Default for Signals {
 }
 
 impl Default for GatewayQuestions {
-    /// Off: there are networks in which a gateway is taken for gone that is there (docs/limits.md). A second is as long as RFC 6298 has a sender wait at first. Half a second is more than a gateway next door takes; RFC 4861's
+    /// A second is as long as RFC 6298 has a sender wait at first. Half a second is more than a gateway next door takes; RFC 4861's
     /// `RETRANS_TIMER` is twice as long, and would have every outage noticed 1.5 s later.
     fn default() -> Self {
-        Self { ask: false, after: Time(Duration::from_secs(1)), every: Time(Duration::from_millis(500)) }
+        Self { ask: true, after: Time(Duration::from_secs(1)), every: Time(Duration::from_millis(500)) }
     }
 }
 

@@ -1,7 +1,9 @@
 //! Gateways are asked for a sign of life when there is reason to: joins what is looked at to what decides and to who asks.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 
@@ -31,18 +33,24 @@ pub(super) struct Questions {
     has_complained: bool,
 }
 
+/// The gateways of a link, as long as they are the same.
 struct Asked {
     watch: GatewayWatch,
-    answered_at: Option<Instant>,
+    index: u32,
+    addresses: BTreeSet<IpAddr>,
+    answered_at: BTreeMap<IpAddr, Instant>,
 }
 
 /// So often it is looked which links there are.
 const LOOK_FOR_LINKS_EVERY: Duration = Duration::from_secs(10);
 
 impl Questions {
-    /// Another configuration is in force.
-    pub(super) fn configure(&mut self) {
-        self.links.clear();
+    /// What was asked is not to be answered any more, and nothing is known.
+    pub(super) fn start_anew(&mut self, now: Instant, interfaces: &mut Interfaces) {
+        for (_, asked) in std::mem::take(&mut self.links) {
+            self.let_go(&asked);
+            interfaces.end_search(now, asked.index);
+        }
         self.look_at = None;
     }
 
@@ -69,24 +77,31 @@ impl Questions {
         links: &[WatchedLink],
         interfaces: &mut Interfaces,
     ) {
-        let found: Vec<(&WatchedLink, Gateways)> =
-            links.iter().filter_map(|link| Some((link, interfaces.gateways(&link.name)?))).collect();
-        self.links.retain(|name, _| found.iter().any(|(link, _)| link.name == *name));
+        let is_wanted = config.signals.neighbour && config.signals.gateway.ask;
+        let found: Vec<(&WatchedLink, Gateways)> = links
+            .iter()
+            .filter(|_| is_wanted)
+            .filter_map(|link| Some((link, interfaces.gateways(&link.name)?)))
+            .collect();
+        // Others in the place of one that has answered may be such as never do.
+        let are_the_same = |name: &str, asked: &Asked| {
+            found.iter().any(|(link, gateways)| {
+                *link.name == *name && (gateways.index, &gateways.addresses) == (asked.index, &asked.addresses)
+            })
+        };
+        let gone: Vec<Box<str>> = self
+            .links
+            .iter()
+            .filter(|(name, asked)| !are_the_same(name, asked))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for asked in gone.iter().filter_map(|name| self.links.remove(name)).collect::<Vec<_>>() {
+            self.let_go(&asked);
+        }
         // An interface may get a gateway that can be asked, of which there is news; without any interface there is nothing to look at.
         self.look_at = (!links.is_empty()).then(|| now + LOOK_FOR_LINKS_EVERY);
-        if !config.signals.neighbour {
-            self.links.clear();
-            return;
-        }
         for (link, gateways) in found {
-            let Some(act) = self.look(now, config, link, &gateways) else { continue };
-            tracing::trace!(interface = &*link.name, ?act, "gateway");
-            let done = self.carry_out(act, &gateways);
-            if act == Act::TellDown {
-                tracing::info!(interface = &*link.name, "nothing comes in, and the gateway does not answer");
-                interfaces.handle_silence(now, &gateways);
-            }
-            if let Err(error) = done {
+            if let Err(error) = self.look(now, config, link, &gateways, interfaces) {
                 self.complain(&link.name, &error);
             }
         }
@@ -94,38 +109,56 @@ impl Questions {
         self.look_at = next.into_iter().chain(self.look_at).min();
     }
 
-    fn look(&mut self, now: Instant, config: &Config, link: &WatchedLink, gateways: &Gateways) -> Option<Act> {
-        if !self.links.contains_key(&link.name) {
-            let watch = GatewayWatch::new(now, &config.signals.gateway)?;
-            self.links.insert(link.name.clone(), Asked { watch, answered_at: gateways.answered_at });
-        }
-        let asked = self.links.get_mut(&link.name)?;
-        if asked.answered_at != gateways.answered_at {
-            asked.answered_at = gateways.answered_at;
-            asked.watch.handle_answer(now);
-        }
-        if asked.watch.poll_timeout() > now {
-            return None;
-        }
-        asked.watch.handle_held_down(now, link.is_held_down);
-        let received = open(&mut self.neighbours).and_then(|neighbours| neighbours.received(gateways.index));
-        if let Ok(received) = received {
-            asked.watch.handle_traffic(now, Traffic { tcp_packets: link.tcp_packets, received });
-        }
-        asked.watch.poll_act(now)
-    }
-
-    fn carry_out(&mut self, act: Act, gateways: &Gateways) -> io::Result<()> {
-        let neighbours = open(&mut self.neighbours)?;
-        for &address in &gateways.addresses {
-            match act {
-                Act::Ask => neighbours.ask(gateways.index, address)?,
-                Act::Seek => neighbours.seek(gateways.index, address)?,
-                Act::TakeBack => neighbours.take_back(gateways.index, address)?,
-                Act::TellDown => {}
+    /// Looks at one link if it is time to, and does what is to be done.
+    fn look(
+        &mut self,
+        now: Instant,
+        config: &Config,
+        link: &WatchedLink,
+        gateways: &Gateways,
+        interfaces: &mut Interfaces,
+    ) -> io::Result<()> {
+        let asked = match self.links.entry(link.name.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                let Gateways { index, addresses, answered_at } = gateways.clone();
+                let Some(watch) = GatewayWatch::new(now, &config.signals.gateway, addresses.clone()) else {
+                    return Ok(());
+                };
+                place.insert(Asked { watch, index, addresses, answered_at })
+            }
+        };
+        for (&gateway, &at) in &gateways.answered_at {
+            if asked.answered_at.insert(gateway, at) != Some(at) {
+                asked.watch.handle_answer(now, gateway);
             }
         }
-        Ok(())
+        if asked.watch.poll_timeout() > now {
+            return Ok(());
+        }
+        asked.watch.handle_held_down(now, link.is_held_down);
+        let done = open(&mut self.neighbours).and_then(|neighbours| {
+            let received = neighbours.received(gateways.index)?;
+            asked.watch.handle_traffic(now, Traffic { tcp_packets: link.tcp_packets, received });
+            let Some(act) = asked.watch.poll_act(now) else { return Ok(()) };
+            tracing::trace!(interface = &*link.name, ?act, "gateway");
+            carry_out((now, act), neighbours, gateways, interfaces, &link.name)
+        });
+        if done.is_err() {
+            asked.watch.handle_failure(now);
+        }
+        done
+    }
+
+    /// The kernel need not ask these any more.
+    fn let_go(&mut self, asked: &Asked) {
+        if !asked.watch.is_waiting() {
+            return;
+        }
+        // What is gone needs not be taken back.
+        if let Ok(neighbours) = open(&mut self.neighbours) {
+            _ = for_each(&asked.addresses, |address| neighbours.take_back(asked.index, address));
+        }
     }
 
     fn complain(&mut self, interface: &str, error: &io::Error) {
@@ -133,6 +166,38 @@ impl Questions {
             tracing::warn!(interface, %error, "the gateway cannot be asked whether it is there");
         }
     }
+}
+
+fn carry_out(
+    (now, act): (Instant, Act),
+    neighbours: &mut Neighbours,
+    gateways: &Gateways,
+    interfaces: &mut Interfaces,
+    interface: &str,
+) -> io::Result<()> {
+    let Gateways { index, addresses, .. } = gateways;
+    match act {
+        Act::Ask => for_each(addresses, |address| neighbours.ask(*index, address)),
+        Act::Seek => {
+            interfaces.handle_search(gateways);
+            for_each(addresses, |address| neighbours.seek(*index, address))
+        }
+        Act::TakeBack => {
+            interfaces.end_search(now, *index);
+            for_each(addresses, |address| neighbours.take_back(*index, address))
+        }
+        Act::TellDown => {
+            if interfaces.handle_silence(now, gateways) {
+                tracing::info!(interface, "nothing comes in, and the gateway does not answer");
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Does it with all, even if it fails with one; then with the first error.
+fn for_each(addresses: &BTreeSet<IpAddr>, mut act: impl FnMut(IpAddr) -> io::Result<()>) -> io::Result<()> {
+    addresses.iter().map(|&address| act(address)).fold(Ok(()), io::Result::and)
 }
 
 fn open(neighbours: &mut Option<Neighbours>) -> io::Result<&mut Neighbours> {

@@ -273,6 +273,7 @@ impl<A: Attach> Daemon<A> {
         };
         self.notifier.tell("STOPPING=1");
         self.timeouts.give_up(self.setup.config.user_timeouts.restore_on_exit);
+        self.questions.start_anew(clock::now(), &mut self.interfaces);
         tracing::info!("the agent stops");
         // Left behind, it would only be in the way of who looks for an agent.
         let _ = std::fs::remove_file(&self.setup.socket);
@@ -439,8 +440,11 @@ impl<A: Attach> Daemon<A> {
                 if config.flow != self.setup.config.flow {
                     self.exemptions.configure(now, &config);
                 }
+                let asks_otherwise = config.signals != self.setup.config.signals;
                 self.setup.config = config.clone();
-                self.questions.configure();
+                if asks_otherwise {
+                    self.questions.start_anew(now, &mut self.interfaces);
+                }
                 self.core.configure(now, utc, config, schedule);
                 tracing::info!(links = self.core.looked_after().join(", "), "configuration read");
             }

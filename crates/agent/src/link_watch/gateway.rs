@@ -8,12 +8,17 @@
 //!
 //! Three questions in a row without an answer (RFC 4861 section 10, `MAX_UNICAST_SOLICIT`) say that the link is down, if nothing else
 //! has come in meanwhile either. Some gateways answer no such question although they forward what is sent: the silence of one that has
-//! never answered means nothing. So each is asked once when TCP is first seen at work: only to know whether it answers.
+//! never answered means nothing. So each is asked once when TCP is first seen at work: only to know whether it answers. Where there are
+//! several, the link is down if none of them answers and each has before. Nor does it mean anything if a question could not be sent.
 //!
 //! While a link is idle, and while what is sent is answered, nothing is asked but that.
 //!
-//! The shell calls, every time that [`GatewayWatch::poll_timeout`] names: [`GatewayWatch::handle_held_down`] and
-//! [`GatewayWatch::handle_traffic`], [`GatewayWatch::handle_answer`] if there was one, then [`GatewayWatch::poll_act`] once.
+//! The shell calls, every time that [`GatewayWatch::poll_timeout`] names: [`GatewayWatch::handle_answer`] for each that there was,
+//! [`GatewayWatch::handle_held_down`] and [`GatewayWatch::handle_traffic`], then [`GatewayWatch::poll_act`] once; and
+//! [`GatewayWatch::handle_failure`] if anything of this cannot be done.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 
@@ -22,6 +27,9 @@ use crate::config::{GatewayQuestions, Time};
 /// The gateways of one interface.
 #[derive(Clone, Debug)]
 pub struct GatewayWatch {
+    gateways: BTreeSet<IpAddr>,
+    /// Those of them that have answered a question.
+    answered: BTreeSet<IpAddr>,
     after: Duration,
     every: Duration,
     /// What had passed when it was looked at last.
@@ -36,12 +44,12 @@ pub struct GatewayWatch {
     silence: Option<Silence>,
     phase: Phase,
     asked_at: Option<Instant>,
-    /// Whether a question was ever answered.
-    has_answered: bool,
     /// Three questions in a row were not answered, nor any before: that a stream has stopped is no reason to ask any more.
     is_mute: bool,
     /// TCP is at work, and it was never asked.
     is_to_be_met: bool,
+    /// It is being asked by the kernel, and need not be any more.
+    is_to_be_taken_back: bool,
 }
 
 /// What has passed an interface since some time in the past.
@@ -58,9 +66,9 @@ pub struct Traffic {
 pub enum Act {
     /// Ask the gateways whose Ethernet address is known, at once and at that address.
     Ask,
-    /// Look for the gateways as one does that are not known: ask everyone on the link for them.
+    /// Ask the gateways whose Ethernet address is known, and everyone on the link for the others, unless that is being done.
     Seek,
-    /// Nobody has to answer any more: other packets have come in.
+    /// Nobody has to answer any more, and nothing is said of who has not: other packets have come in.
     TakeBack,
     /// None of the gateways answers: the link is down.
     TellDown,
@@ -108,14 +116,17 @@ const LONGEST_DELAYED_ACK: Duration = Duration::from_millis(500);
 /// So many packets that come in between two looks are a stream: fewer may be somebody who types.
 const STREAM_PACKETS: u64 = 8;
 
-/// An answer that comes later than this after the last question is none to it.
-const LATEST_ANSWER: Duration = Duration::from_secs(5);
+/// An answer that comes later than this after the last question is none to it: after 5 s the kernel asks by itself
+/// (`delay_first_probe_time`, RFC 4861 section 10).
+const LATEST_ANSWER: Duration = Duration::from_secs(3);
 
 impl GatewayWatch {
-    /// Nothing is known. `None` if the configuration wants nothing to be asked.
-    pub fn new(now: Instant, config: &GatewayQuestions) -> Option<Self> {
+    /// Nothing is known of the gateways. `None` if the configuration wants nothing to be asked.
+    pub fn new(now: Instant, config: &GatewayQuestions, gateways: BTreeSet<IpAddr>) -> Option<Self> {
         let (Time(after), Time(every)) = (config.after, config.every);
         config.ask.then(|| Self {
+            gateways,
+            answered: BTreeSet::new(),
             after: after.max(LOOK_EVERY),
             every: every.max(LOOK_EVERY),
             traffic: None,
@@ -126,9 +137,9 @@ impl GatewayWatch {
             silence: None,
             phase: Phase::Calm,
             asked_at: None,
-            has_answered: false,
             is_mute: false,
             is_to_be_met: false,
+            is_to_be_taken_back: false,
         })
     }
 
@@ -162,11 +173,12 @@ impl GatewayWatch {
     }
 
     /// A gateway has answered.
-    pub fn handle_answer(&mut self, now: Instant) {
+    pub fn handle_answer(&mut self, now: Instant, gateway: IpAddr) {
         if self.asked_at.is_some_and(|asked_at| now.saturating_since(asked_at) <= LATEST_ANSWER) {
-            (self.has_answered, self.is_mute) = (true, false);
+            self.answered.insert(gateway);
+            self.is_mute = false;
         }
-        if matches!(self.phase, Phase::Asking { .. }) {
+        if self.is_waiting() {
             self.calm(now);
         }
     }
@@ -175,9 +187,28 @@ impl GatewayWatch {
     pub fn handle_held_down(&mut self, now: Instant, is_held_down: bool) {
         match (is_held_down, self.phase) {
             (true, Phase::Calm | Phase::Asking { .. }) => self.phase = Phase::HeldDown,
-            (false, Phase::HeldDown) => self.calm(now),
+            (false, Phase::HeldDown) => {
+                // Not for an answer: packets, or a command, have overruled it.
+                self.is_to_be_taken_back = true;
+                self.calm(now);
+            }
             _ => {}
         }
+    }
+
+    /// It cannot be seen what has passed, or a question could not be sent: that there is no answer means nothing.
+    pub fn handle_failure(&mut self, now: Instant) {
+        self.asked_at = None;
+        self.is_to_be_taken_back |= self.is_waiting();
+        if let Phase::Asking { .. } = self.phase {
+            self.calm(now);
+        }
+        self.look_at = now + self.look_every(now);
+    }
+
+    /// Whether the kernel has been told to ask, and there is no answer yet.
+    pub const fn is_waiting(&self) -> bool {
+        !matches!(self.phase, Phase::Calm)
     }
 
     /// What is to be done now.
@@ -193,6 +224,9 @@ impl GatewayWatch {
     }
 
     fn decide(&mut self, now: Instant) -> Option<Act> {
+        if std::mem::take(&mut self.is_to_be_taken_back) && !self.is_waiting() {
+            return Some(Act::TakeBack);
+        }
         match self.phase {
             // The kernel then asks once a second, three times; what is asked for while it does changes nothing.
             Phase::HeldDown => Some(Act::Seek),
@@ -230,8 +264,12 @@ impl GatewayWatch {
     /// It has not answered.
     fn judge(&mut self, now: Instant) -> Act {
         self.calm(now);
-        self.is_mute = !self.has_answered;
-        if self.has_answered { Act::TellDown } else { Act::TakeBack }
+        self.is_mute = !self.gateways.is_subset(&self.answered);
+        if self.is_mute {
+            return Act::TakeBack;
+        }
+        self.phase = Phase::HeldDown;
+        Act::TellDown
     }
 
     /// It is not asked again before there is new reason to.
@@ -241,7 +279,7 @@ impl GatewayWatch {
 
     fn look_every(&self, now: Instant) -> Duration {
         let is_active = self.active_at.is_some_and(|at| now.saturating_since(at) < ACTIVE_FOR);
-        if is_active || !matches!(self.phase, Phase::Calm) { LOOK_EVERY } else { IDLE_LOOK_EVERY }
+        if is_active || self.is_waiting() { LOOK_EVERY } else { IDLE_LOOK_EVERY }
     }
 }
 
@@ -250,6 +288,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const GATEWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const OTHER_GATEWAY: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 
     /// A watch, and the link that it looks at.
     struct World {
@@ -265,15 +306,18 @@ mod tests {
             let mut world = Self::mute();
             assert_eq!(world.look(0, 0), None);
             assert_eq!(world.look(5, 5), Some(Act::Ask));
-            world.watch.handle_answer(world.now);
+            world.watch.handle_answer(world.now, GATEWAY);
             world
         }
 
         /// Its gateway answers no questions.
         fn mute() -> Self {
-            let watch =
-                GatewayWatch::new(Instant::from_secs(10), &GatewayQuestions { ask: true, ..Default::default() })
-                    .unwrap();
+            Self::of([GATEWAY])
+        }
+
+        fn of<const COUNT: usize>(gateways: [IpAddr; COUNT]) -> Self {
+            let config = GatewayQuestions { ask: true, ..Default::default() };
+            let watch = GatewayWatch::new(Instant::from_secs(10), &config, gateways.into()).unwrap();
             let traffic = Traffic { tcp_packets: 100, received: 1000 };
             Self { watch, now: Instant::from_secs(10), traffic, is_held_down: false }
         }
@@ -315,6 +359,7 @@ mod tests {
         let at: Vec<u64> = acts.iter().map(|&(at, _)| at).collect();
         assert_eq!(at[..4], [1000, 1500, 2000, 2500]);
         assert!(kinds(&acts)[4..].iter().all(|&act| act == Act::Seek), "{acts:?}");
+        world.watch.handle_answer(world.now, GATEWAY);
         world.is_held_down = false;
         assert_eq!(world.looks(2000, 10, 10), []);
     }
@@ -329,7 +374,7 @@ mod tests {
         assert_eq!(world.look(1, 0), None, "a delayed ACK");
         assert_eq!(world.looks(500, 0, 0), []);
         assert_eq!(world.look(0, 0), Some(Act::Ask));
-        world.watch.handle_answer(world.now);
+        world.watch.handle_answer(world.now, GATEWAY);
         assert_eq!(world.looks(60_000, 0, 0), []);
     }
 
@@ -366,10 +411,10 @@ mod tests {
         // Each time that nothing comes of it the kernel is told so.
         assert_eq!(acts.last(), Some(&Act::TakeBack));
         // Should it answer all the same, its silence means something.
-        world.watch.handle_answer(world.now);
+        world.watch.handle_answer(world.now, GATEWAY);
         world.looks(2000, 5, 20);
         assert!(kinds(&world.looks(1500, 1, 0)).contains(&Act::Ask));
-        world.watch.handle_answer(world.now);
+        world.watch.handle_answer(world.now, GATEWAY);
         world.looks(1000, 5, 20);
         assert!(kinds(&world.looks(4000, 1, 0)).contains(&Act::TellDown));
     }
@@ -397,8 +442,53 @@ mod tests {
 
     #[test]
     fn off_is_off() {
-        let config = GatewayQuestions::default();
-        assert!(GatewayWatch::new(Instant::ZERO, &config).is_none());
+        let config = GatewayQuestions { ask: false, ..Default::default() };
+        assert!(GatewayWatch::new(Instant::ZERO, &config, [GATEWAY].into()).is_none());
+    }
+
+    #[test]
+    fn of_several_gateways_each_has_to_have_answered() {
+        let mut world = World::of([GATEWAY, OTHER_GATEWAY]);
+        world.look(0, 0);
+        assert_eq!(world.look(5, 5), Some(Act::Ask));
+        world.watch.handle_answer(world.now, GATEWAY);
+        world.looks(2000, 5, 5);
+        let acts = kinds(&world.looks(5000, 1, 0));
+        assert!(acts.ends_with(&[Act::Ask, Act::TakeBack]) && !acts.contains(&Act::TellDown), "{acts:?}");
+        world.watch.handle_answer(world.now, OTHER_GATEWAY);
+        world.looks(2000, 5, 5);
+        assert!(kinds(&world.looks(5000, 1, 0)).contains(&Act::TellDown));
+    }
+
+    #[test]
+    fn a_question_that_could_not_be_sent_is_not_unanswered() {
+        let mut world = World::new();
+        world.looks(2000, 5, 5);
+        for _ in 0..40 {
+            if let Some(act) = world.look(1, 0) {
+                assert_eq!(act, Act::Ask);
+                world.watch.handle_failure(world.now);
+                let next = world.watch.poll_timeout();
+                assert!(next > world.now && !world.watch.is_waiting());
+                assert_eq!(world.look(1, 0), Some(Act::TakeBack), "another gateway may have been asked");
+            }
+        }
+    }
+
+    #[test]
+    fn who_is_overruled_while_the_link_is_down_may_say_so_again() {
+        let mut world = World::new();
+        world.looks(2000, 5, 5);
+        assert!(kinds(&world.looks(3000, 1, 0)).contains(&Act::TellDown));
+        // Packets come in all the same.
+        world.is_held_down = false;
+        assert_eq!(world.look(5, 5), Some(Act::TakeBack));
+        assert_eq!(world.looks(2000, 5, 5), []);
+        assert!(kinds(&world.looks(3000, 1, 0)).contains(&Act::TellDown));
+        // An answer leaves nothing to be taken back.
+        world.watch.handle_answer(world.now, GATEWAY);
+        world.is_held_down = false;
+        assert_eq!(world.looks(2000, 5, 5), []);
     }
 
     proptest! {
@@ -442,7 +532,7 @@ mod tests {
                     // An answer ends it all.
                     (questions, world.is_held_down) = (0, false);
                     has_answered |= asked_at.is_some_and(|at| world.now.saturating_since(at) <= LATEST_ANSWER);
-                    world.watch.handle_answer(world.now);
+                    world.watch.handle_answer(world.now, GATEWAY);
                     world.watch.handle_held_down(world.now, false);
                 }
             }

@@ -134,8 +134,8 @@ pub struct Gateways {
     pub index: u32,
     /// Their addresses.
     pub addresses: BTreeSet<IpAddr>,
-    /// When one of them was found to answer last.
-    pub answered_at: Option<Instant>,
+    /// When they were found to answer last, if ever.
+    pub answered_at: BTreeMap<IpAddr, Instant>,
 }
 
 /// The kernel's interfaces.
@@ -162,14 +162,16 @@ struct Interface {
     last_addresses: [BTreeSet<IpAddr>; 2],
     routes: BTreeSet<DefaultRoute>,
     has_had_route: bool,
-    /// Gateways that do not answer.
+    /// Neighbours that do not answer, by the kernel's word.
     failed: BTreeSet<IpAddr>,
+    /// Gateways that were found silent, and are being asked since, whatever has become of the kernel's word: until they answer.
+    silent: BTreeSet<IpAddr>,
     /// Gateways that have answered.
     answering: BTreeSet<IpAddr>,
     /// Neighbours that need not be asked.
     fixed: BTreeSet<IpAddr>,
-    /// When a gateway was found to answer last.
-    answered_at: Option<Instant>,
+    /// When gateways were found to answer last.
+    answered_at: BTreeMap<IpAddr, Instant>,
     /// Which sources have said that it is down.
     said_down: BTreeSet<Source>,
 }
@@ -296,15 +298,38 @@ impl Interfaces {
         let mut named = self.interfaces.iter().filter(|(_, known)| known.is_named && *known.name == *interface);
         let (&index, known) = named.next()?;
         let addresses = known.askable_gateways().filter(|_| known.can_carry && known.has_neighbours)?;
-        Some(Gateways { index, addresses, answered_at: known.answered_at })
+        let answered_at = known
+            .answered_at
+            .iter()
+            .filter(|(address, _)| addresses.contains(address))
+            .map(|(&a, &at)| (a, at))
+            .collect();
+        Some(Gateways { index, addresses, answered_at })
     }
 
-    /// All gateways of an interface were asked and do not answer, though the kernel does not say so yet.
-    pub fn handle_silence(&mut self, now: Instant, gateways: &Gateways) {
+    /// All gateways of an interface were asked and do not answer, though the kernel may not say so yet. They are asked until they do.
+    /// Returns whether that was news.
+    pub fn handle_silence(&mut self, now: Instant, gateways: &Gateways) -> bool {
+        let Some(interface) = self.interfaces.get_mut(&gateways.index) else { return false };
+        let was_known = interface.has_silent_gateways();
+        interface.silent.extend(&gateways.addresses);
+        self.tell(now);
+        !was_known
+    }
+
+    /// The gateways of an interface of which the kernel says that they do not answer are being asked: they have not answered if it
+    /// forgets what it has said.
+    pub fn handle_search(&mut self, gateways: &Gateways) {
         if let Some(interface) = self.interfaces.get_mut(&gateways.index) {
-            for &address in &gateways.addresses {
-                interface.note_neighbour(now, address, Reachability::Failed);
-            }
+            let failed = interface.failed.intersection(&gateways.addresses).copied().collect::<Vec<_>>();
+            interface.silent.extend(failed);
+        }
+    }
+
+    /// The gateways of an interface are not asked any more: of them the kernel's word holds.
+    pub fn end_search(&mut self, now: Instant, index: u32) {
+        if let Some(interface) = self.interfaces.get_mut(&index) {
+            interface.silent.clear();
         }
         self.tell(now);
     }
@@ -364,12 +389,14 @@ impl Interface {
             Reachability::Answers => {
                 self.failed.remove(&address);
                 self.answering.insert(address);
+                self.silent.remove(&address);
                 if self.routes.iter().any(|route| route.gateway == Some(address)) {
-                    self.answered_at = Some(now);
+                    self.answered_at.insert(address, now);
                 }
             }
             Reachability::Fixed => {
                 self.failed.remove(&address);
+                self.silent.remove(&address);
                 self.answering.insert(address);
                 self.fixed.insert(address);
             }
@@ -395,8 +422,13 @@ impl Interface {
         // Without a carrier nothing is known of neighbours, and it may be another network that comes.
         if !self.can_carry {
             self.failed.clear();
+            self.silent.clear();
             self.answering.clear();
         }
+        let routes = &self.routes;
+        let leads_to = |gateway: &IpAddr| routes.iter().any(|route| route.gateway == Some(*gateway));
+        self.silent.retain(leads_to);
+        self.answered_at.retain(|gateway, _| leads_to(gateway));
         let has_moved = self.note_move();
         for (source, is_down) in [
             (Source::Carrier, !self.can_carry),
@@ -433,8 +465,11 @@ impl Interface {
     /// Gateways there are, and of none of them is it known that it answers, or at least not that it does not.
     fn has_silent_gateways(&self) -> bool {
         let mut gateways = self.routes.iter().map(|route| route.gateway).peekable();
-        gateways.peek().is_some()
-            && gateways.all(|gateway| gateway.is_some_and(|gateway| self.failed.contains(&gateway)))
+        gateways.peek().is_some() && gateways.all(|gateway| gateway.is_some_and(|gateway| self.is_silent(gateway)))
+    }
+
+    fn is_silent(&self, gateway: IpAddr) -> bool {
+        self.failed.contains(&gateway) || self.silent.contains(&gateway)
     }
 
     /// Whether addresses of a family have taken the place of others: none of those before is left.

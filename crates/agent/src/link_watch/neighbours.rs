@@ -61,22 +61,22 @@ impl Neighbours {
     /// The kernel refuses; it needs `CAP_NET_ADMIN`.
     pub fn ask(&mut self, index: u32, address: IpAddr) -> io::Result<()> {
         // One that is being asked already is not asked anew: so it is told that it is not being asked.
-        let state = |this: &mut Self, state| this.change(index, address, state, NeighbourFlags::empty(), 0);
-        match state(self, NeighbourState::Stale).and_then(|()| state(self, NeighbourState::Probe)) {
-            Ok(()) => Ok(()),
-            // Without an Ethernet address, or without an entry.
-            Err(error) if is_unknown(&error) => self.seek(index, address),
-            Err(error) => Err(error),
-        }
+        self.take_back(index, address)?;
+        self.seek(index, address)
     }
 
-    /// Has everyone on the link asked for a neighbour that is not known or did not answer: once a second, three times. What is being
-    /// asked already is left to that.
+    /// Asks a neighbour, at its Ethernet address if one is known (it may have spoken since it fell silent) and everyone on the link
+    /// otherwise: once a second, three times. What is being asked already is left to that.
     ///
     /// # Errors
     /// The kernel refuses; it needs `CAP_NET_ADMIN`.
     pub fn seek(&mut self, index: u32, address: IpAddr) -> io::Result<()> {
-        self.change(index, address, NeighbourState::None, NeighbourFlags::Use, NLM_F_CREATE)
+        match self.change(index, address, NeighbourState::Probe, NeighbourFlags::empty(), 0) {
+            Err(error) if is_unknown(&error) => {
+                self.change(index, address, NeighbourState::None, NeighbourFlags::Use, NLM_F_CREATE)
+            }
+            other => other,
+        }
     }
 
     /// A neighbour needs not answer any more: it is as one that has not been asked for a while.

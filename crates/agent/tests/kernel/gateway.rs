@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,6 +14,7 @@ use holdover_agent::config::Config;
 use holdover_agent::control::{Client, Request, Response};
 use holdover_agent::daemon::{Daemon, Orders, Setup};
 use holdover_agent::engine::KernelAttach;
+use holdover_agent::link_watch::neighbours::Neighbours;
 use holdover_agent::link_watch::{LinkState, Source};
 use holdover_testbed::{Namespace, NamespaceError, Netlink, Route, sysctl};
 
@@ -26,6 +28,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("so_it_is_over_ipv6", so_it_is_over_ipv6),
     ("a_download_that_stops_is_asked_about", a_download_that_stops_is_asked_about),
     ("a_gateway_that_answers_no_questions_is_not_called_down", a_gateway_that_answers_no_questions_is_not_called_down),
+    ("a_gateway_that_has_spoken_is_sought_at_once", a_gateway_that_has_spoken_is_sought_at_once),
+    ("an_agent_that_stops_leaves_no_question_behind", an_agent_that_stops_leaves_no_question_behind),
 ];
 
 const INTERFACE: &str = "up0";
@@ -33,6 +37,9 @@ const PORT: u16 = 5000;
 
 /// The kernel by itself asks later than all of this takes: it has found the gateway to answer, and believes it for so long.
 const BELIEVED_FOR_MS: &str = "3600000";
+
+/// Nor does it find out soon when it is told to ask: it does so once a second.
+const QUESTIONS_BY_ITSELF: &str = "30";
 
 /// What takes 2.75 s may take longer on a slow machine.
 const NOTICED_WITHIN: Duration = Duration::from_secs(10);
@@ -79,7 +86,9 @@ impl Lan {
         gateway.enter(|| configure(&gateway, "gw0", 1)).unwrap();
         configure(near, INTERFACE, 7);
         let family = if prefix_len <= 32 { "ipv4" } else { "ipv6" };
-        sysctl::set(near, &format!("net.{family}.neigh.{INTERFACE}.base_reachable_time_ms"), BELIEVED_FOR_MS).unwrap();
+        for (name, value) in [("base_reachable_time_ms", BELIEVED_FOR_MS), ("ucast_solicit", QUESTIONS_BY_ITSELF)] {
+            sysctl::set(near, &format!("net.{family}.neigh.{INTERFACE}.{name}"), value).unwrap();
+        }
         let nowhere: IpAddr = if prefix_len <= 32 { [0; 4].into() } else { [0; 16].into() };
         let route =
             Route { destination: (nowhere, 0), gateway: Some(address(1)), link: INTERFACE.to_owned(), source: None };
@@ -213,6 +222,74 @@ impl Stream {
     }
 }
 
+/// The questions that this host asks, as the bridge hears them.
+struct Questions(OwnedFd);
+
+impl Questions {
+    fn listen(lan: &Lan) -> Self {
+        lan.bridge
+            .enter(|| {
+                // The bridge takes the packets of its ports before whoever wants but one kind of them.
+                let protocol = (libc::ETH_P_ALL as u16).to_be();
+                let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+                // SAFETY: no memory of ours is touched.
+                let fd = unsafe { libc::socket(libc::AF_PACKET, kind, protocol.into()) };
+                assert!(fd >= 0, "{}", std::io::Error::last_os_error());
+                // SAFETY: a new descriptor, which nobody else has.
+                let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+                only_arp(&socket);
+                // SAFETY: all zero is a valid `sockaddr_ll`.
+                let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+                (address.sll_family, address.sll_protocol) = (libc::AF_PACKET as u16, protocol);
+                address.sll_ifindex = Netlink::open(&lan.bridge).unwrap().link("near0").unwrap().index.cast_signed();
+                let len = size_of::<libc::sockaddr_ll>() as u32;
+                // SAFETY: the address lives during the call, with the length that is given.
+                let bound = unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) };
+                assert_eq!(bound, 0, "{}", std::io::Error::last_os_error());
+                Self(socket)
+            })
+            .unwrap()
+    }
+
+    /// So many since this was called last.
+    fn count(&self) -> usize {
+        let mut count = 0;
+        loop {
+            let mut frame = [0_u8; 64];
+            // SAFETY: the buffer lives during the call, with the length that is given.
+            let read = unsafe { libc::recv(self.0.as_raw_fd(), frame.as_mut_ptr().cast(), frame.len(), 0) };
+            if read < 0 {
+                return count;
+            }
+            // RFC 826: `ar$op` is 1 in a request.
+            count += usize::from(frame[20..22] == [0, 1]);
+        }
+    }
+}
+
+/// The socket gets nothing else, which would leave no room.
+fn only_arp(socket: &OwnedFd) {
+    let instruction = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+    let mut filter = [
+        instruction(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, 0, 0, 12),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::ETH_P_ARP as u32),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the program and its instructions live during the call, with the length that is given.
+    let attached = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            std::ptr::from_ref(&program).cast(),
+            size_of::<libc::sock_fprog>() as u32,
+        )
+    };
+    assert_eq!(attached, 0, "{}", std::io::Error::last_os_error());
+}
+
 /// Packets that this host has sent over the interface.
 fn sent() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
@@ -245,7 +322,7 @@ fn is_noticed(near: &Namespace, lan: &Lan) {
     stream.is_sending.store(false, Ordering::SeqCst);
     if lan.address.is_ipv4() {
         // What was under way arrives, and what is asked about it is answered; then there is nothing to say.
-        sleep(Duration::from_secs(6));
+        sleep(Duration::from_secs(8));
         let before = sent();
         sleep(Duration::from_secs(5));
         assert_eq!(sent(), before, "an idle link is not asked");
@@ -280,11 +357,13 @@ fn a_gateway_that_answers_no_questions_is_not_called_down(near: &Namespace) {
     stream.goes_on(100_000);
     // It knows this host, which knows it; from now on it answers no questions.
     lan.gateway.enter(|| sysctl::set(&lan.gateway, "net.ipv4.conf.all.arp_ignore", "8").unwrap()).unwrap();
+    let questions = Questions::listen(&lan);
     let agent = Agent::start(near);
     stream.goes_on(2_000_000);
     // Long enough for three questions, too short for the kernel to find out by itself.
     for _ in 0..2 {
         lan.join(false);
+        questions.count();
         let cut_at = Instant::now();
         while cut_at.elapsed() < Duration::from_secs(4) {
             assert_eq!(agent.state().0, LinkState::Up);
@@ -293,6 +372,60 @@ fn a_gateway_that_answers_no_questions_is_not_called_down(near: &Namespace) {
         lan.join(true);
         stream.goes_on(1_000_000);
         assert_eq!(agent.state().0, LinkState::Up);
+        assert!(questions.count() >= 3, "it was asked");
     }
+    stream.is_sending.store(false, Ordering::SeqCst);
+}
+
+/// After a silence it is often the gateway that speaks first; the kernel then has its address again, and asks nothing for 5 s.
+fn a_gateway_that_has_spoken_is_sought_at_once(near: &Namespace) {
+    let lan = Lan::new(near, "192.0.2.", 24);
+    let stream = Stream::start(&lan, true);
+    stream.goes_on(100_000);
+    stream.is_sending.store(false, Ordering::SeqCst);
+    sleep(Duration::from_millis(500));
+    let index = Netlink::open(near).unwrap().link(INTERFACE).unwrap().index;
+    let (mut neighbours, questions) = (Neighbours::open().unwrap(), Questions::listen(&lan));
+    let asked_within = |millis| {
+        sleep(Duration::from_millis(millis));
+        questions.count()
+    };
+    neighbours.take_back(index, lan.address).unwrap();
+    assert_eq!(asked_within(500), 0);
+    neighbours.seek(index, lan.address).unwrap();
+    assert_eq!(asked_within(500), 1);
+    // While it is being asked, it is asked once a second, however often it is looked for.
+    lan.join(false);
+    for _ in 0..8 {
+        neighbours.seek(index, lan.address).unwrap();
+        sleep(Duration::from_millis(250));
+    }
+    let count = questions.count();
+    assert!((2..=3).contains(&count), "{count} questions in 2 s");
+    // Nor is it asked when nobody looks for it any more.
+    neighbours.take_back(index, lan.address).unwrap();
+    assert_eq!(asked_within(2500), 0);
+    // Each question that is asked on purpose is one.
+    for _ in 0..3 {
+        neighbours.ask(index, lan.address).unwrap();
+        assert_eq!(asked_within(300), 1);
+    }
+}
+
+fn an_agent_that_stops_leaves_no_question_behind(near: &Namespace) {
+    let lan = Lan::new(near, "192.0.2.", 24);
+    let agent = Agent::start(near);
+    let stream = Stream::start(&lan, true);
+    stream.goes_on(2_000_000);
+    lan.join(false);
+    agent.says(LinkState::Down, NOTICED_WITHIN);
+    let questions = Questions::listen(&lan);
+    drop(agent);
+    sleep(Duration::from_millis(200));
+    questions.count();
+    sleep(Duration::from_millis(2500));
+    assert_eq!(questions.count(), 0, "the kernel still asks");
+    lan.join(true);
+    stream.goes_on(100_000);
     stream.is_sending.store(false, Ordering::SeqCst);
 }
