@@ -115,7 +115,7 @@ pub struct Signals {
     pub route: bool,
     /// That the gateway of a default route does not answer ARP or neighbour discovery, or answers again.
     pub neighbour: bool,
-    /// That the machine has slept.
+    /// That the machine has slept, or is about to, by the word of logind.
     pub suspend: bool,
     /// A file (TOML or CSV) that says when links are down; from the directory of this one, if it is not absolute.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -130,7 +130,7 @@ pub struct Signals {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayQuestions {
-    /// Whether they are. Idle links, links whose traffic is answered and links without neighbours (PPP, raw IP) are never asked.
+    /// Whether they are. Idle links and links without neighbours (PPP, raw IP) never are.
     pub ask: bool,
     /// What is sent has to be without an answer for so long before the gateway is asked; not less than 250 ms.
     pub after: Time,
@@ -382,10 +382,10 @@ impl Default for Signals {
 }
 
 impl Default for GatewayQuestions {
-    /// A second is as long as RFC 6298 has a sender wait at first. Half a second is more than a gateway next door takes; RFC 4861's
+    /// Off: see docs/limits.md for the networks in which that may do harm. A second is as long as RFC 6298 has a sender wait at first. Half a second is more than a gateway next door takes; RFC 4861's
     /// `RETRANS_TIMER` is twice as long, and would have every outage noticed 1.5 s later.
     fn default() -> Self {
-        Self { ask: true, after: Time(Duration::from_secs(1)), every: Time(Duration::from_millis(500)) }
+        Self { ask: false, after: Time(Duration::from_secs(1)), every: Time(Duration::from_millis(500)) }
     }
 }
 

@@ -116,6 +116,12 @@ impl<A: Attach> Core<A> {
         }
     }
 
+    /// The machine is about to sleep, may do so now, or does not after all.
+    pub(super) fn handle_sleep_foreseen(&mut self, now: Instant, event: LinkEvent) {
+        tracing::info!(event = event.to_string(), "logind announces sleep, or its end");
+        self.signal(now, None, event, Source::Suspend);
+    }
+
     /// Somebody says what has become of a link; the links that heard it.
     pub(super) fn handle_command(&mut self, now: Instant, command: &SignalRequest) -> Result<Vec<String>, Refusal> {
         let event = command.to_event()?;

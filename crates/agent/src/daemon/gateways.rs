@@ -48,8 +48,7 @@ impl Questions {
     /// What was asked is not to be answered any more, and nothing is known.
     pub(super) fn start_anew(&mut self, now: Instant, interfaces: &mut Interfaces) {
         for (_, asked) in std::mem::take(&mut self.links) {
-            self.let_go(&asked);
-            interfaces.end_search(now, asked.index);
+            self.let_go(now, &asked, interfaces);
         }
         self.look_at = None;
     }
@@ -96,7 +95,7 @@ impl Questions {
             .map(|(name, _)| name.clone())
             .collect();
         for asked in gone.iter().filter_map(|name| self.links.remove(name)).collect::<Vec<_>>() {
-            self.let_go(&asked);
+            self.let_go(now, &asked, interfaces);
         }
         // An interface may get a gateway that can be asked, of which there is news; without any interface there is nothing to look at.
         self.look_at = (!links.is_empty()).then(|| now + LOOK_FOR_LINKS_EVERY);
@@ -142,7 +141,7 @@ impl Questions {
             asked.watch.handle_traffic(now, Traffic { tcp_packets: link.tcp_packets, received });
             let Some(act) = asked.watch.poll_act(now) else { return Ok(()) };
             tracing::trace!(interface = &*link.name, ?act, "gateway");
-            carry_out((now, act), neighbours, gateways, interfaces, &link.name)
+            carry_out((now, act), neighbours, (&asked.watch, gateways), interfaces, &link.name)
         });
         if done.is_err() {
             asked.watch.handle_failure(now);
@@ -151,14 +150,15 @@ impl Questions {
     }
 
     /// The kernel need not ask these any more.
-    fn let_go(&mut self, asked: &Asked) {
-        if !asked.watch.is_waiting() {
-            return;
+    fn let_go(&mut self, now: Instant, asked: &Asked, interfaces: &mut Interfaces) {
+        if asked.watch.is_waiting()
+            && let Ok(neighbours) = open(&mut self.neighbours)
+        {
+            let asked_ones = asked.addresses.iter().filter(|&&address| !interfaces.is_fixed(asked.index, address));
+            // What is gone needs not be taken back.
+            _ = for_each(asked_ones, |address| neighbours.take_back(asked.index, address));
         }
-        // What is gone needs not be taken back.
-        if let Ok(neighbours) = open(&mut self.neighbours) {
-            _ = for_each(&asked.addresses, |address| neighbours.take_back(asked.index, address));
-        }
+        interfaces.end_search(now, asked.index);
     }
 
     fn complain(&mut self, interface: &str, error: &io::Error) {
@@ -171,7 +171,7 @@ impl Questions {
 fn carry_out(
     (now, act): (Instant, Act),
     neighbours: &mut Neighbours,
-    gateways: &Gateways,
+    (watch, gateways): (&GatewayWatch, &Gateways),
     interfaces: &mut Interfaces,
     interface: &str,
 ) -> io::Result<()> {
@@ -183,8 +183,8 @@ fn carry_out(
             for_each(addresses, |address| neighbours.seek(*index, address))
         }
         Act::TakeBack => {
-            interfaces.end_search(now, *index);
-            for_each(addresses, |address| neighbours.take_back(*index, address))
+            let unproven = addresses.iter().filter(|&&address| !watch.has_answered(address));
+            for_each(unproven, |address| neighbours.take_back(*index, address))
         }
         Act::TellDown => {
             if interfaces.handle_silence(now, gateways) {
@@ -196,8 +196,11 @@ fn carry_out(
 }
 
 /// Does it with all, even if it fails with one; then with the first error.
-fn for_each(addresses: &BTreeSet<IpAddr>, mut act: impl FnMut(IpAddr) -> io::Result<()>) -> io::Result<()> {
-    addresses.iter().map(|&address| act(address)).fold(Ok(()), io::Result::and)
+fn for_each<'a>(
+    addresses: impl IntoIterator<Item = &'a IpAddr>,
+    mut act: impl FnMut(IpAddr) -> io::Result<()>,
+) -> io::Result<()> {
+    addresses.into_iter().map(|&address| act(address)).fold(Ok(()), io::Result::and)
 }
 
 fn open(neighbours: &mut Option<Neighbours>) -> io::Result<&mut Neighbours> {

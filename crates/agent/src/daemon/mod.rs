@@ -36,6 +36,7 @@ use crate::clock::{self, Utc};
 use crate::config::{Config, ConfigError, Metrics};
 use crate::control::{LONGEST_REQUEST, Request, Response};
 use crate::link_watch::kernel::Interfaces;
+use crate::link_watch::logind::{Announcement, Inhibitor, Logind, LogindOptions};
 use crate::link_watch::netlink::{Monitor, MonitorError};
 use crate::link_watch::nl80211::{Station, StationError};
 use crate::link_watch::schedule::{Schedule, ScheduleWatch};
@@ -59,6 +60,8 @@ pub struct Setup {
     pub socket: PathBuf,
     /// Whether nothing is done but said. To be told to those who ask; it is [`Attach`] that decides.
     pub dry_run: bool,
+    /// The address of the bus on which logind is heard; `None` for the system's.
+    pub system_bus: Option<String>,
 }
 
 /// The daemon cannot go on.
@@ -152,6 +155,10 @@ pub struct Daemon<A: Attach> {
     interfaces: Interfaces,
     monitor: Monitor,
     suspend: SuspendWatch,
+    /// Who announces sleep.
+    logind: Option<Logind>,
+    /// While it is there, the machine waits with it.
+    inhibitor: Option<Inhibitor>,
     /// Readable when the calendar has jumped, which waking up from sleep counts as.
     calendar: Option<OwnedFd>,
     control: Sessions<UnixListener>,
@@ -209,6 +216,7 @@ enum Token {
     Reload,
     Monitor,
     Calendar,
+    Logind,
     Control,
     Metrics,
     Timeouts,
@@ -233,6 +241,8 @@ impl<A: Attach> Daemon<A> {
             interfaces: Interfaces::new(),
             monitor: Monitor::open()?,
             suspend: SuspendWatch::new(clock::slept()),
+            logind: None,
+            inhibitor: None,
             calendar: watch_calendar(),
             control,
             metrics,
@@ -246,6 +256,7 @@ impl<A: Attach> Daemon<A> {
             questions: Questions::default(),
             setup,
         };
+        daemon.follow_logind();
         daemon.monitor.refresh(now, &mut daemon.interfaces)?;
         daemon.tell_changes(now);
         let config = daemon.setup.config.clone();
@@ -284,6 +295,11 @@ impl<A: Attach> Daemon<A> {
     fn step(&mut self) -> Result<bool, DaemonError> {
         let ready = self.wait()?;
         let (now, utc) = (clock::now(), clock::utc());
+        // Before anything that has happened since it woke up.
+        if let Some(slept) = self.suspend.handle_clocks(clock::slept()) {
+            self.inhibitor = None;
+            self.core.handle_sleep(now, slept);
+        }
         for token in ready {
             match token {
                 Token::Stop => return Ok(false),
@@ -298,14 +314,12 @@ impl<A: Attach> Daemon<A> {
                 }
                 // Set again, it is not readable any more.
                 Token::Calendar => self.calendar = watch_calendar(),
+                Token::Logind => self.hear_logind(now),
                 Token::Control => self.serve_control(now, utc),
                 Token::Metrics => self.serve_metrics(now, utc),
                 Token::Timeouts => self.timeouts.handle_ready(now),
                 Token::Engine(interface) => self.core.handle_ready(now, &interface),
             }
-        }
-        if let Some(slept) = self.suspend.handle_clocks(clock::slept()) {
-            self.core.handle_sleep(now, slept);
         }
         if self.monitor.poll_timeout().is_some_and(|at| at <= now) {
             self.monitor.handle_timeout(now, &mut self.interfaces)?;
@@ -313,7 +327,14 @@ impl<A: Attach> Daemon<A> {
         }
         self.look_at_wifi(now);
         self.ask_gateways(now);
+        let may_sleep = self.suspend.handle_timeout(now);
+        if let Some(event) = may_sleep {
+            self.core.handle_sleep_foreseen(now, event);
+        }
         self.core.handle_timeout(now);
+        if may_sleep.is_some() {
+            self.inhibitor = None;
+        }
         self.core.handle_time(now, utc);
         self.timeouts.handle_timeout(now, &self.setup.config);
         if self.exemptions.poll_timeout().is_some_and(|at| at <= now) {
@@ -353,6 +374,7 @@ impl<A: Attach> Daemon<A> {
         waited_for.extend(self.calendar.iter().map(|calendar| (Token::Calendar, PollFd::new(calendar, PollFlags::IN))));
         let add =
             |token: Token| move |(descriptor, flags)| (token.clone(), PollFd::from_borrowed_fd(descriptor, flags));
+        waited_for.extend(self.logind.iter().map(|logind| (Token::Logind, PollFd::new(logind, PollFlags::IN))));
         waited_for.extend(self.control.descriptors().map(add(Token::Control)));
         waited_for.extend(self.metrics.iter().flat_map(Sessions::descriptors).map(add(Token::Metrics)));
         let engines = self.core.descriptors().map(|(interface, descriptor)| {
@@ -383,7 +405,7 @@ impl<A: Attach> Daemon<A> {
         let deadlines =
             sessions.chain(self.core.poll_timeout()).chain(self.timeouts.poll_timeout()).chain(self.watchdog_due);
         let deadlines = deadlines.chain(self.exemptions.poll_timeout()).chain(self.monitor.poll_timeout());
-        let deadlines = deadlines.chain(self.questions.poll_timeout());
+        let deadlines = deadlines.chain(self.questions.poll_timeout()).chain(self.suspend.poll_timeout());
         let wait = deadlines.map(|at| at.saturating_since(now)).chain(until_time).min()?;
         let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
         Some(Timespec { tv_sec: seconds, tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ })
@@ -404,6 +426,35 @@ impl<A: Attach> Daemon<A> {
                 Some(Err(_)) | None => None,
             };
             self.core.handle_level(now, &interface, level);
+        }
+    }
+
+    /// If sleep is of interest.
+    fn follow_logind(&mut self) {
+        if !self.setup.config.signals.suspend {
+            (self.logind, self.inhibitor) = (None, None);
+        } else if self.logind.is_none() {
+            let options = LogindOptions { address: self.setup.system_bus.clone(), only_listens: self.setup.dry_run };
+            let followed = Logind::follow(options);
+            self.logind = followed.inspect_err(|error| tracing::warn!(%error, "sleep is not foreseen")).ok();
+        }
+    }
+
+    fn hear_logind(&mut self, now: Instant) {
+        let Some(logind) = &mut self.logind else { return };
+        while let Some(announcement) = logind.poll_announcement() {
+            let (inhibitor, event) = match announcement {
+                Announcement::Soon(inhibitor) => (inhibitor, self.suspend.handle_soon(now)),
+                Announcement::Over => (None, self.suspend.handle_over()),
+            };
+            // Without a link there is nothing to wait for.
+            self.inhibitor = inhibitor.filter(|_| !self.core.looked_after().is_empty());
+            if let Some(event) = event {
+                self.core.handle_sleep_foreseen(now, event);
+            }
+        }
+        if logind.has_ended() {
+            self.logind = None;
         }
     }
 
@@ -440,12 +491,16 @@ impl<A: Attach> Daemon<A> {
                 if config.flow != self.setup.config.flow {
                     self.exemptions.configure(now, &config);
                 }
-                let asks_otherwise = config.signals != self.setup.config.signals;
+                let before = &self.setup.config.signals;
+                let asks_otherwise =
+                    (before.neighbour, &before.gateway) != (config.signals.neighbour, &config.signals.gateway);
                 self.setup.config = config.clone();
                 if asks_otherwise {
                     self.questions.start_anew(now, &mut self.interfaces);
+                    self.tell_changes(now);
                 }
                 self.core.configure(now, utc, config, schedule);
+                self.follow_logind();
                 tracing::info!(links = self.core.looked_after().join(", "), "configuration read");
             }
             Err(error) => tracing::error!(%error, "the configuration is left as it was"),

@@ -93,6 +93,7 @@ impl Running {
         let orders = Orders { stop: stop_reader, reload: reload_reader };
         let (sender, told) = mpsc::channel();
         let setup = Setup {
+            system_bus: Some("unix:path=/nowhere".to_owned()),
             config: Config::read(&config_path).unwrap(),
             config_path: Some(config_path),
             interfaces: vec!["lo".to_owned()],

@@ -43,12 +43,15 @@ pub struct GatewayWatch {
     stream_at: Option<Instant>,
     silence: Option<Silence>,
     phase: Phase,
+    /// When it was asked last.
     asked_at: Option<Instant>,
-    /// Three questions in a row were not answered, nor any before: that a stream has stopped is no reason to ask any more.
+    /// The same, even if the question could not be sent.
+    tried_at: Option<Instant>,
+    /// Three questions in a row were not answered by one that never has: its silence is no reason to ask any more.
     is_mute: bool,
-    /// TCP is at work, and it was never asked.
+    /// TCP is at work, and that is not known.
     is_to_be_met: bool,
-    /// It is being asked by the kernel, and need not be any more.
+    /// Some are being asked by the kernel that need not answer any more.
     is_to_be_taken_back: bool,
 }
 
@@ -68,7 +71,7 @@ pub enum Act {
     Ask,
     /// Ask the gateways whose Ethernet address is known, and everyone on the link for the others, unless that is being done.
     Seek,
-    /// Nobody has to answer any more, and nothing is said of who has not: other packets have come in.
+    /// Those who have never answered need not any more.
     TakeBack,
     /// None of the gateways answers: the link is down.
     TellDown,
@@ -116,6 +119,9 @@ const LONGEST_DELAYED_ACK: Duration = Duration::from_millis(500);
 /// So many packets that come in between two looks are a stream: fewer may be somebody who types.
 const STREAM_PACKETS: u64 = 8;
 
+/// One that has answered no question is asked again after so long, while packets come in: it may answer by now.
+const MEET_AGAIN_AFTER: Duration = Duration::from_secs(60);
+
 /// An answer that comes later than this after the last question is none to it: after 5 s the kernel asks by itself
 /// (`delay_first_probe_time`, RFC 4861 section 10).
 const LATEST_ANSWER: Duration = Duration::from_secs(3);
@@ -138,6 +144,7 @@ impl GatewayWatch {
             phase: Phase::Calm,
             asked_at: None,
             is_mute: false,
+            tried_at: None,
             is_to_be_met: false,
             is_to_be_taken_back: false,
         })
@@ -158,7 +165,11 @@ impl GatewayWatch {
         if received > 0 {
             self.heard_at = now;
             self.silence = None;
-            self.is_to_be_met |= passed && self.asked_at.is_none();
+            let is_unknown = match self.tried_at {
+                None => true,
+                Some(tried_at) => self.is_mute && now.saturating_since(tried_at) >= MEET_AGAIN_AFTER,
+            };
+            self.is_to_be_met |= passed && is_unknown;
             if passed && received >= STREAM_PACKETS {
                 self.stream_at = Some(now);
             }
@@ -179,8 +190,15 @@ impl GatewayWatch {
             self.is_mute = false;
         }
         if self.is_waiting() {
+            // The others need not.
+            self.is_to_be_taken_back = self.gateways.len() > 1;
             self.calm(now);
         }
+    }
+
+    /// Whether one of the gateways has answered a question: if it is silent now, the kernel may well find out.
+    pub fn has_answered(&self, gateway: IpAddr) -> bool {
+        self.answered.contains(&gateway)
     }
 
     /// Whether the link is said to be down because no gateway answers.
@@ -248,12 +266,12 @@ impl GatewayWatch {
         // The last that came in belonged to the stream.
         let was_stream = self.stream_at.is_some_and(|at| self.heard_at.saturating_since(at) <= LOOK_EVERY * 2);
         let has_stopped = was_stream && now.saturating_since(self.heard_at) >= self.after;
-        self.is_to_be_met || self.silence.as_ref().is_some_and(is_unanswered) || (has_stopped && !self.is_mute)
+        self.is_to_be_met || (!self.is_mute && (self.silence.as_ref().is_some_and(is_unanswered) || has_stopped))
     }
 
     fn ask(&mut self, now: Instant, questions: u32) -> Act {
         self.phase = Phase::Asking { questions: questions + 1, next_at: now + self.every };
-        (self.asked_at, self.is_to_be_met) = (Some(now), false);
+        (self.asked_at, self.tried_at, self.is_to_be_met) = (Some(now), Some(now), false);
         Act::Ask
     }
 
@@ -410,10 +428,11 @@ mod tests {
         assert!(acts.contains(&Act::Ask) && !acts.contains(&Act::TellDown), "{acts:?}");
         // Each time that nothing comes of it the kernel is told so.
         assert_eq!(acts.last(), Some(&Act::TakeBack));
-        // Should it answer all the same, its silence means something.
-        world.watch.handle_answer(world.now, GATEWAY);
-        world.looks(2000, 5, 20);
-        assert!(kinds(&world.looks(1500, 1, 0)).contains(&Act::Ask));
+        // It is asked again once a minute, while packets come in; should it answer then, its silence means something.
+        let began = world.now;
+        while world.look(5, 20) != Some(Act::Ask) {
+            assert!(world.now.saturating_since(began) <= MEET_AGAIN_AFTER);
+        }
         world.watch.handle_answer(world.now, GATEWAY);
         world.looks(1000, 5, 20);
         assert!(kinds(&world.looks(4000, 1, 0)).contains(&Act::TellDown));
@@ -512,7 +531,8 @@ mod tests {
                 has_sent |= sent > 0;
                 match act {
                     Some(Act::Ask) => {
-                        let is_first = asked_at.is_none();
+                        let has_been_long = |at| world.now.saturating_since(at) >= MEET_AGAIN_AFTER;
+                        let is_first = asked_at.is_none_or(has_been_long);
                         prop_assert!(!world.is_held_down && (received == 0 || is_first));
                         // Who is being asked already is asked three times, whatever the reason was.
                         prop_assert!(has_sent || has_streamed || is_first || questions > 0);

@@ -311,10 +311,11 @@ impl Interfaces {
     /// Returns whether that was news.
     pub fn handle_silence(&mut self, now: Instant, gateways: &Gateways) -> bool {
         let Some(interface) = self.interfaces.get_mut(&gateways.index) else { return false };
-        let was_known = interface.has_silent_gateways();
         interface.silent.extend(&gateways.addresses);
+        // Said again, it is heard by who was overruled.
+        let was_said = interface.said_down.remove(&Source::Neighbour);
         self.tell(now);
-        !was_known
+        !was_said
     }
 
     /// The gateways of an interface of which the kernel says that they do not answer are being asked: they have not answered if it
@@ -324,6 +325,11 @@ impl Interfaces {
             let failed = interface.failed.intersection(&gateways.addresses).copied().collect::<Vec<_>>();
             interface.silent.extend(failed);
         }
+    }
+
+    /// Whether a neighbour's Ethernet address was written down by somebody who looks after it.
+    pub fn is_fixed(&self, index: u32, neighbour: IpAddr) -> bool {
+        self.interfaces.get(&index).is_some_and(|interface| interface.fixed.contains(&neighbour))
     }
 
     /// The gateways of an interface are not asked any more: of them the kernel's word holds.

@@ -8,13 +8,14 @@
 //! | carrier, addresses, default routes, gateways | [`kernel::Interfaces`] | [`netlink::Monitor`] |
 //! | what gateways answer when they are asked | [`gateway::GatewayWatch`] | [`neighbours::Neighbours`] |
 //! | a timetable | [`schedule::ScheduleWatch`] | the daemon's clock |
-//! | sleep of the machine | [`suspend::SuspendWatch`] | the daemon's clock |
+//! | sleep of the machine | [`suspend::SuspendWatch`] | the daemon's clock, [`logind::Logind`] |
 //! | strength of a Wi-Fi signal | [`wifi::WifiWatch`] | [`nl80211::Station`] |
 //! | commands | [`Arbiter`] itself | the control socket |
 
 mod arbiter;
 pub mod gateway;
 pub mod kernel;
+pub mod logind;
 pub mod neighbours;
 pub mod netlink;
 pub mod nl80211;

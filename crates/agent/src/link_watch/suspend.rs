@@ -1,34 +1,89 @@
-//! Whether the machine has slept: the clock that goes on during sleep (`CLOCK_BOOTTIME`) is ahead of the one that does not
-//! (`CLOCK_MONOTONIC`) by as much as it has slept since it was started.
+//! **Sleep.** The machine is about to sleep, or has slept.
 //!
-//! This tells of sleep when it is over. What is told then is that the link was down and is up; if it is not, because the interface
-//! has to find its network again, the other sources say so.
+//! Whoever puts it to sleep may say so before ([`logind`](super::logind)): that is a cut foreseen by [`LEAD`]. When its time has come
+//! the link is told to be down, and the machine may sleep; if it does not after all, it is told to be up.
+//!
+//! That it has slept is seen from two clocks, without anybody's word: the one that goes on during sleep (`CLOCK_BOOTTIME`) is ahead of
+//! the one that does not (`CLOCK_MONOTONIC`) by as much as it has slept since it was started. What is told then is that the link was
+//! down and is up; if it is not, because the interface has to find its network again, the other sources say so.
 
-use holdover_base::Duration;
+use holdover_base::{Duration, Instant};
+use holdover_mobility::LinkEvent;
 
-/// Compares the clocks. [`Self::handle_clocks`] is to be called whenever the process wakes up.
+/// Compares the clocks, and follows what is said of sleep. [`Self::handle_clocks`] is to be called whenever the process wakes up,
+/// before anything else is done.
 #[derive(Clone, Copy, Debug)]
 pub struct SuspendWatch {
     slept: Duration,
+    phase: Phase,
+}
+
+/// Whether the machine is about to sleep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Awake,
+    /// The link is told to be down at this time.
+    Preparing {
+        cut_at: Instant,
+    },
+    /// The link has been told to be down.
+    MaySleep,
 }
 
 /// Less than this is no sleep that a connection would notice.
 const LEAST: Duration = Duration::from_millis(100);
 
+/// How long the machine is kept awake to prepare connections: a round trip of any link but a satellite's. Whoever closes the lid does
+/// not notice it, and logind waits for up to 5 s (`InhibitDelayMaxSec`).
+pub const LEAD: Duration = Duration::from_millis(400);
+
 impl SuspendWatch {
     /// `slept` is how much the machine has slept until now.
     pub fn new(slept: Duration) -> Self {
-        Self { slept }
+        Self { slept, phase: Phase::Awake }
     }
 
-    /// How long it has slept since the last call, if it has.
+    /// How long it has slept since the last call, if it has. Then it is awake, whatever was said before.
     pub fn handle_clocks(&mut self, slept: Duration) -> Option<Duration> {
         let more = slept.saturating_sub(self.slept);
         if more < LEAST {
             return None;
         }
-        self.slept = slept;
+        (self.slept, self.phase) = (slept, Phase::Awake);
         Some(more)
+    }
+
+    /// The machine is about to sleep: what is to be told, once.
+    pub fn handle_soon(&mut self, now: Instant) -> Option<LinkEvent> {
+        if self.phase != Phase::Awake {
+            return None;
+        }
+        self.phase = Phase::Preparing { cut_at: now + LEAD };
+        Some(LinkEvent::Fading { lead: Some(LEAD) })
+    }
+
+    /// It was, or is awake again: what is to be told, if the clocks did not say so before.
+    pub fn handle_over(&mut self) -> Option<LinkEvent> {
+        match std::mem::replace(&mut self.phase, Phase::Awake) {
+            Phase::Awake => None,
+            Phase::Preparing { .. } => Some(LinkEvent::Recovered),
+            Phase::MaySleep => Some(LinkEvent::Up { symmetric: false, moved: false }),
+        }
+    }
+
+    /// When [`Self::handle_timeout`] is to be called.
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        match self.phase {
+            Phase::Preparing { cut_at } => Some(cut_at),
+            _ => None,
+        }
+    }
+
+    /// If the time has come: what is to be told, after which the machine may sleep.
+    pub fn handle_timeout(&mut self, now: Instant) -> Option<LinkEvent> {
+        self.poll_timeout().filter(|&cut_at| cut_at <= now)?;
+        self.phase = Phase::MaySleep;
+        Some(LinkEvent::Down)
     }
 }
 
@@ -48,5 +103,31 @@ mod tests {
         // Short sleeps add up: nothing creeps in.
         assert_eq!(watch.handle_clocks(at(65_060)), None);
         assert_eq!(watch.handle_clocks(at(65_120)), Some(at(120)));
+    }
+
+    #[test]
+    fn a_sleep_that_is_announced_is_a_cut_foreseen() {
+        let at = Instant::from_secs;
+        let mut watch = SuspendWatch::new(Duration::ZERO);
+        assert_eq!(watch.handle_soon(at(10)), Some(LinkEvent::Fading { lead: Some(LEAD) }));
+        assert_eq!(watch.handle_soon(at(10)), None);
+        assert_eq!((watch.poll_timeout(), watch.handle_timeout(at(10))), (Some(at(10) + LEAD), None));
+        assert_eq!(watch.handle_timeout(at(10) + LEAD), Some(LinkEvent::Down));
+        assert_eq!((watch.poll_timeout(), watch.handle_timeout(at(11))), (None, None));
+        // The clocks are first to say that it is over.
+        assert_eq!(watch.handle_clocks(Duration::from_secs(3600)), Some(Duration::from_secs(3600)));
+        assert_eq!(watch.handle_over(), None);
+    }
+
+    #[test]
+    fn a_sleep_that_does_not_come_is_taken_back() {
+        let mut watch = SuspendWatch::new(Duration::ZERO);
+        assert_eq!(watch.handle_over(), None);
+        watch.handle_soon(Instant::from_secs(1));
+        assert_eq!(watch.handle_over(), Some(LinkEvent::Recovered));
+        watch.handle_soon(Instant::from_secs(2));
+        watch.handle_timeout(Instant::from_secs(3));
+        assert!(matches!(watch.handle_over(), Some(LinkEvent::Up { .. })));
+        assert_eq!((watch.handle_over(), watch.poll_timeout()), (None, None));
     }
 }

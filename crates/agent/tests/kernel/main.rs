@@ -9,6 +9,7 @@ mod dry_run;
 mod engine;
 mod gateway;
 mod link_watch;
+mod logind;
 mod other_process;
 mod user_timeouts;
 mod wire;
@@ -33,10 +34,11 @@ fn main() -> ExitCode {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 5] = [
+    let groups: [(&str, &[Test]); 6] = [
         ("dry_run", dry_run::TESTS),
         ("gateway", gateway::TESTS),
         ("link_watch", link_watch::TESTS),
+        ("logind", logind::TESTS),
         ("user_timeouts", user_timeouts::TESTS),
         ("engine", engine::TESTS),
     ];

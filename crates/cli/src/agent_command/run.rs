@@ -46,6 +46,7 @@ pub(super) fn run(args: &RunArgs) -> ExitCode {
         make_readable(&mut config);
     }
     let setup = Setup {
+        system_bus: None,
         config,
         config_path: args.config.clone(),
         interfaces: args.interface.clone(),

@@ -357,6 +357,7 @@ fn a_gateway_that_is_sought_is_silent_although_the_kernel_forgets_it() {
     // Its garbage collection may take what has failed.
     assert_eq!(told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Forgotten)]), [] as [&str; 0]);
     assert!(!interfaces.handle_silence(Instant::from_secs(5), &gateways), "it was known");
+    assert_eq!(drain(&mut interfaces), ["wlan0 neighbour down"], "for who was overruled");
     // Nobody asks any more: what the kernel has forgotten is not known.
     interfaces.end_search(Instant::from_secs(6), gateways.index);
     assert_eq!(drain(&mut interfaces), ["wlan0 neighbour up"]);

@@ -1,0 +1,183 @@
+//! What logind says before the machine sleeps, and when it is awake again: `PrepareForSleep` of `org.freedesktop.login1.Manager`, on
+//! the system bus. An inhibitor (`systemd-inhibit(1)`, of the kind *delay*) has it wait until connections are prepared.
+//!
+//! The bus is followed by a thread of its own, which is asleep in between. Without a bus or logind nothing comes of it; it is tried
+//! again once a minute.
+
+use std::cell::Cell;
+use std::io::{self, Read as _, Write as _};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use futures_lite::{StreamExt as _, future};
+use zbus::connection::Builder;
+use zbus::message::Type;
+use zbus::{Connection, MatchRule, MessageStream};
+
+/// Something that logind says.
+#[derive(Debug)]
+pub enum Announcement {
+    /// The machine sleeps as soon as this is dropped, or logind's patience is over (5 s); at once if there is nothing to drop.
+    Soon(Option<Inhibitor>),
+    /// It is awake, or stays so.
+    Over,
+}
+
+/// While it is there, the machine does not sleep.
+#[derive(Debug)]
+pub struct Inhibitor {
+    _descriptor: OwnedFd,
+}
+
+/// Which bus, and what for.
+#[derive(Clone, Debug, Default)]
+pub struct LogindOptions {
+    /// The bus's address; `None` for that of the system.
+    pub address: Option<String>,
+    /// Whether the machine is not to be kept awake for anything.
+    pub only_listens: bool,
+}
+
+/// The connection to logind. Readable when [`Self::poll_announcement`] has something.
+#[derive(Debug)]
+pub struct Logind {
+    announced: mpsc::Receiver<Announcement>,
+    /// A byte for each.
+    bell: UnixStream,
+    has_ended: bool,
+}
+
+const SERVICE: &str = "org.freedesktop.login1";
+const PATH: &str = "/org/freedesktop/login1";
+const INTERFACE: &str = "org.freedesktop.login1.Manager";
+
+/// When it is tried again.
+const RETRY: Duration = Duration::from_secs(60);
+
+/// For an answer of the bus or of logind.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Announcements that wait to be read.
+const QUEUE: NonZeroUsize = NonZeroUsize::new(8).unwrap();
+
+impl Logind {
+    /// Follows it from now on. To be called after privileges have been given up.
+    ///
+    /// # Errors
+    /// There can be no more descriptors or threads.
+    pub fn follow(options: LogindOptions) -> io::Result<Self> {
+        let (announce, announced) = mpsc::channel();
+        let (bell, rope) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        let teller = Teller { announce, rope, said_soon: Cell::new(false) };
+        thread::Builder::new().name("logind".to_owned()).spawn(move || run(&options, &teller))?;
+        Ok(Self { announced, bell, has_ended: false })
+    }
+
+    /// The next announcement, in order.
+    pub fn poll_announcement(&mut self) -> Option<Announcement> {
+        let mut byte = [0];
+        match self.bell.read(&mut byte) {
+            Ok(1..) => self.announced.try_recv().ok(),
+            Ok(0) => {
+                self.has_ended = true;
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Whether its thread is gone: there will be nothing more.
+    pub const fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+}
+
+impl AsFd for Logind {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+/// The other end.
+struct Teller {
+    announce: mpsc::Sender<Announcement>,
+    rope: UnixStream,
+    /// What it has said last.
+    said_soon: Cell<bool>,
+}
+
+/// Nobody listens any more.
+struct NobodyListens;
+
+impl Teller {
+    fn tell(&self, announcement: Announcement) -> Result<(), NobodyListens> {
+        self.said_soon.set(matches!(announcement, Announcement::Soon(_)));
+        self.announce.send(announcement).map_err(|_| NobodyListens)?;
+        (&self.rope).write_all(&[0]).map_err(|_| NobodyListens)
+    }
+}
+
+fn run(options: &LogindOptions, teller: &Teller) {
+    let mut has_complained = false;
+    loop {
+        match future::block_on(follow(options, teller)) {
+            Ok(NobodyListens) => return,
+            Err(error) => {
+                if !std::mem::replace(&mut has_complained, true) {
+                    tracing::debug!(%error, "logind is not heard: sleep is noticed when it is over");
+                }
+            }
+        }
+        // Whoever fell silent cannot say any more that it is over.
+        if teller.said_soon.get() && teller.tell(Announcement::Over).is_err() {
+            return;
+        }
+        thread::sleep(RETRY);
+    }
+}
+
+/// Until the bus goes.
+async fn follow(options: &LogindOptions, teller: &Teller) -> zbus::Result<NobodyListens> {
+    let builder = match &options.address {
+        Some(address) => Builder::address(address.as_str()),
+        None => Builder::system(),
+    };
+    let bus = builder.method_timeout(PATIENCE).build().await?;
+    let signal = MatchRule::builder().msg_type(Type::Signal).sender(SERVICE).path(PATH);
+    let rule = signal.interface(INTERFACE).member("PrepareForSleep").build()?;
+    let mut signals = MessageStream::for_match_rule(rule, &bus, Some(QUEUE)).await?;
+    let mut inhibitor = inhibit(options, &bus).await;
+    while let Some(signal) = signals.next().await {
+        let is_soon: bool = signal?.body().deserialize()?;
+        let announcement = if is_soon { Announcement::Soon(inhibitor.take()) } else { Announcement::Over };
+        if teller.tell(announcement).is_err() {
+            return Ok(NobodyListens);
+        }
+        if !is_soon {
+            inhibitor = inhibit(options, &bus).await;
+        }
+    }
+    Err(zbus::Error::InputOutput(io::Error::from(io::ErrorKind::UnexpectedEof).into()))
+}
+
+/// Has logind wait before the next sleep. If it does not want to, its announcements are of use all the same.
+async fn inhibit(options: &LogindOptions, bus: &Connection) -> Option<Inhibitor> {
+    if options.only_listens {
+        return None;
+    }
+    let what = ("sleep", "Holdover", "connections are prepared for it", "delay");
+    let answer = bus.call_method(Some(SERVICE), PATH, Some(INTERFACE), "Inhibit", &what).await;
+    let descriptor = answer.and_then(|answer| answer.body().deserialize::<zbus::OwnedFd>());
+    match descriptor {
+        Ok(descriptor) => Some(Inhibitor { _descriptor: descriptor.into() }),
+        Err(error) => {
+            tracing::warn!(%error, "logind does not wait before sleep");
+            None
+        }
+    }
+}

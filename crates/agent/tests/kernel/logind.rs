@@ -1,0 +1,171 @@
+//! Sleep that is announced on a bus of our own, by a logind of our own.
+
+use std::io::Read as _;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use futures_lite::{StreamExt as _, future};
+use holdover_agent::link_watch::LinkState;
+use holdover_agent::link_watch::suspend::LEAD;
+use holdover_testbed::Namespace;
+use zbus::connection::Builder;
+use zbus::message::Type;
+use zbus::{Connection, MessageStream};
+
+use crate::Test;
+use crate::gateway::{Agent, Lan};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("sleep_waits_until_connections_are_prepared", sleep_waits_until_connections_are_prepared),
+    ("a_bus_that_goes_takes_its_word_back", a_bus_that_goes_takes_its_word_back),
+];
+
+const SERVICE: &str = "org.freedesktop.login1";
+const PATH: &str = "/org/freedesktop/login1";
+const INTERFACE: &str = "org.freedesktop.login1.Manager";
+
+/// Longer than anything takes on a slow machine.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A `dbus-daemon`, and on it whoever says that he is logind.
+struct Logind {
+    daemon: Child,
+    directory: PathBuf,
+    bus: Connection,
+    /// This end of each inhibitor that was asked for, with what was said about it.
+    inhibitors: mpsc::Receiver<(UnixStream, [String; 4])>,
+}
+
+impl Logind {
+    fn start(namespace: &Namespace) -> Self {
+        let name = format!("holdover-logind-{:?}-{}", namespace.id(), std::process::id());
+        // Without what would have to be escaped in an address.
+        let directory = std::env::temp_dir().join(name.replace(['(', ')'], "-"));
+        std::fs::create_dir_all(&directory).unwrap();
+        let config = directory.join("bus.conf");
+        let address = format!("unix:path={}", directory.join("bus").display());
+        std::fs::write(&config, configuration(&address)).unwrap();
+        let daemon = Command::new("dbus-daemon")
+            .arg(format!("--config-file={}", config.display()))
+            .args(["--nofork", "--nopidfile"])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("dbus-daemon is needed (Debian: dbus-daemon)");
+        let began = Instant::now();
+        let bus = loop {
+            match future::block_on(Builder::address(address.as_str()).build()) {
+                Ok(bus) => break bus,
+                Err(error) => assert!(began.elapsed() < LIMIT, "{error}"),
+            }
+            sleep(Duration::from_millis(20));
+        };
+        future::block_on(bus.request_name(SERVICE)).unwrap();
+        let (asked, inhibitors) = mpsc::channel();
+        let calls = MessageStream::from(&bus);
+        std::thread::spawn({
+            let bus = bus.clone();
+            move || future::block_on(serve(&bus, calls, &asked))
+        });
+        Self { daemon, directory, bus, inhibitors }
+    }
+
+    fn address(&self) -> String {
+        format!("unix:path={}", self.directory.join("bus").display())
+    }
+
+    /// The next inhibitor that the agent takes.
+    #[track_caller]
+    fn inhibitor(&self) -> UnixStream {
+        let (inhibitor, what) = self.inhibitors.recv_timeout(LIMIT).expect("it takes one");
+        assert_eq!((&*what[0], &*what[1], &*what[3]), ("sleep", "Holdover", "delay"));
+        inhibitor
+    }
+
+    fn announce(&self, is_soon: bool) {
+        let signal = self.bus.emit_signal(None::<&str>, PATH, INTERFACE, "PrepareForSleep", &is_soon);
+        future::block_on(signal).unwrap();
+    }
+}
+
+impl Drop for Logind {
+    fn drop(&mut self) {
+        _ = self.daemon.kill();
+        _ = self.daemon.wait();
+        _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Everybody may do everything.
+fn configuration(address: &str) -> String {
+    format!(
+        "<busconfig><type>system</type><listen>{address}</listen><auth>EXTERNAL</auth><policy context=\"default\">\
+         <allow user=\"*\"/><allow own=\"*\"/><allow send_destination=\"*\"/><allow send_type=\"signal\"/>\
+         <allow receive_sender=\"*\"/></policy></busconfig>"
+    )
+}
+
+async fn serve(bus: &Connection, mut calls: MessageStream, asked: &mpsc::Sender<(UnixStream, [String; 4])>) {
+    while let Some(Ok(message)) = calls.next().await {
+        let header = message.header();
+        if header.message_type() != Type::MethodCall || header.member().is_none_or(|member| *member != "Inhibit") {
+            continue;
+        }
+        let (what, who, why, mode): (String, String, String, String) = message.body().deserialize().unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let descriptor = zbus::Fd::from(std::os::fd::OwnedFd::from(theirs));
+        if bus.reply(&header, &descriptor).await.is_err() || asked.send((ours, [what, who, why, mode])).is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits until nobody has the other end any more.
+#[track_caller]
+fn is_let_go(inhibitor: &mut UnixStream) {
+    inhibitor.set_read_timeout(Some(LIMIT)).unwrap();
+    assert_eq!(inhibitor.read(&mut [0]).expect("it is let go"), 0);
+}
+
+fn is_held(inhibitor: &mut UnixStream) -> bool {
+    inhibitor.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    inhibitor.read(&mut [0]).is_err()
+}
+
+fn sleep_waits_until_connections_are_prepared(near: &Namespace) {
+    let (_lan, logind) = (Lan::new(near, "192.0.2.", 24), Logind::start(near));
+    let agent = Agent::start_on(near, &logind.address());
+    let mut inhibitor = logind.inhibitor();
+    assert!(is_held(&mut inhibitor));
+    let began = Instant::now();
+    logind.announce(true);
+    agent.says(LinkState::Fading, LIMIT);
+    is_let_go(&mut inhibitor);
+    assert!(began.elapsed() >= LEAD.into(), "connections were given {:?}", began.elapsed());
+    // First the link is down, then it is let go.
+    assert_eq!(agent.state().0, LinkState::Down);
+    logind.announce(false);
+    agent.says(LinkState::Up, LIMIT);
+    // The next time it waits as well.
+    let mut inhibitor = logind.inhibitor();
+    assert!(is_held(&mut inhibitor));
+    // It does not sleep after all.
+    logind.announce(true);
+    agent.says(LinkState::Fading, LIMIT);
+    logind.announce(false);
+    agent.says(LinkState::Up, LIMIT);
+    is_let_go(&mut inhibitor);
+}
+
+fn a_bus_that_goes_takes_its_word_back(near: &Namespace) {
+    let (_lan, mut logind) = (Lan::new(near, "192.0.2.", 24), Logind::start(near));
+    let agent = Agent::start_on(near, &logind.address());
+    let _inhibitor = logind.inhibitor();
+    logind.announce(true);
+    agent.says(LinkState::Down, LIMIT);
+    logind.daemon.kill().unwrap();
+    agent.says(LinkState::Up, LIMIT);
+}
