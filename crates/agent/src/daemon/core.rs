@@ -118,8 +118,11 @@ impl<A: Attach> Core<A> {
 
     /// The machine is about to sleep, may do so now, or does not after all.
     pub(super) fn handle_sleep_foreseen(&mut self, now: Instant, event: LinkEvent) {
-        tracing::info!(event = event.to_string(), "logind announces sleep, or its end");
-        self.signal(now, None, event, Source::Suspend);
+        tracing::info!(event = event.to_string(), "sleep is announced, or over");
+        // Also those that are not looked after now: they may be when it is over.
+        for interface in self.links.keys().cloned().collect::<Vec<_>>() {
+            self.handle_signal(now, &Signal::new(now, &interface, event, Source::Suspend));
+        }
     }
 
     /// Somebody says what has become of a link; the links that heard it.

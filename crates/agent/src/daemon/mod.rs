@@ -429,11 +429,9 @@ impl<A: Attach> Daemon<A> {
         }
     }
 
-    /// If sleep is of interest.
+    /// From when on sleep is of interest.
     fn follow_logind(&mut self) {
-        if !self.setup.config.signals.suspend {
-            (self.logind, self.inhibitor) = (None, None);
-        } else if self.logind.is_none() {
+        if self.setup.config.signals.suspend && self.logind.is_none() {
             let options = LogindOptions { address: self.setup.system_bus.clone(), only_listens: self.setup.dry_run };
             let followed = Logind::follow(options);
             self.logind = followed.inspect_err(|error| tracing::warn!(%error, "sleep is not foreseen")).ok();
@@ -443,18 +441,36 @@ impl<A: Attach> Daemon<A> {
     fn hear_logind(&mut self, now: Instant) {
         let Some(logind) = &mut self.logind else { return };
         while let Some(announcement) = logind.poll_announcement() {
-            let (inhibitor, event) = match announcement {
-                Announcement::Soon(inhibitor) => (inhibitor, self.suspend.handle_soon(now)),
-                Announcement::Over => (None, self.suspend.handle_over()),
+            let event = match announcement {
+                // If it is of no interest, or there is nothing to prepare, it may sleep at once.
+                Announcement::Soon { .. } if !self.setup.config.signals.suspend => None,
+                Announcement::Soon { inhibitor, slept } => {
+                    let event = self.suspend.handle_soon(now, slept);
+                    if event.is_some() && !self.core.looked_after().is_empty() {
+                        self.inhibitor = inhibitor;
+                    }
+                    event
+                }
+                Announcement::Over => {
+                    self.inhibitor = None;
+                    self.suspend.handle_over()
+                }
             };
-            // Without a link there is nothing to wait for.
-            self.inhibitor = inhibitor.filter(|_| !self.core.looked_after().is_empty());
             if let Some(event) = event {
                 self.core.handle_sleep_foreseen(now, event);
             }
         }
         if logind.has_ended() {
             self.logind = None;
+            self.forget_sleep(now);
+        }
+    }
+
+    /// Nobody will say that it is over.
+    fn forget_sleep(&mut self, now: Instant) {
+        self.inhibitor = None;
+        if let Some(event) = self.suspend.handle_over() {
+            self.core.handle_sleep_foreseen(now, event);
         }
     }
 
@@ -498,6 +514,9 @@ impl<A: Attach> Daemon<A> {
                 if asks_otherwise {
                     self.questions.start_anew(now, &mut self.interfaces);
                     self.tell_changes(now);
+                }
+                if !config.signals.suspend {
+                    self.forget_sleep(now);
                 }
                 self.core.configure(now, utc, config, schedule);
                 self.follow_logind();

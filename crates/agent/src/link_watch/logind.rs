@@ -16,13 +16,20 @@ use std::time::Duration;
 use futures_lite::{StreamExt as _, future};
 use zbus::connection::Builder;
 use zbus::message::Type;
-use zbus::{Connection, MatchRule, MessageStream};
+use zbus::{Connection, MatchRule, Message, MessageStream};
+
+use crate::clock;
 
 /// Something that logind says.
 #[derive(Debug)]
 pub enum Announcement {
-    /// The machine sleeps as soon as this is dropped, or logind's patience is over (5 s); at once if there is nothing to drop.
-    Soon(Option<Inhibitor>),
+    /// The machine is about to sleep.
+    Soon {
+        /// It does as soon as this is dropped, or logind's patience is over (5 s); at once if there is nothing to drop.
+        inhibitor: Option<Inhibitor>,
+        /// How long it had slept in all when that was said.
+        slept: holdover_base::Duration,
+    },
     /// It is awake, or stays so.
     Over,
 }
@@ -116,7 +123,7 @@ struct NobodyListens;
 
 impl Teller {
     fn tell(&self, announcement: Announcement) -> Result<(), NobodyListens> {
-        self.said_soon.set(matches!(announcement, Announcement::Soon(_)));
+        self.said_soon.set(matches!(announcement, Announcement::Soon { .. }));
         self.announce.send(announcement).map_err(|_| NobodyListens)?;
         (&self.rope).write_all(&[0]).map_err(|_| NobodyListens)
     }
@@ -153,8 +160,17 @@ async fn follow(options: &LogindOptions, teller: &Teller) -> zbus::Result<Nobody
     let mut signals = MessageStream::for_match_rule(rule, &bus, Some(QUEUE)).await?;
     let mut inhibitor = inhibit(options, &bus).await;
     while let Some(signal) = signals.next().await {
-        let is_soon: bool = signal?.body().deserialize()?;
-        let announcement = if is_soon { Announcement::Soon(inhibitor.take()) } else { Announcement::Over };
+        let signal = signal?;
+        // Everyone on the bus may send signals to whom he likes.
+        if !is_from(&bus, SERVICE, &signal).await? {
+            continue;
+        }
+        let Ok(is_soon) = signal.body().deserialize::<bool>() else { continue };
+        let announcement = if is_soon {
+            Announcement::Soon { inhibitor: inhibitor.take(), slept: clock::slept() }
+        } else {
+            Announcement::Over
+        };
         if teller.tell(announcement).is_err() {
             return Ok(NobodyListens);
         }
@@ -163,6 +179,19 @@ async fn follow(options: &LogindOptions, teller: &Teller) -> zbus::Result<Nobody
         }
     }
     Err(zbus::Error::InputOutput(io::Error::from(io::ErrorKind::UnexpectedEof).into()))
+}
+
+/// Whether a message comes from who has the name.
+async fn is_from(bus: &Connection, name: &str, message: &Message) -> zbus::Result<bool> {
+    let service = "org.freedesktop.DBus";
+    let answer = bus.call_method(Some(service), "/org/freedesktop/DBus", Some(service), "GetNameOwner", &name).await;
+    let owner: String = match answer {
+        Ok(answer) => answer.body().deserialize()?,
+        // Nobody has it.
+        Err(zbus::Error::MethodError(..)) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    Ok(message.header().sender().is_some_and(|sender| *sender == *owner))
 }
 
 /// Has logind wait before the next sleep. If it does not want to, its announcements are of use all the same.

@@ -26,9 +26,13 @@ enum Phase {
     Preparing {
         cut_at: Instant,
     },
-    /// The link has been told to be down.
-    MaySleep,
+    /// The link has been told to be down; it is up if the machine has not slept by then.
+    MaySleep {
+        until: Instant,
+    },
 }
+
+const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 
 /// Less than this is no sleep that a connection would notice.
 const LEAST: Duration = Duration::from_millis(100);
@@ -36,6 +40,10 @@ const LEAST: Duration = Duration::from_millis(100);
 /// How long the machine is kept awake to prepare connections: a round trip of any link but a satellite's. Whoever closes the lid does
 /// not notice it, and logind waits for up to 5 s (`InhibitDelayMaxSec`).
 pub const LEAD: Duration = Duration::from_millis(400);
+
+/// If nobody says more, and it has not slept in so long (of being awake), it does not sleep after all: logind waits for 5 s, and then
+/// there are programs to be run before it.
+const LONGEST: Duration = Duration::from_secs(30);
 
 impl SuspendWatch {
     /// `slept` is how much the machine has slept until now.
@@ -53,9 +61,10 @@ impl SuspendWatch {
         Some(more)
     }
 
-    /// The machine is about to sleep: what is to be told, once.
-    pub fn handle_soon(&mut self, now: Instant) -> Option<LinkEvent> {
-        if self.phase != Phase::Awake {
+    /// The machine is about to sleep, as was said when it had slept for so long in all: what is to be told, once; nothing if it has
+    /// slept since.
+    pub fn handle_soon(&mut self, now: Instant, slept: Duration) -> Option<LinkEvent> {
+        if self.phase != Phase::Awake || self.slept.saturating_sub(slept) >= LEAST {
             return None;
         }
         self.phase = Phase::Preparing { cut_at: now + LEAD };
@@ -67,23 +76,33 @@ impl SuspendWatch {
         match std::mem::replace(&mut self.phase, Phase::Awake) {
             Phase::Awake => None,
             Phase::Preparing { .. } => Some(LinkEvent::Recovered),
-            Phase::MaySleep => Some(LinkEvent::Up { symmetric: false, moved: false }),
+            Phase::MaySleep { .. } => Some(UP),
         }
+    }
+
+    /// Whether it is being prepared for.
+    pub const fn is_preparing(&self) -> bool {
+        matches!(self.phase, Phase::Preparing { .. })
     }
 
     /// When [`Self::handle_timeout`] is to be called.
     pub const fn poll_timeout(&self) -> Option<Instant> {
         match self.phase {
             Phase::Preparing { cut_at } => Some(cut_at),
-            _ => None,
+            Phase::MaySleep { until } => Some(until),
+            Phase::Awake => None,
         }
     }
 
     /// If the time has come: what is to be told, after which the machine may sleep.
     pub fn handle_timeout(&mut self, now: Instant) -> Option<LinkEvent> {
-        self.poll_timeout().filter(|&cut_at| cut_at <= now)?;
-        self.phase = Phase::MaySleep;
-        Some(LinkEvent::Down)
+        self.poll_timeout().filter(|&at| at <= now)?;
+        if self.is_preparing() {
+            self.phase = Phase::MaySleep { until: now + LONGEST };
+            Some(LinkEvent::Down)
+        } else {
+            self.handle_over()
+        }
     }
 }
 
@@ -109,11 +128,11 @@ mod tests {
     fn a_sleep_that_is_announced_is_a_cut_foreseen() {
         let at = Instant::from_secs;
         let mut watch = SuspendWatch::new(Duration::ZERO);
-        assert_eq!(watch.handle_soon(at(10)), Some(LinkEvent::Fading { lead: Some(LEAD) }));
-        assert_eq!(watch.handle_soon(at(10)), None);
+        assert_eq!(watch.handle_soon(at(10), Duration::ZERO), Some(LinkEvent::Fading { lead: Some(LEAD) }));
+        assert_eq!(watch.handle_soon(at(10), Duration::ZERO), None);
         assert_eq!((watch.poll_timeout(), watch.handle_timeout(at(10))), (Some(at(10) + LEAD), None));
         assert_eq!(watch.handle_timeout(at(10) + LEAD), Some(LinkEvent::Down));
-        assert_eq!((watch.poll_timeout(), watch.handle_timeout(at(11))), (None, None));
+        assert_eq!(watch.handle_timeout(at(11)), None);
         // The clocks are first to say that it is over.
         assert_eq!(watch.handle_clocks(Duration::from_secs(3600)), Some(Duration::from_secs(3600)));
         assert_eq!(watch.handle_over(), None);
@@ -123,11 +142,29 @@ mod tests {
     fn a_sleep_that_does_not_come_is_taken_back() {
         let mut watch = SuspendWatch::new(Duration::ZERO);
         assert_eq!(watch.handle_over(), None);
-        watch.handle_soon(Instant::from_secs(1));
+        watch.handle_soon(Instant::from_secs(1), Duration::ZERO);
         assert_eq!(watch.handle_over(), Some(LinkEvent::Recovered));
-        watch.handle_soon(Instant::from_secs(2));
+        watch.handle_soon(Instant::from_secs(2), Duration::ZERO);
         watch.handle_timeout(Instant::from_secs(3));
-        assert!(matches!(watch.handle_over(), Some(LinkEvent::Up { .. })));
+        assert_eq!(watch.handle_over(), Some(UP));
         assert_eq!((watch.handle_over(), watch.poll_timeout()), (None, None));
+    }
+
+    #[test]
+    fn a_sleep_of_which_nothing_more_is_heard_is_none() {
+        let mut watch = SuspendWatch::new(Duration::ZERO);
+        watch.handle_soon(Instant::from_secs(1), Duration::ZERO);
+        watch.handle_timeout(Instant::from_secs(2));
+        let until = watch.poll_timeout().unwrap();
+        assert_eq!((until, watch.handle_timeout(until)), (Instant::from_secs(2) + LONGEST, Some(UP)));
+        assert_eq!((watch.poll_timeout(), watch.handle_over()), (None, None));
+    }
+
+    #[test]
+    fn an_announcement_that_is_heard_after_the_sleep_is_nothing() {
+        let mut watch = SuspendWatch::new(Duration::ZERO);
+        watch.handle_clocks(Duration::from_secs(60));
+        assert_eq!(watch.handle_soon(Instant::from_secs(1), Duration::ZERO), None);
+        assert!(watch.handle_soon(Instant::from_secs(2), Duration::from_secs(60)).is_some());
     }
 }

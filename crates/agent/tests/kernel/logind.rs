@@ -21,6 +21,7 @@ use crate::gateway::{Agent, Lan};
 
 pub(crate) const TESTS: &[Test] = &[
     ("sleep_waits_until_connections_are_prepared", sleep_waits_until_connections_are_prepared),
+    ("who_is_not_logind_is_not_believed", who_is_not_logind_is_not_believed),
     ("a_bus_that_goes_takes_its_word_back", a_bus_that_goes_takes_its_word_back),
 ];
 
@@ -83,6 +84,14 @@ impl Logind {
         let (inhibitor, what) = self.inhibitors.recv_timeout(LIMIT).expect("it takes one");
         assert_eq!((&*what[0], &*what[1], &*what[3]), ("sleep", "Holdover", "delay"));
         inhibitor
+    }
+
+    /// Everyone on the bus, by the names that it gives.
+    fn names(&self) -> Vec<String> {
+        let service = "org.freedesktop.DBus";
+        let answer = self.bus.call_method(Some(service), "/org/freedesktop/DBus", Some(service), "ListNames", &());
+        let names: Vec<String> = future::block_on(answer).unwrap().body().deserialize().unwrap();
+        names.into_iter().filter(|name| name.starts_with(':')).collect()
     }
 
     fn announce(&self, is_soon: bool) {
@@ -156,8 +165,28 @@ fn sleep_waits_until_connections_are_prepared(near: &Namespace) {
     logind.announce(true);
     agent.says(LinkState::Fading, LIMIT);
     logind.announce(false);
-    agent.says(LinkState::Up, LIMIT);
+    let took = agent.says(LinkState::Up, LIMIT);
+    assert!(took < Duration::from_secs(2), "a warning is forgotten by itself after that: {took:?}");
     is_let_go(&mut inhibitor);
+}
+
+fn who_is_not_logind_is_not_believed(near: &Namespace) {
+    let (_lan, logind) = (Lan::new(near, "192.0.2.", 24), Logind::start(near));
+    let agent = Agent::start_on(near, &logind.address());
+    let mut inhibitor = logind.inhibitor();
+    let somebody = future::block_on(Builder::address(logind.address().as_str()).build()).unwrap();
+    for name in logind.names() {
+        let told = somebody.emit_signal(Some(name.as_str()), PATH, INTERFACE, "PrepareForSleep", &true);
+        future::block_on(told).unwrap();
+    }
+    // What makes no sense does not end it either.
+    let nonsense = logind.bus.emit_signal(None::<&str>, PATH, INTERFACE, "PrepareForSleep", &"soon");
+    future::block_on(nonsense).unwrap();
+    sleep(LEAD.into());
+    assert_eq!(agent.state().0, LinkState::Up);
+    assert!(is_held(&mut inhibitor));
+    logind.announce(true);
+    agent.says(LinkState::Down, LIMIT);
 }
 
 fn a_bus_that_goes_takes_its_word_back(near: &Namespace) {
