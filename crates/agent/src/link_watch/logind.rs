@@ -136,7 +136,7 @@ fn run(options: &LogindOptions, teller: &Teller) {
             Ok(NobodyListens) => return,
             Err(error) => {
                 if !std::mem::replace(&mut has_complained, true) {
-                    tracing::debug!(%error, "logind is not heard: sleep is noticed when it is over");
+                    tracing::info!(%error, "logind is not heard: sleep is noticed when it is over");
                 }
             }
         }
