@@ -382,8 +382,9 @@ impl Default for Signals {
 }
 
 impl Default for GatewayQuestions {
-    /// Off: see docs/limits.md for the networks in which that may do harm. A second is as long as RFC 6298 has a sender wait at first. Half a second is more than a gateway next door takes; RFC 4861's
-    /// `RETRANS_TIMER` is twice as long, and would have every outage noticed 1.5 s later.
+    /// Off: docs/limits.md has the networks in which that may do harm. A second is as long as RFC 6298 has a sender wait at first. Half
+    /// a second is more than a gateway next door takes; RFC 4861's `RETRANS_TIMER` is twice as long, and would have every outage
+    /// noticed 1.5 s later.
     fn default() -> Self {
         Self { ask: false, after: Time(Duration::from_secs(1)), every: Time(Duration::from_millis(500)) }
     }

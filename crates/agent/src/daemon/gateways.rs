@@ -76,10 +76,9 @@ impl Questions {
         links: &[WatchedLink],
         interfaces: &mut Interfaces,
     ) {
-        let is_wanted = config.signals.neighbour && config.signals.gateway.ask;
         let found: Vec<(&WatchedLink, Gateways)> = links
             .iter()
-            .filter(|_| is_wanted)
+            .filter(|_| config.signals.neighbour)
             .filter_map(|link| Some((link, interfaces.gateways(&link.name)?)))
             .collect();
         // Others in the place of one that has answered may be such as never do.

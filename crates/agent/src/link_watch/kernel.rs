@@ -298,13 +298,7 @@ impl Interfaces {
         let mut named = self.interfaces.iter().filter(|(_, known)| known.is_named && *known.name == *interface);
         let (&index, known) = named.next()?;
         let addresses = known.askable_gateways().filter(|_| known.can_carry && known.has_neighbours)?;
-        let answered_at = known
-            .answered_at
-            .iter()
-            .filter(|(address, _)| addresses.contains(address))
-            .map(|(&a, &at)| (a, at))
-            .collect();
-        Some(Gateways { index, addresses, answered_at })
+        Some(Gateways { index, addresses, answered_at: known.answered_at.clone() })
     }
 
     /// All gateways of an interface were asked and do not answer, though the kernel may not say so yet. They are asked until they do.

@@ -1,7 +1,7 @@
 //! What logind says before the machine sleeps, and when it is awake again: `PrepareForSleep` of `org.freedesktop.login1.Manager`, on
 //! the system bus. An inhibitor (`systemd-inhibit(1)`, of the kind *delay*) has it wait until connections are prepared.
 //!
-//! The bus is followed by a thread of its own, which is asleep in between. Without a bus or logind nothing comes of it; it is tried
+//! The bus is followed by a thread of its own and one of zbus's, which are asleep in between. Without a bus or logind nothing comes of it; it is tried
 //! again once a minute.
 
 use std::cell::Cell;
@@ -160,17 +160,14 @@ async fn follow(options: &LogindOptions, teller: &Teller) -> zbus::Result<Nobody
     let mut signals = MessageStream::for_match_rule(rule, &bus, Some(QUEUE)).await?;
     let mut inhibitor = inhibit(options, &bus).await;
     while let Some(signal) = signals.next().await {
-        let signal = signal?;
+        let (signal, slept) = (signal?, clock::slept());
         // Everyone on the bus may send signals to whom he likes.
         if !is_from(&bus, SERVICE, &signal).await? {
             continue;
         }
         let Ok(is_soon) = signal.body().deserialize::<bool>() else { continue };
-        let announcement = if is_soon {
-            Announcement::Soon { inhibitor: inhibitor.take(), slept: clock::slept() }
-        } else {
-            Announcement::Over
-        };
+        let announcement =
+            if is_soon { Announcement::Soon { inhibitor: inhibitor.take(), slept } } else { Announcement::Over };
         if teller.tell(announcement).is_err() {
             return Ok(NobodyListens);
         }
