@@ -21,6 +21,7 @@ typedef __u16 u16;
 typedef __u32 u32;
 typedef __u64 u64;
 
+#define MS 1000000ULL
 #define INLINE static __always_inline
 
 // ---- What is remembered. Laid out as `fast_path::raw` has it. ----
@@ -140,9 +141,11 @@ struct rules {
 
 const volatile struct rules rules = {};
 
-// The link as it is now is that of the two whose number is in `turn`, with the flag CALM if nothing happens to it.
+// The link as it is now is that of the two whose number is in `turn`, with the flag CALM if nothing happens to it, and FRAMES if packets
+// are Ethernet frames: all that is asked of every packet is in one line of the cache.
 #define TURN_NUMBER 1
 #define TURN_CALM 2
+#define TURN_FRAMES 4
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -163,6 +166,8 @@ struct key {
 	u16 local_port, remote_port; // as on the wire
 };
 
+#define KEY struct key __attribute__((aligned(8)))
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -180,7 +185,7 @@ struct bulk {
 	u64 said;   // what it says: the ACK, from bit 32 on the window, from bit 48 on the size of whole segments
 	u64 stamps; // its timestamps, as on the wire
 	u32 most;   // BULK_DATA that comes in: where it has to end; ACKs: how far they go
-	u32 state;
+	u32 state;  // from bit 8 on the last bytes of the first value, and of the first echo, that are to be looked at again
 };
 
 #define BULK_FREE 0
@@ -188,6 +193,8 @@ struct bulk {
 #define BULK_DATA 2  // segments with data and one ACK
 #define BULK_ACKS 3  // segments without data, of which each acknowledges more
 #define BULK_TIMED 4 // the same before one that ends a round trip
+#define BULK_KIND 0xff
+#define BULK_TICKS 4 // of timestamps, until a packet is looked at again
 
 #define BULK_PLACES_BITS 6
 
@@ -879,6 +886,9 @@ INLINE u64 whole_micros(u64 nanos)
 	return !micros ? 1 : micros > 0xffffffff ? 0xffffffff : micros;
 }
 
+// At high rates no more than some packets are looked at.
+#define SELDOM (20 * MS)
+
 INLINE void note_flight(struct half *half, const struct connection *connection, u64 now)
 {
 	if (!(connection->flags & TRIP_SAMPLED))
@@ -897,7 +907,7 @@ INLINE void note_flight(struct half *half, const struct connection *connection, 
 
 		bytes = is_fast ? 0 : bytes * whole_micros(connection->smoothed) / micros;
 		// A pause says nothing.
-		if (elapsed < connection->smoothed * 4) {
+		if (elapsed < connection->smoothed * 4 || (half->flags & HALF_FAST && elapsed < SELDOM)) {
 			half->flight_bytes = bytes > 0xffffffff ? 0xffffffff : bytes;
 			half->flags = is_fast ? half->flags | HALF_FAST : half->flags & ~HALF_FAST;
 		}
@@ -917,7 +927,6 @@ INLINE int is_held(const struct half *half)
 #define HOLD_LAST 1
 #define HOLD_ALL 2
 
-#define MS 1000000ULL
 #define USUAL_LEAD (150 * MS)
 #define LEAD_MARGIN (10 * MS)
 #define LONGEST_LEAD (1000 * MS)
@@ -1162,13 +1171,14 @@ INLINE void follow(struct connection *connection, const struct packet *packet, i
 
 // ---- fast_path/bulk.rs ----
 
+// Both begin with a word, as `KEY` and the maps have them.
 INLINE int is_same(const struct key *one, const struct key *other)
 {
-	const u32 *ours = (const u32 *)one, *theirs = (const u32 *)other;
-	u32 differs = 0;
+	const u64 *ours = (const u64 *)one, *theirs = (const u64 *)other;
+	u64 differs = (one->local_port ^ other->local_port) | (one->remote_port ^ other->remote_port);
 
 #pragma unroll
-	for (u32 n = 0; n < sizeof(*one) / 4; n++)
+	for (u32 n = 0; n < 2 * sizeof(one->local) / 8; n++)
 		differs |= ours[n] ^ theirs[n];
 	return !differs;
 }
@@ -1182,18 +1192,31 @@ INLINE u32 bulk_number(const struct key *key, int direction)
 	return (mixed * 0x9e3779b1u >> (32 - BULK_PLACES_BITS)) << 1 | direction;
 }
 
-INLINE int goes_on_as(const struct bulk *bulk, const struct key *key)
+INLINE u32 kind_of(u32 state)
 {
-	return bulk->state >= BULK_DATA && is_same(&bulk->key, key);
+	return state & BULK_KIND;
 }
 
-// The TCP header of a plain segment, as `is_plain` has it; 0 if it is none, or not where it can be read at once.
-INLINE const u8 *plain_segment(const struct __sk_buff *skb, struct key *key, int direction, u32 *len)
+INLINE int goes_on_as(const struct bulk *bulk, const struct key *key)
 {
-	const u8 *ip = (const u8 *)(long)skb->data + rules.frame_len, *end = (const u8 *)(long)skb->data_end;
+	return kind_of(bulk->state) >= BULK_DATA && is_same(&bulk->key, key);
+}
+
+// A TCP header with the usual options.
+struct plain {
+	u16 ports[2];
+	u32 seq, ack;
+	u16 offset_and_flags, window, checksum, urgent;
+	u32 options, val, ecr;
+};
+
+// The TCP header of a plain segment, as `is_plain` has it; 0 if it is none, or not where it can be read at once.
+INLINE const struct plain *plain_segment(const struct __sk_buff *skb, u32 frame_len, struct key *key, int direction, u32 *len)
+{
+	const u8 *ip = (const u8 *)(long)skb->data + frame_len, *end = (const u8 *)(long)skb->data_end;
 	u8 *source = direction == OUTGOING ? key->local : key->remote;
 	u8 *destination = direction == OUTGOING ? key->remote : key->local;
-	const u8 *tcp;
+	const struct plain *tcp;
 	u32 total;
 
 	if (skb->vlan_present)
@@ -1201,56 +1224,66 @@ INLINE const u8 *plain_segment(const struct __sk_buff *skb, struct key *key, int
 	if (skb->protocol == bpf_htons(ETH_P_IP)) {
 		const struct iphdr *header = (const struct iphdr *)ip;
 
-		tcp = ip + sizeof(*header);
-		if (tcp + 20 + USUAL_OPTIONS_LEN > end || ip[0] != 0x45 || header->protocol != IPPROTO_TCP ||
+		tcp = (const struct plain *)(header + 1);
+		if ((const u8 *)(tcp + 1) > end || ip[0] != 0x45 || header->protocol != IPPROTO_TCP ||
 		    header->frag_off & bpf_htons(0x3fff))
 			return 0;
 		total = bpf_ntohs(header->tot_len);
-		*len = total - sizeof(*header) - 20 - USUAL_OPTIONS_LEN;
+		*len = total - sizeof(*header) - sizeof(*tcp);
 		source[10] = source[11] = destination[10] = destination[11] = 0xff;
 		__builtin_memcpy(source + 12, &header->saddr, 4);
 		__builtin_memcpy(destination + 12, &header->daddr, 4);
 	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
 		const struct ipv6hdr *header = (const struct ipv6hdr *)ip;
 
-		tcp = ip + sizeof(*header);
-		if (tcp + 20 + USUAL_OPTIONS_LEN > end || header->nexthdr != IPPROTO_TCP)
+		tcp = (const struct plain *)(header + 1);
+		if ((const u8 *)(tcp + 1) > end || header->nexthdr != IPPROTO_TCP)
 			return 0;
 		total = bpf_ntohs(header->payload_len) + sizeof(*header);
-		*len = total - sizeof(*header) - 20 - USUAL_OPTIONS_LEN;
+		*len = total - sizeof(*header) - sizeof(*tcp);
 		__builtin_memcpy(source, &header->saddr, 16);
 		__builtin_memcpy(destination, &header->daddr, 16);
 	} else {
 		return 0;
 	}
 	// A length of less than the headers is far beyond all that there is.
-	if (*len > 0xffff || rules.frame_len + total > skb->len)
+	if (*len > 0xffff || frame_len + total > skb->len)
 		return 0;
-	if (tcp[12] != USUAL_OFFSET || (tcp[13] & ~PSH) != ACK || read_u32(tcp + 20) != USUAL_OPTIONS)
+	if ((tcp->offset_and_flags & ~bpf_htons(PSH)) != bpf_htons(USUAL_OFFSET << 8 | ACK) || tcp->options != bpf_htonl(USUAL_OPTIONS))
 		return 0;
-	__builtin_memcpy(direction == OUTGOING ? &key->local_port : &key->remote_port, tcp, 2);
-	__builtin_memcpy(direction == OUTGOING ? &key->remote_port : &key->local_port, tcp + 2, 2);
+	*(direction == OUTGOING ? &key->local_port : &key->remote_port) = tcp->ports[0];
+	*(direction == OUTGOING ? &key->remote_port : &key->local_port) = tcp->ports[1];
 	return tcp;
 }
 
-// Whether what an ACK says to have received has come by. The line of the data, which another processor may be writing to, is looked at
-// only for what is beyond what it said last.
-INLINE int has_come_by(struct bulk *acks, const struct bulk *data, u32 ack)
+// Whether what an ACK says to have received has come by. The line of the data, `across`, which another processor may be writing to,
+// is looked at only for what is beyond what it said last.
+INLINE int has_come_by(struct bulk *acks, u32 across, u32 ack)
 {
-	u64 *place = (u64 *)&acks->most;
-	u64 bound = *(volatile u64 *)place;
-
-	if (!before((u32)bound, ack))
+	if (!before(*(volatile u32 *)&acks->most, ack))
 		return 1;
-	if (bound >> 32 != BULK_ACKS || data->state != BULK_DATA || !is_same(&data->key, &acks->key))
+	const struct bulk *data = kind_of(acks->state) == BULK_ACKS ? bpf_map_lookup_elem(&bulks, &across) : 0;
+
+	if (!data || kind_of(data->state) != BULK_DATA || !is_same(&data->key, &acks->key))
 		return 0;
 	u32 next = *(volatile u32 *)&data->next;
 
 	if (before(next, ack))
 		return 0;
-	// Not if there is another bound by now.
-	__sync_val_compare_and_swap(place, bound, (u64)BULK_ACKS << 32 | next);
+	// If another processor has set the end of a round trip at this very moment, it is measured a few ticks too late, once. To have it
+	// otherwise, each such ACK would wait for the line.
+	*(volatile u32 *)&acks->most = next;
 	return 1;
+}
+
+// Whether timestamps go on from those that were noted, within those few ticks in which nothing is looked at.
+INLINE int ticks_on(u64 noted, u64 stamps, u32 state)
+{
+	u32 val = bpf_ntohl((u32)stamps), ecr = bpf_ntohl((u32)(stamps >> 32));
+	u8 val_left = (state >> 8) - 1 - val, ecr_left = (state >> 16) - 1 - ecr;
+
+	return val - bpf_ntohl((u32)noted) < BULK_TICKS && ecr - bpf_ntohl((u32)(noted >> 32)) < BULK_TICKS &&
+	       val_left < BULK_TICKS && ecr_left < BULK_TICKS;
 }
 
 // Whether a packet only goes on as those before, which then is noted. A function of its own for the verifier, too, which then need
@@ -1260,26 +1293,32 @@ INLINE int has_come_by(struct bulk *acks, const struct bulk *data, u32 ack)
 // next packet does not fit and is looked at, and what was lost counts as a gap.
 __attribute__((noinline)) int goes_on(struct __sk_buff *skb, int direction)
 {
-	struct key key = {};
-	u64 stamps;
+	KEY key = {};
+	u64 turn = turn_now();
 	u32 len;
-	const u8 *tcp = plain_segment(skb, &key, direction, &len);
 
-	if (!tcp || !(turn_now() & TURN_CALM))
+	if (!(turn & TURN_CALM))
 		return 0;
-	u32 number = bulk_number(&key, direction), across = number ^ 1;
+	const struct plain *tcp = plain_segment(skb, turn & TURN_FRAMES ? ETH_HLEN : 0, &key, direction, &len);
+
+	if (!tcp)
+		return 0;
+	u32 number = bulk_number(&key, direction);
 	struct bulk *bulk = bpf_map_lookup_elem(&bulks, &number);
-	const struct bulk *other = bpf_map_lookup_elem(&bulks, &across);
 
-	if (!bulk || !other || !goes_on_as(bulk, &key))
+	if (!bulk || !goes_on_as(bulk, &key))
 		return 0;
-	u32 state = bulk->state, seq = read_u32(tcp + 4), ack = read_u32(tcp + 8);
-	u64 said = ack | (u64)((u32)tcp[14] << 8 | tcp[15]) << 32;
+	u32 state = bulk->state, seq = bpf_ntohl(tcp->seq);
+	u64 stamps = (u64)tcp->ecr << 32 | tcp->val;
 
-	__builtin_memcpy(&stamps, tcp + 24, 8);
-	if (stamps != bulk->stamps || seq != bulk->next)
+	if (seq != bulk->next || (stamps != bulk->stamps && !ticks_on(bulk->stamps, stamps, state)))
 		return 0;
-	if (state == BULK_DATA) {
+	// What follows is not to be loaded before: there is no room for it on the stack.
+	asm volatile("" ::: "memory");
+	u32 ack = bpf_ntohl(tcp->ack);
+	u64 said = ack | (u64)bpf_ntohs(tcp->window) << 32;
+
+	if (kind_of(state) == BULK_DATA) {
 		u32 size = segment_size(skb->gso_size, len);
 
 		if (!len || bulk->said << 16 != said << 16 || size > bulk->said >> 48)
@@ -1288,10 +1327,11 @@ __attribute__((noinline)) int goes_on(struct __sk_buff *skb, int direction)
 			return 0;
 		*(volatile u32 *)&bulk->next = seq + len;
 	} else {
-		if (len || !before((u32)bulk->said, ack) || !has_come_by(bulk, other, ack))
+		if (len || !before((u32)bulk->said, ack) || !has_come_by(bulk, number ^ 1, ack))
 			return 0;
 		*(volatile u64 *)&bulk->said = said;
 	}
+	*(volatile u64 *)&bulk->stamps = stamps;
 	count(WENT_ON);
 	return 1;
 }
@@ -1317,7 +1357,9 @@ INLINE void fold(struct connection *connection, const struct bulk *bulk, const s
 
 	if (!goes_on_as(bulk, key))
 		return;
-	if (bulk->state == BULK_DATA && data->runs_len) {
+	int is_data = kind_of(bulk->state) == BULK_DATA;
+
+	if (is_data && data->runs_len) {
 		struct run *last = &data->runs[(data->runs_len - 1) & (MOST_RUNS - 1)];
 		u32 from = last->end, next = *(volatile u32 *)&bulk->next;
 
@@ -1331,7 +1373,7 @@ INLINE void fold(struct connection *connection, const struct bulk *bulk, const s
 		}
 		last->end = next;
 		acks->said_nxt = later(acks->said_nxt, next);
-	} else if (bulk->state != BULK_DATA && acks->flags & HALF_ACKED) {
+	} else if (!is_data && acks->flags & HALF_ACKED) {
 		u64 said = *(volatile u64 *)&bulk->said;
 		u32 ack = said;
 
@@ -1343,7 +1385,13 @@ INLINE void fold(struct connection *connection, const struct bulk *bulk, const s
 		acks->acked = acks->said_ack = ack;
 		acks->said_window = said >> 32;
 		acks->shown = later(acks->shown, ack);
+	} else {
+		return;
 	}
+	u64 stamps = *(volatile u64 *)&bulk->stamps;
+
+	acks->said_val = bpf_ntohl((u32)stamps);
+	acks->said_ecr = bpf_ntohl((u32)(stamps >> 32));
 }
 
 INLINE void stop_bulk(struct bulk *bulk, const struct key *key)
@@ -1365,17 +1413,18 @@ INLINE void free_bulk(struct bulk *bulk, const struct key *key)
 INLINE void bound_bulk(const struct connection *connection, struct bulk *bulk, u32 state, int direction)
 {
 	const struct half *acks = direction == OUTGOING ? &connection->outgoing : &connection->incoming;
+	u32 ticks = state & ~BULK_KIND;
 
-	if (state == BULK_DATA) {
+	if (kind_of(state) == BULK_DATA) {
 		const struct half *own = &connection->outgoing;
 
 		bulk->most = own->acked + ((u32)own->said_window << shift_or(own, 14));
 	} else if (direction == INCOMING && connection->flags & TRIP_TIMED) {
 		bulk->most = connection->timed - 1;
-		state = BULK_TIMED;
+		state = ticks | BULK_TIMED;
 	} else {
 		bulk->most = runs_end(acks);
-		state = BULK_ACKS;
+		state = ticks | BULK_ACKS;
 	}
 	// The last that is written, and all at once for whoever sees it: what goes on has to fit all the rest, too.
 	__sync_lock_test_and_set(&bulk->state, state);
@@ -1416,6 +1465,17 @@ INLINE u32 begins_bulk(const struct connection *connection, const struct link *l
 	return is_whole ? BULK_DATA : BULK_IDLE;
 }
 
+// The timestamps at which a packet is looked at again, as the state of a line has them: those of a few ticks later, or the echo by which
+// the round trip of data that comes in is measured.
+INLINE u32 ends_at(const struct connection *connection, const struct packet *packet, u32 state, int direction)
+{
+	u32 val = packet->val + BULK_TICKS, ecr = packet->ecr + BULK_TICKS;
+
+	if (direction == INCOMING && state == BULK_DATA && connection->flags & TRIP_STAMPED && before(connection->stamped, ecr))
+		ecr = connection->stamped;
+	return (val & 0xff) << 8 | (ecr & 0xff) << 16;
+}
+
 // After a packet was looked at: whether those that follow have to be.
 INLINE void settle_bulk(struct connection *connection, const struct link *link, const struct key *key,
 			const struct packet *packet, const struct verdict *verdict, struct bulk *own, struct bulk *other,
@@ -1442,9 +1502,16 @@ INLINE void settle_bulk(struct connection *connection, const struct link *link, 
 		if (state == BULK_DATA)
 			own->said |= (u64)(direction == OUTGOING ? &connection->incoming : &connection->outgoing)->longest_segment << 48;
 		own->stamps = (u64)bpf_htonl(packet->ecr) << 32 | bpf_htonl(packet->val);
-		bound_bulk(connection, own, state, direction);
+		bound_bulk(connection, own, state | ends_at(connection, packet, state, direction), direction);
 	}
-	if (goes_on_as(other, key))
+	if (!goes_on_as(other, key))
+		return;
+	// Whether data flows in while an echo is waited for is known only if the next is looked at.
+	int begins_to_wait = direction == OUTGOING && connection->flags & TRIP_STAMPED && connection->stamped_at == packet->now;
+
+	if (begins_to_wait && kind_of(other->state) == BULK_DATA)
+		stop_bulk(other, key);
+	else
 		bound_bulk(connection, other, other->state, !direction);
 }
 
@@ -1608,7 +1675,7 @@ INLINE int handle(struct __sk_buff *skb, int direction)
 {
 	if (goes_on(skb, direction))
 		return PASS;
-	struct key key = {};
+	KEY key = {};
 	u32 zero = 0;
 	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
 
@@ -1687,13 +1754,13 @@ INLINE int handle(struct __sk_buff *skb, int direction)
 SEC("classifier")
 int egress(struct __sk_buff *skb)
 {
-	if (rules.mark_out && skb->mark == rules.mark_out) {
+	if (skb->mark && skb->mark == rules.mark_out) {
 		skb->mark = 0;
 		count(INJECTED);
 		return PASS;
 	}
 	// For the host itself.
-	if (rules.mark_in && skb->mark == rules.mark_in)
+	if (skb->mark && skb->mark == rules.mark_in)
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	return handle(skb, OUTGOING);
 }
@@ -1701,7 +1768,7 @@ int egress(struct __sk_buff *skb)
 SEC("classifier")
 int ingress(struct __sk_buff *skb)
 {
-	if (rules.mark_in && skb->mark == rules.mark_in) {
+	if (skb->mark && skb->mark == rules.mark_in) {
 		skb->mark = 0;
 		count(INJECTED);
 		return PASS;

@@ -49,10 +49,11 @@ impl Spoken {
         self.0.as_ref()
     }
 
-    /// Segments like the last have come: what they acknowledge, and where they end.
-    pub(crate) fn go_on(&mut self, nxt: Seq, ack: Seq, window: u16) {
+    /// A segment like the last has come, and ends at `end`.
+    pub(crate) fn go_on(&mut self, end: Seq, segment: &Segment) {
         if let Some(last) = &mut self.0 {
-            (last.nxt, last.ack, last.window) = (last.nxt.max(nxt), ack, window);
+            (last.nxt, last.ack, last.window) = (last.nxt.max(end), segment.ack, segment.window);
+            last.timestamps = segment.options.timestamps;
         }
     }
 

@@ -26,6 +26,9 @@ pub(super) const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
 /// `TURN_CALM` of the programs.
 const CALM: u64 = 2;
 
+/// `TURN_FRAMES` of the programs.
+const FRAMES: u64 = 4;
+
 /// Linux's `BPF_F_LOCK`: the value is copied while nobody changes it.
 pub(super) const LOCK: u64 = 4;
 
@@ -43,6 +46,8 @@ pub(super) struct KernelPath {
     /// The link as it is now, and which of the two places it has in the map.
     link: FastLink,
     place: u32,
+    /// `FRAMES`, or 0 if there are none.
+    frames: u64,
     now: Instant,
     /// The last call that the kernel has refused: what is to be reported when there is a way to do so.
     refused: Cell<Option<EngineError>>,
@@ -111,6 +116,7 @@ unsafe impl Pod for Key {}
 impl KernelPath {
     /// Loads the programs. They see nothing before [`Self::attach`].
     pub(super) fn load(rules: RawRules, most_connections: u32) -> Result<Self, EngineError> {
+        let frames = if rules.frame_len == 0 { 0 } else { FRAMES };
         let rules = Rules(rules);
         let mut ebpf = EbpfLoader::new()
             .override_global("rules", &rules, true)
@@ -132,6 +138,7 @@ impl KernelPath {
             ebpf,
             link: FastLink::default(),
             place: 0,
+            frames,
             now: Instant::ZERO,
             refused: Cell::new(None),
         };
@@ -318,10 +325,8 @@ impl KernelPath {
         self.place ^= 1;
         let mut link = self.link;
         link.expires_at = expires_at;
-        let written = self
-            .links
-            .set(self.place, Link(RawLink::new(&link)), 0)
-            .and_then(|()| self.turn.set(0, u64::from(self.place) | if link.is_calm() { CALM } else { 0 }, 0));
+        let turn = u64::from(self.place) | self.frames | if link.is_calm() { CALM } else { 0 };
+        let written = self.links.set(self.place, Link(RawLink::new(&link)), 0).and_then(|()| self.turn.set(0, turn, 0));
         if let Err(error) = written {
             self.refused.set(Some(error.into()));
         }

@@ -1,8 +1,8 @@
 //! **Bulk.** At more than 2 Gbit/s nothing is held back (see [`crate::hold_back`]), and nearly all packets of a connection only go on
 //! as the one before: data that follows on data, ACKs that acknowledge more. While nothing happens to the link, such packets are
 //! not looked at one by one. What they say is noted; all else that is known of the connection, and all times, are those of the
-//! last packet that was looked at, which has the same timestamps: on Linux, a millisecond before at most. Where segments begin is not
-//! noted, nor which ACKs the sender was shown: until newer ones have been looked at, what is held back may begin within a segment,
+//! last packet that was looked at, whose timestamps are a few ticks older at most: on Linux, that is as many milliseconds. Where
+//! segments begin is not noted, nor which ACKs the sender was shown: until newer ones have been looked at, what is held back may begin within a segment,
 //! and what may have been lost at a cut is taken for more than can be told one by one.
 //!
 //! In the kernel this is the difference between a line of the cache and some twenty, which shows at such rates (`holdover bench
@@ -55,11 +55,25 @@ pub(super) struct Bulks {
     incoming: Option<Bulk>,
 }
 
-/// What goes on: segments with these timestamps.
+/// What goes on: segments with timestamps before these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Bulk {
-    stamps: Timestamps,
+    until: Timestamps,
     what: What,
+}
+
+/// Of timestamps: within so many, none of the packets that go on is looked at. So round trips are measured and rates known, and data
+/// that came fast is seen to come slowly.
+const TICKS: u32 = 4;
+
+impl Bulk {
+    /// Whether timestamps go on from the last, and do not reach those that are to be looked at.
+    fn covers(&self, last: Timestamps, stamps: Timestamps) -> bool {
+        let goes_on = |last: u32, stamp: u32, until: u32| {
+            stamp.wrapping_sub(last) < TICKS && until.wrapping_sub(stamp).wrapping_sub(1) < TICKS
+        };
+        goes_on(last.val, stamps.val, self.until.val) && goes_on(last.ecr, stamps.ecr, self.until.ecr)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,7 +139,9 @@ impl FastConnection {
     /// Whether a packet only goes on as those before, which then is noted.
     pub(super) fn goes_on(&mut self, link: &FastLink, direction: Direction, segment: &Segment, form: Form) -> bool {
         let Some(bulk) = *self.bulk.of(direction) else { return false };
-        if !link.is_calm() || !form.is_plain(segment) || segment.options.timestamps != Some(bulk.stamps) {
+        let last = self.half(direction).observed.receiver.last().and_then(|last| last.timestamps);
+        let ticks_on = last.zip(segment.options.timestamps).is_some_and(|(last, stamps)| bulk.covers(last, stamps));
+        if !link.is_calm() || !form.is_plain(segment) || !ticks_on {
             return false;
         }
         let len = segment.payload.len() as u32;
@@ -152,7 +168,7 @@ impl FastConnection {
             return false;
         }
         self.half_mut(direction.opposite()).observed.ends.go_on(end);
-        self.half_mut(direction).observed.receiver.go_on(end, segment.ack, segment.window);
+        self.half_mut(direction).observed.receiver.go_on(end, segment);
         if direction == Direction::Outgoing {
             self.round_trip.go_on(end);
         }
@@ -191,6 +207,14 @@ impl FastConnection {
             .flatten();
         let most = self.edge_of_the_host();
         *self.bulk.of(direction) = begun;
+        // Whether data flows in while an echo is waited for is known only if the next is looked at.
+        let begins_to_wait = self.round_trip.stamped.is_some_and(|(_, at)| at == now);
+        if direction == Direction::Outgoing
+            && begins_to_wait
+            && matches!(self.bulk.incoming, Some(Bulk { what: What::Data { .. }, .. }))
+        {
+            self.bulk.incoming = None;
+        }
         // What goes on in the other direction has other bounds now. Those of ACKs are looked up when one comes.
         for direction in [Direction::Outgoing, Direction::Incoming] {
             if let Some(Bulk { what: What::Data { most: bound, .. }, .. }) = self.bulk.of(direction) {
@@ -221,7 +245,8 @@ impl FastConnection {
         if len == 0 {
             let advances = before.acked.is_some_and(|acked| segment.ack.gt(acked));
             let has_data = acks.observed.ends.end().is_some();
-            return (advances && has_data && acks.observed.flight.is_fast).then_some(Bulk { stamps, what: What::Acks });
+            let until = Timestamps { val: stamps.val.wrapping_add(TICKS), ecr: stamps.ecr.wrapping_add(TICKS) };
+            return (advances && has_data && acks.observed.flight.is_fast).then_some(Bulk { until, what: What::Acks });
         }
         let size = data.observed.longest_segment;
         let host = &self.outgoing.observed;
@@ -230,7 +255,16 @@ impl FastConnection {
             && size <= u16::MAX.into()
             && data.observed.ends.ends_with(end, size)
             && (direction == Direction::Outgoing || knows_the_window);
-        may_go_on.then_some(Bulk { stamps, what: What::Data { size, most: Seq::new(0) } })
+        let until = self.until(direction, stamps);
+        may_go_on.then_some(Bulk { until, what: What::Data { size, most: Seq::new(0) } })
+    }
+
+    /// The timestamps at which data is looked at again: those of a few ticks later, or the echo by which a round trip is measured.
+    fn until(&self, direction: Direction, Timestamps { val, ecr }: Timestamps) -> Timestamps {
+        let (val, ecr) = (val.wrapping_add(TICKS), ecr.wrapping_add(TICKS));
+        let waited_for = self.round_trip.stamped.filter(|_| direction == Direction::Incoming);
+        let ecr = waited_for.map_or(ecr, |(stamp, _)| if (stamp.wrapping_sub(ecr) as i32) < 0 { stamp } else { ecr });
+        Timestamps { val, ecr }
     }
 
     /// Where the window ends that the host offers, as far as it is known.

@@ -155,7 +155,7 @@ impl Observed {
         if direction == Direction::Outgoing {
             self.shown_lately.forget(segment.ack);
         }
-        self.receiver.go_on(segment.seq, segment.ack, segment.window);
+        self.receiver.go_on(segment.seq, segment);
     }
 
     /// Something new was acknowledged, on a path of this round trip, queues included.
@@ -167,7 +167,8 @@ impl Observed {
             return;
         }
         // A pause says nothing.
-        if let Some(elapsed) = elapsed.filter(|&elapsed| elapsed < round_trip * PAUSE) {
+        let seldom = if self.flight.is_fast { SELDOM } else { Duration::ZERO };
+        if let Some(elapsed) = elapsed.filter(|&elapsed| elapsed < (round_trip * PAUSE).max(seldom)) {
             let bytes = (self.bytes_acked - from).min(u32::MAX.into());
             let micros = whole_micros(elapsed);
             let is_fast = bytes > if self.flight.is_fast { STILL_FAST } else { FASTEST } * micros;
@@ -319,6 +320,9 @@ const STILL_FAST: u64 = FASTEST / 8;
 
 /// If nothing is acknowledged for so many round trips, data does not flow.
 const PAUSE: u64 = 4;
+
+/// At high rates no more than some packets are looked at (see [`super::bulk`]).
+const SELDOM: Duration = Duration::from_millis(20);
 
 /// At least one, and few enough that bytes times it do not overflow.
 fn whole_micros(time: Duration) -> u64 {

@@ -218,6 +218,7 @@ pub const BULKS: u32 = 2 << BULK_PLACES_BITS;
 const BULK_PLACES_BITS: u32 = 6;
 const BULK_FREE: u32 = 0;
 const BULK_DATA: u32 = 2;
+const BULK_KIND: u32 = 0xff;
 
 impl RawBulk {
     /// The number of the line of packets that go in `direction`. That of the other direction is its neighbour.
@@ -231,12 +232,12 @@ impl RawBulk {
 
     /// Whether packets of this connection are noted in it.
     pub fn goes_on_as(&self, key: &RawKey) -> bool {
-        self.state >= BULK_DATA && self.key == *key
+        self.state & BULK_KIND >= BULK_DATA && self.key == *key
     }
 
     /// Whether it is nobody's.
     pub const fn is_free(&self) -> bool {
-        self.state == BULK_FREE
+        self.state & BULK_KIND == BULK_FREE
     }
 
     /// Whose it is.
