@@ -2,8 +2,8 @@
 //! as the one before: data that follows on data, ACKs that acknowledge more. While nothing happens to the link, such packets are
 //! not looked at one by one. What they say is noted; all else that is known of the connection, and all times, are those of the
 //! last packet that was looked at, whose timestamps are a few ticks older at most: on Linux, that is as many milliseconds. Where
-//! segments begin is not noted, nor which ACKs the sender was shown: until newer ones have been looked at, what is held back may begin within a segment,
-//! and what may have been lost at a cut is taken for more than can be told one by one.
+//! segments begin is not noted, nor which ACKs the sender was shown: until newer ones have been looked at, what is held back may
+//! begin within a segment, and what may have been lost at a cut is taken for more than can be told one by one.
 //!
 //! In the kernel this is the difference between a line of the cache and some twenty, which shows at such rates (`holdover bench
 //! agent`). Here it is for the twin to do the same.
@@ -82,6 +82,12 @@ enum What {
     Data { size: u32, most: Seq },
     /// ACKs without data, of which each acknowledges more.
     Acks,
+}
+
+impl What {
+    const fn is_data(self) -> bool {
+        matches!(self, Self::Data { .. })
+    }
 }
 
 /// Of a packet that was looked at: what it was before, and what was known.
@@ -208,13 +214,9 @@ impl FastConnection {
         let most = self.edge_of_the_host();
         *self.bulk.of(direction) = begun;
         // Whether data flows in while an echo is waited for is known only if the next is looked at.
-        let begins_to_wait = self.round_trip.stamped.is_some_and(|(_, at)| at == now);
-        if direction == Direction::Outgoing
-            && begins_to_wait
-            && matches!(self.bulk.incoming, Some(Bulk { what: What::Data { .. }, .. }))
-        {
-            self.bulk.incoming = None;
-        }
+        let begins_to_wait =
+            direction == Direction::Outgoing && self.round_trip.stamped.is_some_and(|(_, at)| at == now);
+        self.bulk.incoming = self.bulk.incoming.filter(|incoming| !(begins_to_wait && incoming.what.is_data()));
         // What goes on in the other direction has other bounds now. Those of ACKs are looked up when one comes.
         for direction in [Direction::Outgoing, Direction::Incoming] {
             if let Some(Bulk { what: What::Data { most: bound, .. }, .. }) = self.bulk.of(direction) {
@@ -242,10 +244,10 @@ impl FastConnection {
         if !is_noted || acks.observed.acked != Some(segment.ack) || is_ending || !acks.is_quiet(now, config, link) {
             return None;
         }
+        let until = self.until(direction, len, stamps);
         if len == 0 {
             let advances = before.acked.is_some_and(|acked| segment.ack.gt(acked));
             let has_data = acks.observed.ends.end().is_some();
-            let until = Timestamps { val: stamps.val.wrapping_add(TICKS), ecr: stamps.ecr.wrapping_add(TICKS) };
             return (advances && has_data && acks.observed.flight.is_fast).then_some(Bulk { until, what: What::Acks });
         }
         let size = data.observed.longest_segment;
@@ -255,16 +257,16 @@ impl FastConnection {
             && size <= u16::MAX.into()
             && data.observed.ends.ends_with(end, size)
             && (direction == Direction::Outgoing || knows_the_window);
-        let until = self.until(direction, stamps);
         may_go_on.then_some(Bulk { until, what: What::Data { size, most: Seq::new(0) } })
     }
 
-    /// The timestamps at which data is looked at again: those of a few ticks later, or the echo by which a round trip is measured.
-    fn until(&self, direction: Direction, Timestamps { val, ecr }: Timestamps) -> Timestamps {
-        let (val, ecr) = (val.wrapping_add(TICKS), ecr.wrapping_add(TICKS));
-        let waited_for = self.round_trip.stamped.filter(|_| direction == Direction::Incoming);
-        let ecr = waited_for.map_or(ecr, |(stamp, _)| if (stamp.wrapping_sub(ecr) as i32) < 0 { stamp } else { ecr });
-        Timestamps { val, ecr }
+    /// The timestamps at which a packet is looked at again: those of a few ticks later, or the echo by which the round trip of data
+    /// that comes in is measured.
+    fn until(&self, direction: Direction, len: u32, stamps: Timestamps) -> Timestamps {
+        let (val, ecr) = (stamps.val.wrapping_add(TICKS), stamps.ecr.wrapping_add(TICKS));
+        let waited_for = self.round_trip.stamped.filter(|_| direction == Direction::Incoming && len > 0);
+        let comes_before = waited_for.filter(|(stamp, _)| (stamp.wrapping_sub(ecr) as i32) < 0);
+        Timestamps { val, ecr: comes_before.map_or(ecr, |(stamp, _)| stamp) }
     }
 
     /// Where the window ends that the host offers, as far as it is known.
