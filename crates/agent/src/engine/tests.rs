@@ -351,6 +351,29 @@ fn a_fast_bulk_goes_on_without_being_looked_at() {
     }
 }
 
+/// A transfer of 2 MB a second is not fast, although it was, and although few of its packets are looked at to find that out.
+#[test]
+fn a_fast_bulk_that_slows_down_is_looked_at_again() {
+    if !may_load("a_fast_bulk_that_slows_down_is_looked_at_again") {
+        return;
+    }
+    for data_goes_out in [false, true] {
+        let went_on = |steps| {
+            let mut kernel = load(0);
+            let (scales, first) = ((Some(7), Some(7)), (7, 9));
+            let case =
+                Case { config: 0, ipv6: false, is_old: false, scales, first, is_other: false, compared: NEVER, steps };
+            run(&mut kernel, &case);
+            kernel.went_on()
+        };
+        let slowly = |len, is_outgoing| in_order(is_outgoing, (len, 600), 500, false);
+        let slow = (0..500).flat_map(|_| [slowly(2400, data_goes_out), slowly(0, !data_goes_out)]);
+        let fast = fast_bulk(data_goes_out);
+        let unseen = went_on(fast.iter().cloned().chain(slow).collect()) - went_on(fast);
+        assert!(unseen < 30, "{unseen} of 1000");
+    }
+}
+
 /// Of two transfers with one place only the first goes on unseen, until nothing has come of it for a while.
 #[test]
 fn a_place_for_a_bulk_is_one_connections_until_it_is_freed() {
