@@ -643,6 +643,11 @@ INLINE void trip_outgoing(struct connection *connection, const struct packet *pa
 
 INLINE void trip_incoming(struct connection *connection, const struct packet *packet)
 {
+	const struct half *acks = &connection->incoming;
+
+	// Its end went by unseen: when, nobody knows.
+	if (acks->flags & HALF_ACKED && !before(acks->acked, connection->timed))
+		connection->flags &= ~TRIP_TIMED;
 	if (connection->flags & TRIP_TIMED && !before(packet->ack, connection->timed)) {
 		connection->flags &= ~TRIP_TIMED;
 		sample(connection, since(packet->now, connection->timed_at));
@@ -886,8 +891,8 @@ INLINE u64 whole_micros(u64 nanos)
 	return !micros ? 1 : micros > 0xffffffff ? 0xffffffff : micros;
 }
 
-// At high rates no more than some packets are looked at.
-#define SELDOM (20 * MS)
+// Of a fast connection: no packet may be looked at for some four milliseconds, which is no pause.
+#define SELDOM (8 * MS)
 
 INLINE void note_flight(struct half *half, const struct connection *connection, u64 now)
 {
@@ -1171,7 +1176,7 @@ INLINE void follow(struct connection *connection, const struct packet *packet, i
 
 // ---- fast_path/bulk.rs ----
 
-// Both begin with a word, as `KEY` and the maps have them.
+// Both begin with a word: as `KEY` has them, and the lines of `bulks`, and orders.
 INLINE int is_same(const struct key *one, const struct key *other)
 {
 	const u64 *ours = (const u64 *)one, *theirs = (const u64 *)other;
@@ -1270,8 +1275,8 @@ INLINE int has_come_by(struct bulk *acks, u32 across, u32 ack)
 
 	if (before(next, ack))
 		return 0;
-	// If another processor has set the end of a round trip at this very moment, it is measured a few ticks too late, once. To have it
-	// otherwise, each such ACK would wait for the line.
+	// If another processor has set another bound at this very moment, that is lost: an ACK goes by unseen, and what it ends is timed no
+	// more. To have it otherwise, each such ACK would wait for the line.
 	*(volatile u32 *)&acks->most = next;
 	return 1;
 }
@@ -1358,7 +1363,10 @@ INLINE void fold(struct connection *connection, const struct bulk *bulk, const s
 	if (!goes_on_as(bulk, key))
 		return;
 	int is_data = kind_of(bulk->state) == BULK_DATA;
+	u64 stamps = *(volatile u64 *)&bulk->stamps;
 
+	acks->said_val = bpf_ntohl((u32)stamps);
+	acks->said_ecr = bpf_ntohl((u32)(stamps >> 32));
 	if (is_data && data->runs_len) {
 		struct run *last = &data->runs[(data->runs_len - 1) & (MOST_RUNS - 1)];
 		u32 from = last->end, next = *(volatile u32 *)&bulk->next;
@@ -1385,13 +1393,7 @@ INLINE void fold(struct connection *connection, const struct bulk *bulk, const s
 		acks->acked = acks->said_ack = ack;
 		acks->said_window = said >> 32;
 		acks->shown = later(acks->shown, ack);
-	} else {
-		return;
 	}
-	u64 stamps = *(volatile u64 *)&bulk->stamps;
-
-	acks->said_val = bpf_ntohl((u32)stamps);
-	acks->said_ecr = bpf_ntohl((u32)(stamps >> 32));
 }
 
 INLINE void stop_bulk(struct bulk *bulk, const struct key *key)
@@ -1481,11 +1483,17 @@ INLINE void settle_bulk(struct connection *connection, const struct link *link, 
 			const struct packet *packet, const struct verdict *verdict, struct bulk *own, struct bulk *other,
 			u64 turn, int direction)
 {
-	if ((packet->flags & ~PSH) != ACK) {
-		stop_bulk(own, key);
+	int only_acknowledges = (packet->flags & ~PSH) == ACK;
+	// Whether data flows in while an echo is waited for is known only if the next is looked at.
+	int begins_to_wait = direction == OUTGOING && connection->flags & TRIP_STAMPED && connection->stamped_at == packet->now;
+
+	if (!only_acknowledges || (begins_to_wait && kind_of(other->state) == BULK_DATA)) {
 		// It may have gone on since it was folded, on another processor.
 		fold(connection, other, key, !direction);
 		stop_bulk(other, key);
+	}
+	if (!only_acknowledges) {
+		stop_bulk(own, key);
 		return;
 	}
 	int may_begin = packet->is_plain && turn & TURN_CALM;
@@ -1504,14 +1512,7 @@ INLINE void settle_bulk(struct connection *connection, const struct link *link, 
 		own->stamps = (u64)bpf_htonl(packet->ecr) << 32 | bpf_htonl(packet->val);
 		bound_bulk(connection, own, state | ends_at(connection, packet, state, direction), direction);
 	}
-	if (!goes_on_as(other, key))
-		return;
-	// Whether data flows in while an echo is waited for is known only if the next is looked at.
-	int begins_to_wait = direction == OUTGOING && connection->flags & TRIP_STAMPED && connection->stamped_at == packet->now;
-
-	if (begins_to_wait && kind_of(other->state) == BULK_DATA)
-		stop_bulk(other, key);
-	else
+	if (goes_on_as(other, key))
 		bound_bulk(connection, other, other->state, !direction);
 }
 
@@ -1842,6 +1843,8 @@ INLINE void obey(struct half *half, const struct order *order)
 		break;
 	}
 }
+
+_Static_assert(__builtin_offsetof(struct order, key) % 8 == 0 && sizeof(struct bulk) == 64, "is_same reads words");
 
 SEC("classifier")
 int order(struct __sk_buff *skb)

@@ -529,8 +529,8 @@ impl WakeControl {
         let cut_at = self.link.down_at.unwrap_or(now);
         let times = Times { cut_at, up_at: self.link.up_at, now, is_reset };
         for direction in BOTH {
-            let (at, half) = (At { connection, direction }, fast.half(direction));
-            let (packets, outcome) = state.half(direction).wake(&self.config, &fast.round_trip, at, half, times, path);
+            let at = At { connection, direction };
+            let (packets, outcome) = state.half(direction).wake(&self.config, at, &fast, times, path);
             self.ready.extend(packets.into_iter().map(|packet| (connection, at.inject(packet))));
             let (mechanism, what) = match outcome {
                 Outcome::Nothing => continue,

@@ -10,7 +10,7 @@ use aya::sys::SyscallError;
 use aya::{Ebpf, EbpfLoader, Pod};
 use holdover_base::{Duration, Instant};
 use holdover_mobility::fast_path::raw::{
-    BULKS, RawBulk, RawConnection, RawKey, RawLink, RawNotice, RawOrder, RawRules,
+    BULKS, FRAME_LEN, RawBulk, RawConnection, RawKey, RawLink, RawNotice, RawOrder, RawRules,
 };
 use holdover_mobility::fast_path::{FastConnection, FastLink, FastPath, Order};
 use holdover_mobility::{Connection, Direction};
@@ -116,6 +116,7 @@ unsafe impl Pod for Key {}
 impl KernelPath {
     /// Loads the programs. They see nothing before [`Self::attach`].
     pub(super) fn load(rules: RawRules, most_connections: u32) -> Result<Self, EngineError> {
+        debug_assert!([0, FRAME_LEN].contains(&(rules.frame_len as usize)));
         let frames = if rules.frame_len == 0 { 0 } else { FRAMES };
         let rules = Rules(rules);
         let mut ebpf = EbpfLoader::new()

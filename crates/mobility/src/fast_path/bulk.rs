@@ -62,8 +62,8 @@ struct Bulk {
     what: What,
 }
 
-/// Of timestamps: within so many, none of the packets that go on is looked at. So round trips are measured and rates known, and data
-/// that came fast is seen to come slowly.
+/// Of timestamps: after so many, a packet that goes on is looked at. So round trips are measured and rates known, and data that came
+/// fast is seen to come slowly.
 const TICKS: u32 = 4;
 
 impl Bulk {

@@ -239,7 +239,14 @@ impl FastConnection {
         }
         match direction {
             Direction::Outgoing => self.round_trip.note_outgoing(now, segment, self.may_be_timed(segment)),
-            Direction::Incoming => self.round_trip.note_incoming(now, segment),
+            Direction::Incoming => {
+                // Its end went by unseen: when, nobody knows.
+                self.round_trip.timed = self
+                    .round_trip
+                    .timed
+                    .filter(|(end, _)| self.incoming.observed.acked().is_none_or(|acked| acked.lt(*end)));
+                self.round_trip.note_incoming(now, segment);
+            }
         }
         let data = self.half_mut(direction.opposite());
         data.observed.note_data(now, segment, form);
@@ -255,8 +262,15 @@ impl FastConnection {
         (verdict, notice)
     }
 
+    /// The newest TSval that has come from the sender of what goes in the other direction, unseen or not.
+    pub(crate) fn newest_stamp(&self, direction: Direction) -> Option<u32> {
+        let seen = self.half(direction).observed.newest_stamp()?;
+        let said = self.half(direction.opposite()).observed.receiver.last().and_then(|last| last.timestamps);
+        Some(said.map_or(seen, |said| Seq::new(said.val).max(Seq::new(seen)).value()))
+    }
+
     /// The end of what is timed has to be looked at. At high rates, what is timed is what is looked at anyway: the first of its
-    /// timestamp, and so most often its ACK, too.
+    /// timestamp.
     fn may_be_timed(&self, segment: &Segment) -> bool {
         let said = self.outgoing.observed.receiver.last().and_then(|last| last.timestamps);
         let value = |stamps: Option<Timestamps>| stamps.map(|stamps| stamps.val);

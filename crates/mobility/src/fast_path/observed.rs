@@ -321,8 +321,8 @@ const STILL_FAST: u64 = FASTEST / 8;
 /// If nothing is acknowledged for so many round trips, data does not flow.
 const PAUSE: u64 = 4;
 
-/// At high rates no more than some packets are looked at (see [`super::bulk`]).
-const SELDOM: Duration = Duration::from_millis(20);
+/// Of a fast connection: no packet may be looked at for some four milliseconds (see [`super::bulk`]), which is no pause.
+const SELDOM: Duration = Duration::from_millis(8);
 
 /// At least one, and few enough that bytes times it do not overflow.
 fn whole_micros(time: Duration) -> u64 {

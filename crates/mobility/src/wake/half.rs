@@ -5,7 +5,7 @@ use holdover_wire::{Packet, Seq};
 
 use super::{At, WakeConfig};
 use crate::ack_train::AckTrain;
-use crate::fast_path::{FastHalf, FastPath, Order};
+use crate::fast_path::{FastConnection, FastHalf, FastPath, Order};
 use crate::round_trip::RoundTrip;
 use crate::unreachable_poke::{self, Pacing};
 use crate::{Direction, Injected, hold_back, release};
@@ -204,13 +204,13 @@ impl Half {
     pub(super) fn wake(
         &mut self,
         config: &WakeConfig,
-        round_trip: &RoundTrip,
         at: At,
-        fast: &FastHalf,
+        connection: &FastConnection,
         times: Times,
         path: &mut impl FastPath,
     ) -> (Vec<Packet>, Outcome) {
         let Times { up_at, cut_at, now, is_reset } = times;
+        let (round_trip, fast) = (&connection.round_trip, connection.half(at.direction));
         let observed = &fast.observed;
         let is_held = observed.is_held();
         let waits = core::mem::take(&mut self.is_waiting);
@@ -245,7 +245,7 @@ impl Half {
         };
         if config.holds()
             && let (Some(stale), Some(value), Some(ticks_per_sec)) =
-                (observed.newest_stamp(), echo, clock.ticks_per_sec())
+                (connection.newest_stamp(at.direction), echo, clock.ticks_per_sec())
         {
             path.order(now, at.connection, at.direction, Order::Refresh { stale, value, ticks_per_sec });
         }
