@@ -1,8 +1,8 @@
 //! What logind says before the machine sleeps, and when it is awake again: `PrepareForSleep` of `org.freedesktop.login1.Manager`, on
 //! the system bus. An inhibitor (`systemd-inhibit(1)`, of the kind *delay*) has it wait until connections are prepared.
 //!
-//! The bus is followed by a thread of its own and one of zbus's, which are asleep in between. Without a bus or logind nothing comes of it; it is tried
-//! again once a minute.
+//! The bus is followed by a thread of its own and one of zbus's, which are asleep in between. Without a bus or logind nothing comes of
+//! it; it is tried again once a minute.
 
 use std::cell::Cell;
 use std::io::{self, Read as _, Write as _};

@@ -240,11 +240,10 @@ impl FastConnection {
         match direction {
             Direction::Outgoing => self.round_trip.note_outgoing(now, segment, self.may_be_timed(segment)),
             Direction::Incoming => {
-                // Its end went by unseen: when, nobody knows.
-                self.round_trip.timed = self
-                    .round_trip
-                    .timed
-                    .filter(|(end, _)| self.incoming.observed.acked().is_none_or(|acked| acked.lt(*end)));
+                // What ends it went by unseen: when, nobody knows.
+                if self.incoming.observed.acked().is_some_and(|acked| self.round_trip.is_ended_by(acked)) {
+                    self.round_trip.timed = None;
+                }
                 self.round_trip.note_incoming(now, segment);
             }
         }
