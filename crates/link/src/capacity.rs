@@ -11,7 +11,7 @@ use crate::timeline::{State, Timeline};
 use crate::trace::{ConditionTrace, DeliveryTrace};
 
 /// The capacity of a link over time, with the outages that the same description and seed give
-/// [`PointToPoint`](crate::PointToPoint). A link sends only while it is up; a transmission that an outage interrupts goes on
+/// [`PointToPoint`](crate::PointToPoint). A link carries only while it is up and forwards; a transmission that an outage interrupts goes on
 /// afterwards. Bytes are those on the wire, the link's own overhead included.
 #[derive(Clone, Debug)]
 pub struct Capacity {
@@ -36,7 +36,8 @@ impl Capacity {
             Some(trace) => Profile::Steps(Arc::clone(trace)),
             None => Profile::Rate(config.rate.clone()),
         };
-        Ok(Self { profile, timeline: Timeline::new(&config.outages, conditions, outage_stream(seed)) })
+        let timeline = Timeline::new(&config.outages, conditions, outage_stream(seed));
+        Ok(Self { profile, timeline: timeline.longer_by(config.forwards_after) })
     }
 
     /// Whole bytes that the link can carry in `[from, to)`. A link of unlimited rate carries [`u64::MAX`] if it is up at all.

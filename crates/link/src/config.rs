@@ -39,6 +39,9 @@ pub struct LinkConfig {
     pub outages: Outages,
     /// What then becomes of frames.
     pub outage_policy: OutagePolicy,
+    /// How long after each return frames are still dropped, whatever the policy: a bridge port that listens and learns, an
+    /// access point, a modem. A frame is dropped if its last bit was sent within that time.
+    pub forwards_after: Duration,
     /// Rate, delay, loss and connectivity over time. What the table names replaces the fields above; its loss comes on top of
     /// `loss`.
     pub conditions: Option<Arc<ConditionTrace>>,

@@ -84,11 +84,13 @@ pub enum DropCause {
     Collision,
     /// Its station is not, or no longer, in the cell.
     StationLeft,
+    /// It was sent after the link's return and before the link forwarded again.
+    NotForwarding,
 }
 
 impl DropCause {
     /// All causes, in the order of their declaration.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::QueueFull,
         Self::Loss,
         Self::LinkDown,
@@ -96,6 +98,7 @@ impl DropCause {
         Self::OutOfRange,
         Self::Collision,
         Self::StationLeft,
+        Self::NotForwarding,
     ];
 
     /// The cause's name in reports.
@@ -108,6 +111,7 @@ impl DropCause {
             Self::OutOfRange => "out-of-range",
             Self::Collision => "collision",
             Self::StationLeft => "station-left",
+            Self::NotForwarding => "not-forwarding",
         }
     }
 }

@@ -28,6 +28,9 @@ pub struct PointToPoint<F> {
     impairments: Option<Box<Impairments>>,
     queue: Queue,
     wire: Wire<F>,
+    forwards_after: Duration,
+    /// When the link forwards again after its last return, if that is still to come.
+    forwards_at: Option<Instant>,
     entered: u64,
     events: VecDeque<LinkEvent<F>>,
     counts: Statistics,
@@ -43,6 +46,11 @@ pub enum LinkEvent<F> {
     },
     /// The link is back.
     Up {
+        /// When.
+        at: Instant,
+    },
+    /// The link forwards again after its return. There is no such event for a link that forwards at once.
+    Forwards {
         /// When.
         at: Instant,
     },
@@ -74,6 +82,8 @@ impl<F: Frame> PointToPoint<F> {
             impairments: Impairments::new(config, seed).map(Box::new),
             queue: Queue::new(config.queue_limit),
             wire: Wire::new(),
+            forwards_after: config.forwards_after,
+            forwards_at: None,
             entered: 0,
             events: VecDeque::new(),
             counts: Statistics::default(),
@@ -85,6 +95,11 @@ impl<F: Frame> PointToPoint<F> {
         self.transmitter.timeline().is_none_or(|timeline| timeline.is_up())
     }
 
+    /// Whether it forwards only some time after it is back.
+    pub fn forwards_late(&self) -> bool {
+        !self.forwards_after.is_zero()
+    }
+
     /// Cuts the link by hand (`up` false) or ends such a cut. The schedule goes on beneath it: the link is up when neither
     /// keeps it down. Frames fare as at a scheduled cut, except that a half-sent frame always counts as in flight.
     pub fn set_up(&mut self, now: Instant, up: bool) {
@@ -93,13 +108,13 @@ impl<F: Frame> PointToPoint<F> {
         let was_up = self.is_up();
         let timeline = self.transmitter.timeline_or_new();
         if up {
-            timeline.mend();
+            timeline.mend(now);
         } else {
             timeline.cut(now);
         }
         let is_up = timeline.is_up();
         if is_up != was_up {
-            self.events.push_back(if is_up { LinkEvent::Up { at: now } } else { LinkEvent::Down { at: now } });
+            self.note_change(now, is_up);
         }
         self.plan_again(now, was_up && !is_up);
     }
@@ -158,15 +173,28 @@ impl<F: Frame> PointToPoint<F> {
     }
 
     fn pass_changes(&mut self, now: Instant) {
-        let Some(timeline) = self.transmitter.timeline() else { return };
         loop {
+            let Some(timeline) = self.transmitter.timeline() else { return };
             let was_up = timeline.is_up();
-            let Some(at) = timeline.pass(now) else { return };
-            match (was_up, timeline.is_up()) {
-                (true, false) => self.events.push_back(LinkEvent::Down { at }),
-                (false, true) => self.events.push_back(LinkEvent::Up { at }),
-                _ => {}
+            let Some(at) = timeline.pass(now) else { break };
+            let is_up = timeline.is_up();
+            self.pass_forwarding(at);
+            if is_up != was_up {
+                self.note_change(at, is_up);
             }
+        }
+        self.pass_forwarding(now);
+    }
+
+    fn note_change(&mut self, at: Instant, is_up: bool) {
+        self.events.push_back(if is_up { LinkEvent::Up { at } } else { LinkEvent::Down { at } });
+        self.forwards_at = (is_up && !self.forwards_after.is_zero()).then_some(at + self.forwards_after);
+    }
+
+    fn pass_forwarding(&mut self, now: Instant) {
+        if let Some(at) = self.forwards_at.filter(|&at| at <= now) {
+            self.forwards_at = None;
+            self.events.push_back(LinkEvent::Forwards { at });
         }
     }
 
@@ -274,7 +302,8 @@ impl<F: Frame> Link for PointToPoint<F> {
     #[inline]
     fn poll_timeout(&self) -> Option<(Instant, Timer)> {
         let arrival = self.wire.next_at().filter(|&at| at != Instant::FAR_FUTURE);
-        match (self.transmitter.next_change(), arrival) {
+        let change = self.transmitter.next_change().into_iter().chain(self.forwards_at).min();
+        match (change, arrival) {
             (Some(change), Some(arrival)) if arrival < change => Some((arrival, Timer::Arrival)),
             (Some(change), _) => Some((change, Timer::Connectivity)),
             (None, arrival) => arrival.map(|at| (at, Timer::Arrival)),

@@ -26,6 +26,12 @@ pub(crate) struct Timeline {
     manual_cut: Option<Instant>,
     /// Whether the schedule's first outage in the window has begun, as far as `pass` has come.
     in_outage: bool,
+    /// The end of the last outage that `pass` has taken away, or of the last cut by hand.
+    last_up: Option<Instant>,
+    /// By how much each outage is longer than its source says.
+    longer_by: Duration,
+    /// The source's next outage, where it had to be looked at.
+    ahead: Option<Outage>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,10 +55,38 @@ impl Timeline {
             }
             (Outages::Never, _) => Source::Never,
         };
-        let mut timeline =
-            Self { source, window: VecDeque::new(), finished: false, manual_cut: None, in_outage: false };
+        let mut timeline = Self {
+            source,
+            window: VecDeque::new(),
+            finished: false,
+            manual_cut: None,
+            in_outage: false,
+            last_up: None,
+            longer_by: Duration::ZERO,
+            ahead: None,
+        };
         timeline.draw();
         timeline
+    }
+
+    /// The same with every outage longer by `more`. Outages that then touch or overlap are one, which never ends if it is made of
+    /// more than [`Self::MOST_TOUCHING`].
+    pub(crate) fn longer_by(mut self, more: Duration) -> Self {
+        self.longer_by = more;
+        self.ahead = self.window.pop_front();
+        self.finished = false;
+        self.draw();
+        self
+    }
+
+    /// So many outages in a row, each of which begins before the link carries again after the one before, are taken for one without
+    /// end: a schedule may have no other.
+    const MOST_TOUCHING: u32 = 10_000;
+
+    /// When the link came back last before or at `t`; `None` if it has been up from the start.
+    pub(crate) fn back_at(&self, t: Instant) -> Option<Instant> {
+        let index = self.window.partition_point(|outage| outage.up <= t);
+        index.checked_sub(1).and_then(|last| self.window.get(last)).map(|outage| outage.up).max(self.last_up)
     }
 
     /// The state at `t`, which must not lie before what `pass` has taken away.
@@ -93,7 +127,7 @@ impl Timeline {
     pub(crate) fn pass(&mut self, now: Instant) -> Option<Instant> {
         let at = self.next_change().filter(|&at| at <= now)?;
         if self.in_outage {
-            self.window.pop_front();
+            self.last_up = self.window.pop_front().map(|outage| outage.up).max(self.last_up);
             if self.window.is_empty() {
                 self.draw();
             }
@@ -111,16 +145,31 @@ impl Timeline {
         self.manual_cut = self.manual_cut.or(Some(now));
     }
 
-    pub(crate) fn mend(&mut self) {
-        self.manual_cut = None;
+    pub(crate) fn mend(&mut self, now: Instant) {
+        if self.manual_cut.take().is_some() {
+            self.last_up = self.last_up.max(Some(now));
+        }
     }
 
-    /// Draws one more outage, if there is one.
+    /// Draws one more outage, if there is one, with those that touch it.
     fn draw(&mut self) {
-        match self.source.next() {
-            Some(outage) => self.window.push_back(outage),
-            None => self.finished = true,
+        let Some(first) = self.ahead.take().or_else(|| self.source.next()) else {
+            self.finished = true;
+            return;
+        };
+        let mut outage = Outage { up: first.up + self.longer_by, ..first };
+        // The source's own outages do not touch.
+        let mut touching = 0;
+        while !self.longer_by.is_zero() && outage.up != Instant::FAR_FUTURE {
+            self.ahead = self.source.next();
+            let Some(next) = self.ahead.take_if(|next| next.down <= outage.up) else { break };
+            outage.up = outage.up.max(next.up + self.longer_by);
+            touching += 1;
+            if touching == Self::MOST_TOUCHING {
+                outage.up = Instant::FAR_FUTURE;
+            }
         }
+        self.window.push_back(outage);
     }
 }
 
@@ -262,7 +311,7 @@ mod tests {
         let mut timeline = Timeline::new(&outages, None, Rng::new(1));
         timeline.cut(at(1));
         assert_eq!(timeline.state(at(1)), State::Down { until: Instant::FAR_FUTURE });
-        timeline.mend();
+        timeline.mend(at(1));
         assert_eq!(timeline.state(at(1)), State::Up { until: at(5) });
     }
 

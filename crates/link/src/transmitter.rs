@@ -19,6 +19,7 @@ pub(crate) struct Transmitter {
     /// When the last frame accepted so far will have been sent.
     busy_until: Instant,
     policy: OutagePolicy,
+    forwards_after: Duration,
     timeline: Option<Box<Timeline>>,
 }
 
@@ -62,6 +63,7 @@ impl Transmitter {
             overhead_bytes: config.overhead_bytes,
             busy_until: Instant::ZERO,
             policy: config.outage_policy,
+            forwards_after: config.forwards_after,
             timeline: has_outages.then(timeline),
         }
     }
@@ -92,7 +94,15 @@ impl Transmitter {
         let arrival = sent.end + travel;
         let (at, fate) = match &mut self.timeline {
             None => (arrival, Fate::Delivered),
-            Some(timeline) => fate_around_outages(timeline, self.policy, sent, arrival),
+            Some(timeline) => {
+                let (at, fate) = fate_around_outages(timeline, self.policy, sent, arrival);
+                let is_dropped = matches!(fate, Fate::Dropped(_)) || self.forwards_after.is_zero();
+                if !is_dropped && timeline.back_at(sent.end).is_some_and(|back| sent.end < back + self.forwards_after) {
+                    (sent.end, Fate::Dropped(DropCause::NotForwarding))
+                } else {
+                    (at, fate)
+                }
+            }
         };
         match (mark, fate) {
             (Mark::Clean, fate) | (Mark::Lost | Mark::Damaged, fate @ Fate::Dropped(_)) => (at, fate),

@@ -275,6 +275,7 @@ fn a_cut_by_hand_drops_what_the_policy_says() {
         Seen::Delivered { name, .. } | Seen::Dropped { name, .. } => *name,
         Seen::Down(_) => 100,
         Seen::Up(_) => 101,
+        Seen::Forwards(_) => 102,
     });
     assert_eq!(
         seen,
@@ -329,6 +330,85 @@ fn a_delivery_trace_that_ends_leaves_the_rest_queued() {
     let statistics = world.link.statistics(Instant::from_secs(1_000_000));
     // The second one had 500 of its bytes sent; it is on the transmitter for ever.
     assert_eq!((statistics.under_way, statistics.queue.packets), (2, 1));
+}
+
+/// Whether frames were held or come anew, those whose last bit is sent before the link forwards are dropped.
+#[test]
+fn what_is_sent_before_the_link_forwards_is_dropped() {
+    for queued in [QueuedFate::Held, QueuedFate::Dropped] {
+        let mut world = World::new(&LinkConfig { forwards_after: span_ms(50), ..cut(queued, InFlightFate::Delivered) });
+        world.send(ms(0), 0, 1000);
+        world.expect(ms(99), &[delivered(15, 0), Seen::Down(ms(25))]);
+        world.send(ms(100), 1, 1000);
+        world.send(ms(139), 2, 1000);
+        world.send(ms(140), 3, 1000);
+        world.expect(
+            ms(1000),
+            &[
+                Seen::Up(ms(100)),
+                dropped(110, 1, DropCause::NotForwarding),
+                dropped(149, 2, DropCause::NotForwarding),
+                Seen::Forwards(ms(150)),
+                delivered(164, 3),
+            ],
+        );
+        assert_eq!(world.link.poll_timeout(), None);
+    }
+    let mut world =
+        World::new(&LinkConfig { forwards_after: span_ms(15), ..cut(QueuedFate::Held, InFlightFate::Delivered) });
+    world.send(ms(30), 0, 1000);
+    world.send(ms(30), 1, 1000);
+    let expected = [
+        Seen::Down(ms(25)),
+        dropped(110, 0, DropCause::NotForwarding),
+        Seen::Up(ms(100)),
+        Seen::Forwards(ms(115)),
+        delivered(125, 1),
+    ];
+    world.run_until(ms(1000));
+    let mut seen = world.take();
+    seen.sort_by_key(Seen::at);
+    let mut expected = expected.to_vec();
+    expected.sort_by_key(Seen::at);
+    assert_eq!(seen, expected);
+}
+
+/// A link that goes down again before it forwards has never forwarded; one that is cut by hand forwards late as well.
+#[test]
+fn a_flap_starts_late_forwarding_anew() {
+    let outages = Outages::List(vec![Outage { down: ms(10), up: ms(20) }, Outage { down: ms(40), up: ms(50) }]);
+    let mut world = World::new(&LinkConfig { outages, forwards_after: span_ms(30), ..LinkConfig::default() });
+    world.send(ms(25), 0, 100);
+    world.send(ms(79), 1, 100);
+    world.send(ms(80), 2, 100);
+    world.expect(
+        ms(1000),
+        &[
+            Seen::Down(ms(10)),
+            Seen::Up(ms(20)),
+            dropped(25, 0, DropCause::NotForwarding),
+            Seen::Down(ms(40)),
+            Seen::Up(ms(50)),
+            dropped(79, 1, DropCause::NotForwarding),
+            Seen::Forwards(ms(80)),
+            delivered(80, 2),
+        ],
+    );
+    world.link.set_up(ms(1000), false);
+    world.link.set_up(ms(1010), true);
+    world.poll();
+    world.send(ms(1020), 3, 100);
+    world.send(ms(1040), 4, 100);
+    world.expect(
+        ms(2000),
+        &[
+            Seen::Down(ms(1000)),
+            Seen::Up(ms(1010)),
+            dropped(1020, 3, DropCause::NotForwarding),
+            Seen::Forwards(ms(1040)),
+            delivered(1040, 4),
+        ],
+    );
 }
 
 #[test]

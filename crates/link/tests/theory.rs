@@ -192,3 +192,20 @@ fn the_connected_share_is_that_of_the_means() {
     let standard_error = (2.0 * 25.0 * 4.0 / 7.0_f64.powi(4) / cycles).sqrt();
     assert!((share - 5.0 / 7.0).abs() < 4.0 * standard_error, "{share}");
 }
+
+/// Late forwarding is part of the outage, and outages that touch because of it are one.
+#[test]
+fn a_link_that_forwards_late_carries_for_less_time() {
+    let at = Instant::from_secs;
+    let outages = Outages::List(vec![Outage { down: at(10), up: at(12) }, Outage { down: at(14), up: at(15) }]);
+    let config = LinkConfig { outages, forwards_after: Duration::from_secs(3), ..LinkConfig::default() };
+    let capacity = Capacity::new(&config, 1).unwrap();
+    assert_eq!(capacity.up_time(Instant::ZERO, at(20)), Duration::from_secs(12));
+    assert_eq!(capacity.time_for(ByteCount(1), at(11)), Some(Duration::from_secs(7)));
+    assert_eq!((capacity.next_down(Instant::ZERO), capacity.next_down(at(12))), (Some(at(10)), None));
+    // It flaps for ever, and never carries.
+    let outages = Outages::periodic(Duration::from_secs(1), Duration::from_secs(1));
+    let capacity = Capacity::new(&LinkConfig { outages, ..config }, 1).unwrap();
+    assert_eq!(capacity.up_time(Instant::ZERO, at(20)), Duration::from_secs(1));
+    assert_eq!((capacity.time_for(ByteCount(1), at(2)), capacity.next_down(at(2))), (None, None));
+}

@@ -78,7 +78,11 @@ impl EventLog {
         let mut fields = describe(owner, frame, config);
         let kind = match why {
             Dropped::Lost(medium, _) | Dropped::Corrupted(medium) => kind_of(medium),
-            Dropped::NoRoute(_) | Dropped::HopLimit(_) | Dropped::Filtered(_) | Dropped::Unverified(_) => "node",
+            Dropped::NoRoute(_)
+            | Dropped::HopLimit(_)
+            | Dropped::Filtered(_)
+            | Dropped::Unresolved(_)
+            | Dropped::Unverified(_) => "node",
         };
         fields.insert(kind.into(), by.into());
         fields.insert("cause".into(), why.name().into());
@@ -121,6 +125,11 @@ fn describe_event(event: &WorldEvent, config: &WorldConfig) -> (&'static str, Va
     match *event {
         WorldEvent::LinkDown(id) => ("link-down", json!({ "link": link(id) })),
         WorldEvent::LinkUp(id) => ("link-up", json!({ "link": link(id) })),
+        WorldEvent::LinkCarries(id) => ("link-carries", json!({ "link": link(id) })),
+        WorldEvent::FamilyLost(id, families) => {
+            let family = if families.has(true) { "ipv6" } else { "ipv4" };
+            ("family-lost", json!({ "link": link(id), "family": family }))
+        }
         WorldEvent::AccessLink(id, access) => ("access-link", json!({ "node": node(id), "link": access.map(link) })),
         WorldEvent::InRange(id, cell) => ("in-range", in_cell(id, cell)),
         WorldEvent::OutOfRange(id, cell) => ("out-of-range", in_cell(id, cell)),

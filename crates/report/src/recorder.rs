@@ -250,9 +250,11 @@ impl Observer for Recorder {
         }
         let by = match why {
             Dropped::Lost(medium, _) | Dropped::Corrupted(medium) => medium_name(medium, &self.config),
-            Dropped::NoRoute(node) | Dropped::HopLimit(node) | Dropped::Filtered(node) | Dropped::Unverified(node) => {
-                &self.config.nodes[node.0 as usize].name
-            }
+            Dropped::NoRoute(node)
+            | Dropped::HopLimit(node)
+            | Dropped::Filtered(node)
+            | Dropped::Unresolved(node)
+            | Dropped::Unverified(node) => &self.config.nodes[node.0 as usize].name,
         };
         let captured = self.captures.as_mut().map_or(Ok(()), |captures| captures.dropped(at, by, why, frame));
         let owner = self.owners.of(&frame.packet, &self.config.flows);

@@ -33,6 +33,8 @@ impl Builtin {
         example!("cell-edge-ping-pong"),
         example!("office-move"),
         example!("satellite-pass", "traces/satellite-pass.csv"),
+        example!("switch-port"),
+        example!("access-point"),
         example!("lte-trace", "traces/lte-drive.trace"),
     ];
 

@@ -524,3 +524,37 @@ fn mechanisms_that_undo_each_other_are_refused_where_they_are_named() {
     let error = with("retransmission_trigger = { relay = \"duplicate-acks\" }");
     assert_eq!(error.field, "host.client.mechanisms.retransmission_trigger");
 }
+
+/// What only a link with a second layer has is refused elsewhere, and what it cannot have.
+#[test]
+fn a_second_layer_is_where_it_can_be() {
+    let radio = "rate = \"2 Mbit/s\"";
+    let with = |more: &str| spoilt(radio, &format!("{radio}\n{more}"));
+    for (more, line, field, message) in [
+        ("forwards_after = \"1 s\"", 17, "link.radio.forwards_after", "no second layer"),
+        ("nat = true", 17, "link.radio.nat", "no second layer"),
+        ("outages = { list = [], layer2 = \"carrier\" }", 17, "link.radio.outages.layer2", "no second layer"),
+        ("outages = { list = [], family = \"ipv4\" }", 17, "link.radio.outages.family", "no second layer"),
+        ("outages = { list = [], addresses = \"lost\" }", 17, "link.radio.outages.addresses", "no second layer"),
+        ("kind = \"ethernet\"\nforwards_after = \"31 s\"", 18, "link.radio.forwards_after", "at most 30s"),
+        (
+            "kind = \"ethernet\"\noutages = { list = [], layer2 = \"carrier\", family = \"ipv6\" }",
+            18,
+            "link.radio.outages.family",
+            "takes both families",
+        ),
+        (
+            "kind = \"raw-ip\"\noutages = { list = [], addresses_after = \"1 s\" }",
+            18,
+            "link.radio.outages.addresses_after",
+            "\"lost\" or \"renewed\"",
+        ),
+    ] {
+        let error = with(more);
+        assert_eq!((error.location.line, error.field.as_str()), (line, field), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
+    }
+    let error = spoilt("between = [\"client\", \"middle\"]", "between = [\"client\", \"server\"]\nkind = \"ethernet\"");
+    assert_eq!((error.location.line, error.field.as_str()), (16, "link.radio.kind"), "{error}");
+    assert!(error.to_string().contains("between a host and a router"), "{error}");
+}

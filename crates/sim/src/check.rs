@@ -9,6 +9,7 @@ use crate::app;
 use crate::config::{Addresses, NodeId, Role, WorldConfig};
 use crate::error::WorldError;
 use crate::flow::{MAX_FLOWS, is_finite};
+use crate::layer2::LinkKind;
 use crate::mobility::{Attachment, CellId, MobileHost, Movement, Path, Prediction, Repeat};
 use crate::network::Network;
 
@@ -26,6 +27,10 @@ pub(crate) fn describes_a_world(config: &WorldConfig) -> Result<(), WorldError> 
         check_node(config, &link.name, link.b)?;
         if link.a == link.b {
             return Err(WorldError::SelfLink { link: link.name.clone(), node: name(config, link.a) });
+        }
+        let role = |node: NodeId| config.nodes[node.index()].role;
+        if link.layer2.kind != LinkKind::Wire && role(link.a) == role(link.b) {
+            return Err(WorldError::Layer2Ends { link: link.name.clone() });
         }
     }
     check_cells(config)?;

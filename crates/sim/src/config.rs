@@ -9,6 +9,7 @@ use holdover_link::{Length, LinkConfig};
 use holdover_mobility::Mechanisms;
 use holdover_tcp::Config;
 
+use crate::layer2::Layer2;
 use crate::mobility::{MobileHost, RadioCell};
 
 /// A node of a world: its place in [`WorldConfig::nodes`].
@@ -140,10 +141,12 @@ pub struct LinkBetween {
     pub a: NodeId,
     /// The other end.
     pub b: NodeId,
-    /// From `a` to `b`. Its outages are those of both directions.
+    /// From `a` to `b`. Its outages, and how late it forwards after them, are those of both directions.
     pub forward: LinkConfig,
     /// From `b` to `a`; its outages are not used.
     pub backward: LinkConfig,
+    /// What it is made of below IP.
+    pub layer2: Layer2,
 }
 
 /// One application with its traffic.
@@ -231,6 +234,13 @@ pub struct OnOff {
     pub mean_off: Duration,
     /// The shape of both distributions, above 1.
     pub shape: f64,
+}
+
+impl LinkBetween {
+    /// A wire that is the same in both directions.
+    pub fn wire(name: impl Into<String>, a: NodeId, b: NodeId, config: LinkConfig) -> Self {
+        Self { name: name.into(), a, b, forward: config.clone(), backward: config, layer2: Layer2::default() }
+    }
 }
 
 impl NodeId {

@@ -17,6 +17,12 @@ pub enum WorldError {
         /// How many nodes there are.
         nodes: usize,
     },
+    /// A link with a second layer is between a host and its router.
+    #[error("link {link} has a second layer, which is between a host and a router")]
+    Layer2Ends {
+        /// The link.
+        link: String,
+    },
     /// Only hosts have applications.
     #[error("flow {flow} begins or ends at {node}, which is a router")]
     NotAHost {

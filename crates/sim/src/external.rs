@@ -5,15 +5,24 @@
 //! other host, and carried out elsewhere. A shell goes round as follows:
 //!
 //! 1. [`World::run_to`] the present;
-//! 2. [`World::handle_external`] for each packet that a host's kernel has sent, [`World::handle_tidings`] for what its
+//! 2. [`World::handle_external`] (or, for interfaces attached to one link, [`World::handle_interface`] and
+//!    [`World::handle_raw`]) for each packet that a host's kernel has sent, [`World::handle_tidings`] for what its
 //!    applications have seen, [`World::handle_sample`] for what a sampled socket has said;
 //! 3. [`World::poll_order`] until `None`, and does as told;
 //! 4. waits for packets, for tidings, or until [`World::next_deadline`].
+//!
+//! A router can be external as well ([`World::set_external_router`]): it forwards nothing by itself. The ends of a link can be
+//! interfaces of kernels ([`World::attach_link`]), which exchange Ethernet frames of any kind over it and lose carrier with it; an
+//! external router has such interfaces beside one to the rest of its links.
 //!
 //! [`World`]: crate::World
 //! [`World::set_external`]: crate::World::set_external
 //! [`World::run_to`]: crate::World::run_to
 //! [`World::handle_external`]: crate::World::handle_external
+//! [`World::set_external_router`]: crate::World::set_external_router
+//! [`World::attach_link`]: crate::World::attach_link
+//! [`World::handle_interface`]: crate::World::handle_interface
+//! [`World::handle_raw`]: crate::World::handle_raw
 //! [`World::handle_tidings`]: crate::World::handle_tidings
 //! [`World::handle_sample`]: crate::World::handle_sample
 //! [`World::poll_order`]: crate::World::poll_order
@@ -28,13 +37,15 @@ use holdover_wire::{Packet, Payload};
 use crate::config::NodeId;
 use crate::flow::{End, FlowId};
 use crate::frame::Frame;
+use crate::observer::LinkId;
 
 /// What the shell of external hosts has to do.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Order {
-    /// A packet has come to a host, past its mechanisms: its kernel gets it.
+    /// A packet has come to a host, past its mechanisms, or to an external router: its kernel gets it, from the interface that
+    /// is attached to the frame's link if there is one.
     Deliver {
-        /// The host.
+        /// The host or router.
         node: NodeId,
         /// When it came.
         at: Instant,
@@ -80,6 +91,21 @@ pub enum Order {
         remote: SocketAddr,
         /// Bytes of payload.
         len: usize,
+    },
+    /// A link to which the interfaces of kernels are attached went down or came back.
+    Link {
+        /// The link.
+        link: LinkId,
+        /// Whether it is back.
+        up: bool,
+    },
+    /// The host of a link to which the interfaces of kernels are attached loses its addresses and routes there
+    /// ([`crate::AddressLoss`]), or has them back.
+    Addresses {
+        /// The link.
+        link: LinkId,
+        /// Whether it has them back.
+        present: bool,
     },
     /// The state of a flow's sender is to be sampled.
     Sample {

@@ -23,7 +23,7 @@ impl Forewarning {
 
     /// The host uses `link` from now on, or none.
     pub(crate) fn look_at(&mut self, now: Instant, link: Option<LinkId>, config: &WorldConfig) {
-        let capacity = link.and_then(|link| capacity_of(config, link.0 as usize * 2));
+        let capacity = link.and_then(|link| capacity_of(config, link.0 as usize * 2, None));
         self.down_at = capacity.as_ref().and_then(|capacity| Capacity::next_down(capacity, now));
         self.warned = false;
     }

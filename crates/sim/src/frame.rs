@@ -1,9 +1,12 @@
 //! A packet on its way, with its length at hand.
 
+use bytes::Bytes;
 use holdover_tcp::Reason;
-use holdover_wire::Packet;
+use holdover_wire::{Packet, Payload};
 
 use crate::config::NodeId;
+use crate::layer2::EthernetHeader;
+use crate::observer::LinkId;
 
 /// A packet on its way. Its length is computed once, not at every hop.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -16,6 +19,12 @@ pub struct Frame {
     pub tunnel: Option<NodeId>,
     /// Whether it is data between identities, on its way between locators.
     pub sealed: bool,
+    /// The link that the interface of a kernel has sent it to, or by which it has come to one.
+    pub link: Option<LinkId>,
+    /// Its Ethernet header, if an interface of a kernel has given it one.
+    pub ethernet: Option<EthernetHeader>,
+    /// Whether it is none of the world's packets: [`Self::packet`] has no addresses, and its payload is the frame's.
+    pub raw: bool,
     len: u32,
 }
 
@@ -23,7 +32,23 @@ impl Frame {
     /// A packet about to be sent.
     pub fn new(packet: Packet, reason: Option<Reason>) -> Self {
         let len = u32::try_from(packet.wire_len()).unwrap_or(u32::MAX);
-        Self { packet, reason, tunnel: None, sealed: false, len }
+        Self { packet, reason, tunnel: None, sealed: false, link: None, ethernet: None, raw: false, len }
+    }
+
+    /// A frame on an Ethernet that carries something else than a packet between nodes of the world, such as ARP.
+    pub fn raw(header: EthernetHeader, payload: Bytes) -> Self {
+        let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+        let nowhere = core::net::IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED);
+        let packet = Packet::new(nowhere, nowhere, Payload::Other { protocol: 0, payload });
+        Self { ethernet: Some(header), raw: true, len, ..Self::new(packet, None) }
+    }
+
+    /// Whether it is of IPv6, or of its neighbour discovery.
+    pub(crate) fn is_ipv6(&self) -> bool {
+        match self.ethernet {
+            Some(header) if self.raw => header.ether_type == EthernetHeader::IPV6,
+            _ => self.packet.dst.is_ipv6(),
+        }
     }
 
     /// Puts the frame into a tunnel, which adds `overhead` bytes.

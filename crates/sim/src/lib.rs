@@ -40,11 +40,14 @@ mod flow;
 mod forewarning;
 mod frame;
 mod host;
+mod layer2;
 mod mobility;
+mod neighbour;
 mod network;
 mod observer;
 mod routing;
 mod schedule;
+mod segment;
 mod world;
 
 pub use config::{
@@ -55,6 +58,7 @@ pub use error::WorldError;
 pub use external::{Order, Tidings};
 pub use flow::{ConnectionReport, End, FlowId, FlowReport, FlowStatus, Reconnection};
 pub use frame::Frame;
+pub use layer2::{AddressLoss, EthernetHeader, Families, Layer2, LinkKind, MacAddress, OutageKind};
 pub use mobility::{
     Attachment, Beacons, CellId, MobileHost, Movement, Path, Prediction, RadioCell, RegisterOn, Registration, Repeat,
     Selection, Stop, Visit, Visits,

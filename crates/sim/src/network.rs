@@ -8,10 +8,12 @@ use crate::air::{Air, station};
 use crate::config::{Addresses, LinkBetween, NodeId, WorldConfig};
 use crate::error::WorldError;
 use crate::frame::{Frame, FramePool};
+use crate::layer2::Families;
 use crate::mobility::{Attachment, CellId};
 use crate::observer::{Direction, Dropped, LinkId, Medium, Observer, Place};
 use crate::routing::Routes;
 use crate::schedule::{Schedule, Sources};
+use crate::segment::{Segment, own_outages};
 
 /// One direction of a link.
 #[derive(Clone, Debug)]
@@ -20,6 +22,8 @@ pub(crate) struct Hop {
     pub(crate) id: LinkId,
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
+    /// Whether its ends are interfaces of kernels.
+    pub(crate) attached: bool,
 }
 
 /// Where a mobile host's packets go.
@@ -55,6 +59,11 @@ pub(crate) struct Network {
     per_link: bool,
     /// Which links are up, as far as has been told.
     link_up: Vec<bool>,
+    /// Which links carry packets of IPv4 and of IPv6, as far as has been told: they are up and forward.
+    carries: Vec<[bool; 2]>,
+    /// The second layer of each link that has one.
+    pub(crate) segments: Vec<Option<Box<Segment>>>,
+    has_segments: bool,
     pub(crate) schedule: Schedule,
     pub(crate) sources: Sources,
     pub(crate) pool: FramePool,
@@ -75,6 +84,8 @@ impl Network {
         for (index, link) in config.links.iter().enumerate() {
             hops.extend(hops_of(LinkId(index as u32), link, config.seed)?);
         }
+        let segments = config.links.iter().map(|link| Segment::of(link, outage_seed(config.seed, link)));
+        let segments = segments.collect::<Result<Vec<_>, _>>()?;
         let mut airs = Vec::with_capacity(config.cells.len());
         for (index, cell) in config.cells.iter().enumerate() {
             airs.push(Air::new(CellId(index as u32), cell, config.seed)?);
@@ -112,6 +123,9 @@ impl Network {
             routes: Routes::new(&config.nodes, &config.links),
             per_link: config.addressing.iter().any(|host| host.addresses == Addresses::PerLink),
             link_up: vec![true; config.links.len()],
+            carries: vec![[true; 2]; config.links.len()],
+            has_segments: segments.iter().any(Option::is_some),
+            segments,
             schedule: Schedule::new(sources.sampler + 1),
             sources,
             pool: FramePool::default(),
@@ -122,7 +136,10 @@ impl Network {
 
     /// A node sends a packet of its own, or one that it has received, on its way.
     #[inline]
-    pub(crate) fn forward<O: Observer>(&mut self, now: Instant, node: NodeId, frame: Box<Frame>, observer: &mut O) {
+    pub(crate) fn forward<O: Observer>(&mut self, now: Instant, node: NodeId, mut frame: Box<Frame>, observer: &mut O) {
+        if let Some(hop) = frame.link.take().and_then(|link| self.hop_from(node, link)) {
+            return self.send_along(now, hop, frame, observer);
+        }
         if !self.mobile_of.is_empty() {
             return self.forward_among_mobiles(now, node, frame, observer);
         }
@@ -183,16 +200,36 @@ impl Network {
         frame: Box<Frame>,
         observer: &mut O,
     ) {
-        let Some(index) = self.next_hop(node, destination, &frame) else {
-            return observer.dropped(now, Dropped::NoRoute(node), &frame);
-        };
+        match self.next_hop(node, destination, &frame) {
+            Some(index) => self.send_along(now, index, frame, observer),
+            None => observer.dropped(now, Dropped::NoRoute(node), &frame),
+        }
+    }
+
+    /// A frame enters one direction of a link.
+    #[inline]
+    pub(crate) fn send_along<O: Observer>(
+        &mut self,
+        now: Instant,
+        index: usize,
+        mut frame: Box<Frame>,
+        observer: &mut O,
+    ) {
+        if self.has_segments {
+            let Some(passes) = self.pass_segment(now, index, frame, observer) else { return };
+            frame = passes;
+        }
         let hop = &mut self.hops[index];
-        let medium = Medium::Link(hop.id);
-        observer.packet(now, Place { node, medium, direction: Direction::Out }, &frame);
+        let (node, medium) = (hop.from, Medium::Link(hop.id));
+        if !frame.raw {
+            observer.packet(now, Place { node, medium, direction: Direction::Out }, &frame);
+        }
         hop.link.handle_packet(now, frame);
         // Taking a packet makes nothing but drops of it: connectivity changes in the link's own turn.
         while let Some(event) = hop.link.poll_event() {
-            if let LinkEvent::Dropped { at, cause, frame } = event {
+            if let LinkEvent::Dropped { at, cause, frame } = event
+                && !frame.raw
+            {
                 observer.dropped(at, Dropped::Lost(medium, cause), &frame);
             }
         }
@@ -200,7 +237,7 @@ impl Network {
     }
 
     #[inline]
-    fn next_hop(&self, node: NodeId, destination: NodeId, frame: &Frame) -> Option<usize> {
+    pub(crate) fn next_hop(&self, node: NodeId, destination: NodeId, frame: &Frame) -> Option<usize> {
         if !self.per_link || frame.tunnel.is_some() {
             return self.routes.next_hop(node, destination, &self.link_up);
         }
@@ -249,7 +286,12 @@ impl Network {
 
     #[inline]
     pub(crate) fn reschedule_hop(&mut self, hop: usize) {
-        let deadline = self.hops[hop].link.poll_timeout().map(|(at, _)| at);
+        let mut deadline = self.hops[hop].link.poll_timeout().map(|(at, _)| at);
+        if self.has_segments
+            && let Some(segment) = &self.segments[hop / 2]
+        {
+            deadline = deadline.into_iter().chain(segment.deadline(hop)).min();
+        }
         self.schedule.set(hop, deadline);
     }
 
@@ -272,8 +314,28 @@ impl Network {
         self.link_up[link.0 as usize] = up;
     }
 
-    pub(crate) fn is_link_up(&self, link: usize) -> bool {
-        self.link_up[link]
+    pub(crate) fn set_carries(&mut self, link: LinkId, families: Families, carries: bool) {
+        for (ipv6, entry) in [false, true].into_iter().zip(&mut self.carries[link.0 as usize]) {
+            if families.has(ipv6) {
+                *entry = carries;
+            }
+        }
+    }
+
+    /// Whether a link carries packets of a family.
+    pub(crate) fn carries(&self, link: usize, ipv6: bool) -> bool {
+        self.carries[link][usize::from(ipv6)]
+    }
+
+    /// Whether a link has a second layer.
+    pub(crate) fn has_segment(&self, link: usize) -> bool {
+        self.has_segments && self.segments[link].is_some()
+    }
+
+    /// The direction of a link that leads away from `node`; `None` if the link does not end there.
+    pub(crate) fn hop_from(&self, node: NodeId, link: LinkId) -> Option<usize> {
+        let forth = link.0 as usize * 2;
+        (forth..forth + 2).find(|&hop| self.hops.get(hop).is_some_and(|hop| hop.from == node))
     }
 
     /// How many links a host has.
@@ -324,15 +386,21 @@ impl Network {
     }
 }
 
-/// One direction of a link, as it is described.
+/// One direction of a link, as packets meet it.
 pub(crate) fn config_of(config: &WorldConfig, hop: usize) -> LinkConfig {
     let link = &config.links[hop / 2];
-    if hop.is_multiple_of(2) { link.forward.clone() } else { backward(link) }
+    if hop.is_multiple_of(2) { own_outages(link) } else { backward(link) }
 }
 
-/// The capacity of one direction of a link.
-pub(crate) fn capacity_of(config: &WorldConfig, hop: usize) -> Option<Capacity> {
-    Capacity::new(&config_of(config, hop), outage_seed(config.seed, &config.links[hop / 2])).ok()
+/// The capacity of one direction of a link, for packets of some family where that makes a difference.
+pub(crate) fn capacity_of(config: &WorldConfig, hop: usize, ipv6: Option<bool>) -> Option<Capacity> {
+    let link = &config.links[hop / 2];
+    let mut of_hop = config_of(config, hop);
+    if ipv6.is_none_or(|ipv6| link.layer2.families.has(ipv6)) {
+        of_hop.outages.clone_from(&link.forward.outages);
+        of_hop.forwards_after = link.carries_after();
+    }
+    Capacity::new(&of_hop, outage_seed(config.seed, link)).ok()
 }
 
 fn outage_seed(seed: u64, link: &LinkBetween) -> u64 {
@@ -340,7 +408,8 @@ fn outage_seed(seed: u64, link: &LinkBetween) -> u64 {
 }
 
 fn backward(link: &LinkBetween) -> LinkConfig {
-    LinkConfig { outages: link.forward.outages.clone(), ..link.backward.clone() }
+    let LinkConfig { outages, forwards_after, .. } = own_outages(link);
+    LinkConfig { outages, forwards_after, ..link.backward.clone() }
 }
 
 fn hops_of(id: LinkId, link: &LinkBetween, seed: u64) -> Result<[Hop; 2], WorldError> {
@@ -351,7 +420,7 @@ fn hops_of(id: LinkId, link: &LinkBetween, seed: u64) -> Result<[Hop; 2], WorldE
             .map_err(|error| WorldError::Link { link: link.name.clone(), error })
     };
     Ok([
-        Hop { link: make(&link.forward, "forward")?, id, from: link.a, to: link.b },
-        Hop { link: make(&backward(link), "backward")?, id, from: link.b, to: link.a },
+        Hop { link: make(&own_outages(link), "forward")?, id, from: link.a, to: link.b, attached: false },
+        Hop { link: make(&backward(link), "backward")?, id, from: link.b, to: link.a, attached: false },
     ])
 }

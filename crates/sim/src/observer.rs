@@ -8,6 +8,7 @@ use holdover_tcp::{Connection, RecoveryState, State};
 use crate::config::NodeId;
 use crate::flow::FlowId;
 use crate::frame::Frame;
+use crate::layer2::Families;
 use crate::mobility::CellId;
 
 /// A link of a world: its place in [`crate::WorldConfig::links`].
@@ -56,6 +57,9 @@ pub enum Dropped {
     HopLimit(NodeId),
     /// A mechanism of its host held it up.
     Filtered(NodeId),
+    /// A node has found no neighbour to send it to: the neighbour did not answer, too many packets waited for the answer, or the
+    /// carrier went.
+    Unresolved(NodeId),
     /// It came to a host with an identity from an address at which the host's peer has not been found reachable.
     Unverified(NodeId),
 }
@@ -69,6 +73,7 @@ impl Dropped {
             Self::NoRoute(_) => "no-route",
             Self::HopLimit(_) => "hop-limit",
             Self::Filtered(_) => "filtered",
+            Self::Unresolved(_) => "unresolved",
             Self::Unverified(_) => "unverified",
         }
     }
@@ -81,6 +86,11 @@ pub enum WorldEvent {
     LinkDown(LinkId),
     /// A link is back.
     LinkUp(LinkId),
+    /// A link with a second layer carries packets again after its return: it is up and forwards, and its host has its addresses
+    /// back. The same moment as [`crate::LinkBetween::carries_at`].
+    LinkCarries(LinkId),
+    /// A link does not carry packets of one family any more, and stays up.
+    FamilyLost(LinkId, Families),
     /// A host with several links uses another one than before; `None` if none is up.
     AccessLink(NodeId, Option<LinkId>),
     /// A mobile host came within the range of a cell.

@@ -197,13 +197,8 @@ mod tests {
     }
 
     fn links(ends: &[(u32, u32)]) -> Vec<LinkBetween> {
-        let link = |&(a, b): &(u32, u32)| LinkBetween {
-            name: String::new(),
-            a: NodeId(a),
-            b: NodeId(b),
-            forward: holdover_link::LinkConfig::default(),
-            backward: holdover_link::LinkConfig::default(),
-        };
+        let link =
+            |&(a, b): &(u32, u32)| LinkBetween::wire("", NodeId(a), NodeId(b), holdover_link::LinkConfig::default());
         ends.iter().map(link).collect()
     }
 

@@ -1,12 +1,11 @@
 //! What this kernel and this user allow, and what would change what they do not.
 //!
-//! Each [`Check`] tries the thing itself where that can be done without a trace (a namespace, a socket option, an eBPF program on the
-//! loopback interface of a namespace that goes at once), and looks at files where it cannot.
+//! Each [`Check`] tries the thing itself where that can be done without a trace (a namespace, a socket option), and looks at files where
+//! it cannot.
 
 use std::fs;
 use std::path::Path;
 
-use crate::bpf::{self, BpfError};
 use crate::{Congestion, KernelListener, Namespace, Privilege, SocketOptions};
 
 /// One thing that was looked at.
@@ -31,8 +30,6 @@ pub enum Need {
     RealRuns,
     /// Part of them: one sender, or one way to set something.
     SomeRuns,
-    /// The agent.
-    Agent,
 }
 
 /// Looks at everything. To be called before the first thread is started: it may have to enter a user namespace, after which
@@ -40,15 +37,10 @@ pub enum Need {
 pub fn examine() -> Vec<Check> {
     // What belongs to the user as it came, before it becomes another namespace's root.
     let mut checks = vec![kernel(), user_namespaces(), tun_device()];
-    let agent = vec![capabilities(), btf(), cgroup2()];
     let privilege = Privilege::acquire();
     checks.push(namespaces(privilege.as_ref()));
     if privilege.is_ok() {
         checks.extend(inside());
-    }
-    checks.extend(agent);
-    if privilege.is_ok() {
-        checks.push(tcx());
     }
     checks.push(remains());
     checks
@@ -157,69 +149,6 @@ fn rto_max(namespace: &Namespace) -> Check {
     check("TCP_RTO_MAX_MS", Need::SomeRuns, found)
 }
 
-/// What the agent keeps of root's capabilities to put programs in the path of packets, with their numbers in `linux/capability.h`.
-const CAPABILITIES: [(&str, u32); 4] =
-    [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_NET_ADMIN", 12), ("CAP_NET_RAW", 13)];
-
-fn capabilities() -> Check {
-    let status = read("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
-    let missing = CAPABILITIES.iter().filter(|(_, number)| effective & (1 << number) == 0);
-    let missing: Vec<&str> = missing.map(|&(name, _)| name).collect();
-    let found = if missing.is_empty() {
-        Ok("this process has them".to_owned())
-    } else {
-        Err((
-            format!("this process does not have {}", missing.join(", ")),
-            "run as root, or as a service with these".to_owned(),
-        ))
-    };
-    check("capabilities", Need::Agent, found)
-}
-
-fn btf() -> Check {
-    let path = "/sys/kernel/btf/vmlinux";
-    let found = if Path::new(path).exists() {
-        Ok(format!("{path} is there"))
-    } else {
-        Err((format!("{path} is missing"), "a kernel with CONFIG_DEBUG_INFO_BTF".to_owned()))
-    };
-    check("BTF", Need::Agent, found)
-}
-
-fn cgroup2() -> Check {
-    mounted("cgroup v2", "cgroup2", "mount -t cgroup2 none /sys/fs/cgroup")
-}
-
-fn mounted(name: &'static str, kind: &str, fix: &str) -> Check {
-    let mounts = read("/proc/self/mounts").unwrap_or_default();
-    let place = mounts.lines().find_map(|line| {
-        let mut words = line.split(' ').skip(1);
-        let place = words.next()?;
-        (words.next()? == kind).then(|| place.to_owned())
-    });
-    check(
-        name,
-        Need::Agent,
-        place.map(|place| format!("mounted at {place}")).ok_or(("not mounted".to_owned(), fix.to_owned())),
-    )
-}
-
-fn tcx() -> Check {
-    let tried = Namespace::run("doctor", bpf::try_tcx);
-    let found = match tried {
-        Ok(Ok(())) => Ok("a program can be attached".to_owned()),
-        Ok(Err(BpfError::Load(error))) => {
-            Err((format!("no program can be loaded: {error}"), "run as root, outside of a user namespace".to_owned()))
-        }
-        Ok(Err(error @ BpfError::Attach(_))) => Err((error.to_string(), "Linux 6.6 or later".to_owned())),
-        Ok(Err(error @ BpfError::Namespace(_))) => Err((error.to_string(), "run as root".to_owned())),
-        Err(error) => Err((error.to_string(), "run as root".to_owned())),
-    };
-    check("TC eBPF (tcx)", Need::Agent, found)
-}
-
 /// Namespaces, devices and sockets go with the process that made them; what can stay behind is a process.
 fn remains() -> Check {
     let own = fs::read_link("/proc/self/exe").ok();
@@ -257,13 +186,10 @@ mod tests {
 
     #[test]
     fn what_is_missing_comes_with_a_remedy() {
-        for check in [kernel(), user_namespaces(), tun_device(), capabilities(), btf(), cgroup2(), remains()] {
+        for check in [kernel(), user_namespaces(), tun_device(), remains()] {
             assert_eq!(check.is_fine, check.fix.is_empty(), "{check:?}");
             assert!(!check.found.is_empty(), "{check:?}");
         }
-        let nowhere = mounted("nothing", "no-such-file-system", "a remedy");
-        assert_eq!((nowhere.is_fine, nowhere.fix.as_str()), (false, "a remedy"));
-        assert!(mounted("proc", "proc", "").is_fine);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! 1. [`Privilege`] finds out whether this process may make namespaces, enters a user namespace where that is what it
 //!    takes, and otherwise says what an administrator would have to change.
 //! 2. [`Namespace`] is a network namespace; closures run on threads inside it, and programs too ([`Namespace::confine`]).
-//! 3. [`Tun`] is a configured TUN device in a namespace, [`Netlink`] the rest of `ip link`, `ip address` and `ip route`,
+//! 3. [`Tun`] is a configured TUN or TAP device in a namespace, [`Netlink`] the rest of `ip link`, `ip address` and `ip route`,
 //!    [`sysctl`] the namespace's own kernel parameters.
 //! 4. [`KernelListener`] and [`KernelStream`] are kernel sockets with a pinned congestion control and timeouts on everything,
 //!    [`TcpInfo`] and [`Counters`] what the kernel says about them.
@@ -46,7 +46,6 @@
 // machines below it, and nothing here is compiled into them.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
-mod bpf;
 mod capture;
 mod confine;
 pub mod conformance;
@@ -70,7 +69,7 @@ pub use holdover_wire::{CaState, TcpInfo, TcpState};
 pub use counters::{Counters, CountersError};
 pub use impair::{Impairment, ImpairmentConfig, ImpairmentCounters, ImpairmentError, Outage};
 pub use namespace::{Namespace, NamespaceError, NamespaceId, NamespaceThread};
-pub use netlink::{Link, Netlink, NetlinkError, Route};
+pub use netlink::{Link, Neighbour, Netlink, NetlinkError, Route};
 pub use offload::Offload;
 pub use privilege::{Privilege, PrivilegeError, enter_user_namespace, run_in_user_namespace};
 pub use shell::{Direction, PacketEndpoint, Shell, ShellCounters, ShellError, Stopped, Waker, WallClock};

@@ -1,14 +1,16 @@
 //! Interfaces, addresses and routes of a namespace over netlink (`rtnetlink(7)`): a request, its answer, no events.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
+use holdover_sim::MacAddress;
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage,
     NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
@@ -35,6 +37,17 @@ pub struct Link {
     pub mtu: u32,
     /// Whether it is set up.
     pub is_up: bool,
+    /// Whether it is set up and has carrier.
+    pub has_carrier: bool,
+}
+
+/// An entry of an interface's neighbour table.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Neighbour {
+    /// The neighbour's address.
+    pub address: IpAddr,
+    /// Its Ethernet address; `None` while it is not known.
+    pub mac: Option<MacAddress>,
 }
 
 /// A route to be added.
@@ -128,8 +141,40 @@ impl Netlink {
         })
     }
 
+    /// Sets an interface's Ethernet address.
+    pub fn set_mac(&mut self, name: &str, mac: MacAddress) -> Result<(), NetlinkError> {
+        self.change_link(name, &format!("address {mac}"), |message| {
+            message.attributes.push(LinkAttribute::Address(mac.0.to_vec()));
+        })
+    }
+
+    /// The neighbours of an interface that are known or asked for, with their Ethernet addresses as far as they are known.
+    pub fn neighbours(&mut self, name: &str) -> Result<Vec<Neighbour>, NetlinkError> {
+        let index = self.link(name)?.index;
+        let request = RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default());
+        let answers = self.request("list of neighbours", request, NLM_F_DUMP)?;
+        Ok(answers.into_iter().filter_map(|answer| neighbour_of(answer, index)).collect())
+    }
+
+    /// The addresses of an interface.
+    pub fn addresses(&mut self, name: &str) -> Result<Vec<IpAddr>, NetlinkError> {
+        let index = self.link(name)?.index;
+        let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let answers = self.request("list of addresses", request, NLM_F_DUMP)?;
+        Ok(answers.into_iter().filter_map(|answer| address_of(answer, index)).collect())
+    }
+
     /// Gives an interface an address that is usable at once: without duplicate address detection.
     pub fn add_address(&mut self, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {
+        self.put_address(name, address, prefix_len, NLM_F_EXCL)
+    }
+
+    /// The same, if it does not have it already.
+    pub fn ensure_address(&mut self, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {
+        self.put_address(name, address, prefix_len, NLM_F_REPLACE)
+    }
+
+    fn put_address(&mut self, name: &str, address: IpAddr, prefix_len: u8, how: u16) -> Result<(), NetlinkError> {
         let mut message = AddressMessage::default();
         message.header.family = family(address);
         message.header.prefix_len = prefix_len;
@@ -141,7 +186,40 @@ impl Netlink {
             message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
         }
         let request = format!("address {address}/{prefix_len} on {name}");
-        self.request(&request, RouteNetlinkMessage::NewAddress(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL)
+        self.request(&request, RouteNetlinkMessage::NewAddress(message), NLM_F_ACK | NLM_F_CREATE | how).map(drop)
+    }
+
+    /// Takes an address from an interface, and with it the IPv4 routes that name it as their source. Nothing happens if it has none.
+    pub fn remove_address(&mut self, name: &str, address: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {
+        let mut message = AddressMessage::default();
+        message.header.family = family(address);
+        message.header.prefix_len = prefix_len;
+        message.header.index = self.link(name)?.index;
+        message.attributes.push(AddressAttribute::Local(address));
+        let request = format!("removal of address {address}/{prefix_len} from {name}");
+        unless_gone(self.request(&request, RouteNetlinkMessage::DelAddress(message), NLM_F_ACK))
+    }
+
+    /// Removes a route from the main table. Nothing happens if there is none.
+    pub fn remove_route(&mut self, route: &Route) -> Result<(), NetlinkError> {
+        let (destination, prefix_len) = route.destination;
+        let message = self.route_message(route)?;
+        let request = format!("removal of the route to {destination}/{prefix_len} over {}", route.link);
+        unless_gone(self.request(&request, RouteNetlinkMessage::DelRoute(message), NLM_F_ACK))
+    }
+
+    /// Has packets to a destination refused with ICMP host unreachable where no other route takes them.
+    pub fn add_unreachable(&mut self, destination: IpAddr, prefix_len: u8) -> Result<(), NetlinkError> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(destination);
+        message.header.destination_prefix_length = prefix_len;
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.protocol = RouteProtocol::Static;
+        message.header.kind = RouteType::Unreachable;
+        message.attributes.push(RouteAttribute::Destination(route_address(destination)));
+        message.attributes.push(RouteAttribute::Priority(LAST_RESORT));
+        let request = format!("unreachable route to {destination}/{prefix_len}");
+        self.request(&request, RouteNetlinkMessage::NewRoute(message), NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE)
             .map(drop)
     }
 
@@ -156,6 +234,13 @@ impl Netlink {
     }
 
     fn put_route(&mut self, route: &Route, how: u16) -> Result<(), NetlinkError> {
+        let (destination, prefix_len) = route.destination;
+        let message = self.route_message(route)?;
+        let request = format!("route to {destination}/{prefix_len} over {}", route.link);
+        self.request(&request, RouteNetlinkMessage::NewRoute(message), NLM_F_ACK | NLM_F_CREATE | how).map(drop)
+    }
+
+    fn route_message(&mut self, route: &Route) -> Result<RouteMessage, NetlinkError> {
         let (destination, prefix_len) = route.destination;
         let mut message = RouteMessage::default();
         message.header.address_family = family(destination);
@@ -175,8 +260,7 @@ impl Netlink {
             message.attributes.push(RouteAttribute::PrefSource(route_address(source)));
         }
         message.attributes.push(RouteAttribute::Oif(self.link(&route.link)?.index));
-        let request = format!("route to {destination}/{prefix_len} over {}", route.link);
-        self.request(&request, RouteNetlinkMessage::NewRoute(message), NLM_F_ACK | NLM_F_CREATE | how).map(drop)
+        Ok(message)
     }
 
     /// Makes a pair of joined Ethernet interfaces, `name` in this namespace and `peer_name` in `peer_namespace`. When one
@@ -263,6 +347,21 @@ impl Netlink {
     }
 }
 
+/// What is not there need not be removed.
+fn unless_gone<T>(removed: Result<T, NetlinkError>) -> Result<(), NetlinkError> {
+    match removed {
+        Err(NetlinkError::Refused { source, .. })
+            if matches!(source.raw_os_error(), Some(libc::ESRCH | libc::EADDRNOTAVAIL)) =>
+        {
+            Ok(())
+        }
+        removed => removed.map(drop),
+    }
+}
+
+/// A metric that is worse than those of all other routes.
+const LAST_RESORT: u32 = 1_000_000;
+
 /// The messages of one datagram, each of which begins with its length and is padded to a multiple of 4.
 fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Result<NetlinkMessage<RouteNetlinkMessage>, NetlinkError>> {
     std::iter::from_fn(move || {
@@ -292,6 +391,7 @@ fn link_of(message: RouteNetlinkMessage) -> Option<Link> {
         name: String::new(),
         mtu: 0,
         is_up: message.header.flags.contains(LinkFlags::Up),
+        has_carrier: message.header.flags.contains(LinkFlags::LowerUp),
     };
     for attribute in message.attributes {
         match attribute {
@@ -301,6 +401,34 @@ fn link_of(message: RouteNetlinkMessage) -> Option<Link> {
         }
     }
     Some(link)
+}
+
+fn address_of(message: RouteNetlinkMessage, index: u32) -> Option<IpAddr> {
+    let RouteNetlinkMessage::NewAddress(message) = message else { return None };
+    let mut addresses = message.attributes.into_iter().filter_map(|attribute| match attribute {
+        // IPv6 has no other than this.
+        AddressAttribute::Local(address) | AddressAttribute::Address(address) => Some(address),
+        _ => None,
+    });
+    addresses.next().filter(|_| message.header.index == index)
+}
+
+fn neighbour_of(message: RouteNetlinkMessage, index: u32) -> Option<Neighbour> {
+    let RouteNetlinkMessage::NewNeighbour(message) = message else { return None };
+    // Those that need no resolution (multicast, loopback) are not asked for.
+    if message.header.ifindex != index || message.header.state == NeighbourState::Noarp {
+        return None;
+    }
+    let mut neighbour = Neighbour { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), mac: None };
+    for attribute in message.attributes {
+        match attribute {
+            NeighbourAttribute::Destination(NeighbourAddress::Inet(address)) => neighbour.address = address.into(),
+            NeighbourAttribute::Destination(NeighbourAddress::Inet6(address)) => neighbour.address = address.into(),
+            NeighbourAttribute::LinkLayerAddress(bytes) => neighbour.mac = bytes.try_into().ok().map(MacAddress),
+            _ => {}
+        }
+    }
+    Some(neighbour)
 }
 
 fn family(address: IpAddr) -> AddressFamily {

@@ -54,6 +54,37 @@ impl Offload {
         }
     }
 
+    /// The same for a packet with so many bytes of header before it.
+    pub(crate) fn behind(self, header: u16) -> Self {
+        let shift = |at: u16| if self.flags & NEEDS_CSUM == 0 && self.gso_type == GSO_NONE { at } else { at + header };
+        Self { hdr_len: shift(self.hdr_len), csum_start: shift(self.csum_start), ..self }
+    }
+
+    /// The same for a packet without the header of so many bytes that is before it.
+    pub(crate) fn without(self, header: u16) -> Self {
+        Self {
+            hdr_len: self.hdr_len.saturating_sub(header),
+            csum_start: self.csum_start.saturating_sub(header),
+            ..self
+        }
+    }
+
+    /// Fills in the checksum that the kernel has left to this process, if it has.
+    pub(crate) fn complete(self, packet: Bytes) -> Bytes {
+        let (start, place) = (usize::from(self.csum_start), usize::from(self.csum_start + self.csum_offset));
+        if self.flags & NEEDS_CSUM == 0 || packet.len() < place + 2 {
+            return packet;
+        }
+        let mut bytes = packet.to_vec();
+        let mut covered = bytes[start..].to_vec();
+        if !covered.len().is_multiple_of(2) {
+            covered.push(0);
+        }
+        let sum = !folded(sum_of(&covered));
+        bytes[place..place + 2].copy_from_slice(&sum.to_be_bytes());
+        bytes.into()
+    }
+
     pub(crate) fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         (bytes[0], bytes[1]) = (self.flags, self.gso_type);
@@ -83,6 +114,13 @@ pub(crate) struct Segments {
     /// Bytes of payload in each; 0 for one packet as it is.
     size: usize,
     is_first: bool,
+}
+
+impl Segments {
+    /// The packet that they are cut from, before the first one is taken.
+    pub(crate) fn whole(&self) -> Option<&Packet> {
+        self.rest.as_ref()
+    }
 }
 
 impl Iterator for Segments {

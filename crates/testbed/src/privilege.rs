@@ -202,7 +202,7 @@ fn take_steps(id_maps: Option<&IdMaps>) -> Result<(), Failure> {
     // SAFETY: the file descriptor table stays shared (no `UnshareFlags::FILES`).
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|errno| Step::NewNet.failed(errno))?;
     let device = tun::open_device().map_err(|errno| Step::OpenTun.failed(errno))?;
-    tun::attach(&device, &tun::device_name("probe0"), false).map_err(|errno| Step::CreateTun.failed(errno))
+    tun::attach(&device, &tun::device_name("probe0"), false, false).map_err(|errno| Step::CreateTun.failed(errno))
 }
 
 impl Step {

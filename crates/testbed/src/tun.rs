@@ -1,4 +1,4 @@
-//! TUN devices: an interface whose packets are read and written by this process.
+//! TUN and TAP devices: an interface whose packets or Ethernet frames are read and written by this process.
 //!
 //! The device belongs to the namespace of the thread that opens it and goes when its [`Tun`] is dropped; the handle itself
 //! may be used from any thread, so that one loop can serve devices of several namespaces.
@@ -9,10 +9,12 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::{Bytes, BytesMut};
+use holdover_sim::MacAddress;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{IntegerSetter, Setter, ioctl, opcode};
+use socket2::{Domain, Socket, Type};
 
 use crate::offload::Offload;
 use crate::sysctl::{self, SysctlError};
@@ -37,12 +39,17 @@ pub struct TunConfig {
     /// Whether the kernel leaves checksums and segmentation to this process ([`Tun::recv_offloaded`],
     /// [`Tun::send_offloaded`]). Without it, it completes them by itself ([`Tun::recv`], [`Tun::send`]).
     pub offload: bool,
+    /// The Ethernet address of a TAP interface, whose packets are Ethernet frames; `None` for a TUN interface. A TAP interface has
+    /// a link-local address, and neither duplicate address detection nor router solicitations.
+    pub mac: Option<MacAddress>,
 }
 
 /// An open TUN interface: up, non-blocking, one IP packet a call and nothing before it.
 #[derive(Debug)]
 pub struct Tun {
     device: OwnedFd,
+    /// A socket of its namespace, for requests about the interface.
+    control: OwnedFd,
     name: String,
     mtu: u32,
 }
@@ -97,7 +104,7 @@ pub enum TunError {
 impl TunConfig {
     /// An interface without addresses that queues 10,000 packets.
     pub fn new(name: &str, mtu: u32) -> Self {
-        Self { name: name.to_owned(), mtu, addresses: Vec::new(), tx_queue_len: 10_000, offload: false }
+        Self { name: name.to_owned(), mtu, addresses: Vec::new(), tx_queue_len: 10_000, offload: false, mac: None }
     }
 
     /// With one more address and its prefix length.
@@ -120,19 +127,30 @@ impl Tun {
         }
         let refused = |call| move |errno: Errno| TunError::Refused { call, name: name.into(), source: errno.into() };
         let device = open_device().map_err(refused("open(\"/dev/net/tun\")"))?;
-        attach(&device, &device_name(name), config.offload).map_err(refused("ioctl(TUNSETIFF)"))?;
+        attach(&device, &device_name(name), config.offload, config.mac.is_some())
+            .map_err(refused("ioctl(TUNSETIFF)"))?;
         if config.offload {
             offload(&device).map_err(refused("ioctl(TUNSETOFFLOAD)"))?;
         }
 
+        let control = Socket::new(Domain::IPV4, Type::DGRAM, None);
+        let control = control.map_err(|source| TunError::Refused { call: "socket", name: name.into(), source })?.into();
+
         let mut netlink = Netlink::open(namespace)?;
+        if let Some(mac) = config.mac {
+            netlink.set_mac(name, mac)?;
+        }
         netlink.set_mtu(name, config.mtu)?;
         netlink.set_tx_queue_len(name, config.tx_queue_len)?;
         // No link-local address, hence no router solicitations: the kernel shall send nothing that no test asked for.
         // (IN6_ADDR_GEN_MODE_NONE; an interface too narrow for IPv6 has no such parameter.)
-        match sysctl::set(namespace, &format!("net.ipv6.conf.{name}.addr_gen_mode"), "1") {
-            Ok(()) | Err(SysctlError::Unknown { .. }) => {}
-            Err(error) => return Err(error.into()),
+        let quiet: &[_] =
+            if config.mac.is_some() { &[("accept_dad", "0"), ("accept_ra", "0")] } else { &[("addr_gen_mode", "1")] };
+        for (parameter, value) in quiet {
+            match sysctl::set(namespace, &format!("net.ipv6.conf.{name}.{parameter}"), value) {
+                Ok(()) | Err(SysctlError::Unknown { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         for (address, prefix_len) in &config.addresses {
             netlink.add_address(name, *address, *prefix_len)?;
@@ -143,7 +161,7 @@ impl Tun {
                 wait_for_local_route(*address, name)?;
             }
         }
-        Ok(Self { device, name: config.name.clone(), mtu: config.mtu })
+        Ok(Self { device, control, name: config.name.clone(), mtu: config.mtu })
     }
 
     /// The next packet that the kernel sent out of the interface; `None` if there is none now. `scratch` must be as large
@@ -196,6 +214,22 @@ impl Tun {
             Err(Errno::INVAL) => Err(TunError::NotIp),
             Err(errno) => Err(self.failed("writev", errno)),
         }
+    }
+
+    /// Gives the interface its carrier, or takes it away, as a cable does. All who watch it know when this returns: by itself, the
+    /// kernel tells of a second loss of carrier within a second, of any interface of the machine, only after that second.
+    pub fn set_carrier(&self, carrier: bool) -> Result<(), TunError> {
+        let value = libc::c_int::from(carrier);
+        // SAFETY: TUNSETCARRIER reads one int.
+        unsafe { ioctl(&self.device, Setter::<TUNSETCARRIER, libc::c_int>::new(value)) }
+            .map_err(|errno| self.failed("ioctl(TUNSETCARRIER)", errno))?;
+        let mut asked = EthtoolValue { command: ETHTOOL_GLINK, data: 0 };
+        let request = IfReqData { name: device_name(&self.name), data: &raw mut asked, unused: [0; 16] };
+        // SAFETY: SIOCETHTOOL reads one `struct ifreq`, which `IfReqData` is laid out as, and reads and writes the `struct
+        // ethtool_value` that it points to, which lives until it returns. To be asked for its link brings an interface's state
+        // up to date (`linkwatch_sync_dev`).
+        unsafe { ioctl(&self.control, Setter::<SIOCETHTOOL, IfReqData>::new(request)) }
+            .map_err(|errno| self.failed("ioctl(SIOCETHTOOL)", errno))
     }
 
     /// Whether [`Tun::recv`] would return a packet now.
@@ -265,9 +299,9 @@ pub(crate) fn open_device() -> Result<OwnedFd, Errno> {
 }
 
 /// Makes the interface `name` out of an open device. A system call and nothing else, as [`open_device`].
-pub(crate) fn attach(device: &OwnedFd, name: &[u8; IFNAMSIZ], offload: bool) -> Result<(), Errno> {
+pub(crate) fn attach(device: &OwnedFd, name: &[u8; IFNAMSIZ], offload: bool, ethernet: bool) -> Result<(), Errno> {
     // The interface is not persistent unless TUNSETPERSIST says so: it goes with the descriptor.
-    let flags = IFF_TUN | IFF_NO_PI | if offload { IFF_VNET_HDR } else { 0 };
+    let flags = if ethernet { IFF_TAP } else { IFF_TUN } | IFF_NO_PI | if offload { IFF_VNET_HDR } else { 0 };
     let request = IfReq { name: *name, flags, unused: [0; 22] };
     // SAFETY: TUNSETIFF reads and writes one `struct ifreq`, which `IfReq` is laid out as.
     unsafe { ioctl(device, Setter::<TUNSETIFF, IfReq>::new(request)) }
@@ -290,6 +324,8 @@ pub(crate) fn device_name(name: &str) -> [u8; IFNAMSIZ] {
 const IFNAMSIZ: usize = 16;
 /// `linux/if_tun.h`: packets of IP rather than frames of Ethernet.
 const IFF_TUN: u16 = 0x0001;
+/// `linux/if_tun.h`: frames of Ethernet.
+const IFF_TAP: u16 = 0x0002;
 /// `linux/if_tun.h`: no protocol information before each packet.
 const IFF_NO_PI: u16 = 0x1000;
 /// `linux/if_tun.h`: a `struct virtio_net_hdr` before each packet.
@@ -304,6 +340,29 @@ const TUN_F_TSO6: usize = 0x04;
 const TUNSETOFFLOAD: rustix::ioctl::Opcode = opcode::write::<libc::c_uint>(b'T', 208);
 /// `linux/if_tun.h`: `_IOW('T', 202, int)`; the type in the number is an int, the argument is a `struct ifreq`.
 const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<libc::c_int>(b'T', 202);
+/// `linux/if_tun.h`: `_IOW('T', 226, int)`.
+const TUNSETCARRIER: rustix::ioctl::Opcode = opcode::write::<libc::c_int>(b'T', 226);
+/// `linux/sockios.h`.
+const SIOCETHTOOL: rustix::ioctl::Opcode = 0x8946;
+/// `linux/ethtool.h`.
+const ETHTOOL_GLINK: u32 = 0x0000_000a;
+
+/// `struct ethtool_value` of `linux/ethtool.h`.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+/// `struct ifreq` of `linux/if.h` with the member `ifru_data` of its union.
+#[repr(C)]
+struct IfReqData {
+    name: [u8; IFNAMSIZ],
+    data: *mut EthtoolValue,
+    unused: [u8; 16],
+}
+
+const _: () = assert!(size_of::<IfReqData>() == 40, "struct ifreq is of 40 bytes where pointers are of 8");
 
 /// `struct ifreq` of `linux/if.h` with the member `ifru_flags` of its union, which is 24 bytes long.
 #[repr(C, align(8))]

@@ -25,6 +25,16 @@ pub(crate) enum Seen {
     Dropped { at: Instant, name: u32, cause: DropCause },
     Down(Instant),
     Up(Instant),
+    Forwards(Instant),
+}
+
+impl Seen {
+    pub(crate) fn at(&self) -> Instant {
+        match *self {
+            Self::Delivered { at, .. } | Self::Dropped { at, .. } => at,
+            Self::Down(at) | Self::Up(at) | Self::Forwards(at) => at,
+        }
+    }
 }
 
 /// Drives a link as a simulator does: one event per deadline of the link, and the arrivals of a script.
@@ -77,6 +87,7 @@ impl World {
             self.seen.push(match event {
                 LinkEvent::Down { at } => Seen::Down(at),
                 LinkEvent::Up { at } => Seen::Up(at),
+                LinkEvent::Forwards { at } => Seen::Forwards(at),
                 LinkEvent::Dropped { at, cause, frame } => Seen::Dropped { at, name: frame.name, cause },
             });
         }

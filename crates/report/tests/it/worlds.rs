@@ -28,13 +28,7 @@ pub(crate) fn train(profile: Profile, seed: u64) -> WorldConfig {
         delay: Duration::from_millis(5),
         ..LinkConfig::default()
     };
-    let between = |name: &str, a, b, config: LinkConfig| LinkBetween {
-        name: name.into(),
-        a: NodeId(a),
-        b: NodeId(b),
-        forward: config.clone(),
-        backward: config,
-    };
+    let between = |name: &str, a, b, config: LinkConfig| LinkBetween::wire(name, NodeId(a), NodeId(b), config);
     let config = Arc::new(profile.config());
     WorldConfig {
         seed,

@@ -9,6 +9,7 @@ use holdover_link::{
 };
 use holdover_sim::LinkBetween;
 
+use super::layer2;
 use super::nodes::Nodes;
 use super::{above_zero, check_name, check_new, turns};
 use crate::error::ErrorKind;
@@ -39,9 +40,12 @@ fn one(file: &ScenarioFile, link: &Link, nodes: &Nodes, traces: &mut Traces) -> 
         Some(outages) => (outages, policy(link.outages.as_ref())),
         None => outages(link.outages.as_ref()).under("outages")?,
     };
+    let layer2 = layer2::of(link, nodes)?;
+    let forwards_after = layer2::forwards_after(link, layer2)?;
     let mut make = |over: Option<&Direction>, name: &'static str| {
         let mut config = direction(link.direction(), over.map(|over| (over.direction(), name)), traces)?;
         (config.outages, config.outage_policy) = (outages.clone(), outage_policy);
+        config.forwards_after = forwards_after;
         // What the link's own check still finds depends on more than one field.
         let problem = config.check().err().map(|error| Problem::conflict(error.to_string()));
         match (problem, over) {
@@ -56,6 +60,7 @@ fn one(file: &ScenarioFile, link: &Link, nodes: &Nodes, traces: &mut Traces) -> 
         b: end(b, 1)?,
         forward: make(link.forward.as_ref(), "forward")?,
         backward: make(link.backward.as_ref(), "backward")?,
+        layer2,
     })
 }
 
@@ -228,11 +233,16 @@ fn outages(table: Option<&file::Outages>) -> Result<(Outages, OutagePolicy), Pro
 }
 
 fn policy(table: Option<&file::Outages>) -> OutagePolicy {
-    let fate = |table: &file::Outages| OutagePolicy {
-        queued: table.queued.map_or(QueuedFate::default(), |fate| fate.0),
-        in_flight: table.in_flight.map_or(InFlightFate::default(), |fate| fate.0),
+    let Some(table) = table else { return OutagePolicy::default() };
+    let default = if table.layer2.is_some_and(|outage| outage.0.is_seen_by_host()) {
+        OutagePolicy { queued: QueuedFate::Dropped, in_flight: InFlightFate::Dropped }
+    } else {
+        OutagePolicy::default()
     };
-    table.map_or_else(OutagePolicy::default, fate)
+    OutagePolicy {
+        queued: table.queued.map_or(default.queued, |fate| fate.0),
+        in_flight: table.in_flight.map_or(default.in_flight, |fate| fate.0),
+    }
 }
 
 fn missing(field: &str) -> Problem {

@@ -3,6 +3,7 @@
 mod addressing;
 mod check;
 mod flow;
+mod layer2;
 mod link;
 mod mechanisms;
 mod mobility;

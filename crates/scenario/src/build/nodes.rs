@@ -63,7 +63,7 @@ impl Nodes {
         &self.configs[id.0 as usize].name
     }
 
-    fn role(&self, id: NodeId) -> Role {
+    pub(crate) fn role(&self, id: NodeId) -> Role {
         self.configs[id.0 as usize].role
     }
 

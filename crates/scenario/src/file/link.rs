@@ -1,6 +1,7 @@
 //! `[[link]]`.
 
 use holdover_link::{AtEnd, InFlightFate, JitterDistribution, QueuedFate};
+use holdover_sim::{Families, LinkKind, OutageKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
@@ -82,6 +83,14 @@ with_direction! {
         name: String,
         /// The two hosts or routers that it joins.
         between: [String; 2],
+        /// What it is made of below IP. The default is "wire": packets and nothing else.
+        kind: Option<Word<LinkKind>>,
+        /// How long after each return of a link with a second layer everything is still dropped: a switch that listens and
+        /// learns, an access point, a modem. Up to 30 s; the default is 0 s.
+        forwards_after: Option<Time>,
+        /// Whether the router of a link with a second layer translates its host's IPv4 addresses on real kernels, and drops what
+        /// belongs to no connection. The default is false.
+        nat: Option<bool>,
         /// What is different from the first named node to the second.
         forward: Option<Direction>,
         /// What is different from the second named node to the first.
@@ -258,11 +267,43 @@ pub(crate) struct Outages {
     /// up, in the next one the first of those that take turns with it, and so on. Both times have to be constant there, and
     /// "disconnected" may be 0 s.
     pub(crate) take_turns_with: Option<String>,
-    /// What becomes of packets that are queued when the link goes down, or come while it is down. The default is "held".
+    /// What the ends of an Ethernet or a modem see of an outage. The default is "silent": nothing.
+    pub(crate) layer2: Option<Word<OutageKind>>,
+    /// Which packets do not get through. The default is "both" families.
+    pub(crate) family: Option<Word<Families>>,
+    /// What becomes of the host's addresses and default routes. The default is "kept".
+    pub(crate) addresses: Option<Word<LinkAddresses>>,
+    /// From when the link forwards again to when they are back. The default is 0 s.
+    pub(crate) addresses_after: Option<Time>,
+    /// What becomes of packets that are queued when the link goes down, or come while it is down. The default is "held", and
+    /// "dropped" if an end loses its carrier.
     pub(crate) queued: Option<Word<QueuedFate>>,
-    /// What becomes of packets that are on the wire when the link goes down. The default is "delivered".
+    /// What becomes of packets that are on the wire when the link goes down. The default is "delivered", and "dropped" if an end
+    /// loses its carrier.
     pub(crate) in_flight: Option<Word<InFlightFate>>,
 }
+
+/// What becomes of a host's addresses in an outage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LinkAddresses {
+    Kept,
+    Lost,
+    Renewed,
+}
+
+vocabulary!(LinkKind as "LinkKind" {
+    Self::Wire => "wire",
+    Self::Ethernet => "ethernet",
+    Self::RawIp => "raw-ip",
+});
+vocabulary!(Families as "Families" { Self::Both => "both", Self::Ipv4 => "ipv4", Self::Ipv6 => "ipv6" });
+vocabulary!(LinkAddresses as "AddressLoss" { Self::Kept => "kept", Self::Lost => "lost", Self::Renewed => "renewed" });
+vocabulary!(OutageKind as "OutageKind" {
+    Self::Silent => "silent",
+    Self::Carrier => "carrier",
+    Self::CarrierNear => "carrier-near",
+    Self::AdminDown => "admin-down",
+});
 
 vocabulary!(QueuedFate as "QueuedFate" {
     Self::Held => "held",

@@ -18,8 +18,8 @@ use crate::word::Short;
 
 pub(crate) use flow::{Flow, OnOff, RequestResponse};
 pub(crate) use link::{
-    Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, Loss, Outage, Outages, Reorder, Trace,
-    TraceFormat,
+    Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, LinkAddresses, Loss, Outage, Outages,
+    Reorder, Trace, TraceFormat,
 };
 pub(crate) use mechanisms::{
     AckStall, FastRetransmit, Freeze, HoldBack, Mechanisms, NewCellWindow, ReconnectAcks, RelayKind, Release,

@@ -2,15 +2,17 @@
 
 use core::net::IpAddr;
 
+use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_wire::Packet;
 
 use super::{Ending, World};
-use crate::config::{NodeId, Traffic};
+use crate::config::{NodeId, Role, Traffic};
 use crate::external::{Order, Tidings};
 use crate::flow::{ConnectionReport, End, FlowId};
 use crate::frame::Frame;
-use crate::observer::{Observer, Sample};
+use crate::layer2::EthernetHeader;
+use crate::observer::{Dropped, LinkId, Observer, Sample};
 
 impl World {
     /// Makes a host external, before the run begins. Returns whether there is such a host.
@@ -29,11 +31,83 @@ impl World {
     /// A packet that an external host has sent enters the network through the host's mechanisms. Packets of other nodes are
     /// ignored.
     pub fn handle_external<O: Observer>(&mut self, now: Instant, node: NodeId, packet: Packet, observer: &mut O) {
+        self.handle_interface(now, node, None, packet, observer);
+    }
+
+    /// The same of a packet from an interface that is attached to a link (`on`), with its Ethernet header if it has one, or from
+    /// an external router's interface to all other links.
+    pub fn handle_interface<O: Observer>(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        on: Option<(LinkId, Option<EthernetHeader>)>,
+        packet: Packet,
+        observer: &mut O,
+    ) {
         self.now = self.now.max(now);
-        let Some(host) = self.host_index(node).filter(|&host| self.hosts[host].external) else { return };
-        let frame = self.network.pool.frame(packet, None);
-        self.send_frame(host, frame, observer);
-        self.serve(host, observer);
+        let mut frame = self.network.pool.frame(packet, None);
+        if let Some((link, header)) = on {
+            (frame.link, frame.ethernet) = (Some(link), header);
+        }
+        match self.host_index(node) {
+            Some(host) if self.hosts[host].external => {
+                self.send_frame(host, frame, observer);
+                self.serve(host, observer);
+            }
+            None if self.is_external_router(node) => {
+                let way = NodeId::of(frame.packet.dst).and_then(|to| self.network.next_hop(node, to, &frame));
+                // What belongs on an attached link has left by that link's interface, or has no way to it.
+                if on.is_none() && way.is_some_and(|hop| self.network.hops[hop].attached) {
+                    return observer.dropped(self.now, Dropped::NoRoute(node), &frame);
+                }
+                self.network.forward(self.now, node, frame, observer);
+            }
+            _ => {}
+        }
+    }
+
+    /// An interface that is attached to a link has sent a frame that carries something else than a packet between nodes: it
+    /// crosses the link to the other interface and goes no further. Observers are not told of it.
+    pub fn handle_raw<O: Observer>(
+        &mut self,
+        now: Instant,
+        node: NodeId,
+        link: LinkId,
+        header: EthernetHeader,
+        payload: Bytes,
+        observer: &mut O,
+    ) {
+        self.now = self.now.max(now);
+        let Some(hop) = self.network.hop_from(node, link).filter(|&hop| self.network.hops[hop].attached) else {
+            return;
+        };
+        self.network.send_along(self.now, hop, Box::new(Frame::raw(header, payload)), observer);
+    }
+
+    /// Makes a router external, before the run begins: packets that come to it go to its kernel, which forwards them. Returns
+    /// whether there is such a router.
+    pub fn set_external_router(&mut self, node: NodeId) -> bool {
+        let is_router = self.config.nodes.get(node.index()).is_some_and(|node| node.role == Role::Router);
+        if is_router && !self.is_external_router(node) {
+            self.external_routers.push(node);
+            self.has_external = true;
+        }
+        is_router
+    }
+
+    pub(super) fn is_external_router(&self, node: NodeId) -> bool {
+        self.external_routers.contains(&node)
+    }
+
+    /// Makes the ends of a link interfaces of kernels, before the run begins; both nodes must be external. Returns whether there
+    /// is such a link.
+    pub fn attach_link(&mut self, link: LinkId) -> bool {
+        let hops = self.network.hops.iter_mut().filter(|hop| hop.id == link);
+        let found = hops.map(|hop| hop.attached = true).count() > 0;
+        if let Some(segment) = self.network.segments.get_mut(link.0 as usize).and_then(Option::as_mut) {
+            segment.resolves = false;
+        }
+        found
     }
 
     /// An application on an external host has seen something.

@@ -79,10 +79,10 @@ impl World {
     pub(super) fn lay_paths(&mut self) {
         for index in 0..self.flows.len() {
             let flow = &self.flows[index];
-            let (from, to) = (flow.config.from, flow.config.to);
+            let (from, to, ipv6) = (flow.config.from, flow.config.to, flow.config.ipv6);
             let path = self.network.way(from, to);
             let return_path = self.network.way(to, from);
-            let whole = self.is_whole(path.as_ref()) && self.is_whole(return_path.as_ref());
+            let whole = self.is_whole(path.as_ref(), ipv6) && self.is_whole(return_path.as_ref(), ipv6);
             let moves = |node| self.network.mobile(node).is_some() || self.network.accesses(node) > 1;
             let roams = moves(from) || moves(to);
             let now = self.now;
@@ -107,14 +107,15 @@ impl World {
                 (flow.path, flow.return_path) = (path, return_path);
             }
             let flow = &self.flows[index];
-            let whole = self.is_whole(flow.path.as_ref()) && self.is_whole(flow.return_path.as_ref());
+            let ipv6 = flow.config.ipv6;
+            let whole = self.is_whole(flow.path.as_ref(), ipv6) && self.is_whole(flow.return_path.as_ref(), ipv6);
             self.flows[index].note_path(at, whole);
         }
     }
 
-    fn is_whole(&self, way: Option<&Way>) -> bool {
+    fn is_whole(&self, way: Option<&Way>, ipv6: bool) -> bool {
         way.is_some_and(|way| {
-            way.hops.iter().all(|&hop| self.network.is_link_up(hop / 2))
+            way.hops.iter().all(|&hop| self.network.carries(hop / 2, ipv6))
                 && way.mobiles.iter().all(|&mobile| self.mobiles[mobile].connected)
         })
     }

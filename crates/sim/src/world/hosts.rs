@@ -73,8 +73,13 @@ impl World {
         if NodeId::of(frame.packet.dst) == Some(node) {
             if let Some(message) = Message::of(&frame.packet) {
                 self.relay_message(node, message, observer);
+            } else if self.is_external_router(node) {
+                self.orders.push_back(Order::Deliver { node, at: self.now, frame });
             }
             return;
+        }
+        if self.is_external_router(node) {
+            return self.orders.push_back(Order::Deliver { node, at: self.now, frame });
         }
         // One hop less to live (RFC 1812 section 5.3.1). In a tunnel it is the outer header that counts, which starts anew.
         if frame.tunnel.is_none() {
@@ -172,6 +177,8 @@ impl World {
         while let Some(deed) = chain.poll_deed() {
             observer.event(now, &WorldEvent::Mechanism(*node, deed));
         }
+        // A run's captures show both ends of each connection, which is more than an outcome says.
+        while chain.poll_outcome().is_some() {}
     }
 
     /// A host's mechanisms hear of its connectivity, and the host has its turn.

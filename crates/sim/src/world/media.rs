@@ -5,17 +5,44 @@ use holdover_link::cell::{CellEvent, Hop, Node};
 use holdover_link::{Link, LinkEvent};
 
 use super::World;
-use crate::config::NodeId;
+use crate::config::{LinkBetween, NodeId};
+use crate::external::Order;
 use crate::frame::Frame;
+use crate::layer2::{AddressLoss, Families, LinkKind};
 use crate::observer::{Direction, Dropped, LinkId, Medium, Observer, Place, WorldEvent};
+use crate::segment::GateChange;
 
 impl World {
     pub(super) fn step_hop<O: Observer>(&mut self, index: usize, observer: &mut O) {
         let now = self.now;
+        let has_segment = self.network.has_segment(index / 2);
+        if has_segment {
+            self.network.ask_again(now, index, observer);
+        }
         self.network.hops[index].link.handle_timeout(now);
-        while let Some(delivery) = self.network.hops[index].link.poll_deliver(now) {
+        while let Some(mut delivery) = self.network.hops[index].link.poll_deliver(now) {
             let hop = &self.network.hops[index];
             let (to, medium) = (hop.to, Medium::Link(hop.id));
+            if hop.attached {
+                delivery.frame.link = Some(hop.id);
+            }
+            let attached = hop.attached;
+            if has_segment
+                && let Some(segment) = self.network.segments[index / 2].as_ref()
+                && segment.keeps_out(&delivery.frame)
+            {
+                self.network.keep_out(now, index, &delivery.frame, observer);
+                continue;
+            }
+            if delivery.frame.raw {
+                // A damaged one fails its check sequence.
+                if attached && !delivery.corrupted {
+                    self.orders.push_back(Order::Deliver { node: to, at: now, frame: delivery.frame });
+                } else if !delivery.corrupted {
+                    self.network.hear_neighbour(now, index, &delivery.frame, observer);
+                }
+                continue;
+            }
             observer.packet(now, Place { node: to, medium, direction: Direction::In }, &delivery.frame);
             if delivery.corrupted {
                 observer.dropped(now, Dropped::Corrupted(medium), &delivery.frame);
@@ -24,6 +51,9 @@ impl World {
             }
         }
         self.pass_link_events(index, observer);
+        if has_segment && index.is_multiple_of(2) {
+            self.pass_gate(index, observer);
+        }
         self.network.reschedule_hop(index);
     }
 
@@ -34,24 +64,89 @@ impl World {
             // Both directions go down together; the first one speaks for both.
             let speaks = index.is_multiple_of(2);
             match event {
+                LinkEvent::Dropped { frame, .. } if frame.raw => self.network.pool.take_back(frame),
                 LinkEvent::Dropped { at, cause, frame } => {
                     observer.dropped(at, Dropped::Lost(Medium::Link(id), cause), &frame);
                 }
                 LinkEvent::Down { at } if speaks => self.link_changed(at, id, false, observer),
                 LinkEvent::Up { at } if speaks => self.link_changed(at, id, true, observer),
-                LinkEvent::Down { .. } | LinkEvent::Up { .. } => {}
+                LinkEvent::Forwards { at } if speaks => self.link_forwards(at, id, observer),
+                LinkEvent::Down { .. } | LinkEvent::Up { .. } | LinkEvent::Forwards { .. } => {}
             }
         }
     }
 
     fn link_changed<O: Observer>(&mut self, at: Instant, id: LinkId, up: bool, observer: &mut O) {
-        self.network.set_link_up(id, up);
-        observer.event(at, &if up { WorldEvent::LinkUp(id) } else { WorldEvent::LinkDown(id) });
         let link = id.0 as usize;
+        let LinkBetween { layer2, .. } = &self.config.links[link];
+        let carries_at_once =
+            self.config.links[link].carries_after().is_zero() && layer2.addresses == AddressLoss::Kept;
+        let carries = up && carries_at_once;
+        self.network.set_link_up(id, up);
+        self.network.set_carries(id, Families::Both, carries);
+        if !up && self.network.has_segment(link) {
+            self.forget_neighbours(link, observer);
+        }
+        if self.network.hops[link * 2].attached {
+            self.orders.push_back(Order::Link { link: id, up });
+        }
+        observer.event(at, &if up { WorldEvent::LinkUp(id) } else { WorldEvent::LinkDown(id) });
+        if carries && self.config.links[link].layer2.kind != LinkKind::Wire {
+            observer.event(at, &WorldEvent::LinkCarries(id));
+        }
         self.review_paths(at, |way| way.hops.iter().any(|&hop| hop / 2 == link));
         let ends = (self.network.hops[link * 2].from, self.network.hops[link * 2].to);
         for node in [ends.0, ends.1] {
             self.review_access(at, node, observer);
+        }
+    }
+
+    /// A link that was up has begun to forward.
+    fn link_forwards<O: Observer>(&mut self, at: Instant, id: LinkId, observer: &mut O) {
+        let layer2 = self.config.links[id.0 as usize].layer2;
+        // If addresses are to come back as well, that is the gate's to say.
+        if layer2.addresses == AddressLoss::Kept {
+            self.link_carries(at, id, layer2.families, observer);
+        }
+    }
+
+    fn link_carries<O: Observer>(&mut self, at: Instant, id: LinkId, families: Families, observer: &mut O) {
+        let link = id.0 as usize;
+        self.network.set_carries(id, families, true);
+        observer.event(at, &WorldEvent::LinkCarries(id));
+        self.review_paths(at, |way| way.hops.iter().any(|&hop| hop / 2 == link));
+    }
+
+    /// What a link's second layer reports: families that do not get through, and addresses that come back late.
+    fn pass_gate<O: Observer>(&mut self, index: usize, observer: &mut O) {
+        let link = index / 2;
+        let Some(segment) = &mut self.network.segments[link] else { return };
+        for GateChange { at, open } in segment.pass_gate(self.now) {
+            let (id, layer2) = (LinkId(link as u32), self.config.links[link].layer2);
+            if layer2.addresses != AddressLoss::Kept && self.network.hops[index].attached {
+                self.orders.push_back(Order::Addresses { link: id, present: open });
+            }
+            if open {
+                self.link_carries(at, id, layer2.families, observer);
+                continue;
+            }
+            self.network.set_carries(id, layer2.families, false);
+            if layer2.families != Families::Both {
+                observer.event(at, &WorldEvent::FamilyLost(id, layer2.families));
+            }
+            self.review_paths(at, |way| way.hops.iter().any(|&hop| hop / 2 == link));
+        }
+    }
+
+    /// The ends of a link that see an outage of it forget who is at the other end.
+    fn forget_neighbours<O: Observer>(&mut self, link: usize, observer: &mut O) {
+        let outage = self.config.links[link].layer2.outage;
+        for hop in [link * 2, link * 2 + 1] {
+            let is_host = self.host_index(self.network.hops[hop].from).is_some();
+            if if is_host { outage.is_seen_by_host() } else { outage.is_seen_by_router() } {
+                self.network.forget_neighbours(self.now, hop, observer);
+                self.network.reschedule_hop(hop);
+            }
         }
     }
 

@@ -56,6 +56,8 @@ pub struct World {
     /// What the shell of external hosts has to do.
     orders: VecDeque<Order>,
     has_external: bool,
+    /// Routers that are kernels.
+    external_routers: Vec<NodeId>,
 }
 
 impl World {
@@ -97,6 +99,7 @@ impl World {
             events: 0,
             orders: VecDeque::new(),
             has_external: false,
+            external_routers: Vec::new(),
             config,
         };
         world.equip_hosts();

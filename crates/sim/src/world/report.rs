@@ -104,7 +104,8 @@ impl World {
         let options = u64::from(u32::from(flow.config.sender.mss).saturating_sub(mss));
         let segments = flow.read_at_to.div_ceil(u64::from(mss.max(1)));
         let wire = ByteCount(flow.read_at_to + segments * (ip_header + 20 + options));
-        let time_on = |&hop: &usize| capacity_of(&self.config, hop)?.time_for(wire, flow.config.start);
+        let time_on =
+            |&hop: &usize| capacity_of(&self.config, hop, Some(flow.config.ipv6))?.time_for(wire, flow.config.start);
         let slowest = path.hops.iter().map(time_on).collect::<Option<Vec<_>>>()?.into_iter().max()?;
         let delay_of = |sum, &hop: &usize| sum + config_of(&self.config, hop).delay;
         Some(slowest + path.hops.iter().fold(Duration::ZERO, delay_of))

@@ -83,6 +83,7 @@ impl Elsewhere {
                     self.world.handle_external(now, CLIENT, packet, &mut NoObserver);
                 }
                 Order::Sample { .. } => {}
+                other => panic!("no kernel is attached to the link: {other:?}"),
             }
         }
         any

@@ -6,6 +6,7 @@ mod cells;
 mod conservation;
 mod determinism;
 mod errors;
+mod ethernet;
 mod external;
 mod identity;
 mod prediction;

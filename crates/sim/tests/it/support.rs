@@ -46,7 +46,7 @@ pub(crate) fn wire(kbps: u64, delay: Duration, queue_packets: u32) -> LinkConfig
 }
 
 pub(crate) fn link(name: &str, a: u32, b: u32, config: LinkConfig) -> LinkBetween {
-    LinkBetween { name: name.into(), a: NodeId(a), b: NodeId(b), forward: config.clone(), backward: config }
+    LinkBetween::wire(name, NodeId(a), NodeId(b), config)
 }
 
 pub(crate) fn flow(name: &str, from: u32, to: u32, traffic: Traffic) -> FlowConfig {

@@ -43,8 +43,13 @@ pub struct AgentThread<T> {
     handle: JoinHandle<Result<T, NamespaceError>>,
 }
 
-/// Lets all packets pass, and tells the agent of the link.
-struct Tell {
+/// Lets all packets pass, and notes what the link does.
+struct Note(Sender<LinkEvent>);
+
+/// The world's end of what an agent hears: it is told after the interfaces of its host show the same.
+#[derive(Debug)]
+pub(super) struct AgentPort {
+    noted: Receiver<LinkEvent>,
     /// `None` only while it is dropped.
     events: Option<Sender<LinkEvent>>,
     waker: Waker,
@@ -52,7 +57,7 @@ struct Tell {
 
 impl RealWorld {
     /// Starts an agent on a host that has a kernel, before the run: `body` runs on a thread inside the host's namespace, whose
-    /// interface is [`super::INTERFACE`]. It must return soon after [`Heard::End`]. The host loses the mechanisms that the world's
+    /// interface is [`RealWorld::interface`]. It must return soon after [`Heard::End`]. The host loses the mechanisms that the world's
     /// description gives it, and keeps its foresight. `None` if there is no such host.
     ///
     /// # Errors
@@ -69,9 +74,11 @@ impl RealWorld {
             Err(source) => return Some(Err(RealError::Call { call: "eventfd", source })),
         };
         let (sender, events) = mpsc::channel();
+        let (note, noted) = mpsc::channel();
         let mut chain = Chain::new();
-        chain.push(Box::new(Tell { events: Some(sender), waker: waker.clone() }));
+        chain.push(Box::new(Note(note)));
         self.world.set_chain(node, chain);
+        self.agents.push(AgentPort { noted, events: Some(sender), waker: waker.clone() });
         let handle = namespace.spawn_inside(move || body(LinkEvents { events, waker }));
         let failed = |source: NamespaceError| self.failed(node, HostError::from(source));
         Some(handle.map(|handle| AgentThread { handle }).map_err(failed))
@@ -109,28 +116,38 @@ impl<T> AgentThread<T> {
     }
 }
 
-impl SegmentFilter for Tell {
+impl SegmentFilter for Note {
     fn handle_packet(&mut self, _now: Instant, _direction: Direction, _packet: &mut Packet) -> Verdict {
         Verdict::Pass
     }
 
     fn handle_link(&mut self, _now: Instant, event: LinkEvent) {
-        // An agent that has ended hears nothing more.
-        let _ = self.events.as_ref().map(|events| events.send(event));
-        self.waker.wake();
+        // The other end goes with the world, as this one does.
+        let _ = self.0.send(event);
     }
 }
 
-impl Drop for Tell {
+impl fmt::Debug for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Note")
+    }
+}
+
+impl AgentPort {
+    /// Tells the agent what was noted.
+    pub(super) fn tell(&self) {
+        for event in self.noted.try_iter() {
+            // An agent that has ended hears nothing more.
+            let _ = self.events.as_ref().map(|events| events.send(event));
+            self.waker.wake();
+        }
+    }
+}
+
+impl Drop for AgentPort {
     /// The channel closes first, so that the agent finds it closed when it wakes.
     fn drop(&mut self) {
         self.events = None;
         self.waker.wake();
-    }
-}
-
-impl fmt::Debug for Tell {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tell")
     }
 }

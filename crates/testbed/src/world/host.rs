@@ -1,13 +1,15 @@
-//! One external host: a namespace with a TUN interface, and a thread for its applications.
+//! One external host: a namespace with one interface, and a thread for its applications.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::mpsc::{self, Sender};
 
-use holdover_sim::{Addresses, End, FlowId, NodeId, Traffic, World, WorldConfig};
+use holdover_sim::{Addresses, End, Families, FlowId, LinkId, LinkKind, NodeId, Traffic, World, WorldConfig};
 
 use super::applications::{Applications, Command, Listening, Outbox, Report};
+use super::interface::{Interface, Port};
+use super::router::{any, host_prefix, link_local};
 use super::stack::{self, KernelStack};
 use super::{RealError, RealOptions};
 use crate::{
@@ -15,8 +17,12 @@ use crate::{
     SocketOptions, SysctlError, Tun, TunConfig, TunError, Waker, sysctl,
 };
 
-/// The name of the one interface of an external host, beside the loopback.
+/// The name of the one interface of an external host whose links are wires, beside the loopback.
 pub const INTERFACE: &str = "tun0";
+/// The name of the one interface of an external host on an Ethernet, beside the loopback.
+pub const ETHERNET_INTERFACE: &str = "eth0";
+/// The name of the one interface of an external host behind a modem, beside the loopback.
+pub const MODEM_INTERFACE: &str = "wwan0";
 
 /// A host could not be made, or has ceased to work.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +63,9 @@ pub(super) struct HostPlan {
     addresses: Vec<IpAddr>,
     /// Whether the address that it uses can change.
     pub(super) per_link: bool,
-    mtu: u32,
+    /// Its side of its link, if that is of Ethernet, and the router on the other one.
+    pub(super) port: Option<(Port, NodeId)>,
+    pub(super) mtu: u32,
     sysctls: BTreeMap<&'static str, String>,
     listening: Vec<Listening>,
     opening: BTreeMap<FlowId, SocketOptions>,
@@ -70,10 +78,11 @@ pub(super) struct HostPlan {
 pub(super) struct Host {
     pub(super) plan: HostPlan,
     pub(super) namespace: Namespace,
-    pub(super) tun: Tun,
     netlink: Netlink,
     /// The source addresses that the routes name, IPv4 and IPv6.
     sources: [Option<IpAddr>; 2],
+    /// How often it has got other addresses.
+    renewals: u32,
     commands: Sender<Command>,
     wake: Waker,
     thread: Option<NamespaceThread<Option<Counters>>>,
@@ -88,6 +97,7 @@ impl HostPlan {
         let addressing = config.addressing.iter().find(|host| host.node == node);
         let per_link = addressing.is_some_and(|host| host.addresses == Addresses::PerLink && host.identity.is_none());
         let links = config.links.iter().filter(|link| link.a == node || link.b == node).count() as u32;
+        let port = port_of(config, node, &name)?;
         let families = [false, true];
         let addresses: Vec<IpAddr> = if per_link {
             (0..links).flat_map(|access| families.map(|ipv6| node.locator(access, ipv6))).collect()
@@ -99,6 +109,7 @@ impl HostPlan {
             name,
             addresses,
             per_link,
+            port,
             mtu: 1500,
             sysctls: BTreeMap::new(),
             listening: Vec::new(),
@@ -113,6 +124,35 @@ impl HostPlan {
             plan.sysctls = stack::linux();
         }
         Ok(plan)
+    }
+
+    /// The name of its interface.
+    pub(super) fn interface(&self) -> &'static str {
+        match self.port {
+            None => INTERFACE,
+            Some((Port { macs: Some(_), .. }, _)) => ETHERNET_INTERFACE,
+            Some((Port { macs: None, .. }, _)) => MODEM_INTERFACE,
+        }
+    }
+
+    /// The routes of one family over a link with a second layer: as DHCP tells them, and as a router's advertisement does.
+    fn routes(&self, source: IpAddr) -> Vec<Route> {
+        let Some((port, router)) = self.port else { return Vec::new() };
+        let route = |destination, gateway| Route {
+            destination,
+            gateway,
+            link: self.interface().to_owned(),
+            source: Some(source),
+        };
+        let all = (any(source), 0);
+        match (port.macs, source) {
+            (None, _) => vec![route(all, None)],
+            (Some(macs), IpAddr::V6(_)) => vec![route(all, Some(link_local(macs.peer)))],
+            (Some(_), IpAddr::V4(_)) => {
+                let gateway = router.address(false);
+                vec![route((gateway, host_prefix(gateway)), None), route(all, Some(gateway))]
+            }
+        }
     }
 
     fn add_flow(&mut self, world: &World, id: FlowId, options: &RealOptions) -> Result<(), RealError> {
@@ -144,6 +184,34 @@ impl HostPlan {
     }
 }
 
+/// The side of a host's link, and the router on the other one, if the link has a second layer. It must be the only one then.
+fn port_of(config: &WorldConfig, node: NodeId, name: &str) -> Result<Option<(Port, NodeId)>, RealError> {
+    let mut own = (0..).zip(&config.links).filter(|(_, link)| link.a == node || link.b == node);
+    let (count, found) = (own.clone().count(), own.find(|(_, link)| link.layer2.kind != LinkKind::Wire));
+    let Some((id, link)) = found else { return Ok(None) };
+    let refused = |why| RealError::Layer2 { host: name.to_owned(), link: link.name.clone(), why };
+    if count > 1 {
+        return Err(refused("its host has other links"));
+    }
+    if config.addressing.iter().any(|host| host.node == node && host.identity.is_some()) {
+        return Err(refused("its host has an identity"));
+    }
+    let router = if link.a == node { link.b } else { link.a };
+    Ok(Some((Port::new(link.layer2.kind, LinkId(id), node, router), router)))
+}
+
+/// The addresses that a host has on one of its links.
+pub(super) fn addresses_on(config: &WorldConfig, node: NodeId, link: LinkId) -> Vec<IpAddr> {
+    let per_link = config
+        .addressing
+        .iter()
+        .any(|host| host.node == node && host.addresses == Addresses::PerLink && host.identity.is_none());
+    let own = (0..).zip(&config.links).filter(|(_, link)| link.a == node || link.b == node);
+    let access = (0..).zip(own).find(|(_, (id, _))| LinkId(*id) == link).map_or(0, |(access, _)| access);
+    let address = |ipv6| if per_link { node.locator(access, ipv6) } else { node.address(ipv6) };
+    [false, true].map(address).to_vec()
+}
+
 /// A kernel's TCP cannot be steered from outside as an endpoint mechanism does it.
 fn check_mechanisms(config: &WorldConfig, node: NodeId, name: &str) -> Result<(), RealError> {
     let Some(host) = config.mechanisms.iter().find(|host| host.node == node) else { return Ok(()) };
@@ -162,7 +230,11 @@ fn check_mechanisms(config: &WorldConfig, node: NodeId, name: &str) -> Result<()
 impl Host {
     /// Makes the namespace, the interface, the routes and the listening sockets, and starts the thread of its applications.
     /// Reports of them go to `sender`, and `waker` is used when there are any.
-    pub(super) fn start(plan: HostPlan, sender: Sender<(NodeId, Report)>, waker: Waker) -> Result<Self, HostError> {
+    pub(super) fn start(
+        plan: HostPlan,
+        sender: Sender<(NodeId, Report)>,
+        waker: Waker,
+    ) -> Result<(Self, Interface), HostError> {
         let wake = Waker::new().map_err(|source| HostError::Call { call: "eventfd", source })?;
         let (commands, orders) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel::<Result<_, HostError>>();
@@ -191,11 +263,15 @@ impl Host {
         let gone = |_| HostError::Call { call: "starting a host", source: io::ErrorKind::BrokenPipe.into() };
         let (tun, netlink) = is_ready.recv().map_err(gone)??;
         let sources = [None, None];
-        Ok(Self { plan, namespace, tun, netlink, sources, commands, wake, thread: Some(thread) })
+        let interface = Interface::new(plan.node, tun, plan.port.map(|(port, _)| port));
+        Ok((Self { plan, namespace, netlink, sources, renewals: 0, commands, wake, thread: Some(thread) }, interface))
     }
 
     /// Makes `sources` (IPv4 and IPv6) the addresses that new connections of this host are bound to.
     pub(super) fn set_sources(&mut self, sources: [IpAddr; 2]) -> Result<(), HostError> {
+        if self.plan.port.is_some() {
+            return Ok(());
+        }
         for (present, source) in self.sources.iter_mut().zip(sources) {
             if *present != Some(source) {
                 self.netlink.replace_route(&default_route(source))?;
@@ -203,6 +279,42 @@ impl Host {
             }
         }
         Ok(())
+    }
+
+    /// Takes the addresses of these families from its interface, and its routes.
+    pub(super) fn lose_addresses(&mut self, families: Families) -> Result<(), HostError> {
+        for &address in self.plan.addresses.iter().filter(|address| families.has(address.is_ipv6())) {
+            for route in self.plan.routes(address).iter().rev() {
+                self.netlink.remove_route(route)?;
+            }
+            self.netlink.remove_address(self.plan.interface(), address, host_prefix(address))?;
+        }
+        Ok(())
+    }
+
+    /// Gives them back, or others in their place (`other`). Returns those that it has now.
+    pub(super) fn regain_addresses(&mut self, families: Families, other: bool) -> Result<Vec<IpAddr>, HostError> {
+        if other {
+            self.renewals += 1;
+        }
+        let (node, renewals, mut regained) = (self.plan.node, self.renewals, Vec::new());
+        for address in self.plan.addresses.iter_mut().filter(|address| families.has(address.is_ipv6())) {
+            if other {
+                *address = node.locator((renewals - 1) % NodeId::MAX_ACCESSES as u32, address.is_ipv6());
+            }
+            regained.push(*address);
+        }
+        for &address in &regained {
+            self.netlink.ensure_address(self.plan.interface(), address, host_prefix(address))?;
+            self.plan.routes(address).iter().try_for_each(|route| self.netlink.replace_route(route))?;
+        }
+        Ok(regained)
+    }
+
+    /// The address that it has in place of the one that its description gives it.
+    pub(super) fn present_address(&self, described: IpAddr) -> IpAddr {
+        let own = self.plan.addresses.iter().filter(|_| self.renewals > 0);
+        own.copied().find(|address| address.is_ipv6() == described.is_ipv6()).unwrap_or(described)
     }
 
     /// Has the applications do something.
@@ -232,14 +344,18 @@ fn set_up(namespace: &Namespace, plan: &HostPlan) -> Result<(Tun, Netlink), Host
     for (name, value) in &plan.sysctls {
         sysctl::set(namespace, name, value)?;
     }
-    let mut config = TunConfig::new(INTERFACE, plan.mtu);
+    let mut config = TunConfig::new(plan.interface(), plan.mtu);
     config.offload = true;
+    config.mac = plan.port.and_then(|(port, _)| port.macs).map(|macs| macs.own);
     for &address in &plan.addresses {
         config = config.address(address, if address.is_ipv4() { 32 } else { 128 });
     }
     let tun = Tun::open(namespace, &config)?;
     let mut netlink = Netlink::open(namespace)?;
     netlink.set_up("lo")?;
+    for &source in plan.port.iter().flat_map(|_| &plan.addresses) {
+        plan.routes(source).iter().try_for_each(|route| netlink.replace_route(route))?;
+    }
     Ok((tun, netlink))
 }
 

@@ -2,8 +2,9 @@
 //! applications in network namespaces.
 //!
 //! Links, queues, outages, traces, routers, cells, moving hosts, addresses and mechanisms are the world's own, so that they
-//! behave as in the simulator by construction. Each *external* host is a namespace with one TUN interface; its applications
-//! are kernel sockets. What happens is told to the same [`Observer`], and the world's report has the same fields.
+//! behave as in the simulator by construction. Each *external* host is a namespace with one interface; its applications are kernel
+//! sockets. The interface is a TUN device, which knows nothing of what the host's links do, or, on a link of Ethernet, a TAP device
+//! with carrier; the router at the other end is a namespace as well then, and its kernel forwards. What happens is told to the same [`Observer`], and the world's report has the same fields.
 //!
 //! ```no_run
 //! use holdover_sim::{NoObserver, WorldConfig};
@@ -22,8 +23,10 @@
 mod agent;
 mod applications;
 mod host;
+mod interface;
 mod lateness;
 mod observed;
+mod router;
 mod stack;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,21 +35,26 @@ use std::sync::mpsc::{self, Receiver};
 
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
-use holdover_sim::{End, Ending, FlowId, NodeId, Observer, Order, Role, World, WorldConfig, WorldError};
-use holdover_wire::{EmitError, Packet};
+use holdover_sim::{
+    AddressLoss, End, Ending, FlowId, Frame, Layer2, LinkId, NodeId, Observer, Order, Role, World, WorldConfig,
+    WorldError,
+};
+use holdover_wire::EmitError;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 pub use agent::{AgentThread, Heard, LinkEvents};
-pub use host::{HostError, INTERFACE};
+pub use host::{ETHERNET_INTERFACE, HostError, INTERFACE, MODEM_INTERFACE};
 pub use lateness::Lateness;
 pub use stack::{KernelStack, StackError};
 
-use crate::offload::{Joiner, segments};
 use crate::shell::{Precedence, TimerSlack, WallClock, timespec};
-use crate::{Congestion, Counters, Namespace, TcpInfo, TunError, Waker};
+use crate::{Congestion, Counters, Namespace, TcpInfo, Waker};
+use agent::AgentPort;
 use applications::{Command, Report};
 use host::{Host, HostPlan};
+use interface::{Interface, Received, Refused};
+use router::{Router, RouterPlan};
 
 /// What of a world is real, and how.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -68,12 +76,14 @@ pub struct RealWorld {
     hosts: Vec<Host>,
     /// The host of each node.
     host_of: Vec<Option<usize>>,
+    routers: Vec<Router>,
+    interfaces: Vec<Interface>,
+    /// The interfaces of each node.
+    interfaces_of: Vec<Vec<usize>>,
+    agents: Vec<AgentPort>,
     clock: WallClock,
     waker: Waker,
     reports: Receiver<(NodeId, Report)>,
-    joiners: Vec<Joiner>,
-    /// When the packet that each joiner began with was due.
-    due: Vec<Instant>,
     buffer: BytesMut,
     lateness: Lateness,
     strays: u64,
@@ -119,7 +129,17 @@ pub enum RealError {
         /// The mechanism.
         mechanism: &'static str,
     },
-    /// A host could not be made, or has ceased to work.
+    /// A link with a second layer, which kernels cannot have as it is described.
+    #[error("link {link} of host {host} cannot be of Ethernet on a real kernel: {why}")]
+    Layer2 {
+        /// The host.
+        host: String,
+        /// The link.
+        link: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// A host or router could not be made, or has ceased to work.
     #[error("host {host}")]
     Host {
         /// The host.
@@ -163,19 +183,38 @@ impl RealWorld {
         let (sender, reports) = mpsc::channel();
         let mut host_of = vec![None; world.config().nodes.len()];
         let mut hosts = Vec::with_capacity(plans.len());
+        let (mut routers, mut interfaces) = (Vec::new(), Vec::new());
+        for plan in router_plans(world.config(), &plans) {
+            world.set_external_router(plan.node);
+            let name = plan.name.clone();
+            let (router, ports) = Router::start(plan).map_err(|source| RealError::Host { host: name, source })?;
+            routers.push(router);
+            interfaces.extend(ports);
+        }
         for plan in plans {
             world.set_external(plan.node);
+            if let Some((port, _)) = plan.port {
+                world.attach_link(port.link);
+            }
             host_of[plan.node.0 as usize] = Some(hosts.len());
             let name = plan.name.clone();
             let host = Host::start(plan, sender.clone(), waker.clone());
-            hosts.push(host.map_err(|source| RealError::Host { host: name, source })?);
+            let (host, interface) = host.map_err(|source| RealError::Host { host: name, source })?;
+            hosts.push(host);
+            interfaces.push(interface);
+        }
+        let mut interfaces_of = vec![Vec::new(); world.config().nodes.len()];
+        for (index, interface) in interfaces.iter().enumerate() {
+            interfaces_of[interface.node.0 as usize].push(index);
         }
         let mut real = Self {
-            joiners: hosts.iter().map(|_| Joiner::default()).collect(),
-            due: vec![Instant::ZERO; hosts.len()],
             world,
             hosts,
             host_of,
+            routers,
+            interfaces,
+            interfaces_of,
+            agents: Vec::new(),
             clock: WallClock::start(),
             waker,
             reports,
@@ -197,10 +236,23 @@ impl RealWorld {
         &self.world
     }
 
-    /// The namespace of a host that has a kernel.
+    /// The namespace of a host or router that has a kernel.
     pub fn namespace(&self, node: NodeId) -> Option<&Namespace> {
+        match self.host_of.get(node.0 as usize).copied().flatten() {
+            Some(host) => Some(&self.hosts[host].namespace),
+            None => self.routers.iter().find(|router| router.plan.node == node).map(|router| &router.namespace),
+        }
+    }
+
+    /// The name of the interface of a host that has a kernel: [`ETHERNET_INTERFACE`], [`MODEM_INTERFACE`] or [`INTERFACE`].
+    pub fn interface(&self, node: NodeId) -> Option<&'static str> {
         let host = self.host_of.get(node.0 as usize).copied().flatten()?;
-        Some(&self.hosts[host].namespace)
+        Some(self.hosts[host].plan.interface())
+    }
+
+    /// The clock of the run, which starts anew with it: instants that observers are told are on it.
+    pub fn clock(&self) -> WallClock {
+        self.clock
     }
 
     /// Runs to the end, or until `watch` says `false`, which is asked several times a second.
@@ -237,26 +289,23 @@ impl RealWorld {
     /// What kernels have sent enters the network. Returns whether there may be more.
     fn receive<O: Observer>(&mut self, now: Instant, observer: &mut O) -> Result<bool, RealError> {
         let mut is_busy = false;
-        for host in &self.hosts {
+        for interface in &self.interfaces {
+            let node = interface.node;
             for turn in 1..=RECEIVE_BATCH {
-                let received = match host.tun.recv_offloaded(&mut self.buffer) {
-                    Err(TunError::Down { .. }) => Ok(None),
-                    received => received,
-                };
-                let failed = |error: TunError| RealError::Host { host: host.plan.name.clone(), source: error.into() };
-                let Some((offload, bytes)) = received.map_err(failed)? else { break };
+                let received = interface.receive(&mut self.buffer);
+                let Some(received) = received.map_err(|error| failed(&self.world, node, error.into()))? else { break };
                 is_busy |= turn == RECEIVE_BATCH;
-                match segments(offload, bytes) {
-                    Ok(packets) => {
+                match (received, interface.port) {
+                    (Received::Packets(header, packets), port) => {
+                        let on = port.map(|port| (port.link, header));
                         for packet in packets {
-                            if is_of_the_world(&packet) {
-                                self.world.handle_external(now, host.plan.node, packet, observer);
-                            } else {
-                                self.strays += 1;
-                            }
+                            self.world.handle_interface(now, node, on, packet, observer);
                         }
                     }
-                    Err(_) => self.strays += 1,
+                    (Received::Raw(header, payload), Some(port)) => {
+                        self.world.handle_raw(now, node, port.link, header, payload, observer);
+                    }
+                    (Received::Raw(..) | Received::Stray, _) => self.strays += 1,
                 }
             }
         }
@@ -287,13 +336,21 @@ impl RealWorld {
             };
             let (node, command) = match order {
                 Order::Deliver { node, at, mut frame } => {
-                    let nothing = Packet::new(frame.packet.src, frame.packet.dst, holdover_wire::Udp::default());
-                    let packet = std::mem::replace(&mut frame.packet, nothing);
+                    self.deliver(node, at, &mut frame)?;
                     self.world.take_back(frame);
-                    self.deliver(node, at, packet)?;
                     continue;
                 }
-                Order::Connect { flow, end, local, remote } => {
+                Order::Link { link, up } => {
+                    self.follow_link(link, up)?;
+                    continue;
+                }
+                Order::Addresses { link, present } => {
+                    self.follow_addresses(link, present)?;
+                    continue;
+                }
+                Order::Connect { flow, end, local, mut remote } => {
+                    let (local, to) = (self.present_address(local), self.present_address(remote.ip()));
+                    remote.set_ip(to);
                     (flow_node(flow, end), Command::Connect { flow, end, local, remote })
                 }
                 Order::Write { flow, end, bytes, until } => (
@@ -310,47 +367,80 @@ impl RealWorld {
                 self.hosts[host].command(command);
             }
         }
+        (0..self.interfaces.len()).try_for_each(|interface| self.flush(interface))?;
         for host in 0..self.hosts.len() {
-            self.flush(host)?;
             if self.hosts[host].plan.per_link {
                 self.follow_address(host)?;
+            }
+        }
+        self.agents.iter().for_each(AgentPort::tell);
+        Ok(())
+    }
+
+    /// A packet or another frame for a kernel.
+    fn deliver(&mut self, node: NodeId, at: Instant, frame: &mut Frame) -> Result<(), RealError> {
+        let link = frame.link;
+        let of_node = &self.interfaces_of[node.0 as usize];
+        let is_it = |&index: &usize| self.interfaces[index].port.map(|port| port.link) == link;
+        let Some(index) = of_node.iter().copied().find(is_it) else { return Ok(()) };
+        let delivered = self.interfaces[index].deliver(at, frame);
+        delivered.map_err(|error| self.refused(node, error))
+    }
+
+    /// Hands a kernel what was joined for it.
+    fn flush(&mut self, interface: usize) -> Result<(), RealError> {
+        let flushed = self.interfaces[interface].flush(Some(&self.clock));
+        let late = flushed.map_err(|error| self.refused(self.interfaces[interface].node, error))?;
+        late.into_iter().for_each(|late| self.lateness.add(late));
+        Ok(())
+    }
+
+    /// The host of a link loses its addresses there, or has them back.
+    fn follow_addresses(&mut self, link: LinkId, present: bool) -> Result<(), RealError> {
+        let Layer2 { families, addresses, .. } = self.world.config().links[link.0 as usize].layer2;
+        let is_its = |host: &&mut Host| host.plan.port.is_some_and(|(port, _)| port.link == link);
+        let Some(host) = self.hosts.iter_mut().find(is_its) else { return Ok(()) };
+        let node = host.plan.node;
+        let regained = if present {
+            let other = matches!(addresses, AddressLoss::Lost { other: true, .. });
+            host.regain_addresses(families, other)
+        } else {
+            host.lose_addresses(families).map(|()| Vec::new())
+        };
+        for address in regained.map_err(|source| failed(&self.world, node, source))? {
+            for router in &mut self.routers {
+                router.reach(link, address).map_err(|source| failed(&self.world, router.plan.node, source))?;
             }
         }
         Ok(())
     }
 
-    /// A packet for a kernel, joined with those before it if it continues them.
-    fn deliver(&mut self, node: NodeId, at: Instant, packet: Packet) -> Result<(), RealError> {
-        let Some(host) = self.host_of[node.0 as usize] else { return Ok(()) };
-        let Some(packet) = self.join(host, at, packet) else { return Ok(()) };
-        self.flush(host)?;
-        self.join(host, at, packet);
+    /// The address that a host has in place of the one that its description gives it.
+    fn present_address(&self, described: IpAddr) -> IpAddr {
+        let host = NodeId::of(described).and_then(|node| self.host_of.get(node.0 as usize).copied().flatten());
+        host.map_or(described, |host| self.hosts[host].present_address(described))
+    }
+
+    /// A link of Ethernet went down or came back: its interfaces show it as the link's description says.
+    fn follow_link(&mut self, link: LinkId, up: bool) -> Result<(), RealError> {
+        let outage = self.world.config().links[link.0 as usize].layer2.outage;
+        for router in &mut self.routers {
+            let node = router.plan.node;
+            router.follow_link(link, outage, up).map_err(|source| failed(&self.world, node, source))?;
+        }
+        for index in 0..self.interfaces.len() {
+            let node = self.interfaces[index].node;
+            if self.interfaces[index].port.is_none_or(|port| port.link != link) {
+                continue;
+            }
+            self.flush(index)?;
+            let is_host = self.host_of[node.0 as usize].is_some();
+            if if is_host { outage.is_seen_by_host() } else { outage.is_seen_by_router() } {
+                let changed = self.interfaces[index].set_carrier(up);
+                changed.map_err(|error| failed(&self.world, node, error.into()))?;
+            }
+        }
         Ok(())
-    }
-
-    fn join(&mut self, host: usize, at: Instant, packet: Packet) -> Option<Packet> {
-        if self.joiners[host].is_empty() {
-            self.due[host] = at;
-        }
-        self.joiners[host].push(packet)
-    }
-
-    /// Hands a kernel what was joined for it.
-    fn flush(&mut self, host: usize) -> Result<(), RealError> {
-        let Host { tun, plan, .. } = &self.hosts[host];
-        let joiner = &mut self.joiners[host];
-        let emitted = joiner.joined();
-        let Some(joined) = emitted.map_err(|source| RealError::Emit { host: plan.name.clone(), source })? else {
-            return Ok(());
-        };
-        let sent = tun.send_offloaded(joined.offload, &joined.pieces);
-        self.lateness.add(self.clock.now().saturating_since(self.due[host]));
-        joiner.clear();
-        match sent {
-            // Whoever has a shell on the host may set its interface down.
-            Ok(()) | Err(TunError::Down { .. }) => Ok(()),
-            Err(error) => Err(RealError::Host { host: plan.name.clone(), source: error.into() }),
-        }
     }
 
     /// Makes the address that a host's new connections are bound to the one of the link that it uses.
@@ -369,7 +459,7 @@ impl RealWorld {
             return Ok(());
         }
         let mut fds = vec![PollFd::new(&self.waker, PollFlags::IN)];
-        fds.extend(self.hosts.iter().map(|host| PollFd::new(&host.tun, PollFlags::IN)));
+        fds.extend(self.interfaces.iter().map(|interface| PollFd::new(&interface.tun, PollFlags::IN)));
         match poll(&mut fds, Some(&timespec(span))) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(RealError::Call { call: "ppoll", source: errno.into() }),
@@ -415,8 +505,23 @@ impl RealWorld {
     }
 
     fn failed(&self, node: NodeId, source: HostError) -> RealError {
-        RealError::Host { host: self.world.config().nodes[node.0 as usize].name.clone(), source }
+        failed(&self.world, node, source)
     }
+
+    fn refused(&self, node: NodeId, refused: Refused) -> RealError {
+        match refused {
+            Refused::Tun(error) => self.failed(node, error.into()),
+            Refused::Emit(source) => RealError::Emit { host: name_of(&self.world, node), source },
+        }
+    }
+}
+
+fn failed(world: &World, node: NodeId, source: HostError) -> RealError {
+    RealError::Host { host: name_of(world, node), source }
+}
+
+fn name_of(world: &World, node: NodeId) -> String {
+    world.config().nodes[node.0 as usize].name.clone()
 }
 
 /// The external hosts: the ends of flows, and whatever else is asked for, in the order of their description.
@@ -432,7 +537,14 @@ fn plans(world: &World, options: &RealOptions) -> Result<Vec<HostPlan>, RealErro
     nodes.into_iter().map(|node| HostPlan::new(world, node, options)).collect()
 }
 
-/// Whether a packet is between nodes of the world: kernels also speak to neighbours and routers of their own.
-fn is_of_the_world(packet: &Packet) -> bool {
-    NodeId::of(packet.src).is_some() && NodeId::of(packet.dst).is_some()
+/// The external routers: those with a link of Ethernet to an external host.
+fn router_plans(config: &WorldConfig, hosts: &[HostPlan]) -> Vec<RouterPlan> {
+    let mut links: BTreeMap<NodeId, Vec<(LinkId, NodeId)>> = BTreeMap::new();
+    for host in hosts {
+        if let Some((port, router)) = host.port {
+            links.entry(router).or_default().push((port.link, host.node));
+        }
+    }
+    let mtu = hosts.iter().map(|host| host.mtu).max().unwrap_or(0);
+    links.into_iter().map(|(router, links)| RouterPlan::new(config, router, &links, mtu)).collect()
 }

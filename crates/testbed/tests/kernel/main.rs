@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
 mod echo;
+mod ethernet;
 mod namespaces;
 mod remains;
 mod sysctls;
@@ -40,7 +41,8 @@ fn main() -> ExitCode {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 6] = [
+    let groups: [(&str, &[Test]); 7] = [
+        ("ethernet", ethernet::TESTS),
         ("namespaces", namespaces::TESTS),
         ("remains", remains::TESTS),
         ("sysctls", sysctls::TESTS),

@@ -319,7 +319,7 @@ fn one_outage(down_ms: u64, up_ms: u64) -> Outages {
 }
 
 fn between(a: u32, b: u32, config: LinkConfig) -> LinkBetween {
-    LinkBetween { name: String::new(), a: NodeId(a), b: NodeId(b), forward: config.clone(), backward: config }
+    LinkBetween::wire("", NodeId(a), NodeId(b), config)
 }
 
 fn named(link: LinkBetween, name: &str) -> LinkBetween {
@@ -336,13 +336,7 @@ fn pair(link: LinkConfig, flows: Vec<FlowConfig>) -> WorldConfig {
     WorldConfig {
         seed: 1,
         nodes: vec![host("client"), host("server")],
-        links: vec![LinkBetween {
-            name: "link".into(),
-            a: NodeId(0),
-            b: NodeId(1),
-            forward: link.clone(),
-            backward: link,
-        }],
+        links: vec![LinkBetween::wire("link", NodeId(0), NodeId(1), link)],
         flows,
         time_limit: Instant::from_secs(20),
         sample_every: Some(Duration::from_millis(50)),

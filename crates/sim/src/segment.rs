@@ -1,0 +1,188 @@
+//! The second layer of a link: which families it carries, and who knows whom.
+
+use holdover_base::Instant;
+use holdover_link::{Link, LinkConfig, LinkEvent, Outages, PointToPoint};
+
+use crate::config::LinkBetween;
+use crate::error::WorldError;
+use crate::frame::Frame;
+use crate::layer2::{AddressLoss, Families, LinkKind};
+use crate::neighbour::{Admitted, Due, Message, Neighbour};
+use crate::network::Network;
+use crate::observer::{Dropped, Medium, Observer};
+
+/// The state of a link's second layer.
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    families: Families,
+    /// When packets of these families do not get through, where that is not when the link is down: a link that carries nothing.
+    gate: Option<PointToPoint<Box<Frame>>>,
+    is_closed: bool,
+    /// Whether the ends have to find each other: not on kernels, which do it themselves, nor where there is nobody to find.
+    pub(crate) resolves: bool,
+    /// What the sender of each direction knows of its receiver, for IPv4 and for IPv6.
+    neighbours: [[Neighbour; 2]; 2],
+}
+
+/// The gate of a segment has closed, or opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct GateChange {
+    pub(crate) at: Instant,
+    pub(crate) open: bool,
+}
+
+impl Segment {
+    /// The second layer of a link; `None` for a wire.
+    pub(crate) fn of(link: &LinkBetween, outage_seed: u64) -> Result<Option<Box<Self>>, WorldError> {
+        let layer2 = link.layer2;
+        if layer2.kind == LinkKind::Wire {
+            return Ok(None);
+        }
+        let has_gate = layer2.families != Families::Both || layer2.addresses != AddressLoss::Kept;
+        let config = LinkConfig {
+            outages: link.forward.outages.clone(),
+            forwards_after: link.carries_after(),
+            conditions: link.forward.conditions.clone(),
+            ..LinkConfig::default()
+        };
+        let gate = has_gate.then(|| PointToPoint::new(&config, outage_seed)).transpose();
+        let gate = gate.map_err(|error| WorldError::Link { link: link.name.clone(), error })?;
+        Ok(Some(Box::new(Self {
+            families: layer2.families,
+            gate,
+            is_closed: false,
+            resolves: layer2.kind == LinkKind::Ethernet,
+            neighbours: Default::default(),
+        })))
+    }
+
+    /// When one direction of the link has its turn because of this.
+    pub(crate) fn deadline(&self, hop: usize) -> Option<Instant> {
+        let asked = self.neighbours[hop % 2].iter().filter_map(Neighbour::deadline).min();
+        let gate = self.gate.as_ref().filter(|_| hop.is_multiple_of(2));
+        asked.into_iter().chain(gate.and_then(|gate| gate.poll_timeout()).map(|(at, _)| at)).min()
+    }
+
+    /// What the gate has done by `now`.
+    pub(crate) fn pass_gate(&mut self, now: Instant) -> Vec<GateChange> {
+        let mut changes = Vec::new();
+        let Some(gate) = &mut self.gate else { return changes };
+        gate.handle_timeout(now);
+        while let Some(event) = gate.poll_event() {
+            let (at, open) = match event {
+                LinkEvent::Down { at } => (at, false),
+                LinkEvent::Up { at } if gate.forwards_late() => (at, false),
+                LinkEvent::Up { at } | LinkEvent::Forwards { at } => (at, true),
+                LinkEvent::Dropped { .. } => continue,
+            };
+            if core::mem::replace(&mut self.is_closed, !open) == open {
+                changes.push(GateChange { at, open });
+            }
+        }
+        changes
+    }
+
+    /// Whether a frame does not get through now.
+    pub(crate) fn keeps_out(&self, frame: &Frame) -> bool {
+        self.is_closed && self.families.has(frame.is_ipv6())
+    }
+
+    fn neighbour(&mut self, hop: usize, ipv6: bool) -> &mut Neighbour {
+        &mut self.neighbours[hop % 2][usize::from(ipv6)]
+    }
+}
+
+/// The description of a link's own outages: without those that the gate has.
+pub(crate) fn own_outages(link: &LinkBetween) -> LinkConfig {
+    let mut config = link.forward.clone();
+    if link.layer2.families != Families::Both {
+        config.outages = Outages::Never;
+    }
+    config
+}
+
+impl Network {
+    /// A frame is about to enter one direction of a link with a second layer: it may have to wait for its neighbour, or not get
+    /// through. `None` if it goes no further for the present.
+    pub(crate) fn pass_segment<O: Observer>(
+        &mut self,
+        now: Instant,
+        hop: usize,
+        frame: Box<Frame>,
+        observer: &mut O,
+    ) -> Option<Box<Frame>> {
+        let Some(segment) = &mut self.segments[hop / 2] else { return Some(frame) };
+        let mut passes = Some(frame);
+        if segment.resolves
+            && let Some(frame) = passes.take_if(|frame| !frame.raw)
+        {
+            let ipv6 = frame.is_ipv6();
+            match segment.neighbour(hop, ipv6).admit(now, frame) {
+                Admitted::Goes(frame) => passes = Some(frame),
+                Admitted::Waits { ask, dropped } => {
+                    let node = self.hops[hop].from;
+                    dropped.into_iter().for_each(|frame| observer.dropped(now, Dropped::Unresolved(node), &frame));
+                    if ask {
+                        self.send_along(now, hop, Message::Request.frame(ipv6), observer);
+                    } else {
+                        self.reschedule_hop(hop);
+                    }
+                    return None;
+                }
+            }
+        }
+        let segment = self.segments[hop / 2].as_ref()?;
+        let kept_out = passes.take_if(|frame| segment.keeps_out(frame));
+        if let Some(frame) = kept_out {
+            self.keep_out(now, hop, &frame, observer);
+        }
+        passes
+    }
+
+    /// A frame is lost because its family does not get through.
+    pub(crate) fn keep_out<O: Observer>(&self, now: Instant, hop: usize, frame: &Frame, observer: &mut O) {
+        if !frame.raw {
+            let medium = Medium::Link(self.hops[hop].id);
+            observer.dropped(now, Dropped::Lost(medium, holdover_link::DropCause::CutOff), frame);
+        }
+    }
+
+    /// A frame that is no packet has come to the end of one direction of a link that no kernel is attached to.
+    pub(crate) fn hear_neighbour<O: Observer>(&mut self, now: Instant, hop: usize, frame: &Frame, observer: &mut O) {
+        let (Some((message, ipv6)), Some(segment)) = (Message::of(frame), &mut self.segments[hop / 2]) else { return };
+        let back = hop ^ 1;
+        let waiting = segment.neighbour(back, ipv6).learn();
+        if message == Message::Request {
+            self.send_along(now, back, Message::Answer.frame(ipv6), observer);
+        }
+        for frame in waiting {
+            self.send_along(now, back, frame, observer);
+        }
+        self.reschedule_hop(back);
+    }
+
+    /// Requests that are due again.
+    pub(crate) fn ask_again<O: Observer>(&mut self, now: Instant, hop: usize, observer: &mut O) {
+        for ipv6 in [false, true] {
+            let Some(segment) = &mut self.segments[hop / 2] else { return };
+            match segment.neighbour(hop, ipv6).handle_timeout(now) {
+                None => {}
+                Some(Due::Ask) => self.send_along(now, hop, Message::Request.frame(ipv6), observer),
+                Some(Due::GiveUp(waiting)) => {
+                    let node = self.hops[hop].from;
+                    waiting.iter().for_each(|frame| observer.dropped(now, Dropped::Unresolved(node), frame));
+                }
+            }
+        }
+    }
+
+    /// The sender of one direction has lost its carrier.
+    pub(crate) fn forget_neighbours<O: Observer>(&mut self, now: Instant, hop: usize, observer: &mut O) {
+        let node = self.hops[hop].from;
+        let Some(segment) = &mut self.segments[hop / 2] else { return };
+        for ipv6 in [false, true] {
+            let waiting = segment.neighbour(hop, ipv6).flush();
+            waiting.iter().for_each(|frame| observer.dropped(now, Dropped::Unresolved(node), frame));
+        }
+    }
+}

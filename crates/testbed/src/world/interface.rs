@@ -1,0 +1,188 @@
+//! An interface of a kernel of the world: packets and frames to it and from it.
+
+use bytes::{Bytes, BytesMut};
+use holdover_base::{Duration, Instant};
+use holdover_sim::{EthernetHeader, Frame, LinkId, LinkKind, MacAddress, NodeId};
+use holdover_wire::{EmitError, Packet, Payload};
+
+use crate::offload::{Joiner, Offload, Segments, segments};
+use crate::{Tun, TunError, WallClock};
+
+/// What one side of a link with a second layer is to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Port {
+    /// The link that it is attached to.
+    pub(super) link: LinkId,
+    /// The Ethernet addresses of both sides; `None` if IP packets have nothing before them.
+    pub(super) macs: Option<Macs>,
+}
+
+/// The Ethernet addresses of one side of a link and of the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Macs {
+    pub(super) own: MacAddress,
+    pub(super) peer: MacAddress,
+}
+
+/// An open interface.
+#[derive(Debug)]
+pub(super) struct Interface {
+    pub(super) node: NodeId,
+    pub(super) tun: Tun,
+    /// The link that it is attached to; `None` if the world finds the way of its packets.
+    pub(super) port: Option<Port>,
+    has_carrier: bool,
+    joiner: Joiner,
+    /// The header of what is being joined.
+    header: Option<EthernetHeader>,
+    /// When the packet that the joiner began with was due.
+    due: Instant,
+}
+
+/// What a kernel has sent out of an interface.
+pub(super) enum Received {
+    /// Packets of the world, with the Ethernet header that all of them have.
+    Packets(Option<EthernetHeader>, Segments),
+    /// Any other frame on an Ethernet.
+    Raw(EthernetHeader, Bytes),
+    /// What means nothing to the world.
+    Stray,
+}
+
+/// What a kernel could not be given.
+pub(super) enum Refused {
+    Tun(TunError),
+    Emit(EmitError),
+}
+
+impl Port {
+    /// The side of `link`, which is of this kind, at `node`, with `peer` on the other one.
+    pub(super) fn new(kind: LinkKind, link: LinkId, node: NodeId, peer: NodeId) -> Self {
+        let macs = (kind == LinkKind::Ethernet).then(|| Macs { own: mac(link, node), peer: mac(link, peer) });
+        Self { link, macs }
+    }
+}
+
+impl Macs {
+    /// The header of a packet that comes from the other side.
+    pub(super) fn incoming(self, ipv6: bool) -> EthernetHeader {
+        let ether_type = if ipv6 { EthernetHeader::IPV6 } else { EthernetHeader::IPV4 };
+        EthernetHeader { destination: self.own, source: self.peer, ether_type }
+    }
+}
+
+/// A locally administered address, one for each end of each link.
+fn mac(link: LinkId, node: NodeId) -> MacAddress {
+    let ([.., l1, l0], [.., n2, n1, n0]) = (link.0.to_be_bytes(), node.0.to_be_bytes());
+    MacAddress([0x02, l1, l0, n2, n1, n0])
+}
+
+impl Interface {
+    pub(super) fn new(node: NodeId, tun: Tun, port: Option<Port>) -> Self {
+        let joiner = Joiner::default();
+        Self { node, tun, port, has_carrier: true, joiner, header: None, due: Instant::ZERO }
+    }
+
+    /// The next thing that its kernel has sent; `None` if there is nothing now.
+    pub(super) fn receive(&self, buffer: &mut BytesMut) -> Result<Option<Received>, TunError> {
+        let received = match self.tun.recv_offloaded(buffer) {
+            // A port without carrier may be set down, and whoever has a shell on a host may do so as well.
+            Err(TunError::Down { .. }) => return Ok(None),
+            received => received?,
+        };
+        let Some((offload, bytes)) = received else { return Ok(None) };
+        if self.port.is_none_or(|port| port.macs.is_none()) {
+            return Ok(Some(match segments(offload, bytes) {
+                Ok(packets) if packets.whole().is_some_and(is_of_the_world) => Received::Packets(None, packets),
+                _ => Received::Stray,
+            }));
+        }
+        Ok(Some(frame(offload, bytes)))
+    }
+
+    /// Gives its kernel a frame, joined with those before it if it continues them.
+    pub(super) fn deliver(&mut self, at: Instant, frame: &mut Frame) -> Result<(), Refused> {
+        if !self.has_carrier {
+            return Ok(());
+        }
+        if frame.raw {
+            self.flush(None)?;
+            return self.deliver_raw(frame);
+        }
+        let nothing = Packet::new(frame.packet.src, frame.packet.dst, holdover_wire::Udp::default());
+        let packet = std::mem::replace(&mut frame.packet, nothing);
+        let macs = self.port.and_then(|port| port.macs);
+        let header = macs.map(|macs| frame.ethernet.unwrap_or_else(|| macs.incoming(packet.dst.is_ipv6())));
+        if header != self.header {
+            self.flush(None)?;
+        }
+        self.header = header;
+        let Some(packet) = self.join(at, packet) else { return Ok(()) };
+        self.flush(None)?;
+        self.join(at, packet);
+        Ok(())
+    }
+
+    fn join(&mut self, at: Instant, packet: Packet) -> Option<Packet> {
+        if self.joiner.is_empty() {
+            self.due = at;
+        }
+        self.joiner.push(packet)
+    }
+
+    fn deliver_raw(&self, frame: &Frame) -> Result<(), Refused> {
+        let (Some(header), Payload::Other { payload, .. }) = (frame.ethernet, &frame.packet.payload) else {
+            return Ok(());
+        };
+        match self.tun.send_offloaded(Offload::default(), &[&header.to_bytes(), payload]) {
+            Ok(()) | Err(TunError::Down { .. } | TunError::NotIp) => Ok(()),
+            Err(error) => Err(Refused::Tun(error)),
+        }
+    }
+
+    /// Gives its kernel what was joined for it. Returns how late that was by `clock`, if there was anything.
+    pub(super) fn flush(&mut self, clock: Option<&WallClock>) -> Result<Option<Duration>, Refused> {
+        let Some(mut joined) = self.joiner.joined().map_err(Refused::Emit)? else { return Ok(None) };
+        let header = self.header.map(EthernetHeader::to_bytes);
+        if let Some(header) = &header {
+            joined.offload = joined.offload.behind(EthernetHeader::LEN as u16);
+            joined.pieces.insert(0, header);
+        }
+        let sent = self.tun.send_offloaded(joined.offload, &joined.pieces);
+        self.joiner.clear();
+        match sent {
+            Ok(()) | Err(TunError::Down { .. }) => Ok(clock.map(|clock| clock.now().saturating_since(self.due))),
+            Err(error) => Err(Refused::Tun(error)),
+        }
+    }
+
+    /// Gives it carrier, or takes it away: then it takes in nothing.
+    pub(super) fn set_carrier(&mut self, carrier: bool) -> Result<(), TunError> {
+        self.has_carrier = carrier;
+        self.tun.set_carrier(carrier)
+    }
+}
+
+/// An Ethernet frame: packets of the world, or whatever else.
+fn frame(offload: Offload, mut bytes: Bytes) -> Received {
+    let Some(header) = EthernetHeader::from_bytes(&bytes) else { return Received::Stray };
+    let payload = bytes.split_off(EthernetHeader::LEN);
+    let offload = offload.without(EthernetHeader::LEN as u16);
+    let is_multicast = header.destination.0[0] & 1 == 1;
+    if matches!(header.ether_type, EthernetHeader::IPV4 | EthernetHeader::IPV6) && !is_multicast {
+        let packets = segments(offload, payload.clone());
+        // What the world cannot write as it was, such as neighbour discovery, stays as it is.
+        let is_known = |packet: &Packet| !matches!(packet.payload, Payload::Other { .. });
+        if let Ok(packets) = packets
+            && packets.whole().is_some_and(is_known)
+        {
+            return Received::Packets(Some(header), packets);
+        }
+    }
+    Received::Raw(header, offload.complete(payload))
+}
+
+/// Whether a packet is between nodes of the world: kernels also speak to neighbours and routers of their own.
+fn is_of_the_world(packet: &Packet) -> bool {
+    NodeId::of(packet.src).is_some() && NodeId::of(packet.dst).is_some()
+}

@@ -1,0 +1,207 @@
+//! A router with a kernel: a namespace with one interface for each link of Ethernet, and one to all its other links.
+
+use std::io::{self, Write as _};
+use std::net::{IpAddr, Ipv6Addr};
+use std::process::{Command, Stdio};
+
+use holdover_sim::{LinkId, MacAddress, NodeId, OutageKind, WorldConfig};
+
+use super::host::{HostError, addresses_on};
+use super::interface::{Interface, Port};
+use crate::{Namespace, Netlink, Route, Tun, TunConfig, sysctl};
+
+/// The interface to all links that are none of Ethernet.
+const UPLINK: &str = "up0";
+
+/// An external router to be.
+#[derive(Clone, Debug)]
+pub(super) struct RouterPlan {
+    pub(super) node: NodeId,
+    pub(super) name: String,
+    ports: Vec<RouterPort>,
+    mtu: u32,
+}
+
+/// One of its interfaces to a host.
+#[derive(Clone, Debug)]
+struct RouterPort {
+    port: Port,
+    interface: String,
+    /// The host's addresses.
+    hosts: Vec<IpAddr>,
+    /// Whether its IPv4 addresses are translated.
+    nat: bool,
+}
+
+/// An external router at work.
+#[derive(Debug)]
+pub(super) struct Router {
+    pub(super) plan: RouterPlan,
+    pub(super) namespace: Namespace,
+    netlink: Netlink,
+}
+
+impl RouterPlan {
+    /// The router of the attached links `links`, each with its host.
+    pub(super) fn new(config: &WorldConfig, node: NodeId, links: &[(LinkId, NodeId)], mtu: u32) -> Self {
+        let port = |(index, &(link, host)): (usize, &(LinkId, NodeId))| {
+            let layer2 = config.links[link.0 as usize].layer2;
+            RouterPort {
+                port: Port::new(layer2.kind, link, node, host),
+                interface: format!("lan{index}"),
+                hosts: addresses_on(config, host, link),
+                nat: layer2.nat,
+            }
+        };
+        let ports = links.iter().enumerate().map(port).collect();
+        Self { node, name: config.nodes[node.0 as usize].name.clone(), ports, mtu }
+    }
+}
+
+impl Router {
+    /// The host of a link has another address from now on.
+    pub(super) fn reach(&mut self, link: LinkId, host: IpAddr) -> Result<(), HostError> {
+        for port in self.plan.ports.iter_mut().filter(|port| port.port.link == link) {
+            if !port.hosts.contains(&host) {
+                port.hosts.push(host);
+                self.netlink.add_unreachable(host, host_prefix(host))?;
+            }
+            reach(&mut self.netlink, self.plan.node, port, host)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the namespace and its interfaces.
+    pub(super) fn start(plan: RouterPlan) -> Result<(Self, Vec<Interface>), HostError> {
+        let namespace = Namespace::new(&format!("router-{}", plan.node.0))?;
+        let set_up = || -> Result<_, HostError> {
+            for parameter in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+                sysctl::set(&namespace, parameter, "1")?;
+            }
+            // The way back to a host may be another one, and no router here knows a better one than itself.
+            for parameter in ["all.rp_filter", "default.rp_filter", "all.send_redirects", "default.send_redirects"] {
+                sysctl::set(&namespace, &format!("net.ipv4.conf.{parameter}"), "0")?;
+            }
+            let mut netlink = Netlink::open(&namespace)?;
+            netlink.set_up("lo")?;
+            let mut uplink = TunConfig::new(UPLINK, plan.mtu);
+            uplink.offload = true;
+            for address in own_addresses(plan.node) {
+                uplink = uplink.address(address, host_prefix(address));
+            }
+            let mut interfaces = vec![Interface::new(plan.node, Tun::open(&namespace, &uplink)?, None)];
+            for address in own_addresses(plan.node) {
+                netlink.add_route(&Route {
+                    destination: (any(address), 0),
+                    gateway: None,
+                    link: UPLINK.to_owned(),
+                    source: Some(address),
+                })?;
+            }
+            for port in &plan.ports {
+                let mut config = TunConfig::new(&port.interface, plan.mtu);
+                config.offload = true;
+                config.mac = port.port.macs.map(|macs| macs.own);
+                interfaces.push(Interface::new(plan.node, Tun::open(&namespace, &config)?, Some(port.port)));
+                for &address in &port.hosts {
+                    netlink.add_unreachable(address, host_prefix(address))?;
+                }
+                configure(&mut netlink, plan.node, port)?;
+            }
+            translate(&plan.ports)?;
+            Ok((netlink, interfaces))
+        };
+        let (netlink, interfaces) = namespace.enter(set_up)??;
+        Ok((Self { plan, namespace, netlink }, interfaces))
+    }
+
+    /// Does to its own side what an outage of `link` is, or its end, apart from the carrier.
+    pub(super) fn follow_link(&mut self, link: LinkId, outage: OutageKind, up: bool) -> Result<(), HostError> {
+        if outage != OutageKind::AdminDown {
+            return Ok(());
+        }
+        for port in self.plan.ports.iter().filter(|port| port.port.link == link) {
+            if up {
+                self.netlink.set_up(&port.interface)?;
+                configure(&mut self.netlink, self.plan.node, port)?;
+            } else {
+                self.netlink.set_down(&port.interface)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Has the addresses of the hosts of some ports translated. What belongs to no connection is dropped, as a firewall does.
+fn translate(ports: &[RouterPort]) -> Result<(), HostError> {
+    let names: Vec<String> =
+        ports.iter().filter(|port| port.nat).map(|port| format!("\"{}\"", port.interface)).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let names = names.join(", ");
+    let rules = format!(
+        "table ip holdover {{
+            chain postrouting {{
+                type nat hook postrouting priority srcnat
+                iifname {{ {names} }} oifname \"{UPLINK}\" masquerade
+            }}
+            chain forward {{
+                type filter hook forward priority filter
+                ct state invalid drop
+            }}
+        }}"
+    );
+    let failed = |source| HostError::Call { call: "nft", source };
+    // The program starts in the network namespace of this thread.
+    let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().map_err(failed)?;
+    let written = nft.stdin.take().map_or(Ok(()), |mut stdin| stdin.write_all(rules.as_bytes()));
+    let status = nft.wait().map_err(failed)?;
+    written.map_err(failed)?;
+    if status.success() { Ok(()) } else { Err(failed(io::Error::other(format!("it ended with {status}")))) }
+}
+
+/// The addresses and routes of a port that is up.
+fn configure(netlink: &mut Netlink, node: NodeId, port: &RouterPort) -> Result<(), HostError> {
+    for address in own_addresses(node) {
+        netlink.ensure_address(&port.interface, address, host_prefix(address))?;
+    }
+    for &host in &port.hosts {
+        reach(netlink, node, port, host)?;
+    }
+    Ok(())
+}
+
+/// The route to an address of a port's host.
+fn reach(netlink: &mut Netlink, node: NodeId, port: &RouterPort, host: IpAddr) -> Result<(), HostError> {
+    netlink.replace_route(&Route {
+        destination: (host, host_prefix(host)),
+        gateway: None,
+        link: port.interface.clone(),
+        source: Some(node.address(host.is_ipv6())),
+    })?;
+    Ok(())
+}
+
+fn own_addresses(node: NodeId) -> [IpAddr; 2] {
+    [false, true].map(|ipv6| node.address(ipv6))
+}
+
+pub(super) fn host_prefix(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// All addresses of the family.
+pub(super) fn any(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
+}
+
+/// The link-local address that a kernel gives an interface with this Ethernet address (RFC 4291 appendix A).
+pub(super) fn link_local(mac: MacAddress) -> IpAddr {
+    let [a, b, c, d, e, g] = mac.0;
+    let pair = |high, low| u16::from_be_bytes([high, low]);
+    Ipv6Addr::new(0xfe80, 0, 0, 0, pair(a ^ 2, b), pair(c, 0xff), pair(0xfe, d), pair(e, g)).into()
+}

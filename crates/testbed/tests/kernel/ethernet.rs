@@ -1,0 +1,387 @@
+//! Worlds with links of Ethernet: carrier, neighbours, late forwarding, as kernels see them. All bounds are wide: other programs
+//! may be running.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use holdover_base::{BitRate, ByteCount, Duration, Instant};
+use holdover_link::{InFlightFate, LinkConfig, Outage, OutagePolicy, Outages, QueueLimit, QueuedFate, Rate};
+use holdover_sim::{
+    AddressLoss, Amount, Bulk, Direction, Ending, Families, FlowConfig, FlowStatus, Frame, Layer2, LinkBetween,
+    LinkKind, NodeConfig, NodeId, Observer, Opener, OutageKind, Place, Role, Traffic, WorldConfig, WorldEvent,
+};
+use holdover_tcp::Profile;
+use holdover_testbed::world::{ETHERNET_INTERFACE, MODEM_INTERFACE, RealError, RealOptions, RealWorld};
+use holdover_testbed::{Namespace, NamespaceError, Neighbour, Netlink};
+use holdover_wire::Flags;
+
+use crate::Test;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("a_transfer_crosses_an_ethernet_and_a_kernel_that_forwards", a_transfer_crosses),
+    ("carrier_goes_and_comes_as_netlink_sees_it", carrier_goes_and_comes),
+    ("a_download_survives_each_kind_of_outage", a_download_survives_each_kind_of_outage),
+    ("what_forwards_late_drops_arp_too", what_forwards_late_drops_arp_too),
+    ("one_family_goes_with_its_addresses_and_comes_back", one_family_goes_with_its_addresses),
+    ("a_lease_that_is_renewed_has_another_address", a_lease_that_is_renewed_has_another_address),
+    ("a_modem_has_carrier_and_no_neighbours", a_modem_has_carrier_and_no_neighbours),
+    ("a_router_translates_addresses", a_router_translates_addresses),
+    ("what_an_ethernet_cannot_have_is_refused", what_cannot_be_is_refused),
+];
+
+const PHONE: NodeId = NodeId(0);
+const SERVER: NodeId = NodeId(1);
+const ROUTER: NodeId = NodeId(2);
+
+fn a_transfer_crosses(_: &Namespace) {
+    for ipv6 in [false, true] {
+        let mut config = world(Layer2 { outage: OutageKind::Carrier, ..ETHERNET }, Outages::Never, Duration::ZERO);
+        config.flows = vec![download(1_500_000, ipv6), upload(1_500_000, ipv6)];
+        let mut world = RealWorld::new(config, &RealOptions::default()).expect("it can be real");
+        assert_eq!(world.interface(PHONE), Some(ETHERNET_INTERFACE));
+        let outcome = world.run(&mut Events::default(), |_| true).expect("it runs");
+        assert_eq!(outcome.ending, Some(Ending::AllDone));
+        for report in world.world().report() {
+            assert_eq!((report.status, report.bytes_received), (FlowStatus::Completed, 1_500_000));
+            assert!(report.duration() < Duration::from_secs(5), "{}", report.duration());
+        }
+        let [phone, router] = [PHONE, ROUTER].map(|node| neighbours(&world, node));
+        let family = |found: &[Neighbour]| found.iter().filter(|found| found.address.is_ipv6() == ipv6).count();
+        assert!(family(&phone) > 0 && family(&router) > 0, "{phone:?} {router:?}");
+        assert!(phone.iter().all(|found| found.mac.is_some()), "{phone:?}");
+    }
+}
+
+fn carrier_goes_and_comes(_: &Namespace) {
+    for outage in [OutageKind::Carrier, OutageKind::CarrierNear, OutageKind::AdminDown, OutageKind::Silent] {
+        let mut config = world(Layer2 { outage, ..ETHERNET }, one_outage(500, 1_500), Duration::ZERO);
+        config.flows = vec![download(2_000_000, false)];
+        let mut world = RealWorld::new(config, &RealOptions::default()).expect("it can be real");
+        let phone = Watch::start(world.namespace(PHONE).expect("it is a kernel"), ETHERNET_INTERFACE);
+        let router = Watch::start(world.namespace(ROUTER).expect("it is a kernel"), "lan0");
+        let outcome = world.run(&mut Events::default(), |_| true).expect("it runs");
+        let [phone, router] = [phone, router].map(Watch::stop);
+        assert_eq!(outcome.ending, Some(Ending::AllDone), "{outage:?}");
+        assert_eq!(world.world().report().remove(0).status, FlowStatus::Completed, "{outage:?}");
+        let fine = State { up: true, carrier: true, known: true };
+        let without = State { up: true, carrier: false, known: false };
+        for (seen, loses) in [(&phone, outage.is_seen_by_host()), (&router, outage.is_seen_by_router())] {
+            assert!(seen.contains(&fine), "{outage:?} {seen:?}");
+            // Entries are flushed with the carrier, and it comes back without them.
+            let lost = if outage == OutageKind::AdminDown && loses && std::ptr::eq(seen, &router) {
+                State { up: false, ..without }
+            } else {
+                without
+            };
+            let lost_at = seen.iter().position(|state| *state == lost);
+            assert_eq!(lost_at.is_some(), loses, "{outage:?} {seen:?}");
+            assert!(lost_at.is_none_or(|at| seen[at..].contains(&fine)), "{outage:?} {seen:?}");
+            assert!(loses || seen.iter().all(|state| state.carrier), "{outage:?} {seen:?}");
+        }
+    }
+}
+
+fn a_download_survives_each_kind_of_outage(_: &Namespace) {
+    for ipv6 in [false, true] {
+        for (outage, forwards_after) in [
+            (OutageKind::Silent, 0),
+            (OutageKind::Carrier, 0),
+            (OutageKind::CarrierNear, 300),
+            (OutageKind::AdminDown, 0),
+        ] {
+            let after = Duration::from_millis(forwards_after);
+            let mut config = world(Layer2 { outage, ..ETHERNET }, one_outage(500, 2_000), after);
+            config.flows = vec![download(1_500_000, ipv6)];
+            let mut world = RealWorld::new(config, &RealOptions::default()).expect("it can be real");
+            let mut events = Events::default();
+            let outcome = world.run(&mut events, |_| true).expect("it runs");
+            let report = world.world().report().remove(0);
+            let what = format!("{outage:?} {ipv6} {:?}", report.status);
+            assert_eq!((outcome.ending, report.bytes_received), (Some(Ending::AllDone), 1_500_000), "{what}");
+            let carries = Instant::from_millis(2_000 + forwards_after);
+            assert_eq!(world.world().config().links[0].carries_at(Instant::from_millis(2_000)), carries);
+            assert_eq!(events.carries, [carries], "{what}");
+            assert_eq!(report.reconnections.iter().map(|back| back.up_at).collect::<Vec<_>>(), [carries], "{what}");
+            assert!(report.reconnections[0].idle.is_some_and(|idle| idle < Duration::from_secs(8)), "{what}");
+        }
+    }
+}
+
+/// Neither side learns of the other before the path carries.
+fn what_forwards_late_drops_arp_too(_: &Namespace) {
+    let layer2 = Layer2 { outage: OutageKind::Carrier, ..ETHERNET };
+    let mut config = world(layer2, one_outage(300, 600), Duration::from_millis(1_500));
+    config.flows = vec![upload(1_000_000, false)];
+    let mut world = RealWorld::new(config, &RealOptions::default()).expect("it can be real");
+    let phone = Watch::start(world.namespace(PHONE).expect("it is a kernel"), ETHERNET_INTERFACE);
+    let start = std::time::Instant::now();
+    world.run(&mut Events::default(), |_| true).expect("it runs");
+    let (began, seen) = phone.stop_timed();
+    assert_eq!(world.world().report().remove(0).status, FlowStatus::Completed);
+    let after_start = |at: std::time::Duration| (began + at).saturating_duration_since(start).as_millis();
+    let lost = seen.iter().position(|(_, state)| !state.carrier).expect("carrier is lost");
+    let back = seen[lost..].iter().find(|(_, state)| state.carrier).expect("carrier is back");
+    let known = seen[lost..].iter().find(|(_, state)| state.known).expect("its router is found again");
+    assert!((590..1_500).contains(&after_start(back.0)), "{seen:?}");
+    assert!(after_start(known.0) >= 2_090, "{seen:?}");
+}
+
+/// IPv4's address and routes are gone for as long as its outage lasts and half a second more; IPv6 does not notice.
+fn one_family_goes_with_its_addresses(_: &Namespace) {
+    let addresses = AddressLoss::Lost { after: Duration::from_millis(500), other: false };
+    let layer2 = Layer2 { families: Families::Ipv4, addresses, ..ETHERNET };
+    let mut config = world(layer2, one_outage(500, 1_500), Duration::ZERO);
+    config.flows = vec![download(1_500_000, false), FlowConfig { name: "six".into(), ..download(1_500_000, true) }];
+    let mut world = RealWorld::new(config, &RealOptions::default()).expect("it can be real");
+    let phone = world.namespace(PHONE).expect("it is a kernel").clone();
+    let (stop, is_over) = channel::<()>();
+    let inside = phone.clone();
+    // Whether there are an IPv4 address and an IPv4 default route, and an IPv6 address.
+    let watch = phone.spawn_inside(move || {
+        let mut netlink = Netlink::open(&inside).expect("it is inside");
+        let mut seen: Vec<(bool, bool, bool)> = Vec::new();
+        while is_over.recv_timeout(std::time::Duration::from_millis(3)).is_err() {
+            let found = netlink.addresses(ETHERNET_INTERFACE).expect("it can be asked");
+            let has = |address: IpAddr| found.contains(&address);
+            let routes = std::fs::read_to_string("/proc/thread-self/net/route").expect("it is there");
+            let default = routes.lines().any(|line| line.split_whitespace().nth(1) == Some("00000000"));
+            let state = (has(PHONE.address(false)), default, has(PHONE.address(true)));
+            if seen.last() != Some(&state) {
+                seen.push(state);
+            }
+        }
+        seen
+    });
+    let mut events = Events::default();
+    let outcome = world.run(&mut events, |_| true).expect("it runs");
+    stop.send(()).expect("it waits for this");
+    let seen = watch.expect("it was started").join().expect("no panic").expect("it was inside");
+    assert_eq!(outcome.ending, Some(Ending::AllDone));
+    let [four, six] = [0, 1].map(|index| world.world().report().remove(index));
+    assert_eq!([four.status, six.status], [FlowStatus::Completed; 2]);
+    assert_eq!((events.carries.as_slice(), six.reconnections.len()), (&[Instant::from_millis(2_000)][..], 0));
+    assert_eq!(four.reconnections.iter().map(|back| back.up_at).collect::<Vec<_>>(), events.carries);
+    assert_eq!((seen.first(), seen.last()), (Some(&(true, true, true)), Some(&(true, true, true))), "{seen:?}");
+    assert!(seen.contains(&(false, false, true)) && seen.iter().all(|state| state.2), "{seen:?}");
+}
+
+/// What was bound to the old address stays behind, and what begins afterwards has the new one.
+fn a_lease_that_is_renewed_has_another_address(_: &Namespace) {
+    let addresses = AddressLoss::Lost { after: Duration::from_millis(100), other: true };
+    let layer2 = Layer2 { outage: OutageKind::Carrier, addresses, ..ETHERNET };
+    let mut config = world(layer2, one_outage(500, 1_000), Duration::ZERO);
+    let late = FlowConfig { start: Instant::from_millis(1_500), name: "late".into(), ..upload(200_000, false) };
+    config.flows = vec![upload(2_000_000, false), late];
+    config.time_limit = Instant::from_secs(4);
+    let mut world = RealWorld::new(config, &RealOptions::default()).expect("it can be real");
+    let mut sources = Sources::default();
+    world.run(&mut sources, |_| true).expect("it runs");
+    let reports = world.world().report();
+    assert!(reports[0].status != FlowStatus::Completed, "{:?}", reports[0].status);
+    assert_eq!((reports[1].status, reports[1].bytes_received), (FlowStatus::Completed, 200_000));
+    assert_eq!(sources.found, BTreeSet::from([PHONE.address(false), PHONE.locator(0, false)]));
+}
+
+fn a_modem_has_carrier_and_no_neighbours(_: &Namespace) {
+    for ipv6 in [false, true] {
+        let layer2 = Layer2 { kind: LinkKind::RawIp, outage: OutageKind::Carrier, ..ETHERNET };
+        let mut config = world(layer2, one_outage(500, 1_500), Duration::from_millis(100));
+        config.flows = vec![download(1_500_000, ipv6)];
+        let mut world = RealWorld::new(config, &RealOptions::default()).expect("it can be real");
+        assert_eq!(world.interface(PHONE), Some(MODEM_INTERFACE));
+        let phone = Watch::start(world.namespace(PHONE).expect("it is a kernel"), MODEM_INTERFACE);
+        let outcome = world.run(&mut Events::default(), |_| true).expect("it runs");
+        let seen = phone.stop();
+        assert_eq!(outcome.ending, Some(Ending::AllDone));
+        assert_eq!(world.world().report().remove(0).status, FlowStatus::Completed);
+        let carrier: Vec<bool> = seen.iter().map(|state| state.carrier).collect();
+        assert_eq!(carrier, [true, false, true], "{seen:?}");
+        assert!(seen.iter().all(|state| !state.known), "{seen:?}");
+    }
+}
+
+/// The server sees the router's address alone, before and after an outage.
+fn a_router_translates_addresses(_: &Namespace) {
+    if std::process::Command::new("nft").arg("--version").output().is_err() {
+        return eprintln!("skipped: there is no nft");
+    }
+    let layer2 = Layer2 { nat: true, outage: OutageKind::Carrier, ..ETHERNET };
+    let mut config = world(layer2, one_outage(500, 1_000), Duration::ZERO);
+    config.flows = vec![upload(1_000_000, false), download(1_000_000, false)];
+    let mut world = RealWorld::new(config, &RealOptions::default()).expect("it can be real");
+    let mut sources = Sources { at: SERVER, ..Sources::default() };
+    let outcome = world.run(&mut sources, |_| true).expect("it runs");
+    assert_eq!(outcome.ending, Some(Ending::AllDone));
+    assert!(world.world().report().iter().all(|report| report.status == FlowStatus::Completed));
+    assert_eq!(sources.found, BTreeSet::from([ROUTER.address(false)]));
+}
+
+fn what_cannot_be_is_refused(_: &Namespace) {
+    let plain = world(ETHERNET, Outages::Never, Duration::ZERO);
+    let options = RealOptions { external: [PHONE, SERVER].into(), ..RealOptions::default() };
+    assert!(RealWorld::check(&plain, &options).is_ok());
+    let mut between_routers = plain.clone();
+    between_routers.nodes[0].role = Role::Router;
+    let error = RealWorld::check(&between_routers, &options).expect_err("it needs a host");
+    assert!(matches!(error, RealError::World(_)) && error.to_string().contains("a host and a router"), "{error}");
+    let mut twice = plain;
+    twice.links.push(LinkBetween { name: "second".into(), ..twice.links[0].clone() });
+    let error = RealWorld::check(&twice, &options).expect_err("one interface to a host");
+    assert!(matches!(error, RealError::Layer2 { .. }) && error.to_string().contains("other links"), "{error}");
+}
+
+/// What an interface shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct State {
+    up: bool,
+    carrier: bool,
+    /// Whether the Ethernet address of any neighbour is known.
+    known: bool,
+}
+
+/// When it began to look, and what it saw how long after that.
+type Seen = (std::time::Instant, Vec<(std::time::Duration, State)>);
+
+/// Looks at an interface every few milliseconds, from inside its namespace.
+struct Watch {
+    stop: Sender<()>,
+    thread: JoinHandle<Result<Seen, NamespaceError>>,
+}
+
+impl Watch {
+    fn start(namespace: &Namespace, interface: &'static str) -> Self {
+        let (stop, is_over) = channel();
+        let inside = namespace.clone();
+        let thread = namespace.spawn_inside(move || {
+            let mut netlink = Netlink::open(&inside).expect("it is inside");
+            let start = std::time::Instant::now();
+            let mut seen: Vec<(std::time::Duration, State)> = Vec::new();
+            while is_over.recv_timeout(std::time::Duration::from_millis(3)).is_err() {
+                let link = netlink.link(interface).expect("it is there");
+                let known = netlink.neighbours(interface).expect("it can be asked");
+                let known = known.iter().any(|neighbour| neighbour.mac.is_some());
+                let state = State { up: link.is_up, carrier: link.has_carrier, known };
+                if seen.last().is_none_or(|(_, last)| *last != state) {
+                    seen.push((start.elapsed(), state));
+                }
+            }
+            (start, seen)
+        });
+        Self { stop, thread: thread.expect("it can be started") }
+    }
+
+    /// The states that it was in, one after the other.
+    fn stop(self) -> Vec<State> {
+        self.stop_timed().1.into_iter().map(|(_, state)| state).collect()
+    }
+
+    fn stop_timed(self) -> (std::time::Instant, Vec<(std::time::Duration, State)>) {
+        self.stop.send(()).expect("it waits for this");
+        self.thread.join().expect("it has not panicked").expect("it was inside")
+    }
+}
+
+/// When the link carried again.
+#[derive(Debug, Default)]
+struct Events {
+    carries: Vec<Instant>,
+}
+
+impl Observer for Events {
+    fn event(&mut self, at: Instant, event: &WorldEvent) {
+        if let WorldEvent::LinkCarries(_) = event {
+            self.carries.push(at);
+        }
+    }
+}
+
+/// The addresses in the SYNs that leave the phone, or else come to another node.
+#[derive(Debug)]
+struct Sources {
+    found: BTreeSet<IpAddr>,
+    at: NodeId,
+}
+
+impl Default for Sources {
+    fn default() -> Self {
+        Self { found: BTreeSet::new(), at: PHONE }
+    }
+}
+
+impl Observer for Sources {
+    fn packet(&mut self, _at: Instant, place: Place, frame: &Frame) {
+        let is_syn = frame.packet.tcp().is_some_and(|segment| segment.flags == Flags::SYN);
+        let direction = if self.at == PHONE { Direction::Out } else { Direction::In };
+        if is_syn && place.node == self.at && place.direction == direction {
+            self.found.insert(frame.packet.src);
+        }
+    }
+}
+
+const ETHERNET: Layer2 = Layer2 {
+    kind: LinkKind::Ethernet,
+    outage: OutageKind::Silent,
+    families: Families::Both,
+    addresses: AddressLoss::Kept,
+    nat: false,
+};
+
+fn neighbours(world: &RealWorld, node: NodeId) -> Vec<Neighbour> {
+    let namespace = world.namespace(node).expect("it is a kernel");
+    let interface = if node == PHONE { ETHERNET_INTERFACE } else { "lan0" };
+    namespace.enter(|| Netlink::open(namespace).unwrap().neighbours(interface).unwrap()).unwrap()
+}
+
+fn one_outage(down_ms: u64, up_ms: u64) -> Outages {
+    Outages::List(vec![Outage { down: Instant::from_millis(down_ms), up: Instant::from_millis(up_ms) }])
+}
+
+fn download(bytes: u64, ipv6: bool) -> FlowConfig {
+    FlowConfig { name: "download".into(), from: SERVER, to: PHONE, ..flow(bytes, Opener::Receiver, ipv6) }
+}
+
+fn upload(bytes: u64, ipv6: bool) -> FlowConfig {
+    FlowConfig { name: "upload".into(), from: PHONE, to: SERVER, ..flow(bytes, Opener::Sender, ipv6) }
+}
+
+fn flow(bytes: u64, opener: Opener, ipv6: bool) -> FlowConfig {
+    let stack = Arc::new(Profile::Linux6Cubic.config());
+    FlowConfig {
+        name: String::new(),
+        from: PHONE,
+        to: SERVER,
+        start: Instant::ZERO,
+        sender: Arc::clone(&stack),
+        receiver: stack,
+        traffic: Traffic::Bulk(Bulk { amount: Amount::Bytes(ByteCount(bytes)), opener }),
+        ipv6,
+    }
+}
+
+/// A phone on an Ethernet with its router, and a server behind a wire.
+fn world(layer2: Layer2, outages: Outages, forwards_after: Duration) -> WorldConfig {
+    let node = |name: &str, role| NodeConfig { name: name.into(), role };
+    let access = LinkConfig {
+        rate: Rate::Fixed(BitRate::from_mbps(10)),
+        delay: Duration::from_millis(5),
+        queue_limit: QueueLimit::Packets(60),
+        outages,
+        outage_policy: OutagePolicy { queued: QueuedFate::Dropped, in_flight: InFlightFate::Dropped },
+        forwards_after,
+        ..LinkConfig::default()
+    };
+    let rest = LinkConfig { delay: Duration::from_millis(10), ..LinkConfig::default() };
+    WorldConfig {
+        seed: 1,
+        nodes: vec![node("phone", Role::Host), node("server", Role::Host), node("router", Role::Router)],
+        links: vec![
+            LinkBetween { layer2, ..LinkBetween::wire("access", PHONE, ROUTER, access) },
+            LinkBetween::wire("rest", ROUTER, SERVER, rest),
+        ],
+        time_limit: Instant::from_secs(20),
+        ..WorldConfig::default()
+    }
+}
