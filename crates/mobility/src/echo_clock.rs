@@ -87,6 +87,15 @@ impl EchoClock {
         }
     }
 
+    /// What the clock said at `at`, also if that is before the newest TSval that was seen. `None` until its rate is known.
+    pub(crate) fn around(&self, at: Instant) -> Option<u32> {
+        let estimate = self.0.as_ref().filter(|estimate| estimate.ticks_per_sec.is_some())?;
+        let back = estimate.anchor_at.saturating_since(at).as_micros();
+        let rate = u128::from(estimate.ticks_per_sec.unwrap_or(0));
+        let back = (u128::from(back) * rate / 1_000_000) as u32;
+        Some(estimate.at(at).wrapping_sub(back))
+    }
+
     /// What the clock said at `at`, or later; at least the newest TSval that was seen. `None` until its rate is known.
     pub(crate) fn at(&self, at: Instant) -> Option<u32> {
         let estimate = self.0.as_ref().filter(|estimate| estimate.ticks_per_sec.is_some())?;
@@ -131,6 +140,15 @@ mod tests {
 
     fn at_ms(millis: u64) -> Instant {
         Instant::from_millis(millis)
+    }
+
+    /// The host's last retransmission may have left a moment ago: an echo of it would be a round trip of a moment.
+    #[test]
+    fn what_it_said_a_round_trip_ago_may_be_before_the_newest() {
+        let clock = EchoClock::between((at_ms(0), 1_000), (at_ms(3_000), 4_000));
+        let around = |millis| clock.around(at_ms(millis)).unwrap();
+        assert_eq!((around(2_950), around(3_000), around(3_500)), (3_950, 4_000, 4_500));
+        assert_eq!(clock.at(at_ms(2_950)), Some(4_000));
     }
 
     /// Segments every 10 ms from a clock of `rate`, each delayed by what `delay_ms` says.

@@ -8,8 +8,8 @@ use holdover_base::Instant;
 use holdover_tcp::Endpoint;
 use holdover_wire::Packet;
 
-use crate::LinkEvent;
 use crate::connections::Connection;
+use crate::{LinkEvent, WakeOutcome};
 
 /// Which way a packet goes through the filters of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,7 +65,7 @@ pub struct Deed {
 /// A mechanism in the path of packets that needs nothing from the endpoint: it works in front of an unmodified kernel too.
 ///
 /// The order of calls: [`Self::handle_packet`], [`Self::handle_link`] or [`Self::handle_timeout`], then
-/// [`Self::poll_transmit`] and [`Self::poll_deed`] until `None`, then [`Self::poll_timeout`].
+/// [`Self::poll_transmit`], [`Self::poll_deed`] and [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
 pub trait SegmentFilter: fmt::Debug + Send {
     /// A packet passes, and may be rewritten. What the filter injects on this occasion comes after it.
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict;
@@ -89,6 +89,11 @@ pub trait SegmentFilter: fmt::Debug + Send {
 
     /// The next thing that it has done.
     fn poll_deed(&mut self) -> Option<Deed> {
+        None
+    }
+
+    /// The next outcome of waking a connection.
+    fn poll_outcome(&mut self) -> Option<WakeOutcome> {
         None
     }
 
@@ -192,6 +197,11 @@ impl Chain {
     /// The next thing that one of them has done.
     pub fn poll_deed(&mut self) -> Option<Deed> {
         (0..self.len()).find_map(|index| self.mechanism(index).poll_deed())
+    }
+
+    /// The next outcome of waking a connection.
+    pub fn poll_outcome(&mut self) -> Option<WakeOutcome> {
+        (0..self.len()).find_map(|index| self.mechanism(index).poll_outcome())
     }
 
     /// The next deadline.

@@ -70,13 +70,13 @@ impl Default for ReleaseConfig {
 }
 
 /// The ACKs that tell the sender everything, in the order in which they are sent. Those sent since `lost_after` may have died with
-/// the link; `direction` is theirs. They echo `echo`, if that is given.
+/// the link, and `step_from` is the last of them; `direction` is theirs. They echo `echo`, if that is given.
 pub(crate) fn acks(
     config: &ReleaseConfig,
     observed: &Observed,
     connection: Connection,
     direction: Direction,
-    lost_after: Instant,
+    (lost_after, step_from): (Instant, Seq),
     echo: Option<u32>,
 ) -> Vec<Packet> {
     let Some(acked) = observed.acked() else { return Vec::new() };
@@ -89,7 +89,7 @@ pub(crate) fn acks(
         }
         packet
     };
-    let mut packets: Vec<Packet> = steps(config, observed, direction, lost_after)
+    let mut packets: Vec<Packet> = steps(config, observed, direction, (lost_after, step_from))
         .into_iter()
         .filter(|ack| ack.lt(acked))
         .filter_map(|ack| observed.ack_up_to(ack, receiver))
@@ -100,7 +100,12 @@ pub(crate) fn acks(
 }
 
 /// One byte beyond each ACK that may be the last that the sender has seen; beyond the very last one only, if these are too many.
-fn steps(config: &ReleaseConfig, observed: &Observed, direction: Direction, lost_after: Instant) -> Vec<Seq> {
+fn steps(
+    config: &ReleaseConfig,
+    observed: &Observed,
+    direction: Direction,
+    (lost_after, step_from): (Instant, Seq),
+) -> Vec<Seq> {
     if !config.two_steps {
         return Vec::new();
     }
@@ -109,7 +114,7 @@ fn steps(config: &ReleaseConfig, observed: &Observed, direction: Direction, lost
         // The host's own TCP has seen every ACK that it was shown.
         Direction::Incoming => None,
     };
-    shown.unwrap_or_else(|| vec![observed.shown()]).into_iter().map(|ack| ack + 1).collect()
+    shown.unwrap_or_else(|| vec![step_from]).into_iter().map(|ack| ack + 1).collect()
 }
 
 /// A TSecr from the time after the outage that the sender's clock has passed; `None` if its rate is not known.
@@ -117,7 +122,8 @@ pub(crate) fn fresh_echo(clock: &EchoClock, direction: Direction, round_trip: &R
     match direction {
         // The TSvals took their time to come here, which keeps the estimate behind.
         Direction::Outgoing => clock.at(now),
-        // An ACK that comes now echoes a TSval of a round trip ago.
-        Direction::Incoming => clock.at(now - round_trip.latest()),
+        // An ACK that comes now echoes a TSval of a round trip ago. What the host has sent since then, a retransmission into a path
+        // that was not there yet, would be a round trip that is shorter than any: BBR would believe it for ten seconds.
+        Direction::Incoming => clock.around(now - round_trip.latest()),
     }
 }

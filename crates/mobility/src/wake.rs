@@ -15,21 +15,26 @@
 //! It is in two parts. What every packet passes is the [`crate::fast_path`]; the rest, with its timers and its packets, is
 //! [`WakeControl`], which works with any [`FastPath`]. [`Wake`] puts both together into one filter.
 
+mod attempt;
 mod half;
+mod silence;
+mod waking;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Packet;
 
-use self::half::{Half, Outcome, Times};
+use self::attempt::{Attempt, Path};
+use self::half::Half;
+use self::waking::Waking;
 use crate::ack_stall::{self, AckStallConfig, Stall};
 use crate::connections::{Connection, Table};
 use crate::fast_path::{FastConnection, FastLink, FastPath, Form, Holding, Notice, Order};
 use crate::hold_back::{self, HoldBackConfig};
 use crate::release::ReleaseConfig;
-use crate::unreachable_poke::{self, Pacing, UnreachablePokeConfig};
-use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use crate::unreachable_poke::{Pacing, UnreachablePokeConfig};
+use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict, WakeOutcome};
 
 /// Which of the three mechanisms are on.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -65,10 +70,6 @@ const STRAGGLERS: Duration = Duration::from_secs(1);
 
 /// After a stall that was in vain there is none for so long.
 const STALL_PAUSE: Duration = Duration::from_secs(1);
-
-/// So many connections are released at once, and the next ones so long after: each sends a few segments when it wakes.
-const RELEASED_AT_ONCE: usize = 32;
-const RELEASED_EVERY: Duration = Duration::from_millis(2);
 
 /// So many connections that were at rest when the link broke are woken: their peers may have said something in the meantime.
 const MOST_AT_REST: usize = 32;
@@ -131,6 +132,9 @@ impl SegmentFilter for Wake {
         if let Some(notice) = notice {
             control.handle_notice(now, connection, direction, notice, path);
         }
+        if direction == Direction::Incoming {
+            control.note_arrival(now, path);
+        }
         verdict
     }
 
@@ -150,6 +154,10 @@ impl SegmentFilter for Wake {
         self.control.poll_deed()
     }
 
+    fn poll_outcome(&mut self) -> Option<WakeOutcome> {
+        self.control.poll_outcome()
+    }
+
     fn poll_timeout(&self) -> Option<Instant> {
         self.control.poll_timeout()
     }
@@ -157,8 +165,9 @@ impl SegmentFilter for Wake {
 
 /// All of [`Wake`] but what every packet passes.
 ///
-/// The order of calls: [`Self::handle_notice`], [`Self::note_incoming`], [`Self::handle_link`] or [`Self::handle_timeout`], then
-/// [`Self::poll_transmit`] and [`Self::poll_deed`] until `None`, then [`Self::poll_timeout`].
+/// The order of calls: [`Self::handle_notice`], [`Self::note_incoming`], [`Self::note_arrival`], [`Self::handle_link`],
+/// [`Self::handle_next_hop`] or [`Self::handle_timeout`], then [`Self::poll_transmit`], [`Self::poll_deed`] and
+/// [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
 #[derive(Debug)]
 pub struct WakeControl {
     config: WakeConfig,
@@ -171,6 +180,11 @@ pub struct WakeControl {
     deadlines: BTreeSet<(Instant, Connection)>,
     ready: VecDeque<(Connection, Injected)>,
     deeds: VecDeque<Deed>,
+    outcomes: VecDeque<WakeOutcome>,
+    /// What is being woken since the link came back.
+    waking: Option<Waking>,
+    /// What is known of the path while the moment of grace lasts.
+    known_path: Path,
     /// What pokes of all connections may take of the link.
     pokes: Pacing,
 }
@@ -181,17 +195,19 @@ struct Link {
     /// When it went down, if it is.
     down_at: Option<Instant>,
     up_at: Option<Instant>,
+    /// When more became known of the path since then: nothing is held back, and echoes are refreshed, for a while from then on.
+    proven_at: Option<Instant>,
     /// When what is held is released.
     release_at: Option<Instant>,
     stall: Option<Stall>,
     /// The last stall was in vain: the next warnings are not believed.
     no_stall_before: Instant,
-    /// The connection that is released next, if that has begun.
-    releases_from: Option<Connection>,
     /// How often it went down or was released.
     epoch: u32,
     /// Packets came while it was said to be down: it was taken for up, and nobody has said so yet.
     is_inferred: bool,
+    /// Since when nothing has come in although something was sent, if that has been noticed.
+    silent_since: Option<Instant>,
 }
 
 /// A connection: one half for each direction of ACKs.
@@ -199,6 +215,10 @@ struct Link {
 struct State {
     outgoing: Half,
     incoming: Half,
+    /// It is being woken.
+    attempt: Option<Attempt>,
+    /// It was at rest when the link broke.
+    is_at_rest: bool,
     /// Its entry among the deadlines.
     scheduled: Option<Instant>,
 }
@@ -232,6 +252,9 @@ impl WakeControl {
             deadlines: BTreeSet::new(),
             ready: VecDeque::new(),
             deeds: VecDeque::new(),
+            outcomes: VecDeque::new(),
+            waking: None,
+            known_path: Path::Told,
             pokes: Pacing::default(),
         }
     }
@@ -243,15 +266,19 @@ impl WakeControl {
 
     /// What packets have to know of the link.
     pub fn fast_link(&self) -> FastLink {
-        let Link { down_at, up_at, release_at, stall, epoch, .. } = self.link;
-        FastLink { down_at, up_at, is_releasing: release_at.is_some(), stall, epoch, ..FastLink::default() }
+        let Link { down_at, release_at, stall, epoch, silent_since, .. } = self.link;
+        let up_at = self.link.proven_at.or(self.link.up_at);
+        let awaits_packets = self.waking.as_ref().is_some_and(Waking::awaits_packets);
+        let (is_releasing, listens) = (release_at.is_some(), silent_since.is_some());
+        FastLink { down_at, up_at, is_releasing, awaits_packets, stall, epoch, listens, ..FastLink::default() }
     }
 
     /// A packet has come in over the link.
     pub fn note_incoming(&mut self, now: Instant, path: &mut impl FastPath) {
+        self.wake_unheard(now, Path::Proven, path);
         // A link that is said to be down and brings packets is up.
         if !self.link.is_up() && self.link.down_at.is_some_and(|at| now.saturating_since(at) >= STRAGGLERS) {
-            self.connect(now, false, path);
+            self.connect(now, false, Path::Proven, path);
             self.link.is_inferred = true;
         }
     }
@@ -302,8 +329,15 @@ impl WakeControl {
             LinkEvent::Fading { lead } => self.warn(now, lead),
             LinkEvent::Recovered => self.end_stall(now, path),
             LinkEvent::Down => self.cut(now, path),
-            LinkEvent::Up { moved, .. } => self.connect(now, moved, path),
+            LinkEvent::Up { moved, .. } => self.connect(now, moved, Path::Told, path),
         }
+        path.set_link(self.fast_link());
+    }
+
+    /// The link is up, but the next hop is still to be asked whether it is there: [`Self::handle_next_hop`] says so. Until then,
+    /// only what may be lost is sent.
+    pub fn handle_unresolved_up(&mut self, now: Instant, moved: bool, path: &mut impl FastPath) {
+        self.connect(now, moved, Path::Unresolved, path);
         path.set_link(self.fast_link());
     }
 
@@ -315,7 +349,7 @@ impl WakeControl {
             path.set_link(self.fast_link());
         }
         if self.link.release_at.is_some_and(|at| at <= now) {
-            self.release(now, path);
+            self.begin_waking(now, self.known_path, path);
             path.set_link(self.fast_link());
         }
         while let Some(&(at, connection)) = self.deadlines.first()
@@ -336,6 +370,11 @@ impl WakeControl {
         self.deeds.pop_front()
     }
 
+    /// The next outcome of what was done.
+    pub fn poll_outcome(&mut self) -> Option<WakeOutcome> {
+        self.outcomes.pop_front()
+    }
+
     /// The next deadline.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let connections = self.deadlines.first().map(|&(at, _)| at);
@@ -345,21 +384,23 @@ impl WakeControl {
     fn cut(&mut self, now: Instant, path: &mut impl FastPath) {
         // Told once more, by another layer perhaps.
         if self.link.is_up() {
-            self.cut_those(now, None, path);
+            // If nothing came in before, it was down by then.
+            self.cut_those(self.link.silent_since.unwrap_or(now), None, path);
         }
     }
 
     /// Cuts the connections that have heard nothing since, or all of them.
     fn cut_those(&mut self, now: Instant, silent_since: Option<Instant>, path: &mut impl FastPath) {
+        self.end_waking(now, path);
         let link = self.link;
         let stalling = self.fast_link();
         self.link = Link {
             down_at: link.down_at.or(Some(now)),
             release_at: None,
-            releases_from: None,
             stall: None,
             epoch: link.epoch.wrapping_add(1),
             is_inferred: false,
+            silent_since: None,
             ..link
         };
         self.held_by = if self.config.hold_back.is_some() { hold_back::NAME } else { ack_stall::NAME };
@@ -370,12 +411,13 @@ impl WakeControl {
         let pokes = self.config.unreachable_poke.is_some();
         let connections = &mut self.connections;
         path.for_each_live(&mut |connection, fast| {
-            if silent_since.is_some_and(|since| fast.round_trip.heard_at.is_some_and(|at| at > since)) {
+            if silent_since.is_some_and(|since| fast.has_gone_on_after(since)) {
                 return;
             }
             let is_stalled = stalling.stalls(now, &fast.round_trip);
             let is_known = connections.contains_key(&connection);
             let mut state = connections.remove(&connection).unwrap_or_default();
+            state.is_at_rest = false;
             for direction in BOTH {
                 state.half(direction).note_cut(now, link.up_at, direction, fast.half(direction), is_stalled);
             }
@@ -386,7 +428,7 @@ impl WakeControl {
                 // It has asked for something that has arrived, and was not answered yet.
                 state.outgoing.wait();
             } else if state.is_idle() {
-                at_rest.extend(received_at.or(sent.last_data_at).map(|at| (at, connection)));
+                at_rest.extend(received_at.or(sent.last_data_at).map(|at| (at, connection, state.clone())));
             }
             let is_drawn_in = BOTH.into_iter().any(|direction| fast.half(direction).is_drawn_in);
             if is_known {
@@ -397,9 +439,11 @@ impl WakeControl {
             }
         });
         // What comes for them in the meantime is lost too.
-        at_rest.sort_unstable();
-        for &(_, connection) in at_rest.iter().rev().take(MOST_AT_REST) {
-            self.connections.entry(connection).or_default().outgoing.wait();
+        at_rest.sort_unstable_by_key(|&(at, connection, _)| (std::cmp::Reverse(at), connection));
+        for (_, connection, state) in at_rest.into_iter().take(MOST_AT_REST) {
+            let state = self.connections.entry(connection).or_insert(state);
+            state.outgoing.wait();
+            state.is_at_rest = true;
         }
         for (connection, fast) in spoilt {
             let Some(state) = self.connections.get_mut(&connection) else { continue };
@@ -422,7 +466,7 @@ impl WakeControl {
     }
 
     /// The link is there, or another one.
-    fn connect(&mut self, now: Instant, moved: bool, path: &mut impl FastPath) {
+    fn connect(&mut self, now: Instant, moved: bool, known: Path, path: &mut impl FastPath) {
         if self.link.down_at.is_none() {
             // Who is told of a new way without having been without one was cut off all the same.
             if moved {
@@ -434,8 +478,11 @@ impl WakeControl {
             }
         }
         self.link.is_inferred = false;
-        if self.link.release_at.is_none() {
-            self.link.up_at = Some(now);
+        if self.link.release_at.is_some() {
+            self.known_path = self.known_path.max(known);
+        } else {
+            self.known_path = known;
+            (self.link.up_at, self.link.proven_at) = (Some(now), None);
             self.link.release_at = Some(now + self.config.release.grace);
         }
         path.set_link(self.fast_link());
@@ -462,6 +509,7 @@ impl WakeControl {
     /// Nothing is to be held from now on, because nobody will be there: every sender is shown what there is.
     pub fn handle_end(&mut self, now: Instant, path: &mut impl FastPath) {
         let how = LetGo { at_once: true, stalled: self.link.stall.is_some() };
+        self.end_waking(now, path);
         self.link = Link { epoch: self.link.epoch, ..Link::default() };
         path.set_link(self.fast_link());
         self.let_go(now, how, path);
@@ -494,53 +542,6 @@ impl WakeControl {
             }
             self.schedule(connection);
         }
-    }
-
-    /// The moment of grace is over: connections are released, some at a time, so that those who wake do not fill the queue of the
-    /// link together.
-    fn release(&mut self, now: Instant, path: &mut impl FastPath) {
-        if self.link.releases_from.is_none() {
-            self.link.releases_from = self.connections.keys().next().copied();
-        }
-        let from = self.link.releases_from;
-        let turn: Vec<Connection> = match from {
-            Some(from) => self.connections.range(from..).take(RELEASED_AT_ONCE + 1).map(|(&key, _)| key).collect(),
-            None => Vec::new(),
-        };
-        for &connection in turn.iter().take(RELEASED_AT_ONCE) {
-            self.release_connection(now, connection, path);
-        }
-        self.link.releases_from = turn.get(RELEASED_AT_ONCE).copied();
-        if self.link.releases_from.is_some() {
-            self.link.release_at = Some(now + RELEASED_EVERY);
-            return;
-        }
-        (self.link.release_at, self.link.down_at) = (None, None);
-        self.link.epoch = self.link.epoch.wrapping_add(1);
-    }
-
-    fn release_connection(&mut self, now: Instant, connection: Connection, path: &mut impl FastPath) {
-        let Some(fast) = path.snapshot(connection) else {
-            self.connections.remove(&connection);
-            return;
-        };
-        let Some(state) = self.connections.get_mut(&connection) else { return };
-        let is_reset = BOTH.into_iter().any(|direction| fast.half(direction).observed().is_reset);
-        let cut_at = self.link.down_at.unwrap_or(now);
-        let times = Times { cut_at, up_at: self.link.up_at, now, is_reset };
-        for direction in BOTH {
-            let at = At { connection, direction };
-            let (packets, outcome) = state.half(direction).wake(&self.config, at, &fast, times, path);
-            self.ready.extend(packets.into_iter().map(|packet| (connection, at.inject(packet))));
-            let (mechanism, what) = match outcome {
-                Outcome::Nothing => continue,
-                Outcome::Clocked => (ack_stall::NAME, "released ACK by ACK"),
-                Outcome::Released => (self.held_by, "released"),
-                Outcome::Poked => (unreachable_poke::NAME, "poked"),
-            };
-            self.deeds.push_back(Deed { at: now, connection, mechanism, what });
-        }
-        self.schedule(connection);
     }
 
     /// The deadline of a connection may have moved: an entry that is too early is put right when its time comes.
@@ -586,6 +587,10 @@ impl WakeControl {
             let every = self.config.unreachable_poke.map_or(Duration::ZERO, |config| config.every);
             half.poke(now, every, &mut self.pokes, at, fast_half).into_iter().for_each(&mut send);
         }
+        let is_unanswered = state.attempt.and_then(|attempt| attempt.next_at()).is_some_and(|at| at <= now);
+        if is_unanswered {
+            self.handle_unanswered(now, connection, path);
+        }
         self.schedule(connection);
     }
 }
@@ -606,12 +611,18 @@ impl State {
         }
     }
 
+    /// Whether ACKs of a stall are being let go.
+    fn has_train_under_way(&self) -> bool {
+        self.outgoing.train.is_under_way() || self.incoming.train.is_under_way()
+    }
+
     fn is_idle(&self) -> bool {
-        self.outgoing.is_idle() && self.incoming.is_idle()
+        self.outgoing.is_idle() && self.incoming.is_idle() && self.attempt.is_none()
     }
 
     fn deadline(&self) -> Option<Instant> {
-        [&self.outgoing, &self.incoming].into_iter().flat_map(Half::deadlines).min()
+        let next_try = self.attempt.and_then(|attempt| attempt.next_at());
+        [&self.outgoing, &self.incoming].into_iter().flat_map(Half::deadlines).chain(next_try).min()
     }
 }
 

@@ -123,7 +123,8 @@ impl Bulks {
 impl FastLink {
     /// Nothing happens to it, nor is about to.
     pub fn is_calm(&self) -> bool {
-        self.down_at.is_none() && !self.is_releasing && self.stall.is_none()
+        let is_told = self.awaits_packets || self.listens;
+        self.down_at.is_none() && !self.is_releasing && !is_told && self.stall.is_none()
     }
 }
 

@@ -53,10 +53,14 @@ pub struct FastLink {
     pub up_at: Option<Instant>,
     /// It is up, but what is held is not released yet.
     pub is_releasing: bool,
+    /// Packets that come in are news: they prove that the path carries some.
+    pub awaits_packets: bool,
     /// A cut is predicted.
     pub(crate) stall: Option<Stall>,
     /// How often it went down or was released: what was being timed before is no round trip.
     pub epoch: u32,
+    /// Nothing has come in for a while, and the first packet that does is to be noticed ([`raw::Told::Incoming`]).
+    pub listens: bool,
     /// From then on packets pass as they are, for whoever should have said more is not there.
     pub expires_at: Instant,
 }
@@ -163,7 +167,16 @@ const DRIFT_PART: u64 = 5_000;
 
 impl Default for FastLink {
     fn default() -> Self {
-        Self { down_at: None, up_at: None, is_releasing: false, stall: None, epoch: 0, expires_at: Instant::FAR_FUTURE }
+        Self {
+            down_at: None,
+            up_at: None,
+            is_releasing: false,
+            awaits_packets: false,
+            stall: None,
+            epoch: 0,
+            listens: false,
+            expires_at: Instant::FAR_FUTURE,
+        }
     }
 }
 
@@ -180,7 +193,7 @@ impl FastLink {
 
     /// Whether echoes from before the outage are replaced still.
     fn refreshes(&self, now: Instant, config: &WakeConfig) -> bool {
-        self.up_at.is_some_and(|up_at| now.saturating_since(up_at) < config.release.refresh_for)
+        self.awaits_packets || self.up_at.is_some_and(|up_at| now.saturating_since(up_at) < config.release.refresh_for)
     }
 
     /// What becomes of the ACKs of a connection.
@@ -193,7 +206,7 @@ impl FastLink {
         }
         let Some(config) = config.hold_back else { return Holding::Nothing };
         let pauses = self.up_at.is_some_and(|up_at| now.saturating_since(up_at) < config.pause);
-        if pauses { Holding::Nothing } else { Holding::Last }
+        if pauses || self.awaits_packets { Holding::Nothing } else { Holding::Last }
     }
 }
 
@@ -216,6 +229,43 @@ impl FastConnection {
     /// The path's round trip, with queues (RFC 6298's SRTT); `None` before the first sample.
     pub fn smoothed_round_trip(&self) -> Option<Duration> {
         self.round_trip.smoothed()
+    }
+
+    /// The shortest round trip that was measured; `None` before the first sample.
+    pub(crate) fn least_round_trip(&self) -> Option<Duration> {
+        self.round_trip.least()
+    }
+
+    /// When data went in either direction the last time.
+    pub(crate) fn active_at(&self) -> Option<Instant> {
+        self.outgoing.observed.last_data_at.max(self.incoming.observed.last_data_at)
+    }
+
+    /// When a packet of the peer came in last.
+    pub fn heard_at(&self) -> Option<Instant> {
+        self.round_trip.heard_at
+    }
+
+    /// Whether data, or ACKs of data, have come in after `then`. That the peer was heard says less: it may have answered a probe.
+    pub(crate) fn has_gone_on_after(&self, then: Instant) -> bool {
+        let went_on = |direction| self.half(direction).progress_at(direction).is_some_and(|at| at > then);
+        went_on(Direction::Outgoing) || went_on(Direction::Incoming)
+    }
+
+    /// Whether the peer has not acknowledged all data that the host has sent.
+    pub fn awaits_ack(&self) -> bool {
+        self.incoming.observed.awaits_ack()
+    }
+
+    /// A segment that the peer answers at once, whatever state the connection is in, and that changes nothing there: it has no data, and
+    /// the number of the last byte that the peer has acknowledged (RFC 9293 section 3.8.4). `None` before the peer has acknowledged
+    /// anything.
+    pub fn keep_alive(&self, connection: Connection) -> Option<Packet> {
+        let acked = self.incoming.observed.acked()?;
+        let observed = &self.outgoing.observed;
+        let mut packet = observed.ack_up_to(observed.shown(), connection)?;
+        tcp_mut(&mut packet)?.seq = acked - 1;
+        Some(packet)
     }
 
     /// A packet of the connection passes, and may be rewritten.
@@ -410,13 +460,17 @@ impl FastHalf {
         !self.is_drawn_in && !self.observed.has_hole() && self.observed.knows_window_scale()
     }
 
-    /// Whether data, or for data that goes out its ACKs, have come since then.
-    pub(crate) fn flows_since(&self, at: Option<Instant>, direction: Direction) -> bool {
-        let last = match direction {
+    /// When data, or for data that goes out their ACKs, came last.
+    pub(crate) fn progress_at(&self, direction: Direction) -> Option<Instant> {
+        match direction {
             Direction::Outgoing => self.observed.last_data_at,
             Direction::Incoming => self.observed.advanced_at,
-        };
-        at.is_some_and(|at| last.is_some_and(|last| last >= at))
+        }
+    }
+
+    /// Whether data, or for data that goes out their ACKs, have come since then.
+    pub(crate) fn flows_since(&self, at: Option<Instant>, direction: Direction) -> bool {
+        at.is_some_and(|at| self.progress_at(direction).is_some_and(|last| last >= at))
     }
 
     /// How far the sender may be shown this ACK while the link is well.

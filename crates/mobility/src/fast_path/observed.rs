@@ -218,6 +218,11 @@ impl Observed {
         self.ends.end().is_some_and(|end| end.gt(self.shown))
     }
 
+    /// Whether the receiver has not acknowledged all data that has come by here.
+    pub(super) fn awaits_ack(&self) -> bool {
+        self.ends.end().zip(self.acked).is_some_and(|(end, acked)| end.gt(acked))
+    }
+
     /// Whether the receiver has acknowledged all data that has come by here, but for one segment whose ACK it may delay.
     pub(crate) fn is_all_acknowledged(&self) -> bool {
         let (Some(acked), Some(end)) = (self.acked, self.ends.end()) else { return true };

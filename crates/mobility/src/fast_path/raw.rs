@@ -169,6 +169,9 @@ pub struct RawLink {
     has_up: u8,
     is_releasing: u8,
     has_stall: u8,
+    awaits_packets: u8,
+    listens: u8,
+    unused: [u8; 6],
 }
 
 /// `struct rules`.
@@ -263,8 +266,10 @@ pub struct RawNotice {
 pub enum Told {
     /// Something about a half.
     Notice(Connection, Direction, Notice),
-    /// A packet has come in over a link that is said to be down.
+    /// A packet has come in over a link that is said to be down, or after a silence.
     Incoming,
+    /// A packet has come in while that is news ([`FastLink::awaits_packets`]).
+    Arrived,
 }
 
 /// `struct order`.
@@ -283,7 +288,7 @@ pub struct RawOrder {
 }
 
 // The sizes that the program's structures have: `pahole` or the BTF of the object say them.
-const _: () = assert!(size_of::<RawHalf>() == 544 && size_of::<RawLink>() == 56 && size_of::<RawRules>() == 56);
+const _: () = assert!(size_of::<RawHalf>() == 544 && size_of::<RawLink>() == 64 && size_of::<RawRules>() == 56);
 const _: () = assert!(
     size_of::<RawConnection>() == 1248
         && size_of::<RawKey>() == 36
@@ -516,6 +521,9 @@ impl RawLink {
             has_up: link.up_at.is_some().into(),
             is_releasing: link.is_releasing.into(),
             has_stall: stall.is_some().into(),
+            awaits_packets: link.awaits_packets.into(),
+            listens: link.listens.into(),
+            unused: [0; 6],
         }
     }
 }
@@ -588,6 +596,7 @@ impl RawNotice {
             3 => Notice::Queued(ack),
             4 => Notice::Opened,
             5 => return Some(Told::Incoming),
+            6 => return Some(Told::Arrived),
             _ => return None,
         };
         Some(Told::Notice(self.key.connection(), direction(self.direction), notice))

@@ -3,6 +3,7 @@
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Packet, Seq};
 
+use super::attempt::Path;
 use super::{At, WakeConfig};
 use crate::ack_train::AckTrain;
 use crate::fast_path::{FastConnection, FastHalf, FastPath, Order};
@@ -38,6 +39,8 @@ pub(super) struct Half {
     poke: Option<Poking>,
     /// What the sender had been shown when the link broke: later ACKs died with it.
     shown_at_cut: Seq,
+    /// The same, but for what was flushed before: the first step of a release is a byte beyond it.
+    step_from: Seq,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +85,7 @@ impl Half {
         (self.flush_at, self.poke) = (None, None);
         let observed = &fast.observed;
         let Some(data_at) = observed.last_data_at else {
-            self.shown_at_cut = observed.shown();
+            (self.shown_at_cut, self.step_from) = (observed.shown(), observed.shown());
             return;
         };
         let since_data = now.saturating_since(data_at);
@@ -94,7 +97,9 @@ impl Half {
         self.is_waiting = is_recent || nothing_came;
         self.was_waiting = self.is_waiting;
         if !nothing_came {
-            self.shown_at_cut = fast.flushed_from.unwrap_or(observed.shown());
+            // What was flushed long ago has arrived.
+            self.shown_at_cut = fast.flushed_from.filter(|_| is_recent).unwrap_or(observed.shown());
+            self.step_from = observed.shown();
         }
         let has_arrived = match direction {
             Direction::Outgoing => since_data >= LEAST_QUIET.max(self.train.spacing() * 3),
@@ -102,6 +107,11 @@ impl Half {
         };
         let is_drained = is_stalled && has_arrived && !observed.has_hole();
         self.is_drained = self.train.is_waiting() && (is_drained || nothing_came && self.is_drained);
+    }
+
+    /// Whether its sender may have something to send, and what is in hand for it was not let go yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_waiting
     }
 
     /// Its sender may have something for the receiver by the time that the link is back.
@@ -200,24 +210,39 @@ impl Half {
         Some(at.inject(packet))
     }
 
-    /// The link is back. Returns ACKs to send, and what was done. Who has not `waits` needs nothing.
+    /// The link is back. Returns ACKs to send, and what was done. May be called again while nothing has come of it, and must be when
+    /// more is known of the path.
     pub(super) fn wake(
         &mut self,
         config: &WakeConfig,
         at: At,
         connection: &FastConnection,
         times: Times,
+        known: Path,
         path: &mut impl FastPath,
     ) -> (Vec<Packet>, Outcome) {
-        let Times { up_at, cut_at, now, is_reset } = times;
+        let Times { up_at, now, is_reset, .. } = times;
         let (round_trip, fast) = (&connection.round_trip, connection.half(at.direction));
         let observed = &fast.observed;
         let is_held = observed.is_held();
-        let waits = core::mem::take(&mut self.is_waiting);
         let comes_by_itself = fast.flows_since(up_at, at.direction);
-        if !waits || comes_by_itself || is_reset {
+        if !self.was_waiting || comes_by_itself || is_reset {
+            self.is_waiting = false;
             self.cancel_train(now, at, fast, path);
             return (reopen(now, at, fast, path).into_iter().collect(), Outcome::Nothing);
+        }
+        // What the host's own TCP sends now may be lost, and so may each ACK of a stall, which goes once.
+        let is_unsafe = at.direction == Direction::Incoming || self.is_drained && self.train.is_waiting();
+        if known == Path::Unresolved && is_unsafe {
+            return (Vec::new(), Outcome::Nothing);
+        }
+        if self.train.is_under_way() {
+            return (Vec::new(), Outcome::Nothing);
+        }
+        let is_first = self.is_waiting;
+        self.is_waiting = known == Path::Unresolved;
+        if !is_first {
+            return self.wake_again(config, at, connection, times, known, path);
         }
         if self.is_drained && self.train.is_waiting() {
             // Their echoes are as they were: they prove what is true, that the sender's timeout was spurious.
@@ -227,19 +252,61 @@ impl Half {
         if fast.is_clocked {
             path.order(now, at.connection, at.direction, Order::Clock(false));
         }
+        let packets = self.say_everything(config, at, connection, times, path);
+        if is_held {
+            return (packets, Outcome::Released);
+        }
+        let outcome = if known == Path::Unresolved { Outcome::Nothing } else { self.begin_poke(config, now, at, fast) };
+        (packets, outcome)
+    }
+
+    /// What was done before has had no answer. The host's own TCP has what was in hand for it; a far sender may have got nothing.
+    fn wake_again(
+        &mut self,
+        config: &WakeConfig,
+        at: At,
+        connection: &FastConnection,
+        times: Times,
+        known: Path,
+        path: &mut impl FastPath,
+    ) -> (Vec<Packet>, Outcome) {
+        let packets = match at.direction {
+            Direction::Outgoing => self.say_everything(config, at, connection, times, path),
+            Direction::Incoming => Vec::new(),
+        };
+        // A retransmission that is lost again doubles the sender's timeout again.
+        let outcome = match known {
+            Path::Proven => self.begin_poke(config, times.now, at, connection.half(at.direction)),
+            Path::Told | Path::Unresolved => Outcome::Nothing,
+        };
+        (packets, outcome)
+    }
+
+    /// Every ACK that the sender may not have got, so that it has something new.
+    fn say_everything(
+        &mut self,
+        config: &WakeConfig,
+        at: At,
+        connection: &FastConnection,
+        times: Times,
+        path: &mut impl FastPath,
+    ) -> Vec<Packet> {
+        let Times { cut_at, now, .. } = times;
+        let (round_trip, fast) = (&connection.round_trip, connection.half(at.direction));
+        let observed = &fast.observed;
         let clock = observed.clock();
         let echo =
             config.release.refresh_timestamps.then(|| release::fresh_echo(&clock, at.direction, round_trip, now));
         let echo = echo.flatten();
         let may_be_lost = at.direction == Direction::Outgoing && config.holds();
-        let packets = if is_held || may_be_lost || fast.is_drawn_in {
+        let packets = if observed.is_held() || may_be_lost || fast.is_drawn_in {
             // What was flushed after the last data may have gone into a link that was down already.
             let last_heard = observed.last_data_at.map_or(cut_at, |data_at| data_at.min(cut_at));
             let on_their_way = round_trip.least().unwrap_or_default() / 2 + release::LADDER_MARGIN;
             let lost_after = last_heard - config.release.ladder.max(on_their_way);
             path.order(now, at.connection, at.direction, Order::Reopened);
             let echo = echo.or(config.release.refresh_timestamps.then_some(release::NO_ECHO));
-            release::acks(&config.release, observed, at.connection, at.direction, lost_after, echo)
+            release::acks(&config.release, observed, at.connection, at.direction, (lost_after, self.step_from), echo)
         } else {
             Vec::new()
         };
@@ -252,17 +319,19 @@ impl Half {
         if let Some(acked) = observed.acked() {
             path.order(now, at.connection, at.direction, Order::Show(acked));
         }
-        if is_held {
-            return (packets, Outcome::Released);
-        }
+        packets
+    }
+
+    /// A sender that may have backed off is told that it was the path.
+    fn begin_poke(&mut self, config: &WakeConfig, now: Instant, at: At, fast: &FastHalf) -> Outcome {
         // Whether the far sender has anything outstanding cannot be seen from here.
-        let may_need_it = at.direction == Direction::Outgoing || observed.has_outstanding();
+        let may_need_it = at.direction == Direction::Outgoing || fast.observed.has_outstanding();
         match &config.unreachable_poke {
             Some(poke) if may_need_it && poke.copies > 0 => {
                 self.poke = Some(Poking { since: now, next_at: now, left: poke.copies, is_booked: false });
-                (packets, Outcome::Poked)
+                Outcome::Poked
             }
-            _ => (packets, Outcome::Nothing),
+            _ => Outcome::Nothing,
         }
     }
 
@@ -291,7 +360,12 @@ impl Half {
         if poking.left == 0 {
             self.poke = None;
         }
-        let packet = unreachable_poke::message(at.connection, at.direction, self.shown_at_cut)?;
+        // The host's own TCP has seen every ACK; of a far sender that is known when data come.
+        let oldest = match at.direction {
+            Direction::Incoming => fast.observed.shown(),
+            Direction::Outgoing => self.shown_at_cut,
+        };
+        let packet = unreachable_poke::message(at.connection, at.direction, oldest)?;
         Some(at.inject(packet))
     }
 }

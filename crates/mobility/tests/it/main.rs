@@ -17,3 +17,4 @@ mod traps;
 mod user_timeout;
 mod wake;
 mod wake_script;
+mod wake_until_it_works;

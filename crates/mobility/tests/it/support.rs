@@ -43,13 +43,7 @@ pub(crate) fn world(way: Way, profile: Profile, bytes: u64, outages: &[(u64, u64
         outage_policy: OutagePolicy { queued: QueuedFate::Lost, in_flight: InFlightFate::Dropped },
         ..LinkConfig::default()
     };
-    let link = |name: &str, a, b, config: LinkConfig| LinkBetween {
-        name: name.into(),
-        a,
-        b,
-        forward: config.clone(),
-        backward: config,
-    };
+    let link = |name: &str, a, b, config: LinkConfig| LinkBetween::wire(name, a, b, config);
     let mut radio = link("radio", MOBILE, NodeId(1), radio);
     radio.forward.outage_policy.in_flight = InFlightFate::Delivered;
     let config = Arc::new(profile.config());

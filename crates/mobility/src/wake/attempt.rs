@@ -1,0 +1,193 @@
+//! When a connection is tried to be woken after an outage, how often, and what came of it.
+
+use holdover_base::{Duration, Instant};
+
+use super::{At, BOTH};
+use crate::fast_path::FastConnection;
+use crate::outcome::{Resumed, WakeOutcome};
+use crate::{Connection, Direction};
+
+/// What is known of the path behind the link.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Path {
+    /// The next hop has not answered yet: what is sent may be lost.
+    Unresolved,
+    /// The link is told to be up, and the next hop, if there is one to ask, has answered.
+    Told,
+    /// Packets have come in.
+    Proven,
+}
+
+/// A connection that is being woken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Attempt {
+    cut_at: Instant,
+    up_at: Instant,
+    /// Directions whose senders may have something to send, by the way of their ACKs: outgoing, incoming.
+    waits: [bool; 2],
+    first_at: Option<Instant>,
+    last_at: Instant,
+    /// When it is tried again; `None` before its turn has come.
+    next_at: Option<Instant>,
+    tries: u32,
+    /// Tries since the path is known to carry packets.
+    proven_tries: u32,
+}
+
+/// The time between two tries is half a round trip while the path is not known to carry packets, and within these bounds: data then
+/// comes at most that much later than it might.
+const LEAST_INTERVAL: Duration = Duration::from_millis(10);
+/// See [`LEAST_INTERVAL`].
+const LONGEST_INTERVAL: Duration = Duration::from_millis(300);
+
+/// The time between two tries grows with the time that has passed: it is at least one part in so many.
+const BACKOFF_PART: u64 = 16;
+
+/// A try over a path that should carry packets is answered after a round trip, and an allowance for timers.
+const ALLOWANCE: Duration = Duration::from_millis(15);
+
+/// The round trip where none was measured (RFC 6298 section 2.1 has 1 s for the timeout; this is for tries that cost little).
+const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(200);
+
+/// So often it is tried once the path is known to carry packets: after that, something else is in the way.
+const MOST_PROVEN_TRIES: u32 = 6;
+
+/// A connection that is left to its own timers is looked at so often.
+const WATCH_EVERY: Duration = Duration::from_secs(1);
+
+/// After this time a connection is left to its own timers.
+pub(super) const GIVE_UP: Duration = Duration::from_secs(60);
+
+impl Attempt {
+    pub(super) fn new(cut_at: Instant, up_at: Instant, waits: [bool; 2]) -> Self {
+        Self { cut_at, up_at, waits, first_at: None, last_at: up_at, next_at: None, tries: 0, proven_tries: 0 }
+    }
+
+    pub(super) fn cut_at(&self) -> Instant {
+        self.cut_at
+    }
+
+    /// When it is tried again, if its turn has come.
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        self.next_at
+    }
+
+    /// How often it was tried.
+    pub(super) fn tries(&self) -> u32 {
+        self.tries
+    }
+
+    /// Whether it has been tried at all.
+    pub(super) fn has_begun(&self) -> bool {
+        self.first_at.is_some()
+    }
+
+    /// It is tried now, as one of so many connections.
+    pub(super) fn note_try(&mut self, now: Instant, path: Path, others: usize, fast: &FastConnection) {
+        self.first_at.get_or_insert(now);
+        (self.last_at, self.tries) = (now, self.tries + 1);
+        let round_trip = fast.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
+        let answered_in = round_trip * 5 / 4 + ALLOWANCE;
+        let wait = match path {
+            // A first try over a path that is told to be there is as good as one over one that is.
+            Path::Told if self.tries == 1 => answered_in,
+            Path::Told | Path::Unresolved => {
+                let interval = (round_trip / 2).clamp(LEAST_INTERVAL, LONGEST_INTERVAL);
+                // Together they take no more of the link than a few alone.
+                let interval = interval * (1 + others as u64 / 4);
+                interval.max(now.saturating_since(self.up_at) / BACKOFF_PART)
+            }
+            Path::Proven => {
+                self.proven_tries += 1;
+                answered_in.max(round_trip * 2) * (1 << self.proven_tries.saturating_sub(1).min(MOST_PROVEN_TRIES))
+            }
+        };
+        self.next_at = Some(now + wait);
+    }
+
+    /// The path is known to carry packets: what was tried before may have been lost on it.
+    pub(super) fn note_proof(&mut self, now: Instant, is_partial: bool, fast: &FastConnection) {
+        let round_trip = fast.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
+        let is_under_way = !is_partial && now < self.last_at + round_trip * 5 / 4 + ALLOWANCE;
+        if let Some(next_at) = &mut self.next_at
+            && !is_under_way
+        {
+            *next_at = now.min(*next_at);
+        }
+    }
+
+    /// Whether the path has carried every try and nothing came of them: from now on it is only watched.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.proven_tries >= MOST_PROVEN_TRIES
+    }
+
+    /// The ACKs of a stall go one by one from now on: the answer to the last of them is waited for.
+    pub(super) fn note_train(&mut self, fast: &FastConnection) {
+        let round_trip = fast.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
+        self.next_at = self.next_at.map(|at| at + round_trip);
+    }
+
+    /// It is looked again whether it has resumed, and not tried.
+    pub(super) fn watch(&mut self, now: Instant) {
+        self.next_at = Some(now + WATCH_EVERY);
+    }
+
+    /// Whether its time is over.
+    pub(super) fn is_given_up(&self, now: Instant) -> bool {
+        now >= self.up_at + GIVE_UP
+    }
+
+    /// When it made progress, if it did: new data came, or an ACK that advances.
+    pub(super) fn resumed_at(&self, fast: &FastConnection) -> Option<Instant> {
+        let progress =
+            BOTH.into_iter().zip(self.waits).filter(|&(_, waits)| waits).filter_map(|(direction, _)| {
+                fast.half(direction).progress_at(direction).filter(|&at| at >= self.up_at)
+            });
+        progress.min()
+    }
+
+    /// Whether the peer has answered the last try without anything to send: it was not waiting either.
+    pub(super) fn is_answered_idle(&self, now: Instant, fast: &FastConnection) -> bool {
+        let is_answered = fast.heard_at().is_some_and(|at| at >= self.last_at);
+        let round_trip = fast.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
+        self.has_begun()
+            && is_answered
+            && !fast.half(Direction::Incoming).observed().has_outstanding()
+            && now >= self.last_at + round_trip * 2 + ALLOWANCE
+    }
+
+    /// What came of it.
+    pub(super) fn outcome(&self, now: Instant, connection: Connection, fast: Option<&FastConnection>) -> WakeOutcome {
+        let resumed_at = fast.and_then(|fast| self.resumed_at(fast)).map(|at| at.min(now));
+        let two_round_trips = fast.and_then(FastConnection::least_round_trip).unwrap_or(UNKNOWN_ROUND_TRIP) * 2;
+        let kind = match (self.first_at, resumed_at) {
+            (None, Some(_)) => Resumed::ByItself,
+            (Some(first_at), Some(at)) if at < first_at => Resumed::ByItself,
+            (Some(_), Some(at)) if at <= self.last_at + two_round_trips + ALLOWANCE => Resumed::AtOnce,
+            (Some(_), Some(_)) => Resumed::Later,
+            (_, None) if fast.is_some_and(|fast| self.is_answered_idle(now, fast)) => Resumed::NothingOutstanding,
+            (_, None) => Resumed::Never,
+        };
+        WakeOutcome {
+            connection,
+            cut_at: self.cut_at,
+            up_at: self.up_at,
+            woken_at: self.first_at,
+            resumed_at,
+            tries: self.tries,
+            kind,
+        }
+    }
+}
+
+/// A segment that the peer answers at once, whatever state it is in, and that changes nothing: an empty one just before what it
+/// expects, as TCP's keep-alive sends it (RFC 9293 section 3.8.4). The answer proves that the path carries packets.
+pub(super) fn path_probe(at: At, fast: &FastConnection) -> Option<crate::Injected> {
+    let outgoing = At { direction: Direction::Outgoing, ..at };
+    let observed = fast.half(Direction::Outgoing).observed();
+    let mut packet = observed.ack_up_to(observed.shown(), outgoing.receiver())?;
+    let acked = fast.half(Direction::Incoming).observed().acked();
+    let segment = crate::connections::tcp_mut(&mut packet)?;
+    segment.seq = acked.unwrap_or(segment.seq) - 1;
+    Some(outgoing.inject(packet))
+}

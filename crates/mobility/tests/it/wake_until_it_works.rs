@@ -1,0 +1,78 @@
+//! Waking is repeated until the peer answers, and no longer: what is sent, how often, and what is told of it.
+
+use holdover_base::Duration;
+use holdover_mobility::{Direction, Injected, LinkEvent, Mechanisms};
+use holdover_wire::{Segment, Seq};
+
+use crate::support::ms;
+use crate::wake_script::{Script, UP, hold_back, relative};
+
+fn segments(made: &[Injected]) -> Vec<&Segment> {
+    made.iter().filter_map(|made| made.packet.tcp()).collect()
+}
+
+/// What was told up is a switch port that forwards later: every packet of the first 10 s is lost.
+#[test]
+fn it_is_repeated_until_data_comes() {
+    let mut t = Script::of(&hold_back(), 200);
+    t.link(LinkEvent::Down);
+    t.wait(ms(3_000));
+    t.link(UP);
+    let made = t.wait(ms(10_000));
+    let sent = segments(&made);
+    let (probes, acks): (Vec<&Segment>, Vec<&Segment>) =
+        sent.into_iter().partition(|segment| segment.seq == Seq::new(0));
+    assert!(acks.iter().all(|segment| [196_002, 200_001].contains(&relative(segment.ack))), "only what has arrived");
+    assert!(acks.iter().all(|segment| segment.is_pure_ack() && segment.options.sack.is_empty()));
+    let tries = acks.iter().filter(|segment| relative(segment.ack) == 200_001).count();
+    // Half a round trip between two tries, later a sixteenth of the time that has passed.
+    assert!((40..=80).contains(&tries), "{tries} tries");
+    assert_eq!(probes.len(), tries - 1, "the first try has its own answer");
+    assert!(probes.iter().all(|probe| probe.is_pure_ack() && relative(probe.ack) == 200_001));
+    t.data();
+    assert_eq!(t.wait(ms(1_000)), [], "it has resumed");
+}
+
+/// Each echo is that of its time: an old one would be a round trip as long as the outage.
+#[test]
+fn each_try_has_a_timestamp_of_its_own() {
+    let mut t = Script::of(&hold_back(), 200);
+    t.link(LinkEvent::Down);
+    t.wait(ms(3_000));
+    t.link(UP);
+    let echo = |made: &[Injected]| {
+        segments(made).iter().filter_map(|segment| segment.options.timestamps).map(|stamps| stamps.ecr).max().unwrap()
+    };
+    let first = echo(&t.wait(ms(2)));
+    t.wait(ms(1_998));
+    let later = echo(&t.wait(ms(1_000)));
+    assert!((2_000..3_010).contains(&(later - first)), "{first}, then {later}");
+}
+
+/// A peer that is gone is not asked for ever, and little in all.
+#[test]
+fn it_ends_after_a_minute() {
+    let wake = Mechanisms { wake: true, ..Mechanisms::default() };
+    let mut t = Script::of(&wake, 200);
+    t.link(LinkEvent::Down);
+    t.wait(ms(3_000));
+    t.link(UP);
+    let made = t.wait(Duration::from_secs(61));
+    assert!((100..400).contains(&made.len()), "{} packets", made.len());
+    assert_eq!(t.wait(Duration::from_secs(600)), []);
+}
+
+/// The next outage ends it, and what was in hand before is in hand again.
+#[test]
+fn another_cut_begins_it_anew() {
+    let mut t = Script::of(&hold_back(), 200);
+    for _ in 0..5 {
+        t.link(LinkEvent::Down);
+        assert_eq!(t.wait(ms(500)), [], "nothing goes into a dead link");
+        t.link(UP);
+        let made = t.wait(ms(2));
+        let acks: Vec<u32> = segments(&made).iter().map(|segment| relative(segment.ack)).collect();
+        assert_eq!(acks, [196_002, 200_001]);
+        assert!(made.iter().all(|made| made.direction == Direction::Outgoing));
+    }
+}
