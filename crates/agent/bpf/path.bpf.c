@@ -127,6 +127,9 @@ struct link {
 	u64 expires_at;
 	u32 epoch;
 	u8 is_down, has_up, is_releasing, has_stall;
+	u8 awaits_packets; // packets that come in are news
+	u8 listens;        // nothing has come in for a while: the first packet that does is to be noticed
+	u8 unused[6];
 };
 
 struct rules {
@@ -141,11 +144,12 @@ struct rules {
 
 const volatile struct rules rules = {};
 
-// The link as it is now is that of the two whose number is in `turn`, with the flag CALM if nothing happens to it, and FRAMES if packets
-// are Ethernet frames: all that is asked of every packet is in one line of the cache.
+// The link as it is now is that of the two whose number is in `turn`, with the flag CALM if nothing happens to it, FRAMES if packets
+// are Ethernet frames, and LISTENS while nothing has come in for a while: all that is asked of every packet is in one line of the cache.
 #define TURN_NUMBER 1
 #define TURN_CALM 2
 #define TURN_FRAMES 4
+#define TURN_LISTENS 8
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -230,7 +234,8 @@ struct notice {
 #define NOTICE_STALLED 2
 #define NOTICE_QUEUED 3
 #define NOTICE_OPENED 4
-#define NOTICE_INCOMING 5 // a packet has come in over a link that is said to be down
+#define NOTICE_INCOMING 5 // a packet has come in over a link that is said to be down, or after a silence
+#define NOTICE_ARRIVED 6  // a packet has come in while that is news
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -238,7 +243,7 @@ struct {
 } notices SEC(".maps");
 
 enum counter {
-	SEEN,             // TCP packets that were looked at
+	SEEN,             // outgoing TCP packets that were looked at
 	LOWERED,          // ACKs that were lowered
 	WITHHELD,         // ACKs that were not let through
 	REFRESHED,        // echoed timestamps that were replaced
@@ -252,7 +257,10 @@ enum counter {
 	ALONE_FULL,       // of connections for which there was no room
 	ALONE_POLICY,
 	NOTICE_LOST,
-	WENT_ON,          // TCP packets that only went on as those before
+	WENT_ON,          // outgoing TCP packets that only went on as those before
+	SEEN_IN,          // as SEEN, incoming
+	WENT_ON_IN,       // as WENT_ON, incoming
+	OTHERS_IN,        // other packets for this host from beyond the link, counted during a silence only
 	COUNTERS,
 };
 
@@ -264,6 +272,7 @@ struct {
 } counters SEC(".maps");
 
 u64 incoming_told_at = 0;
+u64 arrival_told_at = 0;
 
 INLINE void count(u32 what)
 {
@@ -331,6 +340,7 @@ INLINE u32 read_u32(const u8 *bytes)
 }
 
 #define OPTIONS_MAX 40
+#define OPTIONS_MASK 63 // what has room for them, and itself in `struct options`
 
 struct options {
 	u8 bytes[OPTIONS_MAX + 40]; // so that what begins in the first part ends in the second
@@ -350,6 +360,8 @@ struct verdict {
 // between on the same processor: both hooks run with softirqs off.
 struct scratch {
 	struct options options;
+	u32 option_at; // how far they are read
+	u32 unused;
 	struct packet packet;
 	struct verdict verdict;
 };
@@ -361,31 +373,25 @@ struct {
 	__type(value, struct scratch);
 } scratches SEC(".maps");
 
-struct reading {
-	struct packet *packet;
-	const struct options *options;
-	u32 at, len;
-	u32 options_at; // where they begin in the packet
-};
-
 #define GO_ON 0
 #define STOP 1
 
-// One option, as RFC 9293 section 3.1 has them; those of wrong length are skipped.
-static long read_option(u32 turn, struct reading *reading)
+// One option, as RFC 9293 section 3.1 has them; those of wrong length are skipped. They begin at `options_at` in the packet, and are
+// `len` bytes.
+INLINE int read_option(struct scratch *scratch, u32 options_at, u32 len)
 {
-	struct packet *packet = reading->packet;
-	u32 at = reading->at, len = reading->len;
+	struct packet *packet = &scratch->packet;
+	u32 at = *(volatile u32 *)&scratch->option_at;
 
 	if (at >= len || at >= OPTIONS_MAX)
 		return STOP;
-	const u8 *option = reading->options->bytes + at;
+	const u8 *option = scratch->options.bytes + at;
 	u8 kind = option[0];
 
 	if (kind == 0)
 		return STOP;
 	if (kind == 1) {
-		reading->at = at + 1;
+		scratch->option_at = at + 1;
 		return GO_ON;
 	}
 	u32 size = at + 1 < len ? option[1] : 0;
@@ -397,12 +403,12 @@ static long read_option(u32 turn, struct reading *reading)
 	if (kind == 8 && size == 10) {
 		packet->val = read_u32(option + 2);
 		packet->ecr = read_u32(option + 6);
-		packet->stamps_at = reading->options_at + at + 2;
+		packet->stamps_at = options_at + at + 2;
 	} else if (kind == 5 && size >= 10 && size <= 34 && (size & 7) == 2) {
 		packet->sack_len = size >> 3;
 		u32 number = packet->sacks & (MOST_BLOCKS - 1);
 
-		packet->sack_at[number] = reading->options_at + at;
+		packet->sack_at[number] = options_at + at;
 		packet->sack_bytes[number] = size;
 		packet->sacks = number + 1;
 #pragma unroll
@@ -417,8 +423,26 @@ static long read_option(u32 turn, struct reading *reading)
 	} else if (!(kind == 2 && size == 4) && !(kind == 4 && size == 2)) {
 		packet->says_more = 1;
 	}
-	reading->at = at + size;
+	scratch->option_at = at + size;
 	return GO_ON;
+}
+
+// The options in `scratches`. A function that verifiers look at by itself, and whose state is in a map, which they do not follow: so all
+// turns of the loop are alike to them. (`bpf_loop` needs Linux 5.17.)
+__attribute__((noinline)) int read_options(u32 options_at, u32 len)
+{
+	u32 zero = 0;
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
+
+	if (!scratch)
+		return 0;
+	scratch->option_at = 0;
+#pragma clang loop unroll(disable)
+	for (u32 n = 0; n < OPTIONS_MAX; n++) {
+		if (read_option(scratch, options_at, len) == STOP)
+			break;
+	}
+	return 0;
 }
 
 #define READ 0
@@ -547,7 +571,12 @@ INLINE int read_packet(struct __sk_buff *skb, struct scratch *scratch, struct ke
 
 		if (options_len > OPTIONS_MAX)
 			return ALONE;
-		if (bpf_skb_load_bytes(skb, at + 20, options->bytes, options_len)) {
+		u32 wanted = options_len;
+
+		// Verifiers before Linux 6.8 do not conclude from `!= 0` that it is at least 1; and the compiler must not know that it is.
+		barrier_var(wanted);
+		wanted = ((wanted - 1) & OPTIONS_MASK) + 1;
+		if (bpf_skb_load_bytes(skb, at + 20, options->bytes, wanted)) {
 			count(ALONE_MALFORMED);
 			return ALONE;
 		}
@@ -559,9 +588,7 @@ INLINE int read_packet(struct __sk_buff *skb, struct scratch *scratch, struct ke
 			packet->stamps_at = at + 24;
 			return READ;
 		}
-		struct reading reading = { packet, options, 0, options_len, at + 20 };
-
-		bpf_loop(OPTIONS_MAX, read_option, &reading, 0);
+		read_options(at + 20, options_len);
 	}
 	return READ;
 }
@@ -963,7 +990,7 @@ INLINE u64 since_up(const struct link *link, u64 now)
 
 INLINE int refreshes(const struct half *half, const struct link *link, u64 now)
 {
-	return half->flags & HALF_REFRESH && link->has_up && since_up(link, now) < rules.refresh_for;
+	return half->flags & HALF_REFRESH && (link->awaits_packets || (link->has_up && since_up(link, now) < rules.refresh_for));
 }
 
 INLINE int holding_now(const struct link *link, int stalls, u64 now)
@@ -972,7 +999,7 @@ INLINE int holding_now(const struct link *link, int stalls, u64 now)
 		return HOLD_NOTHING;
 	if (link->is_down || stalls)
 		return HOLD_ALL;
-	if (!rules.hold_segments || (link->has_up && since_up(link, now) < rules.hold_pause))
+	if (!rules.hold_segments || link->awaits_packets || (link->has_up && since_up(link, now) < rules.hold_pause))
 		return HOLD_NOTHING;
 	return HOLD_LAST;
 }
@@ -1337,7 +1364,7 @@ __attribute__((noinline)) int goes_on(struct __sk_buff *skb, int direction)
 		*(volatile u64 *)&bulk->said = said;
 	}
 	*(volatile u64 *)&bulk->stamps = stamps;
-	count(WENT_ON);
+	count(direction == OUTGOING ? WENT_ON : WENT_ON_IN);
 	return 1;
 }
 
@@ -1602,15 +1629,65 @@ INLINE void tell(const struct key *key, u64 now, int direction, u8 kind, u32 ack
 
 #define STRAGGLERS (1000 * MS)
 #define TELL_EVERY (100 * MS)
+#define TELL_ARRIVAL_EVERY (1 * MS)
 
 INLINE void note_incoming(const struct key *key, const struct link *link, u64 now)
 {
-	if (!link->is_down || link->is_releasing || now < link->down_at + STRAGGLERS)
+	int is_over = link->is_down && !link->is_releasing && now >= link->down_at + STRAGGLERS;
+
+	if (!is_over && !link->listens)
 		return;
 	if (now - incoming_told_at < TELL_EVERY)
 		return;
 	incoming_told_at = now;
 	tell(key, now, INCOMING, NOTICE_INCOMING, 0);
+}
+
+// After its connection knows of the packet.
+INLINE void note_arrival(const struct key *key, const struct link *link, u64 now)
+{
+	if (!link->awaits_packets || now - arrival_told_at < TELL_ARRIVAL_EVERY)
+		return;
+	arrival_told_at = now;
+	tell(key, now, INCOMING, NOTICE_ARRIVED, 0);
+}
+
+#define TO_THIS_HOST 0 // PACKET_HOST of linux/if_packet.h
+#define PORT_DNS 53
+
+// A packet that is not TCP comes in during a silence. What a router says by itself proves nothing of the path beyond it: ICMP (with
+// neighbour discovery), and DNS answers, which many routers give.
+static __attribute__((noinline)) int note_other(struct __sk_buff *skb)
+{
+	u32 at = rules.frame_len;
+	u8 protocol;
+	u16 port;
+
+	if (skb->pkt_type != TO_THIS_HOST)
+		return 0;
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+			return 0;
+		protocol = ip.protocol;
+		at += ip.ihl * 4;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+			return 0;
+		protocol = ip.nexthdr;
+		at += sizeof(ip);
+	} else {
+		return 0;
+	}
+	if (protocol == IPPROTO_TCP || protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
+		return 0;
+	if (protocol == IPPROTO_UDP && (bpf_skb_load_bytes(skb, at, &port, sizeof(port)) || port == bpf_htons(PORT_DNS)))
+		return 0;
+	count(OTHERS_IN);
+	return 0;
 }
 
 INLINE struct connection *find(const struct key *key, const struct packet *packet, int direction, int *is_new)
@@ -1688,8 +1765,11 @@ INLINE int handle(struct __sk_buff *skb, int direction)
 	__builtin_memset(packet, 0, sizeof(*packet));
 	__builtin_memset(verdict, 0, sizeof(*verdict));
 
-	if (read_packet(skb, scratch, &key, direction) != READ)
+	if (read_packet(skb, scratch, &key, direction) != READ) {
+		if (direction == INCOMING && turn_now() & TURN_LISTENS)
+			note_other(skb);
 		return PASS;
+	}
 	u64 turn = turn_now();
 	const struct link *link = link_of(turn);
 	u32 number = bulk_number(&key, direction), across = number ^ 1;
@@ -1697,7 +1777,7 @@ INLINE int handle(struct __sk_buff *skb, int direction)
 
 	if (!link || !own || !other)
 		return PASS;
-	count(SEEN);
+	count(direction == OUTGOING ? SEEN : SEEN_IN);
 	packet->now = rules.test_clock ? skb->tstamp : bpf_ktime_get_ns();
 	if (direction == INCOMING)
 		note_incoming(&key, link, packet->now);
@@ -1741,6 +1821,8 @@ INLINE int handle(struct __sk_buff *skb, int direction)
 	connection->lowered += verdict->lower;
 	bpf_spin_unlock(&connection->lock);
 
+	if (direction == INCOMING)
+		note_arrival(&key, link, packet->now);
 	if (verdict->notice)
 		tell(&key, packet->now, direction, verdict->notice, verdict->notice_ack);
 	if (verdict->withhold) {

@@ -294,7 +294,7 @@ enum verdict {
 };
 
 // The first rule that fits.
-static __noinline int decide(const struct flow *flow, struct wish *wish)
+__noinline int decide(const struct flow *flow, struct wish *wish)
 {
 	__u32 zero = 0, table, i, number, within_host;
 	__u32 *in_use, *count;

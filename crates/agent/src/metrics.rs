@@ -1,8 +1,11 @@
 //! What Prometheus is told: `GET /metrics` in OpenMetrics' text format.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
-use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use holdover_mobility::Resumed::{AtOnce, ByItself, Later, Never};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet, text::encode};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -10,12 +13,19 @@ use prometheus_client::registry::{Registry, Unit};
 use std::sync::atomic::AtomicU64;
 
 use crate::link_watch::LinkState;
+use crate::outcomes::{BOUNDS_S, Outcomes, Resumes};
 use crate::path_engine::Counters;
 use crate::status::Status;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
 struct LinkLabel {
     interface: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct OutcomeLabel {
+    interface: String,
+    outcome: &'static str,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
@@ -27,6 +37,25 @@ struct PacketLabel {
 type Counts<L> = Family<L, Counter>;
 type Seconds<L> = Family<L, Counter<f64, AtomicU64>>;
 type Level<L> = Family<L, Gauge>;
+type Fractions<L> = Family<L, Gauge<f64, AtomicU64>>;
+
+/// How long connections took to go on: a histogram that was filled elsewhere.
+#[derive(Debug)]
+struct ResumeTimes(Vec<(OutcomeLabel, Resumes)>);
+
+impl Collector for ResumeTimes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "From the link's return to the first new data or ACK of a connection";
+        let mut family = encoder.encode_descriptor("resume", help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for (label, resumes) in &self.0 {
+            let bounds = BOUNDS_S.into_iter().chain([f64::INFINITY]);
+            let buckets: Vec<(f64, u64)> = bounds.zip(resumes.buckets).collect();
+            let mut metric = family.encode_family(label)?;
+            metric.encode_histogram::<NoLabelSet>(resumes.sum_s, resumes.buckets.iter().sum(), &buckets, None)?;
+        }
+        Ok(())
+    }
+}
 
 /// The text for a status.
 pub fn encode_status(status: &Status) -> String {
@@ -34,26 +63,39 @@ pub fn encode_status(status: &Status) -> String {
     let (up, attached) = (Level::<LinkLabel>::default(), Level::<LinkLabel>::default());
     let (outages, warnings) = (Counts::<LinkLabel>::default(), Counts::<LinkLabel>::default());
     let (false_warnings, moves) = (Counts::<LinkLabel>::default(), Counts::<LinkLabel>::default());
-    let (woken, down) = (Counts::<LinkLabel>::default(), Seconds::<LinkLabel>::default());
-    let (saved, packets) = (Seconds::<LinkLabel>::default(), Counts::<PacketLabel>::default());
+    let (woken, unaided) = (Counts::<OutcomeLabel>::default(), Counts::<LinkLabel>::default());
+    let (saved, down) = (Fractions::<LinkLabel>::default(), Seconds::<LinkLabel>::default());
+    let packets = Counts::<PacketLabel>::default();
+    let mut times = Vec::new();
     let connections = Gauge::<i64>::default();
     connections.set(i64::try_from(status.connections_in_all).unwrap_or(i64::MAX));
     for link in &status.links {
         let label = LinkLabel { interface: link.interface.clone() };
         up.get_or_create(&label).set(i64::from(link.state != LinkState::Down));
         attached.get_or_create(&label).set(i64::from(link.problem.is_none()));
-        let record = link.record;
+        let record = &link.record;
         for (family, count) in [
             (&outages, record.outages),
             (&warnings, record.warnings),
             (&false_warnings, record.false_warnings),
             (&moves, record.moves),
-            (&woken, record.woken),
+            (&unaided, record.outcomes.by_itself.count),
         ] {
             family.get_or_create(&label).inc_by(count);
         }
         down.get_or_create(&label).inc_by(record.down_s);
-        saved.get_or_create(&label).inc_by(record.saved_s);
+        if let Some(saved_s) = record.outcomes.saved_s {
+            saved.get_or_create(&label).set(saved_s);
+        }
+        let Outcomes { at_once, later, never, by_itself, .. } = &record.outcomes;
+        for (outcome, count) in [(AtOnce, at_once.count), (Later, later.count), (Never, *never)] {
+            let label = OutcomeLabel { interface: link.interface.clone(), outcome: outcome.name() };
+            woken.get_or_create(&label).inc_by(count);
+        }
+        for (outcome, resumes) in [(AtOnce, at_once), (Later, later), (ByItself, by_itself)] {
+            let label = OutcomeLabel { interface: link.interface.clone(), outcome: outcome.name() };
+            times.push((label, resumes.clone()));
+        }
         for (fate, count) in fates(&link.counters) {
             packets.get_or_create(&PacketLabel { interface: link.interface.clone(), fate }).inc_by(count);
         }
@@ -65,9 +107,16 @@ pub fn encode_status(status: &Status) -> String {
     registry.register("link_warnings", "How often a cut was foretold", warnings);
     registry.register("link_false_warnings", "Warnings after which no cut came", false_warnings);
     registry.register("link_moves", "How often the link's address changed", moves);
-    registry.register("connections_woken", "Connections that were woken at link-up", woken);
-    let help = "How much sooner connections went on than by their own timers, an estimate";
+    registry.register("woken", "Connections that were woken after outages, by what became of them", woken);
+    registry.register(
+        "unaided",
+        "Connections that went on after outages before anything was sent to wake them",
+        unaided,
+    );
+    let help =
+        "How much sooner woken connections went on than by this host's own timers, where those were to send again";
     registry.register_with_unit("saved", help, Unit::Seconds, saved);
+    registry.register_collector(Box::new(ResumeTimes(times)));
     registry.register("packets", "Packets that passed, by what became of them", packets);
     registry.register("connections", "Connections that are known", connections);
     let timeouts = Counter::<u64>::default();
@@ -149,7 +198,11 @@ mod tests {
     use crate::status::{LinkRecord, LinkStatus, UserTimeoutStatus};
 
     fn status() -> Status {
-        let record = LinkRecord { outages: 3, down_s: 21.5, woken: 7, saved_s: 12.25, ..LinkRecord::default() };
+        let mut buckets = [0; BOUNDS_S.len() + 1];
+        (buckets[3], buckets[12]) = (6, 1);
+        let at_once = Resumes { count: 7, sum_s: 80.5, buckets };
+        let outcomes = Outcomes { at_once, never: 2, saved_s: Some(-0.25), ..Outcomes::default() };
+        let record = LinkRecord { outages: 3, down_s: 21.5, outcomes, ..LinkRecord::default() };
         let counters = Counters { packets: 1000, fragments: 2, ..Counters::default() };
         let link = LinkStatus {
             interface: "wwan0".to_owned(),
@@ -182,8 +235,17 @@ mod tests {
             "holdover_link_attached{interface=\"wwan0\"} 1",
             "holdover_link_outages_total{interface=\"wwan0\"} 3",
             "holdover_link_down_seconds_total{interface=\"wwan0\"} 21.5",
-            "holdover_connections_woken_total{interface=\"wwan0\"} 7",
-            "holdover_saved_seconds_total{interface=\"wwan0\"} 12.25",
+            "holdover_woken_total{interface=\"wwan0\",outcome=\"at_once\"} 7",
+            "holdover_woken_total{interface=\"wwan0\",outcome=\"later\"} 0",
+            "holdover_woken_total{interface=\"wwan0\",outcome=\"never\"} 2",
+            "holdover_unaided_total{interface=\"wwan0\"} 0",
+            "holdover_saved_seconds{interface=\"wwan0\"} -0.25",
+            "# TYPE holdover_resume_seconds histogram",
+            "holdover_resume_seconds_sum{interface=\"wwan0\",outcome=\"at_once\"} 80.5",
+            "holdover_resume_seconds_count{interface=\"wwan0\",outcome=\"at_once\"} 7",
+            "holdover_resume_seconds_bucket{le=\"0.1\",interface=\"wwan0\",outcome=\"at_once\"} 6",
+            "holdover_resume_seconds_bucket{le=\"60.0\",interface=\"wwan0\",outcome=\"at_once\"} 6",
+            "holdover_resume_seconds_bucket{le=\"+Inf\",interface=\"wwan0\",outcome=\"at_once\"} 7",
             "holdover_packets_total{interface=\"wwan0\",fate=\"left_alone_fragment\"} 2",
             "holdover_connections 4",
             "holdover_user_timeouts_set_total 11",

@@ -1,13 +1,14 @@
 //! What the daemon asks of whatever stands in the path of packets of one interface.
 //!
 //! The order of calls: [`PathEngine::handle_link`], [`PathEngine::handle_ready`] when the descriptor is readable, or
-//! [`PathEngine::handle_timeout`]; then [`PathEngine::poll_deed`] until `None`, then [`PathEngine::poll_timeout`].
+//! [`PathEngine::handle_timeout`]; then [`PathEngine::poll_deed`] and [`PathEngine::poll_outcome`] until `None`, then
+//! [`PathEngine::poll_timeout`].
 
 use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed, LinkEvent};
+use holdover_mobility::{Connection, Deed, LinkEvent, WakeOutcome};
 use serde::{Deserialize, Serialize};
 
 /// Something that stands in the path of an interface's packets, and acts for the connections that cross it. When it is dropped it
@@ -31,6 +32,17 @@ pub trait PathEngine {
     /// The next thing that it has done.
     fn poll_deed(&mut self) -> Option<Deed>;
 
+    /// The next outcome of waking a connection.
+    fn poll_outcome(&mut self) -> Option<WakeOutcome> {
+        None
+    }
+
+    /// When a connection would have gone on by this host's own retransmission timer, as that stood when the link came up last: its
+    /// expiry and a round trip. `None` if no such timer ran, or it is not known.
+    fn alternative_at(&self, _connection: Connection) -> Option<Instant> {
+        None
+    }
+
     /// What it could not do since this was asked last, because the kernel did not let it: packets then pass as they are.
     fn poll_trouble(&mut self) -> Option<String> {
         None
@@ -44,13 +56,32 @@ pub trait PathEngine {
     /// The connections that it knows.
     fn connections(&mut self, now: Instant) -> Vec<PathConnection>;
 
-    /// The round trip of one of them, queues included, if it is known.
-    fn round_trip(&self, _connection: Connection) -> Option<Duration> {
-        None
-    }
-
     /// What it has counted.
     fn counters(&self) -> Counters;
+
+    /// What has passed, as far as it says whether the link is silent.
+    fn traffic(&self) -> Traffic {
+        Traffic::default()
+    }
+
+    /// What the connections say about a silence of the link.
+    fn survey(&mut self) -> Survey {
+        Survey::default()
+    }
+
+    /// Nothing has come in since then: the first packet that does is to wake what waits.
+    fn handle_silence(&mut self, _now: Instant, _since: Instant) {}
+
+    /// Something has come in after a silence, or would: what waits is woken.
+    fn end_silence(&mut self, _now: Instant) {}
+
+    /// Whether nothing has come in since [`PathEngine::handle_silence`].
+    fn is_silent(&self) -> bool {
+        false
+    }
+
+    /// Sends the peer of a connection what it answers at once, and what changes nothing (a keep-alive probe, RFC 9293 section 3.8.4).
+    fn ask_peer(&mut self, _now: Instant, _connection: Connection) {}
 
     /// A connection is to be let alone, or not any more.
     fn leave_alone(&mut self, connection: Connection, alone: bool);
@@ -62,6 +93,19 @@ pub trait Attach {
     type Engine: PathEngine;
     /// Why it could not be put there.
     type Error: std::error::Error;
+
+    /// Whether engines can be put in the path of any interface at all. Called once, before anything else.
+    ///
+    /// # Errors
+    /// Something is missing that this process will not get.
+    fn check(&mut self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// When it makes sense to try again after an error.
+    fn retry(&self, _error: &Self::Error) -> Retry {
+        Retry::Later
+    }
 
     /// Puts one in the path of an interface.
     ///
@@ -78,6 +122,52 @@ pub trait Attach {
         let _ = engine;
         Ok(())
     }
+}
+
+/// Packets that have passed since the programs were attached.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Traffic {
+    /// TCP packets that went out.
+    pub tcp_sent: u64,
+    /// TCP packets that came in.
+    pub tcp_received: u64,
+    /// Other packets that came in and prove that the path carries; counted during a silence only.
+    pub others_received: u64,
+}
+
+/// What the connections say about a silence.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Survey {
+    /// When the last TCP packet came in.
+    pub heard_at: Option<Instant>,
+    /// The connection that was heard last and can be asked.
+    pub recent: Option<Connection>,
+    /// Its round trip, or zero.
+    pub round_trip: Duration,
+    /// Connections with data that their peers have not acknowledged.
+    pub unanswered: Vec<Unanswered>,
+}
+
+/// A connection with data that its peer has not acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unanswered {
+    /// Its addresses and ports.
+    pub connection: Connection,
+    /// When its peer was heard last.
+    pub heard_at: Option<Instant>,
+    /// The round trip, queues included, if it is known.
+    pub round_trip: Option<Duration>,
+}
+
+/// When to try again to put an engine in the path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Retry {
+    /// Often: another agent has the interface, and may end at any time.
+    Soon,
+    /// From time to time.
+    Later,
+    /// Not before there is another interface of that name: with this one it cannot come right.
+    Never,
 }
 
 /// A connection as the path has it.

@@ -33,11 +33,12 @@ use holdover_base::Duration;
 use holdover_mobility::Connection;
 use holdover_wire::UserTimeout;
 
+use crate::log::with_causes;
 use crate::sockets::owner::{Process, UserError};
 
 pub use pattern::{Pattern, PatternError};
 pub use place::{Addresses, PlaceError, Ports, Prefix};
-pub use rule::{FlowRule, UserName};
+pub use rule::{FlowRule, UserName, UserNameError};
 pub use text::List;
 
 pub(crate) use rule::Rule;
@@ -49,6 +50,8 @@ pub struct Policy {
     rules: Vec<Rule>,
     /// How many of them are the user's.
     configured: usize,
+    /// Users who could not be looked up, and in which rules.
+    problems: Vec<String>,
 }
 
 /// What a policy is made with.
@@ -136,9 +139,6 @@ pub enum RuleProblem {
         /// What it needs.
         needs: &'static str,
     },
-    /// A user who is not there.
-    #[error(transparent)]
-    User(#[from] UserError),
 }
 
 /// The longest that a kernel bears silence by itself where keep-alive is not in use: `tcp_retries2` probes of a zero window and the
@@ -157,6 +157,9 @@ impl Policy {
     /// The policy that consists of these rules, in their order. `uid_of` looks up users
     /// ([`uid_of`](crate::sockets::owner::uid_of)).
     ///
+    /// A user who cannot be looked up is left out of the rule, and [`Self::problems`] says so. A rule that is left without any user
+    /// applies to no connection; the other rules apply as they would without it.
+    ///
     /// # Errors
     ///
     /// The first rule that cannot be used.
@@ -167,15 +170,23 @@ impl Policy {
     ) -> Result<Self, PolicyError> {
         let configured = rules.len();
         let built_in = if options.built_in { FlowRule::built_in() } else { Vec::new() };
+        let mut problems = Vec::new();
         let rules = rules
             .iter()
             .chain(&built_in)
             .zip(1..)
             .map(|(rule, number)| {
-                rule.check(options.at_least, uid_of).map_err(|problem| PolicyError { number, problem })
+                let mut unknown =
+                    |error: UserError| problems.push(format!("flow rule {number}: {}", with_causes(&error)));
+                rule.check(options.at_least, uid_of, &mut unknown).map_err(|problem| PolicyError { number, problem })
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { rules, configured })
+        Ok(Self { rules, configured, problems })
+    }
+
+    /// What keeps rules from applying to all the users they name: `flow rule 2: there is no user "berta"`. They may be there later.
+    pub fn problems(&self) -> &[String] {
+        &self.problems
     }
 
     /// What is to be done for a connection of which everything is known.

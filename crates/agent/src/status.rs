@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::link_watch::{LinkState, Source};
+use crate::outcomes::{OutcomeLine, Outcomes};
 use crate::path_engine::Counters;
 
 /// The agent, at a moment.
@@ -77,7 +78,7 @@ pub struct LinkStatus {
 }
 
 /// What has happened to a link.
-#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct LinkRecord {
     /// How often it was down.
     pub outages: u64,
@@ -91,10 +92,9 @@ pub struct LinkRecord {
     pub false_warnings: u64,
     /// How often the address changed.
     pub moves: u64,
-    /// How many connections were woken.
-    pub woken: u64,
-    /// How much sooner than by their own timers, in seconds over all of them: an estimate, see [`crate::saving`].
-    pub saved_s: f64,
+    /// What became of the connections that its outages had interrupted.
+    #[serde(default)]
+    pub outcomes: Outcomes,
 }
 
 /// A connection.
@@ -134,11 +134,13 @@ pub struct ConnectionStatus {
     pub left_alone: bool,
     /// How many things were done for it.
     pub deeds: u64,
-    /// The last of them.
+    /// The last of them, or what came of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_deed: Option<String>,
-    /// How much sooner it went on than by its own timer, in seconds: an estimate.
-    pub saved_s: f64,
+    /// How much sooner it went on after outages than by this host's own timer, in seconds; missing where that is not known. See
+    /// [`crate::outcomes`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_s: Option<f64>,
 }
 
 /// The user timeout of a connection.
@@ -155,7 +157,7 @@ pub struct GivenUserTimeout {
     pub is_applications: bool,
 }
 
-/// Something that was done, or would have been.
+/// Something that was done, or would have been; or what became of a connection.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct DeedLine {
     /// When, by the calendar: seconds since 1970.
@@ -170,7 +172,10 @@ pub struct DeedLine {
     pub mechanism: String,
     /// What it did.
     pub what: String,
-    /// How much sooner the connection went on than by its own timer, in seconds: an estimate; missing where nothing was woken.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// What became of the connection; missing where something was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<OutcomeLine>,
+    /// How much sooner the connection went on than by this host's own timer, in seconds; missing where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved_s: Option<f64>,
 }

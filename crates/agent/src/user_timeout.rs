@@ -149,6 +149,11 @@ pub fn kernel_patience() -> Result<Duration, UserTimeoutError> {
 }
 
 impl UserTimeouts {
+    /// Whether the kernel takes the program for new connections, and the one for those that are open. Nothing is attached.
+    pub fn probe() -> (Result<(), UserTimeoutError>, Result<(), UserTimeoutError>) {
+        (Program::probe_new(), Program::probe_open())
+    }
+
     /// Loads the programs, attaches them, and gives the connections that are open what they are to have.
     ///
     /// # Errors

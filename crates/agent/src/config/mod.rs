@@ -18,12 +18,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::link_watch::Source;
+use crate::link_watch::silence::SilenceOptions;
 use crate::policy::{FlowRule, Policy, PolicyError, PolicyOptions};
 use crate::sockets::owner::uid_of;
 use crate::user_timeout::UserTimeoutOptions;
 
 pub use self::error::ConfigError;
 pub use self::text::{Dbm, NamePattern, Time};
+use self::text::{between, if_between};
 
 /// Where the file is looked for if no other is named.
 pub const DEFAULT_PATH: &str = "/etc/holdover/agent.toml";
@@ -87,7 +89,7 @@ pub struct Wake {
     /// Whether ACKs are withheld altogether in the moment before a cut that was foreseen.
     pub ack_stall: bool,
     /// How long before the foreseen cut that begins. Missing: a round trip of each connection, which is best.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "if_between::<1, 60_000, _>")]
     pub warning_lead: Option<Time>,
     /// Whether a sender that nothing else can wake is told by ICMP that the host was unreachable.
     pub icmp_poke: bool,
@@ -95,6 +97,7 @@ pub struct Wake {
     /// senders may take what they hear for the proof that nothing was lost, and wait.
     pub refresh_timestamps: bool,
     /// From link-up to the first packet that the agent sends. If data comes by itself in that time, nothing is done.
+    #[serde(deserialize_with = "between::<0, 10_000, _>")]
     pub grace: Time,
 }
 
@@ -107,7 +110,7 @@ pub struct HeldSegments(u8);
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Signals {
-    /// The carrier and state of an interface.
+    /// The carrier and state of an interface, and whether a Wi-Fi station is associated.
     pub carrier: bool,
     /// That an interface loses its last address, gets one, or gets another one in its place.
     pub address: bool,
@@ -122,19 +125,25 @@ pub struct Signals {
     pub schedule: Option<PathBuf>,
     /// The strength of the Wi-Fi signal, as a warning.
     pub wifi: Wifi,
-    /// Whether gateways are asked for a sign of life when nothing comes in.
+    /// That TCP sends and nothing comes in, although the link has a carrier: an outage as they are on mobile networks.
+    pub silence: bool,
+    /// How a silence is looked into.
     pub gateway: GatewayQuestions,
 }
 
-/// Whether gateways are asked for a sign of life (ARP, neighbour discovery) when nothing comes in.
+/// How a silence is looked into (`[signals] silence`).
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct GatewayQuestions {
-    /// Whether they are. Idle links and links without neighbours (PPP, raw IP) never are.
+    /// Whether the next hop (ARP, neighbour discovery) and a peer (a keep-alive probe) are asked for a sign of life. Idle links never
+    /// are.
     pub ask: bool,
-    /// What is sent has to be without an answer for so long before the gateway is asked; not less than 250 ms.
+    /// What is sent has to be without an answer for so long, and for four round trips, before silence is suspected; not less than
+    /// 250 ms.
+    #[serde(deserialize_with = "between::<250, 3_600_000, _>")]
     pub after: Time,
-    /// How long it has for each of three answers, after which the link is down; not less than 250 ms.
+    /// A next hop that does not answer for three times as long is silent, and the link is down; not less than 100 ms.
+    #[serde(deserialize_with = "between::<100, 60_000, _>")]
     pub every: Time,
 }
 
@@ -147,8 +156,10 @@ pub struct Wifi {
     /// Below this level the link is expected to break.
     pub floor: Dbm,
     /// With `warn = "adaptive"`: how far ahead the level is extrapolated.
+    #[serde(deserialize_with = "between::<1, 60_000, _>")]
     pub lead: Time,
     /// How often the level is asked for.
+    #[serde(deserialize_with = "between::<10, 60_000, _>")]
     pub every: Time,
 }
 
@@ -167,29 +178,16 @@ pub enum WifiWarning {
 
 /// The endpoint for Prometheus: `GET /metrics`.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(try_from = "MetricsTable")]
+#[serde(default, deny_unknown_fields)]
 pub struct Metrics {
     /// Whether there is one.
     pub enabled: bool,
     /// Its address and port.
-    pub listen: SocketAddr,
-    /// Whether that address may be another than a loopback address.
-    pub allow_remote: bool,
-}
-
-/// The endpoint for Prometheus: `GET /metrics`.
-#[derive(Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "Metrics")]
-struct MetricsTable {
-    /// Whether there is one.
-    enabled: bool,
-    /// Its address and port.
     #[schemars(with = "String")]
-    listen: SocketAddr,
+    pub listen: SocketAddr,
     /// Whether that address may be another than a loopback address. Whoever can reach it then sees how many connections this
     /// host has, and when its links were down.
-    allow_remote: bool,
+    pub allow_remote: bool,
 }
 
 /// What the agent writes down, on its standard error.
@@ -265,6 +263,13 @@ impl Config {
     /// It is not TOML, or has something in it that is not understood.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))?;
+        if let Some(problem) = config.metrics.problem() {
+            return Err(ConfigError::at(path, text, key_in_section(text, "[metrics]", "listen"), problem));
+        }
+        if config.user_timeouts.cgroup.as_ref().is_some_and(|cgroup| !cgroup.is_absolute()) {
+            let problem = "cgroup: an absolute path is expected, such as \"/sys/fs/cgroup/user.slice\"".to_owned();
+            return Err(ConfigError::at(path, text, key_in_section(text, "[user_timeouts]", "cgroup"), problem));
+        }
         Policy::check(&config.flow).map_err(|error| {
             let offset = text.match_indices("[[flow]]").nth(error.number - 1).map_or(0, |(offset, _)| offset);
             ConfigError::at(path, text, offset, error.problem.to_string())
@@ -275,8 +280,10 @@ impl Config {
     /// The rules in force. No hold is shorter than `at_least`
     /// ([`kernel_patience`](crate::user_timeout::kernel_patience)).
     ///
+    /// Users who are not there are told by [`Policy::problems`].
+    ///
     /// # Errors
-    /// A rule names a user who is not there.
+    /// A rule cannot be used, which [`Self::parse`] would have found.
     pub fn policy(&self, at_least: Duration) -> Result<Policy, PolicyError> {
         let options = PolicyOptions { built_in: self.user_timeouts.built_in, at_least };
         Policy::new(&self.flow, options, &mut uid_of)
@@ -293,6 +300,19 @@ impl Config {
         let schema = schemars::schema_for!(Self);
         serde_json::to_string_pretty(&schema).map_or_else(|error| error.to_string(), |text| text + "\n")
     }
+}
+
+/// Where the line begins that sets a key of a section; or where the section begins, or the file.
+fn key_in_section(text: &str, section: &str, key: &str) -> usize {
+    let starts = |text: &str, word: &str| text.trim_start().starts_with(word);
+    let mut lines = text.split_inclusive('\n').scan(0, |at, line| {
+        let begins = *at;
+        *at += line.len();
+        Some((begins, line))
+    });
+    let Some((section_at, _)) = lines.find(|(_, line)| starts(line, section)) else { return 0 };
+    let key = lines.take_while(|(_, line)| !starts(line, "[")).find(|(_, line)| starts(line, key));
+    key.map_or(section_at, |(at, _)| at)
 }
 
 impl Links {
@@ -327,13 +347,22 @@ impl Wake {
 }
 
 impl Signals {
+    /// How silence is found out; `None` if it is of no interest.
+    pub fn silence_options(&self) -> Option<SilenceOptions> {
+        let GatewayQuestions { ask, after: Time(after), every: Time(every) } = self.gateway;
+        let (least_after, least_every) = (Duration::from_millis(250), Duration::from_millis(100));
+        let options = SilenceOptions { after: after.max(least_after), every: every.max(least_every), asks: ask };
+        self.silence.then_some(options)
+    }
+
     /// Whether what a source says counts. Timetables, Wi-Fi levels and commands count whenever there are any.
     pub fn believes(&self, source: Source) -> bool {
         match source {
-            Source::Carrier => self.carrier,
+            Source::Carrier | Source::Association => self.carrier,
             Source::Address => self.address,
             Source::Route => self.route,
             Source::Neighbour => self.neighbour,
+            Source::Silence => self.silence,
             Source::Suspend => self.suspend,
             Source::Schedule | Source::Wifi | Source::Command => true,
         }
@@ -376,17 +405,17 @@ impl Default for Signals {
             suspend: true,
             schedule: None,
             wifi: Wifi::default(),
+            silence: true,
             gateway: GatewayQuestions::default(),
         }
     }
 }
 
 impl Default for GatewayQuestions {
-    /// Off: docs/limits.md has the networks in which that may do harm. A second is as long as RFC 6298 has a sender wait at first. Half
-    /// a second is more than a gateway next door takes; RFC 4861's `RETRANS_TIMER` is twice as long, and would have every outage
-    /// noticed 1.5 s later.
+    /// A second is as long as RFC 6298 has a sender wait at first. A next hop answers within milliseconds, but a station in power save
+    /// hears its access point only every 100 to 300 ms.
     fn default() -> Self {
-        Self { ask: false, after: Time(Duration::from_secs(1)), every: Time(Duration::from_millis(500)) }
+        Self { ask: true, after: Time(Duration::from_secs(1)), every: Time(Duration::from_millis(250)) }
     }
 }
 
@@ -422,24 +451,18 @@ impl Default for Metrics {
     }
 }
 
-impl Default for MetricsTable {
-    fn default() -> Self {
-        let Metrics { enabled, listen, allow_remote } = Metrics::default();
-        Self { enabled, listen, allow_remote }
-    }
-}
-
-impl TryFrom<MetricsTable> for Metrics {
-    type Error = String;
-
-    fn try_from(table: MetricsTable) -> Result<Self, Self::Error> {
-        let MetricsTable { enabled, listen, allow_remote } = table;
-        if !listen.ip().is_loopback() && !allow_remote {
-            return Err(format!(
-                "{listen} is not a loopback address: others could read the metrics; allow_remote = true if they may"
-            ));
+impl Metrics {
+    /// What is wrong with the address, if anything.
+    fn problem(&self) -> Option<String> {
+        let listen = self.listen;
+        if listen.port() == 0 {
+            return Some(format!("{listen}: port 0 is none that Prometheus could ask; expected one from 1 to 65535"));
         }
-        Ok(Self { enabled, listen, allow_remote })
+        (!listen.ip().is_loopback() && !self.allow_remote).then(|| {
+            format!(
+                "{listen} is not a loopback address: others could read the metrics; allow_remote = true if they may"
+            )
+        })
     }
 }
 
@@ -501,11 +524,34 @@ mod tests {
                 "include: the text \"wlan0\" is not what is expected here: a list in brackets",
             ),
             ("[metrics]\nlisten = \"localhost\"", "agent.toml:2:10", "an address and a port"),
-            ("[wake]\ngrace = \"5\"", "agent.toml:2:9", "a time with its unit"),
+            ("[wake]\ngrace = \"5\"", "agent.toml:2:9", "a time from 0s to 10s, with its unit"),
+            ("[wake]\ngrace = \"11s\"", "agent.toml:2:9", "a time from 0s to 10s"),
+            (
+                "[wake]\nwarning_lead = \"0s\"",
+                "agent.toml:2:16",
+                "warning_lead: the text \"0s\" is not what is expected",
+            ),
+            (
+                "[signals.gateway]\nafter = \"0s\"",
+                "agent.toml:2:9",
+                "after: the text \"0s\" is not what is expected here: a time from 250ms to 3600s",
+            ),
+            ("[signals.gateway]\nafter = \"-1s\"", "agent.toml:2:9", "from 250ms"),
+            ("[signals.gateway]\nafter = \"25h\"", "agent.toml:2:9", "to 3600s"),
+            ("[signals.gateway]\nask = true\nevery = \"1 parsec\"", "agent.toml:3:9", "(ns, us, ms, s, min, h)"),
+            ("[signals.gateway]\nevery = \"2min\"", "agent.toml:2:9", "to 60s"),
+            ("[signals.wifi]\nlead = \"0\"", "agent.toml:2:8", "from 1ms"),
+            ("[signals.wifi]\nevery = \"1ms\"", "agent.toml:2:9", "from 10ms"),
+            ("[wake]\nhold_back = -1", "agent.toml:2:13", "hold_back"),
+            ("[metrics]\nenabled = true\nlisten = \"127.0.0.1:0\"", "agent.toml:3:1", "port 0"),
+            ("[[flow]]\nport = 0\nhold = \"4h\"", "agent.toml:2:8", "is no port"),
+            ("[[flow]]\nuser = \"\"\nhold = \"4h\"", "agent.toml:2:8", "a user's name or number"),
+            ("[[flow]]\nport = 1\nhold = \"0s\"", "agent.toml:1:1", "between 1 s and 24 days"),
+            ("[user_timeouts]\ncgroup = \"a\"", "agent.toml:2:1", "an absolute path"),
             ("[links]\ninclude = [\"wlan0\", \"a b\"]", "agent.toml:2:11", "the name of an interface"),
             ("[signals.wifi]\nfloor = \"-78\"", "agent.toml:2:9", "dBm"),
             ("[signals.wifi]\nwarn = \"sometimes\"", "agent.toml:2:8", "`adaptive`"),
-            ("[metrics]\nlisten = \"0.0.0.0:9786\"", "agent.toml:1:1", "allow_remote = true"),
+            ("[metrics]\nlisten = \"0.0.0.0:9786\"", "agent.toml:2:1", "allow_remote = true"),
             ("[[flow]]\nport = 22\nhold = \"4h\"\n[[flow]]\nport = 80", "agent.toml:4:1", "one of hold, fail_fast"),
             ("[[flow]]\nhold = \"4h\"\nport = \"ssh\"", "agent.toml:3:8", "\"ssh\" is no port"),
             ("[nonsense]", "agent.toml:1:2", "`links`"),
@@ -531,8 +577,8 @@ mod tests {
         );
         assert_eq!(names(&format!("{rules}[user_timeouts]\nbuilt_in = false"))[..2], ["flow rule 1", "a former rule"]);
         let nobody = parse("[[flow]]\nuser = \"no such user here\"\nhold = \"4 h\"").unwrap();
-        let error = nobody.policy(Duration::ZERO).unwrap_err();
-        assert_eq!(error.to_string(), "flow rule 1: there is no user \"no such user here\"");
+        let policy = nobody.policy(Duration::ZERO).unwrap();
+        assert_eq!(policy.problems(), ["flow rule 1: there is no user \"no such user here\""]);
     }
 
     #[test]

@@ -28,6 +28,45 @@ impl FromStr for Time {
     }
 }
 
+/// Reads a [`Time`] from `MIN_MS` to `MAX_MS` milliseconds, both included: `#[serde(deserialize_with = "between::<..>")]`.
+///
+/// # Errors
+/// It is no time, or not within these bounds.
+pub(super) fn between<'de, const MIN_MS: u64, const MAX_MS: u64, D>(deserializer: D) -> Result<Time, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    let text = Cow::<'de, str>::deserialize(deserializer)?;
+    let bounds = Bounds { min: Duration::from_millis(MIN_MS), max: Duration::from_millis(MAX_MS) };
+    let time = text.parse().ok().filter(|Time(time)| bounds.min <= *time && *time <= bounds.max);
+    time.ok_or_else(|| de::Error::invalid_value(Unexpected::Str(&text), &bounds))
+}
+
+/// The same where the field may be missing.
+///
+/// # Errors
+/// As [`between`].
+pub(super) fn if_between<'de, const MIN_MS: u64, const MAX_MS: u64, D>(
+    deserializer: D,
+) -> Result<Option<Time>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    between::<MIN_MS, MAX_MS, D>(deserializer).map(Some)
+}
+
+/// What a time may be.
+struct Bounds {
+    min: Duration,
+    max: Duration,
+}
+
+impl de::Expected for Bounds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a time from {} to {}, with its unit (ns, us, ms, s, min, h)", self.min, self.max)
+    }
+}
+
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

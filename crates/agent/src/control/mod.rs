@@ -8,6 +8,7 @@ mod client;
 use core::fmt;
 use std::path::PathBuf;
 
+use holdover_base::Duration;
 use holdover_mobility::LinkEvent;
 use serde::{Deserialize, Serialize};
 
@@ -113,7 +114,13 @@ pub enum Refusal {
     /// A time to a cut, with something else than a warning.
     #[error("a lead belongs to \"fading\" only")]
     LeadWithoutWarning,
+    /// A time to a cut that is longer than a day.
+    #[error("a lead of more than a day is no warning; longer ones belong into a timetable ([signals] schedule)")]
+    LeadTooLong,
 }
+
+/// See [`Refusal::LeadTooLong`].
+const LONGEST_LEAD: Duration = Duration::from_secs(86_400);
 
 fn list(links: &[String]) -> String {
     if links.is_empty() { "none".to_owned() } else { links.join(", ") }
@@ -123,9 +130,10 @@ impl SignalRequest {
     /// The same in the mechanisms' vocabulary.
     ///
     /// # Errors
-    /// [`Refusal::LeadWithoutWarning`].
+    /// [`Refusal::LeadWithoutWarning`], [`Refusal::LeadTooLong`].
     pub fn to_event(&self) -> Result<LinkEvent, Refusal> {
         match (self.event, self.lead) {
+            (Word::Fading, Some(Time(lead))) if lead > LONGEST_LEAD => Err(Refusal::LeadTooLong),
             (Word::Fading, lead) => Ok(LinkEvent::Fading { lead: lead.map(|Time(lead)| lead) }),
             (_, Some(_)) => Err(Refusal::LeadWithoutWarning),
             (Word::Recovered, None) => Ok(LinkEvent::Recovered),
@@ -179,8 +187,6 @@ pub fn socket_path(named: Option<PathBuf>) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use holdover_base::Duration;
-
     use super::*;
 
     #[test]
@@ -210,6 +216,9 @@ mod tests {
         let lead = Some(Time(Duration::from_millis(1)));
         let request = SignalRequest { event: Word::Up, interface: None, lead };
         assert_eq!(request.to_event(), Err(Refusal::LeadWithoutWarning));
+        let lead = Some(Time(Duration::from_secs(86_401)));
+        let request = SignalRequest { event: Word::Fading, interface: None, lead };
+        assert_eq!(request.to_event(), Err(Refusal::LeadTooLong));
         let line = Response::from(Refusal::LeadWithoutWarning).to_line();
         let text = String::from_utf8(line).unwrap();
         assert!(text.contains(r#""reason":{"kind":"lead-without-warning"}"#) && text.ends_with("}\n"), "{text}");

@@ -1,8 +1,12 @@
 //! The control socket: one agent's, for root alone.
+//!
+//! A lock decides whose it is: `flock(2)` on a file beside it, held for as long as the agent runs. The kernel gives it back with the
+//! last descriptor of the process, however that ends; a socket that is there without it is a dead agent's. A process that is being
+//! killed still answers `connect(2)` for some milliseconds, and so does its lock: both are waited for, up to [`PATIENCE`].
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -19,22 +23,45 @@ use super::DaemonError;
 /// Callers who wait to be let in.
 const BACKLOG: i32 = 128;
 
-/// How long another agent that is starting is waited for. It takes some milliseconds.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long an agent that has the socket is given to end. A process that was killed takes some 10 ms, more on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// From one try to the next.
-const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// The right to the control socket. When it is dropped, the socket and the file of the lock are removed.
+#[derive(Debug)]
+pub(super) struct Ownership {
+    socket: PathBuf,
+    /// Whether what is at that path is this agent's.
+    is_bound: bool,
+    lock: PathBuf,
+    /// Holds the lock until it is closed.
+    _file: File,
+}
 
 /// Makes the socket. What a dead agent has left behind is removed, and nothing else.
-pub(super) fn listen(path: &Path) -> Result<UnixListener, DaemonError> {
+pub(super) fn listen(path: &Path) -> Result<(UnixListener, Ownership), DaemonError> {
+    listen_within(path, PATIENCE)
+}
+
+fn listen_within(path: &Path, patience: Duration) -> Result<(UnixListener, Ownership), DaemonError> {
     let failed = |source| DaemonError::Socket { path: path.to_owned(), source };
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory).map_err(failed)?;
     }
-    // Between the look at what is there and the new socket nobody else may do the same.
-    let _turn = Turn::take(path)?;
-    remove_stale(path)?;
-    bind(path).map_err(failed)
+    let until = Instant::now() + patience;
+    let mut ownership = Ownership::take(path, until)?;
+    while !remove_stale(path)? {
+        // It answers without the lock: it is of an older version, or on the point of ending.
+        if Instant::now() >= until {
+            return Err(DaemonError::AlreadyRunning { path: path.to_owned(), pid: None });
+        }
+        sleep(PAUSE);
+    }
+    let listener = bind(path).map_err(failed)?;
+    ownership.is_bound = true;
+    Ok((listener, ownership))
 }
 
 fn bind(path: &Path) -> io::Result<UnixListener> {
@@ -47,58 +74,76 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(OwnedFd::from(socket).into())
 }
 
-fn remove_stale(path: &Path) -> Result<(), DaemonError> {
+/// Whether the path is free now; not if somebody listens there.
+fn remove_stale(path: &Path) -> Result<bool, DaemonError> {
     let failed = |source| DaemonError::Socket { path: path.to_owned(), source };
     match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(error) => return Err(failed(error)),
         Ok(found) if !found.file_type().is_socket() => return Err(DaemonError::NotASocket { path: path.to_owned() }),
         Ok(_) => {}
     }
     match UnixStream::connect(path) {
-        Ok(_) => Err(DaemonError::AlreadyRunning { path: path.to_owned() }),
+        Ok(_) => Ok(false),
         // Nobody listens on it.
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path).map_err(failed),
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(failed).map(|()| true)
+        }
+        // An agent that ends removes it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(failed(error)),
     }
 }
 
-/// The right to make the socket: a lock (`flock(2)`) on a file beside it, which is there no longer than the lock is held. Were it
-/// the directory that is locked, anyone who may read it could be in the way.
-struct Turn {
-    path: PathBuf,
-    /// Holds the lock until it is closed.
-    _file: File,
-}
-
-impl Turn {
-    fn take(socket: &Path) -> Result<Self, DaemonError> {
-        let mut path = OsString::from(socket);
-        path.push(".lock");
-        let path = PathBuf::from(path);
-        let failed = |source| DaemonError::Socket { path: path.clone(), source };
-        let until = Instant::now() + PATIENCE;
+impl Ownership {
+    /// Locks a file beside the socket. Were it the directory that is locked, anyone who may read it could be in the way.
+    fn take(socket: &Path, until: Instant) -> Result<Self, DaemonError> {
+        let mut lock = OsString::from(socket);
+        lock.push(".lock");
+        let lock = PathBuf::from(lock);
+        let failed = |source| DaemonError::Socket { path: lock.clone(), source };
         loop {
             let mut options = OpenOptions::new();
-            options.write(true).create(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-            let file = options.open(&path).map_err(failed)?;
+            options.read(true).write(true).create(true).mode(0o600);
+            options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+            let mut file = options.open(&lock).map_err(failed)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // Who had it before may have removed it meanwhile: then the lock is on nothing.
-                Ok(()) if is_at(&file, &path).map_err(failed)? => return Ok(Self { path, _file: file }),
+                // Its holder may have removed it meanwhile: then the lock is on nothing.
+                Ok(()) if is_at(&file, &lock).map_err(failed)? => {
+                    note_holder(&mut file).map_err(failed)?;
+                    return Ok(Self { socket: socket.to_owned(), is_bound: false, lock, _file: file });
+                }
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) if Instant::now() < until => sleep(PAUSE),
-                Err(Errno::WOULDBLOCK) => return Err(DaemonError::Starting { path }),
+                Err(Errno::WOULDBLOCK) => {
+                    return Err(DaemonError::AlreadyRunning { path: socket.to_owned(), pid: holder(&mut file) });
+                }
                 Err(errno) => return Err(failed(errno.into())),
             }
         }
     }
 }
 
-impl Drop for Turn {
+impl Drop for Ownership {
     fn drop(&mut self) {
-        // While it is still locked: what is at this path is this file.
-        let _ = fs::remove_file(&self.path);
+        // While it is still locked: what is at these paths is this agent's.
+        if self.is_bound {
+            let _ = fs::remove_file(&self.socket);
+        }
+        let _ = fs::remove_file(&self.lock);
     }
+}
+
+/// Writes this process's number into the file, for those that find it locked.
+fn note_holder(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    writeln!(file, "{}", std::process::id())
+}
+
+fn holder(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
 }
 
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
@@ -128,6 +173,16 @@ mod tests {
             self.0.join("run/agent.sock")
         }
 
+        /// What an agent that was killed leaves: a socket on which nobody listens, and a file that nobody has locked.
+        fn leave_stale(&self) {
+            let socket = self.socket();
+            let _ = fs::remove_file(&socket);
+            fs::create_dir_all(self.0.join("run")).unwrap();
+            drop(UnixListener::bind(&socket).unwrap());
+            fs::write(self.0.join("run/agent.sock.lock"), "1\n").unwrap();
+            assert!(socket.exists());
+        }
+
         fn names(&self) -> Vec<OsString> {
             fs::read_dir(self.0.join("run")).unwrap().map(|entry| entry.unwrap().file_name()).collect()
         }
@@ -143,14 +198,38 @@ mod tests {
     fn what_a_killed_agent_leaves_behind_is_in_nobodys_way() {
         let place = Place::new("stale");
         let socket = place.socket();
-        drop(listen(&socket).unwrap());
-        assert!(socket.exists());
-        // Killed in the middle of it.
-        fs::write(place.0.join("run/agent.sock.lock"), "").unwrap();
-        let listener = listen(&socket).unwrap();
-        assert_eq!(place.names(), ["agent.sock"], "no litter");
-        assert!(matches!(listen(&socket), Err(DaemonError::AlreadyRunning { .. })));
-        drop(listener);
+        place.leave_stale();
+        let running = listen(&socket).unwrap();
+        let refused = listen_within(&socket, Duration::from_millis(20));
+        let pid = Some(std::process::id());
+        assert!(
+            matches!(&refused, Err(DaemonError::AlreadyRunning { pid: found, .. }) if *found == pid),
+            "{refused:?}"
+        );
+        drop(running);
+        assert_eq!(place.names(), [""; 0], "no litter");
+    }
+
+    #[test]
+    fn an_agent_that_is_ending_is_waited_for() {
+        let place = Place::new("ending");
+        let socket = place.socket();
+        let running = listen(&socket).unwrap();
+        let started = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                sleep(Duration::from_millis(100));
+                drop(running);
+            });
+            assert!(listen(&socket).is_ok());
+        });
+        assert!(started.elapsed() >= Duration::from_millis(100));
+        // One that has no lock: it answers, and so it is there.
+        place.leave_stale();
+        fs::remove_file(&socket).unwrap();
+        let _old = UnixListener::bind(&socket).unwrap();
+        let refused = listen_within(&socket, Duration::from_millis(20));
+        assert!(matches!(refused, Err(DaemonError::AlreadyRunning { pid: None, .. })), "{refused:?}");
     }
 
     #[test]
@@ -158,7 +237,6 @@ mod tests {
         let place = Place::new("file");
         let socket = place.socket();
         drop(listen(&socket).unwrap());
-        fs::remove_file(&socket).unwrap();
         fs::write(&socket, "127.0.0.1 localhost").unwrap();
         let refused = listen(&socket);
         assert!(matches!(refused, Err(DaemonError::NotASocket { .. })), "{refused:?}");
@@ -172,9 +250,10 @@ mod tests {
         for _ in 0..20 {
             let socket = place.socket();
             // A dead one's, which each of them wants to remove.
-            drop(listen(&socket).unwrap());
+            place.leave_stale();
+            let patience = Duration::from_millis(20);
             let all: Vec<_> = std::thread::scope(|scope| {
-                let starting: Vec<_> = (0..4).map(|_| scope.spawn(|| listen(&socket))).collect();
+                let starting: Vec<_> = (0..4).map(|_| scope.spawn(|| listen_within(&socket, patience))).collect();
                 starting.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
             let is_running = |result: &&Result<_, _>| matches!(result, Err(DaemonError::AlreadyRunning { .. }));

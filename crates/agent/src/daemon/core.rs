@@ -3,14 +3,15 @@
 //! The shell calls one of the `handle_*`, then [`Core::take_deeds`], then asks for the next deadlines: [`Core::poll_timeout`] by the
 //! clock that stands still in sleep, [`Core::poll_time`] by the calendar.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::{Connection, LinkEvent};
 
-use super::gateways::WatchedLink;
 use super::link::{Link, Path};
+use super::silence::Question;
 use crate::clock::Utc;
 use crate::config::{Config, Dbm, Time};
 use crate::control::{Refusal, SignalRequest};
@@ -36,7 +37,8 @@ pub(super) struct Core<A: Attach> {
 }
 
 /// The sources that can be switched off.
-const KERNEL: [Source; 5] = [Source::Carrier, Source::Address, Source::Route, Source::Neighbour, Source::Suspend];
+const KERNEL: [Source; 6] =
+    [Source::Carrier, Source::Association, Source::Address, Source::Route, Source::Neighbour, Source::Suspend];
 
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 
@@ -77,7 +79,7 @@ impl<A: Attach> Core<A> {
             if is_other {
                 link.path = Path::LeftAlone;
             }
-            link.wifi = None;
+            (link.wifi, link.silence) = (None, None);
             link.handle_signal(now, &Signal::new(now, &link.name.clone(), LinkEvent::Recovered, Source::Wifi));
             // Who is not believed any more has nothing against the link.
             for source in KERNEL.into_iter().filter(|&source| !self.config.signals.believes(source)) {
@@ -155,6 +157,14 @@ impl<A: Attach> Core<A> {
     pub(super) fn handle_level(&mut self, now: Instant, interface: &str, level: Option<Dbm>) {
         let watch = self.links.get_mut(interface).and_then(|link| link.wifi.as_mut());
         if let Some(event) = watch.and_then(|watch| watch.handle_level(now, level)) {
+            self.signal(now, Some(interface), event, Source::Wifi);
+        }
+    }
+
+    /// The driver of a Wi-Fi interface does not hear beacons, or is not heard.
+    pub(super) fn handle_losses(&mut self, now: Instant, interface: &str) {
+        let watch = self.links.get_mut(interface).and_then(|link| link.wifi.as_mut());
+        if let Some(event) = watch.and_then(WifiWatch::handle_losses) {
             self.signal(now, Some(interface), event, Source::Wifi);
         }
     }
@@ -245,9 +255,28 @@ impl<A: Attach> Core<A> {
         self.deeds.iter()
     }
 
-    /// The links whose gateways may have to be asked whether they are there.
-    pub(super) fn watched(&self) -> Vec<WatchedLink> {
-        self.links.values().filter_map(Link::watched).collect()
+    /// The next hops of a link that can be asked whether they are there, and those that are known to answer.
+    pub(super) fn handle_next_hops(
+        &mut self,
+        interface: &str,
+        next_hops: &BTreeSet<IpAddr>,
+        known: impl IntoIterator<Item = IpAddr>,
+    ) {
+        if let Some(link) = self.links.get_mut(interface) {
+            link.handle_next_hops(next_hops, known);
+        }
+    }
+
+    /// A next hop has answered.
+    pub(super) fn handle_next_hop_answer(&mut self, now: Instant, interface: &str, next_hop: IpAddr) {
+        if let Some(link) = self.links.get_mut(interface) {
+            link.handle_next_hop_answer(now, next_hop);
+        }
+    }
+
+    /// The links whose next hops are to be asked now whether they are there.
+    pub(super) fn take_questions(&mut self) -> Vec<(Box<str>, Question)> {
+        self.links.values_mut().filter_map(|link| Some((link.name.clone(), link.take_question()?))).collect()
     }
 
     /// The links that are looked after.
@@ -300,6 +329,8 @@ impl<A: Attach> Core<A> {
         } else if !is_wanted {
             link.wifi = None;
         }
+        let options = self.config.signals.silence_options().filter(|_| is_wanted);
+        link.watch_for_silence(now, options);
         let any_wifi = self.links.values().any(|link| link.wifi.is_some());
         self.wifi_due = any_wifi.then(|| self.wifi_due.unwrap_or(now));
     }

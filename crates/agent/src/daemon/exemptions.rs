@@ -13,9 +13,11 @@ use crate::sockets::{SocketDiag, SocketDiagError, TcpSocket};
 
 /// Which connections in the path are left alone. That has nothing to do with their user timeouts: only the rules are the same.
 pub(super) struct Exemptions {
-    /// The rules, once they have been read. They cannot be while a user whom they name is not there.
+    /// The rules, once they have been read.
     policy: Option<Policy>,
     problem: Option<String>,
+    /// When users are looked up again who were not there.
+    look_up_at: Option<Instant>,
     /// Whether any rule leaves something alone.
     is_wanted: bool,
     owners: Owners,
@@ -64,6 +66,7 @@ impl Exemptions {
         Self {
             policy: None,
             problem: None,
+            look_up_at: None,
             is_wanted,
             owners: Owners::new(),
             decided: BTreeMap::new(),
@@ -109,7 +112,7 @@ impl Exemptions {
         list: impl FnOnce() -> Result<Vec<TcpSocket>, SocketDiagError>,
     ) -> Vec<(Connection, bool)> {
         self.look_at = self.is_wanted.then(|| now + LOOK);
-        let policy = match self.policy.take().map_or_else(|| config.policy(Duration::ZERO), Ok) {
+        let policy = match self.read_policy(now, config) {
             Ok(policy) => policy,
             Err(error) => {
                 self.fail(now, &error);
@@ -159,6 +162,31 @@ impl Exemptions {
             let alone = is_alone(policy.decide(connection, owner));
             self.decided.insert(connection, Verdict::of(alone, &holder, *before));
         }
+    }
+
+    /// The rules. Users who were not there are looked up again after a while.
+    fn read_policy(&mut self, now: Instant, config: &Config) -> Result<Policy, PolicyError> {
+        let look_up_at = self.look_up_at;
+        if let Some(policy) = self.policy.take_if(|_| look_up_at.is_none_or(|at| now < at)) {
+            return Ok(policy);
+        }
+        let before = self.policy.take();
+        let policy = config.policy(Duration::ZERO)?;
+        self.look_up_at = (!policy.problems().is_empty()).then(|| now + RETRY);
+        if before.is_some_and(|before| before != policy) {
+            self.decided.clear();
+        }
+        let problem = (!policy.problems().is_empty()).then(|| policy.problems().join("; "));
+        if problem != self.problem && self.is_wanted {
+            problem.iter().for_each(|problem| tracing::warn!(problem, "connections of these users are not left alone"));
+        }
+        self.problem = problem;
+        Ok(policy)
+    }
+
+    /// Users whom the rules name and who are not there, or why there are no rules.
+    pub(super) fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 
     fn fail(&mut self, now: Instant, error: &PolicyError) {

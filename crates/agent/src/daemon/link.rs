@@ -4,15 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed, LinkEvent};
+use holdover_mobility::{Connection, Deed, LinkEvent, WakeOutcome};
 
-use super::gateways::WatchedLink;
+use super::silence::Question;
 use crate::clock::Utc;
+use crate::link_watch::silence::SilenceWatch;
 use crate::link_watch::wifi::WifiWatch;
 use crate::link_watch::{Arbiter, LinkState, Signal, Source};
 use crate::log::with_causes;
-use crate::path_engine::{Attach, Counters, PathConnection, PathEngine};
-use crate::saving;
+use crate::outcomes::{OutcomeLine, saved_s};
+use crate::path_engine::{Attach, Counters, PathConnection, PathEngine, Retry};
 use crate::status::{ConnectionStatus, DeedLine, LinkRecord, LinkStatus};
 
 /// An interface of this machine.
@@ -22,7 +23,12 @@ pub(super) struct Link<E> {
     pub(super) is_eligible: bool,
     pub(super) path: Path<E>,
     pub(super) wifi: Option<WifiWatch>,
-    arbiter: Arbiter,
+    pub(super) silence: Option<SilenceWatch>,
+    /// The link is said to be down because nothing comes in.
+    pub(super) is_silent: bool,
+    /// What next hops are to be asked, and how.
+    pub(super) question: Option<Question>,
+    pub(super) arbiter: Arbiter,
     /// Whether there is an interface of that name.
     is_there: bool,
     /// Since when the engine has none, if it had one.
@@ -30,8 +36,6 @@ pub(super) struct Link<E> {
     /// Since when it is as it is.
     since: Instant,
     down_since: Option<Instant>,
-    /// The last outage: when it ended, and how long it was.
-    last_outage: Option<(Instant, Duration)>,
     record: LinkRecord,
     /// What the engine could not do last, and when.
     trouble: Option<(Instant, String)>,
@@ -45,24 +49,20 @@ pub(super) enum Path<E> {
     /// This.
     Attached(E),
     /// Nothing, though something should.
-    Failed { problem: String, retry_at: Instant },
+    Failed { problem: String, retry_at: Option<Instant> },
 }
 
 /// What was done for a connection.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Default, Debug)]
 struct Done {
     deeds: u64,
-    last: Option<(&'static str, &'static str)>,
-    saved: Duration,
-    /// After which outage it was woken last.
-    woken_after: Option<Instant>,
+    /// The last thing that was done, or what came of it.
+    last: Option<String>,
+    saved_s: Option<f64>,
 }
 
-/// What wakes a sender, by the words of the mechanisms. What a dry run would have done has woken nobody.
-const WAKING: [&str; 3] = ["released", "released ACK by ACK", "poked"];
-
-/// A sender that is woken so long after link-up was woken because of it.
-const AFTERMATH: Duration = Duration::from_secs(2);
+/// The name under which outcomes are told.
+const WAKE: &str = "wake";
 
 /// What an interface that is gone has left is kept for so long.
 const KEPT: Duration = Duration::from_secs(600);
@@ -72,6 +72,9 @@ const TROUBLE_LASTS: Duration = Duration::from_secs(60);
 
 /// When an engine is tried again that could not be attached.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// When it is looked whether another agent has let go of the interface.
+const RETRY_SOON: Duration = Duration::from_secs(1);
 
 /// What was done is remembered of so many connections that are no more.
 const MOST_REMEMBERED: usize = 4096;
@@ -83,12 +86,14 @@ impl<E: PathEngine> Link<E> {
             is_eligible: false,
             path: Path::LeftAlone,
             wifi: None,
+            silence: None,
+            is_silent: false,
+            question: None,
             arbiter: Arbiter::new(),
             is_there: true,
             gone_since: None,
             since: now,
             down_since: None,
-            last_outage: None,
             record: LinkRecord::default(),
             trouble: None,
             done: BTreeMap::new(),
@@ -181,10 +186,18 @@ impl<E: PathEngine> Link<E> {
             Err(error) => {
                 let problem = with_causes(&error);
                 let is_news = !matches!(&self.path, Path::Failed { problem: known, .. } if *known == problem);
-                if is_news {
+                let retry = attach.retry(&error);
+                if is_news && retry == Retry::Never {
+                    tracing::error!(interface = &*self.name, problem, "not attached");
+                } else if is_news {
                     tracing::error!(interface = &*self.name, problem, "not attached; trying again");
                 }
-                Path::Failed { problem, retry_at: now + RETRY }
+                let retry_at = match retry {
+                    Retry::Soon => Some(now + RETRY_SOON),
+                    Retry::Later => Some(now + RETRY),
+                    Retry::Never => None,
+                };
+                Path::Failed { problem, retry_at }
             }
         };
     }
@@ -207,9 +220,10 @@ impl<E: PathEngine> Link<E> {
                 engine.handle_timeout(now);
                 self.heed_packets(now);
             }
-            Path::Failed { retry_at, .. } if *retry_at <= now => self.attach(now, attach, config),
+            Path::Failed { retry_at: Some(retry_at), .. } if *retry_at <= now => self.attach(now, attach, config),
             _ => {}
         }
+        self.look_for_silence(now);
         if self.gone_since.is_some_and(|since| since + KEPT <= now) {
             (self.path, self.gone_since) = (Path::LeftAlone, None);
         }
@@ -219,10 +233,11 @@ impl<E: PathEngine> Link<E> {
         let path = match &self.path {
             Path::LeftAlone => None,
             Path::Attached(engine) => engine.poll_timeout(),
-            Path::Failed { retry_at, .. } => Some(*retry_at),
+            Path::Failed { retry_at, .. } => *retry_at,
         };
         let forgotten_at = self.gone_since.map(|since| since + KEPT);
-        path.into_iter().chain(self.arbiter.poll_timeout()).chain(forgotten_at).min()
+        let look_at = self.poll_silence();
+        path.into_iter().chain(self.arbiter.poll_timeout()).chain(forgotten_at).chain(look_at).min()
     }
 
     /// The descriptor of the engine is readable.
@@ -239,10 +254,12 @@ impl<E: PathEngine> Link<E> {
         if is_contradicted && self.arbiter.handle_packets() {
             tracing::info!(interface = &*self.name, "packets come in over the link that is said to be down: it is up");
             self.note(now, LinkEvent::Up { symmetric: false, moved: false });
+            self.is_silent = false;
         }
+        self.heed_end_of_silence(now);
     }
 
-    fn tell(&mut self, now: Instant, events: &[LinkEvent], because: &dyn std::fmt::Display) {
+    pub(super) fn tell(&mut self, now: Instant, events: &[LinkEvent], because: &dyn std::fmt::Display) {
         for &event in events {
             self.note(now, event);
             if self.is_looked_after() {
@@ -251,10 +268,11 @@ impl<E: PathEngine> Link<E> {
             if let Some(engine) = self.engine() {
                 engine.handle_link(now, event);
             }
+            self.forget_silence(now, event);
         }
     }
 
-    fn note(&mut self, now: Instant, event: LinkEvent) {
+    pub(super) fn note(&mut self, now: Instant, event: LinkEvent) {
         self.since = now;
         match event {
             LinkEvent::Fading { .. } => self.record.warnings += 1,
@@ -266,7 +284,6 @@ impl<E: PathEngine> Link<E> {
             LinkEvent::Down => {}
             LinkEvent::Up { moved, .. } => {
                 let outage = self.down_since.take().map_or(Duration::ZERO, |since| now.saturating_since(since));
-                self.last_outage = Some((now, outage));
                 self.record.last_outage_s = outage.as_secs_f64();
                 self.record.down_s += outage.as_secs_f64();
                 self.record.moves += u64::from(moved);
@@ -283,21 +300,12 @@ impl<E: PathEngine> Link<E> {
             self.note_trouble(now, trouble);
         }
         let Path::Attached(engine) = &mut self.path else { return Vec::new() };
-        let outage = self.last_outage.filter(|&(ended, _)| now.saturating_since(ended) <= AFTERMATH);
-        let wakes = |deed: &Deed| outage.is_some() && WAKING.contains(&deed.what);
-        let woken = deeds.iter().filter(|deed| wakes(deed)).map(|deed| deed.connection);
-        let round_trips: BTreeMap<Connection, Option<Duration>> =
-            woken.map(|connection| (connection, engine.round_trip(connection))).collect();
-        let mut lines = Vec::with_capacity(deeds.len());
-        for deed in deeds {
-            let round_trip = round_trips.get(&deed.connection).copied().flatten();
-            // Both directions may need it; the connection goes on once.
-            let is_first = outage.is_some_and(|(ended, _)| {
-                self.done.get(&deed.connection).and_then(|done| done.woken_after) != Some(ended)
-            });
-            let woken = outage.filter(|_| is_first && wakes(&deed));
-            let saved = woken.map(|(_, outage)| saving::estimate(round_trip, outage));
-            lines.push(self.note_deed((now, utc), deed, saved));
+        let outcomes: Vec<WakeOutcome> = std::iter::from_fn(|| engine.poll_outcome()).collect();
+        let saved = |outcome: &WakeOutcome| saved_s(outcome, engine.alternative_at(outcome.connection));
+        let outcomes: Vec<_> = outcomes.into_iter().map(|outcome| (outcome, saved(&outcome))).collect();
+        let mut lines: Vec<DeedLine> = deeds.into_iter().map(|deed| self.note_deed((now, utc), deed)).collect();
+        for (outcome, saved_s) in outcomes {
+            lines.extend(self.note_outcome((now, utc), &outcome, saved_s));
         }
         lines
     }
@@ -314,26 +322,52 @@ impl<E: PathEngine> Link<E> {
         self.trouble.as_ref().is_some_and(|(at, _)| now.saturating_since(*at) < TROUBLE_LASTS)
     }
 
-    fn note_deed(&mut self, (now, utc): (Instant, Utc), deed: Deed, saved: Option<Duration>) -> DeedLine {
-        let Deed { connection, mechanism, what, .. } = deed;
+    /// What was done for a connection so far, to be added to.
+    fn done(&mut self, now: Instant, connection: Connection) -> &mut Done {
         if self.done.len() >= MOST_REMEMBERED && !self.done.contains_key(&connection) {
             self.forget_what_is_over(now);
         }
-        let done = self.done.entry(connection).or_default();
-        done.deeds += 1;
-        done.last = Some((mechanism, what));
-        if let Some(saved) = saved {
-            done.saved += saved;
-            done.woken_after = self.last_outage.map(|(ended, _)| ended);
-            self.record.woken += 1;
-            self.record.saved_s += saved.as_secs_f64();
+        self.done.entry(connection).or_default()
+    }
+
+    /// Counts what became of a connection; `None` for what is not told.
+    fn note_outcome(
+        &mut self,
+        (now, utc): (Instant, Utc),
+        outcome: &WakeOutcome,
+        saved_s: Option<f64>,
+    ) -> Option<DeedLine> {
+        let connection = outcome.connection;
+        self.record.outcomes.count(outcome, saved_s);
+        let line = OutcomeLine::of(outcome, now)?;
+        let done = self.done(now, connection);
+        done.last = Some(line.to_string());
+        if let Some(saved_s) = saved_s {
+            *done.saved_s.get_or_insert(0.0) += saved_s;
         }
-        let saved_s = saved.map(Duration::as_secs_f64);
+        tracing::debug!(interface = &*self.name, %connection, outcome = %line, saved_s, "outcome");
+        Some(DeedLine {
+            time: utc.0.as_secs_f64(),
+            interface: self.name.to_string(),
+            local: connection.local,
+            remote: connection.remote,
+            mechanism: WAKE.to_owned(),
+            what: line.to_string(),
+            outcome: Some(line),
+            saved_s,
+        })
+    }
+
+    fn note_deed(&mut self, (now, utc): (Instant, Utc), deed: Deed) -> DeedLine {
+        let Deed { connection, mechanism, what, .. } = deed;
+        let done = self.done(now, connection);
+        done.deeds += 1;
+        done.last = Some(format!("{mechanism}: {what}"));
         // What a dry run would do is all that it has to say.
         if what.starts_with("would") {
             tracing::info!(interface = &*self.name, %connection, mechanism, what, "dry run");
         } else {
-            tracing::debug!(interface = &*self.name, %connection, mechanism, what, saved_s, "deed");
+            tracing::debug!(interface = &*self.name, %connection, mechanism, what, "deed");
         }
         DeedLine {
             time: utc.0.as_secs_f64(),
@@ -342,7 +376,8 @@ impl<E: PathEngine> Link<E> {
             remote: connection.remote,
             mechanism: mechanism.to_owned(),
             what: what.to_owned(),
-            saved_s,
+            outcome: None,
+            saved_s: None,
         }
     }
 
@@ -362,25 +397,20 @@ impl<E: PathEngine> Link<E> {
         }
     }
 
-    /// What is to be known to find out whether its gateway is there; `None` if nothing is in its path.
-    pub(super) fn watched(&self) -> Option<WatchedLink> {
-        let Path::Attached(engine) = &self.path else { return None };
-        self.is_there.then(|| WatchedLink {
-            name: self.name.clone(),
-            tcp_packets: engine.counters().packets,
-            is_held_down: self.arbiter.objections().any(|source| source == Source::Neighbour),
-        })
+    /// How the link is, by all who know something of it.
+    pub(super) fn state(&self) -> LinkState {
+        if self.is_silent { LinkState::Down } else { self.arbiter.state() }
     }
 
     pub(super) fn status(&self, now: Instant) -> LinkStatus {
-        let mut record = self.record;
+        let mut record = self.record.clone();
         // The outage that is not over counts.
         record.down_s += self.down_since.map_or(0.0, |since| now.saturating_since(since).as_secs_f64());
         LinkStatus {
             interface: self.name.to_string(),
-            state: self.arbiter.state(),
+            state: self.state(),
             state_s: now.saturating_since(self.since).as_secs_f64(),
-            objections: self.arbiter.objections().collect(),
+            objections: self.arbiter.objections().chain(self.is_silent.then_some(Source::Silence)).collect(),
             problem: match &self.path {
                 Path::Attached(_) if self.gone_since.is_some() => Some("the interface is gone".to_owned()),
                 Path::Failed { problem, .. } => Some(problem.clone()),
@@ -406,7 +436,7 @@ impl<E: PathEngine> Link<E> {
     }
 
     fn describe(&self, known: &PathConnection) -> ConnectionStatus {
-        let done = self.done.get(&known.connection).copied().unwrap_or_default();
+        let done = self.done.get(&known.connection).cloned().unwrap_or_default();
         ConnectionStatus {
             interface: self.name.to_string(),
             local: known.connection.local,
@@ -422,8 +452,8 @@ impl<E: PathEngine> Link<E> {
             user_timeout: None,
             left_alone: known.is_left_alone,
             deeds: done.deeds,
-            last_deed: done.last.map(|(mechanism, what)| format!("{mechanism}: {what}")),
-            saved_s: done.saved.as_secs_f64(),
+            last_deed: done.last,
+            saved_s: done.saved_s,
         }
     }
 }

@@ -7,11 +7,13 @@ mod control_socket;
 mod core;
 mod dry_run;
 mod exemptions;
-mod gateways;
 mod link;
+mod next_hops;
 mod notify;
 mod privileges;
+mod silence;
 mod timeouts;
+mod wifi;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
@@ -25,22 +27,23 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-use self::control_socket::listen;
+use self::control_socket::{Ownership, listen};
 use self::core::Core;
 pub use self::dry_run::{DryEngine, DryRun};
 use self::exemptions::Exemptions;
-use self::gateways::Questions;
+use self::next_hops::NextHops;
 use self::notify::Notifier;
 use self::timeouts::Timeouts;
+use self::wifi::Wifi;
 use crate::clock::{self, Utc};
 use crate::config::{Config, ConfigError, Metrics};
 use crate::control::{LONGEST_REQUEST, Request, Response};
-use crate::link_watch::kernel::Interfaces;
+use crate::link_watch::kernel::{Change, Interfaces};
 use crate::link_watch::logind::{Announcement, Inhibitor, Logind, LogindOptions};
 use crate::link_watch::netlink::{Monitor, MonitorError};
-use crate::link_watch::nl80211::{Station, StationError};
 use crate::link_watch::schedule::{Schedule, ScheduleWatch};
 use crate::link_watch::suspend::SuspendWatch;
+use crate::log::with_causes;
 use crate::metrics;
 use crate::path_engine::Attach;
 use crate::session::{Bounds, SessionId, Sessions};
@@ -74,16 +77,18 @@ pub enum DaemonError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Another agent has the control socket.
-    #[error("an agent is running already: it answers at {}", path.display())]
+    #[error("an agent is running already{}: it has {}", process(*pid), path.display())]
     AlreadyRunning {
         /// The socket.
         path: PathBuf,
+        /// The process, as it calls itself; `None` if it is not known.
+        pid: Option<u32>,
     },
-    /// Another agent is making the control socket, and does not come to an end with it.
-    #[error("another agent is starting: it holds {}", path.display())]
-    Starting {
-        /// What it holds.
-        path: PathBuf,
+    /// This process or this kernel lacks what the agent needs, and will not get it while it runs.
+    #[error("the agent cannot work here: {problem}")]
+    CannotWork {
+        /// What is missing, and what to do about it.
+        problem: String,
     },
     /// The control socket would take the place of something else.
     #[error("{} is there and is not a socket; it is left as it is, and the control socket needs another place (--socket)", path.display())]
@@ -108,6 +113,11 @@ pub enum DaemonError {
     /// The privileges that are not needed could not be given up.
     #[error("giving up privileges: {0}")]
     Privileges(#[source] io::Error),
+}
+
+/// ` (pid 4711)`, where it is known.
+fn process(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
 /// What tells the daemon to stop, and to read its configuration again: each by a byte.
@@ -162,6 +172,8 @@ pub struct Daemon<A: Attach> {
     /// Readable when the calendar has jumped, which waking up from sleep counts as.
     calendar: Option<OwnedFd>,
     control: Sessions<UnixListener>,
+    /// The right to the control socket. Dropped after the engines, which come before it: the next agent finds the path free.
+    _ownership: Ownership,
     metrics: Option<Sessions<TcpListener>>,
     /// What was answered last.
     scraped: Option<Scraped>,
@@ -173,10 +185,9 @@ pub struct Daemon<A: Attach> {
     timeouts: Timeouts,
     /// What they leave alone.
     exemptions: Exemptions,
-    /// Who tells the Wi-Fi's level, from when it is wanted on.
-    wifi: Option<Station>,
-    /// What gateways are asked.
-    questions: Questions,
+    wifi: Wifi,
+    /// Who asks next hops for a sign of life.
+    next_hops: NextHops,
 }
 
 /// Callers of the control socket.
@@ -217,9 +228,11 @@ enum Token {
     Monitor,
     Calendar,
     Logind,
+    Wifi,
     Control,
     Metrics,
     Timeouts,
+    NextHops,
     Engine(String),
 }
 
@@ -227,11 +240,14 @@ impl<A: Attach> Daemon<A> {
     /// Opens everything, and looks at the interfaces that there are.
     ///
     /// # Errors
-    /// Something that it cannot do without is missing. That an engine cannot be attached is no reason: it is tried again.
-    pub fn open(setup: Setup, attach: A, orders: Orders) -> Result<Self, DaemonError> {
+    /// Something that it cannot do without is missing. That an engine cannot be attached to an interface is no reason if it could be
+    /// to others: it is tried again.
+    pub fn open(setup: Setup, mut attach: A, orders: Orders) -> Result<Self, DaemonError> {
+        attach.check().map_err(|error| DaemonError::CannotWork { problem: with_causes(&error) })?;
         let notifier = Notifier::from_environment();
         let schedule = read_schedule(&setup.config)?;
-        let control = Sessions::new(listen(&setup.socket)?, CONTROL);
+        let (listener, ownership) = listen(&setup.socket)?;
+        let control = Sessions::new(listener, CONTROL);
         let metrics = serve(&setup.config.metrics);
         let (now, utc) = (clock::now(), clock::utc());
         let core = Core::new(now, attach, setup.config.clone(), setup.interfaces.clone(), setup.dry_run);
@@ -245,6 +261,7 @@ impl<A: Attach> Daemon<A> {
             inhibitor: None,
             calendar: watch_calendar(),
             control,
+            _ownership: ownership,
             metrics,
             scraped: None,
             followers: Vec::new(),
@@ -252,8 +269,8 @@ impl<A: Attach> Daemon<A> {
             timeouts: Timeouts::start(now, &setup.config, setup.dry_run),
             exemptions: Exemptions::new(now, &setup.config),
             notifier,
-            wifi: None,
-            questions: Questions::default(),
+            wifi: Wifi::default(),
+            next_hops: NextHops::default(),
             setup,
         };
         daemon.follow_logind();
@@ -261,6 +278,7 @@ impl<A: Attach> Daemon<A> {
         daemon.tell_changes(now);
         let config = daemon.setup.config.clone();
         daemon.core.configure(now, utc, config, schedule);
+        NextHops::handle_interfaces(&mut daemon.core, &daemon.interfaces);
         Ok(daemon)
     }
 
@@ -284,10 +302,7 @@ impl<A: Attach> Daemon<A> {
         };
         self.notifier.tell("STOPPING=1");
         self.timeouts.give_up(self.setup.config.user_timeouts.restore_on_exit);
-        self.questions.start_anew(clock::now(), &mut self.interfaces);
         tracing::info!("the agent stops");
-        // Left behind, it would only be in the way of who looks for an agent.
-        let _ = std::fs::remove_file(&self.setup.socket);
         result
     }
 
@@ -309,15 +324,16 @@ impl<A: Attach> Daemon<A> {
                 }
                 Token::Monitor => {
                     self.monitor.handle_ready(now, &mut self.interfaces)?;
-                    self.questions.handle_news();
                     self.tell_changes(now);
                 }
                 // Set again, it is not readable any more.
                 Token::Calendar => self.calendar = watch_calendar(),
                 Token::Logind => self.hear_logind(now),
+                Token::Wifi => self.hear_wifi(now),
                 Token::Control => self.serve_control(now, utc),
                 Token::Metrics => self.serve_metrics(now, utc),
                 Token::Timeouts => self.timeouts.handle_ready(now),
+                Token::NextHops => self.next_hops.handle_ready(now, &mut self.core, &self.interfaces),
                 Token::Engine(interface) => self.core.handle_ready(now, &interface),
             }
         }
@@ -326,12 +342,12 @@ impl<A: Attach> Daemon<A> {
             self.tell_changes(now);
         }
         self.look_at_wifi(now);
-        self.ask_gateways(now);
         let may_sleep = self.suspend.handle_timeout(now);
         if let Some(event) = may_sleep {
             self.core.handle_sleep_foreseen(now, event);
         }
         self.core.handle_timeout(now);
+        self.next_hops.ask(&mut self.core, &self.interfaces);
         if may_sleep.is_some() {
             self.inhibitor = None;
         }
@@ -375,12 +391,16 @@ impl<A: Attach> Daemon<A> {
         let add =
             |token: Token| move |(descriptor, flags)| (token.clone(), PollFd::from_borrowed_fd(descriptor, flags));
         waited_for.extend(self.logind.iter().map(|logind| (Token::Logind, PollFd::new(logind, PollFlags::IN))));
+        let wifi = self.wifi.descriptor().into_iter();
+        waited_for.extend(wifi.map(|descriptor| (Token::Wifi, PollFd::from_borrowed_fd(descriptor, PollFlags::IN))));
         waited_for.extend(self.control.descriptors().map(add(Token::Control)));
         waited_for.extend(self.metrics.iter().flat_map(Sessions::descriptors).map(add(Token::Metrics)));
         let engines = self.core.descriptors().map(|(interface, descriptor)| {
             (Token::Engine(interface.to_owned()), PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
         });
         waited_for.extend(engines);
+        let next_hops = self.next_hops.descriptors();
+        waited_for.extend(next_hops.map(|fd| (Token::NextHops, PollFd::from_borrowed_fd(fd, PollFlags::IN))));
         let timeouts = self.timeouts.descriptor().into_iter();
         waited_for
             .extend(timeouts.map(|descriptor| (Token::Timeouts, PollFd::from_borrowed_fd(descriptor, PollFlags::IN))));
@@ -405,28 +425,10 @@ impl<A: Attach> Daemon<A> {
         let deadlines =
             sessions.chain(self.core.poll_timeout()).chain(self.timeouts.poll_timeout()).chain(self.watchdog_due);
         let deadlines = deadlines.chain(self.exemptions.poll_timeout()).chain(self.monitor.poll_timeout());
-        let deadlines = deadlines.chain(self.questions.poll_timeout()).chain(self.suspend.poll_timeout());
+        let deadlines = deadlines.chain(self.suspend.poll_timeout());
         let wait = deadlines.map(|at| at.saturating_since(now)).chain(until_time).min()?;
         let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
         Some(Timespec { tv_sec: seconds, tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ })
-    }
-
-    fn look_at_wifi(&mut self, now: Instant) {
-        for interface in self.core.take_wifi_due(now) {
-            if self.wifi.is_none() {
-                self.wifi = Station::open().inspect_err(|error| tracing::debug!(%error, "no Wi-Fi level")).ok();
-            }
-            let level = match self.wifi.as_mut().map(|wifi| wifi.level(&interface)) {
-                Some(Ok(level)) => level,
-                // It will not become one.
-                Some(Err(StationError::NotWifi { .. })) => {
-                    self.core.forget_wifi(&interface);
-                    continue;
-                }
-                Some(Err(_)) | None => None,
-            };
-            self.core.handle_level(now, &interface, level);
-        }
     }
 
     /// From when on sleep is of interest.
@@ -474,19 +476,15 @@ impl<A: Attach> Daemon<A> {
         }
     }
 
-    /// A dry run asks nobody; nor is it looked at the links if nobody is to be asked.
-    fn ask_gateways(&mut self, now: Instant) {
-        let asks = self.setup.config.signals.gateway.ask && !self.setup.dry_run;
-        if asks && self.questions.is_due(now) {
-            let links = self.core.watched();
-            self.questions.handle_links(now, &self.setup.config, &links, &mut self.interfaces);
-            self.tell_changes(now);
-        }
-    }
-
     fn tell_changes(&mut self, now: Instant) {
+        let mut has_more = false;
         while let Some(change) = self.interfaces.poll_change() {
+            has_more |= matches!(change, Change::Appeared { .. });
             self.core.handle_change(now, change);
+        }
+        NextHops::handle_interfaces(&mut self.core, &self.interfaces);
+        if has_more {
+            self.follow_wifi(now);
         }
     }
 
@@ -507,18 +505,12 @@ impl<A: Attach> Daemon<A> {
                 if config.flow != self.setup.config.flow {
                     self.exemptions.configure(now, &config);
                 }
-                let before = &self.setup.config.signals;
-                let asks_otherwise =
-                    (before.neighbour, &before.gateway) != (config.signals.neighbour, &config.signals.gateway);
                 self.setup.config = config.clone();
-                if asks_otherwise {
-                    self.questions.start_anew(now, &mut self.interfaces);
-                    self.tell_changes(now);
-                }
                 if !config.signals.suspend {
                     self.forget_sleep(now);
                 }
                 self.core.configure(now, utc, config, schedule);
+                NextHops::handle_interfaces(&mut self.core, &self.interfaces);
                 self.follow_logind();
                 tracing::info!(links = self.core.looked_after().join(", "), "configuration read");
             }
@@ -538,6 +530,8 @@ impl<A: Attach> Daemon<A> {
                 Ok(Request::Status) => {
                     let mut status = self.core.status(now, utc);
                     status.user_timeouts = self.timeouts.status();
+                    let problem = &mut status.user_timeouts.problem;
+                    *problem = problem.take().or_else(|| self.exemptions.problem().map(str::to_owned));
                     describe(&mut status.connections, &self.timeouts);
                     (Response::Status(Box::new(status)).to_line(), false)
                 }

@@ -15,6 +15,8 @@ pub(super) struct Timeouts {
     /// `None` in a dry run, if they are switched off, or if there is a problem.
     timeouts: Option<UserTimeouts>,
     problem: Option<String>,
+    /// Users in the rules who are not there, as they were told last.
+    unknown: Vec<String>,
     is_wanted: bool,
     retry_at: Option<Instant>,
 }
@@ -35,7 +37,7 @@ impl Timeouts {
     /// Puts the rules in force. In a dry run that is nothing.
     pub(super) fn start(now: Instant, config: &Config, dry_run: bool) -> Self {
         let is_wanted = config.user_timeouts.enabled && !dry_run;
-        let mut this = Self { timeouts: None, problem: None, is_wanted, retry_at: None };
+        let mut this = Self { timeouts: None, problem: None, unknown: Vec::new(), is_wanted, retry_at: None };
         this.put_in_force(now, config);
         this
     }
@@ -103,7 +105,7 @@ impl Timeouts {
         let counters = self.timeouts.as_ref().and_then(|timeouts| timeouts.counters().ok()).unwrap_or_default();
         UserTimeoutStatus {
             in_force: self.timeouts.is_some(),
-            problem: self.problem.clone(),
+            problem: self.problem.clone().or_else(|| (!self.unknown.is_empty()).then(|| self.unknown.join("; "))),
             set: counters.set,
             set_open: counters.set_open,
             applications_own: counters.applications_own,
@@ -115,20 +117,34 @@ impl Timeouts {
     fn put_in_force(&mut self, now: Instant, config: &Config) {
         self.retry_at = None;
         if !self.is_wanted {
+            self.unknown.clear();
             return;
         }
         match self.try_in_force(now, config) {
-            Ok(()) => {
+            Ok(is_news) => {
                 self.problem = None;
-                tracing::info!(rules = config.flow.len(), built_in = config.user_timeouts.built_in, "rules in force");
+                // They may be made later, or the user database may not answer yet.
+                self.retry_at = (!self.unknown.is_empty()).then(|| now + RETRY);
+                if is_news {
+                    let built_in = config.user_timeouts.built_in;
+                    tracing::info!(rules = config.flow.len(), built_in, "rules in force");
+                }
             }
             Err(error) => self.fail(now, &error),
         }
     }
 
-    fn try_in_force(&mut self, now: Instant, config: &Config) -> Result<(), RulesError> {
+    /// Whether anything has changed.
+    fn try_in_force(&mut self, now: Instant, config: &Config) -> Result<bool, RulesError> {
         let policy = config.policy(kernel_patience()?)?;
+        if policy.problems() != self.unknown {
+            self.unknown = policy.problems().to_vec();
+            for problem in &self.unknown {
+                tracing::error!(problem, "a rule does not hold for a user; the others do");
+            }
+        }
         match &mut self.timeouts {
+            Some(timeouts) if self.problem.is_none() && *timeouts.policy() == policy => return Ok(false),
             Some(timeouts) => timeouts.set_policy(now, policy)?,
             None => {
                 let options =
@@ -136,7 +152,7 @@ impl Timeouts {
                 self.timeouts = Some(UserTimeouts::attach(now, policy, &options)?);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// What cannot be done now may be possible later; the path of packets does not depend on it.

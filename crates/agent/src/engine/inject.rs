@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use bytes::BytesMut;
 use holdover_mobility::{Direction, Injected};
 
+use super::interface::request;
 use super::{EngineError, Interface, MARK_BACK, MARK_OUT};
 
 /// Sends out of one interface.
@@ -60,6 +61,23 @@ impl Injector {
             )
         };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// Whether the interface has a carrier now, by its driver (`ETHTOOL_GLINK`); `None` if that is not known.
+    pub(super) fn has_carrier(&self, interface: &str) -> Option<bool> {
+        /// `struct ethtool_value` of `linux/ethtool.h`.
+        #[repr(C)]
+        struct EthtoolValue {
+            cmd: u32,
+            data: u32,
+        }
+        const ETHTOOL_GLINK: u32 = 0x0a;
+        let mut request = request(interface)?;
+        let mut value = EthtoolValue { cmd: ETHTOOL_GLINK, data: 0 };
+        request.ifr_ifru.ifru_data = (&raw mut value).cast();
+        // SAFETY: the request reads the name and the pointer of one `struct ifreq`, and writes into the value, which outlives the call.
+        let answer = unsafe { libc::ioctl(self.out.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
+        (answer == 0).then_some(value.data != 0)
     }
 }
 

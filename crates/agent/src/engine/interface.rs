@@ -17,6 +17,11 @@ pub(super) struct Interface {
 }
 
 impl Interface {
+    /// The one that every network namespace has. It has no packets of which the agent knows anything: for probes.
+    pub(super) fn loopback() -> Self {
+        Self { name: "lo".into(), index: 1, frame_len: FRAME_LEN as u32 }
+    }
+
     /// Looks it up in the calling thread's network namespace.
     pub(super) fn find(name: &str) -> Result<Self, EngineError> {
         let failed = |source| EngineError::Interface { interface: name.into(), source };
@@ -49,7 +54,8 @@ impl Interface {
 /// `linux/if_arp.h`: modems without Ethernet frames (`qmi_wwan` and others).
 const ARPHRD_RAWIP: u16 = 519;
 
-fn request(name: &str) -> Option<libc::ifreq> {
+/// A `struct ifreq` for this interface; `None` if no interface can have that name.
+pub(super) fn request(name: &str) -> Option<libc::ifreq> {
     // SAFETY: all zero is a valid `ifreq`.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let is_fine = !name.is_empty() && name.len() < request.ifr_name.len() && !name.contains('\0');

@@ -4,17 +4,27 @@
 //! [`Engine`] joins the two: it reads what the programs notice, runs the timers, and sends the packets that come of it. Nothing
 //! has to be configured: connections are learnt from their packets, also those that are older than the engine.
 //!
-//! It fails open. Programs and maps go with the process, however that ends; and if the process hangs, the programs let packets
-//! pass as they are 1.5 s later.
+//! It fails open. With tcx (Linux 6.6), programs and maps go with the process, however that ends; without, they stay after SIGKILL
+//! until the next agent removes them ([`AttachMode::Clsact`]). If the process hangs or was killed, the programs let packets pass as
+//! they are 1.5 s later.
 //!
 //! The order of calls: [`Engine::handle_ready`] when its descriptor is readable, [`Engine::handle_link`],
-//! [`Engine::handle_timeout`]; then [`Engine::poll_deed`] until `None`, then [`Engine::poll_timeout`].
+//! [`Engine::handle_timeout`]; then [`Engine::poll_deed`] and [`Engine::poll_outcome`] until `None`, then
+//! [`Engine::poll_timeout`].
 
+mod attach;
 mod batch;
+mod clsact;
+mod connection_status;
 mod inject;
 mod interface;
+mod lock;
+mod outbox;
+mod own_timers;
 mod path;
+mod requirements;
 mod served;
+mod silence;
 #[cfg(test)]
 mod tests;
 
@@ -23,19 +33,27 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use holdover_base::{Duration, Instant};
-use holdover_mobility::fast_path::raw::{FRAME_LEN, RawConnection, RawRules, Told};
+use holdover_mobility::fast_path::raw::{FRAME_LEN, RawRules, Told};
 use holdover_mobility::fast_path::{FastPath as _, Order};
 use holdover_mobility::wake::{WakeConfig, WakeControl};
-use holdover_mobility::{Connection, Deed, Direction, Injected, LinkEvent};
+use holdover_mobility::{Connection, Deed, Direction, Injected, LinkEvent, WakeOutcome};
 use holdover_wire::TcpState;
+use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::clock;
+use crate::next_hop::NextHops;
 use crate::sockets::{SocketDiag, SocketDiagError};
 use inject::Injector;
 use interface::Interface;
+use lock::InterfaceLock;
+use outbox::{Outbox, Waiting};
 use path::KernelPath;
 
+pub use attach::{AttachError, AttachMode, Attachable, AttachedBy};
+pub use connection_status::ConnectionStatus;
+pub use lock::Holder;
 pub use path::{Cost, Counters};
+pub use requirements::MissingCapabilities;
 pub use served::KernelAttach;
 
 /// What an engine does.
@@ -46,12 +64,14 @@ pub struct EngineOptions {
     /// So many connections are remembered at once: less than 1.5 kB each. When there are more, those that have been idle for longest
     /// are forgotten.
     pub most_connections: u32,
+    /// How the programs are put in the path of packets.
+    pub attach: AttachMode,
 }
 
 impl Default for EngineOptions {
     /// All of [`WakeConfig::all`], for 65,536 connections.
     fn default() -> Self {
-        Self { wake: WakeConfig::all(), most_connections: 65_536 }
+        Self { wake: WakeConfig::all(), most_connections: 65_536, attach: AttachMode::default() }
     }
 }
 
@@ -63,40 +83,21 @@ pub struct Engine {
     control: WakeControl,
     path: KernelPath,
     injector: Injector,
-    /// What the link does not take yet, and when it is tried again until when.
-    waiting: Option<Waiting>,
+    outbox: Outbox,
     sockets: SocketDiag,
+    next_hops: NextHops,
+    /// Readable when the programs have noticed something, or a neighbour has answered.
+    ready: OwnedFd,
+    /// When connections would go on by the kernel's own timers, as these stood at the last link-up.
+    own_timers: BTreeMap<Connection, Instant>,
     deeds: VecDeque<Deed>,
     renew_at: Instant,
     tend_at: Instant,
     tended_full: u64,
     failures: u64,
     evicted: u64,
-}
-
-/// A connection, as the engine knows it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ConnectionStatus {
-    /// Its addresses and ports.
-    pub connection: Connection,
-    /// Since when it has been seen.
-    pub since: Instant,
-    /// When its last packet passed.
-    pub seen_at: Instant,
-    /// Bytes of data that came in, and that went out; repeated ones included.
-    pub bytes_in: u64,
-    /// See `bytes_in`.
-    pub bytes_out: u64,
-    /// The path's smoothed round trip, queues included.
-    pub round_trip: Option<Duration>,
-    /// Bytes that are received and acknowledged, and whose ACK the peer has not been shown.
-    pub held: u32,
-    /// ACKs that were lowered, and that were not let through.
-    pub lowered: u32,
-    /// See `lowered`.
-    pub withheld: u32,
-    /// Whether a policy leaves it alone.
-    pub is_left_alone: bool,
+    /// Given back after the programs are out of the path, which is dropped before it.
+    lock: Option<InterfaceLock>,
 }
 
 /// An engine could not be made, or has ceased to work.
@@ -126,23 +127,51 @@ pub enum EngineError {
         /// The interface.
         interface: Box<str>,
     },
+    /// Another agent has the interface.
+    #[error("another agent has interface {interface}: {holder}; it is taken over when that one ends")]
+    Held {
+        /// The interface.
+        interface: Box<str>,
+        /// The other agent.
+        holder: Holder,
+    },
+    /// It cannot be made sure that no other agent has the interface.
+    #[error("the lock of interface {interface} cannot be taken")]
+    Lock {
+        /// The interface.
+        interface: Box<str>,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+    /// This process may not do what the engine does.
+    #[error(transparent)]
+    Capabilities(#[from] MissingCapabilities),
+    /// This process has the capabilities, and is refused all the same.
+    #[error(
+        "the kernel refuses eBPF programs to this process although it has the capabilities: a security module, a seccomp filter of a \
+         container, or the kernel's lockdown forbids bpf(2)"
+    )]
+    Forbidden {
+        /// The kernel's reason.
+        source: Box<EngineError>,
+    },
     /// The programs were not loaded.
     #[error(
-        "the kernel does not load the agent's eBPF programs: they need Linux 6.6 and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+        "the kernel does not load the agent's eBPF programs: they need Linux 5.15 and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
     )]
     Load(#[from] aya::EbpfError),
     /// A program was refused.
     #[error(
-        "the kernel refuses an eBPF program of the agent: it needs Linux 6.6 and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+        "the kernel refuses an eBPF program of the agent: it needs Linux 5.15 and CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
     )]
     Program(#[from] aya::programs::ProgramError),
     /// The programs were not attached.
-    #[error("the eBPF programs cannot be attached to {interface}: that needs Linux 6.6 (tcx) and CAP_NET_ADMIN")]
+    #[error("the eBPF programs cannot be attached to {interface}, which needs CAP_NET_ADMIN")]
     Attach {
         /// The interface.
         interface: Box<str>,
-        /// The kernel's reason.
-        source: aya::programs::ProgramError,
+        /// Which way failed, and the kernel's reason.
+        source: AttachError,
     },
     /// A map failed.
     #[error("a map of the agent's eBPF programs")]
@@ -180,11 +209,6 @@ const TEND_EVERY: Duration = Duration::from_secs(5);
 /// What is over is remembered for so long, for what is retransmitted.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// What the link does not take is tried again so often, and for so long.
-const TRIED_EVERY: Duration = Duration::from_millis(1);
-/// See [`TRIED_EVERY`].
-const TRIED_FOR: Duration = Duration::from_secs(1);
-
 /// So many connections at once: that takes a few milliseconds.
 const MOST_LEARNT: usize = 2_048;
 
@@ -195,15 +219,6 @@ const BOTH: [Direction; 2] = [Direction::Outgoing, Direction::Incoming];
 const EVICTED_PART: usize = 16;
 
 impl Engine {
-    /// Whether this kernel and this user allow the programs to be loaded.
-    ///
-    /// # Errors
-    ///
-    /// Why not.
-    pub fn probe() -> Result<(), EngineError> {
-        KernelPath::load(RawRules::new(&WakeConfig::all()), 1).map(drop)
-    }
-
     /// Puts the programs on an interface of the calling thread's network namespace. The engine may be used from any thread.
     ///
     /// # Errors
@@ -216,21 +231,27 @@ impl Engine {
         let mut path = KernelPath::load(rules, options.most_connections)?;
         let injector = Injector::open(&interface)?;
         let sockets = SocketDiag::open()?;
-        path.attach(&interface.name)?;
+        path.attach(&interface, options.attach)?;
+        let ready =
+            wait_for(&path).map_err(|source| EngineError::Socket { interface: interface.name.clone(), source })?;
         Ok(Self {
             interface,
             options: *options,
             control: WakeControl::new(options.wake),
             path,
             injector,
-            waiting: None,
+            outbox: Outbox::default(),
             sockets,
+            next_hops: NextHops::default(),
+            ready,
+            own_timers: BTreeMap::new(),
             deeds: VecDeque::new(),
             renew_at: Instant::ZERO,
             tend_at: Instant::ZERO,
             tended_full: 0,
             failures: 0,
             evicted: 0,
+            lock: None,
         })
     }
 
@@ -245,9 +266,14 @@ impl Engine {
             return Err(EngineError::OtherFrames { interface: interface.name });
         }
         self.injector = Injector::open(&interface)?;
-        self.path.attach(&interface.name)?;
+        self.path.attach(&interface, self.options.attach)?;
         self.interface = interface;
         Ok(())
+    }
+
+    /// How the programs are attached.
+    pub fn attached_by(&self) -> Option<AttachedBy> {
+        self.path.attached_by()
     }
 
     /// The name of the interface.
@@ -259,7 +285,25 @@ impl Engine {
     pub fn handle_link(&mut self, now: Instant, event: LinkEvent) {
         self.path.set_now(now);
         self.hear(now);
-        self.control.handle_link(now, event, &mut self.path);
+        match event {
+            LinkEvent::Down => self.outbox.set_down(true),
+            LinkEvent::Up { .. } => {
+                self.outbox.set_down(false);
+                self.own_timers = own_timers::read(now, &mut self.sockets, self.control.waiting());
+            }
+            LinkEvent::Fading { .. } | LinkEvent::Recovered => {}
+        }
+        match event {
+            LinkEvent::Up { moved, .. } if self.begin_resolution(now) => {
+                self.control.handle_unresolved_up(now, moved, &mut self.path);
+            }
+            LinkEvent::Down => {
+                self.next_hops.stop();
+                self.control.handle_link(now, event, &mut self.path);
+            }
+            _ => self.control.handle_link(now, event, &mut self.path),
+        }
+        self.resolve(now);
         self.send(now);
     }
 
@@ -267,6 +311,7 @@ impl Engine {
     pub fn handle_ready(&mut self, now: Instant) {
         self.path.set_now(now);
         self.hear(now);
+        self.resolve(now);
         self.send(now);
     }
 
@@ -274,11 +319,13 @@ impl Engine {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.path.set_now(now);
         self.hear(now);
+        self.resolve(now);
         self.control.handle_timeout(now, &mut self.path);
         self.send(now);
         if self.renew_at <= now {
             self.renew_at = now + RENEW_EVERY;
             self.path.renew();
+            self.lock.iter().for_each(InterfaceLock::hang_up);
             // Who is turned away must not wait until somebody happens to look.
             if self.path.alone_full() != self.tended_full {
                 self.tend_at = now;
@@ -293,14 +340,20 @@ impl Engine {
 
     /// The next deadline: there always is one.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let again_at = self.waiting.as_ref().map_or(Instant::FAR_FUTURE, |waiting| waiting.again_at);
-        let own = self.renew_at.min(self.tend_at).min(again_at);
+        let again_at = self.outbox.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
+        let resolve_at = self.next_hops.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
+        let own = self.renew_at.min(self.tend_at).min(again_at).min(resolve_at);
         Some(self.control.poll_timeout().map_or(own, |at| at.min(own)))
     }
 
     /// The next thing that was done.
     pub fn poll_deed(&mut self) -> Option<Deed> {
         self.deeds.pop_front()
+    }
+
+    /// The next outcome of waking a connection.
+    pub fn poll_outcome(&mut self) -> Option<WakeOutcome> {
+        self.control.poll_outcome()
     }
 
     /// What the kernel has refused since the last call, after the engine was made: packets then pass as they are.
@@ -316,7 +369,8 @@ impl Engine {
     /// The connections that cross the interface, those that are over excepted.
     pub fn connections(&self) -> Vec<ConnectionStatus> {
         let mut live = Vec::new();
-        self.path.for_each(|connection, raw| live.extend((!raw.is_over()).then(|| status(connection, raw))));
+        self.path
+            .for_each(|connection, raw| live.extend((!raw.is_over()).then(|| ConnectionStatus::of(connection, raw))));
         live
     }
 
@@ -335,6 +389,40 @@ impl Engine {
         self.path.leave_alone(connection, is_left_alone);
     }
 
+    /// The link is up. Returns whether connections wait whose next hop is not known.
+    fn begin_resolution(&mut self, now: Instant) -> bool {
+        if self.interface.frame_len as usize != FRAME_LEN {
+            return false;
+        }
+        let path = &self.path;
+        let waiting = self.control.waiting().filter_map(|connection| {
+            let frame = path.raw(connection)?.frame_out;
+            let [destination @ .., _, _, _, _, _, _, _, _] = frame;
+            Some((connection, destination))
+        });
+        let index = self.interface.index;
+        match self.next_hops.begin(now, index, waiting) {
+            Ok(is_unresolved) => {
+                for socket in self.next_hops.descriptors() {
+                    // One that cannot be waited for is read all the same, with the next question.
+                    let _ = epoll::add(&self.ready, socket, EventData::new_u64(0), EventFlags::IN);
+                }
+                is_unresolved
+            }
+            Err(error) => {
+                tracing::debug!(interface = &*self.interface.name, %error, "next hops cannot be asked for");
+                false
+            }
+        }
+    }
+
+    /// Asks next hops for their addresses, and lets go what waits for them.
+    fn resolve(&mut self, now: Instant) {
+        if self.next_hops.handle_ready(now) {
+            self.control.handle_next_hop(now, &mut self.path);
+        }
+    }
+
     /// Reads what the programs have noticed.
     fn hear(&mut self, now: Instant) {
         while let Some(notice) = self.path.next_notice() {
@@ -345,6 +433,7 @@ impl Engine {
                     self.control.handle_notice(at, connection, direction, told, &mut self.path);
                 }
                 Some(Told::Incoming) => self.control.note_incoming(now, &mut self.path),
+                Some(Told::Arrived) => self.control.note_arrival(now, &mut self.path),
                 None => {}
             }
         }
@@ -355,45 +444,59 @@ impl Engine {
 
     /// Sends what is ready, as far as the link takes it: the last ACK of many is the one that counts, and nobody makes it anew.
     fn send(&mut self, now: Instant) {
-        let mut until = None;
-        if let Some(waiting) = self.waiting.take() {
-            if now < waiting.again_at {
-                self.waiting = Some(waiting);
-                return;
-            }
-            until = Some(waiting.until);
-            self.send_one(now, until, waiting.connection, waiting.injected);
+        if self.outbox.is_blocked(now) {
+            return;
         }
-        while self.waiting.is_none()
+        // Packets come in over a link that was said to be down: it is up.
+        if self.control.contradicts_down() {
+            self.outbox.set_down(false);
+        }
+        let mut tries = 0;
+        if let Some(Waiting { connection, injected, tries: so_far, .. }) = self.outbox.take() {
+            tries = so_far;
+            self.send_one(now, tries, connection, injected);
+        }
+        while !self.outbox.is_waiting()
             && let Some((connection, injected)) = self.control.poll_transmit()
         {
-            self.send_one(now, until, connection, injected);
+            self.send_one(now, tries, connection, injected);
         }
         while let Some(deed) = self.control.poll_deed() {
             self.deeds.push_back(deed);
         }
     }
 
-    fn send_one(&mut self, now: Instant, until: Option<Instant>, connection: Connection, injected: Injected) {
-        let Some(frame) = self.frame(connection, injected.direction) else {
+    fn send_one(&mut self, now: Instant, tries: u32, connection: Connection, injected: Injected) {
+        let frame = self.frame(connection, injected.direction).filter(|_| !self.outbox.refuses(injected.direction));
+        let Some(frame) = frame else {
             self.failures += 1;
             return;
         };
-        let until = until.unwrap_or(now + TRIED_FOR);
-        match self.injector.send(&injected, &frame[..self.interface.frame_len as usize]) {
-            Ok(()) => {}
-            Err(error) if is_full(&error) && now < until => {
-                self.waiting = Some(Waiting { connection, injected, again_at: now + TRIED_EVERY, until });
+        let is_put_off = match self.injector.send(&injected, &frame[..self.interface.frame_len as usize]) {
+            Ok(()) => return,
+            Err(error) => {
+                // The kernel tells of a carrier that is gone up to a second later.
+                let may_pass = is_full(&error) && self.injector.has_carrier(&self.interface.name) != Some(false);
+                may_pass && self.outbox.put_off(now, connection, injected, tries)
             }
-            Err(_) => self.failures += 1,
-        }
+        };
+        self.failures += u64::from(!is_put_off);
     }
 
-    /// The Ethernet header of the last packet of the connection that went the same way; `None` if the connection is gone.
+    /// The Ethernet header of the last packet of the connection that went the same way, with the addresses of now where they were
+    /// learnt; `None` if the connection is gone.
     fn frame(&self, connection: Connection, direction: Direction) -> Option<[u8; FRAME_LEN]> {
         let raw = self.path.raw(connection)?;
         Some(match direction {
-            Direction::Outgoing => raw.frame_out,
+            Direction::Outgoing => {
+                let mut frame = raw.frame_out;
+                // The router may be another one than before, and so may the host's own address.
+                if let Some((destination, source)) = self.next_hops.addresses(connection.remote.ip()) {
+                    frame[..6].copy_from_slice(&destination);
+                    frame[6..12].copy_from_slice(&source);
+                }
+                frame
+            }
             Direction::Incoming => raw.frame_in,
         })
     }
@@ -456,15 +559,6 @@ impl Engine {
     }
 }
 
-/// A packet that the link has not taken.
-#[derive(Debug)]
-struct Waiting {
-    connection: Connection,
-    injected: Injected,
-    again_at: Instant,
-    until: Instant,
-}
-
 /// What is full now may have room later: the socket, or the interface's queue.
 fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOBUFS))
@@ -486,6 +580,8 @@ impl Drop for Engine {
         self.path.set_now(now);
         self.hear(now);
         self.control.handle_end(now, &mut self.path);
+        // It may have been said to be down without being so, and nobody will be there to say this later.
+        self.outbox.set_down(false);
         self.send(now);
     }
 }
@@ -493,22 +589,13 @@ impl Drop for Engine {
 /// Readable when there is something to handle.
 impl AsFd for Engine {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.path.as_fd()
+        self.ready.as_fd()
     }
 }
 
-fn status(connection: Connection, raw: &RawConnection) -> ConnectionStatus {
-    let fast = raw.fast();
-    ConnectionStatus {
-        connection,
-        since: Instant::from_nanos(raw.began_at),
-        seen_at: Instant::from_nanos(raw.seen_at),
-        bytes_in: raw.bytes_in,
-        bytes_out: raw.bytes_out,
-        round_trip: fast.smoothed_round_trip(),
-        held: fast.outgoing.held_bytes(),
-        lowered: raw.lowered,
-        withheld: raw.withheld,
-        is_left_alone: raw.is_left_alone(),
-    }
+/// A descriptor that is readable when the programs have noticed something.
+fn wait_for(path: &KernelPath) -> io::Result<OwnedFd> {
+    let ready = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&ready, path, EventData::new_u64(0), EventFlags::IN)?;
+    Ok(ready)
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 
 use aya::maps::{Array, HashMap, IterableMap as _, MapData, MapError, PerCpuArray, RingBuf};
 use aya::programs::tc::TcAttachOptions;
-use aya::programs::{LinkOrder, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions};
+use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions};
 use aya::sys::SyscallError;
 use aya::{Ebpf, EbpfLoader, Pod};
 use holdover_base::{Duration, Instant};
@@ -15,7 +15,9 @@ use holdover_mobility::fast_path::raw::{
 use holdover_mobility::fast_path::{FastConnection, FastLink, FastPath, Order};
 use holdover_mobility::{Connection, Direction};
 
-use super::{EngineError, batch};
+use super::clsact::Filters;
+use super::{AttachError, AttachMode, AttachedBy, EngineError, Interface, batch};
+use crate::path_engine::Traffic;
 
 /// The programs, for little-endian machines.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/path.bpf.o");
@@ -28,6 +30,9 @@ const CALM: u64 = 2;
 
 /// `TURN_FRAMES` of the programs.
 const FRAMES: u64 = 4;
+
+/// `TURN_LISTENS` of the programs.
+const LISTENS: u64 = 8;
 
 /// Linux's `BPF_F_LOCK`: the value is copied while nobody changes it.
 pub(super) const LOCK: u64 = 4;
@@ -51,6 +56,9 @@ pub(super) struct KernelPath {
     now: Instant,
     /// The last call that the kernel has refused: what is to be reported when there is a way to do so.
     refused: Cell<Option<EngineError>>,
+    /// Where the programs were attached without tcx.
+    filters: Option<Filters>,
+    attached_by: Option<AttachedBy>,
 }
 
 /// What the programs have counted since they were loaded, in packets. The order is that of `enum counter`.
@@ -142,6 +150,8 @@ impl KernelPath {
             frames,
             now: Instant::ZERO,
             refused: Cell::new(None),
+            filters: None,
+            attached_by: None,
         };
         // Programs keep their maps; this one is needed by no one else.
         drop(blank);
@@ -149,17 +159,66 @@ impl KernelPath {
         path.refused.take().map_or(Ok(path), Err)
     }
 
-    /// Puts the programs on an interface of the calling thread's network namespace.
-    pub(super) fn attach(&mut self, interface: &str) -> Result<(), EngineError> {
+    /// Puts the programs on an interface of the calling thread's network namespace: by tcx, or as filters of `clsact` where the kernel
+    /// has no tcx. Filters that an agent before has left there go.
+    pub(super) fn attach(&mut self, interface: &Interface, mode: AttachMode) -> Result<(), EngineError> {
+        // What was on an interface that is gone.
+        self.filters = None;
+        let failed = |source: AttachError| EngineError::Attach { interface: interface.name.clone(), source };
+        let tcx = match mode {
+            AttachMode::Clsact => None,
+            AttachMode::Best | AttachMode::Tcx => match self.attach_tcx(&interface.name) {
+                Ok(()) => {
+                    self.attached_by = Some(AttachedBy::Tcx);
+                    // Else what is left of an agent that had no tcx would rewrite the packets, too, if it ever woke.
+                    if let Err(error) = Filters::clear(interface.index) {
+                        tracing::debug!(%error, "filters of an agent before cannot be looked for");
+                    }
+                    return Ok(());
+                }
+                Err(error) => Some(error),
+            },
+        };
+        if let Some(tcx) = tcx
+            && (mode == AttachMode::Tcx || !is_unknown_to_kernel(&tcx))
+        {
+            return Err(failed(AttachError::Tcx(tcx)));
+        }
+        let of = |name| -> Result<_, EngineError> {
+            let program = loaded(&self.ebpf, name)?;
+            Ok((program.fd()?.as_fd(), program.info()?.id()))
+        };
+        let attached = Filters::attach(interface.index, [of("ingress")?, of("egress")?]);
+        self.filters = Some(attached.map_err(|error| failed(AttachError::Clsact(error)))?);
+        self.attached_by = Some(AttachedBy::Clsact);
+        Ok(())
+    }
+
+    /// How the programs were attached the last time.
+    pub(super) fn attached_by(&self) -> Option<AttachedBy> {
+        self.attached_by
+    }
+
+    fn attach_tcx(&mut self, interface: &str) -> Result<(), ProgramError> {
+        let mut attached = None;
         for (name, direction) in [("ingress", TcAttachType::Ingress), ("egress", TcAttachType::Egress)] {
             // Nearest to the device on the way out, and first on the way in, as far as others let us.
             let order = if name == "ingress" { LinkOrder::first() } else { LinkOrder::last() };
-            let attached = program(&mut self.ebpf, name)?.attach_with_options(
-                interface,
-                direction,
-                TcAttachOptions::TcxOrder(order),
-            );
-            attached.map_err(|source| EngineError::Attach { interface: interface.into(), source })?;
+            let program: &mut SchedClassifier =
+                self.ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
+            match program.attach_with_options(interface, direction, TcAttachOptions::TcxOrder(order)) {
+                Ok(link) => attached = Some(link),
+                Err(error) => {
+                    if let Some(link) = attached
+                        && let Ok(ingress) = self.ebpf.program_mut("ingress").ok_or(ProgramError::NotLoaded)?.try_into()
+                    {
+                        let ingress: &mut SchedClassifier = ingress;
+                        // It is an error already.
+                        let _ = ingress.detach(link);
+                    }
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }
@@ -246,7 +305,16 @@ impl KernelPath {
 
     /// Packets that only went on as those before.
     pub(super) fn went_on(&self) -> u64 {
-        self.counter(14)
+        self.counter(14) + self.counter(16)
+    }
+
+    /// What has passed, as far as it says whether the link is silent.
+    pub(super) fn traffic(&self) -> Traffic {
+        Traffic {
+            tcp_sent: self.counter(0) + self.counter(14),
+            tcp_received: self.counter(15) + self.counter(16),
+            others_received: self.counter(17),
+        }
     }
 
     fn counter(&self, index: u32) -> u64 {
@@ -257,7 +325,7 @@ impl KernelPath {
     pub(super) fn counters(&self) -> Counters {
         let of = |index| self.counter(index);
         Counters {
-            seen: of(0) + self.went_on(),
+            seen: of(0) + of(15) + self.went_on(),
             lowered: of(1),
             withheld: of(2),
             refreshed: of(3),
@@ -326,7 +394,8 @@ impl KernelPath {
         self.place ^= 1;
         let mut link = self.link;
         link.expires_at = expires_at;
-        let turn = u64::from(self.place) | self.frames | if link.is_calm() { CALM } else { 0 };
+        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+        let turn = u64::from(self.place) | self.frames | flag(link.is_calm(), CALM) | flag(link.listens, LISTENS);
         let written = self.links.set(self.place, Link(RawLink::new(&link)), 0).and_then(|()| self.turn.set(0, turn, 0));
         if let Err(error) = written {
             self.refused.set(Some(error.into()));
@@ -371,6 +440,11 @@ impl AsFd for KernelPath {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.notices.as_fd()
     }
+}
+
+/// Whether the kernel does not know tcx: it says of a kind of attachment that is unknown to it that the argument is wrong.
+fn is_unknown_to_kernel(error: &ProgramError) -> bool {
+    matches!(error, ProgramError::SyscallError(SyscallError { io_error, .. }) if io_error.raw_os_error() == Some(libc::EINVAL))
 }
 
 fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, EngineError> {

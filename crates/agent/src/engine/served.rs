@@ -1,29 +1,63 @@
 //! The engine as the daemon sees it.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::PathBuf;
 
-use holdover_base::{Duration, Instant};
+use holdover_base::Instant;
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed, LinkEvent};
+use holdover_mobility::{Connection, Deed, LinkEvent, WakeOutcome};
 
+use super::interface::Interface;
+use super::lock::InterfaceLock;
 use super::{Engine, EngineError, EngineOptions};
 use crate::log::with_causes;
-use crate::path_engine::{Attach, Counters, PathConnection, PathEngine};
+use crate::path_engine::{Attach, Counters, PathConnection, PathEngine, Retry, Survey, Traffic};
 
-/// Puts engines on interfaces of the calling thread's network namespace.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct KernelAttach;
+/// Puts engines on interfaces of the calling thread's network namespace, on each of which there is no other such engine: see
+/// [`EngineError::Held`].
+#[derive(Clone, Debug)]
+pub struct KernelAttach {
+    /// Where this agent's control socket is. Other agents are told.
+    pub control_socket: PathBuf,
+}
 
 impl Attach for KernelAttach {
     type Engine = Engine;
     type Error = EngineError;
 
+    fn check(&mut self) -> Result<(), EngineError> {
+        Engine::probe()
+    }
+
+    fn retry(&self, error: &EngineError) -> Retry {
+        match error {
+            EngineError::Held { .. } => Retry::Soon,
+            EngineError::Kind { .. } => Retry::Never,
+            _ => Retry::Later,
+        }
+    }
+
     fn attach(&mut self, interface: &str, config: &WakeConfig) -> Result<Engine, EngineError> {
-        Engine::attach(interface, &EngineOptions { wake: *config, ..EngineOptions::default() })
+        let lock = self.lock(interface)?;
+        let mut engine = Engine::attach(interface, &EngineOptions { wake: *config, ..EngineOptions::default() })?;
+        engine.lock = Some(lock);
+        Ok(engine)
     }
 
     fn attach_again(&mut self, engine: &mut Engine) -> Result<(), EngineError> {
-        engine.attach_again()
+        // It has another index now, and so another lock.
+        engine.lock = None;
+        let lock = self.lock(&engine.interface.name)?;
+        engine.attach_again()?;
+        engine.lock = Some(lock);
+        Ok(())
+    }
+}
+
+impl KernelAttach {
+    fn lock(&self, interface: &str) -> Result<InterfaceLock, EngineError> {
+        let found = Interface::find(interface)?;
+        InterfaceLock::take(interface, found.index, &self.control_socket)
     }
 }
 
@@ -52,6 +86,14 @@ impl PathEngine for Engine {
         self.poll_deed()
     }
 
+    fn poll_outcome(&mut self) -> Option<WakeOutcome> {
+        self.poll_outcome()
+    }
+
+    fn alternative_at(&self, connection: Connection) -> Option<Instant> {
+        self.own_timers.get(&connection).copied()
+    }
+
     fn contradicts_down(&self) -> bool {
         self.control.contradicts_down()
     }
@@ -75,10 +117,6 @@ impl PathEngine for Engine {
             .collect()
     }
 
-    fn round_trip(&self, connection: Connection) -> Option<Duration> {
-        self.path.raw(connection).and_then(|raw| raw.fast().smoothed_round_trip())
-    }
-
     fn counters(&self) -> Counters {
         let counters = Engine::counters(self);
         Counters {
@@ -94,6 +132,30 @@ impl PathEngine for Engine {
             evicted: self.evicted,
             map_full: counters.alone_full,
         }
+    }
+
+    fn traffic(&self) -> Traffic {
+        self.path.traffic()
+    }
+
+    fn survey(&mut self) -> Survey {
+        Engine::survey(self)
+    }
+
+    fn handle_silence(&mut self, now: Instant, since: Instant) {
+        Engine::handle_silence(self, now, since);
+    }
+
+    fn end_silence(&mut self, now: Instant) {
+        Engine::end_silence(self, now);
+    }
+
+    fn is_silent(&self) -> bool {
+        self.control.silent_since().is_some()
+    }
+
+    fn ask_peer(&mut self, now: Instant, connection: Connection) {
+        Engine::ask_peer(self, now, connection);
     }
 
     fn leave_alone(&mut self, connection: Connection, alone: bool) {

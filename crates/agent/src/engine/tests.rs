@@ -643,7 +643,7 @@ impl<'a> Both<'a> {
         let mut told = None;
         while let Some(notice) = self.kernel.next_notice() {
             match notice.told().expect("a notice of ours") {
-                Told::Incoming => {}
+                Told::Incoming | Told::Arrived => {}
                 Told::Notice(connection, direction, notice) => {
                     assert_eq!(connection, self.connection);
                     assert!(told.is_none(), "one for a packet");

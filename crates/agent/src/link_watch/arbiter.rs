@@ -5,7 +5,7 @@
 //! first word. What is repeated, or changes nothing, is not told.
 //!
 //! Who gives a *command* was there, and is believed: `up` overrules all who say down, each until it says up itself; `down` holds
-//! until `up`, or until the link starts anew (its carrier, address or route comes back after it was gone).
+//! until `up`, or until the link starts anew (its carrier, association, address or route comes back after it was gone).
 //!
 //! Packets that come in over a link that is said to be down overrule who says so, too: it was said too early, or is not about all that
 //! is behind the link. When he says up, that is told again: the link may have been cut off after all.
@@ -196,7 +196,7 @@ impl Arbiter {
 
 /// Whether a source speaks of the link itself, so that its coming back is a new start.
 fn is_of_the_link(source: Source) -> bool {
-    matches!(source, Source::Carrier | Source::Address | Source::Route)
+    matches!(source, Source::Carrier | Source::Association | Source::Address | Source::Route)
 }
 
 #[cfg(test)]

@@ -293,6 +293,11 @@ impl Interfaces {
         found.into_iter().flat_map(|known| known.addresses.iter().copied())
     }
 
+    /// The name of an interface.
+    pub fn name(&self, index: u32) -> Option<&str> {
+        self.interfaces.get(&index).filter(|known| known.is_named).map(|known| &*known.name)
+    }
+
     /// The gateways of an interface, if all of its default routes lead to one that can be asked.
     pub fn gateways(&self, interface: &str) -> Option<Gateways> {
         let mut named = self.interfaces.iter().filter(|(_, known)| known.is_named && *known.name == *interface);

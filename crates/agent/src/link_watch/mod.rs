@@ -6,20 +6,24 @@
 //! | source | machine | shell |
 //! | --- | --- | --- |
 //! | carrier, addresses, default routes, gateways | [`kernel::Interfaces`] | [`netlink::Monitor`] |
-//! | what gateways answer when they are asked | [`gateway::GatewayWatch`] | [`neighbours::Neighbours`] |
+//! | what comes in, or does not | [`silence::SilenceWatch`] | the engine, [`neighbour_probe::NeighbourProbe`] |
 //! | a timetable | [`schedule::ScheduleWatch`] | the daemon's clock |
 //! | sleep of the machine | [`suspend::SuspendWatch`] | the daemon's clock, [`logind::Logind`] |
+//! | association of a Wi-Fi station | [`association::Associations`] | [`nl80211::events::WifiEvents`] |
 //! | strength of a Wi-Fi signal | [`wifi::WifiWatch`] | [`nl80211::Station`] |
 //! | commands | [`Arbiter`] itself | the control socket |
 
 mod arbiter;
-pub mod gateway;
+pub mod association;
 pub mod kernel;
 pub mod logind;
+pub mod neighbour_probe;
 pub mod neighbours;
 pub mod netlink;
 pub mod nl80211;
+pub(crate) mod route;
 pub mod schedule;
+pub mod silence;
 pub mod suspend;
 pub mod wifi;
 
@@ -57,12 +61,16 @@ impl Signal {
 pub enum Source {
     /// The interface: set up, with a carrier.
     Carrier,
+    /// The Wi-Fi interface is associated with an access point.
+    Association,
     /// It has an address that can be used.
     Address,
     /// A default route leads over it.
     Route,
     /// The gateway of a default route answers.
     Neighbour,
+    /// TCP sends, and something comes in.
+    Silence,
     /// The machine is awake.
     Suspend,
     /// A timetable.
@@ -77,9 +85,11 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Carrier => "carrier",
+            Self::Association => "association",
             Self::Address => "address",
             Self::Route => "route",
             Self::Neighbour => "neighbour",
+            Self::Silence => "silence",
             Self::Suspend => "suspend",
             Self::Schedule => "schedule",
             Self::Wifi => "wifi",

@@ -111,7 +111,11 @@ impl Neighbours {
     }
 
     /// Sends one request and reads its answer.
-    fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
+    pub(super) fn request(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+    ) -> io::Result<Option<RouteNetlinkMessage>> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut request = NetlinkMessage::from(message);
         request.header.flags = NLM_F_REQUEST | flags;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use holdover_base::{Duration, Instant};
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage,
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage,
     NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
@@ -174,21 +174,43 @@ impl Monitor {
         ];
         let mut is_whole = true;
         for request in requests {
-            self.sequence = self.sequence.wrapping_add(1);
-            let mut message = NetlinkMessage::from(request);
-            message.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-            message.header.sequence_number = self.sequence;
-            message.finalize();
-            let mut bytes = vec![0; message.buffer_len()];
-            message.serialize(&mut bytes);
-            self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
-            let mut answer = Answer::to(self.sequence);
-            while !answer.is_done {
-                self.receive_answer(now, &mut answer, interfaces)?;
-            }
-            is_whole &= !answer.is_torn;
+            is_whole &= !self.ask(now, request, NLM_F_DUMP, interfaces)?.is_torn;
         }
         Ok(is_whole)
+    }
+
+    /// Asks for one interface, and takes all news that came before the answer.
+    ///
+    /// # Errors
+    /// The socket fails, or nothing comes for a while.
+    pub fn ask_link(&mut self, now: Instant, index: u32, interfaces: &mut Interfaces) -> Result<(), MonitorError> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        // The end of the answer is told by an acknowledgement, also if there is no such interface.
+        let answer = self.ask(now, RouteNetlinkMessage::GetLink(link), NLM_F_ACK, interfaces)?;
+        if answer.is_torn { self.refresh(now, interfaces) } else { Ok(()) }
+    }
+
+    fn ask(
+        &mut self,
+        now: Instant,
+        request: RouteNetlinkMessage,
+        flags: u16,
+        interfaces: &mut Interfaces,
+    ) -> Result<Answer, MonitorError> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut message = NetlinkMessage::from(request);
+        message.header.flags = NLM_F_REQUEST | flags;
+        message.header.sequence_number = self.sequence;
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
+        let mut answer = Answer::to(self.sequence);
+        while !answer.is_done {
+            self.receive_answer(now, &mut answer, interfaces)?;
+        }
+        Ok(answer)
     }
 
     /// Takes one datagram.
@@ -236,7 +258,11 @@ impl Answer {
                 self.is_done = true;
                 self.is_torn |= done.code != 0;
             }
-            NetlinkPayload::Error(_) => (self.is_done, self.is_torn) = (true, true),
+            // Without a code it is an acknowledgement.
+            NetlinkPayload::Error(error) => {
+                self.is_done = true;
+                self.is_torn |= error.code.is_some();
+            }
             _ => {}
         }
     }
@@ -307,11 +333,11 @@ fn translate_link(link: LinkMessage) -> Option<News> {
         return None;
     }
     let flags = link.header.flags;
-    let (mut name, mut kind, mut state) = (None, String::new(), State::Unknown);
+    let (mut name, mut kind, mut state) = (None, String::new(), None);
     for attribute in link.attributes {
         match attribute {
             LinkAttribute::IfName(found) => name = Some(found),
-            LinkAttribute::OperState(found) => state = found,
+            LinkAttribute::OperState(found) => state = Some(found),
             LinkAttribute::LinkInfo(infos) => {
                 let mut kinds = infos.into_iter().filter_map(|info| match info {
                     LinkInfo::Kind(found) => Some(found.to_string()),
@@ -322,16 +348,22 @@ fn translate_link(link: LinkMessage) -> Option<News> {
             _ => {}
         }
     }
+    // A message without IFLA_OPERSTATE is a wireless extension event. It is queued apart from the link's own messages and may carry
+    // flags older than theirs, so it says nothing of the link's state.
+    let state = state?;
     // Drivers that do not say leave the state unknown (RFC 2863); then the carrier decides. A Wi-Fi interface that is not
-    // authenticated yet has a carrier and is dormant.
-    let is_fit = matches!(state, State::Up | State::Unknown);
+    // authenticated yet has a carrier and is dormant, and IFF_RUNNING is not set: `dev_get_flags` sets it if the state is up or
+    // unknown.
+    let is_fit = matches!(state, State::Up | State::Unknown)
+        && flags.contains(LinkFlags::Up | LinkFlags::LowerUp | LinkFlags::Running)
+        && !flags.contains(LinkFlags::Dormant);
     Some(News::Link {
         index: link.header.index,
         name: name?.into(),
         kind: kind.into(),
         is_loopback: flags.contains(LinkFlags::Loopback),
         is_set_up: flags.contains(LinkFlags::Up),
-        can_carry: flags.contains(LinkFlags::Up | LinkFlags::LowerUp) && is_fit,
+        can_carry: is_fit,
         has_neighbours: !flags.intersects(LinkFlags::Noarp | LinkFlags::Pointopoint | LinkFlags::Loopback),
     })
 }
@@ -423,8 +455,12 @@ fn is_of_others(message: &NeighbourMessage) -> bool {
 }
 
 #[cfg(test)]
+mod recorded;
+
+#[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::num::NonZeroI32;
 
     use netlink_packet_core::{DoneMessage, ErrorMessage};
     use netlink_packet_route::link::InfoKind;
@@ -463,8 +499,14 @@ mod tests {
         assert!(can_carry(all, State::Up));
         assert!(can_carry(all, State::Unknown), "tun devices and many modems do not say");
         assert!(!can_carry(all, State::Dormant), "Wi-Fi that is not associated");
+        assert!(!can_carry(all | LinkFlags::Dormant, State::Unknown));
+        assert!(!can_carry(LinkFlags::Up | LinkFlags::LowerUp, State::Up), "not running");
         assert!(!can_carry(LinkFlags::Up, State::Unknown));
         assert!(!can_carry(LinkFlags::empty(), State::Down));
+        // A wireless extension event.
+        let mut event = link(all, State::Up);
+        event.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::OperState(_)));
+        assert_eq!(told(0, RouteNetlinkMessage::NewLink(event)), []);
         // What a bridge says of its ports is nothing of theirs.
         let mut port = link(all, State::Up);
         port.header.interface_family = AddressFamily::Bridge;
@@ -578,7 +620,13 @@ mod tests {
         assert_eq!(after(vec![message(7, NLM_F_DUMP_INTR, item()), message(7, 0, done(0))]), (true, true));
         assert_eq!(after(vec![message(7, NLM_F_DUMP_INTR, done(0))]), (true, true));
         assert_eq!(after(vec![message(7, 0, done(-12))]), (true, true));
-        assert_eq!(after(vec![message(7, 0, NetlinkPayload::Error(ErrorMessage::default()))]), (true, true));
+        let error = |code| {
+            let mut error = ErrorMessage::default();
+            error.code = NonZeroI32::new(code);
+            NetlinkPayload::Error(error)
+        };
+        assert_eq!(after(vec![message(7, 0, item()), message(7, 0, error(0))]), (true, false), "acknowledged");
+        assert_eq!(after(vec![message(7, 0, error(-16))]), (true, true));
         // News, and what is left of another request.
         let others = [message(0, NLM_F_DUMP_INTR, item()), message(6, NLM_F_DUMP_INTR, done(0))];
         assert_eq!(after(others.into()), (false, false));

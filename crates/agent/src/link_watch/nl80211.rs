@@ -1,6 +1,9 @@
-//! The strength of a Wi-Fi signal over nl80211 (`linux/nl80211.h`): one question and its answer, in generic netlink.
+//! Wi-Fi over nl80211 (`linux/nl80211.h`), in generic netlink: questions and their answers here, what the kernel tells unasked in
+//! [`events`].
 //!
 //! An interface that is a station knows one other station, its access point, and how strongly it hears it.
+
+pub mod events;
 
 use std::io;
 
@@ -8,12 +11,15 @@ use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::association::Bssid;
 use crate::config::Dbm;
 
 /// A socket to ask with.
 pub struct Station {
     socket: Socket,
     family: u16,
+    /// The multicast group in which associations are told.
+    association_group: Option<u32>,
     sequence: u32,
 }
 
@@ -40,11 +46,25 @@ const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
 const FAMILY_NAME: u16 = 2;
 
-/// `NL80211_CMD_GET_STATION`, `NL80211_ATTR_IFINDEX`, `NL80211_ATTR_STA_INFO` and `NL80211_STA_INFO_SIGNAL` (`linux/nl80211.h`).
+/// `CTRL_ATTR_MCAST_GROUPS`, `CTRL_ATTR_MCAST_GRP_NAME` and `CTRL_ATTR_MCAST_GRP_ID` (`linux/genetlink.h`), and
+/// `NL80211_MULTICAST_GROUP_MLME`.
+const GROUPS: u16 = 7;
+const GROUP_NAME: u16 = 1;
+const GROUP_ID: u16 = 2;
+const ASSOCIATION_GROUP: &[u8] = b"mlme\0";
+
+/// `NL80211_CMD_GET_INTERFACE`, `NL80211_CMD_GET_STATION`, `NL80211_ATTR_IFINDEX`, `NL80211_ATTR_IFTYPE`, `NL80211_ATTR_MAC`,
+/// `NL80211_ATTR_STA_INFO` and `NL80211_STA_INFO_SIGNAL` (`linux/nl80211.h`).
+const GET_INTERFACE: u8 = 5;
 const GET_STATION: u8 = 17;
 const INTERFACE: u16 = 3;
+const KIND: u16 = 5;
+const MAC: u16 = 6;
 const STATION_INFO: u16 = 21;
 const SIGNAL: u16 = 7;
+
+/// `NL80211_IFTYPE_STATION` and `NL80211_IFTYPE_P2P_CLIENT`.
+const STATIONS: [u32; 2] = [2, 8];
 
 /// `nlmsghdr` and `genlmsghdr`.
 const HEADERS: usize = 16 + 4;
@@ -65,14 +85,32 @@ impl Station {
         let mut socket = Socket::new(NETLINK_GENERIC)?;
         socket.bind_auto()?;
         socket.set_non_blocking(true)?;
-        let mut station = Self { socket, family: CONTROLLER, sequence: 0 };
-        let answers =
-            station.ask(GET_FAMILY, 0, FAMILY_NAME, b"nl80211\0").map_err(|error| match error.raw_os_error() {
-                Some(errno) if errno == rustix::io::Errno::NOENT.raw_os_error() => StationError::NoWifi,
-                _ => StationError::Socket(error),
-            })?;
+        let mut station = Self { socket, family: CONTROLLER, association_group: None, sequence: 0 };
+        let name: (u16, &[u8]) = (FAMILY_NAME, b"nl80211\0");
+        let answers = station.ask(GET_FAMILY, 0, Some(name)).map_err(|error| match error.raw_os_error() {
+            Some(errno) if errno == rustix::io::Errno::NOENT.raw_os_error() => StationError::NoWifi,
+            _ => StationError::Socket(error),
+        })?;
         station.family = answers.iter().find_map(|answer| family_of(answer)).ok_or(StationError::NoWifi)?;
+        station.association_group = answers.iter().find_map(|answer| group_of(answer, ASSOCIATION_GROUP));
         Ok(station)
+    }
+
+    /// The access point of each interface that is a station, by the interface's index; `None` for one that is not associated.
+    ///
+    /// # Errors
+    /// The kernel does not answer, or refuses.
+    pub fn associations(&mut self) -> Result<Vec<(u32, Option<Bssid>)>, StationError> {
+        let interfaces = self.ask(GET_INTERFACE, NLM_F_DUMP, None)?;
+        let stations = interfaces.iter().filter_map(|interface| {
+            let u32_of = |kind| value(interface, kind)?.try_into().ok().map(u32::from_ne_bytes);
+            u32_of(KIND).filter(|kind| STATIONS.contains(kind)).and_then(|_| u32_of(INTERFACE))
+        });
+        let associated = |index: u32| -> Result<_, StationError> {
+            let answers = self.ask(GET_STATION, NLM_F_DUMP, Some((INTERFACE, &index.to_ne_bytes())))?;
+            Ok((index, answers.iter().find_map(|answer| bssid_of(answer))))
+        };
+        stations.map(associated).collect()
     }
 
     /// How strongly an interface hears its access point; `None` if it has none.
@@ -82,7 +120,7 @@ impl Station {
     pub fn level(&mut self, interface: &str) -> Result<Option<Dbm>, StationError> {
         let not_wifi = || StationError::NotWifi { interface: interface.into() };
         let index = rustix::net::netdevice::name_to_index(&self.socket, interface).map_err(|_| not_wifi())?;
-        let answers = self.ask(GET_STATION, NLM_F_DUMP, INTERFACE, &index.to_ne_bytes());
+        let answers = self.ask(GET_STATION, NLM_F_DUMP, Some((INTERFACE, &index.to_ne_bytes())));
         match answers {
             Ok(answers) => Ok(answers.iter().filter_map(|answer| level_of(answer)).max()),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error.into()),
@@ -90,10 +128,10 @@ impl Station {
         }
     }
 
-    /// The attributes of each message of the answer to a question with one attribute.
-    fn ask(&mut self, command: u8, flags: u16, attribute: u16, value: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    /// The attributes of each message of the answer to a question with one attribute at most.
+    fn ask(&mut self, command: u8, flags: u16, attribute: Option<(u16, &[u8])>) -> io::Result<Vec<Vec<u8>>> {
         self.sequence = self.sequence.wrapping_add(1);
-        let request = request(self.family, command, flags, self.sequence, attribute, value);
+        let request = request(self.family, command, flags, self.sequence, attribute);
         self.socket.send_to(&request, &SocketAddr::new(0, 0), 0)?;
         let mut answers = Vec::new();
         loop {
@@ -109,9 +147,8 @@ impl Station {
     }
 }
 
-fn request(family: u16, command: u8, flags: u16, sequence: u32, attribute: u16, value: &[u8]) -> Vec<u8> {
-    let attribute_length = 4 + value.len();
-    let length = HEADERS + attribute_length.next_multiple_of(4);
+fn request(family: u16, command: u8, flags: u16, sequence: u32, attribute: Option<(u16, &[u8])>) -> Vec<u8> {
+    let length = HEADERS + attribute.map_or(0, |(_, value)| (4 + value.len()).next_multiple_of(4));
     let mut bytes = Vec::with_capacity(length);
     bytes.extend_from_slice(&(length as u32).to_ne_bytes());
     bytes.extend_from_slice(&family.to_ne_bytes());
@@ -119,9 +156,11 @@ fn request(family: u16, command: u8, flags: u16, sequence: u32, attribute: u16, 
     bytes.extend_from_slice(&sequence.to_ne_bytes());
     bytes.extend_from_slice(&0u32.to_ne_bytes());
     bytes.extend_from_slice(&[command, 1, 0, 0]);
-    bytes.extend_from_slice(&(attribute_length as u16).to_ne_bytes());
-    bytes.extend_from_slice(&attribute.to_ne_bytes());
-    bytes.extend_from_slice(value);
+    if let Some((kind, value)) = attribute {
+        bytes.extend_from_slice(&((4 + value.len()) as u16).to_ne_bytes());
+        bytes.extend_from_slice(&kind.to_ne_bytes());
+        bytes.extend_from_slice(value);
+    }
     bytes.resize(length, 0);
     bytes
 }
@@ -156,6 +195,16 @@ fn family_of(attributes: &[u8]) -> Option<u16> {
     value(attributes, FAMILY_ID)?.try_into().ok().map(u16::from_ne_bytes)
 }
 
+/// The number of a multicast group in the description of a family.
+fn group_of(family: &[u8], name: &[u8]) -> Option<u32> {
+    let (_, group) = attributes(value(family, GROUPS)?).find(|&(_, group)| value(group, GROUP_NAME) == Some(name))?;
+    value(group, GROUP_ID)?.try_into().ok().map(u32::from_ne_bytes)
+}
+
+fn bssid_of(attributes: &[u8]) -> Option<Bssid> {
+    value(attributes, MAC)?.try_into().ok().map(Bssid)
+}
+
 fn level_of(attributes: &[u8]) -> Option<Dbm> {
     match value(value(attributes, STATION_INFO)?, SIGNAL)? {
         // A number with a sign in a byte without one. Drivers that know no dBm say 0 or something beyond.
@@ -164,17 +213,20 @@ fn level_of(attributes: &[u8]) -> Option<Dbm> {
     }
 }
 
-/// The value of the first attribute of a kind. Two bits of the kind are flags (`NLA_TYPE_MASK`).
-fn value(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
-    loop {
-        let (header, _) = attributes.split_at_checked(4)?;
+/// The value of the first attribute of a kind.
+fn value(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    attributes(bytes).find(|&(found, _)| found == kind).map(|(_, value)| value)
+}
+
+/// Attributes, each as its kind and value. One that is cut short ends them. Two bits of the kind are flags (`NLA_TYPE_MASK`).
+fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let (header, _) = bytes.split_at_checked(4)?;
         let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));
-        let value = attributes.get(4..length)?;
-        if u16::from_ne_bytes([header[2], header[3]]) & 0x3fff == kind {
-            return Some(value);
-        }
-        attributes = attributes.get(length.next_multiple_of(4)..)?;
-    }
+        let value = bytes.get(4..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((u16::from_ne_bytes([header[2], header[3]]) & 0x3fff, value))
+    })
 }
 
 #[cfg(test)]
@@ -239,10 +291,21 @@ mod tests {
 
     #[test]
     fn what_is_asked_is_as_long_as_it_says() {
-        let bytes = request(CONTROLLER, GET_FAMILY, 0, 9, FAMILY_NAME, b"nl80211\0");
+        let bytes = request(CONTROLLER, GET_FAMILY, 0, 9, Some((FAMILY_NAME, b"nl80211\0")));
         assert_eq!(bytes.len(), 32);
         assert_eq!(&bytes[..4], 32u32.to_ne_bytes());
         assert_eq!(value(&bytes[HEADERS..], FAMILY_NAME), Some(&b"nl80211\0"[..]));
+    }
+
+    #[test]
+    fn a_multicast_group_is_found_by_its_name() {
+        let group = |name: &[u8], number: u32| {
+            [attribute(GROUP_NAME, name), attribute(GROUP_ID, &number.to_ne_bytes())].concat()
+        };
+        let groups = [attribute(1, &group(b"scan\0", 20)), attribute(2, &group(b"mlme\0", 22))].concat();
+        let family = attribute(GROUPS | 0x8000, &groups);
+        assert_eq!(group_of(&family, ASSOCIATION_GROUP), Some(22));
+        assert_eq!(group_of(&family, b"nan\0"), None);
     }
 
     /// On a machine with Wi-Fi it finds no interface of that name; on one without it says so.

@@ -99,6 +99,11 @@ impl WifiWatch {
         None
     }
 
+    /// The driver hears no beacons or is not heard, however high the last level was. It is taken back as any warning is.
+    pub fn handle_losses(&mut self) -> Option<LinkEvent> {
+        (!std::mem::replace(&mut self.has_warned, true)).then_some(LinkEvent::Fading { lead: None })
+    }
+
     /// The slope of the straight line through the recent levels (least squares), positive if it falls.
     fn fall_db_per_s(&self) -> Option<f64> {
         let (&(first, _), &(last, _)) = (self.recent.front()?, self.recent.back()?);
@@ -173,6 +178,14 @@ mod tests {
         let levels = (0..19).map(|step| -60 - step).chain((0..30).map(|step| (-78 + step).min(-60)));
         let said = said(&mut watch, levels);
         assert!(matches!(said[..], [(_, LinkEvent::Fading { .. }), (_, LinkEvent::Recovered)]), "{said:?}");
+    }
+
+    #[test]
+    fn losses_warn_once_and_a_high_level_takes_it_back() {
+        let mut watch = watch(WifiWarning::Fixed);
+        assert_eq!(watch.handle_losses(), Some(LinkEvent::Fading { lead: None }));
+        assert_eq!(watch.handle_losses(), None);
+        assert_eq!(watch.handle_level(Instant::ZERO, Some(Dbm(-40))), Some(LinkEvent::Recovered));
     }
 
     #[test]

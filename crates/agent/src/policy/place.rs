@@ -128,7 +128,7 @@ impl FromStr for Ports {
     type Err = PlaceError;
 
     fn from_str(text: &str) -> Result<Self, PlaceError> {
-        let port = |text: &str| text.trim().parse::<u16>().ok();
+        let port = |text: &str| text.trim().parse::<u16>().ok().filter(|&port| port > 0);
         let ports = match text.split_once('-') {
             Some((first, last)) => port(first).zip(port(last)).map(|(first, last)| Self { first, last }),
             None => port(text).map(Self::one),

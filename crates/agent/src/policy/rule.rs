@@ -1,6 +1,5 @@
 //! A rule: as it is written, and as it is used.
 
-use core::convert::Infallible;
 use core::fmt;
 use core::str::FromStr;
 
@@ -75,6 +74,11 @@ pub struct FlowRule {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UserName(Box<str>);
 
+/// A text cannot be the name of a user.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("\"{0}\" is no user: expected {expected}", expected = UserName::EXPECTED)]
+pub struct UserNameError(Box<str>);
+
 /// A rule that can be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Rule {
@@ -110,15 +114,19 @@ impl FlowRule {
         vec![on_port(22), on_port(873)]
     }
 
-    /// The rule as it is used.
+    /// The rule as it is used. Users who cannot be looked up are left out of it, and `unknown` is told.
     pub(super) fn check(
         &self,
         at_least: Duration,
         uid_of: &mut dyn FnMut(&str) -> Result<u32, UserError>,
+        unknown: &mut dyn FnMut(UserError),
     ) -> Result<Rule, RuleProblem> {
-        let users = self.user.0.iter().map(|user| user.number(uid_of)).collect::<Result<_, _>>()?;
+        let users: Vec<u32> =
+            self.user.0.iter().filter_map(|user| user.number(uid_of).map_err(&mut *unknown).ok()).collect();
+        // No user named is any user; none found is nobody, who has no connection anywhere.
+        let is_for_nobody = users.is_empty() && !self.user.is_empty();
         Ok(Rule {
-            places: self.places(),
+            places: if is_for_nobody { Vec::new() } else { self.places() },
             within_host: !self.local.is_empty() || !self.remote.is_empty(),
             processes: self.process.0.clone(),
             users,
@@ -282,10 +290,12 @@ impl Word for UserName {
 }
 
 impl FromStr for UserName {
-    type Err = Infallible;
+    type Err = UserNameError;
 
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self(text.into()))
+    fn from_str(text: &str) -> Result<Self, UserNameError> {
+        // `passwd(5)`: a colon ends the name; a slash would be one in the path of a home directory.
+        let is_fine = !text.is_empty() && !text.contains(|letter: char| letter.is_control() || ":/".contains(letter));
+        is_fine.then(|| Self(text.into())).ok_or_else(|| UserNameError(text.into()))
     }
 }
 

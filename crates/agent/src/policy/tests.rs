@@ -237,10 +237,27 @@ fn what_is_wrong_with_a_rule_is_said() {
         ("[[flow]]\nhold = \"1000h\"", "flow rule 1: hold = \"3600000s\" is not between 1 s and 24 days (576 h)"),
         ("[[flow]]\nhold = \"1h\"\naccept = \"2h\"", "flow rule 1: accept is of no use without advertise"),
         ("[[flow]]\nleave_alone = true\nreplace = true", "flow rule 1: replace is of no use without hold or fail_fast"),
-        ("[[flow]]\nuser = \"berta\"\nhold = \"1h\"", "flow rule 1: there is no user \"berta\""),
     ] {
         assert_eq!(build(text, true).unwrap_err().to_string(), problem);
     }
+}
+
+#[test]
+fn an_unknown_user_switches_off_that_user_only() {
+    let text = "[[flow]]\nport = 1\nuser = \"berta\"\nhold = \"1h\"\n[[flow]]\nport = 2\nhold = \"2h\"\n\
+                [[flow]]\nport = 3\nuser = [\"berta\", \"anna\"]\nhold = \"3h\"\n[[flow]]\nport = 1\nleave_alone = true\n";
+    let policy = policy(text);
+    assert_eq!(
+        policy.problems(),
+        ["flow rule 1: there is no user \"berta\"", "flow rule 3: there is no user \"berta\""]
+    );
+    let to = |port: u16| connection("192.0.2.7:1024", &format!("198.51.100.1:{port}"));
+    let rule = |port, uid| policy.decide(to(port), &owner(uid, "/", "x")).rule;
+    // The first rule is for nobody, and not for anybody.
+    assert_eq!([rule(1, 0), rule(1, 1000)], [Some(3), Some(3)]);
+    assert_eq!([rule(2, 0), rule(3, 1000), rule(3, 0)], [Some(1), Some(2), None]);
+    assert_eq!(policy.decide_by_place(to(1)).and_then(|decision| decision.rule), Some(3));
+    assert_eq!(policy.rule_name(3), "flow rule 4");
 }
 
 #[test]

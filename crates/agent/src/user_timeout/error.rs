@@ -39,6 +39,9 @@ pub enum UserTimeoutError {
         /// The kernel's reason.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The kernel is too old for a program to ask a socket about its keep-alive, which a user timeout would cut short.
+    #[error("user timeouts need Linux 6.1 or later: older kernels do not tell their programs of a socket's keep-alive")]
+    TooOld,
     /// There is no cgroup hierarchy to attach to.
     #[error(transparent)]
     Cgroup(#[from] CgroupError),

@@ -10,6 +10,7 @@ use std::path::Path;
 use aya::maps::{Array, HashMap, MapData, RingBuf};
 use aya::programs::sock_ops::SockOpsLink;
 use aya::programs::{CgroupAttachMode, Iter, ProgramError, SchedClassifier, SockOps, TestRun as _, TestRunOptions};
+use aya::util::KernelVersion;
 use aya::{Btf, Ebpf, EbpfLoader};
 use holdover_base::Duration;
 use holdover_mobility::Connection;
@@ -33,20 +34,9 @@ pub(super) struct Program {
 impl Program {
     /// Loads them, for the connections of the calling thread's network namespace.
     pub(super) fn load(pass_interval: Duration) -> Result<Self, UserTimeoutError> {
-        let btf = Btf::from_sys_fs().map_err(UserTimeoutError::NoBtf)?;
-        let netns_cookie = netns_cookie()
-            .map_err(|source| UserTimeoutError::Namespace { what: "the network namespace's cookie", source })?;
-        let pass_interval_ms = u32::try_from(pass_interval.as_millis()).unwrap_or(u32::MAX / 2);
-        let mut ebpf = EbpfLoader::new()
-            .btf(Some(&btf))
-            .override_global("netns_cookie", &netns_cookie, true)
-            .override_global("pass_interval_ms", &pass_interval_ms, true)
-            .load(OBJECT)
-            .map_err(UserTimeoutError::load)?;
-        let sockops: &mut SockOps = program(&mut ebpf, "new_connections");
-        sockops.load().map_err(|error| UserTimeoutError::program("new_connections", error))?;
-        let iterator: &mut Iter = program(&mut ebpf, "open_connections");
-        iterator.load("tcp", &btf).map_err(|error| UserTimeoutError::program("open_connections", error))?;
+        let (mut ebpf, btf) = object(pass_interval)?;
+        load_new(&mut ebpf)?;
+        load_open(&mut ebpf, &btf)?;
         let questions = RingBuf::try_from(take_map(&mut ebpf, "questions"));
         let decisions = HashMap::try_from(take_map(&mut ebpf, "decisions"));
         Ok(Self {
@@ -56,6 +46,16 @@ impl Program {
             generation: 0,
             link: None,
         })
+    }
+
+    /// Loads the program for new connections, and forgets it.
+    pub(super) fn probe_new() -> Result<(), UserTimeoutError> {
+        object(Duration::ZERO).and_then(|(mut ebpf, _)| load_new(&mut ebpf))
+    }
+
+    /// The same for those that are open.
+    pub(super) fn probe_open() -> Result<(), UserTimeoutError> {
+        object(Duration::ZERO).and_then(|(mut ebpf, btf)| load_open(&mut ebpf, &btf))
     }
 
     /// Attaches the program for new connections to a cgroup, or to the root of the hierarchy.
@@ -196,6 +196,37 @@ fn array<'a, T: aya::Pod>(
 ) -> Result<Array<&'a mut MapData, T>, UserTimeoutError> {
     let map = ebpf.map_mut(name).expect("the object has this map");
     Array::try_from(map).map_err(UserTimeoutError::map(name))
+}
+
+/// `bpf_getsockopt` knows `TCP_KEEPIDLE` and what belongs to it.
+const TELLS_KEEP_ALIVE: KernelVersion = KernelVersion::new(6, 1, 0);
+
+/// The object and its maps, and the kernel's types.
+fn object(pass_interval: Duration) -> Result<(Ebpf, Btf), UserTimeoutError> {
+    if KernelVersion::current().is_ok_and(|version| version < TELLS_KEEP_ALIVE) {
+        return Err(UserTimeoutError::TooOld);
+    }
+    let btf = Btf::from_sys_fs().map_err(UserTimeoutError::NoBtf)?;
+    let netns_cookie = netns_cookie()
+        .map_err(|source| UserTimeoutError::Namespace { what: "the network namespace's cookie", source })?;
+    let pass_interval_ms = u32::try_from(pass_interval.as_millis()).unwrap_or(u32::MAX / 2);
+    let ebpf = EbpfLoader::new()
+        .btf(Some(&btf))
+        .override_global("netns_cookie", &netns_cookie, true)
+        .override_global("pass_interval_ms", &pass_interval_ms, true)
+        .load(OBJECT)
+        .map_err(UserTimeoutError::load)?;
+    Ok((ebpf, btf))
+}
+
+fn load_new(ebpf: &mut Ebpf) -> Result<(), UserTimeoutError> {
+    let sockops: &mut SockOps = program(ebpf, "new_connections");
+    sockops.load().map_err(|error| UserTimeoutError::program("new_connections", error))
+}
+
+fn load_open(ebpf: &mut Ebpf, btf: &Btf) -> Result<(), UserTimeoutError> {
+    let iterator: &mut Iter = program(ebpf, "open_connections");
+    iterator.load("tcp", btf).map_err(|error| UserTimeoutError::program("open_connections", error))
 }
 
 /// `SO_NETNS_COOKIE` of `asm-generic/socket.h` (Linux 5.14).

@@ -5,6 +5,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
+mod agents;
 mod dry_run;
 mod engine;
 mod gateway;
@@ -34,7 +35,8 @@ fn main() -> ExitCode {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 6] = [
+    let groups: [(&str, &[Test]); 7] = [
+        ("agents", agents::TESTS),
         ("dry_run", dry_run::TESTS),
         ("gateway", gateway::TESTS),
         ("link_watch", link_watch::TESTS),

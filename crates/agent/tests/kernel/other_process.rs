@@ -4,12 +4,14 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _, stdin};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 
+use holdover_agent::engine::AttachMode;
 use holdover_agent::user_timeout::{UserTimeoutOptions, UserTimeouts};
 
 use crate::engine::process::{Tally, play};
 use crate::user_timeouts::{now, policy};
 
-/// What the copy plays: `client ADDRESS`, `agent RULES`, or `engine SEED`, which is none if it is to be told what to do.
+/// What the copy plays: `client ADDRESS`, `agent RULES`, or `engine SEED`, which is none if it is to be told what to do;
+/// `filters` is such an engine, attached as on kernels without tcx.
 const ROLE: &str = "HOLDOVER_AGENT_TEST_ROLE";
 const ARGUMENT: &str = "HOLDOVER_AGENT_TEST_ARGUMENT";
 
@@ -27,7 +29,8 @@ pub(crate) fn role() -> Option<ExitCode> {
     match role.as_str() {
         "client" => client(argument.parse().ok()?),
         "agent" => agent(&argument),
-        "engine" => play(argument.parse().ok()),
+        "engine" => play(argument.parse().ok(), AttachMode::Best),
+        "filters" => play(None, AttachMode::Clsact),
         _ => return None,
     }
     Some(ExitCode::SUCCESS)
@@ -65,6 +68,11 @@ impl OtherProcess {
     /// An engine on the wire. With a seed it hears of random events of the link; without, of those that it is told.
     pub(crate) fn engine(seed: Option<u64>) -> Self {
         Self::start("engine", &seed.map_or(String::new(), |seed| seed.to_string()), "attached")
+    }
+
+    /// An engine on the wire, attached as on kernels without tcx. It does what it is told.
+    pub(crate) fn engine_as_filters() -> Self {
+        Self::start("filters", "", "attached")
     }
 
     fn start(role: &str, argument: &str, first_line: &str) -> Self {

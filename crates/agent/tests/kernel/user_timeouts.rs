@@ -466,7 +466,7 @@ fn random_rule(rng: &mut Rng) -> String {
     let mut rule = "[[flow]]\nhold = \"1h\"\n".to_owned();
     for (field, chance, values) in [
         ("port", 0.3, &["1", "\"1-3\"", "[2, 3]"] as &[&str]),
-        ("local_port", 0.2, &["1", "\"0-2\""]),
+        ("local_port", 0.2, &["1", "\"1-2\""]),
         ("remote_port", 0.2, &["2", "\"2-65535\""]),
         ("local", 0.3, &["\"10.0.0.0/31\"", "\"fd00::/127\"", "\"any\"", "\"127.0.0.1\"", "\"0.0.0.0/0\""]),
         ("remote", 0.3, &["\"private\"", "\"loopback\"", "[\"fe80::1\", \"10.0.0.3\"]", "\"::/0\"", "\"link-local\""]),

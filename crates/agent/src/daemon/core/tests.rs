@@ -3,7 +3,7 @@ use std::path::Path as FilePath;
 use std::rc::Rc;
 
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed};
+use holdover_mobility::{Connection, Deed, Resumed, WakeOutcome};
 
 use super::*;
 use crate::control::Word;
@@ -27,6 +27,8 @@ struct Fake {
     name: String,
     diary: Diary,
     deeds: VecDeque<Deed>,
+    outcomes: VecDeque<WakeOutcome>,
+    up_at: Option<Instant>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +50,13 @@ impl Attach for Fakes {
         }
         let how = if config.hold_back.is_some() { "" } else { " without holding back" };
         self.diary.borrow_mut().push(format!("{interface} attached{how}"));
-        Ok(Fake { name: interface.to_owned(), diary: Rc::clone(&self.diary), deeds: VecDeque::new() })
+        Ok(Fake {
+            name: interface.to_owned(),
+            diary: Rc::clone(&self.diary),
+            deeds: VecDeque::new(),
+            outcomes: VecDeque::new(),
+            up_at: None,
+        })
     }
 
     fn attach_again(&mut self, engine: &mut Fake) -> Result<(), NoLuck> {
@@ -72,6 +80,18 @@ impl PathEngine for Fake {
             // One in each direction.
             let deed = Deed { at: now, connection: connection(), mechanism: "hold_back", what: "released" };
             self.deeds.extend([deed; 2]);
+            self.up_at = Some(now);
+            let outcome = WakeOutcome {
+                connection: connection(),
+                cut_at: now,
+                up_at: now,
+                woken_at: Some(now),
+                resumed_at: Some(now + Duration::from_millis(60)),
+                tries: 1,
+                kind: Resumed::AtOnce,
+            };
+            let idle = WakeOutcome { resumed_at: None, kind: Resumed::NothingOutstanding, ..outcome };
+            self.outcomes.extend([outcome, idle]);
         }
     }
 
@@ -87,6 +107,14 @@ impl PathEngine for Fake {
 
     fn poll_deed(&mut self) -> Option<Deed> {
         self.deeds.pop_front()
+    }
+
+    fn poll_outcome(&mut self) -> Option<WakeOutcome> {
+        self.outcomes.pop_front()
+    }
+
+    fn alternative_at(&self, _: Connection) -> Option<Instant> {
+        self.up_at.map(|at| at + Duration::from_millis(810))
     }
 
     /// Who is ready has heard packets.
@@ -108,10 +136,6 @@ impl PathEngine for Fake {
             held_bytes: 0,
             is_left_alone: false,
         }]
-    }
-
-    fn round_trip(&self, _: Connection) -> Option<Duration> {
-        Some(Duration::from_millis(50))
     }
 
     fn counters(&self) -> Counters {
@@ -237,7 +261,7 @@ fn what_is_asked_for_by_name_is_what_is_looked_after() {
 
 #[test]
 fn an_engine_that_cannot_be_attached_is_tried_again() {
-    let (mut core, diary) = core("", 2);
+    let (mut core, diary) = core("[signals]\nsilence = false", 2);
     appear(&mut core, "wlan0", true);
     let status = core.status(Instant::ZERO, NOON);
     assert_eq!(status.links[0].problem.as_deref(), Some("no luck"));
@@ -289,22 +313,27 @@ fn a_command_reaches_the_links_that_it_names() {
 }
 
 #[test]
-fn what_was_done_is_told_with_what_it_saved() {
+fn what_was_done_is_told_and_what_came_of_it_is_counted() {
     let (mut core, _) = core("", 0);
     appear(&mut core, "wlan0", true);
     hear(&mut core, 10, "wlan0", Source::Carrier, LinkEvent::Down);
     hear(&mut core, 17, "wlan0", Source::Carrier, UP);
     let fresh = core.take_deeds(Instant::from_secs(17), NOON);
-    assert_eq!((fresh.len(), fresh[0].what.as_str(), fresh[0].saved_s), (2, "released", Some(0.75)));
-    assert_eq!(fresh[1].saved_s, None, "a connection is woken once");
+    assert_eq!((fresh.len(), fresh[0].what.as_str(), fresh[0].saved_s), (3, "released", None));
+    let outcome = fresh[2].outcome.clone().unwrap();
+    assert_eq!((outcome.kind.as_str(), outcome.resumed_s, outcome.tries), ("at_once", Some(0.06), 1));
+    assert_eq!((fresh[2].what.as_str(), fresh[2].saved_s), ("resumed after 0.06 s, 1 try", Some(0.75)));
     assert_eq!(core.take_deeds(Instant::from_secs(17), NOON), []);
-    assert_eq!(core.deeds().count(), 2);
+    assert_eq!(core.deeds().count(), 3);
     let status = core.status(Instant::from_secs(20), NOON);
     let link = &status.links[0];
-    assert_eq!((link.state, link.state_s, link.record.outages, link.record.woken), (LinkState::Up, 3.0, 1, 1));
-    assert_eq!((link.record.down_s, link.record.saved_s), (7.0, 0.75));
+    let outcomes = &link.record.outcomes;
+    assert_eq!((link.state, link.state_s, link.record.outages), (LinkState::Up, 3.0, 1));
+    assert_eq!((outcomes.at_once.count, outcomes.later.count, outcomes.never), (1, 0, 0));
+    assert_eq!((link.record.down_s, outcomes.saved_s), (7.0, Some(0.75)));
     let connection = &status.connections[0];
-    assert_eq!((connection.deeds, connection.last_deed.as_deref()), (2, Some("hold_back: released")));
+    assert_eq!((connection.deeds, connection.last_deed.as_deref()), (2, Some("resumed after 0.06 s, 1 try")));
+    assert_eq!(connection.saved_s, Some(0.75));
     assert_eq!((status.connections_in_all, status.counters.packets), (1, 10));
     // In the middle of an outage it counts already.
     hear(&mut core, 30, "wlan0", Source::Carrier, LinkEvent::Down);

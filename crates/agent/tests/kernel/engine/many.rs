@@ -50,7 +50,7 @@ pub(crate) fn fifty_thousand_connections_take_bounded_memory_and_time(near: &Nam
     };
     let down = timed(|engine| engine.handle_link(clock::now(), LinkEvent::Down));
     let up = timed(|engine| engine.handle_link(clock::now(), UP));
-    // All of them are released, and all of them are looked at.
+    // Their peers never answer: a few are tried, and the others wait for the first answer.
     let (longest, woken) = engine.with(|engine| {
         let (until, mut longest) = (clock::now() + Duration::from_secs(12), Duration::ZERO);
         let mut woken = BTreeSet::new();
@@ -71,8 +71,8 @@ pub(crate) fn fifty_thousand_connections_take_bounded_memory_and_time(near: &Nam
          list {list}; {injected} packets made \
          for {woken} connections"
     );
-    assert_eq!(woken, MANY as usize, "something was done for each of them");
-    assert!(injected >= u64::from(MANY), "{injected}");
+    assert!(woken <= 64, "{woken} were let go without an answer");
+    assert!(injected <= 5_000, "a path that may not be there is not flooded: {injected}");
     assert_eq!(unsent, 0, "and all of it was sent");
     assert!(map <= u64::from(MANY) * BYTES_EACH, "{map}");
     assert!(process <= u64::from(MANY) * 4_000, "{process}");

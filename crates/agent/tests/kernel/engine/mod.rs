@@ -1,5 +1,6 @@
 //! The engine on a real kernel: whatever becomes of its process, streams are exact and nothing stays frozen.
 
+mod filters;
 mod frames;
 mod hung;
 mod killed;
@@ -17,6 +18,15 @@ pub(crate) const TESTS: &[Test] = &[
     ("killed_at_any_moment_it_leaves_nothing_frozen", killed::killed_at_any_moment_it_leaves_nothing_frozen),
     ("hung_while_the_link_is_down_it_lets_packets_pass", hung::hung_while_the_link_is_down_it_lets_packets_pass),
     ("hung_in_a_fading_it_lets_packets_pass", hung::hung_in_a_fading_it_lets_packets_pass),
+    (
+        "killed_without_tcx_it_lets_packets_pass_until_the_next",
+        filters::killed_without_tcx_it_lets_packets_pass_until_the_next,
+    ),
+    ("filters_of_others_stay", filters::filters_of_others_stay),
+    (
+        "an_engine_with_tcx_removes_what_one_without_has_left",
+        filters::an_engine_with_tcx_removes_what_one_without_has_left,
+    ),
     ("what_was_said_in_an_outage_arrives_at_once", poked::what_was_said_in_an_outage_arrives_at_once),
     ("a_download_older_than_the_agent_is_woken", older::a_download_older_than_the_agent_is_woken),
     ("an_upload_older_than_the_agent_is_woken", older::an_upload_older_than_the_agent_is_woken),

@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
 use holdover_agent::clock;
-use holdover_agent::engine::{Counters, Engine, EngineOptions};
+use holdover_agent::engine::{AttachMode, Counters, Engine, EngineOptions};
 use holdover_base::{Duration, Instant, Rng};
 use holdover_mobility::LinkEvent;
 use holdover_testbed::{Namespace, NamespaceError};
@@ -60,8 +60,8 @@ impl Tally {
 }
 
 /// The engine's process: plays random events of its link for ever, or those that it reads.
-pub(crate) fn play(seed: Option<u64>) {
-    let mut engine = Engine::attach(INTERFACE, &EngineOptions::default()).unwrap();
+pub(crate) fn play(seed: Option<u64>, attach: AttachMode) {
+    let mut engine = Engine::attach(INTERFACE, &EngineOptions { attach, ..EngineOptions::default() }).unwrap();
     println!("attached");
     match seed {
         Some(seed) => play_at_random(&mut engine, seed),

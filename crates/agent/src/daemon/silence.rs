@@ -1,0 +1,137 @@
+//! A link and its silence: joins what has passed to what decides, and to the engine.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use holdover_base::Instant;
+use holdover_mobility::LinkEvent;
+
+use super::link::{Link, Path};
+use crate::link_watch::silence::{Act, SilenceOptions, SilenceWatch};
+use crate::link_watch::{LinkState, Source};
+use crate::path_engine::PathEngine;
+
+/// A question to every next hop of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Question {
+    /// At its broadcast address.
+    pub(super) is_broadcast: bool,
+}
+
+const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
+
+impl<E: PathEngine> Link<E> {
+    /// Silence is looked for from now on, or not any more.
+    pub(super) fn watch_for_silence(&mut self, now: Instant, options: Option<SilenceOptions>) {
+        match options {
+            Some(options) if self.silence.is_none() => self.silence = Some(SilenceWatch::new(now, options)),
+            Some(_) => {}
+            None => self.silence = None,
+        }
+        if self.is_silent && self.silence.as_ref().is_none_or(|silence| !silence.is_silent()) {
+            self.is_silent = false;
+            self.note(now, UP);
+        }
+    }
+
+    /// The next hops that can be asked now, and those that are known to answer.
+    pub(super) fn handle_next_hops(&mut self, next_hops: &BTreeSet<IpAddr>, known: impl IntoIterator<Item = IpAddr>) {
+        if let Some(silence) = &mut self.silence {
+            silence.handle_next_hops(next_hops, known);
+        }
+    }
+
+    /// A next hop has answered.
+    pub(super) fn handle_next_hop_answer(&mut self, now: Instant, next_hop: IpAddr) {
+        if let Some(silence) = &mut self.silence {
+            silence.handle_answer(now, next_hop);
+            self.act_on_silence(now);
+        }
+    }
+
+    /// What next hops are to be asked.
+    pub(super) fn take_question(&mut self) -> Option<Question> {
+        self.question.take()
+    }
+
+    /// When to look again.
+    pub(super) fn poll_silence(&self) -> Option<Instant> {
+        let silence = self.silence.as_ref().filter(|_| self.is_watched())?;
+        Some(silence.poll_timeout())
+    }
+
+    /// Looks at what has passed, if it is time to.
+    pub(super) fn look_for_silence(&mut self, now: Instant) {
+        if self.poll_silence().is_none_or(|at| at > now) {
+            return;
+        }
+        let Path::Attached(engine) = &self.path else { return };
+        let is_down = self.arbiter.state() == LinkState::Down;
+        let (traffic, is_listening) = (engine.traffic(), engine.is_silent() || is_down);
+        if let Some(silence) = &mut self.silence {
+            silence.handle_traffic(now, traffic, is_listening);
+            self.act_on_silence(now);
+        }
+    }
+
+    /// Packets have ended a silence.
+    pub(super) fn heed_end_of_silence(&mut self, now: Instant) {
+        let is_over = self.engine().is_some_and(|engine| !engine.is_silent());
+        if is_over && self.is_silent && self.arbiter.state() != LinkState::Down {
+            self.is_silent = false;
+            tracing::info!(interface = &*self.name, event = %UP, because = "something comes in again", "link");
+            self.note(now, UP);
+        }
+    }
+
+    /// A source has spoken that may know better.
+    pub(super) fn forget_silence(&mut self, now: Instant, event: LinkEvent) {
+        let is_told = matches!(event, LinkEvent::Down | LinkEvent::Up { .. });
+        // What the kernel finds out of neighbours, and only while something is sent, is a part of the same.
+        let is_part = event == LinkEvent::Down && self.is_watched();
+        if is_told && !is_part {
+            self.is_silent = false;
+            if let Some(silence) = &mut self.silence {
+                silence.handle_link(now);
+            }
+        }
+    }
+
+    /// While somebody else says that the link is down, nobody asks why nothing comes in; the kernel's own questions to neighbours are
+    /// too rare to wait for.
+    fn is_watched(&self) -> bool {
+        let mut objections = self.arbiter.objections();
+        matches!(self.path, Path::Attached(_)) && objections.all(|source| source == Source::Neighbour)
+    }
+
+    fn act_on_silence(&mut self, now: Instant) {
+        while let Some(act) = self.silence.as_mut().and_then(|silence| silence.poll_act()) {
+            let Path::Attached(engine) = &mut self.path else { return };
+            tracing::trace!(interface = &*self.name, ?act, "silence");
+            match act {
+                Act::Survey => {
+                    let survey = engine.survey();
+                    if let Some(silence) = &mut self.silence {
+                        silence.handle_survey(now, &survey);
+                    }
+                }
+                Act::Listen { since } => engine.handle_silence(now, since),
+                Act::AskNextHops { is_broadcast } => self.question = Some(Question { is_broadcast }),
+                Act::AskPeer(connection) => engine.ask_peer(now, connection),
+                Act::TellDown { since } => {
+                    let silent_s = now.saturating_since(since).as_secs_f64();
+                    self.is_silent = true;
+                    tracing::info!(interface = &*self.name, event = %LinkEvent::Down, because = "silence", silent_s, "link");
+                    self.note(now, LinkEvent::Down);
+                }
+                Act::End => {
+                    engine.end_silence(now);
+                    if self.is_silent && self.arbiter.handle_packets() {
+                        self.tell(now, &[UP], &"the next hop answers");
+                    }
+                    self.heed_end_of_silence(now);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What the engine does about a silence of its link, which [`crate::link_watch::silence`] finds out.
+
+use holdover_base::Instant;
+use holdover_mobility::fast_path::FastPath as _;
+use holdover_mobility::{Connection, Direction, Injected};
+
+use super::Engine;
+use crate::path_engine::{Survey, Unanswered};
+
+impl Engine {
+    /// What the connections say about a silence of the link.
+    pub fn survey(&mut self) -> Survey {
+        let mut survey = Survey::default();
+        self.path.for_each(|connection, raw| {
+            let is_of_no_use = raw.is_over() || raw.is_unanswered() || raw.is_left_alone();
+            if is_of_no_use {
+                return;
+            }
+            let fast = raw.fast();
+            if fast.heard_at() > survey.heard_at {
+                (survey.heard_at, survey.recent) = (fast.heard_at(), Some(connection));
+                survey.round_trip = fast.smoothed_round_trip().unwrap_or_default();
+            }
+            if fast.awaits_ack() {
+                let (heard_at, round_trip) = (fast.heard_at(), fast.smoothed_round_trip());
+                survey.unanswered.push(Unanswered { connection, heard_at, round_trip });
+            }
+        });
+        survey
+    }
+
+    /// Nothing has come in since then, although something was sent: the first packet that does wakes what waits.
+    pub fn handle_silence(&mut self, now: Instant, since: Instant) {
+        self.path.set_now(now);
+        self.hear(now);
+        self.control.handle_silence(since, &mut self.path);
+        self.send(now);
+    }
+
+    /// Something has come in after a silence: what waits is woken.
+    pub fn end_silence(&mut self, now: Instant) {
+        self.path.set_now(now);
+        self.hear(now);
+        self.control.end_silence(now, &mut self.path);
+        self.send(now);
+    }
+
+    /// Asks a peer for a sign of life.
+    pub fn ask_peer(&mut self, now: Instant, connection: Connection) {
+        let probe = self.path.snapshot(connection).and_then(|fast| fast.keep_alive(connection));
+        if let Some(packet) = probe {
+            self.send_one(now, 0, connection, Injected { direction: Direction::Outgoing, packet });
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What the agent uses of the kernel and of the process's rights, tried one by one: what is there, and what is lost without it.
+//!
+//! Each is tried for itself, with the agent's own programs and sockets. Programs are attached to the loopback interface of a network
+//! namespace that goes with the thread that tries it; no packet and no connection of the host is touched.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::thread;
+
+use serde::Serialize;
+
+use crate::engine::{Attachable, Engine, EngineError};
+use crate::link_watch::neighbours::Neighbours;
+use crate::link_watch::nl80211::Station;
+use crate::log::with_causes;
+use crate::sockets::{SocketDiag, find_cgroup2_mount};
+use crate::user_timeout::UserTimeouts;
+
+/// Something that the agent uses.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Feature {
+    /// Its name.
+    pub name: &'static str,
+    /// Whether it is there.
+    pub fine: bool,
+    /// Whether the agent can do nothing without it.
+    pub needed: bool,
+    /// What was found.
+    pub found: String,
+    /// What is lost without it.
+    pub without: &'static str,
+    /// What to do about it; empty if it is there, or nothing can be done.
+    pub fix: String,
+}
+
+/// With their numbers in `linux/capability.h`.
+const CAPABILITIES: [(&str, u32, &str); 4] = [
+    ("CAP_BPF", 39, "no program is loaded"),
+    ("CAP_PERFMON", 38, "the kernel refuses the programs"),
+    ("CAP_NET_ADMIN", 12, "no program is loaded or attached, and no neighbour asked"),
+    ("CAP_NET_RAW", 13, "no packet is sent: nothing is woken"),
+];
+
+/// The loopback interface of every network namespace.
+const LOOPBACK: u32 = 1;
+
+const AS_ROOT: &str = "run as root, or as the service in dist, outside of a user namespace";
+
+const LOST_WITHOUT_PROGRAMS: &str = "nothing is held back, and no sender woken";
+const LOST_WITHOUT_TCX: &str =
+    "programs are attached as filters, which a killed agent leaves behind, without effect, until the next one starts";
+const LOST_WITHOUT_NEIGHBOURS: &str =
+    "a router that falls silent is not noticed, and none is asked when a link is back";
+const LOST_WITHOUT_TIMEOUTS: &str = "no connection has a user timeout by rules";
+
+/// Tries everything. It takes as long as the kernel takes to verify all programs, some seconds at most.
+pub fn examine() -> Vec<Feature> {
+    let mut features = capabilities();
+    features.extend(in_scratch_namespace().unwrap_or_else(|error| {
+        let found = format!("cannot be tried, for there is no network namespace to try it in: {error}");
+        vec![missing("programs", true, LOST_WITHOUT_PROGRAMS, found, AS_ROOT)]
+    }));
+    let wifi = "only with Wi-Fi: CONFIG_CFG80211 (modprobe cfg80211)";
+    let btf = std::fs::metadata("/sys/kernel/btf/vmlinux");
+    let (new, open) = UserTimeouts::probe();
+    features.extend([
+        of("nl80211", false, "a fading Wi-Fi signal is not foretold", wifi, Station::open()),
+        of("BTF", false, LOST_WITHOUT_TIMEOUTS, "a kernel with CONFIG_DEBUG_INFO_BTF", btf),
+        of("cgroup v2", false, LOST_WITHOUT_TIMEOUTS, "mount -t cgroup2 none /sys/fs/cgroup", find_cgroup2_mount()),
+        of("sockops", false, LOST_WITHOUT_TIMEOUTS, "Linux 6.1 or later with CONFIG_CGROUP_BPF, and root", new),
+        of("iter/tcp", false, LOST_WITHOUT_TIMEOUTS, "Linux 6.1 or later, and root", open),
+    ]);
+    features
+}
+
+/// Whether the agent can do what it is for.
+pub fn can_work(features: &[Feature]) -> bool {
+    features.iter().all(|feature| feature.fine || !feature.needed)
+}
+
+fn of<T, E: std::error::Error>(
+    name: &'static str,
+    needed: bool,
+    without: &'static str,
+    fix: &str,
+    tried: Result<T, E>,
+) -> Feature {
+    let (fine, found, fix) = match tried {
+        Ok(_) => (true, "tried: works".to_owned(), String::new()),
+        Err(error) => (false, brief(&with_causes(&error)), fix.to_owned()),
+    };
+    Feature { name, fine, needed, found, without, fix }
+}
+
+/// One line of what may have the verifier's whole log in it: its beginning, and its end, where the reason is.
+fn brief(text: &str) -> String {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    if words.len() <= 2 * MOST_WORDS {
+        return words.join(" ");
+    }
+    format!("{} ... {}", words[..MOST_WORDS].join(" "), words[words.len() - MOST_WORDS..].join(" "))
+}
+
+/// At the beginning, and as many at the end.
+const MOST_WORDS: usize = 40;
+
+fn missing(name: &'static str, needed: bool, without: &'static str, found: String, fix: &str) -> Feature {
+    Feature { name, fine: false, needed, found, without, fix: fix.to_owned() }
+}
+
+fn capabilities() -> Vec<Feature> {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()).unwrap_or(0);
+    let feature = |(name, number, without): (&'static str, u32, &'static str)| {
+        if effective & 1 << number != 0 {
+            let found = "this process has it".to_owned();
+            Feature { name, fine: true, needed: true, found, without, fix: String::new() }
+        } else {
+            missing(name, true, without, "this process does not have it".to_owned(), AS_ROOT)
+        }
+    };
+    CAPABILITIES.map(feature).into()
+}
+
+/// What leaves traces is tried on a thread that has a network namespace of its own, which goes with it.
+fn in_scratch_namespace() -> Result<Vec<Feature>, io::Error> {
+    let tried = thread::spawn(|| {
+        // SAFETY: a thread's network namespace is its own; no memory and no descriptor is shared otherwise afterwards.
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }?;
+        Ok(try_inside())
+    });
+    tried.join().unwrap_or_else(|_| Err(io::Error::other("the thread that tries it broke")))
+}
+
+/// On the loopback interface of the calling thread's network namespace.
+fn try_inside() -> Vec<Feature> {
+    let mut features = Vec::new();
+    match Engine::probe_attach() {
+        Ok(Attachable { tcx, clsact }) => {
+            let attaches = tcx.is_ok() || clsact.is_ok();
+            let fix = "a kernel with CONFIG_NET_SCH_INGRESS and CONFIG_NET_CLS_BPF (modprobe sch_ingress cls_bpf)";
+            features.push(of::<(), EngineError>("programs", true, LOST_WITHOUT_PROGRAMS, "", Ok(())));
+            features.push(of("tcx", false, LOST_WITHOUT_TCX, "Linux 6.6 or later", tcx));
+            features.push(of("clsact", !attaches, "no program is attached where there is no tcx", fix, clsact));
+        }
+        Err(error) => {
+            let fix = "Linux 5.15 or later, as root and outside of a user namespace";
+            features.push(missing("programs", true, LOST_WITHOUT_PROGRAMS, brief(&with_causes(&error)), fix));
+        }
+    }
+    let sockets = SocketDiag::open().and_then(|mut diag| diag.connections());
+    let neighbours = Neighbours::open().and_then(|mut neighbours| neighbours.ask(LOOPBACK, Ipv4Addr::LOCALHOST.into()));
+    features.extend([
+        of(
+            "packet sockets",
+            true,
+            "no packet is sent: nothing is woken",
+            "CAP_NET_RAW and CONFIG_PACKET",
+            Engine::probe_sockets(),
+        ),
+        of(
+            "sock_diag",
+            true,
+            "the host's connections are not known",
+            "CONFIG_INET_TCP_DIAG (modprobe tcp_diag)",
+            sockets,
+        ),
+        of("neighbours", false, LOST_WITHOUT_NEIGHBOURS, "CAP_NET_ADMIN", neighbours),
+    ]);
+    features
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_listed_once_and_what_is_missing_has_its_price() {
+        let features = examine();
+        for feature in &features {
+            assert_eq!(features.iter().filter(|other| other.name == feature.name).count(), 1, "{feature:?}");
+            assert!(!feature.found.is_empty() && !feature.without.is_empty(), "{feature:?}");
+            assert_eq!(feature.fine, feature.fix.is_empty(), "{feature:?}");
+        }
+        for name in ["CAP_BPF", "programs", "nl80211", "BTF", "cgroup v2", "sockops", "iter/tcp"] {
+            assert!(features.iter().any(|feature| feature.name == name), "{name}: {features:?}");
+        }
+    }
+
+    #[test]
+    fn a_verifiers_log_is_its_beginning_and_its_end() {
+        let log = (0..1000).map(|n| n.to_string()).collect::<Vec<_>>().join("\n");
+        let brief = brief(&log);
+        assert!(brief.starts_with("0 1 2 ") && brief.contains(" 39 ... 960 ") && brief.ends_with(" 999"), "{brief}");
+        assert_eq!(super::brief("as it\n is"), "as it is");
+    }
+
+    #[test]
+    fn only_what_is_needed_decides() {
+        let lost = |needed| missing("thing", needed, "all of it", "not there".to_owned(), "make it");
+        assert!(can_work(&[lost(false)]) && !can_work(&[lost(false), lost(true)]));
+    }
+}

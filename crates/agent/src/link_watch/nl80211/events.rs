@@ -1,0 +1,245 @@
+//! nl80211's multicast group `mlme`: associations made and ended, roams, and what the driver measures of the connection.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use netlink_sys::{Socket, protocols::NETLINK_GENERIC};
+
+use super::{HEADERS, INTERFACE, Station, StationError, bssid_of, value};
+use crate::config::Dbm;
+use crate::link_watch::association::{Bssid, WifiNews};
+
+/// A socket that hears of associations. Opened in the network namespace of the calling thread.
+pub struct WifiEvents {
+    socket: Socket,
+    family: u16,
+}
+
+/// What a socket had to tell.
+#[derive(Debug, Default)]
+pub struct Heard {
+    /// In order.
+    pub news: Vec<WifiNews>,
+    /// Events were lost; who is associated must be asked for.
+    pub is_torn: bool,
+}
+
+/// The kernel's directory of wireless devices; present when cfg80211 is loaded.
+const WIRELESS_DEVICES: &str = "/sys/class/ieee80211";
+
+/// Commands of nl80211 (`enum nl80211_commands`, `linux/nl80211.h`).
+mod command {
+    pub(super) const DEAUTHENTICATE: u8 = 39;
+    pub(super) const DISASSOCIATE: u8 = 40;
+    pub(super) const JOIN_IBSS: u8 = 43;
+    pub(super) const CONNECT: u8 = 46;
+    pub(super) const ROAM: u8 = 47;
+    pub(super) const DISCONNECT: u8 = 48;
+    pub(super) const NOTIFY_CQM: u8 = 64;
+}
+
+/// Attributes of nl80211 (`enum nl80211_attrs`) and of `NL80211_ATTR_CQM` (`enum nl80211_attr_cqm`).
+mod attribute {
+    pub(super) const FRAME: u16 = 51;
+    pub(super) const STATUS_CODE: u16 = 72;
+    pub(super) const CQM: u16 = 94;
+    pub(super) const CQM_PACKET_LOSS: u16 = 4;
+    pub(super) const CQM_BEACON_LOSS: u16 = 8;
+    pub(super) const CQM_LEVEL: u16 = 9;
+}
+
+/// Where a management frame has its BSSID (IEEE 802.11-2020 section 9.3.3.1): after frame control, duration and two addresses.
+const BSSID_AT: usize = 16;
+
+impl WifiEvents {
+    /// Whether this kernel has wireless devices. Asking for nl80211 where it has none would load its module.
+    pub fn is_possible() -> bool {
+        Path::new(WIRELESS_DEVICES).exists()
+    }
+
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// This kernel has no nl80211, or no netlink for this process.
+    pub fn open() -> Result<Self, StationError> {
+        let station = Station::open()?;
+        let group = station.association_group.ok_or(StationError::NoWifi)?;
+        let mut socket = Socket::new(NETLINK_GENERIC)?;
+        socket.bind_auto()?;
+        socket.set_non_blocking(true)?;
+        socket.add_membership(group)?;
+        Ok(Self { socket, family: station.family })
+    }
+
+    /// Takes what is there to be taken.
+    ///
+    /// # Errors
+    /// The socket fails.
+    pub fn handle_ready(&mut self) -> io::Result<Heard> {
+        let mut heard = Heard::default();
+        loop {
+            match self.socket.recv_from_full() {
+                Ok((datagram, from)) if from.port_number() == 0 => {
+                    heard.news.extend(news_of_datagram(&datagram, self.family));
+                }
+                // Not from the kernel.
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(heard),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error()) => {
+                    heard.is_torn = true;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl AsFd for WifiEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The news of a datagram. A message that is cut short ends it.
+fn news_of_datagram(mut datagram: &[u8], family: u16) -> Vec<WifiNews> {
+    let mut news = Vec::new();
+    while let Some(header) = datagram.get(..HEADERS) {
+        let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let Some(message) = datagram.get(HEADERS..length) else { break };
+        if u16::from_ne_bytes([header[4], header[5]]) == family {
+            news.extend(news_of(header[16], message));
+        }
+        datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    news
+}
+
+/// What an event says of an association.
+fn news_of(command: u8, message: &[u8]) -> Option<WifiNews> {
+    let index = value(message, INTERFACE)?.try_into().ok().map(u32::from_ne_bytes)?;
+    match command {
+        // A status other than 0 is an attempt that failed; what was before has been ended by an event of its own.
+        command::CONNECT => {
+            let status = value(message, attribute::STATUS_CODE);
+            status
+                .is_none_or(|status| status == [0, 0])
+                .then(|| WifiNews::Connected { index, bssid: bssid_of(message) })
+        }
+        command::JOIN_IBSS => Some(WifiNews::Connected { index, bssid: bssid_of(message) }),
+        command::ROAM => Some(WifiNews::Roamed { index, bssid: bssid_of(message) }),
+        command::DISCONNECT => Some(WifiNews::Disconnected { index }),
+        command::DEAUTHENTICATE | command::DISASSOCIATE => {
+            let frame = value(message, attribute::FRAME)?;
+            let bssid = frame.get(BSSID_AT..BSSID_AT + 6)?.try_into().ok()?;
+            Some(WifiNews::Left { index, bssid: Bssid(bssid) })
+        }
+        command::NOTIFY_CQM => quality(index, value(message, attribute::CQM)?),
+        _ => None,
+    }
+}
+
+/// What the driver has measured.
+fn quality(index: u32, report: &[u8]) -> Option<WifiNews> {
+    if value(report, attribute::CQM_BEACON_LOSS).is_some() {
+        return Some(WifiNews::BeaconsLost { index });
+    }
+    if value(report, attribute::CQM_PACKET_LOSS).is_some() {
+        return Some(WifiNews::PacketsLost { index });
+    }
+    let level = i32::from_ne_bytes(value(report, attribute::CQM_LEVEL)?.try_into().ok()?);
+    let level = Dbm(i8::try_from(level).ok()?);
+    Some(WifiNews::Level { index, level })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MAC;
+    use super::*;
+
+    const FAMILY: u16 = 0x22;
+
+    fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+        let mut bytes = ((4 + value.len()) as u16).to_ne_bytes().to_vec();
+        bytes.extend_from_slice(&kind.to_ne_bytes());
+        bytes.extend_from_slice(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    fn message(command: u8, attributes: &[Vec<u8>]) -> Vec<u8> {
+        let body = attributes.concat();
+        let mut bytes = ((HEADERS + body.len()) as u32).to_ne_bytes().to_vec();
+        bytes.extend_from_slice(&FAMILY.to_ne_bytes());
+        bytes.extend_from_slice(&[0; 10]);
+        bytes.extend_from_slice(&[command, 1, 0, 0]);
+        bytes.extend_from_slice(&body);
+        bytes
+    }
+
+    const AP: [u8; 6] = [2, 0, 0, 0, 1, 0];
+
+    fn interface() -> Vec<u8> {
+        attribute(INTERFACE, &3u32.to_ne_bytes())
+    }
+
+    #[test]
+    fn a_recorded_outage_is_told_in_order() {
+        let heard: Vec<WifiNews> = include_str!("recorded.hex")
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .flat_map(|line| {
+                let byte = |at: usize| u8::from_str_radix(&line[at..at + 2], 16).unwrap();
+                let bytes: Vec<u8> = (0..line.len()).step_by(2).map(byte).collect();
+                let family = u16::from_ne_bytes([bytes[4], bytes[5]]);
+                assert_eq!(news_of_datagram(&bytes, family.wrapping_add(1)), [], "another family");
+                news_of_datagram(&bytes, family)
+            })
+            .collect();
+        let index = 2;
+        let connected = WifiNews::Connected { index, bssid: Some(Bssid(AP)) };
+        let left = WifiNews::Left { index, bssid: Bssid(AP) };
+        let disconnected = WifiNews::Disconnected { index };
+        let expected =
+            [connected, WifiNews::BeaconsLost { index }, left, disconnected, connected, left, disconnected, connected];
+        assert_eq!(heard, expected);
+    }
+
+    #[test]
+    fn a_failed_attempt_is_no_connection() {
+        let mac = attribute(MAC, &AP);
+        let status = |code: u16| attribute(attribute::STATUS_CODE, &code.to_ne_bytes());
+        let refused = message(command::CONNECT, &[interface(), mac.clone(), status(17)]);
+        assert_eq!(news_of_datagram(&refused, FAMILY), []);
+        let roamed = message(command::ROAM, &[interface(), mac]);
+        assert_eq!(
+            news_of_datagram(&roamed, FAMILY),
+            [WifiNews::Roamed { index: 3, bssid: Some(Bssid(AP)) }],
+            "made up: mac80211 has no such event"
+        );
+    }
+
+    #[test]
+    fn levels_and_losses_are_read() {
+        let report = |inner: Vec<u8>| {
+            let bytes = message(command::NOTIFY_CQM, &[interface(), attribute(attribute::CQM | 0x8000, &inner)]);
+            news_of_datagram(&bytes, FAMILY)
+        };
+        let level = attribute(attribute::CQM_LEVEL, &(-71i32).to_ne_bytes());
+        assert_eq!(report(level), [WifiNews::Level { index: 3, level: Dbm(-71) }]);
+        let lost = attribute(attribute::CQM_PACKET_LOSS, &50u32.to_ne_bytes());
+        assert_eq!(report(lost), [WifiNews::PacketsLost { index: 3 }]);
+        assert_eq!(report(attribute(attribute::CQM_LEVEL, &[0; 2])), []);
+    }
+
+    #[test]
+    fn a_message_that_is_cut_short_says_nothing() {
+        let frame = attribute(attribute::FRAME, &[&[0xc0; 16][..], &AP].concat());
+        let whole = message(command::DEAUTHENTICATE, &[interface(), frame]);
+        assert_eq!(news_of_datagram(&whole, FAMILY), [WifiNews::Left { index: 3, bssid: Bssid(AP) }]);
+        for cut in 0..whole.len() {
+            assert_eq!(news_of_datagram(&whole[..cut], FAMILY), [], "{cut}");
+        }
+    }
+}

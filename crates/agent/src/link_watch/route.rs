@@ -1,0 +1,146 @@
+//! Which neighbour packets to a peer go to, and whether the kernel knows its address (`rtnetlink(7)`).
+
+use std::io;
+use std::net::IpAddr;
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteVia};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use super::neighbours::Neighbours;
+
+/// The way to a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NextHop {
+    /// The neighbour that packets are handed to: a router, or the peer itself.
+    pub(crate) hop: IpAddr,
+    /// The host's own address towards it.
+    pub(crate) local: IpAddr,
+}
+
+impl Neighbours {
+    /// The way that packets from `local` to `remote` take over an interface, in whatever table it is; `None` if they take none.
+    /// `local` need not be an address of this host's, which may forward for others.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub(crate) fn route(&mut self, index: u32, local: IpAddr, remote: IpAddr) -> io::Result<Option<NextHop>> {
+        let found = match self.look_up(index, Some(local), remote) {
+            // Not an address of this host's.
+            Err(error) if is_refused(&error) => self.look_up(index, None, remote),
+            found => found,
+        };
+        match found {
+            Err(error) if is_refused(&error) => Ok(None),
+            found => {
+                Ok(found?.map(|(hop, source)| NextHop { hop: hop.unwrap_or(remote), local: source.unwrap_or(local) }))
+            }
+        }
+    }
+
+    /// The gateway, if there is one, and the source address, if none was given.
+    fn look_up(
+        &mut self,
+        index: u32,
+        local: Option<IpAddr>,
+        remote: IpAddr,
+    ) -> io::Result<Option<(Option<IpAddr>, Option<IpAddr>)>> {
+        let mut message = RouteMessage::default();
+        let bits = if remote.is_ipv4() { 32 } else { 128 };
+        message.header.address_family = family(remote);
+        message.header.destination_prefix_length = bits;
+        message.attributes = vec![RouteAttribute::Destination(remote.into()), RouteAttribute::Oif(index)];
+        if let Some(local) = local {
+            message.header.source_prefix_length = bits;
+            message.attributes.push(RouteAttribute::Source(local.into()));
+        }
+        let answer = self.request(RouteNetlinkMessage::GetRoute(message), 0)?;
+        let Some(RouteNetlinkMessage::NewRoute(route)) = answer else { return Ok(None) };
+        if !route.attributes.contains(&RouteAttribute::Oif(index)) {
+            return Ok(None);
+        }
+        let gateway = route.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Gateway(gateway) => address(gateway),
+            RouteAttribute::Via(RouteVia::Inet(gateway)) => Some((*gateway).into()),
+            RouteAttribute::Via(RouteVia::Inet6(gateway)) => Some((*gateway).into()),
+            _ => None,
+        });
+        let source = route.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::PrefSource(source) if local.is_none() => address(source),
+            _ => None,
+        });
+        Ok(Some((gateway, source)))
+    }
+
+    /// Whether the kernel knows a neighbour's link-layer address.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub(crate) fn is_resolved(&mut self, index: u32, hop: IpAddr) -> io::Result<bool> {
+        let message = neighbour(index, hop);
+        let answer = match self.request(RouteNetlinkMessage::GetNeighbour(message), 0) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(false),
+            answer => answer?,
+        };
+        let Some(RouteNetlinkMessage::NewNeighbour(entry)) = answer else { return Ok(false) };
+        Ok(!matches!(entry.header.state, NeighbourState::None | NeighbourState::Incomplete | NeighbourState::Failed))
+    }
+
+    /// Has the kernel ask for a neighbour's address, and keep an entry that takes answers.
+    ///
+    /// # Errors
+    /// The kernel refuses; it needs `CAP_NET_ADMIN`.
+    pub(crate) fn resolve(&mut self, index: u32, hop: IpAddr) -> io::Result<()> {
+        let mut message = neighbour(index, hop);
+        message.header.flags = NeighbourFlags::Use;
+        self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_ACK | NLM_F_CREATE).map(drop)
+    }
+}
+
+fn neighbour(index: u32, hop: IpAddr) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.ifindex = index;
+    message.header.family = family(hop);
+    let destination = match hop {
+        IpAddr::V4(address) => NeighbourAddress::Inet(address),
+        IpAddr::V6(address) => NeighbourAddress::Inet6(address),
+    };
+    message.attributes = vec![NeighbourAttribute::Destination(destination)];
+    message
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+fn address(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(address) => Some((*address).into()),
+        RouteAddress::Inet6(address) => Some((*address).into()),
+        _ => None,
+    }
+}
+
+/// The kernel has no such route, or does not take the addresses together.
+fn is_refused(error: &io::Error) -> bool {
+    let refusals = [libc::EINVAL, libc::ENETUNREACH, libc::EHOSTUNREACH, libc::ENODEV, libc::EACCES, libc::ENETDOWN];
+    error.raw_os_error().is_some_and(|code| refusals.contains(&code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_way_to_this_host_is_over_its_loopback_interface() {
+        let mut neighbours = Neighbours::open().unwrap();
+        let here: IpAddr = "127.0.0.1".parse().unwrap();
+        assert_eq!(neighbours.route(1, here, here).unwrap(), Some(NextHop { hop: here, local: here }));
+        let elsewhere: IpAddr = "192.0.2.1".parse().unwrap();
+        assert_eq!(neighbours.route(u32::MAX >> 1, here, elsewhere).unwrap(), None);
+        assert!(!neighbours.is_resolved(1, elsewhere).unwrap());
+    }
+}

@@ -1,0 +1,572 @@
+//! **Silence.** An outage in which the carrier stays tells of itself by one thing only: TCP sends, and nothing comes in. On mobile
+//! networks most outages are of this kind. One watch for each interface finds them out, in three steps:
+//!
+//! 1. *Passive.* TCP has sent data, and no TCP packet has come in for [`SilenceOptions::after`] and four round trips. Connections whose
+//!    peer fell silent while others went on being answered do not count: there the peer is gone, not the link.
+//! 2. *Suspected.* The path is told to report the first packet that comes in ([`Act::Listen`]), and the next hop and one peer are asked
+//!    for a sign of life ([`Act::AskNextHops`], [`Act::AskPeer`]). So it is when a stream of incoming packets stops, but there the
+//!    questions come first.
+//! 3. *Silent.* The link is down ([`Act::TellDown`]) if no next hop answers that has answered before, or if TCP has had no answer for
+//!    `PEERS_SILENT_AFTER` and twelve round trips, from several peers or from one that had answered shortly before.
+//!
+//! The first TCP packet that comes in ends it, as does the answer of a next hop that had been silent; then every connection that waits
+//! is woken. Being wrong costs little: neither step 2 nor step 3 changes what becomes of packets, and a connection that flows by itself
+//! is not woken.
+//!
+//! Broadcasts, ICMP, neighbour discovery and DNS answers prove nothing of the path and do not count. Other packets that come in (UDP,
+//! tunnels) contradict step 3. An idle link is not asked anything, nor is a link whose traffic is answered.
+//!
+//! The shell calls, at the time that [`SilenceWatch::poll_timeout`] names: [`SilenceWatch::handle_traffic`], then
+//! [`SilenceWatch::poll_act`] until `None`; [`Act::Survey`] is answered by [`SilenceWatch::handle_survey`] before the next. Answers of next
+//! hops ([`SilenceWatch::handle_answer`]) may come at any time.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+
+use holdover_base::{Duration, Instant};
+use holdover_mobility::Connection;
+
+use crate::path_engine::{Survey, Traffic, Unanswered};
+
+/// How soon silence is noticed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SilenceOptions {
+    /// Nothing has to come in for so long, and for four round trips, before silence is suspected.
+    pub after: Duration,
+    /// A next hop that has not answered for three times as long is silent.
+    pub every: Duration,
+    /// Whether next hops and peers are asked. If not, TCP's own packets are all that there is to go by.
+    pub asks: bool,
+}
+
+/// What the shell has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Act {
+    /// Look at the connections and report to [`SilenceWatch::handle_survey`].
+    Survey,
+    /// Report the first packet that comes in: nothing has since `since`.
+    Listen {
+        /// When the last packet came in.
+        since: Instant,
+    },
+    /// Ask every next hop of the interface for a sign of life.
+    AskNextHops {
+        /// At its broadcast address, in case that its Ethernet address is another one now.
+        is_broadcast: bool,
+    },
+    /// Ask a peer for a sign of life.
+    AskPeer(Connection),
+    /// The link is down: nothing has come in since `since`.
+    TellDown {
+        /// When the last packet came in.
+        since: Instant,
+    },
+    /// Something comes in again: wake what waits. The link is up if it was said to be down.
+    End,
+}
+
+/// The watch of one interface.
+#[derive(Clone, Debug)]
+pub struct SilenceWatch {
+    options: SilenceOptions,
+    /// The next hops that can be asked; empty where there are none.
+    next_hops: BTreeSet<IpAddr>,
+    /// Those of them that have ever answered.
+    answering: BTreeSet<IpAddr>,
+    traffic: Option<Traffic>,
+    looked_at: Instant,
+    look_at: Instant,
+    /// When TCP was seen at work last.
+    active_at: Option<Instant>,
+    /// The look that saw the last TCP packet come in.
+    heard_at: Instant,
+    /// When the last other packet came in that counts.
+    others_at: Option<Instant>,
+    /// TCP has sent since so long, and nothing has come in.
+    sent_since: Option<Instant>,
+    /// TCP has sent something since the last survey.
+    is_to_be_surveyed: bool,
+    surveyed_at: Option<Instant>,
+    /// The last look that saw a stream come in, unless something else came in after it.
+    stream_at: Option<Instant>,
+    phase: Phase,
+    /// When a next hop was asked last only to know whether it answers.
+    met_at: Option<Instant>,
+    /// Connections whose peer fell silent while others were answered, with the time that it was heard last.
+    gone: BTreeMap<Connection, Option<Instant>>,
+    acts: VecDeque<Act>,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    /// Nothing is wrong, as far as is known.
+    Calm,
+    /// A stream has stopped, which may be its end.
+    Asking(Suspicion),
+    /// TCP has had no answer. The path listens.
+    Suspected(Suspicion),
+    /// The link is said to be down.
+    Silent(Suspicion),
+}
+
+/// What is known of a silence.
+#[derive(Clone, Debug)]
+struct Suspicion {
+    /// When the last packet came in.
+    since: Instant,
+    /// When the first question was asked.
+    began_at: Instant,
+    next_hops_at: Instant,
+    /// Questions to next hops since the last answer.
+    questions: u32,
+    broadcast_at: Instant,
+    /// When a next hop has answered last.
+    answered_at: Option<Instant>,
+    peer_at: Instant,
+    /// The peer that is asked.
+    peer: Option<Connection>,
+    /// Questions to it.
+    peer_questions: u32,
+    /// The longest smoothed round trip of the connections that wait.
+    round_trip: Duration,
+    /// Connections with data that was not answered.
+    evidence: BTreeMap<Connection, Option<Instant>>,
+    /// Whether these are enough to say that it is not the peer that is gone.
+    is_strong: bool,
+}
+
+/// Looks at what has passed, while TCP is at work.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Looks at what has passed on an idle link.
+const IDLE_LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// TCP is at work for so long after its last packet.
+const ACTIVE_FOR: Duration = Duration::from_secs(5);
+
+/// So many packets that come in between two looks are a stream: fewer may be somebody who types.
+const STREAM_PACKETS: u64 = 8;
+
+/// A receiver may delay an ACK for so long (Linux's `TCP_DELACK_MAX`).
+const DELAYED_ACK: Duration = Duration::from_millis(200);
+
+/// A peer that was heard within so long before it fell silent "answered recently": it was there.
+const RECENTLY: Duration = Duration::from_secs(10);
+
+/// Silence of TCP alone says that the link is down after so long: RFC 6298's timer has expired twice at least.
+const PEERS_SILENT_AFTER: Duration = Duration::from_secs(3);
+
+/// Between two questions to next hops while silence is suspected: more than any answer takes on a link (an access point's beacon
+/// interval, after which a station in power save hears what waits for it).
+const ASK_EVERY: Duration = Duration::from_millis(100);
+
+/// Between two questions to next hops while they are silent: an answer is at most that late.
+const SEEK_EVERY: Duration = Duration::from_millis(25);
+
+/// The longest time between two questions.
+const SEEK_EVERY_AT_MOST: Duration = Duration::from_secs(1);
+
+/// Between two questions to all hosts of a link.
+const BROADCAST_EVERY: Duration = Duration::from_secs(1);
+
+/// A next hop that has not answered so many questions in a row was silent, so that its answer is news.
+const MISSED: u32 = 3;
+
+/// The least time between two questions to a peer.
+const ASK_PEER_EVERY: Duration = Duration::from_millis(100);
+
+/// A peer is asked for no longer: it may be one that does not answer such questions.
+const ASK_PEER_FOR: Duration = Duration::from_secs(120);
+
+/// One next hop that has never answered is asked again after so long.
+const MEET_AGAIN_AFTER: Duration = Duration::from_secs(60);
+
+/// The least time between two surveys.
+const SURVEY_EVERY: Duration = Duration::from_millis(500);
+
+/// Connections whose peers are gone are remembered up to this number.
+const MOST_GONE: usize = 4096;
+
+impl SilenceWatch {
+    /// Nothing has passed yet.
+    pub fn new(now: Instant, options: SilenceOptions) -> Self {
+        Self {
+            options,
+            next_hops: BTreeSet::new(),
+            answering: BTreeSet::new(),
+            traffic: None,
+            looked_at: now,
+            look_at: now,
+            active_at: None,
+            heard_at: now,
+            others_at: None,
+            sent_since: None,
+            is_to_be_surveyed: false,
+            surveyed_at: None,
+            stream_at: None,
+            phase: Phase::Calm,
+            met_at: None,
+            gone: BTreeMap::new(),
+            acts: VecDeque::new(),
+        }
+    }
+
+    /// Whether the link is said to be down.
+    pub const fn is_silent(&self) -> bool {
+        matches!(self.phase, Phase::Silent(_))
+    }
+
+    /// The next hops that can be asked now. Those that are `known` to have answered somebody need not be met first.
+    pub fn handle_next_hops(&mut self, next_hops: &BTreeSet<IpAddr>, known: impl IntoIterator<Item = IpAddr>) {
+        if self.next_hops != *next_hops {
+            self.next_hops.clone_from(next_hops);
+            self.answering.retain(|next_hop| next_hops.contains(next_hop));
+            self.met_at = None;
+        }
+        self.answering.extend(known.into_iter().filter(|known| next_hops.contains(known)));
+    }
+
+    /// So much has passed until now. `is_listening`: nothing has been reported since [`Act::Listen`].
+    pub fn handle_traffic(&mut self, now: Instant, traffic: Traffic, is_listening: bool) {
+        let before = self.traffic.replace(traffic);
+        let looked_at = std::mem::replace(&mut self.looked_at, now);
+        let Some(before) = before else {
+            self.heard_at = now;
+            return self.schedule(now);
+        };
+        // Programs that were attached anew count from 0.
+        let grown = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
+        let received = grown(traffic.tcp_received, before.tcp_received);
+        let sent = grown(traffic.tcp_sent, before.tcp_sent);
+        if sent + received > 0 {
+            self.active_at = Some(now);
+        }
+        if grown(traffic.others_received, before.others_received) > 0 {
+            self.others_at = Some(now);
+        }
+        if received > 0 {
+            self.heard_at = now;
+            // The last of a stream are few.
+            let was_stream = self.stream_at.filter(|&at| now.saturating_since(at) <= LOOK_EVERY * 2);
+            self.stream_at = if received >= STREAM_PACKETS { Some(now) } else { was_stream };
+            self.end(now, true);
+        } else if self.listens() && !is_listening {
+            self.end(now, true);
+        } else {
+            if sent > 0 {
+                self.sent_since.get_or_insert(looked_at);
+                self.is_to_be_surveyed = true;
+            }
+            self.proceed(now);
+        }
+        self.meet(now, received > 0);
+        self.schedule(now);
+    }
+
+    /// What is known of the connections, for [`Act::Survey`].
+    pub fn handle_survey(&mut self, now: Instant, survey: &Survey) {
+        let since = survey.heard_at.unwrap_or(self.heard_at).min(now);
+        let (evidence, round_trip) = self.evidence(now, &survey.unanswered);
+        let peer = survey.recent.or_else(|| evidence.first().map(|unanswered| unanswered.connection));
+        let is_strong = is_strong(&evidence, since);
+        let evidence = evidence.iter().map(|unanswered| (unanswered.connection, unanswered.heard_at)).collect();
+        match &mut self.phase {
+            Phase::Calm => {
+                let was_stream = self.stream_at.take().is_some();
+                let found = Suspicion::new(now, since, peer, round_trip.max(survey.round_trip), evidence, is_strong);
+                let is_too_soon = survey.unanswered.iter().any(|unanswered| !self.is_gone(unanswered));
+                if !found.evidence.is_empty() {
+                    self.suspect(found);
+                } else {
+                    // ACKs alone want no answer: time counts from what is sent next.
+                    self.is_to_be_surveyed = is_too_soon;
+                    self.sent_since = self.sent_since.filter(|_| is_too_soon);
+                    if was_stream && self.options.asks {
+                        self.phase = Phase::Asking(found);
+                    }
+                }
+            }
+            Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found) => {
+                found.is_strong |= is_strong;
+                found.round_trip = found.round_trip.max(round_trip);
+                found.evidence = evidence;
+                found.peer = found.peer.or(peer);
+                if let Phase::Asking(found) = &self.phase
+                    && !found.evidence.is_empty()
+                {
+                    let found = found.clone();
+                    self.suspect(found);
+                }
+            }
+        }
+        self.proceed(now);
+        self.schedule(now);
+    }
+
+    /// A next hop has answered.
+    pub fn handle_answer(&mut self, now: Instant, next_hop: IpAddr) {
+        if !self.next_hops.contains(&next_hop) {
+            return;
+        }
+        self.answering.insert(next_hop);
+        let (Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found)) = &mut self.phase else { return };
+        let was_silent = found.questions > MISSED;
+        (found.questions, found.answered_at) = (0, Some(now));
+        if was_silent && self.listens() {
+            self.end(now, false);
+            self.schedule(now);
+        }
+    }
+
+    /// Somebody else knows what has become of the link: what was suspected is of no use any more.
+    pub fn handle_link(&mut self, now: Instant) {
+        (self.phase, self.sent_since, self.stream_at) = (Phase::Calm, None, None);
+        (self.heard_at, self.acts) = (now, VecDeque::new());
+        self.schedule(now);
+    }
+
+    /// What is to be done now.
+    pub fn poll_act(&mut self) -> Option<Act> {
+        self.acts.pop_front()
+    }
+
+    /// When to look again.
+    pub const fn poll_timeout(&self) -> Instant {
+        self.look_at
+    }
+
+    const fn listens(&self) -> bool {
+        matches!(self.phase, Phase::Suspected(_) | Phase::Silent(_))
+    }
+
+    /// Those whose silence means something: they are old enough, and their peers were not gone before.
+    fn evidence(&mut self, now: Instant, unanswered: &[Unanswered]) -> (Vec<Unanswered>, Duration) {
+        let sent_since = self.sent_since.unwrap_or(now);
+        let mut round_trip = Duration::ZERO;
+        let mut evidence = Vec::new();
+        for found in unanswered {
+            if self.is_gone(found) {
+                continue;
+            }
+            let of_path = found.round_trip.unwrap_or_default();
+            let from = found.heard_at.map_or(sent_since, |at| at.max(sent_since));
+            if now.saturating_since(from) >= self.options.after.max(of_path * 4 + DELAYED_ACK) {
+                round_trip = round_trip.max(of_path);
+                evidence.push(*found);
+            }
+        }
+        (evidence, round_trip)
+    }
+
+    fn is_gone(&self, unanswered: &Unanswered) -> bool {
+        self.gone.get(&unanswered.connection) == Some(&unanswered.heard_at)
+    }
+
+    /// Whatever is due now.
+    fn proceed(&mut self, now: Instant) {
+        let is_late = self.sent_since.is_some_and(|since| now.saturating_since(since) >= self.options.after);
+        let is_to_be_surveyed = is_late && self.is_to_be_surveyed;
+        match &self.phase {
+            Phase::Calm => {
+                let has_stopped = self.stream_at.is_some()
+                    && self.options.asks
+                    && now.saturating_since(self.heard_at) >= self.options.after;
+                if is_to_be_surveyed || has_stopped {
+                    self.survey(now);
+                }
+            }
+            Phase::Asking(found) => {
+                let found = found.clone();
+                let is_unanswered = found.peer_questions >= 2
+                    && now.saturating_since(found.began_at) >= found.round_trip * 4 + DELAYED_ACK;
+                if is_unanswered || found.questions > MISSED && self.all_have_answered_before() {
+                    self.suspect(found);
+                } else if found.is_answered(now, self.next_hops.is_empty()) {
+                    self.phase = Phase::Calm;
+                } else if is_to_be_surveyed {
+                    self.survey(now);
+                }
+            }
+            Phase::Suspected(found) => {
+                if self.is_certain(now, found) {
+                    self.acts.push_back(Act::TellDown { since: found.since });
+                    self.phase = Phase::Silent(found.clone());
+                } else if is_to_be_surveyed {
+                    self.survey(now);
+                }
+            }
+            Phase::Silent(_) => {
+                if self.others_at.is_some_and(|at| at == now) {
+                    self.end(now, false);
+                }
+            }
+        }
+        self.ask(now);
+    }
+
+    /// What is sent without an answer leads to one survey in a while: where there are tens of thousands of connections, it takes 0.1 s.
+    fn survey(&mut self, now: Instant) {
+        if self.surveyed_at.is_none_or(|at| now.saturating_since(at) >= SURVEY_EVERY) {
+            (self.surveyed_at, self.is_to_be_surveyed) = (Some(now), false);
+            self.acts.push_back(Act::Survey);
+        }
+    }
+
+    fn suspect(&mut self, found: Suspicion) {
+        self.acts.push_back(Act::Listen { since: found.since });
+        self.phase = Phase::Suspected(found);
+    }
+
+    fn is_certain(&self, now: Instant, found: &Suspicion) -> bool {
+        // Packets of others count only while the path listens, which it does for a while by now.
+        if self.others_at.is_some_and(|at| at > found.since && now.saturating_since(at) < PEERS_SILENT_AFTER) {
+            return false;
+        }
+        let are_next_hops_silent = found.questions > MISSED
+            && self.all_have_answered_before()
+            && now.saturating_since(found.answered_at.unwrap_or(found.began_at)) >= self.options.every * 3;
+        let silence = now.saturating_since(found.since.max(self.sent_since.unwrap_or(found.since)));
+        let are_peers_silent =
+            found.is_strong && !found.evidence.is_empty() && silence >= PEERS_SILENT_AFTER.max(found.round_trip * 12);
+        are_next_hops_silent || are_peers_silent
+    }
+
+    fn all_have_answered_before(&self) -> bool {
+        !self.next_hops.is_empty() && self.next_hops.is_subset(&self.answering)
+    }
+
+    /// Asks whoever is to be asked now.
+    fn ask(&mut self, now: Instant) {
+        if !self.options.asks {
+            return;
+        }
+        let has_next_hops = !self.next_hops.is_empty();
+        let (Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found)) = &mut self.phase else { return };
+        if has_next_hops && found.next_hops_at <= now {
+            let is_broadcast = found.questions >= 2 && found.broadcast_at <= now;
+            if is_broadcast {
+                found.broadcast_at = now + BROADCAST_EVERY;
+            }
+            found.questions += 1;
+            found.next_hops_at = now + found.seek_every(now);
+            self.acts.push_back(Act::AskNextHops { is_broadcast });
+        }
+        if let Some(peer) = found.peer.filter(|_| found.may_ask_peer(now))
+            && found.peer_at <= now
+        {
+            found.peer_questions += 1;
+            found.peer_at = now + found.peer_every(now);
+            self.acts.push_back(Act::AskPeer(peer));
+        }
+    }
+
+    /// Asks next hops once only to know whether they answer, when TCP is at work.
+    fn meet(&mut self, now: Instant, is_answered: bool) {
+        let is_known = self.next_hops.is_subset(&self.answering);
+        let is_soon = self.met_at.is_some_and(|at| now.saturating_since(at) < MEET_AGAIN_AFTER);
+        if is_answered && self.options.asks && !is_known && !is_soon {
+            self.met_at = Some(now);
+            self.acts.push_back(Act::AskNextHops { is_broadcast: false });
+        }
+    }
+
+    /// Something comes in: a TCP packet, or an answer.
+    fn end(&mut self, now: Instant, is_tcp: bool) {
+        self.sent_since = None;
+        match std::mem::replace(&mut self.phase, Phase::Calm) {
+            Phase::Suspected(found) | Phase::Silent(found) => {
+                if is_tcp {
+                    if self.gone.len() + found.evidence.len() > MOST_GONE {
+                        self.gone.clear();
+                    }
+                    self.gone.extend(found.evidence);
+                }
+                self.heard_at = now;
+                self.acts.push_back(Act::End);
+            }
+            Phase::Calm | Phase::Asking(_) => {}
+        }
+    }
+
+    fn schedule(&mut self, now: Instant) {
+        let is_active = self.active_at.is_some_and(|at| now.saturating_since(at) < ACTIVE_FOR);
+        let look_at = now + if is_active { LOOK_EVERY } else { IDLE_LOOK_EVERY };
+        self.look_at = match &self.phase {
+            Phase::Calm => self.sent_since.map_or(look_at, |since| {
+                let due = since + self.options.after;
+                if due > now { look_at.min(due) } else { look_at }
+            }),
+            Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found) => {
+                let next_hops_at = if self.next_hops.is_empty() { look_at } else { found.next_hops_at };
+                let peer_at = if found.may_ask_peer(now) { found.peer_at } else { look_at };
+                look_at.min(next_hops_at.min(peer_at).max(now + Duration::from_millis(1)))
+            }
+        };
+        if !self.options.asks {
+            self.look_at = look_at;
+        }
+    }
+}
+
+impl Suspicion {
+    fn new(
+        now: Instant,
+        since: Instant,
+        peer: Option<Connection>,
+        round_trip: Duration,
+        evidence: BTreeMap<Connection, Option<Instant>>,
+        is_strong: bool,
+    ) -> Self {
+        Self {
+            since,
+            began_at: now,
+            next_hops_at: now,
+            questions: 0,
+            broadcast_at: now,
+            answered_at: None,
+            peer_at: now,
+            peer,
+            peer_questions: 0,
+            round_trip,
+            evidence,
+            is_strong,
+        }
+    }
+
+    fn may_ask_peer(&self, now: Instant) -> bool {
+        self.peer.is_some() && now.saturating_since(self.began_at) < ASK_PEER_FOR
+    }
+
+    /// Whether there is nobody left to ask about a stream that has stopped.
+    fn is_answered(&self, now: Instant, is_alone: bool) -> bool {
+        let has_nobody = self.peer.is_none() && (is_alone || self.answered_at.is_some());
+        has_nobody || now.saturating_since(self.began_at) >= RECENTLY
+    }
+
+    /// Until the next question to next hops: soon while none of them answers, and less and less often the longer that lasts.
+    fn seek_every(&self, now: Instant) -> Duration {
+        if self.answered_at.is_some() {
+            return (now.saturating_since(self.since) / 20).max(SEEK_EVERY_AT_MOST);
+        }
+        let silence = now.saturating_since(self.since);
+        if self.questions <= MISSED { ASK_EVERY } else { (silence / 400).max(SEEK_EVERY).min(SEEK_EVERY_AT_MOST) }
+    }
+
+    /// Until the next question to a peer: a round trip, and less and less often the longer that lasts.
+    fn peer_every(&self, now: Instant) -> Duration {
+        let silence = now.saturating_since(self.since);
+        (silence / 40).max(self.round_trip).max(ASK_PEER_EVERY)
+    }
+}
+
+/// Whether these connections are enough to say that the link is silent and not a peer: there are several peers, or one that was heard
+/// shortly before.
+fn is_strong(evidence: &[Unanswered], since: Instant) -> bool {
+    let peers: BTreeSet<IpAddr> = evidence.iter().map(|unanswered| unanswered.connection.remote.ip()).collect();
+    let was_heard =
+        |unanswered: &Unanswered| unanswered.heard_at.is_some_and(|at| since.saturating_since(at) <= RECENTLY);
+    peers.len() > 1 || evidence.iter().any(was_heard)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! **Resolving the next hop.** When a link loses its carrier, the kernel forgets the Ethernet addresses of its neighbours, and so do
+//! they ours. What TCP has tried to send in the meantime has the kernel ask for them once a second (RFC 4861 section 10,
+//! `RETRANS_TIMER`; for ARP as well), so that up to a second passes after link-up before anything leaves; and the first questions may
+//! be lost, as a switch port or an access point forwards nothing at first.
+//!
+//! So the agent asks at link-up: the kernel is told to resolve the next hops of the connections that wait, and the same questions are
+//! asked by packets of the agent, every 10 ms at first and for a minute at most. An answer to them is one to the kernel, too: it takes
+//! it, and sends what waits for it. The question tells the neighbour our address, so that it need not ask before it forwards to us.
+//! What is held for the host's own TCP waits for that answer: see [`holdover_mobility::wake`].
+//!
+//! Nothing is asked if no connection waits, if the kernel knows the neighbours' addresses, or on links without any (PPP, raw IP).
+
+pub(crate) mod frames;
+mod search;
+mod socket;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+
+use holdover_base::Instant;
+use holdover_mobility::Connection;
+
+use self::frames::{Mac, Question};
+use self::search::{Asked, Search};
+use self::socket::ResolutionSocket;
+use crate::link_watch::neighbours::Neighbours;
+
+/// The next hops of the connections of one interface.
+#[derive(Default)]
+pub(crate) struct NextHops {
+    active: Option<Active>,
+    /// The next hop of each peer that was looked up.
+    hops: BTreeMap<IpAddr, IpAddr>,
+    /// What next hops have told after the link's last return.
+    macs: BTreeMap<IpAddr, Mac>,
+    /// The interface's own address then.
+    own: Option<Mac>,
+}
+
+/// They are being asked for.
+struct Active {
+    socket: ResolutionSocket,
+    neighbours: Neighbours,
+    index: u32,
+    search: Search,
+    /// Their addresses before the link broke.
+    former: BTreeMap<IpAddr, Mac>,
+    is_told: bool,
+}
+
+/// So many connections are looked up: each takes a question to the kernel.
+pub(crate) const MOST_LOOKED_UP: usize = 64;
+
+impl NextHops {
+    /// The link is up. `waiting` are connections, and the Ethernet addresses that their packets went to before. Returns whether there
+    /// is a next hop that the kernel does not know.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked, or there is no packet socket: nothing is being asked for then.
+    pub(crate) fn begin(
+        &mut self,
+        now: Instant,
+        index: u32,
+        waiting: impl Iterator<Item = (Connection, Mac)>,
+    ) -> io::Result<bool> {
+        self.stop();
+        (self.hops, self.macs, self.own) = Default::default();
+        let mut neighbours = Neighbours::open()?;
+        let mut former = BTreeMap::new();
+        let mut unresolved = Vec::new();
+        for (connection, mac) in waiting.take(MOST_LOOKED_UP) {
+            let (local, remote) = (connection.local.ip(), connection.remote.ip());
+            // A peer without a way at present is no next hop's affair.
+            let Ok(Some(route)) = neighbours.route(index, local, remote) else { continue };
+            self.hops.insert(remote, route.hop);
+            if !neighbours.is_resolved(index, route.hop)? {
+                former.insert(route.hop, mac);
+                unresolved.push(Asked { local: route.local, hop: route.hop });
+            }
+        }
+        let Some(search) = Search::new(now, unresolved) else { return Ok(false) };
+        let socket = ResolutionSocket::open(index)?;
+        self.own = Some(socket.mac());
+        self.active = Some(Active { socket, neighbours, index, search, former, is_told: false });
+        Ok(true)
+    }
+
+    /// Nothing is asked any more.
+    pub(crate) fn stop(&mut self) {
+        self.active = None;
+    }
+
+    /// Readable when a neighbour has answered.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.active.iter().flat_map(|active| active.socket.descriptors())
+    }
+
+    /// Hears answers, and asks if it is time to. Returns whether what waits for the next hop may go, once.
+    pub(crate) fn handle_ready(&mut self, now: Instant) -> bool {
+        let Some(active) = &mut self.active else { return false };
+        while let Some((hop, mac)) = active.socket.receive() {
+            if active.search.handle_answer(now, hop, mac) {
+                self.macs.insert(hop, mac);
+            }
+        }
+        if let Some(round) = active.search.poll_round(now) {
+            for asked in round.asked {
+                active.ask(asked, round.to_all, round.by_the_kernel);
+            }
+        }
+        let is_settled = !active.is_told && active.search.is_settled(now);
+        active.is_told |= is_settled;
+        if active.search.is_over(now) {
+            self.active = None;
+        }
+        is_settled
+    }
+
+    /// When there is something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.active.as_ref().map(|active| active.search.poll_timeout())
+    }
+
+    /// The Ethernet addresses of packets to a peer, destination and source, as far as they were learnt since the link is back.
+    pub(crate) fn addresses(&self, peer: IpAddr) -> Option<(Mac, Mac)> {
+        Some((*self.macs.get(self.hops.get(&peer)?)?, self.own?))
+    }
+}
+
+impl Active {
+    /// What cannot be sent now is sent the next time.
+    fn ask(&mut self, Asked { local, hop }: Asked, to_all: bool, by_the_kernel: bool) {
+        if by_the_kernel {
+            let _ = self.neighbours.resolve(self.index, hop);
+        }
+        let question = Question { mac: self.socket.mac(), local, hop };
+        let known = self.former.get(&hop).copied().filter(|_| !to_all);
+        if let Some(frame) = question.frame(known) {
+            let _ = self.socket.send(&frame);
+        }
+    }
+}
+
+impl std::fmt::Debug for NextHops {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let search = self.active.as_ref().map(|active| &active.search);
+        f.debug_struct("NextHops").field("search", &search).field("macs", &self.macs).finish_non_exhaustive()
+    }
+}

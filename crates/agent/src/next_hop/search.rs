@@ -1,0 +1,153 @@
+//! Which next hops are asked for, and when again.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use holdover_base::{Duration, Instant};
+
+use super::frames::Mac;
+
+/// A next hop, and the address of the host's that it is asked from and so learns.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Asked {
+    pub(crate) local: IpAddr,
+    pub(crate) hop: IpAddr,
+}
+
+/// The questions after one return of a link.
+#[derive(Clone, Debug)]
+pub(crate) struct Search {
+    since: Instant,
+    next_at: Instant,
+    rounds: u32,
+    answers: BTreeMap<Asked, Option<Mac>>,
+    answered_at: Option<Instant>,
+}
+
+/// The kernel is asked to ask as well so often (RFC 4861 section 10, `RETRANS_TIMER`): its own entry fails after three questions.
+const KERNEL_EVERY: Duration = Duration::from_secs(1);
+
+/// From link-up, how long questions are asked, and how often: a switch port may listen and learn for 15 s each (IEEE 802.1D,
+/// `Forward Delay`), and what is woken 20 ms late is woken soon enough.
+const EVERY: [(Duration, Duration); 4] = [
+    (Duration::from_millis(200), Duration::from_millis(10)),
+    (Duration::from_secs(5), Duration::from_millis(20)),
+    (Duration::from_secs(35), Duration::from_millis(50)),
+    (Duration::from_secs(60), Duration::from_millis(250)),
+];
+
+/// One next hop has answered: the others are waited for so long.
+const OTHERS: Duration = Duration::from_millis(50);
+
+/// Every so many rounds a question goes to everyone, although the neighbour's former address is known.
+const TO_ALL_EVERY: u32 = 3;
+
+/// What is to be sent in a round.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Round {
+    /// Who has not answered.
+    pub(crate) asked: Vec<Asked>,
+    /// Whether everyone on the link is asked, and not only at the former address.
+    pub(crate) to_all: bool,
+    /// Whether the kernel is to ask as well.
+    pub(crate) by_the_kernel: bool,
+}
+
+impl Search {
+    /// Begins now. `None` if nobody is asked for.
+    pub(crate) fn new(now: Instant, asked: impl IntoIterator<Item = Asked>) -> Option<Self> {
+        let answers: BTreeMap<Asked, Option<Mac>> = asked.into_iter().map(|asked| (asked, None)).collect();
+        (!answers.is_empty()).then_some(Self { since: now, next_at: now, rounds: 0, answers, answered_at: None })
+    }
+
+    /// A neighbour has told its address. Returns whether that was asked for and not known.
+    pub(crate) fn handle_answer(&mut self, now: Instant, hop: IpAddr, mac: Mac) -> bool {
+        let mut is_news = false;
+        for (asked, answer) in &mut self.answers {
+            is_news |= asked.hop == hop && answer.replace(mac).is_none();
+        }
+        if is_news {
+            self.answered_at.get_or_insert(now);
+        }
+        is_news
+    }
+
+    /// Whether what waits need not wait any longer: all have answered, or the others have had their time.
+    pub(crate) fn is_settled(&self, now: Instant) -> bool {
+        let all = self.answers.values().all(Option::is_some);
+        all || self.answered_at.is_some_and(|at| now >= at + OTHERS)
+    }
+
+    /// Whether nothing more is asked.
+    pub(crate) fn is_over(&self, now: Instant) -> bool {
+        let [.., (end, _)] = EVERY;
+        self.answers.values().all(Option::is_some) || now >= self.since + end
+    }
+
+    /// What is to be sent now, if it is time to.
+    pub(crate) fn poll_round(&mut self, now: Instant) -> Option<Round> {
+        if now < self.next_at || self.is_over(now) {
+            return None;
+        }
+        let passed = now.saturating_since(self.since);
+        let every = EVERY.iter().find(|&&(until, _)| passed < until).map_or(KERNEL_EVERY, |&(_, every)| every);
+        self.next_at = now + every;
+        let since_kernel = passed.as_nanos() % KERNEL_EVERY.as_nanos();
+        let round = Round {
+            asked: self.answers.iter().filter(|(_, answer)| answer.is_none()).map(|(&asked, _)| asked).collect(),
+            to_all: self.rounds.is_multiple_of(TO_ALL_EVERY),
+            by_the_kernel: self.rounds == 0 || since_kernel < every.as_nanos(),
+        };
+        self.rounds += 1;
+        Some(round)
+    }
+
+    /// When there is something to do.
+    pub(crate) fn poll_timeout(&self) -> Instant {
+        self.answered_at.map_or(self.next_at, |at| self.next_at.min(at + OTHERS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAC: Mac = [2, 0, 0, 0, 0, 2];
+
+    fn asked(hop: &str) -> Asked {
+        Asked { local: "10.0.0.2".parse().unwrap(), hop: hop.parse().unwrap() }
+    }
+
+    #[test]
+    fn it_asks_often_and_then_less_often_and_ends() {
+        let mut search = Search::new(Instant::ZERO, [asked("10.0.0.1")]).unwrap();
+        let (mut times, mut kernel) = (Vec::new(), 0);
+        for millis in 0..70_000 {
+            if let Some(round) = search.poll_round(Instant::from_millis(millis)) {
+                times.push(millis);
+                kernel += u32::from(round.by_the_kernel);
+                assert_eq!(round.asked, [asked("10.0.0.1")]);
+            }
+        }
+        assert_eq!(times[..4], [0, 10, 20, 30]);
+        assert!(
+            times.windows(2).filter(|pair| pair[0] >= 6_000 && pair[0] < 35_000).all(|pair| pair[1] - pair[0] == 50)
+        );
+        assert!(times.last().is_some_and(|&last| (59_000..60_000).contains(&last)));
+        assert!((59..=61).contains(&kernel), "{kernel}");
+        assert!(search.is_over(Instant::from_secs(60)) && !search.is_settled(Instant::from_secs(60)));
+    }
+
+    #[test]
+    fn the_others_have_a_moment() {
+        let mut search = Search::new(Instant::ZERO, [asked("10.0.0.1"), asked("10.0.0.3")]).unwrap();
+        let now = Instant::from_millis(5);
+        assert!(!search.handle_answer(now, "10.0.0.9".parse().unwrap(), MAC));
+        assert!(search.handle_answer(now, "10.0.0.1".parse().unwrap(), MAC));
+        assert!(!search.handle_answer(now, "10.0.0.1".parse().unwrap(), MAC));
+        assert!(!search.is_settled(now) && search.is_settled(now + OTHERS) && !search.is_over(now + OTHERS));
+        assert!(search.handle_answer(now, "10.0.0.3".parse().unwrap(), MAC));
+        assert!(search.is_settled(now) && search.is_over(now));
+        assert!(Search::new(now, []).is_none());
+    }
+}

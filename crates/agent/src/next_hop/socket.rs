@@ -1,0 +1,137 @@
+//! Packet sockets for address resolution (`packet(7)`): one for ARP, one for neighbour advertisements.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+use super::frames::{Mac, neighbour};
+use std::net::IpAddr;
+
+/// Asks on one interface, and hears the answers.
+#[derive(Debug)]
+pub(crate) struct ResolutionSocket {
+    arp: OwnedFd,
+    advertisements: OwnedFd,
+    mac: Mac,
+}
+
+/// `tcpdump -dd 'icmp6 and ip6[40] == 136'`, written out for frames of Ethernet: neighbour advertisements.
+const ADVERTISEMENTS: [libc::sock_filter; 6] = [
+    // The next header of IPv6, at byte 20.
+    libc::sock_filter { code: 0x30, jt: 0, jf: 0, k: 20 },
+    libc::sock_filter { code: 0x15, jt: 0, jf: 3, k: 58 },
+    // The type of ICMPv6, at byte 54.
+    libc::sock_filter { code: 0x30, jt: 0, jf: 0, k: 54 },
+    libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: 136 },
+    libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0xffff },
+    libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 },
+];
+
+/// The longest frame that is read: an advertisement with its options.
+const LONGEST: usize = 256;
+
+impl ResolutionSocket {
+    /// On the interface of this index, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// It needs `CAP_NET_RAW`.
+    pub(crate) fn open(index: u32) -> io::Result<Self> {
+        let arp = open(libc::ETH_P_ARP as u16, index, None)?;
+        let advertisements = open(libc::ETH_P_IPV6 as u16, index, Some(&ADVERTISEMENTS))?;
+        let mac = hardware_address(&arp)?;
+        Ok(Self { arp, advertisements, mac })
+    }
+
+    /// The interface's own address.
+    pub(crate) fn mac(&self) -> Mac {
+        self.mac
+    }
+
+    pub(crate) fn descriptors(&self) -> [&OwnedFd; 2] {
+        [&self.arp, &self.advertisements]
+    }
+
+    /// Sends a frame.
+    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
+        // SAFETY: the frame lives during the call, with the length that is given.
+        let sent = unsafe { libc::send(self.arp.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT) };
+        if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The next neighbour that has told its address; `None` if none has.
+    pub(crate) fn receive(&self) -> Option<(IpAddr, Mac)> {
+        self.descriptors().into_iter().find_map(receive)
+    }
+}
+
+/// Frames without an answer in them are passed over.
+fn receive(socket: &OwnedFd) -> Option<(IpAddr, Mac)> {
+    let mut frame = [0u8; LONGEST];
+    loop {
+        // SAFETY: all zero is a valid `sockaddr_ll`.
+        let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        let mut len = size_of::<libc::sockaddr_ll>() as u32;
+        // SAFETY: frame and address live during the call, with the lengths that are given.
+        let received = unsafe {
+            libc::recvfrom(
+                socket.as_raw_fd(),
+                frame.as_mut_ptr().cast(),
+                frame.len(),
+                libc::MSG_DONTWAIT,
+                std::ptr::from_mut(&mut from).cast(),
+                &mut len,
+            )
+        };
+        let received = usize::try_from(received).ok()?;
+        if from.sll_pkttype != libc::PACKET_OUTGOING
+            && let Some(answer) = frame.get(..received).and_then(neighbour)
+        {
+            return Some(answer);
+        }
+    }
+}
+
+fn open(protocol: u16, index: u32, filter: Option<&[libc::sock_filter]>) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // Nothing is received before it is bound.
+    // SAFETY: no memory of ours is touched.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor, which nobody else has.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    if let Some(filter) = filter {
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+        let len = size_of::<libc::sock_fprog>() as u32;
+        // SAFETY: the kernel copies the program, which lives during the call, and does not write to it.
+        let set = unsafe {
+            let value = std::ptr::from_ref(&program).cast();
+            libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, value, len)
+        };
+        if set < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    // SAFETY: all zero is a valid `sockaddr_ll`.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
+    address.sll_ifindex = index as i32;
+    let len = size_of::<libc::sockaddr_ll>() as u32;
+    // SAFETY: the address lives during the call, with the length that is given.
+    let bound = unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) };
+    if bound < 0 { Err(io::Error::last_os_error()) } else { Ok(socket) }
+}
+
+fn hardware_address(socket: &OwnedFd) -> io::Result<Mac> {
+    // SAFETY: all zero is a valid `sockaddr_ll`.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::sockaddr_ll>() as u32;
+    // SAFETY: the address lives during the call, with the length that is given.
+    let told = unsafe { libc::getsockname(socket.as_raw_fd(), std::ptr::from_mut(&mut address).cast(), &mut len) };
+    if told < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let [mac @ .., _, _] = address.sll_addr;
+    Ok(mac)
+}

@@ -1,0 +1,176 @@
+//! Agents as processes meet them: two on one interface, and one on a link whose carrier goes while data flow.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use holdover_agent::clock;
+use holdover_agent::engine::{Engine, EngineOptions};
+use holdover_agent::path_engine::PathEngine as _;
+use holdover_mobility::LinkEvent;
+use holdover_testbed::{Namespace, Netlink};
+
+use crate::Test;
+use crate::gateway::{Agent, INTERFACE, Lan, Stream};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("an_interface_is_one_agents", an_interface_is_one_agents),
+    ("an_uploads_own_timer_is_known_at_link_up", an_uploads_own_timer_is_known_at_link_up),
+    ("of_a_downloads_timer_nothing_is_claimed", of_a_downloads_timer_nothing_is_claimed),
+    ("little_is_sent_into_a_link_without_carrier", little_is_sent_into_a_link_without_carrier),
+];
+
+const NO_BUS: &str = "unix:path=/nowhere";
+
+/// Looking whether the other one has gone happens once a second.
+const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(5);
+
+fn an_interface_is_one_agents(near: &Namespace) {
+    let _lan = Lan::new(near, "10.8.0.", 24);
+    let other = Namespace::new("other").unwrap();
+    Netlink::open(near).unwrap().add_veth("up1", "there0", &other).unwrap();
+    let first = Agent::start_with(near, "first", NO_BUS, &[INTERFACE], "");
+    let second = Agent::start_with(near, "second", NO_BUS, &[INTERFACE, "up1"], "");
+    let problems = |agent: &Agent| agent.status().links.into_iter().map(|link| link.problem).collect::<Vec<_>>();
+    assert_eq!(problems(&first), [None]);
+    let found = problems(&second);
+    let [Some(held), None] = &found[..] else { panic!("{found:?}") };
+    let holder = format!("pid {}, control socket {}", std::process::id(), first.socket().display());
+    assert!(held.contains("another agent has interface up0") && held.contains(&holder), "{held}");
+    // In another namespace an interface of the same index is another interface.
+    let elsewhere = other.enter(|| Agent::start_with(&other, "elsewhere", NO_BUS, &["there0"], "")).unwrap();
+    assert_eq!(problems(&elsewhere), [None]);
+    drop(first);
+    let ended = Instant::now();
+    while problems(&second) != [None, None] {
+        assert!(ended.elapsed() < TAKEN_OVER_WITHIN, "{:?}", problems(&second));
+        sleep(Duration::from_millis(50));
+    }
+    eprintln!("taken over after {:?}", ended.elapsed());
+}
+
+fn an_uploads_own_timer_is_known_at_link_up(near: &Namespace) {
+    let wait = own_timer(near, true).expect("data were outstanding");
+    eprintln!("by itself it would go on after {wait} s");
+    assert!(0.0 < wait && wait < 3.0, "{wait}");
+}
+
+fn of_a_downloads_timer_nothing_is_claimed(near: &Namespace) {
+    assert_eq!(own_timer(near, false), None);
+}
+
+/// After how many seconds a transfer would go on by this host's own timer, when its link comes up.
+fn own_timer(near: &Namespace, is_upload: bool) -> Option<f64> {
+    let lan = Lan::new(near, "10.8.0.", 24);
+    let stream = Stream::start(&lan, is_upload);
+    let mut engine = Engine::attach(INTERFACE, &EngineOptions::default()).unwrap();
+    engine.handle_timeout(clock::now());
+    stream.goes_on(300_000);
+    lan.plug(false);
+    engine.handle_link(clock::now(), LinkEvent::Down);
+    // Two timeouts: 0.2 s or a little more, and twice that.
+    sleep(Duration::from_millis(900));
+    lan.plug(true);
+    let up_at = clock::now();
+    engine.handle_link(up_at, LinkEvent::Up { symmetric: false, moved: false });
+    let alternative = engine.alternative_at(stream.connection());
+    alternative.map(|at| at.saturating_since(up_at).as_secs_f64())
+}
+
+/// Without a limit there were hundreds, 1 ms apart.
+const MOST_COPIES: usize = 12;
+
+fn little_is_sent_into_a_link_without_carrier(near: &Namespace) {
+    let lan = Lan::new(near, "10.8.0.", 24);
+    let agent = Agent::start_with(near, "carrier", NO_BUS, &[INTERFACE], "");
+    let stream = Stream::start(&lan, false);
+    for _ in 0..3 {
+        stream.goes_on(2_000_000);
+        let capture = Capture::open(near);
+        lan.plug(false);
+        let sent = capture.listen(Duration::from_millis(1500));
+        let copies = sent.values().copied().max().unwrap_or(0);
+        let all: usize = sent.values().sum();
+        eprintln!("{all} frames went out in 1.5 s without carrier, {copies} copies of one at the most");
+        assert!(copies <= MOST_COPIES, "{copies} copies of one packet");
+        lan.plug(true);
+    }
+    stream.goes_on(1_000_000);
+    drop(agent);
+}
+
+/// What this host sends out of the interface, whether the link takes it or not.
+struct Capture {
+    socket: OwnedFd,
+}
+
+impl Capture {
+    fn open(near: &Namespace) -> Self {
+        let index = Netlink::open(near).unwrap().link(INTERFACE).unwrap().index;
+        let protocol = (libc::ETH_P_ALL as u16).to_be();
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: no memory of ours is touched.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, protocol.into()) };
+        assert!(fd >= 0, "{}", io::Error::last_os_error());
+        // SAFETY: a new descriptor, which nobody else has.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: all zero is a valid `sockaddr_ll`.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        (address.sll_family, address.sll_protocol) = (libc::AF_PACKET as u16, protocol);
+        address.sll_ifindex = index.cast_signed();
+        let len = size_of::<libc::sockaddr_ll>() as u32;
+        // SAFETY: the address lives during the call, with its length.
+        let bound = unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) };
+        assert_eq!(bound, 0, "{}", io::Error::last_os_error());
+        Self { socket }
+    }
+
+    /// How often each TCP header went out from 5 ms from now on: what was under way then is no matter.
+    fn listen(&self, span: Duration) -> BTreeMap<Vec<u8>, usize> {
+        sleep(Duration::from_millis(5));
+        while self.next().is_some() {}
+        let until = Instant::now() + span;
+        let mut sent = BTreeMap::new();
+        while Instant::now() < until {
+            match self.next() {
+                Some(frame) => {
+                    let ethertype = frame.get(12..14);
+                    // IPv4 without options, TCP: ports, sequence numbers, window, without the timestamps, which may differ.
+                    if ethertype == Some(&[8, 0]) && frame.get(23) == Some(&6) && frame.len() >= 50 {
+                        *sent.entry(frame[34..50].to_vec()).or_default() += 1;
+                    }
+                }
+                None => sleep(Duration::from_millis(1)),
+            }
+        }
+        sent
+    }
+
+    /// The next frame that went out.
+    fn next(&self) -> Option<Vec<u8>> {
+        loop {
+            let mut frame = vec![0; 2048];
+            // SAFETY: all zero is a valid `sockaddr_ll`.
+            let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+            let mut len = size_of::<libc::sockaddr_ll>() as u32;
+            // SAFETY: the kernel writes no more into the buffer and the address than the lengths say.
+            let got = unsafe {
+                libc::recvfrom(
+                    self.socket.as_raw_fd(),
+                    frame.as_mut_ptr().cast(),
+                    frame.len(),
+                    0,
+                    std::ptr::from_mut(&mut from).cast(),
+                    &raw mut len,
+                )
+            };
+            let got = usize::try_from(got).ok()?;
+            frame.truncate(got);
+            if from.sll_pkttype == libc::PACKET_OUTGOING {
+                return Some(frame);
+            }
+        }
+    }
+}
