@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
-use holdover_agent::engine::Engine;
+use holdover_agent::features::{self, Feature};
 use holdover_testbed::doctor::{self, Check, Need};
 use serde::Serialize;
 
-use crate::command_support::{print, print_json, with_causes};
+use crate::command_support::{print, print_json};
 
 /// Arguments of `holdover doctor`.
 #[derive(Args, Debug)]
@@ -33,34 +33,27 @@ struct Line {
     needed_for: &'static str,
     fine: bool,
     found: String,
+    /// What is lost without it, where that is not all.
+    without: Option<&'static str>,
     fix: Option<String>,
 }
 
 /// Looks, and prints one line for each thing. Fails if runs with this machine's kernel cannot work.
 pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
-    let mut checks = doctor::examine();
-    checks.push(programs());
-    let diagnosis = Diagnosis::new(checks);
+    // As the user came: afterwards the process may be root of a namespace of its own.
+    let features = features::examine();
+    let diagnosis = Diagnosis::new(doctor::examine(), features);
     let printed = if args.json { print_json(&diagnosis) } else { print(&diagnosis.text()) };
     if diagnosis.real_runs { printed } else { ExitCode::FAILURE }
 }
 
-/// Whether the kernel takes the agent's own programs from this user: the verifier sees all of them.
-fn programs() -> Check {
-    let (is_fine, found, fix) = match Engine::probe() {
-        Ok(()) => (true, "the kernel loads the agent's programs".to_owned(), String::new()),
-        Err(error) => (false, with_causes(&error), "run the agent as root, on Linux 6.6 or later".to_owned()),
-    };
-    Check { name: "the agent's eBPF", need: Need::Agent, is_fine, found, fix }
-}
-
 impl Diagnosis {
-    fn new(checks: Vec<Check>) -> Self {
-        let all_fine = |need| checks.iter().filter(|check| check.need == need).all(|check| check.is_fine);
+    fn new(checks: Vec<Check>, features: Vec<Feature>) -> Self {
+        let mut real_runs = checks.iter().filter(|check| check.need == Need::RealRuns);
         Self {
-            real_runs: all_fine(Need::RealRuns),
-            agent: all_fine(Need::Agent),
-            checks: checks.into_iter().map(Line::from).collect(),
+            real_runs: real_runs.all(|check| check.is_fine),
+            agent: features::can_work(&features),
+            checks: checks.into_iter().map(Line::from).chain(features.into_iter().map(Line::from)).collect(),
         }
     }
 
@@ -69,7 +62,8 @@ impl Diagnosis {
         for line in &self.checks {
             let mark = if line.fine { "ok" } else { "--" };
             let fix = line.fix.as_ref().map(|fix| format!("; fix: {fix}")).unwrap_or_default();
-            let _ = writeln!(text, "{mark}  {:<19} {}{fix}", line.name, line.found);
+            let without = line.without.filter(|_| !line.fine).map(|lost| format!("; without it {lost}"));
+            let _ = writeln!(text, "{mark}  {:<19} {}{}{fix}", line.name, line.found, without.unwrap_or_default());
         }
         let can = |can: bool| if can { "can work" } else { "cannot work" };
         let _ = writeln!(text, "\nThe demo and runs with this machine's kernel {}.", can(self.real_runs));
@@ -85,11 +79,24 @@ impl From<Check> for Line {
             needed_for: match check.need {
                 Need::RealRuns => "runs with this machine's kernel",
                 Need::SomeRuns => "some of these runs",
-                Need::Agent => "the agent",
             },
             fine: check.is_fine,
             found: check.found,
+            without: None,
             fix: Some(check.fix).filter(|fix| !fix.is_empty()),
+        }
+    }
+}
+
+impl From<Feature> for Line {
+    fn from(feature: Feature) -> Self {
+        Self {
+            name: feature.name,
+            needed_for: if feature.needed { "the agent" } else { "part of what the agent does" },
+            fine: feature.fine,
+            found: feature.found,
+            without: Some(feature.without),
+            fix: Some(feature.fix).filter(|fix| !fix.is_empty()),
         }
     }
 }
@@ -103,12 +110,20 @@ mod tests {
         Check { name: "thing", need, is_fine, found: "as it is".to_owned(), fix: fix.to_owned() }
     }
 
+    fn feature(needed: bool) -> Feature {
+        let (found, fix) = ("not there".to_owned(), "make it".to_owned());
+        Feature { name: "another", fine: false, needed, found, without: "all is lost", fix }
+    }
+
     #[test]
     fn only_what_real_runs_need_decides() {
-        let diagnosis = Diagnosis::new(vec![check(Need::RealRuns, true), check(Need::Agent, false)]);
+        let diagnosis =
+            Diagnosis::new(vec![check(Need::RealRuns, true), check(Need::SomeRuns, false)], vec![feature(true)]);
         assert!(diagnosis.real_runs && !diagnosis.agent);
         let text = diagnosis.text();
         assert!(text.contains("ok  thing") && text.contains("as it is; fix: modprobe it\n"), "{text}");
-        assert!(!Diagnosis::new(vec![check(Need::RealRuns, false)]).real_runs);
+        assert!(text.contains("not there; without it all is lost; fix: make it\n"), "{text}");
+        assert!(!Diagnosis::new(vec![check(Need::RealRuns, false)], Vec::new()).real_runs);
+        assert!(Diagnosis::new(Vec::new(), vec![feature(false)]).agent);
     }
 }

@@ -430,6 +430,9 @@ impl Observer for Watcher {
             let text = match event {
                 WorldEvent::LinkDown(link) => Some(format!("link {} is down", config.links[link.0 as usize].name)),
                 WorldEvent::LinkUp(link) => Some(format!("link {} is up", config.links[link.0 as usize].name)),
+                WorldEvent::LinkCarries(link) if !config.links[link.0 as usize].carries_after().is_zero() => {
+                    Some(format!("link {} carries packets", config.links[link.0 as usize].name))
+                }
                 WorldEvent::ConnectivityLost(host) => Some(format!("{} is cut off", node(host))),
                 WorldEvent::ConnectivityBack { node: host, cell, .. } => {
                     Some(format!("{} is connected in cell {}", node(host), config.cells[cell.0 as usize].name))

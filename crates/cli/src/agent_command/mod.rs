@@ -12,12 +12,14 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use holdover_agent::config::{Config, ConfigError, DEFAULT_PATH, Time};
 use holdover_agent::control::{DEFAULT_SOCKET, Word};
+use holdover_agent::features::{self, Feature};
 use holdover_agent::link_watch::schedule::Schedule;
 use holdover_agent::policy::Policy;
 use holdover_agent::user_timeout::kernel_patience;
 use holdover_base::Duration;
+use serde::Serialize;
 
-use crate::command_support::print;
+use crate::command_support::{print, print_json};
 
 /// Arguments of `holdover agent`.
 #[derive(Args, Debug)]
@@ -33,7 +35,8 @@ pub(crate) struct AgentArgs {
 enum Command {
     /// Look after this host's connections until told to stop; what `holdover agent` alone does, too.
     Run(run::RunArgs),
-    /// Say what is in force with a configuration, or what is wrong with it and where. Exits with 2 if something is.
+    /// Say what is in force with a configuration, or what is wrong with it and where, and which features of the kernel and which
+    /// rights the agent would have if this user started it. Exits with 2 if something is wrong with the configuration.
     Check(CheckArgs),
     /// Print the JSON schema of the configuration, for editors.
     Schema,
@@ -51,6 +54,19 @@ enum Command {
 struct CheckArgs {
     /// The configuration; /etc/holdover/agent.toml if there is one.
     file: Option<PathBuf>,
+    /// Print JSON instead of TOML with comments: the configuration, and the features.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `check --json` prints.
+#[derive(Debug, Serialize)]
+struct Checked<'a> {
+    /// What is in force, as TOML.
+    config: String,
+    /// Whether the agent could work.
+    can_work: bool,
+    features: &'a [Feature],
 }
 
 #[derive(Args, Debug)]
@@ -131,7 +147,6 @@ fn check(args: &CheckArgs) -> ExitCode {
     });
     match checked {
         Ok((config, schedule)) => {
-            // Users are looked up when the rules are put in force: better now.
             let policy = match config.policy(Duration::ZERO) {
                 Ok(policy) => policy,
                 Err(error) => {
@@ -139,11 +154,24 @@ fn check(args: &CheckArgs) -> ExitCode {
                     return ExitCode::from(WRONG);
                 }
             };
+            // Users are looked up when the rules are put in force: better now.
+            for problem in policy.problems() {
+                eprintln!("error: {problem}: the rule does not hold for that user; the others hold");
+            }
             let cuts = schedule.map(|schedule| format!("# Cuts in the timetable: {}\n", schedule.cuts()));
             let is_default = args.file.is_none() && !Path::new(DEFAULT_PATH).exists();
             let origin = format!("# There is no {DEFAULT_PATH}: this is built in, and holds.\n");
             let origin = if is_default { origin } else { String::new() };
-            print(&[origin, config.to_toml(), rules_in_words(&config, &policy), cuts.unwrap_or_default()].concat())
+            let features = features::examine();
+            let printed = if args.json {
+                let can_work = features::can_work(&features);
+                print_json(&Checked { config: config.to_toml(), can_work, features: &features })
+            } else {
+                let rules = rules_in_words(&config, &policy);
+                let features = features_in_words(&features);
+                print(&[origin, config.to_toml(), rules, cuts.unwrap_or_default(), features].concat())
+            };
+            if policy.problems().is_empty() { printed } else { ExitCode::from(WRONG) }
         }
         Err(error) => {
             eprintln!("error: {error}");
@@ -171,6 +199,19 @@ fn rules_in_words(config: &Config, policy: &Policy) -> String {
     let built_in: Vec<String> = policy.built_in_rules().collect();
     if !built_in.is_empty() {
         let _ = writeln!(text, "# After these holds, built in: {}", built_in.join("; "));
+    }
+    text
+}
+
+/// What the agent would have here, as comments.
+fn features_in_words(features: &[Feature]) -> String {
+    let can = if features::can_work(features) { "can" } else { "cannot" };
+    let mut text = format!("# Started by this user, the agent {can} work here:\n");
+    for feature in features {
+        let mark = if feature.fine { "ok" } else { "--" };
+        let missing = if feature.fine { String::new() } else { format!("; without it {}", feature.without) };
+        let fix = if feature.fix.is_empty() { String::new() } else { format!("; fix: {}", feature.fix) };
+        let _ = writeln!(text, "# {mark}  {:<14} {}{missing}{fix}", feature.name, feature.found.replace('\n', " "));
     }
     text
 }

@@ -34,6 +34,9 @@ pub(super) struct RunArgs {
     socket: PathBuf,
 }
 
+/// `EX_NOPERM` of `sysexits.h`: to start it again changes nothing, so that service managers need not try (`RestartPreventExitStatus=`).
+const CANNOT_WORK: u8 = 77;
+
 pub(super) fn run(args: &RunArgs) -> ExitCode {
     let mut config = match read_config(args.config.as_ref()) {
         Ok(config) => config,
@@ -53,12 +56,16 @@ pub(super) fn run(args: &RunArgs) -> ExitCode {
         socket: args.socket.clone(),
         dry_run: args.dry_run,
     };
-    let result = if args.dry_run { start(setup, DryRun) } else { start(setup, KernelAttach) };
+    let attach = KernelAttach { control_socket: args.socket.clone() };
+    let result = if args.dry_run { start(setup, DryRun) } else { start(setup, attach) };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", with_causes(&error));
-            ExitCode::FAILURE
+            match error {
+                DaemonError::CannotWork { .. } => ExitCode::from(CANNOT_WORK),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -4,13 +4,14 @@ use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 use holdover_agent::link_watch::LinkState;
+use holdover_agent::outcomes::Outcomes;
 use holdover_agent::status::{ConnectionStatus, DeedLine, LinkStatus, Status};
 
 use crate::command_support::utc;
 
 /// The columns of links.
-pub(super) const LINK_COLUMNS: [&str; 9] =
-    ["LINK", "STATE", "SINCE", "OUTAGES", "DOWN", "WARNED", "MOVED", "WOKEN", "SAVED"];
+pub(super) const LINK_COLUMNS: [&str; 11] =
+    ["LINK", "STATE", "SINCE", "OUTAGES", "DOWN", "WARNED", "MOVED", "WOKEN", "LATER", "NEVER", "SAVED"];
 
 /// The columns of connections.
 pub(super) const CONNECTION_COLUMNS: [&str; 10] =
@@ -26,8 +27,9 @@ pub(super) fn summary(status: &Status) -> String {
 }
 
 /// The cells of a link.
-pub(super) fn link_cells(link: &LinkStatus) -> [String; 9] {
+pub(super) fn link_cells(link: &LinkStatus) -> [String; 11] {
     let record = &link.record;
+    let Outcomes { at_once, later, never, saved_s, .. } = &record.outcomes;
     [
         link.interface.clone(),
         state(link),
@@ -36,8 +38,10 @@ pub(super) fn link_cells(link: &LinkStatus) -> [String; 9] {
         span(record.down_s),
         record.warnings.to_string(),
         record.moves.to_string(),
-        record.woken.to_string(),
-        span(record.saved_s),
+        at_once.count.to_string(),
+        later.count.to_string(),
+        never.to_string(),
+        saved_s.map_or_else(|| "-".to_owned(), difference),
     ]
 }
 
@@ -106,7 +110,11 @@ pub(super) fn status(status: &Status) -> String {
 /// A deed in a line.
 pub(super) fn deed(deed: &DeedLine) -> String {
     let (time, _) = utc(UNIX_EPOCH + Duration::from_secs_f64(deed.time.max(0.0)));
-    let saved = deed.saved_s.map(|saved| format!(", some {} sooner", span(saved))).unwrap_or_default();
+    let saved = match deed.saved_s {
+        Some(saved) if saved < 0.0 => format!(", {} later than by its own timer", span(-saved)),
+        Some(saved) => format!(", {} sooner than by its own timer", span(saved)),
+        None => String::new(),
+    };
     let DeedLine { interface, local, remote, mechanism, what, .. } = deed;
     format!("{time} {interface} {local} > {remote} {mechanism}: {what}{saved}")
 }
@@ -138,6 +146,11 @@ pub(super) fn span(seconds: f64) -> String {
         3600..86_400 => format!("{}h{:02}m", whole / 3600, whole / 60 % 60),
         _ => format!("{}d{:02}h", whole / 86_400, whole / 3600 % 24),
     }
+}
+
+/// The same of a span that may be negative.
+fn difference(seconds: f64) -> String {
+    if seconds < 0.0 { format!("-{}", span(-seconds)) } else { span(seconds) }
 }
 
 /// An amount of data to two or three digits.
@@ -202,7 +215,11 @@ mod tests {
             problem: Some("no such luck".to_owned()),
             trouble: Some("a map is full".to_owned()),
             next_cut_s: Some(90.0),
-            record: LinkRecord { outages: 3, ..LinkRecord::default() },
+            record: LinkRecord {
+                outages: 3,
+                outcomes: Outcomes { never: 4, saved_s: Some(-2.5), ..Outcomes::default() },
+                ..LinkRecord::default()
+            },
             counters: Counters::default(),
         });
         let text = status(&whole);
@@ -212,6 +229,7 @@ mod tests {
             "wlan0: not attached: no such luck",
             "wlan0: the kernel has refused: a map is full",
             "next cut is in 1m30s",
+            "0      0      4      -2.5s\n",
         ] {
             assert!(text.contains(says), "{says} is not in\n{text}");
         }

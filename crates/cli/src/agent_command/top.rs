@@ -213,7 +213,7 @@ impl SortBy {
 }
 
 /// In characters.
-const LINK_WIDTHS: [u16; 9] = [12, 24, 8, 8, 8, 7, 6, 6, 8];
+const LINK_WIDTHS: [u16; 11] = [12, 24, 8, 8, 8, 7, 6, 6, 6, 6, 8];
 
 /// MOVED and WARNED, then DOWN and SINCE.
 const LINKS_GIVE_UP: [usize; 4] = [6, 5, 4, 2];
@@ -291,7 +291,7 @@ mod tests {
             left_alone: false,
             deeds: 1,
             last_deed: Some("hold_back: released".to_owned()),
-            saved_s: 0.5,
+            saved_s: Some(0.5),
         }
     }
 

@@ -220,13 +220,7 @@ fn pair(link: LinkConfig, traffic: Option<Traffic>) -> WorldConfig {
     WorldConfig {
         seed: 1,
         nodes: vec![host("sender"), host("receiver")],
-        links: vec![LinkBetween {
-            name: "link".into(),
-            a: NodeId(0),
-            b: NodeId(1),
-            forward: link.clone(),
-            backward: link,
-        }],
+        links: vec![LinkBetween::wire("link", NodeId(0), NodeId(1), link)],
         flows: traffic.into_iter().map(flow).collect(),
         time_limit: Instant::from_secs(60),
         ..WorldConfig::default()

@@ -24,13 +24,7 @@ pub(super) fn run() -> u64 {
     let world = WorldConfig {
         seed: 1,
         nodes: vec![host("sender"), host("receiver")],
-        links: vec![LinkBetween {
-            name: "bottleneck".into(),
-            a: NodeId(0),
-            b: NodeId(1),
-            forward: link.clone(),
-            backward: link,
-        }],
+        links: vec![LinkBetween::wire("bottleneck", NodeId(0), NodeId(1), link)],
         flows: vec![FlowConfig {
             name: "bulk".into(),
             from: NodeId(0),

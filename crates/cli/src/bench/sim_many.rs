@@ -40,13 +40,7 @@ pub(super) fn run() -> (u64, u64) {
     let world = WorldConfig {
         seed: 1,
         nodes: vec![host("sender"), host("receiver")],
-        links: vec![LinkBetween {
-            name: "bottleneck".into(),
-            a: NodeId(0),
-            b: NodeId(1),
-            forward: link.clone(),
-            backward: link,
-        }],
+        links: vec![LinkBetween::wire("bottleneck", NodeId(0), NodeId(1), link)],
         flows: (0..CONNECTIONS).map(flow).collect(),
         time_limit: Instant::from_secs(1000),
         ..WorldConfig::default()

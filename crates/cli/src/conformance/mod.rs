@@ -2,6 +2,8 @@
 //! that copy it.
 
 mod agent;
+mod agent_links;
+mod grid;
 mod page;
 
 use std::path::PathBuf;
@@ -33,23 +35,27 @@ pub(crate) struct ConformanceArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// How many cases run at a time, each in network namespaces of its own: 24 if not given, for they wait most of the time,
-    /// and 12 with --agent.
+    /// and 12 with --agent and --agent-links.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     jobs: Option<u16>,
     /// List the experiments and their cases, and run none.
     #[arg(long)]
     list: bool,
     /// Measure the agent instead: transfers across a grid of outages, plain and with it. Fails if one misses what it has to reach.
-    #[arg(long, conflicts_with = "long")]
+    #[arg(long, group = "grid", conflicts_with = "long")]
     agent: bool,
+    /// Measure the agent on links with carrier and neighbours: every kind of link and outage, plain, with the agent and warned. Fails
+    /// if a case misses its bound.
+    #[arg(long, group = "grid", conflicts_with = "long")]
+    agent_links: bool,
     /// The agent stands in the path as a filter, not as eBPF.
     #[arg(long, requires = "agent")]
     filter: bool,
     /// Run each transfer so often, and take medians.
-    #[arg(long, value_name = "N", default_value_t = 3, requires = "agent", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "grid", value_parser = clap::value_parser!(u32).range(1..=100))]
     repeat: u32,
     /// Write every run of the grid to this file, too.
-    #[arg(long, value_name = "FILE", requires = "agent")]
+    #[arg(long, value_name = "FILE", requires = "grid")]
     csv: Option<PathBuf>,
 }
 
@@ -57,6 +63,9 @@ pub(crate) struct ConformanceArgs {
 pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
     if args.agent {
         return agent::run(args);
+    }
+    if args.agent_links {
+        return agent_links::run(args);
     }
     let experiments = selected(args);
     if experiments.is_empty() {

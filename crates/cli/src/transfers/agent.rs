@@ -7,9 +7,7 @@ use holdover_agent::engine::{Engine, EngineError, EngineOptions};
 use holdover_mobility::Mechanisms;
 use holdover_sim::{NodeId, Observer, World, WorldConfig};
 use holdover_testbed::NamespaceError;
-use holdover_testbed::world::{
-    AgentThread, Heard, INTERFACE, LinkEvents, RealError, RealOptions, RealOutcome, RealWorld,
-};
+use holdover_testbed::world::{AgentThread, Heard, LinkEvents, RealError, RealOptions, RealOutcome, RealWorld};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
@@ -110,7 +108,8 @@ impl Agents {
     pub(crate) fn start(&mut self, real: &mut RealWorld, phone: NodeId) -> Result<(), KernelError> {
         let host = real.world().config().nodes[phone.0 as usize].name.clone();
         let (attached, is_attached) = mpsc::channel();
-        let body = move |events: LinkEvents| match Engine::attach(INTERFACE, &options()) {
+        let Some(interface) = real.interface(phone) else { return Ok(()) };
+        let body = move |events: LinkEvents| match Engine::attach(interface, &options()) {
             Ok(engine) => {
                 // Whoever has started this thread waits for it.
                 let _ = attached.send(());

@@ -177,14 +177,7 @@ pub(crate) fn world(transfers: &[Transfer], sender: Sender, agent: AgentPath, ti
         for host in ["phone", "server"] {
             world.nodes.push(NodeConfig { name: format!("{name}-{host}"), role: Role::Host });
         }
-        let link = link(transfer.cut);
-        world.links.push(LinkBetween {
-            name: name.clone(),
-            a: phone,
-            b: server,
-            forward: link.clone(),
-            backward: link,
-        });
+        world.links.push(LinkBetween::wire(name.as_str(), phone, server, link(transfer.cut)));
         let (from, to, opener) = match transfer.direction {
             Direction::Download => (server, phone, Opener::Receiver),
             Direction::Upload => (phone, server, Opener::Sender),
@@ -205,6 +198,12 @@ pub(crate) fn world(transfers: &[Transfer], sender: Sender, agent: AgentPath, ti
         }
     }
     world
+}
+
+/// How long a full queue takes to leave.
+pub(crate) fn full_queue() -> Duration {
+    let packet_bits = 1500 * 8;
+    Duration::from_secs_f64(f64::from(QUEUE * packet_bits) / RATE.0 as f64)
 }
 
 /// What is on the link or in its queue when it is cut is lost.

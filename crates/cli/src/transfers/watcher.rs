@@ -79,7 +79,9 @@ impl Watcher {
 
 impl Observer for Watcher {
     fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
-        let Some(segment) = frame.packet.tcp() else { return };
+        let Some(segment) = frame.packet.tcp().filter(|_| place.node == self.from || place.node == self.to) else {
+            return;
+        };
         if segment.flags.contains(Flags::SYN) && place.direction == Direction::Out {
             self.first[usize::from(place.node != self.from)] = Some(segment.seq + 1);
         }

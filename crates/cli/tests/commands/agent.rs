@@ -1,6 +1,6 @@
 //! `holdover agent`, without anything in the path of packets.
 
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::Place;
@@ -11,9 +11,7 @@ struct DryRun(Child);
 impl DryRun {
     fn start(place: &Place) -> Self {
         place.write("agent.toml", "[metrics]\nenabled = false\n");
-        let mut command =
-            place.command("agent run --dry-run --foreground --interface lo --config agent.toml --socket s");
-        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = Self::command(place).stderr(Stdio::piped()).spawn().unwrap();
         let patience = Instant::now() + Duration::from_secs(60);
         while !place.path("s").exists() {
             let status = child.try_wait().unwrap();
@@ -23,13 +21,20 @@ impl DryRun {
         Self(child)
     }
 
+    fn command(place: &Place) -> Command {
+        place.command("agent run --dry-run --foreground --interface lo --config agent.toml --socket s")
+    }
+
     /// Ends it as a service manager does; what it has written down.
     fn stop(mut self) -> String {
         use std::io::Read as _;
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         let mut log = String::new();
-        self.0.stderr.take().unwrap().read_to_string(&mut log).unwrap();
+        // Where its words go to a file there is no pipe.
+        if let Some(mut stderr) = self.0.stderr.take() {
+            stderr.read_to_string(&mut log).unwrap();
+        }
         assert!(self.0.wait().unwrap().success(), "{log}");
         log
     }
@@ -53,13 +58,75 @@ fn a_signal_is_heard_and_told_again() {
     let refused = place.run("agent signal down --lead 300ms --socket s").refused();
     assert!(refused.contains("fading"), "{refused}");
     let second = place.run("agent run --dry-run --interface lo --config agent.toml --socket s");
-    assert!(second.code == Some(1) && second.err.contains("an agent is running already"), "{second:?}");
+    let pid = format!("an agent is running already (pid {})", agent.0.id());
+    assert!(second.code == Some(1) && second.err.contains(&pid), "{second:?}");
     let log = agent.stop();
     assert!(log.contains("the agent is running") && log.contains("event=down"), "{log}");
     assert!(!place.path("s").exists());
     let gone = place.run("agent status --socket s");
     assert!(gone.code == Some(1) && gone.err.contains("at s: there is no such socket\nstart it:"), "{gone:?}");
     assert!(place.run("agent top --socket s").code == Some(1));
+}
+
+#[test]
+fn a_killed_agent_is_in_no_successors_way() {
+    let place = Place::new("agent-killed");
+    let mut agent = DryRun::start(&place);
+    for cycle in 0..50 {
+        let pid = rustix::process::Pid::from_child(&agent.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        std::thread::sleep(Duration::from_millis(cycle));
+        // The killed one is not waited for: it may be there still.
+        let log = std::fs::File::create(place.path("log")).unwrap();
+        let mut next = DryRun::command(&place).stderr(log).spawn().unwrap();
+        let patience = Instant::now() + Duration::from_secs(60);
+        while place.run("agent status --json --socket s").code != Some(0) {
+            let log = || std::fs::read_to_string(place.path("log"));
+            assert_eq!(next.try_wait().unwrap(), None, "cycle {cycle}: {:?}", log());
+            assert!(Instant::now() < patience, "cycle {cycle}: {:?}", log());
+        }
+        agent.0.wait().unwrap();
+        agent = DryRun(next);
+    }
+    agent.stop();
+}
+
+#[test]
+fn without_privileges_it_says_what_is_missing_and_ends() {
+    use rustix::thread::{CapabilitySet, capabilities, remove_capability_from_bounding_set};
+    let place = Place::new("agent-privileges");
+    place.write("agent.toml", "[metrics]\nenabled = false\n");
+    let began = Instant::now();
+    // Programs that root starts get what is in the bounding set of the thread that starts them.
+    let ended = std::thread::scope(|scope| {
+        let run = || {
+            if capabilities(None).unwrap().effective.contains(CapabilitySet::SETPCAP) {
+                for capability in [CapabilitySet::BPF, CapabilitySet::NET_RAW] {
+                    remove_capability_from_bounding_set(capability).unwrap();
+                }
+            }
+            place.run("agent run --interface lo --config agent.toml --socket s")
+        };
+        scope.spawn(run).join().unwrap()
+    });
+    assert_eq!(ended.code, Some(77), "{ended:?}");
+    for says in ["CAP_BPF", "CAP_NET_RAW", "the agent cannot work here"] {
+        assert!(ended.err.contains(says), "{says} is not in {ended:?}");
+    }
+    assert!(ended.err.contains("sudo setcap") || ended.err.contains("user namespace"), "{ended:?}");
+    assert!(began.elapsed() < Duration::from_secs(20) && !place.path("s").exists());
+}
+
+#[test]
+fn an_unknown_user_is_told_and_the_other_rules_hold() {
+    let place = Place::new("agent-unknown-user");
+    place.write(
+        "rules.toml",
+        "[[flow]]\nuser = \"no such user here\"\nhold = \"4h\"\n[[flow]]\nport = 80\nhold = \"4h\"\n",
+    );
+    let checked = place.run("agent check rules.toml");
+    assert!(checked.code == Some(2) && checked.out.contains("port = \"80\""), "{checked:?}");
+    assert!(checked.err.contains("flow rule 1: there is no user \"no such user here\""), "{checked:?}");
 }
 
 #[test]

@@ -82,3 +82,36 @@ fn the_grid_of_the_agent_is_listed_measured_and_refused() {
     assert_eq!(rows.lines().count(), 3, "{rows}");
     assert!(rows.lines().all(|row| row.split(',').count() == 13), "{rows}");
 }
+
+#[test]
+fn the_grid_of_links_is_listed_measured_and_refused() {
+    let place = Place::new("conformance-agent-links");
+    let list = place.run("conformance --agent-links --list").well().out;
+    for name in ["carrier, 3 s, bbr, upload, IPv6, warned", "ethernet-silent, 20 s, reno, key, IPv4, agent"] {
+        assert!(list.lines().any(|line| line == name), "{list}");
+    }
+    assert!(!list.contains("ethernet-silent, 3 s, cubic, key, IPv4, warned"), "nobody can know of it: {list}");
+    let refused = place.run("conformance --agent-links --only vegas").refused();
+    assert!(refused.contains("\"vegas\""), "{refused}");
+    let both = place.run("conformance --agent --agent-links");
+    assert!(both.code == Some(2) && both.err.contains("--agent-links"), "{}", both.err);
+
+    // Attaching an engine takes more than a user namespace.
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root || !is_possible() {
+        return;
+    }
+    let arguments = "conformance --agent-links --repeat 1 --json --csv grid.csv --only";
+    let case = "carrier, 500 ms, cubic, key, IPv4";
+    let ended = Ended::new(case, place.command(arguments).arg(case).output().unwrap());
+    let json = ended.json();
+    let cells = json["cells"].as_array().unwrap();
+    let of = |name: &str| cells.iter().map(|cell| cell[name].as_str().unwrap()).collect::<Vec<_>>();
+    assert_eq!((of("help"), of("usage")), (vec!["plain", "agent", "warned"], vec!["keys"; 3]), "{json}");
+    assert!(cells.iter().all(|cell| cell["total_s"].as_f64().is_some_and(|taken| taken < 10.0)), "{json}");
+    assert!(cells.iter().all(|cell| cell["first_data_ms"].as_f64().is_some_and(|millis| millis >= 25.0)), "{json}");
+    // On a busy machine it may miss its bound, and says so.
+    assert_eq!(ended.code == Some(0), cells.iter().all(|cell| cell["misses"].as_array().unwrap().is_empty()), "{json}");
+    let rows = std::fs::read_to_string(place.path("grid.csv")).unwrap();
+    assert!(rows.lines().count() == 4 && rows.lines().all(|row| row.split(',').count() == 12), "{rows}");
+}

@@ -49,7 +49,16 @@ fn the_built_in_scenarios_are_listed_shown_copied_and_can_be_run() {
     let names: Vec<&str> = printed.as_array().unwrap().iter().map(|listed| listed["name"].as_str().unwrap()).collect();
     assert_eq!(
         names,
-        ["train-tunnel", "elevator", "cell-edge-ping-pong", "office-move", "satellite-pass", "lte-trace"]
+        [
+            "train-tunnel",
+            "elevator",
+            "cell-edge-ping-pong",
+            "office-move",
+            "satellite-pass",
+            "switch-port",
+            "access-point",
+            "lte-trace"
+        ]
     );
     let text = place.run("scenario list").well().out;
     for name in names {

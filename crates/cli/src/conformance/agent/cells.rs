@@ -7,7 +7,8 @@ use holdover_base::Duration;
 use serde::Serialize;
 
 use super::Run;
-use crate::transfers::{AMOUNT, DELAY, Direction, Help, QUEUE, RATE, Sender, Transfer};
+use crate::conformance::grid::median;
+use crate::transfers::{AMOUNT, DELAY, Direction, Help, RATE, Sender, Transfer, full_queue};
 
 /// How long links are cut.
 const CUTS: [Duration; 6] = [
@@ -187,8 +188,7 @@ const BBR_PROBES: &str = "BBR looks for the shortest round trip anew when the on
     swallowed it repairs from a few packets on, doubling them each round trip.";
 /// A round trip and a full queue: within this, new data arrive after the link's return.
 pub(super) fn soon() -> Duration {
-    let packet_bits = 1500 * 8;
-    DELAY * 2 + Duration::from_secs_f64(f64::from(QUEUE * packet_bits) / RATE.0 as f64)
+    DELAY * 2 + full_queue()
 }
 
 impl RunRow {
@@ -204,14 +204,6 @@ impl RunRow {
             lateness_p99_ms: millis(run.lateness),
         }
     }
-}
-
-/// The lower median; what did not happen comes last. `None` if that is it, or there is nothing.
-fn median(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
-    let mut values: Vec<f64> = values.map(|value| value.unwrap_or(f64::INFINITY)).collect();
-    values.sort_by(f64::total_cmp);
-    let middle = values.len().checked_sub(1)? / 2;
-    Some(values[middle]).filter(|value| value.is_finite())
 }
 
 /// Prints `cubic, download, 300 ms, warned`.
@@ -251,14 +243,6 @@ mod tests {
         let names: Vec<String> = places(Some("bbr, upload, 7 s, warned")).iter().map(Place::to_string).collect();
         assert_eq!(names, ["bbr, upload, 7 s, plain", "bbr, upload, 7 s, warned", "bbr, upload, uncut"]);
         assert!(places(Some("vegas")).is_empty());
-    }
-
-    #[test]
-    fn medians_do_not_hide_what_never_happened() {
-        assert_eq!(median([Some(3.0), Some(1.0), Some(2.0)].into_iter()), Some(2.0));
-        assert_eq!(median([None, Some(1.0), Some(2.0)].into_iter()), Some(2.0));
-        assert_eq!(median([None, None, Some(2.0)].into_iter()), None);
-        assert_eq!(median(std::iter::empty()), None);
     }
 
     #[test]

@@ -4,23 +4,16 @@
 mod cells;
 mod page;
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdover_base::Duration;
 use holdover_testbed::Privilege;
-use indicatif::{ProgressBar, ProgressStyle};
 
-use super::ConformanceArgs;
-use crate::command_support::{print, print_json, with_causes};
+use super::{ConformanceArgs, grid};
+use crate::command_support::{print, with_causes};
 use crate::transfers::{self, AgentPath, CUT_AT, KernelError, KernelRun, Measured, Watcher};
 use cells::{Cell, Place};
 use page::Report;
-
-/// So many cases at a time leave room on a machine with two cores: each moves 10 Mbit/s of packets.
-const JOBS: u16 = 12;
 
 /// One run of a case.
 #[derive(Clone, PartialEq, Debug)]
@@ -65,7 +58,7 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let report = match run_all(&places, args, agent) {
+    let report = match grid::run_all(&places, args, |place| run_one(place, agent)) {
         Ok(runs) => Report::new(Cell::all(&places, &runs), agent, started.elapsed()),
         Err(failed) => {
             let (place, error) = *failed;
@@ -73,71 +66,7 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let printed = write(args, &report);
-    if report.is_sound() { printed } else { ExitCode::FAILURE }
-}
-
-fn write(args: &ConformanceArgs, report: &Report) -> ExitCode {
-    if let Some(path) = &args.csv
-        && let Err(error) = std::fs::write(path, report.csv())
-    {
-        eprintln!("error: {} cannot be written: {error}", path.display());
-        return ExitCode::FAILURE;
-    }
-    let text = match (&args.out, args.json) {
-        (None, true) => return print_json(report),
-        (None, false) => return print(&report.markdown()),
-        (Some(_), true) => serde_json::to_string_pretty(report).map_err(std::io::Error::from),
-        (Some(_), false) => Ok(report.markdown()),
-    };
-    let Some(path) = &args.out else { return ExitCode::SUCCESS };
-    match text.and_then(|text| std::fs::write(path, text)) {
-        Ok(()) => {
-            eprintln!("{}", report.in_a_line());
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("error: {} cannot be written: {error}", path.display());
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// The runs of each place.
-type Runs = BTreeMap<Place, Vec<Run>>;
-
-/// Every run of every place, or the first that could not be made. One repetition of all after the other, so that all meet the
-/// same weather.
-fn run_all(places: &[Place], args: &ConformanceArgs, agent: AgentPath) -> Result<Runs, Box<(Place, KernelError)>> {
-    let queue: Vec<Place> = (0..args.repeat).flat_map(|_| places.iter().copied()).collect();
-    let bar = ProgressBar::new(queue.len() as u64).with_style(
-        ProgressStyle::with_template("{bar:40} {pos}/{len} transfers, {elapsed_precise} {msg}")
-            .expect("a valid template"),
-    );
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..args.jobs.unwrap_or(JOBS) {
-            scope.spawn(|| {
-                while let Some(&place) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    bar.set_message(place.to_string());
-                    let run = run_one(place, agent);
-                    bar.inc(1);
-                    if run.is_err() {
-                        // Nobody begins another one.
-                        next.store(queue.len(), Ordering::Relaxed);
-                    }
-                    results.lock().expect("no worker panics while it holds the results").push((place, run));
-                }
-            });
-        }
-    });
-    bar.finish_and_clear();
-    let mut runs = Runs::new();
-    for (place, run) in results.into_inner().expect("no worker panics while it holds the results") {
-        runs.entry(place).or_default().push(run.map_err(|error| Box::new((place, error)))?);
-    }
-    Ok(runs)
+    grid::conclude(args, &report)
 }
 
 fn run_one(place: Place, agent: AgentPath) -> Result<Run, KernelError> {

@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use super::cells::{Cell, SHARE, TOLERANCE, soon, what_is_sent};
 use crate::command_support::{spaced, utc};
+use crate::conformance::grid::{self, GridReport};
 use crate::transfers::{AgentPath, CUT_AT, Direction, Help, LEAD, QUEUE, Sender};
 
 /// Everything that is reported.
@@ -30,7 +31,7 @@ impl Report {
     pub(super) fn new(cells: Vec<Cell>, agent_path: AgentPath, took: Duration) -> Self {
         let lateness = cells.iter().flat_map(|cell| &cell.runs).map(|run| run.lateness_p99_ms);
         Self {
-            command: std::env::args().skip(1).fold("holdover".to_owned(), |command, word| format!("{command} {word}")),
+            command: grid::command(),
             kernel: kernel_release(),
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             date: utc(SystemTime::now()).0[..10].to_owned(),
@@ -39,41 +40,6 @@ impl Report {
             lateness_p99_ms: lateness.fold(0.0, f64::max),
             cells,
         }
-    }
-
-    /// Whether every cell reaches what it has to.
-    pub(super) fn is_sound(&self) -> bool {
-        self.cells.iter().all(|cell| cell.misses.is_empty())
-    }
-
-    /// What has come of it.
-    pub(super) fn in_a_line(&self) -> String {
-        let with: Vec<&Cell> = self.cells.iter().filter(|cell| cell.help != Help::Plain).collect();
-        let reached = with.iter().filter(|cell| cell.misses.is_empty()).count();
-        format!("{reached} of {} cells with the agent reach what they have to, in {} s", with.len(), self.seconds)
-    }
-
-    /// As `docs/conformance/agent.md`.
-    pub(super) fn markdown(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "# The agent across outages\n\nMade by `{}` on {} with {} cores; Linux {}.\n\n**{}.**\n\n{}",
-            self.command,
-            self.date,
-            self.cores,
-            self.kernel,
-            self.in_a_line(),
-            self.how_it_is_measured()
-        );
-        for sender in Sender::ALL {
-            for direction in Direction::ALL {
-                self.table(&mut text, sender, direction);
-            }
-        }
-        self.misses(&mut text);
-        text
     }
 
     fn how_it_is_measured(&self) -> String {
@@ -150,9 +116,43 @@ impl Report {
             );
         }
     }
+}
 
-    /// A row for each run.
-    pub(super) fn csv(&self) -> String {
+impl GridReport for Report {
+    fn is_sound(&self) -> bool {
+        self.cells.iter().all(|cell| cell.misses.is_empty())
+    }
+
+    fn in_a_line(&self) -> String {
+        let with: Vec<&Cell> = self.cells.iter().filter(|cell| cell.help != Help::Plain).collect();
+        let reached = with.iter().filter(|cell| cell.misses.is_empty()).count();
+        format!("{reached} of {} cells with the agent reach what they have to, in {} s", with.len(), self.seconds)
+    }
+
+    /// As `docs/conformance/agent.md`.
+    fn markdown(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "# The agent across outages\n\nMade by `{}` on {} with {} cores; Linux {}.\n\n**{}.**\n\n{}",
+            self.command,
+            self.date,
+            self.cores,
+            self.kernel,
+            self.in_a_line(),
+            self.how_it_is_measured()
+        );
+        for sender in Sender::ALL {
+            for direction in Direction::ALL {
+                self.table(&mut text, sender, direction);
+            }
+        }
+        self.misses(&mut text);
+        text
+    }
+
+    fn csv(&self) -> String {
         let mut text =
             "sender,direction,cut_s,help,run,new_data_ms,in_order_ms,completion_s,uncut_median_s,path_share,timeouts,\
                         sent_again_bytes,lateness_p99_ms\n"

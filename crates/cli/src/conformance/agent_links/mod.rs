@@ -1,0 +1,51 @@
+//! `holdover conformance --agent-links`: how soon connections go on after an outage of a link that has carrier, neighbours or a
+//! late path, without the agent, with it, and with a warning, on this machine's kernel.
+//!
+//! Unlike `--agent`, which drives the engine alone over a wire, this runs the whole daemon in the phone's network namespace. It
+//! learns of the link from the kernel, as on a real machine.
+
+mod cells;
+mod daemon;
+mod kinds;
+mod page;
+mod world;
+
+use std::process::ExitCode;
+
+use holdover_agent::engine::Engine;
+use holdover_testbed::Privilege;
+
+use super::{ConformanceArgs, grid};
+use crate::command_support::{print, with_causes};
+use cells::Cell;
+use page::Report;
+
+/// Runs the grid and prints or writes the result. Fails if a case misses its bound.
+pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
+    let places = cells::places(args.only.as_deref());
+    if places.is_empty() {
+        eprintln!("error: no case of the grid has \"{}\" in its name", args.only.as_deref().unwrap_or_default());
+        return ExitCode::from(2);
+    }
+    if args.list {
+        return print(&places.iter().map(|place| format!("{place}\n")).collect::<String>());
+    }
+    // Before the first thread: this may have to enter a user namespace.
+    if let Err(error) = Privilege::acquire() {
+        eprintln!("error: conformance needs network namespaces: {error}");
+        return ExitCode::FAILURE;
+    }
+    if let Err(why) = Engine::probe() {
+        eprintln!("error: the agent cannot attach to an interface: {}", with_causes(&why));
+        return ExitCode::FAILURE;
+    }
+    let started = std::time::Instant::now();
+    match grid::run_all(&places, args, world::run) {
+        Ok(runs) => grid::conclude(args, &Report::new(Cell::all(&places, &runs), started.elapsed())),
+        Err(failed) => {
+            let (place, error) = *failed;
+            eprintln!("error: {place}: {}", with_causes(&error));
+            ExitCode::FAILURE
+        }
+    }
+}

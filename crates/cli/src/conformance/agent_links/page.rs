@@ -1,0 +1,202 @@
+//! The page, the table and the JSON of `holdover conformance --agent-links`.
+
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use holdover_base::Instant;
+use holdover_testbed::kernel_release;
+use serde::Serialize;
+
+use super::cells::{Cell, NOISE, SLOWER, in_millis, in_seconds};
+use super::kinds::{KINDS, Kind};
+use super::world::{AMOUNT, NEAR_DELAY};
+use crate::command_support::{spaced, utc};
+use crate::conformance::grid::{self, GridReport};
+use crate::transfers::{CUT_AT, DELAY, Help, LEAD, QUEUE, RATE, full_queue};
+
+/// Everything that is reported.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    command: String,
+    kernel: String,
+    /// Of this machine, as far as this process may use them.
+    cores: usize,
+    date: String,
+    seconds: u64,
+    /// In the worst run, 99 of 100 packets were not later than this.
+    lateness_p99_ms: f64,
+    cells: Vec<Cell>,
+}
+
+impl Report {
+    pub(super) fn new(cells: Vec<Cell>, took: Duration) -> Self {
+        let lateness = cells.iter().flat_map(|cell| &cell.runs).map(|run| run.lateness_p99_ms);
+        Self {
+            command: grid::command(),
+            kernel: kernel_release(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            date: utc(SystemTime::now()).0[..10].to_owned(),
+            seconds: took.as_secs(),
+            lateness_p99_ms: lateness.fold(0.0, f64::max),
+            cells,
+        }
+    }
+
+    fn with_agent(&self) -> impl Iterator<Item = &Cell> {
+        self.cells.iter().filter(|cell| cell.help != Help::Plain)
+    }
+
+    fn how_it_is_measured(&self) -> String {
+        let runs = self.cells.iter().map(|cell| cell.runs.len()).max().unwrap_or(0);
+        format!(
+            "A phone, its router and a server, each with a Linux kernel of its own (the router only where the link is not a wire). The link between \
+             phone and router carries {RATE} with {} of delay and queues {QUEUE} packets in each direction; the round trip to the \
+             server is {}. It fails {} after the beginning. The agent runs on the phone and nowhere else: the whole daemon, with its \
+             default configuration (user timeouts and metrics off), on the news of the phone's kernel. Each cell is the median of {runs} runs.\n\n\
+             - **download**, **upload**: {:.0} MB. **key**: a key that is struck on the phone during the outage.\n\
+             - **plain → agent → warned**: without the agent; with it; with it and `holdover agent signal fading` {} before the \
+             outage. There is no warning where nothing on the phone shows the outage.\n\
+             - **first data**: from when the path carries packets again (not from carrier) to the first data at the receiver's \
+             interface that it did not have. Bound with the agent: 1.5 round trips ({}), for transfers a full queue ({}), and with \
+             Ethernet a round trip to the router ({}).\n\
+             - **total**: from the beginning to the last byte; for a key, from the key to its echo. Bound with the agent: plain and \
+             {:.0} %, and {} for noise.\n\
+             - **sent again**: what the sender of the data retransmitted.\n\n\
+             What misses its bound is in bold. In the worst run 99 of 100 packets reached their kernel within {:.1} ms of when they were \
+             due.\n",
+            spaced(NEAR_DELAY),
+            spaced(DELAY * 2),
+            spaced(CUT_AT.saturating_since(Instant::ZERO)),
+            AMOUNT.0 as f64 / 1e6,
+            spaced(LEAD),
+            spaced(DELAY * 3),
+            spaced(full_queue()),
+            spaced(NEAR_DELAY * 2),
+            SLOWER * 100.0,
+            spaced(NOISE),
+            self.lateness_p99_ms,
+        )
+    }
+
+    fn misses(&self, text: &mut String) {
+        let missing: Vec<&Cell> = self.with_agent().filter(|cell| !cell.misses.is_empty()).collect();
+        if missing.is_empty() {
+            return;
+        }
+        text.push_str("## Those that miss\n\n");
+        for cell in missing {
+            let _ = writeln!(text, "- {}: {}", cell.place, cell.misses.join("; "));
+        }
+        text.push('\n');
+    }
+
+    fn table(&self, text: &mut String, kind: &'static Kind) {
+        let plain = self.cells.iter().filter(|cell| cell.help == Help::Plain && std::ptr::eq(cell.place.kind(), kind));
+        let mut rows = plain.map(|plain| self.row(plain)).peekable();
+        if rows.peek().is_none() {
+            return;
+        }
+        let helps = if kind.is_told() { "plain → agent → warned" } else { "plain → agent" };
+        let _ = writeln!(
+            text,
+            "## {}\n\n{}\n\n| outage | sender | use | family | first data, ms: {helps} | total, s | sent again, kB |\n\
+             | ---: | --- | --- | --- | ---: | ---: | ---: |",
+            kind.name, kind.what
+        );
+        rows.for_each(|row| text.push_str(&row));
+        text.push('\n');
+    }
+
+    /// The row of a place, plain and with help.
+    fn row(&self, plain: &Cell) -> String {
+        let place = plain.place;
+        let beside: Vec<&Cell> = self.cells.iter().filter(|cell| cell.place.is_beside(&place)).collect();
+        let joined =
+            |told: &dyn Fn(&Cell) -> String| beside.iter().map(|cell| told(cell)).collect::<Vec<_>>().join(" → ");
+        let first = joined(&|cell| {
+            marked(cell.help != Help::Plain && cell.is_late(), &without_unit(&in_millis(cell.first_data_ms)))
+        });
+        let total = joined(&|cell| {
+            marked(cell.help != Help::Plain && cell.is_slower(Some(plain)), &without_unit(&in_seconds(cell.total_s)))
+        });
+        let again =
+            joined(&|cell| cell.sent_again_bytes.map_or("–".to_owned(), |bytes| format!("{:.0}", bytes / 1e3)));
+        format!(
+            "| {} | {} | {} | {} | {first} | {total} | {again} |\n",
+            spaced(place.cut),
+            place.sender.name(),
+            place.usage.name(),
+            place.family()
+        )
+    }
+}
+
+impl GridReport for Report {
+    fn is_sound(&self) -> bool {
+        self.cells.iter().all(|cell| cell.misses.is_empty())
+    }
+
+    fn in_a_line(&self) -> String {
+        let (all, reached) =
+            (self.with_agent().count(), self.with_agent().filter(|cell| cell.misses.is_empty()).count());
+        format!("{reached} of {all} cells with the agent reach their bounds, in {} s", self.seconds)
+    }
+
+    /// As `docs/conformance/agent-links.md`.
+    fn markdown(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "# The agent on links with carrier and neighbours\n\nMade by `{}` on {} with {} cores; Linux {}.\n\n**{}.**\n\n{}",
+            self.command,
+            self.date,
+            self.cores,
+            self.kernel,
+            self.in_a_line(),
+            self.how_it_is_measured()
+        );
+        self.misses(&mut text);
+        KINDS.iter().for_each(|kind| self.table(&mut text, kind));
+        text.truncate(text.trim_end().len());
+        text.push('\n');
+        text
+    }
+
+    fn csv(&self) -> String {
+        let mut text =
+            "kind,cut_s,sender,use,family,help,run,first_data_ms,total_s,sent_again_bytes,timeouts,lateness_p99_ms\n"
+                .to_owned();
+        let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+        for cell in &self.cells {
+            let place = cell.place;
+            for (index, run) in (1..).zip(&cell.runs) {
+                let _ = writeln!(
+                    text,
+                    "{},{},{},{},{},{},{index},{},{},{},{},{}",
+                    place.kind().name,
+                    place.cut.as_secs_f64(),
+                    place.sender.congestion().name(),
+                    place.usage.name(),
+                    place.family(),
+                    place.help.name(),
+                    number(run.first_data_ms),
+                    number(run.total_s),
+                    run.sent_again_bytes,
+                    run.timeouts,
+                    run.lateness_p99_ms
+                );
+            }
+        }
+        text
+    }
+}
+
+fn marked(misses: bool, text: &str) -> String {
+    if misses { format!("**{text}**") } else { text.to_owned() }
+}
+
+/// `never`, or the figure alone.
+fn without_unit(text: &str) -> String {
+    text.split(' ').next().unwrap_or_default().to_owned()
+}
