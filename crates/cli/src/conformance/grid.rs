@@ -1,6 +1,7 @@
 //! What the grids of `holdover conformance` share: runs of cells in parallel, medians, and the ways out of a report.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt::Display;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -10,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::ConformanceArgs;
-use crate::command_support::{print, print_json};
+use crate::command_support::{print, print_json, with_causes};
 
 /// So many cases at a time leave room on a machine with two cores: each moves 10 Mbit/s of packets.
 const JOBS: u16 = 12;
@@ -30,17 +31,39 @@ pub(super) trait GridReport: Serialize {
 /// The runs of each place.
 pub(super) type Runs<P, R> = BTreeMap<P, Vec<R>>;
 
-/// Every run of every place, or the first that could not be made. Repetitions of the whole grid follow one another, so that all
-/// cells meet the same load of the machine.
+/// What came of all runs.
+#[derive(Debug)]
+pub(super) struct Outcome<P, R> {
+    pub(super) runs: Runs<P, R>,
+    /// Runs that could not be made.
+    pub(super) failures: Vec<Failure>,
+}
+
+/// A run that could not be made.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Failure {
+    /// The name of its place.
+    pub(super) place: String,
+    pub(super) error: String,
+}
+
+/// While no run has succeeded, so many failures end the grid: the cause is not in one place.
+const HOPELESS: usize = 3;
+
+/// Makes every run of every place. Repetitions of the whole grid follow one another, so that all cells meet the same load of the
+/// machine. A run that fails is reported and the others go on.
+///
+/// # Errors
+/// No run succeeded: the first failure.
 pub(super) fn run_all<P, R, E>(
     places: &[P],
     args: &ConformanceArgs,
     run_one: impl Fn(P) -> Result<R, E> + Sync,
-) -> Result<Runs<P, R>, Box<(P, E)>>
+) -> Result<Outcome<P, R>, Failure>
 where
     P: Copy + Ord + Display + Send + Sync,
     R: Send,
-    E: Send,
+    E: Error + Send,
 {
     let queue: Vec<P> = (0..args.repeat).flat_map(|_| places.iter().copied()).collect();
     let bar = ProgressBar::new(queue.len() as u64).with_style(
@@ -48,7 +71,7 @@ where
             .expect("a valid template"),
     );
     let next = AtomicUsize::new(0);
-    let results = Mutex::new(Vec::new());
+    let outcome = Mutex::new(Outcome { runs: Runs::new(), failures: Vec::new() });
     std::thread::scope(|scope| {
         for _ in 0..args.jobs.unwrap_or(JOBS) {
             scope.spawn(|| {
@@ -56,21 +79,34 @@ where
                     bar.set_message(place.to_string());
                     let run = run_one(place);
                     bar.inc(1);
-                    if run.is_err() {
-                        // No further case is begun.
+                    let mut outcome = outcome.lock().expect("no worker panics while it holds the outcome");
+                    match run {
+                        Ok(run) => outcome.runs.entry(place).or_default().push(run),
+                        Err(error) => {
+                            let failure = Failure { place: place.to_string(), error: with_causes(&error) };
+                            bar.suspend(|| eprintln!("warning: {}: {}", failure.place, failure.error));
+                            outcome.failures.push(failure);
+                        }
+                    }
+                    if outcome.runs.is_empty() && outcome.failures.len() >= HOPELESS {
                         next.store(queue.len(), Ordering::Relaxed);
                     }
-                    results.lock().expect("no worker panics while it holds the results").push((place, run));
                 }
             });
         }
     });
     bar.finish_and_clear();
-    let mut runs = Runs::new();
-    for (place, run) in results.into_inner().expect("no worker panics while it holds the results") {
-        runs.entry(place).or_default().push(run.map_err(|error| Box::new((place, error)))?);
+    let outcome = outcome.into_inner().expect("no worker panics while it holds the outcome");
+    match outcome.failures.first() {
+        Some(first) if outcome.runs.is_empty() => Err(first.clone()),
+        _ => Ok(outcome),
     }
-    Ok(runs)
+}
+
+/// The section of a page that names the runs that could not be made; empty if there are none.
+pub(super) fn failures(failures: &[Failure]) -> String {
+    let rows: String = failures.iter().map(|failure| format!("- {}: {}\n", failure.place, failure.error)).collect();
+    if rows.is_empty() { rows } else { format!("## Runs that could not be made\n\n{rows}\n") }
 }
 
 /// Prints or writes the report as the arguments say. Fails if a cell misses what it has to reach.
@@ -121,6 +157,40 @@ pub(super) fn median(values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn args(repeat: &str) -> ConformanceArgs {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Command {
+            #[command(flatten)]
+            args: ConformanceArgs,
+        }
+        Command::parse_from(["conformance", "--repeat", repeat, "--jobs", "2"]).args
+    }
+
+    #[test]
+    fn a_run_that_fails_does_not_end_the_grid() {
+        let failing = |place: u32| {
+            if place == 2 { Err(std::io::Error::other("no such world")) } else { Ok(place * 10) }
+        };
+        let outcome = run_all(&[1, 2, 3], &args("2"), failing).unwrap();
+        assert_eq!(outcome.runs, Runs::from([(1, vec![10, 10]), (3, vec![30, 30])]));
+        assert_eq!(outcome.failures.len(), 2);
+        assert_eq!(failures(&outcome.failures[..1]), "## Runs that could not be made\n\n- 2: no such world\n\n");
+        assert_eq!(failures(&[]), "");
+    }
+
+    #[test]
+    fn a_grid_of_which_nothing_can_be_run_ends_soon() {
+        let asked = AtomicUsize::new(0);
+        let places: Vec<u32> = (0..1000).collect();
+        let failing = |_| {
+            asked.fetch_add(1, Ordering::Relaxed);
+            Err::<(), _>(std::io::Error::other("not permitted"))
+        };
+        assert_eq!(run_all(&places, &args("1"), failing).unwrap_err().error, "not permitted");
+        assert!(asked.into_inner() < 10);
+    }
 
     #[test]
     fn medians_do_not_hide_what_never_happened() {

@@ -56,12 +56,13 @@ pub(crate) fn killed_without_tcx_it_lets_packets_pass_until_the_next(near: &Name
     let replaced = ["ingress", "egress"].map(ours);
     assert!(replaced.iter().all(|filters| filters.len() == 1), "{replaced:?}");
     assert!(replaced[0] != left[0] && replaced[1] != left[1], "other programs: {left:?}, {replaced:?}");
-    // It is the new one that sees them, and it alone.
+    // The new one sees these connections, and wakes them. Of packets that stand for many, as here, it holds nothing back: one of them
+    // is more than an eighth of the window.
     next.link(UP);
     let waits = traffic.resume_after_outages(&wire, &next, StdDuration::from_secs(2), Duration::from_millis(1200));
     let counters = next.with(|engine| engine.counters());
     eprintln!("resumed after {waits:?}, {counters:?}");
-    assert!(counters.seen > 100 && counters.lowered + counters.withheld > 0 && counters.injected > 0, "{counters:?}");
+    assert!(counters.seen > 100 && counters.injected > 0, "{counters:?}");
     drop(next);
     assert_eq!(["ingress", "egress"].map(ours), [Vec::<String>::new(), Vec::new()]);
     assert!(!has_qdisc(), "the agent before has made it");

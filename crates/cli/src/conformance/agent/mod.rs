@@ -59,10 +59,9 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
         }
     };
     let report = match grid::run_all(&places, args, |place| run_one(place, agent)) {
-        Ok(runs) => Report::new(Cell::all(&places, &runs), agent, started.elapsed()),
-        Err(failed) => {
-            let (place, error) = *failed;
-            eprintln!("error: {place}: {}", with_causes(&error));
+        Ok(outcome) => Report::new(Cell::all(&places, &outcome.runs), outcome.failures, agent, started.elapsed()),
+        Err(grid::Failure { place, error }) => {
+            eprintln!("error: {place}: {error}");
             return ExitCode::FAILURE;
         }
     };

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::cells::{Cell, SHARE, TOLERANCE, soon, what_is_sent};
 use crate::command_support::{spaced, utc};
-use crate::conformance::grid::{self, GridReport};
+use crate::conformance::grid::{self, Failure, GridReport};
 use crate::transfers::{AgentPath, CUT_AT, Direction, Help, LEAD, QUEUE, Sender};
 
 /// Everything that is reported.
@@ -25,10 +25,11 @@ pub(super) struct Report {
     /// In the worst run, 99 of 100 packets were not later than this.
     lateness_p99_ms: f64,
     cells: Vec<Cell>,
+    failures: Vec<Failure>,
 }
 
 impl Report {
-    pub(super) fn new(cells: Vec<Cell>, agent_path: AgentPath, took: Duration) -> Self {
+    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, agent_path: AgentPath, took: Duration) -> Self {
         let lateness = cells.iter().flat_map(|cell| &cell.runs).map(|run| run.lateness_p99_ms);
         Self {
             command: grid::command(),
@@ -39,6 +40,7 @@ impl Report {
             agent_path,
             lateness_p99_ms: lateness.fold(0.0, f64::max),
             cells,
+            failures,
         }
     }
 
@@ -120,7 +122,7 @@ impl Report {
 
 impl GridReport for Report {
     fn is_sound(&self) -> bool {
-        self.cells.iter().all(|cell| cell.misses.is_empty())
+        self.failures.is_empty() && self.cells.iter().all(|cell| cell.misses.is_empty())
     }
 
     fn in_a_line(&self) -> String {
@@ -148,6 +150,7 @@ impl GridReport for Report {
                 self.table(&mut text, sender, direction);
             }
         }
+        text.push_str(&grid::failures(&self.failures));
         self.misses(&mut text);
         text
     }

@@ -91,7 +91,7 @@ fn all() -> impl Iterator<Item = Place> {
         for &cut in kind.cuts {
             for sender in Sender::ALL {
                 for usage in Use::ALL {
-                    for ipv6 in [false, true] {
+                    for ipv6 in [false, true].into_iter().filter(|&ipv6| kind.measures(ipv6)) {
                         let helps = Help::ALL.into_iter().filter(|&help| help != Help::Warned || kind.is_told());
                         places.extend(helps.map(|help| Place { kind: index, cut, sender, usage, ipv6, help }));
                     }
@@ -249,7 +249,8 @@ mod tests {
     #[test]
     fn every_kind_is_there_and_a_part_of_the_grid_has_its_plain_runs() {
         let all = places(None);
-        let of_kind = |kind: &Kind| kind.cuts.len() * 3 * 3 * 2 * if kind.is_told() { 3 } else { 2 };
+        let families = |kind: &Kind| [false, true].into_iter().filter(|&ipv6| kind.measures(ipv6)).count();
+        let of_kind = |kind: &Kind| kind.cuts.len() * 3 * 3 * families(kind) * if kind.is_told() { 3 } else { 2 };
         assert_eq!(all.len(), KINDS.iter().map(of_kind).sum::<usize>());
         assert!(all.is_sorted_by_key(|place| std::cmp::Reverse(place.cut)));
         let names: Vec<String> =

@@ -2,7 +2,7 @@
 
 use holdover_base::Duration;
 use holdover_link::{InFlightFate, OutagePolicy, QueuedFate};
-use holdover_sim::{Layer2, LinkKind, OutageKind};
+use holdover_sim::{AddressLoss, Families, Layer2, LinkKind, OutageKind};
 
 /// A link between a phone and its router, and its outage.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ const LOST: OutagePolicy = OutagePolicy { queued: QueuedFate::Lost, in_flight: I
 const HELD: OutagePolicy = OutagePolicy { queued: QueuedFate::Held, in_flight: InFlightFate::Delivered };
 
 /// All of them, in the order of the page.
-pub(super) static KINDS: [Kind; 10] = [
+pub(super) static KINDS: [Kind; 14] = [
     Kind {
         layer2: Layer2::new(LinkKind::Wire, OutageKind::Silent),
         policy: LOST,
@@ -78,7 +78,49 @@ pub(super) static KINDS: [Kind; 10] = [
     late("late-100ms", Duration::from_millis(100)),
     late("late-300ms", Duration::from_millis(300)),
     late("late-2s", Duration::from_secs(2)),
+    Kind {
+        layer2: Layer2::new(LinkKind::RawIp, OutageKind::Carrier),
+        ..ethernet(
+            "modem",
+            OutageKind::Carrier,
+            "A modem: IP packets without frames or neighbours. Both sides lose carrier.",
+        )
+    },
+    Kind {
+        layer2: Layer2 { addresses: RENEWED, ..Layer2::new(LinkKind::Ethernet, OutageKind::Carrier) },
+        ..ethernet(
+            "lease",
+            OutageKind::Carrier,
+            "Ethernet: both sides lose carrier, and the phone its addresses and routes. It has the same ones again 200 ms after the path \
+             carries, as with a DHCP lease; the path counts as carrying from then on.",
+        )
+    },
+    Kind {
+        layer2: Layer2 {
+            families: Families::Ipv4,
+            addresses: RENEWED,
+            ..Layer2::new(LinkKind::Ethernet, OutageKind::Silent)
+        },
+        ..ethernet(
+            "ipv4-lease",
+            OutageKind::Silent,
+            "Ethernet with IPv4 and IPv6: IPv4 fails, and the phone loses its IPv4 address and route; carrier and IPv6 stay. IPv4 is back \
+             as with `lease`.",
+        )
+    },
+    Kind {
+        layer2: Layer2 { nat: true, ..Layer2::new(LinkKind::Ethernet, OutageKind::Carrier) },
+        ..ethernet(
+            "nat",
+            OutageKind::Carrier,
+            "Ethernet to a router that translates IPv4 addresses and drops what belongs to no connection that it knows. Both sides lose \
+             carrier.",
+        )
+    },
 ];
+
+/// The same addresses again, as a DHCP server gives them.
+const RENEWED: AddressLoss = AddressLoss::Lost { after: Duration::from_millis(200), other: false };
 
 /// A link of Ethernet that is cut for 3 s, with nothing left of what was queued or on the way.
 const fn ethernet(name: &'static str, outage: OutageKind, what: &'static str) -> Kind {
@@ -100,8 +142,13 @@ const fn late(name: &'static str, forwards_after: Duration) -> Kind {
 
 impl Kind {
     /// Whether the phone's kernel shows the outage, so that someone could have known of it before.
-    pub(super) const fn is_told(&self) -> bool {
-        self.layer2.outage.is_seen_by_host()
+    pub(super) fn is_told(&self) -> bool {
+        self.layer2.outage.is_seen_by_host() || self.layer2.addresses != AddressLoss::Kept
+    }
+
+    /// Whether connections of this family are measured: those that the outage concerns, and that a NAT translates.
+    pub(super) const fn measures(&self, ipv6: bool) -> bool {
+        self.layer2.families.has(ipv6) && !(self.layer2.nat && ipv6)
     }
 
     /// Whether the phone has to resolve its router's address.

@@ -41,10 +41,12 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
     }
     let started = std::time::Instant::now();
     match grid::run_all(&places, args, world::run) {
-        Ok(runs) => grid::conclude(args, &Report::new(Cell::all(&places, &runs), started.elapsed())),
-        Err(failed) => {
-            let (place, error) = *failed;
-            eprintln!("error: {place}: {}", with_causes(&error));
+        Ok(outcome) => {
+            let cells = Cell::all(&places, &outcome.runs);
+            grid::conclude(args, &Report::new(cells, outcome.failures, started.elapsed()))
+        }
+        Err(grid::Failure { place, error }) => {
+            eprintln!("error: {place}: {error}");
             ExitCode::FAILURE
         }
     }

@@ -11,7 +11,7 @@ use super::cells::{Cell, NOISE, SLOWER, in_millis, in_seconds};
 use super::kinds::{KINDS, Kind};
 use super::world::{AMOUNT, NEAR_DELAY};
 use crate::command_support::{spaced, utc};
-use crate::conformance::grid::{self, GridReport};
+use crate::conformance::grid::{self, Failure, GridReport};
 use crate::transfers::{CUT_AT, DELAY, Help, LEAD, QUEUE, RATE, full_queue};
 
 /// Everything that is reported.
@@ -26,10 +26,11 @@ pub(super) struct Report {
     /// In the worst run, 99 of 100 packets were not later than this.
     lateness_p99_ms: f64,
     cells: Vec<Cell>,
+    failures: Vec<Failure>,
 }
 
 impl Report {
-    pub(super) fn new(cells: Vec<Cell>, took: Duration) -> Self {
+    pub(super) fn new(cells: Vec<Cell>, failures: Vec<Failure>, took: Duration) -> Self {
         let lateness = cells.iter().flat_map(|cell| &cell.runs).map(|run| run.lateness_p99_ms);
         Self {
             command: grid::command(),
@@ -39,6 +40,7 @@ impl Report {
             seconds: took.as_secs(),
             lateness_p99_ms: lateness.fold(0.0, f64::max),
             cells,
+            failures,
         }
     }
 
@@ -52,7 +54,7 @@ impl Report {
             "A phone, its router and a server, each with a Linux kernel of its own (the router only where the link is not a wire). The link between \
              phone and router carries {RATE} with {} of delay and queues {QUEUE} packets in each direction; the round trip to the \
              server is {}. It fails {} after the beginning. The agent runs on the phone and nowhere else: the whole daemon, with its \
-             default configuration (user timeouts and metrics off), on the news of the phone's kernel. Each cell is the median of {runs} runs.\n\n\
+             default configuration but for user timeouts, metrics and the signals of logind, which are off, and with room for 1,024 connections; it hears of the link from the phone's kernel alone. Each cell is the median of {runs} runs.\n\n\
              - **download**, **upload**: {:.0} MB. **key**: a key that is struck on the phone during the outage.\n\
              - **plain → agent → warned**: without the agent; with it; with it and `holdover agent signal fading` {} before the \
              outage. There is no warning where nothing on the phone shows the outage.\n\
@@ -133,7 +135,7 @@ impl Report {
 
 impl GridReport for Report {
     fn is_sound(&self) -> bool {
-        self.cells.iter().all(|cell| cell.misses.is_empty())
+        self.failures.is_empty() && self.cells.iter().all(|cell| cell.misses.is_empty())
     }
 
     fn in_a_line(&self) -> String {
@@ -156,6 +158,7 @@ impl GridReport for Report {
             self.in_a_line(),
             self.how_it_is_measured()
         );
+        text.push_str(&grid::failures(&self.failures));
         self.misses(&mut text);
         KINDS.iter().for_each(|kind| self.table(&mut text, kind));
         text.truncate(text.trim_end().len());
