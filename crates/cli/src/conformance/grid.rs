@@ -165,7 +165,7 @@ mod tests {
             #[command(flatten)]
             args: ConformanceArgs,
         }
-        Command::parse_from(["conformance", "--repeat", repeat, "--jobs", "2"]).args
+        Command::parse_from(["conformance", "--agent", "--repeat", repeat, "--jobs", "2"]).args
     }
 
     #[test]
