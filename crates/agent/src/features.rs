@@ -150,7 +150,8 @@ fn try_inside() -> Vec<Feature> {
         }
     }
     let sockets = SocketDiag::open().and_then(|mut diag| diag.connections());
-    let neighbours = Neighbours::open().and_then(|mut neighbours| neighbours.ask(LOOPBACK, Ipv4Addr::LOCALHOST.into()));
+    let neighbours =
+        Neighbours::open().and_then(|mut neighbours| neighbours.resolve(LOOPBACK, Ipv4Addr::LOCALHOST.into()));
     features.extend([
         of(
             "packet sockets",

@@ -53,13 +53,14 @@ pub struct Attachable {
 }
 
 impl Engine {
-    /// Whether this kernel and this user allow the programs to be loaded.
+    /// Whether this kernel and this user allow the maps and programs to be loaded. Tries the smallest of the programs only: the kernel
+    /// takes over a second to verify the others.
     ///
     /// # Errors
     ///
     /// Why not.
     pub fn probe() -> Result<(), EngineError> {
-        requirements::check(|| KernelPath::load(RawRules::new(&WakeConfig::all()), 1).map(drop))
+        requirements::check(KernelPath::probe)
     }
 
     /// Whether the programs are loaded, and attached by tcx and by clsact, each of which is tried on the loopback interface of the

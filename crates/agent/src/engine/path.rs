@@ -13,6 +13,7 @@ use holdover_mobility::fast_path::raw::{
     BULKS, FRAME_LEN, RawBulk, RawConnection, RawKey, RawLink, RawNotice, RawOrder, RawRules,
 };
 use holdover_mobility::fast_path::{FastConnection, FastLink, FastPath, Order};
+use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Direction};
 
 use super::clsact::Filters;
@@ -21,6 +22,9 @@ use crate::path_engine::Traffic;
 
 /// The programs, for little-endian machines.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/path.bpf.o");
+
+/// The program that carries out orders.
+const ORDER: &str = "order";
 
 /// If nothing is heard of the agent for so long, packets pass as they are.
 pub(super) const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
@@ -126,12 +130,8 @@ impl KernelPath {
     pub(super) fn load(rules: RawRules, most_connections: u32) -> Result<Self, EngineError> {
         debug_assert!([0, FRAME_LEN].contains(&(rules.frame_len as usize)));
         let frames = if rules.frame_len == 0 { 0 } else { FRAMES };
-        let rules = Rules(rules);
-        let mut ebpf = EbpfLoader::new()
-            .override_global("rules", &rules, true)
-            .map_max_entries("connections", most_connections.max(1))
-            .load(OBJECT)?;
-        for name in ["egress", "ingress", "order"] {
+        let mut ebpf = open_object(rules, most_connections)?;
+        for name in ["egress", "ingress", ORDER] {
             program(&mut ebpf, name)?.load()?;
         }
         let mut blank = Array::<_, Value>::try_from(take(&mut ebpf, "blank")?)?;
@@ -157,6 +157,12 @@ impl KernelPath {
         drop(blank);
         path.write_link(Instant::ZERO);
         path.refused.take().map_or(Ok(path), Err)
+    }
+
+    /// Makes the maps, and loads the program that carries out orders.
+    pub(super) fn probe() -> Result<(), EngineError> {
+        let mut ebpf = open_object(RawRules::new(&WakeConfig::all()), 1)?;
+        Ok(program(&mut ebpf, ORDER)?.load()?)
     }
 
     /// Puts the programs on an interface of the calling thread's network namespace: by tcx, or as filters of `clsact` where the kernel
@@ -383,7 +389,7 @@ impl KernelPath {
     fn run_order(&self, order: &RawOrder) {
         let bytes = order_bytes(order);
         let options = TestRunOptions { data_in: Some(&bytes), ..TestRunOptions::new() };
-        let run = loaded(&self.ebpf, "order").and_then(|order| Ok(order.test_run(options)?));
+        let run = loaded(&self.ebpf, ORDER).and_then(|order| Ok(order.test_run(options)?));
         if let Err(error) = run {
             self.refused.set(Some(error));
         }
@@ -445,6 +451,15 @@ impl AsFd for KernelPath {
 /// Whether the kernel does not know tcx: it says of a kind of attachment that is unknown to it that the argument is wrong.
 fn is_unknown_to_kernel(error: &ProgramError) -> bool {
     matches!(error, ProgramError::SyscallError(SyscallError { io_error, .. }) if io_error.raw_os_error() == Some(libc::EINVAL))
+}
+
+/// Makes the maps; the programs are in it, and not loaded.
+fn open_object(rules: RawRules, most_connections: u32) -> Result<Ebpf, EngineError> {
+    let ebpf = EbpfLoader::new()
+        .override_global("rules", &Rules(rules), true)
+        .map_max_entries("connections", most_connections.max(1))
+        .load(OBJECT)?;
+    Ok(ebpf)
 }
 
 fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, EngineError> {

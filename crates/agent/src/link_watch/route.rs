@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
@@ -97,6 +97,18 @@ impl Neighbours {
         let mut message = neighbour(index, hop);
         message.header.flags = NeighbourFlags::Use;
         self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_ACK | NLM_F_CREATE).map(drop)
+    }
+
+    /// Tells the kernel a neighbour's link-layer address. The entry is stale: the kernel verifies it when it is used.
+    ///
+    /// # Errors
+    /// The kernel refuses; it needs `CAP_NET_ADMIN`.
+    pub(crate) fn learn(&mut self, index: u32, hop: IpAddr, mac: [u8; 6]) -> io::Result<()> {
+        let mut message = neighbour(index, hop);
+        message.header.state = NeighbourState::Stale;
+        message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.to_vec()));
+        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
+        self.request(RouteNetlinkMessage::NewNeighbour(message), flags).map(drop)
     }
 }
 

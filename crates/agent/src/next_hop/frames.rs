@@ -20,7 +20,7 @@ pub(crate) struct Question {
 
 const ETHERTYPE_ARP: u16 = 0x0806;
 const ETHERTYPE_IPV4: u16 = 0x0800;
-const ETHERTYPE_IPV6: u16 = 0x86dd;
+pub(crate) const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// The shortest frame without its checksum.
 const LEAST_FRAME: usize = 60;
 const ARP_LEN: usize = 28;
@@ -72,10 +72,9 @@ impl Question {
         let [.., x, y, z] = hop.octets();
         // RFC 4291 section 2.7.1 and RFC 2464 section 7.
         let group = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, x, y, z]);
-        let (to, destination) = match known {
-            Some(mac) => (mac, hop),
-            None => ([0x33, 0x33, 0xff, x, y, z], group),
-        };
+        // Always to the group, also in a frame for one station (RFC 6085): the answer to a solicitation for a unicast address need not
+        // tell the link-layer address (RFC 4861 section 7.2.4), and a kernel that waits for that ignores the answer (section 7.2.5).
+        let (to, destination) = (known.unwrap_or([0x33, 0x33, 0xff, x, y, z]), group);
         let mut message = vec![NEIGHBOUR_SOLICITATION, 0, 0, 0, 0, 0, 0, 0];
         message.extend(hop.octets());
         message.extend([SOURCE_LINK_LAYER_ADDRESS, 1]);
@@ -91,6 +90,11 @@ impl Question {
         frame.extend(message);
         frame
     }
+}
+
+/// The EtherType of a frame.
+pub(crate) fn ethertype(frame: &[u8]) -> Option<u16> {
+    frame.get(12..14).map(|field| u16::from_be_bytes([field[0], field[1]]))
 }
 
 /// Whose address a frame tells: the neighbour and its Ethernet address. `None` for any other frame.
@@ -181,6 +185,8 @@ mod tests {
         assert_eq!(transport_checksum(source.into(), destination.into(), ICMPV6, &frame[54..]), 0);
         assert_eq!(neighbour(&frame), None, "a question is no answer");
         assert_eq!(question("fd00::2", "10.0.0.1").frame(None), None);
+        let unicast = question("fd00::2", "fe80::1:2:3").frame(Some(THEIRS)).unwrap();
+        assert_eq!((&unicast[..6], &unicast[6..]), (&THEIRS[..], &frame[6..]), "the answer has to tell the address");
     }
 
     /// An answer of the neighbour to a solicitation.

@@ -5,7 +5,8 @@
 //!
 //! So the agent asks at link-up: the kernel is told to resolve the next hops of the connections that wait, and the same questions are
 //! asked by packets of the agent, every 10 ms at first and for a minute at most. An answer to them is one to the kernel, too: it takes
-//! it, and sends what waits for it. The question tells the neighbour our address, so that it need not ask before it forwards to us.
+//! it, and sends what waits for it. Where the kernel does not take it (an IPv6 entry that has failed ignores advertisements), the agent
+//! tells it. The question tells the neighbour our address, so that it need not ask before it forwards to us.
 //! What is held for the host's own TCP waits for that answer: see [`holdover_mobility::wake`].
 //!
 //! Nothing is asked if no connection waits, if the kernel knows the neighbours' addresses, or on links without any (PPP, raw IP).
@@ -102,6 +103,7 @@ impl NextHops {
         let Some(active) = &mut self.active else { return false };
         while let Some((hop, mac)) = active.socket.receive() {
             if active.search.handle_answer(now, hop, mac) {
+                active.settle(hop, mac);
                 self.macs.insert(hop, mac);
             }
         }
@@ -130,6 +132,14 @@ impl NextHops {
 }
 
 impl Active {
+    /// A next hop has answered. The kernel has processed the answer before it was read here; if it did not take it, it is told.
+    fn settle(&mut self, hop: IpAddr, mac: Mac) {
+        // What the kernel refuses it asks for itself.
+        if matches!(self.neighbours.is_resolved(self.index, hop), Ok(false)) {
+            let _ = self.neighbours.learn(self.index, hop, mac);
+        }
+    }
+
     /// What cannot be sent now is sent the next time.
     fn ask(&mut self, Asked { local, hop }: Asked, to_all: bool, by_the_kernel: bool) {
         if by_the_kernel {

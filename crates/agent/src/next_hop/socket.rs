@@ -1,10 +1,10 @@
 //! Packet sockets for address resolution (`packet(7)`): one for ARP, one for neighbour advertisements.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-use super::frames::{Mac, neighbour};
-use std::net::IpAddr;
+use super::frames::{ETHERTYPE_IPV6, Mac, ethertype, neighbour};
 
 /// Asks on one interface, and hears the answers.
 #[derive(Debug)]
@@ -50,10 +50,11 @@ impl ResolutionSocket {
         [&self.arp, &self.advertisements]
     }
 
-    /// Sends a frame.
+    /// Sends a frame, by the socket of its protocol: drivers and filters go by that, and not by the frame.
     pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
+        let socket = if ethertype(frame) == Some(ETHERTYPE_IPV6) { &self.advertisements } else { &self.arp };
         // SAFETY: the frame lives during the call, with the length that is given.
-        let sent = unsafe { libc::send(self.arp.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT) };
+        let sent = unsafe { libc::send(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
