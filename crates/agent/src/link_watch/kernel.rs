@@ -7,6 +7,10 @@
 //! An interface is *eligible* if it may be an uplink: it has, or has had, a default route, and is neither loopback nor a bridge nor
 //! the like. Having had one is enough because it is lost in the very moments that matter.
 //!
+//! A default route counts if a rule leads to its table ([`super::rules`]). It *leads* if no other uplink has one with a lower metric in
+//! that table: packets go by that one then, so that an interface whose routes all cease to lead has lost its route. Routes over tunnels do
+//! not take the lead from the links that carry them.
+//!
 //! Silence is no signal: an interface that never had an address, a default route or a gateway is not down for the want of it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,6 +19,7 @@ use std::net::IpAddr;
 use holdover_base::Instant;
 use holdover_mobility::LinkEvent;
 
+use super::rules::{Rule, Rules};
 use super::{Signal, Source};
 
 /// Something that the kernel says. Interfaces go by their index.
@@ -51,7 +56,7 @@ pub enum News {
         /// Whether it is there and can be used: neither tentative nor refused by duplicate address detection.
         is_usable: bool,
     },
-    /// A default route of the main table.
+    /// A default route of any table but `local`.
     DefaultRoute {
         /// The interface.
         index: u32,
@@ -59,6 +64,13 @@ pub enum News {
         route: DefaultRoute,
         /// Whether it is there, and how it came to be.
         presence: Presence,
+    },
+    /// A rule by which default routes of a table may be used.
+    Rule {
+        /// The rule.
+        rule: Rule,
+        /// Whether it is there.
+        is_there: bool,
     },
     /// What is known of a neighbour.
     Neighbour {
@@ -76,6 +88,8 @@ pub enum News {
 pub struct DefaultRoute {
     /// Whether it is one of IPv6.
     pub is_ipv6: bool,
+    /// The table that it is in.
+    pub table: u32,
     /// The gateway; `None` if everybody is on the link.
     pub gateway: Option<IpAddr>,
     /// Its metric.
@@ -87,7 +101,7 @@ pub struct DefaultRoute {
 pub enum Presence {
     /// It is there.
     There,
-    /// It is there in place of all of its family with its metric, of which the kernel does not say that they are gone.
+    /// It is there in place of all of its family and table with its metric, of which the kernel does not say that they are gone.
     Instead,
     /// It is gone.
     Gone,
@@ -142,6 +156,7 @@ pub struct Gateways {
 #[derive(Debug, Default)]
 pub struct Interfaces {
     interfaces: BTreeMap<u32, Interface>,
+    rules: Rules,
     changes: VecDeque<Change>,
     /// While a snapshot is taken: what has been told in it.
     snapshot: Option<Vec<News>>,
@@ -152,6 +167,7 @@ pub struct Interfaces {
 struct Interface {
     name: Box<str>,
     may_be_uplink: bool,
+    is_tunnel: bool,
     was_told_eligible: Option<bool>,
     /// The link's message came; what came before it waits for the name.
     is_named: bool,
@@ -160,8 +176,14 @@ struct Interface {
     addresses: BTreeSet<IpAddr>,
     /// The addresses of either family before it lost its last one.
     last_addresses: [BTreeSet<IpAddr>; 2],
+    /// Its default routes in all tables.
+    installed: BTreeSet<DefaultRoute>,
+    /// Those of them to which a rule leads.
     routes: BTreeSet<DefaultRoute>,
     has_had_route: bool,
+    /// Whether one of them leads, and whether one ever has.
+    leads: bool,
+    has_led: bool,
     /// Neighbours that do not answer, by the kernel's word.
     failed: BTreeSet<IpAddr>,
     /// Gateways that were found silent, and are being asked since, whatever has become of the kernel's word: until they answer.
@@ -197,11 +219,12 @@ impl Interfaces {
                     interface.said_down.clear();
                 }
                 interface.may_be_uplink = !is_loopback && !is_inner(&kind, &name);
+                interface.is_tunnel = is_tunnel(&kind);
                 (interface.name, interface.is_named) = (name, true);
                 (interface.can_carry, interface.has_neighbours) = (can_carry, has_neighbours);
                 // The kernel does not tell of each of them.
                 if !is_set_up {
-                    interface.routes.clear();
+                    interface.installed.clear();
                 }
             }
             News::LinkGone { index } => {
@@ -219,6 +242,7 @@ impl Interfaces {
                 }
             }
             News::DefaultRoute { index, route, presence } => self.note_route(index, route, presence),
+            News::Rule { rule, is_there } => self.rules.note(rule, is_there),
             News::Neighbour { index, address, state } => {
                 let Some(interface) = self.known_or_new(index, state == Reachability::Failed) else { return };
                 interface.note_neighbour(now, address, state);
@@ -244,6 +268,7 @@ impl Interfaces {
         let mut addresses = BTreeSet::new();
         let mut routes = BTreeSet::new();
         let mut links = BTreeSet::new();
+        let mut rules = BTreeSet::new();
         // Of neighbours that have been forgotten nothing is told.
         for interface in self.interfaces.values_mut() {
             interface.failed.clear();
@@ -257,6 +282,7 @@ impl Interfaces {
                 News::DefaultRoute { index, route, presence: Presence::There | Presence::Instead } => {
                     _ = routes.insert((index, route))
                 }
+                News::Rule { rule, is_there: true } => _ = rules.insert(rule),
                 News::Neighbour { index, address, state } => {
                     if let Some(interface) = self.interfaces.get_mut(&index) {
                         interface.note_neighbour(now, address, state);
@@ -265,12 +291,13 @@ impl Interfaces {
                 _ => {}
             }
         }
+        self.rules.retain(&rules);
         let gone: Vec<u32> = self.interfaces.keys().filter(|index| !links.contains(index)).copied().collect();
         for index in gone {
             self.handle(now, News::LinkGone { index });
         }
         for (&index, interface) in &mut self.interfaces {
-            interface.routes.retain(|&route| routes.contains(&(index, route)));
+            interface.installed.retain(|&route| routes.contains(&(index, route)));
             let gone: Vec<_> = interface
                 .addresses
                 .iter()
@@ -342,16 +369,15 @@ impl Interfaces {
     fn note_route(&mut self, index: u32, route: DefaultRoute, presence: Presence) {
         if presence == Presence::Instead {
             for interface in self.interfaces.values_mut() {
-                interface.routes.retain(|old| (old.is_ipv6, old.metric) != (route.is_ipv6, route.metric));
+                interface.installed.retain(|old| old.place() != route.place());
             }
         }
         let is_there = presence != Presence::Gone;
         let Some(interface) = self.known_or_new(index, is_there) else { return };
         if is_there {
-            interface.routes.insert(route);
-            interface.has_had_route = true;
+            interface.installed.insert(route);
         } else {
-            interface.routes.remove(&route);
+            interface.installed.remove(&route);
         }
     }
 
@@ -365,9 +391,37 @@ impl Interfaces {
         if self.snapshot.is_some() {
             return;
         }
+        self.find_leaders();
         for interface in self.interfaces.values_mut().filter(|interface| interface.is_named) {
             interface.tell(now, &mut self.changes);
         }
+    }
+
+    /// Which default routes may be used, and which interfaces' lead.
+    fn find_leaders(&mut self) {
+        let mut least = BTreeMap::new();
+        for interface in self.interfaces.values_mut().filter(|interface| interface.is_named) {
+            let rules = &self.rules;
+            let in_use = interface.installed.iter().filter(|route| rules.lead_to(route.is_ipv6, route.table));
+            interface.routes = in_use.copied().collect();
+            for route in interface.routes.iter().filter(|_| interface.may_be_uplink && !interface.is_tunnel) {
+                let least: &mut u32 = least.entry((route.is_ipv6, route.table)).or_insert(route.metric);
+                *least = route.metric.min(*least);
+            }
+        }
+        for interface in self.interfaces.values_mut() {
+            let leads = |route: &DefaultRoute| {
+                least.get(&(route.is_ipv6, route.table)).is_none_or(|&least| route.metric <= least)
+            };
+            interface.leads = interface.routes.iter().any(leads);
+        }
+    }
+}
+
+impl DefaultRoute {
+    /// The kernel has one route in each place, unless others were appended.
+    const fn place(&self) -> (bool, u32, u32) {
+        (self.is_ipv6, self.table, self.metric)
     }
 }
 
@@ -377,7 +431,7 @@ impl Interface {
         if self.addresses.contains(&address) && self.of_family(family).len() == 1 {
             self.last_addresses[family] = self.of_family(family);
             // With the last address go the routes; of those of IPv4 the kernel says nothing.
-            self.routes.retain(|route| route.is_ipv6 || address.is_ipv6());
+            self.installed.retain(|route| route.is_ipv6 || address.is_ipv6());
         }
         self.addresses.remove(&address);
     }
@@ -395,7 +449,7 @@ impl Interface {
                 self.failed.remove(&address);
                 self.answering.insert(address);
                 self.silent.remove(&address);
-                if self.routes.iter().any(|route| route.gateway == Some(address)) {
+                if self.installed.iter().any(|route| route.gateway == Some(address)) {
                     self.answered_at.insert(address, now);
                 }
             }
@@ -419,6 +473,8 @@ impl Interface {
     }
 
     fn tell(&mut self, now: Instant, changes: &mut VecDeque<Change>) {
+        self.has_had_route |= !self.routes.is_empty();
+        self.has_led |= self.leads;
         let is_eligible = self.may_be_uplink && self.has_had_route;
         if self.was_told_eligible != Some(is_eligible) {
             self.was_told_eligible = Some(is_eligible);
@@ -438,7 +494,7 @@ impl Interface {
         for (source, is_down) in [
             (Source::Carrier, !self.can_carry),
             (Source::Address, self.has_lost_its_addresses()),
-            (Source::Route, self.has_had_route && self.routes.is_empty()),
+            (Source::Route, self.has_led && !self.leads),
             (Source::Neighbour, self.has_silent_gateways()),
         ] {
             let moved = source == Source::Address && has_moved;
@@ -498,6 +554,15 @@ fn is_inner(kind: &str, name: &str) -> bool {
     const KINDS: [&str; 4] = ["bridge", "dummy", "ifb", "nlmon"];
     const NAMES: [&str; 9] = ["docker", "br-", "veth", "virbr", "vnet", "lxc", "cni", "flannel", "cali"];
     KINDS.contains(&kind) || NAMES.iter().any(|inner| name.starts_with(inner))
+}
+
+/// Whether an interface's packets leave this machine inside of others.
+fn is_tunnel(kind: &str) -> bool {
+    const KINDS: [&str; 16] = [
+        "tun", "wireguard", "ipip", "ip6tnl", "sit", "gre", "gretap", "ip6gre", "ip6gretap", "vti", "vti6", "xfrm", "vxlan",
+        "geneve", "erspan", "bareudp",
+    ];
+    KINDS.contains(&kind)
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub mod neighbours;
 pub mod netlink;
 pub mod nl80211;
 pub(crate) mod route;
+pub mod rules;
 pub mod schedule;
 pub mod silence;
 pub mod suspend;

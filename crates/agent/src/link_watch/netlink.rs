@@ -7,20 +7,22 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use holdover_base::{Duration, Instant};
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage,
-    NetlinkPayload,
+    Emitable as _, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourExtFlags, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
-use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType, RouteVia};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::kernel::{DefaultRoute, Interfaces, News, Presence, Reachability};
+use super::rules::{self, Rule};
 
 /// The kernel's news cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -54,9 +56,9 @@ struct Answer {
     is_torn: bool,
 }
 
-/// `RTNLGRP_LINK`, `RTNLGRP_NEIGH`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV6_IFADDR` and `RTNLGRP_IPV6_ROUTE`
-/// (`linux/rtnetlink.h`).
-const GROUPS: [u32; 6] = [1, 3, 5, 7, 9, 11];
+/// `RTNLGRP_LINK`, `RTNLGRP_NEIGH`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV4_RULE`, `RTNLGRP_IPV6_IFADDR`,
+/// `RTNLGRP_IPV6_ROUTE` and `RTNLGRP_IPV6_RULE` (`linux/rtnetlink.h`).
+const GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
 
 /// Room for some thousand changes at once.
 const RECEIVE_BUFFER_BYTES: u32 = 1 << 20;
@@ -169,6 +171,7 @@ impl Monitor {
         let requests = [
             RouteNetlinkMessage::GetLink(LinkMessage::default()),
             RouteNetlinkMessage::GetAddress(AddressMessage::default()),
+            RouteNetlinkMessage::GetRule(RuleMessage::default()),
             RouteNetlinkMessage::GetRoute(RouteMessage::default()),
             RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()),
         ];
@@ -258,10 +261,10 @@ impl Answer {
                 self.is_done = true;
                 self.is_torn |= done.code != 0;
             }
-            // Without a code it is an acknowledgement.
+            // Without a code it is an acknowledgement. A kernel that knows no such things (rules, if it is built without) has none.
             NetlinkPayload::Error(error) => {
                 self.is_done = true;
-                self.is_torn |= error.code.is_some();
+                self.is_torn |= error.code.is_some_and(|code| code.get() != -libc::EOPNOTSUPP);
             }
             _ => {}
         }
@@ -321,6 +324,8 @@ fn translate(header: &NetlinkHeader, message: RouteNetlinkMessage) -> Vec<News> 
             translate_route(route, if is_instead { Presence::Instead } else { Presence::There })
         }
         RouteNetlinkMessage::DelRoute(route) => translate_route(route, Presence::Gone),
+        RouteNetlinkMessage::NewRule(rule) => translate_rule(&rule, true).into_iter().collect(),
+        RouteNetlinkMessage::DelRule(rule) => translate_rule(&rule, false).into_iter().collect(),
         RouteNetlinkMessage::NewNeighbour(neighbour) => translate_neighbour(&neighbour, true).into_iter().collect(),
         RouteNetlinkMessage::DelNeighbour(neighbour) => translate_neighbour(&neighbour, false).into_iter().collect(),
         _ => Vec::new(),
@@ -391,21 +396,23 @@ fn translate_route(message: RouteMessage, presence: Presence) -> Vec<News> {
     let is_default =
         header.destination_prefix_length == 0 && header.source_prefix_length == 0 && header.kind == RouteType::Unicast;
     let is_ipv6 = header.address_family == AddressFamily::Inet6;
-    if !is_default
-        || header.table != RouteHeader::RT_TABLE_MAIN
-        || !(is_ipv6 || header.address_family == AddressFamily::Inet)
-    {
+    if !is_default || !(is_ipv6 || header.address_family == AddressFamily::Inet) {
         return Vec::new();
     }
-    let mut metric = 0;
+    // Numbers beyond 255 are in an attribute only.
+    let (mut table, mut metric) = (u32::from(header.table), 0);
     let (mut gateway, mut interface, mut hops) = (None, None, Vec::new());
     for attribute in message.attributes {
         match attribute {
             RouteAttribute::Priority(found) => metric = found,
+            RouteAttribute::Table(found) => table = found,
             RouteAttribute::Oif(found) => interface = Some(found),
             RouteAttribute::MultiPath(found) => hops = found,
             other => gateway = gateway.or_else(|| gateway_of(&other)),
         }
+    }
+    if table == rules::LOCAL {
+        return Vec::new();
     }
     let mut ways: Vec<(u32, Option<IpAddr>)> = interface.map(|index| (index, gateway)).into_iter().collect();
     ways.extend(hops.into_iter().map(|hop| (hop.interface_index, hop.attributes.iter().find_map(gateway_of))));
@@ -413,9 +420,34 @@ fn translate_route(message: RouteMessage, presence: Presence) -> Vec<News> {
         // The second of several ways does not replace the first.
         let is_second = position > 0 && presence == Presence::Instead;
         let presence = if is_second { Presence::There } else { presence };
-        News::DefaultRoute { index, route: DefaultRoute { is_ipv6, gateway, metric }, presence }
+        News::DefaultRoute { index, route: DefaultRoute { is_ipv6, table, gateway, metric }, presence }
     });
     news.collect()
+}
+
+/// `None` for rules by which no default route is found.
+fn translate_rule(message: &RuleMessage, is_there: bool) -> Option<News> {
+    let header = &message.header;
+    let is_ipv6 = header.family == AddressFamily::Inet6;
+    if header.action != RuleAction::ToTable || !(is_ipv6 || header.family == AddressFamily::Inet) {
+        return None;
+    }
+    let mut table = u32::from(header.table);
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Table(found) => table = *found,
+            RuleAttribute::L3MDev(true) => return None,
+            // The kernel says -1 where nothing is suppressed; any other length suppresses that of default routes, 0, too.
+            RuleAttribute::SuppressPrefixLen(length) if *length != u32::MAX => return None,
+            _ => {}
+        }
+    }
+    if [0, rules::LOCAL].contains(&table) {
+        return None;
+    }
+    let mut selector = vec![0; message.buffer_len()];
+    message.emit(&mut selector);
+    Some(News::Rule { rule: Rule { is_ipv6, table, selector: selector.into() }, is_there })
 }
 
 fn gateway_of(attribute: &RouteAttribute) -> Option<IpAddr> {
@@ -465,7 +497,7 @@ mod tests {
     use netlink_packet_core::{DoneMessage, ErrorMessage};
     use netlink_packet_route::link::InfoKind;
     use netlink_packet_route::neighbour::NeighbourHeader;
-    use netlink_packet_route::route::RouteNextHop;
+    use netlink_packet_route::route::{RouteHeader, RouteNextHop};
 
     use super::*;
     use crate::link_watch::kernel::Change;
@@ -546,11 +578,11 @@ mod tests {
     }
 
     #[test]
-    fn only_default_routes_of_the_main_table_count_and_each_way_of_theirs() {
+    fn only_default_routes_count_and_each_way_of_theirs() {
         let by = |gateway| RouteAttribute::Gateway(RouteAddress::Inet(gateway));
         let news = |index, gateway, presence| News::DefaultRoute {
             index,
-            route: DefaultRoute { is_ipv6: false, gateway: Some(IpAddr::V4(gateway)), metric: 100 },
+            route: DefaultRoute { is_ipv6: false, table: 254, gateway: Some(IpAddr::V4(gateway)), metric: 100 },
             presence,
         };
         let plain = default_route(vec![RouteAttribute::Oif(3), by(GATEWAY)]);
@@ -569,7 +601,7 @@ mod tests {
         assert_eq!(both, [news(3, GATEWAY, Presence::Instead), news(4, other, Presence::There)]);
         let unlike: [fn(&mut RouteHeader); 4] = [
             |header| header.destination_prefix_length = 24,
-            |header| header.table = 100,
+            |header| header.table = 255,
             |header| header.kind = RouteType::BlackHole,
             |header| header.address_family = AddressFamily::Mpls,
         ];
@@ -578,6 +610,56 @@ mod tests {
             change(&mut route.header);
             assert_eq!(told(0, RouteNetlinkMessage::NewRoute(route)), []);
         }
+    }
+
+    #[test]
+    fn a_default_route_says_what_table_it_is_in() {
+        let table = |change: fn(&mut RouteMessage)| {
+            let mut route = default_route(vec![RouteAttribute::Oif(3)]);
+            change(&mut route);
+            match told(0, RouteNetlinkMessage::NewRoute(route))[..] {
+                [News::DefaultRoute { route: DefaultRoute { table, .. }, .. }] => table,
+                ref other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(table(|_| {}), rules::MAIN);
+        assert_eq!(table(|route| route.header.table = 100), 100);
+        let big = |route: &mut RouteMessage| {
+            route.header.table = 252;
+            route.attributes.push(RouteAttribute::Table(51820));
+        };
+        assert_eq!(table(big), 51820);
+    }
+
+    #[test]
+    fn rules_by_which_default_routes_are_found_count() {
+        let message = |attributes: Vec<RuleAttribute>| {
+            let mut message = RuleMessage::default();
+            message.header.family = AddressFamily::Inet;
+            message.header.action = RuleAction::ToTable;
+            message.header.table = 100;
+            message.attributes = attributes;
+            message
+        };
+        let table = |message: RuleMessage| match &told(0, RouteNetlinkMessage::NewRule(message))[..] {
+            [News::Rule { rule, is_there: true }] => Some(rule.table),
+            [] => None,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(table(message(vec![RuleAttribute::SuppressPrefixLen(u32::MAX)])), Some(100));
+        assert_eq!(table(message(vec![RuleAttribute::FwMark(7), RuleAttribute::Table(51820)])), Some(51820));
+        assert_eq!(table(message(vec![RuleAttribute::SuppressPrefixLen(0)])), None, "as wg-quick has it for main");
+        assert_eq!(table(message(vec![RuleAttribute::L3MDev(true), RuleAttribute::Table(0)])), None);
+        assert_eq!(table(message(vec![RuleAttribute::Table(255)])), None);
+        let mut other = message(vec![]);
+        other.header.action = RuleAction::Unreachable;
+        assert_eq!(table(other), None);
+        let mut multicast = message(vec![]);
+        multicast.header.family = AddressFamily::Other(128);
+        assert_eq!(table(multicast), None);
+        // Two that differ in what they select are two.
+        let [one, two] = [1, 2].map(|mark| told(0, RouteNetlinkMessage::NewRule(message(vec![RuleAttribute::FwMark(mark)]))));
+        assert_ne!(one, two);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::link_watch::rules::MAIN;
 
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
@@ -18,7 +19,7 @@ fn address(index: u32, address: &str, is_usable: bool) -> News {
 fn route(index: u32, gateway: &str, is_there: bool) -> News {
     let presence = if is_there { Presence::There } else { Presence::Gone };
     let gateway: IpAddr = gateway.parse().unwrap();
-    let route = DefaultRoute { is_ipv6: gateway.is_ipv6(), gateway: Some(gateway), metric: 100 };
+    let route = DefaultRoute { is_ipv6: gateway.is_ipv6(), table: MAIN, gateway: Some(gateway), metric: 100 };
     News::DefaultRoute { index, route, presence }
 }
 
@@ -202,7 +203,7 @@ fn routes_go_without_a_word() {
     let gateway = Some("198.51.100.1".parse().unwrap());
     let instead = News::DefaultRoute {
         index: 4,
-        route: DefaultRoute { is_ipv6: false, gateway, metric: 100 },
+        route: DefaultRoute { is_ipv6: false, table: MAIN, gateway, metric: 100 },
         presence: Presence::Instead,
     };
     assert_eq!(
@@ -224,6 +225,66 @@ fn routes_go_without_a_word() {
     assert_eq!(told(&mut interfaces, [address(3, "192.0.2.7", false)]), ["wlan0 address down", "wlan0 route down"]);
 }
 
+/// A default route of IPv4 in a table, with a metric.
+fn route_in(index: u32, table: u32, metric: u32, is_there: bool) -> News {
+    let gateway = Some(format!("192.0.2.{index}").parse().unwrap());
+    let presence = if is_there { Presence::There } else { Presence::Gone };
+    News::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table, gateway, metric }, presence }
+}
+
+fn rule(table: u32, is_there: bool) -> News {
+    News::Rule { rule: Rule { is_ipv6: false, table, selector: [].into() }, is_there }
+}
+
+#[test]
+fn a_default_route_counts_while_a_rule_leads_to_its_table() {
+    let mut interfaces = Interfaces::new();
+    let news = [link(3, "wwan0", true), address(3, "192.0.2.7", true), rule(MAIN, true), route_in(3, 100, 0, true)];
+    assert_eq!(told(&mut interfaces, news), ["wwan0 there"]);
+    assert_eq!(told(&mut interfaces, [rule(100, true)]), ["wwan0 eligible"]);
+    assert_eq!(interfaces.gateways("wwan0").unwrap().addresses, ["192.0.2.3".parse().unwrap()].into());
+    assert_eq!(told(&mut interfaces, [rule(100, false)]), ["wwan0 route down"]);
+    assert_eq!(told(&mut interfaces, [rule(100, true)]), ["wwan0 route up"]);
+    assert_eq!(told(&mut interfaces, [route_in(3, 100, 0, false)]), ["wwan0 route down"]);
+    // A snapshot without the rule, and then one with it.
+    told(&mut interfaces, [route_in(3, 100, 0, true)]);
+    for (rules, expected) in [(vec![rule(MAIN, true)], "wwan0 route down"), (vec![rule(100, true)], "wwan0 route up")] {
+        interfaces.begin_snapshot();
+        let all = [link(3, "wwan0", true), address(3, "192.0.2.7", true), route_in(3, 100, 0, true)];
+        all.into_iter().chain(rules).for_each(|news| interfaces.handle(Instant::ZERO, news));
+        interfaces.end_snapshot(Instant::ZERO);
+        assert_eq!(drain(&mut interfaces), [expected]);
+    }
+}
+
+#[test]
+fn the_best_route_moves_from_link_to_link() {
+    let mut interfaces = Interfaces::new();
+    let at_home = [link(3, "wwan0", true), route_in(3, MAIN, 700, true), link(4, "wlan0", true)];
+    assert_eq!(told(&mut interfaces, at_home), ["wwan0 there", "wwan0 eligible", "wlan0 there"]);
+    let better = route_in(4, MAIN, 600, true);
+    assert_eq!(told(&mut interfaces, [better]), ["wwan0 route down", "wlan0 eligible"]);
+    assert_eq!(told(&mut interfaces, [route_in(4, MAIN, 600, false)]), ["wwan0 route up", "wlan0 route down"]);
+    // One that never led is not missed; nor does one of the same metric, or in another table, take the lead.
+    let worse = [link(5, "eth0", true), route_in(5, MAIN, 900, true)];
+    assert_eq!(told(&mut interfaces, worse), ["eth0 there", "eth0 eligible"]);
+    assert_eq!(told(&mut interfaces, [route_in(5, MAIN, 900, false)]), [] as [&str; 0]);
+    assert_eq!(told(&mut interfaces, [route_in(5, MAIN, 700, true)]), [] as [&str; 0]);
+    let elsewhere = [rule(MAIN, true), rule(200, true), route_in(5, 200, 1, true)];
+    assert_eq!(told(&mut interfaces, elsewhere), [] as [&str; 0]);
+}
+
+#[test]
+fn a_tunnel_does_not_take_the_route_from_the_link_that_carries_it() {
+    let mut interfaces = Interfaces::new();
+    let News::Link { index, name, is_loopback, is_set_up, can_carry, has_neighbours, .. } = link(9, "vpn0", true) else {
+        panic!()
+    };
+    let tunnel = News::Link { index, name, kind: "tun".into(), is_loopback, is_set_up, can_carry, has_neighbours };
+    let news = [link(3, "wlan0", true), route_in(3, MAIN, 600, true), tunnel, route_in(9, MAIN, 50, true)];
+    assert_eq!(told(&mut interfaces, news), ["wlan0 there", "wlan0 eligible", "vpn0 there", "vpn0 eligible"]);
+}
+
 fn any_news() -> impl Strategy<Value = News> {
     let index = 1..3u32;
     prop_oneof![
@@ -243,6 +304,13 @@ fn any_news() -> impl Strategy<Value = News> {
             let state = [Answers, Failed, Unknown, Forgotten, Fixed][state];
             neighbour(index, &format!("192.0.2.{}", 100 + last), state)
         }),
+        (index.clone(), 0..2u32, 0..3u32, any::<bool>()).prop_map(|(index, table, metric, is_there)| route_in(
+            index,
+            [MAIN, 100][table as usize],
+            metric,
+            is_there
+        )),
+        (0..2usize, any::<bool>()).prop_map(|(table, is_there)| rule([MAIN, 100][table], is_there)),
         index.prop_map(|index| News::LinkGone { index }),
     ]
 }
@@ -315,7 +383,7 @@ fn gateways_can_be_asked_unless_they_need_not_be() {
     told(&mut interfaces, [neighbour(3, "2001:db8::1", Reachability::Unknown)]);
     assert_eq!(addresses(&interfaces).unwrap().len(), 2);
     // Everybody is on the link.
-    let plain = DefaultRoute { is_ipv6: false, gateway: None, metric: 5 };
+    let plain = DefaultRoute { is_ipv6: false, table: MAIN, gateway: None, metric: 5 };
     told(&mut interfaces, [News::DefaultRoute { index: 3, route: plain, presence: Presence::There }]);
     assert_eq!(addresses(&interfaces), None);
     // A link from point to point has no neighbours.

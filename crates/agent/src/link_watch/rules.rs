@@ -1,0 +1,74 @@
+//! The routing tables that packets of this host may be looked up in: those that a rule names (`ip-rule(8)`).
+//!
+//! A default route in another table than `main` is as good as one in `main` if a rule leads there: VPN clients, networks with several
+//! uplinks and Android have theirs in tables of their own. Rules that select by source, mark or user count like any other, as some
+//! connection of this host may be selected. Rules that skip default routes (`suppress_prefixlength`) do not, nor do those that take the
+//! table from the device (`l3mdev`).
+
+use std::collections::BTreeSet;
+
+/// `RT_TABLE_MAIN` (`linux/rtnetlink.h`).
+pub(super) const MAIN: u32 = 254;
+
+/// `RT_TABLE_LOCAL`: this host's own addresses.
+pub(super) const LOCAL: u32 = 255;
+
+/// A rule by which default routes of a table may be used.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Rule {
+    /// Whether it is one of IPv6.
+    pub is_ipv6: bool,
+    /// The table.
+    pub table: u32,
+    /// What else the kernel says of it, which tells it from others.
+    pub selector: Box<[u8]>,
+}
+
+/// The rules that are there.
+#[derive(Debug, Default)]
+pub(super) struct Rules(BTreeSet<Rule>);
+
+impl Rules {
+    /// A rule is there, or is gone.
+    pub(super) fn note(&mut self, rule: Rule, is_there: bool) {
+        if is_there {
+            self.0.insert(rule);
+        } else {
+            self.0.remove(&rule);
+        }
+    }
+
+    /// Only these are there.
+    pub(super) fn retain(&mut self, rules: &BTreeSet<Rule>) {
+        self.0.retain(|rule| rules.contains(rule));
+    }
+
+    /// Whether a rule leads to a table. A kernel that tells of no rules (`CONFIG_IP_MULTIPLE_TABLES=n`) uses `main`.
+    pub(super) fn lead_to(&self, is_ipv6: bool, table: u32) -> bool {
+        let mut of_family = self.0.iter().filter(|rule| rule.is_ipv6 == is_ipv6).peekable();
+        if of_family.peek().is_none() { table == MAIN } else { of_family.any(|rule| rule.table == table) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(is_ipv6: bool, table: u32, priority: u8) -> Rule {
+        Rule { is_ipv6, table, selector: [priority].into() }
+    }
+
+    #[test]
+    fn a_table_counts_while_a_rule_of_its_family_names_it() {
+        let mut rules = Rules::default();
+        assert!(rules.lead_to(false, MAIN) && !rules.lead_to(false, 100), "without rules there is one table");
+        rules.note(rule(false, 100, 1), true);
+        rules.note(rule(false, 100, 2), true);
+        assert!(rules.lead_to(false, 100) && !rules.lead_to(false, MAIN));
+        assert!(!rules.lead_to(true, 100) && rules.lead_to(true, MAIN));
+        rules.note(rule(false, 100, 1), false);
+        assert!(rules.lead_to(false, 100), "the other one still names it");
+        rules.retain(&BTreeSet::from([rule(false, MAIN, 3)]));
+        assert!(!rules.lead_to(false, 100));
+    }
+}
