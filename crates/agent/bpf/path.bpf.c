@@ -144,16 +144,21 @@ struct rules {
 
 const volatile struct rules rules = {};
 
-// The link as it is now is that of the two whose number is in `turn`, with the flag CALM if nothing happens to it, FRAMES if packets
-// are Ethernet frames, and LISTENS while nothing has come in for a while: all that is asked of every packet is in one line of the cache.
+// The link as it is now is that of the two whose number is in `turn`, for each IP version by itself, as they may fail apart. With it are
+// the flag CALM if nothing happens to it (for IPv4 and for IPv6), FRAMES if packets are Ethernet frames, and LISTENS while nothing has come
+// in for a while: all that is asked of every packet is in one line of the cache.
 #define TURN_NUMBER 1
 #define TURN_CALM 2
 #define TURN_FRAMES 4
 #define TURN_LISTENS 8
+#define TURN_CALM_IPV6 16
+
+#define IPV4 0
+#define IPV6 1
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 2);
+	__uint(max_entries, 4); // those of IPv6 after those of IPv4
 	__type(key, u32);
 	__type(value, struct link);
 } links SEC(".maps");
@@ -271,8 +276,9 @@ struct {
 	__type(value, u64);
 } counters SEC(".maps");
 
-u64 incoming_told_at = 0;
-u64 arrival_told_at = 0;
+// For each IP version.
+u64 incoming_told_at[2] = {};
+u64 arrival_told_at[2] = {};
 
 INLINE void count(u32 what)
 {
@@ -290,9 +296,19 @@ INLINE u64 turn_now(void)
 	return which ? *(volatile u64 *)which : 0;
 }
 
-INLINE const struct link *link_of(u64 turn)
+INLINE u32 family_of(const struct __sk_buff *skb)
 {
-	u32 number = turn & TURN_NUMBER;
+	return skb->protocol == bpf_htons(ETH_P_IPV6) ? IPV6 : IPV4;
+}
+
+INLINE int is_calm(u64 turn, u32 family)
+{
+	return turn & (family == IPV6 ? TURN_CALM_IPV6 : TURN_CALM);
+}
+
+INLINE const struct link *link_of(u64 turn, u32 family)
+{
+	u32 number = (turn & TURN_NUMBER) | family << 1;
 
 	return bpf_map_lookup_elem(&links, &number);
 }
@@ -1329,7 +1345,7 @@ __attribute__((noinline)) int goes_on(struct __sk_buff *skb, int direction)
 	u64 turn = turn_now();
 	u32 len;
 
-	if (!(turn & TURN_CALM))
+	if (!is_calm(turn, family_of(skb)))
 		return 0;
 	const struct plain *tcp = plain_segment(skb, turn & TURN_FRAMES ? ETH_HLEN : 0, &key, direction, &len);
 
@@ -1508,7 +1524,7 @@ INLINE u32 ends_at(const struct connection *connection, const struct packet *pac
 // After a packet was looked at: whether those that follow have to be.
 INLINE void settle_bulk(struct connection *connection, const struct link *link, const struct key *key,
 			const struct packet *packet, const struct verdict *verdict, struct bulk *own, struct bulk *other,
-			u64 turn, int direction)
+			int is_calm, int direction)
 {
 	int only_acknowledges = (packet->flags & ~PSH) == ACK;
 	// Whether data flows in while an echo is waited for is known only if the next is looked at.
@@ -1523,7 +1539,7 @@ INLINE void settle_bulk(struct connection *connection, const struct link *link, 
 		stop_bulk(own, key);
 		return;
 	}
-	int may_begin = packet->is_plain && turn & TURN_CALM;
+	int may_begin = packet->is_plain && is_calm;
 	u32 state = may_begin ? begins_bulk(connection, link, packet, verdict, direction) : BULK_IDLE;
 
 	if (state != BULK_IDLE && __sync_val_compare_and_swap(&own->state, BULK_FREE, BULK_IDLE) == BULK_FREE)
@@ -1631,24 +1647,24 @@ INLINE void tell(const struct key *key, u64 now, int direction, u8 kind, u32 ack
 #define TELL_EVERY (100 * MS)
 #define TELL_ARRIVAL_EVERY (1 * MS)
 
-INLINE void note_incoming(const struct key *key, const struct link *link, u64 now)
+INLINE void note_incoming(const struct key *key, const struct link *link, u32 family, u64 now)
 {
 	int is_over = link->is_down && !link->is_releasing && now >= link->down_at + STRAGGLERS;
 
 	if (!is_over && !link->listens)
 		return;
-	if (now - incoming_told_at < TELL_EVERY)
+	if (now - incoming_told_at[family & 1] < TELL_EVERY)
 		return;
-	incoming_told_at = now;
+	incoming_told_at[family & 1] = now;
 	tell(key, now, INCOMING, NOTICE_INCOMING, 0);
 }
 
 // After its connection knows of the packet.
-INLINE void note_arrival(const struct key *key, const struct link *link, u64 now)
+INLINE void note_arrival(const struct key *key, const struct link *link, u32 family, u64 now)
 {
-	if (!link->awaits_packets || now - arrival_told_at < TELL_ARRIVAL_EVERY)
+	if (!link->awaits_packets || now - arrival_told_at[family & 1] < TELL_ARRIVAL_EVERY)
 		return;
-	arrival_told_at = now;
+	arrival_told_at[family & 1] = now;
 	tell(key, now, INCOMING, NOTICE_ARRIVED, 0);
 }
 
@@ -1771,7 +1787,8 @@ INLINE int handle(struct __sk_buff *skb, int direction)
 		return PASS;
 	}
 	u64 turn = turn_now();
-	const struct link *link = link_of(turn);
+	u32 family = family_of(skb);
+	const struct link *link = link_of(turn, family);
 	u32 number = bulk_number(&key, direction), across = number ^ 1;
 	struct bulk *own = bpf_map_lookup_elem(&bulks, &number), *other = bpf_map_lookup_elem(&bulks, &across);
 
@@ -1780,7 +1797,7 @@ INLINE int handle(struct __sk_buff *skb, int direction)
 	count(direction == OUTGOING ? SEEN : SEEN_IN);
 	packet->now = rules.test_clock ? skb->tstamp : bpf_ktime_get_ns();
 	if (direction == INCOMING)
-		note_incoming(&key, link, packet->now);
+		note_incoming(&key, link, family, packet->now);
 	int is_new = 0;
 	struct connection *connection = find(&key, packet, direction, &is_new);
 
@@ -1812,7 +1829,7 @@ INLINE int handle(struct __sk_buff *skb, int direction)
 
 		look(connection, link, packet, verdict, direction);
 		verdict->advances = was_acked && before(acked, acks->acked);
-		settle_bulk(connection, link, &key, packet, verdict, own, other, turn, direction);
+		settle_bulk(connection, link, &key, packet, verdict, own, other, is_calm(turn, family), direction);
 	} else {
 		catch_up(connection, link);
 	}
@@ -1822,7 +1839,7 @@ INLINE int handle(struct __sk_buff *skb, int direction)
 	bpf_spin_unlock(&connection->lock);
 
 	if (direction == INCOMING)
-		note_arrival(&key, link, packet->now);
+		note_arrival(&key, link, family, packet->now);
 	if (verdict->notice)
 		tell(&key, packet->now, direction, verdict->notice, verdict->notice_ack);
 	if (verdict->withhold) {

@@ -208,6 +208,7 @@ mod tests {
             interface: "wwan0".to_owned(),
             state: LinkState::Down,
             state_s: 1.0,
+            families_down: Vec::new(),
             objections: Vec::new(),
             problem: None,
             trouble: None,

@@ -8,8 +8,10 @@ use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed, LinkEvent, WakeOutcome};
+use holdover_mobility::{Connection, Deed, WakeOutcome};
 use serde::{Deserialize, Serialize};
+
+use crate::link_watch::{Families, LinkChange};
 
 /// Something that stands in the path of an interface's packets, and acts for the connections that cross it. When it is dropped it
 /// stands there no more, and nothing that it has held is left.
@@ -18,7 +20,7 @@ pub trait PathEngine {
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// Something has become of the link.
-    fn handle_link(&mut self, now: Instant, event: LinkEvent);
+    fn handle_link(&mut self, now: Instant, change: LinkChange);
 
     /// The descriptor is readable.
     fn handle_ready(&mut self, now: Instant);
@@ -48,9 +50,9 @@ pub trait PathEngine {
         None
     }
 
-    /// Whether packets have come in over a link that it was told is down, so that it takes it for up.
-    fn contradicts_down(&self) -> bool {
-        false
+    /// The IP versions of which packets have come in over a link that it was told is down for them, so that it takes it for up.
+    fn contradicts_down(&self) -> Families {
+        Families::NONE
     }
 
     /// The connections that it knows.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::link_watch::{LinkState, Source};
+use crate::link_watch::{Family, LinkState, Source};
 use crate::outcomes::{OutcomeLine, Outcomes};
 use crate::path_engine::Counters;
 
@@ -60,6 +60,9 @@ pub struct LinkStatus {
     pub state: LinkState,
     /// For how long, in seconds.
     pub state_s: f64,
+    /// The IP versions that are cut off while the link is not, if the two have failed apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub families_down: Vec<Family>,
     /// Who says that it is down.
     pub objections: Vec<Source>,
     /// Why the agent is not in the path of its packets; missing if it is.
@@ -82,7 +85,10 @@ pub struct LinkStatus {
 pub struct LinkRecord {
     /// How often it was down.
     pub outages: u64,
-    /// For how long in all, in seconds.
+    /// How often one IP version was cut off while the other was not.
+    #[serde(default)]
+    pub family_outages: u64,
+    /// For how long it was down in all, in seconds.
     pub down_s: f64,
     /// How long the last outage was, in seconds.
     pub last_outage_s: f64,

@@ -11,6 +11,7 @@ use holdover_wire::TcpState;
 
 use crate::link_watch::kernel::Interfaces;
 use crate::link_watch::netlink::{Monitor, MonitorError};
+use crate::link_watch::{Family, LinkChange};
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine};
 use crate::sockets::{SocketDiag, SocketDiagError, TcpSocket};
 
@@ -78,17 +79,24 @@ impl PathEngine for DryEngine {
         None
     }
 
-    fn handle_link(&mut self, now: Instant, event: LinkEvent) {
+    fn handle_link(&mut self, now: Instant, LinkChange { families, event }: LinkChange) {
+        let is_meant = |socket: &TcpSocket| families.contains(Family::of_connection(socket.connection));
         match event {
             LinkEvent::Fading { .. } if self.config.ack_stall.is_some() => {
-                for socket in self.looked_after() {
+                for socket in self.looked_after().into_iter().filter(is_meant) {
                     self.say(now, socket.connection, "ack_stall", "would hold its ACKs");
                 }
             }
-            LinkEvent::Down => self.cut = self.looked_after(),
+            LinkEvent::Down => {
+                self.cut.retain(|socket| !is_meant(socket));
+                let cut = self.looked_after();
+                self.cut.extend(cut.into_iter().filter(is_meant));
+            }
             LinkEvent::Up { .. } => {
                 let after = self.looked_after();
-                for before in std::mem::take(&mut self.cut) {
+                let (cut, others) = std::mem::take(&mut self.cut).into_iter().partition(is_meant);
+                self.cut = others;
+                for before in cut {
                     let Some(socket) = after.iter().find(|socket| socket.cookie == before.cookie) else { continue };
                     // Who was sending or receiving when the link broke waits for a timer now.
                     let was_active = socket.send_queue > 0 || received_lately(&before);

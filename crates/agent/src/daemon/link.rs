@@ -10,7 +10,7 @@ use super::silence::Question;
 use crate::clock::Utc;
 use crate::link_watch::silence::SilenceWatch;
 use crate::link_watch::wifi::WifiWatch;
-use crate::link_watch::{Arbiter, LinkState, Signal, Source};
+use crate::link_watch::{Arbiter, Families, Family, LinkChange, LinkState, Signal, Source};
 use crate::log::with_causes;
 use crate::outcomes::{OutcomeLine, saved_s};
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine, Retry};
@@ -60,6 +60,8 @@ struct Done {
     last: Option<String>,
     saved_s: Option<f64>,
 }
+
+const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 
 /// The name under which outcomes are told.
 const WAKE: &str = "wake";
@@ -119,10 +121,11 @@ impl<E: PathEngine> Link<E> {
         if self.is_looked_after() {
             tracing::info!(interface = &*self.name, "gone; its connections are remembered for a while");
         }
+        let change = LinkChange::of_both(LinkEvent::Down);
         if let Some(engine) = self.engine() {
-            engine.handle_link(now, LinkEvent::Down);
+            engine.handle_link(now, change);
         }
-        self.note(now, LinkEvent::Down);
+        self.note(now, change);
     }
 
     /// An interface of that name is there.
@@ -167,8 +170,9 @@ impl<E: PathEngine> Link<E> {
             return;
         }
         tracing::info!(interface = &*self.name, "attached again");
-        if self.arbiter.state() != LinkState::Down {
-            self.tell(now, &[LinkEvent::Up { symmetric: false, moved: false }], &"it is there again");
+        let families = self.arbiter.down().others();
+        if !families.is_empty() {
+            self.tell(now, &[LinkChange { families, event: UP }], &"it is there again");
         }
     }
 
@@ -178,8 +182,9 @@ impl<E: PathEngine> Link<E> {
         self.path = match attach.attach(&self.name, config) {
             Ok(mut engine) => {
                 tracing::info!(interface = &*self.name, "attached");
-                if self.arbiter.state() == LinkState::Down {
-                    engine.handle_link(now, LinkEvent::Down);
+                let families = self.arbiter.down();
+                if !families.is_empty() {
+                    engine.handle_link(now, LinkChange { families, event: LinkEvent::Down });
                 }
                 Path::Attached(engine)
             }
@@ -204,16 +209,16 @@ impl<E: PathEngine> Link<E> {
 
     /// A source speaks.
     pub(super) fn handle_signal(&mut self, now: Instant, signal: &Signal) {
-        let events = self.arbiter.handle_signal(now, signal);
-        tracing::trace!(interface = &*self.name, source = %signal.source, event = %signal.event, told = events.len());
-        self.tell(now, &events, &signal.source);
+        let changes = self.arbiter.handle_signal(now, signal);
+        tracing::trace!(interface = &*self.name, source = %signal.source, event = %signal.event, told = changes.len());
+        self.tell(now, &changes, &signal.source);
     }
 
     /// What is due.
     pub(super) fn handle_timeout<A: Attach<Engine = E>>(&mut self, now: Instant, attach: &mut A, config: &WakeConfig) {
         if self.arbiter.poll_timeout().is_some_and(|at| at <= now) {
-            let events = self.arbiter.handle_timeout(now);
-            self.tell(now, &events, &"no cut");
+            let changes = self.arbiter.handle_timeout(now);
+            self.tell(now, &changes, &"no cut");
         }
         match &mut self.path {
             Path::Attached(engine) if engine.poll_timeout().is_some_and(|at| at <= now) => {
@@ -250,42 +255,50 @@ impl<E: PathEngine> Link<E> {
 
     /// Packets may come in over a link that is said to be down.
     fn heed_packets(&mut self, now: Instant) {
-        let is_contradicted = self.engine().is_some_and(|engine| engine.contradicts_down());
-        if is_contradicted && self.arbiter.handle_packets() {
-            tracing::info!(interface = &*self.name, "packets come in over the link that is said to be down: it is up");
-            self.note(now, LinkEvent::Up { symmetric: false, moved: false });
+        let contradicted = self.engine().map_or(Families::NONE, |engine| engine.contradicts_down());
+        let families = self.arbiter.handle_packets(contradicted);
+        if !families.is_empty() {
+            let change = LinkChange { families, event: UP };
+            tracing::info!(
+                interface = &*self.name, event = %change, because = "packets come in over the link that is said to be down", "link"
+            );
             self.is_silent = false;
+            self.note(now, change);
         }
         self.heed_end_of_silence(now);
     }
 
-    pub(super) fn tell(&mut self, now: Instant, events: &[LinkEvent], because: &dyn std::fmt::Display) {
-        for &event in events {
-            self.note(now, event);
+    pub(super) fn tell(&mut self, now: Instant, changes: &[LinkChange], because: &dyn std::fmt::Display) {
+        for &change in changes {
+            self.note(now, change);
             if self.is_looked_after() {
-                tracing::info!(interface = &*self.name, event = %event, because = %because, "link");
+                tracing::info!(interface = &*self.name, event = %change, because = %because, "link");
             }
             if let Some(engine) = self.engine() {
-                engine.handle_link(now, event);
+                engine.handle_link(now, change);
             }
-            self.forget_silence(now, event);
+            self.forget_silence(now, change.event);
         }
     }
 
-    pub(super) fn note(&mut self, now: Instant, event: LinkEvent) {
+    pub(super) fn note(&mut self, now: Instant, LinkChange { families, event }: LinkChange) {
         self.since = now;
+        let is_whole = families.are_both() || self.state() == LinkState::Down;
         match event {
             LinkEvent::Fading { .. } => self.record.warnings += 1,
             LinkEvent::Recovered => self.record.false_warnings += 1,
+            LinkEvent::Down if !is_whole => self.record.family_outages += 1,
             LinkEvent::Down if self.down_since.is_none() => {
                 self.record.outages += 1;
                 self.down_since = Some(now);
             }
             LinkEvent::Down => {}
             LinkEvent::Up { moved, .. } => {
-                let outage = self.down_since.take().map_or(Duration::ZERO, |since| now.saturating_since(since));
-                self.record.last_outage_s = outage.as_secs_f64();
-                self.record.down_s += outage.as_secs_f64();
+                if let Some(since) = self.down_since.take() {
+                    let outage = now.saturating_since(since);
+                    self.record.last_outage_s = outage.as_secs_f64();
+                    self.record.down_s += outage.as_secs_f64();
+                }
                 self.record.moves += u64::from(moved);
             }
         }
@@ -402,6 +415,12 @@ impl<E: PathEngine> Link<E> {
         if self.is_silent { LinkState::Down } else { self.arbiter.state() }
     }
 
+    /// The IP version that is cut off while the other is not.
+    fn families_down(&self) -> Vec<Family> {
+        let is_partly = self.state() != LinkState::Down;
+        self.arbiter.down().iter().filter(|_| is_partly).collect()
+    }
+
     pub(super) fn status(&self, now: Instant) -> LinkStatus {
         let mut record = self.record.clone();
         // The outage that is not over counts.
@@ -410,6 +429,7 @@ impl<E: PathEngine> Link<E> {
             interface: self.name.to_string(),
             state: self.state(),
             state_s: now.saturating_since(self.since).as_secs_f64(),
+            families_down: self.families_down(),
             objections: self.arbiter.objections().chain(self.is_silent.then_some(Source::Silence)).collect(),
             problem: match &self.path {
                 Path::Attached(_) if self.gone_since.is_some() => Some("the interface is gone".to_owned()),

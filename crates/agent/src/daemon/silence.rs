@@ -8,7 +8,7 @@ use holdover_mobility::LinkEvent;
 
 use super::link::{Link, Path};
 use crate::link_watch::silence::{Act, SilenceOptions, SilenceWatch};
-use crate::link_watch::{LinkState, Source};
+use crate::link_watch::{Families, LinkChange, LinkState, Source};
 use crate::path_engine::PathEngine;
 
 /// A question to every next hop of a link.
@@ -18,7 +18,7 @@ pub(super) struct Question {
     pub(super) is_broadcast: bool,
 }
 
-const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
+const UP: LinkChange = LinkChange::of_both(LinkEvent::Up { symmetric: false, moved: false });
 
 impl<E: PathEngine> Link<E> {
     /// Silence is looked for from now on, or not any more.
@@ -101,7 +101,8 @@ impl<E: PathEngine> Link<E> {
     /// too rare to wait for.
     fn is_watched(&self) -> bool {
         let mut objections = self.arbiter.objections();
-        matches!(self.path, Path::Attached(_)) && objections.all(|source| source == Source::Neighbour)
+        let is_up = self.arbiter.state() != LinkState::Down;
+        matches!(self.path, Path::Attached(_)) && (is_up || objections.all(|source| source == Source::Neighbour))
     }
 
     fn act_on_silence(&mut self, now: Instant) {
@@ -122,12 +123,14 @@ impl<E: PathEngine> Link<E> {
                     let silent_s = now.saturating_since(since).as_secs_f64();
                     self.is_silent = true;
                     tracing::info!(interface = &*self.name, event = %LinkEvent::Down, because = "silence", silent_s, "link");
-                    self.note(now, LinkEvent::Down);
+                    self.note(now, LinkChange::of_both(LinkEvent::Down));
                 }
                 Act::End => {
                     engine.end_silence(now);
-                    if self.is_silent && self.arbiter.handle_packets() {
-                        self.tell(now, &[UP], &"the next hop answers");
+                    if self.is_silent {
+                        let families = self.arbiter.handle_packets(Families::BOTH);
+                        let changes = (!families.is_empty()).then_some(LinkChange { families, ..UP });
+                        self.tell(now, changes.as_slice(), &"the next hop answers");
                     }
                     self.heed_end_of_silence(now);
                 }

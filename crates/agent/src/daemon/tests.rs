@@ -4,10 +4,11 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed, LinkEvent};
+use holdover_mobility::{Connection, Deed};
 
 use super::*;
 use crate::control::{Client, ClientError, Refusal, SignalRequest, Word};
+use crate::link_watch::LinkChange;
 use crate::path_engine::{Counters, PathConnection, PathEngine};
 use crate::status::DeedLine;
 
@@ -39,8 +40,8 @@ impl PathEngine for Fake {
         None
     }
 
-    fn handle_link(&mut self, now: Instant, event: LinkEvent) {
-        self.told.send(event.to_string()).unwrap();
+    fn handle_link(&mut self, now: Instant, change: LinkChange) {
+        self.told.send(change.to_string()).unwrap();
         self.deed = Some(Deed { at: now, connection: connection(), mechanism: "hold_back", what: "released" });
     }
 

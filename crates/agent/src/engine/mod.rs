@@ -25,29 +25,33 @@ mod path;
 mod requirements;
 mod served;
 mod silence;
+mod stack;
 #[cfg(test)]
 mod tests;
+mod unheard;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use holdover_base::{Duration, Instant};
+use holdover_mobility::fast_path::Order;
 use holdover_mobility::fast_path::raw::{FRAME_LEN, RawRules, Told};
-use holdover_mobility::fast_path::{FastPath as _, Order};
-use holdover_mobility::wake::{WakeConfig, WakeControl};
+use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Deed, Direction, Injected, LinkEvent, WakeOutcome};
 use holdover_wire::TcpState;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::clock;
-use crate::next_hop::NextHops;
+use crate::link_watch::{Family, LinkChange};
 use crate::sockets::{SocketDiag, SocketDiagError};
 use inject::Injector;
 use interface::Interface;
 use lock::InterfaceLock;
-use outbox::{Outbox, Waiting};
+use outbox::Waiting;
 use path::KernelPath;
+use stack::Stack;
+use unheard::is_unheard;
 
 pub use attach::{AttachError, AttachMode, Attachable, AttachedBy};
 pub use connection_status::ConnectionStatus;
@@ -80,16 +84,13 @@ impl Default for EngineOptions {
 pub struct Engine {
     interface: Interface,
     options: EngineOptions,
-    control: WakeControl,
+    /// For each IP version, in the order of [`Family::BOTH`].
+    stacks: [Stack; 2],
     path: KernelPath,
     injector: Injector,
-    outbox: Outbox,
     sockets: SocketDiag,
-    next_hops: NextHops,
     /// Readable when the programs have noticed something, or a neighbour has answered.
     ready: OwnedFd,
-    /// When connections would go on by the kernel's own timers, as these stood at the last link-up.
-    own_timers: BTreeMap<Connection, Instant>,
     deeds: VecDeque<Deed>,
     renew_at: Instant,
     tend_at: Instant,
@@ -237,14 +238,11 @@ impl Engine {
         Ok(Self {
             interface,
             options: *options,
-            control: WakeControl::new(options.wake),
+            stacks: Family::BOTH.map(|family| Stack::new(family, options.wake)),
             path,
             injector,
-            outbox: Outbox::default(),
             sockets,
-            next_hops: NextHops::default(),
             ready,
-            own_timers: BTreeMap::new(),
             deeds: VecDeque::new(),
             renew_at: Instant::ZERO,
             tend_at: Instant::ZERO,
@@ -283,25 +281,17 @@ impl Engine {
 
     /// The link of the interface has changed, or will.
     pub fn handle_link(&mut self, now: Instant, event: LinkEvent) {
+        self.handle_change(now, LinkChange::of_both(event));
+    }
+
+    /// The same, for the connections of some IP versions.
+    pub fn handle_change(&mut self, now: Instant, LinkChange { families, event }: LinkChange) {
         self.path.set_now(now);
         self.hear(now);
-        match event {
-            LinkEvent::Down => self.outbox.set_down(true),
-            LinkEvent::Up { .. } => {
-                self.outbox.set_down(false);
-                self.own_timers = own_timers::read(now, &mut self.sockets, self.control.waiting());
-            }
-            LinkEvent::Fading { .. } | LinkEvent::Recovered => {}
-        }
-        match event {
-            LinkEvent::Up { moved, .. } if self.begin_resolution(now) => {
-                self.control.handle_unresolved_up(now, moved, &mut self.path);
-            }
-            LinkEvent::Down => {
-                self.next_hops.stop();
-                self.control.handle_link(now, event, &mut self.path);
-            }
-            _ => self.control.handle_link(now, event, &mut self.path),
+        for family in families.iter() {
+            self.stacks[family.index()].prepare(now, event, &mut self.sockets);
+            let is_unresolved = matches!(event, LinkEvent::Up { .. }) && self.begin_resolution(now, family);
+            self.stacks[family.index()].handle_link(now, event, is_unresolved, &mut self.path);
         }
         self.resolve(now);
         self.send(now);
@@ -320,7 +310,9 @@ impl Engine {
         self.path.set_now(now);
         self.hear(now);
         self.resolve(now);
-        self.control.handle_timeout(now, &mut self.path);
+        for stack in &mut self.stacks {
+            stack.control.handle_timeout(now, &mut self.path.of(stack.family));
+        }
         self.send(now);
         if self.renew_at <= now {
             self.renew_at = now + RENEW_EVERY;
@@ -340,10 +332,7 @@ impl Engine {
 
     /// The next deadline: there always is one.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let again_at = self.outbox.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
-        let resolve_at = self.next_hops.poll_timeout().unwrap_or(Instant::FAR_FUTURE);
-        let own = self.renew_at.min(self.tend_at).min(again_at).min(resolve_at);
-        Some(self.control.poll_timeout().map_or(own, |at| at.min(own)))
+        self.stacks.iter().filter_map(Stack::poll_timeout).chain([self.renew_at, self.tend_at]).min()
     }
 
     /// The next thing that was done.
@@ -353,7 +342,7 @@ impl Engine {
 
     /// The next outcome of waking a connection.
     pub fn poll_outcome(&mut self) -> Option<WakeOutcome> {
-        self.control.poll_outcome()
+        self.stacks.iter_mut().find_map(|stack| stack.control.poll_outcome())
     }
 
     /// What the kernel has refused since the last call, after the engine was made: packets then pass as they are.
@@ -389,21 +378,25 @@ impl Engine {
         self.path.leave_alone(connection, is_left_alone);
     }
 
+    /// What is done for the connections of this one's IP version.
+    fn stack(&self, connection: Connection) -> &Stack {
+        &self.stacks[Family::of_connection(connection).index()]
+    }
+
     /// The link is up. Returns whether connections wait whose next hop is not known.
-    fn begin_resolution(&mut self, now: Instant) -> bool {
+    fn begin_resolution(&mut self, now: Instant, family: Family) -> bool {
         if self.interface.frame_len as usize != FRAME_LEN {
             return false;
         }
-        let path = &self.path;
-        let waiting = self.control.waiting().filter_map(|connection| {
+        let (path, stack) = (&self.path, &mut self.stacks[family.index()]);
+        let waiting = stack.control.waiting().filter_map(|connection| {
             let frame = path.raw(connection)?.frame_out;
             let [destination @ .., _, _, _, _, _, _, _, _] = frame;
             Some((connection, destination))
         });
-        let index = self.interface.index;
-        match self.next_hops.begin(now, index, waiting) {
+        match stack.next_hops.begin(now, self.interface.index, waiting) {
             Ok(is_unresolved) => {
-                for socket in self.next_hops.descriptors() {
+                for socket in stack.next_hops.descriptors() {
                     // One that cannot be waited for is read all the same, with the next question.
                     let _ = epoll::add(&self.ready, socket, EventData::new_u64(0), EventFlags::IN);
                 }
@@ -418,56 +411,71 @@ impl Engine {
 
     /// Asks next hops for their addresses, and lets go what waits for them.
     fn resolve(&mut self, now: Instant) {
-        if self.next_hops.handle_ready(now) {
-            self.control.handle_next_hop(now, &mut self.path);
-        }
+        self.stacks.iter_mut().for_each(|stack| stack.resolve(now, &mut self.path));
     }
 
     /// Reads what the programs have noticed.
     fn hear(&mut self, now: Instant) {
-        while let Some(notice) = self.path.next_notice() {
+        let Self { path, stacks, sockets, .. } = self;
+        while let Some(notice) = path.next_notice() {
             match notice.told() {
                 // Never later than now: the two clocks are one, but this is a promise of ours to what follows.
                 Some(Told::Notice(connection, direction, told)) => {
-                    let at = notice.at().min(now);
-                    self.control.handle_notice(at, connection, direction, told, &mut self.path);
+                    let (at, family) = (notice.at().min(now), Family::of_connection(connection));
+                    let control = &mut stacks[family.index()].control;
+                    control.handle_notice(at, connection, direction, told, &mut path.of(family));
                 }
-                Some(Told::Incoming) => self.control.note_incoming(now, &mut self.path),
-                Some(Told::Arrived) => self.control.note_arrival(now, &mut self.path),
+                Some(Told::Incoming(connection)) => {
+                    let family = Family::of_connection(connection);
+                    let family = Some(family).filter(|_| !is_unheard(sockets, connection));
+                    stacks.iter_mut().for_each(|stack| stack.note_incoming(now, family, path));
+                }
+                Some(Told::Arrived(connection)) => {
+                    let family = Family::of_connection(connection);
+                    stacks[family.index()].control.note_arrival(now, &mut path.of(family));
+                }
                 None => {}
             }
         }
-        while let Some(deed) = self.control.poll_deed() {
-            self.deeds.push_back(deed);
+        self.take_deeds();
+    }
+
+    fn take_deeds(&mut self) {
+        for stack in &mut self.stacks {
+            self.deeds.extend(std::iter::from_fn(|| stack.control.poll_deed()));
         }
     }
 
     /// Sends what is ready, as far as the link takes it: the last ACK of many is the one that counts, and nobody makes it anew.
     fn send(&mut self, now: Instant) {
-        if self.outbox.is_blocked(now) {
+        Family::BOTH.into_iter().for_each(|family| self.send_of(now, family));
+        self.take_deeds();
+    }
+
+    fn send_of(&mut self, now: Instant, family: Family) {
+        let place = family.index();
+        if self.stacks[place].outbox.is_blocked(now) {
             return;
         }
         // Packets come in over a link that was said to be down: it is up.
-        if self.control.contradicts_down() {
-            self.outbox.set_down(false);
+        if self.stacks[place].control.contradicts_down() {
+            self.stacks[place].outbox.set_down(false);
         }
         let mut tries = 0;
-        if let Some(Waiting { connection, injected, tries: so_far, .. }) = self.outbox.take() {
+        if let Some(Waiting { connection, injected, tries: so_far, .. }) = self.stacks[place].outbox.take() {
             tries = so_far;
             self.send_one(now, tries, connection, injected);
         }
-        while !self.outbox.is_waiting()
-            && let Some((connection, injected)) = self.control.poll_transmit()
+        while !self.stacks[place].outbox.is_waiting()
+            && let Some((connection, injected)) = self.stacks[place].control.poll_transmit()
         {
             self.send_one(now, tries, connection, injected);
-        }
-        while let Some(deed) = self.control.poll_deed() {
-            self.deeds.push_back(deed);
         }
     }
 
     fn send_one(&mut self, now: Instant, tries: u32, connection: Connection, injected: Injected) {
-        let frame = self.frame(connection, injected.direction).filter(|_| !self.outbox.refuses(injected.direction));
+        let refuses = self.stack(connection).outbox.refuses(injected.direction);
+        let frame = self.frame(connection, injected.direction).filter(|_| !refuses);
         let Some(frame) = frame else {
             self.failures += 1;
             return;
@@ -477,7 +485,8 @@ impl Engine {
             Err(error) => {
                 // The kernel tells of a carrier that is gone up to a second later.
                 let may_pass = is_full(&error) && self.injector.has_carrier(&self.interface.name) != Some(false);
-                may_pass && self.outbox.put_off(now, connection, injected, tries)
+                let outbox = &mut self.stacks[Family::of_connection(connection).index()].outbox;
+                may_pass && outbox.put_off(now, connection, injected, tries)
             }
         };
         self.failures += u64::from(!is_put_off);
@@ -491,7 +500,8 @@ impl Engine {
             Direction::Outgoing => {
                 let mut frame = raw.frame_out;
                 // The router may be another one than before, and so may the host's own address.
-                if let Some((destination, source)) = self.next_hops.addresses(connection.remote.ip()) {
+                if let Some((destination, source)) = self.stack(connection).next_hops.addresses(connection.remote.ip())
+                {
                     frame[..6].copy_from_slice(&destination);
                     frame[6..12].copy_from_slice(&source);
                 }
@@ -579,9 +589,11 @@ impl Drop for Engine {
         let now = clock::now();
         self.path.set_now(now);
         self.hear(now);
-        self.control.handle_end(now, &mut self.path);
-        // It may have been said to be down without being so, and nobody will be there to say this later.
-        self.outbox.set_down(false);
+        for stack in &mut self.stacks {
+            stack.control.handle_end(now, &mut self.path.of(stack.family));
+            // It may have been said to be down without being so, and nobody will be there to say this later.
+            stack.outbox.set_down(false);
+        }
         self.send(now);
     }
 }

@@ -18,6 +18,7 @@ use holdover_mobility::{Connection, Direction};
 
 use super::clsact::Filters;
 use super::{AttachError, AttachMode, AttachedBy, EngineError, Interface, batch};
+use crate::link_watch::Family;
 use crate::path_engine::Traffic;
 
 /// The programs, for little-endian machines.
@@ -29,8 +30,8 @@ const ORDER: &str = "order";
 /// If nothing is heard of the agent for so long, packets pass as they are.
 pub(super) const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
 
-/// `TURN_CALM` of the programs.
-const CALM: u64 = 2;
+/// `TURN_CALM` and `TURN_CALM_IPV6` of the programs.
+const CALM: [u64; 2] = [2, 16];
 
 /// `TURN_FRAMES` of the programs.
 const FRAMES: u64 = 4;
@@ -52,8 +53,8 @@ pub(super) struct KernelPath {
     bulks_before: Vec<Option<RawBulk>>,
     counters: PerCpuArray<MapData, u64>,
     notices: RingBuf<MapData>,
-    /// The link as it is now, and which of the two places it has in the map.
-    link: FastLink,
+    /// The link as it is now for each IP version, and which of the two places it has in the map.
+    of_families: [FastLink; 2],
     place: u32,
     /// `FRAMES`, or 0 if there are none.
     frames: u64,
@@ -145,7 +146,7 @@ impl KernelPath {
             counters: PerCpuArray::try_from(take(&mut ebpf, "counters")?)?,
             notices: RingBuf::try_from(take(&mut ebpf, "notices")?)?,
             ebpf,
-            link: FastLink::default(),
+            of_families: [FastLink::default(); 2],
             place: 0,
             frames,
             now: Instant::ZERO,
@@ -386,6 +387,25 @@ impl KernelPath {
         (result.return_value as i32 == -1).then_some(out)
     }
 
+    /// The part of it that is about one IP version.
+    pub(super) fn of(&mut self, family: Family) -> FamilyPath<'_> {
+        FamilyPath { path: self, family }
+    }
+
+    /// Changes what is remembered of the half of a connection whose ACKs go in `direction`.
+    pub(super) fn order(&self, now: Instant, connection: Connection, direction: Direction, order: Order) {
+        self.run_order(&RawOrder::new(now, connection, direction, order));
+    }
+
+    /// Says what the link does from now on for an IP version.
+    pub(super) fn set_link(&mut self, family: Family, link: FastLink) {
+        // A place that a program is reading is not written twice in a row.
+        if self.of_families[family.index()] != link {
+            self.of_families[family.index()] = link;
+            self.renew();
+        }
+    }
+
     fn run_order(&self, order: &RawOrder) {
         let bytes = order_bytes(order);
         let options = TestRunOptions { data_in: Some(&bytes), ..TestRunOptions::new() };
@@ -398,46 +418,54 @@ impl KernelPath {
     /// Writes the link to the place that is not looked at, and has it looked at.
     fn write_link(&mut self, expires_at: Instant) {
         self.place ^= 1;
-        let mut link = self.link;
-        link.expires_at = expires_at;
-        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
-        let turn = u64::from(self.place) | self.frames | flag(link.is_calm(), CALM) | flag(link.listens, LISTENS);
-        let written = self.links.set(self.place, Link(RawLink::new(&link)), 0).and_then(|()| self.turn.set(0, turn, 0));
+        let mut turn = u64::from(self.place) | self.frames;
+        let mut written = Ok(());
+        for family in Family::BOTH {
+            let mut link = self.of_families[family.index()];
+            link.expires_at = expires_at;
+            let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+            turn |= flag(link.is_calm(), CALM[family.index()]) | flag(link.listens, LISTENS);
+            let number = self.place | (family.index() as u32) << 1;
+            written = written.and_then(|()| self.links.set(number, Link(RawLink::new(&link)), 0));
+        }
+        let written = written.and_then(|()| self.turn.set(0, turn, 0));
         if let Err(error) = written {
             self.refused.set(Some(error.into()));
         }
     }
 }
 
-impl FastPath for KernelPath {
+/// The connections of one IP version, and the link as it is for them.
+pub(super) struct FamilyPath<'a> {
+    path: &'a mut KernelPath,
+    family: Family,
+}
+
+impl FastPath for FamilyPath<'_> {
     fn snapshot(&self, connection: Connection) -> Option<FastConnection> {
-        self.raw(connection).map(|raw| raw.fast())
+        self.path.raw(connection).map(|raw| raw.fast())
     }
 
     fn for_each_live(&self, look: &mut dyn FnMut(Connection, &FastConnection)) {
-        self.for_each(|connection, raw| {
-            if !raw.is_over() && !raw.is_left_alone() {
+        self.path.for_each(|connection, raw| {
+            if Family::of_connection(connection) == self.family && !raw.is_over() && !raw.is_left_alone() {
                 look(connection, &raw.fast());
             }
         });
     }
 
     fn order(&mut self, now: Instant, connection: Connection, direction: Direction, order: Order) {
-        self.run_order(&RawOrder::new(now, connection, direction, order));
+        self.path.order(now, connection, direction, order);
     }
 
     fn set_link(&mut self, link: FastLink) {
-        // A place that a program is reading is not written twice in a row.
-        if self.link != link {
-            self.link = link;
-            self.renew();
-        }
+        self.path.set_link(self.family, link);
     }
 }
 
 impl std::fmt::Debug for KernelPath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KernelPath").field("link", &self.link).finish_non_exhaustive()
+        f.debug_struct("KernelPath").field("of_families", &self.of_families).finish_non_exhaustive()
     }
 }
 

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 
 use holdover_base::Instant;
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed, LinkEvent, WakeOutcome};
+use holdover_mobility::{Connection, Deed, WakeOutcome};
 
 use super::interface::Interface;
 use super::lock::InterfaceLock;
 use super::{Engine, EngineError, EngineOptions};
+use crate::link_watch::{Families, LinkChange};
 use crate::log::with_causes;
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine, Retry, Survey, Traffic};
 
@@ -66,8 +67,8 @@ impl PathEngine for Engine {
         Some(self.as_fd())
     }
 
-    fn handle_link(&mut self, now: Instant, event: LinkEvent) {
-        self.handle_link(now, event);
+    fn handle_link(&mut self, now: Instant, change: LinkChange) {
+        self.handle_change(now, change);
     }
 
     fn handle_ready(&mut self, now: Instant) {
@@ -91,11 +92,11 @@ impl PathEngine for Engine {
     }
 
     fn alternative_at(&self, connection: Connection) -> Option<Instant> {
-        self.own_timers.get(&connection).copied()
+        self.stack(connection).own_timers.get(&connection).copied()
     }
 
-    fn contradicts_down(&self) -> bool {
-        self.control.contradicts_down()
+    fn contradicts_down(&self) -> Families {
+        self.stacks.iter().filter(|stack| stack.control.contradicts_down()).map(|stack| stack.family).collect()
     }
 
     fn poll_trouble(&mut self) -> Option<String> {
@@ -151,7 +152,7 @@ impl PathEngine for Engine {
     }
 
     fn is_silent(&self) -> bool {
-        self.control.silent_since().is_some()
+        self.stacks.iter().any(|stack| stack.control.silent_since().is_some())
     }
 
     fn ask_peer(&mut self, now: Instant, connection: Connection) {

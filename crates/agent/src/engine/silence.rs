@@ -1,7 +1,6 @@
 //! What the engine does about a silence of its link, which [`crate::link_watch::silence`] finds out.
 
 use holdover_base::Instant;
-use holdover_mobility::fast_path::FastPath as _;
 use holdover_mobility::{Connection, Direction, Injected};
 
 use super::Engine;
@@ -33,7 +32,9 @@ impl Engine {
     pub fn handle_silence(&mut self, now: Instant, since: Instant) {
         self.path.set_now(now);
         self.hear(now);
-        self.control.handle_silence(since, &mut self.path);
+        for stack in &mut self.stacks {
+            stack.control.handle_silence(since, &mut self.path.of(stack.family));
+        }
         self.send(now);
     }
 
@@ -41,13 +42,15 @@ impl Engine {
     pub fn end_silence(&mut self, now: Instant) {
         self.path.set_now(now);
         self.hear(now);
-        self.control.end_silence(now, &mut self.path);
+        for stack in &mut self.stacks {
+            stack.control.end_silence(now, &mut self.path.of(stack.family));
+        }
         self.send(now);
     }
 
     /// Asks a peer for a sign of life.
     pub fn ask_peer(&mut self, now: Instant, connection: Connection) {
-        let probe = self.path.snapshot(connection).and_then(|fast| fast.keep_alive(connection));
+        let probe = self.path.raw(connection).and_then(|raw| raw.fast().keep_alive(connection));
         if let Some(packet) = probe {
             self.send_one(now, 0, connection, Injected { direction: Direction::Outgoing, packet });
         }

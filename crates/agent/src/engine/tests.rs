@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_mobility::fast_path::raw::{FRAME_LEN, RawRules, Told};
-use holdover_mobility::fast_path::{FastConnection, FastLink, FastPath as _, Form, Notice, Order};
+use holdover_mobility::fast_path::{FastConnection, FastLink, Form, Notice, Order};
 use holdover_mobility::wake::{WakeConfig, WakeControl};
 use holdover_mobility::{Connection, Direction, LinkEvent, Verdict};
 use holdover_wire::{Flags, Packet, Seq};
@@ -14,6 +14,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::path::{EXPIRES_AFTER, KernelPath};
+use crate::link_watch::Family;
 
 /// Something that happens.
 #[derive(Clone, Debug)]
@@ -560,7 +561,12 @@ impl<'a> Both<'a> {
     /// The kernel learns what the control knows of the link.
     fn link(&mut self) {
         self.kernel.set_now(self.expires_at - EXPIRES_AFTER);
-        self.kernel.set_link(self.control.fast_link());
+        let family = Family::of_connection(self.connection);
+        self.kernel.set_link(family, self.control.fast_link());
+        // What becomes of the other version's link is nothing to this connection.
+        let mut others = FastLink::default();
+        others.down_at = Some(self.now);
+        self.kernel.set_link(family.other(), others);
         self.kernel.renew();
     }
 
@@ -632,7 +638,7 @@ impl<'a> Both<'a> {
 
     /// What is remembered.
     fn compare(&mut self) {
-        let remembered = self.kernel.snapshot(self.connection).expect("it is remembered");
+        let remembered = self.kernel.raw(self.connection).map(|raw| raw.fast()).expect("it is remembered");
         let mut twin = self.twin.clone();
         // What goes on is noted elsewhere.
         twin.stop_bulk();
@@ -643,7 +649,7 @@ impl<'a> Both<'a> {
         let mut told = None;
         while let Some(notice) = self.kernel.next_notice() {
             match notice.told().expect("a notice of ours") {
-                Told::Incoming | Told::Arrived => {}
+                Told::Incoming(_) | Told::Arrived(_) => {}
                 Told::Notice(connection, direction, notice) => {
                     assert_eq!(connection, self.connection);
                     assert!(told.is_none(), "one for a packet");

@@ -14,6 +14,9 @@
 //! taken it back, or when the time that it named is long over.
 //!
 //! An address in place of another is a move, whether the link was down in between or not.
+//!
+//! All of this holds for each IP version by itself: a source may speak of one only (its address is gone, its gateway does not answer), and
+//! then nothing is told to the connections of the other.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +24,7 @@ use holdover_base::{Duration, Instant};
 use holdover_mobility::LinkEvent;
 use serde::{Deserialize, Serialize};
 
-use super::{Signal, Source};
+use super::{Families, Family, LinkChange, Signal, Source};
 
 /// What the mechanisms have been told last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -38,7 +41,11 @@ pub enum LinkState {
 /// The arbiter of one interface. [`Self::handle_signal`] and [`Self::handle_timeout`] say what the mechanisms are to be told, in
 /// order.
 #[derive(Debug, Default)]
-pub struct Arbiter {
+pub struct Arbiter([FamilyArbiter; 2]);
+
+/// The arbiter of one IP version of an interface.
+#[derive(Debug, Default)]
+struct FamilyArbiter {
     /// Who says that the link is down.
     against: BTreeSet<Source>,
     /// Those of them whom a command, or packets, have overruled.
@@ -68,8 +75,61 @@ impl Arbiter {
         Self::default()
     }
 
-    /// How the link is.
+    /// How the link is: down if it is for both IP versions.
     pub fn state(&self) -> LinkState {
+        let states = self.0.each_ref().map(FamilyArbiter::state);
+        if self.down().are_both() {
+            LinkState::Down
+        } else if states.contains(&LinkState::Fading) {
+            LinkState::Fading
+        } else {
+            LinkState::Up
+        }
+    }
+
+    /// The IP versions for which the link is down.
+    pub fn down(&self) -> Families {
+        Family::BOTH.into_iter().filter(|&family| self.of(family).is_down).collect()
+    }
+
+    /// Who says that it is down for an IP version and has not been overruled.
+    pub fn objections(&self) -> impl Iterator<Item = Source> {
+        let all: BTreeSet<Source> = self.0.iter().flat_map(FamilyArbiter::objections).collect();
+        all.into_iter()
+    }
+
+    /// Packets of these IP versions come in over a link that is said to be down: who says so is overruled, each until he says up himself.
+    /// Returns for which of them it was down.
+    pub fn handle_packets(&mut self, families: Families) -> Families {
+        families.iter().filter(|&family| self.0[family.index()].handle_packets()).collect()
+    }
+
+    /// A source speaks.
+    pub fn handle_signal(&mut self, now: Instant, signal: &Signal) -> Vec<LinkChange> {
+        let told = Family::BOTH.map(|family| {
+            let is_meant = signal.families.contains(family);
+            if is_meant { self.0[family.index()].handle_signal(now, signal) } else { Vec::new() }
+        });
+        LinkChange::join(told)
+    }
+
+    /// Warnings whose time is over are forgotten.
+    pub fn handle_timeout(&mut self, now: Instant) -> Vec<LinkChange> {
+        LinkChange::join(self.0.each_mut().map(|arbiter| arbiter.handle_timeout(now)))
+    }
+
+    /// When a warning is to be forgotten.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.0.iter().filter_map(FamilyArbiter::poll_timeout).min()
+    }
+
+    fn of(&self, family: Family) -> &FamilyArbiter {
+        &self.0[family.index()]
+    }
+}
+
+impl FamilyArbiter {
+    fn state(&self) -> LinkState {
         match (self.is_down, self.warnings.is_empty()) {
             (true, _) => LinkState::Down,
             (false, false) => LinkState::Fading,
@@ -78,13 +138,13 @@ impl Arbiter {
     }
 
     /// Who says that it is down and has not been overruled.
-    pub fn objections(&self) -> impl Iterator<Item = Source> {
+    fn objections(&self) -> impl Iterator<Item = Source> {
         self.against.difference(&self.overruled).copied()
     }
 
     /// Packets come in over a link that is said to be down: who says so is overruled, each until it says up itself. Returns
     /// whether it was down.
-    pub fn handle_packets(&mut self) -> bool {
+    fn handle_packets(&mut self) -> bool {
         if self.is_down {
             self.overrule();
             self.contradicted.clone_from(&self.overruled);
@@ -93,7 +153,7 @@ impl Arbiter {
     }
 
     /// A source speaks.
-    pub fn handle_signal(&mut self, now: Instant, signal: &Signal) -> Vec<LinkEvent> {
+    fn handle_signal(&mut self, now: Instant, signal: &Signal) -> Vec<LinkEvent> {
         let source = signal.source;
         match signal.event {
             LinkEvent::Fading { lead } => return self.warn(now, source, lead),
@@ -130,14 +190,14 @@ impl Arbiter {
     }
 
     /// Warnings whose time is over are forgotten.
-    pub fn handle_timeout(&mut self, now: Instant) -> Vec<LinkEvent> {
+    fn handle_timeout(&mut self, now: Instant) -> Vec<LinkEvent> {
         let over: Vec<Source> =
             self.warnings.iter().filter(|&(_, &cut_at)| cut_at + OVERDUE <= now).map(|(&source, _)| source).collect();
         over.into_iter().filter_map(|source| self.withdraw(source)).collect()
     }
 
     /// When a warning is to be forgotten.
-    pub fn poll_timeout(&self) -> Option<Instant> {
+    fn poll_timeout(&self) -> Option<Instant> {
         self.warnings.values().min().map(|&cut_at| cut_at + OVERDUE)
     }
 
@@ -217,7 +277,9 @@ mod tests {
         let mut arbiter = Arbiter::new();
         let said = words.iter().map(|&(millis, source, event)| {
             let at = Instant::from_millis(millis);
-            arbiter.handle_signal(at, &Signal { interface: "wlan0".into(), event, source, at })
+            let told = arbiter.handle_signal(at, &Signal::new(at, "wlan0", event, source));
+            assert!(told.iter().all(|change| change.families.are_both()), "{told:?}");
+            told.into_iter().map(|change| change.event).collect()
         });
         said.collect()
     }
@@ -306,60 +368,121 @@ mod tests {
     #[test]
     fn a_warning_that_came_to_nothing_is_forgotten() {
         let mut arbiter = Arbiter::new();
-        let signal = Signal { interface: "x".into(), event: fading(100), source: Source::Command, at: Instant::ZERO };
+        let signal = Signal::new(Instant::ZERO, "x", fading(100), Source::Command);
         arbiter.handle_signal(Instant::ZERO, &signal);
         assert_eq!(arbiter.state(), LinkState::Fading);
         let deadline = arbiter.poll_timeout().unwrap();
         assert_eq!(deadline, Instant::from_millis(2100));
         assert_eq!(arbiter.handle_timeout(Instant::from_millis(2000)), []);
-        assert_eq!(arbiter.handle_timeout(deadline), [LinkEvent::Recovered]);
+        assert_eq!(arbiter.handle_timeout(deadline), [LinkChange::of_both(LinkEvent::Recovered)]);
         assert_eq!((arbiter.poll_timeout(), arbiter.state()), (None, LinkState::Up));
     }
 
-    fn any_word() -> impl Strategy<Value = (u64, Source, LinkEvent)> {
+    #[test]
+    fn one_version_fails_and_the_other_goes_on() {
+        use Source::{Address, Carrier};
+        let mut arbiter = Arbiter::new();
+        let mut tell = |event, families, source| {
+            let signal = Signal { families, ..Signal::new(Instant::ZERO, "wlan0", event, source) };
+            let told = arbiter.handle_signal(Instant::ZERO, &signal);
+            (told.iter().map(ToString::to_string).collect::<Vec<_>>(), arbiter.state(), arbiter.down())
+        };
+        let [ipv4, ipv6] = Family::BOTH.map(Families::only);
+        let said = |text: &str| if text.is_empty() { vec![] } else { vec![text.to_owned()] };
+        assert_eq!(tell(LinkEvent::Down, ipv4, Address), (said("down (IPv4)"), LinkState::Up, ipv4));
+        assert_eq!(
+            tell(LinkEvent::Down, Families::BOTH, Carrier),
+            (said("down (IPv6)"), LinkState::Down, Families::BOTH)
+        );
+        assert_eq!(tell(UP, Families::BOTH, Carrier), (said("up (IPv6)"), LinkState::Up, ipv4));
+        assert_eq!(tell(UP, ipv4, Address), (said("up (IPv4)"), LinkState::Up, Families::NONE));
+        assert_eq!(tell(LinkEvent::Down, Families::BOTH, Carrier), (said("down"), LinkState::Down, Families::BOTH));
+        assert_eq!(tell(MOVED, ipv6, Address), (said(""), LinkState::Down, Families::BOTH));
+        let (told, ..) = tell(UP, Families::BOTH, Carrier);
+        assert_eq!(told, ["up (IPv4)", "up, moved (IPv6)"]);
+    }
+
+    #[test]
+    fn packets_of_one_version_say_nothing_of_the_other() {
+        let mut arbiter = Arbiter::new();
+        arbiter.handle_signal(Instant::ZERO, &Signal::new(Instant::ZERO, "x", LinkEvent::Down, Source::Neighbour));
+        let [ipv4, ipv6] = Family::BOTH.map(Families::only);
+        assert_eq!(arbiter.handle_packets(ipv6), ipv6);
+        assert_eq!((arbiter.handle_packets(ipv6), arbiter.down()), (Families::NONE, ipv4));
+        assert_eq!(arbiter.objections().collect::<Vec<_>>(), [Source::Neighbour]);
+    }
+
+    fn any_word() -> impl Strategy<Value = (u64, Source, LinkEvent, Families)> {
         use Source::{Address, Carrier, Command, Neighbour, Route, Schedule, Suspend, Wifi};
         let source = prop::sample::select(vec![Carrier, Address, Route, Neighbour, Suspend, Schedule, Wifi, Command]);
         let event =
             prop::sample::select(vec![UP, MOVED, LinkEvent::Down, LinkEvent::Recovered, fading(50), fading(5000)]);
-        (0..3000u64, source, event)
+        let [ipv4, ipv6] = Family::BOTH.map(Families::only);
+        (0..3000u64, source, event, prop::sample::select(vec![Families::BOTH, ipv4, ipv6]))
     }
 
     proptest! {
-        /// Whatever is said in whatever order: never down twice in a row, never up without down or a move, never recovered without a
-        /// warning, and a command `up` always ends with the link up.
+        /// Whatever is said in whatever order, to each version: never down twice in a row, never up without down or a move, never recovered
+        /// without a warning, and a command `up` always ends with the link up.
         #[test]
         fn the_story_makes_sense(words in prop::collection::vec(any_word(), 0..60)) {
             let mut arbiter = Arbiter::new();
-            let (mut now, mut down, mut warned) = (Instant::ZERO, false, false);
-            for (wait, source, event) in words {
+            let (mut now, mut down, mut warned) = (Instant::ZERO, [false; 2], [false; 2]);
+            for (wait, source, event, families) in words {
                 now += Duration::from_millis(wait);
                 let timely = arbiter.handle_timeout(now);
-                let told = arbiter.handle_signal(now, &Signal { interface: "x".into(), event, source, at: now });
-                for event in timely.into_iter().chain(told) {
-                    match event {
-                        LinkEvent::Down => {
-                            prop_assert!(!down);
-                            (down, warned) = (true, false);
-                        }
-                        LinkEvent::Up { moved, .. } => {
-                            prop_assert!(down || moved);
-                            down = false;
-                            warned &= !moved;
-                        }
-                        LinkEvent::Fading { .. } => {
-                            prop_assert!(!down);
-                            warned = true;
-                        }
-                        LinkEvent::Recovered => {
-                            prop_assert!(warned && !down);
-                            warned = false;
+                let told = arbiter.handle_signal(now, &Signal { families, ..Signal::new(now, "x", event, source) });
+                for change in timely.into_iter().chain(told) {
+                    for family in change.families.iter() {
+                        let (down, warned) = (&mut down[family.index()], &mut warned[family.index()]);
+                        match change.event {
+                            LinkEvent::Down => {
+                                prop_assert!(!*down);
+                                (*down, *warned) = (true, false);
+                            }
+                            LinkEvent::Up { moved, .. } => {
+                                prop_assert!(*down || moved);
+                                *down = false;
+                                *warned &= !moved;
+                            }
+                            LinkEvent::Fading { .. } => {
+                                prop_assert!(!*down);
+                                *warned = true;
+                            }
+                            LinkEvent::Recovered => {
+                                prop_assert!(*warned && !*down);
+                                *warned = false;
+                            }
                         }
                     }
                 }
-                prop_assert_eq!(arbiter.state() == LinkState::Down, down);
-                prop_assert_eq!(arbiter.state() == LinkState::Fading, warned && !down);
+                let is_down = |family: &Family| down[family.index()];
+                prop_assert_eq!(arbiter.down(), Family::BOTH.into_iter().filter(is_down).collect());
+                prop_assert_eq!(arbiter.state() == LinkState::Down, down == [true; 2]);
+                let is_warned = Family::BOTH.into_iter().any(|family| warned[family.index()] && !is_down(&family));
+                prop_assert_eq!(arbiter.state() == LinkState::Fading, is_warned && down != [true; 2]);
                 if source == Source::Command && matches!(event, LinkEvent::Up { .. }) {
-                    prop_assert!(!down);
+                    prop_assert!(families.iter().all(|family| !is_down(&family)));
+                }
+            }
+        }
+
+        /// Each version hears what it would hear if the other did not exist.
+        #[test]
+        fn the_versions_do_not_know_of_each_other(words in prop::collection::vec(any_word(), 0..60)) {
+            let mut both = Arbiter::new();
+            let mut alone = [Arbiter::new(), Arbiter::new()];
+            let mut now = Instant::ZERO;
+            for (wait, source, event, families) in words {
+                now += Duration::from_millis(wait);
+                let mut signal = Signal { families, ..Signal::new(now, "x", event, source) };
+                let told = [both.handle_timeout(now), both.handle_signal(now, &signal)].concat();
+                for family in Family::BOTH {
+                    signal.families = families.and(Families::only(family));
+                    let alone = &mut alone[family.index()];
+                    let expected = [alone.handle_timeout(now), alone.handle_signal(now, &signal)].concat();
+                    let heard = told.iter().filter(|change| change.families.contains(family)).map(|change| change.event);
+                    prop_assert_eq!(heard.collect::<Vec<_>>(), expected.iter().map(|change| change.event).collect::<Vec<_>>());
                 }
             }
         }

@@ -11,6 +11,9 @@
 //! that table: packets go by that one then, so that an interface whose routes all cease to lead has lost its route. Routes over tunnels do
 //! not take the lead from the links that carry them.
 //!
+//! IPv4 and IPv6 are told apart where one of them has lost its addresses, its routes or its gateways and the other has not. A version that
+//! an interface never had has no connections there, and goes the way of the other.
+//!
 //! Silence is no signal: an interface that never had an address, a default route or a gateway is not down for the want of it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,7 +23,7 @@ use holdover_base::Instant;
 use holdover_mobility::LinkEvent;
 
 use super::rules::{Rule, Rules};
-use super::{Signal, Source};
+use super::{Families, Family, LinkChange, Signal, Source};
 
 /// Something that the kernel says. Interfaces go by their index.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -181,9 +184,9 @@ struct Interface {
     /// Those of them to which a rule leads.
     routes: BTreeSet<DefaultRoute>,
     has_had_route: bool,
-    /// Whether one of them leads, and whether one ever has.
-    leads: bool,
-    has_led: bool,
+    /// The IP versions of which one of them leads, and of which one ever has.
+    leads: Families,
+    has_led: Families,
     /// Neighbours that do not answer, by the kernel's word.
     failed: BTreeSet<IpAddr>,
     /// Gateways that were found silent, and are being asked since, whatever has become of the kernel's word: until they answer.
@@ -194,8 +197,8 @@ struct Interface {
     fixed: BTreeSet<IpAddr>,
     /// When gateways were found to answer last.
     answered_at: BTreeMap<IpAddr, Instant>,
-    /// Which sources have said that it is down.
-    said_down: BTreeSet<Source>,
+    /// Which sources have said that it is down, and for which IP versions.
+    said_down: BTreeMap<Source, Families>,
 }
 
 impl Interfaces {
@@ -339,7 +342,7 @@ impl Interfaces {
         let Some(interface) = self.interfaces.get_mut(&gateways.index) else { return false };
         interface.silent.extend(&gateways.addresses);
         // Said again, it is heard by who was overruled.
-        let was_said = interface.said_down.remove(&Source::Neighbour);
+        let was_said = interface.said_down.remove(&Source::Neighbour).is_some();
         self.tell(now);
         !was_said
     }
@@ -413,12 +416,16 @@ impl Interfaces {
             let leads = |route: &DefaultRoute| {
                 least.get(&(route.is_ipv6, route.table)).is_none_or(|&least| route.metric <= least)
             };
-            interface.leads = interface.routes.iter().any(leads);
+            interface.leads = interface.routes.iter().filter(|route| leads(route)).map(DefaultRoute::family).collect();
         }
     }
 }
 
 impl DefaultRoute {
+    const fn family(&self) -> Family {
+        if self.is_ipv6 { Family::Ipv6 } else { Family::Ipv4 }
+    }
+
     /// The kernel has one route in each place, unless others were appended.
     const fn place(&self) -> (bool, u32, u32) {
         (self.is_ipv6, self.table, self.metric)
@@ -427,17 +434,17 @@ impl DefaultRoute {
 
 impl Interface {
     fn remove_address(&mut self, address: IpAddr) {
-        let family = usize::from(address.is_ipv6());
+        let family = Family::of(address);
         if self.addresses.contains(&address) && self.of_family(family).len() == 1 {
-            self.last_addresses[family] = self.of_family(family);
+            self.last_addresses[family.index()] = self.of_family(family);
             // With the last address go the routes; of those of IPv4 the kernel says nothing.
             self.installed.retain(|route| route.is_ipv6 || address.is_ipv6());
         }
         self.addresses.remove(&address);
     }
 
-    fn of_family(&self, family: usize) -> BTreeSet<IpAddr> {
-        self.addresses.iter().filter(|address| usize::from(address.is_ipv6()) == family).copied().collect()
+    fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {
+        self.addresses.iter().filter(|&&address| Family::of(address) == family).copied().collect()
     }
 
     fn note_neighbour(&mut self, now: Instant, address: IpAddr, state: Reachability) {
@@ -474,7 +481,7 @@ impl Interface {
 
     fn tell(&mut self, now: Instant, changes: &mut VecDeque<Change>) {
         self.has_had_route |= !self.routes.is_empty();
-        self.has_led |= self.leads;
+        self.has_led = self.has_led.or(self.leads);
         let is_eligible = self.may_be_uplink && self.has_had_route;
         if self.was_told_eligible != Some(is_eligible) {
             self.was_told_eligible = Some(is_eligible);
@@ -490,31 +497,62 @@ impl Interface {
         let leads_to = |gateway: &IpAddr| routes.iter().any(|route| route.gateway == Some(*gateway));
         self.silent.retain(leads_to);
         self.answered_at.retain(|gateway, _| leads_to(gateway));
-        let has_moved = self.note_move();
-        for (source, is_down) in [
-            (Source::Carrier, !self.can_carry),
-            (Source::Address, self.has_lost_its_addresses()),
-            (Source::Route, self.has_led && !self.leads),
-            (Source::Neighbour, self.has_silent_gateways()),
-        ] {
-            let moved = source == Source::Address && has_moved;
-            let event = match (is_down, self.said_down.contains(&source)) {
-                (true, false) => LinkEvent::Down,
-                (false, true) => LinkEvent::Up { symmetric: false, moved },
-                _ if moved => LinkEvent::Up { symmetric: false, moved },
-                _ => continue,
-            };
-            if is_down {
-                self.said_down.insert(source);
+        let moved = self.note_move();
+        for source in [Source::Carrier, Source::Address, Source::Route, Source::Neighbour] {
+            let is_down = if source == Source::Carrier {
+                if self.can_carry { Families::NONE } else { Families::BOTH }
             } else {
-                self.said_down.remove(&source);
-            }
-            changes.push_back(Change::Signal(Signal { interface: self.name.clone(), event, source, at: now }));
+                self.shared(Family::BOTH.into_iter().filter(|&family| self.has_lost(source, family)).collect())
+            };
+            let moved = if source == Source::Address { self.shared(moved) } else { Families::NONE };
+            self.tell_of(now, source, is_down, moved, changes);
         }
     }
 
-    fn has_lost_its_addresses(&self) -> bool {
-        self.addresses.is_empty() && self.last_addresses.iter().any(|last| !last.is_empty())
+    /// Says what has changed in the word of a source.
+    fn tell_of(
+        &mut self,
+        now: Instant,
+        source: Source,
+        is_down: Families,
+        moved: Families,
+        changes: &mut VecDeque<Change>,
+    ) {
+        let was_down = self.said_down.insert(source, is_down).unwrap_or_default();
+        let event = |family| match (is_down.contains(family), was_down.contains(family)) {
+            (true, false) => Some(LinkEvent::Down),
+            (false, true) => Some(LinkEvent::Up { symmetric: false, moved: moved.contains(family) }),
+            _ if moved.contains(family) => Some(LinkEvent::Up { symmetric: false, moved: true }),
+            _ => None,
+        };
+        let events = Family::BOTH.map(|family| event(family).into_iter().collect::<Vec<_>>());
+        for LinkChange { families, event } in LinkChange::join(events) {
+            let signal = Signal { families, ..Signal::new(now, &self.name, event, source) };
+            changes.push_back(Change::Signal(signal));
+        }
+        if is_down.is_empty() {
+            self.said_down.remove(&source);
+        }
+    }
+
+    /// What was found of some IP versions holds for the others, too, if the interface never had these.
+    fn shared(&self, families: Families) -> Families {
+        let is_unused = |family: Family| {
+            let has_addresses = !self.last_addresses[family.index()].is_empty();
+            !has_addresses && !self.has_led.contains(family) && self.routes.iter().all(|route| route.family() != family)
+        };
+        let unused = families.others().iter().filter(|&family| !families.is_empty() && is_unused(family));
+        families.iter().chain(unused).collect()
+    }
+
+    /// Whether a source misses something that an IP version has had.
+    fn has_lost(&self, source: Source, family: Family) -> bool {
+        match source {
+            Source::Address => self.of_family(family).is_empty() && !self.last_addresses[family.index()].is_empty(),
+            Source::Route => self.has_led.contains(family) && !self.leads.contains(family),
+            Source::Neighbour => self.has_silent_gateways(family),
+            _ => false,
+        }
     }
 
     /// The gateways, if there are any and each of them can be asked.
@@ -524,8 +562,9 @@ impl Interface {
     }
 
     /// Gateways there are, and of none of them is it known that it answers, or at least not that it does not.
-    fn has_silent_gateways(&self) -> bool {
-        let mut gateways = self.routes.iter().map(|route| route.gateway).peekable();
+    fn has_silent_gateways(&self, family: Family) -> bool {
+        let of_family = self.routes.iter().filter(|route| route.family() == family);
+        let mut gateways = of_family.map(|route| route.gateway).peekable();
         gateways.peek().is_some() && gateways.all(|gateway| gateway.is_some_and(|gateway| self.is_silent(gateway)))
     }
 
@@ -533,19 +572,17 @@ impl Interface {
         self.failed.contains(&gateway) || self.silent.contains(&gateway)
     }
 
-    /// Whether addresses of a family have taken the place of others: none of those before is left.
-    fn note_move(&mut self) -> bool {
-        let mut has_moved = false;
-        for family in 0..2 {
+    /// The IP versions of which addresses have taken the place of others: none of those before is left.
+    fn note_move(&mut self) -> Families {
+        let mut has_moved = |family: Family| {
             let now = self.of_family(family);
             if now.is_empty() {
-                continue;
+                return false;
             }
-            let before = &mut self.last_addresses[family];
-            has_moved |= !before.is_empty() && before.is_disjoint(&now);
-            *before = now;
-        }
-        has_moved
+            let before = std::mem::replace(&mut self.last_addresses[family.index()], now.clone());
+            !before.is_empty() && before.is_disjoint(&now)
+        };
+        Family::BOTH.into_iter().filter(|&family| has_moved(family)).collect()
     }
 }
 
@@ -559,8 +596,22 @@ fn is_inner(kind: &str, name: &str) -> bool {
 /// Whether an interface's packets leave this machine inside of others.
 fn is_tunnel(kind: &str) -> bool {
     const KINDS: [&str; 16] = [
-        "tun", "wireguard", "ipip", "ip6tnl", "sit", "gre", "gretap", "ip6gre", "ip6gretap", "vti", "vti6", "xfrm", "vxlan",
-        "geneve", "erspan", "bareudp",
+        "tun",
+        "wireguard",
+        "ipip",
+        "ip6tnl",
+        "sit",
+        "gre",
+        "gretap",
+        "ip6gre",
+        "ip6gretap",
+        "vti",
+        "vti6",
+        "xfrm",
+        "vxlan",
+        "geneve",
+        "erspan",
+        "bareudp",
     ];
     KINDS.contains(&kind)
 }

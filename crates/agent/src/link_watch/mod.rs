@@ -15,6 +15,7 @@
 
 mod arbiter;
 pub mod association;
+mod family;
 pub mod kernel;
 pub mod logind;
 pub mod neighbour_probe;
@@ -35,6 +36,7 @@ use holdover_mobility::LinkEvent;
 use serde::{Deserialize, Serialize};
 
 pub use self::arbiter::{Arbiter, LinkState};
+pub use self::family::{Families, Family, LinkChange};
 
 /// Something that a source says about an interface.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,6 +45,8 @@ pub struct Signal {
     pub interface: Box<str>,
     /// What.
     pub event: LinkEvent,
+    /// Whether it is about the packets of both IP versions, or of one.
+    pub families: Families,
     /// Who.
     pub source: Source,
     /// When, on `CLOCK_MONOTONIC`.
@@ -50,9 +54,9 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// A source says something of an interface now.
+    /// A source says something of an interface as a whole now.
     pub fn new(now: Instant, interface: &str, event: LinkEvent, source: Source) -> Self {
-        Self { interface: interface.into(), event, source, at: now }
+        Self { interface: interface.into(), event, families: Families::BOTH, source, at: now }
     }
 }
 

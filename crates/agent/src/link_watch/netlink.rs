@@ -658,7 +658,8 @@ mod tests {
         multicast.header.family = AddressFamily::Other(128);
         assert_eq!(table(multicast), None);
         // Two that differ in what they select are two.
-        let [one, two] = [1, 2].map(|mark| told(0, RouteNetlinkMessage::NewRule(message(vec![RuleAttribute::FwMark(mark)]))));
+        let [one, two] =
+            [1, 2].map(|mark| told(0, RouteNetlinkMessage::NewRule(message(vec![RuleAttribute::FwMark(mark)]))));
         assert_ne!(one, two);
     }
 

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
 use holdover_agent::clock;
 use holdover_agent::daemon::{DryEngine, DryRun};
+use holdover_agent::link_watch::LinkChange;
 use holdover_agent::path_engine::{Attach as _, PathEngine as _};
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, LinkEvent};
@@ -29,9 +30,9 @@ fn what_a_rule_leaves_alone_is_not_said_to_be_woken(namespace: &Namespace) {
     let [alone, other] = [ends(&calls[0]), ends(&calls[1])];
     let mut engine = DryRun.attach("lo", &WakeConfig::default()).unwrap();
     let told_of = |engine: &mut DryEngine| {
-        engine.handle_link(clock::now(), LinkEvent::Fading { lead: None });
-        engine.handle_link(clock::now(), LinkEvent::Down);
-        engine.handle_link(clock::now(), LinkEvent::Up { symmetric: false, moved: false });
+        engine.handle_link(clock::now(), LinkChange::of_both(LinkEvent::Fading { lead: None }));
+        engine.handle_link(clock::now(), LinkChange::of_both(LinkEvent::Down));
+        engine.handle_link(clock::now(), LinkChange::of_both(LinkEvent::Up { symmetric: false, moved: false }));
         let deeds: Vec<_> = std::iter::from_fn(|| engine.poll_deed()).collect();
         [alone, other].map(|connection| deeds.iter().any(|deed| deed.connection == connection))
     };

@@ -45,7 +45,7 @@ const RESUMES_WITHIN: Duration = Duration::from_millis(500);
 /// This host, `near`; a bridge in a namespace of its own; and the gateway, which is also the server.
 pub(crate) struct Lan {
     bridge: Namespace,
-    gateway: Namespace,
+    pub(crate) gateway: Namespace,
     address: IpAddr,
 }
 
@@ -205,7 +205,7 @@ impl Stream {
         Self::start_to(&lan.gateway, lan.address, is_upload)
     }
 
-    fn start_to(server: &Namespace, address: IpAddr, is_upload: bool) -> Self {
+    pub(crate) fn start_to(server: &Namespace, address: IpAddr, is_upload: bool) -> Self {
         let listener = server.enter(|| TcpListener::bind(SocketAddr::new(address, 0)).unwrap()).unwrap();
         let to = listener.local_addr().unwrap();
         let near = TcpStream::connect(to).unwrap();
@@ -237,6 +237,16 @@ impl Stream {
     pub(crate) fn connection(&self) -> Connection {
         let near = &self._ends[0];
         Connection { local: near.local_addr().unwrap(), remote: near.peer_addr().unwrap() }
+    }
+
+    /// Bytes that have come so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::SeqCst)
+    }
+
+    /// Nothing more is sent.
+    pub(crate) fn end(&self) {
+        self.is_sending.store(false, Ordering::SeqCst);
     }
 
     /// Waits until so much more has come.
@@ -296,7 +306,7 @@ impl Lan {
 
 /// Data goes on in so long after the end of an outage.
 #[track_caller]
-fn resumes(stream: &Stream, end_outage: impl FnOnce()) -> Duration {
+pub(crate) fn resumes(stream: &Stream, end_outage: impl FnOnce()) -> Duration {
     let before = stream.received.load(Ordering::SeqCst);
     end_outage();
     let began = Instant::now();

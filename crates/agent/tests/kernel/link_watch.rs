@@ -6,12 +6,17 @@ use std::time::{Duration, Instant as WallInstant};
 use holdover_agent::clock;
 use holdover_agent::link_watch::kernel::{Change, Interfaces};
 use holdover_agent::link_watch::netlink::Monitor;
-use holdover_agent::link_watch::{Arbiter, Signal};
+use holdover_agent::link_watch::{Arbiter, LinkChange, Signal};
 use holdover_testbed::{Namespace, Netlink, Route};
 
 use crate::Test;
+use crate::iproute::ip;
 
-pub(crate) const TESTS: &[Test] = &[("an_uplink_that_goes_and_comes_is_told_as_such", an_uplink_that_goes_and_comes)];
+pub(crate) const TESTS: &[Test] = &[
+    ("an_uplink_that_goes_and_comes_is_told_as_such", an_uplink_that_goes_and_comes),
+    ("a_default_route_of_another_table_counts", a_default_route_of_another_table_counts),
+    ("the_best_route_is_the_links_that_has_it", the_best_route_is_the_links_that_has_it),
+];
 
 /// A monitor, what it has told, and what that means.
 struct Watch {
@@ -58,8 +63,8 @@ impl Watch {
             }
             Change::Disappeared { interface } if &*interface == "up0" => self.said.push("gone".to_owned()),
             Change::Signal(signal) if &*signal.interface == "up0" => {
-                let Signal { event, source, at, .. } = &signal;
-                self.said.push(format!("{source} {event}"));
+                let Signal { event, families, source, at, .. } = &signal;
+                self.said.push(format!("{source} {}", LinkChange { families: *families, event: *event }));
                 self.told.extend(self.arbiter.handle_signal(*at, &signal).iter().map(ToString::to_string));
             }
             _ => {}
@@ -100,4 +105,45 @@ fn an_uplink_that_goes_and_comes(namespace: &Namespace) {
     let mut later = Watch::open();
     assert_eq!(later.hears(&["eligible"]), [] as [&str; 0]);
     assert_eq!(later.interfaces.addresses("up0").filter(IpAddr::is_ipv4).collect::<Vec<_>>(), [address]);
+}
+
+fn a_default_route_of_another_table_counts(namespace: &Namespace) {
+    let far = Namespace::new("far").unwrap();
+    Netlink::open(namespace).unwrap().add_veth("up0", "far0", &far).unwrap();
+    far.enter(|| Netlink::open(&far).unwrap().set_up("far0").unwrap()).unwrap();
+    ip("link set up0 up");
+    ip("address add 192.0.2.7/24 dev up0");
+    let mut watch = Watch::open();
+    watch.hears(&["there"]);
+    ip("route add default via 192.0.2.1 dev up0 table 4711");
+    ip("rule add from 198.51.100.0/24 table 4711");
+    assert_eq!(watch.hears(&["eligible"]), [] as [&str; 0]);
+    ip("rule del from 198.51.100.0/24 table 4711");
+    assert_eq!(watch.hears(&["route down"]), ["down"]);
+    ip("rule add fwmark 7 table 4711");
+    assert_eq!(watch.hears(&["route up"]), ["up"]);
+    // One who comes later sees the same.
+    assert_eq!(Watch::open().hears(&["eligible"]), [] as [&str; 0]);
+    // As wg-quick does; the rule leads nowhere by itself.
+    ip("rule add table 4712 suppress_prefixlength 0");
+    ip("route add default via 192.0.2.1 dev up0 table 4712");
+    ip("route del default table 4711");
+    assert_eq!(watch.hears(&["route down"]), ["down"]);
+}
+
+fn the_best_route_is_the_links_that_has_it(namespace: &Namespace) {
+    let far = Namespace::new("far").unwrap();
+    let mut watch = Watch::open();
+    for (index, name) in ["up0", "up1"].into_iter().enumerate() {
+        Netlink::open(namespace).unwrap().add_veth(name, &format!("far{index}"), &far).unwrap();
+        far.enter(|| Netlink::open(&far).unwrap().set_up(&format!("far{index}")).unwrap()).unwrap();
+        ip(&format!("link set {name} up"));
+        ip(&format!("address add 192.0.{index}.7/24 dev {name}"));
+    }
+    ip("route add default via 192.0.0.1 dev up0 metric 600");
+    watch.hears(&["carrier down", "carrier up", "eligible", "there"]);
+    ip("route add default via 192.0.1.1 dev up1 metric 100");
+    assert_eq!(watch.hears(&["route down"]), ["down"]);
+    ip("route del default via 192.0.1.1 dev up1 metric 100");
+    assert_eq!(watch.hears(&["route up"]), ["up"]);
 }

@@ -8,7 +8,9 @@
 mod agents;
 mod dry_run;
 mod engine;
+mod families;
 mod gateway;
+mod iproute;
 mod link_watch;
 mod logind;
 mod other_process;
@@ -35,9 +37,10 @@ fn main() -> ExitCode {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 7] = [
+    let groups: [(&str, &[Test]); 8] = [
         ("agents", agents::TESTS),
         ("dry_run", dry_run::TESTS),
+        ("families", families::TESTS),
         ("gateway", gateway::TESTS),
         ("link_watch", link_watch::TESTS),
         ("logind", logind::TESTS),

@@ -47,13 +47,15 @@ pub(super) fn link_cells(link: &LinkStatus) -> [String; 11] {
 
 /// Up, fading or down, and who says so.
 fn state(link: &LinkStatus) -> String {
-    match link.state {
-        LinkState::Up => "up".to_owned(),
-        LinkState::Fading => "fading".to_owned(),
-        LinkState::Down => {
-            let objections: Vec<String> = link.objections.iter().map(ToString::to_string).collect();
-            format!("down ({})", objections.join(", "))
-        }
+    let objections = || link.objections.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let state = match link.state {
+        LinkState::Up => "up",
+        LinkState::Fading => "fading",
+        LinkState::Down => return format!("down ({})", objections()),
+    };
+    match link.families_down.first() {
+        Some(family) => format!("{state} ({family} down: {})", objections()),
+        None => state.to_owned(),
     }
 }
 
@@ -168,7 +170,7 @@ fn bytes(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use holdover_agent::link_watch::Source;
+    use holdover_agent::link_watch::{Family, Source};
     use holdover_agent::path_engine::Counters;
     use holdover_agent::status::{LinkRecord, UserTimeoutStatus};
 
@@ -211,6 +213,7 @@ mod tests {
             interface: "wlan0".to_owned(),
             state: LinkState::Down,
             state_s: 2.0,
+            families_down: Vec::new(),
             objections: vec![Source::Carrier, Source::Route],
             problem: Some("no such luck".to_owned()),
             trouble: Some("a map is full".to_owned()),
@@ -233,5 +236,8 @@ mod tests {
         ] {
             assert!(text.contains(says), "{says} is not in\n{text}");
         }
+        whole.links[0].state = LinkState::Up;
+        whole.links[0].families_down = vec![Family::Ipv4];
+        assert!(status(&whole).contains("up (IPv4 down: carrier, route)"));
     }
 }

@@ -266,10 +266,10 @@ pub struct RawNotice {
 pub enum Told {
     /// Something about a half.
     Notice(Connection, Direction, Notice),
-    /// A packet has come in over a link that is said to be down, or after a silence.
-    Incoming,
-    /// A packet has come in while that is news ([`FastLink::awaits_packets`]).
-    Arrived,
+    /// A packet of this connection has come in over a link that is said to be down, or after a silence.
+    Incoming(Connection),
+    /// A packet of this connection has come in while that is news ([`FastLink::awaits_packets`]).
+    Arrived(Connection),
 }
 
 /// `struct order`.
@@ -595,8 +595,8 @@ impl RawNotice {
             2 => Notice::Stalled(ack),
             3 => Notice::Queued(ack),
             4 => Notice::Opened,
-            5 => return Some(Told::Incoming),
-            6 => return Some(Told::Arrived),
+            5 => return Some(Told::Incoming(self.key.connection())),
+            6 => return Some(Told::Arrived(self.key.connection())),
             _ => return None,
         };
         Some(Told::Notice(self.key.connection(), direction(self.direction), notice))

@@ -7,8 +7,8 @@ use holdover_mobility::{Connection, Deed, Resumed, WakeOutcome};
 
 use super::*;
 use crate::control::Word;
-use crate::link_watch::LinkState;
 use crate::link_watch::schedule::Schedule;
+use crate::link_watch::{Families, LinkChange, LinkState};
 use crate::path_engine::PathConnection;
 use crate::path_engine::PathEngine;
 
@@ -74,9 +74,9 @@ impl PathEngine for Fake {
         None
     }
 
-    fn handle_link(&mut self, now: Instant, event: LinkEvent) {
-        self.diary.borrow_mut().push(format!("{} {event}", self.name));
-        if matches!(event, LinkEvent::Up { .. }) {
+    fn handle_link(&mut self, now: Instant, change: LinkChange) {
+        self.diary.borrow_mut().push(format!("{} {change}", self.name));
+        if matches!(change.event, LinkEvent::Up { .. }) {
             // One in each direction.
             let deed = Deed { at: now, connection: connection(), mechanism: "hold_back", what: "released" };
             self.deeds.extend([deed; 2]);
@@ -118,8 +118,9 @@ impl PathEngine for Fake {
     }
 
     /// Who is ready has heard packets.
-    fn contradicts_down(&self) -> bool {
-        self.diary.borrow().last().is_some_and(|line| line.ends_with("ready"))
+    fn contradicts_down(&self) -> Families {
+        let is_ready = self.diary.borrow().last().is_some_and(|line| line.ends_with("ready"));
+        if is_ready { Families::BOTH } else { Families::NONE }
     }
 
     fn poll_trouble(&mut self) -> Option<String> {
@@ -167,7 +168,7 @@ fn appear(core: &mut Core<Fakes>, interface: &str, is_eligible: bool) {
 
 fn hear(core: &mut Core<Fakes>, seconds: u64, interface: &str, source: Source, event: LinkEvent) {
     let at = Instant::from_secs(seconds);
-    core.handle_change(at, Change::Signal(Signal { interface: interface.into(), event, source, at }));
+    core.handle_change(at, Change::Signal(Signal::new(at, interface, event, source)));
 }
 
 fn told(diary: &Diary) -> Vec<String> {

@@ -33,7 +33,9 @@ fn drain(interfaces: &mut Interfaces) -> Vec<String> {
         Change::Appeared { interface, is_eligible: true } => format!("{interface} eligible"),
         Change::Appeared { interface, is_eligible: false } => format!("{interface} there"),
         Change::Disappeared { interface } => format!("{interface} gone"),
-        Change::Signal(Signal { interface, event, source, .. }) => format!("{interface} {source} {event}"),
+        Change::Signal(Signal { interface, event, families, source, .. }) => {
+            format!("{interface} {source} {}", LinkChange { families, event })
+        }
     };
     changes.map(text).collect()
 }
@@ -89,16 +91,45 @@ fn an_address_in_place_of_another_is_a_move() {
     );
     assert_eq!(told(&mut interfaces, [address(3, "192.0.2.7", false)]), [] as [&str; 0]);
     // The last one goes and comes back: the same place.
-    assert_eq!(told(&mut interfaces, [address(3, "192.0.2.8", false), address(3, "192.0.2.8", true)]), [] as [&str; 0]);
+    let back = told(&mut interfaces, [address(3, "192.0.2.8", false), address(3, "192.0.2.8", true)]);
+    assert_eq!(back, ["wlan0 address down (IPv4)", "wlan0 address up (IPv4)"]);
     // Another one comes, and the old one goes only then, as DHCP clients do.
     let moved = told(&mut interfaces, [address(3, "198.51.100.9", true), address(3, "192.0.2.8", false)]);
     assert_eq!(moved, [] as [&str; 0], "connections of the old address were there until the end");
     // The last of a family goes, and another comes.
     let moved = told(&mut interfaces, [address(3, "198.51.100.9", false), address(3, "203.0.113.5", true)]);
-    assert_eq!(moved, ["wlan0 address up, moved"]);
+    assert_eq!(moved, ["wlan0 address down (IPv4)", "wlan0 address up, moved (IPv4)"]);
     // The same across a time without any.
     let news = [address(3, "2001:db8::7", false), address(3, "203.0.113.5", false), address(3, "192.0.2.7", true)];
-    assert_eq!(told(&mut interfaces, news), ["wlan0 address down", "wlan0 address up, moved"]);
+    let expected = ["wlan0 address down (IPv6)", "wlan0 address down (IPv4)", "wlan0 address up, moved (IPv4)"];
+    assert_eq!(told(&mut interfaces, news), expected);
+}
+
+#[test]
+fn one_version_of_ip_fails_and_the_other_stays() {
+    let mut interfaces = connected();
+    let both = [address(3, "2001:db8::7", true), route(3, "2001:db8::1", true)];
+    assert_eq!(told(&mut interfaces, both), [] as [&str; 0]);
+    let gone = told(&mut interfaces, [address(3, "192.0.2.7", false)]);
+    assert_eq!(gone, ["wlan0 address down (IPv4)", "wlan0 route down (IPv4)"]);
+    let back = told(&mut interfaces, [address(3, "192.0.2.7", true), route(3, "192.0.2.1", true)]);
+    assert_eq!(back, ["wlan0 address up (IPv4)", "wlan0 route up (IPv4)"]);
+    assert_eq!(told(&mut interfaces, [route(3, "2001:db8::1", false)]), ["wlan0 route down (IPv6)"]);
+    assert_eq!(
+        told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Failed)]),
+        ["wlan0 neighbour down (IPv4)"]
+    );
+    assert_eq!(told(&mut interfaces, [link(3, "wlan0", false)])[0], "wlan0 carrier down");
+}
+
+#[test]
+fn a_version_that_was_never_there_goes_with_the_other_until_it_is() {
+    let mut interfaces = connected();
+    assert_eq!(told(&mut interfaces, [route(3, "192.0.2.1", false)]), ["wlan0 route down"]);
+    // IPv6 alone works from now on.
+    let told_of = told(&mut interfaces, [address(3, "2001:db8::7", true), route(3, "2001:db8::1", true)]);
+    assert_eq!(told_of, ["wlan0 route up (IPv6)"]);
+    assert_eq!(told(&mut interfaces, [route(3, "192.0.2.1", true)]), ["wlan0 route up (IPv4)"]);
 }
 
 #[test]
@@ -122,9 +153,9 @@ fn a_gateway_that_does_not_answer_is_a_cut() {
     let others = [neighbour(3, "192.0.2.99", Reachability::Failed), neighbour(4, "192.0.2.1", Reachability::Failed)];
     assert_eq!(told(&mut interfaces, others), [] as [&str; 0]);
     // A second gateway is enough.
-    let news = [route(3, "2001:db8::1", true), neighbour(3, "192.0.2.1", Reachability::Failed)];
+    let news = [route(3, "192.0.2.2", true), neighbour(3, "192.0.2.1", Reachability::Failed)];
     assert_eq!(told(&mut interfaces, news), [] as [&str; 0]);
-    let news = [neighbour(3, "2001:db8::1", Reachability::Failed), link(3, "wlan0", false)];
+    let news = [neighbour(3, "192.0.2.2", Reachability::Failed), link(3, "wlan0", false)];
     assert_eq!(told(&mut interfaces, news), ["wlan0 neighbour down", "wlan0 carrier down", "wlan0 neighbour up"]);
 }
 
@@ -277,7 +308,8 @@ fn the_best_route_moves_from_link_to_link() {
 #[test]
 fn a_tunnel_does_not_take_the_route_from_the_link_that_carries_it() {
     let mut interfaces = Interfaces::new();
-    let News::Link { index, name, is_loopback, is_set_up, can_carry, has_neighbours, .. } = link(9, "vpn0", true) else {
+    let News::Link { index, name, is_loopback, is_set_up, can_carry, has_neighbours, .. } = link(9, "vpn0", true)
+    else {
         panic!()
     };
     let tunnel = News::Link { index, name, kind: "tun".into(), is_loopback, is_set_up, can_carry, has_neighbours };
@@ -289,14 +321,14 @@ fn any_news() -> impl Strategy<Value = News> {
     let index = 1..3u32;
     prop_oneof![
         (index.clone(), any::<bool>()).prop_map(|(index, up)| link(index, ["a", "b"][index as usize - 1], up)),
-        (index.clone(), 0..3u8, any::<bool>()).prop_map(|(index, last, usable)| address(
+        (index.clone(), 0..4u8, any::<bool>()).prop_map(|(index, last, usable)| address(
             index,
-            &format!("192.0.2.{last}"),
+            ["192.0.2.0", "192.0.2.1", "2001:db8::2", "2001:db8::3"][usize::from(last)],
             usable
         )),
-        (index.clone(), 0..2u8, any::<bool>()).prop_map(|(index, last, there)| route(
+        (index.clone(), 0..3u8, any::<bool>()).prop_map(|(index, last, there)| route(
             index,
-            &format!("192.0.2.{}", 100 + last),
+            ["192.0.2.100", "192.0.2.101", "2001:db8::100"][usize::from(last)],
             there
         )),
         (index.clone(), 0..2u8, 0..5usize).prop_map(|(index, last, state)| {
@@ -322,7 +354,7 @@ proptest! {
     fn no_source_repeats_itself(news in prop::collection::vec(any_news(), 0..80)) {
         let mut interfaces = Interfaces::new();
         let mut there = BTreeSet::new();
-        let mut down = BTreeSet::new();
+        let mut down: BTreeSet<(Box<str>, Source, Family)> = BTreeSet::new();
         for news in news {
             interfaces.handle(Instant::ZERO, news.clone());
             interfaces.handle(Instant::ZERO, news);
@@ -331,18 +363,21 @@ proptest! {
                     Change::Appeared { interface, .. } => _ = there.insert(interface),
                     Change::Disappeared { interface } => {
                         prop_assert!(there.remove(&interface));
-                        down.retain(|(name, _)| *name != interface);
+                        down.retain(|(name, ..)| *name != interface);
                     }
-                    Change::Signal(Signal { interface, event, source, .. }) => {
-                        prop_assert!(there.contains(&interface));
-                        match event {
-                            LinkEvent::Down => prop_assert!(down.insert((interface, source))),
-                            UP => prop_assert!(down.remove(&(interface, source))),
-                            MOVED => {
-                                prop_assert_eq!(source, Source::Address);
-                                down.remove(&(interface, source));
+                    Change::Signal(Signal { interface, event, families, source, .. }) => {
+                        prop_assert!(there.contains(&interface) && !families.is_empty());
+                        for family in families.iter() {
+                            let word = (interface.clone(), source, family);
+                            match event {
+                                LinkEvent::Down => prop_assert!(down.insert(word)),
+                                UP => prop_assert!(down.remove(&word)),
+                                MOVED => {
+                                    prop_assert_eq!(source, Source::Address);
+                                    down.remove(&word);
+                                }
+                                other => prop_assert!(false, "{}", other),
                             }
-                            other => prop_assert!(false, "{}", other),
                         }
                     }
                 }
@@ -411,7 +446,7 @@ fn gateways_that_were_found_silent_are_until_they_answer() {
     let later = [("192.0.2.1", Reachability::Failed), ("192.0.2.1", Reachability::Unknown)];
     assert_eq!(told(&mut interfaces, later.map(|(who, state)| neighbour(3, who, state))), [] as [&str; 0]);
     interfaces.handle(Instant::from_secs(9), neighbour(3, "192.0.2.1", Reachability::Answers));
-    assert_eq!(drain(&mut interfaces), ["wlan0 neighbour up"]);
+    assert_eq!(drain(&mut interfaces), ["wlan0 neighbour up (IPv4)"]);
     let answered_at = interfaces.gateways("wlan0").unwrap().answered_at;
     assert_eq!(answered_at, [("192.0.2.1".parse().unwrap(), Instant::from_secs(9))].into());
 }

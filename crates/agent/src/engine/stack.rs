@@ -1,0 +1,85 @@
+//! What an engine does for the connections of one IP version: IPv4 and IPv6 of an interface may fail apart, so each has a link, a next hop
+//! and a machine of its own.
+
+use std::collections::BTreeMap;
+
+use holdover_base::Instant;
+use holdover_mobility::wake::{WakeConfig, WakeControl};
+use holdover_mobility::{Connection, LinkEvent};
+
+use super::outbox::Outbox;
+use super::own_timers;
+use super::path::KernelPath;
+use crate::link_watch::Family;
+use crate::next_hop::NextHops;
+use crate::sockets::SocketDiag;
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Stack {
+    pub(super) family: Family,
+    pub(super) control: WakeControl,
+    pub(super) outbox: Outbox,
+    pub(super) next_hops: NextHops,
+    /// When connections would go on by the kernel's own timers, as these stood at the last link-up.
+    pub(super) own_timers: BTreeMap<Connection, Instant>,
+}
+
+impl Stack {
+    pub(super) fn new(family: Family, config: WakeConfig) -> Self {
+        Self {
+            family,
+            control: WakeControl::new(config),
+            outbox: Outbox::default(),
+            next_hops: NextHops::default(),
+            own_timers: BTreeMap::new(),
+        }
+    }
+
+    /// The link is up or down from now on, before the machine hears of it.
+    pub(super) fn prepare(&mut self, now: Instant, event: LinkEvent, sockets: &mut SocketDiag) {
+        match event {
+            LinkEvent::Down => {
+                self.outbox.set_down(true);
+                self.next_hops.stop();
+            }
+            LinkEvent::Up { .. } => {
+                self.outbox.set_down(false);
+                self.own_timers = own_timers::read(now, sockets, self.control.waiting());
+            }
+            LinkEvent::Fading { .. } | LinkEvent::Recovered => {}
+        }
+    }
+
+    /// The machine hears what has become of the link. `is_unresolved` if connections wait whose next hop is not known.
+    pub(super) fn handle_link(&mut self, now: Instant, event: LinkEvent, is_unresolved: bool, path: &mut KernelPath) {
+        let path = &mut path.of(self.family);
+        match event {
+            LinkEvent::Up { moved, .. } if is_unresolved => self.control.handle_unresolved_up(now, moved, path),
+            _ => self.control.handle_link(now, event, path),
+        }
+    }
+
+    /// Asks next hops for their addresses, and lets go what waits for them.
+    pub(super) fn resolve(&mut self, now: Instant, path: &mut KernelPath) {
+        if self.next_hops.handle_ready(now) {
+            self.control.handle_next_hop(now, &mut path.of(self.family));
+        }
+    }
+
+    /// A packet has come in over a link that is said to be down, or after a silence. Silence is the interface's: it is over for both IP
+    /// versions. That the link is up is proven for the version of which this host has heard something, if it has.
+    pub(super) fn note_incoming(&mut self, now: Instant, heard: Option<Family>, path: &mut KernelPath) {
+        if heard == Some(self.family) || self.control.silent_since().is_some() {
+            self.control.note_incoming(now, &mut path.of(self.family));
+        }
+    }
+
+    /// The next deadline, if there is one.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        [self.outbox.poll_timeout(), self.next_hops.poll_timeout(), self.control.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}

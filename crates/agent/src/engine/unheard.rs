@@ -1,0 +1,39 @@
+//! Packets that come in for an address that this host has lost.
+
+use std::io;
+use std::net::UdpSocket;
+
+use holdover_mobility::Connection;
+
+use crate::sockets::SocketDiag;
+
+/// Whether a connection is this host's own, and its address is none of this host's any more. Its peer goes on sending, as nobody has told it
+/// otherwise: that its packets come in says nothing of the link, since nothing of this host hears them.
+///
+/// A connection without a socket here is forwarded, and its addresses are others'.
+pub(super) fn is_unheard(sockets: &mut SocketDiag, connection: Connection) -> bool {
+    is_missing(connection) && sockets.find(connection).is_ok_and(|socket| socket.is_some())
+}
+
+fn is_missing(connection: Connection) -> bool {
+    let bound = UdpSocket::bind((connection.local.ip(), 0));
+    bound.is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn what_is_for_an_address_that_is_there_or_for_nobody_here_is_heard() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let own = Connection { local: near.local_addr().unwrap(), remote: near.peer_addr().unwrap() };
+        let mut sockets = SocketDiag::open().unwrap();
+        assert!(!is_unheard(&mut sockets, own));
+        let forwarded = Connection { local: "192.0.2.99:1024".parse().unwrap(), ..own };
+        assert!(is_missing(forwarded) && !is_unheard(&mut sockets, forwarded));
+    }
+}

@@ -1,0 +1,103 @@
+//! IPv4 and IPv6 of one interface fail apart.
+
+use std::net::IpAddr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use holdover_agent::control::{Client, Request, Response};
+use holdover_agent::link_watch::{Family, LinkState};
+use holdover_agent::status::DeedLine;
+use holdover_testbed::{Namespace, sysctl};
+
+use crate::Test;
+use crate::gateway::{Agent, INTERFACE, Lan, Stream, resumes};
+use crate::iproute::{can_ip, ip};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("ipv4_goes_and_comes_back_while_ipv6_flows", ipv4_goes_and_comes_back_while_ipv6_flows),
+    ("ipv6_goes_and_comes_back_while_ipv4_flows", ipv6_goes_and_comes_back_while_ipv4_flows),
+];
+
+/// A server's retransmission timer that has expired 3 s after the cut expires again 3 s later.
+const CUT: Duration = Duration::from_millis(3300);
+
+/// Without the agent data come some 3 s after the address.
+const RESUMES_WITHIN: Duration = Duration::from_millis(500);
+
+/// The addresses of this host and of the gateway.
+const ADDRESSES: [(&str, &str, &str); 2] =
+    [("192.0.2.7/24", "192.0.2.1", ""), ("2001:db8::7/64", "2001:db8::1", "-6 ")];
+
+fn ipv4_goes_and_comes_back_while_ipv6_flows(near: &Namespace) {
+    one_goes(near, Family::Ipv4);
+}
+
+fn ipv6_goes_and_comes_back_while_ipv4_flows(near: &Namespace) {
+    one_goes(near, Family::Ipv6);
+}
+
+fn one_goes(near: &Namespace, family: Family) {
+    let lan = Lan::new(near, "192.0.2.", 24);
+    let enable = |namespace: &Namespace| sysctl::set(namespace, "net.ipv6.conf.all.disable_ipv6", "0").unwrap();
+    enable(near);
+    lan.gateway.enter(|| enable(&lan.gateway)).unwrap();
+    lan.gateway.enter(|| ip("address add 2001:db8::1/64 dev gw0 nodad")).unwrap();
+    ip(&format!("address add 2001:db8::7/64 dev {INTERFACE} nodad"));
+    ip(&format!("-6 route add default via 2001:db8::1 dev {INTERFACE}"));
+
+    let agent = Agent::start(near);
+    let server = |(_, gateway, _): (&str, &str, &str)| gateway.parse::<IpAddr>().unwrap();
+    let (cut, other) = (ADDRESSES[family.index()], ADDRESSES[family.other().index()]);
+    let downloads = [cut, other].map(|addresses| Stream::start_to(&lan.gateway, server(addresses), false));
+    downloads.iter().for_each(|download| download.goes_on(2_000_000));
+    let [download, undisturbed] = &downloads;
+
+    let (address, gateway, flag) = cut;
+    ip(&format!("address del {address} dev {INTERFACE}"));
+    let longest = longest_pause(undisturbed, CUT);
+    let link = agent.status().links.remove(0);
+    assert_eq!((link.state, &link.families_down[..]), (LinkState::Up, &[family][..]), "{link:?}");
+    assert_eq!((link.record.outages, link.record.family_outages), (0, 1));
+    let took = resumes(download, || {
+        ip(&format!("address add {address} dev {INTERFACE}{}", if family == Family::Ipv6 { " nodad" } else { "" }));
+        // Of IPv6 the default route stays while there is an address of the link.
+        let _ = can_ip(&format!("{flag}route add default via {gateway} dev {INTERFACE}"));
+    });
+    let after = longest_pause(undisturbed, Duration::from_secs(1));
+    eprintln!(
+        "{family}: data {took:?} after the address; the other version's longest pause {longest:?}, then {after:?}"
+    );
+    assert!(took < RESUMES_WITHIN, "{took:?}");
+    assert!(longest.max(after) < Duration::from_millis(300), "{longest:?}, {after:?}");
+    let link = agent.status().links.remove(0);
+    assert_eq!((link.state, link.families_down), (LinkState::Up, vec![]));
+    let touched: Vec<DeedLine> =
+        deeds(&agent).into_iter().filter(|deed| deed.local == undisturbed.connection().local).collect();
+    assert!(touched.is_empty(), "{touched:?}");
+    assert!(deeds(&agent).iter().any(|deed| deed.local == download.connection().local));
+    downloads.iter().for_each(Stream::end);
+}
+
+/// The longest time without data during `time`.
+fn longest_pause(stream: &Stream, time: Duration) -> Duration {
+    let (began, mut longest) = (Instant::now(), Duration::ZERO);
+    let (mut seen, mut seen_at) = (stream.received(), began);
+    while began.elapsed() < time {
+        sleep(Duration::from_millis(1));
+        let received = stream.received();
+        if received > seen {
+            (seen, seen_at) = (received, Instant::now());
+        }
+        longest = longest.max(seen_at.elapsed());
+    }
+    longest
+}
+
+fn deeds(agent: &Agent) -> Vec<DeedLine> {
+    let mut answers = Client::ask(&agent.socket(), &Request::Deeds { follow: false }).unwrap();
+    let mut deeds = Vec::new();
+    while let Some(Response::Deed(deed)) = answers.follow().unwrap() {
+        deeds.push(deed);
+    }
+    deeds
+}
