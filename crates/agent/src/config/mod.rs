@@ -110,7 +110,7 @@ pub struct HeldSegments(u8);
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Signals {
-    /// The carrier and state of an interface, and whether a Wi-Fi station is associated.
+    /// The carrier and state of an interface and of those that it runs over, and whether a Wi-Fi station is associated.
     pub carrier: bool,
     /// That an interface loses its last address, gets one, or gets another one in its place.
     pub address: bool,
@@ -358,7 +358,7 @@ impl Signals {
     /// Whether what a source says counts. Timetables, Wi-Fi levels and commands count whenever there are any.
     pub fn believes(&self, source: Source) -> bool {
         match source {
-            Source::Carrier | Source::Association => self.carrier,
+            Source::Carrier | Source::Association | Source::Lower => self.carrier,
             Source::Address => self.address,
             Source::Route => self.route,
             Source::Neighbour => self.neighbour,
@@ -619,7 +619,8 @@ mod tests {
         assert!(fields.len() > 20, "the schema was not read as intended");
         let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
         // These are the names of sections.
-        let sections = ["links", "wake", "signals", "wifi", "gateway", "metrics", "log", "user_timeouts", "flow"];
+        let sections =
+            ["links", "wake", "signals", "wifi", "gateway", "metrics", "log", "user_timeouts", "flow"];
         let untold: Vec<_> = untold.into_iter().filter(|field| !sections.contains(&field.as_str())).collect();
         assert!(untold.is_empty(), "{untold:?}");
     }

@@ -37,8 +37,15 @@ pub(super) struct Core<A: Attach> {
 }
 
 /// The sources that can be switched off.
-const KERNEL: [Source; 6] =
-    [Source::Carrier, Source::Association, Source::Address, Source::Route, Source::Neighbour, Source::Suspend];
+const KERNEL: [Source; 7] = [
+    Source::Carrier,
+    Source::Association,
+    Source::Address,
+    Source::Route,
+    Source::Neighbour,
+    Source::Lower,
+    Source::Suspend,
+];
 
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 

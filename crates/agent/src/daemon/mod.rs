@@ -38,6 +38,7 @@ use self::wifi::Wifi;
 use crate::clock::{self, Utc};
 use crate::config::{Config, ConfigError, Metrics};
 use crate::control::{LONGEST_REQUEST, Request, Response};
+use crate::link_watch::endpoints::Endpoints;
 use crate::link_watch::kernel::{Change, Interfaces};
 use crate::link_watch::logind::{Announcement, Inhibitor, Logind, LogindOptions};
 use crate::link_watch::netlink::{Monitor, MonitorError};
@@ -164,6 +165,8 @@ pub struct Daemon<A: Attach> {
     orders: Orders,
     interfaces: Interfaces,
     monitor: Monitor,
+    /// What tunnels run over.
+    endpoints: Endpoints,
     suspend: SuspendWatch,
     /// Who announces sleep.
     logind: Option<Logind>,
@@ -256,6 +259,7 @@ impl<A: Attach> Daemon<A> {
             orders,
             interfaces: Interfaces::new(),
             monitor: Monitor::open()?,
+            endpoints: Endpoints::default(),
             suspend: SuspendWatch::new(clock::slept()),
             logind: None,
             inhibitor: None,
@@ -477,6 +481,7 @@ impl<A: Attach> Daemon<A> {
     }
 
     fn tell_changes(&mut self, now: Instant) {
+        self.endpoints.refresh(now, &mut self.interfaces);
         let mut has_more = false;
         while let Some(change) = self.interfaces.poll_change() {
             has_more |= matches!(change, Change::Appeared { .. });

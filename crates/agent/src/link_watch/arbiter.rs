@@ -256,7 +256,7 @@ impl FamilyArbiter {
 
 /// Whether a source speaks of the link itself, so that its coming back is a new start.
 fn is_of_the_link(source: Source) -> bool {
-    matches!(source, Source::Carrier | Source::Association | Source::Address | Source::Route)
+    matches!(source, Source::Carrier | Source::Association | Source::Address | Source::Route | Source::Lower)
 }
 
 #[cfg(test)]
@@ -413,8 +413,9 @@ mod tests {
     }
 
     fn any_word() -> impl Strategy<Value = (u64, Source, LinkEvent, Families)> {
-        use Source::{Address, Carrier, Command, Neighbour, Route, Schedule, Suspend, Wifi};
-        let source = prop::sample::select(vec![Carrier, Address, Route, Neighbour, Suspend, Schedule, Wifi, Command]);
+        use Source::{Address, Carrier, Command, Lower, Neighbour, Route, Schedule, Suspend, Wifi};
+        let source =
+            prop::sample::select(vec![Carrier, Address, Route, Lower, Neighbour, Suspend, Schedule, Wifi, Command]);
         let event =
             prop::sample::select(vec![UP, MOVED, LinkEvent::Down, LinkEvent::Recovered, fading(50), fading(5000)]);
         let [ipv4, ipv6] = Family::BOTH.map(Families::only);

@@ -16,14 +16,19 @@
 //!
 //! Silence is no signal: an interface that never had an address, a default route or a gateway is not down for the want of it.
 
+mod interface;
+mod lower;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use holdover_base::Instant;
-use holdover_mobility::LinkEvent;
 
+use self::lower::Lower;
+pub(super) use self::lower::is_pair;
+pub use self::lower::{Stacking, Tunnel, Way};
 use super::rules::{Rule, Rules};
-use super::{Families, Family, LinkChange, Signal, Source};
+use super::{Families, Family, Signal, Source};
 
 /// Something that the kernel says. Interfaces go by their index.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,6 +49,8 @@ pub enum News {
         can_carry: bool,
         /// Whether those at the other end have addresses of its own that are asked for: not on links from point to point.
         has_neighbours: bool,
+        /// What it is made of.
+        stacking: Stacking,
     },
     /// An interface is gone, and everything of it.
     LinkGone {
@@ -67,6 +74,15 @@ pub enum News {
         route: DefaultRoute,
         /// Whether it is there, and how it came to be.
         presence: Presence,
+    },
+    /// Another route than a default route has changed.
+    OtherRoute,
+    /// The ways to the endpoints of a tunnel, as they were looked up; `None` if it has no endpoint that is known.
+    Endpoints {
+        /// The tunnel.
+        index: u32,
+        /// The ways.
+        ways: Option<BTreeSet<Way>>,
     },
     /// A rule by which default routes of a table may be used.
     Rule {
@@ -160,6 +176,8 @@ pub struct Gateways {
 pub struct Interfaces {
     interfaces: BTreeMap<u32, Interface>,
     rules: Rules,
+    /// Since tunnels were looked up last.
+    have_routes_changed: bool,
     changes: VecDeque<Change>,
     /// While a snapshot is taken: what has been told in it.
     snapshot: Option<Vec<News>>,
@@ -170,7 +188,9 @@ pub struct Interfaces {
 struct Interface {
     name: Box<str>,
     may_be_uplink: bool,
+    kind: Box<str>,
     is_tunnel: bool,
+    lower: Lower,
     was_told_eligible: Option<bool>,
     /// The link's message came; what came before it waits for the name.
     is_named: bool,
@@ -209,11 +229,16 @@ impl Interfaces {
 
     /// The kernel says something.
     pub fn handle(&mut self, now: Instant, news: News) {
+        self.have_routes_changed |= lower::concerns_routes(&news);
+        // Of other routes there may be many, and nothing is remembered of them.
+        if news == News::OtherRoute {
+            return;
+        }
         if let Some(snapshot) = &mut self.snapshot {
             snapshot.push(news.clone());
         }
         match news {
-            News::Link { index, name, kind, is_loopback, is_set_up, can_carry, has_neighbours } => {
+            News::Link { index, name, kind, is_loopback, is_set_up, can_carry, has_neighbours, stacking } => {
                 let interface = self.interfaces.entry(index).or_default();
                 if interface.is_named && interface.name != name {
                     // Renamed: for whoever goes by names, one is gone and another one there.
@@ -222,7 +247,8 @@ impl Interfaces {
                     interface.said_down.clear();
                 }
                 interface.may_be_uplink = !is_loopback && !is_inner(&kind, &name);
-                interface.is_tunnel = is_tunnel(&kind);
+                interface.is_tunnel = lower::is_tunnel(&kind);
+                (interface.kind, interface.lower.stacking) = (kind, stacking);
                 (interface.name, interface.is_named) = (name, true);
                 (interface.can_carry, interface.has_neighbours) = (can_carry, has_neighbours);
                 // The kernel does not tell of each of them.
@@ -230,12 +256,7 @@ impl Interfaces {
                     interface.installed.clear();
                 }
             }
-            News::LinkGone { index } => {
-                if let Some(gone) = self.interfaces.remove(&index).filter(|gone| gone.is_named) {
-                    self.changes.push_back(Change::Disappeared { interface: gone.name });
-                }
-                return;
-            }
+            News::LinkGone { index } => self.remove(index),
             News::Address { index, address, is_usable } => {
                 let Some(interface) = self.known_or_new(index, is_usable) else { return };
                 if is_usable {
@@ -246,6 +267,8 @@ impl Interfaces {
             }
             News::DefaultRoute { index, route, presence } => self.note_route(index, route, presence),
             News::Rule { rule, is_there } => self.rules.note(rule, is_there),
+            News::Endpoints { index, ways } => self.note_endpoints(index, ways),
+            News::OtherRoute => {}
             News::Neighbour { index, address, state } => {
                 let Some(interface) = self.known_or_new(index, state == Reachability::Failed) else { return };
                 interface.note_neighbour(now, address, state);
@@ -296,9 +319,7 @@ impl Interfaces {
         }
         self.rules.retain(&rules);
         let gone: Vec<u32> = self.interfaces.keys().filter(|index| !links.contains(index)).copied().collect();
-        for index in gone {
-            self.handle(now, News::LinkGone { index });
-        }
+        gone.into_iter().for_each(|index| self.remove(index));
         for (&index, interface) in &mut self.interfaces {
             interface.installed.retain(|&route| routes.contains(&(index, route)));
             let gone: Vec<_> = interface
@@ -369,6 +390,12 @@ impl Interfaces {
         self.tell(now);
     }
 
+    fn remove(&mut self, index: u32) {
+        if let Some(gone) = self.interfaces.remove(&index).filter(|gone| gone.is_named) {
+            self.changes.push_back(Change::Disappeared { interface: gone.name });
+        }
+    }
+
     fn note_route(&mut self, index: u32, route: DefaultRoute, presence: Presence) {
         if presence == Presence::Instead {
             for interface in self.interfaces.values_mut() {
@@ -395,6 +422,7 @@ impl Interfaces {
             return;
         }
         self.find_leaders();
+        self.look_below();
         for interface in self.interfaces.values_mut().filter(|interface| interface.is_named) {
             interface.tell(now, &mut self.changes);
         }
@@ -432,188 +460,11 @@ impl DefaultRoute {
     }
 }
 
-impl Interface {
-    fn remove_address(&mut self, address: IpAddr) {
-        let family = Family::of(address);
-        if self.addresses.contains(&address) && self.of_family(family).len() == 1 {
-            self.last_addresses[family.index()] = self.of_family(family);
-            // With the last address go the routes; of those of IPv4 the kernel says nothing.
-            self.installed.retain(|route| route.is_ipv6 || address.is_ipv6());
-        }
-        self.addresses.remove(&address);
-    }
-
-    fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {
-        self.addresses.iter().filter(|&&address| Family::of(address) == family).copied().collect()
-    }
-
-    fn note_neighbour(&mut self, now: Instant, address: IpAddr, state: Reachability) {
-        if state != Reachability::Fixed {
-            self.fixed.remove(&address);
-        }
-        match state {
-            Reachability::Answers => {
-                self.failed.remove(&address);
-                self.answering.insert(address);
-                self.silent.remove(&address);
-                if self.installed.iter().any(|route| route.gateway == Some(address)) {
-                    self.answered_at.insert(address, now);
-                }
-            }
-            Reachability::Fixed => {
-                self.failed.remove(&address);
-                self.silent.remove(&address);
-                self.answering.insert(address);
-                self.fixed.insert(address);
-            }
-            Reachability::Failed => {
-                self.answering.remove(&address);
-                self.failed.insert(address);
-            }
-            // It is being asked again: what was known holds until there is an answer.
-            Reachability::Unknown => {}
-            Reachability::Forgotten => {
-                self.failed.remove(&address);
-                self.answering.remove(&address);
-            }
-        }
-    }
-
-    fn tell(&mut self, now: Instant, changes: &mut VecDeque<Change>) {
-        self.has_had_route |= !self.routes.is_empty();
-        self.has_led = self.has_led.or(self.leads);
-        let is_eligible = self.may_be_uplink && self.has_had_route;
-        if self.was_told_eligible != Some(is_eligible) {
-            self.was_told_eligible = Some(is_eligible);
-            changes.push_back(Change::Appeared { interface: self.name.clone(), is_eligible });
-        }
-        // Without a carrier nothing is known of neighbours, and it may be another network that comes.
-        if !self.can_carry {
-            self.failed.clear();
-            self.silent.clear();
-            self.answering.clear();
-        }
-        let routes = &self.routes;
-        let leads_to = |gateway: &IpAddr| routes.iter().any(|route| route.gateway == Some(*gateway));
-        self.silent.retain(leads_to);
-        self.answered_at.retain(|gateway, _| leads_to(gateway));
-        let moved = self.note_move();
-        for source in [Source::Carrier, Source::Address, Source::Route, Source::Neighbour] {
-            let is_down = if source == Source::Carrier {
-                if self.can_carry { Families::NONE } else { Families::BOTH }
-            } else {
-                self.shared(Family::BOTH.into_iter().filter(|&family| self.has_lost(source, family)).collect())
-            };
-            let moved = if source == Source::Address { self.shared(moved) } else { Families::NONE };
-            self.tell_of(now, source, is_down, moved, changes);
-        }
-    }
-
-    /// Says what has changed in the word of a source.
-    fn tell_of(
-        &mut self,
-        now: Instant,
-        source: Source,
-        is_down: Families,
-        moved: Families,
-        changes: &mut VecDeque<Change>,
-    ) {
-        let was_down = self.said_down.insert(source, is_down).unwrap_or_default();
-        let event = |family| match (is_down.contains(family), was_down.contains(family)) {
-            (true, false) => Some(LinkEvent::Down),
-            (false, true) => Some(LinkEvent::Up { symmetric: false, moved: moved.contains(family) }),
-            _ if moved.contains(family) => Some(LinkEvent::Up { symmetric: false, moved: true }),
-            _ => None,
-        };
-        let events = Family::BOTH.map(|family| event(family).into_iter().collect::<Vec<_>>());
-        for LinkChange { families, event } in LinkChange::join(events) {
-            let signal = Signal { families, ..Signal::new(now, &self.name, event, source) };
-            changes.push_back(Change::Signal(signal));
-        }
-        if is_down.is_empty() {
-            self.said_down.remove(&source);
-        }
-    }
-
-    /// What was found of some IP versions holds for the others, too, if the interface never had these.
-    fn shared(&self, families: Families) -> Families {
-        let is_unused = |family: Family| {
-            let has_addresses = !self.last_addresses[family.index()].is_empty();
-            !has_addresses && !self.has_led.contains(family) && self.routes.iter().all(|route| route.family() != family)
-        };
-        let unused = families.others().iter().filter(|&family| !families.is_empty() && is_unused(family));
-        families.iter().chain(unused).collect()
-    }
-
-    /// Whether a source misses something that an IP version has had.
-    fn has_lost(&self, source: Source, family: Family) -> bool {
-        match source {
-            Source::Address => self.of_family(family).is_empty() && !self.last_addresses[family.index()].is_empty(),
-            Source::Route => self.has_led.contains(family) && !self.leads.contains(family),
-            Source::Neighbour => self.has_silent_gateways(family),
-            _ => false,
-        }
-    }
-
-    /// The gateways, if there are any and each of them can be asked.
-    fn askable_gateways(&self) -> Option<BTreeSet<IpAddr>> {
-        let gateways: Option<BTreeSet<IpAddr>> = self.routes.iter().map(|route| route.gateway).collect();
-        gateways.filter(|gateways| !gateways.is_empty() && gateways.is_disjoint(&self.fixed))
-    }
-
-    /// Gateways there are, and of none of them is it known that it answers, or at least not that it does not.
-    fn has_silent_gateways(&self, family: Family) -> bool {
-        let of_family = self.routes.iter().filter(|route| route.family() == family);
-        let mut gateways = of_family.map(|route| route.gateway).peekable();
-        gateways.peek().is_some() && gateways.all(|gateway| gateway.is_some_and(|gateway| self.is_silent(gateway)))
-    }
-
-    fn is_silent(&self, gateway: IpAddr) -> bool {
-        self.failed.contains(&gateway) || self.silent.contains(&gateway)
-    }
-
-    /// The IP versions of which addresses have taken the place of others: none of those before is left.
-    fn note_move(&mut self) -> Families {
-        let mut has_moved = |family: Family| {
-            let now = self.of_family(family);
-            if now.is_empty() {
-                return false;
-            }
-            let before = std::mem::replace(&mut self.last_addresses[family.index()], now.clone());
-            !before.is_empty() && before.is_disjoint(&now)
-        };
-        Family::BOTH.into_iter().filter(|&family| has_moved(family)).collect()
-    }
-}
-
 /// Whether an interface leads to other parts of this machine: its name and kind say so.
 fn is_inner(kind: &str, name: &str) -> bool {
     const KINDS: [&str; 4] = ["bridge", "dummy", "ifb", "nlmon"];
     const NAMES: [&str; 9] = ["docker", "br-", "veth", "virbr", "vnet", "lxc", "cni", "flannel", "cali"];
     KINDS.contains(&kind) || NAMES.iter().any(|inner| name.starts_with(inner))
-}
-
-/// Whether an interface's packets leave this machine inside of others.
-fn is_tunnel(kind: &str) -> bool {
-    const KINDS: [&str; 16] = [
-        "tun",
-        "wireguard",
-        "ipip",
-        "ip6tnl",
-        "sit",
-        "gre",
-        "gretap",
-        "ip6gre",
-        "ip6gretap",
-        "vti",
-        "vti6",
-        "xfrm",
-        "vxlan",
-        "geneve",
-        "erspan",
-        "bareudp",
-    ];
-    KINDS.contains(&kind)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! | source | machine | shell |
 //! | --- | --- | --- |
 //! | carrier, addresses, default routes, gateways | [`kernel::Interfaces`] | [`netlink::Monitor`] |
+//! | links below it | [`kernel::Interfaces`] | [`netlink::Monitor`], [`endpoints::Endpoints`] |
 //! | what comes in, or does not | [`silence::SilenceWatch`] | the engine, [`neighbour_probe::NeighbourProbe`] |
 //! | a timetable | [`schedule::ScheduleWatch`] | the daemon's clock |
 //! | sleep of the machine | [`suspend::SuspendWatch`] | the daemon's clock, [`logind::Logind`] |
@@ -15,6 +16,7 @@
 
 mod arbiter;
 pub mod association;
+pub mod endpoints;
 mod family;
 pub mod kernel;
 pub mod logind;
@@ -28,6 +30,7 @@ pub mod schedule;
 pub mod silence;
 pub mod suspend;
 pub mod wifi;
+mod wireguard;
 
 use core::fmt;
 
@@ -74,6 +77,8 @@ pub enum Source {
     Route,
     /// The gateway of a default route answers.
     Neighbour,
+    /// The links that it runs over (a VLAN, a bond, a tunnel) are up.
+    Lower,
     /// TCP sends, and something comes in.
     Silence,
     /// The machine is awake.
@@ -94,6 +99,7 @@ impl fmt::Display for Source {
             Self::Address => "address",
             Self::Route => "route",
             Self::Neighbour => "neighbour",
+            Self::Lower => "lower",
             Self::Silence => "silence",
             Self::Suspend => "suspend",
             Self::Schedule => "schedule",

@@ -1,6 +1,8 @@
 //! The kernel's news over rtnetlink (`rtnetlink(7)`): listens, asks for everything at the start and whenever something was lost,
 //! and translates.
 
+mod stacking;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,6 +25,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::kernel::{DefaultRoute, Interfaces, News, Presence, Reachability};
 use super::rules::{self, Rule};
+use stacking::stacking_of;
 
 /// The kernel's news cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -338,6 +341,7 @@ fn translate_link(link: LinkMessage) -> Option<News> {
         return None;
     }
     let flags = link.header.flags;
+    let stacking = stacking_of(&link);
     let (mut name, mut kind, mut state) = (None, String::new(), None);
     for attribute in link.attributes {
         match attribute {
@@ -370,6 +374,7 @@ fn translate_link(link: LinkMessage) -> Option<News> {
         is_set_up: flags.contains(LinkFlags::Up),
         can_carry: is_fit,
         has_neighbours: !flags.intersects(LinkFlags::Noarp | LinkFlags::Pointopoint | LinkFlags::Loopback),
+        stacking,
     })
 }
 
@@ -396,8 +401,11 @@ fn translate_route(message: RouteMessage, presence: Presence) -> Vec<News> {
     let is_default =
         header.destination_prefix_length == 0 && header.source_prefix_length == 0 && header.kind == RouteType::Unicast;
     let is_ipv6 = header.address_family == AddressFamily::Inet6;
-    if !is_default || !(is_ipv6 || header.address_family == AddressFamily::Inet) {
+    if !(is_ipv6 || header.address_family == AddressFamily::Inet) {
         return Vec::new();
+    }
+    if !is_default {
+        return vec![News::OtherRoute];
     }
     // Numbers beyond 255 are in an attribute only.
     let (mut table, mut metric) = (u32::from(header.table), 0);
@@ -599,16 +607,16 @@ mod tests {
         let both = default_route(vec![RouteAttribute::MultiPath(vec![hop(3, GATEWAY), hop(4, other)])]);
         let both = told(NLM_F_REPLACE, RouteNetlinkMessage::NewRoute(both));
         assert_eq!(both, [news(3, GATEWAY, Presence::Instead), news(4, other, Presence::There)]);
-        let unlike: [fn(&mut RouteHeader); 4] = [
-            |header| header.destination_prefix_length = 24,
-            |header| header.table = 255,
-            |header| header.kind = RouteType::BlackHole,
-            |header| header.address_family = AddressFamily::Mpls,
+        let unlike: [(fn(&mut RouteHeader), &[News]); 4] = [
+            (|header| header.destination_prefix_length = 24, &[News::OtherRoute]),
+            (|header| header.table = 255, &[]),
+            (|header| header.kind = RouteType::BlackHole, &[News::OtherRoute]),
+            (|header| header.address_family = AddressFamily::Mpls, &[]),
         ];
-        for change in unlike {
+        for (change, expected) in unlike {
             let mut route = plain.clone();
             change(&mut route.header);
-            assert_eq!(told(0, RouteNetlinkMessage::NewRoute(route)), []);
+            assert_eq!(told(0, RouteNetlinkMessage::NewRoute(route)), expected);
         }
     }
 

@@ -16,10 +16,17 @@ use crate::config::Dbm;
 
 /// A socket to ask with.
 pub struct Station {
-    socket: Socket,
-    family: u16,
+    generic: Generic,
     /// The multicast group in which associations are told.
     association_group: Option<u32>,
+}
+
+/// A socket for the questions of one family of generic netlink.
+pub(super) struct Generic {
+    socket: Socket,
+    family: u16,
+    /// What the kernel says of the family.
+    description: Vec<Vec<u8>>,
     sequence: u32,
 }
 
@@ -82,18 +89,12 @@ impl Station {
     /// # Errors
     /// This kernel has none, or no netlink for this process.
     pub fn open() -> Result<Self, StationError> {
-        let mut socket = Socket::new(NETLINK_GENERIC)?;
-        socket.bind_auto()?;
-        socket.set_non_blocking(true)?;
-        let mut station = Self { socket, family: CONTROLLER, association_group: None, sequence: 0 };
-        let name: (u16, &[u8]) = (FAMILY_NAME, b"nl80211\0");
-        let answers = station.ask(GET_FAMILY, 0, Some(name)).map_err(|error| match error.raw_os_error() {
+        let generic = Generic::open(b"nl80211\0").map_err(|error| match error.raw_os_error() {
             Some(errno) if errno == rustix::io::Errno::NOENT.raw_os_error() => StationError::NoWifi,
             _ => StationError::Socket(error),
         })?;
-        station.family = answers.iter().find_map(|answer| family_of(answer)).ok_or(StationError::NoWifi)?;
-        station.association_group = answers.iter().find_map(|answer| group_of(answer, ASSOCIATION_GROUP));
-        Ok(station)
+        let association_group = generic.description.iter().find_map(|answer| group_of(answer, ASSOCIATION_GROUP));
+        Ok(Self { generic, association_group })
     }
 
     /// The access point of each interface that is a station, by the interface's index; `None` for one that is not associated.
@@ -101,13 +102,13 @@ impl Station {
     /// # Errors
     /// The kernel does not answer, or refuses.
     pub fn associations(&mut self) -> Result<Vec<(u32, Option<Bssid>)>, StationError> {
-        let interfaces = self.ask(GET_INTERFACE, NLM_F_DUMP, None)?;
+        let interfaces = self.generic.ask(GET_INTERFACE, NLM_F_DUMP, None)?;
         let stations = interfaces.iter().filter_map(|interface| {
             let u32_of = |kind| value(interface, kind)?.try_into().ok().map(u32::from_ne_bytes);
             u32_of(KIND).filter(|kind| STATIONS.contains(kind)).and_then(|_| u32_of(INTERFACE))
         });
         let associated = |index: u32| -> Result<_, StationError> {
-            let answers = self.ask(GET_STATION, NLM_F_DUMP, Some((INTERFACE, &index.to_ne_bytes())))?;
+            let answers = self.generic.ask(GET_STATION, NLM_F_DUMP, Some((INTERFACE, &index.to_ne_bytes())))?;
             Ok((index, answers.iter().find_map(|answer| bssid_of(answer))))
         };
         stations.map(associated).collect()
@@ -119,17 +120,34 @@ impl Station {
     /// It is no Wi-Fi interface.
     pub fn level(&mut self, interface: &str) -> Result<Option<Dbm>, StationError> {
         let not_wifi = || StationError::NotWifi { interface: interface.into() };
-        let index = rustix::net::netdevice::name_to_index(&self.socket, interface).map_err(|_| not_wifi())?;
-        let answers = self.ask(GET_STATION, NLM_F_DUMP, Some((INTERFACE, &index.to_ne_bytes())));
+        let index = rustix::net::netdevice::name_to_index(&self.generic.socket, interface).map_err(|_| not_wifi())?;
+        let answers = self.generic.ask(GET_STATION, NLM_F_DUMP, Some((INTERFACE, &index.to_ne_bytes())));
         match answers {
             Ok(answers) => Ok(answers.iter().filter_map(|answer| level_of(answer)).max()),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => Err(error.into()),
             Err(_) => Err(not_wifi()),
         }
     }
+}
+
+impl Generic {
+    /// Looks for a family by its name, which ends with a zero byte.
+    ///
+    /// # Errors
+    /// `ENOENT` if this kernel has none, or no netlink for this process.
+    pub(super) fn open(name: &[u8]) -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_GENERIC)?;
+        socket.bind_auto()?;
+        socket.set_non_blocking(true)?;
+        let mut generic = Self { socket, family: CONTROLLER, description: Vec::new(), sequence: 0 };
+        generic.description = generic.ask(GET_FAMILY, 0, Some((FAMILY_NAME, name)))?;
+        let family = generic.description.iter().find_map(|answer| family_of(answer));
+        generic.family = family.ok_or(io::Error::from(rustix::io::Errno::NOENT))?;
+        Ok(generic)
+    }
 
     /// The attributes of each message of the answer to a question with one attribute at most.
-    fn ask(&mut self, command: u8, flags: u16, attribute: Option<(u16, &[u8])>) -> io::Result<Vec<Vec<u8>>> {
+    pub(super) fn ask(&mut self, command: u8, flags: u16, attribute: Option<(u16, &[u8])>) -> io::Result<Vec<Vec<u8>>> {
         self.sequence = self.sequence.wrapping_add(1);
         let request = request(self.family, command, flags, self.sequence, attribute);
         self.socket.send_to(&request, &SocketAddr::new(0, 0), 0)?;
@@ -214,12 +232,12 @@ fn level_of(attributes: &[u8]) -> Option<Dbm> {
 }
 
 /// The value of the first attribute of a kind.
-fn value(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+pub(super) fn value(bytes: &[u8], kind: u16) -> Option<&[u8]> {
     attributes(bytes).find(|&(found, _)| found == kind).map(|(_, value)| value)
 }
 
 /// Attributes, each as its kind and value. One that is cut short ends them. Two bits of the kind are flags (`NLA_TYPE_MASK`).
-fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (header, _) = bytes.split_at_checked(4)?;
         let length = usize::from(u16::from_ne_bytes([header[0], header[1]]));

@@ -41,6 +41,27 @@ impl Neighbours {
         }
     }
 
+    /// The interface, and the gateway if there is one, by which packets of this host with a mark go to `remote`; `None` if there is no way.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub(super) fn way_to(&mut self, remote: IpAddr, mark: u32) -> io::Result<Option<(u32, Option<IpAddr>)>> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(remote);
+        message.header.destination_prefix_length = if remote.is_ipv4() { 32 } else { 128 };
+        message.attributes = vec![RouteAttribute::Destination(remote.into()), RouteAttribute::Mark(mark)];
+        let answer = match self.request(RouteNetlinkMessage::GetRoute(message), 0) {
+            Err(error) if is_refused(&error) => return Ok(None),
+            answer => answer?,
+        };
+        let Some(RouteNetlinkMessage::NewRoute(route)) = answer else { return Ok(None) };
+        let index = route.attributes.iter().find_map(|attribute| match attribute {
+            RouteAttribute::Oif(index) => Some(*index),
+            _ => None,
+        });
+        Ok(index.map(|index| (index, gateway_of(&route))))
+    }
+
     /// The gateway, if there is one, and the source address, if none was given.
     fn look_up(
         &mut self,
@@ -62,12 +83,7 @@ impl Neighbours {
         if !route.attributes.contains(&RouteAttribute::Oif(index)) {
             return Ok(None);
         }
-        let gateway = route.attributes.iter().find_map(|attribute| match attribute {
-            RouteAttribute::Gateway(gateway) => address(gateway),
-            RouteAttribute::Via(RouteVia::Inet(gateway)) => Some((*gateway).into()),
-            RouteAttribute::Via(RouteVia::Inet6(gateway)) => Some((*gateway).into()),
-            _ => None,
-        });
+        let gateway = gateway_of(&route);
         let source = route.attributes.iter().find_map(|attribute| match attribute {
             RouteAttribute::PrefSource(source) if local.is_none() => address(source),
             _ => None,
@@ -112,6 +128,15 @@ impl Neighbours {
     }
 }
 
+fn gateway_of(route: &RouteMessage) -> Option<IpAddr> {
+    route.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Gateway(gateway) => address(gateway),
+        RouteAttribute::Via(RouteVia::Inet(gateway)) => Some((*gateway).into()),
+        RouteAttribute::Via(RouteVia::Inet6(gateway)) => Some((*gateway).into()),
+        _ => None,
+    })
+}
+
 fn neighbour(index: u32, hop: IpAddr) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
     message.header.ifindex = index;
@@ -154,5 +179,6 @@ mod tests {
         let elsewhere: IpAddr = "192.0.2.1".parse().unwrap();
         assert_eq!(neighbours.route(u32::MAX >> 1, here, elsewhere).unwrap(), None);
         assert!(!neighbours.is_resolved(1, elsewhere).unwrap());
+        assert_eq!(neighbours.way_to(here, 7).unwrap(), Some((1, None)));
     }
 }

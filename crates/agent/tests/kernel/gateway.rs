@@ -164,6 +164,16 @@ impl Agent {
         (link.state, link.objections)
     }
 
+    /// Waits until a source says that the link is down.
+    #[track_caller]
+    pub(crate) fn is_down_by(&self, source: Source, within: Duration) {
+        let began = Instant::now();
+        while self.state() != (LinkState::Down, vec![source]) {
+            assert!(began.elapsed() < within, "{:?} after {:?}", self.state(), began.elapsed());
+            sleep(Duration::from_millis(10));
+        }
+    }
+
     /// How long it takes until the link is said to be so.
     #[track_caller]
     pub(crate) fn says(&self, expected: LinkState, within: Duration) -> Duration {

@@ -10,12 +10,14 @@ use holdover_agent::link_watch::{Arbiter, LinkChange, Signal};
 use holdover_testbed::{Namespace, Netlink, Route};
 
 use crate::Test;
-use crate::iproute::ip;
+use crate::iproute::{can_ip, ip};
 
 pub(crate) const TESTS: &[Test] = &[
     ("an_uplink_that_goes_and_comes_is_told_as_such", an_uplink_that_goes_and_comes),
     ("a_default_route_of_another_table_counts", a_default_route_of_another_table_counts),
     ("the_best_route_is_the_links_that_has_it", the_best_route_is_the_links_that_has_it),
+    ("a_macvlan_goes_with_the_interface_below", a_macvlan_goes_with_the_interface_below),
+    ("a_vlan_goes_with_the_interface_below", a_vlan_goes_with_the_interface_below),
 ];
 
 /// A monitor, what it has told, and what that means.
@@ -146,4 +148,31 @@ fn the_best_route_is_the_links_that_has_it(namespace: &Namespace) {
     assert_eq!(watch.hears(&["route down"]), ["down"]);
     ip("route del default via 192.0.1.1 dev up1 metric 100");
     assert_eq!(watch.hears(&["route up"]), ["up"]);
+}
+
+fn a_macvlan_goes_with_the_interface_below(namespace: &Namespace) {
+    goes_with_the_interface_below(namespace, "macvlan mode bridge");
+}
+
+fn a_vlan_goes_with_the_interface_below(namespace: &Namespace) {
+    goes_with_the_interface_below(namespace, "vlan id 5");
+}
+
+fn goes_with_the_interface_below(namespace: &Namespace, kind: &str) {
+    let far = Namespace::new("far").unwrap();
+    Netlink::open(namespace).unwrap().add_veth("base0", "far0", &far).unwrap();
+    let plug = |state: &str| far.enter(|| ip(&format!("link set far0 {state}"))).unwrap();
+    plug("up");
+    ip("link set base0 up");
+    if !can_ip(&format!("link add link base0 name up0 type {kind}")) {
+        eprintln!("skipped: this kernel has no {kind}");
+        return;
+    }
+    ip("link set up0 up");
+    let mut watch = Watch::open();
+    assert_eq!(watch.hears(&["there"]), [] as [&str; 0]);
+    plug("down");
+    assert_eq!(watch.hears(&["carrier down", "lower down"]), ["down"]);
+    plug("up");
+    assert_eq!(watch.hears(&["carrier up", "lower up"]), ["up"]);
 }

@@ -14,8 +14,10 @@ mod iproute;
 mod link_watch;
 mod logind;
 mod other_process;
+mod stacked;
 mod user_timeouts;
 mod wire;
+mod wireguard;
 
 use std::process::ExitCode;
 
@@ -37,13 +39,14 @@ fn main() -> ExitCode {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 8] = [
+    let groups: [(&str, &[Test]); 9] = [
         ("agents", agents::TESTS),
         ("dry_run", dry_run::TESTS),
         ("families", families::TESTS),
         ("gateway", gateway::TESTS),
         ("link_watch", link_watch::TESTS),
         ("logind", logind::TESTS),
+        ("stacked", stacked::TESTS),
         ("user_timeouts", user_timeouts::TESTS),
         ("engine", engine::TESTS),
     ];

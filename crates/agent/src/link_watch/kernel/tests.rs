@@ -1,6 +1,8 @@
+use holdover_mobility::LinkEvent;
 use proptest::prelude::*;
 
 use super::*;
+use crate::link_watch::LinkChange;
 use crate::link_watch::rules::MAIN;
 
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
@@ -9,7 +11,9 @@ const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
 fn link(index: u32, name: &str, can_carry: bool) -> News {
     let is_loopback = name == "lo";
     let kind = "".into();
-    News::Link { index, name: name.into(), kind, is_loopback, is_set_up: true, can_carry, has_neighbours: !is_loopback }
+    let has_neighbours = !is_loopback;
+    let stacking = Stacking::default();
+    News::Link { index, name: name.into(), kind, is_loopback, is_set_up: true, can_carry, has_neighbours, stacking }
 }
 
 fn address(index: u32, address: &str, is_usable: bool) -> News {
@@ -183,6 +187,7 @@ fn bridges_and_ends_of_containers_are_no_uplinks() {
             is_set_up: true,
             can_carry: true,
             has_neighbours: true,
+            stacking: Stacking::default(),
         };
         assert_eq!(told(&mut interfaces, [link, route(5, "192.0.2.1", true)]), [format!("{name} there")]);
     }
@@ -196,6 +201,7 @@ fn bridges_and_ends_of_containers_are_no_uplinks() {
         is_set_up: true,
         can_carry: true,
         has_neighbours: true,
+        stacking: Stacking::default(),
     };
     assert_eq!(told(&mut interfaces, [route(5, "192.0.2.1", true), link]), ["eth0 eligible"]);
 }
@@ -250,6 +256,7 @@ fn routes_go_without_a_word() {
         is_set_up: false,
         can_carry: false,
         has_neighbours: true,
+        stacking: Stacking::default(),
     };
     assert_eq!(told(&mut interfaces, [set_down]), ["eth0 carrier down", "eth0 route down"]);
     let mut interfaces = connected();
@@ -308,11 +315,10 @@ fn the_best_route_moves_from_link_to_link() {
 #[test]
 fn a_tunnel_does_not_take_the_route_from_the_link_that_carries_it() {
     let mut interfaces = Interfaces::new();
-    let News::Link { index, name, is_loopback, is_set_up, can_carry, has_neighbours, .. } = link(9, "vpn0", true)
-    else {
-        panic!()
-    };
-    let tunnel = News::Link { index, name, kind: "tun".into(), is_loopback, is_set_up, can_carry, has_neighbours };
+    let mut tunnel = link(9, "vpn0", true);
+    if let News::Link { kind, .. } = &mut tunnel {
+        *kind = "tun".into();
+    }
     let news = [link(3, "wlan0", true), route_in(3, MAIN, 600, true), tunnel, route_in(9, MAIN, 50, true)];
     assert_eq!(told(&mut interfaces, news), ["wlan0 there", "wlan0 eligible", "vpn0 there", "vpn0 eligible"]);
 }
@@ -431,6 +437,7 @@ fn gateways_can_be_asked_unless_they_need_not_be() {
         is_set_up: true,
         can_carry: true,
         has_neighbours: false,
+        stacking: Stacking::default(),
     };
     told(&mut interfaces, [ppp, route(4, "192.0.2.1", true)]);
     assert_eq!(interfaces.gateways("ppp0"), None);

@@ -69,7 +69,7 @@ impl WifiEvents {
         socket.bind_auto()?;
         socket.set_non_blocking(true)?;
         socket.add_membership(group)?;
-        Ok(Self { socket, family: station.family })
+        Ok(Self { socket, family: station.generic.family })
     }
 
     /// Takes what is there to be taken.

@@ -1,0 +1,68 @@
+//! Looks up over which links tunnels run: the ways to their endpoints ([`super::kernel::Way`]).
+
+use std::collections::BTreeSet;
+use std::io;
+
+use holdover_base::Instant;
+
+use super::Family;
+use super::kernel::{Interfaces, News, Tunnel, Way};
+use super::neighbours::Neighbours;
+use super::wireguard::{self, WireGuard};
+
+/// Sockets to ask with, which are opened with the first tunnel.
+#[derive(Default)]
+pub struct Endpoints {
+    routes: Option<Neighbours>,
+    wireguard: Option<WireGuard>,
+    has_complained: bool,
+}
+
+impl Endpoints {
+    /// Looks up the ways of all tunnels anew if routes may have changed, and tells the interfaces.
+    pub fn refresh(&mut self, now: Instant, interfaces: &mut Interfaces) {
+        for tunnel in interfaces.take_tunnels() {
+            match self.look_up(&tunnel) {
+                Ok(ways) => interfaces.handle(now, News::Endpoints { index: tunnel.index, ways }),
+                Err(error) if !std::mem::replace(&mut self.has_complained, true) => {
+                    let interface = interfaces.name(tunnel.index).unwrap_or_default();
+                    tracing::warn!(interface, %error, "the link below the tunnel is not known");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// `None` if no endpoint is known.
+    fn look_up(&mut self, tunnel: &Tunnel) -> io::Result<Option<BTreeSet<Way>>> {
+        let endpoints = match tunnel.remote {
+            Some(remote) => wireguard::Endpoints { addresses: vec![remote], mark: 0 },
+            None => self.wireguard()?.endpoints(tunnel.index)?,
+        };
+        if endpoints.addresses.is_empty() {
+            return Ok(None);
+        }
+        let routes = self.routes()?;
+        let mut ways = BTreeSet::new();
+        for remote in endpoints.addresses {
+            if let Some((index, gateway)) = routes.way_to(remote, endpoints.mark)? {
+                ways.insert(Way { index, family: Some(Family::of(remote)), gateway });
+            }
+        }
+        Ok(Some(ways))
+    }
+
+    fn routes(&mut self) -> io::Result<&mut Neighbours> {
+        if self.routes.is_none() {
+            self.routes = Some(Neighbours::open()?);
+        }
+        self.routes.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    fn wireguard(&mut self) -> io::Result<&mut WireGuard> {
+        if self.wireguard.is_none() {
+            self.wireguard = Some(WireGuard::open()?);
+        }
+        self.wireguard.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+}

@@ -1,0 +1,167 @@
+//! One interface, and what its sources say of it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::IpAddr;
+
+use holdover_base::Instant;
+use holdover_mobility::LinkEvent;
+
+use super::{Change, Interface, Reachability};
+use crate::link_watch::{Families, Family, LinkChange, Signal, Source};
+
+impl Interface {
+    pub(super) fn remove_address(&mut self, address: IpAddr) {
+        let family = Family::of(address);
+        if self.addresses.contains(&address) && self.of_family(family).len() == 1 {
+            self.last_addresses[family.index()] = self.of_family(family);
+            // With the last address go the routes; of those of IPv4 the kernel says nothing.
+            self.installed.retain(|route| route.is_ipv6 || address.is_ipv6());
+        }
+        self.addresses.remove(&address);
+    }
+
+    fn of_family(&self, family: Family) -> BTreeSet<IpAddr> {
+        self.addresses.iter().filter(|&&address| Family::of(address) == family).copied().collect()
+    }
+
+    pub(super) fn note_neighbour(&mut self, now: Instant, address: IpAddr, state: Reachability) {
+        if state != Reachability::Fixed {
+            self.fixed.remove(&address);
+        }
+        match state {
+            Reachability::Answers => {
+                self.failed.remove(&address);
+                self.answering.insert(address);
+                self.silent.remove(&address);
+                if self.installed.iter().any(|route| route.gateway == Some(address)) {
+                    self.answered_at.insert(address, now);
+                }
+            }
+            Reachability::Fixed => {
+                self.failed.remove(&address);
+                self.silent.remove(&address);
+                self.answering.insert(address);
+                self.fixed.insert(address);
+            }
+            Reachability::Failed => {
+                self.answering.remove(&address);
+                self.failed.insert(address);
+            }
+            // It is being asked again: what was known holds until there is an answer.
+            Reachability::Unknown => {}
+            Reachability::Forgotten => {
+                self.failed.remove(&address);
+                self.answering.remove(&address);
+            }
+        }
+    }
+
+    pub(super) fn tell(&mut self, now: Instant, changes: &mut VecDeque<Change>) {
+        self.has_had_route |= !self.routes.is_empty();
+        self.has_led = self.has_led.or(self.leads);
+        let is_eligible = self.may_be_uplink && self.has_had_route;
+        if self.was_told_eligible != Some(is_eligible) {
+            self.was_told_eligible = Some(is_eligible);
+            changes.push_back(Change::Appeared { interface: self.name.clone(), is_eligible });
+        }
+        // Without a carrier nothing is known of neighbours, and it may be another network that comes.
+        if !self.can_carry {
+            self.failed.clear();
+            self.silent.clear();
+            self.answering.clear();
+        }
+        let routes = &self.routes;
+        let leads_to = |gateway: &IpAddr| routes.iter().any(|route| route.gateway == Some(*gateway));
+        self.silent.retain(leads_to);
+        self.answered_at.retain(|gateway, _| leads_to(gateway));
+        let moved = self.note_move();
+        for source in [Source::Carrier, Source::Lower, Source::Address, Source::Route, Source::Neighbour] {
+            let is_down =
+                self.shared(Family::BOTH.into_iter().filter(|&family| self.has_lost(source, family)).collect());
+            if source == Source::Lower && std::mem::take(&mut self.lower.has_moved) && is_down.is_empty() {
+                // What was under way went by the link before.
+                self.tell_of(now, source, Families::BOTH, Families::NONE, changes);
+            }
+            let moved = if source == Source::Address { self.shared(moved) } else { Families::NONE };
+            self.tell_of(now, source, is_down, moved, changes);
+        }
+    }
+
+    /// Says what has changed in the word of a source.
+    fn tell_of(
+        &mut self,
+        now: Instant,
+        source: Source,
+        is_down: Families,
+        moved: Families,
+        changes: &mut VecDeque<Change>,
+    ) {
+        let was_down = self.said_down.insert(source, is_down).unwrap_or_default();
+        let event = |family| match (is_down.contains(family), was_down.contains(family)) {
+            (true, false) => Some(LinkEvent::Down),
+            (false, true) => Some(LinkEvent::Up { symmetric: false, moved: moved.contains(family) }),
+            _ if moved.contains(family) => Some(LinkEvent::Up { symmetric: false, moved: true }),
+            _ => None,
+        };
+        let events = Family::BOTH.map(|family| event(family).into_iter().collect::<Vec<_>>());
+        for LinkChange { families, event } in LinkChange::join(events) {
+            let signal = Signal { families, ..Signal::new(now, &self.name, event, source) };
+            changes.push_back(Change::Signal(signal));
+        }
+        if is_down.is_empty() {
+            self.said_down.remove(&source);
+        }
+    }
+
+    /// What was found of some IP versions holds for the others, too, if the interface never had these.
+    fn shared(&self, families: Families) -> Families {
+        let is_unused = |family: Family| {
+            let has_addresses = !self.last_addresses[family.index()].is_empty();
+            !has_addresses && !self.has_led.contains(family) && self.routes.iter().all(|route| route.family() != family)
+        };
+        let unused = families.others().iter().filter(|&family| !families.is_empty() && is_unused(family));
+        families.iter().chain(unused).collect()
+    }
+
+    /// Whether a source misses something that an IP version has had.
+    pub(super) fn has_lost(&self, source: Source, family: Family) -> bool {
+        match source {
+            Source::Carrier => !self.can_carry,
+            Source::Lower => self.lower.is_cut,
+            Source::Address => self.of_family(family).is_empty() && !self.last_addresses[family.index()].is_empty(),
+            Source::Route => self.has_led.contains(family) && !self.leads.contains(family),
+            Source::Neighbour => self.has_silent_gateways(family),
+            _ => false,
+        }
+    }
+
+    /// The gateways, if there are any and each of them can be asked.
+    pub(super) fn askable_gateways(&self) -> Option<BTreeSet<IpAddr>> {
+        let gateways: Option<BTreeSet<IpAddr>> = self.routes.iter().map(|route| route.gateway).collect();
+        gateways.filter(|gateways| !gateways.is_empty() && gateways.is_disjoint(&self.fixed))
+    }
+
+    /// Gateways there are, and of none of them is it known that it answers, or at least not that it does not.
+    fn has_silent_gateways(&self, family: Family) -> bool {
+        let of_family = self.routes.iter().filter(|route| route.family() == family);
+        let mut gateways = of_family.map(|route| route.gateway).peekable();
+        gateways.peek().is_some() && gateways.all(|gateway| gateway.is_some_and(|gateway| self.is_silent(gateway)))
+    }
+
+    pub(super) fn is_silent(&self, gateway: IpAddr) -> bool {
+        self.failed.contains(&gateway) || self.silent.contains(&gateway)
+    }
+
+    /// The IP versions of which addresses have taken the place of others: none of those before is left.
+    fn note_move(&mut self) -> Families {
+        let mut has_moved = |family: Family| {
+            let now = self.of_family(family);
+            if now.is_empty() {
+                return false;
+            }
+            let before = std::mem::replace(&mut self.last_addresses[family.index()], now.clone());
+            !before.is_empty() && before.is_disjoint(&now)
+        };
+        Family::BOTH.into_iter().filter(|&family| has_moved(family)).collect()
+    }
+}

@@ -1,0 +1,186 @@
+//! **Links made of links.** A VLAN, a bond or a tunnel has no wire of its own: it is cut off when everything is that it runs over.
+//!
+//! | kind | runs over |
+//! | --- | --- |
+//! | VLAN, macvlan, ipvlan, MACsec and the like | the interface that its link message names (`IFLA_LINK`) |
+//! | bond, team, bridge | its members (`IFLA_MASTER`) |
+//! | WireGuard, and tunnels that are not bound to a device | the ways to their endpoints, which the shell looks up ([`Tunnel`], [`News::Endpoints`]) |
+//! | GRE, IPIP, SIT, XFRM, VXLAN that are bound to a device | that device |
+//! | TUN devices (OpenVPN, tailscale), whose endpoint the kernel does not know | the default routes of other links |
+//!
+//! Of a link below, its carrier counts and what it runs over itself; for tunnels also that it has not lost its addresses of the IP
+//! version of the tunnel's packets, and that their next hop is not known to be silent. It need not be looked after itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use super::{Interface, Interfaces, News};
+use crate::link_watch::{Family, Source};
+
+/// What an interface is made of, as its link message has it.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Stacking {
+    /// The index of the interface below it.
+    pub below: Option<u32>,
+    /// The index of the interface that it is a part of.
+    pub part_of: Option<u32>,
+    /// Where a tunnel's packets go.
+    pub remote: Option<IpAddr>,
+}
+
+/// A way by which an interface's packets leave.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Way {
+    /// The index of the interface below.
+    pub index: u32,
+    /// The IP version of the packets that carry a tunnel's; `None` for what is no tunnel.
+    pub family: Option<Family>,
+    /// Their next hop, if it is a router.
+    pub gateway: Option<IpAddr>,
+}
+
+/// A tunnel, the ways to whose endpoints are to be looked up.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Tunnel {
+    /// Its index.
+    pub index: u32,
+    /// Where its packets go; `None` for WireGuard, whose peers are to be asked for.
+    pub remote: Option<IpAddr>,
+}
+
+/// What is known of the links below an interface.
+#[derive(Debug, Default)]
+pub(super) struct Lower {
+    pub(super) stacking: Stacking,
+    /// The ways to a tunnel's endpoints, if it has any that are known.
+    pub(super) endpoints: Option<BTreeSet<Way>>,
+    /// The last ways that there were.
+    ways: BTreeSet<Way>,
+    /// All of them are cut off.
+    pub(super) is_cut: bool,
+    /// The packets leave by other interfaces than before.
+    pub(super) has_moved: bool,
+}
+
+/// What is stacked higher is not looked through.
+const MOST_FLOORS: u32 = 8;
+
+const WIREGUARD: &str = "wireguard";
+const TUN: &str = "tun";
+
+impl Interfaces {
+    /// The tunnels whose endpoints are to be looked up, as routes may have changed since this was asked last.
+    pub fn take_tunnels(&mut self) -> Vec<Tunnel> {
+        if !std::mem::take(&mut self.have_routes_changed) {
+            return Vec::new();
+        }
+        let tunnels = self.interfaces.iter().filter(|(_, known)| known.is_named && known.is_tunnel);
+        let tunnels = tunnels.filter_map(|(&index, known)| {
+            let Stacking { below, remote, .. } = known.lower.stacking;
+            let has_endpoint = &*known.kind == WIREGUARD || remote.is_some();
+            (has_endpoint && below.is_none()).then_some(Tunnel { index, remote })
+        });
+        tunnels.collect()
+    }
+
+    /// Finds what each interface runs over, and whether that is cut off.
+    pub(super) fn look_below(&mut self) {
+        let mut ways: BTreeMap<u32, BTreeSet<Way>> = BTreeMap::new();
+        for (&index, interface) in &self.interfaces {
+            let mut found = self.ways(index, interface);
+            found.retain(|way| way.index != index);
+            // Of a tunnel whose endpoint nobody knows: those that there were.
+            if found.is_empty() && &*interface.kind == TUN {
+                found.clone_from(&interface.lower.ways);
+            }
+            ways.insert(index, found);
+        }
+        let cut: BTreeSet<u32> =
+            self.interfaces.keys().copied().filter(|&index| self.is_cut_below(&ways, index, &mut Vec::new())).collect();
+        for (index, interface) in &mut self.interfaces {
+            let found = ways.remove(index).unwrap_or_default();
+            let lower = &mut interface.lower;
+            let has_lost_all = interface.is_tunnel && found.is_empty() && !lower.ways.is_empty();
+            lower.is_cut = cut.contains(index) || has_lost_all;
+            if !found.is_empty() {
+                let indices = |ways: &BTreeSet<Way>| ways.iter().map(|way| way.index).collect::<BTreeSet<u32>>();
+                lower.has_moved = !lower.ways.is_empty() && indices(&lower.ways).is_disjoint(&indices(&found));
+                lower.ways = found;
+            }
+        }
+    }
+
+    fn ways(&self, index: u32, interface: &Interface) -> BTreeSet<Way> {
+        let Lower { stacking, endpoints, .. } = &interface.lower;
+        let bound = stacking.below.map(|below| {
+            let family = stacking.remote.map(Family::of);
+            Way { index: below, family, gateway: None }
+        });
+        match &*interface.kind {
+            "bond" | "team" | "bridge" => {
+                let members = self.interfaces.iter().filter(|(_, other)| other.lower.stacking.part_of == Some(index));
+                members.map(|(&index, _)| Way { index, family: None, gateway: None }).collect()
+            }
+            TUN => self.default_ways(),
+            _ if bound.is_some() => bound.into_iter().collect(),
+            _ => endpoints.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The default routes that lead, other than over tunnels.
+    fn default_ways(&self) -> BTreeSet<Way> {
+        let uplinks = self.interfaces.iter().filter(|(_, other)| other.may_be_uplink && !other.is_tunnel);
+        let ways = uplinks.flat_map(|(&index, other)| {
+            let leading = other.routes.iter().filter(|route| other.leads.contains(route.family()));
+            leading.map(move |route| Way { index, family: Some(route.family()), gateway: route.gateway })
+        });
+        ways.collect()
+    }
+
+    /// Whether all that an interface runs over is cut off. `path` are those above it: a loop says nothing.
+    fn is_cut_below(&self, ways: &BTreeMap<u32, BTreeSet<Way>>, index: u32, path: &mut Vec<u32>) -> bool {
+        let Some(below) = ways.get(&index).filter(|below| !below.is_empty()) else { return false };
+        if path.contains(&index) || path.len() as u32 >= MOST_FLOORS {
+            return false;
+        }
+        path.push(index);
+        let is_cut = below.iter().all(|way| self.is_cut(way) || self.is_cut_below(ways, way.index, path));
+        path.pop();
+        is_cut
+    }
+
+    fn is_cut(&self, way: &Way) -> bool {
+        // It is gone itself, or in another namespace, and then the message would not have named it.
+        let Some(lower) = self.interfaces.get(&way.index).filter(|lower| lower.is_named) else { return true };
+        !lower.can_carry
+            || way.family.is_some_and(|family| lower.has_lost(Source::Address, family))
+            || way.gateway.is_some_and(|gateway| lower.is_silent(gateway))
+    }
+
+    /// The shell has looked up the ways to a tunnel's endpoints; `None` if it has none.
+    pub(super) fn note_endpoints(&mut self, index: u32, ways: Option<BTreeSet<Way>>) {
+        if let Some(interface) = self.interfaces.get_mut(&index) {
+            interface.lower.endpoints = ways;
+        }
+    }
+}
+
+/// Whether news may change the way of a tunnel's packets.
+pub(super) const fn concerns_routes(news: &News) -> bool {
+    !matches!(news, News::Neighbour { .. } | News::Endpoints { .. })
+}
+
+/// Whether the interface that a link message names (`IFLA_LINK`) is the other end, and not one below.
+pub(crate) fn is_pair(kind: &str) -> bool {
+    ["veth", "netkit", "vxcan"].contains(&kind)
+}
+
+/// Whether an interface's packets leave this machine inside of others.
+pub(super) fn is_tunnel(kind: &str) -> bool {
+    let kinds =
+        "tun wireguard ipip ip6tnl sit gre gretap ip6gre ip6gretap vti vti6 xfrm vxlan geneve erspan ip6erspan bareudp";
+    kinds.split(' ').any(|known| known == kind)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+use holdover_base::Instant;
+use proptest::prelude::*;
+
+use super::*;
+use crate::link_watch::kernel::{DefaultRoute, Presence, Reachability};
+use crate::link_watch::rules::MAIN;
+
+const WLAN: u32 = 3;
+const UPPER: u32 = 9;
+
+fn link(index: u32, kind: &str, can_carry: bool, stacking: Stacking) -> News {
+    let name = format!("if{index}").into();
+    News::Link {
+        index,
+        name,
+        kind: kind.into(),
+        is_loopback: false,
+        is_set_up: true,
+        can_carry,
+        has_neighbours: true,
+        stacking,
+    }
+}
+
+fn wlan(can_carry: bool) -> News {
+    link(WLAN, "", can_carry, Stacking::default())
+}
+
+fn address(is_usable: bool) -> News {
+    News::Address { index: WLAN, address: [192, 0, 2, 7].into(), is_usable }
+}
+
+fn route(index: u32, metric: u32, is_there: bool) -> News {
+    let gateway = Some([192, 0, 2, index as u8].into());
+    let presence = if is_there { Presence::There } else { Presence::Gone };
+    News::DefaultRoute { index, route: DefaultRoute { is_ipv6: false, table: MAIN, gateway, metric }, presence }
+}
+
+fn over(indices: &[u32]) -> Option<BTreeSet<Way>> {
+    let way = |&index: &u32| Way { index, family: Some(Family::Ipv4), gateway: Some([192, 0, 2, index as u8].into()) };
+    Some(indices.iter().map(way).collect())
+}
+
+/// What is said of the upper interface's lower link.
+fn heard(interfaces: &mut Interfaces, news: impl IntoIterator<Item = News>) -> Vec<String> {
+    news.into_iter().for_each(|news| interfaces.handle(Instant::ZERO, news));
+    let changes = std::iter::from_fn(|| interfaces.poll_change());
+    let words = changes.filter_map(|change| match change {
+        crate::link_watch::kernel::Change::Signal(signal)
+            if signal.source == crate::link_watch::Source::Lower && &*signal.interface == "if9" =>
+        {
+            assert!(signal.families.are_both());
+            Some(signal.event.to_string())
+        }
+        _ => None,
+    });
+    words.collect()
+}
+
+fn connected(upper: News) -> Interfaces {
+    let mut interfaces = Interfaces::new();
+    assert_eq!(heard(&mut interfaces, [wlan(true), address(true), route(WLAN, 600, true), upper]), [] as [&str; 0]);
+    interfaces
+}
+
+#[test]
+fn a_vlan_goes_with_the_interface_below_and_its_own_name_is_not_needed() {
+    let stacking = Stacking { below: Some(WLAN), ..Stacking::default() };
+    let mut interfaces = connected(link(UPPER, "vlan", true, stacking));
+    assert_eq!(heard(&mut interfaces, [wlan(false)]), ["down"]);
+    assert_eq!(heard(&mut interfaces, [wlan(false), address(false)]), [] as [&str; 0]);
+    assert_eq!(heard(&mut interfaces, [wlan(true)]), ["up"], "a VLAN has addresses of its own");
+    assert_eq!(heard(&mut interfaces, [News::LinkGone { index: WLAN }]), ["down"]);
+}
+
+#[test]
+fn a_bond_goes_when_its_last_member_does() {
+    let member =
+        |index, can_carry| link(index, "", can_carry, Stacking { part_of: Some(UPPER), ..Stacking::default() });
+    let mut interfaces = connected(link(UPPER, "bond", true, Stacking::default()));
+    assert_eq!(heard(&mut interfaces, [member(20, true), member(21, true), member(20, false)]), [] as [&str; 0]);
+    assert_eq!(heard(&mut interfaces, [member(21, false)]), ["down"]);
+    assert_eq!(heard(&mut interfaces, [member(20, true)]), ["up"]);
+}
+
+#[test]
+fn a_tunnel_goes_with_the_way_to_its_endpoint() {
+    let mut interfaces = connected(link(UPPER, "wireguard", true, Stacking::default()));
+    assert_eq!(interfaces.take_tunnels(), [Tunnel { index: UPPER, remote: None }]);
+    assert_eq!(interfaces.take_tunnels(), [], "nothing has changed since");
+    let endpoints = |ways| News::Endpoints { index: UPPER, ways };
+    assert_eq!(heard(&mut interfaces, [endpoints(over(&[WLAN]))]), [] as [&str; 0]);
+    for (gone, back) in
+        [(wlan(false), wlan(true)), (address(false), address(true)), (endpoints(over(&[])), endpoints(over(&[WLAN])))]
+    {
+        assert_eq!(heard(&mut interfaces, [gone.clone()]), ["down"], "{gone:?}");
+        assert_eq!(heard(&mut interfaces, [back.clone()]), ["up"], "{back:?}");
+    }
+    let gateway = |state| News::Neighbour { index: WLAN, address: [192, 0, 2, 3].into(), state };
+    assert_eq!(heard(&mut interfaces, [gateway(Reachability::Failed)]), ["down"]);
+    assert_eq!(heard(&mut interfaces, [gateway(Reachability::Answers)]), ["up"]);
+    // Another way: what was under way is lost.
+    let other = link(4, "", true, Stacking::default());
+    assert_eq!(heard(&mut interfaces, [other, endpoints(over(&[4]))]), ["down", "up"]);
+    // Without a peer nothing is known.
+    assert_eq!(heard(&mut interfaces, [endpoints(None)]), ["down"], "its peer is gone");
+}
+
+#[test]
+fn a_tun_device_follows_the_default_route_of_others() {
+    let mut interfaces = connected(link(UPPER, "tun", true, Stacking::default()));
+    assert_eq!(heard(&mut interfaces, [route(UPPER, 50, true)]), [] as [&str; 0]);
+    assert_eq!(interfaces.take_tunnels(), []);
+    assert_eq!(heard(&mut interfaces, [wlan(false)]), ["down"]);
+    assert_eq!(heard(&mut interfaces, [wlan(true)]), ["up"]);
+    // Some clients put theirs in its place. The link below is as it was.
+    assert_eq!(heard(&mut interfaces, [route(WLAN, 600, false)]), [] as [&str; 0]);
+    assert_eq!(heard(&mut interfaces, [address(false)]), ["down"]);
+    // The only uplink there is runs over nothing.
+    let mut alone = Interfaces::new();
+    let news = [link(UPPER, "tun", true, Stacking::default()), route(UPPER, 50, true), route(UPPER, 50, false)];
+    assert_eq!(heard(&mut alone, news), [] as [&str; 0]);
+}
+
+#[test]
+fn what_is_stacked_is_looked_through_and_a_loop_says_nothing() {
+    let on = |below| Stacking { below: Some(below), ..Stacking::default() };
+    let mut interfaces = connected(link(8, "vlan", true, on(WLAN)));
+    assert_eq!(heard(&mut interfaces, [link(UPPER, "macvlan", true, on(8))]), [] as [&str; 0]);
+    assert_eq!(heard(&mut interfaces, [wlan(false)]), ["down"]);
+    let mut circular = Interfaces::new();
+    assert_eq!(
+        heard(&mut circular, [link(8, "vlan", true, on(UPPER)), link(UPPER, "vlan", true, on(8))]),
+        [] as [&str; 0]
+    );
+    assert_eq!(heard(&mut circular, [link(UPPER, "vlan", true, on(UPPER))]), [] as [&str; 0]);
+}
+
+proptest! {
+    /// However interfaces are stacked, also in circles: it ends, and none that can carry all the way down is said to be cut off.
+    #[test]
+    fn whole_stacks_are_not_cut(
+        below in prop::collection::vec(0..12u32, 12),
+        parts in prop::collection::vec(0..12u32, 12),
+        kinds in prop::collection::vec(0..5usize, 12),
+    ) {
+        let mut interfaces = Interfaces::new();
+        for (index, ((below, part_of), kind)) in below.into_iter().zip(parts).zip(kinds).enumerate() {
+            let kind = ["vlan", "bond", "gre", "", "tun"][kind];
+            let stacking = Stacking { below: Some(below), part_of: Some(part_of), remote: None };
+            interfaces.handle(Instant::ZERO, link(index as u32, kind, true, stacking));
+            // Those that are not there yet count as gone.
+            while interfaces.poll_change().is_some() {}
+        }
+        interfaces.handle(Instant::ZERO, wlan(true));
+        prop_assert!(interfaces.interfaces.values().all(|interface| !interface.lower.is_cut));
+    }
+}
