@@ -150,6 +150,7 @@ fn try_inside() -> Vec<Feature> {
         }
     }
     let sockets = SocketDiag::open().and_then(|mut diag| diag.connections());
+    let ended = SocketDiag::open().and_then(|mut diag| diag.probe_destroy());
     let neighbours =
         Neighbours::open().and_then(|mut neighbours| neighbours.resolve(LOOPBACK, Ipv4Addr::LOCALHOST.into()));
     features.extend([
@@ -166,6 +167,13 @@ fn try_inside() -> Vec<Feature> {
             "the host's connections are not known",
             "CONFIG_INET_TCP_DIAG (modprobe tcp_diag)",
             sockets,
+        ),
+        of(
+            "SOCK_DESTROY",
+            false,
+            "connections whose address is gone are not ended (address_gone)",
+            "a kernel with CONFIG_INET_DIAG_DESTROY, and CAP_NET_ADMIN",
+            ended,
         ),
         of("neighbours", false, LOST_WITHOUT_NEIGHBOURS, "CAP_NET_ADMIN", neighbours),
     ]);

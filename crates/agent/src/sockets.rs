@@ -12,6 +12,7 @@ mod diag;
 pub mod owner;
 
 use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use holdover_base::Duration;
 use holdover_mobility::Connection;
@@ -90,6 +91,11 @@ pub enum SocketDiagError {
     /// The request was refused: a kernel without `CONFIG_INET_DIAG`, or a module that it may not load.
     #[error("the kernel does not list its TCP sockets: is the module tcp_diag there (CONFIG_INET_TCP_DIAG)?")]
     Refused(#[source] io::Error),
+    /// A socket was not ended: a kernel without `CONFIG_INET_DIAG_DESTROY`, or a process without `CAP_NET_ADMIN`.
+    #[error(
+        "the kernel does not end connections for this process: CONFIG_INET_DIAG_DESTROY and CAP_NET_ADMIN are needed"
+    )]
+    NotEnded(#[source] io::Error),
     /// An answer was not understood.
     #[error("sock_diag's answer was not understood: {0}")]
     Answer(&'static str),
@@ -132,6 +138,38 @@ impl SocketDiag {
         Ok(found)
     }
 
+    /// Ends a connection of this host: its program gets `ECONNABORTED`, and its peer a reset if that can be reached. Whether it was there.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketDiagError::NotEnded`], or others.
+    pub fn destroy(&mut self, socket: &TcpSocket) -> Result<bool, SocketDiagError> {
+        self.end(socket.connection, socket.cookie)
+    }
+
+    /// Whether the kernel ends connections for this process. Tries it with one that cannot be.
+    ///
+    /// # Errors
+    ///
+    /// [`SocketDiagError::NotEnded`], or others.
+    pub fn probe_destroy(&mut self) -> Result<(), SocketDiagError> {
+        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        self.end(Connection { local: nowhere, remote: nowhere }, 0).map(drop)
+    }
+
+    fn end(&mut self, connection: Connection, cookie: u64) -> Result<bool, SocketDiagError> {
+        let answer = self.request(&diag::destroy_request(connection, cookie), &mut |_| {});
+        match answer {
+            Ok(()) => Ok(true),
+            Err(SocketDiagError::Refused(error)) => match error.raw_os_error() {
+                // It has ended by itself, or its addresses and ports are another's now.
+                Some(libc::ENOENT | libc::ESTALE) => Ok(false),
+                _ => Err(SocketDiagError::NotEnded(error)),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
     /// Sends one request and hands out its answers.
     fn request(&mut self, body: &diag::Request, take: &mut dyn FnMut(TcpSocket)) -> Result<(), SocketDiagError> {
         self.sequence = self.sequence.wrapping_add(1);
@@ -149,7 +187,10 @@ impl SocketDiag {
                 match message.body {
                     diag::Body::Socket(socket) => take(*socket),
                     diag::Body::Other => {}
-                    diag::Body::Error(libc::ENOENT) | diag::Body::Done => return Ok(()),
+                    // There is no such socket, which matters to who wants to end it.
+                    diag::Body::Error(libc::ENOENT) if !body.is_destroy() => return Ok(()),
+                    // Without a number it is an acknowledgement.
+                    diag::Body::Error(0) | diag::Body::Done => return Ok(()),
                     diag::Body::Error(errno) => {
                         return Err(SocketDiagError::Refused(io::Error::from_raw_os_error(errno)));
                     }
@@ -197,8 +238,8 @@ impl TimerKind {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
-    use std::io::Write as _;
-    use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
 
     use holdover_wire::TcpState;
 
@@ -247,6 +288,27 @@ mod tests {
         let mut diag = SocketDiag::open().unwrap();
         let found = diag.find(connection(&far)).unwrap().unwrap();
         assert!(diag.connections().unwrap().iter().any(|socket| socket.cookie == found.cookie));
+    }
+
+    #[test]
+    fn a_connection_that_is_ended_tells_its_program_at_once() {
+        let (mut near, far) = pair("127.0.0.1:0");
+        let mut diag = SocketDiag::open().unwrap();
+        let mut socket = diag.find(connection(&near)).unwrap().unwrap();
+        if let Err(error) = diag.probe_destroy() {
+            assert!(matches!(error, SocketDiagError::NotEnded(_)), "{error}");
+            eprintln!("skipped: {error}");
+            return;
+        }
+        socket.cookie ^= 1;
+        assert!(!diag.destroy(&socket).unwrap(), "another one's");
+        near.write_all(b"still there").unwrap();
+        socket.cookie ^= 1;
+        assert!(diag.destroy(&socket).unwrap());
+        let error = near.read(&mut [0; 1]).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ECONNABORTED), "{error}");
+        assert!(!diag.destroy(&socket).unwrap(), "it is gone");
+        drop(far);
     }
 
     #[test]

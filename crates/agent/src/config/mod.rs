@@ -41,6 +41,8 @@ pub struct Config {
     pub wake: Wake,
     /// What it believes about links.
     pub signals: Signals,
+    /// What becomes of connections that can never work again.
+    pub connections: Connections,
     /// The endpoint for Prometheus.
     pub metrics: Metrics,
     /// What it writes down.
@@ -99,6 +101,29 @@ pub struct Wake {
     /// From link-up to the first packet that the agent sends. If data comes by itself in that time, nothing is done.
     #[serde(deserialize_with = "between::<0, 10_000, _>")]
     pub grace: Time,
+}
+
+/// What becomes of connections that can never work again.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Connections {
+    /// Whether connections on an address that this host has lost are ended, so that programs hear of it at once instead of after some 15
+    /// minutes.
+    pub address_gone: AddressGone,
+    /// How long the address has to be gone, while there is another one of its IP version: if it comes back before, they are kept.
+    #[serde(deserialize_with = "between::<0, 86_400_000, _>")]
+    pub address_grace: Time,
+}
+
+/// What becomes of connections on an address that this host has lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressGone {
+    /// They are kept for as long as the kernel, or a rule of `[[flow]]`, keeps them.
+    #[default]
+    Keep,
+    /// They end: programs get ECONNABORTED.
+    End,
 }
 
 /// A number of segments from 0 to 64.
@@ -411,6 +436,13 @@ impl Default for Signals {
     }
 }
 
+impl Default for Connections {
+    /// A minute is longer than a DHCP server or a modem takes to give the same address again.
+    fn default() -> Self {
+        Self { address_gone: AddressGone::default(), address_grace: Time(Duration::from_secs(60)) }
+    }
+}
+
 impl Default for GatewayQuestions {
     /// A second is as long as RFC 6298 has a sender wait at first. A next hop answers within milliseconds, but a station in power save
     /// hears its access point only every 100 to 300 ms.
@@ -540,6 +572,8 @@ mod tests {
             ("[signals.gateway]\nafter = \"25h\"", "agent.toml:2:9", "to 3600s"),
             ("[signals.gateway]\nask = true\nevery = \"1 parsec\"", "agent.toml:3:9", "(ns, us, ms, s, min, h)"),
             ("[signals.gateway]\nevery = \"2min\"", "agent.toml:2:9", "to 60s"),
+            ("[connections]\naddress_grace = \"2 days\"", "agent.toml:2:17", "(ns, us, ms, s, min, h)"),
+            ("[connections]\naddress_gone = \"destroy\"", "agent.toml:2:16", "`end`"),
             ("[signals.wifi]\nlead = \"0\"", "agent.toml:2:8", "from 1ms"),
             ("[signals.wifi]\nevery = \"1ms\"", "agent.toml:2:9", "from 10ms"),
             ("[wake]\nhold_back = -1", "agent.toml:2:13", "hold_back"),
@@ -620,7 +654,7 @@ mod tests {
         let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
         // These are the names of sections.
         let sections =
-            ["links", "wake", "signals", "wifi", "gateway", "metrics", "log", "user_timeouts", "flow"];
+            ["links", "connections", "wake", "signals", "wifi", "gateway", "metrics", "log", "user_timeouts", "flow"];
         let untold: Vec<_> = untold.into_iter().filter(|field| !sections.contains(&field.as_str())).collect();
         assert!(untold.is_empty(), "{untold:?}");
     }

@@ -34,6 +34,8 @@ pub(super) struct Core<A: Attach> {
     schedule: Option<ScheduleWatch>,
     wifi_due: Option<Instant>,
     deeds: VecDeque<DeedLine>,
+    /// What was done to connections, and not by engines.
+    own_deeds: Vec<DeedLine>,
 }
 
 /// The sources that can be switched off.
@@ -67,6 +69,7 @@ impl<A: Attach> Core<A> {
             schedule: None,
             wifi_due: None,
             deeds: VecDeque::new(),
+            own_deeds: Vec::new(),
         }
     }
 
@@ -234,9 +237,15 @@ impl<A: Attach> Core<A> {
         })
     }
 
-    /// What the engines have done since this was asked last.
+    /// Something was done to connections, and not by engines.
+    pub(super) fn note_deeds(&mut self, deeds: Vec<DeedLine>) {
+        self.own_deeds.extend(deeds);
+    }
+
+    /// What was done since this was asked last.
     pub(super) fn take_deeds(&mut self, now: Instant, utc: Utc) -> Vec<DeedLine> {
-        let fresh: Vec<DeedLine> = self.links.values_mut().flat_map(|link| link.take_deeds(now, utc)).collect();
+        let mut fresh = std::mem::take(&mut self.own_deeds);
+        fresh.extend(self.links.values_mut().flat_map(|link| link.take_deeds(now, utc)));
         self.deeds.extend(fresh.iter().cloned());
         let surplus = self.deeds.len().saturating_sub(MOST_DEEDS);
         self.deeds.drain(..surplus);

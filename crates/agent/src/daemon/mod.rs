@@ -3,6 +3,7 @@
 //! It ends on SIGTERM and SIGINT, and reads its configuration again on SIGHUP. Whatever way it ends, its engines go with it, and with
 //! them everything that they have in the path of packets.
 
+mod address_changes;
 mod control_socket;
 mod core;
 mod dry_run;
@@ -27,6 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
+use self::address_changes::AddressChanges;
 use self::control_socket::{Ownership, listen};
 use self::core::Core;
 pub use self::dry_run::{DryEngine, DryRun};
@@ -188,6 +190,8 @@ pub struct Daemon<A: Attach> {
     timeouts: Timeouts,
     /// What they leave alone.
     exemptions: Exemptions,
+    /// What becomes of connections whose address is gone.
+    address_changes: AddressChanges,
     wifi: Wifi,
     /// Who asks next hops for a sign of life.
     next_hops: NextHops,
@@ -272,6 +276,7 @@ impl<A: Attach> Daemon<A> {
             watchdog_due: notifier.watchdog().map(|every| now + every),
             timeouts: Timeouts::start(now, &setup.config, setup.dry_run),
             exemptions: Exemptions::new(now, &setup.config),
+            address_changes: AddressChanges::default(),
             notifier,
             wifi: Wifi::default(),
             next_hops: NextHops::default(),
@@ -364,6 +369,7 @@ impl<A: Attach> Daemon<A> {
             let done = clock::now();
             self.exemptions.handle_done(done, done.saturating_since(began));
         }
+        self.end_what_cannot_go_on(now, utc);
         for deed in self.core.take_deeds(now, utc) {
             let line = Response::Deed(deed).to_line();
             for &follower in &self.followers {
@@ -382,6 +388,18 @@ impl<A: Attach> Daemon<A> {
             self.watchdog_due = Some(now + every);
         }
         Ok(true)
+    }
+
+    /// Connections whose address is gone for good.
+    fn end_what_cannot_go_on(&mut self, now: Instant, utc: Utc) {
+        let config = &self.setup.config;
+        if self.address_changes.poll_timeout(config).is_none_or(|at| at > now) {
+            return;
+        }
+        let in_path = self.core.in_path(now).into_iter();
+        let left_alone = in_path.filter_map(|(connection, is_alone)| is_alone.then_some(connection)).collect();
+        let ended = self.address_changes.handle_timeout((now, utc), config, &left_alone, self.setup.dry_run);
+        self.core.note_deeds(ended);
     }
 
     /// Sleeps until something has something to say, or is due.
@@ -430,6 +448,7 @@ impl<A: Attach> Daemon<A> {
             sessions.chain(self.core.poll_timeout()).chain(self.timeouts.poll_timeout()).chain(self.watchdog_due);
         let deadlines = deadlines.chain(self.exemptions.poll_timeout()).chain(self.monitor.poll_timeout());
         let deadlines = deadlines.chain(self.suspend.poll_timeout());
+        let deadlines = deadlines.chain(self.address_changes.poll_timeout(&self.setup.config));
         let wait = deadlines.map(|at| at.saturating_since(now)).chain(until_time).min()?;
         let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
         Some(Timespec { tv_sec: seconds, tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ })
@@ -488,6 +507,7 @@ impl<A: Attach> Daemon<A> {
             self.core.handle_change(now, change);
         }
         NextHops::handle_interfaces(&mut self.core, &self.interfaces);
+        self.address_changes.handle_interfaces(now, &self.interfaces);
         if has_more {
             self.follow_wifi(now);
         }

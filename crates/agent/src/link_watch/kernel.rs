@@ -344,6 +344,11 @@ impl Interfaces {
         found.into_iter().flat_map(|known| known.addresses.iter().copied())
     }
 
+    /// The addresses of all interfaces, each with whether its interface can carry packets.
+    pub fn all_addresses(&self) -> impl Iterator<Item = (IpAddr, bool)> {
+        self.interfaces.values().flat_map(|known| known.addresses.iter().map(|&address| (address, known.can_carry)))
+    }
+
     /// The name of an interface.
     pub fn name(&self, index: u32) -> Option<&str> {
         self.interfaces.get(&index).filter(|known| known.is_named).map(|known| &*known.name)

@@ -20,6 +20,7 @@ pub mod endpoints;
 mod family;
 pub mod kernel;
 pub mod logind;
+pub mod lost_addresses;
 pub mod neighbour_probe;
 pub mod neighbours;
 pub mod netlink;

@@ -17,7 +17,9 @@ pub(super) const BUFFER_LEN: usize = 64 * 1024;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const SOCK_DESTROY: u16 = 21;
 const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
 const NLMSG_HEADER_LEN: usize = 16;
 
@@ -42,8 +44,10 @@ const ANY_COOKIE: [u8; 8] = [0xff; 8];
 /// `struct inet_diag_req_v2`.
 pub(super) struct Request {
     pub(super) is_dump: bool,
+    kind: u16,
     family: u8,
     connection: Option<Connection>,
+    cookie: [u8; 8],
 }
 
 /// A message of an answer.
@@ -61,21 +65,40 @@ pub(super) enum Body {
 }
 
 pub(super) const fn dump_request(family: u8) -> Request {
-    Request { is_dump: true, family, connection: None }
+    Request { is_dump: true, kind: SOCK_DIAG_BY_FAMILY, family, connection: None, cookie: ANY_COOKIE }
 }
 
 pub(super) const fn exact_request(connection: Connection) -> Request {
     let family = if connection.local.is_ipv4() { AF_INET } else { AF_INET6 };
-    Request { is_dump: false, family, connection: Some(connection) }
+    let kind = SOCK_DIAG_BY_FAMILY;
+    Request { is_dump: false, kind, family, connection: Some(connection), cookie: ANY_COOKIE }
+}
+
+/// Ends the socket of a connection if it has that cookie.
+pub(super) fn destroy_request(connection: Connection, cookie: u64) -> Request {
+    let [low, high] = [cookie as u32, (cookie >> 32) as u32].map(u32::to_ne_bytes);
+    let mut request = Request { kind: SOCK_DESTROY, ..exact_request(connection) };
+    request.cookie[..4].copy_from_slice(&low);
+    request.cookie[4..].copy_from_slice(&high);
+    request
 }
 
 impl Request {
+    /// Whether it ends a socket.
+    pub(super) const fn is_destroy(&self) -> bool {
+        self.kind == SOCK_DESTROY
+    }
+
     /// The request as a netlink message.
     pub(super) fn to_bytes(&self, sequence: u32) -> Vec<u8> {
-        let flags = if self.is_dump { NLM_F_REQUEST | NLM_F_DUMP } else { NLM_F_REQUEST };
+        let flags = match self.kind {
+            SOCK_DESTROY => NLM_F_REQUEST | NLM_F_ACK,
+            _ if self.is_dump => NLM_F_REQUEST | NLM_F_DUMP,
+            _ => NLM_F_REQUEST,
+        };
         let mut bytes = Vec::with_capacity(NLMSG_HEADER_LEN + 56);
         bytes.extend(72_u32.to_ne_bytes());
-        bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+        bytes.extend(self.kind.to_ne_bytes());
         bytes.extend(flags.to_ne_bytes());
         bytes.extend(sequence.to_ne_bytes());
         bytes.extend(0_u32.to_ne_bytes());
@@ -88,7 +111,7 @@ impl Request {
         bytes.extend(address_bytes(local.ip()));
         bytes.extend(address_bytes(remote.ip()));
         bytes.extend(0_u32.to_ne_bytes());
-        bytes.extend(ANY_COOKIE);
+        bytes.extend(self.cookie);
         bytes
     }
 }
@@ -298,6 +321,9 @@ mod tests {
         assert_eq!(bytes[24..32], [3, 232, 0, 80, 10, 0, 0, 1]);
         assert_eq!(bytes[44..48], [10, 0, 0, 2]);
         assert_eq!(bytes[64..72], ANY_COOKIE);
+        let bytes = destroy_request(connection, 0x22_0000_0011).to_bytes(9);
+        assert_eq!((u16_at(&bytes, 4), u16_at(&bytes, 6)), (SOCK_DESTROY, NLM_F_REQUEST | NLM_F_ACK));
+        assert_eq!((u32_at(&bytes, 64), u32_at(&bytes, 68)), (0x11, 0x22));
     }
 
     proptest! {

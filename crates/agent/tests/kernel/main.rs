@@ -5,6 +5,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
+mod address_gone;
 mod agents;
 mod dry_run;
 mod engine;
@@ -39,7 +40,8 @@ fn main() -> ExitCode {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 9] = [
+    let groups: [(&str, &[Test]); 10] = [
+        ("address_gone", address_gone::TESTS),
         ("agents", agents::TESTS),
         ("dry_run", dry_run::TESTS),
         ("families", families::TESTS),

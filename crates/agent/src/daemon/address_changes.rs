@@ -1,0 +1,96 @@
+//! Ends connections whose address is gone for good (`[connections] address_gone = "end"`).
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use holdover_base::Instant;
+use holdover_mobility::Connection;
+
+use crate::clock::Utc;
+use crate::config::{AddressGone, Config, Time};
+use crate::link_watch::kernel::Interfaces;
+use crate::link_watch::lost_addresses::LostAddresses;
+use crate::log::with_causes;
+use crate::sockets::{SocketDiag, SocketDiagError, TcpSocket};
+use crate::status::DeedLine;
+
+/// Looks after connections on addresses that are gone.
+#[derive(Default)]
+pub(super) struct AddressChanges {
+    lost: LostAddresses,
+    has_complained: bool,
+}
+
+/// The name under which it is told.
+const MECHANISM: &str = "address_gone";
+
+impl AddressChanges {
+    /// Addresses may have come or gone.
+    pub(super) fn handle_interfaces(&mut self, now: Instant, interfaces: &Interfaces) {
+        self.lost.handle_addresses(now, interfaces.all_addresses());
+    }
+
+    /// When [`Self::handle_timeout`] is due.
+    pub(super) fn poll_timeout(&self, config: &Config) -> Option<Instant> {
+        let Time(grace) = config.connections.address_grace;
+        self.lost.poll_timeout(grace).filter(|_| config.connections.address_gone == AddressGone::End)
+    }
+
+    /// Ends what is to be ended now, but for what is left alone; what was done.
+    pub(super) fn handle_timeout(
+        &mut self,
+        (now, utc): (Instant, Utc),
+        config: &Config,
+        left_alone: &BTreeSet<Connection>,
+        dry_run: bool,
+    ) -> Vec<DeedLine> {
+        if self.poll_timeout(config).is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let Time(grace) = config.connections.address_grace;
+        let gone = self.lost.take_given_up(now, grace);
+        let ended = end(&gone, left_alone, dry_run).unwrap_or_else(|error| {
+            if !std::mem::replace(&mut self.has_complained, true) {
+                tracing::error!(error = with_causes(&error), "connections whose address is gone are left as they are");
+            }
+            Vec::new()
+        });
+        let gone = gone.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        tracing::info!(
+            addresses = gone,
+            connections = ended.len(),
+            dry_run,
+            "connections on addresses that are gone are ended"
+        );
+        let line = |connection: Connection| DeedLine {
+            time: utc.0.as_secs_f64(),
+            interface: String::new(),
+            local: connection.local,
+            remote: connection.remote,
+            mechanism: MECHANISM.to_owned(),
+            what: if dry_run { "would end it" } else { "ended: its address is gone" }.to_owned(),
+            outcome: None,
+            saved_s: None,
+        };
+        ended.into_iter().map(line).collect()
+    }
+}
+
+/// Ends the connections on these addresses; those that were there.
+fn end(
+    addresses: &[IpAddr],
+    left_alone: &BTreeSet<Connection>,
+    dry_run: bool,
+) -> Result<Vec<Connection>, SocketDiagError> {
+    let mut sockets = SocketDiag::open()?;
+    let is_meant = |socket: &TcpSocket| {
+        addresses.contains(&socket.connection.local.ip()) && !left_alone.contains(&socket.connection)
+    };
+    let mut ended = Vec::new();
+    for socket in sockets.connections()?.into_iter().filter(is_meant) {
+        if dry_run || sockets.destroy(&socket)? {
+            ended.push(socket.connection);
+        }
+    }
+    Ok(ended)
+}
