@@ -356,6 +356,7 @@ impl<A: Attach> Daemon<A> {
             self.core.handle_sleep_foreseen(now, event);
         }
         self.core.handle_timeout(now);
+        self.next_hops.handle_below(now);
         self.next_hops.ask(&mut self.core, &self.interfaces);
         if may_sleep.is_some() {
             self.inhibitor = None;
@@ -448,6 +449,7 @@ impl<A: Attach> Daemon<A> {
             sessions.chain(self.core.poll_timeout()).chain(self.timeouts.poll_timeout()).chain(self.watchdog_due);
         let deadlines = deadlines.chain(self.exemptions.poll_timeout()).chain(self.monitor.poll_timeout());
         let deadlines = deadlines.chain(self.suspend.poll_timeout());
+        let deadlines = deadlines.chain(self.next_hops.poll_timeout());
         let deadlines = deadlines.chain(self.address_changes.poll_timeout(&self.setup.config));
         let wait = deadlines.map(|at| at.saturating_since(now)).chain(until_time).min()?;
         let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
@@ -501,6 +503,7 @@ impl<A: Attach> Daemon<A> {
 
     fn tell_changes(&mut self, now: Instant) {
         self.endpoints.refresh(now, &mut self.interfaces);
+        self.next_hops.resolve_below(now, &mut self.interfaces);
         let mut has_more = false;
         while let Some(change) = self.interfaces.poll_change() {
             has_more |= matches!(change, Change::Appeared { .. });

@@ -1,20 +1,25 @@
 //! The next hops of all links: who they are, what they are asked, and what they answer.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::IpAddr;
-use std::os::fd::BorrowedFd;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use holdover_base::Instant;
+use holdover_mobility::Connection;
 
 use super::core::Core;
 use crate::link_watch::kernel::Interfaces;
 use crate::link_watch::neighbour_probe::{NeighbourProbe, Neighbourhood};
+use crate::next_hop;
 use crate::path_engine::Attach;
 
 /// Asks next hops. The sockets are opened with the first question.
 #[derive(Default)]
 pub(super) struct NextHops {
     probe: Option<NeighbourProbe>,
+    /// Those of tunnels, by the interface below. What is in a tunnel waits for them, and the kernel asks once a second only.
+    below: BTreeMap<u32, next_hop::NextHops>,
     /// Whether it has been said that nobody can be asked.
     has_complained: bool,
 }
@@ -30,6 +35,35 @@ impl NextHops {
             let known: Vec<IpAddr> = known;
             core.handle_next_hops(&link, &next_hops, known);
         }
+    }
+
+    /// Links below tunnels may be back.
+    pub(super) fn resolve_below(&mut self, now: Instant, interfaces: &mut Interfaces) {
+        let hops = interfaces.take_hops_below();
+        let indices: BTreeSet<u32> = hops.iter().map(|hop| hop.index).collect();
+        for index in indices {
+            let waiting = hops.iter().filter(|hop| hop.index == index).map(|hop| {
+                let [local, remote] = [hop.local, hop.hop].map(|address| SocketAddr::new(address, 0));
+                // Everyone is asked: the Ethernet address of before is not known.
+                (Connection { local, remote }, [0xff; 6])
+            });
+            let search = self.below.entry(index).or_default();
+            if let Err(error) = search.begin(now, index, waiting) {
+                tracing::debug!(interface = interfaces.name(index), %error, "the next hop below a tunnel is not asked for");
+            }
+        }
+        self.handle_below(now);
+    }
+
+    /// When [`Self::handle_below`] is due.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.below.values().filter_map(next_hop::NextHops::poll_timeout).min()
+    }
+
+    /// Hears and asks next hops below tunnels.
+    pub(super) fn handle_below(&mut self, now: Instant) {
+        self.below.values_mut().for_each(|search| _ = search.handle_ready(now));
+        self.below.retain(|_, search| search.poll_timeout().is_some());
     }
 
     /// Asks what is to be asked.
@@ -63,7 +97,8 @@ impl NextHops {
 
     /// Readable when something was answered.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.probe.iter().flat_map(NeighbourProbe::descriptors)
+        let below = self.below.values().flat_map(next_hop::NextHops::descriptors).map(|descriptor| descriptor.as_fd());
+        self.probe.iter().flat_map(NeighbourProbe::descriptors).chain(below)
     }
 
     fn open(&mut self) -> io::Result<&mut NeighbourProbe> {

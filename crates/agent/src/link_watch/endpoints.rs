@@ -46,7 +46,7 @@ impl Endpoints {
         let mut ways = BTreeSet::new();
         for remote in endpoints.addresses {
             if let Some((index, gateway)) = routes.way_to(remote, endpoints.mark)? {
-                ways.insert(Way { index, family: Some(Family::of(remote)), gateway });
+                ways.insert(Way { index, family: Some(Family::of(remote)), hop: Some(gateway.unwrap_or(remote)) });
             }
         }
         Ok(Some(ways))

@@ -26,7 +26,7 @@ use holdover_base::Instant;
 
 use self::lower::Lower;
 pub(super) use self::lower::is_pair;
-pub use self::lower::{Stacking, Tunnel, Way};
+pub use self::lower::{HopBelow, Stacking, Tunnel, Way};
 use super::rules::{Rule, Rules};
 use super::{Families, Family, Signal, Source};
 

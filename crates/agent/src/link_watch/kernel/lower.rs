@@ -35,8 +35,19 @@ pub struct Way {
     pub index: u32,
     /// The IP version of the packets that carry a tunnel's; `None` for what is no tunnel.
     pub family: Option<Family>,
-    /// Their next hop, if it is a router.
-    pub gateway: Option<IpAddr>,
+    /// Their next hop: a router, or the endpoint itself.
+    pub hop: Option<IpAddr>,
+}
+
+/// A next hop of tunnels whose link below is back.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct HopBelow {
+    /// The index of the interface below.
+    pub index: u32,
+    /// Its address of the same IP version.
+    pub local: IpAddr,
+    /// The next hop.
+    pub hop: IpAddr,
 }
 
 /// A tunnel, the ways to whose endpoints are to be looked up.
@@ -58,6 +69,8 @@ pub(super) struct Lower {
     ways: BTreeSet<Way>,
     /// All of them are cut off.
     pub(super) is_cut: bool,
+    /// They were, and are not any more; nobody has asked since.
+    is_back: bool,
     /// The packets leave by other interfaces than before.
     pub(super) has_moved: bool,
 }
@@ -83,6 +96,19 @@ impl Interfaces {
         tunnels.collect()
     }
 
+    /// The next hops of tunnels that were cut off and are not any more, on links that have to ask for their neighbours' addresses.
+    pub fn take_hops_below(&mut self) -> BTreeSet<HopBelow> {
+        let back =
+            self.interfaces.values_mut().filter_map(|known| std::mem::take(&mut known.lower.is_back).then_some(known));
+        let ways: Vec<Way> = back.flat_map(|known| known.lower.ways.iter().copied()).collect();
+        let hops = ways.into_iter().filter_map(|Way { index, hop, .. }| {
+            let (lower, hop) = (self.interfaces.get(&index).filter(|lower| lower.has_neighbours)?, hop?);
+            let local = lower.addresses.iter().find(|&&address| Family::of(address) == Family::of(hop))?;
+            Some(HopBelow { index, local: *local, hop })
+        });
+        hops.collect()
+    }
+
     /// Finds what each interface runs over, and whether that is cut off.
     pub(super) fn look_below(&mut self) {
         let mut ways: BTreeMap<u32, BTreeSet<Way>> = BTreeMap::new();
@@ -101,7 +127,8 @@ impl Interfaces {
             let found = ways.remove(index).unwrap_or_default();
             let lower = &mut interface.lower;
             let has_lost_all = interface.is_tunnel && found.is_empty() && !lower.ways.is_empty();
-            lower.is_cut = cut.contains(index) || has_lost_all;
+            let was_cut = std::mem::replace(&mut lower.is_cut, cut.contains(index) || has_lost_all);
+            lower.is_back = (lower.is_back || was_cut) && !lower.is_cut;
             if !found.is_empty() {
                 let indices = |ways: &BTreeSet<Way>| ways.iter().map(|way| way.index).collect::<BTreeSet<u32>>();
                 lower.has_moved = !lower.ways.is_empty() && indices(&lower.ways).is_disjoint(&indices(&found));
@@ -114,12 +141,12 @@ impl Interfaces {
         let Lower { stacking, endpoints, .. } = &interface.lower;
         let bound = stacking.below.map(|below| {
             let family = stacking.remote.map(Family::of);
-            Way { index: below, family, gateway: None }
+            Way { index: below, family, hop: None }
         });
         match &*interface.kind {
             "bond" | "team" | "bridge" => {
                 let members = self.interfaces.iter().filter(|(_, other)| other.lower.stacking.part_of == Some(index));
-                members.map(|(&index, _)| Way { index, family: None, gateway: None }).collect()
+                members.map(|(&index, _)| Way { index, family: None, hop: None }).collect()
             }
             TUN => self.default_ways(),
             _ if bound.is_some() => bound.into_iter().collect(),
@@ -132,7 +159,7 @@ impl Interfaces {
         let uplinks = self.interfaces.iter().filter(|(_, other)| other.may_be_uplink && !other.is_tunnel);
         let ways = uplinks.flat_map(|(&index, other)| {
             let leading = other.routes.iter().filter(|route| other.leads.contains(route.family()));
-            leading.map(move |route| Way { index, family: Some(route.family()), gateway: route.gateway })
+            leading.map(move |route| Way { index, family: Some(route.family()), hop: route.gateway })
         });
         ways.collect()
     }
@@ -154,7 +181,7 @@ impl Interfaces {
         let Some(lower) = self.interfaces.get(&way.index).filter(|lower| lower.is_named) else { return true };
         !lower.can_carry
             || way.family.is_some_and(|family| lower.has_lost(Source::Address, family))
-            || way.gateway.is_some_and(|gateway| lower.is_silent(gateway))
+            || way.hop.is_some_and(|hop| lower.is_silent(hop))
     }
 
     /// The shell has looked up the ways to a tunnel's endpoints; `None` if it has none.

@@ -37,7 +37,7 @@ fn route(index: u32, metric: u32, is_there: bool) -> News {
 }
 
 fn over(indices: &[u32]) -> Option<BTreeSet<Way>> {
-    let way = |&index: &u32| Way { index, family: Some(Family::Ipv4), gateway: Some([192, 0, 2, index as u8].into()) };
+    let way = |&index: &u32| Way { index, family: Some(Family::Ipv4), hop: Some([192, 0, 2, index as u8].into()) };
     Some(indices.iter().map(way).collect())
 }
 
@@ -99,6 +99,9 @@ fn a_tunnel_goes_with_the_way_to_its_endpoint() {
     let gateway = |state| News::Neighbour { index: WLAN, address: [192, 0, 2, 3].into(), state };
     assert_eq!(heard(&mut interfaces, [gateway(Reachability::Failed)]), ["down"]);
     assert_eq!(heard(&mut interfaces, [gateway(Reachability::Answers)]), ["up"]);
+    let hop = HopBelow { index: WLAN, local: [192, 0, 2, 7].into(), hop: [192, 0, 2, 3].into() };
+    assert_eq!(interfaces.take_hops_below(), [hop].into());
+    assert_eq!(interfaces.take_hops_below(), [].into(), "it is not back once more");
     // Another way: what was under way is lost.
     let other = link(4, "", true, Stacking::default());
     assert_eq!(heard(&mut interfaces, [other, endpoints(over(&[4]))]), ["down", "up"]);
