@@ -1,0 +1,237 @@
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::num::NonZeroI32;
+
+use netlink_packet_core::{DoneMessage, ErrorMessage};
+use netlink_packet_route::link::InfoKind;
+use netlink_packet_route::neighbour::NeighbourHeader;
+use netlink_packet_route::route::{RouteHeader, RouteNextHop};
+
+use super::*;
+use crate::link_watch::kernel::Change;
+
+const GATEWAY: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+
+fn told(flags: u16, message: RouteNetlinkMessage) -> Vec<News> {
+    let mut header = NetlinkHeader::default();
+    header.flags = flags;
+    translate(&header, message)
+}
+
+fn link(flags: LinkFlags, state: State) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = 3;
+    message.header.flags = flags;
+    message.attributes = vec![LinkAttribute::IfName("wlan0".to_owned()), LinkAttribute::OperState(state)];
+    message
+}
+
+fn can_carry(flags: LinkFlags, state: State) -> bool {
+    match told(0, RouteNetlinkMessage::NewLink(link(flags, state)))[..] {
+        [News::Link { can_carry, .. }] => can_carry,
+        ref other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn an_interface_carries_when_its_state_says_so() {
+    let all = LinkFlags::Up | LinkFlags::LowerUp | LinkFlags::Running;
+    assert!(can_carry(all, State::Up));
+    assert!(can_carry(all, State::Unknown), "tun devices and many modems do not say");
+    assert!(!can_carry(all, State::Dormant), "Wi-Fi that is not associated");
+    assert!(!can_carry(all | LinkFlags::Dormant, State::Unknown));
+    assert!(!can_carry(LinkFlags::Up | LinkFlags::LowerUp, State::Up), "not running");
+    assert!(!can_carry(LinkFlags::Up, State::Unknown));
+    assert!(!can_carry(LinkFlags::empty(), State::Down));
+    // A wireless extension event.
+    let mut event = link(all, State::Up);
+    event.attributes.retain(|attribute| !matches!(attribute, LinkAttribute::OperState(_)));
+    assert_eq!(told(0, RouteNetlinkMessage::NewLink(event)), []);
+    // What a bridge says of its ports is nothing of theirs.
+    let mut port = link(all, State::Up);
+    port.header.interface_family = AddressFamily::Bridge;
+    assert_eq!(told(0, RouteNetlinkMessage::NewLink(port.clone())), []);
+    assert_eq!(told(0, RouteNetlinkMessage::DelLink(port)), []);
+    let mut bridge = link(all, State::Up);
+    bridge.attributes.push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]));
+    let news = told(0, RouteNetlinkMessage::NewLink(bridge));
+    assert!(matches!(&news[..], [News::Link { kind, .. }] if &**kind == "bridge"), "{news:?}");
+}
+
+#[test]
+fn an_address_counts_when_it_can_be_used() {
+    let usable = |scope, flags, is_there| {
+        let mut message = AddressMessage::default();
+        (message.header.index, message.header.scope, message.header.flags) = (3, scope, flags);
+        message.attributes = vec![AddressAttribute::Address(Ipv6Addr::LOCALHOST.into())];
+        translate_address(&message, is_there).map(|news| matches!(news, News::Address { is_usable: true, .. }))
+    };
+    let none = AddressHeaderFlags::empty();
+    assert_eq!(usable(AddressScope::Universe, none, true), Some(true));
+    assert_eq!(usable(AddressScope::Universe, AddressHeaderFlags::Tentative, true), Some(false));
+    assert_eq!(usable(AddressScope::Universe, AddressHeaderFlags::Dadfailed, true), Some(false));
+    assert_eq!(usable(AddressScope::Universe, none, false), Some(false));
+    assert_eq!(usable(AddressScope::Link, none, true), None);
+    assert_eq!(usable(AddressScope::Host, none, true), None);
+}
+
+fn default_route(ways: Vec<RouteAttribute>) -> RouteMessage {
+    let mut message = RouteMessage::default();
+    message.header.address_family = AddressFamily::Inet;
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.kind = RouteType::Unicast;
+    message.attributes = ways;
+    message.attributes.push(RouteAttribute::Priority(100));
+    message
+}
+
+#[test]
+fn only_default_routes_count_and_each_way_of_theirs() {
+    let by = |gateway| RouteAttribute::Gateway(RouteAddress::Inet(gateway));
+    let news = |index, gateway, presence| News::DefaultRoute {
+        index,
+        route: DefaultRoute { is_ipv6: false, table: 254, gateway: Some(IpAddr::V4(gateway)), metric: 100 },
+        presence,
+    };
+    let plain = default_route(vec![RouteAttribute::Oif(3), by(GATEWAY)]);
+    assert_eq!(told(0, RouteNetlinkMessage::NewRoute(plain.clone())), [news(3, GATEWAY, Presence::There)]);
+    assert_eq!(told(0, RouteNetlinkMessage::DelRoute(plain.clone())), [news(3, GATEWAY, Presence::Gone)]);
+    let instead = told(NLM_F_REPLACE, RouteNetlinkMessage::NewRoute(plain.clone()));
+    assert_eq!(instead, [news(3, GATEWAY, Presence::Instead)]);
+    let hop = |index, gateway| {
+        let mut hop = RouteNextHop::default();
+        (hop.interface_index, hop.attributes) = (index, vec![by(gateway)]);
+        hop
+    };
+    let other = Ipv4Addr::new(198, 51, 100, 1);
+    let both = default_route(vec![RouteAttribute::MultiPath(vec![hop(3, GATEWAY), hop(4, other)])]);
+    let both = told(NLM_F_REPLACE, RouteNetlinkMessage::NewRoute(both));
+    assert_eq!(both, [news(3, GATEWAY, Presence::Instead), news(4, other, Presence::There)]);
+    let changed = |change: fn(&mut RouteHeader)| {
+        let mut route = plain.clone();
+        change(&mut route.header);
+        told(0, RouteNetlinkMessage::NewRoute(route))
+    };
+    assert_eq!(changed(|header| header.destination_prefix_length = 24), [News::OtherRoute]);
+    assert_eq!(changed(|header| header.kind = RouteType::BlackHole), [News::OtherRoute]);
+    assert_eq!(changed(|header| header.table = 255), []);
+    assert_eq!(changed(|header| header.address_family = AddressFamily::Mpls), []);
+}
+
+#[test]
+fn a_default_route_says_what_table_it_is_in() {
+    let table = |change: fn(&mut RouteMessage)| {
+        let mut route = default_route(vec![RouteAttribute::Oif(3)]);
+        change(&mut route);
+        match told(0, RouteNetlinkMessage::NewRoute(route))[..] {
+            [News::DefaultRoute { route: DefaultRoute { table, .. }, .. }] => table,
+            ref other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(table(|_| {}), rules::MAIN);
+    assert_eq!(table(|route| route.header.table = 100), 100);
+    let big = |route: &mut RouteMessage| {
+        route.header.table = 252;
+        route.attributes.push(RouteAttribute::Table(51820));
+    };
+    assert_eq!(table(big), 51820);
+}
+
+#[test]
+fn rules_by_which_default_routes_are_found_count() {
+    let message = |attributes: Vec<RuleAttribute>| {
+        let mut message = RuleMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.action = RuleAction::ToTable;
+        message.header.table = 100;
+        message.attributes = attributes;
+        message
+    };
+    let table = |message: RuleMessage| match &told(0, RouteNetlinkMessage::NewRule(message))[..] {
+        [News::Rule { rule, is_there: true }] => Some(rule.table),
+        [] => None,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(table(message(vec![RuleAttribute::SuppressPrefixLen(u32::MAX)])), Some(100));
+    assert_eq!(table(message(vec![RuleAttribute::FwMark(7), RuleAttribute::Table(51820)])), Some(51820));
+    assert_eq!(table(message(vec![RuleAttribute::SuppressPrefixLen(0)])), None, "as wg-quick has it for main");
+    assert_eq!(table(message(vec![RuleAttribute::L3MDev(true), RuleAttribute::Table(0)])), None);
+    assert_eq!(table(message(vec![RuleAttribute::Table(255)])), None);
+    let mut other = message(vec![]);
+    other.header.action = RuleAction::Unreachable;
+    assert_eq!(table(other), None);
+    let mut multicast = message(vec![]);
+    multicast.header.family = AddressFamily::Other(128);
+    assert_eq!(table(multicast), None);
+    // Two that differ in what they select are two.
+    let [one, two] =
+        [1, 2].map(|mark| told(0, RouteNetlinkMessage::NewRule(message(vec![RuleAttribute::FwMark(mark)]))));
+    assert_ne!(one, two);
+}
+
+#[test]
+fn neighbours_answer_or_do_not() {
+    let state = |state, is_there| {
+        let mut message = NeighbourMessage::default();
+        message.header = NeighbourHeader { ifindex: 3, state, ..NeighbourHeader::default() };
+        message.attributes = vec![NeighbourAttribute::Destination(NeighbourAddress::Inet(GATEWAY))];
+        match translate_neighbour(&message, is_there) {
+            Some(News::Neighbour { state, .. }) => state,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(state(NeighbourState::Reachable, true), Reachability::Answers);
+    assert_eq!(state(NeighbourState::Failed, true), Reachability::Failed);
+    assert_eq!(state(NeighbourState::Stale, true), Reachability::Unknown);
+    assert_eq!(state(NeighbourState::Incomplete, true), Reachability::Unknown);
+    assert_eq!(state(NeighbourState::Failed, false), Reachability::Forgotten);
+}
+
+#[test]
+fn an_answer_that_is_not_whole_is_known_as_such() {
+    let message = |sequence, flags, payload| {
+        let mut header = NetlinkHeader::default();
+        (header.sequence_number, header.flags) = (sequence, flags);
+        NetlinkMessage::new(header, payload)
+    };
+    let item = || NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(RouteMessage::default()));
+    let done = |code| {
+        let mut done = DoneMessage::default();
+        done.code = code;
+        NetlinkPayload::Done(done)
+    };
+    let after = |messages: Vec<NetlinkMessage<RouteNetlinkMessage>>| {
+        let mut answer = Answer::to(7);
+        messages.iter().for_each(|message| answer.note(message));
+        (answer.is_done, answer.is_torn)
+    };
+    assert_eq!(after(vec![message(7, 0, item()), message(7, 0, done(0))]), (true, false));
+    assert_eq!(after(vec![message(7, NLM_F_DUMP_INTR, item()), message(7, 0, done(0))]), (true, true));
+    assert_eq!(after(vec![message(7, NLM_F_DUMP_INTR, done(0))]), (true, true));
+    assert_eq!(after(vec![message(7, 0, done(-12))]), (true, true));
+    let error = |code| {
+        let mut error = ErrorMessage::default();
+        error.code = NonZeroI32::new(code);
+        NetlinkPayload::Error(error)
+    };
+    assert_eq!(after(vec![message(7, 0, item()), message(7, 0, error(0))]), (true, false), "acknowledged");
+    assert_eq!(after(vec![message(7, 0, error(-16))]), (true, true));
+    // News, and what is left of another request.
+    let others = [message(0, NLM_F_DUMP_INTR, item()), message(6, NLM_F_DUMP_INTR, done(0))];
+    assert_eq!(after(others.into()), (false, false));
+    let mut answer = Answer::to(7);
+    answer.note_overrun();
+    assert!(answer.is_torn);
+}
+
+#[test]
+fn the_kernel_tells_of_its_loopback_interface() {
+    let mut monitor = Monitor::open().unwrap();
+    let mut interfaces = Interfaces::new();
+    for _ in 0..2 {
+        monitor.take_snapshot(Instant::ZERO, &mut interfaces).unwrap();
+        monitor.handle_ready(Instant::ZERO, &mut interfaces).unwrap();
+    }
+    let changes: Vec<Change> = std::iter::from_fn(|| interfaces.poll_change()).collect();
+    let is_loopback = |change: &&Change| matches!(change, Change::Appeared { interface, .. } if &**interface == "lo");
+    assert_eq!(changes.iter().filter(is_loopback).count(), 1, "{changes:?}");
+}
