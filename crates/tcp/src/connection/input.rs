@@ -320,7 +320,14 @@ impl Connection {
             return None;
         }
         let arrival = self.take_data(start, data);
-        if arrival != Arrival::Refused {
+        // Without SACK a window that opens would keep the sender from counting this ACK as a duplicate (Linux
+        // `tcp_data_queue_ofo`).
+        let opens = match arrival {
+            Arrival::Refused => false,
+            Arrival::OutOfOrder => self.sack,
+            _ => true,
+        };
+        if opens {
             self.open_limit(len);
         }
         self.schedule_ack(now, arrival, len, segment.flags.contains(Flags::PSH));
