@@ -94,10 +94,12 @@ impl Connection {
     }
 
     /// Duplicate ACKs, or originals that a recovery took for lost, show that up to `segments` overtake each other: so many
-    /// duplicates are no sign of a loss any more.
+    /// duplicates are no sign of a loss any more. Fewer than before, as where a single segment is outstanding, say nothing of the
+    /// next window (Linux takes them at their word).
     pub(super) fn note_reordering_without_sack(&mut self, segments: u32) {
         if self.config.recovery.undo {
-            self.recovery.reordering = segments.min(self.config.recovery.max_reordering).max(1);
+            let segments = segments.min(self.config.recovery.max_reordering);
+            self.recovery.reordering = self.recovery.reordering.max(segments);
             self.recovery.reordering_seen = true;
         }
     }

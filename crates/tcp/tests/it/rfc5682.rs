@@ -303,6 +303,22 @@ fn more_duplicates_than_segments_raise_what_is_tolerated() {
     }
 }
 
+/// ... and a single duplicate, of a single segment, does not make one enough.
+#[test]
+fn a_duplicate_of_a_single_segment_lowers_nothing() {
+    let mut t = Script::established(without_sack());
+    t.write(100);
+    t.expect(data(1, 101));
+    t.at(50).inject(seg());
+    t.inject(seg().ack(101));
+    t.write(6 * 988);
+    (0..6).for_each(|n| t.expect(data(101 + n * 988, 1089 + n * 988)));
+    (0..2).for_each(|_| t.inject(seg()));
+    t.expect_nothing();
+    t.inject(seg());
+    t.expect(data(101, 1089).reason(Reason::FastRetransmit));
+}
+
 /// RFC 3708: DSACKs for every retransmission show that none was needed.
 #[test]
 fn rfc3708_dsacks_for_all_retransmissions() {
