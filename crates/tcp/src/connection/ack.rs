@@ -85,6 +85,7 @@ impl Connection {
                 self.challenge(now);
                 return Err(Disposition::AckTooOld);
             }
+            self.take_old_ack(now, segment);
             return Ok(());
         }
         self.take_probed_byte(ack);
@@ -115,6 +116,23 @@ impl Connection {
             self.after_window_change(now);
         }
         Ok(())
+    }
+
+    /// An ACK below SND.UNA that was overtaken by a later one acknowledges nothing, but its SACK blocks may be news, and begin a
+    /// recovery or undo one (Linux `tcp_ack`, `old_ack`).
+    fn take_old_ack(&mut self, now: Instant, segment: &Segment) {
+        if !self.sack || segment.options.sack.is_empty() || self.queue.is_empty() {
+            return;
+        }
+        let mut report = self.new_report(segment, true);
+        let prior_highest_sacked = self.queue.highest_sacked();
+        self.take_sack_blocks(now, segment, &mut report);
+        if let (Some(at), Some(highest)) = (report.reordered_at, prior_highest_sacked)
+            && at.lt(highest)
+        {
+            self.note_reordering(at, highest);
+        }
+        self.alert_and_note_undo(now, &mut report);
     }
 
     fn new_report(&self, segment: &Segment, has_news: bool) -> AckReport {
@@ -323,11 +341,7 @@ impl Connection {
         let mut timer_taken = false;
         let was_in_recovery = self.recovery.state == RecoveryState::Recovery;
         if dubious {
-            let undos = self.counters.undos;
-            timer_taken = self.alert(now, report);
-            if self.counters.undos != undos {
-                self.congestion.set_by_recovery(now);
-            }
+            timer_taken = self.alert_and_note_undo(now, report);
         }
         if self.queue.is_empty() {
             self.timers.disarm(Timer::Retransmit);
@@ -344,6 +358,16 @@ impl Connection {
             self.adjust_window(now, report);
         }
         self.pending.new_data_first = report.send_new_first;
+    }
+
+    /// As [`Self::alert`]. A window that an undo has set is not one that was long unused.
+    fn alert_and_note_undo(&mut self, now: Instant, report: &mut AckReport) -> bool {
+        let undos = self.counters.undos;
+        let timer_taken = self.alert(now, report);
+        if self.counters.undos != undos {
+            self.congestion.set_by_recovery(now);
+        }
+        timer_taken
     }
 
     /// The congestion window after this ACK.

@@ -335,6 +335,21 @@ fn rfc3708_dsacks_for_all_retransmissions() {
     t.expect_cwnd(10, None);
 }
 
+/// ... whichever ACK brings them.
+#[test]
+fn rfc3708_a_dsack_on_an_ack_below_snd_una() {
+    let mut t = Script::established(frto(true));
+    t.write(10_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.inject(seg().sack(&[(1001, 4001)]));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t.inject(seg().ack(4001));
+    t.expect_cwnd(5, Some(5));
+    t.inject(seg().ack(3001).sack(&[(1, 1001)]));
+    assert_eq!(t.connection.counters().undos, 1);
+    t.expect_cwnd(10, None);
+}
+
 /// RFC 4015 section 3: with undo off, nothing is taken back.
 #[test]
 fn without_undo_nothing_is_taken_back() {
