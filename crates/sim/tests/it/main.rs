@@ -5,6 +5,7 @@ mod captures;
 mod cells;
 mod conservation;
 mod determinism;
+mod efficiency;
 mod errors;
 mod ethernet;
 mod external;

@@ -19,7 +19,7 @@ use crate::timers::Timer;
 #[derive(Debug)]
 pub(super) struct AckReport {
     pub(super) prior_una: Seq,
-    pub(super) prior_lost: u32,
+    pub(super) prior_losses: u64,
     /// SND.UNA moved on.
     pub(super) advanced: bool,
     /// A duplicate ACK (RFC 5681 section 2).
@@ -27,8 +27,10 @@ pub(super) struct AckReport {
     /// Whole segments acknowledged cumulatively, and newly by SACK.
     pub(super) acked: u32,
     pub(super) sacked: u32,
-    /// Of the cumulatively acknowledged ones, how many had been SACKed before.
-    pub(super) already_sacked: u32,
+    /// Of the cumulatively acknowledged ones, how many had been SACKed before, or counted by duplicate ACKs.
+    pub(super) already_delivered: u32,
+    /// Without SACK: this duplicate ACK says that a segment has left the network.
+    pub(super) departed: bool,
     /// Some of them had been retransmitted (Karn).
     pub(super) retransmitted_acked: bool,
     /// A segment below the recovery point that was never retransmitted was (S)ACKed now.
@@ -48,8 +50,9 @@ pub(super) struct AckReport {
 }
 
 impl AckReport {
+    /// Segments that are known to have arrived since the ACK before.
     pub(super) fn delivered(&self) -> u32 {
-        self.acked - self.already_sacked + self.sacked
+        self.acked - self.already_delivered + self.sacked + u32::from(self.departed)
     }
 }
 
@@ -82,6 +85,7 @@ impl Connection {
                 self.challenge(now);
                 return Err(Disposition::AckTooOld);
             }
+            self.take_old_ack(now, segment);
             return Ok(());
         }
         self.take_probed_byte(ack);
@@ -114,15 +118,33 @@ impl Connection {
         Ok(())
     }
 
+    /// An ACK below SND.UNA that was overtaken by a later one acknowledges nothing, but its SACK blocks may be news, and begin a
+    /// recovery or undo one (Linux `tcp_ack`, `old_ack`).
+    fn take_old_ack(&mut self, now: Instant, segment: &Segment) {
+        if !self.sack || segment.options.sack.is_empty() || self.queue.is_empty() {
+            return;
+        }
+        let mut report = self.new_report(segment, true);
+        let prior_highest_sacked = self.queue.highest_sacked();
+        self.take_sack_blocks(now, segment, &mut report);
+        if let (Some(at), Some(highest)) = (report.reordered_at, prior_highest_sacked)
+            && at.lt(highest)
+        {
+            self.note_reordering(at, highest);
+        }
+        self.alert_and_note_undo(now, &mut report);
+    }
+
     fn new_report(&self, segment: &Segment, has_news: bool) -> AckReport {
         AckReport {
             prior_una: self.snd.una,
-            prior_lost: self.queue.lost(),
+            prior_losses: self.queue.losses(),
             advanced: segment.ack.gt(self.snd.una),
             duplicate: !has_news && segment.ack == self.snd.una && !self.queue.is_empty(),
             acked: 0,
             sacked: 0,
-            already_sacked: 0,
+            already_delivered: 0,
+            departed: false,
             retransmitted_acked: false,
             original_acked: false,
             dsack: false,
@@ -198,7 +220,7 @@ impl Connection {
                 }
             }
             if sent.sacked {
-                report.already_sacked += 1;
+                report.already_delivered += 1;
             } else {
                 self.note_delivered(now, &sent, report);
             }
@@ -216,9 +238,21 @@ impl Connection {
             report.rtt_of_last = last_sent_at.map(|at| now.saturating_since(at));
         }
         if !self.is_sack_based() {
-            self.queue.remove_dup_acked(report.acked);
+            self.take_off_duplicates(report);
             // Without SACK an ACK after a retransmission may be of either copy.
             report.original_acked &= !report.retransmitted_acked;
+        }
+    }
+
+    /// Without SACK: what duplicate ACKs have counted is delivered only once, however it is acknowledged in the end (Linux
+    /// `tcp_remove_reno_sacks`).
+    fn take_off_duplicates(&mut self, report: &mut AckReport) {
+        if report.acked == 0 {
+            return;
+        }
+        report.already_delivered = self.queue.dup_acked().min(report.acked - 1);
+        if self.queue.remove_dup_acked(report.acked) {
+            self.note_reordering_without_sack(self.queue.packets_out() + report.acked);
         }
     }
 
@@ -307,11 +341,7 @@ impl Connection {
         let mut timer_taken = false;
         let was_in_recovery = self.recovery.state == RecoveryState::Recovery;
         if dubious {
-            let undos = self.counters.undos;
-            timer_taken = self.alert(now, report);
-            if self.counters.undos != undos {
-                self.congestion.set_by_recovery(now);
-            }
+            timer_taken = self.alert_and_note_undo(now, report);
         }
         if self.queue.is_empty() {
             self.timers.disarm(Timer::Retransmit);
@@ -328,6 +358,16 @@ impl Connection {
             self.adjust_window(now, report);
         }
         self.pending.new_data_first = report.send_new_first;
+    }
+
+    /// As [`Self::alert`]. A window that an undo has set is not one that was long unused.
+    fn alert_and_note_undo(&mut self, now: Instant, report: &mut AckReport) -> bool {
+        let undos = self.counters.undos;
+        let timer_taken = self.alert(now, report);
+        if self.counters.undos != undos {
+            self.congestion.set_by_recovery(now);
+        }
+        timer_taken
     }
 
     /// The congestion window after this ACK.

@@ -291,9 +291,10 @@ impl Connection {
             // A FIN may bring data along that was read before the reader left.
             let is_news = (start + segment.payload.len() as u32).gt(self.rcv.nxt);
             if self.rcv.reader_gone && is_news {
-                // RFC 9293 section 3.6.1: nobody will read it, and the peer should know.
+                // RFC 9293 section 3.6.1: nobody will read it, and the peer should know. The connection is gone, so that the reset is
+                // that of CLOSED (section 3.10.7.1).
                 self.end(Some(ConnectionError::Aborted));
-                self.pending.reset = true;
+                self.reset_at(segment);
                 return Err(Disposition::ReceiverGone);
             }
             refused = self.take_text(now, segment, start) == Some(Arrival::Refused);
@@ -320,7 +321,14 @@ impl Connection {
             return None;
         }
         let arrival = self.take_data(start, data);
-        if arrival != Arrival::Refused {
+        // Without SACK a window that opens would keep the sender from counting this ACK as a duplicate (Linux
+        // `tcp_data_queue_ofo`).
+        let opens = match arrival {
+            Arrival::Refused => false,
+            Arrival::OutOfOrder => self.sack,
+            _ => true,
+        };
+        if opens {
             self.open_limit(len);
         }
         self.schedule_ack(now, arrival, len, segment.flags.contains(Flags::PSH));
@@ -403,8 +411,8 @@ impl Connection {
         }
     }
 
-    /// A handshake ACK that fits nothing of ours is answered by a reset at its ACK (section 3.10.7.3, first). The
-    /// connection itself goes on.
+    /// Answers with a reset at SEG.ACK: to a handshake ACK that fits nothing of ours (section 3.10.7.3, first), after which the
+    /// connection itself goes on, and to data after CLOSE.
     fn reset_at(&mut self, segment: &Segment) {
         self.pending.foreign_reset = Some(segment.ack);
     }

@@ -46,15 +46,11 @@ impl Connection {
                 if self.recovery.state != RecoveryState::Open && !report.lost_retransmission {
                     return timer_taken;
                 }
+                self.count_departed(report);
                 self.maybe_enter_recovery(now) || timer_taken
             }
             RecoveryState::Open | RecoveryState::Disorder => {
-                if !self.is_sack_based() {
-                    if report.advanced {
-                        self.queue.reset_dup_acked();
-                    }
-                    self.queue.add_dup_acked(u32::from(report.duplicate));
-                }
+                self.count_departed(report);
                 self.try_undo_by_dsack();
                 let timer_taken = self.identify_losses(now, report);
                 self.maybe_enter_recovery(now);
@@ -73,11 +69,44 @@ impl Connection {
         }
     }
 
+    /// Without SACK: a duplicate ACK says that a segment has left the network, an ACK that advances begins a new count.
+    fn count_departed(&mut self, report: &mut AckReport) {
+        if self.is_sack_based() {
+            return;
+        }
+        if report.advanced {
+            self.queue.reset_dup_acked();
+        }
+        self.add_departed(report);
+    }
+
+    /// Without SACK: counts the segment that a duplicate ACK says has left the network. More of them than are outstanding show
+    /// reordering (Linux `tcp_add_reno_sack`).
+    fn add_departed(&mut self, report: &mut AckReport) {
+        if self.is_sack_based() || !report.duplicate {
+            return;
+        }
+        if self.queue.add_dup_acked() {
+            self.note_reordering_without_sack(self.queue.packets_out());
+        } else {
+            report.departed = true;
+        }
+    }
+
+    /// Duplicate ACKs, or originals that a recovery took for lost, show that up to `segments` overtake each other: so many
+    /// duplicates are no sign of a loss any more. Fewer than before, as where a single segment is outstanding, say nothing of the
+    /// next window (Linux takes them at their word).
+    pub(super) fn note_reordering_without_sack(&mut self, segments: u32) {
+        if self.config.recovery.undo {
+            let segments = segments.min(self.config.recovery.max_reordering);
+            self.recovery.reordering = self.recovery.reordering.max(segments);
+            self.recovery.reordering_seen = true;
+        }
+    }
+
     fn alert_in_recovery(&mut self, now: Instant, report: &mut AckReport) -> bool {
         if !report.advanced {
-            if !self.is_sack_based() {
-                self.queue.add_dup_acked(u32::from(report.duplicate));
-            }
+            self.add_departed(report);
         } else if self.loss_detection() == LossDetection::Reno {
             // 4.3BSD Reno: whatever the ACK covers, it ends fast recovery.
             self.queue.reset_dup_acked();
@@ -132,7 +161,7 @@ impl Connection {
             return;
         }
         if self.snd.nxt.gt(self.recovery.high_seq) && report.duplicate {
-            self.queue.add_dup_acked(1);
+            self.add_departed(report);
         } else if report.advanced {
             self.queue.reset_dup_acked();
         }
@@ -176,7 +205,11 @@ impl Connection {
             && advanced
             && self.loss_detection() == LossDetection::NewReno;
         if (enough && !self.is_barred(self.snd.una)) || partial {
-            self.queue.mark_lost(0);
+            if self.config.recovery.bar_after_timeout {
+                self.queue.mark_first_lost();
+            } else {
+                self.queue.mark_lost(0);
+            }
             self.recovery.episode.to_mut().fresh_loss |= enough;
             if partial && self.config.recovery.reduction == Reduction::Immediate {
                 // RFC 6582 section 3.2 step 3: whatever the window has room for.
@@ -262,6 +295,10 @@ impl Connection {
     /// Fast retransmit and fast recovery begin (RFC 5681 section 3.2, RFC 6675 section 5).
     pub(super) fn enter_recovery(&mut self, now: Instant) {
         self.counters.recoveries += 1;
+        // The clock of undoing starts with this recovery's first retransmission (Linux `tcp_retrans_stamp_cleanup`).
+        if !self.any_retransmission_out() {
+            self.forget_retransmit_stamp();
+        }
         let episode = self.recovery.episode.to_mut();
         episode.prior_ssthresh = self.congestion.ssthresh_for_current(false);
         episode.begin_undo(self.snd.una, self.queue.retransmitted());
@@ -308,11 +345,11 @@ impl Connection {
         let cwnd = match self.config.recovery.reduction {
             Reduction::Immediate => return,
             Reduction::Proportional => {
-                let delivered = report.delivered().max(u32::from(report.duplicate && !self.is_sack_based()));
+                let delivered = report.delivered();
                 if delivered == 0 {
                     return;
                 }
-                let progress = report.advanced && self.queue.lost() <= report.prior_lost;
+                let progress = report.advanced && self.queue.losses() == report.prior_losses;
                 self.recovery.episode.to_mut().prr.window(in_flight, ssthresh, delivered, progress)
             }
             Reduction::RateHalving => {
@@ -398,6 +435,12 @@ impl Connection {
             let (flight, peer_window) = (self.queue.packets_out(), self.peer_window_segments());
             let ssthresh = self.congestion.ssthresh_after_loss(&self.config.congestion, flight, peer_window);
             self.congestion.set_ssthresh(ssthresh);
+        }
+        // Duplicates that were put down to reordering, and a timeout after all: too much of it was tolerated (Linux
+        // `tcp_enter_loss`).
+        let threshold = self.config.recovery.dup_ack_threshold;
+        if new_recovery && self.queue.sacked() >= threshold {
+            self.recovery.reordering = self.recovery.reordering.min(threshold);
         }
         self.congestion.forget_path();
         self.congestion.set_by_recovery(now);

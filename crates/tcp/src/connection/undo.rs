@@ -100,7 +100,10 @@ impl Connection {
         if !undoable || !self.is_of_original(report) {
             return false;
         }
-        if let Some(highest) = self.queue.highest_sacked()
+        // Without SACK duplicate ACKs do not say which segments have arrived: it may have been the last (Linux
+        // `tcp_highest_sack_seq`).
+        let highest = if self.queue.dup_acked() > 0 { Some(self.snd.nxt) } else { self.queue.highest_sacked() };
+        if let Some(highest) = highest
             && report.prior_una.lt(highest)
         {
             self.note_reordering(report.prior_una, highest);

@@ -26,6 +26,9 @@ struct End {
     closing: bool,
     /// What it has sent and the network still holds.
     sent: VecDeque<Segment>,
+    /// When the network became sound: bytes sent again, and those left to be acknowledged.
+    again_before: u64,
+    left_before: u64,
 }
 
 struct World {
@@ -151,6 +154,9 @@ impl World {
             lift_verbs(self.now, &mut end.connection);
             end.collect(self.now);
         }
+        for end in &mut self.ends {
+            end.enter_calm();
+        }
         // Per segment a few steps; per run a few backed-off timers.
         for _ in 0..20_000 {
             for end in &mut self.ends {
@@ -180,12 +186,15 @@ impl World {
         let [client, server] = &self.ends;
         assert_eq!(client.written, server.read, "bytes from the client: {client}; {server}");
         assert_eq!(server.written, client.read, "bytes from the server: {client}; {server}");
+        for end in &self.ends {
+            end.judge_efficiency();
+        }
     }
 }
 
 impl End {
     fn new(connection: Connection) -> Self {
-        Self { connection, written: 0, read: 0, closing: false, sent: VecDeque::new() }
+        Self { connection, written: 0, read: 0, closing: false, sent: VecDeque::new(), again_before: 0, left_before: 0 }
     }
 
     fn write(&mut self, now: Instant, len: usize) {
@@ -236,6 +245,25 @@ impl End {
         while self.sent.len() > MOST_IN_FLIGHT {
             self.sent.pop_front();
         }
+    }
+
+    fn again(&self) -> u64 {
+        self.connection.counters().bytes_retransmitted.0
+    }
+
+    fn enter_calm(&mut self) {
+        self.again_before = self.again();
+        self.left_before = self.connection.send_queue_len() as u64;
+    }
+
+    /// On a sound network no byte that was left is sent again more than twice on average: once for what was lost before, and once
+    /// more where what had arrived looked lost. Where duplicates of needless retransmissions may begin the next, there is no
+    /// such bound.
+    fn judge_efficiency(&self) {
+        let most = 2 * self.left_before + 8 * u64::from(self.connection.snd_mss());
+        let again = self.again() - self.again_before;
+        let bounded = self.connection.config().recovery.bar_after_timeout;
+        assert!(!bounded || again <= most, "{again} bytes sent again in calm, {most} at most: {self}");
     }
 
     fn is_over(&self) -> bool {

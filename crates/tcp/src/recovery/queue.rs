@@ -52,6 +52,8 @@ pub(crate) struct RetransmissionQueue {
     sacked: u32,
     lost: u32,
     retransmitted: u32,
+    /// How often a segment or its latest copy was marked lost (Linux `tp->lost`).
+    losses: u64,
     /// Without SACK: how many segments duplicate ACKs say have left the network.
     dup_acked: u32,
     /// No record before this sequence number awaits retransmission.
@@ -80,6 +82,11 @@ impl RetransmissionQueue {
 
     pub(crate) fn retransmitted(&self) -> u32 {
         self.retransmitted
+    }
+
+    /// Loss marks so far, of originals and of copies.
+    pub(crate) fn losses(&self) -> u64 {
+        self.losses
     }
 
     /// RFC 6675's pipe, in segments.
@@ -141,17 +148,26 @@ impl RetransmissionQueue {
         covered
     }
 
-    /// Without SACK: `segments` more have left the network, as a duplicate ACK says.
-    pub(crate) fn add_dup_acked(&mut self, segments: u32) {
-        // Linux `tcp_check_reno_reordering`: at least the first segment is still missing, and lost ones count once.
-        let most = self.packets_out().saturating_sub(self.lost.max(1));
-        self.dup_acked = (self.dup_acked + segments).min(most);
+    /// Without SACK: a duplicate ACK says that one more segment has left the network. Returns whether that is more than were
+    /// outstanding: then segments were reordered or duplicated (Linux `tcp_check_reno_reordering`).
+    pub(crate) fn add_dup_acked(&mut self) -> bool {
+        self.dup_acked += 1;
+        self.limit_dup_acked()
     }
 
-    /// Without SACK: an ACK removed `acked` segments, of which all but the first had been counted by duplicate ACKs.
-    pub(crate) fn remove_dup_acked(&mut self, acked: u32) {
+    /// Without SACK: an ACK removed `acked` segments, of which all but the first had been counted by duplicate ACKs. Returns
+    /// whether more had been counted than were outstanding.
+    pub(crate) fn remove_dup_acked(&mut self, acked: u32) -> bool {
         self.dup_acked = self.dup_acked.saturating_sub(acked.saturating_sub(1));
-        self.add_dup_acked(0);
+        self.limit_dup_acked()
+    }
+
+    /// At least the first segment is still missing, and lost ones count once (Linux `tcp_limit_reno_sacked`).
+    fn limit_dup_acked(&mut self) -> bool {
+        let most = self.packets_out().saturating_sub(self.lost.max(1));
+        let exceeded = self.dup_acked > most;
+        self.dup_acked = self.dup_acked.min(most);
+        exceeded
     }
 
     pub(crate) fn reset_dup_acked(&mut self) {
@@ -196,6 +212,7 @@ impl RetransmissionQueue {
         if sent.sacked {
             return;
         }
+        self.losses += u64::from(sent.retransmitted || !sent.lost);
         if sent.retransmitted {
             sent.retransmitted = false;
             self.retransmitted -= 1;
@@ -204,10 +221,27 @@ impl RetransmissionQueue {
             sent.lost = true;
             self.lost += 1;
         }
-        let seq = sent.seq;
+        self.after_mark(index);
+    }
+
+    /// Without SACK: marks the first record lost, unless it is already. A copy that is out stays in flight: neither a partial ACK
+    /// nor a duplicate says anything of it (Linux `tcp_newreno_mark_lost`).
+    pub(crate) fn mark_first_lost(&mut self) {
+        let Some(first) = self.records.if_present().and_then(VecDeque::front_mut) else { return };
+        if first.lost || first.sacked {
+            return;
+        }
+        first.lost = true;
+        self.lost += 1;
+        self.losses += 1;
+        self.after_mark(0);
+    }
+
+    fn after_mark(&mut self, index: usize) {
+        let seq = self.records[index].seq;
         self.hint = Some(self.hint.map_or(seq, |hint| hint.min(seq)));
         // Without SACK, what is held lost cannot be among what left the network.
-        self.add_dup_acked(0);
+        self.limit_dup_acked();
     }
 
     /// Marks the record at `index` lost, but for the copy that was sent again before that was known.
@@ -216,6 +250,7 @@ impl RetransmissionQueue {
         if !sent.lost && !sent.sacked {
             sent.lost = true;
             self.lost += 1;
+            self.losses += 1;
         }
     }
 
@@ -377,6 +412,20 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_outlasts_the_mark_of_the_first_segment() {
+        let mut queue = queue(3);
+        queue.note_retransmission(0, Instant::from_secs(1), true);
+        queue.mark_first_lost();
+        assert_eq!((queue.lost(), queue.retransmitted(), queue.next_lost()), (1, 1, None));
+        queue.mark_first_lost();
+        assert_eq!((queue.in_flight(), queue.losses()), (3, 1));
+        queue.assert_consistent();
+        queue.mark_lost(0);
+        assert_eq!((queue.in_flight(), queue.losses(), queue.next_lost()), (2, 2, Some(0)));
+        queue.assert_consistent();
+    }
+
+    #[test]
     fn an_ack_inside_a_segment_trims_it_and_splitting_keeps_the_fin_last() {
         let mut queue = queue(1);
         queue.records.to_mut()[0].fin = true;
@@ -391,7 +440,8 @@ mod tests {
     #[test]
     fn duplicate_acks_never_count_the_missing_segment() {
         let mut queue = queue(4);
-        queue.add_dup_acked(9);
+        assert_eq!((0..3).filter(|_| queue.add_dup_acked()).count(), 0);
+        assert!(queue.add_dup_acked(), "more than are outstanding");
         assert_eq!(queue.in_flight(), 1);
         queue.mark_lost(0);
         queue.mark_lost(1);

@@ -319,6 +319,23 @@ fn linux_the_advertised_window_grows() {
     }
 }
 
+/// ... but not with segments out of order if SACK was not agreed: their ACKs would not count as duplicates.
+#[test]
+fn linux_without_sack_the_advertised_window_stays_beyond_a_hole() {
+    for sack in [false, true] {
+        let mut config = linux_6();
+        config.sack = sack;
+        config.receive.initial_window_bytes = 10_000;
+        let mut t = Script::established(config);
+        for n in 1..=4 {
+            t.inject(seg().seq(1 + n * 1000).data(1000));
+            let sent = t.take_sent();
+            let grown = if sack { 2000 * n as u16 } else { 0 };
+            assert_eq!((sent.ack, sent.window), (t.connection.rcv_nxt(), 10_000 + grown), "SACK {sack}");
+        }
+    }
+}
+
 /// Linux 2.4: in recovery every second ACK takes one segment off the window.
 #[test]
 fn linux_2_4_rate_halving() {

@@ -5,6 +5,7 @@ use holdover_base::{Duration, Instant};
 use holdover_tcp::{Config, State};
 use proptest::prelude::*;
 
+use crate::ledger::Ledger;
 use crate::plan::{CALM_FROM, Plan, plans};
 use crate::witness::{Witness, check_connection};
 use crate::world::{Host, Side, World};
@@ -69,6 +70,7 @@ pub(crate) fn run(plan: &Plan) {
     let mut world = plan.world();
     world.step_cap = STEP_CAP;
     world.witness = Some(Witness::new(plan.client.stack.config(), plan.server.stack.config()));
+    world.ledger = Some(Ledger::default());
     let bound = CALM_FROM + time_to_recover(plan);
     let finished = world.run_until(bound, |world| {
         check(world);
@@ -83,6 +85,10 @@ pub(crate) fn run(plan: &Plan) {
         describe(&mut world, Side::Server)
     );
     world.assert_streams_exact();
+    if let Some(ledger) = &world.ledger {
+        // Owners' verbs work on what is outstanding at any time: hence twice what is allowed.
+        ledger.assert_balanced(plan.client.stack.config().mss.max(plan.server.stack.config().mss), 4);
+    }
     for side in [Side::Client, Side::Server] {
         let connection = world.host(side).connection();
         assert_eq!(connection.error(), None, "{side:?}");

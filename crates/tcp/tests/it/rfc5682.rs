@@ -237,6 +237,88 @@ fn rfc3522_3_2_a_spurious_fast_retransmit() {
     assert_ne!(t.connection.recovery_state(), RecoveryState::Recovery);
 }
 
+fn without_sack() -> Config {
+    let mut config = stamped();
+    config.sack = false;
+    config.recovery.reduction = Reduction::Proportional;
+    config
+}
+
+/// ... without SACK, too. The duplicates that began it, and those that still come, begin no other: as much as was outstanding may
+/// be reordered (Linux `tcp_try_undo_partial`).
+#[test]
+fn rfc3522_3_2_without_sack_a_spurious_fast_retransmit_is_not_repeated() {
+    let mut t = Script::established(without_sack());
+    t.inject(seg().win(60_000));
+    t.write(40_000);
+    (0..10).for_each(|n| t.expect(data(1 + n * 988, 989 + n * 988)));
+    let late = || seg().ts(PEER_CLOCK + 20, OUR_CLOCK);
+    t.at(50);
+    (0..2).for_each(|_| t.inject(late()));
+    t.inject(late());
+    t.expect(data(1, 989).reason(Reason::FastRetransmit));
+    (0..4).for_each(|_| {
+        t.inject(late());
+        t.forget_sent();
+    });
+    t.at(60).inject(late().ack(989));
+    assert_eq!((t.connection.counters().undos, t.connection.recovery_state()), (1, RecoveryState::Disorder));
+    assert!(t.connection.sacked() > 3);
+    t.forget_sent();
+    (0..2).for_each(|_| {
+        t.inject(late());
+        assert!(t.take_reasons().iter().all(|reason| *reason != Reason::FastRetransmit));
+    });
+    t.inject(late().ack(9881));
+    t.forget_sent();
+    assert_eq!((t.connection.counters().recoveries, t.connection.counters().bytes_retransmitted.0), (1, 988));
+}
+
+/// Without SACK, more duplicates than segments are outstanding show that these were duplicated or reordered (Linux
+/// `tcp_check_reno_reordering`): as many as are outstanding then are no sign of a loss any more.
+#[test]
+fn more_duplicates_than_segments_raise_what_is_tolerated() {
+    for undo in [false, true] {
+        let mut config = without_sack();
+        config.recovery.undo = undo;
+        let mut t = Script::established(config);
+        t.write(4 * 988);
+        (0..4).for_each(|n| t.expect(data(1 + n * 988, 989 + n * 988)));
+        t.at(50);
+        (0..2).for_each(|_| t.inject(seg()));
+        t.inject(seg());
+        t.expect(data(1, 989).reason(Reason::FastRetransmit));
+        t.inject(seg());
+        t.at(100).inject(seg().ack(4 * 988 + 1));
+        t.steer(|connection, _| connection.set_cwnd(8));
+        t.write(8 * 988);
+        (4..12).for_each(|n| t.expect(data(1 + n * 988, 989 + n * 988)));
+        // Something above the recovery point ends the wait of RFC 6582 section 6.1.
+        t.at(150).inject(seg().ack(5 * 988 + 1));
+        (0..3).for_each(|_| t.inject(seg()));
+        assert_eq!(t.forget_sent(), usize::from(!undo), "undo {undo}");
+        t.inject(seg());
+        t.forget_sent();
+        assert_eq!(t.connection.counters().recoveries, 2, "undo {undo}");
+    }
+}
+
+/// ... and a single duplicate, of a single segment, does not make one enough.
+#[test]
+fn a_duplicate_of_a_single_segment_lowers_nothing() {
+    let mut t = Script::established(without_sack());
+    t.write(100);
+    t.expect(data(1, 101));
+    t.at(50).inject(seg());
+    t.inject(seg().ack(101));
+    t.write(6 * 988);
+    (0..6).for_each(|n| t.expect(data(101 + n * 988, 1089 + n * 988)));
+    (0..2).for_each(|_| t.inject(seg()));
+    t.expect_nothing();
+    t.inject(seg());
+    t.expect(data(101, 1089).reason(Reason::FastRetransmit));
+}
+
 /// RFC 3708: DSACKs for every retransmission show that none was needed.
 #[test]
 fn rfc3708_dsacks_for_all_retransmissions() {
@@ -249,6 +331,21 @@ fn rfc3708_dsacks_for_all_retransmissions() {
     t.expect_cwnd(5, Some(5));
     assert_eq!(t.connection.counters().undos, 0);
     t.inject(seg().ack(4001).sack(&[(1, 1001)]));
+    assert_eq!(t.connection.counters().undos, 1);
+    t.expect_cwnd(10, None);
+}
+
+/// ... whichever ACK brings them.
+#[test]
+fn rfc3708_a_dsack_on_an_ack_below_snd_una() {
+    let mut t = Script::established(frto(true));
+    t.write(10_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.inject(seg().sack(&[(1001, 4001)]));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t.inject(seg().ack(4001));
+    t.expect_cwnd(5, Some(5));
+    t.inject(seg().ack(3001).sack(&[(1, 1001)]));
     assert_eq!(t.connection.counters().undos, 1);
     t.expect_cwnd(10, None);
 }

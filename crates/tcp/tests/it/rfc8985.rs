@@ -28,6 +28,24 @@ fn at_100_ms(config: Config) -> Script {
     t
 }
 
+/// An ACK that a later one has overtaken acknowledges nothing, but its SACK blocks are news (Linux `tcp_ack`): recovery begins with
+/// it, not with the timer.
+#[test]
+fn rfc8985_6_2_sack_blocks_on_an_ack_below_snd_una_count() {
+    let mut t = at_100_ms(no_probe());
+    t.write(10_000);
+    t.expect_segments(1, 10_001, Reason::NewData);
+    t.at(200).inject(seg().ack(2001));
+    t.inject(seg().ack(1001));
+    t.expect_nothing();
+    t.inject(seg().ack(1001).sack(&[(3001, 6001)]));
+    t.expect(data(2001, 3001).reason(Reason::FastRetransmit));
+    t.expect_nothing();
+    assert_eq!((t.connection.sacked(), t.connection.recovery_state()), (3, RecoveryState::Recovery));
+    t.inject(seg().ack(10_001));
+    assert_eq!((t.connection.unacked(), t.connection.counters().timeouts), (0, 0));
+}
+
 /// Section 6.2 step 5, before any reordering was seen: three segments SACKed above are enough, as in RFC 6675.
 #[test]
 fn rfc8985_6_2_three_sacked_segments_are_enough_without_reordering() {

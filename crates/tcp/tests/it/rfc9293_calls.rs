@@ -166,7 +166,17 @@ fn rfc9293_3_6_1_data_after_close_resets() {
     t.inject(seg().ack(2));
     t.expect_state(State::FinWait2);
     t.inject_as(Disposition::ReceiverGone, seg().data(10));
-    t.expect(our_rst_ack(2).reason(Reason::Reset));
+    t.expect(our_rst(2).reason(Reason::Reset));
+    t.expect_state(State::Closed);
+
+    // The reset is that of a connection that is gone (section 3.10.7.1): SEG.ACK, whatever was sent beyond.
+    let mut t = Script::established(plain());
+    t.write(3000);
+    t.expect_segments(1, 3001, Reason::NewData);
+    t.close();
+    t.expect(our_fin(3001));
+    t.inject_as(Disposition::ReceiverGone, seg().ack(1001).data(10));
+    t.expect(our_rst(1001).reason(Reason::Reset));
     t.expect_state(State::Closed);
 
     let mut t = Script::established(plain());

@@ -8,6 +8,7 @@ use holdover_base::{Duration, Instant, Rng};
 use holdover_tcp::{Config, Connection, Event, Identity, State, Transmit};
 use holdover_wire::{Flags, Packet, Payload, Segment, Seq, SeqRange};
 
+use crate::ledger::Ledger;
 use crate::plan::Action;
 use crate::witness::Witness;
 
@@ -18,6 +19,8 @@ pub(crate) struct Path {
     /// Time to transmit one full segment; zero for an infinitely fast line.
     pub(crate) per_segment: Duration,
     pub(crate) queue_limit: usize,
+    /// From here on the queue holds whatever comes.
+    pub(crate) queue_unlimited_from: Instant,
     pub(crate) loss: f64,
     pub(crate) duplicate: f64,
     pub(crate) reorder: f64,
@@ -31,6 +34,8 @@ pub(crate) struct Path {
     pub(crate) mangle: f64,
     /// Segments sent in these windows vanish.
     pub(crate) outages: Vec<(Instant, Instant)>,
+    /// An outage takes along what is in the queue and on its way.
+    pub(crate) outages_empty: bool,
     /// From here on nothing is lost, duplicated, reordered or damaged.
     pub(crate) sound_from: Instant,
     pub(crate) busy_until: Instant,
@@ -42,6 +47,7 @@ impl Path {
             delay,
             per_segment: Duration::ZERO,
             queue_limit: usize::MAX,
+            queue_unlimited_from: Instant::FAR_FUTURE,
             loss: 0.0,
             duplicate: 0.0,
             reorder: 0.0,
@@ -50,6 +56,7 @@ impl Path {
             corrupt: 0.0,
             mangle: 0.0,
             outages: Vec::new(),
+            outages_empty: false,
             sound_from: Instant::FAR_FUTURE,
             busy_until: Instant::ZERO,
         }
@@ -91,6 +98,8 @@ pub(crate) struct Host {
     pub(crate) events: Vec<Event>,
     /// What its application and its owner do, and when.
     pub(crate) script: VecDeque<(Instant, Action)>,
+    /// Its owner has used a verb since this was looked at last.
+    pub(crate) steered: bool,
 }
 
 impl Host {
@@ -110,6 +119,7 @@ impl Host {
             peer_closed: false,
             events: Vec::new(),
             script: VecDeque::new(),
+            steered: false,
         }
     }
 
@@ -141,6 +151,8 @@ pub(crate) struct World {
     pub(crate) log: Option<Vec<Logged>>,
     /// Watches everything that is sent and arrives, if there is one.
     pub(crate) witness: Option<Witness>,
+    /// Keeps account of what may be sent again, if there is one.
+    pub(crate) ledger: Option<Ledger>,
     /// Rounds at one and the same time, without anything arriving.
     rounds_at_now: u32,
 }
@@ -169,6 +181,7 @@ impl World {
             step_cap: 2_000_000,
             log: None,
             witness: None,
+            ledger: None,
             rounds_at_now: 0,
         };
         let identity = Identity {
@@ -201,6 +214,13 @@ impl World {
         match side {
             Side::Client => &mut self.client,
             Side::Server => &mut self.server,
+        }
+    }
+
+    pub(crate) fn side(&self, side: Side) -> &Host {
+        match side {
+            Side::Client => &self.client,
+            Side::Server => &self.server,
         }
     }
 
@@ -266,8 +286,11 @@ impl World {
         }
         let host = self.host(to);
         if let Some(connection) = &mut host.connection {
-            connection.handle_segment(now, segment);
+            let disposition = connection.handle_segment(now, segment);
             connection.assert_invariants();
+            if let Some(ledger) = &mut self.ledger {
+                ledger.on_arrival(to, segment, disposition);
+            }
         } else if to == Side::Server && is_syn {
             host.connection = Some(Connection::accept(now, Arc::clone(&host.config), identity, segment));
         }
@@ -281,11 +304,19 @@ impl World {
             return;
         }
         host.apply(now);
+        if let Some(ledger) = &mut self.ledger {
+            let host = if side == Side::Client { &mut self.client } else { &mut self.server };
+            ledger.after_turn(side, host);
+        }
         while let Some(transmit) = self.host(side).connection().poll_transmit(now) {
             self.host(side).connection().assert_invariants();
             if let Some(mut witness) = self.witness.take() {
                 witness.on_transmit(side, &transmit, self.host(side).connection());
                 self.witness = Some(witness);
+            }
+            if let Some(mut ledger) = self.ledger.take() {
+                ledger.on_transmit(side, &transmit, self.host(side).connection());
+                self.ledger = Some(ledger);
             }
             if let Some(log) = &mut self.log {
                 log.push(Logged { at: now, from: side, transmit: transmit.clone() });
@@ -308,9 +339,10 @@ impl World {
         let corrupt = path.corrupt > 0.0 && self.rng.next_f64() < path.corrupt;
         let down = path.outages.iter().any(|&(start, end)| start <= now && now < end);
         if loss && !sound || down {
-            return;
+            return self.note_loss(from, &segment);
         }
         if corrupt && !sound {
+            self.note_loss(from, &segment);
             assert_damage_shows(&mut self.rng, segment);
             return;
         }
@@ -318,12 +350,17 @@ impl World {
             mangle(&mut self.rng, &mut segment);
         }
         let waiting = path.busy_until.saturating_since(now);
-        if !path.per_segment.is_zero() && waiting.as_nanos() / path.per_segment.as_nanos() >= path.queue_limit as u64 {
-            return;
+        let limited = !path.per_segment.is_zero() && now < path.queue_unlimited_from;
+        if limited && waiting.as_nanos() / path.per_segment.as_nanos() >= path.queue_limit as u64 {
+            return self.note_loss(from, &segment);
         }
         let share = (segment.wire_len() as u64 * 1000 / 1500).max(1);
         path.busy_until = path.busy_until.max(now) + path.per_segment * share / 1000;
         let mut at = path.busy_until + path.delay;
+        if path.outages_empty && path.outages.iter().any(|&(start, _)| now < start && start <= at) {
+            return self.note_loss(from, &segment);
+        }
+        let moved = (reorder || !path.jitter.is_zero()) && !sound;
         if reorder && !sound {
             at += path.reorder_by;
         }
@@ -332,10 +369,27 @@ impl World {
         }
         self.sequence += 1;
         let to = from.other();
+        if moved || duplicate && !sound {
+            self.note_disorder();
+        }
         if duplicate && !sound {
             self.in_flight.insert((at + Duration::from_micros(10), self.sequence << 1 | 1), (to, segment.clone()));
         }
         self.in_flight.insert((at, self.sequence << 1), (to, segment));
+    }
+
+    fn note_loss(&mut self, from: Side, segment: &Segment) {
+        if let Some(mut ledger) = self.ledger.take() {
+            ledger.on_loss(from, segment, self);
+            self.ledger = Some(ledger);
+        }
+    }
+
+    fn note_disorder(&mut self) {
+        if let Some(mut ledger) = self.ledger.take() {
+            ledger.on_disorder(self);
+            self.ledger = Some(ledger);
+        }
     }
 
     /// Both sides have written, read and closed everything.
@@ -450,7 +504,10 @@ impl Host {
                 }
                 Action::Reads(reads) => self.reads = reads,
                 Action::Close => self.closes = true,
-                Action::Verb(verb) => verb.apply(now, connection),
+                Action::Verb(verb) => {
+                    verb.apply(now, connection);
+                    self.steered = true;
+                }
             }
         }
     }
