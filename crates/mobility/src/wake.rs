@@ -568,6 +568,7 @@ impl WakeControl {
         for direction in BOTH {
             let Some(fast) = path.snapshot(connection) else {
                 self.connections.remove(&connection);
+                self.forget_in_flight(connection);
                 return;
             };
             let (at, half) = (At { connection, direction }, state.half(direction));

@@ -142,13 +142,44 @@ impl Control {
         Ok(Self { socket, sequence: 0 })
     }
 
-    /// Makes the qdisc: whether it was not there before.
+    /// Makes the qdisc: whether it was not there before. An error if there is another one in its place: `ingress` has the same handle,
+    /// and no hook on the way out; a filter for that would see what comes in.
     fn add_qdisc(&mut self, index: u32) -> Result<bool, io::Error> {
         let message = qdisc(index);
         match self.request(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_EXCL) {
             Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match self.qdisc_kind(index)?.as_deref() {
+                Some(CLSACT) => Ok(false),
+                other => Err(io::Error::new(
+                    io::ErrorKind::AlreadyExists,
+                    format!(
+                        "the interface has a qdisc of kind {} where clsact would be (tc qdisc show); it has to go first",
+                        other.unwrap_or("unknown")
+                    ),
+                )),
+            },
             Err(error) => Err(error),
+        }
+    }
+
+    /// The kind of the qdisc in the place of `clsact`; `None` if there is none.
+    fn qdisc_kind(&mut self, index: u32) -> Result<Option<String>, io::Error> {
+        self.send(RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(index as i32)), NLM_F_DUMP)?;
+        let mut kind = None;
+        loop {
+            let (datagram, _) = self.socket.recv_from_full()?;
+            for answer in answers(&datagram, self.sequence) {
+                match answer {
+                    Answer::Qdisc(found) if found.header.index == index as i32 && is_clsact_place(&found) => {
+                        kind = found.attributes.into_iter().find_map(|attribute| match attribute {
+                            TcAttribute::Kind(kind) => Some(kind),
+                            _ => None,
+                        });
+                    }
+                    Answer::Qdisc(_) | Answer::Filter(_) => {}
+                    Answer::End(result) => return result.map(|()| kind),
+                }
+            }
         }
     }
 
@@ -161,6 +192,7 @@ impl Control {
             for answer in answers(&datagram, self.sequence) {
                 match answer {
                     Answer::Filter(filter) => filters.push(filter),
+                    Answer::Qdisc(_) => {}
                     Answer::End(result) => return result.map(|()| filters),
                 }
             }
@@ -241,6 +273,7 @@ impl Control {
 /// A message of an answer.
 enum Answer {
     Filter(Filter),
+    Qdisc(TcMessage),
     End(Result<(), io::Error>),
 }
 
@@ -256,6 +289,11 @@ fn answers(mut datagram: &[u8], sequence: u32) -> impl Iterator<Item = Answer> {
             }
             match message.message_type() {
                 libc::RTM_NEWTFILTER => return filter_of(message.payload()).map(Answer::Filter),
+                libc::RTM_NEWQDISC => {
+                    if let Ok(qdisc) = TcMessage::parse(message.payload()) {
+                        return Some(Answer::Qdisc(qdisc));
+                    }
+                }
                 NLMSG_DONE | NLMSG_ERROR => {
                     let code = message.payload().first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
                     let result = if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) };
@@ -273,10 +311,17 @@ fn message(index: u32, parent: TcHandle) -> TcMessage {
     message
 }
 
+const CLSACT: &str = "clsact";
+
+/// Whether a qdisc is where `clsact` or `ingress` would be.
+fn is_clsact_place(found: &TcMessage) -> bool {
+    found.header.parent == TcHandle::CLSACT
+}
+
 fn qdisc(index: u32) -> TcMessage {
     let mut message = message(index, TcHandle::CLSACT);
     message.header.handle = TcHandle { major: TcHandle::CLSACT.major, minor: 0 };
-    message.attributes = vec![TcAttribute::Kind("clsact".to_owned())];
+    message.attributes = vec![TcAttribute::Kind(CLSACT.to_owned())];
     message
 }
 

@@ -475,7 +475,7 @@ impl Engine {
 
     fn send_one(&mut self, now: Instant, tries: u32, connection: Connection, injected: Injected) {
         let refuses = self.stack(connection).outbox.refuses(injected.direction);
-        let frame = self.frame(connection, injected.direction).filter(|_| !refuses);
+        let frame = self.frame(now, connection, injected.direction).filter(|_| !refuses);
         let Some(frame) = frame else {
             self.failures += 1;
             return;
@@ -494,14 +494,14 @@ impl Engine {
 
     /// The Ethernet header of the last packet of the connection that went the same way, with the addresses of now where they were
     /// learnt; `None` if the connection is gone.
-    fn frame(&self, connection: Connection, direction: Direction) -> Option<[u8; FRAME_LEN]> {
+    fn frame(&self, now: Instant, connection: Connection, direction: Direction) -> Option<[u8; FRAME_LEN]> {
         let raw = self.path.raw(connection)?;
         Some(match direction {
             Direction::Outgoing => {
                 let mut frame = raw.frame_out;
                 // The router may be another one than before, and so may the host's own address.
-                if let Some((destination, source)) = self.stack(connection).next_hops.addresses(connection.remote.ip())
-                {
+                let next_hops = &self.stack(connection).next_hops;
+                if let Some((destination, source)) = next_hops.addresses(now, connection.remote.ip()) {
                     frame[..6].copy_from_slice(&destination);
                     frame[6..12].copy_from_slice(&source);
                 }

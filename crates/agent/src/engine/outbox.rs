@@ -38,6 +38,9 @@ impl Outbox {
     /// The link is down, or not any more.
     pub(super) fn set_down(&mut self, is_down: bool) {
         self.is_down = is_down;
+        if is_down {
+            self.waiting = None;
+        }
     }
 
     /// Whether a packet is not to be sent at all.
@@ -99,7 +102,10 @@ mod tests {
         }
         assert_eq!(pauses, [2, 4, 8, 16, 32, 64, 128, 128, 128, 128, 128, 128]);
         assert!(!outbox.is_waiting() && outbox.poll_timeout().is_none());
+        // What waits when the link goes down does not keep back what is to leave when it is up again.
+        assert!(outbox.put_off(now, connection, injected, 0));
         outbox.set_down(true);
+        assert!(!outbox.is_waiting() && !outbox.is_blocked(now));
         assert!(outbox.refuses(Direction::Outgoing) && !outbox.refuses(Direction::Incoming));
     }
 }

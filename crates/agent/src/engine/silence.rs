@@ -43,6 +43,8 @@ impl Engine {
         self.path.set_now(now);
         self.hear(now);
         for stack in &mut self.stacks {
+            // What they were at the last link-up says nothing of now.
+            stack.own_timers.clear();
             stack.control.end_silence(now, &mut self.path.of(stack.family));
         }
         self.send(now);

@@ -42,6 +42,7 @@ impl Stack {
             LinkEvent::Down => {
                 self.outbox.set_down(true);
                 self.next_hops.stop();
+                self.own_timers.clear();
             }
             LinkEvent::Up { .. } => {
                 self.outbox.set_down(false);
@@ -70,6 +71,9 @@ impl Stack {
     /// A packet has come in over a link that is said to be down, or after a silence. Silence is the interface's: it is over for both IP
     /// versions. That the link is up is proven for the version of which this host has heard something, if it has.
     pub(super) fn note_incoming(&mut self, now: Instant, heard: Option<Family>, path: &mut KernelPath) {
+        if self.control.silent_since().is_some() {
+            self.own_timers.clear();
+        }
         if heard == Some(self.family) || self.control.silent_since().is_some() {
             self.control.note_incoming(now, &mut path.of(self.family));
         }

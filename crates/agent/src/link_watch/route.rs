@@ -115,13 +115,26 @@ impl Neighbours {
         self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_ACK | NLM_F_CREATE).map(drop)
     }
 
+    /// Whether packets reach a neighbour without a link-layer address of its own, as over modems that look like Ethernet (`IFF_NOARP`):
+    /// the kernel knows when it is told to resolve it.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked; it needs `CAP_NET_ADMIN`.
+    pub(crate) fn needs_no_address(&mut self, index: u32, hop: IpAddr) -> io::Result<bool> {
+        self.resolve(index, hop)?;
+        self.is_resolved(index, hop)
+    }
+
     /// Tells the kernel a neighbour's link-layer address. The entry is stale: the kernel verifies it when it is used.
     ///
     /// # Errors
     /// The kernel refuses; it needs `CAP_NET_ADMIN`.
-    pub(crate) fn learn(&mut self, index: u32, hop: IpAddr, mac: [u8; 6]) -> io::Result<()> {
+    pub(crate) fn learn(&mut self, index: u32, hop: IpAddr, mac: [u8; 6], is_router: bool) -> io::Result<()> {
         let mut message = neighbour(index, hop);
         message.header.state = NeighbourState::Stale;
+        if is_router {
+            message.header.flags = NeighbourFlags::Router;
+        }
         message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.to_vec()));
         let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
         self.request(RouteNetlinkMessage::NewNeighbour(message), flags).map(drop)

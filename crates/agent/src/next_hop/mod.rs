@@ -20,7 +20,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 use holdover_mobility::Connection;
 
 use self::frames::{Mac, Question};
@@ -34,8 +34,8 @@ pub(crate) struct NextHops {
     active: Option<Active>,
     /// The next hop of each peer that was looked up.
     hops: BTreeMap<IpAddr, IpAddr>,
-    /// What next hops have told after the link's last return.
-    macs: BTreeMap<IpAddr, Mac>,
+    /// What next hops have told after the link's last return, and when.
+    macs: BTreeMap<IpAddr, (Mac, Instant)>,
     /// The interface's own address then.
     own: Option<Mac>,
 }
@@ -48,8 +48,11 @@ struct Active {
     search: Search,
     /// Their addresses before the link broke.
     former: BTreeMap<IpAddr, Mac>,
-    is_told: bool,
 }
+
+/// So long after a next hop has told its address, packets are made with it. Later the kernel's own packets show where others go: a router
+/// may have been replaced since.
+const FRESH: Duration = Duration::from_secs(60);
 
 /// So many connections are looked up: each takes a question to the kernel.
 pub(crate) const MOST_LOOKED_UP: usize = 64;
@@ -70,21 +73,26 @@ impl NextHops {
         (self.hops, self.macs, self.own) = Default::default();
         let mut neighbours = Neighbours::open()?;
         let mut former = BTreeMap::new();
-        let mut unresolved = Vec::new();
+        let (mut unresolved, mut others_known) = (Vec::new(), false);
         for (connection, mac) in waiting.take(MOST_LOOKED_UP) {
             let (local, remote) = (connection.local.ip(), connection.remote.ip());
             // A peer without a way at present is no next hop's affair.
             let Ok(Some(route)) = neighbours.route(index, local, remote) else { continue };
             self.hops.insert(remote, route.hop);
-            if !neighbours.is_resolved(index, route.hop)? {
+            if former.contains_key(&route.hop) {
+                continue;
+            }
+            if neighbours.is_resolved(index, route.hop)? || neighbours.needs_no_address(index, route.hop)? {
+                others_known = true;
+            } else {
                 former.insert(route.hop, mac);
                 unresolved.push(Asked { local: route.local, hop: route.hop });
             }
         }
-        let Some(search) = Search::new(now, unresolved) else { return Ok(false) };
+        let Some(search) = Search::new(now, unresolved, others_known) else { return Ok(false) };
         let socket = ResolutionSocket::open(index)?;
         self.own = Some(socket.mac());
-        self.active = Some(Active { socket, neighbours, index, search, former, is_told: false });
+        self.active = Some(Active { socket, neighbours, index, search, former });
         Ok(true)
     }
 
@@ -103,8 +111,9 @@ impl NextHops {
         let Some(active) = &mut self.active else { return false };
         while let Some((hop, mac)) = active.socket.receive() {
             if active.search.handle_answer(now, hop, mac) {
-                active.settle(hop, mac);
-                self.macs.insert(hop, mac);
+                let is_router = self.hops.iter().any(|(peer, next_hop)| *next_hop == hop && *peer != hop);
+                active.settle(hop, mac, is_router);
+                self.macs.insert(hop, (mac, now));
             }
         }
         if let Some(round) = active.search.poll_round(now) {
@@ -112,8 +121,7 @@ impl NextHops {
                 active.ask(asked, round.to_all, round.by_the_kernel);
             }
         }
-        let is_settled = !active.is_told && active.search.is_settled(now);
-        active.is_told |= is_settled;
+        let is_settled = active.search.take_settled(now);
         if active.search.is_over(now) {
             self.active = None;
         }
@@ -125,18 +133,19 @@ impl NextHops {
         self.active.as_ref().map(|active| active.search.poll_timeout())
     }
 
-    /// The Ethernet addresses of packets to a peer, destination and source, as far as they were learnt since the link is back.
-    pub(crate) fn addresses(&self, peer: IpAddr) -> Option<(Mac, Mac)> {
-        Some((*self.macs.get(self.hops.get(&peer)?)?, self.own?))
+    /// The Ethernet addresses of packets to a peer, destination and source, if they were learnt less than [`FRESH`] ago.
+    pub(crate) fn addresses(&self, now: Instant, peer: IpAddr) -> Option<(Mac, Mac)> {
+        let &(mac, learnt_at) = self.macs.get(self.hops.get(&peer)?)?;
+        (now.saturating_since(learnt_at) < FRESH).then_some((mac, self.own?))
     }
 }
 
 impl Active {
     /// A next hop has answered. The kernel has processed the answer before it was read here; if it did not take it, it is told.
-    fn settle(&mut self, hop: IpAddr, mac: Mac) {
+    fn settle(&mut self, hop: IpAddr, mac: Mac, is_router: bool) {
         // What the kernel refuses it asks for itself.
         if matches!(self.neighbours.is_resolved(self.index, hop), Ok(false)) {
-            let _ = self.neighbours.learn(self.index, hop, mac);
+            let _ = self.neighbours.learn(self.index, hop, mac, is_router);
         }
     }
 

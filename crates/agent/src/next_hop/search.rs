@@ -22,6 +22,7 @@ pub(crate) struct Search {
     rounds: u32,
     answers: BTreeMap<Asked, Option<Mac>>,
     answered_at: Option<Instant>,
+    is_reported: bool,
 }
 
 /// The kernel is asked to ask as well so often (RFC 4861 section 10, `RETRANS_TIMER`): its own entry fails after three questions.
@@ -39,6 +40,9 @@ const EVERY: [(Duration, Duration); 4] = [
 /// One next hop has answered: the others are waited for so long.
 const OTHERS: Duration = Duration::from_millis(50);
 
+/// Questions leave this far apart on average, whatever the number of next hops: 100 in a second take little of any link.
+const PER_QUESTION: Duration = Duration::from_millis(10);
+
 /// Every so many rounds a question goes to everyone, although the neighbour's former address is known.
 const TO_ALL_EVERY: u32 = 3;
 
@@ -54,10 +58,12 @@ pub(crate) struct Round {
 }
 
 impl Search {
-    /// Begins now. `None` if nobody is asked for.
-    pub(crate) fn new(now: Instant, asked: impl IntoIterator<Item = Asked>) -> Option<Self> {
+    /// Begins now; `others_known` if the kernel knows the addresses of other next hops. `None` if nobody is asked for.
+    pub(crate) fn new(now: Instant, asked: impl IntoIterator<Item = Asked>, others_known: bool) -> Option<Self> {
         let answers: BTreeMap<Asked, Option<Mac>> = asked.into_iter().map(|asked| (asked, None)).collect();
-        (!answers.is_empty()).then_some(Self { since: now, next_at: now, rounds: 0, answers, answered_at: None })
+        let answered_at = others_known.then_some(now);
+        let search = Self { since: now, next_at: now, rounds: 0, answers, answered_at, is_reported: false };
+        (!search.answers.is_empty()).then_some(search)
     }
 
     /// A neighbour has told its address. Returns whether that was asked for and not known.
@@ -78,6 +84,13 @@ impl Search {
         all || self.answered_at.is_some_and(|at| now >= at + OTHERS)
     }
 
+    /// As [`Self::is_settled`], once.
+    pub(crate) fn take_settled(&mut self, now: Instant) -> bool {
+        let is_news = !self.is_reported && self.is_settled(now);
+        self.is_reported |= is_news;
+        is_news
+    }
+
     /// Whether nothing more is asked.
     pub(crate) fn is_over(&self, now: Instant) -> bool {
         let [.., (end, _)] = EVERY;
@@ -91,7 +104,8 @@ impl Search {
         }
         let passed = now.saturating_since(self.since);
         let every = EVERY.iter().find(|&&(until, _)| passed < until).map_or(KERNEL_EVERY, |&(_, every)| every);
-        self.next_at = now + every;
+        let unanswered = self.answers.values().filter(|answer| answer.is_none()).count() as u64;
+        self.next_at = now + every.max(PER_QUESTION * unanswered);
         let since_kernel = passed.as_nanos() % KERNEL_EVERY.as_nanos();
         let round = Round {
             asked: self.answers.iter().filter(|(_, answer)| answer.is_none()).map(|(&asked, _)| asked).collect(),
@@ -104,7 +118,8 @@ impl Search {
 
     /// When there is something to do.
     pub(crate) fn poll_timeout(&self) -> Instant {
-        self.answered_at.map_or(self.next_at, |at| self.next_at.min(at + OTHERS))
+        let settled_at = self.answered_at.filter(|_| !self.is_reported).map(|at| at + OTHERS);
+        settled_at.map_or(self.next_at, |at| at.min(self.next_at))
     }
 }
 
@@ -120,7 +135,7 @@ mod tests {
 
     #[test]
     fn it_asks_often_and_then_less_often_and_ends() {
-        let mut search = Search::new(Instant::ZERO, [asked("10.0.0.1")]).unwrap();
+        let mut search = Search::new(Instant::ZERO, [asked("10.0.0.1")], false).unwrap();
         let (mut times, mut kernel) = (Vec::new(), 0);
         for millis in 0..70_000 {
             if let Some(round) = search.poll_round(Instant::from_millis(millis)) {
@@ -140,14 +155,33 @@ mod tests {
 
     #[test]
     fn the_others_have_a_moment() {
-        let mut search = Search::new(Instant::ZERO, [asked("10.0.0.1"), asked("10.0.0.3")]).unwrap();
+        let mut search = Search::new(Instant::ZERO, [asked("10.0.0.1"), asked("10.0.0.3")], false).unwrap();
         let now = Instant::from_millis(5);
         assert!(!search.handle_answer(now, "10.0.0.9".parse().unwrap(), MAC));
         assert!(search.handle_answer(now, "10.0.0.1".parse().unwrap(), MAC));
         assert!(!search.handle_answer(now, "10.0.0.1".parse().unwrap(), MAC));
         assert!(!search.is_settled(now) && search.is_settled(now + OTHERS) && !search.is_over(now + OTHERS));
+        // Reported once, it does not keep its owner awake.
+        let later = now + OTHERS;
+        assert_eq!(search.poll_timeout(), Instant::ZERO, "the first round is due");
+        assert_eq!(search.poll_round(later).unwrap().asked, [asked("10.0.0.3")]);
+        assert!(search.poll_timeout() <= later && search.take_settled(later) && !search.take_settled(later));
+        assert!(search.poll_timeout() > later);
         assert!(search.handle_answer(now, "10.0.0.3".parse().unwrap(), MAC));
         assert!(search.is_settled(now) && search.is_over(now));
-        assert!(Search::new(now, []).is_none());
+        assert!(Search::new(now, [], true).is_none());
+    }
+
+    #[test]
+    fn many_next_hops_share_the_link_with_what_waits() {
+        let hops: Vec<String> = (1..=60).map(|host| format!("10.0.0.{host}")).collect();
+        let mut search = Search::new(Instant::ZERO, hops.iter().map(|hop| asked(hop)), true).unwrap();
+        // The kernel knows the router: what goes there waits no longer than for the others' moment.
+        assert!(!search.take_settled(Instant::ZERO) && search.take_settled(Instant::ZERO + OTHERS));
+        let asked: usize = (0..10_000)
+            .filter_map(|millis| search.poll_round(Instant::from_millis(millis)))
+            .map(|round| round.asked.len())
+            .sum();
+        assert!((900..=1_080).contains(&asked), "{asked} questions in 10 s");
     }
 }

@@ -43,6 +43,9 @@ const FIRST_WINDOW: usize = 8;
 /// So many are tried while the next hop has not answered.
 const SCOUTS: usize = 4;
 
+/// While no peer has answered, a connection keeps its place for so many tries: its peer may be gone, and not the path.
+const TRIES_BEFORE_OTHERS: u32 = 3;
+
 /// The window never shrinks below this.
 const LEAST_WINDOW: usize = 2;
 
@@ -150,7 +153,9 @@ impl WakeControl {
         }
         waking.path = known;
         self.link.proven_at = Some(now);
-        for connection in waking.in_flight.iter().copied().collect::<Vec<_>>() {
+        let is_tried = |state: &super::State| state.attempt.is_some_and(|attempt| attempt.tries() > 0);
+        let tried = self.connections.iter().filter(|(_, state)| is_tried(state)).map(|(&connection, _)| connection);
+        for connection in tried.collect::<Vec<_>>() {
             let Some(fast) = path.snapshot(connection) else { continue };
             if let Some(state) = self.connections.get_mut(&connection) {
                 let is_partial = BOTH.into_iter().any(|direction| state.half(direction).is_waiting());
@@ -180,8 +185,13 @@ impl WakeControl {
             return;
         }
         let (Some(waking), Some(fast)) = (&mut self.waking, path.snapshot(connection)) else { return };
-        waking.in_flight.insert(connection);
-        let (known, others) = (waking.path, waking.in_flight.len() - 1);
+        // A connection whose first tries were not answered goes on by its own timer, and leaves its place to the next.
+        let is_first =
+            self.connections.get(&connection).and_then(|state| state.attempt).is_some_and(|it| it.tries() == 0);
+        if is_first {
+            waking.in_flight.insert(connection);
+        }
+        let (known, others) = (waking.path, waking.in_flight.len().saturating_sub(1));
         let Some(attempt) = self.connections.get_mut(&connection).and_then(|state| state.attempt.as_mut()) else {
             return;
         };
@@ -232,9 +242,12 @@ impl WakeControl {
             path.set_link(self.fast_link());
             return;
         }
+        let tries =
+            self.connections.get(&connection).and_then(|state| state.attempt).map_or(0, |attempt| attempt.tries());
         if let Some(waking) = &mut self.waking
-            && waking.path == Path::Proven
+            && (waking.path == Path::Proven || waking.path == Path::Told && tries >= TRIES_BEFORE_OTHERS)
             && waking.in_flight.remove(&connection)
+            && waking.path == Path::Proven
         {
             waking.shrink(now);
         }
@@ -248,13 +261,25 @@ impl WakeControl {
             return;
         }
         self.try_connection(now, connection, path);
+        self.wake_more(now, path);
+        path.set_link(self.fast_link());
+    }
+
+    /// The path does not know a connection any more.
+    pub(super) fn forget_in_flight(&mut self, connection: Connection) {
+        if let Some(waking) = &mut self.waking {
+            waking.in_flight.remove(&connection);
+        }
     }
 
     /// Ends the attempt of a connection that has resumed, or of which nothing more is to be expected.
     fn finish_if_over(&mut self, now: Instant, connection: Connection, path: &impl FastPath) -> bool {
         let fast = path.snapshot(connection);
-        let Some(state) = self.connections.get_mut(&connection) else { return true };
-        let Some(attempt) = state.attempt else { return true };
+        let state = self.connections.get_mut(&connection);
+        let Some((state, attempt)) = state.and_then(|state| state.attempt.map(|attempt| (state, attempt))) else {
+            self.forget_in_flight(connection);
+            return true;
+        };
         let has_resumed = fast.as_ref().is_some_and(|fast| attempt.resumed_at(fast).is_some());
         let is_over = match &fast {
             None => true,

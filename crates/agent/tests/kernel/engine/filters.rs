@@ -100,6 +100,16 @@ pub(crate) fn filters_of_others_stay(near: &Namespace) {
     assert!(has_qdisc());
 }
 
+/// Where an `ingress` qdisc is (traffic shaping with IFB) nothing is attached, rather than the program of the way out to the way in.
+pub(crate) fn beside_an_ingress_qdisc_nothing_is_attached(near: &Namespace) {
+    let _wire = Wire::new(near);
+    tc(&["qdisc", "add", "dev", INTERFACE, "ingress"]);
+    let error = format!("{:?}", Engine::attach(INTERFACE, &clsact()).err());
+    assert!(error.contains("qdisc of kind ingress"), "{error}");
+    assert!(tc(&["filter", "show", "dev", INTERFACE, "ingress"]).is_empty());
+    assert!(tc(&["qdisc", "show", "dev", INTERFACE]).contains("ingress"));
+}
+
 /// What an agent on an older kernel has left does not rewrite packets beside one that has tcx.
 pub(crate) fn an_engine_with_tcx_removes_what_one_without_has_left(near: &Namespace) {
     let _wire = Wire::new(near);

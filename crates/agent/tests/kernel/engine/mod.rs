@@ -23,6 +23,7 @@ pub(crate) const TESTS: &[Test] = &[
         filters::killed_without_tcx_it_lets_packets_pass_until_the_next,
     ),
     ("filters_of_others_stay", filters::filters_of_others_stay),
+    ("beside_an_ingress_qdisc_nothing_is_attached", filters::beside_an_ingress_qdisc_nothing_is_attached),
     (
         "an_engine_with_tcx_removes_what_one_without_has_left",
         filters::an_engine_with_tcx_removes_what_one_without_has_left,
