@@ -195,6 +195,9 @@ struct Interface {
     /// The link's message came; what came before it waits for the name.
     is_named: bool,
     can_carry: bool,
+    has_carried: bool,
+    /// Its carrier was gone once.
+    has_returned: bool,
     has_neighbours: bool,
     addresses: BTreeSet<IpAddr>,
     /// The addresses of either family before it lost its last one.

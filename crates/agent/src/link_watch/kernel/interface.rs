@@ -43,9 +43,12 @@ impl Interface {
                 self.answering.insert(address);
                 self.fixed.insert(address);
             }
+            // After the carrier's return the kernel's first questions may have been lost on a path that did not forward yet: that is what
+            // connections are being woken in spite of, and no second outage.
             Reachability::Failed => {
-                self.answering.remove(&address);
-                self.failed.insert(address);
+                if self.answering.remove(&address) || !self.has_returned {
+                    self.failed.insert(address);
+                }
             }
             // It is being asked again: what was known holds until there is an answer.
             Reachability::Unknown => {}
@@ -65,7 +68,10 @@ impl Interface {
             changes.push_back(Change::Appeared { interface: self.name.clone(), is_eligible });
         }
         // Without a carrier nothing is known of neighbours, and it may be another network that comes.
-        if !self.can_carry {
+        if self.can_carry {
+            self.has_carried = true;
+        } else {
+            self.has_returned |= self.has_carried;
             self.failed.clear();
             self.silent.clear();
             self.answering.clear();

@@ -164,6 +164,18 @@ fn a_gateway_that_does_not_answer_is_a_cut() {
 }
 
 #[test]
+fn after_the_carriers_return_a_gateway_is_awaited_before_it_is_missed() {
+    let mut interfaces = connected();
+    let returned = [link(3, "wlan0", false), link(3, "wlan0", true)];
+    assert_eq!(told(&mut interfaces, returned), ["wlan0 carrier down", "wlan0 carrier up"]);
+    // The path does not forward yet, and the kernel's questions are lost.
+    let failed = || neighbour(3, "192.0.2.1", Reachability::Failed);
+    assert_eq!(told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Unknown), failed()]), [] as [&str; 0]);
+    assert_eq!(told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Answers)]), [] as [&str; 0]);
+    assert_eq!(told(&mut interfaces, [failed()]), ["wlan0 neighbour down"]);
+}
+
+#[test]
 fn what_never_was_is_not_missed() {
     let mut interfaces = Interfaces::new();
     assert_eq!(told(&mut interfaces, [link(2, "eth0", true)]), ["eth0 there"]);

@@ -97,6 +97,7 @@ fn a_tunnel_goes_with_the_way_to_its_endpoint() {
         assert_eq!(heard(&mut interfaces, [back.clone()]), ["up"], "{back:?}");
     }
     let gateway = |state| News::Neighbour { index: WLAN, address: [192, 0, 2, 3].into(), state };
+    assert_eq!(heard(&mut interfaces, [gateway(Reachability::Answers)]), [] as [&str; 0]);
     assert_eq!(heard(&mut interfaces, [gateway(Reachability::Failed)]), ["down"]);
     assert_eq!(heard(&mut interfaces, [gateway(Reachability::Answers)]), ["up"]);
     let hop = HopBelow { index: WLAN, local: [192, 0, 2, 7].into(), hop: [192, 0, 2, 3].into() };
