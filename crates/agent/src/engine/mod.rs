@@ -1,6 +1,6 @@
 //! The engine: [`wake`](holdover_mobility::wake) for all TCP connections that cross one interface of this host.
 //!
-//! What every packet passes is in the kernel (`bpf/path.bpf.c`); what is seldom and slow is `mobility`'s [`WakeControl`]. An
+//! What every packet passes is in the kernel (`bpf/path.bpf.c`); what is seldom and slow is `mobility`'s [`WakeControl`](holdover_mobility::wake::WakeControl). An
 //! [`Engine`] joins the two: it reads what the programs notice, runs the timers, and sends the packets that come of it. Nothing
 //! has to be configured: connections are learnt from their packets, also those that are older than the engine.
 //!

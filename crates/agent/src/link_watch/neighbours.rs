@@ -1,5 +1,5 @@
 //! A netlink socket for requests that the kernel answers at once (`rtnetlink(7)`): about routes and neighbours, see
-//! [`route`](super::route).
+//! `route`.
 
 use std::io;
 
