@@ -43,9 +43,6 @@ const FIRST_WINDOW: usize = 8;
 /// So many are tried while the next hop has not answered.
 const SCOUTS: usize = 4;
 
-/// While no peer has answered, a connection keeps its place for so many tries: its peer may be gone, and not the path.
-const TRIES_BEFORE_OTHERS: u32 = 3;
-
 /// The window never shrinks below this.
 const LEAST_WINDOW: usize = 2;
 
@@ -185,7 +182,7 @@ impl WakeControl {
             return;
         }
         let (Some(waking), Some(fast)) = (&mut self.waking, path.snapshot(connection)) else { return };
-        // A connection whose first tries were not answered goes on by its own timer, and leaves its place to the next.
+        // Over a proven path, a connection whose first try was not answered goes on by its own timer, and leaves its place to the next.
         let is_first =
             self.connections.get(&connection).and_then(|state| state.attempt).is_some_and(|it| it.tries() == 0);
         if is_first {
@@ -242,12 +239,9 @@ impl WakeControl {
             path.set_link(self.fast_link());
             return;
         }
-        let tries =
-            self.connections.get(&connection).and_then(|state| state.attempt).map_or(0, |attempt| attempt.tries());
         if let Some(waking) = &mut self.waking
-            && (waking.path == Path::Proven || waking.path == Path::Told && tries >= TRIES_BEFORE_OTHERS)
-            && waking.in_flight.remove(&connection)
             && waking.path == Path::Proven
+            && waking.in_flight.remove(&connection)
         {
             waking.shrink(now);
         }
