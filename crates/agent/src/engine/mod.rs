@@ -1,8 +1,8 @@
 //! The engine: [`wake`](holdover_mobility::wake) for all TCP connections that cross one interface of this host.
 //!
-//! What every packet passes is in the kernel (`bpf/path.bpf.c`); what is seldom and slow is `mobility`'s [`WakeControl`](holdover_mobility::wake::WakeControl). An
-//! [`Engine`] joins the two: it reads what the programs notice, runs the timers, and sends the packets that come of it. Nothing
-//! has to be configured: connections are learnt from their packets, also those that are older than the engine.
+//! The eBPF programs (`bpf/path.bpf.c`) see every packet; [`WakeControl`](holdover_mobility::wake::WakeControl) of `mobility` makes the
+//! decisions that are rare and slow. An [`Engine`] joins the two: it reads the programs' notices, runs the timers, and sends the packets
+//! that result. Nothing has to be configured: connections are learnt from their packets, also those that are older than the engine.
 //!
 //! It fails open. With tcx (Linux 6.6), programs and maps go with the process, however that ends; without, they stay after SIGKILL
 //! until the next agent removes them ([`AttachMode::Clsact`]). If the process hangs or was killed, the programs let packets pass as

@@ -435,7 +435,7 @@ impl SilenceWatch {
         !self.next_hops.is_empty() && self.next_hops.is_subset(&self.answering)
     }
 
-    /// Asks whoever is to be asked now.
+    /// Sends the questions that are due: to next hops, or to a peer.
     fn ask(&mut self, now: Instant) {
         if !self.options.asks {
             return;

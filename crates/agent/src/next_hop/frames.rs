@@ -10,7 +10,7 @@ pub(crate) type Mac = [u8; 6];
 /// To all stations of the link.
 pub(crate) const BROADCAST: Mac = [0xff; 6];
 
-/// A question: who has `hop`? `local` is the host's address, to which `mac` belongs, and is learnt by whoever is asked.
+/// An ARP request or neighbour solicitation for `hop`. The recipient learns that `mac` is the link-layer address of `local`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Question {
     pub(crate) mac: Mac,

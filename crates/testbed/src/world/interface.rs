@@ -86,7 +86,7 @@ impl Interface {
     /// The next thing that its kernel has sent; `None` if there is nothing now.
     pub(super) fn receive(&self, buffer: &mut BytesMut) -> Result<Option<Received>, TunError> {
         let received = match self.tun.recv_offloaded(buffer) {
-            // A port without carrier may be set down, and whoever has a shell on a host may do so as well.
+            // The world sets a port without carrier down, and so may a user in a shell on the host.
             Err(TunError::Down { .. }) => return Ok(None),
             received => received?,
         };

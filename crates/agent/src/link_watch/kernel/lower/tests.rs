@@ -41,7 +41,7 @@ fn over(indices: &[u32]) -> Option<BTreeSet<Way>> {
     Some(indices.iter().map(way).collect())
 }
 
-/// What is said of the upper interface's lower link.
+/// The `Source::Lower` events of the upper interface.
 fn heard(interfaces: &mut Interfaces, news: impl IntoIterator<Item = News>) -> Vec<String> {
     news.into_iter().for_each(|news| interfaces.handle(Instant::ZERO, news));
     let changes = std::iter::from_fn(|| interfaces.poll_change());
