@@ -317,6 +317,9 @@ pub struct LimitConfig {
     pub fin_wait_2: Duration,
     /// At most this many challenge ACKs in a second (RFC 5961 section 10).
     pub challenge_acks_per_second: u16,
+    /// Whether a segment that acknowledges what was never sent is answered by an ACK (RFC 9293 section 3.10.7.4, RFC 5961
+    /// section 5.2) or dropped in silence (Linux).
+    pub answers_ack_of_unsent: bool,
 }
 
 /// When to give up retransmitting.
@@ -433,6 +436,7 @@ impl Config {
                 time_wait: Duration::from_secs(240),
                 fin_wait_2: Duration::from_secs(60),
                 challenge_acks_per_second: 100,
+                answers_ack_of_unsent: true,
             },
             user_timeout: UserTimeoutConfig {
                 timeout: None,

@@ -154,6 +154,8 @@ pub struct Counters {
     pub timeouts: u32,
     /// Times that recovery began by duplicate ACKs, SACK or RACK.
     pub recoveries: u32,
+    /// Segments of ours that arrived, by ACK or SACK, the SYN included.
+    pub delivered: u32,
     /// Timeouts or recoveries that turned out to be spurious and were undone.
     pub undos: u32,
 }

@@ -316,7 +316,14 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             ack: AckPolicy::Adaptive { quick_acks: 16, min: ms(40), max: ms(200) },
         },
         rto: RtoConfig { initial: ms(1_000), ..base.rto },
-        limits: LimitConfig { syn_retries: 6, syn_linear_timeouts: 4, r2: RetryLimit::LinuxTime(15), ..base.limits },
+        limits: LimitConfig {
+            syn_retries: 6,
+            syn_linear_timeouts: 4,
+            r2: RetryLimit::LinuxTime(15),
+            // `tcp_ack` drops it (SKB_DROP_REASON_TCP_ACK_UNSENT_DATA).
+            answers_ack_of_unsent: false,
+            ..base.limits
+        },
         recovery: RecoveryConfig {
             with_sack: LossDetection::Rack,
             reduction: Reduction::Proportional,

@@ -92,6 +92,16 @@ impl ReceiveBuffer {
         Some(chunk)
     }
 
+    /// Takes at most `len` bytes of the next chunk for the reader.
+    pub(crate) fn read_at_most(&mut self, len: usize) -> Option<Bytes> {
+        let next = self.next.as_mut()?;
+        if next.len() <= len {
+            return self.read();
+        }
+        self.readable_len -= len;
+        Some(next.split_to(len))
+    }
+
     pub(crate) fn discard_all(&mut self) {
         *self = Self::default();
     }
@@ -142,6 +152,12 @@ impl ReceiveBuffer {
         if !self.has_gap() {
             self.out_of_order.clear();
         }
+    }
+
+    /// What of the blocks out of order lies below `end`, from the lowest on.
+    pub(crate) fn blocks_below(&self, end: Seq) -> Vec<SeqRange> {
+        let below = self.out_of_order.blocks.iter().map(|block| block.range).take_while(|range| range.start.lt(end));
+        below.map(|range| SeqRange::new(range.start, range.end.min(end))).collect()
     }
 
     /// The block out of order that holds `range`, for the second block of a DSACK (RFC 2883 section 4.1.3).

@@ -76,7 +76,9 @@ impl Connection {
     pub(super) fn process_ack(&mut self, now: Instant, segment: &Segment) -> Result<(), Disposition> {
         let ack = segment.ack;
         if ack.gt(self.snd_max()) {
-            self.challenge(now);
+            if self.config.limits.answers_ack_of_unsent {
+                self.challenge(now);
+            }
             return Err(Disposition::AckOfUnsentData);
         }
         if ack.lt(self.snd.una) {
@@ -88,6 +90,7 @@ impl Connection {
             self.take_old_ack(now, segment);
             return Ok(());
         }
+        self.snd.more_follows = false;
         self.take_probed_byte(ack);
         let had_outstanding = !self.queue.is_empty();
         let prior_window = self.snd.wnd;
@@ -328,6 +331,7 @@ impl Connection {
         {
             self.note_reordering(at, highest);
         }
+        self.counters.delivered = self.counters.delivered.saturating_add(report.delivered());
         self.take_rtt(now, report);
         self.recovery.rack.adapt(self.snd.una, self.snd.nxt);
         self.judge_loss_probe(report);

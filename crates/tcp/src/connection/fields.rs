@@ -58,6 +58,11 @@ pub(crate) struct SendSpace {
     pub(crate) fin: Option<Seq>,
     /// The SYN or SYN-ACK has been sent at least once.
     pub(crate) handshake_sent: bool,
+    /// Less than a full segment waits: until the owner says otherwise, or until the next ACK.
+    pub(crate) corked: bool,
+    pub(crate) more_follows: bool,
+    /// The last write ended what the application had to say: its end is marked by PSH.
+    pub(crate) pushed: bool,
     /// A window probe has carried the first unsent byte: the peer may acknowledge one byte beyond SND.NXT.
     pub(crate) probed_byte: bool,
     /// The application has filled the send buffer, and a third of it has not come free since (Linux `SOCK_NOSPACE`).

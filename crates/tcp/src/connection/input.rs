@@ -362,6 +362,8 @@ impl Connection {
             return;
         }
         self.rcv.nxt += 1;
+        // Nothing is left to report to a peer that has sent all it had (Linux `tcp_fin`).
+        self.rcv.dsack = None;
         self.ack.due = Some(Reason::FinAck);
         self.events.insert(Event::PeerClosed);
         match self.state {
@@ -388,6 +390,10 @@ impl Connection {
     /// TS.Recent (RFC 7323 section 4.3): only from a segment that begins at or before what was last acknowledged.
     fn note_timestamp(&mut self, now: Instant, segment: &Segment) {
         let Some(ts) = segment.options.timestamps else { return };
+        // A segment whose ACK cannot be was made up, and so may be its timestamp (Linux `tcp_ack`).
+        if !segment.flags.contains(Flags::ACK) || segment.ack.gt(self.snd_max()) {
+            return;
+        }
         let last_ack_sent = self.rcv.last_ack_sent;
         if let Some(state) = &mut self.timestamps
             && segment.seq.le(last_ack_sent)
@@ -433,6 +439,7 @@ impl Connection {
                 self.after_lost_syn();
             }
         }
+        self.counters.delivered = self.counters.delivered.saturating_add(1);
         self.recovery.state = RecoveryState::Open;
         self.recovery.episode.clear();
         self.pending.handshake = false;

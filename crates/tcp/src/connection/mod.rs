@@ -252,6 +252,41 @@ impl Connection {
         self.queue.lost()
     }
 
+    /// Outstanding segments that were sent again and are not known to have arrived.
+    pub fn retransmitted(&self) -> u32 {
+        self.queue.retransmitted()
+    }
+
+    /// How many segments' reordering is tolerated before a loss is inferred.
+    pub fn reordering(&self) -> u32 {
+        self.recovery.reordering
+    }
+
+    /// Probes of a closed window, or keep-alives, that were not answered.
+    pub fn unanswered_probes(&self) -> u32 {
+        self.probing.as_ref().map_or(self.silence.probes_unanswered, |probing| probing.sent)
+    }
+
+    /// Snd.Wind.Shift and Rcv.Wind.Shift; `None` if scaling was not agreed.
+    pub fn window_scales(&self) -> Option<(u8, u8)> {
+        self.snd.scale_agreed.then_some((self.snd.scale, self.rcv.scale))
+    }
+
+    /// What counts as a full segment of the peer's, in bytes of data.
+    pub fn rcv_mss(&self) -> u32 {
+        self.rcv.mss
+    }
+
+    /// When data last arrived.
+    pub fn last_data_received_at(&self) -> Instant {
+        self.ack.last_data_at
+    }
+
+    /// When data was last sent.
+    pub fn last_data_sent_at(&self) -> Instant {
+        self.snd.last_data_at
+    }
+
     /// The state of loss recovery.
     pub fn recovery_state(&self) -> RecoveryState {
         self.recovery.state
@@ -373,7 +408,23 @@ impl Connection {
 impl Connection {
     /// Queues data to be sent (SEND, RFC 9293 section 3.10.2) and returns how many bytes were taken: none once the send
     /// buffer is full, or when the connection cannot send any more.
-    pub fn write(&mut self, now: Instant, mut data: Bytes) -> usize {
+    pub fn write(&mut self, now: Instant, data: Bytes) -> usize {
+        let len = self.enqueue(now, data);
+        self.snd.more_follows = false;
+        self.snd.pushed = true;
+        len
+    }
+
+    /// As [`Self::write`], but more data is about to follow (`MSG_MORE`): less than a full segment waits for it, until an ACK
+    /// arrives or, with nothing outstanding, for one retransmission timeout.
+    pub fn write_more(&mut self, now: Instant, data: Bytes) -> usize {
+        let len = self.enqueue(now, data);
+        self.snd.more_follows = true;
+        self.snd.pushed = false;
+        len
+    }
+
+    fn enqueue(&mut self, now: Instant, mut data: Bytes) -> usize {
         let may_write =
             matches!(self.state, State::SynSent | State::SynReceived | State::Established | State::CloseWait);
         if !may_write || self.snd.closing {
@@ -408,6 +459,23 @@ impl Connection {
         let chunk = self.received.read()?;
         self.after_read(now, chunk.len() as u32);
         Some(chunk)
+    }
+
+    /// Takes data in order as [`Self::read`] does, but at most `len` bytes of it: for readers with a buffer of their own.
+    pub fn read_at_most(&mut self, now: Instant, len: usize) -> Option<Bytes> {
+        if len == 0 {
+            return None;
+        }
+        let chunk = self.received.read_at_most(len)?;
+        self.after_read(now, chunk.len() as u32);
+        Some(chunk)
+    }
+
+    /// Holds back data that does not fill a segment (`TCP_CORK`), or lets it go. What is held goes when the stream is closed, or
+    /// with nothing outstanding after one retransmission timeout.
+    pub fn set_cork(&mut self, corked: bool) {
+        self.snd.corked = corked;
+        self.snd.more_follows &= corked;
     }
 
     /// Closes the sending side: a FIN follows what was written (CLOSE, RFC 9293 section 3.10.4). Reading goes on.

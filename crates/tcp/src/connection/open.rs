@@ -85,6 +85,9 @@ impl Connection {
                 closing: false,
                 fin: None,
                 handshake_sent: false,
+                corked: false,
+                more_follows: false,
+                pushed: true,
                 probed_byte: false,
                 buffer_was_full: false,
                 last_data_at: now,
@@ -157,6 +160,7 @@ impl Connection {
             sent_at: now,
             syn: true,
             fin: false,
+            push: false,
             sacked: false,
             lost: false,
             retransmitted: false,
@@ -246,6 +250,7 @@ impl Connection {
         self.snd.wl1 = segment.seq;
         self.snd.wl2 = segment.ack;
         self.snd.last_data_at = now;
+        self.ack.last_data_at = now;
         self.rcv.measured_since = now;
         self.recovery.high_seq = self.snd.nxt;
         self.recovery.retransmits = 0;

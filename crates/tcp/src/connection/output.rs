@@ -61,6 +61,8 @@ enum Blocked {
     SillyWindow,
     /// A small segment waits for the ACK of what is outstanding.
     Nagle,
+    /// A small segment waits for what the application will write.
+    Held,
 }
 
 impl Connection {
@@ -253,14 +255,19 @@ impl Connection {
         let new = NewData { len, fin, reason };
         // Nagle's exceptions: everything is acknowledged, the stream ends here, or urgent data waits.
         let held_up = self.config.send.nagle && (!self.config.send.minshall || self.has_small_outstanding());
-        let small_may_go = !held_up || idle || fin || self.snd.urgent.is_some();
+        let is_held = (self.snd.corked || self.snd.more_follows) && !fin;
+        let small_may_go = (!held_up || idle || fin || self.snd.urgent.is_some()) && !is_held;
         let all_queued = len == queued;
         let half_window = len >= self.snd.max_wnd / 2;
         if whole || (all_queued && small_may_go) || (half_window && small_may_go) || self.pending.silly_window_override
         {
             return Ok(new);
         }
-        Err(if all_queued { Blocked::Nagle } else { Blocked::SillyWindow })
+        Err(match (is_held, all_queued) {
+            (true, _) => Blocked::Held,
+            (false, true) => Blocked::Nagle,
+            (false, false) => Blocked::SillyWindow,
+        })
     }
 
     fn has_small_outstanding(&self) -> bool {
@@ -320,7 +327,11 @@ impl Connection {
             Blocked::SillyWindow if !self.timers.is_armed(Timer::SillyWindow) => {
                 self.timers.arm(now, Timer::SillyWindow, self.config.send.silly_window_override);
             }
-            Blocked::SillyWindow => {}
+            // Linux sends it as it would a window probe.
+            Blocked::Held if self.queue.is_empty() && !self.timers.is_armed(Timer::SillyWindow) => {
+                self.timers.arm(now, Timer::SillyWindow, self.rtt.rto());
+            }
+            Blocked::SillyWindow | Blocked::Held => {}
             _ => self.timers.disarm(Timer::SillyWindow),
         }
     }
@@ -363,14 +374,16 @@ impl Connection {
         }
         self.queue.note_retransmission(index, now, !is_probe);
         let sent = self.queue.get(index);
-        let (seq, payload, fin) = (sent.seq, sent.payload.clone(), sent.fin);
+        let (seq, payload, fin, push) = (sent.seq, sent.payload.clone(), sent.fin, sent.push);
         self.counters.bytes_retransmitted.0 += payload.len() as u64;
         self.snd.timed = None;
         let armed_by_caller = matches!(reason, Reason::Timeout | Reason::Requested | Reason::LossProbe);
         if index == 0 && !armed_by_caller && !self.timers.is_armed(Timer::Reorder) {
             self.arm_retransmit(now, self.rtt.rto());
         }
-        let flags = Flags::ACK | if fin { Flags::FIN } else { Flags::empty() };
+        let mut flags = Flags::ACK;
+        flags.set(Flags::FIN, fin);
+        flags.set(Flags::PSH, push);
         self.build(now, seq, flags, payload)
     }
 
@@ -384,9 +397,9 @@ impl Connection {
         let len = payload.len() as u32;
         let seq = self.snd.nxt;
         let mut flags = Flags::ACK;
-        if len > 0 && self.unsent.is_empty() {
-            flags |= Flags::PSH;
-        }
+        let held = self.snd.corked || self.snd.more_follows;
+        let push = len > 0 && self.unsent.is_empty() && (self.snd.pushed || held);
+        flags.set(Flags::PSH, push);
         if new.fin {
             flags |= Flags::FIN;
             self.snd.fin = Some(seq + len);
@@ -405,6 +418,7 @@ impl Connection {
             sent_at: now,
             syn: false,
             fin: new.fin,
+            push,
             sacked: false,
             lost: false,
             retransmitted: false,

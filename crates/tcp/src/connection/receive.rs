@@ -33,6 +33,10 @@ impl Connection {
             return if inserted.refused { Arrival::Refused } else { Arrival::OutOfOrder };
         }
         let had_gap = self.received.has_gap();
+        if had_gap {
+            // What had arrived out of order arrives again in order (Linux `tcp_ofo_queue`).
+            self.received.blocks_below(end).into_iter().for_each(|range| self.note_duplicate(range));
+        }
         self.received.push_in_order(data);
         let before = self.rcv.nxt;
         self.rcv.nxt = if had_gap { self.received.advance(end) } else { end };
@@ -71,7 +75,8 @@ impl Connection {
     fn schedule_in_order_ack(&mut self, now: Instant, len: u32) {
         // What is full-sized follows the largest segment seen.
         if len > self.rcv.mss {
-            self.rcv.mss = len;
+            // Several segments may arrive as one: none is larger than was allowed.
+            self.rcv.mss = len.min(u32::from(self.config.mss)).max(self.rcv.mss);
         }
         self.follow_arrivals(now);
         let unacked = self.rcv.nxt.saturating_since(self.rcv.last_ack_sent);

@@ -1,10 +1,13 @@
 //! The owner's verbs: general ways to steer a connection from outside, for mechanisms that this crate does not know.
 
+use std::sync::Arc;
+
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
 use super::Connection;
 use super::fields::Steering;
+use crate::config::Config;
 use crate::counters::Reason;
 use crate::state::State;
 use crate::timers::Timer;
@@ -136,6 +139,17 @@ impl Connection {
     pub fn advertise_user_timeout(&mut self, timeout: Option<Duration>) {
         self.user_timeout_config_mut().advertise = timeout;
         self.pending.user_timeout_option = timeout.is_some();
+    }
+
+    /// Replaces the configuration, for socket options that are set late. What was agreed in the handshake, the sizes of the
+    /// receive buffer and the timers that run stay as they are; keep-alives begin or end at once.
+    pub fn reconfigure(&mut self, now: Instant, config: Arc<Config>) {
+        let keep_alive_changed = self.config.limits.keep_alive != config.limits.keep_alive;
+        self.config = config;
+        if keep_alive_changed && self.state.is_synchronized() {
+            self.timers.disarm(Timer::KeepAlive);
+            self.arm_keep_alive(now);
+        }
     }
 
     fn steer(&mut self, set: impl FnOnce(&mut Steering)) {

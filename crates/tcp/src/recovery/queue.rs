@@ -20,6 +20,8 @@ pub(crate) struct Sent {
     pub(crate) sent_at: Instant,
     pub(crate) syn: bool,
     pub(crate) fin: bool,
+    /// It ends what the application wrote at one time (PSH).
+    pub(crate) push: bool,
     /// The peer has it (RFC 2018).
     pub(crate) sacked: bool,
     /// It is held lost.
@@ -320,6 +322,7 @@ impl RetransmissionQueue {
         rest.seq = sent.seq + most + u32::from(sent.syn);
         rest.payload = sent.payload.split_off(most as usize);
         sent.fin = false;
+        sent.push = false;
         self.sacked += u32::from(rest.sacked);
         self.lost += u32::from(rest.lost);
         self.retransmitted += u32::from(rest.retransmitted);
@@ -362,6 +365,7 @@ mod tests {
                 sent_at: Instant::from_millis(u64::from(n)),
                 syn: false,
                 fin: false,
+                push: false,
                 sacked: false,
                 lost: false,
                 retransmitted: false,

@@ -29,6 +29,7 @@ mod rfc9293_syn_sent;
 mod rfc9293_window;
 mod rfc9438;
 mod script;
+mod socket_calls;
 mod stacks;
 mod storms;
 mod transfer;

@@ -153,6 +153,20 @@ fn rfc2883_4_2_a_partial_duplicate() {
     t.expect(ack(1501).sack(&[(2501, 3001), (2001, 3501)]));
 }
 
+/// What was out of order and arrives again with the segment that fills the gap before it, as Linux reports it.
+#[test]
+fn rfc2883_4_2_a_duplicate_behind_a_filled_gap() {
+    let mut t = Script::established(dsack());
+    for seq in [1001, 4001, 7001] {
+        t.inject(seg().seq(seq).data(1000));
+        t.forget_sent();
+    }
+    t.inject(seg().seq(1).data(6000));
+    t.expect(ack(6001).sack(&[(1001, 2001), (7001, 8001)]));
+    t.inject(seg().seq(6001).data(1500));
+    t.expect(ack(8001).sack(&[(7001, 7501)]));
+}
+
 #[test]
 fn rfc2883_without_dsack_duplicates_are_only_acknowledged() {
     let mut t = Script::established(sack());
