@@ -11,6 +11,7 @@ mod demo_command;
 mod doctor_command;
 mod explain_command;
 mod kernel_matrix;
+mod packetdrill_command;
 mod reproduce;
 mod reproduce_command;
 mod run_command;
@@ -51,6 +52,8 @@ enum Command {
     Explain(explain_command::ExplainArgs),
     /// Transfer data between Holdover's TCP and this machine's kernel under many combinations of settings.
     KernelMatrix(kernel_matrix::KernelMatrixArgs),
+    /// Run packetdrill scripts against Holdover's TCP in virtual time, and say where it differs.
+    Packetdrill(packetdrill_command::PacketdrillArgs),
     /// Run the experiments of papers anew, beside what was published, and judge their claims.
     Reproduce(reproduce_command::ReproduceArgs),
     /// Check scenario files, print their schema, list and copy the built-in ones.
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor_command::run(&args),
         Command::Explain(args) => explain_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),
+        Command::Packetdrill(args) => packetdrill_command::run(&args),
         Command::Reproduce(args) => reproduce_command::run(&args),
         Command::Scenario(args) => scenario_command::run(&args),
         Command::Run(args) => run_command::run(&args),

@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod kernel;
+mod packetdrill;
 mod reproduce;
 mod run;
 mod scenario;

@@ -1,0 +1,85 @@
+//! Outcomes as text: a line for each script with what differs below it, and sums for each directory.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use holdover_packetdrill::Verdict;
+
+use super::{FileError, Outcome};
+
+/// How many scripts of a directory ended how.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    passed: usize,
+    differs: usize,
+    not_run: usize,
+    bad: usize,
+}
+
+pub(super) fn text(outcomes: &[Outcome], notes: bool) -> String {
+    let mut text = String::new();
+    let mut sums: BTreeMap<&str, Sums> = BTreeMap::new();
+    let has_several_versions = outcomes.windows(2).any(|pair| pair[0].file == pair[1].file);
+    for outcome in outcomes {
+        line(&mut text, outcome, has_several_versions, notes);
+        sums.entry(&outcome.directory).or_default().count(outcome);
+    }
+    text.push('\n');
+    let width = sums.keys().map(|directory| directory.len()).max().unwrap_or(0).max("directory".len());
+    let _ = writeln!(text, "{:width$}  passed  differs  not run  bad", "directory");
+    let mut total = Sums::default();
+    for (directory, sums) in &sums {
+        sums.row(&mut text, directory, width);
+        total.add(*sums);
+    }
+    if sums.len() > 1 {
+        total.row(&mut text, "in all", width);
+    }
+    text
+}
+
+fn line(text: &mut String, outcome: &Outcome, has_several_versions: bool, notes: bool) {
+    let file = &outcome.file;
+    let Some(report) = &outcome.report else {
+        let _ = match &outcome.error {
+            Some(FileError::Script(error)) => writeln!(text, "bad      {file}:{error}"),
+            Some(FileError::Read(error)) => writeln!(text, "bad      {file}: {error}"),
+            None => Ok(()),
+        };
+        return;
+    };
+    let version = if has_several_versions { format!(" [{}]", report.ip_version) } else { String::new() };
+    let reason = report.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+    let _ = writeln!(text, "{:8} {file}{version}{reason}", report.verdict);
+    for difference in &report.differences {
+        let _ = writeln!(text, "         {file}:{} at {:.6} s", difference.line, difference.time_s);
+        let _ = writeln!(text, "           expected {}", difference.expected);
+        let _ = writeln!(text, "           got      {}", difference.actual);
+    }
+    for note in report.notes.iter().filter(|_| notes) {
+        let _ = writeln!(text, "         {note}");
+    }
+}
+
+impl Sums {
+    fn count(&mut self, outcome: &Outcome) {
+        match outcome.verdict() {
+            Some(Verdict::Passed) => self.passed += 1,
+            Some(Verdict::Differs) => self.differs += 1,
+            Some(Verdict::NotRun) => self.not_run += 1,
+            None => self.bad += 1,
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.differs += other.differs;
+        self.not_run += other.not_run;
+        self.bad += other.bad;
+    }
+
+    fn row(self, text: &mut String, directory: &str, width: usize) {
+        let Self { passed, differs, not_run, bad } = self;
+        let _ = writeln!(text, "{directory:width$}  {passed:6}  {differs:7}  {not_run:7}  {bad:3}");
+    }
+}

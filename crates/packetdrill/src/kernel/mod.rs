@@ -1,0 +1,264 @@
+//! The machine under test: Holdover's endpoint in virtual time, with sockets as a kernel has them around it.
+//!
+//! Time moves by [`Kernel::advance`] only. What leaves waits in a queue with the time at which it was sent.
+
+mod call;
+mod options;
+mod receive;
+mod send;
+mod socket;
+
+use core::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use holdover_base::{Duration, Instant};
+use holdover_tcp::{Config, Connection, ConnectionId, Endpoint, EndpointConfig, Event, Profile, State};
+use holdover_wire::{IcmpError, Packet, Unreachable};
+
+use crate::report::IpVersion;
+use crate::settings::Settings;
+pub(crate) use call::{Attempt, Progress, Returned};
+use socket::{Role, Socket};
+
+/// A script that makes the machine do more than this is stopped.
+const MAX_STEPS: u64 = 2_000_000;
+
+/// The port of the socket under test, as packetdrill chooses it.
+const LOCAL_PORT: u16 = 8080;
+
+pub(crate) struct Kernel {
+    now: Instant,
+    endpoint: Endpoint,
+    settings: Settings,
+    profile: Option<Profile>,
+    addresses: Addresses,
+    sockets: BTreeMap<i64, Socket>,
+    outbox: VecDeque<(Instant, Packet)>,
+    /// What an ICMP error has told of a connection, until somebody asks.
+    soft_errors: BTreeMap<ConnectionId, &'static str>,
+    steps: u64,
+}
+
+/// Who talks to whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addresses {
+    pub(crate) version: IpVersion,
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+}
+
+impl Addresses {
+    /// packetdrill's, unless the script says otherwise.
+    pub(crate) fn new(version: IpVersion, local: Option<IpAddr>, remote: Option<IpAddr>) -> Self {
+        let (default_local, default_remote) = match version {
+            IpVersion::V6 => {
+                let local = core::net::Ipv6Addr::new(0xfd3d, 0xfa7b, 0xd17d, 0, 0, 0, 0, 1);
+                let remote = core::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+                (IpAddr::V6(local), IpAddr::V6(remote))
+            }
+            IpVersion::V4 | IpVersion::V4Mapped => (IpAddr::from([192, 168, 0, 1]), IpAddr::from([192, 0, 2, 1])),
+        };
+        let same_family = |address: &IpAddr| address.is_ipv6() == default_local.is_ipv6();
+        let local = local.filter(same_family).unwrap_or(default_local);
+        let remote = remote.filter(same_family).unwrap_or(default_remote);
+        Self { version, local: SocketAddr::new(local, LOCAL_PORT), remote: SocketAddr::new(remote, LOCAL_PORT) }
+    }
+}
+
+impl Kernel {
+    pub(crate) fn new(now: Instant, addresses: Addresses, settings: Settings, profile: Option<Profile>) -> Self {
+        let config = EndpointConfig { addresses: vec![addresses.local.ip()], secret: *b"packet scripts.." };
+        Self {
+            now,
+            endpoint: Endpoint::new(config),
+            settings,
+            profile,
+            addresses,
+            sockets: BTreeMap::new(),
+            outbox: VecDeque::new(),
+            soft_errors: BTreeMap::new(),
+            steps: 0,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        self.now
+    }
+
+    pub(crate) fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    pub(crate) fn settings_mut(&mut self) -> &mut Settings {
+        &mut self.settings
+    }
+
+    /// Whether the script has made the machine do more than is sensible.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.steps >= MAX_STEPS
+    }
+
+    /// A packet arrives.
+    pub(crate) fn receive(&mut self, packet: &Packet) {
+        self.endpoint.handle_packet(self.now, packet);
+        self.settle();
+    }
+
+    /// An ICMP error arrives about a segment of the connection between these two.
+    pub(crate) fn receive_icmp(&mut self, packet: &Packet, error: &IcmpError, local: SocketAddr, remote: SocketAddr) {
+        if let Some(id) = self.find(local, remote)
+            && let Some(errno) = errno_of(error.kind)
+        {
+            self.soft_errors.insert(id, errno);
+        }
+        self.receive(packet);
+    }
+
+    /// The next packet that has left, with the time at which it did.
+    pub(crate) fn take_sent(&mut self) -> Option<(Instant, Packet)> {
+        self.outbox.pop_front()
+    }
+
+    /// Puts a packet back to the front of those that have left.
+    pub(crate) fn put_back(&mut self, at: Instant, packet: Packet) {
+        self.outbox.push_front((at, packet));
+    }
+
+    /// Both ends of a socket's connection.
+    pub(crate) fn addresses_of(&self, fd: i64) -> Option<(SocketAddr, SocketAddr)> {
+        let connection = self.endpoint.connection(self.sockets.get(&fd)?.connection()?)?;
+        Some((connection.local(), connection.remote()))
+    }
+
+    /// Time goes on to the next deadline, but not beyond `until`. Returns whether there was one.
+    pub(crate) fn step(&mut self, until: Instant) -> bool {
+        match self.endpoint.poll_timeout().filter(|&at| at <= until && !self.is_exhausted()) {
+            Some(at) => {
+                self.steps += 1;
+                self.now = self.now.max(at);
+                self.endpoint.handle_timeout(self.now);
+                self.settle();
+                true
+            }
+            None => {
+                self.now = self.now.max(until);
+                false
+            }
+        }
+    }
+
+    /// Segments leave and events are heard, until nothing more happens at this moment.
+    fn settle(&mut self) {
+        while !self.is_exhausted() {
+            let mut quiet = true;
+            while let Some((id, event)) = self.endpoint.poll_event() {
+                self.steps += 1;
+                quiet = false;
+                match event {
+                    Event::Connected => self.enqueue(id),
+                    Event::PeerClosed => {
+                        let of = self.sockets.values_mut().find(|socket| socket.connection() == Some(id));
+                        of.into_iter().for_each(|socket| socket.peer_closed = true);
+                    }
+                    _ => {}
+                }
+            }
+            while let Some(outgoing) = self.endpoint.poll_transmit(self.now) {
+                self.steps += 1;
+                quiet = false;
+                let mut packet = outgoing.packet;
+                if let Some(socket) = outgoing.connection.and_then(|id| self.socket_of(id)) {
+                    packet.traffic_class = socket.options.tos;
+                    packet.ttl = socket.options.ttl.unwrap_or(packet.ttl);
+                }
+                self.outbox.push_back((self.now, packet));
+                if self.is_exhausted() {
+                    break;
+                }
+            }
+            if quiet {
+                break;
+            }
+        }
+    }
+
+    /// A connection that a listener has accepted waits for `accept`.
+    fn enqueue(&mut self, id: ConnectionId) {
+        let Some(connection) = self.endpoint.connection(id).filter(|connection| connection.is_passive()) else {
+            return;
+        };
+        let port = connection.local().port();
+        for socket in self.sockets.values_mut() {
+            if let Role::Listener { port: listened, queue } = &mut socket.role
+                && *listened == port
+            {
+                queue.push_back(id);
+                return;
+            }
+        }
+    }
+
+    /// The connection between two addresses, closed ones included.
+    pub(crate) fn find(&self, local: SocketAddr, remote: SocketAddr) -> Option<ConnectionId> {
+        let mut all = self.endpoint.connections();
+        let found = all.find(|(_, connection)| connection.local() == local && connection.remote() == remote);
+        found.map(|(id, _)| id)
+    }
+
+    pub(crate) fn connection(&self, id: ConnectionId) -> Option<&Connection> {
+        self.endpoint.connection(id)
+    }
+
+    fn socket_of(&self, id: ConnectionId) -> Option<&Socket> {
+        self.sockets.values().find(|socket| socket.connection() == Some(id))
+    }
+
+    /// How a connection of this socket is set up.
+    fn config_for(&self, socket: &Socket) -> Result<Arc<Config>, String> {
+        let mut settings = self.settings.clone();
+        if let Some(name) = &socket.options.congestion_control {
+            settings.congestion_control.clone_from(name);
+        }
+        let is_ipv6 = self.addresses.version == IpVersion::V6;
+        let mut config = settings.config(self.profile, is_ipv6)?;
+        socket.options.apply(&mut config, &settings);
+        Ok(Arc::new(config))
+    }
+
+    /// The connection as `TCP_INFO` would tell it.
+    pub(crate) fn tcp_state(connection: &Connection) -> i64 {
+        match connection.state() {
+            State::Established => 1,
+            State::SynSent => 2,
+            State::SynReceived => 3,
+            State::FinWait1 => 4,
+            State::FinWait2 => 5,
+            State::TimeWait => 6,
+            State::Closed => 7,
+            State::CloseWait => 8,
+            State::LastAck => 9,
+            State::Closing => 11,
+        }
+    }
+
+    /// The longest that a call may block before the script is told that it does.
+    pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+}
+
+/// What an ICMP error is to an application (Linux `icmp_err_convert`).
+fn errno_of(kind: Unreachable) -> Option<&'static str> {
+    Some(match kind {
+        Unreachable::Network => "ENETUNREACH",
+        Unreachable::Host | Unreachable::TimeExceeded { .. } | Unreachable::AdministrativelyProhibited => {
+            "EHOSTUNREACH"
+        }
+        Unreachable::Protocol => "ENOPROTOOPT",
+        Unreachable::Port => "ECONNREFUSED",
+        Unreachable::ParameterProblem { .. } => "EPROTO",
+        Unreachable::Other { code: 6 | 9 } => "ENETUNREACH",
+        Unreachable::Other { code: 5 } => "EOPNOTSUPP",
+        Unreachable::Other { .. } => "EHOSTUNREACH",
+        Unreachable::PacketTooBig { .. } => return None,
+    })
+}

@@ -1,0 +1,121 @@
+//! Calls that send.
+
+use bytes::Bytes;
+use holdover_tcp::{Connection, ConnectionId, State};
+
+use super::Kernel;
+use super::call::{Attempt, Progress, iovec_bytes};
+use super::socket::{Role, Socket};
+use crate::ast::Expr;
+use crate::constants::integer;
+
+/// What scripts send.
+static ZEROS: [u8; 65_536] = [0; 65_536];
+
+const MSG_DONTWAIT: i64 = 0x40;
+const MSG_MORE: i64 = 0x8000;
+/// More than any script writes in one call.
+const MAX_WRITE: usize = 1 << 30;
+
+impl Kernel {
+    pub(super) fn send_call(&mut self, name: &str, args: &[Expr], progress: &mut Progress) -> Attempt {
+        let Some((fd, len, flags)) = sent(name, args) else { return Attempt::malformed() };
+        if len > MAX_WRITE {
+            return Attempt::unsupported("a write of more than a gigabyte");
+        }
+        let Some(socket) = self.sockets.get(&fd) else { return Attempt::failed("EBADF") };
+        let waits = !socket.nonblocking && flags & MSG_DONTWAIT == 0;
+        let Role::Connection(id) = socket.role else { return Attempt::failed("EPIPE") };
+        let write_shut = socket.write_shut;
+        let more = flags & MSG_MORE != 0;
+        let cork = socket.options.cork;
+        let unsent_limit = self.unsent_limit(socket);
+        let Some(connection) = self.endpoint.connection_mut(id) else { return Attempt::failed("EPIPE") };
+        match connection.state() {
+            State::SynSent | State::SynReceived => {
+                return if waits { Attempt::Blocks } else { Attempt::failed("EAGAIN") };
+            }
+            State::Established | State::CloseWait if !write_shut => {}
+            _ if progress.bytes > 0 => return Attempt::done(progress.bytes as i64),
+            _ => return Attempt::failed(self.take_error(fd).unwrap_or("EPIPE")),
+        }
+        if cork {
+            connection.set_cork(true);
+        }
+        let may_go_on = progress.bytes == 0 || self.is_room_worth_waking_for(id);
+        while may_go_on && progress.bytes < len {
+            let taken = self.write_some(id, len - progress.bytes, unsent_limit, more);
+            if taken == 0 {
+                break;
+            }
+            progress.bytes += taken;
+        }
+        match progress.bytes {
+            bytes if bytes == len => Attempt::done(len as i64),
+            _ if waits => Attempt::Blocks,
+            0 => Attempt::failed("EAGAIN"),
+            bytes => Attempt::done(bytes as i64),
+        }
+    }
+
+    /// Writes at most what Linux would put into one buffer. A new buffer is begun while less than the limit waits to be sent;
+    /// what was begun is filled in any case.
+    fn write_some(&mut self, id: ConnectionId, len: usize, unsent_limit: usize, more: bool) -> usize {
+        let now = self.now;
+        let Some(connection) = self.endpoint.connection_mut(id) else { return 0 };
+        let mut most = len.min(ZEROS.len());
+        if unsent_limit < u32::MAX as usize {
+            let segment = connection.snd_mss().max(1) as usize;
+            let goal =
+                (connection.snd_wnd() as usize / 2 / segment * segment).clamp(segment, ZEROS.len() / segment * segment);
+            let begun = connection.unsent_len() % goal;
+            if begun == 0 && connection.unsent_len() >= unsent_limit {
+                return 0;
+            }
+            most = most.min(goal - begun);
+        }
+        let chunk = Bytes::from_static(&ZEROS[..most]);
+        let taken = if more { connection.write_more(now, chunk) } else { connection.write(now, chunk) };
+        if most < len && unsent_limit < u32::MAX as usize {
+            self.settle();
+        }
+        taken
+    }
+
+    /// How much may wait to be sent before a socket is no longer writable.
+    fn unsent_limit(&self, socket: &Socket) -> usize {
+        socket.options.notsent_lowat.filter(|&bytes| bytes > 0).unwrap_or(self.settings.notsent_lowat) as usize
+    }
+
+    /// A writer that waits is woken once a third of the buffer is free (Linux `sk_stream_is_writeable`).
+    fn is_room_worth_waking_for(&self, id: ConnectionId) -> bool {
+        self.endpoint.connection(id).is_some_and(has_room)
+    }
+
+    /// Whether `poll` calls a connection writable: a third of the buffer is free, and little waits to be sent.
+    pub(super) fn is_writable(&self, socket: &Socket, connection: &Connection) -> bool {
+        let may_write = matches!(connection.state(), State::Established | State::CloseWait);
+        // Linux `__tcp_stream_memory_free` wants less than half the limit before it wakes anybody.
+        let limit = self.unsent_limit(socket);
+        let is_little = limit >= u32::MAX as usize || connection.unsent_len() < limit.div_ceil(2).max(1);
+        may_write && has_room(connection) && connection.write_room() > 0 && is_little
+    }
+}
+
+fn has_room(connection: &Connection) -> bool {
+    connection.write_room() >= connection.send_queue_len() / 2
+}
+
+/// Descriptor, bytes and flags of a call.
+fn sent(name: &str, args: &[Expr]) -> Option<(i64, usize, i64)> {
+    let fd = args.first().and_then(integer)?;
+    let number = |index: usize| args.get(index).and_then(integer);
+    let len = |index: usize| number(index).and_then(|len| usize::try_from(len).ok());
+    Some(match name {
+        "write" => (fd, len(2)?, 0),
+        "send" | "sendto" => (fd, len(2)?, number(3)?),
+        "writev" => (fd, iovec_bytes(args.get(1)?.list()?)?, 0),
+        "sendmsg" => (fd, iovec_bytes(args.get(1)?.field("msg_iov")?.list()?)?, number(2)?),
+        _ => return None,
+    })
+}

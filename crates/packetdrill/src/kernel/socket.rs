@@ -1,0 +1,76 @@
+//! One socket.
+
+use std::collections::VecDeque;
+
+use holdover_tcp::{Connection, ConnectionError, ConnectionId, State};
+
+use super::options::SocketOptions;
+
+#[derive(Clone, Debug)]
+pub(super) struct Socket {
+    pub(super) role: Role,
+    pub(super) nonblocking: bool,
+    pub(super) options: SocketOptions,
+    pub(super) read_shut: bool,
+    pub(super) write_shut: bool,
+    /// The connection's error was told already; the next call finds it closed.
+    pub(super) error_told: bool,
+    /// `connect` was told that it is under way.
+    pub(super) connecting: bool,
+    /// The peer had closed its side before the connection ended.
+    pub(super) peer_closed: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Role {
+    Fresh { port: Option<u16> },
+    Listener { port: u16, queue: VecDeque<ConnectionId> },
+    Connection(ConnectionId),
+}
+
+impl Socket {
+    pub(super) fn new(nonblocking: bool) -> Self {
+        Self {
+            role: Role::Fresh { port: None },
+            nonblocking,
+            options: SocketOptions::default(),
+            read_shut: false,
+            write_shut: false,
+            error_told: false,
+            connecting: false,
+            peer_closed: false,
+        }
+    }
+
+    /// What `accept` returns: a listener's options pass on, its file's flags do not.
+    pub(super) fn accepted(id: ConnectionId, options: SocketOptions, nonblocking: bool) -> Self {
+        Self { role: Role::Connection(id), options, ..Self::new(nonblocking) }
+    }
+
+    pub(super) fn connection(&self) -> Option<ConnectionId> {
+        match self.role {
+            Role::Connection(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// The error of a connection that has ended (`sk_err`), once.
+    pub(super) fn pending_error(&self, connection: &Connection) -> Option<&'static str> {
+        if self.error_told || !connection.is_closed() {
+            return None;
+        }
+        Some(match connection.error()? {
+            // Linux `tcp_reset`: a peer that resets after it has closed breaks the pipe.
+            ConnectionError::Reset if self.peer_closed => "EPIPE",
+            ConnectionError::Reset => "ECONNRESET",
+            ConnectionError::Refused | ConnectionError::Unreachable => "ECONNREFUSED",
+            ConnectionError::TimedOut | ConnectionError::UserTimeout | ConnectionError::ProbesUnanswered => "ETIMEDOUT",
+            ConnectionError::Aborted => return None,
+        })
+    }
+}
+
+/// Whether the peer will send nothing more.
+pub(super) fn is_at_end(connection: &Connection) -> bool {
+    matches!(connection.state(), State::CloseWait | State::Closing | State::LastAck | State::TimeWait | State::Closed)
+}

@@ -1,0 +1,140 @@
+//! The words of a script.
+
+use core::fmt;
+use core::ops::Range;
+
+use logos::Logos;
+
+use crate::error::ScriptError;
+
+/// A token. Keywords are words: whether `ack` is one depends on where it stands.
+#[derive(Logos, Clone, PartialEq, Debug)]
+#[logos(skip r"[ \t\r\n\f]+")]
+#[logos(skip(r"//[^\n]*", allow_greedy = true))]
+#[logos(skip r"/\*([^*]|\*+[^*/])*\*+/")]
+pub(crate) enum Token {
+    #[token("...")]
+    Ellipsis,
+    #[regex(r"--[a-zA-Z0-9_]+", |lex| lex.slice()[2..].to_owned())]
+    Option(String),
+    #[regex(r"-?[0-9]*\.[0-9]+", |lex| lex.slice().to_owned(), priority = 6)]
+    Float(String),
+    #[regex(r"-?[0-9]+", |lex| lex.slice().to_owned(), priority = 5)]
+    Integer(String),
+    #[regex(r"0x[0-9a-fA-F]+", |lex| i64::from_str_radix(&lex.slice()[2..], 16).ok(), priority = 5)]
+    Hex(i64),
+    #[regex(r"[a-zA-Z0-9_]+", |lex| lex.slice().to_owned(), priority = 2)]
+    Word(String),
+    #[regex(r#""(\\[^\n]|[^"\\])*""#, |lex| unquoted(lex.slice()))]
+    String(String),
+    #[regex(r"`(\\(.|\n)|[^`\\])*`", |lex| unquoted(lex.slice()))]
+    Command(String),
+    #[token("%{", code)]
+    Code(String),
+    #[regex(r"[0-9]+\.[0-9]+\.[0-9]+\.[0-9]+", |lex| lex.slice().to_owned(), priority = 9)]
+    Ipv4(String),
+    #[regex(
+        r"([0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4}){0,6})?::(([0-9a-fA-F]{1,4}:){0,5}([0-9]+\.[0-9]+\.[0-9]+\.[0-9]+|[0-9a-fA-F]{1,4}))?",
+        |lex| lex.slice().to_owned(),
+        priority = 9
+    )]
+    #[regex(r"([0-9a-fA-F]{1,4}:){7}[0-9a-fA-F]{1,4}", |lex| lex.slice().to_owned(), priority = 9)]
+    Ipv6(String),
+    #[regex(r"[-+*~=:,.<>()\[\]{}|#/]", |lex| lex.slice().chars().next(), priority = 1)]
+    Sign(char),
+}
+
+/// The text between the quotes.
+fn unquoted(quoted: &str) -> String {
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// The text up to `}%`, without blanks at either end.
+fn code(lexer: &mut logos::Lexer<'_, Token>) -> Option<String> {
+    let length = lexer.remainder().find("}%")?;
+    let text = lexer.remainder()[..length].trim_matches([' ', '\t']).to_owned();
+    lexer.bump(length + 2);
+    Some(text)
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ellipsis => write!(f, "'...'"),
+            Self::Option(name) => write!(f, "'--{name}'"),
+            Self::Float(text) | Self::Integer(text) | Self::Word(text) | Self::Ipv4(text) | Self::Ipv6(text) => {
+                write!(f, "'{text}'")
+            }
+            Self::Hex(value) => write!(f, "'{value:#x}'"),
+            Self::String(_) => write!(f, "a string"),
+            Self::Command(_) => write!(f, "a command"),
+            Self::Code(_) => write!(f, "code"),
+            Self::Sign(sign) => write!(f, "'{sign}'"),
+        }
+    }
+}
+
+/// A token and where it stands.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Spanned {
+    pub(crate) token: Token,
+    pub(crate) span: Range<usize>,
+}
+
+/// All tokens of a script.
+pub(crate) fn tokens(text: &str) -> Result<Vec<Spanned>, ScriptError> {
+    let mut lexer = Token::lexer(text);
+    let mut tokens = Vec::new();
+    while let Some(token) = lexer.next() {
+        let span = lexer.span();
+        let token = token.map_err(|()| {
+            let found = text.get(span.clone()).unwrap_or_default().chars().take(20).collect::<String>();
+            ScriptError::at(text, span.start, "a token", format!("{found:?}"))
+        })?;
+        tokens.push(Spanned { token, span });
+    }
+    Ok(tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(text: &str) -> Vec<Token> {
+        tokens(text).unwrap().into_iter().map(|spanned| spanned.token).collect()
+    }
+
+    fn integer(text: &str) -> Token {
+        Token::Integer(text.to_owned())
+    }
+
+    #[test]
+    fn sequence_numbers_are_not_ipv6_addresses() {
+        let seq = [integer("1"), Token::Sign(':'), integer("1001"), Token::Sign('(')];
+        assert_eq!(all("1:1001(1000)")[..4], seq);
+        assert_eq!(all("fd3d::1"), [Token::Ipv6("fd3d::1".to_owned())]);
+        assert_eq!(all("::ffff:192.0.2.1"), [Token::Ipv6("::ffff:192.0.2.1".to_owned())]);
+        assert_eq!(all("192.0.2.1"), [Token::Ipv4("192.0.2.1".to_owned())]);
+    }
+
+    #[test]
+    fn the_end_time_of_a_blocking_call_is_no_part_of_its_start() {
+        assert_eq!(all("0...0.1"), [integer("0"), Token::Ellipsis, Token::Float("0.1".to_owned())]);
+        assert_eq!(all("+.1...0.200")[1], Token::Float(".1".to_owned()));
+    }
+
+    #[test]
+    fn comments_and_code_are_one_token_or_none() {
+        assert_eq!(all("// a\n/* b * c\n **/ 0x1F // end"), [Token::Hex(31)]);
+        assert_eq!(all("%{ assert a == {}, b }%"), [Token::Code("assert a == {}, b".to_owned())]);
+        assert_eq!(all("`echo \\`a\\``"), [Token::Command("echo \\`a\\`".to_owned())]);
+    }
+
+    #[test]
+    fn what_is_no_token_is_named_with_its_place() {
+        let error = tokens("0 ok\n  $5").unwrap_err();
+        assert_eq!((error.line, error.column), (2, 3));
+        assert!(tokens("%{ never ends").is_err());
+        assert!(tokens("\"never ends").is_err());
+    }
+}

@@ -1,0 +1,117 @@
+//! `tcp_info` as the code of scripts reads it.
+
+use holdover_base::{Duration, Instant};
+use holdover_tcp::{Connection, RecoveryState};
+
+use crate::code::Variables;
+use crate::kernel::Kernel;
+
+/// Linux's ssthresh before the first loss.
+const INFINITE_SSTHRESH: i64 = 0x7fff_ffff;
+
+/// The kernel's names for values of `tcp_info`.
+pub(super) fn named_values() -> Variables {
+    let mut variables = Variables::default();
+    for (name, value) in [
+        ("TCP_ESTABLISHED", 1),
+        ("TCP_SYN_SENT", 2),
+        ("TCP_SYN_RECV", 3),
+        ("TCP_FIN_WAIT1", 4),
+        ("TCP_FIN_WAIT2", 5),
+        ("TCP_TIME_WAIT", 6),
+        ("TCP_CLOSE", 7),
+        ("TCP_CLOSE_WAIT", 8),
+        ("TCP_LAST_ACK", 9),
+        ("TCP_LISTEN", 10),
+        ("TCP_CLOSING", 11),
+        ("TCP_CA_Open", 0),
+        ("TCP_CA_Disorder", 1),
+        ("TCP_CA_CWR", 2),
+        ("TCP_CA_Recovery", 3),
+        ("TCP_CA_Loss", 4),
+        ("TCPI_OPT_TIMESTAMPS", 1),
+        ("TCPI_OPT_SACK", 2),
+        ("TCPI_OPT_WSCALE", 4),
+        ("TCPI_OPT_ECN", 8),
+        ("TCPI_OPT_ECN_SEEN", 16),
+        ("TCPI_OPT_SYN_DATA", 32),
+        ("TCPI_OPT_USEC_TS", 64),
+        ("TCPI_OPT_TFO_CHILD", 128),
+    ] {
+        variables.set(name, value);
+    }
+    variables
+}
+
+/// The fields of `tcp_info` that Holdover knows of a connection. Others are left without a value.
+pub(super) fn set_variables(connection: &Connection, now: Instant, variables: &mut Variables) {
+    let counters = connection.counters();
+    let micros = |duration: Duration| duration.as_micros() as i64;
+    let scales = connection.window_scales();
+    let options = i64::from(connection.timestamps_agreed())
+        + 2 * i64::from(connection.sack_agreed())
+        + 4 * i64::from(scales.is_some());
+    let fields: &[(&str, i64)] = &[
+        ("tcpi_state", Kernel::tcp_state(connection)),
+        ("tcpi_ca_state", ca_state(connection.recovery_state())),
+        ("tcpi_retransmits", connection.retransmits().into()),
+        ("tcpi_probes", connection.unanswered_probes().into()),
+        ("tcpi_backoff", connection.backoff().into()),
+        ("tcpi_options", options),
+        ("tcpi_snd_wscale", scales.map_or(0, |(snd, _)| snd.into())),
+        ("tcpi_rcv_wscale", scales.map_or(0, |(_, rcv)| rcv.into())),
+        ("tcpi_rto", micros(connection.rto())),
+        ("tcpi_snd_mss", connection.snd_mss().into()),
+        ("tcpi_rcv_mss", connection.rcv_mss().into()),
+        ("tcpi_unacked", connection.unacked().into()),
+        ("tcpi_sacked", connection.sacked().into()),
+        ("tcpi_lost", connection.lost().into()),
+        ("tcpi_retrans", connection.retransmitted().into()),
+        ("tcpi_fackets", 0),
+        ("tcpi_last_data_sent", now.saturating_since(connection.last_data_sent_at()).as_millis() as i64),
+        ("tcpi_last_data_recv", now.saturating_since(connection.last_data_received_at()).as_millis() as i64),
+        ("tcpi_rtt", connection.srtt().map_or(0, micros)),
+        ("tcpi_rttvar", micros(connection.rttvar())),
+        ("tcpi_min_rtt", connection.min_rtt().map_or(i64::from(u32::MAX), micros)),
+        ("tcpi_snd_ssthresh", connection.ssthresh().map_or(INFINITE_SSTHRESH, i64::from)),
+        ("tcpi_snd_cwnd", connection.cwnd().into()),
+        ("tcpi_advmss", connection.config().mss.into()),
+        ("tcpi_reordering", connection.reordering().into()),
+        ("tcpi_bytes_acked", counters.bytes_acked.0 as i64),
+        ("tcpi_bytes_received", counters.bytes_received.0 as i64),
+        ("tcpi_bytes_sent", (counters.bytes_sent.0 + counters.bytes_retransmitted.0) as i64),
+        ("tcpi_bytes_retrans", counters.bytes_retransmitted.0 as i64),
+        ("tcpi_segs_out", counters.segments_sent as i64),
+        ("tcpi_segs_in", counters.segments_received as i64),
+        ("tcpi_notsent_bytes", connection.unsent_len() as i64),
+        ("tcpi_snd_wnd", connection.snd_wnd().into()),
+        ("tcpi_delivered", counters.delivered.into()),
+        ("tcpi_total_rto", counters.timeouts.into()),
+    ];
+    for &(name, value) in fields {
+        variables.set(name, value);
+    }
+}
+
+fn ca_state(state: RecoveryState) -> i64 {
+    match state {
+        RecoveryState::Open => 0,
+        RecoveryState::Disorder => 1,
+        RecoveryState::Recovery => 3,
+        RecoveryState::Loss => 4,
+    }
+}
+
+/// The values of the variables that a text mentions.
+pub(super) fn mentioned(text: &str, variables: &Variables) -> String {
+    let mut found: Vec<String> = Vec::new();
+    for name in text.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_')) {
+        if let Some(value) = variables.value(name).filter(|_| name.chars().any(char::is_lowercase)) {
+            let shown = format!("{name} = {value}");
+            if !found.contains(&shown) {
+                found.push(shown);
+            }
+        }
+    }
+    found.join(", ")
+}

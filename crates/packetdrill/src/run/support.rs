@@ -1,0 +1,127 @@
+//! What a script needs that Holdover does not have: such a script is not run.
+
+use crate::ast::{Action, Body, Call, PacketSpec, Script, TcpOption};
+use crate::constants;
+use crate::settings::Settings;
+
+/// Calls that are understood.
+const CALLS: &[&str] = &[
+    "socket",
+    "bind",
+    "listen",
+    "accept",
+    "accept4",
+    "connect",
+    "read",
+    "readv",
+    "recv",
+    "recvfrom",
+    "recvmsg",
+    "write",
+    "writev",
+    "send",
+    "sendto",
+    "sendmsg",
+    "close",
+    "shutdown",
+    "fcntl",
+    "ioctl",
+    "poll",
+    "setsockopt",
+    "getsockopt",
+];
+
+/// What names in a call stand for that is not there, and why not.
+const MISSING: &[(&str, &str)] = &[
+    ("MSG_FASTOPEN", "TCP Fast Open"),
+    ("TCP_FASTOPEN", "TCP Fast Open"),
+    ("TCP_FASTOPEN_CONNECT", "TCP Fast Open"),
+    ("TCP_FASTOPEN_KEY", "TCP Fast Open"),
+    ("TCP_FASTOPEN_NO_COOKIE", "TCP Fast Open"),
+    ("MSG_ZEROCOPY", "the kernel's zero-copy sending"),
+    ("SO_ZEROCOPY", "the kernel's zero-copy sending"),
+    ("TCP_ZEROCOPY_RECEIVE", "the kernel's zero-copy receiving"),
+    ("MSG_ERRQUEUE", "the kernel's queue of errors and time stamps"),
+    ("SO_TIMESTAMPING", "the kernel's time stamps"),
+    ("SO_TIMESTAMPNS", "the kernel's time stamps"),
+    ("MSG_EOR", "the kernel's records (MSG_EOR)"),
+    ("MSG_OOB", "urgent data of sockets"),
+    ("TCP_MD5SIG", "TCP MD5 signatures"),
+    ("TCP_MD5SIG_EXT", "TCP MD5 signatures"),
+    ("TCP_REPAIR", "the kernel's repair mode"),
+    ("TCP_ULP", "the kernel's upper layers"),
+    ("SO_MAX_PACING_RATE", "pacing"),
+    ("TCP_DEFER_ACCEPT", "deferred accepting"),
+    ("TCP_QUICKACK", "TCP_QUICKACK"),
+    ("SO_RCVTIMEO", "time limits of sockets"),
+    ("SO_SNDTIMEO", "time limits of sockets"),
+    ("TCP_LINGER2", "TCP_LINGER2"),
+    ("SO_RCVLOWAT", "SO_RCVLOWAT"),
+];
+
+/// The first thing that a script needs and that is missing.
+pub(super) fn missing(script: &Script, settings: &Settings) -> Option<String> {
+    const OPTIONS: &[&str] = &["wire_client", "wire_server", "so_filename", "is_anyip", "psp_udp_port"];
+    if let Some(name) = OPTIONS.iter().find(|name| script.option(name).is_some()) {
+        return Some(format!("packetdrill's --{name}"));
+    }
+    let of_events = script.events.iter().find_map(|event| match &event.action {
+        Action::Packet(packet) => of_packet(packet),
+        Action::Call(call) => of_call(call),
+        Action::Command(_) | Action::Code(_) => None,
+    });
+    of_events.or_else(|| of_settings(settings))
+}
+
+fn of_settings(settings: &Settings) -> Option<String> {
+    if settings.paced_by_fq {
+        return Some("pacing by the queueing discipline fq".to_owned());
+    }
+    if settings.mtu_probing {
+        return Some("probing of the path MTU by segments (tcp_mtu_probing)".to_owned());
+    }
+    None
+}
+
+fn of_packet(packet: &PacketSpec) -> Option<String> {
+    if let Some(wrapped) = packet.wrapped {
+        return Some(wrapped.to_owned());
+    }
+    let tcp = match &packet.body {
+        Body::Udp => return Some("UDP".to_owned()),
+        Body::Icmp(icmp) if icmp.quoted.is_none() => return Some("an ICMP error about another protocol".to_owned()),
+        Body::Icmp(_) => return None,
+        Body::Tcp(tcp) => tcp,
+    };
+    if packet.ip.flow_label {
+        return Some("IPv6 flow labels".to_owned());
+    }
+    let missing = tcp.options.iter().flatten().find_map(|option| match option {
+        TcpOption::FastOpen(_) | TcpOption::FastOpenExperimental(_) => Some("TCP Fast Open"),
+        TcpOption::Md5(_) => Some("TCP MD5 signatures"),
+        TcpOption::AccurateEcn(_) => Some("Accurate ECN"),
+        _ => None,
+    });
+    missing.or_else(|| tcp.ace.then_some("Accurate ECN")).map(str::to_owned)
+}
+
+fn of_call(call: &Call) -> Option<String> {
+    if !CALLS.contains(&call.name.as_str()) {
+        let what = match call.name.as_str() {
+            "epoll_create" | "epoll_create1" | "epoll_ctl" | "epoll_wait" => "the kernel's epoll".to_owned(),
+            "sendfile" | "splice" | "open" | "pipe" => "files and pipes (sendfile, splice)".to_owned(),
+            name => format!("the system call {name}"),
+        };
+        return Some(what);
+    }
+    let mut found: Option<String> = None;
+    let mut look = |name: &str| {
+        let missing = MISSING.iter().find(|(missing, _)| *missing == name).map(|(_, why)| (*why).to_owned());
+        let unknown = || constants::value(name).is_none().then(|| format!("{name} in {}()", call.name));
+        if found.is_none() {
+            found = missing.or_else(unknown);
+        }
+    };
+    call.args.iter().for_each(|arg| constants::names(arg, &mut look));
+    found
+}

