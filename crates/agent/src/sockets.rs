@@ -114,6 +114,17 @@ impl SocketDiag {
         Ok(Self { socket, sequence: 0, buffer: Vec::with_capacity(diag::BUFFER_LEN) })
     }
 
+    /// Has the kernel load what answers (`inet_diag` and `tcp_diag`, modules on most distributions). Otherwise the first question does,
+    /// which then takes as long as modprobe.
+    ///
+    /// # Errors
+    ///
+    /// See [`SocketDiagError`].
+    pub fn prepare(&mut self) -> Result<(), SocketDiagError> {
+        let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+        self.find(Connection { local: nowhere, remote: nowhere }).map(drop)
+    }
+
     /// All connections that have a socket of their own: no listeners, none in TIME-WAIT, none that a listener has not completed.
     ///
     /// # Errors
@@ -275,6 +286,13 @@ mod tests {
                 .iter()
                 .any(|p| p.pid == std::process::id())
         );
+    }
+
+    #[test]
+    fn a_kernel_that_lists_sockets_can_be_prepared() {
+        let mut diag = SocketDiag::open().unwrap();
+        diag.prepare().unwrap();
+        assert!(diag.connections().is_ok());
     }
 
     #[test]

@@ -44,9 +44,10 @@ pub(crate) struct Pacing {
 }
 
 impl Pacing {
-    /// So many messages may go at once, and then one every so often: some 100 bytes each, which is 1.6 Mbit/s.
+    /// So many messages may go at once, and then one every so often: some 100 bytes each, which is 3.2 Mbit/s. How many connections are
+    /// woken at a time depends on how many resume.
     const AT_ONCE: u32 = 64;
-    const EVERY: Duration = Duration::from_micros(500);
+    const EVERY: Duration = Duration::from_micros(250);
 
     /// When the next message is to go: at once, or later. That moment is taken.
     pub(crate) fn book(&mut self, now: Instant) -> Instant {
@@ -93,7 +94,7 @@ mod tests {
         let now = Instant::from_secs(10);
         let booked: Vec<Duration> = (0..70).map(|_| pacing.book(now).saturating_since(now)).collect();
         assert!(booked[..64].iter().all(|&wait| wait == Duration::ZERO), "{booked:?}");
-        assert_eq!(booked[64..67], [500, 1000, 1500].map(Duration::from_micros));
+        assert_eq!(booked[64..67], [250, 500, 750].map(Duration::from_micros));
         // Later there is room again, for no more than before.
         let later = now + Duration::from_secs(1);
         assert_eq!((0..70).filter(|_| pacing.book(later) == later).count(), 64);

@@ -71,8 +71,18 @@ const STRAGGLERS: Duration = Duration::from_secs(1);
 /// After a stall that was in vain there is none for so long.
 const STALL_PAUSE: Duration = Duration::from_secs(1);
 
-/// So many connections that were at rest when the link broke are woken: their peers may have said something in the meantime.
-const MOST_AT_REST: usize = 32;
+/// So many connections that were at rest when the link broke are woken, however long they had been: their peers may have said something
+/// in the meantime.
+const LEAST_AT_REST: usize = 32;
+
+/// So many are woken if they had data within [`RECENTLY`].
+const MOST_AT_REST: usize = 256;
+
+/// More data is on its way if some came within this time before the cut, as far as the host was told of it in time.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
+
+/// See [`MOST_AT_REST`].
+const RECENTLY: Duration = Duration::from_secs(60);
 
 /// The filter. See the module's documentation.
 #[derive(Debug)]
@@ -166,7 +176,7 @@ impl SegmentFilter for Wake {
 /// All of [`Wake`] but what every packet passes.
 ///
 /// The order of calls: [`Self::handle_notice`], [`Self::note_incoming`], [`Self::note_arrival`], [`Self::handle_link`],
-/// [`Self::handle_next_hop`] or [`Self::handle_timeout`], then [`Self::poll_transmit`], [`Self::poll_deed`] and
+/// [`Self::handle_next_hop`], [`Self::wake_outstanding`], [`Self::handle_silence`] or [`Self::handle_timeout`], then [`Self::poll_transmit`], [`Self::poll_deed`] and
 /// [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
 #[derive(Debug)]
 pub struct WakeControl {
@@ -217,10 +227,21 @@ struct State {
     incoming: Half,
     /// It is being woken.
     attempt: Option<Attempt>,
-    /// It was at rest when the link broke.
-    is_at_rest: bool,
+    standing: Standing,
     /// Its entry among the deadlines.
     scheduled: Option<Instant>,
+}
+
+/// What a connection was doing when the link broke. They are woken in this order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+enum Standing {
+    /// Data was on its way, or was sent while the link was down.
+    UnderWay,
+    /// There had been data a while before.
+    #[default]
+    Recent,
+    /// Nothing, for longer.
+    AtRest,
 }
 
 /// How what is held is let go while the link is there.
@@ -417,7 +438,7 @@ impl WakeControl {
             let is_stalled = stalling.stalls(now, &fast.round_trip);
             let is_known = connections.contains_key(&connection);
             let mut state = connections.remove(&connection).unwrap_or_default();
-            state.is_at_rest = false;
+            state.standing = Standing::of(now, fast);
             for direction in BOTH {
                 state.half(direction).note_cut(now, link.up_at, direction, fast.half(direction), is_stalled);
             }
@@ -440,10 +461,13 @@ impl WakeControl {
         });
         // What comes for them in the meantime is lost too.
         at_rest.sort_unstable_by_key(|&(at, connection, _)| (std::cmp::Reverse(at), connection));
-        for (_, connection, state) in at_rest.into_iter().take(MOST_AT_REST) {
+        let is_recent = |at: Instant| now.saturating_since(at) <= RECENTLY;
+        let woken = at_rest.into_iter().take(MOST_AT_REST).enumerate();
+        let woken = woken.take_while(|&(place, (at, ..))| place < LEAST_AT_REST || is_recent(at));
+        for (_, (_, connection, state)) in woken {
             let state = self.connections.entry(connection).or_insert(state);
             state.outgoing.wait();
-            state.is_at_rest = true;
+            state.standing = Standing::AtRest;
         }
         for (connection, fast) in spoilt {
             let Some(state) = self.connections.get_mut(&connection) else { continue };
@@ -569,6 +593,7 @@ impl WakeControl {
             let Some(fast) = path.snapshot(connection) else {
                 self.connections.remove(&connection);
                 self.forget_in_flight(connection);
+                self.wake_more(now, path);
                 return;
             };
             let (at, half) = (At { connection, direction }, state.half(direction));
@@ -603,6 +628,19 @@ impl Link {
     }
 }
 
+impl Standing {
+    /// When the link breaks at `now`.
+    fn of(now: Instant, fast: &FastConnection) -> Self {
+        let is_under_way = Self::is_coming(now, fast) || fast.incoming.observed.has_outstanding();
+        if is_under_way { Self::UnderWay } else { Self::Recent }
+    }
+
+    /// Whether data of the peer's was on its way when the link broke.
+    fn is_coming(cut_at: Instant, fast: &FastConnection) -> bool {
+        fast.outgoing.observed.last_data_at.is_some_and(|at| cut_at.saturating_since(at) <= ON_ITS_WAY)
+    }
+}
+
 impl State {
     /// The half whose ACKs go in `direction`.
     fn half(&mut self, direction: Direction) -> &mut Half {
@@ -610,6 +648,11 @@ impl State {
             Direction::Outgoing => &mut self.outgoing,
             Direction::Incoming => &mut self.incoming,
         }
+    }
+
+    /// Whether there may be nothing to wake it for, so that a try without an answer says nothing of the path.
+    fn may_be_done(&self) -> bool {
+        self.standing != Standing::UnderWay
     }
 
     /// Whether ACKs of a stall are being let go.
@@ -706,5 +749,26 @@ mod tests {
             let fast = t.wake.path.snapshot(connection).unwrap();
             assert!(!fast.outgoing.observed().is_held() && !fast.outgoing.is_drawn_in && !fast.outgoing.is_clocked);
         }
+    }
+
+    /// The link is told to be up when packets pass already: what they brought was taken for an answer in a link that is down.
+    #[test]
+    fn an_ack_that_was_withheld_while_the_news_was_on_its_way_is_sent() {
+        let mut t = Download::new(300);
+        t.wake.handle_link(t.now, LinkEvent::Down);
+        t.now += Duration::from_millis(500);
+        let up_at = t.now;
+        t.now += Duration::from_millis(5);
+        let acked = t.data_end;
+        t.exchange(1);
+        let (connection, fast) = t.wake.path.connections.live().next().unwrap();
+        assert!(fast.outgoing.observed().is_held(), "withheld");
+        t.wake.handle_link(up_at, LinkEvent::Up { symmetric: false, moved: false });
+        t.now += Duration::from_millis(1);
+        t.wake.handle_timeout(t.now);
+        let sent = std::iter::from_fn(|| t.wake.control.poll_transmit());
+        let acks: Vec<Seq> = sent.filter_map(|(_, sent)| Some(sent.packet.tcp()?.ack)).collect();
+        assert_eq!(acks, [acked + 1000]);
+        assert!(!t.wake.path.snapshot(connection).unwrap().outgoing.observed().is_held());
     }
 }

@@ -408,14 +408,16 @@ impl<A: Attach> Daemon<A> {
         let mut waited_for = vec![
             (Token::Stop, PollFd::new(&self.orders.stop, PollFlags::IN)),
             (Token::Reload, PollFd::new(&self.orders.reload, PollFlags::IN)),
-            (Token::Monitor, PollFd::new(&self.monitor, PollFlags::IN)),
         ];
+        // Before the monitor: an association ends before the carrier goes, and is made before the operational state is up. An agent that
+        // was busy for a while and heard of the carrier first would take the association's older news for another outage.
+        let wifi = self.wifi.descriptor().into_iter();
+        waited_for.extend(wifi.map(|descriptor| (Token::Wifi, PollFd::from_borrowed_fd(descriptor, PollFlags::IN))));
+        waited_for.push((Token::Monitor, PollFd::new(&self.monitor, PollFlags::IN)));
         waited_for.extend(self.calendar.iter().map(|calendar| (Token::Calendar, PollFd::new(calendar, PollFlags::IN))));
         let add =
             |token: Token| move |(descriptor, flags)| (token.clone(), PollFd::from_borrowed_fd(descriptor, flags));
         waited_for.extend(self.logind.iter().map(|logind| (Token::Logind, PollFd::new(logind, PollFlags::IN))));
-        let wifi = self.wifi.descriptor().into_iter();
-        waited_for.extend(wifi.map(|descriptor| (Token::Wifi, PollFd::from_borrowed_fd(descriptor, PollFlags::IN))));
         waited_for.extend(self.control.descriptors().map(add(Token::Control)));
         waited_for.extend(self.metrics.iter().flat_map(Sessions::descriptors).map(add(Token::Metrics)));
         let engines = self.core.descriptors().map(|(interface, descriptor)| {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use holdover_base::Instant;
 use holdover_mobility::Connection;
+use holdover_wire::TcpState;
 
-use crate::sockets::{SocketDiag, TimerKind};
+use crate::sockets::{SocketDiag, TcpSocket, TimerKind};
 
 /// The kernel is asked about so many connections: each question takes some 10 us, before anything is woken.
 const MOST: usize = 256;
@@ -20,8 +21,23 @@ pub(super) fn read(
 ) -> BTreeMap<Connection, Instant> {
     let timer = |connection: Connection| {
         let socket = sockets.find(connection).ok().flatten()?;
-        let timer = socket.timer.filter(|timer| timer.kind == TimerKind::Retransmission)?;
-        Some((connection, now + timer.expires_in + socket.info.tcpi_rtt))
+        Some((connection, answered_at(now, &socket)?))
     };
     waiting.take(MOST).filter_map(timer).collect()
+}
+
+/// The same of those sockets whose timer has expired at least once.
+pub(super) fn backed_off<'a>(
+    now: Instant,
+    sockets: impl Iterator<Item = &'a TcpSocket>,
+) -> impl Iterator<Item = (Connection, Instant)> {
+    // A SYN is no data, and its sender takes a message about it for the end of the connection.
+    let is_open = |socket: &TcpSocket| socket.info.tcpi_state != TcpState::SynSent;
+    let has_expired = move |socket: &&TcpSocket| is_open(socket) && socket.timer.is_some_and(|timer| timer.tries > 0);
+    sockets.filter(has_expired).filter_map(move |socket| Some((socket.connection, answered_at(now, socket)?)))
+}
+
+fn answered_at(now: Instant, socket: &TcpSocket) -> Option<Instant> {
+    let timer = socket.timer.filter(|timer| timer.kind == TimerKind::Retransmission)?;
+    Some(now + timer.expires_in + socket.info.tcpi_rtt)
 }

@@ -12,7 +12,7 @@ use super::own_timers;
 use super::path::KernelPath;
 use crate::link_watch::Family;
 use crate::next_hop::NextHops;
-use crate::sockets::SocketDiag;
+use crate::sockets::{SocketDiag, TcpSocket};
 
 /// See the module's documentation.
 #[derive(Debug)]
@@ -61,10 +61,25 @@ impl Stack {
         }
     }
 
-    /// Asks next hops for their addresses, and lets go what waits for them.
-    pub(super) fn resolve(&mut self, now: Instant, path: &mut KernelPath) {
-        if self.next_hops.handle_ready(now) {
+    /// Asks next hops for their addresses, and lets go what waits for them. Returns whether one has answered.
+    pub(super) fn resolve(&mut self, now: Instant, path: &mut KernelPath) -> bool {
+        let has_answered = self.next_hops.handle_ready(now);
+        if has_answered {
             self.control.handle_next_hop(now, &mut path.of(self.family));
+        }
+        has_answered
+    }
+
+    /// Wakes the connections on which this host has sent data again in vain, as its kernel knows: without a carrier, or behind a next hop
+    /// that does not answer, what is sent does not reach the interface.
+    pub(super) fn wake_outstanding(&mut self, now: Instant, sockets: &[TcpSocket], path: &mut KernelPath) {
+        let own = sockets.iter().filter(|socket| Family::of_connection(socket.connection) == self.family);
+        let backed_off = own_timers::backed_off(now, own)
+            .filter(|(connection, _)| path.raw(*connection).is_some_and(|raw| !raw.is_over() && !raw.is_left_alone()));
+        let backed_off: BTreeMap<Connection, Instant> = backed_off.collect();
+        self.control.wake_outstanding(now, backed_off.keys().copied(), &mut path.of(self.family));
+        for (connection, answered_at) in backed_off {
+            self.own_timers.entry(connection).or_insert(answered_at);
         }
     }
 

@@ -172,7 +172,7 @@ const BROADCAST_EVERY: Duration = Duration::from_secs(1);
 /// A next hop that has not answered so many questions in a row was silent, so that its answer is news.
 const MISSED: u32 = 3;
 
-/// The least time between two questions to a peer.
+/// The least time between two questions to a peer that has missed none, or behind a next hop.
 const ASK_PEER_EVERY: Duration = Duration::from_millis(100);
 
 /// A peer is asked for no longer: it may be one that does not answer such questions.
@@ -440,7 +440,7 @@ impl SilenceWatch {
         if !self.options.asks {
             return;
         }
-        let has_next_hops = !self.next_hops.is_empty();
+        let (has_next_hops, is_silent) = (!self.next_hops.is_empty(), self.is_silent());
         let (Phase::Asking(found) | Phase::Suspected(found) | Phase::Silent(found)) = &mut self.phase else { return };
         if has_next_hops && found.next_hops_at <= now {
             let is_broadcast = found.questions >= 2 && found.broadcast_at <= now;
@@ -455,7 +455,7 @@ impl SilenceWatch {
             && found.peer_at <= now
         {
             found.peer_questions += 1;
-            found.peer_at = now + found.peer_every(now);
+            found.peer_at = now + found.peer_every(now, !has_next_hops, is_silent);
             self.acts.push_back(Act::AskPeer(peer));
         }
     }
@@ -552,9 +552,14 @@ impl Suspicion {
         if self.questions <= MISSED { ASK_EVERY } else { (silence / 400).max(SEEK_EVERY).min(SEEK_EVERY_AT_MOST) }
     }
 
-    /// Until the next question to a peer: a round trip, and less and less often the longer that lasts.
-    fn peer_every(&self, now: Instant) -> Duration {
+    /// Until the next question to a peer: a round trip, and less and less often the longer that lasts. Where no next hop can be asked
+    /// (`is_alone`), a peer that has missed some questions is asked as a next hop is: its answer is what ends the silence. While the link
+    /// is not said to be down, the peer may be one that does not answer such questions, and that ends soon.
+    fn peer_every(&self, now: Instant, is_alone: bool, is_silent: bool) -> Duration {
         let silence = now.saturating_since(self.since);
+        if is_alone && self.peer_questions > MISSED && (is_silent || silence < RECENTLY) {
+            return (silence / 120).max(self.round_trip / 4).max(SEEK_EVERY);
+        }
         (silence / 40).max(self.round_trip).max(ASK_PEER_EVERY)
     }
 }

@@ -47,7 +47,7 @@ const BACKOFF_PART: u64 = 16;
 const ALLOWANCE: Duration = Duration::from_millis(15);
 
 /// The round trip where none was measured (RFC 6298 section 2.1 has 1 s for the timeout; this is for tries that cost little).
-const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(200);
+pub(super) const UNKNOWN_ROUND_TRIP: Duration = Duration::from_millis(200);
 
 /// So often it is tried once the path is known to carry packets: after that, something else is in the way.
 const MOST_PROVEN_TRIES: u32 = 6;
@@ -61,6 +61,11 @@ pub(super) const GIVE_UP: Duration = Duration::from_secs(60);
 impl Attempt {
     pub(super) fn new(cut_at: Instant, up_at: Instant, waits: [bool; 2]) -> Self {
         Self { cut_at, up_at, waits, first_at: None, last_at: up_at, next_at: None, tries: 0, proven_tries: 0 }
+    }
+
+    /// The host's own TCP has data outstanding.
+    pub(super) fn await_own_data(&mut self) {
+        self.waits[1] = true;
     }
 
     pub(super) fn cut_at(&self) -> Instant {
@@ -119,6 +124,21 @@ impl Attempt {
     /// Whether the path has carried every try and nothing came of them: from now on it is only watched.
     pub(super) fn is_exhausted(&self) -> bool {
         self.proven_tries >= MOST_PROVEN_TRIES
+    }
+
+    /// Waits for the answer to the first try until `patience` is over. Returns whether it does.
+    pub(super) fn wait_longer(&mut self, now: Instant, patience: Duration) -> bool {
+        let until = self.last_at + patience;
+        let waits = self.tries == 1 && now < until;
+        if waits {
+            self.next_at = Some(until);
+        }
+        waits
+    }
+
+    /// From the try to when it made progress; `None` if there were several tries, for which of them did it is not known (Karn's rule).
+    pub(super) fn answered_in(&self, resumed_at: Instant) -> Option<Duration> {
+        (self.tries == 1).then(|| resumed_at.saturating_since(self.last_at))
     }
 
     /// The ACKs of a stall go one by one from now on: the answer to the last of them is waited for.

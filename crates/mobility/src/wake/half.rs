@@ -18,6 +18,10 @@ const UNDER_WAY: Duration = Duration::from_secs(10);
 /// So many tell a sender of a loss, and the first of them may acknowledge something.
 const DUPLICATES: usize = 4;
 
+/// So many messages tell a sender that it was the path where many wait. Its last retransmission was at a random time between half of its
+/// timeout ago and all of it, or longer: with each doubling that is taken back, half of those that were not due yet become due.
+const CROWD_COPIES: u8 = 4;
+
 /// Nothing more is on its way if nothing has come for so long, and for as long as three ACKs take.
 const LEAST_QUIET: Duration = Duration::from_millis(5);
 
@@ -37,6 +41,8 @@ pub(super) struct Half {
     /// Where the data ends that had arrived when they began to go.
     train_end: Option<Seq>,
     poke: Option<Poking>,
+    /// The host's own TCP has data outstanding that did not pass: it was sent while the link was down.
+    has_unseen: bool,
     /// What the sender had been shown when the link broke: later ACKs died with it.
     shown_at_cut: Seq,
     /// The same, but for what was flushed before: the first step of a release is a byte beyond it.
@@ -82,7 +88,7 @@ impl Half {
         fast: &FastHalf,
         is_stalled: bool,
     ) {
-        (self.flush_at, self.poke) = (None, None);
+        (self.flush_at, self.poke, self.has_unseen) = (None, None, false);
         let observed = &fast.observed;
         let Some(data_at) = observed.last_data_at else {
             (self.shown_at_cut, self.step_from) = (observed.shown(), observed.shown());
@@ -117,6 +123,17 @@ impl Half {
     /// Its sender may have something for the receiver by the time that the link is back.
     pub(super) fn wait(&mut self) {
         (self.is_waiting, self.was_waiting) = (true, true);
+    }
+
+    /// The host's own TCP has sent data while the link was down, which did not pass, and waits for its timer.
+    pub(super) fn wait_for_unseen(&mut self) {
+        self.wait();
+        self.has_unseen = true;
+    }
+
+    /// Whether the host's own TCP has sent data while the link was down.
+    pub(super) fn has_unseen(&self) -> bool {
+        self.has_unseen
     }
 
     /// What has been stalled is of no use any more, unless the whole window had arrived.
@@ -256,7 +273,8 @@ impl Half {
         if is_held {
             return (packets, Outcome::Released);
         }
-        let outcome = if known == Path::Unresolved { Outcome::Nothing } else { self.begin_poke(config, now, at, fast) };
+        let outcome =
+            if known == Path::Unresolved { Outcome::Nothing } else { self.begin_poke(config, times, at, fast) };
         (packets, outcome)
     }
 
@@ -276,7 +294,7 @@ impl Half {
         };
         // A retransmission that is lost again doubles the sender's timeout again.
         let outcome = match known {
-            Path::Proven => self.begin_poke(config, times.now, at, connection.half(at.direction)),
+            Path::Proven => self.begin_poke(config, times, at, connection.half(at.direction)),
             Path::Told | Path::Unresolved => Outcome::Nothing,
         };
         (packets, outcome)
@@ -323,12 +341,20 @@ impl Half {
     }
 
     /// A sender that may have backed off is told that it was the path.
-    fn begin_poke(&mut self, config: &WakeConfig, now: Instant, at: At, fast: &FastHalf) -> Outcome {
+    fn begin_poke(&mut self, config: &WakeConfig, times: Times, at: At, fast: &FastHalf) -> Outcome {
+        let Times { now, crowd, .. } = times;
         // Whether the far sender has anything outstanding cannot be seen from here.
-        let may_need_it = at.direction == Direction::Outgoing || fast.observed.has_outstanding();
+        let may_need_it = at.direction == Direction::Outgoing || fast.observed.has_outstanding() || self.has_unseen;
         match &config.unreachable_poke {
             Some(poke) if may_need_it && poke.copies > 0 => {
-                self.poke = Some(Poking { since: now, next_at: now, left: poke.copies, is_booked: false });
+                // What is told to the host itself does not cross the link.
+                let left = match crowd {
+                    _ if at.direction == Direction::Incoming => poke.copies,
+                    Crowd::None => poke.copies,
+                    Crowd::Waits => poke.copies.min(CROWD_COPIES),
+                    Crowd::WaitsAndOwnData => return Outcome::Nothing,
+                };
+                self.poke = Some(Poking { since: now, next_at: now, left, is_booked: false });
                 Outcome::Poked
             }
             _ => Outcome::Nothing,
@@ -378,6 +404,18 @@ pub(super) struct Times {
     pub(super) now: Instant,
     /// The connection has been reset in the meantime.
     pub(super) is_reset: bool,
+    pub(super) crowd: Crowd,
+}
+
+/// Whether many others wait for their turn, so that a connection takes no more of the link than it must.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Crowd {
+    /// They do not.
+    None,
+    /// They do.
+    Waits,
+    /// They do, and this host has data outstanding on the connection: its peer is heard when that arrives.
+    WaitsAndOwnData,
 }
 
 /// What the receiver says now, if the sender has been shown less of the window than there is.

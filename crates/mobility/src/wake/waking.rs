@@ -8,7 +8,7 @@
 //!   otherwise, and its next timer would be a long way off;
 //! - the first packet that comes in proves the path. Whatever was tried before and may have been lost is tried again at once;
 //! - connections are woken a few at a time, and the next when those have resumed, so that they do not fill the queue of the link
-//!   together: the number grows with each that resumes at once, and is halved when one does not.
+//!   together: the number grows as they resume, more slowly while they queue, and is halved when one with data under way does not.
 //!
 //! It ends when data or ACKs come, when the peer answers and has nothing to send, or after a bounded number of tries and 60 s. What
 //! came of it is a [`WakeOutcome`](crate::WakeOutcome).
@@ -17,24 +17,29 @@ use std::collections::{BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
 
-use super::attempt::{Attempt, Path, path_probe};
-use super::half::{Outcome, Times};
-use super::{At, BOTH, WakeControl};
+use super::attempt::{Attempt, Path, UNKNOWN_ROUND_TRIP, path_probe};
+use super::half::{Crowd, Outcome, Times};
+use super::{At, BOTH, Standing, State, WakeControl};
 use crate::fast_path::FastPath;
 use crate::{Connection, Deed, Direction, ack_stall, unreachable_poke};
 
 /// What is being woken since the link came back.
 #[derive(Debug)]
 pub(super) struct Waking {
+    cut_at: Instant,
     up_at: Instant,
     path: Path,
-    /// Connections whose turn has not come, the most recently active first.
+    /// Connections whose turn has not come: by their standing, and of the same one the most recently active first.
     queue: VecDeque<Connection>,
     /// Those that were tried and have not resumed, nor failed to answer in time.
     in_flight: BTreeSet<Connection>,
     /// How many may be in flight.
     window: usize,
     shrunk_at: Instant,
+    /// How many connections have resumed.
+    resumed: u32,
+    /// How long it takes until a connection that is tried resumes: the longest of late, or as much as a queue may take.
+    answer: Duration,
 }
 
 /// So many connections are woken at first: each sends some four segments at once.
@@ -46,12 +51,37 @@ const SCOUTS: usize = 4;
 /// The window never shrinks below this.
 const LEAST_WINDOW: usize = 2;
 
+/// Where more than so many wait for their turn, each takes as little of the link as it can.
+const CROWD: usize = 64;
+
+/// While others wait, this much may be queued on the link: what was waiting for the next hop, and what they are sent.
+const QUEUED: Duration = Duration::from_millis(100);
+
+/// Queues of links hold some hundred packets: from here on the window grows more slowly.
+const QUEUE: usize = 64;
+
+/// A queue that is longer than this has enough to send.
+const LONG_QUEUE: Duration = Duration::from_millis(50);
+
+/// The longest time that an answer is waited for before its connection makes room for the next.
+const MOST_PATIENCE: Duration = Duration::from_secs(1);
+
 /// The window is halved at most this often: what is lost together is one loss.
 const SHRINK_EVERY: Duration = Duration::from_millis(100);
 
 impl Waking {
-    fn new(up_at: Instant, path: Path, queue: VecDeque<Connection>) -> Self {
-        Self { up_at, path, queue, in_flight: BTreeSet::new(), window: FIRST_WINDOW, shrunk_at: up_at }
+    fn new((cut_at, up_at): (Instant, Instant), path: Path, queue: VecDeque<Connection>) -> Self {
+        Self {
+            cut_at,
+            up_at,
+            path,
+            queue,
+            in_flight: BTreeSet::new(),
+            window: FIRST_WINDOW,
+            shrunk_at: up_at,
+            resumed: 0,
+            answer: QUEUED,
+        }
     }
 
     /// Whether packets that come in are news.
@@ -62,6 +92,21 @@ impl Waking {
     fn has_room(&self) -> bool {
         let most = if self.path == Path::Unresolved { SCOUTS } else { self.window };
         self.in_flight.len() < most
+    }
+
+    /// A connection has resumed so long after it was tried, whose round trip is so long without queues. If it was queued for long, there
+    /// are enough in flight.
+    fn grow(&mut self, answer: Option<Duration>, round_trip: Duration) {
+        self.resumed += 1;
+        let is_queued = answer.is_some_and(|answer| answer > round_trip + LONG_QUEUE);
+        let grows = self.window < QUEUE || !is_queued && self.resumed.is_multiple_of(4);
+        self.window += usize::from(grows);
+        self.answer = (self.answer * 7 / 8).max(answer.unwrap_or_default()).max(QUEUED);
+    }
+
+    /// How long a first try may go without an answer while others wait: what is lost is to be told from what is queued.
+    fn patience(&self) -> Duration {
+        (self.answer * 2).min(MOST_PATIENCE)
     }
 
     fn shrink(&mut self, now: Instant) {
@@ -89,7 +134,7 @@ impl WakeControl {
             let waits = BOTH.map(|direction| state.half(direction).is_waiting());
             if waits.contains(&true) {
                 state.attempt = Some(Attempt::new(cut_at, up_at, waits));
-                queue.push((state.is_at_rest, std::cmp::Reverse(fast.active_at()), connection));
+                queue.push((state.standing, std::cmp::Reverse(fast.active_at()), connection));
             } else {
                 // What was stalled or hidden is let go.
                 self.act(now, connection, known, path);
@@ -97,7 +142,7 @@ impl WakeControl {
         }
         queue.sort_unstable();
         let queue = queue.into_iter().map(|(_, _, connection)| connection).collect();
-        self.waking = Some(Waking::new(up_at, known, queue));
+        self.waking = Some(Waking::new((cut_at, up_at), known, queue));
         self.wake_more(now, path);
     }
 
@@ -115,8 +160,59 @@ impl WakeControl {
 
     /// Connections that have something to be woken for when the link is back, or since it is.
     pub fn waiting(&self) -> impl Iterator<Item = Connection> + '_ {
-        let waits = |state: &super::State| state.outgoing.is_waiting() || state.incoming.is_waiting();
+        let waits = |state: &State| state.outgoing.is_waiting() || state.incoming.is_waiting();
         self.connections.iter().filter(move |(_, state)| waits(state)).map(|(&connection, _)| connection)
+    }
+
+    /// The host's own TCP has data outstanding on these connections, as it knows itself, and has sent them again in vain: they are to be
+    /// woken although no data of theirs has passed. Does nothing while the link is down.
+    pub fn wake_outstanding(
+        &mut self,
+        now: Instant,
+        connections: impl IntoIterator<Item = Connection>,
+        path: &mut impl FastPath,
+    ) {
+        let Some(up_at) = self.link.up_at.filter(|_| self.link.is_up()) else { return };
+        let (mut found, mut tried) = (BTreeSet::new(), Vec::new());
+        for connection in connections {
+            let Some(fast) = path.snapshot(connection) else { continue };
+            let state = self.connections.entry(connection).or_default();
+            let own = fast.half(Direction::Incoming);
+            // What waited for the next hop goes by itself when that answers.
+            let has_passed = own.observed().last_data_at.is_some_and(|at| at >= up_at);
+            if has_passed || own.flows_since(Some(up_at), Direction::Incoming) {
+                self.schedule(connection);
+                continue;
+            }
+            state.incoming.wait_for_unseen();
+            state.standing = Standing::UnderWay;
+            if let Some(waking) = &self.waking {
+                let attempt = state.attempt.get_or_insert(Attempt::new(waking.cut_at, waking.up_at, [false, false]));
+                attempt.await_own_data();
+                if attempt.tries() == 0 {
+                    found.insert(connection);
+                } else {
+                    tried.push((connection, waking.path));
+                }
+            }
+        }
+        if let Some(waking) = &mut self.waking {
+            // Before those of which nobody knows whether there is anything to wake.
+            waking.queue.retain(|connection| !found.contains(connection));
+            let may_be_done =
+                |connection: &Connection| self.connections.get(connection).is_some_and(State::may_be_done);
+            if !found.is_empty() {
+                waking.in_flight.retain(|connection| !may_be_done(connection));
+            }
+            let place = waking.queue.iter().position(may_be_done).unwrap_or(waking.queue.len());
+            let rest = waking.queue.split_off(place);
+            waking.queue.extend(found.into_iter().chain(rest));
+        }
+        for (connection, known) in tried {
+            self.act(now, connection, known, path);
+        }
+        self.wake_more(now, path);
+        path.set_link(self.fast_link());
     }
 
     /// The next hop has answered: from now on it is worth while to send.
@@ -150,7 +246,7 @@ impl WakeControl {
         }
         waking.path = known;
         self.link.proven_at = Some(now);
-        let is_tried = |state: &super::State| state.attempt.is_some_and(|attempt| attempt.tries() > 0);
+        let is_tried = |state: &State| state.attempt.is_some_and(|attempt| attempt.tries() > 0);
         let tried = self.connections.iter().filter(|(_, state)| is_tried(state)).map(|(&connection, _)| connection);
         for connection in tried.collect::<Vec<_>>() {
             let Some(fast) = path.snapshot(connection) else { continue };
@@ -167,7 +263,7 @@ impl WakeControl {
     }
 
     /// Wakes those whose turn has come.
-    fn wake_more(&mut self, now: Instant, path: &mut impl FastPath) {
+    pub(super) fn wake_more(&mut self, now: Instant, path: &mut impl FastPath) {
         while let Some(waking) = &mut self.waking
             && waking.has_room()
             && let Some(connection) = waking.queue.pop_front()
@@ -179,6 +275,7 @@ impl WakeControl {
     /// One more try.
     fn try_connection(&mut self, now: Instant, connection: Connection, path: &mut impl FastPath) {
         if self.finish_if_over(now, connection, path) {
+            self.show_what_is_held(now, connection, path);
             return;
         }
         let (Some(waking), Some(fast)) = (&mut self.waking, path.snapshot(connection)) else { return };
@@ -209,6 +306,20 @@ impl WakeControl {
         self.schedule(connection);
     }
 
+    /// A connection has resumed by itself. Packets may come before the fast path knows that the link is up: an ACK that was withheld then,
+    /// of a retransmission that a router had kept, for example, is the last for as long as the sender waits for it.
+    fn show_what_is_held(&mut self, now: Instant, connection: Connection, path: &mut impl FastPath) {
+        let (Some(fast), Some(state)) = (path.snapshot(connection), self.connections.get_mut(&connection)) else {
+            return;
+        };
+        for direction in BOTH {
+            let at = At { connection, direction };
+            let shown = state.half(direction).flush(now, at, fast.half(direction), path);
+            self.ready.extend(shown.map(|packet| (connection, packet)));
+        }
+        self.schedule(connection);
+    }
+
     /// Does for a connection what can be done over such a path.
     fn act(&mut self, now: Instant, connection: Connection, known: Path, path: &mut impl FastPath) {
         let Some(fast) = path.snapshot(connection) else { return };
@@ -216,7 +327,17 @@ impl WakeControl {
         let is_reset = BOTH.into_iter().any(|direction| fast.half(direction).observed().is_reset);
         let cut_at = state.attempt.map_or(now, |attempt| attempt.cut_at());
         let up_at = self.waking.as_ref().map_or(self.link.up_at, |waking| Some(waking.up_at));
-        let times = Times { cut_at, up_at, now, is_reset };
+        let is_crowd = self.waking.as_ref().is_some_and(|waking| waking.queue.len() > CROWD)
+            && state.attempt.is_some_and(|attempt| attempt.tries() <= 1);
+        // What this host sends is answered, and a peer that was at rest needs no more.
+        let has_own_data = state.incoming.has_unseen() || fast.half(Direction::Incoming).observed().has_outstanding();
+        let has_own_data = has_own_data && !Standing::is_coming(cut_at, &fast);
+        let crowd = match (is_crowd, has_own_data) {
+            (false, _) => Crowd::None,
+            (true, false) => Crowd::Waits,
+            (true, true) => Crowd::WaitsAndOwnData,
+        };
+        let times = Times { cut_at, up_at, now, is_reset, crowd };
         for direction in BOTH {
             let at = At { connection, direction };
             let (packets, outcome) = state.half(direction).wake(&self.config, at, &fast, times, known, path);
@@ -239,9 +360,13 @@ impl WakeControl {
             path.set_link(self.fast_link());
             return;
         }
+        if self.is_patient(now, connection) {
+            return self.schedule(connection);
+        }
         if let Some(waking) = &mut self.waking
             && waking.path == Path::Proven
             && waking.in_flight.remove(&connection)
+            && !self.connections.get(&connection).is_some_and(State::may_be_done)
         {
             waking.shrink(now);
         }
@@ -259,6 +384,15 @@ impl WakeControl {
         path.set_link(self.fast_link());
     }
 
+    /// Whether the answer to a first try may still be in a queue, because many are woken: it is waited for then.
+    fn is_patient(&mut self, now: Instant, connection: Connection) -> bool {
+        let Some(waking) = self.waking.as_ref().filter(|waking| waking.path == Path::Proven) else { return false };
+        let is_alone = waking.queue.is_empty();
+        let state = self.connections.get_mut(&connection).filter(|state| !state.may_be_done());
+        let attempt = state.and_then(|state| state.attempt.as_mut());
+        attempt.filter(|_| !is_alone).is_some_and(|attempt| attempt.wait_longer(now, waking.patience()))
+    }
+
     /// The path does not know a connection any more.
     pub(super) fn forget_in_flight(&mut self, connection: Connection) {
         if let Some(waking) = &mut self.waking {
@@ -274,25 +408,31 @@ impl WakeControl {
             self.forget_in_flight(connection);
             return true;
         };
-        let has_resumed = fast.as_ref().is_some_and(|fast| attempt.resumed_at(fast).is_some());
+        let resumed_at = fast.as_ref().and_then(|fast| attempt.resumed_at(fast));
         let is_over = match &fast {
             None => true,
             Some(fast) => {
                 let is_reset = BOTH.into_iter().any(|direction| fast.half(direction).observed().is_reset);
-                has_resumed || is_reset || attempt.is_answered_idle(now, fast) || attempt.is_given_up(now)
+                let is_done = attempt.is_answered_idle(now, fast) && !state.incoming.has_unseen();
+                resumed_at.is_some() || is_reset || is_done || attempt.is_given_up(now)
             }
         };
         if !is_over {
             return false;
         }
         state.attempt = None;
-        self.outcomes.push_back(attempt.outcome(now, connection, fast.as_ref()));
+        let outcome = attempt.outcome(now, connection, fast.as_ref());
+        self.outcomes.push_back(outcome);
         if let Some(waking) = &mut self.waking
             && waking.in_flight.remove(&connection)
-            && has_resumed
+            && let Some(resumed_at) = resumed_at
         {
-            waking.window += 1;
+            let round_trip = fast.and_then(|fast| fast.least_round_trip()).unwrap_or(UNKNOWN_ROUND_TRIP);
+            waking.grow(attempt.answered_in(resumed_at), round_trip);
         }
         true
     }
 }
+
+#[cfg(test)]
+mod tests;

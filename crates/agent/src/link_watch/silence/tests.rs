@@ -439,6 +439,19 @@ fn questions_become_rare() {
     assert!(within(500_000, 600_000) < 120, "{}", within(500_000, 600_000));
 }
 
+#[test]
+fn a_peer_is_asked_in_place_of_next_hops() {
+    for (routers, most_ms) in [(&[] as &[IpAddr], 55), (&[ROUTER], 150)] {
+        let mut world = World::behind(1, routers);
+        world.cut();
+        world.run(4000, |world, step| upload(world, step, true));
+        let is_asked = |(at, act): &&(u64, Act)| *at >= 3000 && matches!(act, Act::AskPeer(_));
+        let times: Vec<u64> = world.acts.iter().filter(is_asked).map(|&(at, _)| at).collect();
+        let longest = times.windows(2).map(|pair| pair[1] - pair[0]).max();
+        assert!(longest.is_some_and(|longest| (most_ms / 2..=most_ms).contains(&longest)), "{routers:?} {times:?}");
+    }
+}
+
 /// Something that happens in a world.
 #[derive(Clone, Copy, Debug)]
 enum Happening {

@@ -1,0 +1,175 @@
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use holdover_wire::{Flags, Packet, Payload, Segment, Seq};
+
+use super::*;
+use crate::wake::{Wake, WakeConfig};
+use crate::{LinkEvent, SegmentFilter as _};
+
+const ROUND_TRIP: Duration = Duration::from_millis(50);
+/// A message of 1 kB on a link of some 10 Mbit/s.
+const SERVICE: Duration = Duration::from_millis(1);
+const QUEUE: usize = 75;
+const RETRANSMISSION_TIMEOUT: Duration = Duration::from_millis(250);
+const MESSAGE: u32 = 1000;
+
+/// Clients that have each sent one message, which was acknowledged, before the link broke; and the link.
+struct Crowd {
+    wake: Wake,
+    now: Instant,
+    /// The clients whose kernel has a second message outstanding.
+    outstanding: BTreeSet<u16>,
+    /// When the link has sent what is queued.
+    free_at: Instant,
+    /// Messages that the link has dropped, and when they are sent again.
+    lost: BTreeSet<(Instant, u16)>,
+    /// ACKs that are on their way.
+    acks: BTreeMap<(Instant, u16), Seq>,
+    /// When each client's second message was acknowledged.
+    done: BTreeMap<u16, Instant>,
+}
+
+const PORT: u16 = 1024;
+
+fn connection(client: u16) -> Connection {
+    Connection { local: ([10, 0, 0, 1], PORT + client).into(), remote: ([10, 0, 0, 2], 80).into() }
+}
+
+impl Crowd {
+    fn new(clients: u16) -> Self {
+        let now = Instant::from_secs(100);
+        let mut crowd = Self {
+            wake: Wake::new(WakeConfig::all()),
+            now,
+            outstanding: BTreeSet::new(),
+            free_at: now,
+            lost: BTreeSet::new(),
+            acks: BTreeMap::new(),
+            done: BTreeMap::new(),
+        };
+        for client in 0..clients {
+            let syn = Segment { flags: Flags::SYN, ..Segment::default() };
+            crowd.pass(client, Direction::Outgoing, syn);
+            crowd.now += ROUND_TRIP;
+            let answer = Segment { flags: Flags::SYN | Flags::ACK, ack: Seq::new(1), ..Segment::default() };
+            crowd.pass(client, Direction::Incoming, answer);
+            crowd.send(client, Seq::new(1));
+            crowd.now += ROUND_TRIP;
+            crowd.acknowledge(client, Seq::new(1 + MESSAGE));
+        }
+        crowd.now += Duration::from_secs(2);
+        crowd.wake.handle_link(crowd.now, LinkEvent::Down);
+        crowd.now += Duration::from_secs(7);
+        crowd
+    }
+
+    fn pass(&mut self, client: u16, direction: Direction, segment: Segment) {
+        let (local, remote) = (connection(client).local, connection(client).remote);
+        let (from, to) = if direction == Direction::Outgoing { (local, remote) } else { (remote, local) };
+        let segment = Segment { src_port: from.port(), dst_port: to.port(), window: 60_000, ..segment };
+        let mut packet = Packet::new(from.ip(), to.ip(), segment);
+        let _ = self.wake.handle_packet(self.now, direction, &mut packet);
+    }
+
+    fn send(&mut self, client: u16, seq: Seq) {
+        let payload = Bytes::from_static(&[0; MESSAGE as usize]);
+        self.pass(
+            client,
+            Direction::Outgoing,
+            Segment { seq, ack: Seq::new(1), flags: Flags::ACK, payload, ..Segment::default() },
+        );
+    }
+
+    fn acknowledge(&mut self, client: u16, ack: Seq) {
+        let segment = Segment { seq: Seq::new(1), ack, flags: Flags::ACK, ..Segment::default() };
+        self.pass(client, Direction::Incoming, segment);
+    }
+
+    /// The link is back, and the kernel tells that these clients have sent something in vain.
+    fn come_back(&mut self, outstanding: impl Iterator<Item = u16>) {
+        self.outstanding = outstanding.collect();
+        self.free_at = self.now;
+        self.wake.handle_link(self.now, LinkEvent::Up { symmetric: false, moved: false });
+        self.run(10);
+        let connections: Vec<Connection> = self.outstanding.iter().map(|&client| connection(client)).collect();
+        let Wake { control, path } = &mut self.wake;
+        control.wake_outstanding(self.now, connections, path);
+    }
+
+    /// So many milliseconds: a client whose TCP is poked sends its message, once; the link queues and drops.
+    fn run(&mut self, millis: u64) {
+        for _ in 0..millis {
+            self.wake.handle_timeout(self.now);
+            while let Some((connection, made)) = self.wake.control.poll_transmit() {
+                let client = connection.local.port() - PORT;
+                let is_poke = matches!(made.packet.payload, Payload::IcmpError(_));
+                if is_poke && made.direction == Direction::Incoming && self.outstanding.remove(&client) {
+                    self.send(client, Seq::new(1 + MESSAGE));
+                    self.cross(client);
+                }
+            }
+            while let Some(&(at, client)) = self.lost.first()
+                && at <= self.now
+            {
+                self.lost.pop_first();
+                self.cross(client);
+            }
+            while let Some((&(at, client), &ack)) = self.acks.first_key_value()
+                && at <= self.now
+            {
+                self.acks.pop_first();
+                self.acknowledge(client, ack);
+                self.done.insert(client, self.now);
+            }
+            self.now += Duration::from_millis(1);
+        }
+    }
+
+    fn cross(&mut self, client: u16) {
+        let waits = self.free_at.saturating_since(self.now);
+        if waits < SERVICE * QUEUE as u64 {
+            self.free_at = self.free_at.max(self.now) + SERVICE;
+            self.acks.insert((self.free_at + ROUND_TRIP, client), Seq::new(1 + 2 * MESSAGE));
+        } else {
+            self.lost.insert((self.now + RETRANSMISSION_TIMEOUT, client));
+        }
+    }
+}
+
+#[test]
+fn those_with_data_outstanding_come_first() {
+    let mut crowd = Crowd::new(300);
+    // Whose turn would come last: they were active first.
+    crowd.come_back(0..20);
+    crowd.run(250);
+    assert_eq!(crowd.done.len(), 20, "{:?}", crowd.outstanding);
+}
+
+/// The slowest is done within twice the time that the data of all need, and a few round trips in which the window opens.
+#[test]
+fn a_crowd_takes_as_long_as_its_data() {
+    let mut crowd = Crowd::new(1000);
+    let back_at = crowd.now;
+    crowd.come_back(0..1000);
+    crowd.run(2_000 + 4 * ROUND_TRIP.as_millis());
+    assert_eq!(crowd.outstanding.len(), 0);
+    assert_eq!(crowd.done.len(), 1000);
+    let last = crowd.done.values().max().map(|at| at.saturating_since(back_at));
+    assert!(last.is_some_and(|last| last < Duration::from_millis(2_000)), "{last:?}");
+}
+
+#[test]
+fn what_has_passed_by_itself_is_not_poked() {
+    let mut crowd = Crowd::new(1);
+    crowd.outstanding = BTreeSet::new();
+    crowd.wake.handle_link(crowd.now, LinkEvent::Up { symmetric: false, moved: false });
+    crowd.run(2);
+    // It had waited for the next hop.
+    crowd.send(0, Seq::new(1 + MESSAGE));
+    let Wake { control, path } = &mut crowd.wake;
+    control.wake_outstanding(crowd.now, [connection(0)], path);
+    crowd.wake.handle_timeout(crowd.now);
+    let made: Vec<_> = std::iter::from_fn(|| crowd.wake.control.poll_transmit()).collect();
+    assert!(made.iter().all(|(_, made)| made.direction == Direction::Outgoing), "{made:?}");
+}
