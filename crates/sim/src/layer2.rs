@@ -81,6 +81,8 @@ pub enum OutageKind {
     CarrierNear,
     /// The router's port is set down; the host loses carrier.
     AdminDown,
+    /// The host's interface is set down, as in airplane mode: its routes go, and its IPv6 addresses. The router keeps its carrier.
+    HostDown,
 }
 
 /// The header of an Ethernet frame.

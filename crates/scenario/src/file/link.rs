@@ -303,6 +303,7 @@ vocabulary!(OutageKind as "OutageKind" {
     Self::Carrier => "carrier",
     Self::CarrierNear => "carrier-near",
     Self::AdminDown => "admin-down",
+    Self::HostDown => "host-down",
 });
 
 vocabulary!(QueuedFate as "QueuedFate" {

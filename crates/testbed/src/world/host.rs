@@ -5,7 +5,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::mpsc::{self, Sender};
 
-use holdover_sim::{Addresses, End, Families, FlowId, LinkId, LinkKind, NodeId, Traffic, World, WorldConfig};
+use holdover_sim::{
+    Addresses, End, Families, FlowId, LinkId, LinkKind, NodeId, OutageKind, Traffic, World, WorldConfig,
+};
 
 use super::applications::{Applications, Command, Listening, Outbox, Report};
 use super::interface::{Interface, Port};
@@ -133,6 +135,11 @@ impl HostPlan {
             Some((Port { macs: Some(_), .. }, _)) => ETHERNET_INTERFACE,
             Some((Port { macs: None, .. }, _)) => MODEM_INTERFACE,
         }
+    }
+
+    /// Whether `link` is the one with a second layer that it is attached to.
+    pub(super) fn is_on(&self, link: LinkId) -> bool {
+        self.port.is_some_and(|(port, _)| port.link == link)
     }
 
     /// The routes of one family over a link with a second layer: as DHCP tells them, and as a router's advertisement does.
@@ -279,6 +286,19 @@ impl Host {
             }
         }
         Ok(())
+    }
+
+    /// Does to its own side what an outage of its link is, or its end, apart from the carrier.
+    pub(super) fn follow_link(&mut self, outage: OutageKind, up: bool) -> Result<(), HostError> {
+        if outage != OutageKind::HostDown {
+            return Ok(());
+        }
+        let interface = self.plan.interface();
+        if !up {
+            return Ok(self.netlink.set_down(interface)?);
+        }
+        self.netlink.set_up(interface)?;
+        self.regain_addresses(Families::Both, false).map(drop)
     }
 
     /// Takes the addresses of these families from its interface, and its routes.

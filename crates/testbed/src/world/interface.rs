@@ -156,6 +156,11 @@ impl Interface {
         }
     }
 
+    /// It was set up or down: down, it takes in nothing.
+    pub(super) fn set_present(&mut self, is_present: bool) {
+        self.has_carrier = is_present;
+    }
+
     /// Gives it carrier, or takes it away: then it takes in nothing.
     pub(super) fn set_carrier(&mut self, carrier: bool) -> Result<(), TunError> {
         self.has_carrier = carrier;

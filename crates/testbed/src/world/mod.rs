@@ -36,8 +36,8 @@ use std::sync::mpsc::{self, Receiver};
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_sim::{
-    AddressLoss, End, Ending, FlowId, Frame, Layer2, LinkId, NodeId, Observer, Order, Role, World, WorldConfig,
-    WorldError,
+    AddressLoss, End, Ending, FlowId, Frame, Layer2, LinkId, NodeId, Observer, Order, OutageKind, Role, World,
+    WorldConfig, WorldError,
 };
 use holdover_wire::EmitError;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -398,8 +398,7 @@ impl RealWorld {
     /// The host of a link loses its addresses there, or has them back.
     fn follow_addresses(&mut self, link: LinkId, present: bool) -> Result<(), RealError> {
         let Layer2 { families, addresses, .. } = self.world.config().links[link.0 as usize].layer2;
-        let is_its = |host: &&mut Host| host.plan.port.is_some_and(|(port, _)| port.link == link);
-        let Some(host) = self.hosts.iter_mut().find(is_its) else { return Ok(()) };
+        let Some(host) = self.hosts.iter_mut().find(|host| host.plan.is_on(link)) else { return Ok(()) };
         let node = host.plan.node;
         let regained = if present {
             let other = matches!(addresses, AddressLoss::Lost { other: true, .. });
@@ -424,6 +423,10 @@ impl RealWorld {
     /// A link of Ethernet went down or came back: its interfaces show it as the link's description says.
     fn follow_link(&mut self, link: LinkId, up: bool) -> Result<(), RealError> {
         let outage = self.world.config().links[link.0 as usize].layer2.outage;
+        for host in self.hosts.iter_mut().filter(|host| host.plan.is_on(link)) {
+            let node = host.plan.node;
+            host.follow_link(outage, up).map_err(|source| failed(&self.world, node, source))?;
+        }
         for router in &mut self.routers {
             let node = router.plan.node;
             router.follow_link(link, outage, up).map_err(|source| failed(&self.world, node, source))?;
@@ -435,7 +438,9 @@ impl RealWorld {
             }
             self.flush(index)?;
             let is_host = self.host_of[node.0 as usize].is_some();
-            if if is_host { outage.is_seen_by_host() } else { outage.is_seen_by_router() } {
+            if is_host && outage == OutageKind::HostDown {
+                self.interfaces[index].set_present(up);
+            } else if if is_host { outage.is_seen_by_host() } else { outage.is_seen_by_router() } {
                 let changed = self.interfaces[index].set_carrier(up);
                 changed.map_err(|error| failed(&self.world, node, error.into()))?;
             }

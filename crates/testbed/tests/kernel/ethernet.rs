@@ -56,7 +56,9 @@ fn a_transfer_crosses(_: &Namespace) {
 }
 
 fn carrier_goes_and_comes(_: &Namespace) {
-    for outage in [OutageKind::Carrier, OutageKind::CarrierNear, OutageKind::AdminDown, OutageKind::Silent] {
+    let all =
+        [OutageKind::Carrier, OutageKind::CarrierNear, OutageKind::AdminDown, OutageKind::HostDown, OutageKind::Silent];
+    for outage in all {
         let mut config = world(Layer2 { outage, ..ETHERNET }, one_outage(500, 1_500), Duration::ZERO);
         config.flows = vec![download(2_000_000, false)];
         let mut world = RealWorld::new(config, &RealOptions::default()).expect("it can be real");
@@ -71,11 +73,12 @@ fn carrier_goes_and_comes(_: &Namespace) {
         for (seen, loses) in [(&phone, outage.is_seen_by_host()), (&router, outage.is_seen_by_router())] {
             assert!(seen.contains(&fine), "{outage:?} {seen:?}");
             // Entries are flushed with the carrier, and it comes back without them.
-            let lost = if outage == OutageKind::AdminDown && loses && std::ptr::eq(seen, &router) {
-                State { up: false, ..without }
-            } else {
-                without
+            let is_set_down = match outage {
+                OutageKind::AdminDown => std::ptr::eq(seen, &router),
+                OutageKind::HostDown => std::ptr::eq(seen, &phone),
+                _ => false,
             };
+            let lost = State { up: !is_set_down, ..without };
             let lost_at = seen.iter().position(|state| *state == lost);
             assert_eq!(lost_at.is_some(), loses, "{outage:?} {seen:?}");
             assert!(lost_at.is_none_or(|at| seen[at..].contains(&fine)), "{outage:?} {seen:?}");
@@ -91,6 +94,7 @@ fn a_download_survives_each_kind_of_outage(_: &Namespace) {
             (OutageKind::Carrier, 0),
             (OutageKind::CarrierNear, 300),
             (OutageKind::AdminDown, 0),
+            (OutageKind::HostDown, 0),
         ] {
             let after = Duration::from_millis(forwards_after);
             let mut config = world(Layer2 { outage, ..ETHERNET }, one_outage(500, 2_000), after);
