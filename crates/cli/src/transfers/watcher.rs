@@ -6,17 +6,30 @@ use holdover_base::{Duration, Instant};
 use holdover_sim::{Direction, FlowConfig, Frame, NodeId, Observer, Place};
 use holdover_wire::{Flags, Segment, Seq, SeqRange};
 
-/// Watches one transfer of fewer than 4 GiB across one cut.
+/// Watches transfers of fewer than 4 GiB each, between the same two hosts and in the same direction, across one cut.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     from: NodeId,
     to: NodeId,
     back_at: Instant,
+    /// How many connections there are to be.
+    expected: usize,
+    streams: BTreeMap<Ports, Stream>,
+    /// The connection that is traced: the first one.
+    traced: Option<Ports>,
+    trace: Vec<String>,
+}
+
+/// The ports of a connection: of the sender of the data, and of the receiver. Addresses may be translated between them.
+type Ports = (u16, u16);
+
+/// What is known of one connection.
+#[derive(Debug, Default)]
+struct Stream {
     /// The first sequence numbers of the sender of the data and of the receiver.
     first: [Option<Seq>; 2],
     received: Received,
     new_data_at: Option<Instant>,
-    trace: Vec<String>,
 }
 
 /// Positions in the stream that have arrived, in any order: from each, up to another.
@@ -27,44 +40,40 @@ impl Watcher {
     /// So many packets are told.
     const TRACED: usize = 24;
 
-    /// Of `flow`, whose link is back at `back_at`.
-    pub(crate) fn new(flow: &FlowConfig, back_at: Instant) -> Self {
-        Self {
-            from: flow.from,
-            to: flow.to,
-            back_at,
-            first: [None, None],
-            received: Received::default(),
-            new_data_at: None,
-            trace: Vec::new(),
-        }
+    /// Of `flows`, whose link is back at `back_at`. There is at least one.
+    pub(crate) fn new(flows: &[FlowConfig], back_at: Instant) -> Self {
+        let (from, to, expected) = (flows[0].from, flows[0].to, flows.len());
+        Self { from, to, back_at, expected, streams: BTreeMap::new(), traced: None, trace: Vec::new() }
     }
 
-    /// From the link's return to the first data at the receiver's interface that it did not have before.
+    /// From the link's return to the first data at the receiver's interface that it did not have before: of the connection that
+    /// comes last. `None` if there is one without.
     pub(crate) fn new_data(&self) -> Option<Duration> {
-        self.new_data_at.map(|at| at.saturating_since(self.back_at))
+        self.nth_new_data(self.expected.checked_sub(1)?)
     }
 
-    /// The first packets after the link's return as the sender of the data sees them, a line each: milliseconds, `>` for what it
+    /// The same of the connection in the middle (the lower one).
+    pub(crate) fn median_new_data(&self) -> Option<Duration> {
+        self.nth_new_data(self.expected.checked_sub(1)? / 2)
+    }
+
+    fn nth_new_data(&self, n: usize) -> Option<Duration> {
+        let mut times: Vec<Instant> = self.streams.values().filter_map(|stream| stream.new_data_at).collect();
+        times.sort_unstable();
+        times.get(n).map(|at| at.saturating_since(self.back_at))
+    }
+
+    /// The first packets of the first connection after the link's return as the sender of the data sees them, a line each: milliseconds, `>` for what it
     /// sends and `<` for what it gets, and the segment as tcpdump prints it, with relative numbers.
     pub(crate) fn trace(&self) -> &[String] {
         &self.trace
     }
 
-    fn note_data(&mut self, at: Instant, segment: &Segment) {
-        let Some(first) = self.first[0].filter(|_| !segment.payload.is_empty()) else { return };
-        let start = segment.seq - first;
-        let is_new = self.received.add(start, start + segment.payload.len() as u32);
-        if is_new && at >= self.back_at && self.new_data_at.is_none() {
-            self.new_data_at = Some(at);
-        }
-    }
-
-    fn tell(&mut self, at: Instant, direction: Direction, segment: &Segment) {
+    fn tell(&mut self, at: Instant, direction: Direction, segment: &Segment, first: [Option<Seq>; 2]) {
         if at < self.back_at || self.trace.len() == Self::TRACED {
             return;
         }
-        let [mine, peers] = self.first.map(|first| first.map_or(0, Seq::value));
+        let [mine, peers] = first.map(|first| first.map_or(0, Seq::value));
         let (arrow, own, other) = if direction == Direction::Out { ('>', mine, peers) } else { ('<', peers, mine) };
         let mut relative = segment.clone();
         (relative.seq, relative.ack) = (segment.seq - own, segment.ack - other);
@@ -82,14 +91,30 @@ impl Observer for Watcher {
         let Some(segment) = frame.packet.tcp().filter(|_| place.node == self.from || place.node == self.to) else {
             return;
         };
+        let is_of_sender = (place.node == self.from) == (place.direction == Direction::Out);
+        let (own, other) = (segment.src_port, segment.dst_port);
+        let ports = if is_of_sender { (own, other) } else { (other, own) };
+        let stream = self.streams.entry(ports).or_default();
         if segment.flags.contains(Flags::SYN) && place.direction == Direction::Out {
-            self.first[usize::from(place.node != self.from)] = Some(segment.seq + 1);
+            stream.first[usize::from(place.node != self.from)] = Some(segment.seq + 1);
         }
         if place.node == self.to && place.direction == Direction::In {
-            self.note_data(at, segment);
+            stream.note_data(at, self.back_at, segment);
         }
-        if place.node == self.from {
-            self.tell(at, place.direction, segment);
+        if place.node == self.from && *self.traced.get_or_insert(ports) == ports {
+            let first = stream.first;
+            self.tell(at, place.direction, segment, first);
+        }
+    }
+}
+
+impl Stream {
+    fn note_data(&mut self, at: Instant, back_at: Instant, segment: &Segment) {
+        let Some(first) = self.first[0].filter(|_| !segment.payload.is_empty()) else { return };
+        let start = segment.seq - first;
+        let is_new = self.received.add(start, start + segment.payload.len() as u32);
+        if is_new && at >= back_at && self.new_data_at.is_none() {
+            self.new_data_at = Some(at);
         }
     }
 }

@@ -73,7 +73,7 @@ fn run_one(place: Place, agent: AgentPath) -> Result<Run, KernelError> {
     // A timer that ends just before the link's return runs twice as long again.
     let time_limit = Duration::from_secs(60) + cut * 4;
     let config = transfers::world(&[place.transfer], place.sender, agent, time_limit);
-    let mut watcher = Watcher::new(&config.flows[0], CUT_AT + cut);
+    let mut watcher = Watcher::new(&config.flows[..1], CUT_AT + cut);
     let mut kernel = KernelRun::new(config, place.sender, agent)?;
     let outcome = kernel.run(&mut watcher, |_| true)?;
     let report = &kernel.world().report()[0];

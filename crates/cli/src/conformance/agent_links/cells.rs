@@ -6,7 +6,7 @@ use holdover_base::Duration;
 use serde::Serialize;
 
 use super::kinds::{KINDS, Kind};
-use super::world::{NEAR_DELAY, Run};
+use super::world::{NEAR_DELAY, Run, messages_take};
 use crate::command_support::spaced;
 use crate::conformance::grid::{Runs, median};
 use crate::transfers::{DELAY, Help, Sender, full_queue};
@@ -51,8 +51,10 @@ pub(super) struct Cell {
     usage: Use,
     family: &'static str,
     pub(super) help: Help,
-    /// From when the path carries packets again to the first data that the receiver did not have.
+    /// From when the path carries packets again to the first data that the receiver did not have; of many connections, of the last.
     pub(super) first_data_ms: Option<f64>,
+    /// The same, of the connection in the middle.
+    pub(super) median_first_data_ms: Option<f64>,
     /// From the beginning to the last byte, or from the key to its echo.
     pub(super) total_s: Option<f64>,
     pub(super) sent_again_bytes: Option<f64>,
@@ -68,6 +70,7 @@ pub(super) struct Cell {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct RunRow {
     pub(super) first_data_ms: Option<f64>,
+    pub(super) median_first_data_ms: Option<f64>,
     pub(super) total_s: Option<f64>,
     pub(super) sent_again_bytes: u64,
     pub(super) timeouts: u32,
@@ -90,7 +93,7 @@ fn all() -> impl Iterator<Item = Place> {
     for (index, kind) in KINDS.iter().enumerate() {
         for &cut in kind.cuts {
             for sender in Sender::ALL {
-                for usage in Use::ALL {
+                for &usage in kind.uses() {
                     for ipv6 in [false, true].into_iter().filter(|&ipv6| kind.measures(ipv6)) {
                         let helps = Help::ALL.into_iter().filter(|&help| help != Help::Warned || kind.is_told());
                         places.extend(helps.map(|help| Place { kind: index, cut, sender, usage, ipv6, help }));
@@ -125,11 +128,12 @@ impl Place {
     }
 
     /// Within this from when the path carries, new data arrives with the agent: one and a half round trips, the queue that a
-    /// transfer may find full, and a round trip to the router where its address has to be found.
+    /// transfer may find full, a round trip to the router where its address has to be found, and for many connections twice the
+    /// time that the link takes for a message of each.
     pub(super) fn bound(&self) -> Duration {
         let queue = if self.usage == Use::Keys { Duration::ZERO } else { full_queue() };
         let resolution = if self.kind().has_neighbours() { NEAR_DELAY * 2 } else { Duration::ZERO };
-        DELAY * 3 + queue + resolution
+        DELAY * 3 + queue + resolution + messages_take(*self) * 2
     }
 
     /// Whether both differ in nothing but the help.
@@ -179,6 +183,7 @@ impl Cell {
             family: place.family(),
             help: place.help,
             first_data_ms: of(|run| run.first_data_ms),
+            median_first_data_ms: of(|run| run.median_first_data_ms),
             total_s,
             sent_again_bytes: of(|run| Some(run.sent_again_bytes as f64)),
             misses: Vec::new(),
@@ -187,8 +192,13 @@ impl Cell {
         }
     }
 
-    /// Whether new data comes later than it has to.
+    /// Whether new data comes later than it has to. A key that is echoed between two flaps has no more to come after the last.
     pub(super) fn is_late(&self) -> bool {
+        let is_echoed_before = self.place.usage == Use::Keys
+            && self.total_s.is_some_and(|total| total < self.place.cut.as_secs_f64() / 2.0);
+        if self.place.kind().has_flaps() && is_echoed_before {
+            return false;
+        }
         self.first_data_ms.is_none_or(|first| first > self.place.bound().as_secs_f64() * 1e3)
     }
 
@@ -224,6 +234,7 @@ impl RunRow {
         let millis = |time: Duration| time.as_secs_f64() * 1e3;
         Self {
             first_data_ms: run.first_data.map(millis),
+            median_first_data_ms: run.median_first_data.map(millis),
             total_s: run.total.map(Duration::as_secs_f64),
             sent_again_bytes: run.sent_again,
             timeouts: run.timeouts,
@@ -250,7 +261,8 @@ mod tests {
     fn every_kind_is_there_and_a_part_of_the_grid_has_its_plain_runs() {
         let all = places(None);
         let families = |kind: &Kind| [false, true].into_iter().filter(|&ipv6| kind.measures(ipv6)).count();
-        let of_kind = |kind: &Kind| kind.cuts.len() * 3 * 3 * families(kind) * if kind.is_told() { 3 } else { 2 };
+        let of_kind =
+            |kind: &Kind| kind.cuts.len() * 3 * kind.uses().len() * families(kind) * if kind.is_told() { 3 } else { 2 };
         assert_eq!(all.len(), KINDS.iter().map(of_kind).sum::<usize>());
         assert!(all.is_sorted_by_key(|place| std::cmp::Reverse(place.cut)));
         let names: Vec<String> =
@@ -268,6 +280,7 @@ mod tests {
         let place = |help| Place { help, ..places(Some("carrier, 3 s, reno, upload, IPv4, plain"))[0] };
         let run = |first_data: u64, total: u64| Run {
             first_data: Some(Duration::from_millis(first_data)),
+            median_first_data: None,
             total: Some(Duration::from_millis(total)),
             sent_again: 1500,
             timeouts: 1,
@@ -293,6 +306,7 @@ mod tests {
         let place = |help| Place { help, ..places(Some("late-2s, 3 s, cubic, key, IPv6, plain"))[0] };
         let run = |total| Run {
             first_data: None,
+            median_first_data: None,
             total,
             sent_again: 0,
             timeouts: 0,

@@ -41,7 +41,7 @@ pub(super) enum DaemonFailed {
     Idle { interface: &'static str, why: String },
 }
 
-/// Engines with room for a handful of connections. The default allocates 100 MB for each daemon, while other
+/// Engines with room for a few thousand connections. The default allocates 100 MB for each daemon, while other
 /// cells are measured.
 struct SmallTable;
 
@@ -92,7 +92,7 @@ impl Attach for SmallTable {
     type Error = EngineError;
 
     fn attach(&mut self, interface: &str, config: &WakeConfig) -> Result<Engine, EngineError> {
-        Engine::attach(interface, &EngineOptions { wake: *config, most_connections: 1024, ..EngineOptions::default() })
+        Engine::attach(interface, &EngineOptions { wake: *config, most_connections: 4096, ..EngineOptions::default() })
     }
 
     fn attach_again(&mut self, engine: &mut Engine) -> Result<(), EngineError> {

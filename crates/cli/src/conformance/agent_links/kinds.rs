@@ -1,8 +1,13 @@
 //! The kinds of links and outages.
 
-use holdover_base::Duration;
-use holdover_link::{InFlightFate, OutagePolicy, QueuedFate};
+use std::sync::Arc;
+
+use holdover_base::{BitRate, Duration, Instant};
+use holdover_link::{AtEnd, ConditionTrace, InFlightFate, Outage, OutagePolicy, QueuedFate};
 use holdover_sim::{AddressLoss, Families, Layer2, LinkKind, OutageKind};
+
+use super::cells::Use;
+use crate::transfers::{CUT_AT, RATE};
 
 /// A link between a phone and its router, and its outage.
 #[derive(Debug)]
@@ -17,10 +22,28 @@ pub(super) struct Kind {
     pub(super) forwards_after: Duration,
     /// How long outages are.
     pub(super) cuts: &'static [Duration],
+    /// An outage is so many, of equal length, with the link up in between for as long.
+    flaps: u32,
+    /// What the link is like when it is back.
+    at_return: AtReturn,
+    /// So many connections share the link. More than one exchange messages; one moves as much as it can, or a key.
+    pub(super) connections: u32,
+}
+
+/// What a link is like when it is back.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum AtReturn {
+    /// As before.
+    Same,
+    /// It has another rate.
+    Rate(BitRate),
+    /// It loses frames for a while: the probability, and how long.
+    Lossy(f64, Duration),
 }
 
 const HALF: Duration = Duration::from_millis(500);
 const THREE: Duration = Duration::from_secs(3);
+const SEVEN: Duration = Duration::from_secs(7);
 const TWENTY: Duration = Duration::from_secs(20);
 
 const DROPPED: OutagePolicy = OutagePolicy { queued: QueuedFate::Dropped, in_flight: InFlightFate::Dropped };
@@ -29,7 +52,7 @@ const LOST: OutagePolicy = OutagePolicy { queued: QueuedFate::Lost, in_flight: I
 const HELD: OutagePolicy = OutagePolicy { queued: QueuedFate::Held, in_flight: InFlightFate::Delivered };
 
 /// All of them, in the order of the page.
-pub(super) static KINDS: [Kind; 14] = [
+pub(super) static KINDS: [Kind; 22] = [
     Kind {
         layer2: Layer2::new(LinkKind::Wire, OutageKind::Silent),
         policy: LOST,
@@ -108,6 +131,66 @@ pub(super) static KINDS: [Kind; 14] = [
              as with `lease`.",
         )
     },
+    ethernet(
+        "host-down",
+        OutageKind::HostDown,
+        "Ethernet: the phone's interface is set down, as in airplane mode; its routes and IPv6 addresses are back as soon as it is up.",
+    ),
+    Kind {
+        cuts: &[Duration::from_millis(4_750)],
+        flaps: 10,
+        ..ethernet(
+            "flaps",
+            OutageKind::Carrier,
+            "Ethernet: both sides lose carrier ten times, for 250 ms each, and have it for 250 ms in between. First data counts from the \
+             last return.",
+        )
+    },
+    Kind {
+        at_return: AtReturn::Rate(BitRate::from_mbps(2)),
+        ..ethernet(
+            "slower",
+            OutageKind::Carrier,
+            "Ethernet: both sides lose carrier, and the link has 2 Mbit/s when it is back.",
+        )
+    },
+    Kind {
+        at_return: AtReturn::Rate(BitRate::from_mbps(50)),
+        ..ethernet(
+            "faster",
+            OutageKind::Carrier,
+            "Ethernet: both sides lose carrier, and the link has 50 Mbit/s when it is back.",
+        )
+    },
+    Kind {
+        policy: HELD,
+        at_return: AtReturn::Lossy(0.5, Duration::from_millis(200)),
+        ..ethernet(
+            "radio-part",
+            OutageKind::Silent,
+            "As radio-held, but half of what the radio sends in the first 200 ms is lost.",
+        )
+    },
+    Kind {
+        cuts: &[SEVEN],
+        connections: 200,
+        ..ethernet("crowd-200", OutageKind::Carrier, "Ethernet with 200 connections: both sides lose carrier.")
+    },
+    Kind {
+        cuts: &[SEVEN],
+        connections: 1000,
+        ..ethernet("crowd-1000", OutageKind::Carrier, "Ethernet with 1,000 connections: both sides lose carrier.")
+    },
+    Kind {
+        policy: LOST,
+        cuts: &[SEVEN],
+        connections: 1000,
+        ..ethernet(
+            "crowd-silent",
+            OutageKind::Silent,
+            "Ethernet with 1,000 connections: what is sent is lost, and no interface shows it.",
+        )
+    },
     Kind {
         layer2: Layer2 { nat: true, ..Layer2::new(LinkKind::Ethernet, OutageKind::Carrier) },
         ..ethernet(
@@ -131,6 +214,9 @@ const fn ethernet(name: &'static str, outage: OutageKind, what: &'static str) ->
         policy: DROPPED,
         forwards_after: Duration::ZERO,
         cuts: &[THREE],
+        flaps: 1,
+        at_return: AtReturn::Same,
+        connections: 1,
     }
 }
 
@@ -141,9 +227,41 @@ const fn late(name: &'static str, forwards_after: Duration) -> Kind {
 }
 
 impl Kind {
+    /// Whether the link is up for moments during an outage.
+    pub(super) const fn has_flaps(&self) -> bool {
+        self.flaps > 1
+    }
+
+    /// What its connections are used for.
+    pub(super) fn uses(&self) -> &'static [Use] {
+        if self.connections > 1 { &[Use::Download, Use::Upload] } else { &Use::ALL }
+    }
+
     /// Whether the phone's kernel shows the outage, so that someone could have known of it before.
     pub(super) fn is_told(&self) -> bool {
         self.layer2.outage.is_seen_by_host() || self.layer2.addresses != AddressLoss::Kept
+    }
+
+    /// The outages of a link that is cut for `cut`.
+    pub(super) fn outages(&self, cut: Duration) -> Vec<Outage> {
+        let each = cut / u64::from(2 * self.flaps - 1);
+        let down = |flap: u32| CUT_AT + each * u64::from(2 * flap);
+        (0..self.flaps).map(|flap| Outage { down: down(flap), up: down(flap) + each }).collect()
+    }
+
+    /// What changes on the link after a cut until `back_at`.
+    pub(super) fn conditions(&self, back_at: Instant) -> Option<Arc<ConditionTrace>> {
+        let back_at = back_at.saturating_since(Instant::ZERO);
+        let table = match self.at_return {
+            AtReturn::Same => return None,
+            AtReturn::Rate(rate) => format!("t,rate\n0,{}\n{},{}\n", RATE.0, back_at.as_secs_f64(), rate.0),
+            AtReturn::Lossy(share, lasting) => {
+                let (from, to) = (back_at.as_secs_f64(), (back_at + lasting).as_secs_f64());
+                format!("t,loss\n0,0\n{from},{share}\n{to},0\n")
+            }
+        };
+        let table = ConditionTrace::parse(&table, AtEnd::Stop);
+        Some(Arc::new(table.expect("times are in order and rates above 0")))
     }
 
     /// Whether connections of this family are measured: those that the outage concerns, and that a NAT translates.

@@ -54,13 +54,15 @@ impl Report {
             "A phone, its router and a server, each with a Linux kernel of its own (the router only where the link is not a wire). The link between \
              phone and router carries {RATE} with {} of delay and queues {QUEUE} packets in each direction; the round trip to the \
              server is {}. It fails {} after the beginning. The agent runs on the phone and nowhere else: the whole daemon, with its \
-             default configuration but for user timeouts, metrics and the signals of logind, which are off, and with room for 1,024 connections; it hears of the link from the phone's kernel alone. Each cell is the median of {runs} runs.\n\n\
-             - **download**, **upload**: {:.0} MB. **key**: a key that is struck on the phone during the outage.\n\
+             default configuration but for user timeouts, metrics and the signals of logind, which are off, and with room for 4,096 connections; it hears of the link from the phone's kernel alone. Each cell is the median of {runs} runs.\n\n\
+             - **download**, **upload**: {:.0} MB. **key**: a key that is struck on the phone during the outage. Where there are many \
+             connections, each sends messages of 1 kB, one 4 s after the answer to the last.\n\
              - **plain → agent → warned**: without the agent; with it; with it and `holdover agent signal fading` {} before the \
              outage. There is no warning where nothing on the phone shows the outage.\n\
              - **first data**: from when the path carries packets again (not from carrier) to the first data at the receiver's \
              interface that it did not have. Bound with the agent: 1.5 round trips ({}), for transfers a full queue ({}), and with \
-             Ethernet a round trip to the router ({}).\n\
+             Ethernet a round trip to the router ({}). Of many connections it is the last one's (in brackets: the middle one's), and the \
+             bound is higher by twice the time that the link takes for a message of each.\n\
              - **total**: from the beginning to the last byte; for a key, from the key to its echo. Bound with the agent: plain and \
              {:.0} %, and {} for noise.\n\
              - **sent again**: what the sender of the data retransmitted.\n\n\
@@ -116,7 +118,11 @@ impl Report {
         let joined =
             |told: &dyn Fn(&Cell) -> String| beside.iter().map(|cell| told(cell)).collect::<Vec<_>>().join(" → ");
         let first = joined(&|cell| {
-            marked(cell.help != Help::Plain && cell.is_late(), &without_unit(&in_millis(cell.first_data_ms)))
+            let mut first = without_unit(&in_millis(cell.first_data_ms));
+            if place.kind().connections > 1 {
+                let _ = write!(first, " ({})", without_unit(&in_millis(cell.median_first_data_ms)));
+            }
+            marked(cell.help != Help::Plain && cell.is_late(), &first)
         });
         let total = joined(&|cell| {
             marked(cell.help != Help::Plain && cell.is_slower(Some(plain)), &without_unit(&in_seconds(cell.total_s)))
@@ -168,7 +174,7 @@ impl GridReport for Report {
 
     fn csv(&self) -> String {
         let mut text =
-            "kind,cut_s,sender,use,family,help,run,first_data_ms,total_s,sent_again_bytes,timeouts,lateness_p99_ms\n"
+            "kind,cut_s,sender,use,family,help,run,first_data_ms,median_first_data_ms,total_s,sent_again_bytes,timeouts,lateness_p99_ms\n"
                 .to_owned();
         let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
         for cell in &self.cells {
@@ -176,7 +182,7 @@ impl GridReport for Report {
             for (index, run) in (1..).zip(&cell.runs) {
                 let _ = writeln!(
                     text,
-                    "{},{},{},{},{},{},{index},{},{},{},{},{}",
+                    "{},{},{},{},{},{},{index},{},{},{},{},{},{}",
                     place.kind().name,
                     place.cut.as_secs_f64(),
                     place.sender.congestion().name(),
@@ -184,6 +190,7 @@ impl GridReport for Report {
                     place.family(),
                     place.help.name(),
                     number(run.first_data_ms),
+                    number(run.median_first_data_ms),
                     number(run.total_s),
                     run.sent_again_bytes,
                     run.timeouts,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdover_base::{ByteCount, Duration, Instant};
-use holdover_link::{LinkConfig, Outage, Outages, QueueLimit, Rate};
+use holdover_link::{LinkConfig, Outages, QueueLimit, Rate};
 use holdover_sim::{
     Amount, Bulk, FlowConfig, FlowReport, HostMechanisms, LinkBetween, NodeConfig, NodeId, Opener, RequestResponse,
     Role, Traffic, WorldConfig,
@@ -21,6 +21,16 @@ pub(super) const AMOUNT: ByteCount = ByteCount(10_000_000);
 pub(super) const NEAR_DELAY: Duration = Duration::from_millis(5);
 /// A key and its echo, as ssh sends them.
 const KEY: ByteCount = ByteCount(36);
+/// A message of one of many connections, and its answer.
+const MESSAGE: ByteCount = ByteCount(1000);
+/// Between two messages of a connection: a thousand connections take a fifth of the link.
+const BETWEEN: Duration = Duration::from_secs(4);
+/// Messages of a connection: they take longer than any outage.
+const MESSAGES: u64 = 6;
+/// Many connections are opened within this time.
+const OPENING: Duration = Duration::from_secs(2);
+/// What IP, TCP with timestamps and the frame add to a message, with IPv6.
+const HEADERS: u64 = 40 + 32 + 14;
 /// The key that matters is struck so long after the echo of the first one, which is a little after the cut.
 const THINK: Duration = CUT_AT.saturating_since(Instant::ZERO);
 
@@ -31,8 +41,11 @@ const ROUTER: NodeId = NodeId(2);
 /// What a run came to.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Run {
-    /// From when the path carries packets again to the first data at the receiver's interface that it did not have.
+    /// From when the path carries packets again to the first data at the receiver's interface that it did not have; of many
+    /// connections, of the last.
     pub(super) first_data: Option<Duration>,
+    /// The same, of the connection in the middle.
+    pub(super) median_first_data: Option<Duration>,
     /// From the beginning to the last byte, or from the key to its echo.
     pub(super) total: Option<Duration>,
     pub(super) sent_again: u64,
@@ -70,30 +83,45 @@ pub(super) fn run(place: Place) -> Result<Run, LinksError> {
 /// `None` if the key was not struck during the outage.
 fn run_once(place: Place) -> Result<Option<Run>, LinksError> {
     let config = config(place);
-    let mut watcher = Watcher::new(&config.flows[0], config.links[0].carries_at(CUT_AT + place.cut));
+    let mut watcher = Watcher::new(&config.flows, config.links[0].carries_at(CUT_AT + place.cut));
     let options = RealOptions { congestion: Some(place.sender.congestion()), ..RealOptions::default() };
     let mut real = RealWorld::new(config, &options)?;
     let agent = if place.help == Help::Plain { None } else { Some(Agent::start(&mut real, PHONE)?) };
     let outcome = real.run(&mut watcher, |_| true)?;
-    let report = real.world().report().remove(0);
+    let reports = real.world().report();
     drop(real);
     agent.map_or(Ok(()), Agent::finish)?;
-    if !is_as_meant(place, &report) {
+    if !is_as_meant(place, &reports[0]) {
         return Ok(None);
     }
-    let total = match place.usage {
-        Use::Keys => report.exchanges.get(1).copied(),
-        Use::Download | Use::Upload => report.completed_at.map(|at| at.saturating_since(report.started_at)),
-    };
-    let sender = report.sender.as_ref();
+    let senders = || reports.iter().filter_map(|report| report.sender.as_ref());
     Ok(Some(Run {
         first_data: watcher.new_data(),
-        total,
-        sent_again: sender.map_or(0, |sender| sender.bytes_retransmitted.0),
-        timeouts: sender.map_or(0, |sender| sender.timeouts),
+        median_first_data: watcher.median_new_data(),
+        total: total(place, &reports),
+        sent_again: senders().map(|sender| sender.bytes_retransmitted.0).sum(),
+        timeouts: senders().map(|sender| sender.timeouts).sum(),
         lateness: outcome.lateness.quantile(0.99),
         trace: watcher.trace().to_vec(),
     }))
+}
+
+/// From the beginning to the last byte of all, or from the key to its echo; `None` if there was none.
+fn total(place: Place, reports: &[FlowReport]) -> Option<Duration> {
+    if place.usage == Use::Keys {
+        return reports[0].exchanges.get(1).copied();
+    }
+    let times = reports.iter().map(|report| Some(report.completed_at?.saturating_since(report.started_at)));
+    times.collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
+/// How long the link takes for a message of each connection, if there are many.
+pub(super) fn messages_take(place: Place) -> Duration {
+    let connections = u64::from(place.kind().connections);
+    if connections == 1 {
+        return Duration::ZERO;
+    }
+    RATE.transmission_time(ByteCount((MESSAGE.0 + HEADERS) * connections))
 }
 
 /// Whether the key, if there is one and it was echoed, was struck during the outage.
@@ -114,9 +142,10 @@ fn config(place: Place) -> WorldConfig {
         rate: Rate::Fixed(RATE),
         delay: NEAR_DELAY,
         queue_limit: QueueLimit::Packets(QUEUE),
-        outages: Outages::List(vec![Outage { down: CUT_AT, up: CUT_AT + place.cut }]),
+        outages: Outages::List(kind.outages(place.cut)),
         outage_policy: kind.policy,
         forwards_after: kind.forwards_after,
+        conditions: kind.conditions(CUT_AT + place.cut),
         ..LinkConfig::default()
     };
     let rest = LinkConfig { delay: DELAY.saturating_sub(NEAR_DELAY), ..LinkConfig::default() };
@@ -127,7 +156,7 @@ fn config(place: Place) -> WorldConfig {
             LinkBetween { layer2: kind.layer2, ..LinkBetween::wire("access", PHONE, ROUTER, access) },
             LinkBetween::wire("rest", ROUTER, SERVER, rest),
         ],
-        flows: vec![flow(place)],
+        flows: flows(place),
         // A timer that ends just before the link's return runs twice as long again.
         time_limit: Instant::from_secs(60) + place.cut * 4,
         ..WorldConfig::default()
@@ -138,9 +167,25 @@ fn config(place: Place) -> WorldConfig {
     world
 }
 
+/// One connection, or many that are opened one after the other.
+fn flows(place: Place) -> Vec<FlowConfig> {
+    let connections = place.kind().connections;
+    let start = |index| Instant::ZERO + OPENING * u64::from(index) / u64::from(connections);
+    let name = |index: u32| format!("{}-{index}", place.usage.name());
+    (0..connections).map(|index| FlowConfig { name: name(index), start: start(index), ..flow(place) }).collect()
+}
+
 fn flow(place: Place) -> FlowConfig {
     let bulk = |opener| Traffic::Bulk(Bulk { amount: Amount::Bytes(AMOUNT), opener });
+    let messages = Traffic::RequestResponse(RequestResponse {
+        request: MESSAGE,
+        response: KEY,
+        think: BETWEEN,
+        count: Some(MESSAGES),
+    });
     let (from, to, traffic) = match place.usage {
+        Use::Download if place.kind().connections > 1 => (SERVER, PHONE, messages),
+        Use::Upload if place.kind().connections > 1 => (PHONE, SERVER, messages),
         Use::Download => (SERVER, PHONE, bulk(Opener::Receiver)),
         Use::Upload => (PHONE, SERVER, bulk(Opener::Sender)),
         Use::Keys => {
