@@ -17,8 +17,8 @@ use holdover_base::Instant;
 use holdover_tcp::{AfterRetransmit, ConnectionId, Endpoint};
 use holdover_wire::Packet;
 
-use crate::connections::Connection;
 use crate::{Deed, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::Connection;
 
 /// What a handoff sets off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -32,11 +32,11 @@ use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions, Timestamps};
 
-use crate::agenda::Agenda;
-use crate::connections::{Connection, Table, tcp_mut};
 use crate::round_trip::RoundTrip;
-use crate::spoken::Spoken;
 use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::Agenda;
+use holdover_filter::Spoken;
+use holdover_filter::{Connection, Table, tcp_mut};
 
 /// How hosts freeze their peers.
 #[derive(Clone, Copy, PartialEq, Debug)]

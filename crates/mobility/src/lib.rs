@@ -12,31 +12,24 @@
 
 pub mod ack_stall;
 mod ack_train;
-mod agenda;
-mod connections;
 mod echo_clock;
 pub mod fast_path;
 pub mod fast_retransmit;
-mod filter;
 pub mod freeze;
 pub mod hold_back;
-mod link_event;
 mod mechanisms;
 pub mod new_cell_window;
-mod outcome;
 pub mod reconnect_acks;
 pub mod release;
 pub mod retransmission_trigger;
 mod round_trip;
-mod spoken;
 pub mod timestamp_echo;
 pub mod unreachable_poke;
 pub mod user_timeout;
 pub mod wake;
-mod window_scale;
 
-pub use connections::Connection;
-pub use filter::{Chain, Deed, Direction, EndpointMechanism, Injected, SegmentFilter, Verdict};
-pub use link_event::LinkEvent;
+pub use holdover_filter::{
+    Chain, Connection, Deed, Direction, EndpointMechanism, Injected, LinkEvent, Resumed, SegmentFilter, Verdict,
+    WakeOutcome,
+};
 pub use mechanisms::{CombinationError, Mechanisms};
-pub use outcome::{Resumed, WakeOutcome};

@@ -15,9 +15,9 @@ use std::collections::VecDeque;
 use holdover_base::Instant;
 use holdover_wire::{Flags, Packet, Seq};
 
-use crate::connections::{Connection, Table, tcp_mut};
-use crate::window_scale::WindowScale;
 use crate::{Deed, Direction, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::WindowScale;
+use holdover_filter::{Connection, Table, tcp_mut};
 
 /// How the window opens in a new cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,10 +15,10 @@ use std::collections::VecDeque;
 use holdover_base::{Duration, Instant};
 use holdover_wire::Packet;
 
-use crate::connections::{Connection, Table, tcp_mut};
-use crate::spoken::Spoken;
-use crate::window_scale::WindowScale;
 use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::Spoken;
+use holdover_filter::WindowScale;
+use holdover_filter::{Connection, Table, tcp_mut};
 
 /// How reconnection is announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

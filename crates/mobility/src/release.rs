@@ -28,10 +28,10 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::{Packet, Seq};
 
 use crate::Direction;
-use crate::connections::{Connection, tcp_mut};
 use crate::echo_clock::EchoClock;
 use crate::fast_path::Observed;
 use crate::round_trip::RoundTrip;
+use holdover_filter::{Connection, tcp_mut};
 
 /// What is added to half a round trip: an ACK is sent when its data have been taken in, and not all round trips are the shortest.
 pub(crate) const LADDER_MARGIN: Duration = Duration::from_millis(5);

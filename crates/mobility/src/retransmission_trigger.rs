@@ -23,8 +23,8 @@ use holdover_base::{Duration, Instant};
 use holdover_tcp::{AfterRetransmit, ConnectionId, Endpoint};
 use holdover_wire::{Experimental, ExperimentalId, Flags, Packet, Segment, Seq, TcpOptions};
 
-use crate::connections::{Connection, LIMIT, tcp_mut};
 use crate::{Deed, Direction, EndpointMechanism, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::{Connection, LIMIT, tcp_mut};
 
 /// The Immediate Retransmission option is a shared experimental option (RFC 6994) of kind 253 with this identifier, "HOIR", which
 /// is not registered, and a 16-bit number that tells one request from the next: 8 bytes in all.

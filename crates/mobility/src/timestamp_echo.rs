@@ -24,9 +24,9 @@ use std::collections::VecDeque;
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Packet, Segment, Seq, Timestamps};
 
-use crate::connections::{Connection, Table, tcp_mut};
 use crate::echo_clock::{EchoClock, is_older};
 use crate::{Deed, Direction, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::{Connection, Table, tcp_mut};
 
 /// How the echoed timestamp is kept up to date.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

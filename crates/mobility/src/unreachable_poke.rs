@@ -18,7 +18,7 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, IcmpError, Packet, Segment, Seq, Unreachable};
 
 use crate::Direction;
-use crate::connections::Connection;
+use holdover_filter::Connection;
 
 /// How a backed-off sender is told.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -23,8 +23,8 @@ use holdover_base::{Duration, Instant};
 use holdover_tcp::{ConnectionId, Endpoint};
 use holdover_wire::{Packet, Seq};
 
-use crate::connections::Connection;
 use crate::{Deed, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::Connection;
 
 /// When a long user timeout is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

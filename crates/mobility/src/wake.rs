@@ -29,12 +29,12 @@ use self::attempt::{Attempt, Path};
 use self::half::Half;
 use self::waking::Waking;
 use crate::ack_stall::{self, AckStallConfig, Stall};
-use crate::connections::{Connection, Table};
 use crate::fast_path::{FastConnection, FastLink, FastPath, Form, Holding, Notice, Order};
 use crate::hold_back::{self, HoldBackConfig};
 use crate::release::ReleaseConfig;
 use crate::unreachable_poke::{Pacing, UnreachablePokeConfig};
 use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict, WakeOutcome};
+use holdover_filter::{Connection, Table};
 
 /// Which of the three mechanisms are on.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

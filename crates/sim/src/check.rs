@@ -6,7 +6,7 @@ use holdover_base::{Duration, Instant};
 use holdover_link::cell::Motion;
 
 use crate::app;
-use crate::config::{Addresses, NodeId, Role, WorldConfig};
+use crate::config::{Addresses, FlowConfig, NodeId, Role, WorldConfig};
 use crate::error::WorldError;
 use crate::flow::{MAX_FLOWS, is_finite};
 use crate::layer2::LinkKind;
@@ -36,6 +36,7 @@ pub(crate) fn describes_a_world(config: &WorldConfig) -> Result<(), WorldError> 
     check_cells(config)?;
     check_mobiles(config)?;
     check_mechanisms(config)?;
+    check_gateways(config)?;
     check_addressing(config)?;
     check_flows(config)
 }
@@ -49,6 +50,28 @@ fn check_mechanisms(config: &WorldConfig) -> Result<(), WorldError> {
         }
         let error = |error| WorldError::Mechanisms { node: node.name.clone(), error };
         equipment.mechanisms.check().map_err(error)?;
+    }
+    Ok(())
+}
+
+fn check_gateways(config: &WorldConfig) -> Result<(), WorldError> {
+    let mut seen = BTreeSet::new();
+    for gateway in &config.gateways {
+        check_node(config, "gateway mechanisms", gateway.node)?;
+        let node = name(config, gateway.node);
+        if config.nodes[gateway.node.index()].role != Role::Router {
+            return Err(WorldError::GatewayOfHost { node });
+        }
+        if !seen.insert(gateway.node) {
+            return Err(WorldError::GatewayTwice { node });
+        }
+        for &mobile in &gateway.mobiles {
+            check_node(config, &node, mobile)?;
+            if config.nodes[mobile.index()].role != Role::Host {
+                return Err(WorldError::MobileIsRouter { node, mobile: name(config, mobile) });
+            }
+        }
+        gateway.mechanisms.check().map_err(|error| WorldError::Gateway { node, error })?;
     }
     Ok(())
 }
@@ -112,22 +135,61 @@ pub(crate) fn all_is_within_reach(config: &WorldConfig, network: &Network) -> Re
             }
         }
     }
+    gateways_are_on_a_way(config, network)
+}
+
+/// Checks that each router with mechanisms is on a way between a mobile host that it looks after and another host.
+fn gateways_are_on_a_way(config: &WorldConfig, network: &Network) -> Result<(), WorldError> {
+    for gateway in &config.gateways {
+        let looks_after = |flow: &FlowConfig| {
+            let ends = [(flow.from, flow.to), (flow.to, flow.from)];
+            ends.into_iter().any(|(from, to)| {
+                gateway.mobiles.contains(&to) && is_on_a_way(config, network, gateway.node, from, to)
+                    || gateway.mobiles.contains(&from) && is_on_a_way(config, network, gateway.node, from, to)
+            })
+        };
+        if !config.flows.iter().any(looks_after) {
+            return Err(WorldError::GatewayOffPath { node: name(config, gateway.node) });
+        }
+    }
     Ok(())
+}
+
+/// Whether packets from one host to another may come through `node`.
+fn is_on_a_way(config: &WorldConfig, network: &Network, node: NodeId, from: NodeId, to: NodeId) -> bool {
+    let (starts, ends) = (places_of(config, network, from), places_of(config, network, to));
+    let agent = network.mobile(to).and_then(|mobile| match &config.mobiles[mobile].attachment {
+        Attachment::Registration(registration) => Some(registration.gateway),
+        Attachment::HandoffTime(_) => None,
+    });
+    let crosses = |from: NodeId, to: NodeId| {
+        from == node
+            || to == node
+            || network.wired_way(from, to).is_some_and(|way| way.iter().any(|&hop| network.hops[hop].to == node))
+    };
+    starts.iter().any(|&start| {
+        ends.iter().any(|&end| match agent {
+            None => crosses(start, end),
+            Some(agent) => crosses(start, agent) || crosses(agent, end),
+        })
+    })
+}
+
+/// Where a host may send and receive: at the base stations of the cells that it comes into, or where it is.
+fn places_of(config: &WorldConfig, network: &Network, host: NodeId) -> Vec<NodeId> {
+    let bases = |mobile: usize| -> Vec<NodeId> {
+        cells_on_the_way(config, &config.mobiles[mobile]).into_iter().map(|cell| config.cells[cell].base).collect()
+    };
+    network.mobile(host).map_or_else(|| vec![host], bases)
 }
 
 /// Whether ways lead from every place where `from` may be to every place where packets for `to` may have to go.
 fn is_within_reach(config: &WorldConfig, network: &Network, from: NodeId, to: NodeId) -> bool {
-    let bases = |mobile: usize| -> Vec<NodeId> {
-        cells_on_the_way(config, &config.mobiles[mobile]).into_iter().map(|cell| config.cells[cell].base).collect()
+    let starts = places_of(config, network, from);
+    let ends = match network.mobile(to).map(|mobile| &config.mobiles[mobile].attachment) {
+        Some(Attachment::Registration(registration)) => vec![registration.gateway],
+        _ => places_of(config, network, to),
     };
-    let starts = network.mobile(from).map_or_else(|| vec![from], bases);
-    let ends = network.mobile(to).map_or_else(
-        || vec![to],
-        |mobile| match &config.mobiles[mobile].attachment {
-            Attachment::Registration(registration) => vec![registration.gateway],
-            Attachment::HandoffTime(_) => bases(mobile),
-        },
-    );
     starts.iter().all(|&start| ends.iter().all(|&end| network.wired_way(start, end).is_some()))
 }
 

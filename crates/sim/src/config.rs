@@ -31,6 +31,8 @@ pub struct WorldConfig {
     pub mobiles: Vec<MobileHost>,
     /// What hosts do for their connections when their links come and go.
     pub mechanisms: Vec<HostMechanisms>,
+    /// What routers do for the connections of mobile hosts.
+    pub gateways: Vec<GatewayMechanisms>,
     /// Hosts that have one address for each link, or an identity.
     pub addressing: Vec<HostAddressing>,
     /// What the applications do.
@@ -51,6 +53,7 @@ impl Default for WorldConfig {
             cells: Vec::new(),
             mobiles: Vec::new(),
             mechanisms: Vec::new(),
+            gateways: Vec::new(),
             addressing: Vec::new(),
             flows: Vec::new(),
             time_limit: Instant::FAR_FUTURE,
@@ -89,6 +92,23 @@ pub struct HostMechanisms {
     /// How long before an outage of the link that it uses it is warned of it; `None` if it is not. For hosts with links: how a
     /// mobile host foresees that it leaves its cell is [`MobileHost::prediction`].
     pub foresight: Option<Duration>,
+}
+
+/// What a router does for the connections of mobile hosts. It sees each packet to and from them that it forwards in the clear.
+///
+/// It learns where they are as a node of its kind can: a base station, which of them its cell covers and which have attached
+/// elsewhere; a mobility agent, each registration; a router with a link to one of them, whether that link is up (unless outages of
+/// that link are none that a router sees).
+#[derive(Clone, PartialEq, Debug)]
+pub struct GatewayMechanisms {
+    /// The router.
+    pub node: NodeId,
+    /// What it does.
+    pub mechanisms: holdover_gateway::Mechanisms,
+    /// For which hosts.
+    pub mobiles: Vec<NodeId>,
+    /// Whether its link layer tells it where they are. Registrations it hears of in any case.
+    pub hears_links: bool,
 }
 
 /// The addresses of a host.

@@ -37,6 +37,40 @@ pub enum WorldError {
         /// The node.
         node: String,
     },
+    /// Only routers have mechanisms of gateways.
+    #[error("gateway mechanisms of {node}, which is a host")]
+    GatewayOfHost {
+        /// The node.
+        node: String,
+    },
+    /// A router's mechanisms are described twice.
+    #[error("the mechanisms of {node} are described twice")]
+    GatewayTwice {
+        /// The router.
+        node: String,
+    },
+    /// A router looks after hosts alone.
+    #[error("{node} is to look after {mobile}, which is a router")]
+    MobileIsRouter {
+        /// The router.
+        node: String,
+        /// The node that is none.
+        mobile: String,
+    },
+    /// A router's mechanisms cannot be as described.
+    #[error("the mechanisms of {node}: {error}")]
+    Gateway {
+        /// The router.
+        node: String,
+        /// Why.
+        error: holdover_gateway::ConfigError,
+    },
+    /// No flow's packets to or from a mobile host come through a router that has mechanisms for them.
+    #[error("the mechanisms of {node} can never act: no flow of a host that it looks after comes through it")]
+    GatewayOffPath {
+        /// The router.
+        node: String,
+    },
     /// Mechanisms that do not go together.
     #[error("the mechanisms of {node}: {error}")]
     Mechanisms {

@@ -5,7 +5,7 @@
 //! ([`holdover_tcp::Endpoint`]), links ([`holdover_link::PointToPoint`]) and cells ([`holdover_link::cell::Cell`]). What
 //! happens is told to an [`Observer`], which records as much of it as somebody wants; a run without one costs nothing extra.
 //! A host's [mechanisms](holdover_mobility) stand between its TCP and its links, and hear what the host itself can know of its
-//! connectivity.
+//! connectivity. Those of a [router](holdover_gateway) see what it forwards to mobile hosts and from them.
 //!
 //! # The order of simultaneous events
 //!
@@ -19,8 +19,9 @@
 //! 3. cells, in the order of their description;
 //! 4. base stations, in the order of their cells (beacons);
 //! 5. hosts, in the order of their description (the timers of their connections);
-//! 6. flows, in the order of their description (applications);
-//! 7. the sampler.
+//! 6. routers with mechanisms, in the order of the description of those;
+//! 7. flows, in the order of their description (applications);
+//! 8. the sampler.
 //!
 //! # Mobile hosts
 //!
@@ -39,6 +40,7 @@ mod external;
 mod flow;
 mod forewarning;
 mod frame;
+mod gateway;
 mod host;
 mod layer2;
 mod mobility;
@@ -51,8 +53,8 @@ mod segment;
 mod world;
 
 pub use config::{
-    Addresses, Amount, Bulk, FlowConfig, HostAddressing, HostIdentity, HostMechanisms, LinkBetween, NodeConfig, NodeId,
-    OnOff, Opener, RequestResponse, Role, Traffic, WorldConfig,
+    Addresses, Amount, Bulk, FlowConfig, GatewayMechanisms, HostAddressing, HostIdentity, HostMechanisms, LinkBetween,
+    NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role, Traffic, WorldConfig,
 };
 pub use error::WorldError;
 pub use external::{Order, Tidings};

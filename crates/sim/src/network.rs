@@ -95,8 +95,14 @@ impl Network {
             cells: hops.len() + config.mobiles.len(),
             beacons: hops.len() + config.mobiles.len() + airs.len(),
             hosts: hops.len() + config.mobiles.len() + airs.len() * 2,
-            flows: hops.len() + config.mobiles.len() + airs.len() * 2 + hosts,
-            sampler: hops.len() + config.mobiles.len() + airs.len() * 2 + hosts + config.flows.len(),
+            gateways: hops.len() + config.mobiles.len() + airs.len() * 2 + hosts,
+            flows: hops.len() + config.mobiles.len() + airs.len() * 2 + hosts + config.gateways.len(),
+            sampler: hops.len()
+                + config.mobiles.len()
+                + airs.len() * 2
+                + hosts
+                + config.gateways.len()
+                + config.flows.len(),
         };
         let mut mobile_of = Vec::new();
         if !config.mobiles.is_empty() {

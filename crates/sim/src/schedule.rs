@@ -10,6 +10,7 @@ pub(crate) struct Sources {
     pub(crate) cells: usize,
     pub(crate) beacons: usize,
     pub(crate) hosts: usize,
+    pub(crate) gateways: usize,
     pub(crate) flows: usize,
     pub(crate) sampler: usize,
 }

@@ -16,7 +16,6 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions, Timestamps};
 
 use crate::ack_stall::Stall;
-use crate::connections::tcp_mut;
 use crate::echo_clock::is_older;
 use crate::hold_back::{self, HoldBackConfig};
 use crate::round_trip::RoundTrip;
@@ -24,6 +23,7 @@ use crate::wake::WakeConfig;
 use crate::{Connection, Direction, Verdict};
 pub use bulk::Form;
 use bulk::{Before, Bulks, Said};
+use holdover_filter::tcp_mut;
 pub(crate) use observed::AckKind;
 pub use observed::Observed;
 pub use runs::SegmentRuns;

@@ -8,9 +8,9 @@ use super::bulk::Form;
 use super::runs::SegmentRuns;
 use super::stamps::Stamps;
 use crate::Direction;
-use crate::connections::{Connection, tcp_mut};
 use crate::echo_clock::EchoClock;
-use crate::spoken::Spoken;
+use holdover_filter::Spoken;
+use holdover_filter::{Connection, tcp_mut};
 
 /// One direction of a connection's data, and the ACKs for it. The *receiver* of the data makes ACKs; the *sender* is shown some
 /// of them.

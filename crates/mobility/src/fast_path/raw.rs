@@ -12,9 +12,9 @@ use super::observed::{Flight, ShownLately};
 use super::runs::{Run, SegmentRuns};
 use super::{FastConnection, FastHalf, FastLink, Notice, Observed, Order, Refresh, Stamps};
 use crate::round_trip::RoundTrip;
-use crate::spoken::{Last, Spoken};
 use crate::wake::WakeConfig;
 use crate::{Connection, Direction};
+use holdover_filter::{Last, Spoken};
 
 /// `struct run`.
 #[repr(C)]

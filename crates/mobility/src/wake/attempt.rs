@@ -4,8 +4,8 @@ use holdover_base::{Duration, Instant};
 
 use super::{At, BOTH};
 use crate::fast_path::FastConnection;
-use crate::outcome::{Resumed, WakeOutcome};
 use crate::{Connection, Direction};
+use holdover_filter::{Resumed, WakeOutcome};
 
 /// What is known of the path behind the link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -207,7 +207,7 @@ pub(super) fn path_probe(at: At, fast: &FastConnection) -> Option<crate::Injecte
     let observed = fast.half(Direction::Outgoing).observed();
     let mut packet = observed.ack_up_to(observed.shown(), outgoing.receiver())?;
     let acked = fast.half(Direction::Incoming).observed().acked();
-    let segment = crate::connections::tcp_mut(&mut packet)?;
+    let segment = holdover_filter::tcp_mut(&mut packet)?;
     segment.seq = acked.unwrap_or(segment.seq) - 1;
     Some(outgoing.inject(packet))
 }

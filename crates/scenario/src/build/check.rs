@@ -52,6 +52,11 @@ fn place(file: &ScenarioFile, time_limit: Instant, error: &WorldError) -> Proble
             let message = format!("no path leads from \"{gateway}\" to \"{base}\" and back");
             at_mobile(node, "registration", ErrorKind::Unreachable, message)
         }
+        WorldError::GatewayOffPath { node } => {
+            let index = file.routers.iter().position(|router| router.name == *node).unwrap_or(0);
+            let message = "these can never act: no flow of a host that they look after comes through this router";
+            Problem::new(ErrorKind::Conflict, message).under("mechanisms").under_index(index).under("router")
+        }
         other => Problem::new(ErrorKind::BadValue, other.to_string()),
     }
 }

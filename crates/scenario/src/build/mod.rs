@@ -3,6 +3,7 @@
 mod addressing;
 mod check;
 mod flow;
+mod gateways;
 mod layer2;
 mod link;
 mod mechanisms;
@@ -48,6 +49,7 @@ fn with_one_of_each_flow(file: &ScenarioFile, seed: u64, traces: &mut Traces) ->
     let mobiles = mobility::mobiles(file, &nodes)?;
     nodes.check_neighbours(file)?;
     let flows = flow::kinds(file, &nodes)?;
+    let gateways = gateways::all(file, &nodes, &links, &mobiles)?;
     Ok(WorldConfig {
         seed,
         nodes: nodes.configs,
@@ -55,6 +57,7 @@ fn with_one_of_each_flow(file: &ScenarioFile, seed: u64, traces: &mut Traces) ->
         cells,
         mobiles,
         mechanisms: mechanisms::all(file)?,
+        gateways,
         addressing: addressing::all(file)?,
         flows,
         time_limit: Instant::ZERO + time_limit,

@@ -1,6 +1,7 @@
 //! The form of a scenario file: what may stand where. The doc comments here are the descriptions in the published schema.
 
 mod flow;
+mod gateway;
 mod link;
 mod mechanisms;
 mod mobility;
@@ -17,6 +18,7 @@ use crate::quantity::Time;
 use crate::word::Short;
 
 pub(crate) use flow::{Flow, OnOff, RequestResponse};
+pub(crate) use gateway::{BlockingBuffer, BufferFreeze, RouterMechanisms, Supervisor};
 pub(crate) use link::{
     Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, LinkAddresses, Loss, Outage, Outages,
     Reorder, Trace, TraceFormat,

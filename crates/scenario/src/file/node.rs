@@ -4,7 +4,7 @@ use holdover_sim::Addresses;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::file::{Length, Mechanisms, Stack};
+use crate::file::{Length, Mechanisms, RouterMechanisms, Stack};
 use crate::quantity::{Bytes, Time};
 use crate::word::{Short, Word, vocabulary};
 
@@ -46,10 +46,12 @@ pub(crate) struct Identity {
     pub(crate) retries: Option<u32>,
 }
 
-/// A router: it forwards packets.
+/// A router, which forwards packets: a gateway or a base station, maybe.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Router {
     /// Its name: letters, digits, "-", "_" and ".".
     pub(crate) name: String,
+    /// What it does for the connections of mobile hosts. The default is nothing.
+    pub(crate) mechanisms: Option<RouterMechanisms>,
 }

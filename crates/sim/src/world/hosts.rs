@@ -57,6 +57,7 @@ impl World {
                 }
             }
             Verdict::Drop => observer.dropped(self.now, Dropped::Filtered(*node), &frame),
+            Verdict::Keep => {}
         }
         self.network.pool.take_back(frame);
     }
@@ -64,11 +65,7 @@ impl World {
     fn arrive_at_router<O: Observer>(&mut self, node: NodeId, mut frame: Box<Frame>, observer: &mut O) {
         if frame.tunnel == Some(node) {
             frame.leave_tunnel();
-            let mobile = NodeId::of(frame.packet.dst);
-            return match (self.network.cell_of(node), mobile) {
-                (Some(cell), Some(mobile)) => self.network.send_down(self.now, cell, mobile, frame, observer),
-                _ => observer.dropped(self.now, Dropped::NoRoute(node), &frame),
-            };
+            return self.pass_gateway(node, frame, observer);
         }
         if NodeId::of(frame.packet.dst) == Some(node) {
             if let Some(message) = Message::of(&frame.packet) {
@@ -88,7 +85,7 @@ impl World {
         if frame.packet.ttl == 0 {
             return observer.dropped(self.now, Dropped::HopLimit(node), &frame);
         }
-        self.network.forward(self.now, node, frame, observer);
+        self.pass_gateway(node, frame, observer);
     }
 
     /// A host has its turn: it sends what there is to send, and its applications hear what happened.
@@ -148,6 +145,7 @@ impl World {
                 self.depart(host, frame, observer);
             }
             Verdict::Drop => observer.dropped(now, Dropped::Filtered(*node), &frame),
+            Verdict::Keep => self.network.pool.take_back(frame),
         }
         self.send_what_passed(host, observer);
     }

@@ -1,6 +1,7 @@
 //! Links and cells have their turn: what they deliver, and what they report.
 
 use holdover_base::Instant;
+use holdover_filter::Presence;
 use holdover_link::cell::{CellEvent, Hop, Node};
 use holdover_link::{Link, LinkEvent};
 
@@ -96,8 +97,12 @@ impl World {
         }
         self.review_paths(at, |way| way.hops.iter().any(|&hop| hop / 2 == link));
         let ends = (self.network.hops[link * 2].from, self.network.hops[link * 2].to);
-        for node in [ends.0, ends.1] {
+        for (node, other) in [ends, (ends.1, ends.0)] {
             self.review_access(at, node, observer);
+            if self.config.links[link].layer2.outage.is_seen_by_router() {
+                let presence = if up { Presence::Present } else { Presence::Away };
+                self.tell_gateway(node, other, presence, observer);
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod external;
 mod flows;
+mod gateways;
 mod hosts;
 mod identity;
 mod media;
@@ -21,6 +22,7 @@ use crate::error::WorldError;
 use crate::external::Order;
 use crate::flow::{End, Flow, FlowId};
 use crate::forewarning::Forewarning;
+use crate::gateway::Gateway;
 use crate::host::Host;
 use crate::mobility::Mobile;
 use crate::network::Network;
@@ -47,6 +49,8 @@ pub struct World {
     /// The host of each node.
     host_of: Vec<Option<u32>>,
     mobiles: Vec<Mobile>,
+    /// Routers with mechanisms.
+    gateways: Vec<Gateway>,
     flows: Vec<Flow>,
     unfinished: usize,
     /// No flow has an end, so that only the time limit ends the run.
@@ -67,10 +71,10 @@ impl World {
         let mut hosts = Vec::new();
         let mut host_of = vec![None; config.nodes.len()];
         let addresses = identity::addresses(&config);
-        for ((index, node), addresses) in config.nodes.iter().enumerate().zip(addresses) {
+        for ((index, node), addresses) in config.nodes.iter().enumerate().zip(&addresses) {
             if node.role == Role::Host {
                 host_of[index] = Some(hosts.len() as u32);
-                hosts.push(Host::new(NodeId(index as u32), &node.name, addresses, config.seed));
+                hosts.push(Host::new(NodeId(index as u32), &node.name, addresses.clone(), config.seed));
             }
         }
         let network = Network::new(&config, hosts.len())?;
@@ -85,6 +89,7 @@ impl World {
         check::all_is_within_reach(&config, &network)?;
         let flows: Vec<Flow> =
             (0..).zip(&config.flows).map(|(id, flow)| Flow::new(FlowId(id), flow, config.seed)).collect();
+        let gateways = config.gateways.iter().map(|gateway| Gateway::new(gateway, &addresses)).collect();
         let unfinished = flows.iter().filter(|flow| flow.is_finite()).count();
         let mut world = Self {
             now: Instant::ZERO,
@@ -93,6 +98,7 @@ impl World {
             hosts,
             host_of,
             mobiles,
+            gateways: gateways,
             endless: unfinished == 0,
             flows,
             unfinished,
@@ -181,8 +187,10 @@ impl World {
             self.step_air(source - sources.cells, observer);
         } else if source < sources.hosts {
             self.step_beacon(source - sources.beacons, observer);
-        } else if source < sources.flows {
+        } else if source < sources.gateways {
             self.step_host(source - sources.hosts, observer);
+        } else if source < sources.flows {
+            self.step_gateway(source - sources.gateways, observer);
         } else if source < sources.sampler {
             self.step_flow(source - sources.flows, observer);
         } else {

@@ -1,6 +1,7 @@
 //! Mobile hosts move, attach to cells and register.
 
 use holdover_base::Instant;
+use holdover_filter::Presence;
 use holdover_link::cell::Position;
 use holdover_mobility::LinkEvent;
 
@@ -247,6 +248,9 @@ impl World {
             self.send_message(gateway, base, Message::Revocation { mobile: node, gateway, base }, observer);
         }
         self.review_connectivity(index, observer);
+        if let Attachment::Registration(registration) = &self.mobiles[index].config.attachment {
+            self.tell_of_registration(registration.gateway, node, observer);
+        }
     }
 
     /// A message for a mobile host: the reply to its request, unless it has given that up.
@@ -279,6 +283,9 @@ impl World {
             None if was_connected => {
                 mobile.look_at = None;
                 observer.event(self.now, &WorldEvent::ConnectivityLost(node));
+                if let Some(last) = last {
+                    self.tell_gateway(self.network.airs[last].base, node, Presence::Away, observer);
+                }
                 LinkEvent::Down
             }
             Some(cell) if !was_connected || last != Some(cell) => {
@@ -287,6 +294,10 @@ impl World {
                 mobile.fading = false;
                 let id = self.network.airs[cell].id;
                 observer.event(self.now, &WorldEvent::ConnectivityBack { node, cell: id, moved });
+                if let Some(old) = last.filter(|_| moved) {
+                    self.tell_gateway(self.network.airs[old].base, node, Presence::Moved, observer);
+                }
+                self.tell_gateway(self.network.airs[cell].base, node, Presence::Present, observer);
                 LinkEvent::Up { symmetric: false, moved }
             }
             _ => return,

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use holdover_base::Instant;
 
-use crate::connections::Connection;
+use crate::Connection;
 
 /// The deadlines of a mechanism's connections. Each connection keeps its own beside, so that it can be moved.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Agenda(BTreeSet<(Instant, Connection)>);
+pub struct Agenda(BTreeSet<(Instant, Connection)>);
 
 impl Agenda {
     /// The deadline of `connection` is `due` from now on; `kept` is where the connection keeps it.
-    pub(crate) fn set(&mut self, connection: Connection, kept: &mut Option<Instant>, due: Option<Instant>) {
+    pub fn set(&mut self, connection: Connection, kept: &mut Option<Instant>, due: Option<Instant>) {
         if *kept == due {
             return;
         }
@@ -26,12 +26,12 @@ impl Agenda {
     }
 
     /// The first deadline.
-    pub(crate) fn next(&self) -> Option<Instant> {
+    pub fn next(&self) -> Option<Instant> {
         self.0.first().map(|(at, _)| *at)
     }
 
     /// Takes the first connection whose deadline is at or before `now`.
-    pub(crate) fn take_due(&mut self, now: Instant) -> Option<Connection> {
+    pub fn take_due(&mut self, now: Instant) -> Option<Connection> {
         self.0.first().filter(|(at, _)| *at <= now)?;
         self.0.pop_first().map(|(_, connection)| connection)
     }

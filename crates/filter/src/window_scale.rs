@@ -6,13 +6,14 @@ use crate::Direction;
 
 /// What both have said of window scaling.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WindowScale {
+pub struct WindowScale {
     host: Option<u8>,
     peer: Option<u8>,
 }
 
 impl WindowScale {
-    pub(crate) fn note(&mut self, direction: Direction, segment: &Segment) {
+    /// A segment passes.
+    pub fn note(&mut self, direction: Direction, segment: &Segment) {
         if segment.flags.contains(Flags::SYN) {
             match direction {
                 Direction::Outgoing => self.host = segment.options.window_scale,
@@ -22,7 +23,7 @@ impl WindowScale {
     }
 
     /// The field that offers `bytes` in a segment of the host; at least one unit. Scaling needs the offer of both.
-    pub(crate) fn field(&self, bytes: u32) -> u16 {
+    pub fn field(&self, bytes: u32) -> u16 {
         let shift = self.host.filter(|_| self.peer.is_some()).unwrap_or(0).min(14);
         u16::try_from(bytes >> shift).unwrap_or(u16::MAX).max(1)
     }

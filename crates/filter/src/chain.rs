@@ -1,6 +1,5 @@
-//! What a mechanism is, and how several stand in the path of packets.
+//! Several mechanisms in the path of packets.
 
-use core::fmt;
 use core::net::IpAddr;
 use std::collections::VecDeque;
 
@@ -8,110 +7,9 @@ use holdover_base::Instant;
 use holdover_tcp::Endpoint;
 use holdover_wire::Packet;
 
-use crate::connections::Connection;
-use crate::{LinkEvent, WakeOutcome};
+use crate::{Deed, Direction, EndpointMechanism, Injected, LinkEvent, Presence, SegmentFilter, Verdict, WakeOutcome};
 
-/// Which way a packet goes through the filters of a host.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
-    /// From the host's TCP to the link.
-    Outgoing,
-    /// From the link to the host's TCP.
-    Incoming,
-}
-
-impl Direction {
-    /// The other way.
-    pub const fn opposite(self) -> Self {
-        match self {
-            Self::Outgoing => Self::Incoming,
-            Self::Incoming => Self::Outgoing,
-        }
-    }
-}
-
-/// What becomes of a packet that a filter has seen, and maybe rewritten.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[must_use]
-pub enum Verdict {
-    /// It goes on.
-    Pass,
-    /// It ends here.
-    Drop,
-}
-
-/// A packet that a filter has made.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Injected {
-    /// Where it goes.
-    pub direction: Direction,
-    /// The packet.
-    pub packet: Packet,
-}
-
-/// What a mechanism has done, for whoever wants to know.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Deed {
-    /// When.
-    pub at: Instant,
-    /// To which connection.
-    pub connection: Connection,
-    /// Which mechanism, by its name in scenario files.
-    pub mechanism: &'static str,
-    /// What, in a word or two: `froze`, `thawed`, `released`.
-    pub what: &'static str,
-}
-
-/// A mechanism in the path of packets that needs nothing from the endpoint: it works in front of an unmodified kernel too.
-///
-/// The order of calls: [`Self::handle_packet`], [`Self::handle_link`] or [`Self::handle_timeout`], then
-/// [`Self::poll_transmit`], [`Self::poll_deed`] and [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
-pub trait SegmentFilter: fmt::Debug + Send {
-    /// A packet passes, and may be rewritten. What the filter injects on this occasion comes after it.
-    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict;
-
-    /// The layers below say something about the link.
-    fn handle_link(&mut self, now: Instant, event: LinkEvent);
-
-    /// The layers below say something about the way to one peer, which has these addresses. What holds for one peer is taken
-    /// to hold for all, unless a mechanism knows better.
-    fn handle_peer(&mut self, now: Instant, _peer: &[IpAddr], event: LinkEvent) {
-        self.handle_link(now, event);
-    }
-
-    /// A deadline has passed.
-    fn handle_timeout(&mut self, _now: Instant) {}
-
-    /// The next packet that the filter has made.
-    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
-        None
-    }
-
-    /// The next thing that it has done.
-    fn poll_deed(&mut self) -> Option<Deed> {
-        None
-    }
-
-    /// The next outcome of waking a connection.
-    fn poll_outcome(&mut self) -> Option<WakeOutcome> {
-        None
-    }
-
-    /// The next deadline.
-    fn poll_timeout(&self) -> Option<Instant> {
-        None
-    }
-}
-
-/// A mechanism that needs the state of the host's own TCP: it sees packets and links as a filter does, and steers connections
-/// by their verbs.
-pub trait EndpointMechanism: SegmentFilter {
-    /// Steers the endpoint; called after every call of [`SegmentFilter::handle_link`], [`SegmentFilter::handle_peer`], [`SegmentFilter::handle_timeout`], and
-    /// of [`SegmentFilter::handle_packet`] for a packet that went on to the endpoint and was taken in by it.
-    fn steer(&mut self, now: Instant, endpoint: &mut Endpoint);
-}
-
-/// The mechanisms of one host, in the order in which an outgoing packet meets them: endpoint mechanisms, then filters.
+/// The mechanisms of one node, in the order in which an outgoing packet meets them: endpoint mechanisms, then filters.
 #[derive(Debug, Default)]
 pub struct Chain {
     endpoint: Vec<Box<dyn EndpointMechanism>>,
@@ -166,6 +64,14 @@ impl Chain {
         self.collect(now);
     }
 
+    /// The same of where a mobile host is, which has this address.
+    pub fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
+        for index in 0..self.len() {
+            self.mechanism(index).handle_mobile(now, mobile, presence);
+        }
+        self.collect(now);
+    }
+
     /// Every deadline at or before `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         for index in 0..self.len() {
@@ -192,6 +98,11 @@ impl Chain {
     /// Whether [`Self::poll_transmit`] has something.
     pub fn has_transmit(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    /// The next packet that one of them had kept and gave up.
+    pub fn poll_dropped(&mut self) -> Option<Packet> {
+        (0..self.len()).find_map(|index| self.mechanism(index).poll_dropped())
     }
 
     /// The next thing that one of them has done.
@@ -229,8 +140,9 @@ impl Chain {
         way: impl Iterator<Item = usize>,
     ) -> Verdict {
         for index in way {
-            if self.mechanism(index).handle_packet(now, direction, packet) == Verdict::Drop {
-                return Verdict::Drop;
+            let verdict = self.mechanism(index).handle_packet(now, direction, packet);
+            if verdict != Verdict::Pass {
+                return verdict;
             }
         }
         Verdict::Pass

@@ -9,12 +9,12 @@ use holdover_wire::{Flags, Packet, Payload, Segment, Seq};
 
 use crate::Direction;
 
-/// A connection of this host, named by its addresses and ports.
+/// A connection, named by its addresses and ports as the node sees it that has the filter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Connection {
-    /// This host's end.
+    /// The end on the near side of the link: this host's own, or in the network the fixed host's.
     pub local: SocketAddr,
-    /// The peer's end.
+    /// The end beyond the link: the peer's, or in the network the mobile host's.
     pub remote: SocketAddr,
 }
 
@@ -31,7 +31,7 @@ impl Connection {
     }
 
     /// The connection as whoever sends packets in `direction` names it: its own end first.
-    pub(crate) const fn of_sender_going(self, direction: Direction) -> Self {
+    pub const fn of_sender_going(self, direction: Direction) -> Self {
         match direction {
             Direction::Outgoing => self,
             Direction::Incoming => Self { local: self.remote, remote: self.local },
@@ -47,7 +47,7 @@ impl fmt::Display for Connection {
 }
 
 /// The segment in a packet, to rewrite.
-pub(crate) fn tcp_mut(packet: &mut Packet) -> Option<&mut Segment> {
+pub fn tcp_mut(packet: &mut Packet) -> Option<&mut Segment> {
     match &mut packet.payload {
         Payload::Tcp(segment) => Some(segment),
         _ => None,
@@ -60,7 +60,7 @@ pub(crate) fn tcp_mut(packet: &mut Packet) -> Option<&mut Segment> {
 /// Its size is bounded: when it is full, the connection that has been idle for longest is forgotten, and is from then on like
 /// one that began before the mechanism did.
 #[derive(Clone, Debug)]
-pub(crate) struct Table<T> {
+pub struct Table<T> {
     entries: BTreeMap<Connection, Entry<T>>,
     /// Connections by when they were last seen, to within [`GRAIN`].
     live: BTreeSet<(Instant, Connection)>,
@@ -70,10 +70,11 @@ pub(crate) struct Table<T> {
 }
 
 /// The memory of the connection that a segment belongs to.
-pub(crate) struct Noted<'a, T> {
-    pub(crate) value: &'a mut T,
+pub struct Noted<'a, T> {
+    /// What the mechanism remembers.
+    pub value: &'a mut T,
     /// Nobody waits for anything on it any more: it was reset, or both have closed it and know it of each other.
-    pub(crate) is_over: bool,
+    pub is_over: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -111,7 +112,7 @@ const LINGER: Duration = Duration::from_secs(60);
 const GRAIN: Duration = Duration::from_secs(1);
 
 /// How many connections are remembered at once.
-pub(crate) const LIMIT: usize = 65_536;
+pub const LIMIT: usize = 65_536;
 
 /// How many strangers and ended connections.
 const MOST_PASSING: usize = 4_096;
@@ -125,7 +126,7 @@ impl<T> Default for Table<T> {
 impl<T: Default> Table<T> {
     /// The memory of the connection that `segment` belongs to, made if need be. A connection may use the addresses of one before
     /// it: the host's own SYN makes the memory anew, and so does a SYN of the peer once the host grants it by a SYN-ACK.
-    pub(crate) fn observe(
+    pub fn observe(
         &mut self,
         now: Instant,
         direction: Direction,
@@ -158,27 +159,28 @@ impl<T: Default> Table<T> {
     }
 
     /// The memory of a connection that has been noted.
-    pub(crate) fn get_mut(&mut self, connection: Connection) -> Option<&mut T> {
+    pub fn get_mut(&mut self, connection: Connection) -> Option<&mut T> {
         self.entries.get_mut(&connection).map(|entry| &mut entry.value)
     }
 
     /// The same, to look at.
-    pub(crate) fn get(&self, connection: Connection) -> Option<&T> {
+    pub fn get(&self, connection: Connection) -> Option<&T> {
         self.entries.get(&connection).map(|entry| &entry.value)
     }
 
     /// Those that the host takes part in, and that are not over, to look at.
-    pub(crate) fn live(&self) -> impl Iterator<Item = (Connection, &T)> {
+    pub fn live(&self) -> impl Iterator<Item = (Connection, &T)> {
         let live = self.entries.iter().filter(|(_, entry)| !entry.course.is_passing());
         live.map(|(connection, entry)| (*connection, &entry.value))
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Connection, &mut T)> {
+    /// All of them, over or not.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Connection, &mut T)> {
         self.entries.iter_mut().map(|(connection, entry)| (*connection, &mut entry.value))
     }
 
     /// Those that the host takes part in, and that are not over.
-    pub(crate) fn live_mut(&mut self) -> impl Iterator<Item = (Connection, &mut T)> {
+    pub fn live_mut(&mut self) -> impl Iterator<Item = (Connection, &mut T)> {
         let live = self.entries.iter_mut().filter(|(_, entry)| !entry.course.is_passing());
         live.map(|(connection, entry)| (*connection, &mut entry.value))
     }

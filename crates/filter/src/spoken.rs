@@ -3,28 +3,32 @@
 use bytes::Bytes;
 use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq, TcpOptions, Timestamps};
 
-use crate::connections::Connection;
+use crate::Connection;
 
 /// The newest outgoing segment's numbers, as the host's TCP made them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Spoken(pub(crate) Option<Last>);
+pub struct Spoken(pub Option<Last>);
 
 /// A segment, as far as it can be said again.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Last {
+pub struct Last {
     /// SND.NXT, as far as it has been seen.
-    pub(crate) nxt: Seq,
-    pub(crate) ack: Seq,
+    pub nxt: Seq,
+    /// The ACK number.
+    pub ack: Seq,
     /// The window field.
-    pub(crate) window: u16,
-    pub(crate) timestamps: Option<Timestamps>,
-    pub(crate) ttl: u8,
-    pub(crate) traffic_class: u8,
+    pub window: u16,
+    /// The timestamps, if it had any.
+    pub timestamps: Option<Timestamps>,
+    /// The hop limit of its packet.
+    pub ttl: u8,
+    /// The traffic class of its packet, without what the network has said of congestion.
+    pub traffic_class: u8,
 }
 
 impl Spoken {
     /// The host's TCP sends `packet`, in which `segment` is.
-    pub(crate) fn note(&mut self, packet: &Packet, segment: &Segment) {
+    pub fn note(&mut self, packet: &Packet, segment: &Segment) {
         if !segment.flags.contains(Flags::ACK) || segment.flags.contains(Flags::RST) {
             return;
         }
@@ -45,12 +49,12 @@ impl Spoken {
     }
 
     /// The newest segment.
-    pub(crate) fn last(&self) -> Option<&Last> {
+    pub fn last(&self) -> Option<&Last> {
         self.0.as_ref()
     }
 
     /// A segment like the last has come, and ends at `end`.
-    pub(crate) fn go_on(&mut self, end: Seq, segment: &Segment) {
+    pub fn go_on(&mut self, end: Seq, segment: &Segment) {
         if let Some(last) = &mut self.0 {
             (last.nxt, last.ack, last.window) = (last.nxt.max(end), segment.ack, segment.window);
             last.timestamps = segment.options.timestamps;
@@ -58,17 +62,17 @@ impl Spoken {
     }
 
     /// What has been acknowledged.
-    pub(crate) fn ack(&self) -> Option<Seq> {
+    pub fn ack(&self) -> Option<Seq> {
         self.0.as_ref().map(|last| last.ack)
     }
 
     /// The window field.
-    pub(crate) fn window(&self) -> Option<u16> {
+    pub fn window(&self) -> Option<u16> {
         self.0.as_ref().map(|last| last.window)
     }
 
     /// A pure ACK that says the same again, without SACK blocks; `None` before there was anything to repeat.
-    pub(crate) fn repeat(&self, connection: Connection) -> Option<Packet> {
+    pub fn repeat(&self, connection: Connection) -> Option<Packet> {
         let last = self.0.as_ref()?;
         let segment = Segment {
             src_port: connection.local.port(),

@@ -1,0 +1,34 @@
+//! What a box in the network hears of a mobile host.
+
+use core::fmt;
+
+use holdover_base::Duration;
+
+/// Where a mobile host is, as seen from one node of the network: told by its link layer, by a registration, or by another node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Presence {
+    /// Packets for it get through from here, maybe again: it is attached, or has registered.
+    Present,
+    /// It is about to go.
+    Fading {
+        /// How long from now, if that is known.
+        lead: Option<Duration>,
+    },
+    /// Packets for it get lost: it is out of range, or its link is down.
+    Away,
+    /// It is attached elsewhere. Packets for it that leave this node find it there.
+    Moved,
+}
+
+/// Prints `present`, `fading in 50ms`, `away`, `moved`.
+impl fmt::Display for Presence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Present => f.write_str("present"),
+            Self::Fading { lead: Some(lead) } => write!(f, "fading in {lead}"),
+            Self::Fading { lead: None } => f.write_str("fading"),
+            Self::Away => f.write_str("away"),
+            Self::Moved => f.write_str("moved"),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! **Buffer blocking** (the thesis on Freeze-TCP, sections 4.6.3 to 4.6.6): a node that all packets of a mobile host pass, such as a
+//! gateway foreign agent, keeps one FIFO for each mobile host. When the host says that it is about to go (an ACK with a window of zero,
+//! which Freeze-TCP sends), TCP packets for it stay in the FIFO; when it registers or speaks with an open window, they go on, so many at
+//! a time as the *burst limit* allows. As long as there are packets in the FIFO, others join its end and its head goes on instead.
+//!
+//! Packets of other protocols pass. Nothing is answered and nothing rewritten: no state is kept for single connections, and the order
+//! stays as it was.
+//!
+//! # Where the thesis is silent
+//!
+//! - **The sign** is the window of zero itself, which the thesis allows where nothing is encrypted (section 4.6.2); its flag in the IP
+//!   header is not sent.
+//! - **How much is kept** for a host that never returns: [`BlockingBufferConfig::buffer_bytes`], beyond which what comes is dropped,
+//!   and [`BlockingBufferConfig::longest`], after which the oldest is.
+//! - **Registrations while packets pass** release nothing, as in the thesis (condition a asks for the blocked state). A first burst that
+//!   is lost therefore leaves the FIFO to ACKs of other packets, or to what comes from the wired side.
+
+use core::net::IpAddr;
+use std::collections::{BTreeMap, VecDeque};
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::{Connection, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict};
+use holdover_wire::{Flags, Packet};
+
+/// What the gateway does. See the [module](self).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockingBufferConfig {
+    /// How many packets are released at once; `None` for all of them.
+    pub burst_packets: Option<u32>,
+    /// The most bytes in the FIFO of a host.
+    pub buffer_bytes: usize,
+    /// How long a packet is kept at most.
+    pub longest: Duration,
+}
+
+impl Default for BlockingBufferConfig {
+    /// Two at once, as in all experiments of the thesis; 1 MB and 120 s, the longest that TCP waits between two tries.
+    fn default() -> Self {
+        Self { burst_packets: Some(2), buffer_bytes: 1_000_000, longest: Duration::from_secs(120) }
+    }
+}
+
+/// The filter of a gateway. See the [module](self).
+#[derive(Debug)]
+pub struct BlockingBuffer {
+    config: BlockingBufferConfig,
+    mobiles: BTreeMap<IpAddr, Fifo>,
+    ready: VecDeque<Injected>,
+    dropped: VecDeque<Packet>,
+    deeds: VecDeque<Deed>,
+}
+
+/// What waits for one mobile host.
+#[derive(Clone, Default, Debug)]
+struct Fifo {
+    blocked: bool,
+    /// With the time at which each came.
+    packets: VecDeque<(Instant, Packet)>,
+    bytes: usize,
+}
+
+impl BlockingBuffer {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "blocking_buffer";
+
+    /// A gateway that has seen nothing yet.
+    pub fn new(config: BlockingBufferConfig) -> Self {
+        Self {
+            config,
+            mobiles: BTreeMap::new(),
+            ready: VecDeque::new(),
+            dropped: VecDeque::new(),
+            deeds: VecDeque::new(),
+        }
+    }
+
+    /// Bytes that wait for `mobile`, with their headers.
+    pub fn waiting_bytes(&self, mobile: IpAddr) -> usize {
+        self.mobiles.get(&mobile).map_or(0, |fifo| fifo.bytes)
+    }
+
+    fn handle_from_fixed(&mut self, now: Instant, packet: &mut Packet) -> Verdict {
+        let Some(fifo) = self.mobiles.get_mut(&packet.dst) else { return Verdict::Pass };
+        if !fifo.blocked && fifo.packets.is_empty() {
+            return Verdict::Pass;
+        }
+        if fifo.bytes + packet.wire_len() > self.config.buffer_bytes {
+            return Verdict::Drop;
+        }
+        fifo.push(now, packet.clone());
+        if !fifo.blocked {
+            let head = fifo.pop();
+            self.ready.extend(head.map(|packet| Injected { direction: Direction::Outgoing, packet }));
+        }
+        Verdict::Keep
+    }
+
+    fn handle_from_mobile(&mut self, now: Instant, packet: &Packet) {
+        let (Some(connection), Some(segment)) = (Connection::of(Direction::Incoming, packet), packet.tcp()) else {
+            return;
+        };
+        if !segment.flags.contains(Flags::ACK) || segment.flags.intersects(Flags::SYN | Flags::RST) {
+            return;
+        }
+        let mechanism = Self::NAME;
+        if segment.window == 0 {
+            let fifo = self.mobiles.entry(packet.src).or_default();
+            if !core::mem::replace(&mut fifo.blocked, true) {
+                self.deeds.push_back(Deed { at: now, connection, mechanism, what: "blocked" });
+            }
+        } else if let Some(fifo) = self.mobiles.get_mut(&packet.src) {
+            if core::mem::take(&mut fifo.blocked) {
+                self.deeds.push_back(Deed { at: now, connection, mechanism, what: "unblocked" });
+            }
+            release(&self.config, fifo, &mut self.ready);
+        }
+    }
+
+    fn handle_registration(&mut self, now: Instant, mobile: IpAddr) {
+        let Some(fifo) = self.mobiles.get_mut(&mobile).filter(|fifo| fifo.blocked) else { return };
+        fifo.blocked = false;
+        let first = fifo.packets.front().and_then(|(_, packet)| Connection::of(Direction::Outgoing, packet));
+        release(&self.config, fifo, &mut self.ready);
+        let deed = |connection| Deed { at: now, connection, mechanism: Self::NAME, what: "unblocked" };
+        self.deeds.extend(first.map(deed));
+    }
+}
+
+/// As many as the burst limit allows go on.
+fn release(config: &BlockingBufferConfig, fifo: &mut Fifo, ready: &mut VecDeque<Injected>) {
+    let most = config.burst_packets.map_or(usize::MAX, |most| most as usize);
+    let packets = core::iter::from_fn(|| fifo.pop()).take(most);
+    ready.extend(packets.map(|packet| Injected { direction: Direction::Outgoing, packet }));
+}
+
+impl Fifo {
+    fn push(&mut self, now: Instant, packet: Packet) {
+        self.bytes += packet.wire_len();
+        self.packets.push_back((now, packet));
+    }
+
+    fn pop(&mut self) -> Option<Packet> {
+        let (_, packet) = self.packets.pop_front()?;
+        self.bytes -= packet.wire_len();
+        Some(packet)
+    }
+
+    /// When its head has been kept for too long.
+    fn expires_at(&self, longest: Duration) -> Option<Instant> {
+        self.packets.front().map(|&(came_at, _)| came_at + longest)
+    }
+}
+
+impl SegmentFilter for BlockingBuffer {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        if packet.tcp().is_none() {
+            return Verdict::Pass;
+        }
+        match direction {
+            Direction::Outgoing => self.handle_from_fixed(now, packet),
+            Direction::Incoming => {
+                self.handle_from_mobile(now, packet);
+                Verdict::Pass
+            }
+        }
+    }
+
+    fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
+
+    fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
+        if presence == Presence::Present {
+            self.handle_registration(now, mobile);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        let longest = self.config.longest;
+        for fifo in self.mobiles.values_mut() {
+            while fifo.expires_at(longest).is_some_and(|at| at <= now) {
+                self.dropped.extend(fifo.pop());
+            }
+        }
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+        self.ready.pop_front()
+    }
+
+    fn poll_dropped(&mut self) -> Option<Packet> {
+        self.dropped.pop_front()
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.mobiles.values().filter_map(|fifo| fifo.expires_at(self.config.longest)).min()
+    }
+}

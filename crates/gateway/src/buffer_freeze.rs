@@ -1,0 +1,313 @@
+//! **BUFFER-FREEZE** ("PROBE and BUFFER-FREEZE", section III.B): a base station keeps copies of what it forwards to a mobile host and
+//! withholds the newest ACK. When ACKs stop coming it sends that one with a window of zero, so that the fixed host goes into persist
+//! mode with its congestion window and its timers as they are. Then it answers the zero-window probes for the mobile host
+//! (*persist reply*), and sends the copies when the handoff is over. Neither end knows of it.
+//!
+//! Each half is a mechanism too: *buffer* (copies alone), which leaves the fixed host to its timeouts, and *freeze* (no copies), which
+//! leaves it to find out what was lost.
+//!
+//! # Where the paper is silent
+//!
+//! - **No ACK is withheld when the timer expires** (nothing was outstanding when the last one came, or it was a duplicate): the last
+//!   ACK is repeated with a window of zero. RFC 9293 section 3.10.7.4 takes it (`SND.WL2 =< SEG.ACK`); M-TCP's authors saw
+//!   senders that do not.
+//! - **Who reopens the window**: the mobile host, by the ACKs of what is sent to it again. If nothing was kept, the base station
+//!   repeats the last ACK with its window, as nobody else would.
+//! - **A zero-window probe** is answered and not forwarded. If it carries a byte that was not seen before, that is kept like any other.
+//! - **Data that come while frozen** were under way; they are kept and forwarded, as the paper says of all data: an answer to them
+//!   shows a false alarm.
+//! - **ACKs are withheld** only to be able to freeze, so not by *buffer* alone.
+//! - **The timer** has a floor ([`BufferFreezeConfig::least_timeout`]) and does not back off: it expires once for each freeze.
+//! - **The new base station** learns nothing from the old one, which forwards its copies to it ([`Presence::Moved`]): data and ACKs
+//!   tell it what it needs.
+
+use core::net::IpAddr;
+use std::collections::{BTreeSet, VecDeque};
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::{
+    Agenda, Connection, Deed, Direction, Injected, Presence, SegmentFilter, Spoken, Table, Verdict, tcp_mut,
+};
+use holdover_wire::{Flags, Packet, Segment, Seq};
+
+use crate::cache::Cache;
+use crate::timer::LocalTimer;
+
+/// What the base station does. See the [module](self).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BufferFreezeConfig {
+    /// Whether it keeps copies.
+    pub buffers: bool,
+    /// Whether it freezes the fixed host.
+    pub freezes: bool,
+    /// The least time without an ACK that counts as a disconnection, although the round trip over the wireless link is shorter.
+    pub least_timeout: Duration,
+    /// The most bytes of copies for each connection, with their headers. What comes beyond is forwarded without a copy.
+    pub buffer_bytes: usize,
+}
+
+impl Default for BufferFreezeConfig {
+    /// Both, after 100 ms at least, with 256 kB for each connection.
+    fn default() -> Self {
+        Self { buffers: true, freezes: true, least_timeout: Duration::from_millis(100), buffer_bytes: 256_000 }
+    }
+}
+
+/// The filter of a base station. See the [module](self).
+#[derive(Debug)]
+pub struct BufferFreeze {
+    config: BufferFreezeConfig,
+    connections: Table<State>,
+    agenda: Agenda,
+    /// Hosts that are known to be away.
+    away: BTreeSet<IpAddr>,
+    ready: VecDeque<Injected>,
+    deeds: VecDeque<Deed>,
+}
+
+/// What is known of a connection over which the fixed host sends.
+#[derive(Clone, Default, Debug)]
+struct State {
+    /// The highest ACK of the mobile host (*mss_hack*).
+    acked: Option<Seq>,
+    /// The end of the highest segment that was forwarded to it (*mss_hseqno*).
+    sent: Option<Seq>,
+    cache: Cache,
+    /// The newest ACK, withheld.
+    held: Option<Packet>,
+    /// What the mobile host has said last.
+    spoken: Spoken,
+    timer: LocalTimer,
+    due: Option<Instant>,
+    mode: Mode,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+enum Mode {
+    #[default]
+    Normal,
+    PersistReply,
+}
+
+impl BufferFreeze {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "buffer_freeze";
+
+    /// A base station that has seen nothing yet.
+    pub fn new(config: BufferFreezeConfig) -> Self {
+        Self {
+            config,
+            connections: Table::default(),
+            agenda: Agenda::default(),
+            away: BTreeSet::new(),
+            ready: VecDeque::new(),
+            deeds: VecDeque::new(),
+        }
+    }
+
+    /// Data or an ACK of the fixed host.
+    fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
+        let Self { config, connections, agenda, ready, .. } = self;
+        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let noted = connections.observe(now, Direction::Outgoing, connection, segment);
+        let (state, is_over) = (noted.value, noted.is_over);
+        if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) {
+            state.forget(agenda, connection);
+            return Verdict::Pass;
+        }
+        let is_probe = state.mode == Mode::PersistReply && state.is_probe(segment);
+        if segment.seq_len() > 0 {
+            state.keep(now, config, packet, segment);
+        }
+        if is_probe {
+            if let Some(answer) = state.shut(connection) {
+                ready.push_back(Injected { direction: Direction::Incoming, packet: answer });
+            }
+            return Verdict::Keep;
+        }
+        if state.mode == Mode::Normal && state.due.is_none() {
+            let due = state.freezes_at(now, config);
+            agenda.set(connection, &mut state.due, due);
+        }
+        Verdict::Pass
+    }
+
+    /// Data or an ACK of the mobile host.
+    fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
+        let Self { config, connections, agenda, ready, deeds, .. } = self;
+        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let noted = connections.observe(now, Direction::Incoming, connection, segment);
+        let (state, is_over) = (noted.value, noted.is_over);
+        if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) || !segment.flags.contains(Flags::ACK) {
+            state.forget(agenda, connection);
+            return Verdict::Pass;
+        }
+        let is_new = state.acked.is_none_or(|acked| segment.ack.gt(acked));
+        state.spoken.note(packet, segment);
+        state.acked = Some(state.acked.map_or(segment.ack, |acked| acked.max(segment.ack)));
+        state.sent = Some(state.sent.map_or(segment.ack, |sent| sent.max(segment.ack)));
+        state.cache.acknowledge(segment.ack);
+        state.timer.note_acked(now, segment.ack);
+        let was_frozen = core::mem::take(&mut state.mode) == Mode::PersistReply;
+        if was_frozen {
+            deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "thawed" });
+        }
+        if !config.freezes {
+            return Verdict::Pass;
+        }
+        let due = state.freezes_at(now, config);
+        agenda.set(connection, &mut state.due, due);
+        let released = state.held.take();
+        let is_withheld = is_new && state.is_outstanding() && segment.is_pure_ack() && !was_frozen;
+        if is_withheld {
+            state.held = Some(packet.clone());
+        }
+        match released {
+            // In the order in which they came.
+            Some(released) => {
+                ready.push_back(Injected { direction: Direction::Incoming, packet: released });
+                if !is_withheld {
+                    ready.push_back(Injected { direction: Direction::Incoming, packet: packet.clone() });
+                }
+                Verdict::Keep
+            }
+            None if is_withheld => Verdict::Keep,
+            None => Verdict::Pass,
+        }
+    }
+
+    /// The mobile host is within reach again, here or elsewhere.
+    fn end_handoff(&mut self, now: Instant, mobile: IpAddr, is_here: bool) {
+        let Self { config, connections, agenda, away, ready, deeds } = self;
+        let was_away = away.remove(&mobile) || !is_here;
+        for (connection, state) in connections.live_mut().filter(|(connection, _)| connection.remote.ip() == mobile) {
+            if !was_away && state.mode == Mode::Normal {
+                continue;
+            }
+            state.timer.forget_pending();
+            let has_copies = !state.cache.is_empty();
+            for cached in state.cache.iter_mut() {
+                (cached.sent_at, cached.resent) = (now, cached.resent + 1);
+                ready.push_back(Injected { direction: Direction::Outgoing, packet: cached.packet.clone() });
+            }
+            if has_copies {
+                deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "sent copies" });
+            }
+            if state.mode == Mode::PersistReply && !has_copies {
+                let again = state.spoken.repeat(connection.of_sender_going(Direction::Incoming));
+                ready.extend(again.map(|packet| Injected { direction: Direction::Incoming, packet }));
+                state.mode = Mode::Normal;
+                deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "reopened the window" });
+            }
+            if is_here {
+                let due = state.freezes_at(now, config);
+                agenda.set(connection, &mut state.due, due);
+            } else {
+                // From now on it is another base station that sees its ACKs.
+                let held = state.held.take();
+                ready.extend(held.map(|packet| Injected { direction: Direction::Incoming, packet }));
+                state.forget(agenda, connection);
+            }
+        }
+    }
+}
+
+impl State {
+    /// A segment that carries something is forwarded.
+    fn keep(&mut self, now: Instant, config: &BufferFreezeConfig, packet: &Packet, segment: &Segment) {
+        let end = segment.seq + segment.seq_len();
+        if self.acked.is_some_and(|acked| end.le(acked)) {
+            return;
+        }
+        let again = self.sent.is_some_and(|sent| segment.seq.lt(sent));
+        if config.buffers && self.cache.bytes() + packet.wire_len() <= config.buffer_bytes {
+            self.cache.insert(now, packet);
+        }
+        self.timer.note_sent(now, end, again);
+        self.sent = Some(self.sent.map_or(end, |sent| sent.max(end)));
+    }
+
+    /// When the fixed host is frozen if no ACK comes before.
+    fn freezes_at(&self, now: Instant, config: &BufferFreezeConfig) -> Option<Instant> {
+        let timeout = self.timer.timeout(config.least_timeout).filter(|_| config.freezes && self.is_outstanding());
+        timeout.map(|timeout| now + timeout)
+    }
+
+    fn is_outstanding(&self) -> bool {
+        self.acked.zip(self.sent).is_some_and(|(acked, sent)| acked.lt(sent))
+    }
+
+    /// Whether a segment asks for the window: nothing below what is acknowledged, as Linux has it, or a single byte.
+    fn is_probe(&self, segment: &Segment) -> bool {
+        match segment.payload.len() {
+            0 => segment.is_pure_ack() && self.acked.is_some_and(|acked| segment.seq.lt(acked)),
+            1 => true,
+            _ => false,
+        }
+    }
+
+    /// The ACK that is withheld, or the last one again, with a window of zero.
+    fn shut(&mut self, connection: Connection) -> Option<Packet> {
+        let again = || self.spoken.repeat(connection.of_sender_going(Direction::Incoming));
+        let mut packet = self.held.take().or_else(again)?;
+        tcp_mut(&mut packet)?.window = 0;
+        Some(packet)
+    }
+
+    fn forget(&mut self, agenda: &mut Agenda, connection: Connection) {
+        agenda.set(connection, &mut self.due, None);
+        (self.held, self.mode, self.acked, self.sent) = (None, Mode::Normal, None, None);
+        self.cache.clear();
+    }
+}
+
+impl SegmentFilter for BufferFreeze {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        match Connection::of(direction, packet) {
+            Some(connection) if direction == Direction::Outgoing => self.handle_from_fixed(now, connection, packet),
+            Some(connection) => self.handle_from_mobile(now, connection, packet),
+            None => Verdict::Pass,
+        }
+    }
+
+    fn handle_link(&mut self, _now: Instant, _event: holdover_filter::LinkEvent) {}
+
+    fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
+        match presence {
+            Presence::Present => self.end_handoff(now, mobile, true),
+            Presence::Moved => self.end_handoff(now, mobile, false),
+            Presence::Away => {
+                self.away.insert(mobile);
+            }
+            Presence::Fading { .. } => {}
+        }
+    }
+
+    /// No ACK has come for longer than a round trip over the wireless link takes.
+    fn handle_timeout(&mut self, now: Instant) {
+        let Self { connections, agenda, ready, deeds, .. } = self;
+        while let Some(connection) = agenda.take_due(now) {
+            let Some(state) = connections.get_mut(connection) else { continue };
+            if state.due.take_if(|due| *due <= now).is_none() {
+                continue;
+            }
+            state.timer.forget_pending();
+            let Some(packet) = state.shut(connection) else { continue };
+            state.mode = Mode::PersistReply;
+            ready.push_back(Injected { direction: Direction::Incoming, packet });
+            deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "froze" });
+        }
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+        self.ready.pop_front()
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.agenda.next()
+    }
+}

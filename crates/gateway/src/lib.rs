@@ -1,0 +1,18 @@
+//! What the network does for the TCP connections of mobile hosts: mechanisms of base stations and gateways. One file a mechanism.
+//!
+//! Each is a [`SegmentFilter`](holdover_filter::SegmentFilter) in the path between fixed hosts and mobile hosts: *outgoing* packets go
+//! to the mobile host, *incoming* ones come from it, and `local` in a [`Connection`](holdover_filter::Connection) is the fixed host.
+//! Where a mobile host is, a filter hears as [`Presence`](holdover_filter::Presence). [`Mechanisms`] describes what a router has.
+//!
+//! Except where a mechanism terminates connections, no ACK reaches a fixed host that acknowledges more than the mobile host has.
+
+#![forbid(unsafe_code)]
+
+pub mod blocking_buffer;
+pub mod buffer_freeze;
+mod cache;
+mod mechanisms;
+pub mod supervisor;
+mod timer;
+
+pub use mechanisms::{ConfigError, Mechanisms};

@@ -1,0 +1,90 @@
+//! Which mechanisms a router has.
+
+use holdover_base::Duration;
+use holdover_filter::Chain;
+
+use crate::blocking_buffer::{BlockingBuffer, BlockingBufferConfig};
+use crate::buffer_freeze::{BufferFreeze, BufferFreezeConfig};
+use crate::supervisor::{Supervisor, SupervisorConfig};
+
+/// Which mechanisms a router has; none by default. A packet for a mobile host meets them in the order of the fields.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Mechanisms {
+    /// See [`crate::supervisor`].
+    pub supervisor: Option<SupervisorConfig>,
+    /// See [`crate::buffer_freeze`].
+    pub buffer_freeze: Option<BufferFreezeConfig>,
+    /// See [`crate::blocking_buffer`].
+    pub blocking_buffer: Option<BlockingBufferConfig>,
+}
+
+/// Why a router's mechanisms cannot be as described.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// There are none.
+    #[error("no mechanism is named")]
+    None,
+    /// A mechanism is to do nothing.
+    #[error("{mechanism} is to do nothing: {what}")]
+    Nothing {
+        /// The mechanism's name in scenario files.
+        mechanism: &'static str,
+        /// Which of its settings say so.
+        what: &'static str,
+    },
+    /// Two of them would both withhold the same ACKs.
+    #[error("{one} and {other} cannot stand at one router: each withholds ACKs and answers for the mobile host")]
+    Together {
+        /// The one.
+        one: &'static str,
+        /// The other.
+        other: &'static str,
+    },
+}
+
+impl Mechanisms {
+    /// Whether they can be as described.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let Self { supervisor, buffer_freeze, blocking_buffer } = self;
+        if supervisor.is_none() && buffer_freeze.is_none() && blocking_buffer.is_none() {
+            return Err(ConfigError::None);
+        }
+        if supervisor.is_some() && buffer_freeze.is_some() {
+            return Err(ConfigError::Together { one: Supervisor::NAME, other: BufferFreeze::NAME });
+        }
+        let nothing = |mechanism, what| Err(ConfigError::Nothing { mechanism, what });
+        if let Some(config) = buffer_freeze {
+            if !config.buffers && !config.freezes {
+                return nothing(BufferFreeze::NAME, "it neither buffers nor freezes");
+            }
+            if config.buffers && config.buffer_bytes == 0 {
+                return nothing(BufferFreeze::NAME, "its buffer has 0 bytes");
+            }
+        }
+        if let Some(config) = blocking_buffer {
+            if config.burst_packets == Some(0) {
+                return nothing(BlockingBuffer::NAME, "it releases bursts of 0 packets");
+            }
+            if config.buffer_bytes == 0 || config.longest == Duration::ZERO {
+                return nothing(BlockingBuffer::NAME, "it keeps nothing");
+            }
+        }
+        Ok(())
+    }
+
+    /// The mechanisms at work.
+    pub fn chain(&self) -> Chain {
+        let Self { supervisor, buffer_freeze, blocking_buffer } = self;
+        let mut chain = Chain::new();
+        if let Some(config) = supervisor {
+            chain.push(Box::new(Supervisor::new(*config)));
+        }
+        if let Some(config) = buffer_freeze {
+            chain.push(Box::new(BufferFreeze::new(*config)));
+        }
+        if let Some(config) = blocking_buffer {
+            chain.push(Box::new(BlockingBuffer::new(*config)));
+        }
+        chain
+    }
+}

@@ -1,0 +1,426 @@
+//! **A supervisor in the path**: what M-TCP's supervisor host does for a fixed host that sends to a mobile host, without terminating the
+//! connection. It stands where all packets of the mobile host pass, and does three things:
+//!
+//! - **Holding back** (M-TCP, section 4.1). The ACK that the fixed host sees acknowledges one byte less than the mobile host's. A sender
+//!   takes a smaller window, and is woken, by an ACK of something *new*: the byte kept is always there to say it.
+//! - **Buffering.** It keeps copies of what the mobile host has not acknowledged. While the host is known to be away, data for it are
+//!   kept and not sent into the void. When it is back, the copies go to it: some at once, then two for each ACK, as in slow start.
+//! - **Choking** (M-TCP, sections 4.1 and 4.2), if it is told to: the byte kept is acknowledged with a window of zero, and zero-window
+//!   probes are answered, until the mobile host is back.
+//!
+//! # Choking, and when not to
+//!
+//! M-TCP chokes when ACKs stop coming (*wintimer*). Linux senders of today take that badly if data were lost: a zero window over lost data
+//! leaves `ssthresh` at 2, and the first data come 0.8 to 6 s after the cut is over. A network that *keeps* everything lets them undo
+//! their timeout (`docs/conformance/linux-6.18.md`, `dirty_freeze` and `late_window`). So by default it buffers, holds back, and does not
+//! choke. [`Choke::WhenAway`] and [`Choke::Wintimer`] are there for connections that have to outlive `tcp_retries2`, and for
+//! comparison with the paper.
+//!
+//! # What is held, and for how long
+//!
+//! Only ACKs that advance by a whole segment or more are lowered. ACKs with SACK blocks, duplicates, and ACKs of the last byte that was
+//! sent when none comes for [`SupervisorConfig::flush`], show all: loss recovery counts on them, and a sender at its end does not
+//! have to wait (M-TCP's second case of wintimer, which would abort a sender with nothing more to say).
+//!
+//! An ACK never acknowledges more than the mobile host's last.
+
+use core::net::IpAddr;
+use std::collections::{BTreeSet, VecDeque};
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::{
+    Agenda, Connection, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Spoken, Table, Verdict, tcp_mut,
+};
+use holdover_wire::{Flags, Packet, Segment, Seq};
+
+use crate::cache::Cache;
+use crate::timer::LocalTimer;
+
+/// When the fixed host's window is shut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Choke {
+    /// Never.
+    Never,
+    /// When the mobile host is known to be away.
+    WhenAway,
+    /// When it has not acknowledged anything for longer than a round trip takes over the wireless link (M-TCP).
+    Wintimer,
+}
+
+/// What the supervisor does. See the [module](self).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SupervisorConfig {
+    /// How many bytes are never shown as acknowledged while data flow; 0 for none.
+    pub held_bytes: u32,
+    /// Bytes of copies for each connection, with their headers; 0 for none.
+    pub buffer_bytes: usize,
+    /// When it chokes.
+    pub choke: Choke,
+    /// What is held is shown if nothing newer comes for so long.
+    pub flush: Duration,
+    /// The least time without an ACK that counts as a disconnection, for [`Choke::Wintimer`].
+    pub least_timeout: Duration,
+    /// How many copies leave at once when the host is back.
+    pub burst_packets: u32,
+}
+
+impl Default for SupervisorConfig {
+    /// One byte held for 40 ms at most, 256 kB of copies for each connection, no choking, ten copies at once (RFC 6928's initial window).
+    fn default() -> Self {
+        Self {
+            held_bytes: 1,
+            buffer_bytes: 256_000,
+            choke: Choke::Never,
+            flush: Duration::from_millis(40),
+            least_timeout: Duration::from_millis(100),
+            burst_packets: 10,
+        }
+    }
+}
+
+/// The filter of a supervisor. See the [module](self).
+#[derive(Debug)]
+pub struct Supervisor {
+    config: SupervisorConfig,
+    connections: Table<State>,
+    agenda: Agenda,
+    away: BTreeSet<IpAddr>,
+    out: Out,
+}
+
+/// What it has made and done.
+#[derive(Default, Debug)]
+struct Out {
+    ready: VecDeque<Injected>,
+    deeds: VecDeque<Deed>,
+}
+
+/// A connection over which the fixed host sends.
+#[derive(Clone, Default, Debug)]
+struct State {
+    /// What the mobile host has acknowledged: M-TCP's w'.
+    acked: Option<Seq>,
+    /// What of that the fixed host was shown.
+    shown: Option<Seq>,
+    /// The end of what the fixed host has sent.
+    sent: Option<Seq>,
+    /// What the mobile host has said last.
+    spoken: Spoken,
+    cache: Cache,
+    timer: LocalTimer,
+    /// The choked sender's window is shut: M-TCP's SHRUNK.
+    shrunk: bool,
+    /// How many more copies may leave, while they do.
+    resending: Option<u32>,
+    /// When what is held is shown.
+    flush_at: Option<Instant>,
+    /// When M-TCP's wintimer expires.
+    wintimer_at: Option<Instant>,
+    /// The earlier of the two, for the agenda.
+    due: Option<Instant>,
+}
+
+impl Supervisor {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "supervisor";
+
+    /// A supervisor that has seen nothing yet.
+    pub fn new(config: SupervisorConfig) -> Self {
+        Self {
+            config,
+            connections: Table::default(),
+            agenda: Agenda::default(),
+            away: BTreeSet::new(),
+            out: Out::default(),
+        }
+    }
+
+    /// Bytes of copies on all connections, with their headers.
+    pub fn buffered_bytes(&self) -> usize {
+        self.connections.live().map(|(_, state)| state.cache.bytes()).sum()
+    }
+
+    fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
+        let Self { config, connections, agenda, away, out } = self;
+        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let noted = connections.observe(now, Direction::Outgoing, connection, segment);
+        let (state, is_over) = (noted.value, noted.is_over);
+        if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) {
+            *state = State::default();
+            return Verdict::Pass;
+        }
+        let is_away = away.contains(&connection.remote.ip());
+        let is_kept = segment.seq_len() > 0 && state.keep(now, config, packet, segment);
+        if state.shrunk && is_probe(state.acked, segment) {
+            if let Some(answer) = state.say(connection, state.acked, Some(0)) {
+                out.send(Direction::Incoming, answer);
+            }
+            return Verdict::Keep;
+        }
+        if config.choke == Choke::Wintimer && !state.shrunk && state.wintimer_at.is_none() && state.is_outstanding() {
+            state.wintimer_at = state.timer.timeout(config.least_timeout).map(|timeout| now + timeout);
+        }
+        state.set_due(agenda, connection);
+        // What is kept goes with the copies: now if there is room for it among those under way, or after the host's next ACK.
+        if is_kept && (is_away || state.resending.is_some()) {
+            if let Some(cached) = state.cache.containing(segment.seq) {
+                cached.is_due = true;
+            }
+            state.resend(now, is_away, out);
+            return Verdict::Keep;
+        }
+        Verdict::Pass
+    }
+
+    fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &mut Packet) -> Verdict {
+        let Self { config, connections, agenda, away, out } = self;
+        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let noted = connections.observe(now, Direction::Incoming, connection, segment);
+        let (state, is_over) = (noted.value, noted.is_over);
+        if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) || !segment.flags.contains(Flags::ACK) {
+            *state = State::default();
+            return Verdict::Pass;
+        }
+        // Whoever speaks is there, whatever was said of it.
+        let was_away = away.remove(&connection.remote.ip());
+        let before = state.acked;
+        state.note_ack(now, packet);
+        if was_away || state.shrunk {
+            state.come_back(now, config, connection, out);
+        } else if let Some(more) = &mut state.resending {
+            *more += 2;
+            state.resend(now, false, out);
+        }
+        if config.choke == Choke::Wintimer {
+            let timeout = state.timer.timeout(config.least_timeout).filter(|_| state.is_outstanding());
+            state.wintimer_at = timeout.map(|timeout| now + timeout);
+        }
+        let verdict = state.show(now, config, before, packet);
+        state.set_due(agenda, connection);
+        verdict
+    }
+
+    /// All connections of one mobile host.
+    fn of_mobile(&mut self, mobile: IpAddr) -> (impl Iterator<Item = (Connection, &mut State)>, &mut Agenda, &mut Out) {
+        let Self { connections, agenda, out, .. } = self;
+        (connections.live_mut().filter(move |(connection, _)| connection.remote.ip() == mobile), agenda, out)
+    }
+
+    fn handle_away(&mut self, now: Instant, mobile: IpAddr) {
+        self.away.insert(mobile);
+        let chokes = self.config.choke != Choke::Never;
+        let (connections, agenda, out) = self.of_mobile(mobile);
+        for (connection, state) in connections {
+            state.timer.forget_pending();
+            state.wintimer_at = None;
+            if chokes && state.is_outstanding() {
+                state.choke(now, connection, out);
+            }
+            state.set_due(agenda, connection);
+        }
+    }
+
+    fn handle_return(&mut self, now: Instant, mobile: IpAddr, is_here: bool) {
+        let was_away = self.away.remove(&mobile) || !is_here;
+        let config = self.config;
+        let (connections, agenda, out) = self.of_mobile(mobile);
+        for (connection, state) in connections.filter(|(_, state)| was_away || state.shrunk) {
+            state.come_back(now, &config, connection, out);
+            if !is_here {
+                // What is left goes after it, and its ACKs will be seen elsewhere.
+                state.resending = Some(u32::MAX);
+                state.resend(now, false, out);
+                *state = State { due: state.due, ..State::default() };
+            }
+            state.set_due(agenda, connection);
+        }
+    }
+}
+
+impl State {
+    /// Remembers a segment that carries something, and copies it if there is room. Returns whether there is a copy.
+    fn keep(&mut self, now: Instant, config: &SupervisorConfig, packet: &Packet, segment: &Segment) -> bool {
+        let end = segment.seq + segment.seq_len();
+        let again = self.sent.is_some_and(|sent| segment.seq.lt(sent));
+        self.timer.note_sent(now, end, again);
+        self.sent = Some(self.sent.map_or(end, |sent| sent.max(end)));
+        let is_wanted = self.acked.is_none_or(|acked| end.gt(acked));
+        let fits = self.cache.bytes() + packet.wire_len() <= config.buffer_bytes;
+        if is_wanted && fits {
+            self.cache.insert(now, packet);
+        }
+        is_wanted && fits
+    }
+
+    fn note_ack(&mut self, now: Instant, packet: &Packet) {
+        let Some(segment) = packet.tcp() else { return };
+        self.spoken.note(packet, segment);
+        self.acked = Some(self.acked.map_or(segment.ack, |acked| acked.max(segment.ack)));
+        self.sent = Some(self.sent.map_or(segment.ack, |sent| sent.max(segment.ack)));
+        self.cache.acknowledge(segment.ack);
+        self.timer.note_acked(now, segment.ack);
+    }
+
+    fn is_outstanding(&self) -> bool {
+        self.acked.zip(self.sent).is_some_and(|(acked, sent)| acked.lt(sent))
+    }
+
+    /// How much of an ACK the fixed host sees. `before` is what was acknowledged before it.
+    fn show(&mut self, now: Instant, config: &SupervisorConfig, before: Option<Seq>, packet: &mut Packet) -> Verdict {
+        let Some(segment) = tcp_mut(packet) else { return Verdict::Pass };
+        let whole = segment.ack;
+        let advance = before.map_or(0, |before| whole.saturating_since(before));
+        let is_held = config.held_bytes > 0
+            && segment.is_pure_ack()
+            && segment.options.sack.is_empty()
+            && advance > config.held_bytes
+            && self.shown.is_some();
+        if !is_held {
+            self.shown = Some(self.shown.map_or(whole, |shown| shown.max(whole)));
+            self.flush_at = None;
+            return Verdict::Pass;
+        }
+        segment.ack = whole - config.held_bytes;
+        self.shown = Some(segment.ack);
+        self.flush_at = Some(now + config.flush);
+        Verdict::Pass
+    }
+
+    /// The mobile host's last ACK again, with `ack` for its number and maybe another window.
+    fn say(&self, connection: Connection, ack: Option<Seq>, window: Option<u16>) -> Option<Packet> {
+        let mut packet = self.spoken.repeat(connection.of_sender_going(Direction::Incoming))?;
+        let segment = tcp_mut(&mut packet)?;
+        segment.ack = ack?;
+        segment.window = window.unwrap_or(segment.window);
+        Some(packet)
+    }
+
+    /// Shows all, with a window of zero. Without a byte that is kept, nothing: senders may ignore that (M-TCP, footnote 2).
+    fn choke(&mut self, now: Instant, connection: Connection, out: &mut Out) {
+        if self.shrunk || self.shown == self.acked {
+            return;
+        }
+        if let Some(packet) = self.say(connection, self.acked, Some(0)) {
+            (self.shown, self.shrunk, self.flush_at) = (self.acked, true, None);
+            out.send(Direction::Incoming, packet);
+            out.tell(now, connection, "shrank the window");
+        }
+    }
+
+    /// The mobile host is there again: it gets the copies, and the fixed host hears all that it has acknowledged.
+    fn come_back(&mut self, now: Instant, config: &SupervisorConfig, connection: Connection, out: &mut Out) {
+        let was_shrunk = core::mem::take(&mut self.shrunk);
+        if was_shrunk || self.shown != self.acked {
+            if let Some(packet) = self.say(connection, self.acked, None) {
+                (self.shown, self.flush_at) = (self.acked, None);
+                out.send(Direction::Incoming, packet);
+            }
+            out.tell(now, connection, if was_shrunk { "reopened the window" } else { "showed what was held" });
+        }
+        self.timer.forget_pending();
+        if self.cache.is_empty() {
+            return;
+        }
+        for cached in self.cache.iter_mut() {
+            cached.is_due = true;
+        }
+        self.resending = Some(config.burst_packets);
+        out.tell(now, connection, "sends copies");
+        self.resend(now, false, out);
+    }
+
+    /// Sends as many of the copies that are due as may leave now. That is over when none is left.
+    fn resend(&mut self, now: Instant, is_away: bool, out: &mut Out) {
+        let Some(more) = self.resending.as_mut().filter(|_| !is_away) else { return };
+        let mut due = self.cache.iter_mut().filter(|cached| cached.is_due).peekable();
+        while *more > 0
+            && let Some(cached) = due.next()
+        {
+            (cached.sent_at, cached.resent, cached.is_due) = (now, cached.resent + 1, false);
+            out.send(Direction::Outgoing, cached.packet.clone());
+            *more -= 1;
+        }
+        if due.peek().is_none() {
+            self.resending = None;
+        }
+    }
+
+    fn set_due(&mut self, agenda: &mut Agenda, connection: Connection) {
+        let due = [self.flush_at, self.wintimer_at].into_iter().flatten().min();
+        agenda.set(connection, &mut self.due, due);
+    }
+}
+
+impl Out {
+    fn send(&mut self, direction: Direction, packet: Packet) {
+        self.ready.push_back(Injected { direction, packet });
+    }
+
+    fn tell(&mut self, at: Instant, connection: Connection, what: &'static str) {
+        self.deeds.push_back(Deed { at, connection, mechanism: Supervisor::NAME, what });
+    }
+}
+
+/// Whether a segment of a sender whose window is shut asks for the window: nothing below what it was shown, as Linux has it, or a
+/// single byte.
+pub(crate) fn is_probe(acked: Option<Seq>, segment: &Segment) -> bool {
+    match segment.payload.len() {
+        0 => segment.is_pure_ack() && acked.is_some_and(|acked| segment.seq.lt(acked)),
+        1 => true,
+        _ => false,
+    }
+}
+
+impl SegmentFilter for Supervisor {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        match Connection::of(direction, packet) {
+            Some(connection) if direction == Direction::Outgoing => self.handle_from_fixed(now, connection, packet),
+            Some(connection) => self.handle_from_mobile(now, connection, packet),
+            None => Verdict::Pass,
+        }
+    }
+
+    fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
+
+    fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
+        match presence {
+            Presence::Away => self.handle_away(now, mobile),
+            Presence::Present => self.handle_return(now, mobile, true),
+            Presence::Moved => self.handle_return(now, mobile, false),
+            Presence::Fading { .. } => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        let Self { connections, agenda, away, out, .. } = self;
+        while let Some(connection) = agenda.take_due(now) {
+            let Some(state) = connections.get_mut(connection) else { continue };
+            state.due = None;
+            if state.flush_at.take_if(|at| *at <= now).is_some()
+                && !away.contains(&connection.remote.ip())
+                && !(state.is_outstanding() && state.wintimer_at.is_some())
+                && let Some(packet) = state.say(connection, state.acked, None)
+            {
+                state.shown = state.acked;
+                out.send(Direction::Incoming, packet);
+            }
+            if state.wintimer_at.take_if(|at| *at <= now).is_some() && state.is_outstanding() {
+                state.timer.forget_pending();
+                state.choke(now, connection, out);
+            }
+            state.set_due(agenda, connection);
+        }
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+        self.out.ready.pop_front()
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.out.deeds.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.agenda.next()
+    }
+}

@@ -1,0 +1,92 @@
+//! A timer over the wireless link, in the manner of TCP's retransmission timer (RFC 6298).
+
+use holdover_base::{Duration, Instant};
+use holdover_wire::Seq;
+
+/// The round trip between a node and a mobile host, host included, and how long an ACK may take.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct LocalTimer {
+    smoothed: Option<Duration>,
+    deviation: Duration,
+    /// The end of something that was sent once, and when.
+    timed: Option<(Seq, Instant)>,
+}
+
+impl LocalTimer {
+    /// Something goes to the mobile host that ends at `end`; `again` if it has gone before.
+    pub(crate) fn note_sent(&mut self, now: Instant, end: Seq, again: bool) {
+        if again {
+            // Karn's rule: what was sent twice measures nothing.
+            self.timed = None;
+        } else {
+            self.timed.get_or_insert((end, now));
+        }
+    }
+
+    /// The mobile host acknowledges all below `ack`.
+    pub(crate) fn note_acked(&mut self, now: Instant, ack: Seq) {
+        if let Some((_, sent_at)) = self.timed.take_if(|(end, _)| end.le(ack)) {
+            self.sample(now.saturating_since(sent_at));
+        }
+    }
+
+    /// What is being timed is no round trip: the host was away in between.
+    pub(crate) fn forget_pending(&mut self) {
+        self.timed = None;
+    }
+
+    /// SRTT + 4 RTTVAR, and at least `least`; `None` before the first sample.
+    pub(crate) fn timeout(&self, least: Duration) -> Option<Duration> {
+        self.smoothed.map(|smoothed| (smoothed + self.deviation * 4).max(least))
+    }
+
+    /// The smoothed round trip; `None` before the first sample.
+    pub(crate) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
+    /// RFC 6298 section 2: RTTVAR first, with the old SRTT.
+    fn sample(&mut self, sample: Duration) {
+        match self.smoothed {
+            None => (self.smoothed, self.deviation) = (Some(sample), sample / 2),
+            Some(smoothed) => {
+                let error = smoothed.max(sample).saturating_sub(smoothed.min(sample));
+                self.deviation = (self.deviation * 3 + error) / 4;
+                self.smoothed = Some((smoothed * 7 + sample) / 8);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn it_follows_rfc_6298() {
+        let mut timer = LocalTimer::default();
+        assert_eq!(timer.timeout(MS), None);
+        let at = |ms| Instant::ZERO + MS * ms;
+        timer.note_sent(at(0), Seq::new(10), false);
+        timer.note_sent(at(50), Seq::new(20), false);
+        timer.note_acked(at(100), Seq::new(20));
+        assert_eq!((timer.smoothed(), timer.timeout(MS)), (Some(MS * 100), Some(MS * 300)));
+        timer.note_sent(at(200), Seq::new(30), false);
+        timer.note_acked(at(220), Seq::new(20));
+        timer.note_acked(at(280), Seq::new(30));
+        // RTTVAR (3 * 50 + 20) / 4 = 42.5 ms, SRTT (7 * 100 + 80) / 8 = 97.5 ms.
+        assert_eq!(timer.timeout(MS), Some(Duration::from_micros(97_500 + 4 * 42_500)));
+        assert_eq!(timer.timeout(MS * 500), Some(MS * 500));
+    }
+
+    #[test]
+    fn what_was_sent_twice_measures_nothing() {
+        let mut timer = LocalTimer::default();
+        timer.note_sent(Instant::ZERO, Seq::new(10), false);
+        timer.note_sent(Instant::ZERO + MS, Seq::new(10), true);
+        timer.note_acked(Instant::ZERO + MS * 2, Seq::new(10));
+        assert_eq!(timer.smoothed(), None);
+    }
+}

@@ -1,0 +1,29 @@
+//! A router that does something for the connections of mobile hosts.
+
+use core::net::IpAddr;
+use std::collections::BTreeMap;
+
+use holdover_filter::Chain;
+
+use crate::config::{GatewayMechanisms, NodeId};
+
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) node: NodeId,
+    pub(crate) chain: Chain,
+    /// The hosts that it looks after, with their addresses.
+    pub(crate) mobiles: BTreeMap<NodeId, Vec<IpAddr>>,
+    pub(crate) hears_links: bool,
+}
+
+impl Gateway {
+    /// The router that `config` describes, in a world where each node has these addresses.
+    pub(crate) fn new(config: &GatewayMechanisms, addresses: &[Vec<IpAddr>]) -> Self {
+        Self {
+            node: config.node,
+            chain: config.mechanisms.chain(),
+            mobiles: config.mobiles.iter().map(|&mobile| (mobile, addresses[mobile.index()].clone())).collect(),
+            hears_links: config.hears_links,
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Routers with mechanisms: what they forward passes their chains, and they hear where mobile hosts are.
+
+use holdover_filter::{Direction, Presence, Verdict};
+
+use super::World;
+use crate::config::NodeId;
+use crate::frame::Frame;
+use crate::gateway::Gateway;
+use crate::observer::{Dropped, Observer, WorldEvent};
+
+impl World {
+    /// A packet that `node` is to forward passes its mechanisms, if it has any and the packet is to or from one of the hosts that it
+    /// looks after, and goes on.
+    #[inline]
+    pub(super) fn pass_gateway<O: Observer>(&mut self, node: NodeId, frame: Box<Frame>, observer: &mut O) {
+        match self.gateway_index(node) {
+            Some(index) if !frame.sealed && frame.tunnel.is_none() => self.pass_chain(index, frame, observer),
+            _ => self.network.forward(self.now, node, frame, observer),
+        }
+    }
+
+    fn pass_chain<O: Observer>(&mut self, index: usize, mut frame: Box<Frame>, observer: &mut O) {
+        let now = self.now;
+        let gateway = &mut self.gateways[index];
+        let node = gateway.node;
+        let is_mobile = |address| NodeId::of(address).is_some_and(|node| gateway.mobiles.contains_key(&node));
+        let (from, to) = (is_mobile(frame.packet.src), is_mobile(frame.packet.dst));
+        let mut verdict = Verdict::Pass;
+        // From one mobile host to another it is from the one first.
+        for (_, direction) in [(from, Direction::Incoming), (to, Direction::Outgoing)].iter().filter(|(is, _)| *is) {
+            if verdict == Verdict::Pass {
+                verdict = gateway.chain.handle_packet(now, *direction, &mut frame.packet);
+            }
+        }
+        match verdict {
+            Verdict::Pass => {
+                frame.measure();
+                self.network.forward(now, node, frame, observer);
+            }
+            Verdict::Drop => observer.dropped(now, Dropped::Filtered(node), &frame),
+            Verdict::Keep => self.network.pool.take_back(frame),
+        }
+        self.send_what_gateway_made(index, observer);
+    }
+
+    /// What a router's mechanisms have made goes its way.
+    fn send_what_gateway_made<O: Observer>(&mut self, index: usize, observer: &mut O) {
+        let now = self.now;
+        let Self { gateways, network, .. } = self;
+        let gateway = &mut gateways[index];
+        while let Some(injected) = gateway.chain.poll_transmit() {
+            let frame = network.pool.frame(injected.packet, None);
+            network.forward(now, gateway.node, frame, observer);
+        }
+        while let Some(deed) = gateway.chain.poll_deed() {
+            observer.event(now, &WorldEvent::Mechanism(gateway.node, deed));
+        }
+        while let Some(lost) = gateway.chain.poll_dropped() {
+            observer.dropped(now, Dropped::Filtered(gateway.node), &Frame::new(lost, None));
+        }
+        while gateway.chain.poll_outcome().is_some() {}
+        network.schedule.set(network.sources.gateways + index, gateway.chain.poll_timeout());
+    }
+
+    /// A router's link layer says where a host is. Routers without mechanisms for that host do not care.
+    pub(super) fn tell_gateway<O: Observer>(
+        &mut self,
+        node: NodeId,
+        mobile: NodeId,
+        presence: Presence,
+        observer: &mut O,
+    ) {
+        if let Some(index) = self.gateway_index(node).filter(|&index| self.gateways[index].hears_links) {
+            self.tell_chain(index, mobile, presence, observer);
+        }
+    }
+
+    /// A mobility agent has taken a registration.
+    pub(super) fn tell_of_registration<O: Observer>(&mut self, agent: NodeId, mobile: NodeId, observer: &mut O) {
+        if let Some(index) = self.gateway_index(agent) {
+            self.tell_chain(index, mobile, Presence::Present, observer);
+        }
+    }
+
+    fn tell_chain<O: Observer>(&mut self, index: usize, mobile: NodeId, presence: Presence, observer: &mut O) {
+        let Gateway { chain, mobiles, .. } = &mut self.gateways[index];
+        let Some(addresses) = mobiles.get(&mobile) else { return };
+        for &address in addresses {
+            chain.handle_mobile(self.now, address, presence);
+        }
+        self.send_what_gateway_made(index, observer);
+    }
+
+    /// A deadline of a router's mechanisms.
+    pub(super) fn step_gateway<O: Observer>(&mut self, index: usize, observer: &mut O) {
+        self.gateways[index].chain.handle_timeout(self.now);
+        self.send_what_gateway_made(index, observer);
+    }
+
+    #[inline]
+    fn gateway_index(&self, node: NodeId) -> Option<usize> {
+        self.gateways.iter().position(|gateway| gateway.node == node)
+    }
+}
