@@ -13,7 +13,8 @@
 //!   senders that do not.
 //! - **Who reopens the window**: the mobile host, by the ACKs of what is sent to it again. If nothing was kept, the base station
 //!   repeats the last ACK with its window, as nobody else would.
-//! - **A zero-window probe** is answered and not forwarded. If it carries a byte that was not seen before, that is kept like any other.
+//! - **A zero-window probe** is answered, and forwarded as well: the mobile host's own answer ends the freeze even if nobody says that the
+//!   handoff is over. If it acknowledges nothing new, what was forwarded is lost, and the copies are sent.
 //! - **Data that come while frozen** were under way; they are kept and forwarded, as the paper says of all data: an answer to them
 //!   shows a false alarm.
 //! - **ACKs are withheld** only to be able to freeze, so not by *buffer* alone.
@@ -47,9 +48,10 @@ pub struct BufferFreezeConfig {
 }
 
 impl Default for BufferFreezeConfig {
-    /// Both, after 100 ms at least, with 256 kB for each connection.
+    /// Both, after 250 ms at least, with 256 kB for each connection. An ACK may be 200 ms late by itself (RFC 1122 section 4.2.3.2 allows
+    /// 500 ms; 4.4BSD's fast timer takes 200 ms), and the fixed host's own timer is 1 s or more in stacks of the paper's time.
     fn default() -> Self {
-        Self { buffers: true, freezes: true, least_timeout: Duration::from_millis(100), buffer_bytes: 256_000 }
+        Self { buffers: true, freezes: true, least_timeout: Duration::from_millis(250), buffer_bytes: 256_000 }
     }
 }
 
@@ -120,10 +122,8 @@ impl BufferFreeze {
             state.keep(now, config, packet, segment);
         }
         if is_probe {
-            if let Some(answer) = state.shut(connection) {
-                ready.push_back(Injected { direction: Direction::Incoming, packet: answer });
-            }
-            return Verdict::Keep;
+            let answer = state.shut(connection);
+            ready.extend(answer.map(|packet| Injected { direction: Direction::Incoming, packet }));
         }
         if state.mode == Mode::Normal && state.due.is_none() {
             let due = state.freezes_at(now, config);
@@ -151,6 +151,9 @@ impl BufferFreeze {
         let was_frozen = core::mem::take(&mut state.mode) == Mode::PersistReply;
         if was_frozen {
             deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "thawed" });
+            if !is_new && !state.send_copies(now, connection, ready, deeds) {
+                state.sent = state.acked;
+            }
         }
         if !config.freezes {
             return Verdict::Pass;
@@ -184,19 +187,13 @@ impl BufferFreeze {
             if !was_away && state.mode == Mode::Normal {
                 continue;
             }
-            state.timer.forget_pending();
-            let has_copies = !state.cache.is_empty();
-            for cached in state.cache.iter_mut() {
-                (cached.sent_at, cached.resent) = (now, cached.resent + 1);
-                ready.push_back(Injected { direction: Direction::Outgoing, packet: cached.packet.clone() });
-            }
-            if has_copies {
-                deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "sent copies" });
-            }
+            let has_copies = state.send_copies(now, connection, ready, deeds);
             if state.mode == Mode::PersistReply && !has_copies {
                 let again = state.spoken.repeat(connection.of_sender_going(Direction::Incoming));
                 ready.extend(again.map(|packet| Injected { direction: Direction::Incoming, packet }));
                 state.mode = Mode::Normal;
+                // What was forwarded is lost, and waits at the fixed host.
+                state.sent = state.acked;
                 deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "reopened the window" });
             }
             if is_here {
@@ -225,6 +222,26 @@ impl State {
         }
         self.timer.note_sent(now, end, again);
         self.sent = Some(self.sent.map_or(end, |sent| sent.max(end)));
+    }
+
+    /// Sends all copies to the mobile host. Returns whether there are any.
+    fn send_copies(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        ready: &mut VecDeque<Injected>,
+        deeds: &mut VecDeque<Deed>,
+    ) -> bool {
+        self.timer.forget_pending();
+        for cached in self.cache.iter_mut() {
+            (cached.sent_at, cached.resent) = (now, cached.resent + 1);
+            ready.push_back(Injected { direction: Direction::Outgoing, packet: cached.packet.clone() });
+        }
+        let has_copies = !self.cache.is_empty();
+        if has_copies {
+            deeds.push_back(Deed { at: now, connection, mechanism: BufferFreeze::NAME, what: "sent copies" });
+        }
+        has_copies
     }
 
     /// When the fixed host is frozen if no ACK comes before.

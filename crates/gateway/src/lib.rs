@@ -11,7 +11,9 @@
 pub mod blocking_buffer;
 pub mod buffer_freeze;
 mod cache;
+pub mod m_tcp;
 mod mechanisms;
+pub mod split;
 pub mod supervisor;
 mod timer;
 

@@ -5,6 +5,8 @@ use holdover_filter::Chain;
 
 use crate::blocking_buffer::{BlockingBuffer, BlockingBufferConfig};
 use crate::buffer_freeze::{BufferFreeze, BufferFreezeConfig};
+use crate::m_tcp::{MTcp, MTcpConfig};
+use crate::split::{Split, SplitConfig};
 use crate::supervisor::{Supervisor, SupervisorConfig};
 
 /// Which mechanisms a router has; none by default. A packet for a mobile host meets them in the order of the fields.
@@ -16,6 +18,10 @@ pub struct Mechanisms {
     pub buffer_freeze: Option<BufferFreezeConfig>,
     /// See [`crate::blocking_buffer`].
     pub blocking_buffer: Option<BlockingBufferConfig>,
+    /// See [`crate::split`].
+    pub split: Option<SplitConfig>,
+    /// See [`crate::m_tcp`].
+    pub m_tcp: Option<MTcpConfig>,
 }
 
 /// Why a router's mechanisms cannot be as described.
@@ -32,8 +38,8 @@ pub enum ConfigError {
         /// Which of its settings say so.
         what: &'static str,
     },
-    /// Two of them would both withhold the same ACKs.
-    #[error("{one} and {other} cannot stand at one router: each withholds ACKs and answers for the mobile host")]
+    /// Two of them would both speak for the mobile host.
+    #[error("{one} and {other} cannot stand at one router: each decides what of the mobile host's ACKs is seen")]
     Together {
         /// The one.
         one: &'static str,
@@ -45,12 +51,18 @@ pub enum ConfigError {
 impl Mechanisms {
     /// Whether they can be as described.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let Self { supervisor, buffer_freeze, blocking_buffer } = self;
-        if supervisor.is_none() && buffer_freeze.is_none() && blocking_buffer.is_none() {
-            return Err(ConfigError::None);
-        }
-        if supervisor.is_some() && buffer_freeze.is_some() {
-            return Err(ConfigError::Together { one: Supervisor::NAME, other: BufferFreeze::NAME });
+        let Self { supervisor, buffer_freeze, blocking_buffer, split, m_tcp } = self;
+        let answering = [
+            (Supervisor::NAME, supervisor.is_some()),
+            (BufferFreeze::NAME, buffer_freeze.is_some()),
+            (Split::NAME, split.is_some()),
+            (MTcp::NAME, m_tcp.is_some()),
+        ];
+        let mut answering = answering.into_iter().filter_map(|(name, is_there)| is_there.then_some(name));
+        match (answering.next(), answering.next()) {
+            (Some(one), Some(other)) => return Err(ConfigError::Together { one, other }),
+            (None, None) if blocking_buffer.is_none() => return Err(ConfigError::None),
+            _ => {}
         }
         let nothing = |mechanism, what| Err(ConfigError::Nothing { mechanism, what });
         if let Some(config) = buffer_freeze {
@@ -72,15 +84,21 @@ impl Mechanisms {
         Ok(())
     }
 
-    /// The mechanisms at work.
-    pub fn chain(&self) -> Chain {
-        let Self { supervisor, buffer_freeze, blocking_buffer } = self;
+    /// The mechanisms at work. `secret` is what they draw sequence numbers from.
+    pub fn chain(&self, secret: [u8; 16]) -> Chain {
+        let Self { supervisor, buffer_freeze, blocking_buffer, split, m_tcp } = self;
         let mut chain = Chain::new();
         if let Some(config) = supervisor {
             chain.push(Box::new(Supervisor::new(*config)));
         }
         if let Some(config) = buffer_freeze {
             chain.push(Box::new(BufferFreeze::new(*config)));
+        }
+        if let Some(config) = split {
+            chain.push(Box::new(Split::new(config.clone(), secret)));
+        }
+        if let Some(config) = m_tcp {
+            chain.push(Box::new(MTcp::new(config.clone(), secret)));
         }
         if let Some(config) = blocking_buffer {
             chain.push(Box::new(BlockingBuffer::new(*config)));

@@ -72,7 +72,7 @@ impl Default for SupervisorConfig {
             buffer_bytes: 256_000,
             choke: Choke::Never,
             flush: Duration::from_millis(40),
-            least_timeout: Duration::from_millis(100),
+            least_timeout: Duration::from_millis(250),
             burst_packets: 10,
         }
     }
@@ -155,7 +155,8 @@ impl Supervisor {
             if let Some(answer) = state.say(connection, state.acked, Some(0)) {
                 out.send(Direction::Incoming, answer);
             }
-            return Verdict::Keep;
+            // The host's own answer shows that it is back, if nobody else says so.
+            return if is_away { Verdict::Keep } else { Verdict::Pass };
         }
         if config.choke == Choke::Wintimer && !state.shrunk && state.wintimer_at.is_none() && state.is_outstanding() {
             state.wintimer_at = state.timer.timeout(config.least_timeout).map(|timeout| now + timeout);

@@ -3,6 +3,7 @@
 use core::net::IpAddr;
 use std::collections::BTreeMap;
 
+use holdover_base::Rng;
 use holdover_filter::Chain;
 
 use crate::config::{GatewayMechanisms, NodeId};
@@ -18,10 +19,14 @@ pub(crate) struct Gateway {
 
 impl Gateway {
     /// The router that `config` describes, in a world where each node has these addresses.
-    pub(crate) fn new(config: &GatewayMechanisms, addresses: &[Vec<IpAddr>]) -> Self {
+    pub(crate) fn new(config: &GatewayMechanisms, addresses: &[Vec<IpAddr>], seed: u64) -> Self {
+        let mut rng = Rng::split(seed, &format!("gateway {}", config.node.0));
+        let mut secret = [0; 16];
+        secret[..8].copy_from_slice(&rng.next_u64().to_le_bytes());
+        secret[8..].copy_from_slice(&rng.next_u64().to_le_bytes());
         Self {
             node: config.node,
-            chain: config.mechanisms.chain(),
+            chain: config.mechanisms.chain(secret),
             mobiles: config.mobiles.iter().map(|&mobile| (mobile, addresses[mobile.index()].clone())).collect(),
             hears_links: config.hears_links,
         }

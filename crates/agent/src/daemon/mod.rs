@@ -356,7 +356,9 @@ impl<A: Attach> Daemon<A> {
             self.core.handle_sleep_foreseen(now, event);
         }
         self.core.handle_timeout(now);
-        self.next_hops.handle_below(now);
+        if self.next_hops.handle_below(now, &mut self.interfaces) {
+            self.tell_changes(now);
+        }
         self.next_hops.ask(&mut self.core, &self.interfaces);
         if may_sleep.is_some() {
             self.inhibitor = None;

@@ -9,7 +9,7 @@ use holdover_base::Instant;
 use holdover_mobility::Connection;
 
 use super::core::Core;
-use crate::link_watch::kernel::Interfaces;
+use crate::link_watch::kernel::{Interfaces, News};
 use crate::link_watch::neighbour_probe::{NeighbourProbe, Neighbourhood};
 use crate::next_hop;
 use crate::path_engine::Attach;
@@ -48,11 +48,17 @@ impl NextHops {
                 (Connection { local, remote }, [0xff; 6])
             });
             let search = self.below.entry(index).or_default();
-            if let Err(error) = search.begin(now, index, waiting) {
-                tracing::debug!(interface = interfaces.name(index), %error, "the next hop below a tunnel is not asked for");
+            match search.begin(now, index, waiting) {
+                Ok(true) => {}
+                Ok(false) => interfaces.handle(now, News::HopsBelow { index }),
+                Err(error) => {
+                    let interface = interfaces.name(index);
+                    tracing::debug!(interface, %error, "the next hop below a tunnel is not asked for");
+                    interfaces.handle(now, News::HopsBelow { index });
+                }
             }
         }
-        self.handle_below(now);
+        self.handle_below(now, interfaces);
     }
 
     /// When [`Self::handle_below`] is due.
@@ -60,10 +66,18 @@ impl NextHops {
         self.below.values().filter_map(next_hop::NextHops::poll_timeout).min()
     }
 
-    /// Hears and asks next hops below tunnels.
-    pub(super) fn handle_below(&mut self, now: Instant) {
-        self.below.values_mut().for_each(|search| _ = search.handle_ready(now));
-        self.below.retain(|_, search| search.poll_timeout().is_some());
+    /// Hears and asks next hops below tunnels. Returns whether some are known now, or not waited for any longer.
+    pub(super) fn handle_below(&mut self, now: Instant, interfaces: &mut Interfaces) -> bool {
+        let mut is_any_known = false;
+        self.below.retain(|&index, search| {
+            let (is_settled, is_under_way) = (search.handle_ready(now), search.poll_timeout().is_some());
+            if is_settled || !is_under_way {
+                interfaces.handle(now, News::HopsBelow { index });
+                is_any_known = true;
+            }
+            is_under_way
+        });
+        is_any_known
     }
 
     /// Asks what is to be asked.

@@ -84,6 +84,11 @@ pub enum News {
         /// The ways.
         ways: Option<BTreeSet<Way>>,
     },
+    /// The next hops of tunnels on this interface are known, or nobody waits for them any longer.
+    HopsBelow {
+        /// The interface.
+        index: u32,
+    },
     /// A rule by which default routes of a table may be used.
     Rule {
         /// The rule.
@@ -178,6 +183,12 @@ pub struct Interfaces {
     rules: Rules,
     /// Since tunnels were looked up last.
     have_routes_changed: bool,
+    /// Next hops of tunnels whose link is back, by interface, that are not known yet.
+    unresolved_below: BTreeSet<(u32, IpAddr)>,
+    /// The neighbour, by interface, that has just answered.
+    answering: Option<(u32, IpAddr)>,
+    /// Those that the shell has not been told of.
+    to_ask_below: BTreeSet<HopBelow>,
     changes: VecDeque<Change>,
     /// While a snapshot is taken: what has been told in it.
     snapshot: Option<Vec<News>>,
@@ -271,13 +282,19 @@ impl Interfaces {
             News::DefaultRoute { index, route, presence } => self.note_route(index, route, presence),
             News::Rule { rule, is_there } => self.rules.note(rule, is_there),
             News::Endpoints { index, ways } => self.note_endpoints(index, ways),
+            News::HopsBelow { index } => self.note_hops_below(index),
             News::OtherRoute => {}
             News::Neighbour { index, address, state } => {
+                self.answering = (state == Reachability::Answers).then_some((index, address));
+                if let Some(hop) = self.answering {
+                    self.unresolved_below.remove(&hop);
+                }
                 let Some(interface) = self.known_or_new(index, state == Reachability::Failed) else { return };
                 interface.note_neighbour(now, address, state);
             }
         }
         self.tell(now);
+        self.answering = None;
     }
 
     /// Everything is about to be told anew.

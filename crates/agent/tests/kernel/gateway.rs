@@ -53,13 +53,15 @@ impl Lan {
     pub(crate) fn new(near: &Namespace, prefix: &str, prefix_len: u8) -> Self {
         let address = |last: u8| format!("{prefix}{last}").parse::<IpAddr>().unwrap();
         let (bridge, gateway) = (Namespace::new("bridge").unwrap(), Namespace::new("gateway").unwrap());
+        // The bridge comes first, so that the ends of a veth pair have different indices. Linux acts on the carrier of a pair with equal
+        // ones once a second (`linkwatch_urgent_event`, and for all namespaces together): the port would forward up to 1 s late.
+        bridge.enter(|| Netlink::open(&bridge).unwrap().add_bridge("br0").unwrap()).unwrap();
         Netlink::open(near).unwrap().add_veth(INTERFACE, "near0", &bridge).unwrap();
         gateway.enter(|| Netlink::open(&gateway).unwrap().add_veth("gw0", "far0", &bridge).unwrap()).unwrap();
         let join = || {
             // It is to say nothing itself.
             sysctl::set(&bridge, "net.ipv6.conf.all.disable_ipv6", "1").unwrap();
             let mut netlink = Netlink::open(&bridge).unwrap();
-            netlink.add_bridge("br0").unwrap();
             for port in ["near0", "far0"] {
                 netlink.add_port("br0", port).unwrap();
                 netlink.set_up(port).unwrap();

@@ -91,7 +91,7 @@ impl Script {
         let mut packet = Packet::new(from.ip(), to.ip(), segment);
         match self.chain.handle_packet(self.now, direction, &mut packet) {
             Verdict::Pass => packet.tcp().cloned(),
-            Verdict::Drop => None,
+            Verdict::Drop | Verdict::Keep => None,
         }
     }
 

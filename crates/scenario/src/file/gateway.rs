@@ -38,7 +38,7 @@ pub(crate) struct Supervisor {
     pub(crate) choke: Option<Word<Choke>>,
     /// What is held is shown if nothing newer comes for so long. The default is 40 ms.
     pub(crate) flush: Option<Time>,
-    /// The least time without an ACK that counts as a disconnection, for "wintimer". The default is 100 ms.
+    /// The least time without an ACK that counts as a disconnection, for "wintimer". The default is 250 ms.
     pub(crate) least_timeout: Option<Time>,
     /// How many copies leave at once when the host is back; each ACK then brings two more. The default is 10.
     pub(crate) burst: Option<u32>,
@@ -58,7 +58,7 @@ pub(crate) struct BufferFreeze {
     pub(crate) buffer: Option<OrNone<Bytes>>,
     /// Whether the fixed host gets a window of zero when ACKs stop coming; false for BUFFER. The default is true.
     pub(crate) freeze: Option<bool>,
-    /// The least time without an ACK that counts as a disconnection. The default is 100 ms.
+    /// The least time without an ACK that counts as a disconnection. The default is 250 ms.
     pub(crate) least_timeout: Option<Time>,
 }
 

@@ -99,7 +99,8 @@ impl World {
         let ends = (self.network.hops[link * 2].from, self.network.hops[link * 2].to);
         for (node, other) in [ends, (ends.1, ends.0)] {
             self.review_access(at, node, observer);
-            if self.config.links[link].layer2.outage.is_seen_by_router() {
+            let layer2 = &self.config.links[link].layer2;
+            if layer2.kind == LinkKind::Wire || layer2.outage.is_seen_by_router() {
                 let presence = if up { Presence::Present } else { Presence::Away };
                 self.tell_gateway(node, other, presence, observer);
             }

@@ -89,7 +89,7 @@ impl World {
         check::all_is_within_reach(&config, &network)?;
         let flows: Vec<Flow> =
             (0..).zip(&config.flows).map(|(id, flow)| Flow::new(FlowId(id), flow, config.seed)).collect();
-        let gateways = config.gateways.iter().map(|gateway| Gateway::new(gateway, &addresses)).collect();
+        let gateways = config.gateways.iter().map(|gateway| Gateway::new(gateway, &addresses, config.seed)).collect();
         let unfinished = flows.iter().filter(|flow| flow.is_finite()).count();
         let mut world = Self {
             now: Instant::ZERO,

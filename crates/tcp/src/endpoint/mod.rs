@@ -168,6 +168,19 @@ impl Endpoint {
         }
     }
 
+    /// Has this address too from now on: for a node that speaks in the name of others.
+    pub fn add_address(&mut self, address: IpAddr) {
+        if !self.addresses.contains(&address) {
+            self.addresses.push(address);
+        }
+    }
+
+    /// The connection between these two, if there is one that is not over.
+    pub fn connection_between(&self, local: SocketAddr, remote: SocketAddr) -> Option<ConnectionId> {
+        let index = self.find(local, remote)?;
+        Some(ConnectionId { index, generation: self.entries[index as usize].generation })
+    }
+
     /// Listens at `port` on all addresses; at most `backlog` handshakes at a time are under way there.
     pub fn listen(&mut self, port: u16, config: Arc<Config>, backlog: usize) -> Result<(), ListenError> {
         if self.listeners.contains_key(&port) {

@@ -10,6 +10,10 @@
 //!
 //! Of a link below, its carrier counts and what it runs over itself; for tunnels also that it has not lost its addresses of the IP
 //! version of the tunnel's packets, and that their next hop is not known to be silent. It need not be looked after itself.
+//!
+//! A tunnel whose link below is back waits for the address of its next hop there ([`Interfaces::take_hops_below`]). Until that is known
+//! the kernel keeps what enters the tunnel in a short queue, asks once a second, and then sends all of it at once: a wake that went
+//! that way would tell the peers of a round trip as long as they had to wait for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -69,8 +73,8 @@ pub(super) struct Lower {
     ways: BTreeSet<Way>,
     /// All of them are cut off.
     pub(super) is_cut: bool,
-    /// They were, and are not any more; nobody has asked since.
-    is_back: bool,
+    /// The same, without regard to next hops that are being asked for.
+    is_cut_off: bool,
     /// The packets leave by other interfaces than before.
     pub(super) has_moved: bool,
 }
@@ -98,15 +102,26 @@ impl Interfaces {
 
     /// The next hops of tunnels that were cut off and are not any more, on links that have to ask for their neighbours' addresses.
     pub fn take_hops_below(&mut self) -> BTreeSet<HopBelow> {
-        let back =
-            self.interfaces.values_mut().filter_map(|known| std::mem::take(&mut known.lower.is_back).then_some(known));
-        let ways: Vec<Way> = back.flat_map(|known| known.lower.ways.iter().copied()).collect();
-        let hops = ways.into_iter().filter_map(|Way { index, hop, .. }| {
-            let (lower, hop) = (self.interfaces.get(&index).filter(|lower| lower.has_neighbours)?, hop?);
-            let local = lower.addresses.iter().find(|&&address| Family::of(address) == Family::of(hop))?;
-            Some(HopBelow { index, local: *local, hop })
-        });
-        hops.collect()
+        std::mem::take(&mut self.to_ask_below)
+    }
+
+    /// The next hops of tunnels on an interface are known, or nobody waits for them any longer.
+    pub(super) fn note_hops_below(&mut self, index: u32) {
+        self.unresolved_below.retain(|(unresolved, _)| *unresolved != index);
+    }
+
+    /// The next hops of ways that are back, of which the shell is to ask for the addresses.
+    fn ask_below(&mut self, ways: impl Iterator<Item = Way>) {
+        for Way { index, hop, .. } in ways {
+            let (Some(lower), Some(hop)) = (self.interfaces.get(&index).filter(|lower| lower.has_neighbours), hop)
+            else {
+                continue;
+            };
+            let local = lower.addresses.iter().find(|&&address| Family::of(address) == Family::of(hop));
+            let Some(&local) = local.filter(|_| self.answering != Some((index, hop))) else { continue };
+            self.unresolved_below.insert((index, hop));
+            self.to_ask_below.insert(HopBelow { index, local, hop });
+        }
     }
 
     /// Finds what each interface runs over, and whether that is cut off.
@@ -121,20 +136,39 @@ impl Interfaces {
             }
             ways.insert(index, found);
         }
-        let cut: BTreeSet<u32> =
-            self.interfaces.keys().copied().filter(|&index| self.is_cut_below(&ways, index, &mut Vec::new())).collect();
+        let unresolved = std::mem::take(&mut self.unresolved_below);
+        let cut_off = self.cut_off(&ways);
+        let mut back = Vec::new();
+        for (index, interface) in &mut self.interfaces {
+            let found = ways.get(index);
+            let lower = &mut interface.lower;
+            let has_lost_all = interface.is_tunnel && found.is_none_or(BTreeSet::is_empty) && !lower.ways.is_empty();
+            let is_cut_off = cut_off.contains(index) || has_lost_all;
+            if std::mem::replace(&mut lower.is_cut_off, is_cut_off) && !is_cut_off {
+                back.extend(found.into_iter().flatten().copied());
+            }
+        }
+        // What is cut again is asked for when it is back.
+        self.unresolved_below = unresolved;
+        let Self { unresolved_below, interfaces, .. } = self;
+        unresolved_below.retain(|(index, _)| interfaces.get(index).is_some_and(|lower| lower.can_carry));
+        self.ask_below(back.into_iter());
+        let cut = self.cut_off(&ways);
         for (index, interface) in &mut self.interfaces {
             let found = ways.remove(index).unwrap_or_default();
             let lower = &mut interface.lower;
-            let has_lost_all = interface.is_tunnel && found.is_empty() && !lower.ways.is_empty();
-            let was_cut = std::mem::replace(&mut lower.is_cut, cut.contains(index) || has_lost_all);
-            lower.is_back = (lower.is_back || was_cut) && !lower.is_cut;
+            lower.is_cut = lower.is_cut_off || cut.contains(index);
             if !found.is_empty() {
                 let indices = |ways: &BTreeSet<Way>| ways.iter().map(|way| way.index).collect::<BTreeSet<u32>>();
                 lower.has_moved = !lower.ways.is_empty() && indices(&lower.ways).is_disjoint(&indices(&found));
                 lower.ways = found;
             }
         }
+    }
+
+    /// Those of which everything is cut off that they run over.
+    fn cut_off(&self, ways: &BTreeMap<u32, BTreeSet<Way>>) -> BTreeSet<u32> {
+        self.interfaces.keys().copied().filter(|&index| self.is_cut_below(ways, index, &mut Vec::new())).collect()
     }
 
     fn ways(&self, index: u32, interface: &Interface) -> BTreeSet<Way> {
@@ -181,7 +215,7 @@ impl Interfaces {
         let Some(lower) = self.interfaces.get(&way.index).filter(|lower| lower.is_named) else { return true };
         !lower.can_carry
             || way.family.is_some_and(|family| lower.has_lost(Source::Address, family))
-            || way.hop.is_some_and(|hop| lower.is_silent(hop))
+            || way.hop.is_some_and(|hop| lower.is_silent(hop) || self.unresolved_below.contains(&(way.index, hop)))
     }
 
     /// The shell has looked up the ways to a tunnel's endpoints; `None` if it has none.
@@ -194,7 +228,7 @@ impl Interfaces {
 
 /// Whether news may change the way of a tunnel's packets.
 pub(super) const fn concerns_routes(news: &News) -> bool {
-    !matches!(news, News::Neighbour { .. } | News::Endpoints { .. })
+    !matches!(news, News::Neighbour { .. } | News::Endpoints { .. } | News::HopsBelow { .. })
 }
 
 /// Whether the interface that a link message names (`IFLA_LINK`) is the other end, and not one below.

@@ -90,17 +90,22 @@ fn a_tunnel_goes_with_the_way_to_its_endpoint() {
     assert_eq!(interfaces.take_tunnels(), [], "nothing has changed since");
     let endpoints = |ways| News::Endpoints { index: UPPER, ways };
     assert_eq!(heard(&mut interfaces, [endpoints(over(&[WLAN]))]), [] as [&str; 0]);
+    let hop = HopBelow { index: WLAN, local: [192, 0, 2, 7].into(), hop: [192, 0, 2, 3].into() };
     for (gone, back) in
         [(wlan(false), wlan(true)), (address(false), address(true)), (endpoints(over(&[])), endpoints(over(&[WLAN])))]
     {
         assert_eq!(heard(&mut interfaces, [gone.clone()]), ["down"], "{gone:?}");
-        assert_eq!(heard(&mut interfaces, [back.clone()]), ["up"], "{back:?}");
+        assert_eq!(heard(&mut interfaces, [back.clone()]), [] as [&str; 0], "{back:?}: its next hop is asked for");
+        assert_eq!(interfaces.take_hops_below(), [hop].into());
+        assert_eq!(heard(&mut interfaces, [News::HopsBelow { index: WLAN }]), ["up"], "{back:?}");
     }
     let gateway = |state| News::Neighbour { index: WLAN, address: [192, 0, 2, 3].into(), state };
     assert_eq!(heard(&mut interfaces, [gateway(Reachability::Answers)]), [] as [&str; 0]);
     assert_eq!(heard(&mut interfaces, [gateway(Reachability::Failed)]), ["down"]);
     assert_eq!(heard(&mut interfaces, [gateway(Reachability::Answers)]), ["up"]);
-    let hop = HopBelow { index: WLAN, local: [192, 0, 2, 7].into(), hop: [192, 0, 2, 3].into() };
+    // The kernel's own question may be answered first.
+    assert_eq!(heard(&mut interfaces, [wlan(false), wlan(true)]), ["down"]);
+    assert_eq!(heard(&mut interfaces, [gateway(Reachability::Answers)]), ["up"]);
     assert_eq!(interfaces.take_hops_below(), [hop].into());
     assert_eq!(interfaces.take_hops_below(), [].into(), "it is not back once more");
     // Another way: what was under way is lost.

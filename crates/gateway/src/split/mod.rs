@@ -1,0 +1,359 @@
+//! **Split connections**: a node in the network terminates the connections of mobile hosts, so that each half has its own TCP. Neither
+//! end knows: towards the fixed host the node speaks as the mobile host, and towards the mobile host as the fixed one (M-TCP, section 4,
+//! *transparent addressing*).
+//!
+//! [`Split`] alone is **I-TCP** (Bakre and Badrinath 1995): data are acknowledged as they come, so the node answers for what the mobile
+//! host may never get, and its buffers have to move with the host. [`crate::m_tcp`] builds on it, and acknowledges only what the mobile
+//! host has.
+//!
+//! # Choices
+//!
+//! - **A SYN is answered when the far end has answered**, not before ([`SplitConfig::lock_step`]): who connects to a mobile host that
+//!   refuses, or is not there, is told so by its own RST or by silence. M-TCP's authors complete one handshake first and accept a
+//!   connection that may not come to be; `lock_step: false` does that.
+//! - **Connections that began before the node did**, or beyond [`SplitConfig::most`], pass untouched.
+//! - **The mobile host moves to another node**: the halves stay where they are. Nothing is handed over.
+
+mod half;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use holdover_base::Instant;
+use holdover_filter::{Connection, Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_tcp::{Config, ConnectionId, Endpoint, Event};
+use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions};
+
+use half::Half;
+
+/// Which half of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    /// Between the fixed host and the node.
+    Fixed,
+    /// Between the node and the mobile host.
+    Mobile,
+}
+
+impl Side {
+    pub(crate) const BOTH: [Self; 2] = [Self::Fixed, Self::Mobile];
+
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Fixed => Self::Mobile,
+            Self::Mobile => Self::Fixed,
+        }
+    }
+
+    /// From which side a packet comes that goes in `direction`.
+    const fn of_sender(direction: Direction) -> Self {
+        match direction {
+            Direction::Outgoing => Self::Fixed,
+            Direction::Incoming => Self::Mobile,
+        }
+    }
+
+    /// Where a packet goes that the node sends on this side.
+    const fn direction(self) -> Direction {
+        match self {
+            Self::Fixed => Direction::Incoming,
+            Self::Mobile => Direction::Outgoing,
+        }
+    }
+}
+
+/// How connections are split.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SplitConfig {
+    /// The TCP towards fixed hosts.
+    pub fixed: Arc<Config>,
+    /// The TCP towards mobile hosts.
+    pub mobile: Arc<Config>,
+    /// Whether a SYN is answered only when the far end has answered it.
+    pub lock_step: bool,
+    /// How many connections are split at once.
+    pub most: usize,
+}
+
+impl SplitConfig {
+    /// The same TCP on both sides, in lock step, for up to 10,000 connections.
+    pub fn with(tcp: Config) -> Self {
+        let tcp = Arc::new(tcp);
+        Self { fixed: Arc::clone(&tcp), mobile: tcp, lock_step: true, most: 10_000 }
+    }
+}
+
+/// A connection in two halves.
+#[derive(Debug)]
+pub(crate) struct Pair {
+    pub(crate) connection: Connection,
+    ids: [Option<ConnectionId>; 2],
+    /// The side that has opened it, and its SYN as long as that is not answered.
+    syn: Option<(Side, Packet)>,
+    /// Whether the other side's end of data was handed on to this one.
+    is_shut: [bool; 2],
+}
+
+/// The filter of I-TCP, and the two halves of [`crate::m_tcp`]. See the [module](self).
+#[derive(Debug)]
+pub struct Split {
+    config: SplitConfig,
+    halves: [Half; 2],
+    pairs: BTreeMap<Connection, Pair>,
+    ready: VecDeque<Injected>,
+    deeds: VecDeque<Deed>,
+}
+
+impl Split {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "split";
+
+    /// A node that has seen nothing yet. `secret` is what initial sequence numbers are drawn from.
+    pub fn new(config: SplitConfig, secret: [u8; 16]) -> Self {
+        Self {
+            config,
+            halves: [Half::new(secret), Half::new(secret.map(|byte| !byte))],
+            pairs: BTreeMap::new(),
+            ready: VecDeque::new(),
+            deeds: VecDeque::new(),
+        }
+    }
+
+    /// How many connections are split now.
+    pub fn connections(&self) -> usize {
+        self.pairs.len()
+    }
+
+    fn endpoint(&mut self, side: Side) -> &mut Endpoint {
+        &mut self.halves[side as usize].endpoint
+    }
+
+    /// One half of a connection, if it is there.
+    pub(crate) fn half(&self, connection: Connection, side: Side) -> Option<&holdover_tcp::Connection> {
+        let id = self.pairs.get(&connection)?.ids[side as usize]?;
+        self.halves[side as usize].endpoint.connection(id)
+    }
+
+    /// The same, to steer. [`Self::go_on`] is due afterwards.
+    pub(crate) fn half_mut(&mut self, connection: Connection, side: Side) -> Option<&mut holdover_tcp::Connection> {
+        let id = self.pairs.get(&connection)?.ids[side as usize]?;
+        self.halves[side as usize].endpoint.connection_mut(id)
+    }
+
+    /// All connections that are split.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Connection> + '_ {
+        self.pairs.keys().copied()
+    }
+
+    fn config_of(&self, side: Side) -> Arc<Config> {
+        Arc::clone(match side {
+            Side::Fixed => &self.config.fixed,
+            Side::Mobile => &self.config.mobile,
+        })
+    }
+
+    /// A SYN begins a connection: the other half is opened first, or at once.
+    fn open(&mut self, now: Instant, connection: Connection, from: Side, packet: &Packet) -> Verdict {
+        if self.pairs.len() >= self.config.most {
+            return Verdict::Pass;
+        }
+        let to = from.other();
+        let (own, peer) = match from {
+            Side::Fixed => (connection.local, connection.remote),
+            Side::Mobile => (connection.remote, connection.local),
+        };
+        let config = self.config_of(to);
+        let half = &mut self.halves[to as usize];
+        half.endpoint.add_address(own.ip());
+        let Ok(id) = half.endpoint.connect(now, config, Some(own), peer) else { return Verdict::Pass };
+        half.enter(id, connection);
+        let mut ids = [None; 2];
+        ids[to as usize] = Some(id);
+        self.pairs.insert(connection, Pair { connection, ids, syn: Some((from, packet.clone())), is_shut: [false; 2] });
+        if !self.config.lock_step {
+            self.answer(now, connection);
+        }
+        Verdict::Keep
+    }
+
+    /// The far end has answered: so has the node.
+    fn answer(&mut self, now: Instant, connection: Connection) {
+        let Some((from, packet)) = self.pairs.get_mut(&connection).and_then(|pair| pair.syn.take()) else { return };
+        let config = self.config_of(from);
+        let half = &mut self.halves[from as usize];
+        half.endpoint.add_address(packet.dst);
+        let Some(port) = packet.tcp().map(|segment| segment.dst_port) else { return };
+        // Whoever is let through to this port has been answered from behind it.
+        let _ = half.endpoint.listen(port, config, usize::MAX);
+        half.endpoint.handle_packet(now, &packet);
+        half.adopt(connection, &packet);
+        if let Some(pair) = self.pairs.get_mut(&connection) {
+            pair.ids[from as usize] = half.id_of(connection);
+        }
+    }
+
+    /// Does what follows from what has arrived, or from what was done to a half: data go from one half to the other, and packets out.
+    pub(crate) fn go_on(&mut self, now: Instant) {
+        loop {
+            let mut events = Vec::new();
+            for side in Side::BOTH {
+                while let Some(out) = self.endpoint(side).poll_transmit(now) {
+                    self.ready.push_back(Injected { direction: side.direction(), packet: out.packet });
+                }
+                while let Some((id, event)) = self.endpoint(side).poll_event() {
+                    events.extend(self.halves[side as usize].owner(id).map(|connection| (side, connection, event)));
+                }
+            }
+            if events.is_empty() {
+                return;
+            }
+            for (side, connection, event) in events {
+                self.handle_event(now, side, connection, event);
+            }
+        }
+    }
+
+    fn handle_event(&mut self, now: Instant, side: Side, connection: Connection, event: Event) {
+        match event {
+            Event::Connected => self.answer(now, connection),
+            Event::Closed => return self.end(now, side, connection),
+            _ => {}
+        }
+        self.pump(now, connection, Side::Fixed);
+        self.pump(now, connection, Side::Mobile);
+    }
+
+    /// What has come on one half goes out by the other, as far as there is room.
+    pub(crate) fn pump(&mut self, now: Instant, connection: Connection, from: Side) {
+        let to = from.other();
+        let Some(pair) = self.pairs.get_mut(&connection) else { return };
+        let [Some(from_id), Some(to_id)] = [pair.ids[from as usize], pair.ids[to as usize]] else { return };
+        loop {
+            let room = self.halves[to as usize].endpoint.connection(to_id).map_or(0, |half| half.write_room());
+            let readable =
+                self.halves[from as usize].endpoint.connection(from_id).map_or(0, |half| half.readable_len());
+            if room == 0 || readable == 0 {
+                break;
+            }
+            let half = self.halves[from as usize].endpoint.connection_mut(from_id);
+            let Some(data) = half.and_then(|half| half.read_at_most(now, room)) else { break };
+            if let Some(half) = self.halves[to as usize].endpoint.connection_mut(to_id) {
+                half.write(now, data);
+            }
+        }
+        let has_ended = self.halves[from as usize].endpoint.connection(from_id).is_some_and(|half| {
+            !half.state().may_receive() && half.state().is_synchronized() && half.readable_len() == 0
+        });
+        if has_ended && !pair.is_shut[to as usize] {
+            pair.is_shut[to as usize] = true;
+            if let Some(half) = self.halves[to as usize].endpoint.connection_mut(to_id) {
+                half.shutdown_write();
+            }
+        }
+    }
+
+    /// One half is over. If it failed, so does the other.
+    fn end(&mut self, now: Instant, side: Side, connection: Connection) {
+        let Some(pair) = self.pairs.get(&connection) else { return };
+        let id = |side: Side| pair.ids[side as usize];
+        let half = |side: Side| id(side).and_then(|id| self.halves[side as usize].endpoint.connection(id));
+        let failed = half(side).is_some_and(|half| half.error().is_some());
+        let other = side.other();
+        let is_other_over = half(other).is_none_or(holdover_tcp::Connection::is_closed);
+        if let Some((from, syn)) = &pair.syn
+            && let Some(reset) = refusal(syn)
+        {
+            self.ready.push_back(Injected { direction: from.direction(), packet: reset });
+            self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "refused" });
+        }
+        if failed && !is_other_over {
+            if let Some(half) = self.half_mut(connection, other) {
+                half.abort();
+            }
+        } else if is_other_over {
+            self.forget(connection);
+        } else {
+            // Closed in good order: what it has brought goes on, and the other closes in its time.
+            self.pump(now, connection, side);
+        }
+    }
+
+    fn forget(&mut self, connection: Connection) {
+        let Some(pair) = self.pairs.remove(&connection) else { return };
+        for side in Side::BOTH {
+            if let Some(id) = pair.ids[side as usize] {
+                self.halves[side as usize].leave(id);
+            }
+        }
+    }
+
+    /// Takes a packet of a connection that is split, or begins one.
+    pub(crate) fn take(&mut self, now: Instant, direction: Direction, packet: &Packet) -> Verdict {
+        let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
+        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let from = Side::of_sender(direction);
+        let is_first = segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK);
+        match self.pairs.get(&connection) {
+            None if is_first => return self.open(now, connection, from, packet),
+            None => return Verdict::Pass,
+            // The SYN again: the node has not answered yet either.
+            Some(pair) if pair.syn.as_ref().is_some_and(|(side, _)| *side == from) => {
+                if segment.flags.contains(Flags::RST)
+                    && let Some(half) = self.half_mut(connection, from.other())
+                {
+                    half.abort();
+                }
+            }
+            Some(_) => self.endpoint(from).handle_packet(now, packet),
+        }
+        Verdict::Keep
+    }
+}
+
+/// The RST that answers a SYN (RFC 9293 section 3.10.7.1).
+fn refusal(syn: &Packet) -> Option<Packet> {
+    let segment = syn.tcp()?;
+    let reset = Segment {
+        src_port: segment.dst_port,
+        dst_port: segment.src_port,
+        seq: Seq::new(0),
+        ack: segment.seq + segment.seq_len(),
+        flags: Flags::RST | Flags::ACK,
+        window: 0,
+        urgent: 0,
+        options: TcpOptions::default(),
+        payload: bytes::Bytes::new(),
+    };
+    Some(Packet::new(syn.dst, syn.src, reset))
+}
+
+impl SegmentFilter for Split {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        let verdict = self.take(now, direction, packet);
+        if verdict != Verdict::Pass {
+            self.go_on(now);
+        }
+        verdict
+    }
+
+    fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
+
+    fn handle_timeout(&mut self, now: Instant) {
+        for side in Side::BOTH {
+            self.endpoint(side).handle_timeout(now);
+        }
+        self.go_on(now);
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+        self.ready.pop_front()
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.halves.iter().filter_map(|half| half.endpoint.poll_timeout()).min()
+    }
+}

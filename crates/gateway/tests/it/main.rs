@@ -1,0 +1,4 @@
+//! The mechanisms of routers: packet scripts, and worlds.
+
+mod support;
+mod tables;
