@@ -150,6 +150,7 @@ impl Supervisor {
             return Verdict::Pass;
         }
         let is_away = away.contains(&connection.remote.ip());
+        let is_again = state.sent.is_some_and(|sent| segment.seq.lt(sent));
         let is_kept = segment.seq_len() > 0 && state.keep(now, config, packet, segment);
         if state.shrunk && is_probe(state.acked, segment) {
             if let Some(answer) = state.say(connection, state.acked, Some(0)) {
@@ -162,8 +163,9 @@ impl Supervisor {
             state.wintimer_at = state.timer.timeout(config.least_timeout).map(|timeout| now + timeout);
         }
         state.set_due(agenda, connection);
-        // What is kept goes with the copies: now if there is room for it among those under way, or after the host's next ACK.
-        if is_kept && (is_away || state.resending.is_some()) {
+        // What is new goes after the copies: now if there is room for it among those under way, or after the host's next ACK. What the
+        // fixed host sends again goes at once: the copies may be lost, and then no ACK comes.
+        if is_kept && (is_away || state.resending.is_some() && !is_again) {
             if let Some(cached) = state.cache.containing(segment.seq) {
                 cached.is_due = true;
             }
@@ -187,7 +189,7 @@ impl Supervisor {
         let before = state.acked;
         state.note_ack(now, packet);
         if was_away || state.shrunk {
-            state.come_back(now, config, connection, out);
+            state.come_back(now, config, connection, false, out);
         } else if let Some(more) = &mut state.resending {
             *more += 2;
             state.resend(now, false, out);
@@ -226,7 +228,7 @@ impl Supervisor {
         let config = self.config;
         let (connections, agenda, out) = self.of_mobile(mobile);
         for (connection, state) in connections.filter(|(_, state)| was_away || state.shrunk) {
-            state.come_back(now, &config, connection, out);
+            state.come_back(now, &config, connection, true, out);
             if !is_here {
                 // What is left goes after it, and its ACKs will be seen elsewhere.
                 state.resending = Some(u32::MAX);
@@ -275,7 +277,7 @@ impl State {
             && segment.is_pure_ack()
             && segment.options.sack.is_empty()
             && advance > config.held_bytes
-            && self.shown.is_some();
+            && self.shown.is_some_and(|shown| (whole - config.held_bytes).gt(shown));
         if !is_held {
             self.shown = Some(self.shown.map_or(whole, |shown| shown.max(whole)));
             self.flush_at = None;
@@ -308,14 +310,21 @@ impl State {
         }
     }
 
-    /// The mobile host is there again: it gets the copies, and the fixed host hears all that it has acknowledged.
-    fn come_back(&mut self, now: Instant, config: &SupervisorConfig, connection: Connection, out: &mut Out) {
+    /// The mobile host is there again: it gets the copies, and the fixed host hears all that it has acknowledged, from here if `speaks`,
+    /// and else by the ACK of the host's that goes on.
+    fn come_back(
+        &mut self,
+        now: Instant,
+        config: &SupervisorConfig,
+        connection: Connection,
+        speaks: bool,
+        out: &mut Out,
+    ) {
         let was_shrunk = core::mem::take(&mut self.shrunk);
         if was_shrunk || self.shown != self.acked {
-            if let Some(packet) = self.say(connection, self.acked, None) {
-                (self.shown, self.flush_at) = (self.acked, None);
-                out.send(Direction::Incoming, packet);
-            }
+            let packet = self.say(connection, self.acked, None).filter(|_| speaks);
+            packet.into_iter().for_each(|packet| out.send(Direction::Incoming, packet));
+            (self.shown, self.flush_at) = (self.acked, None);
             out.tell(now, connection, if was_shrunk { "reopened the window" } else { "showed what was held" });
         }
         self.timer.forget_pending();

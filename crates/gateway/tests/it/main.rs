@@ -1,4 +1,10 @@
 //! The mechanisms of routers: packet scripts, and worlds.
 
+mod blocking_buffer;
+mod buffer_freeze;
+mod honesty;
+mod m_tcp;
+mod script;
+mod supervisor;
 mod support;
-mod tables;
+mod worlds;

@@ -9,7 +9,7 @@ use super::Connection;
 use super::ack::AckReport;
 use crate::config::{LossDetection, Reduction};
 use crate::counters::Reason;
-use crate::recovery::{Rack, RecoveryState};
+use crate::recovery::{Episode, Rack, RecoveryState};
 use crate::timers::Timer;
 
 impl Connection {
@@ -152,6 +152,11 @@ impl Connection {
                 }
                 self.recovery.episode.to_mut().frto = false;
             }
+        }
+        let was_pulled_back = |episode: &mut Episode| core::mem::take(&mut episode.pulled_back);
+        if recovered && self.recovery.episode.if_present().is_some_and(was_pulled_back) {
+            self.set_recovery_state(RecoveryState::Open);
+            return;
         }
         if recovered {
             self.try_undo_recovery(report);
@@ -455,6 +460,7 @@ impl Connection {
         episode.dup_acks = 0;
         episode.marked_below = None;
         episode.first_repair = false;
+        episode.pulled_back = false;
         // RFC 5682 section 3.1 step 1: not when a recovery was under way already.
         episode.frto = self.config.recovery.frto && (new_recovery || self.recovery.retransmits > 0);
     }

@@ -5,6 +5,7 @@ use holdover_base::{Duration, Instant};
 use super::{Connection, Event};
 use crate::config::{AckPolicy, RetryLimit, ZeroWindow};
 use crate::counters::Reason;
+use crate::recovery::RecoveryState;
 use crate::state::{ConnectionError, State};
 use crate::timers::Timer;
 
@@ -122,9 +123,17 @@ impl Connection {
         LINUX_RTO_MIN * ((2_u64 << doublings) - 1) + max * u64::from(retries - doublings)
     }
 
-    /// 4.3BSD: the window has closed over outstanding data; it is taken back to be sent again, and probing takes over.
+    /// 4.3BSD: the window has closed over outstanding data; it is taken back to be sent again, and probing takes over. That is no loss, and
+    /// leaves the congestion window as it is; but as after a timeout it lasts until all of it is acknowledged, and duplicate ACKs of what
+    /// was sent before say nothing.
     pub(super) fn pull_back(&mut self, now: Instant) {
+        self.queue.reset_dup_acked();
         self.queue.mark_all_lost(|_, sent| sent.sacked);
+        self.recovery.state = RecoveryState::Loss;
+        self.recovery.high_seq = self.snd.nxt;
+        let episode = self.recovery.episode.to_mut();
+        (episode.undo_marker, episode.marked_below, episode.dup_acks) = (None, None, 0);
+        (episode.frto, episode.first_repair, episode.pulled_back) = (false, false, true);
         self.timers.disarm(Timer::Retransmit);
         self.timers.disarm(Timer::LossProbe);
         self.timers.disarm(Timer::Reorder);

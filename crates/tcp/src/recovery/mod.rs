@@ -59,6 +59,8 @@ pub(crate) struct Episode {
     pub(crate) fresh_loss: bool,
     /// Whether the next retransmission is the one that begins recovery.
     pub(crate) first_repair: bool,
+    /// What is held lost was taken back when the window closed (4.3BSD), and nothing shows it to be.
+    pub(crate) pulled_back: bool,
     /// RFC 5682: a timeout that may be spurious is being tested.
     pub(crate) frto: bool,
     /// SND.UNA when what could be undone began; `None` when nothing can (Linux `undo_marker`).
@@ -84,6 +86,7 @@ impl Absent for Episode {
         dup_acks: 0,
         fresh_loss: false,
         first_repair: false,
+        pulled_back: false,
         frto: false,
         undo_marker: None,
         undo_retransmissions: None,

@@ -2,7 +2,7 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{
-    Config, ConnectionError, Disposition, ProbePayload, Reason, RecoveryState, State, Timer, ZeroWindow,
+    Config, ConnectionError, Disposition, LossDetection, ProbePayload, Reason, RecoveryState, State, Timer, ZeroWindow,
 };
 
 use crate::script::*;
@@ -220,6 +220,27 @@ fn zero_window_over_outstanding_data_pull_back() {
     t.inject(seg().ack(3001));
     t.expect_no_timer(Timer::Retransmit);
     assert_eq!(t.connection.recovery_state(), RecoveryState::Open);
+}
+
+/// A duplicate ACK before that changes nothing: in 4.3BSD Reno, whose fast recovery any new ACK ends, what was taken back is sent when the
+/// window opens, and not a timeout later.
+#[test]
+fn zero_window_after_a_duplicate_pull_back() {
+    let mut config = plain();
+    config.recovery.zero_window = ZeroWindow::PullBack;
+    config.recovery.without_sack = LossDetection::Reno;
+    let mut t = Script::established(config);
+    t.write(3000);
+    t.expect_segments(1, 3001, Reason::NewData);
+    t.at(300).inject(seg().ack(1));
+    t.at(400).inject(seg().ack(1).win(0));
+    t.inject(seg().ack(1).win(0));
+    t.expect_no_timer(Timer::Retransmit);
+    t.at(1400).expect(data(1, 2).reason(Reason::WindowProbe));
+    t.inject(seg().ack(2).win(20_000));
+    t.expect(data(2, 1001).reason(Reason::LossRecovery));
+    t.expect(data(1001, 2001).reason(Reason::LossRecovery));
+    t.expect(data(2001, 3001).reason(Reason::LossRecovery));
 }
 
 /// Data that comes with a window of zero is taken, and the window with it.

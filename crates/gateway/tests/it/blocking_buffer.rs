@@ -1,0 +1,68 @@
+//! The thesis' gateway, rule by rule.
+
+use holdover_base::Duration;
+use holdover_filter::Presence;
+use holdover_gateway::Mechanisms;
+use holdover_gateway::blocking_buffer::BlockingBufferConfig;
+use holdover_wire::{Packet, Udp};
+
+use crate::script::*;
+
+fn script(config: BlockingBufferConfig) -> Script {
+    Script::new(&Mechanisms { blocking_buffer: Some(config), ..Mechanisms::default() })
+}
+
+/// The mobile host has said that it goes, and five segments wait for it.
+fn blocked(config: BlockingBufferConfig) -> Script {
+    let mut script = script(config);
+    assert_eq!(script.pass(data(100, 100)), ["to phone 100:200"]);
+    assert_eq!(script.pass(ack(200, 0)), ["to fixed ack 200 win 0"]);
+    for at in 2..7 {
+        assert_eq!(script.pass(data(at * 100, 100)), [] as [&str; 0]);
+    }
+    script
+}
+
+#[test]
+fn a_registration_releases_a_burst_and_acks_the_rest_in_order() {
+    let mut script = blocked(BlockingBufferConfig::default());
+    assert_eq!(script.phone_is(Presence::Present), ["to phone 200:300", "to phone 300:400"]);
+    assert_eq!(script.phone_is(Presence::Present), [] as [&str; 0], "only one that unblocks");
+    // One comes in, the head goes out.
+    assert_eq!(script.pass(data(700, 100)), ["to phone 400:500"]);
+    let answer = ["to fixed ack 400 win 500", "to phone 500:600", "to phone 600:700"];
+    assert_eq!(script.pass(ack(400, 500)), answer);
+    assert_eq!(script.pass(ack(500, 500)), ["to fixed ack 500 win 500", "to phone 700:800"]);
+    assert_eq!(script.pass(data(800, 100)), ["to phone 800:900"], "nothing is before it");
+}
+
+#[test]
+fn an_ack_with_an_open_window_unblocks_too() {
+    let mut script = blocked(BlockingBufferConfig { burst_packets: None, ..BlockingBufferConfig::default() });
+    let all = ["to phone 200:300", "to phone 300:400", "to phone 400:500", "to phone 500:600", "to phone 600:700"];
+    assert_eq!(script.pass(ack(200, 500))[1..], all);
+}
+
+#[test]
+fn zero_window_probes_wait_and_what_is_no_tcp_does_not() {
+    let mut script = blocked(BlockingBufferConfig::default());
+    assert_eq!(script.pass(data(199, 0)), [] as [&str; 0]);
+    let udp = Udp { src_port: 1, dst_port: 2, payload: vec![0; 10].into() };
+    assert_eq!(script.pass(Packet::new(FIXED, PHONE, udp)), ["to phone no TCP"]);
+}
+
+#[test]
+fn what_has_no_room_and_what_is_too_old_is_given_up() {
+    let config = BlockingBufferConfig {
+        buffer_bytes: 5 * 140,
+        longest: Duration::from_secs(2),
+        ..BlockingBufferConfig::default()
+    };
+    let mut script = blocked(config);
+    assert_eq!(script.pass(data(700, 100)), [] as [&str; 0]);
+    script.at(1_999);
+    assert_eq!(script.dropped(), 0);
+    script.at(2_000);
+    assert_eq!(script.dropped(), 5, "the sixth had no room");
+    assert_eq!(script.phone_is(Presence::Present), [] as [&str; 0]);
+}

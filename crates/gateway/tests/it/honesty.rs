@@ -1,0 +1,109 @@
+//! Whatever packets come, in whatever order: what a mechanism in the path tells the fixed host, the mobile host has said.
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::{Direction, Presence, Verdict};
+use holdover_gateway::Mechanisms;
+use holdover_gateway::blocking_buffer::BlockingBufferConfig;
+use holdover_gateway::buffer_freeze::BufferFreezeConfig;
+use holdover_gateway::supervisor::{Choke, SupervisorConfig};
+use holdover_wire::{Packet, Seq};
+use proptest::prelude::*;
+
+use crate::script::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Data { at: u32, len: usize },
+    Ack { at: u32, window: u16 },
+    Presence(Presence),
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0_u32..40, 0_usize..3).prop_map(|(at, len)| Step::Data { at: at * 50, len: len * 50 }),
+        4 => (0_u32..40, 0_u16..3).prop_map(|(at, window)| Step::Ack { at: at * 50, window: window * 400 }),
+        1 => prop_oneof![
+            Just(Presence::Away),
+            Just(Presence::Present),
+            Just(Presence::Moved),
+            Just(Presence::Fading { lead: None })
+        ]
+        .prop_map(Step::Presence),
+        2 => (1_u64..600).prop_map(Step::Wait),
+    ]
+}
+
+fn mechanisms() -> impl Strategy<Value = Mechanisms> {
+    let none = Mechanisms::default;
+    let choke = prop_oneof![Just(Choke::Never), Just(Choke::WhenAway), Just(Choke::Wintimer)];
+    prop_oneof![
+        (choke, 0_u32..3, 0_usize..2_000).prop_map(move |(choke, held_bytes, buffer_bytes)| {
+            let config = SupervisorConfig { choke, held_bytes, buffer_bytes, ..SupervisorConfig::default() };
+            Mechanisms { supervisor: Some(config), ..none() }
+        }),
+        (any::<bool>(), 1_usize..2_000).prop_map(move |(freezes, buffer_bytes)| {
+            let config = BufferFreezeConfig { freezes, buffer_bytes, ..BufferFreezeConfig::default() };
+            Mechanisms { buffer_freeze: Some(config), ..none() }
+        }),
+        (1_usize..2_000).prop_map(move |buffer_bytes| {
+            let config = BlockingBufferConfig {
+                buffer_bytes,
+                longest: Duration::from_millis(700),
+                ..BlockingBufferConfig::default()
+            };
+            Mechanisms { blocking_buffer: Some(config), ..none() }
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_ack_says_more_than_the_mobile_host_and_no_data_are_made_up(
+        mechanisms in mechanisms(),
+        steps in prop::collection::vec(step(), 1..120),
+        base in any::<u32>(),
+    ) {
+        let mut chain = mechanisms.chain([1; 16]);
+        let mut now = Instant::ZERO;
+        let (mut acked, mut sent) = (None::<Seq>, Vec::<Packet>::new());
+        for step in steps {
+            let mut out = Vec::new();
+            match step {
+                Step::Data { at, len } => {
+                    let mut packet = data(base.wrapping_add(at), len);
+                    sent.push(packet.clone());
+                    if chain.handle_packet(now, Direction::Outgoing, &mut packet) == Verdict::Pass {
+                        out.push(packet);
+                    }
+                }
+                Step::Ack { at, window } => {
+                    let mut packet = ack(base.wrapping_add(at), window);
+                    let number = Seq::new(base.wrapping_add(at));
+                    acked = Some(acked.map_or(number, |acked| acked.max(number)));
+                    if chain.handle_packet(now, Direction::Incoming, &mut packet) == Verdict::Pass {
+                        out.push(packet);
+                    }
+                }
+                Step::Presence(presence) => chain.handle_mobile(now, PHONE, presence),
+                Step::Wait(millis) => {
+                    now += Duration::from_millis(millis);
+                    while chain.poll_timeout().is_some_and(|at| at <= now) {
+                        chain.handle_timeout(now);
+                    }
+                }
+            }
+            out.extend(core::iter::from_fn(|| chain.poll_transmit()).map(|made| made.packet));
+            for packet in out {
+                if packet.dst == PHONE {
+                    prop_assert!(sent.contains(&packet), "{packet} was never sent");
+                } else {
+                    let number = packet.tcp().expect("an ACK").ack;
+                    prop_assert!(acked.is_some_and(|acked| number.le(acked)), "{packet} after {acked:?}");
+                }
+            }
+            while chain.poll_deed().is_some() {}
+            while chain.poll_dropped().is_some() {}
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Split connections and M-TCP: what the scripts of single packets do not show.
+
+use holdover_gateway::Mechanisms;
+use holdover_gateway::m_tcp::MTcpConfig;
+use holdover_gateway::split::SplitConfig;
+use holdover_sim::FlowStatus;
+use holdover_tcp::{ConnectionError, Profile};
+use holdover_wire::{Flags, Seq};
+
+use crate::script::*;
+use crate::support::*;
+
+fn split() -> SplitConfig {
+    SplitConfig::with(Profile::Linux6Reno.config())
+}
+
+fn i_tcp() -> Mechanisms {
+    Mechanisms { split: Some(split()), ..Mechanisms::default() }
+}
+
+fn m_tcp() -> Mechanisms {
+    Mechanisms { m_tcp: Some(MTcpConfig::with(split())), ..Mechanisms::default() }
+}
+
+/// The far end is asked first.
+#[test]
+fn no_connection_is_accepted_before_the_far_end_has_answered() {
+    for mechanisms in [i_tcp(), m_tcp()] {
+        let mut script = Script::new(&mechanisms);
+        let syn = change(data(7, 0), |segment| (segment.flags, segment.ack) = (Flags::SYN, Seq::new(0)));
+        let asked = script.pass(syn);
+        assert_eq!(asked.len(), 1);
+        assert!(asked[0].starts_with("to phone"), "{asked:?}");
+        // Nothing has come back, so nothing is said.
+        assert_eq!(
+            script.pass(change(data(7, 0), |segment| (segment.flags, segment.ack) = (Flags::SYN, Seq::new(0)))),
+            [] as [&str; 0]
+        );
+    }
+}
+
+#[test]
+fn what_began_before_passes() {
+    let mut script = Script::new(&m_tcp());
+    assert_eq!(script.pass(data(100, 100)), ["to phone 100:200"]);
+    assert_eq!(script.pass(ack(200, 500)), ["to fixed ack 200 win 500"]);
+}
+
+/// I-TCP answers for what it has taken, M-TCP does not: of what a sender believes to be delivered when the mobile host is gone for ever.
+#[test]
+fn m_tcp_acknowledges_end_to_end_and_i_tcp_does_not() {
+    let believed = |mechanisms: Mechanisms| {
+        let mut world = world(Profile::Linux6Reno, 3_000_000, &[(4_000, 800_000)]);
+        world.time_limit = at_ms(60_000);
+        let report = run(with(world, mechanisms));
+        let acked = report.sender.expect("a sender").bytes_acked.0;
+        // The sender's count has the SYN in it.
+        (acked.saturating_sub(1), report.bytes_received)
+    };
+    let (acked, received) = believed(i_tcp());
+    assert!(acked > received + 50_000, "{acked} acknowledged, {received} received");
+    let (acked, received) = believed(m_tcp());
+    assert!(acked <= received, "{acked} acknowledged, {received} received");
+}
+
+/// The fixed host's connection outlives an outage that its own TCP would not (`R2`, here 15 retransmissions).
+#[test]
+fn a_choked_sender_outlives_what_kills_a_plain_one() {
+    let outage = [(4_000, 1_600_000)];
+    let lasting = |mechanisms: Option<Mechanisms>| {
+        let mut world = world(Profile::RenoBsd, 1_500_000, &outage);
+        world.time_limit = at_ms(1_700_000);
+        run(match mechanisms {
+            Some(mechanisms) => with(world, mechanisms),
+            None => world,
+        })
+    };
+    assert_eq!(lasting(None).status, FlowStatus::Failed(ConnectionError::TimedOut));
+    assert_eq!(lasting(Some(m_tcp())).status, FlowStatus::Completed);
+}

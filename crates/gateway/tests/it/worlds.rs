@@ -1,0 +1,162 @@
+//! Transfers to a mobile host whose link comes and goes, with each mechanism at the tower.
+
+use holdover_gateway::Mechanisms;
+use holdover_gateway::buffer_freeze::BufferFreezeConfig;
+use holdover_gateway::m_tcp::MTcpConfig;
+use holdover_gateway::split::SplitConfig;
+use holdover_gateway::supervisor::{Choke, SupervisorConfig};
+use holdover_sim::{FlowReport, FlowStatus, World, WorldError};
+use holdover_tcp::Profile;
+use proptest::prelude::*;
+
+use crate::support::*;
+
+const PROFILES: [Profile; 4] = [Profile::RenoBsd, Profile::TahoeBsd, Profile::Linux6Reno, Profile::Linux6Cubic];
+
+fn buffer_freeze(buffers: bool, freezes: bool) -> Mechanisms {
+    let config = BufferFreezeConfig { buffers, freezes, ..BufferFreezeConfig::default() };
+    Mechanisms { buffer_freeze: Some(config), ..Mechanisms::default() }
+}
+
+fn supervisor(choke: Choke) -> Mechanisms {
+    let config = SupervisorConfig { choke, ..SupervisorConfig::default() };
+    Mechanisms { supervisor: Some(config), ..Mechanisms::default() }
+}
+
+fn split() -> SplitConfig {
+    SplitConfig::with(Profile::Linux6Reno.config())
+}
+
+fn m_tcp(pulls_back: bool) -> Mechanisms {
+    Mechanisms { m_tcp: Some(MTcpConfig { pulls_back, ..MTcpConfig::with(split()) }), ..Mechanisms::default() }
+}
+
+fn idle_ms(report: &FlowReport) -> u64 {
+    let idle = report.reconnections.last().and_then(|last| last.idle).expect("it went on");
+    idle.as_micros() / 1_000
+}
+
+/// A cut from 4 s on.
+fn cut(profile: Profile, gap_ms: u64, mechanisms: &Mechanisms) -> FlowReport {
+    run(with(world(profile, 3_000_000, &[(4_000, 4_000 + gap_ms)]), mechanisms.clone()))
+}
+
+/// 5 ms to the mobile host, a segment in 6 ms, and what the window of slow start costs; a plain TCP waits for seconds.
+#[test]
+fn who_keeps_copies_goes_on_within_a_round_trip_over_the_radio() {
+    for profile in PROFILES {
+        let plain = run(world(profile, 3_000_000, &[(4_000, 14_000)]));
+        assert!(idle_ms(&plain) > 5_000, "{profile}: {} ms", idle_ms(&plain));
+        for (name, mechanisms) in [
+            ("buffer", buffer_freeze(true, false)),
+            ("buffer-freeze", buffer_freeze(true, true)),
+            ("supervisor", supervisor(Choke::Never)),
+            ("supervisor, choking", supervisor(Choke::WhenAway)),
+            ("M-TCP", m_tcp(false)),
+        ] {
+            for gap_ms in [1_000, 3_000, 10_000] {
+                let report = cut(profile, gap_ms, &mechanisms);
+                assert_eq!(report.status, FlowStatus::Completed);
+                assert!(idle_ms(&report) <= 30, "{profile}, {name}, {gap_ms} ms: {} ms", idle_ms(&report));
+            }
+        }
+    }
+}
+
+/// The default of the supervisor: buffer, hold back, and let the sender find out by itself that nothing was lost.
+#[test]
+fn the_supervisor_that_does_not_choke_is_never_slower_than_nobody() {
+    for profile in PROFILES {
+        for gap_ms in [300, 1_000, 3_000, 10_000] {
+            let plain = run(world(profile, 3_000_000, &[(4_000, 4_000 + gap_ms)])).duration().as_secs_f64();
+            let with_it = cut(profile, gap_ms, &supervisor(Choke::Never)).duration().as_secs_f64();
+            assert!(with_it <= plain * 1.02, "{profile}, {gap_ms} ms: {with_it:.2} s, plain {plain:.2} s");
+        }
+    }
+}
+
+/// 4.3BSD takes the window of zero as the paper says: its timer does not run out, and what it has sent is not lost.
+#[test]
+fn a_sender_of_the_papers_time_has_no_timeout_with_buffer_freeze() {
+    for profile in [Profile::RenoBsd, Profile::TahoeBsd] {
+        for gap_ms in [1_000, 3_000, 10_000] {
+            let report = cut(profile, gap_ms, &buffer_freeze(true, true));
+            assert_eq!(report.sender.expect("a sender").timeouts, 0, "{profile}, {gap_ms} ms");
+        }
+    }
+}
+
+#[test]
+fn a_router_that_no_flow_crosses_is_refused() {
+    let mut config = with(world(Profile::RenoBsd, 1_000, &[]), supervisor(Choke::Never));
+    config.gateways[0].mobiles = vec![SERVER];
+    assert!(World::new(config.clone()).is_ok(), "the server's packets come through it");
+    config.nodes.push(holdover_sim::NodeConfig { name: "aside".into(), role: holdover_sim::Role::Router });
+    config.gateways[0].node = holdover_sim::NodeId(3);
+    assert_eq!(World::new(config.clone()).err(), Some(WorldError::GatewayOffPath { node: "aside".into() }));
+    config.gateways[0].node = SERVER;
+    assert_eq!(World::new(config.clone()).err(), Some(WorldError::GatewayOfHost { node: "server".into() }));
+    config.gateways[0].node = TOWER;
+    config.gateways[0].mobiles = vec![TOWER];
+    assert!(matches!(World::new(config.clone()).err(), Some(WorldError::MobileIsRouter { .. })));
+    config.gateways[0].mechanisms = Mechanisms::default();
+    config.gateways[0].mobiles = vec![MOBILE];
+    assert!(matches!(World::new(config).err(), Some(WorldError::Gateway { .. })));
+}
+
+fn outages() -> impl Strategy<Value = Vec<(u64, u64)>> {
+    prop::collection::vec((50_u64..4_000, 20_u64..5_000), 1..8).prop_map(|spans| {
+        let mut at = 100;
+        let spans = spans.into_iter().map(|(up, down)| {
+            let begins = at + up;
+            at = begins + down;
+            (begins, at)
+        });
+        spans.collect()
+    })
+}
+
+fn any_mechanisms() -> impl Strategy<Value = Mechanisms> {
+    prop_oneof![
+        Just(buffer_freeze(true, true)),
+        Just(buffer_freeze(true, false)),
+        Just(buffer_freeze(false, true)),
+        Just(supervisor(Choke::Never)),
+        Just(supervisor(Choke::WhenAway)),
+        Just(supervisor(Choke::Wintimer)),
+        Just(m_tcp(false)),
+        Just(m_tcp(true)),
+        Just(Mechanisms { split: Some(split()), ..Mechanisms::default() }),
+        Just(Mechanisms { blocking_buffer: Some(Default::default()), ..Mechanisms::default() }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Whatever the link does, whether the router is told of it or not, and whichever way the data go: all of them arrive, and nobody
+    /// waits for ever. After the last outage there is time for what is left at a twentieth of the link's rate, and for the longest pause
+    /// between two probes.
+    #[test]
+    fn every_transfer_ends(
+        mechanisms in any_mechanisms(),
+        profile in prop::sample::select(PROFILES.to_vec()),
+        outages in outages(),
+        is_told in any::<bool>(),
+        is_upload in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let mut config = with(world(profile, 400_000, &outages), mechanisms);
+        config.gateways[0].hears_links = is_told;
+        config.seed = seed;
+        if is_upload {
+            (config.flows[0].from, config.flows[0].to) = (MOBILE, SERVER);
+        }
+        let last = outages.last().map_or(0, |outage| outage.1);
+        let report = run(config);
+        prop_assert_eq!(report.status, FlowStatus::Completed);
+        prop_assert_eq!(report.bytes_received, 400_000);
+        let took = report.duration().as_micros() / 1_000;
+        prop_assert!(took < last + 32_000 + 75_000, "{} ms after the last outage", took - last);
+    }
+}
