@@ -76,6 +76,22 @@ impl Cache {
         self.segments.front()
     }
 
+    pub(crate) fn first_mut(&mut self) -> Option<&mut Cached> {
+        self.segments.front_mut()
+    }
+
+    /// Takes the first segment out.
+    pub(crate) fn pop_first(&mut self) -> Option<Cached> {
+        let first = self.segments.pop_front()?;
+        self.bytes -= first.packet.wire_len();
+        Some(first)
+    }
+
+    /// How many segments there are.
+    pub(crate) fn len(&self) -> usize {
+        self.segments.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
@@ -122,6 +138,18 @@ mod tests {
         assert_eq!(cache.acknowledge(Seq::new(199)).map(|cached| cached.end), None);
         assert_eq!(cache.acknowledge(Seq::new(200)).map(|cached| cached.end), Some(Seq::new(200)));
         assert!(cache.is_empty());
+    }
+
+    #[test]
+    fn segments_are_taken_out_in_order() {
+        let mut cache = Cache::default();
+        for seq in [150, 100, 200] {
+            cache.insert(Instant::ZERO, &packet(seq, 50));
+        }
+        assert_eq!((cache.len(), cache.first_mut().map(|first| first.seq)), (3, Some(Seq::new(100))));
+        let order: Vec<u32> = core::iter::from_fn(|| cache.pop_first()).map(|taken| taken.seq.value()).collect();
+        assert_eq!(order, [100, 150, 200]);
+        assert_eq!((cache.len(), cache.bytes()), (0, 0));
     }
 
     proptest! {

@@ -12,7 +12,9 @@ pub mod blocking_buffer;
 pub mod buffer_freeze;
 mod cache;
 mod mechanisms;
+pub mod snoop;
 pub mod supervisor;
+pub mod tawcf;
 mod timer;
 
 pub use mechanisms::{ConfigError, Mechanisms};

@@ -5,7 +5,9 @@ use holdover_filter::Chain;
 
 use crate::blocking_buffer::{BlockingBuffer, BlockingBufferConfig};
 use crate::buffer_freeze::{BufferFreeze, BufferFreezeConfig};
+use crate::snoop::{Snoop, SnoopConfig};
 use crate::supervisor::{Supervisor, SupervisorConfig};
+use crate::tawcf::{Tawcf, TawcfConfig};
 
 /// Which mechanisms a router has; none by default. A packet for a mobile host meets them in the order of the fields.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -16,6 +18,10 @@ pub struct Mechanisms {
     pub buffer_freeze: Option<BufferFreezeConfig>,
     /// See [`crate::blocking_buffer`].
     pub blocking_buffer: Option<BlockingBufferConfig>,
+    /// See [`crate::snoop`].
+    pub snoop: Option<SnoopConfig>,
+    /// See [`crate::tawcf`].
+    pub tawcf: Option<TawcfConfig>,
 }
 
 /// Why a router's mechanisms cannot be as described.
@@ -32,8 +38,8 @@ pub enum ConfigError {
         /// Which of its settings say so.
         what: &'static str,
     },
-    /// Two of them would both withhold the same ACKs.
-    #[error("{one} and {other} cannot stand at one router: each withholds ACKs and answers for the mobile host")]
+    /// Two of them would both withhold or answer the same segments.
+    #[error("{one} and {other} cannot stand at one router: each withholds ACKs or answers for the mobile host")]
     Together {
         /// The one.
         one: &'static str,
@@ -45,12 +51,19 @@ pub enum ConfigError {
 impl Mechanisms {
     /// Whether they can be as described.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let Self { supervisor, buffer_freeze, blocking_buffer } = self;
-        if supervisor.is_none() && buffer_freeze.is_none() && blocking_buffer.is_none() {
-            return Err(ConfigError::None);
-        }
-        if supervisor.is_some() && buffer_freeze.is_some() {
-            return Err(ConfigError::Together { one: Supervisor::NAME, other: BufferFreeze::NAME });
+        let Self { supervisor, buffer_freeze, blocking_buffer, snoop, tawcf } = self;
+        // Each of these withholds ACKs or answers for the mobile host.
+        let answering = [
+            supervisor.as_ref().map(|_| Supervisor::NAME),
+            buffer_freeze.as_ref().map(|_| BufferFreeze::NAME),
+            snoop.as_ref().map(|_| Snoop::NAME),
+            tawcf.as_ref().map(|_| Tawcf::NAME),
+        ];
+        let mut answering = answering.into_iter().flatten();
+        match (answering.next(), answering.next()) {
+            (Some(one), Some(other)) => return Err(ConfigError::Together { one, other }),
+            (None, None) if blocking_buffer.is_none() => return Err(ConfigError::None),
+            _ => {}
         }
         let nothing = |mechanism, what| Err(ConfigError::Nothing { mechanism, what });
         if let Some(config) = buffer_freeze {
@@ -69,12 +82,28 @@ impl Mechanisms {
                 return nothing(BlockingBuffer::NAME, "it keeps nothing");
             }
         }
+        if let Some(config) = snoop {
+            if config.buffer_bytes == 0 {
+                return nothing(Snoop::NAME, "its cache has 0 bytes");
+            }
+            if config.most_resent == 0 {
+                return nothing(Snoop::NAME, "it retransmits a segment 0 times");
+            }
+            if config.persist == Duration::ZERO {
+                return nothing(Snoop::NAME, "its persist timer runs for no time");
+            }
+        }
+        if let Some(config) = tawcf
+            && (config.buffer_bytes == 0 || config.longest == Duration::ZERO)
+        {
+            return nothing(Tawcf::NAME, "it keeps nothing");
+        }
         Ok(())
     }
 
     /// The mechanisms at work.
     pub fn chain(&self) -> Chain {
-        let Self { supervisor, buffer_freeze, blocking_buffer } = self;
+        let Self { supervisor, buffer_freeze, blocking_buffer, snoop, tawcf } = self;
         let mut chain = Chain::new();
         if let Some(config) = supervisor {
             chain.push(Box::new(Supervisor::new(*config)));
@@ -84,6 +113,12 @@ impl Mechanisms {
         }
         if let Some(config) = blocking_buffer {
             chain.push(Box::new(BlockingBuffer::new(*config)));
+        }
+        if let Some(config) = snoop {
+            chain.push(Box::new(Snoop::new(*config)));
+        }
+        if let Some(config) = tawcf {
+            chain.push(Box::new(Tawcf::new(*config)));
         }
         chain
     }

@@ -42,6 +42,7 @@ fn of_router(
         supervisor: table.supervisor.as_ref().map(supervisor).transpose().under("supervisor")?,
         buffer_freeze: table.buffer_freeze.as_ref().map(buffer_freeze).transpose().under("buffer_freeze")?,
         blocking_buffer: table.blocking_buffer.as_ref().map(blocking_buffer).transpose().under("blocking_buffer")?,
+        ..Mechanisms::default()
     };
     mechanisms.check().map_err(|error| {
         let problem = Problem::conflict(error.to_string());
