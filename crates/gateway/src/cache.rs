@@ -36,9 +36,11 @@ impl Cache {
         let Some(segment) = packet.tcp() else { return };
         let (seq, end) = (segment.seq, segment.seq + segment.seq_len());
         let at = self.segments.iter().rposition(|cached| cached.seq.lt(seq)).map_or(0, |before| before + 1);
-        if at > 0 && self.segments[at - 1].end.ge(end) {
+        let before = at.checked_sub(1).filter(|&before| self.segments[before].end.ge(end));
+        let longer = || self.segments.get(at).is_some_and(|next| next.seq == seq && next.end.gt(end)).then_some(at);
+        if let Some(around) = before.or_else(longer) {
             // Within another: a part of what is here, sent again in smaller pieces.
-            self.segments[at - 1].repeated = true;
+            self.segments[around].repeated = true;
             return;
         }
         let mut repeated = false;
@@ -128,9 +130,11 @@ mod tests {
     fn pieces_of_a_segment_add_nothing_and_a_longer_one_takes_their_place() {
         let mut cache = Cache::default();
         cache.insert(Instant::ZERO, &packet(100, 50));
-        cache.insert(Instant::ZERO, &packet(120, 10));
-        assert_eq!(ranges(&cache), [(100, 150)]);
-        assert!(cache.segments[0].repeated);
+        for piece in [100, 120, 140] {
+            cache.insert(Instant::ZERO, &packet(piece, 10));
+            assert_eq!(ranges(&cache), [(100, 150)]);
+            assert!(core::mem::take(&mut cache.segments[0].repeated));
+        }
         cache.insert(Instant::ZERO, &packet(150, 20));
         cache.insert(Instant::ZERO, &packet(100, 100));
         assert_eq!(ranges(&cache), [(100, 200)]);
