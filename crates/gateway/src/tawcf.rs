@@ -24,12 +24,14 @@
 //! - **Probes of the zero window** are answered with it and not kept, so that the fixed host does not count them as unanswered.
 //! - **ACKs of the mobile host** that still arrive while the fixed host is frozen are forwarded with a window of zero: the fixed host is
 //!   not unfrozen too early (section 6.2.2).
-//! - **Unfreezing** is the last ACK with its own window. The old base station sends it after a handoff too: the new one does not know that
-//!   the fixed host is frozen.
+//! - **Unfreezing** is left to the mobile host's ACKs of the data released (section 6.2.2). If no data of the connection were kept, the
+//!   base station repeats the last ACK with its own window; after a handoff the old one does, as the new one does not know that the fixed
+//!   host is frozen. An ACK of nothing new would make BSD senders go back to it, and send again what was just released.
 //! - **Release** is all at once, as in the description of the binding update (section 4.6.6).
 //! - **The sequencer** works for [`TawcfConfig::fresh`] after a mobile host has come from elsewhere. The mobile host's ACKs and the
-//!   segments forwarded tell what is next; until then everything is out of order. A segment is held for [`TawcfConfig::hold`] at most;
-//!   when that is over, or the held segments exceed the buffer, all of them go on in order.
+//!   segments forwarded tell what is next. Before that, segments are held for [`TawcfConfig::hold`]; the first of them is the next then.
+//!   After a hole, segments are held until it is filled, or nothing has filled any of it for that long, or the held segments exceed the
+//!   buffer.
 //! - **A handoff that nothing announced** starts the sequencer only if this base station has seen the host leave, or never seen it.
 
 use core::net::IpAddr;
@@ -55,20 +57,20 @@ pub struct TawcfConfig {
     pub low_for: Option<Duration>,
     /// How long after a handoff the sequencer works; zero for no sequencer.
     pub fresh: Duration,
-    /// How long the sequencer holds a segment at most.
+    /// How long the sequencer holds segments while none comes in order; more than the ways through the two base stations differ by.
     pub hold: Duration,
 }
 
 impl Default for TawcfConfig {
     /// 256 kB for each host, kept for 120 s at most, the longest that TCP waits between two retransmissions. The fixed host is frozen
-    /// after 100 ms. The sequencer works for 1 s and holds a segment for 100 ms, in which 64 kB pass at 5 Mbit/s.
+    /// after 100 ms. The sequencer works for 1 s, and holds segments for 20 ms.
     fn default() -> Self {
         Self {
             buffer_bytes: 256_000,
             longest: Duration::from_secs(120),
             low_for: Some(Duration::from_millis(100)),
             fresh: Duration::from_secs(1),
-            hold: Duration::from_millis(100),
+            hold: Duration::from_millis(20),
         }
     }
 }
@@ -123,6 +125,8 @@ struct State {
     carries_data: bool,
     /// Whether the fixed host was sent a window of zero.
     frozen: bool,
+    /// Whether data wait in the FIFO.
+    waits: bool,
     /// What the mobile host expects next, for the sequencer.
     next: Option<Seq>,
     /// Segments out of order.
@@ -175,19 +179,21 @@ impl Tawcf {
                 out.ready.extend(answer.map(|packet| Injected { direction: Direction::Incoming, packet }));
                 return Verdict::Keep;
             }
-            return mobile.keep(now, config, packet);
+            let verdict = mobile.keep(now, config, packet);
+            state.waits |= verdict == Verdict::Keep && segment.seq_len() > 0;
+            return verdict;
         }
         if segment.seq_len() == 0 || segment.flags.contains(Flags::SYN) {
             return Verdict::Pass;
         }
-        if mobile.is_fresh(now) {
+        if mobile.is_fresh(now) || !state.held.is_empty() {
             return state.sequence(now, config, agenda, connection, packet, segment, &mut out.ready);
         }
         Verdict::Pass
     }
 
     fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &mut Packet) -> Verdict {
-        let Self { connections, agenda, out, .. } = self;
+        let Self { config, connections, agenda, out, .. } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
         let noted = connections.observe(now, Direction::Incoming, connection, segment);
         let (state, is_over) = (noted.value, noted.is_over);
@@ -199,8 +205,10 @@ impl Tawcf {
         if state.last_ack.ack().is_none_or(|last| segment.ack.ge(last)) {
             state.last_ack.note(packet, segment);
         }
-        state.next = Some(state.next.map_or(segment.ack, |next| next.max(segment.ack)));
-        state.release_in_order(agenda, connection, &mut out.ready);
+        let next = state.next.map_or(segment.ack, |next| next.max(segment.ack));
+        if state.next.replace(next) != Some(next) {
+            state.release_in_order(now, config, agenda, connection, &mut out.ready);
+        }
         if state.frozen
             && let Some(segment) = tcp_mut(packet)
         {
@@ -222,8 +230,9 @@ impl Tawcf {
         for (connection, state) in of_mobile(connections, address) {
             agenda.set(connection, &mut state.due, None);
             while let Some(held) = state.held.pop_first() {
-                if mobile.keep(now, config, &held.packet) == Verdict::Drop {
-                    out.dropped.push_back(held.packet);
+                match mobile.keep(now, config, &held.packet) {
+                    Verdict::Keep => state.waits = true,
+                    _ => out.dropped.push_back(held.packet),
                 }
             }
         }
@@ -313,7 +322,7 @@ impl State {
                 return Verdict::Pass;
             }
             ready.push_back(Injected { direction: Direction::Outgoing, packet: packet.clone() });
-            self.release_in_order(agenda, connection, ready);
+            self.release_in_order(now, config, agenda, connection, ready);
             return Verdict::Keep;
         }
         self.held.insert(now, packet);
@@ -325,17 +334,23 @@ impl State {
         Verdict::Keep
     }
 
-    /// Held segments that have become the next go on.
-    fn release_in_order(&mut self, agenda: &mut Agenda, connection: Connection, ready: &mut VecDeque<Injected>) {
+    /// Held segments that have become the next go on. The others are held for as long again.
+    fn release_in_order(
+        &mut self,
+        now: Instant,
+        config: &TawcfConfig,
+        agenda: &mut Agenda,
+        connection: Connection,
+        ready: &mut VecDeque<Injected>,
+    ) {
         while let Some((first, next)) = self.held.first().zip(self.next)
             && first.seq.le(next)
         {
             self.next = Some(next.max(first.end));
             self.release_first(ready);
         }
-        if self.held.is_empty() {
-            agenda.set(connection, &mut self.due, None);
-        }
+        let due = (!self.held.is_empty()).then(|| now + config.hold);
+        agenda.set(connection, &mut self.due, due);
     }
 
     /// All held segments go on.
@@ -364,10 +379,11 @@ impl State {
     }
 
     fn unfreeze(&mut self, now: Instant, connection: Connection, out: &mut Out) {
+        let waited = core::mem::take(&mut self.waits);
         if !core::mem::take(&mut self.frozen) {
             return;
         }
-        let packet = self.ack_to_fixed(connection, None);
+        let packet = self.ack_to_fixed(connection, None).filter(|_| !waited);
         out.ready.extend(packet.map(|packet| Injected { direction: Direction::Incoming, packet }));
         out.deeds.push_back(Deed { at: now, connection, mechanism: Tawcf::NAME, what: "unfroze" });
     }
@@ -404,8 +420,15 @@ impl SegmentFilter for Tawcf {
         let Self { config, connections, agenda, mobiles, out } = self;
         while let Some(connection) = agenda.take_due(now) {
             let Some(state) = connections.get_mut(connection) else { continue };
-            if state.due.take_if(|due| *due <= now).is_some() {
-                state.release(agenda, connection, &mut out.ready);
+            if state.due.take_if(|due| *due <= now).is_none() {
+                continue;
+            }
+            match state.next {
+                None => {
+                    state.next = state.held.first().map(|first| first.seq);
+                    state.release_in_order(now, config, agenda, connection, &mut out.ready);
+                }
+                Some(_) => state.release(agenda, connection, &mut out.ready),
             }
         }
         for (&address, mobile) in mobiles.iter_mut() {
