@@ -37,7 +37,9 @@
 //! - **Priority.** The paper retransmits ahead of the data in the link layer's queue. A [`SegmentFilter`] stands before that queue, so a
 //!   retransmission takes its place at the end, and more duplicate ACKs arrive before it. They are all expected.
 //! - **The queue behind the cache.** Drops by the queue of the wireless link look like losses of the link: they are repaired too, and
-//!   the fixed host learns of congestion there only by the receive window, or when the cache is full.
+//!   the fixed host learns of congestion there only by the receive window, or when the cache is full. One segment is repaired in each
+//!   local round trip, so a large window that overflows the queue takes long. The windows of 1995 fit into the queue.
+//! - **Delayed ACKs** that take longer than the round-trip timer look like losses, and cause needless retransmissions.
 //! - **A full cache.** What does not fit is forwarded without a copy. Its duplicate ACKs reach the fixed host.
 //! - **How often.** A segment is retransmitted [`SnoopConfig::most_resent`] times; then its duplicate ACKs are forwarded and the timers
 //!   leave it alone. Timeouts do not back off.

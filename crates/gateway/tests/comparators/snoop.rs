@@ -15,10 +15,10 @@ fn untimed() -> SnoopConfig {
 /// Segments 1 to `last` have been forwarded, and the mobile host has acknowledged all below 1.
 fn forwarded(config: SnoopConfig, last: u32) -> Script<Snoop> {
     let mut script = Script::new(Snoop::new(config));
-    assert_out!(script.from_fixed(data(0)), "data 0");
-    assert_out!(script.at(20).from_mobile(ack(1)), "ack 1");
+    assert_out!(script.fixed_sends(data(0)), "data 0");
+    assert_out!(script.at(20).mobile_sends(ack(1)), "ack 1");
     for n in 1..=last {
-        assert_out!(script.from_fixed(data(n)), &*format!("data {n}"));
+        assert_out!(script.fixed_sends(data(n)), &*format!("data {n}"));
     }
     script
 }
@@ -27,9 +27,9 @@ fn forwarded(config: SnoopConfig, last: u32) -> Script<Snoop> {
 fn new_acks_pass_and_free_the_cache() {
     let mut script = forwarded(untimed(), 3);
     assert_eq!(script.filter.cached_bytes(), 3 * 140);
-    assert_out!(script.from_mobile(ack(2)), "ack 2");
+    assert_out!(script.mobile_sends(ack(2)), "ack 2");
     assert_eq!(script.filter.cached_bytes(), 2 * 140);
-    assert_out!(script.from_mobile(ack(4)), "ack 4");
+    assert_out!(script.mobile_sends(ack(4)), "ack 4");
     assert_eq!(script.filter.cached_bytes(), 0);
 }
 
@@ -38,13 +38,13 @@ fn new_acks_pass_and_free_the_cache() {
 #[test]
 fn the_first_duplicate_ack_retransmits_and_the_expected_ones_end_here() {
     let mut script = forwarded(untimed(), 6);
-    assert_out!(script.from_mobile(ack(1)), "data 1");
+    assert_out!(script.mobile_sends(ack(1)), "data 1");
     for _ in 3..=6 {
-        assert_out!(script.from_mobile(ack(1)));
+        assert_out!(script.mobile_sends(ack(1)));
     }
-    assert_out!(script.from_fixed(data(7)), "data 7");
-    assert_out!(script.from_mobile(ack(1)), "data 1");
-    assert_out!(script.from_mobile(ack(8)), "ack 8");
+    assert_out!(script.fixed_sends(data(7)), "data 7");
+    assert_out!(script.mobile_sends(ack(1)), "data 1");
+    assert_out!(script.mobile_sends(ack(8)), "ack 8");
     assert_eq!(script.filter.cached_bytes(), 0);
 }
 
@@ -52,27 +52,27 @@ fn the_first_duplicate_ack_retransmits_and_the_expected_ones_end_here() {
 #[test]
 fn each_loss_of_a_window_is_repaired() {
     let mut script = forwarded(untimed(), 6);
-    assert_out!(script.from_mobile(ack(1)), "data 1");
+    assert_out!(script.mobile_sends(ack(1)), "data 1");
     for _ in [4, 5, 6] {
-        assert_out!(script.from_mobile(ack(1)));
+        assert_out!(script.mobile_sends(ack(1)));
     }
     // 2 is there, 1 has come again.
-    assert_out!(script.at(50).from_mobile(ack(3)), "ack 3");
-    assert_out!(script.from_fixed(data(7)), "data 7");
-    assert_out!(script.from_mobile(ack(3)), "data 3");
-    assert_out!(script.at(80).from_mobile(ack(8)), "ack 8");
+    assert_out!(script.at(50).mobile_sends(ack(3)), "ack 3");
+    assert_out!(script.fixed_sends(data(7)), "data 7");
+    assert_out!(script.mobile_sends(ack(3)), "data 3");
+    assert_out!(script.at(80).mobile_sends(ack(8)), "ack 8");
 }
 
 #[test]
 fn an_ack_older_than_the_last_one_is_discarded() {
     let mut script = forwarded(untimed(), 3);
-    assert_out!(script.from_mobile(ack(3)), "ack 3");
-    assert_out!(script.from_mobile(ack(2)));
+    assert_out!(script.mobile_sends(ack(3)), "ack 3");
+    assert_out!(script.mobile_sends(ack(2)));
     let mut with_data = ack(2);
     if let Some(segment) = holdover_filter::tcp_mut(&mut with_data) {
         segment.payload = bytes::Bytes::from_static(b"upload");
     }
-    assert_out!(script.from_mobile(with_data), "ack 2");
+    assert_out!(script.mobile_sends(with_data), "ack 2");
 }
 
 /// Segment 1 was lost before the base station.
@@ -80,123 +80,123 @@ fn an_ack_older_than_the_last_one_is_discarded() {
 fn duplicate_acks_for_what_was_lost_before_pass() {
     let mut script = forwarded(untimed(), 0);
     for n in 2..=5 {
-        assert_out!(script.from_fixed(data(n)), &*format!("data {n}"));
+        assert_out!(script.fixed_sends(data(n)), &*format!("data {n}"));
     }
     for _ in 2..=5 {
-        assert_out!(script.from_mobile(ack(1)), "ack 1");
+        assert_out!(script.mobile_sends(ack(1)), "ack 1");
     }
     // The sender's fast retransmission, which the wireless link loses: the sender counts on.
-    assert_out!(script.from_fixed(data(1)), "data 1");
-    assert_out!(script.from_fixed(data(6)), "data 6");
-    assert_out!(script.from_mobile(ack(1)), "ack 1");
-    assert_out!(script.from_mobile(ack(7)), "ack 7");
+    assert_out!(script.fixed_sends(data(1)), "data 1");
+    assert_out!(script.fixed_sends(data(6)), "data 6");
+    assert_out!(script.mobile_sends(ack(1)), "ack 1");
+    assert_out!(script.mobile_sends(ack(7)), "ack 7");
     // Later losses are local again.
-    assert_out!(script.from_fixed(data(7)), "data 7");
-    assert_out!(script.from_fixed(data(8)), "data 8");
-    assert_out!(script.from_mobile(ack(7)), "data 7");
+    assert_out!(script.fixed_sends(data(7)), "data 7");
+    assert_out!(script.fixed_sends(data(8)), "data 8");
+    assert_out!(script.mobile_sends(ack(7)), "data 7");
 }
 
 #[test]
 fn what_the_sender_has_sent_twice_is_its_own_to_recover() {
     let mut script = forwarded(untimed(), 3);
-    assert_out!(script.from_fixed(data(1)), "data 1");
-    assert_out!(script.from_mobile(ack(1)), "ack 1");
-    assert_out!(script.from_mobile(ack(1)), "ack 1");
+    assert_out!(script.fixed_sends(data(1)), "data 1");
+    assert_out!(script.mobile_sends(ack(1)), "ack 1");
+    assert_out!(script.mobile_sends(ack(1)), "ack 1");
 }
 
 #[test]
 fn acknowledged_segments_are_answered_and_not_forwarded() {
     let mut script = forwarded(untimed(), 3);
-    assert_out!(script.from_mobile(ack(3)), "ack 3");
-    assert_out!(script.from_fixed(data(1)), "ack 3");
-    assert_out!(script.from_fixed(data(2)), "ack 3");
-    assert_out!(script.from_fixed(bytes_at(299, 1)), "data 299+1");
-    assert_out!(script.from_fixed(bytes_at(299, 0)), "data 299+0");
-    assert_out!(script.from_fixed(data(3)), "data 3");
+    assert_out!(script.mobile_sends(ack(3)), "ack 3");
+    assert_out!(script.fixed_sends(data(1)), "ack 3");
+    assert_out!(script.fixed_sends(data(2)), "ack 3");
+    assert_out!(script.fixed_sends(bytes_at(299, 1)), "data 299+1");
+    assert_out!(script.fixed_sends(bytes_at(299, 0)), "data 299+0");
+    assert_out!(script.fixed_sends(data(3)), "data 3");
 }
 
 #[test]
 fn duplicate_acks_are_pure_and_leave_the_window_as_it_is() {
     let mut script = forwarded(untimed(), 3);
-    assert_out!(script.from_mobile(window(ack(1), 2000)), "ack 1 win 2000");
-    assert_out!(script.from_mobile(window(ack(1), 0)), "ack 1 win 0");
-    assert_out!(script.from_mobile(window(ack(1), 0)), "ack 1 win 0");
-    assert_out!(script.from_mobile(ack(1)), "ack 1");
-    assert_out!(script.from_mobile(ack(1)), "data 1");
-    assert_out!(script.from_mobile(ack(4)), "ack 4");
+    assert_out!(script.mobile_sends(window(ack(1), 2000)), "ack 1 win 2000");
+    assert_out!(script.mobile_sends(window(ack(1), 0)), "ack 1 win 0");
+    assert_out!(script.mobile_sends(window(ack(1), 0)), "ack 1 win 0");
+    assert_out!(script.mobile_sends(ack(1)), "ack 1");
+    assert_out!(script.mobile_sends(ack(1)), "data 1");
+    assert_out!(script.mobile_sends(ack(4)), "ack 4");
     // Nothing is outstanding.
-    assert_out!(script.from_mobile(ack(4)), "ack 4");
+    assert_out!(script.mobile_sends(ack(4)), "ack 4");
 }
 
 /// Segments 1 and 3 are lost.
 #[test]
 fn sack_blocks_of_hidden_losses_are_hidden() {
     let mut script = forwarded(untimed(), 5);
-    assert_out!(script.from_mobile(window(sack(1, &[(2, 3)]), WINDOW - 1)), "data 1");
-    assert_out!(script.from_mobile(sack(1, &[(4, 5), (2, 3)])));
-    assert_out!(script.from_mobile(sack(1, &[(4, 6), (2, 3)])));
-    assert_out!(script.from_mobile(sack(3, &[(4, 6)])), "ack 3");
-    assert_out!(script.from_fixed(data(6)), "data 6");
-    assert_out!(script.from_mobile(sack(3, &[(4, 7)])), "data 3");
-    assert_out!(script.from_mobile(ack(7)), "ack 7");
+    assert_out!(script.mobile_sends(window(sack(1, &[(2, 3)]), WINDOW - 1)), "data 1");
+    assert_out!(script.mobile_sends(sack(1, &[(4, 5), (2, 3)])));
+    assert_out!(script.mobile_sends(sack(1, &[(4, 6), (2, 3)])));
+    assert_out!(script.mobile_sends(sack(3, &[(4, 6)])), "ack 3");
+    assert_out!(script.fixed_sends(data(6)), "data 6");
+    assert_out!(script.mobile_sends(sack(3, &[(4, 7)])), "data 3");
+    assert_out!(script.mobile_sends(ack(7)), "ack 7");
 }
 
 /// Segment 2 was lost before the base station.
 #[test]
 fn sack_blocks_of_other_losses_pass() {
     let mut script = forwarded(untimed(), 1);
-    assert_out!(script.from_fixed(data(3)), "data 3");
-    assert_out!(script.from_fixed(data(4)), "data 4");
-    assert_out!(script.from_mobile(sack(2, &[(3, 4)])), "ack 2 sack 3-4");
-    assert_out!(script.from_mobile(sack(2, &[(3, 5)])), "ack 2 sack 3-5");
+    assert_out!(script.fixed_sends(data(3)), "data 3");
+    assert_out!(script.fixed_sends(data(4)), "data 4");
+    assert_out!(script.mobile_sends(sack(2, &[(3, 4)])), "ack 2 sack 3-4");
+    assert_out!(script.mobile_sends(sack(2, &[(3, 5)])), "ack 2 sack 3-5");
 }
 
 #[test]
 fn a_dsack_of_a_local_retransmission_is_discarded() {
     let mut script = forwarded(untimed(), 3);
-    assert_out!(script.from_mobile(sack(1, &[(2, 3)])), "data 1");
-    assert_out!(script.from_mobile(ack(3)), "ack 3");
+    assert_out!(script.mobile_sends(sack(1, &[(2, 3)])), "data 1");
+    assert_out!(script.mobile_sends(ack(3)), "ack 3");
     // Segment 1 was only late.
-    assert_out!(script.from_mobile(sack(3, &[(1, 2)])));
+    assert_out!(script.mobile_sends(sack(3, &[(1, 2)])));
     // The network has duplicated segment 2.
-    assert_out!(script.from_mobile(sack(3, &[(2, 3)])), "data 3");
+    assert_out!(script.mobile_sends(sack(3, &[(2, 3)])), "data 3");
 }
 
 /// The local round trip is 20 ms, which is what an ACK of a retransmission takes too.
 #[test]
 fn a_needless_retransmission_does_not_cause_another() {
     let mut script = forwarded(untimed(), 3);
-    assert_out!(script.from_mobile(ack(1)), "data 1");
+    assert_out!(script.mobile_sends(ack(1)), "data 1");
     // Only late: both the original and the copy arrive.
-    assert_out!(script.at(25).from_mobile(ack(3)), "ack 3");
-    assert_out!(script.at(40).from_mobile(ack(3)));
-    assert_out!(script.at(41).from_mobile(ack(3)), "data 3");
+    assert_out!(script.at(25).mobile_sends(ack(3)), "ack 3");
+    assert_out!(script.at(40).mobile_sends(ack(3)));
+    assert_out!(script.at(41).mobile_sends(ack(3)), "data 3");
     // This one was no needless retransmission.
-    assert_out!(script.from_fixed(data(4)), "data 4");
-    assert_out!(script.from_fixed(data(5)), "data 5");
-    assert_out!(script.at(61).from_mobile(ack(4)), "ack 4");
-    assert_out!(script.from_mobile(ack(4)), "data 4");
+    assert_out!(script.fixed_sends(data(4)), "data 4");
+    assert_out!(script.fixed_sends(data(5)), "data 5");
+    assert_out!(script.at(61).mobile_sends(ack(4)), "ack 4");
+    assert_out!(script.mobile_sends(ack(4)), "data 4");
 }
 
 #[test]
 fn a_segment_is_retransmitted_so_often_and_no_more() {
     let mut script = forwarded(SnoopConfig { most_resent: 2, ..untimed() }, 2);
-    assert_out!(script.from_mobile(ack(1)), "data 1");
-    assert_out!(script.from_mobile(ack(1)), "data 1");
-    assert_out!(script.from_mobile(ack(1)), "ack 1");
-    assert_out!(script.from_mobile(sack(1, &[(2, 3)])), "ack 1 sack 2-3");
+    assert_out!(script.mobile_sends(ack(1)), "data 1");
+    assert_out!(script.mobile_sends(ack(1)), "data 1");
+    assert_out!(script.mobile_sends(ack(1)), "ack 1");
+    assert_out!(script.mobile_sends(sack(1, &[(2, 3)])), "ack 1 sack 2-3");
 }
 
 #[test]
 fn what_does_not_fit_into_the_cache_has_no_copy() {
     let mut script = forwarded(SnoopConfig { buffer_bytes: 300, ..untimed() }, 4);
     assert_eq!(script.filter.cached_bytes(), 2 * 140);
-    assert_out!(script.from_mobile(ack(1)), "data 1");
+    assert_out!(script.mobile_sends(ack(1)), "data 1");
     // 3 and 4 are expected to cause one each.
-    assert_out!(script.from_mobile(ack(1)));
-    assert_out!(script.from_mobile(ack(1)));
-    assert_out!(script.from_mobile(ack(3)), "ack 3");
-    assert_out!(script.from_mobile(ack(3)), "ack 3");
+    assert_out!(script.mobile_sends(ack(1)));
+    assert_out!(script.mobile_sends(ack(1)));
+    assert_out!(script.mobile_sends(ack(3)), "ack 3");
+    assert_out!(script.mobile_sends(ack(3)), "ack 3");
 }
 
 /// One round trip of 20 ms was measured: the round-trip timer takes 40 ms, and starts again with each retransmission.
@@ -212,9 +212,9 @@ fn the_round_trip_timer_retransmits_after_two_round_trips() {
 #[test]
 fn the_round_trip_timer_has_a_floor() {
     let mut script = Script::new(Snoop::new(SnoopConfig { most_resent: 1, ..SnoopConfig::default() }));
-    script.from_fixed(data(0));
-    script.at(10).from_mobile(ack(1));
-    script.from_fixed(data(1));
+    script.fixed_sends(data(0));
+    script.at(10).mobile_sends(ack(1));
+    script.fixed_sends(data(1));
     assert_eq!(script.wait_until(1000), [(50, "data 1".to_owned())]);
 }
 
@@ -222,11 +222,11 @@ fn the_round_trip_timer_has_a_floor() {
 fn the_round_trip_timer_follows_the_round_trip() {
     let persist = holdover_base::Duration::from_secs(3600);
     let mut script = Script::new(Snoop::new(SnoopConfig { most_resent: 1, persist, ..SnoopConfig::default() }));
-    script.from_fixed(data(0));
-    script.at(100).from_mobile(ack(1));
-    script.from_fixed(data(1));
-    script.from_fixed(data(2));
-    script.at(120).from_mobile(ack(2));
+    script.fixed_sends(data(0));
+    script.at(100).mobile_sends(ack(1));
+    script.fixed_sends(data(1));
+    script.fixed_sends(data(2));
+    script.at(120).mobile_sends(ack(2));
     // (3 * 100 + 20) / 4 = 80 ms, twice.
     assert_eq!(script.wait_until(5000), [(280, "data 2".to_owned())]);
 }
@@ -234,9 +234,9 @@ fn the_round_trip_timer_follows_the_round_trip() {
 #[test]
 fn the_persist_timer_retransmits_when_neither_side_sends() {
     let mut script = Script::new(Snoop::new(SnoopConfig { most_resent: 2, ..SnoopConfig::default() }));
-    script.from_fixed(data(0));
+    script.fixed_sends(data(0));
     // No round trip has been measured.
-    script.at(150).from_fixed(data(1));
+    script.at(150).fixed_sends(data(1));
     assert_eq!(script.wait_until(5000), [(350, "data 0".to_owned()), (550, "data 0".to_owned())]);
 }
 
@@ -245,16 +245,16 @@ fn the_persist_timer_retransmits_when_neither_side_sends() {
 fn after_the_persist_timer_no_duplicate_ack_is_expected() {
     let hour = holdover_base::Duration::from_secs(3600);
     let mut script = forwarded(SnoopConfig { least_timeout: hour, ..SnoopConfig::default() }, 9);
-    assert_out!(script.from_mobile(ack(1)), "data 1");
-    assert_out!(script.from_mobile(ack(1)));
+    assert_out!(script.mobile_sends(ack(1)), "data 1");
+    assert_out!(script.mobile_sends(ack(1)));
     assert_eq!(script.wait_until(300), [(220, "data 1".to_owned())]);
-    assert_out!(script.from_mobile(ack(1)), "data 1");
+    assert_out!(script.mobile_sends(ack(1)), "data 1");
 }
 
 #[test]
 fn nothing_outstanding_sets_no_timer() {
     let mut script = forwarded(SnoopConfig::default(), 2);
-    assert_out!(script.from_mobile(ack(3)), "ack 3");
+    assert_out!(script.mobile_sends(ack(3)), "ack 3");
     assert_eq!(script.wait_until(60_000), []);
 }
 
@@ -264,7 +264,7 @@ fn a_host_that_has_moved_is_forgotten() {
     assert_out!(script.presence(Presence::Moved));
     assert_eq!(script.filter.cached_bytes(), 0);
     assert_eq!(script.wait_until(60_000), []);
-    assert_out!(script.from_mobile(ack(1)), "ack 1");
+    assert_out!(script.mobile_sends(ack(1)), "ack 1");
 }
 
 #[test]
@@ -274,7 +274,7 @@ fn a_reset_ends_everything() {
     if let Some(segment) = holdover_filter::tcp_mut(&mut reset) {
         segment.flags = Flags::RST;
     }
-    assert_out!(script.from_fixed(reset), "data 3");
+    assert_out!(script.fixed_sends(reset), "data 3");
     assert_eq!(script.wait_until(60_000), []);
-    assert_out!(script.from_mobile(ack_of(100)), "ack 1");
+    assert_out!(script.mobile_sends(ack_of(100)), "ack 1");
 }

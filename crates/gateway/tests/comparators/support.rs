@@ -118,12 +118,12 @@ impl<F: SegmentFilter> Script<F> {
     }
 
     /// A packet of the fixed host. Returns what goes on: the packet itself first, if it passes.
-    pub(crate) fn from_fixed(&mut self, packet: Packet) -> Vec<String> {
+    pub(crate) fn fixed_sends(&mut self, packet: Packet) -> Vec<String> {
         self.handle(Direction::Outgoing, packet)
     }
 
     /// A packet of the mobile host.
-    pub(crate) fn from_mobile(&mut self, packet: Packet) -> Vec<String> {
+    pub(crate) fn mobile_sends(&mut self, packet: Packet) -> Vec<String> {
         self.handle(Direction::Incoming, packet)
     }
 
