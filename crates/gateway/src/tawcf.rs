@@ -92,7 +92,7 @@ struct Out {
     deeds: VecDeque<Deed>,
 }
 
-/// What is known of a mobile host.
+/// What is known of a mobile host that is here, or was here last.
 #[derive(Clone, Default, Debug)]
 struct Mobile {
     signal: Signal,
@@ -107,9 +107,9 @@ struct Mobile {
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum Signal {
-    /// The host is at another base station, or nowhere near.
+    /// Nothing was reported yet.
     #[default]
-    Elsewhere,
+    Unknown,
     /// Above the threshold.
     High,
     /// Below the threshold, or gone.
@@ -241,7 +241,7 @@ impl Tawcf {
     fn handle_present(&mut self, now: Instant, address: IpAddr) {
         let Self { config, connections, mobiles, out, .. } = self;
         let mobile = mobiles.entry(address).or_default();
-        if core::mem::replace(&mut mobile.signal, Signal::High) == Signal::Elsewhere {
+        if core::mem::replace(&mut mobile.signal, Signal::High) == Signal::Unknown {
             mobile.fresh_until = Some(now + config.fresh);
         }
         mobile.freeze_at = None;
@@ -253,9 +253,8 @@ impl Tawcf {
 
     fn handle_moved(&mut self, now: Instant, address: IpAddr) {
         let Self { connections, agenda, mobiles, out, .. } = self;
-        if let Some(mobile) = mobiles.get_mut(&address) {
+        if let Some(mut mobile) = mobiles.remove(&address) {
             mobile.release(&mut out.ready);
-            *mobile = Mobile::default();
         }
         for (connection, state) in of_mobile(connections, address) {
             state.release(agenda, connection, &mut out.ready);
