@@ -98,6 +98,11 @@ impl Cache {
         self.segments.is_empty()
     }
 
+    /// How many segments begin at `seq` or after it.
+    pub(crate) fn count_from(&self, seq: Seq) -> usize {
+        self.segments.len() - self.segments.partition_point(|cached| cached.seq.lt(seq))
+    }
+
     /// Bytes of all copies, with their headers.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -151,6 +156,7 @@ mod tests {
             cache.insert(Instant::ZERO, &packet(seq, 50));
         }
         assert_eq!((cache.len(), cache.first_mut().map(|first| first.seq)), (3, Some(Seq::new(100))));
+        assert_eq!([100, 101, 200, 201].map(|seq| cache.count_from(Seq::new(seq))), [3, 2, 1, 0]);
         let order: Vec<u32> = core::iter::from_fn(|| cache.pop_first()).map(|taken| taken.seq.value()).collect();
         assert_eq!(order, [100, 150, 200]);
         assert_eq!((cache.len(), cache.bytes()), (0, 0));

@@ -28,9 +28,12 @@
 //! The paper's hosts have no SACK. Today's senders detect losses by SACK blocks rather than by the number of duplicate ACKs (RFC 6675,
 //! RFC 8985), so hiding a loss means to hide the blocks as well. While the first missing segment is one that the base station
 //! retransmits, an ACK whose only news are SACK blocks is a duplicate ACK like any other, whatever its window, and a new ACK is
-//! forwarded without its blocks. SACK is advisory (RFC 2018 section 8), so this is safe. It has a price: if the base station gives up,
-//! the fixed host learns of what has arrived by later ACKs only, and may retransmit too much. Losses that are not hidden keep their
-//! blocks. A DSACK (RFC 2883) that the base station's own retransmission has caused is discarded with its ACK.
+//! forwarded without its blocks. The base station uses what it hides: such a new ACK makes it retransmit the missing segment as a first
+//! duplicate ACK does, and only segments above the highest block are expected to cause more duplicate ACKs.
+//!
+//! SACK is advisory (RFC 2018 section 8), so hiding it is safe. It has a price: if the base station gives up, the fixed host learns of
+//! what has arrived by later ACKs only, and may retransmit too much. Losses that are not hidden keep their blocks. A DSACK (RFC 2883)
+//! that the base station's own retransmission has caused is discarded with its ACK.
 //!
 //! # Where the paper is silent, and what is different here
 //!
@@ -232,7 +235,7 @@ impl Snoop {
             _ => {
                 state.last_ack.note(packet, segment);
                 state.window = segment.window;
-                state.handle_new_ack(now, config, packet);
+                state.handle_new_ack(now, config, connection, packet, out);
                 Verdict::Pass
             }
         };
@@ -260,7 +263,14 @@ impl State {
         }
     }
 
-    fn handle_new_ack(&mut self, now: Instant, config: &SnoopConfig, packet: &mut Packet) {
+    fn handle_new_ack(
+        &mut self,
+        now: Instant,
+        config: &SnoopConfig,
+        connection: Connection,
+        packet: &mut Packet,
+        out: &mut Out,
+    ) {
         let Some(segment) = tcp_mut(packet) else { return };
         let ack = segment.ack;
         self.timer.note_acked(now, ack);
@@ -276,9 +286,15 @@ impl State {
         self.sent = Some(self.sent.map_or(ack, |sent| sent.max(ack)));
         self.expected = 0;
         self.start_timer(now, config);
-        if self.repairs(config) {
-            segment.options.sack.truncate(0);
+        if !self.repairs(config) || segment.options.sack.is_empty() {
+            return;
         }
+        let is_missing = highest_sacked(segment).is_some_and(|highest| highest.gt(ack));
+        if is_missing && self.cache.first().is_some_and(|first| first.resent == 0) {
+            self.expected = self.expect(segment);
+            self.resend(now, config, connection, "retransmitted", out);
+        }
+        segment.options.sack.truncate(0);
     }
 
     /// Whether an ACK with the number of the last one is a duplicate ACK.
@@ -318,11 +334,20 @@ impl State {
             self.expected -= 1;
             return Verdict::Drop;
         }
-        // All but the lost segment, and but the one that caused this ACK.
-        let uncached = self.uncached.map_or(0, |(_, count)| count);
-        self.expected = u32::try_from(self.cache.len()).unwrap_or(u32::MAX).saturating_add(uncached).saturating_sub(2);
+        self.expected = self.expect(segment);
         self.resend(now, config, connection, "retransmitted", out);
         Verdict::Drop
+    }
+
+    /// How many more ACKs like `segment` the segments forwarded cause at most.
+    fn expect(&self, segment: &Segment) -> u32 {
+        let cached = match highest_sacked(segment) {
+            Some(highest) => self.cache.count_from(highest),
+            // All but the lost segment, and but the one that caused this ACK.
+            None => self.cache.len().saturating_sub(2),
+        };
+        let uncached = self.uncached.map_or(0, |(_, count)| count);
+        u32::try_from(cached).unwrap_or(u32::MAX).saturating_add(uncached)
     }
 
     /// Whether the segment that the mobile host waits for is here, was lost behind the base station, and may be retransmitted.
@@ -389,6 +414,11 @@ impl State {
         agenda.set(connection, &mut self.due, None);
         *self = Self::default();
     }
+}
+
+/// Where the highest SACK block ends.
+fn highest_sacked(segment: &Segment) -> Option<Seq> {
+    segment.options.sack.iter().map(|block| block.end).reduce(Seq::max)
 }
 
 impl SegmentFilter for Snoop {

@@ -135,10 +135,23 @@ fn sack_blocks_of_hidden_losses_are_hidden() {
     assert_out!(script.mobile_sends(window(sack(1, &[(2, 3)]), WINDOW - 1)), "data 1");
     assert_out!(script.mobile_sends(sack(1, &[(4, 5), (2, 3)])));
     assert_out!(script.mobile_sends(sack(1, &[(4, 6), (2, 3)])));
-    assert_out!(script.mobile_sends(sack(3, &[(4, 6)])), "ack 3");
+    // What is hidden is made use of.
+    assert_out!(script.mobile_sends(sack(3, &[(4, 6)])), "ack 3", "data 3");
     assert_out!(script.fixed_sends(data(6)), "data 6");
+    // Segment 6 was forwarded after the retransmission, which is lost too.
     assert_out!(script.mobile_sends(sack(3, &[(4, 7)])), "data 3");
     assert_out!(script.mobile_sends(ack(7)), "ack 7");
+}
+
+/// Segments 1 and 2 are lost, and 5 is late.
+#[test]
+fn only_segments_above_the_highest_block_are_expected() {
+    let mut script = forwarded(untimed(), 5);
+    assert_out!(script.mobile_sends(sack(1, &[(3, 4)])), "data 1");
+    assert_out!(script.mobile_sends(sack(1, &[(3, 5)])));
+    assert_out!(script.mobile_sends(sack(2, &[(3, 5)])), "ack 2", "data 2");
+    assert_out!(script.mobile_sends(sack(2, &[(3, 6)])));
+    assert_out!(script.mobile_sends(sack(2, &[(3, 6)])), "data 2");
 }
 
 /// Segment 2 was lost before the base station.

@@ -124,20 +124,21 @@ fn snoop_costs_little_without_losses() {
     }
 }
 
-/// A limit: the queue of the wireless link is behind the cache. What it drops is repaired one segment for each local round trip, and a
-/// sender with a large window does not slow down. Measured: 4712 and 2221 kbit/s. The window of reno-bsd fits into the queue.
+/// A limit: the queue of the wireless link is behind the cache. What it drops is repaired too, one segment for each local round trip, and
+/// the sender does not hear of most of it. Measured: 4712 and 4458 kbit/s. The window of reno-bsd fits into the queue.
 #[test]
 fn snoop_hides_congestion_of_the_wireless_link_too() {
-    let (plain, _) = lossy_runs(Profile::Linux6Cubic, 5_000, 0.0, None);
-    let (with_snoop, _) = lossy_runs(Profile::Linux6Cubic, 5_000, 0.0, Some(SnoopConfig::default()));
-    assert!(with_snoop < 0.8 * plain, "{with_snoop} and {plain} kbit/s");
+    let (plain, plain_repeated) = lossy_runs(Profile::Linux6Cubic, 5_000, 0.0, None);
+    let (with_snoop, repeated) = lossy_runs(Profile::Linux6Cubic, 5_000, 0.0, Some(SnoopConfig::default()));
+    assert!(repeated < plain_repeated / 2, "{repeated} of {plain_repeated}");
+    assert!(with_snoop < plain && with_snoop > 0.9 * plain, "{with_snoop} and {plain} kbit/s");
     let (plain, _) = lossy_runs(Profile::RenoBsd, 5_000, 0.0, None);
     let (with_snoop, _) = lossy_runs(Profile::RenoBsd, 5_000, 0.0, Some(SnoopConfig::default()));
     assert!(with_snoop > 0.99 * plain, "{with_snoop} and {plain} kbit/s");
 }
 
-/// A limit that the paper on M-TCP names: the sender times out although everything it has sent is cached, and slows down. Measured for an
-/// outage of 3 s: 2 timeouts of reno-bsd and 4 of linux-6-cubic, with and without Snoop.
+/// A limit that the paper on M-TCP names: the sender times out in a long outage whatever is cached. Measured for 3 s, with and without
+/// Snoop: 2 timeouts of reno-bsd, 3 of linux-6-cubic.
 #[test]
 fn snoop_does_not_get_over_long_disconnections() {
     const BYTES: u64 = 5_000_000;
@@ -152,13 +153,9 @@ fn snoop_does_not_get_over_long_disconnections() {
             }
             let (report, repeated) = run(world, BYTES, &mut NoObserver);
             let timeouts = timeouts(&report);
-            println!(
-                "{profile} {}: {timeouts} {repeated} {:?} {:.0}",
-                snoop.is_some(),
-                report.reconnections,
-                report.goodput_bps() / 1e3
-            );
-            assert!(timeouts > 0, "{profile}");
+            let (snoop, goodput) = (snoop.is_some(), report.goodput_bps() / 1e3);
+            println!("{profile} snoop {snoop}: {timeouts} timeouts, {repeated} repeated, {goodput:.0} kbit/s");
+            assert!(timeouts >= 2, "{profile}");
         }
     }
 }
