@@ -32,8 +32,8 @@
 //! duplicate ACK does, and only segments above the highest block are expected to cause more duplicate ACKs.
 //!
 //! SACK is advisory (RFC 2018 section 8), so hiding it is safe. It has a price: if the base station gives up, the fixed host learns of
-//! what has arrived by later ACKs only, and may retransmit too much. Losses that are not hidden keep their blocks. A DSACK (RFC 2883)
-//! that the base station's own retransmission has caused is discarded with its ACK.
+//! what has arrived by later ACKs only, and may retransmit too much. Losses that are not hidden keep their blocks. An ACK with a DSACK
+//! (RFC 2883) and no other news tells of no loss: it is discarded if a retransmission from here has caused it, and forwarded if not.
 //!
 //! # Where the paper is silent, and what is different here
 //!
@@ -221,15 +221,13 @@ impl Snoop {
                 Verdict::Pass
             }
             Some(acked) if segment.ack == acked => {
-                let is_duplicate = state.is_duplicate(segment);
+                let (is_duplicate, dsack) = (state.is_duplicate(segment), state.only_dsack(segment));
                 state.last_ack.note(packet, segment);
                 state.window = segment.window;
-                if state.is_own_dsack(segment) {
-                    Verdict::Drop
-                } else if is_duplicate {
-                    state.handle_duplicate(now, config, connection, segment, out)
-                } else {
-                    Verdict::Pass
+                match dsack {
+                    Some(end) if state.resent_to.is_some_and(|resent_to| end.le(resent_to)) => Verdict::Drop,
+                    None if is_duplicate => state.handle_duplicate(now, config, connection, segment, out),
+                    _ => Verdict::Pass,
                 }
             }
             _ => {
@@ -305,14 +303,10 @@ impl State {
             && (segment.window == self.window || !segment.options.sack.is_empty())
     }
 
-    /// Whether the only news of an ACK is a DSACK of a segment that was sent again from here.
-    fn is_own_dsack(&self, segment: &Segment) -> bool {
-        let Some(resent_to) = self.resent_to else { return false };
-        let mut blocks = segment.options.sack.iter().peekable();
-        segment.is_pure_ack()
-            && segment.window != 0
-            && blocks.peek().is_some()
-            && blocks.all(|block| block.start.lt(segment.ack) && block.end.le(resent_to))
+    /// Where the DSACK block of a pure ACK ends that has no other news.
+    fn only_dsack(&self, segment: &Segment) -> Option<Seq> {
+        let highest = highest_sacked(segment).filter(|highest| highest.le(segment.ack))?;
+        (segment.is_pure_ack() && segment.window == self.window).then_some(highest)
     }
 
     fn handle_duplicate(

@@ -172,7 +172,7 @@ fn a_dsack_of_a_local_retransmission_is_discarded() {
     // Segment 1 was only late.
     assert_out!(script.mobile_sends(sack(3, &[(1, 2)])));
     // The network has duplicated segment 2.
-    assert_out!(script.mobile_sends(sack(3, &[(2, 3)])), "data 3");
+    assert_out!(script.mobile_sends(sack(3, &[(2, 3)])), "ack 3 sack 2-3");
 }
 
 /// The local round trip is 20 ms, which is what an ACK of a retransmission takes too.
