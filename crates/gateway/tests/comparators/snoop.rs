@@ -264,6 +264,42 @@ fn after_the_persist_timer_no_duplicate_ack_is_expected() {
     assert_out!(script.mobile_sends(ack(1)), "data 1");
 }
 
+/// Segment 1 was lost before the base station: to send 2 again helps nobody.
+#[test]
+fn the_timers_retransmit_what_the_mobile_host_waits_for() {
+    let mut script = forwarded(SnoopConfig::default(), 0);
+    assert_out!(script.fixed_sends(data(2)), "data 2");
+    assert_eq!(script.wait_until(60_000), []);
+}
+
+/// Segment 2 was sent 20 ms before its ACK, but sent again in between.
+#[test]
+fn a_retransmission_measures_no_round_trip() {
+    let persist = holdover_base::Duration::from_secs(3600);
+    let mut script = Script::new(Snoop::new(SnoopConfig { most_resent: 1, persist, ..SnoopConfig::default() }));
+    script.fixed_sends(data(0));
+    script.at(60).mobile_sends(ack(1));
+    script.fixed_sends(data(1));
+    script.fixed_sends(data(2));
+    assert_out!(script.mobile_sends(ack(1)), "data 1");
+    assert_out!(script.at(80).mobile_sends(ack(2)), "ack 2");
+    // Still twice 60 ms.
+    assert_eq!(script.wait_until(5000), [(200, "data 2".to_owned())]);
+}
+
+/// Segments 1 and 2 are lost, and a part of 2 arrives later.
+#[test]
+fn hidden_blocks_retransmit_a_segment_once() {
+    let mut script = forwarded(untimed(), 4);
+    assert_out!(script.mobile_sends(sack(1, &[(3, 4)])), "data 1");
+    assert_out!(script.mobile_sends(sack(2, &[(3, 4)])), "ack 2", "data 2");
+    let mut part = sack(2, &[(3, 4)]);
+    if let Some(segment) = holdover_filter::tcp_mut(&mut part) {
+        segment.ack += 50;
+    }
+    assert_out!(script.mobile_sends(part), "ack byte 250");
+}
+
 #[test]
 fn nothing_outstanding_sets_no_timer() {
     let mut script = forwarded(SnoopConfig::default(), 2);

@@ -185,6 +185,25 @@ fn the_sequencer_works_after_handoffs_only() {
     assert_eq!(script.wait_until(2000), [(1050, "data 10".to_owned())]);
 }
 
+/// A fading ends the time after a handoff.
+#[test]
+fn released_packets_are_not_sequenced() {
+    let mut script = handed_over(TawcfConfig { low_for: None, ..config() });
+    assert_out!(script.presence(FADING));
+    assert_out!(script.presence(Presence::Present));
+    assert_out!(script.fixed_sends(data(5)), "data 5");
+}
+
+#[test]
+fn what_is_held_when_the_sequencer_ends_goes_on_in_order() {
+    let mut script = handed_over(config());
+    assert_out!(script.mobile_sends(ack(3)), "ack 3");
+    assert_out!(script.at(990).fixed_sends(data(4)));
+    assert_out!(script.at(1010).fixed_sends(data(5)));
+    assert_out!(script.fixed_sends(data(3)), "data 3", "data 4", "data 5");
+    assert_out!(script.fixed_sends(data(7)), "data 7");
+}
+
 #[test]
 fn the_sequencer_is_bounded() {
     let mut script = handed_over(TawcfConfig { buffer_bytes: 300, ..config() });
