@@ -19,9 +19,9 @@
 //! - The first duplicate ACK for any other segment makes the base station retransmit it. As many more are then *expected* as segments
 //!   were forwarded after the lost one. All of them are discarded. Another one beyond those means that the retransmission is lost too.
 //!
-//! Two timers retransmit the segment that the mobile host waits for, if it is cached. The round-trip timer runs for twice the smoothed local round trip (alpha 1/4),
-//! and at least for [`SnoopConfig::least_timeout`]. The persist timer runs while segments are unacknowledged and neither side sends, for
-//! [`SnoopConfig::persist`]; when it expires, no duplicate ACK is expected any more.
+//! Two timers retransmit the segment that the mobile host waits for, if it is cached. The round-trip timer runs for twice the smoothed
+//! local round trip (alpha 1/4), and at least for [`SnoopConfig::least_timeout`]. The persist timer runs while segments are
+//! unacknowledged and neither side sends, for [`SnoopConfig::persist`]; when it expires, no duplicate ACK is expected any more.
 //!
 //! # SACK
 //!
