@@ -36,9 +36,11 @@ impl Cache {
         let Some(segment) = packet.tcp() else { return };
         let (seq, end) = (segment.seq, segment.seq + segment.seq_len());
         let at = self.segments.iter().rposition(|cached| cached.seq.lt(seq)).map_or(0, |before| before + 1);
-        if at > 0 && self.segments[at - 1].end.ge(end) {
+        let before = at.checked_sub(1).filter(|&before| self.segments[before].end.ge(end));
+        let longer = || self.segments.get(at).is_some_and(|next| next.seq == seq && next.end.gt(end)).then_some(at);
+        if let Some(around) = before.or_else(longer) {
             // Within another: a part of what is here, sent again in smaller pieces.
-            self.segments[at - 1].repeated = true;
+            self.segments[around].repeated = true;
             return;
         }
         let mut repeated = false;
@@ -76,8 +78,29 @@ impl Cache {
         self.segments.front()
     }
 
+    pub(crate) fn first_mut(&mut self) -> Option<&mut Cached> {
+        self.segments.front_mut()
+    }
+
+    /// Takes the first segment out.
+    pub(crate) fn pop_first(&mut self) -> Option<Cached> {
+        let first = self.segments.pop_front()?;
+        self.bytes -= first.packet.wire_len();
+        Some(first)
+    }
+
+    /// How many segments there are.
+    pub(crate) fn len(&self) -> usize {
+        self.segments.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.segments.is_empty()
+    }
+
+    /// How many segments begin at `seq` or after it.
+    pub(crate) fn count_from(&self, seq: Seq) -> usize {
+        self.segments.len() - self.segments.partition_point(|cached| cached.seq.lt(seq))
     }
 
     /// Bytes of all copies, with their headers.
@@ -112,9 +135,11 @@ mod tests {
     fn pieces_of_a_segment_add_nothing_and_a_longer_one_takes_their_place() {
         let mut cache = Cache::default();
         cache.insert(Instant::ZERO, &packet(100, 50));
-        cache.insert(Instant::ZERO, &packet(120, 10));
-        assert_eq!(ranges(&cache), [(100, 150)]);
-        assert!(cache.segments[0].repeated);
+        for piece in [100, 120, 140] {
+            cache.insert(Instant::ZERO, &packet(piece, 10));
+            assert_eq!(ranges(&cache), [(100, 150)]);
+            assert!(core::mem::take(&mut cache.segments[0].repeated));
+        }
         cache.insert(Instant::ZERO, &packet(150, 20));
         cache.insert(Instant::ZERO, &packet(100, 100));
         assert_eq!(ranges(&cache), [(100, 200)]);
@@ -122,6 +147,19 @@ mod tests {
         assert_eq!(cache.acknowledge(Seq::new(199)).map(|cached| cached.end), None);
         assert_eq!(cache.acknowledge(Seq::new(200)).map(|cached| cached.end), Some(Seq::new(200)));
         assert!(cache.is_empty());
+    }
+
+    #[test]
+    fn segments_are_taken_out_in_order() {
+        let mut cache = Cache::default();
+        for seq in [150, 100, 200] {
+            cache.insert(Instant::ZERO, &packet(seq, 50));
+        }
+        assert_eq!((cache.len(), cache.first_mut().map(|first| first.seq)), (3, Some(Seq::new(100))));
+        assert_eq!([100, 101, 200, 201].map(|seq| cache.count_from(Seq::new(seq))), [3, 2, 1, 0]);
+        let order: Vec<u32> = core::iter::from_fn(|| cache.pop_first()).map(|taken| taken.seq.value()).collect();
+        assert_eq!(order, [100, 150, 200]);
+        assert_eq!((cache.len(), cache.bytes()), (0, 0));
     }
 
     proptest! {

@@ -13,8 +13,10 @@ pub mod buffer_freeze;
 mod cache;
 pub mod m_tcp;
 mod mechanisms;
+pub mod snoop;
 pub mod split;
 pub mod supervisor;
+pub mod tawcf;
 mod timer;
 
 pub use mechanisms::{ConfigError, Mechanisms};

@@ -6,8 +6,10 @@ use holdover_filter::Chain;
 use crate::blocking_buffer::{BlockingBuffer, BlockingBufferConfig};
 use crate::buffer_freeze::{BufferFreeze, BufferFreezeConfig};
 use crate::m_tcp::{MTcp, MTcpConfig};
+use crate::snoop::{Snoop, SnoopConfig};
 use crate::split::{Split, SplitConfig};
 use crate::supervisor::{Supervisor, SupervisorConfig};
+use crate::tawcf::{Tawcf, TawcfConfig};
 
 /// Which mechanisms a router has; none by default. A packet for a mobile host meets them in the order of the fields.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -22,6 +24,10 @@ pub struct Mechanisms {
     pub split: Option<SplitConfig>,
     /// See [`crate::m_tcp`].
     pub m_tcp: Option<MTcpConfig>,
+    /// See [`crate::snoop`].
+    pub snoop: Option<SnoopConfig>,
+    /// See [`crate::tawcf`].
+    pub tawcf: Option<TawcfConfig>,
 }
 
 /// Why a router's mechanisms cannot be as described.
@@ -38,8 +44,8 @@ pub enum ConfigError {
         /// Which of its settings say so.
         what: &'static str,
     },
-    /// Two of them would both speak for the mobile host.
-    #[error("{one} and {other} cannot stand at one router: each decides what of the mobile host's ACKs is seen")]
+    /// Two of them would both decide what is seen of the mobile host's ACKs.
+    #[error("{one} and {other} cannot stand at one router: each decides what is seen of the mobile host's ACKs")]
     Together {
         /// The one.
         one: &'static str,
@@ -51,14 +57,17 @@ pub enum ConfigError {
 impl Mechanisms {
     /// Whether they can be as described.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let Self { supervisor, buffer_freeze, blocking_buffer, split, m_tcp } = self;
+        let Self { supervisor, buffer_freeze, blocking_buffer, split, m_tcp, snoop, tawcf } = self;
+        // Each of these withholds ACKs or answers for the mobile host.
         let answering = [
-            (Supervisor::NAME, supervisor.is_some()),
-            (BufferFreeze::NAME, buffer_freeze.is_some()),
-            (Split::NAME, split.is_some()),
-            (MTcp::NAME, m_tcp.is_some()),
+            supervisor.as_ref().map(|_| Supervisor::NAME),
+            buffer_freeze.as_ref().map(|_| BufferFreeze::NAME),
+            split.as_ref().map(|_| Split::NAME),
+            m_tcp.as_ref().map(|_| MTcp::NAME),
+            snoop.as_ref().map(|_| Snoop::NAME),
+            tawcf.as_ref().map(|_| Tawcf::NAME),
         ];
-        let mut answering = answering.into_iter().filter_map(|(name, is_there)| is_there.then_some(name));
+        let mut answering = answering.into_iter().flatten();
         match (answering.next(), answering.next()) {
             (Some(one), Some(other)) => return Err(ConfigError::Together { one, other }),
             (None, None) if blocking_buffer.is_none() => return Err(ConfigError::None),
@@ -81,12 +90,28 @@ impl Mechanisms {
                 return nothing(BlockingBuffer::NAME, "it keeps nothing");
             }
         }
+        if let Some(config) = snoop {
+            if config.buffer_bytes == 0 {
+                return nothing(Snoop::NAME, "its cache has 0 bytes");
+            }
+            if config.most_resent == 0 {
+                return nothing(Snoop::NAME, "it retransmits a segment 0 times");
+            }
+            if config.persist == Duration::ZERO {
+                return nothing(Snoop::NAME, "its persist timer runs for no time");
+            }
+        }
+        if let Some(config) = tawcf
+            && (config.buffer_bytes == 0 || config.longest == Duration::ZERO)
+        {
+            return nothing(Tawcf::NAME, "it keeps nothing");
+        }
         Ok(())
     }
 
     /// The mechanisms at work. `secret` is what they draw sequence numbers from.
     pub fn chain(&self, secret: [u8; 16]) -> Chain {
-        let Self { supervisor, buffer_freeze, blocking_buffer, split, m_tcp } = self;
+        let Self { supervisor, buffer_freeze, blocking_buffer, split, m_tcp, snoop, tawcf } = self;
         let mut chain = Chain::new();
         if let Some(config) = supervisor {
             chain.push(Box::new(Supervisor::new(*config)));
@@ -102,6 +127,12 @@ impl Mechanisms {
         }
         if let Some(config) = blocking_buffer {
             chain.push(Box::new(BlockingBuffer::new(*config)));
+        }
+        if let Some(config) = snoop {
+            chain.push(Box::new(Snoop::new(*config)));
+        }
+        if let Some(config) = tawcf {
+            chain.push(Box::new(Tawcf::new(*config)));
         }
         chain
     }

@@ -4,15 +4,29 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
 /// The round trip between a node and a mobile host, host included, and how long an ACK may take.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LocalTimer {
+    /// A new sample counts for one part in so many of the smoothed round trip.
+    parts: u64,
     smoothed: Option<Duration>,
     deviation: Duration,
     /// The end of something that was sent once, and when.
     timed: Option<(Seq, Instant)>,
 }
 
+impl Default for LocalTimer {
+    /// Alpha is 1/8 (RFC 6298 section 2).
+    fn default() -> Self {
+        Self::weighing(8)
+    }
+}
+
 impl LocalTimer {
+    /// A timer whose alpha is `1 / parts`; `parts` is at least 1.
+    pub(crate) const fn weighing(parts: u64) -> Self {
+        Self { parts, smoothed: None, deviation: Duration::ZERO, timed: None }
+    }
+
     /// Something goes to the mobile host that ends at `end`; `again` if it has gone before.
     pub(crate) fn note_sent(&mut self, now: Instant, end: Seq, again: bool) {
         if again {
@@ -52,7 +66,7 @@ impl LocalTimer {
             Some(smoothed) => {
                 let error = smoothed.max(sample).saturating_sub(smoothed.min(sample));
                 self.deviation = (self.deviation * 3 + error) / 4;
-                self.smoothed = Some((smoothed * 7 + sample) / 8);
+                self.smoothed = Some((smoothed * (self.parts - 1) + sample) / self.parts);
             }
         }
     }
@@ -79,6 +93,17 @@ mod tests {
         // RTTVAR (3 * 50 + 20) / 4 = 42.5 ms, SRTT (7 * 100 + 80) / 8 = 97.5 ms.
         assert_eq!(timer.timeout(MS), Some(Duration::from_micros(97_500 + 4 * 42_500)));
         assert_eq!(timer.timeout(MS * 500), Some(MS * 500));
+    }
+
+    #[test]
+    fn alpha_can_be_another_one() {
+        let mut timer = LocalTimer::weighing(4);
+        for (sent, acked, end) in [(0, 100, 10), (200, 220, 20)] {
+            timer.note_sent(Instant::ZERO + MS * sent, Seq::new(end), false);
+            timer.note_acked(Instant::ZERO + MS * acked, Seq::new(end));
+        }
+        // (3 * 100 + 20) / 4
+        assert_eq!(timer.smoothed(), Some(MS * 80));
     }
 
     #[test]

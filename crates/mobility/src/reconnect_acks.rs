@@ -7,13 +7,15 @@
 //! since three are two duplicates if the original was lost. Senders that have had a timeout may ignore them: those that guard
 //! against false fast retransmits (RFC 6582 section 3.2), and SACK senders, for which an ACK without news is no duplicate.
 //!
+//! M-TCP's mobile host marks the ACK (section 4.2), so that its supervisor host knows of the cut; see [`ReconnectAcksConfig::marked`].
+//!
 //! A smaller window than the real one can be offered at first, for a network whose capacity is not known (thesis, section
 //! 7.2); the host's TCP opens it with the ACKs that follow.
 
 use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::Packet;
+use holdover_wire::{Flags, Packet};
 
 use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::Spoken;
@@ -27,6 +29,9 @@ pub struct ReconnectAcksConfig {
     pub copies: u8,
     /// The most that they offer as a window, in bytes, if the attachment is a new one; `None` for the real window.
     pub restart_window_bytes: Option<u32>,
+    /// Whether they carry the mark of M-TCP's mobile host (URG with an urgent pointer of 0), which the supervisor host takes off. Other
+    /// peers see an ACK with a flag that says nothing.
+    pub marked: bool,
     /// Connections on which nothing was heard from the peer for so long before the cut are left alone: nobody waits there.
     pub idle: Duration,
 }
@@ -34,7 +39,7 @@ pub struct ReconnectAcksConfig {
 impl Default for ReconnectAcksConfig {
     /// Three, with the real window, to peers heard of in the last ten minutes of connectivity.
     fn default() -> Self {
-        Self { copies: 3, restart_window_bytes: None, idle: Duration::from_secs(600) }
+        Self { copies: 3, restart_window_bytes: None, marked: false, idle: Duration::from_secs(600) }
     }
 }
 
@@ -72,6 +77,9 @@ impl ReconnectAcks {
             let Some(mut packet) = state.spoken.repeat(connection).filter(|_| waits) else { continue };
             if let (Some(bytes), Some(segment)) = (restart_window, tcp_mut(&mut packet)) {
                 segment.window = segment.window.min(state.scale.field(bytes));
+            }
+            if let Some(segment) = tcp_mut(&mut packet).filter(|_| self.config.marked) {
+                segment.flags |= Flags::URG;
             }
             self.ready.extend((0..self.config.copies).map(|_| packet.clone()));
             self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "sent ACKs" });

@@ -96,9 +96,9 @@ pub struct HostMechanisms {
 
 /// What a router does for the connections of mobile hosts. It sees each packet to and from them that it forwards in the clear.
 ///
-/// It learns where they are as a node of its kind can: a base station, which of them its cell covers and which have attached
-/// elsewhere; a mobility agent, each registration; a router with a link to one of them, whether that link is up (unless outages of
-/// that link are none that a router sees).
+/// It learns where they are as a node of its kind can: a base station, which of them its cell covers, which are about to leave it
+/// (if [`MobileHost::prediction`] foresees that) and which have attached elsewhere; a mobility agent, each registration; a router with
+/// a link to one of them, whether that link is up (unless outages of that link are none that a router sees).
 #[derive(Clone, PartialEq, Debug)]
 pub struct GatewayMechanisms {
     /// The router.

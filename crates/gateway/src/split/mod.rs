@@ -86,7 +86,6 @@ impl SplitConfig {
 /// A connection in two halves.
 #[derive(Debug)]
 pub(crate) struct Pair {
-    pub(crate) connection: Connection,
     ids: [Option<ConnectionId>; 2],
     /// The side that has opened it, and its SYN as long as that is not answered.
     syn: Option<(Side, Packet)>,
@@ -169,7 +168,7 @@ impl Split {
         half.enter(id, connection);
         let mut ids = [None; 2];
         ids[to as usize] = Some(id);
-        self.pairs.insert(connection, Pair { connection, ids, syn: Some((from, packet.clone())), is_shut: [false; 2] });
+        self.pairs.insert(connection, Pair { ids, syn: Some((from, packet.clone())), is_shut: [false; 2] });
         if !self.config.lock_step {
             self.answer(now, connection);
         }

@@ -1,23 +1,32 @@
 //! What routers do for the connections of mobile hosts.
 
+use std::sync::Arc;
+
+use holdover_base::Duration;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
+use holdover_gateway::m_tcp::MTcpConfig;
+use holdover_gateway::snoop::SnoopConfig;
+use holdover_gateway::split::SplitConfig;
 use holdover_gateway::supervisor::SupervisorConfig;
+use holdover_gateway::tawcf::TawcfConfig;
 use holdover_gateway::{ConfigError, Mechanisms};
 use holdover_link::Outages;
 use holdover_sim::{GatewayMechanisms, LinkBetween, MobileHost, NodeId, Role};
+use holdover_tcp::Config;
 
-use super::above_zero;
 use super::nodes::Nodes;
+use super::{above_zero, stack};
 use crate::file::{self, ScenarioFile};
 use crate::problem::{Problem, Under};
-use crate::quantity::Bytes;
-use crate::word::OrNone;
+use crate::quantity::{Bytes, Time};
+use crate::word::{OrNone, Short};
 
 /// The mechanisms of all routers that have any. A problem lies below the root of the file.
 pub(crate) fn all(
     file: &ScenarioFile,
     nodes: &Nodes,
+    default_stack: &Config,
     links: &[LinkBetween],
     mobiles: &[MobileHost],
 ) -> Result<Vec<GatewayMechanisms>, Problem> {
@@ -25,7 +34,7 @@ pub(crate) fn all(
     for (index, router) in file.routers.iter().enumerate() {
         let Some(table) = &router.mechanisms else { continue };
         let node = NodeId((file.hosts.len() + index) as u32);
-        let built = of_router(table, node, nodes, links, mobiles);
+        let built = of_router(table, node, nodes, default_stack, links, mobiles);
         all.push(built.under("mechanisms").under_index(index).under("router")?);
     }
     Ok(all)
@@ -35,6 +44,7 @@ fn of_router(
     table: &file::RouterMechanisms,
     node: NodeId,
     nodes: &Nodes,
+    default_stack: &Config,
     links: &[LinkBetween],
     mobiles: &[MobileHost],
 ) -> Result<GatewayMechanisms, Problem> {
@@ -42,6 +52,10 @@ fn of_router(
         supervisor: table.supervisor.as_ref().map(supervisor).transpose().under("supervisor")?,
         buffer_freeze: table.buffer_freeze.as_ref().map(buffer_freeze).transpose().under("buffer_freeze")?,
         blocking_buffer: table.blocking_buffer.as_ref().map(blocking_buffer).transpose().under("blocking_buffer")?,
+        split: table.split.as_ref().map(|table| split(table, default_stack)).transpose().under("split")?,
+        m_tcp: table.m_tcp.as_ref().map(|table| m_tcp(table, default_stack)).transpose().under("m_tcp")?,
+        snoop: table.snoop.as_ref().map(snoop).transpose().under("snoop")?,
+        tawcf: table.tawcf.as_ref().map(tawcf).transpose().under("tawcf")?,
     };
     mechanisms.check().map_err(|error| {
         let problem = Problem::conflict(error.to_string());
@@ -83,11 +97,8 @@ fn supervisor(table: &file::Supervisor) -> Result<SupervisorConfig, Problem> {
         held_bytes: table.held.map_or(default.held_bytes, |held| u32::try_from(held.0.0).unwrap_or(u32::MAX)),
         buffer_bytes: or_none(table.buffer.as_ref(), default.buffer_bytes),
         choke: table.choke.map_or(default.choke, |word| word.0),
-        flush: table.flush.map_or(Ok(default.flush), |flush| above_zero(flush, "flush"))?,
-        least_timeout: {
-            let least = table.least_timeout.map(|least| above_zero(least, "least_timeout"));
-            least.transpose()?.unwrap_or(default.least_timeout)
-        },
+        flush: time_or(table.flush, "flush", default.flush)?,
+        least_timeout: time_or(table.least_timeout, "least_timeout", default.least_timeout)?,
         burst_packets: table.burst.unwrap_or(default.burst_packets),
     })
 }
@@ -95,13 +106,72 @@ fn supervisor(table: &file::Supervisor) -> Result<SupervisorConfig, Problem> {
 fn buffer_freeze(table: &file::BufferFreeze) -> Result<BufferFreezeConfig, Problem> {
     let default = BufferFreezeConfig::default();
     let buffer_bytes = or_none(table.buffer.as_ref(), default.buffer_bytes);
-    let least = table.least_timeout.map(|least| above_zero(least, "least_timeout")).transpose()?;
     Ok(BufferFreezeConfig {
         buffers: buffer_bytes > 0,
         freezes: table.freeze.unwrap_or(default.freezes),
-        least_timeout: least.unwrap_or(default.least_timeout),
+        least_timeout: time_or(table.least_timeout, "least_timeout", default.least_timeout)?,
         buffer_bytes,
     })
+}
+
+fn split(table: &file::Split, default_stack: &Config) -> Result<SplitConfig, Problem> {
+    let file::Split { fixed_stack, mobile_stack, lock_step, most } = table;
+    halves(default_stack, fixed_stack.as_ref(), mobile_stack.as_ref(), *lock_step, *most)
+}
+
+fn halves(
+    default_stack: &Config,
+    fixed: Option<&Short<file::Stack>>,
+    mobile: Option<&Short<file::Stack>>,
+    lock_step: Option<bool>,
+    most: Option<u32>,
+) -> Result<SplitConfig, Problem> {
+    let default = SplitConfig::with(default_stack.clone());
+    Ok(SplitConfig {
+        fixed: Arc::new(stack::changed(default_stack, fixed).under("fixed_stack")?),
+        mobile: Arc::new(stack::changed(default_stack, mobile).under("mobile_stack")?),
+        lock_step: lock_step.unwrap_or(default.lock_step),
+        most: most.map_or(default.most, |most| most as usize),
+    })
+}
+
+fn m_tcp(table: &file::MTcp, default_stack: &Config) -> Result<MTcpConfig, Problem> {
+    let file::MTcp { fixed_stack, mobile_stack, lock_step, most, .. } = table;
+    let split = halves(default_stack, fixed_stack.as_ref(), mobile_stack.as_ref(), *lock_step, *most)?;
+    let default = MTcpConfig::with(split);
+    Ok(MTcpConfig {
+        pulls_back: table.pulls_back.unwrap_or(default.pulls_back),
+        least_timeout: time_or(table.least_timeout, "least_timeout", default.least_timeout)?,
+        persist_least: time_or(table.persist_least, "persist_least", default.persist_least)?,
+        persist_most: time_or(table.persist_most, "persist_most", default.persist_most)?,
+        split: default.split,
+    })
+}
+
+fn snoop(table: &file::Snoop) -> Result<SnoopConfig, Problem> {
+    let default = SnoopConfig::default();
+    Ok(SnoopConfig {
+        buffer_bytes: table.buffer.map_or(default.buffer_bytes, as_size),
+        least_timeout: time_or(table.least_timeout, "least_timeout", default.least_timeout)?,
+        persist: time_or(table.persist, "persist", default.persist)?,
+        most_resent: table.most_resent.unwrap_or(default.most_resent),
+    })
+}
+
+fn tawcf(table: &file::Tawcf) -> Result<TawcfConfig, Problem> {
+    let default = TawcfConfig::default();
+    Ok(TawcfConfig {
+        buffer_bytes: table.buffer.map_or(default.buffer_bytes, as_size),
+        longest: time_or(table.longest, "longest", default.longest)?,
+        low_for: table.low_for.as_ref().map_or(default.low_for, |OrNone(low)| low.map(|low| low.0)),
+        fresh: table.fresh.map_or(default.fresh, |fresh| fresh.0),
+        hold: time_or(table.hold, "hold", default.hold)?,
+    })
+}
+
+/// A time above zero, or the default.
+fn time_or(given: Option<Time>, key: &str, default: Duration) -> Result<Duration, Problem> {
+    given.map_or(Ok(default), |given| above_zero(given, key))
 }
 
 fn blocking_buffer(table: &file::BlockingBuffer) -> Result<BlockingBufferConfig, Problem> {
@@ -109,7 +179,7 @@ fn blocking_buffer(table: &file::BlockingBuffer) -> Result<BlockingBufferConfig,
     Ok(BlockingBufferConfig {
         burst_packets: table.burst.as_ref().map_or(default.burst_packets, |OrNone(burst)| *burst),
         buffer_bytes: table.buffer.map_or(default.buffer_bytes, as_size),
-        longest: table.longest.map_or(Ok(default.longest), |longest| above_zero(longest, "longest"))?,
+        longest: time_or(table.longest, "longest", default.longest)?,
     })
 }
 

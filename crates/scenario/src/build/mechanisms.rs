@@ -68,6 +68,7 @@ fn reconnect_acks(table: &file::ReconnectAcks) -> Result<ReconnectAcksConfig, Pr
     Ok(ReconnectAcksConfig {
         copies,
         restart_window_bytes: table.restart_window.map(|window| u32::try_from(window.0.0).unwrap_or(u32::MAX)),
+        marked: table.marked.unwrap_or(default.marked),
         idle: table.idle.map_or(default.idle, |idle| idle.0),
     })
 }

@@ -49,7 +49,7 @@ fn with_one_of_each_flow(file: &ScenarioFile, seed: u64, traces: &mut Traces) ->
     let mobiles = mobility::mobiles(file, &nodes)?;
     nodes.check_neighbours(file)?;
     let flows = flow::kinds(file, &nodes)?;
-    let gateways = gateways::all(file, &nodes, &links, &mobiles)?;
+    let gateways = gateways::all(file, &nodes, &default_stack, &links, &mobiles)?;
     Ok(WorldConfig {
         seed,
         nodes: nodes.configs,

@@ -4,8 +4,9 @@ use holdover_gateway::supervisor::Choke;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::file::Stack;
 use crate::quantity::{Bytes, Time};
-use crate::word::{OrNone, Word, vocabulary};
+use crate::word::{OrNone, Short, Word, vocabulary};
 
 /// What a router does for the connections of mobile hosts whose packets it forwards. A mechanism is on if its table is there, even
 /// if that is empty.
@@ -21,6 +22,14 @@ pub(crate) struct RouterMechanisms {
     pub(crate) supervisor: Option<Supervisor>,
     /// Copies of what is not acknowledged, and a window of zero when ACKs stop coming (BUFFER-FREEZE).
     pub(crate) buffer_freeze: Option<BufferFreeze>,
+    /// Connections terminated here, so that each half has its own TCP (I-TCP).
+    pub(crate) split: Option<Split>,
+    /// The same, acknowledged end to end: the supervisor host of M-TCP.
+    pub(crate) m_tcp: Option<MTcp>,
+    /// Copies, retransmitted over the wireless link instead of letting duplicate ACKs through (Snoop).
+    pub(crate) snoop: Option<Snoop>,
+    /// A queue for each mobile host whose signal fades, and a window of zero if it stays weak (TAWCF).
+    pub(crate) tawcf: Option<Tawcf>,
     /// A queue for each mobile host, blocked by a window of zero of that host (thesis on Freeze-TCP).
     pub(crate) blocking_buffer: Option<BlockingBuffer>,
 }
@@ -60,6 +69,73 @@ pub(crate) struct BufferFreeze {
     pub(crate) freeze: Option<bool>,
     /// The least time without an ACK that counts as a disconnection. The default is 250 ms.
     pub(crate) least_timeout: Option<Time>,
+}
+
+/// I-TCP: each half of a connection has its own TCP.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Split {
+    /// The TCP towards fixed hosts. The default is the scenario's.
+    pub(crate) fixed_stack: Option<Short<Stack>>,
+    /// The TCP towards mobile hosts. The default is the scenario's.
+    pub(crate) mobile_stack: Option<Short<Stack>>,
+    /// Whether a SYN is answered only when the far end has answered it. The default is true.
+    pub(crate) lock_step: Option<bool>,
+    /// How many connections are split at once; others pass. The default is 10000.
+    pub(crate) most: Option<u32>,
+}
+
+/// The supervisor host of M-TCP.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MTcp {
+    /// The TCP towards fixed hosts. The default is the scenario's.
+    pub(crate) fixed_stack: Option<Short<Stack>>,
+    /// The TCP towards mobile hosts. The default is the scenario's.
+    pub(crate) mobile_stack: Option<Short<Stack>>,
+    /// Whether a SYN is answered only when the far end has answered it. The default is true; in the paper it is false.
+    pub(crate) lock_step: Option<bool>,
+    /// How many connections are split at once; others pass. The default is 10000.
+    pub(crate) most: Option<u32>,
+    /// Whether fixed hosts take back what they have sent when they leave persist mode (the paper's state RECOVERING). The default is
+    /// false.
+    pub(crate) pulls_back: Option<bool>,
+    /// The least value of wintimer. The default is 250 ms.
+    pub(crate) least_timeout: Option<Time>,
+    /// The first pause between two persist packets to a mobile host, which doubles. The default is 5 s.
+    pub(crate) persist_least: Option<Time>,
+    /// The longest. The default is 60 s.
+    pub(crate) persist_most: Option<Time>,
+}
+
+/// Snoop at a base station.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Snoop {
+    /// Copies for each connection. The default is 256 kB.
+    pub(crate) buffer: Option<Bytes>,
+    /// The least time without a new ACK after which a segment is retransmitted. The default is 40 ms.
+    pub(crate) least_timeout: Option<Time>,
+    /// The time without a packet from either side after which a segment is retransmitted. The default is 200 ms.
+    pub(crate) persist: Option<Time>,
+    /// How often a segment is retransmitted at most. The default is 10.
+    pub(crate) most_resent: Option<u32>,
+}
+
+/// The scheme of Onoe and others at a base station, which hears that the signal fades.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tawcf {
+    /// What waits for each mobile host at most. The default is 256 kB.
+    pub(crate) buffer: Option<Bytes>,
+    /// How long a packet waits at most. The default is 120 s.
+    pub(crate) longest: Option<Time>,
+    /// How long the signal is low before the fixed host gets a window of zero, or "none" if it never does. The default is 100 ms.
+    pub(crate) low_for: Option<OrNone<Time>>,
+    /// How long after a handoff packets are put in order; 0 s for not at all. The default is 1 s.
+    pub(crate) fresh: Option<Time>,
+    /// How long a packet out of order is held while none comes in order. The default is 20 ms.
+    pub(crate) hold: Option<Time>,
 }
 
 /// The gateway of the thesis on Freeze-TCP.

@@ -100,6 +100,8 @@ pub(crate) struct ReconnectAcks {
     pub(crate) copies: Option<u8>,
     /// The most that they offer as a window if the attachment is a new one. The default is the real window.
     pub(crate) restart_window: Option<Bytes>,
+    /// Whether they carry the mark that M-TCP's supervisor host looks for. The default is false.
+    pub(crate) marked: Option<bool>,
     /// Connections whose peer was silent for so long before the cut are left alone. The default is 10 min.
     pub(crate) idle: Option<Time>,
 }

@@ -98,7 +98,7 @@ impl World {
             hosts,
             host_of,
             mobiles,
-            gateways: gateways,
+            gateways,
             endless: unfinished == 0,
             flows,
             unfinished,

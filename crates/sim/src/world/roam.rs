@@ -319,18 +319,20 @@ impl World {
         let Some(cell) = self.network.roaming[index].uplink else { return };
         let foresight = self.mobiles[index].look_ahead(self.now, cell, &self.config.cells[cell]);
         self.reschedule_mobile(index);
-        let (node, id) = (self.mobiles[index].node(), self.network.airs[cell].id);
-        let what = match foresight {
+        let (node, id, base) = (self.mobiles[index].node(), self.network.airs[cell].id, self.network.airs[cell].base);
+        // The base station measures the same fading: both directions have the same path loss.
+        let (what, presence) = match foresight {
             Foresight::Nothing => return,
             Foresight::Fading(lead) => {
                 observer.event(self.now, &WorldEvent::Fading(node, id, lead));
-                LinkEvent::Fading { lead }
+                (LinkEvent::Fading { lead }, Presence::Fading { lead })
             }
             Foresight::Recovered => {
                 observer.event(self.now, &WorldEvent::Recovered(node, id));
-                LinkEvent::Recovered
+                (LinkEvent::Recovered, Presence::Present)
             }
         };
+        self.tell_gateway(base, node, presence, observer);
         if let Some(host) = self.host_index(node) {
             self.tell(host, what, observer);
         }

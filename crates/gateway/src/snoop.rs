@@ -1,0 +1,462 @@
+//! **Snoop** (Balakrishnan, Seshan, Amir and Katz, "Improving TCP/IP performance over wireless networks", MobiCom 1995), for data from a
+//! fixed host to a mobile host: the base station caches segments that the mobile host has not acknowledged, retransmits those that the
+//! wireless link has lost, and suppresses the duplicate ACKs they cause, so that the fixed host neither retransmits nor slows down. The
+//! connection stays end to end: every ACK that reaches the fixed host is the mobile host's.
+//!
+//! Data from the fixed host (*snoop_data*):
+//!
+//! - A segment in sequence is cached and forwarded.
+//! - A segment out of sequence is forwarded, and marked as retransmitted by the sender: it was lost before the base station.
+//! - A segment that the mobile host has acknowledged is not forwarded. The base station repeats the last ACK, which may have been lost on
+//!   its way to the fixed host.
+//!
+//! ACKs from the mobile host (*snoop_ack*):
+//!
+//! - A new ACK frees the cache up to it, may end a measurement of the local round trip, and is forwarded.
+//! - An ACK older than the last one is discarded.
+//! - A duplicate ACK for a segment that is not cached, or is marked as retransmitted by the sender, is forwarded: the fixed host has to
+//!   recover, and counts duplicate ACKs to do so.
+//! - The first duplicate ACK for any other segment makes the base station retransmit it. As many more are then *expected* as segments
+//!   were forwarded after the lost one. All of them are discarded. Another one beyond those means that the retransmission is lost too.
+//!
+//! Two timers retransmit the segment that the mobile host waits for, if it is cached. The round-trip timer runs for twice the smoothed
+//! local round trip (alpha 1/4), and at least for [`SnoopConfig::least_timeout`]. The persist timer runs while segments are
+//! unacknowledged and neither side sends, for [`SnoopConfig::persist`]; when it expires, no duplicate ACK is expected any more.
+//!
+//! # SACK
+//!
+//! The paper's hosts have no SACK. Today's senders detect losses by SACK blocks rather than by the number of duplicate ACKs (RFC 6675,
+//! RFC 8985), so hiding a loss means to hide the blocks as well. While the first missing segment is one that the base station
+//! retransmits, an ACK whose only news are SACK blocks is a duplicate ACK like any other, whatever its window, and a new ACK is
+//! forwarded without its blocks. The base station uses what it hides: such a new ACK makes it retransmit the missing segment as a first
+//! duplicate ACK does, and only segments above the highest block are expected to cause more duplicate ACKs.
+//!
+//! SACK is advisory (RFC 2018 section 8), so hiding it is safe. It has a price: if the base station gives up, the fixed host learns of
+//! what has arrived by later ACKs only, and may retransmit too much. Losses that are not hidden keep their blocks. An ACK with a DSACK
+//! (RFC 2883) and no other news tells of no loss: it is discarded if a retransmission from here has caused it, and forwarded if not.
+//!
+//! # Where the paper is silent, and what is different here
+//!
+//! - **Priority.** The paper retransmits ahead of the data in the link layer's queue. A [`SegmentFilter`] stands before that queue, so a
+//!   retransmission takes its place at the end, and more duplicate ACKs arrive before it. They are all expected.
+//! - **The queue behind the cache.** Drops by the queue of the wireless link look like losses of the link: they are repaired too, and
+//!   the fixed host learns of congestion there only by the receive window, or when the cache is full. One segment is repaired in each
+//!   local round trip, so a large window that overflows the queue takes long. The windows of 1995 fit into the queue.
+//! - **Delayed ACKs** that take longer than the round-trip timer look like losses, and cause needless retransmissions.
+//! - **A full cache.** What does not fit is forwarded without a copy. Its duplicate ACKs reach the fixed host.
+//! - **How often.** A segment is retransmitted [`SnoopConfig::most_resent`] times; then its duplicate ACKs are forwarded and the timers
+//!   leave it alone. Timeouts do not back off.
+//! - **Duplicates of the base station's own making.** A needless retransmission makes the mobile host send a duplicate ACK for a segment
+//!   that may be on its way, the retransmission of which would be needless too, and so on. With SACK, the missing block tells. Without,
+//!   an ACK that comes within half a local round trip after a retransmission is taken for one of the original, and one duplicate ACK for
+//!   each copy is discarded after it.
+//! - **ACKs with a window of zero** and ACKs that only change the window are forwarded. Segments with one byte or none are forwarded even
+//!   if acknowledged: they are probes (RFC 9293 sections 3.8.4 and 3.8.6.1), which only the mobile host may answer.
+//! - **Handoffs.** The paper has nearby base stations fill their caches in advance, by multicast. Here a new base station begins
+//!   without a copy, and the old one forgets its own ([`Presence::Moved`]). A mobile host that is away is not told apart from one
+//!   whose link loses everything.
+//! - **Data from the mobile host** get none of the paper's negative acknowledgements.
+
+use core::net::IpAddr;
+use std::collections::VecDeque;
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::{
+    Agenda, Connection, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Spoken, Table, Verdict, tcp_mut,
+};
+use holdover_wire::{Flags, Packet, Segment, Seq};
+
+use crate::cache::{Cache, Cached};
+use crate::timer::LocalTimer;
+
+/// What the base station does. See the [module](self).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SnoopConfig {
+    /// The most bytes in the cache of a connection, with headers.
+    pub buffer_bytes: usize,
+    /// The least time without a new ACK after which a segment is retransmitted.
+    pub least_timeout: Duration,
+    /// The time without a packet from either side after which a segment is retransmitted.
+    pub persist: Duration,
+    /// How often a segment is retransmitted at most.
+    pub most_resent: u32,
+}
+
+impl Default for SnoopConfig {
+    /// 256 kB for each connection; 40 ms and 200 ms as in the paper; ten retransmissions, as in the authors' module for ns-2.
+    fn default() -> Self {
+        Self {
+            buffer_bytes: 256_000,
+            least_timeout: Duration::from_millis(40),
+            persist: Duration::from_millis(200),
+            most_resent: 10,
+        }
+    }
+}
+
+/// The filter of a base station. See the [module](self).
+#[derive(Debug)]
+pub struct Snoop {
+    config: SnoopConfig,
+    connections: Table<State>,
+    agenda: Agenda,
+    out: Out,
+}
+
+#[derive(Default, Debug)]
+struct Out {
+    ready: VecDeque<Injected>,
+    deeds: VecDeque<Deed>,
+}
+
+/// A connection over which the fixed host sends.
+#[derive(Clone, Debug)]
+struct State {
+    /// The last new ACK.
+    acked: Option<Seq>,
+    /// The window field of the last ACK.
+    window: u16,
+    /// The end of what the fixed host has sent.
+    sent: Option<Seq>,
+    cache: Cache,
+    /// Segments above the first in the cache that were forwarded without a copy, and where the last of them ends.
+    uncached: Option<(Seq, u32)>,
+    /// How many more duplicate ACKs the first segment in the cache may cause.
+    expected: u32,
+    /// How many duplicate ACKs the copies of an acknowledged segment may cause.
+    surplus: u32,
+    /// The end of the last segment that was sent again from here.
+    resent_to: Option<Seq>,
+    /// The last ACK, to repeat.
+    last_ack: Spoken,
+    timer: LocalTimer,
+    /// When the round-trip timer expires.
+    timeout_at: Option<Instant>,
+    /// When the persist timer expires.
+    persist_at: Option<Instant>,
+    /// The earlier of the two.
+    due: Option<Instant>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            acked: None,
+            window: 0,
+            sent: None,
+            cache: Cache::default(),
+            uncached: None,
+            expected: 0,
+            surplus: 0,
+            resent_to: None,
+            last_ack: Spoken::default(),
+            timer: LocalTimer::weighing(4),
+            timeout_at: None,
+            persist_at: None,
+            due: None,
+        }
+    }
+}
+
+impl Snoop {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "snoop";
+
+    /// A base station that has seen nothing yet.
+    pub fn new(config: SnoopConfig) -> Self {
+        Self { config, connections: Table::default(), agenda: Agenda::default(), out: Out::default() }
+    }
+
+    /// Bytes in the caches of all connections, with headers.
+    pub fn cached_bytes(&self) -> usize {
+        self.connections.live().map(|(_, state)| state.cache.bytes()).sum()
+    }
+
+    fn handle_from_fixed(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
+        let Self { config, connections, agenda, out } = self;
+        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let noted = connections.observe(now, Direction::Outgoing, connection, segment);
+        let (state, is_over) = (noted.value, noted.is_over);
+        if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) {
+            state.forget(agenda, connection);
+            return Verdict::Pass;
+        }
+        if segment.seq_len() == 0 {
+            return Verdict::Pass;
+        }
+        let end = segment.seq + segment.seq_len();
+        if state.acked.is_some_and(|acked| end.le(acked)) {
+            if segment.seq_len() == 1 {
+                return Verdict::Pass;
+            }
+            let Some(ack) = state.last_ack.repeat(connection.of_sender_going(Direction::Incoming)) else {
+                return Verdict::Pass;
+            };
+            out.ready.push_back(Injected { direction: Direction::Incoming, packet: ack });
+            return Verdict::Keep;
+        }
+        state.keep(now, config, packet, segment);
+        state.note_activity(now, config);
+        if state.timeout_at.is_none() {
+            state.start_timer(now, config);
+        }
+        state.set_due(agenda, connection);
+        Verdict::Pass
+    }
+
+    fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &mut Packet) -> Verdict {
+        let Self { config, connections, agenda, out } = self;
+        let Some(segment) = packet.tcp() else { return Verdict::Pass };
+        let noted = connections.observe(now, Direction::Incoming, connection, segment);
+        let (state, is_over) = (noted.value, noted.is_over);
+        if is_over || segment.flags.intersects(Flags::SYN | Flags::RST) || !segment.flags.contains(Flags::ACK) {
+            state.forget(agenda, connection);
+            return Verdict::Pass;
+        }
+        let verdict = match state.acked {
+            Some(acked) if segment.ack.lt(acked) => {
+                if segment.is_pure_ack() {
+                    return Verdict::Drop;
+                }
+                Verdict::Pass
+            }
+            Some(acked) if segment.ack == acked => {
+                let (is_duplicate, dsack) = (state.is_duplicate(segment), state.only_dsack(segment));
+                state.last_ack.note(packet, segment);
+                state.window = segment.window;
+                match dsack {
+                    Some(end) if state.resent_to.is_some_and(|resent_to| end.le(resent_to)) => Verdict::Drop,
+                    None if is_duplicate => state.handle_duplicate(now, config, connection, segment, out),
+                    _ => Verdict::Pass,
+                }
+            }
+            _ => {
+                state.last_ack.note(packet, segment);
+                state.window = segment.window;
+                state.handle_new_ack(now, config, connection, packet, out);
+                Verdict::Pass
+            }
+        };
+        state.note_activity(now, config);
+        state.set_due(agenda, connection);
+        verdict
+    }
+}
+
+impl State {
+    /// A segment that carries something is forwarded.
+    fn keep(&mut self, now: Instant, config: &SnoopConfig, packet: &Packet, segment: &Segment) {
+        let end = segment.seq + segment.seq_len();
+        let is_repeated = self.sent.is_some_and(|sent| segment.seq.lt(sent));
+        self.timer.note_sent(now, end, is_repeated);
+        self.sent = Some(self.sent.map_or(end, |sent| sent.max(end)));
+        if self.cache.bytes() + packet.wire_len() > config.buffer_bytes {
+            let count = self.uncached.map_or(0, |(_, count)| count);
+            self.uncached = Some((end, count.saturating_add(1)));
+            return;
+        }
+        self.cache.insert(now, packet);
+        if is_repeated && let Some(cached) = self.cache.containing(segment.seq) {
+            cached.repeated = true;
+        }
+    }
+
+    fn handle_new_ack(
+        &mut self,
+        now: Instant,
+        config: &SnoopConfig,
+        connection: Connection,
+        packet: &mut Packet,
+        out: &mut Out,
+    ) {
+        let Some(segment) = tcp_mut(packet) else { return };
+        let ack = segment.ack;
+        self.timer.note_acked(now, ack);
+        let smoothed = self.timer.smoothed();
+        if let Some(first) = self.cache.first().filter(|first| first.end.le(ack) && first.resent > 0)
+            && smoothed.is_some_and(|smoothed| now.saturating_since(first.sent_at) < smoothed / 2)
+        {
+            self.surplus = first.resent;
+        }
+        self.cache.acknowledge(ack);
+        self.uncached = self.uncached.filter(|(end, _)| end.gt(ack));
+        self.acked = Some(ack);
+        self.sent = Some(self.sent.map_or(ack, |sent| sent.max(ack)));
+        self.expected = 0;
+        self.start_timer(now, config);
+        if !self.repairs(config) || segment.options.sack.is_empty() {
+            return;
+        }
+        let is_missing = highest_sacked(segment).is_some_and(|highest| highest.gt(ack));
+        if is_missing && self.cache.first().is_some_and(|first| first.resent == 0) {
+            self.expected = self.expect(segment);
+            self.resend(now, config, connection, "retransmitted", out);
+        }
+        segment.options.sack.truncate(0);
+    }
+
+    /// Whether an ACK with the number of the last one is a duplicate ACK.
+    fn is_duplicate(&self, segment: &Segment) -> bool {
+        segment.is_pure_ack()
+            && segment.window != 0
+            && self.is_outstanding()
+            && (segment.window == self.window || !segment.options.sack.is_empty())
+    }
+
+    /// Where the DSACK block of a pure ACK ends that has no other news.
+    fn only_dsack(&self, segment: &Segment) -> Option<Seq> {
+        let highest = highest_sacked(segment).filter(|highest| highest.le(segment.ack))?;
+        (segment.is_pure_ack() && segment.window == self.window).then_some(highest)
+    }
+
+    fn handle_duplicate(
+        &mut self,
+        now: Instant,
+        config: &SnoopConfig,
+        connection: Connection,
+        segment: &Segment,
+        out: &mut Out,
+    ) -> Verdict {
+        if !self.repairs(config) {
+            return Verdict::Pass;
+        }
+        if segment.options.sack.is_empty() && self.surplus > 0 {
+            self.surplus -= 1;
+            return Verdict::Drop;
+        }
+        if self.expected > 0 {
+            self.expected -= 1;
+            return Verdict::Drop;
+        }
+        self.expected = self.expect(segment);
+        self.resend(now, config, connection, "retransmitted", out);
+        Verdict::Drop
+    }
+
+    /// How many more ACKs like `segment` the segments forwarded cause at most.
+    fn expect(&self, segment: &Segment) -> u32 {
+        let cached = match highest_sacked(segment) {
+            Some(highest) => self.cache.count_from(highest),
+            // All but the lost segment, and but the one that caused this ACK.
+            None => self.cache.len().saturating_sub(2),
+        };
+        let uncached = self.uncached.map_or(0, |(_, count)| count);
+        u32::try_from(cached).unwrap_or(u32::MAX).saturating_add(uncached)
+    }
+
+    /// Whether the segment that the mobile host waits for is here, was lost behind the base station, and may be retransmitted.
+    fn repairs(&self, config: &SnoopConfig) -> bool {
+        let Some((first, acked)) = self.cache.first().zip(self.acked) else { return false };
+        first.seq.le(acked) && !first.repeated && first.resent < config.most_resent
+    }
+
+    /// Sends the first segment in the cache again, if it may be.
+    fn resend(
+        &mut self,
+        now: Instant,
+        config: &SnoopConfig,
+        connection: Connection,
+        what: &'static str,
+        out: &mut Out,
+    ) -> bool {
+        let acked = self.acked;
+        let is_wanted =
+            |first: &&mut Cached| first.resent < config.most_resent && acked.is_none_or(|acked| first.seq.le(acked));
+        let Some(first) = self.cache.first_mut().filter(is_wanted) else { return false };
+        (first.sent_at, first.resent) = (now, first.resent + 1);
+        self.resent_to = Some(first.end);
+        self.timer.note_sent(now, first.end, true);
+        out.ready.push_back(Injected { direction: Direction::Outgoing, packet: first.packet.clone() });
+        out.deeds.push_back(Deed { at: now, connection, mechanism: Snoop::NAME, what });
+        self.start_timer(now, config);
+        true
+    }
+
+    fn is_outstanding(&self) -> bool {
+        self.acked.zip(self.sent).is_some_and(|(acked, sent)| acked.lt(sent))
+    }
+
+    fn start_timer(&mut self, now: Instant, config: &SnoopConfig) {
+        let smoothed = self.timer.smoothed().filter(|_| !self.cache.is_empty());
+        self.timeout_at = smoothed.map(|smoothed| now + (smoothed * 2).max(config.least_timeout));
+    }
+
+    fn note_activity(&mut self, now: Instant, config: &SnoopConfig) {
+        self.persist_at = (!self.cache.is_empty()).then(|| now + config.persist);
+    }
+
+    fn handle_timeout(&mut self, now: Instant, config: &SnoopConfig, connection: Connection, out: &mut Out) {
+        let persists = self.persist_at.take_if(|at| *at <= now).is_some();
+        let times_out = self.timeout_at.take_if(|at| *at <= now).is_some();
+        if persists {
+            (self.expected, self.surplus) = (0, 0);
+        }
+        let what = if times_out { "retransmitted by timeout" } else { "retransmitted by persist timeout" };
+        let is_sent = (persists || times_out) && self.resend(now, config, connection, what, out);
+        // Local retransmissions are no activity.
+        if persists && is_sent {
+            self.persist_at = Some(now + config.persist);
+        }
+    }
+
+    fn set_due(&mut self, agenda: &mut Agenda, connection: Connection) {
+        let due = [self.timeout_at, self.persist_at].into_iter().flatten().min();
+        agenda.set(connection, &mut self.due, due);
+    }
+
+    fn forget(&mut self, agenda: &mut Agenda, connection: Connection) {
+        agenda.set(connection, &mut self.due, None);
+        *self = Self::default();
+    }
+}
+
+/// Where the highest SACK block ends.
+fn highest_sacked(segment: &Segment) -> Option<Seq> {
+    segment.options.sack.iter().map(|block| block.end).reduce(Seq::max)
+}
+
+impl SegmentFilter for Snoop {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        match Connection::of(direction, packet) {
+            Some(connection) if direction == Direction::Outgoing => self.handle_from_fixed(now, connection, packet),
+            Some(connection) => self.handle_from_mobile(now, connection, packet),
+            None => Verdict::Pass,
+        }
+    }
+
+    fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
+
+    fn handle_mobile(&mut self, _now: Instant, mobile: IpAddr, presence: Presence) {
+        if presence == Presence::Moved {
+            let Self { connections, agenda, .. } = self;
+            for (connection, state) in connections.iter_mut().filter(|(connection, _)| connection.remote.ip() == mobile)
+            {
+                state.forget(agenda, connection);
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) {
+        let Self { config, connections, agenda, out } = self;
+        while let Some(connection) = agenda.take_due(now) {
+            let Some(state) = connections.get_mut(connection) else { continue };
+            if state.due.take_if(|due| *due <= now).is_none() {
+                continue;
+            }
+            state.handle_timeout(now, config, connection, out);
+            state.set_due(agenda, connection);
+        }
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+        self.out.ready.pop_front()
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.out.deeds.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.agenda.next()
+    }
+}

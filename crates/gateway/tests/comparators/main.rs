@@ -1,0 +1,8 @@
+//! Comparators: mechanisms of base stations from the literature, by packet scripts, in simulated worlds, and on random packets.
+
+mod invariants;
+mod mechanisms;
+mod snoop;
+mod support;
+mod tawcf;
+mod worlds;

@@ -1,0 +1,69 @@
+//! What a router's mechanisms may be.
+
+use holdover_base::Duration;
+use holdover_gateway::blocking_buffer::BlockingBufferConfig;
+use holdover_gateway::buffer_freeze::BufferFreezeConfig;
+use holdover_gateway::snoop::SnoopConfig;
+use holdover_gateway::supervisor::SupervisorConfig;
+use holdover_gateway::tawcf::TawcfConfig;
+use holdover_gateway::{ConfigError, Mechanisms};
+
+fn snoop(change: impl Fn(&mut SnoopConfig)) -> Mechanisms {
+    let mut config = SnoopConfig::default();
+    change(&mut config);
+    Mechanisms { snoop: Some(config), ..Mechanisms::default() }
+}
+
+fn tawcf(change: impl Fn(&mut TawcfConfig)) -> Mechanisms {
+    let mut config = TawcfConfig::default();
+    change(&mut config);
+    Mechanisms { tawcf: Some(config), ..Mechanisms::default() }
+}
+
+#[test]
+fn each_can_stand_alone_and_beside_a_blocking_buffer() {
+    let blocking_buffer = Some(BlockingBufferConfig::default());
+    for mechanisms in [snoop(|_| {}), tawcf(|_| {})] {
+        assert_eq!(mechanisms.check(), Ok(()));
+        assert!(!mechanisms.chain([7; 16]).is_empty());
+        assert_eq!(Mechanisms { blocking_buffer, ..mechanisms }.check(), Ok(()));
+    }
+    assert_eq!(Mechanisms::default().check(), Err(ConfigError::None));
+}
+
+#[test]
+fn what_does_nothing_is_refused() {
+    for mechanisms in [
+        snoop(|snoop| snoop.buffer_bytes = 0),
+        snoop(|snoop| snoop.most_resent = 0),
+        snoop(|snoop| snoop.persist = Duration::ZERO),
+        tawcf(|tawcf| tawcf.buffer_bytes = 0),
+        tawcf(|tawcf| tawcf.longest = Duration::ZERO),
+    ] {
+        assert!(matches!(mechanisms.check(), Err(ConfigError::Nothing { .. })), "{mechanisms:?}");
+    }
+}
+
+#[test]
+fn two_that_answer_for_the_mobile_host_are_refused() {
+    let all = Mechanisms {
+        supervisor: Some(SupervisorConfig::default()),
+        buffer_freeze: Some(BufferFreezeConfig::default()),
+        snoop: Some(SnoopConfig::default()),
+        tawcf: Some(TawcfConfig::default()),
+        ..Mechanisms::default()
+    };
+    let only = |names: [&str; 2]| Mechanisms {
+        supervisor: all.supervisor.filter(|_| names.contains(&"supervisor")),
+        buffer_freeze: all.buffer_freeze.filter(|_| names.contains(&"buffer_freeze")),
+        snoop: all.snoop.filter(|_| names.contains(&"snoop")),
+        tawcf: all.tawcf.filter(|_| names.contains(&"tawcf")),
+        ..Mechanisms::default()
+    };
+    let names = ["supervisor", "buffer_freeze", "snoop", "tawcf"];
+    for (index, &one) in names.iter().enumerate() {
+        for &other in &names[index + 1..] {
+            assert_eq!(only([one, other]).check(), Err(ConfigError::Together { one, other }));
+        }
+    }
+}
