@@ -100,7 +100,6 @@ fn reconnect_acks() -> impl Strategy<Value = ReconnectAcksConfig> {
     (1_u8..6, proptest::option::of(1_000_u32..100_000)).prop_map(|(copies, restart_window_bytes)| ReconnectAcksConfig {
         copies,
         restart_window_bytes,
-        marked: false,
         ..ReconnectAcksConfig::default()
     })
 }
