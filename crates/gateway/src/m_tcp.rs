@@ -13,6 +13,7 @@
 //!
 //! # Choices
 //!
+//! - **The first segments** are acknowledged whole ([`MTcpConfig::held_after_bytes`]).
 //! - **An ordinary ACK that acknowledges nothing new** ends the freeze too, and what is outstanding is sent again. In the paper nothing is;
 //!   but the answer to a persist packet after an outage is such an ACK, and if the marked one was lost, nobody would ever send again.
 //! - **The mark** is URG with an urgent pointer of 0 in a segment without data. The paper does not say which flags.
@@ -42,6 +43,9 @@ pub struct MTcpConfig {
     pub split: SplitConfig,
     /// Whether fixed hosts take back what they have sent when they leave persist mode.
     pub pulls_back: bool,
+    /// The byte is held back once so many bytes are acknowledged. A TCP that counts its window in segments, as Linux does, does not send with
+    /// a window of one while a byte of the first segment is unacknowledged; 4.4BSD, which counts bytes, does.
+    pub held_after_bytes: u32,
     /// The least value of wintimer. It has to be longer than the mobile host may put off an ACK.
     pub least_timeout: Duration,
     /// The first pause between two persist packets to a mobile host, which doubles.
@@ -51,11 +55,13 @@ pub struct MTcpConfig {
 }
 
 impl MTcpConfig {
-    /// Persist packets after 5, 10, 20, 40, 60 s (section 4.2), a wintimer of 250 ms at least, and senders that take nothing back.
+    /// Persist packets after 5, 10, 20, 40, 60 s (section 4.2), a wintimer of 250 ms at least, the byte held back after ten segments of
+    /// 1460 bytes, and senders that take nothing back.
     pub fn with(split: SplitConfig) -> Self {
         Self {
             split,
             pulls_back: false,
+            held_after_bytes: 14_600,
             least_timeout: Duration::from_millis(250),
             persist_least: Duration::from_secs(5),
             persist_most: Duration::from_secs(60),
@@ -87,6 +93,8 @@ struct Flow {
     shrunk: bool,
     /// The end of what the fixed host has sent since its window was reopened (RECOVERING).
     recovering: Option<Seq>,
+    /// Enough is acknowledged for a byte to be held back.
+    holds: bool,
     /// The byte that is held back may be shown: no more is expected.
     shows_all: bool,
     wintimer_at: Option<Instant>,
@@ -177,7 +185,7 @@ impl MTcp {
         }
         flow.find_beginnings(connection, &mut self.split);
         for side in Side::BOTH {
-            flow.acknowledge(connection, &mut self.split, side);
+            flow.acknowledge(connection, &mut self.split, side, self.config.held_after_bytes);
         }
         if let Some(half) = self.split.half(connection, Side::Mobile) {
             let cwnd = half.cwnd();
@@ -256,7 +264,7 @@ impl Flow {
         Some(self.received_from[side as usize]? + delivered)
     }
 
-    fn acknowledge(&mut self, connection: Connection, split: &mut Split, side: Side) {
+    fn acknowledge(&mut self, connection: Connection, split: &mut Split, side: Side, held_after_bytes: u32) {
         let at = side as usize;
         let Some(end) = self.end_to_end(connection, split, side) else { return };
         let (Some(from), Some(before)) = (self.received_from[at], self.point[at]) else { return };
@@ -264,7 +272,8 @@ impl Flow {
         if side == Side::Fixed {
             let Some(half) = split.half(connection, side) else { return };
             let is_last = !half.state().may_receive() && half.rcv_nxt() == end;
-            if !self.shows_all && !self.shrunk && !is_last && end.gt(from) {
+            self.holds |= end.saturating_since(from) > held_after_bytes;
+            if self.holds && !self.shows_all && !self.shrunk && !is_last && end.gt(from) {
                 point = end - 1;
             }
             if let Some(seen) = self.recovering {

@@ -52,6 +52,8 @@ pub enum Choke {
 pub struct SupervisorConfig {
     /// How many bytes are never shown as acknowledged while data flow; 0 for none.
     pub held_bytes: u32,
+    /// Nothing is held before so many bytes have been acknowledged: requests and answers are over by then, and slow start is.
+    pub held_after_bytes: u64,
     /// Bytes of copies for each connection, with their headers; 0 for none.
     pub buffer_bytes: usize,
     /// When it chokes.
@@ -65,10 +67,11 @@ pub struct SupervisorConfig {
 }
 
 impl Default for SupervisorConfig {
-    /// One byte held for 40 ms at most, 256 kB of copies for each connection, no choking, ten copies at once (RFC 6928's initial window).
+    /// One byte held after the first 150 kB (as `hold_back` does), for 40 ms at most, 256 kB of copies for each connection, no choking, ten copies at once (RFC 6928's initial window).
     fn default() -> Self {
         Self {
             held_bytes: 1,
+            held_after_bytes: 150_000,
             buffer_bytes: 256_000,
             choke: Choke::Never,
             flush: Duration::from_millis(40),
@@ -102,6 +105,8 @@ struct State {
     acked: Option<Seq>,
     /// What of that the fixed host was shown.
     shown: Option<Seq>,
+    /// How many bytes that were, as far as they were seen.
+    acked_bytes: u64,
     /// The end of what the fixed host has sent.
     sent: Option<Seq>,
     /// What the mobile host has said last.
@@ -258,6 +263,7 @@ impl State {
     fn note_ack(&mut self, now: Instant, packet: &Packet) {
         let Some(segment) = packet.tcp() else { return };
         self.spoken.note(packet, segment);
+        self.acked_bytes += self.acked.map_or(0, |acked| u64::from(segment.ack.saturating_since(acked)));
         self.acked = Some(self.acked.map_or(segment.ack, |acked| acked.max(segment.ack)));
         self.sent = Some(self.sent.map_or(segment.ack, |sent| sent.max(segment.ack)));
         self.cache.acknowledge(segment.ack);
@@ -274,6 +280,7 @@ impl State {
         let whole = segment.ack;
         let advance = before.map_or(0, |before| whole.saturating_since(before));
         let is_held = config.held_bytes > 0
+            && self.acked_bytes > config.held_after_bytes
             && segment.is_pure_ack()
             && segment.options.sack.is_empty()
             && advance > config.held_bytes

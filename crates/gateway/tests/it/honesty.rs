@@ -39,7 +39,13 @@ fn mechanisms() -> impl Strategy<Value = Mechanisms> {
     let choke = prop_oneof![Just(Choke::Never), Just(Choke::WhenAway), Just(Choke::Wintimer)];
     prop_oneof![
         (choke, 0_u32..3, 0_usize..2_000).prop_map(move |(choke, held_bytes, buffer_bytes)| {
-            let config = SupervisorConfig { choke, held_bytes, buffer_bytes, ..SupervisorConfig::default() };
+            let config = SupervisorConfig {
+                choke,
+                held_bytes,
+                held_after_bytes: 0,
+                buffer_bytes,
+                ..SupervisorConfig::default()
+            };
             Mechanisms { supervisor: Some(config), ..none() }
         }),
         (any::<bool>(), 1_usize..2_000).prop_map(move |(freezes, buffer_bytes)| {

@@ -24,7 +24,7 @@ fn held(config: SupervisorConfig) -> Script {
 }
 
 fn default() -> SupervisorConfig {
-    SupervisorConfig::default()
+    SupervisorConfig { held_after_bytes: 0, ..SupervisorConfig::default() }
 }
 
 #[test]

@@ -95,6 +95,7 @@ fn supervisor(table: &file::Supervisor) -> Result<SupervisorConfig, Problem> {
     let default = SupervisorConfig::default();
     Ok(SupervisorConfig {
         held_bytes: table.held.map_or(default.held_bytes, |held| u32::try_from(held.0.0).unwrap_or(u32::MAX)),
+        held_after_bytes: table.held_after.map_or(default.held_after_bytes, |after| after.0.0),
         buffer_bytes: or_none(table.buffer.as_ref(), default.buffer_bytes),
         choke: table.choke.map_or(default.choke, |word| word.0),
         flush: time_or(table.flush, "flush", default.flush)?,
@@ -141,6 +142,9 @@ fn m_tcp(table: &file::MTcp, default_stack: &Config) -> Result<MTcpConfig, Probl
     let default = MTcpConfig::with(split);
     Ok(MTcpConfig {
         pulls_back: table.pulls_back.unwrap_or(default.pulls_back),
+        held_after_bytes: table
+            .held_after
+            .map_or(default.held_after_bytes, |after| u32::try_from(after.0.0).unwrap_or(u32::MAX)),
         least_timeout: time_or(table.least_timeout, "least_timeout", default.least_timeout)?,
         persist_least: time_or(table.persist_least, "persist_least", default.persist_least)?,
         persist_most: time_or(table.persist_most, "persist_most", default.persist_most)?,

@@ -40,6 +40,8 @@ pub(crate) struct RouterMechanisms {
 pub(crate) struct Supervisor {
     /// How many bytes the fixed host is never shown as acknowledged while data flow. The default is 1 byte.
     pub(crate) held: Option<Bytes>,
+    /// Nothing is held before so much has been acknowledged. The default is 150 kB.
+    pub(crate) held_after: Option<Bytes>,
     /// Copies of what the mobile host has not acknowledged, for each connection; "none" for none. The default is 256 kB.
     pub(crate) buffer: Option<OrNone<Bytes>>,
     /// When the fixed host's window is shut: "never", "when-away" (as far as the router hears), or when its "wintimer" expires, as in
@@ -100,6 +102,8 @@ pub(crate) struct MTcp {
     /// Whether fixed hosts take back what they have sent when they leave persist mode (the paper's state RECOVERING). The default is
     /// false.
     pub(crate) pulls_back: Option<bool>,
+    /// The last byte is held back once so much is acknowledged; "0 bytes" as in the paper. The default is 14600 bytes.
+    pub(crate) held_after: Option<Bytes>,
     /// The least value of wintimer. The default is 250 ms.
     pub(crate) least_timeout: Option<Time>,
     /// The first pause between two persist packets to a mobile host, which doubles. The default is 5 s.
