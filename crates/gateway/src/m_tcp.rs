@@ -17,8 +17,10 @@
 //! - **An ordinary ACK that acknowledges nothing new** ends the freeze too, and what is outstanding is sent again. In the paper nothing is;
 //!   but the answer to a persist packet after an outage is such an ACK, and if the marked one was lost, nobody would ever send again.
 //! - **The mark** is URG with an urgent pointer of 0 in a segment without data. The paper does not say which flags.
-//! - **The congestion window towards the mobile host** grows by slow start and never shrinks, as in the paper; what bounds it is the
-//!   mobile host's window. There is no bandwidth module.
+//! - **The congestion window towards the mobile host** grows by slow start and does not shrink at losses, as in the paper; what bounds it
+//!   is the mobile host's window. There is no bandwidth module, which in the paper paces what is sent again. So after an outage the
+//!   window begins with four segments: the whole window at once would stand in the link's queue behind what is there already, and most
+//!   of it would be there twice.
 //! - **RECOVERING** is for senders that take back `snd_max` when they leave persist mode, as 4.4BSD does
 //!   ([`MTcpConfig::pulls_back`]). Others may have nothing to send then, and would wait for the ACK of what they have sent already.
 //! - **From the mobile host to the fixed one**, the mobile host sees acknowledged what the fixed host has acknowledged, whole.
@@ -79,6 +81,9 @@ pub struct MTcp {
     ready: VecDeque<Injected>,
     deeds: VecDeque<Deed>,
 }
+
+/// So many segments leave at once when the mobile host is back; the rest follow as in slow start.
+const RESTART_SEGMENTS: u32 = 4;
 
 /// What M-TCP's *mtb* holds: the state of both halves of a connection.
 #[derive(Clone, Default, Debug)]
@@ -373,7 +378,9 @@ impl Flow {
             deeds.push_back(Deed { at: now, connection, mechanism: MTcp::NAME, what: "thawed" });
         }
         if resends && half.retransmit_now(now, AfterRetransmit::Reset) {
-            half.set_cwnd(cwnd.max(half.cwnd()));
+            self.cwnd = cwnd.min(RESTART_SEGMENTS);
+            half.set_cwnd(self.cwnd);
+            half.set_ssthresh(cwnd.max(2));
         }
     }
 }
