@@ -11,7 +11,7 @@
 //! - **The sign** is the window of zero itself, which the thesis allows where nothing is encrypted (section 4.6.2); its flag in the IP
 //!   header is not sent.
 //! - **How much is kept** for a host that never returns: [`BlockingBufferConfig::buffer_bytes`], beyond which what comes is dropped,
-//!   and [`BlockingBufferConfig::longest`], after which the oldest is.
+//!   and [`BlockingBufferConfig::longest`], after which the oldest is and the FIFO is open again.
 //! - **Registrations while packets pass** release nothing, as in the thesis (condition a asks for the blocked state). A first burst that
 //!   is lost therefore leaves the FIFO to ACKs of other packets, or to what comes from the wired side.
 
@@ -82,16 +82,17 @@ impl BlockingBuffer {
     fn handle_from_fixed(&mut self, now: Instant, packet: &mut Packet) -> Verdict {
         let Some(fifo) = self.mobiles.get_mut(&packet.dst) else { return Verdict::Pass };
         if !fifo.blocked && fifo.packets.is_empty() {
+            self.mobiles.remove(&packet.dst);
             return Verdict::Pass;
+        }
+        if !fifo.blocked {
+            let head = fifo.pop();
+            self.ready.extend(head.map(|packet| Injected { direction: Direction::Outgoing, packet }));
         }
         if fifo.bytes + packet.wire_len() > self.config.buffer_bytes {
             return Verdict::Drop;
         }
         fifo.push(now, packet.clone());
-        if !fifo.blocked {
-            let head = fifo.pop();
-            self.ready.extend(head.map(|packet| Injected { direction: Direction::Outgoing, packet }));
-        }
         Verdict::Keep
     }
 
@@ -178,6 +179,8 @@ impl SegmentFilter for BlockingBuffer {
         for fifo in self.mobiles.values_mut() {
             while fifo.expires_at(longest).is_some_and(|at| at <= now) {
                 self.dropped.extend(fifo.pop());
+                // The sign that would unblock it may be lost: what comes now goes on.
+                fifo.blocked = false;
             }
         }
     }

@@ -34,7 +34,7 @@ use holdover_filter::{
     Agenda, Connection, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict, tcp_mut,
 };
 use holdover_tcp::{AfterRetransmit, Timer};
-use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions};
+use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use crate::split::{Side, Split, SplitConfig};
 
@@ -48,6 +48,9 @@ pub struct MTcpConfig {
     /// The byte is held back once so many bytes are acknowledged. A TCP that counts its window in segments, as Linux does, does not send with
     /// a window of one while a byte of the first segment is unacknowledged; 4.4BSD, which counts bytes, does.
     pub held_after_bytes: u32,
+    /// The last byte is shown if the mobile host has everything and nothing more comes for so long. In the paper it is wintimer that shows
+    /// it (section 5.3.2, case 2), which is longer than today's senders wait before they retransmit.
+    pub flush: Duration,
     /// The least value of wintimer. It has to be longer than the mobile host may put off an ACK.
     pub least_timeout: Duration,
     /// The first pause between two persist packets to a mobile host, which doubles.
@@ -58,12 +61,13 @@ pub struct MTcpConfig {
 
 impl MTcpConfig {
     /// Persist packets after 5, 10, 20, 40, 60 s (section 4.2), a wintimer of 250 ms at least, the byte held back after ten segments of
-    /// 1460 bytes, and senders that take nothing back.
+    /// 1460 bytes and for 40 ms at most when all is acknowledged, and senders that take nothing back.
     pub fn with(split: SplitConfig) -> Self {
         Self {
             split,
             pulls_back: false,
             held_after_bytes: 14_600,
+            flush: Duration::from_millis(40),
             least_timeout: Duration::from_millis(250),
             persist_least: Duration::from_secs(5),
             persist_most: Duration::from_secs(60),
@@ -78,7 +82,6 @@ pub struct MTcp {
     split: Split,
     flows: BTreeMap<Connection, Flow>,
     agenda: Agenda,
-    ready: VecDeque<Injected>,
     deeds: VecDeque<Deed>,
 }
 
@@ -105,10 +108,10 @@ struct Flow {
     wintimer_at: Option<Instant>,
     /// When the next persist packet goes to the mobile host, and the pause after it (FROZEN).
     persist: Option<(Instant, Duration)>,
-    /// A zero-window probe has come, which is to be answered.
-    owes_answer: bool,
-    /// What the fixed host was told last: an ACK number and a window field.
-    said: Option<(Seq, u16)>,
+    /// Whether the last segment that came on each side was data in sequence, and no zero-window probe.
+    data_came: [bool; 2],
+    /// What each was told last: an ACK number and a window field.
+    said: [Option<(Seq, u16)>; 2],
     /// The largest congestion window towards the mobile host so far, in segments.
     cwnd: u32,
     due: Option<Instant>,
@@ -125,7 +128,6 @@ impl MTcp {
             config,
             flows: BTreeMap::new(),
             agenda: Agenda::default(),
-            ready: VecDeque::new(),
             deeds: VecDeque::new(),
         }
     }
@@ -139,7 +141,6 @@ impl MTcp {
     fn note_fixed(&mut self, now: Instant, connection: Connection, segment: &Segment) {
         let timeout = self.split.half(connection, Side::Mobile).map(holdover_tcp::Connection::rto);
         let flow = self.flows.entry(connection).or_default();
-        flow.owes_answer = flow.shrunk && segment.payload.len() <= 1;
         if segment.seq_len() == 0 || segment.flags.contains(Flags::SYN) {
             return;
         }
@@ -159,24 +160,27 @@ impl MTcp {
         }
         if is_new || is_marked {
             let half = self.split.half(connection, Side::Mobile);
-            let timeout = half.filter(|half| half.snd_una().lt(half.snd_nxt())).map(holdover_tcp::Connection::rto);
-            flow.wintimer_at = timeout.map(|timeout| now + timeout.max(self.config.least_timeout));
+            flow.wintimer_at = half.map(|half| match half.snd_una().lt(half.snd_nxt()) {
+                true => now + half.rto().max(self.config.least_timeout),
+                // All is acknowledged, and the last byte held back: the fixed host may have nothing more to say.
+                false => now + self.config.flush,
+            });
             if flow.shrunk {
                 flow.reopen(now, connection, &mut self.split, self.config.pulls_back, &mut self.deeds);
             }
         }
     }
 
-    /// Whether a packet to the fixed host is an ACK that says nothing new of data which the mobile host does not have yet (*pass to M-TCP,
-    /// do not acknowledge*). The fixed host would take it for a duplicate.
-    fn is_premature(&mut self, packet: &Packet) -> bool {
-        let Some(connection) = Connection::of(Direction::Incoming, packet) else { return false };
+    /// Whether a packet is an ACK that says nothing new, of data in sequence which the far end does not have yet (*pass to M-TCP, do not
+    /// acknowledge*). Its receiver would take it for a duplicate. Answers to what is out of sequence, and to probes, are none of these.
+    fn is_premature(&mut self, side: Side, packet: &Packet) -> bool {
+        let Some(connection) = Connection::of(side.direction(), packet) else { return false };
         let (Some(segment), Some(flow)) = (packet.tcp(), self.flows.get_mut(&connection)) else { return false };
         let said = Some((segment.ack, segment.window));
-        let is_answer = core::mem::take(&mut flow.owes_answer) && flow.shrunk;
-        let is_repeated = flow.said == said && segment.is_pure_ack() && !is_answer;
-        flow.said = said;
-        is_repeated && self.split.half(connection, Side::Fixed).is_some_and(|half| segment.ack.lt(half.rcv_nxt()))
+        let at = side as usize;
+        let is_repeated = flow.said[at] == said && segment.is_pure_ack() && flow.data_came[at];
+        flow.said[at] = said;
+        is_repeated && self.split.half(connection, side).is_some_and(|half| segment.ack.lt(half.rcv_nxt()))
     }
 
     /// Brings what each half acknowledges up to date with what the other one has got acknowledged.
@@ -218,7 +222,7 @@ impl MTcp {
         let silent: Vec<Connection> = self.split.all().filter(is_silent).collect();
         for connection in silent {
             let flow = self.flows.entry(connection).or_default();
-            flow.freeze(now, connection, &mut self.split, self.config.persist_least, &mut self.deeds);
+            flow.freeze(now, connection, &mut self.split, &self.config, &mut self.deeds);
             self.settle(now, connection);
         }
     }
@@ -233,8 +237,10 @@ impl MTcp {
             && at <= now
         {
             flow.persist = Some((now + pause, (pause * 2).min(self.config.persist_most)));
-            let packet = persist_packet(connection, &self.split);
-            self.ready.extend(packet.map(|packet| Injected { direction: Direction::Outgoing, packet }));
+            // What the mobile host has to answer: it is below what it has acknowledged.
+            if let Some(half) = self.split.half_mut(connection, Side::Mobile) {
+                half.send_keep_alive();
+            }
         }
         self.settle(now, connection);
     }
@@ -265,7 +271,8 @@ impl Flow {
     fn end_to_end(&self, connection: Connection, split: &Split, side: Side) -> Option<Seq> {
         let other = side.other();
         let half = split.half(connection, other)?;
-        let delivered = half.snd_una().saturating_since(self.sent_from[other as usize]?);
+        // Modulo 2^32, like the numbers themselves: a connection may carry more.
+        let delivered = half.snd_una().value().wrapping_sub(self.sent_from[other as usize]?.value());
         Some(self.received_from[side as usize]? + delivered)
     }
 
@@ -278,7 +285,7 @@ impl Flow {
             let Some(half) = split.half(connection, side) else { return };
             let is_last = !half.state().may_receive() && half.rcv_nxt() == end;
             self.holds |= end.saturating_since(from) > held_after_bytes;
-            if self.holds && !self.shows_all && !self.shrunk && !is_last && end.gt(from) {
+            if self.holds && !self.shows_all && !self.shrunk && !is_last {
                 point = end - 1;
             }
             if let Some(seen) = self.recovering {
@@ -349,14 +356,15 @@ impl Flow {
         now: Instant,
         connection: Connection,
         split: &mut Split,
-        pause: Duration,
+        config: &MTcpConfig,
         deeds: &mut VecDeque<Deed>,
     ) {
         if let Some(half) = split.half_mut(connection, Side::Mobile) {
             half.hold_timer(now, Timer::Retransmit);
         }
         if self.persist.is_none() {
-            self.persist = Some((now + pause, pause * 2));
+            let pause = config.persist_least.min(config.persist_most);
+            self.persist = Some((now + pause, (pause * 2).min(config.persist_most)));
             deeds.push_back(Deed { at: now, connection, mechanism: MTcp::NAME, what: "froze" });
         }
         self.choke(now, connection, split, deeds);
@@ -385,23 +393,6 @@ impl Flow {
     }
 }
 
-/// What the mobile host has to answer: a segment below what it has acknowledged, as a keep-alive (RFC 9293 section 3.8.4).
-fn persist_packet(connection: Connection, split: &Split) -> Option<Packet> {
-    let half = split.half(connection, Side::Mobile)?;
-    let segment = Segment {
-        src_port: connection.local.port(),
-        dst_port: connection.remote.port(),
-        seq: half.snd_una() - 1,
-        ack: half.current_ack_point(),
-        flags: Flags::ACK,
-        window: u16::try_from(half.write_room()).unwrap_or(u16::MAX),
-        urgent: 0,
-        options: TcpOptions::default(),
-        payload: bytes::Bytes::new(),
-    };
-    Some(Packet::new(connection.local.ip(), connection.remote.ip(), segment))
-}
-
 /// Takes the mark off an ACK. Returns whether it had one.
 fn take_mark(packet: &mut Packet) -> bool {
     let Some(segment) = tcp_mut(packet) else { return false };
@@ -415,12 +406,21 @@ fn take_mark(packet: &mut Packet) -> bool {
 
 impl SegmentFilter for MTcp {
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
-        let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
+        let Some(connection) = Connection::of(direction, packet) else {
+            return self.split.handle_packet(now, direction, packet);
+        };
         let is_marked = direction == Direction::Incoming && take_mark(packet);
         let before = self.split.half(connection, Side::Mobile).map(holdover_tcp::Connection::snd_una);
+        let from = Side::of_sender(direction);
+        let expected = self.split.half(connection, from).map(holdover_tcp::Connection::rcv_nxt);
         let verdict = self.split.take(now, direction, packet);
         if verdict == Verdict::Pass {
             return verdict;
+        }
+        if let Some(segment) = packet.tcp() {
+            let flow = self.flows.entry(connection).or_default();
+            let is_probe = segment.payload.len() <= 1 && (flow.shrunk || from == Side::Mobile);
+            flow.data_came[from as usize] = expected == Some(segment.seq) && !segment.payload.is_empty() && !is_probe;
         }
         match (direction, packet.tcp()) {
             (Direction::Outgoing, Some(segment)) => self.note_fixed(now, connection, segment),
@@ -450,7 +450,7 @@ impl SegmentFilter for MTcp {
                         .half(connection, Side::Mobile)
                         .is_some_and(|half| half.state().is_synchronized() && half.snd_una().lt(half.snd_nxt()));
                     if is_waiting {
-                        flow.freeze(now, connection, &mut self.split, self.config.persist_least, &mut self.deeds);
+                        flow.freeze(now, connection, &mut self.split, &self.config, &mut self.deeds);
                     }
                 }
                 Presence::Present if flow.persist.is_some() || flow.shrunk => {
@@ -475,12 +475,11 @@ impl SegmentFilter for MTcp {
     }
 
     fn poll_transmit(&mut self, now: Instant) -> Option<Injected> {
-        if let Some(made) = self.ready.pop_front() {
-            return Some(made);
-        }
         loop {
             let made = self.split.poll_transmit(now)?;
-            if made.direction == Direction::Outgoing || !self.is_premature(&made.packet) {
+            // What the node sends on one side goes to the other.
+            let side = Side::of_sender(made.direction.opposite());
+            if !self.is_premature(side, &made.packet) {
                 return Some(made);
             }
         }

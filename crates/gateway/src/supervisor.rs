@@ -18,9 +18,9 @@
 //!
 //! # What is held, and for how long
 //!
-//! Only ACKs that advance by a whole segment or more are lowered. ACKs with SACK blocks, duplicates, and ACKs of the last byte that was
-//! sent when none comes for [`SupervisorConfig::flush`], show all: loss recovery counts on them, and a sender at its end does not
-//! have to wait (M-TCP's second case of wintimer, which would abort a sender with nothing more to say).
+//! Only ACKs without data that advance by more than what is held are lowered. ACKs with SACK blocks and duplicates show all: loss recovery
+//! counts on them. So does what is held for [`SupervisorConfig::flush`], unless data are outstanding and the host is away or wintimer
+//! runs: a sender at its end does not have to wait (M-TCP's second case of wintimer).
 //!
 //! An ACK never acknowledges more than the mobile host's last.
 
@@ -41,9 +41,9 @@ use crate::timer::LocalTimer;
 pub enum Choke {
     /// Never.
     Never,
-    /// When the mobile host is known to be away.
+    /// When the mobile host is known to be away, if a byte is held at that time: nothing is, [`SupervisorConfig::flush`] after the last ACK.
     WhenAway,
-    /// When it has not acknowledged anything for longer than a round trip takes over the wireless link (M-TCP).
+    /// The same, and when it has not acknowledged anything for longer than a round trip takes over the wireless link (M-TCP).
     Wintimer,
 }
 
@@ -81,6 +81,9 @@ impl Default for SupervisorConfig {
     }
 }
 
+/// For so long after a host was said to be away, what comes from it was under way.
+const STRAGGLERS: Duration = Duration::from_millis(100);
+
 /// The filter of a supervisor. See the [module](self).
 #[derive(Debug)]
 pub struct Supervisor {
@@ -113,6 +116,8 @@ struct State {
     spoken: Spoken,
     cache: Cache,
     timer: LocalTimer,
+    /// When the mobile host went, as far as was told, if it has not come back since.
+    gone_at: Option<Instant>,
     /// The choked sender's window is shut: M-TCP's SHRUNK.
     shrunk: bool,
     /// How many more copies may leave, while they do.
@@ -154,7 +159,10 @@ impl Supervisor {
             *state = State::default();
             return Verdict::Pass;
         }
-        let is_away = away.contains(&connection.remote.ip());
+        let is_away = match state.acked {
+            Some(_) => state.gone_at.is_some(),
+            None => away.contains(&connection.remote.ip()),
+        };
         let is_again = state.sent.is_some_and(|sent| segment.seq.lt(sent));
         let is_kept = segment.seq_len() > 0 && state.keep(now, config, packet, segment);
         if state.shrunk && is_probe(state.acked, segment) {
@@ -181,7 +189,7 @@ impl Supervisor {
     }
 
     fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &mut Packet) -> Verdict {
-        let Self { config, connections, agenda, away, out } = self;
+        let Self { config, connections, agenda, out, .. } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
         let noted = connections.observe(now, Direction::Incoming, connection, segment);
         let (state, is_over) = (noted.value, noted.is_over);
@@ -189,12 +197,13 @@ impl Supervisor {
             *state = State::default();
             return Verdict::Pass;
         }
-        // Whoever speaks is there, whatever was said of it.
-        let was_away = away.remove(&connection.remote.ip());
+        // Whoever speaks is there, whatever was said of it, unless it was under way when the host went.
+        let was_away = state.gone_at.is_some_and(|at| now.saturating_since(at) >= STRAGGLERS);
+        let is_newest = state.acked.is_none_or(|acked| segment.ack.ge(acked));
         let before = state.acked;
         state.note_ack(now, packet);
         if was_away || state.shrunk {
-            state.come_back(now, config, connection, false, out);
+            state.come_back(now, config, connection, !is_newest, out);
         } else if let Some(more) = &mut state.resending {
             *more += 2;
             state.resend(now, false, out);
@@ -221,6 +230,7 @@ impl Supervisor {
         for (connection, state) in connections {
             state.timer.forget_pending();
             state.wintimer_at = None;
+            state.gone_at = Some(now);
             if chokes && state.is_outstanding() {
                 state.choke(now, connection, out);
             }
@@ -229,10 +239,11 @@ impl Supervisor {
     }
 
     fn handle_return(&mut self, now: Instant, mobile: IpAddr, is_here: bool) {
-        let was_away = self.away.remove(&mobile) || !is_here;
+        self.away.remove(&mobile);
         let config = self.config;
         let (connections, agenda, out) = self.of_mobile(mobile);
-        for (connection, state) in connections.filter(|(_, state)| was_away || state.shrunk) {
+        for (connection, state) in connections.filter(|(_, state)| state.gone_at.is_some() || state.shrunk || !is_here)
+        {
             state.come_back(now, &config, connection, true, out);
             if !is_here {
                 // What is left goes after it, and its ACKs will be seen elsewhere.
@@ -287,7 +298,9 @@ impl State {
             && self.shown.is_some_and(|shown| (whole - config.held_bytes).gt(shown));
         if !is_held {
             self.shown = Some(self.shown.map_or(whole, |shown| shown.max(whole)));
-            self.flush_at = None;
+            if self.shown == self.acked {
+                self.flush_at = None;
+            }
             return Verdict::Pass;
         }
         segment.ack = whole - config.held_bytes;
@@ -328,6 +341,7 @@ impl State {
         out: &mut Out,
     ) {
         let was_shrunk = core::mem::take(&mut self.shrunk);
+        self.gone_at = None;
         if was_shrunk || self.shown != self.acked {
             let packet = self.say(connection, self.acked, None).filter(|_| speaks);
             packet.into_iter().for_each(|packet| out.send(Direction::Incoming, packet));
@@ -409,13 +423,12 @@ impl SegmentFilter for Supervisor {
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        let Self { connections, agenda, away, out, .. } = self;
+        let Self { connections, agenda, out, .. } = self;
         while let Some(connection) = agenda.take_due(now) {
             let Some(state) = connections.get_mut(connection) else { continue };
             state.due = None;
             if state.flush_at.take_if(|at| *at <= now).is_some()
-                && !away.contains(&connection.remote.ip())
-                && !(state.is_outstanding() && state.wintimer_at.is_some())
+                && !(state.is_outstanding() && (state.wintimer_at.is_some() || state.gone_at.is_some()))
                 && let Some(packet) = state.say(connection, state.acked, None)
             {
                 state.shown = state.acked;

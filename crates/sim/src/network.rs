@@ -344,6 +344,12 @@ impl Network {
         (forth..forth + 2).find(|&hop| self.hops.get(hop).is_some_and(|hop| hop.from == node))
     }
 
+    /// Whether a link between two nodes is up, as far as has been told.
+    pub(crate) fn is_joined(&self, one: NodeId, other: NodeId) -> bool {
+        let forth = self.hops.iter().filter(|hop| (hop.from, hop.to) == (one, other));
+        forth.into_iter().any(|hop| self.link_up[hop.id.0 as usize])
+    }
+
     /// How many links a host has.
     pub(crate) fn accesses(&self, node: NodeId) -> usize {
         self.routes.accesses(node)

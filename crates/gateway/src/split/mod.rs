@@ -9,20 +9,21 @@
 //! # Choices
 //!
 //! - **A SYN is answered when the far end has answered**, not before ([`SplitConfig::lock_step`]): who connects to a mobile host that
-//!   refuses, or is not there, is told so by its own RST or by silence. M-TCP's authors complete one handshake first and accept a
+//!   refuses is told so by its RST; to one whose mobile host is silent the node says nothing until its own SYNs are used up. M-TCP's authors complete one handshake first and accept a
 //!   connection that may not come to be; `lock_step: false` does that.
 //! - **Connections that began before the node did**, or beyond [`SplitConfig::most`], pass untouched.
 //! - **The mobile host moves to another node**: the halves stay where they are. Nothing is handed over.
 
 mod half;
 
+use core::net::SocketAddr;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use holdover_base::Instant;
 use holdover_filter::{Connection, Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 use holdover_tcp::{Config, ConnectionId, Endpoint, Event};
-use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions};
+use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment, Seq, TcpOptions};
 
 use half::Half;
 
@@ -46,7 +47,7 @@ impl Side {
     }
 
     /// From which side a packet comes that goes in `direction`.
-    const fn of_sender(direction: Direction) -> Self {
+    pub(crate) const fn of_sender(direction: Direction) -> Self {
         match direction {
             Direction::Outgoing => Self::Fixed,
             Direction::Incoming => Self::Mobile,
@@ -54,7 +55,7 @@ impl Side {
     }
 
     /// Where a packet goes that the node sends on this side.
-    const fn direction(self) -> Direction {
+    pub(crate) const fn direction(self) -> Direction {
         match self {
             Self::Fixed => Direction::Incoming,
             Self::Mobile => Direction::Outgoing,
@@ -163,7 +164,6 @@ impl Split {
         };
         let config = self.config_of(to);
         let half = &mut self.halves[to as usize];
-        half.endpoint.add_address(own.ip());
         let Ok(id) = half.endpoint.connect(now, config, Some(own), peer) else { return Verdict::Pass };
         half.enter(id, connection);
         let mut ids = [None; 2];
@@ -180,14 +180,10 @@ impl Split {
         let Some((from, packet)) = self.pairs.get_mut(&connection).and_then(|pair| pair.syn.take()) else { return };
         let config = self.config_of(from);
         let half = &mut self.halves[from as usize];
-        half.endpoint.add_address(packet.dst);
-        let Some(port) = packet.tcp().map(|segment| segment.dst_port) else { return };
-        // Whoever is let through to this port has been answered from behind it.
-        let _ = half.endpoint.listen(port, config, usize::MAX);
-        half.endpoint.handle_packet(now, &packet);
-        half.adopt(connection, &packet);
+        let Some(id) = half.endpoint.accept(now, config, &packet) else { return };
+        half.enter(id, connection);
         if let Some(pair) = self.pairs.get_mut(&connection) {
-            pair.ids[from as usize] = half.id_of(connection);
+            pair.ids[from as usize] = Some(id);
         }
     }
 
@@ -240,9 +236,7 @@ impl Split {
                 half.write(now, data);
             }
         }
-        let has_ended = self.halves[from as usize].endpoint.connection(from_id).is_some_and(|half| {
-            !half.state().may_receive() && half.state().is_synchronized() && half.readable_len() == 0
-        });
+        let has_ended = self.halves[from as usize].endpoint.connection(from_id).is_some_and(has_ended);
         if has_ended && !pair.is_shut[to as usize] {
             pair.is_shut[to as usize] = true;
             if let Some(half) = self.halves[to as usize].endpoint.connection_mut(to_id) {
@@ -277,6 +271,43 @@ impl Split {
         }
     }
 
+    /// A SYN on a connection that is known: its ports are used again if the half that it comes to is over, or may be (RFC 9293 section
+    /// 3.6.1).
+    fn is_begun_anew(&self, connection: Connection, from: Side, segment: &Segment) -> bool {
+        self.half(connection, from).is_none_or(|half| {
+            let is_newer = segment.seq.gt(half.rcv_nxt()) || half.is_newer_by_timestamp(segment);
+            half.is_closed() || half.state() == holdover_tcp::State::TimeWait && is_newer
+        })
+    }
+
+    /// Ends both halves at once.
+    fn give_up(&mut self, now: Instant, connection: Connection) {
+        for side in Side::BOTH {
+            if let Some(half) = self.half_mut(connection, side).filter(|half| !half.is_closed()) {
+                half.abort();
+            }
+            while let Some(out) = self.endpoint(side).poll_transmit(now) {
+                self.ready.push_back(Injected { direction: side.direction(), packet: out.packet });
+            }
+        }
+        self.forget(connection);
+    }
+
+    /// An ICMP error about a segment that the node has sent in the name of one of the two.
+    fn take_error(&mut self, now: Instant, direction: Direction, packet: &Packet, error: &IcmpError) -> Verdict {
+        let Ok(quoted) = error.quoted_tcp() else { return Verdict::Pass };
+        let (src, dst) = (SocketAddr::new(quoted.src, quoted.src_port), SocketAddr::new(quoted.dst, quoted.dst_port));
+        let (side, connection) = match direction {
+            Direction::Outgoing => (Side::Fixed, Connection { local: dst, remote: src }),
+            Direction::Incoming => (Side::Mobile, Connection { local: src, remote: dst }),
+        };
+        if !self.pairs.contains_key(&connection) {
+            return Verdict::Pass;
+        }
+        self.endpoint(side).handle_packet(now, packet);
+        Verdict::Keep
+    }
+
     fn forget(&mut self, connection: Connection) {
         let Some(pair) = self.pairs.remove(&connection) else { return };
         for side in Side::BOTH {
@@ -288,25 +319,43 @@ impl Split {
 
     /// Takes a packet of a connection that is split, or begins one.
     pub(crate) fn take(&mut self, now: Instant, direction: Direction, packet: &Packet) -> Verdict {
+        if let Payload::IcmpError(error) = &packet.payload {
+            return self.take_error(now, direction, packet, error);
+        }
         let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
         let from = Side::of_sender(direction);
         let is_first = segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK);
-        match self.pairs.get(&connection) {
-            None if is_first => return self.open(now, connection, from, packet),
-            None => return Verdict::Pass,
-            // The SYN again: the node has not answered yet either.
-            Some(pair) if pair.syn.as_ref().is_some_and(|(side, _)| *side == from) => {
-                if segment.flags.contains(Flags::RST)
-                    && let Some(half) = self.half_mut(connection, from.other())
-                {
-                    half.abort();
-                }
+        let Some(pair) = self.pairs.get_mut(&connection) else {
+            return if is_first { self.open(now, connection, from, packet) } else { Verdict::Pass };
+        };
+        // The node has not answered yet either.
+        if let Some((_, syn)) = pair.syn.as_mut().filter(|(side, _)| *side == from) {
+            let asked = syn.tcp().map_or(segment.seq, |syn| syn.seq);
+            if is_first {
+                // The newest counts: its timestamp, or another attempt with the same ports.
+                *syn = packet.clone();
+            } else if segment.flags.contains(Flags::RST)
+                && (segment.seq == asked || segment.seq == asked + 1)
+                && let Some(half) = self.half_mut(connection, from.other())
+            {
+                half.abort();
             }
-            Some(_) => self.endpoint(from).handle_packet(now, packet),
+        } else if is_first && self.is_begun_anew(connection, from, segment) {
+            self.give_up(now, connection);
+            return self.open(now, connection, from, packet);
+        } else {
+            self.endpoint(from).handle_packet(now, packet);
         }
         Verdict::Keep
     }
+}
+
+/// Whether a half has got all that its peer had to say.
+fn has_ended(half: &holdover_tcp::Connection) -> bool {
+    let is_over = half.is_closed() && half.error().is_none();
+    let has_closed = half.state().is_synchronized() && !half.state().may_receive();
+    (is_over || has_closed) && half.readable_len() == 0
 }
 
 /// The RST that answers a SYN (RFC 9293 section 3.10.7.1).

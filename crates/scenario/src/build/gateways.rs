@@ -145,6 +145,7 @@ fn m_tcp(table: &file::MTcp, default_stack: &Config) -> Result<MTcpConfig, Probl
         held_after_bytes: table
             .held_after
             .map_or(default.held_after_bytes, |after| u32::try_from(after.0.0).unwrap_or(u32::MAX)),
+        flush: time_or(table.flush, "flush", default.flush)?,
         least_timeout: time_or(table.least_timeout, "least_timeout", default.least_timeout)?,
         persist_least: time_or(table.persist_least, "persist_least", default.persist_least)?,
         persist_most: time_or(table.persist_most, "persist_most", default.persist_most)?,

@@ -104,6 +104,8 @@ pub(crate) struct MTcp {
     pub(crate) pulls_back: Option<bool>,
     /// The last byte is held back once so much is acknowledged; "0 bytes" as in the paper. The default is 14600 bytes.
     pub(crate) held_after: Option<Bytes>,
+    /// The last byte is shown if all is acknowledged and nothing more comes for so long. The default is 40 ms.
+    pub(crate) flush: Option<Time>,
     /// The least value of wintimer. The default is 250 ms.
     pub(crate) least_timeout: Option<Time>,
     /// The first pause between two persist packets to a mobile host, which doubles. The default is 5 s.

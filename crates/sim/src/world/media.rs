@@ -100,9 +100,11 @@ impl World {
         for (node, other) in [ends, (ends.1, ends.0)] {
             self.review_access(at, node, observer);
             let layer2 = &self.config.links[link].layer2;
-            if layer2.kind == LinkKind::Wire || layer2.outage.is_seen_by_router() {
-                let presence = if up { Presence::Present } else { Presence::Away };
-                self.tell_gateway(node, other, presence, observer);
+            let is_seen = layer2.kind == LinkKind::Wire || layer2.outage.is_seen_by_router();
+            if !up && is_seen && !self.network.is_joined(node, other) {
+                self.tell_gateway(node, other, Presence::Away, observer);
+            } else if carries {
+                self.tell_gateway(node, other, Presence::Present, observer);
             }
         }
     }
@@ -121,6 +123,10 @@ impl World {
         self.network.set_carries(id, families, true);
         observer.event(at, &WorldEvent::LinkCarries(id));
         self.review_paths(at, |way| way.hops.iter().any(|&hop| hop / 2 == link));
+        let ends = (self.network.hops[link * 2].from, self.network.hops[link * 2].to);
+        for (node, other) in [ends, (ends.1, ends.0)] {
+            self.tell_gateway(node, other, Presence::Present, observer);
+        }
     }
 
     /// What a link's second layer reports: families that do not get through, and addresses that come back late.

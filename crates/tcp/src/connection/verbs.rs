@@ -56,6 +56,11 @@ impl Connection {
         }
     }
 
+    /// Asks the peer for an ACK: a segment without data below what it has acknowledged, as a keep-alive (RFC 9293 section 3.8.4).
+    pub fn send_keep_alive(&mut self) {
+        self.pending.keep_alive = self.state.is_synchronized();
+    }
+
     /// Adds `ticks` of the peer's timestamp clock to every timestamp that is echoed from now on. Zero ends it. The echoed
     /// value is then one that the peer never sent.
     pub fn shift_timestamp_echo(&mut self, ticks: u32) {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 use holdover_base::Instant;
-use holdover_wire::{IcmpError, Packet, Payload, Segment, Seq};
+use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment, Seq};
 use siphasher::sip::SipHasher24;
 
 use crate::config::Config;
@@ -132,6 +132,7 @@ impl Entry {
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     addresses: Vec<IpAddr>,
+    has_every_address: bool,
     secret: SipHasher24,
     entries: Vec<Entry>,
     free: Vec<u32>,
@@ -155,6 +156,7 @@ impl Endpoint {
         Self {
             next_port: FIRST_EPHEMERAL_PORT + (secret.finish() as u16 % span),
             addresses: config.addresses,
+            has_every_address: false,
             secret,
             entries: Vec::new(),
             free: Vec::new(),
@@ -168,17 +170,28 @@ impl Endpoint {
         }
     }
 
-    /// Has this address too from now on: for a node that speaks in the name of others.
-    pub fn add_address(&mut self, address: IpAddr) {
-        if !self.addresses.contains(&address) {
-            self.addresses.push(address);
-        }
+    /// An endpoint that speaks in the name of others, for a node in the network: it has every address, and takes whatever it is given.
+    pub fn for_others(secret: [u8; 16]) -> Self {
+        Self { has_every_address: true, ..Self::new(EndpointConfig { addresses: Vec::new(), secret }) }
     }
 
-    /// The connection between these two, if there is one that is not over.
-    pub fn connection_between(&self, local: SocketAddr, remote: SocketAddr) -> Option<ConnectionId> {
-        let index = self.find(local, remote)?;
-        Some(ConnectionId { index, generation: self.entries[index as usize].generation })
+    /// Answers the SYN in `packet` without a listener. Unlike a listener's, such a connection tells of a handshake that fails
+    /// ([`Event::Closed`]). `None` if the packet is no SYN for this endpoint, or there is such a connection already.
+    pub fn accept(&mut self, now: Instant, config: Arc<Config>, packet: &Packet) -> Option<ConnectionId> {
+        let segment = packet.tcp()?;
+        let local = SocketAddr::new(packet.dst, segment.dst_port);
+        let remote = SocketAddr::new(packet.src, segment.src_port);
+        let is_syn = segment.flags & (Flags::SYN | Flags::ACK | Flags::RST) == Flags::SYN;
+        let may_be = is_syn && self.has(packet.dst) && is_unicast(remote.ip()) && segment.src_port != 0;
+        if !may_be || self.find(local, remote).is_some() {
+            return None;
+        }
+        let identity = self.identity(now, local, remote);
+        Some(self.insert(Connection::accept(now, config, identity, segment), false))
+    }
+
+    fn has(&self, address: IpAddr) -> bool {
+        self.has_every_address || self.addresses.contains(&address)
     }
 
     /// Listens at `port` on all addresses; at most `backlog` handshakes at a time are under way there.
@@ -211,11 +224,10 @@ impl Endpoint {
         // Without flow label and scope, which no segment has.
         let remote = SocketAddr::new(remote.ip(), remote.port());
         let address = match local {
-            Some(local) => self.addresses.iter().find(|&&address| address == local.ip()),
-            None => self.addresses.iter().find(|address| address.is_ipv4() == remote.is_ipv4()),
+            Some(local) => Some(local.ip()).filter(|&address| self.has(address)),
+            None => self.addresses.iter().find(|address| address.is_ipv4() == remote.is_ipv4()).copied(),
         };
         let address = address
-            .copied()
             .filter(|address| address.is_ipv4() == remote.is_ipv4())
             .ok_or(ConnectError::NoLocalAddress { remote })?;
         let local = match local.map_or(0, |local| local.port()) {
@@ -295,7 +307,7 @@ impl Endpoint {
 
     /// Takes a packet that arrived. What is not TCP, not ICMP about TCP, or not for this host, is ignored.
     pub fn handle_packet(&mut self, now: Instant, packet: &Packet) {
-        if !self.addresses.contains(&packet.dst) {
+        if !self.has(packet.dst) {
             return;
         }
         match &packet.payload {

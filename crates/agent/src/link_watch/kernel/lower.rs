@@ -112,15 +112,24 @@ impl Interfaces {
 
     /// The next hops of ways that are back, of which the shell is to ask for the addresses.
     fn ask_below(&mut self, ways: impl Iterator<Item = Way>) {
+        let mut asked = BTreeSet::new();
         for Way { index, hop, .. } in ways {
             let (Some(lower), Some(hop)) = (self.interfaces.get(&index).filter(|lower| lower.has_neighbours), hop)
             else {
                 continue;
             };
             let local = lower.addresses.iter().find(|&&address| Family::of(address) == Family::of(hop));
-            let Some(&local) = local.filter(|_| self.answering != Some((index, hop))) else { continue };
-            self.unresolved_below.insert((index, hop));
-            self.to_ask_below.insert(HopBelow { index, local, hop });
+            if local.is_some() && self.answering != Some((index, hop)) {
+                self.unresolved_below.insert((index, hop));
+                asked.insert(index);
+            }
+        }
+        // One search for each interface: what is not known yet is asked for again.
+        let Self { unresolved_below, interfaces, to_ask_below, .. } = self;
+        for &(index, hop) in unresolved_below.iter().filter(|(index, _)| asked.contains(index)) {
+            let own = interfaces.get(&index).map(|lower| lower.addresses.iter());
+            let local = own.into_iter().flatten().find(|&&address| Family::of(address) == Family::of(hop));
+            to_ask_below.extend(local.map(|&local| HopBelow { index, local, hop }));
         }
     }
 
@@ -157,7 +166,8 @@ impl Interfaces {
         for (index, interface) in &mut self.interfaces {
             let found = ways.remove(index).unwrap_or_default();
             let lower = &mut interface.lower;
-            lower.is_cut = lower.is_cut_off || cut.contains(index);
+            // A next hop that is being asked for prolongs a cut, and begins none: others may use it all the while.
+            lower.is_cut = lower.is_cut_off || (lower.is_cut && cut.contains(index));
             if !found.is_empty() {
                 let indices = |ways: &BTreeSet<Way>| ways.iter().map(|way| way.index).collect::<BTreeSet<u32>>();
                 lower.has_moved = !lower.ways.is_empty() && indices(&lower.ways).is_disjoint(&indices(&found));
