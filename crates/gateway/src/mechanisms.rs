@@ -8,18 +8,17 @@ use crate::buffer_freeze::{BufferFreeze, BufferFreezeConfig};
 use crate::m_tcp::{MTcp, MTcpConfig};
 use crate::snoop::{Snoop, SnoopConfig};
 use crate::split::{Split, SplitConfig};
-use crate::supervisor::{Supervisor, SupervisorConfig};
+use crate::supervisor::{Choke, Supervisor, SupervisorConfig};
 use crate::tawcf::{Tawcf, TawcfConfig};
 
-/// Which mechanisms a router has; none by default. A packet for a mobile host meets them in the order of the fields.
+/// Which mechanisms a router has; none by default. A packet for a mobile host meets `blocking_buffer` after those that speak for
+/// the mobile host, of which there is one at most.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Mechanisms {
     /// See [`crate::supervisor`].
     pub supervisor: Option<SupervisorConfig>,
     /// See [`crate::buffer_freeze`].
     pub buffer_freeze: Option<BufferFreezeConfig>,
-    /// See [`crate::blocking_buffer`].
-    pub blocking_buffer: Option<BlockingBufferConfig>,
     /// See [`crate::split`].
     pub split: Option<SplitConfig>,
     /// See [`crate::m_tcp`].
@@ -28,6 +27,8 @@ pub struct Mechanisms {
     pub snoop: Option<SnoopConfig>,
     /// See [`crate::tawcf`].
     pub tawcf: Option<TawcfConfig>,
+    /// See [`crate::blocking_buffer`].
+    pub blocking_buffer: Option<BlockingBufferConfig>,
 }
 
 /// Why a router's mechanisms cannot be as described.
@@ -74,6 +75,25 @@ impl Mechanisms {
             _ => {}
         }
         let nothing = |mechanism, what| Err(ConfigError::Nothing { mechanism, what });
+        if let Some(config) = supervisor {
+            if config.held_bytes == 0 && config.buffer_bytes == 0 {
+                return nothing(Supervisor::NAME, "it neither holds back nor buffers");
+            }
+            if config.held_bytes == 0 && config.choke != Choke::Never {
+                return nothing(Supervisor::NAME, "it is to choke, which takes a byte that is held back");
+            }
+            if config.burst_packets == 0 {
+                return nothing(Supervisor::NAME, "it sends bursts of 0 copies");
+            }
+        }
+        for (name, most) in [
+            (Split::NAME, split.as_ref().map(|config| config.most)),
+            (MTcp::NAME, m_tcp.as_ref().map(|config| config.split.most)),
+        ] {
+            if most == Some(0) {
+                return nothing(name, "it splits at most 0 connections");
+            }
+        }
         if let Some(config) = buffer_freeze {
             if !config.buffers && !config.freezes {
                 return nothing(BufferFreeze::NAME, "it neither buffers nor freezes");
@@ -125,14 +145,14 @@ impl Mechanisms {
         if let Some(config) = m_tcp {
             chain.push(Box::new(MTcp::new(config.clone(), secret)));
         }
-        if let Some(config) = blocking_buffer {
-            chain.push(Box::new(BlockingBuffer::new(*config)));
-        }
         if let Some(config) = snoop {
             chain.push(Box::new(Snoop::new(*config)));
         }
         if let Some(config) = tawcf {
             chain.push(Box::new(Tawcf::new(*config)));
+        }
+        if let Some(config) = blocking_buffer {
+            chain.push(Box::new(BlockingBuffer::new(*config)));
         }
         chain
     }

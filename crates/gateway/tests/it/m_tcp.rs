@@ -1,9 +1,10 @@
 //! Split connections and M-TCP: what the scripts of single packets do not show.
 
+use holdover_base::ByteCount;
 use holdover_gateway::Mechanisms;
 use holdover_gateway::m_tcp::MTcpConfig;
 use holdover_gateway::split::SplitConfig;
-use holdover_sim::FlowStatus;
+use holdover_sim::{FlowReport, FlowStatus, RequestResponse, Traffic};
 use holdover_tcp::{ConnectionError, Profile};
 use holdover_wire::{Flags, Seq};
 
@@ -77,4 +78,49 @@ fn a_choked_sender_outlives_what_kills_a_plain_one() {
     };
     assert_eq!(lasting(None).status, FlowStatus::Failed(ConnectionError::TimedOut));
     assert_eq!(lasting(Some(m_tcp())).status, FlowStatus::Completed);
+}
+
+/// The last byte of each answer is held back, and nobody waits for it: neither end retransmits.
+#[test]
+fn requests_and_answers_are_not_slowed_down() {
+    let exchanges = |mechanisms: Option<Mechanisms>| {
+        let mut world = world(Profile::Linux6Cubic, 1, &[]);
+        world.flows[0].traffic = Traffic::RequestResponse(RequestResponse {
+            request: ByteCount(300),
+            response: ByteCount(40_000),
+            think: ms(500),
+            count: Some(20),
+        });
+        (world.flows[0].from, world.flows[0].to) = (MOBILE, SERVER);
+        run(match mechanisms {
+            Some(mechanisms) => with(world, mechanisms),
+            None => world,
+        })
+    };
+    let mean = |report: &FlowReport| report.exchanges.iter().map(|took| took.as_micros()).sum::<u64>() / 20;
+    let (plain, m_tcp) = (exchanges(None), exchanges(Some(m_tcp())));
+    assert!(mean(&m_tcp) < mean(&plain) * 11 / 10, "{} us, plain {} us", mean(&m_tcp), mean(&plain));
+    for counters in [m_tcp.sender, m_tcp.receiver].into_iter().flatten() {
+        assert_eq!((counters.timeouts, counters.bytes_retransmitted.0), (0, 0));
+    }
+}
+
+/// More than half of the sequence space: numbers wrap, and the ACK point goes on.
+#[test]
+fn more_than_two_gibibytes_go_through() {
+    let mut profile = Profile::Linux6Reno.config();
+    profile.mss = 60_000;
+    let mut config = world(Profile::Linux6Reno, 2_500_000_000, &[]);
+    for link in &mut config.links {
+        for direction in [&mut link.forward, &mut link.backward] {
+            direction.rate = holdover_link::Rate::Fixed(holdover_base::BitRate::from_kbps(20_000_000));
+            direction.delay = ms(1);
+            direction.queue_limit = holdover_link::QueueLimit::Unlimited;
+        }
+    }
+    let stack = std::sync::Arc::new(profile.clone());
+    (config.flows[0].sender, config.flows[0].receiver) = (stack.clone(), stack);
+    let m_tcp = Mechanisms { m_tcp: Some(MTcpConfig::with(SplitConfig::with(profile))), ..Mechanisms::default() };
+    let report = run(with(config, m_tcp));
+    assert_eq!((report.status, report.bytes_received), (FlowStatus::Completed, 2_500_000_000));
 }

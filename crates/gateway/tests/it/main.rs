@@ -5,6 +5,7 @@ mod buffer_freeze;
 mod honesty;
 mod m_tcp;
 mod script;
+mod split;
 mod supervisor;
 mod support;
 mod worlds;
