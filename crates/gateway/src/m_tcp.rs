@@ -108,7 +108,7 @@ struct Flow {
     wintimer_at: Option<Instant>,
     /// When the next persist packet goes to the mobile host, and the pause after it (FROZEN).
     persist: Option<(Instant, Duration)>,
-    /// Whether the last segment that came on each side was data in sequence, and no zero-window probe.
+    /// Whether the last segment that came on each side was data that is not to be acknowledged yet.
     data_came: [bool; 2],
     /// What each was told last: an ACK number and a window field.
     said: [Option<(Seq, u16)>; 2],
@@ -171,8 +171,8 @@ impl MTcp {
         }
     }
 
-    /// Whether a packet is an ACK that says nothing new, of data in sequence which the far end does not have yet (*pass to M-TCP, do not
-    /// acknowledge*). Its receiver would take it for a duplicate. Answers to what is out of sequence, and to probes, are none of these.
+    /// Whether a packet is an ACK that says nothing new, because of data which the far end does not have yet (*pass to M-TCP, do not
+    /// acknowledge*). Its receiver would take it for a duplicate. Answers to probes are none of these.
     fn is_premature(&mut self, side: Side, packet: &Packet) -> bool {
         let Some(connection) = Connection::of(side.direction(), packet) else { return false };
         let (Some(segment), Some(flow)) = (packet.tcp(), self.flows.get_mut(&connection)) else { return false };
@@ -418,9 +418,17 @@ impl SegmentFilter for MTcp {
             return verdict;
         }
         if let Some(segment) = packet.tcp() {
+            let has_sack = self.split.half(connection, from).is_some_and(holdover_tcp::Connection::sack_agreed);
             let flow = self.flows.entry(connection).or_default();
-            let is_probe = segment.payload.len() <= 1 && (flow.shrunk || from == Side::Mobile);
-            flow.data_came[from as usize] = expected == Some(segment.seq) && !segment.payload.is_empty() && !is_probe;
+            let is_shrunk = flow.shrunk && from == Side::Fixed;
+            let is_premature = expected.is_some_and(|expected| match segment.seq {
+                seq if seq == expected => !(is_shrunk && segment.payload.len() <= 1),
+                // Sent again because its ACK waits for the far end. If the window is shut, its sender does not know that yet.
+                seq if seq.lt(expected) => !is_shrunk,
+                // Beyond a gap: SACK blocks tell of it, and an ACK of less than what has come does not.
+                _ => !has_sack,
+            });
+            flow.data_came[from as usize] = is_premature && !segment.payload.is_empty();
         }
         match (direction, packet.tcp()) {
             (Direction::Outgoing, Some(segment)) => self.note_fixed(now, connection, segment),

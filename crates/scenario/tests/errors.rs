@@ -558,3 +558,35 @@ fn a_second_layer_is_where_it_can_be() {
     assert_eq!((error.location.line, error.field.as_str()), (16, "link.radio.kind"), "{error}");
     assert!(error.to_string().contains("between a host and a router"), "{error}");
 }
+
+/// What a router is to do for mobile hosts is checked where it is said.
+#[test]
+fn mechanisms_of_routers_can_be_as_described() {
+    let with = |table: &str| spoilt("name = \"middle\"", &format!("name = \"middle\"\nmechanisms = {table}"));
+    let router = "router.middle.mechanisms";
+    for (table, kind, field) in [
+        ("{ supervisor = {} }", ErrorKind::Conflict, String::from(router)),
+        ("{ mobiles = [\"client\"] }", ErrorKind::Conflict, String::from(router)),
+        ("{ mobiles = [\"middle\"], snoop = {} }", ErrorKind::BadValue, format!("{router}.mobiles.0")),
+        ("{ mobiles = [\"klient\"], snoop = {} }", ErrorKind::UnknownName, format!("{router}.mobiles.0")),
+        ("{ mobiles = [\"client\"], snoop = {}, split = {} }", ErrorKind::Conflict, format!("{router}.split")),
+        ("{ mobiles = [\"client\"], supervisor = { burst = 0 } }", ErrorKind::Conflict, format!("{router}.supervisor")),
+        (
+            "{ mobiles = [\"client\"], supervisor = { flush = \"0 s\" } }",
+            ErrorKind::BadValue,
+            format!("{router}.supervisor.flush"),
+        ),
+        (
+            "{ mobiles = [\"client\"], m_tcp = { fixed_stack = \"minix\" } }",
+            ErrorKind::BadValue,
+            format!("{router}.m_tcp.fixed_stack"),
+        ),
+    ] {
+        let error = with(table);
+        assert_eq!((error.kind, &error.field), (kind, &field), "{table}: {error}");
+    }
+    let aside = "\n[[router]]\nname = \"aside\"\nmechanisms = { mobiles = [\"client\"], snoop = {} }\n[[link]]\nname = \"lane\"\nbetween = [\"aside\", \"middle\"]\n";
+    let error = extended(aside);
+    assert_eq!((error.kind, error.field.as_str()), (ErrorKind::Conflict, "router.aside.mechanisms"), "{error}");
+    assert!(error.to_string().contains("can never act"), "{error}");
+}
