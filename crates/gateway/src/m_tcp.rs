@@ -421,7 +421,10 @@ impl SegmentFilter for MTcp {
             let has_sack = self.split.half(connection, from).is_some_and(holdover_tcp::Connection::sack_agreed);
             let flow = self.flows.entry(connection).or_default();
             let is_shrunk = flow.shrunk && from == Side::Fixed;
+            let point = flow.point[from as usize];
             let is_premature = expected.is_some_and(|expected| match segment.seq {
+                // It was acknowledged already, and the ACK is lost.
+                seq if point.is_some_and(|point| seq.lt(point)) => false,
                 seq if seq == expected => !(is_shrunk && segment.payload.len() <= 1),
                 // Sent again because its ACK waits for the far end. If the window is shut, its sender does not know that yet.
                 seq if seq.lt(expected) => !is_shrunk,

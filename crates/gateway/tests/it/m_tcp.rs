@@ -4,6 +4,7 @@ use holdover_base::ByteCount;
 use holdover_gateway::Mechanisms;
 use holdover_gateway::m_tcp::MTcpConfig;
 use holdover_gateway::split::SplitConfig;
+use holdover_link::Loss;
 use holdover_sim::{FlowReport, FlowStatus, RequestResponse, Traffic};
 use holdover_tcp::{ConnectionError, Profile};
 use holdover_wire::{Flags, Seq};
@@ -123,4 +124,21 @@ fn more_than_two_gibibytes_go_through() {
     let m_tcp = Mechanisms { m_tcp: Some(MTcpConfig::with(SplitConfig::with(profile))), ..Mechanisms::default() };
     let report = run(with(config, m_tcp));
     assert_eq!((report.status, report.bytes_received), (FlowStatus::Completed, 2_500_000_000));
+}
+
+/// Losses between the fixed host and the supervisor host, of data and of ACKs, while the mobile host comes and goes: every transfer ends.
+#[test]
+fn losses_in_the_fixed_network_do_not_stop_it() {
+    for profile in [Profile::RenoBsd, Profile::Linux6Reno, Profile::Linux6Cubic] {
+        for seed in 0..20 {
+            let outages: Vec<(u64, u64)> = (0..12).map(|at| (2_000 + at * 3_000, 2_700 + at * 3_000)).collect();
+            let mut config = world(profile, 400_000, &outages);
+            config.seed = seed;
+            let wire = &mut config.links[1];
+            (wire.forward.loss, wire.backward.loss) = (Loss::Independent(0.05), Loss::Independent(0.05));
+            let report = run(with(config, m_tcp()));
+            assert_eq!(report.status, FlowStatus::Completed, "{profile}, seed {seed}");
+            assert!(report.duration().as_secs_f64() < 300.0, "{profile}, seed {seed}: {:?}", report.duration());
+        }
+    }
 }
