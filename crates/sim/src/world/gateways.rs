@@ -1,25 +1,62 @@
 //! Routers with mechanisms: what they forward passes their chains, and they hear where mobile hosts are.
 
+use holdover_base::Instant;
 use holdover_filter::{Direction, Presence, Verdict};
 
 use super::World;
 use crate::config::NodeId;
 use crate::frame::Frame;
 use crate::gateway::Gateway;
+use crate::network::Network;
 use crate::observer::{Dropped, Observer, WorldEvent};
+
+/// How a packet goes on from a router.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Onward {
+    /// Along the router's routes; with registration those of a mobile host lead to its mobility agent first.
+    Routes,
+    /// To the mobile host in this base station's cell.
+    Down { cell: usize, mobile: NodeId },
+}
+
+impl Onward {
+    /// The way of a packet that a router's mechanisms have made: a host that is bound to its cell gets it there.
+    fn of(network: &Network, node: NodeId, frame: &Frame) -> Self {
+        let mobile = NodeId::of(frame.packet.dst);
+        let bound = mobile.and_then(|mobile| network.roaming[network.mobile(mobile)?].binding);
+        match (network.cell_of(node), mobile) {
+            (Some(cell), Some(mobile)) if bound == Some(cell) => Self::Down { cell, mobile },
+            _ => Self::Routes,
+        }
+    }
+
+    #[inline]
+    fn send<O: Observer>(self, now: Instant, network: &mut Network, node: NodeId, frame: Box<Frame>, observer: &mut O) {
+        match self {
+            Self::Routes => network.forward(now, node, frame, observer),
+            Self::Down { cell, mobile } => network.send_down(now, cell, mobile, frame, observer),
+        }
+    }
+}
 
 impl World {
     /// A packet that `node` is to forward passes its mechanisms, if it has any and the packet is to or from one of the hosts that it
     /// looks after, and goes on.
     #[inline]
-    pub(super) fn pass_gateway<O: Observer>(&mut self, node: NodeId, frame: Box<Frame>, observer: &mut O) {
+    pub(super) fn pass_gateway<O: Observer>(
+        &mut self,
+        node: NodeId,
+        onward: Onward,
+        frame: Box<Frame>,
+        observer: &mut O,
+    ) {
         match self.gateway_index(node) {
-            Some(index) if !frame.sealed && frame.tunnel.is_none() => self.pass_chain(index, frame, observer),
-            _ => self.network.forward(self.now, node, frame, observer),
+            Some(index) if !frame.sealed && frame.tunnel.is_none() => self.pass_chain(index, onward, frame, observer),
+            _ => onward.send(self.now, &mut self.network, node, frame, observer),
         }
     }
 
-    fn pass_chain<O: Observer>(&mut self, index: usize, mut frame: Box<Frame>, observer: &mut O) {
+    fn pass_chain<O: Observer>(&mut self, index: usize, onward: Onward, mut frame: Box<Frame>, observer: &mut O) {
         let now = self.now;
         let gateway = &mut self.gateways[index];
         let node = gateway.node;
@@ -35,7 +72,7 @@ impl World {
         match verdict {
             Verdict::Pass => {
                 frame.measure();
-                self.network.forward(now, node, frame, observer);
+                onward.send(now, &mut self.network, node, frame, observer);
             }
             Verdict::Drop => observer.dropped(now, Dropped::Filtered(node), &frame),
             Verdict::Keep => self.network.pool.take_back(frame),
@@ -50,7 +87,8 @@ impl World {
         let gateway = &mut gateways[index];
         while let Some(injected) = gateway.chain.poll_transmit() {
             let frame = network.pool.frame(injected.packet, None);
-            network.forward(now, gateway.node, frame, observer);
+            let onward = Onward::of(network, gateway.node, &frame);
+            onward.send(now, network, gateway.node, frame, observer);
         }
         while let Some(deed) = gateway.chain.poll_deed() {
             observer.event(now, &WorldEvent::Mechanism(gateway.node, deed));

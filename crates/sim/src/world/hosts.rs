@@ -7,6 +7,7 @@ use holdover_tcp::Outgoing;
 use holdover_wire::Payload;
 
 use super::World;
+use super::gateways::Onward;
 use crate::app;
 use crate::config::NodeId;
 use crate::external::Order;
@@ -65,7 +66,11 @@ impl World {
     fn arrive_at_router<O: Observer>(&mut self, node: NodeId, mut frame: Box<Frame>, observer: &mut O) {
         if frame.tunnel == Some(node) {
             frame.leave_tunnel();
-            return self.pass_gateway(node, frame, observer);
+            let mobile = NodeId::of(frame.packet.dst);
+            return match (self.network.cell_of(node), mobile) {
+                (Some(cell), Some(mobile)) => self.pass_gateway(node, Onward::Down { cell, mobile }, frame, observer),
+                _ => observer.dropped(self.now, Dropped::NoRoute(node), &frame),
+            };
         }
         if NodeId::of(frame.packet.dst) == Some(node) {
             if let Some(message) = Message::of(&frame.packet) {
@@ -85,7 +90,7 @@ impl World {
         if frame.packet.ttl == 0 {
             return observer.dropped(self.now, Dropped::HopLimit(node), &frame);
         }
-        self.pass_gateway(node, frame, observer);
+        self.pass_gateway(node, Onward::Routes, frame, observer);
     }
 
     /// A host has its turn: it sends what there is to send, and its applications hear what happened.

@@ -9,6 +9,7 @@ mod efficiency;
 mod errors;
 mod ethernet;
 mod external;
+mod gateways;
 mod identity;
 mod prediction;
 mod registration;
