@@ -38,6 +38,8 @@ struct Probing {
     bytes_behind: u32,
     /// The end of the last probe.
     end: Seq,
+    /// SND.UNA when all probes were acknowledged. The bitmask, which answers the last of them, may be right behind.
+    acknowledged_at: Option<Seq>,
 }
 
 /// How a phase went on.
@@ -49,7 +51,7 @@ pub(super) enum Progress {
     Repeated,
     /// All up to recovery_end is acknowledged.
     Recovered,
-    /// All probes are acknowledged, and the bitmask is not there.
+    /// All probes are acknowledged and more, and the bitmask is not there.
     Unanswered,
     /// The retransmission timer ran out.
     TimedOut,
@@ -72,7 +74,8 @@ impl Recovering {
         tcp.bar_fast_retransmit_below(Some(outstanding.end));
         tcp.reserve_option_room(PROBE_ROOM);
         tcp.set_cwnd(u32::from(count));
-        let probing = Probing { count, sent: 0, sent_at: None, bytes_behind: 0, end: outstanding.start };
+        let probing =
+            Probing { count, sent: 0, sent_at: None, bytes_behind: 0, end: outstanding.start, acknowledged_at: None };
         let (timeouts, mss) = (tcp.counters().timeouts, tcp.snd_mss());
         Some(Self { id, number, timeouts, mss, phase: Phase::Probing(probing) })
     }
@@ -150,7 +153,16 @@ impl Recovering {
         }
         match &mut self.phase {
             Phase::Probing(probing) if probing.sent == 0 => Progress::Lasts,
-            Phase::Probing(probing) if tcp.snd_una().ge(probing.end) => Progress::Unanswered,
+            Phase::Probing(probing) if tcp.snd_una().ge(probing.end) => match probing.acknowledged_at {
+                Some(before) if tcp.snd_una().gt(before) => Progress::Unanswered,
+                Some(_) => Progress::Lasts,
+                None => {
+                    probing.acknowledged_at = Some(tcp.snd_una());
+                    tcp.reserve_option_room(0);
+                    tcp.set_cwnd(u32::from(probing.sent));
+                    Progress::Lasts
+                }
+            },
             Phase::Probing(_) => {
                 // What is missing is sent when the bitmask has said what it is.
                 tcp.set_cwnd(tcp.in_flight());

@@ -102,9 +102,11 @@ impl Connection {
         true
     }
 
-    /// The peer is known to hold `range`, as though it had SACKed it: what lies in it is not retransmitted. Segments that it
-    /// covers only in part, and what is not outstanding, are left alone.
+    /// The peer is known to hold `range`, as though it had SACKed it: what lies in it is not retransmitted. A segment that it
+    /// covers in part is cut there; what is not outstanding is left alone.
     pub fn note_held_by_peer(&mut self, range: SeqRange) {
+        self.queue.split_at(range.start);
+        self.queue.split_at(range.end);
         self.queue.mark_sacked(range, |_| {});
     }
 

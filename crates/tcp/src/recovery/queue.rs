@@ -329,6 +329,15 @@ impl RetransmissionQueue {
         self.records.to_mut().insert(index + 1, rest);
     }
 
+    /// Cuts the record with `seq` amid its data in two there.
+    pub(crate) fn split_at(&mut self, seq: Seq) {
+        let index = self.index_of(seq);
+        if let Some(sent) = self.records.get(index).filter(|sent| sent.seq.lt(seq)) {
+            let before = (seq - sent.seq) - u32::from(sent.syn);
+            self.split(index, before);
+        }
+    }
+
     /// Puts the data of the record at `index` before that of the next, if both have the same fate so far.
     pub(crate) fn join_with_next(&mut self, index: usize) {
         let fate = |sent: &Sent| (sent.sacked, sent.lost, sent.retransmitted);
@@ -446,6 +455,17 @@ mod tests {
         queue.mark_lost(1);
         assert_eq!((queue.in_flight(), queue.next_lost()), (2, Some(1)));
         queue.assert_consistent();
+    }
+
+    #[test]
+    fn a_record_is_cut_where_a_range_begins() {
+        let mut queue = queue(3);
+        for seq in [150, 200, 0, 300, 900] {
+            queue.split_at(Seq::new(seq));
+            queue.assert_consistent();
+        }
+        let starts: Vec<u32> = queue.iter().map(|sent| sent.seq.value()).collect();
+        assert_eq!(starts, [0, 100, 150, 200]);
     }
 
     #[test]

@@ -371,12 +371,15 @@ fn note_held_by_peer() {
             assert!(connection.presume_lost(now, all, AfterRetransmit::Reset));
             held.into_iter().for_each(|range| connection.note_held_by_peer(range));
         });
-        // Of the second range only what is covered as a whole.
         t.expect_segments(1, 2001, Reason::LossRecovery);
-        t.expect_segments(5001, 7001, Reason::LossRecovery);
-        t.expect_segments(8001, 10_001, Reason::LossRecovery);
+        t.expect_segments(5001, 6001, Reason::LossRecovery);
+        // What the second range covers in part is cut.
+        t.expect(data(6001, 6500));
+        t.expect(data(8500, 9001));
+        t.expect(data(9001, 10_001));
         // What the peer holds makes room.
         t.expect_segments(10_001, 14_001, Reason::NewData);
+        assert_eq!(t.connection.sacked(), 6);
         t.inject(seg().ack(2001));
         t.forget_sent();
         t.inject(seg().ack(10_001));
