@@ -41,9 +41,9 @@
 //!   peer can send.
 //! - *All nacks are lost:* TCP's timer goes on as it was.
 //! - *Probes or the bitmask are lost:* with one probe missing the bandwidth is that of the pair that arrived; without a pair cwnd is
-//!   one segment and ssthresh stays. If all probes are acknowledged without a bitmask, slow start goes on from as many
-//!   segments, and the phase ends with the next ACK that advances: so it is with a peer without PROBE. If nothing comes, the timer runs out after one RTO, and the phase ends
-//!   with an ordinary timeout. No probe is repeated by itself.
+//!   one segment and ssthresh stays. If all probes are acknowledged without a bitmask, slow start goes on from as many segments,
+//!   and the phase ends with the next ACK that advances: so it is with a peer without PROBE. If nothing comes, the timer runs out
+//!   after one RTO, and the phase ends with an ordinary timeout. No probe is repeated by itself.
 //! - *The round-trip time* is that of the probes' own exchange, without the time that the second and third probe take on the
 //!   bottleneck: SRTT is of the old cell, and has no new samples after retransmissions (Karn). [`RoundTrip::Smoothed`] is SRTT.
 //! - *Bounds:* ssthresh at least 2 segments and at most the peer's window, cwnd at least 1.

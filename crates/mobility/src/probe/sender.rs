@@ -36,7 +36,7 @@ struct Probing {
     sent_at: Option<Instant>,
     /// Bytes of the probes but the first.
     bytes_behind: u32,
-    /// The end of the last probe.
+    /// The end of the last probe; before the first one SND.UNA.
     end: Seq,
     /// SND.UNA when all probes were acknowledged. The bitmask, which answers the last of them, may be right behind.
     acknowledged_at: Option<Seq>,
@@ -152,6 +152,8 @@ impl Recovering {
             return Progress::TimedOut;
         }
         match &mut self.phase {
+            // Nothing had room for the option: a lone FIN, or a tiny MSS.
+            Phase::Probing(probing) if probing.sent == 0 && tcp.snd_una().gt(probing.end) => Progress::Unanswered,
             Phase::Probing(probing) if probing.sent == 0 => Progress::Lasts,
             Phase::Probing(probing) if tcp.snd_una().ge(probing.end) => match probing.acknowledged_at {
                 Some(before) if tcp.snd_una().gt(before) => Progress::Unanswered,

@@ -457,6 +457,45 @@ fn a_mobile_sender_probes_at_once() {
     }
 }
 
+/// Data was under way in both directions: two phases on one connection, each with its own probes and bitmask.
+#[test]
+fn both_directions_recover_at_once() {
+    let mut ends = Ends::new(plain(), &probe(default()), &probe(default()));
+    ends.client.writes(ends.now, 6);
+    ends.server.writes(ends.now, 6);
+    ends.cut(ms(5_000));
+    ends.client.hears(ends.now, MOVED);
+    for _ in 0..20 {
+        let (out, back) = (ends.client.sends(ends.now), ends.server.sends(ends.now));
+        ends.pass(ms(50));
+        ends.server.takes(ends.now, out);
+        ends.client.takes(ends.now, back);
+    }
+    let count = |deeds: Vec<&str>, what: &str| deeds.iter().filter(|deed| **deed == what).count();
+    for end in [&mut ends.client, &mut ends.server] {
+        let deeds = end.deeds();
+        for what in ["probed", "answered", "took the bitmask", "recovered"] {
+            assert_eq!(count(deeds.clone(), what), 1, "{what} in {deeds:?}");
+        }
+    }
+    finish(&mut ends);
+}
+
+/// A FIN alone cannot probe, and does not leave the sender in the phase.
+#[test]
+fn a_lone_fin_is_sent_again() {
+    let mut ends = Ends::new(plain(), &probe(default()), &probe(default()));
+    ends.server.tcp().shutdown_write();
+    ends.cut(ms(5_000));
+    let packets = nacked(&mut ends);
+    let sent = segments(&packets);
+    assert!(sent.len() == 1 && sent[0].flags.contains(holdover_wire::Flags::FIN) && message(&sent[0]).is_none());
+    ends.client.takes(ends.now, packets);
+    ends.exchange();
+    assert_eq!(ends.server.tcp().unacked(), 0);
+    assert_eq!(ends.server.deeds(), ["probed", "was not answered"]);
+}
+
 /// With timestamps and SACK the options still fit, and the probes into a full-sized packet.
 #[test]
 fn linux_with_sack_and_timestamps() {
