@@ -10,9 +10,9 @@ use holdover_mobility::Mechanisms;
 use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::probe::ProbeConfig;
 use holdover_sim::{
-    Amount, Attachment, Bulk, CellId, FlowConfig, FlowReport, FlowStatus, HostMechanisms, LinkBetween, MobileHost,
-    Movement, NodeConfig, NodeId, Observer, Opener, RadioCell, Role, Selection, Traffic, Visits, World, WorldConfig,
-    WorldEvent,
+    Amount, Attachment, Bulk, CellId, FlowConfig, FlowId, FlowReport, FlowStatus, HostMechanisms, LinkBetween,
+    MobileHost, Movement, NodeConfig, NodeId, Observer, Opener, RadioCell, Role, Sample, Selection, Traffic, Visits,
+    World, WorldConfig, WorldEvent,
 };
 use holdover_tcp::Profile;
 use proptest::prelude::*;
@@ -179,6 +179,35 @@ fn handoffs_between_cells_cost_less() {
             assert!(handoffs > 0 && deeds.of("answered") <= handoffs, "at most one bitmask a handoff: {deeds:?}");
             assert!(mean(&probed) <= mean(&plain), "{profile:?} {handoff_ms}");
         }
+    }
+}
+
+/// ssthresh and cwnd soon after the return of the link.
+#[derive(Default)]
+struct Windows(Vec<(u32, u32)>);
+
+impl Observer for Windows {
+    fn sample(&mut self, at: Instant, _flow: FlowId, sample: &Sample) {
+        if at > at_ms(3_130) && at < at_ms(3_330) {
+            self.0.extend(sample.snd_ssthresh.map(|ssthresh| (ssthresh, sample.snd_cwnd)));
+        }
+    }
+}
+
+/// What the path holds is found within a tenth: 10 Mbit/s for 50 ms are 43 segments of 1448 bytes, at 1 Mbit/s four.
+#[test]
+fn ssthresh_is_what_the_new_path_holds() {
+    for (kbps, segments) in [(10_000, 36..=43), (1_000, 4..=5)] {
+        let mut plain = world(Way::Download, Profile::Linux6Reno, 3_000_000, &[(1_000, 3_130)]);
+        plain.links[0].forward.rate = Rate::Fixed(BitRate::from_kbps(kbps));
+        plain.links[0].backward.rate = plain.links[0].forward.rate.clone();
+        plain.sample_every = Some(ms(1));
+        let mut windows = Windows::default();
+        World::new(probing(plain, MOBILE, SERVER)).expect("a world").run(&mut windows);
+        let found: Vec<(u32, u32)> =
+            windows.0.into_iter().filter(|(ssthresh, _)| segments.contains(ssthresh)).collect();
+        println!("{kbps} kbit/s: {:?}", found.first());
+        assert!(found.first().is_some_and(|(ssthresh, cwnd)| *cwnd == ssthresh / 2), "{kbps}: {found:?}");
     }
 }
 
