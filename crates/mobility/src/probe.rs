@@ -4,7 +4,9 @@
 //! missing and how fast the path is.
 //!
 //! After Chan, Tsang and Gupta, *Impacts of Handoff on TCP Performance in Mobile Wireless Computing* (1997), section III.A.
-//! Both ends need this mechanism and their own TCP.
+//! Both ends need this mechanism and their own TCP. It does not go with what else restarts a sender after a handoff
+//! ([`crate::fast_retransmit`], [`crate::retransmission_trigger`], [`crate::reconnect_acks`]), nor with what withholds ACKs
+//! ([`crate::wake`] and its parts).
 //!
 //! **Who does what.**
 //!
@@ -37,24 +39,25 @@
 //!
 //! **Where the paper is silent.**
 //!
-//! - *The first nack counts.* The others of its number are ignored, however late; a nack must have sequence and ACK numbers that the
-//!   peer can send.
+//! - *The first nack counts.* The others of its number are ignored, however late; a nack must have sequence and ACK numbers
+//!   that the peer can send.
 //! - *All nacks are lost:* TCP's timer goes on as it was.
-//! - *Probes or the bitmask are lost:* with one probe missing the bandwidth is that of the pair that arrived; without a pair cwnd is
-//!   one segment and ssthresh stays. If all probes are acknowledged without a bitmask, slow start goes on from as many segments,
-//!   and the phase ends with the next ACK that advances: so it is with a peer without PROBE. If nothing comes, the timer runs out
-//!   after one RTO, and the phase ends with an ordinary timeout. No probe is repeated by itself.
+//! - *Probes or the bitmask are lost:* without the first or the third the bandwidth is that of the pair that arrived; without
+//!   a pair cwnd is one segment and ssthresh stays. If all probes are acknowledged without a bitmask, slow start goes on from
+//!   as many segments, and the phase ends with the next ACK that advances: so it is with a peer without PROBE. If nothing
+//!   comes, the timer runs out after one RTO, and the phase ends with an ordinary timeout. No probe is repeated by itself.
 //! - *The round-trip time* is that of the probes' own exchange, without the time that the second and third probe take on the
-//!   bottleneck: SRTT is of the old cell, and has no new samples after retransmissions (Karn). [`RoundTrip::Smoothed`] is SRTT.
+//!   bottleneck: SRTT is of the old cell, and has no new samples after retransmissions (Karn). [`RoundTrip::Smoothed`] is
+//!   SRTT.
 //! - *Bounds:* ssthresh at least 2 segments and at most the peer's window, cwnd at least 1.
 //! - *Count* is TCP's own estimate of what is in flight: it falls with each segment acknowledged, not with each ACK.
-//! - *Data above recovery_end* that was sent before the handoff is in no bitmask. It is retransmitted after what is missing below,
-//!   and before new data. TCP's loss state lasts until all of it is acknowledged, like that after a timeout.
-//! - *A retransmission is lost:* three duplicate ACKs send the segment after the ACK again, once; with SACK, TCP's loss detection does
-//!   it. A timeout ends the phase and retransmits what the receiver is not known to hold.
+//! - *Data above recovery_end* that was sent before the handoff is in no bitmask. It is retransmitted after what is missing
+//!   below, and before new data. TCP's loss state lasts until all of it is acknowledged, like that after a timeout.
+//! - *A retransmission is lost:* three duplicate ACKs send the segment after the ACK again, once; with SACK it is left to
+//!   TCP's own loss detection and timer. A timeout ends the phase and retransmits what the receiver is not known to hold.
 //! - *A closed window, or nothing outstanding:* no phase. The windows then stay those of the old cell.
-//! - *The wireless link is taken to be the bottleneck, and the probes to be alone on it.* Other traffic between them makes the
-//!   estimate smaller.
+//! - *The wireless link is taken to be the bottleneck, and the probes to be alone on it.* Other traffic between them makes
+//!   the estimate smaller.
 
 mod option;
 mod receiver;

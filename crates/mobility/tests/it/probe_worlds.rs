@@ -57,8 +57,8 @@ fn probing(mut world: WorldConfig, mobile: NodeId, fixed: NodeId) -> WorldConfig
     world
 }
 
-/// The paper's scenario: a fixed host, two base stations in whose cells a mobile host stays in turn for `residence`, and is cut off
-/// for `handoff` between them. The paper's numbers are lost; these are candidates.
+/// The paper's scenario: a fixed host, two base stations in whose cells a mobile host stays in turn for `residence`, and is cut
+/// off for `handoff` between them. The paper's numbers are lost; these are candidates.
 fn cells(profile: Profile, way: Way, bytes: u64, residence: Length, handoff: Duration) -> WorldConfig {
     const FIXED: NodeId = NodeId(0);
     const HOST: NodeId = NodeId(4);
@@ -182,9 +182,9 @@ fn handoffs_between_cells_cost_less() {
     }
 }
 
-/// Claim of section IV.B: PROBE is better than plain TCP at every handoff time, and the throughput of both falls as it grows. The
-/// paper's numbers are lost; these are candidates: 64 kbit/s, 50 ms there and back by wire, segments of 512 bytes, stays in a cell
-/// of 8 s on average. The mean of twenty runs.
+/// Claim of section IV.B: PROBE is better than plain TCP at every handoff time, and the throughput of both falls as it grows.
+/// The paper's numbers are lost; these are candidates: 64 kbit/s, 50 ms there and back by wire, segments of 512 bytes, stays
+/// in a cell of 8 s on average. The mean of twenty runs.
 #[test]
 fn throughput_falls_with_the_handoff_time_and_is_higher_throughout() {
     const RUNS: u64 = 20;
