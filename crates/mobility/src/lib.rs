@@ -19,6 +19,7 @@ pub mod freeze;
 pub mod hold_back;
 mod mechanisms;
 pub mod new_cell_window;
+pub mod probe;
 pub mod reconnect_acks;
 pub mod release;
 pub mod retransmission_trigger;

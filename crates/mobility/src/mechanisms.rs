@@ -6,6 +6,7 @@ use crate::fast_retransmit::{FastRetransmit, FastRetransmitConfig};
 use crate::freeze::{Freeze, FreezeConfig};
 use crate::hold_back::{self, HoldBackConfig};
 use crate::new_cell_window::{NewCellWindow, NewCellWindowConfig};
+use crate::probe::{Probe, ProbeConfig};
 use crate::reconnect_acks::{ReconnectAcks, ReconnectAcksConfig};
 use crate::release::ReleaseConfig;
 use crate::retransmission_trigger::{Relay, RetransmissionTrigger, RetransmissionTriggerConfig};
@@ -31,6 +32,8 @@ pub struct Mechanisms {
     pub new_cell_window: Option<NewCellWindowConfig>,
     /// See [`crate::fast_retransmit`].
     pub fast_retransmit: Option<FastRetransmitConfig>,
+    /// See [`crate::probe`].
+    pub probe: Option<ProbeConfig>,
     /// See [`crate::hold_back`].
     pub hold_back: Option<HoldBackConfig>,
     /// See [`crate::ack_stall`].
@@ -56,8 +59,29 @@ pub struct CombinationError {
 }
 
 impl Mechanisms {
-    /// Whether they can work together. What withholds ACKs lets none out at the moments at which others rely on theirs.
+    /// Whether they can work together. What withholds ACKs lets none out at the moments at which others rely on theirs; and a
+    /// sender whose recovery is led by the receiver's bitmask must not be made to start over.
     pub fn check(&self) -> Result<(), CombinationError> {
+        self.check_withholding()?;
+        self.check_probe()
+    }
+
+    fn check_probe(&self) -> Result<(), CombinationError> {
+        let restarts = [
+            (self.fast_retransmit.is_some(), FastRetransmit::NAME),
+            (self.retransmission_trigger.is_some(), RetransmissionTrigger::NAME),
+            (self.reconnect_acks.is_some(), ReconnectAcks::NAME),
+        ];
+        match restarts.into_iter().find(|(is_on, _)| *is_on && self.probe.is_some()) {
+            Some((_, other)) => {
+                let why = "both restart the sender after a handoff, and slow start would precede the probes' estimate";
+                Err(CombinationError { one: Probe::NAME, other, why })
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn check_withholding(&self) -> Result<(), CombinationError> {
         let withholds = [
             (self.wake, Wake::NAME),
             (self.hold_back.is_some(), hold_back::NAME),
@@ -86,6 +110,11 @@ impl Mechanisms {
                 RetransmissionTrigger::NAME,
                 "its duplicate ACKs would be withheld; its option is not",
             ),
+            (
+                self.probe.is_some(),
+                Probe::NAME,
+                "its nacks and bitmasks would be withheld, and what is released wakes the peer by itself",
+            ),
         ];
         match clashes.into_iter().find(|(is_on, ..)| *is_on) {
             Some((_, one, why)) => Err(CombinationError { one, other, why }),
@@ -105,6 +134,9 @@ impl Mechanisms {
         }
         if let Some(config) = self.fast_retransmit {
             chain.push_endpoint(Box::new(FastRetransmit::new(config)));
+        }
+        if let Some(config) = self.probe {
+            chain.push_endpoint(Box::new(Probe::new(config)));
         }
         if let Some(config) = self.reconnect_acks {
             chain.push(Box::new(ReconnectAcks::new(config)));

@@ -154,6 +154,11 @@ impl ReceiveBuffer {
         }
     }
 
+    /// The blocks out of order, from the lowest on.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = SeqRange> + '_ {
+        self.out_of_order.blocks.iter().map(|block| block.range)
+    }
+
     /// What of the blocks out of order lies below `end`, from the lowest on.
     pub(crate) fn blocks_below(&self, end: Seq) -> Vec<SeqRange> {
         let below = self.out_of_order.blocks.iter().map(|block| block.range).take_while(|range| range.start.lt(end));

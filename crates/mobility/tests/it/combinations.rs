@@ -5,6 +5,7 @@ use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
 use holdover_mobility::hold_back::HoldBackConfig;
 use holdover_mobility::new_cell_window::NewCellWindowConfig;
+use holdover_mobility::probe::ProbeConfig;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
 use holdover_mobility::timestamp_echo::TimestampEchoConfig;
@@ -52,6 +53,7 @@ fn what_withholds_acks_is_refused_with_what_relies_on_them() {
             "retransmission_trigger",
             Mechanisms { retransmission_trigger: relaying(duplicates), ..Mechanisms::default() },
         ),
+        ("probe", Mechanisms { probe: Some(ProbeConfig::default()), ..Mechanisms::default() }),
     ];
     for (one, mechanisms) in clashes {
         assert_eq!(mechanisms.check(), Ok(()), "{one} alone");
@@ -61,6 +63,35 @@ fn what_withholds_acks_is_refused_with_what_relies_on_them() {
             assert_eq!((error.one, error.other), (one, other));
         }
     }
+}
+
+#[test]
+fn probe_is_refused_with_what_restarts_the_sender_as_well() {
+    let probe = Some(ProbeConfig::default());
+    let fast_retransmit = Some(FastRetransmitConfig::default());
+    let reconnect_acks = Some(ReconnectAcksConfig::default());
+    let restarts = [
+        ("fast_retransmit", Mechanisms { fast_retransmit, ..Mechanisms::default() }),
+        (
+            "retransmission_trigger",
+            Mechanisms { retransmission_trigger: relaying(Relay::None), ..Mechanisms::default() },
+        ),
+        ("reconnect_acks", Mechanisms { reconnect_acks, ..Mechanisms::default() }),
+    ];
+    for (other, mechanisms) in restarts {
+        let error = Mechanisms { probe, ..mechanisms }.check().unwrap_err();
+        assert_eq!((error.one, error.other), ("probe", other));
+    }
+    let rest = Mechanisms {
+        probe,
+        freeze: Some(FreezeConfig::default()),
+        timestamp_echo: Some(TimestampEchoConfig::default()),
+        new_cell_window: Some(NewCellWindowConfig::default()),
+        user_timeout: Some(UserTimeoutPolicyConfig::default()),
+        unreachable_poke: Some(UnreachablePokeConfig::default()),
+        ..Mechanisms::default()
+    };
+    assert_eq!(rest.check(), Ok(()));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
 use holdover_mobility::hold_back::HoldBackConfig;
 use holdover_mobility::new_cell_window::NewCellWindowConfig;
+use holdover_mobility::probe::{ProbeConfig, RoundTrip};
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::release::ReleaseConfig;
 use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
@@ -37,7 +38,14 @@ pub(crate) fn mechanisms() -> impl Strategy<Value = Mechanisms> {
             ..wake
         }
     });
-    (drawn, any::<bool>()).prop_map(|(mut mechanisms, withholds)| {
+    let probe = proptest::option::weighted(0.2, probe());
+    (drawn, any::<bool>(), probe).prop_map(|(mut mechanisms, withholds, probe)| {
+        if probe.is_some() {
+            (mechanisms.wake, mechanisms.hold_back, mechanisms.ack_stall) = (false, None, None);
+            (mechanisms.reconnect_acks, mechanisms.fast_retransmit) = (None, None);
+            mechanisms.retransmission_trigger = None;
+            mechanisms.probe = probe;
+        }
         if mechanisms.check().is_err() && withholds {
             (mechanisms.freeze, mechanisms.reconnect_acks, mechanisms.fast_retransmit) = (None, None, None);
             mechanisms.retransmission_trigger = None;
@@ -134,6 +142,20 @@ fn timestamp_echo() -> impl Strategy<Value = TimestampEchoConfig> {
 fn new_cell_window() -> impl Strategy<Value = NewCellWindowConfig> {
     (1_u32..100_000, 0_u32..300)
         .prop_map(|(initial_bytes, growth_percent)| NewCellWindowConfig { initial_bytes, growth_percent })
+}
+
+fn probe() -> impl Strategy<Value = ProbeConfig> {
+    let round_trip = prop_oneof![Just(RoundTrip::Exchange), Just(RoundTrip::Smoothed)];
+    (0_u8..5, 0_u8..6, any::<bool>(), any::<bool>(), 0_u64..500, round_trip).prop_map(
+        |(nacks, probes, own_data, only_moved, patience, round_trip)| ProbeConfig {
+            nacks,
+            probes,
+            own_data,
+            only_moved,
+            patience: ms(patience),
+            round_trip,
+        },
+    )
 }
 
 fn fast_retransmit() -> impl Strategy<Value = FastRetransmitConfig> {

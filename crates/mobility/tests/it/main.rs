@@ -8,6 +8,8 @@ mod fast_retransmit;
 mod freeze;
 mod identity;
 mod new_cell_window;
+mod probe;
+mod probe_worlds;
 mod reconnect_acks;
 mod retransmission_trigger;
 mod script;

@@ -48,6 +48,7 @@ fn of_host(file: &file::Mechanisms) -> Result<Mechanisms, Problem> {
         user_timeout: file.user_timeout.as_ref().map(user_timeout).transpose().under("user_timeout")?,
         new_cell_window: file.new_cell_window.as_ref().map(new_cell_window).transpose().under("new_cell_window")?,
         fast_retransmit: file.fast_retransmit.as_ref().map(fast_retransmit),
+        probe: None,
         hold_back: file.hold_back.as_ref().map(hold_back).transpose().under("hold_back")?,
         ack_stall: file.ack_stall.as_ref().map(ack_stall),
         unreachable_poke: file.unreachable_poke.as_ref().map(unreachable_poke).transpose().under("unreachable_poke")?,

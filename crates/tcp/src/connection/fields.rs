@@ -191,10 +191,13 @@ pub(crate) struct Steering {
     pub(crate) echo_shift: u32,
     /// Fast retransmit of anything below is barred.
     pub(crate) barred_below: Option<Seq>,
+    /// Bytes of each segment's space that data leaves free for options.
+    pub(crate) option_room: u32,
 }
 
 impl Absent for Steering {
-    const ABSENT: &'static Self = &Self { window_clamp: None, ack_held_at: None, echo_shift: 0, barred_below: None };
+    const ABSENT: &'static Self =
+        &Self { window_clamp: None, ack_held_at: None, echo_shift: 0, barred_below: None, option_room: 0 };
 }
 
 /// RFC 5961 section 10: how many challenge ACKs this second has seen.

@@ -465,6 +465,28 @@ impl Connection {
         episode.frto = self.config.recovery.frto && (new_recovery || self.recovery.retransmits > 0);
     }
 
+    /// The owner takes what is outstanding for lost. That lasts until all of it is acknowledged, and is neither doubted
+    /// (RFC 5682) nor undone.
+    pub(super) fn enter_presumed_loss(&mut self) {
+        if !self.is_sack_based() {
+            self.queue.reset_dup_acked();
+        }
+        self.congestion.clear_credit();
+        self.recovery.state = RecoveryState::Loss;
+        self.recovery.high_seq = self.snd.nxt;
+        self.recovery.loss_probe = None;
+        self.pending.head = None;
+        self.pending.loss_probe = false;
+        self.pending.new_data_first = false;
+        self.snd.timed = None;
+        if let Some(episode) = self.recovery.episode.if_present() {
+            episode.dup_acks = 0;
+            episode.marked_below = None;
+            (episode.frto, episode.first_repair, episode.pulled_back) = (false, false, false);
+            episode.forget_undo();
+        }
+    }
+
     fn mark_lost_after_timeout(&mut self, now: Instant) {
         // RFC 2018 section 8: a SACKed first segment means that the receiver has reneged.
         if self.queue.front().is_some_and(|front| front.sacked) {

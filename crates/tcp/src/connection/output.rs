@@ -274,13 +274,14 @@ impl Connection {
         self.snd.sml.gt(self.snd.una) && !self.snd.sml.gt(self.snd.nxt)
     }
 
-    /// Bytes of data that fit into a segment besides the SACK blocks it has to carry.
+    /// Bytes of data that fit into a segment besides the SACK blocks it has to carry and the room that the owner reserves.
     fn data_room(&self) -> u32 {
+        let room = self.snd.mss.saturating_sub(self.steering.option_room).max(1);
         if !self.sack || (!self.received.has_gap() && self.rcv.dsack.is_none()) {
-            return self.snd.mss;
+            return room;
         }
         let options = TcpOptions { sack: self.sack_blocks(), ..TcpOptions::default() };
-        self.snd.mss.saturating_sub(options.wire_len() as u32).max(1)
+        room.saturating_sub(options.wire_len() as u32).max(1)
     }
 
     /// RFC 8985 section 7.3.
@@ -366,6 +367,10 @@ impl Connection {
         }
         let most = self.data_room();
         self.queue.split(index, most);
+        if self.steering.option_room > 0 {
+            // The rest goes into the next segment; alone it would be a tiny one.
+            self.queue.join_with_next(index + 1);
+        }
         let is_probe = reason == Reason::LossProbe;
         if is_probe {
             self.recovery.loss_probe = Some(LossProbe { high_seq: self.snd.nxt, retransmitted: true });

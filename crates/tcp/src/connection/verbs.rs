@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::Seq;
+use holdover_wire::{Seq, SeqRange};
 
 use super::Connection;
 use super::fields::Steering;
@@ -79,13 +79,51 @@ impl Connection {
         } else {
             self.pending.handshake = true;
         }
+        self.settle_backoff(after);
+        self.arm_retransmit(now, self.rtt.rto());
+        true
+    }
+
+    fn settle_backoff(&mut self, after: AfterRetransmit) {
         match after {
             AfterRetransmit::BackOff => self.rtt.back_off(&self.config.rto),
             AfterRetransmit::Keep => {}
             AfterRetransmit::Reset => self.rtt.clear_backoff(&self.config.rto),
         }
+    }
+
+    /// Takes what is outstanding in `range` for lost, the copies that were sent again included, as a timeout does: it is
+    /// retransmitted as the windows allow, oldest first, and nothing is undone later. Neither cwnd nor ssthresh changes. The
+    /// retransmission timer starts anew. Returns whether anything in `range` was outstanding; in the handshake and while the
+    /// peer's window is closed, nothing is.
+    pub fn presume_lost(&mut self, now: Instant, range: SeqRange, after: AfterRetransmit) -> bool {
+        let in_handshake = matches!(self.state, State::SynSent | State::SynReceived);
+        if in_handshake || self.snd.wnd == 0 || !self.queue.mark_lost_in(range) {
+            return false;
+        }
+        self.enter_presumed_loss();
+        self.settle_backoff(after);
         self.arm_retransmit(now, self.rtt.rto());
         true
+    }
+
+    /// The peer is known to hold `range`, as though it had SACKed it: what lies in it is not retransmitted. A segment that it
+    /// covers in part is cut there; what is not outstanding is left alone.
+    pub fn note_held_by_peer(&mut self, range: SeqRange) {
+        self.queue.split_at(range.start);
+        self.queue.split_at(range.end);
+        self.queue.mark_sacked(range, |_| {});
+    }
+
+    /// What has arrived out of order, from the lowest on.
+    pub fn ranges_out_of_order(&self) -> impl Iterator<Item = SeqRange> + '_ {
+        self.received.blocks()
+    }
+
+    /// Leaves `bytes` of each data segment's space free from now on, for options that the owner adds. Zero ends it. A
+    /// retransmission is cut accordingly, and what is cut off goes into the next segment.
+    pub fn reserve_option_room(&mut self, bytes: u32) {
+        self.steer(|steering| steering.option_room = bytes);
     }
 
     /// Counts one retransmission towards R2, like one by the timer, which gives up at its next turn if it was the last.

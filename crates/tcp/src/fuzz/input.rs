@@ -1,6 +1,7 @@
 //! Bytes as a program.
 
 use holdover_base::{Duration, Instant};
+use holdover_wire::SeqRange;
 
 use crate::config::{
     AckPolicy, Config, KeepAlive, LossDetection, ProbePayload, Reduction, RetryLimit, WindowUpdate, ZeroWindow,
@@ -177,8 +178,33 @@ impl<'a> Input<'a> {
                 let bar = self.flag().then_some(connection.snd_una() + u32::from(self.word()));
                 connection.bar_fast_retransmit_below(bar);
             }
-            _ => connection.advertise_user_timeout(Some(Duration::from_secs(86_400 * u64::from(self.byte() % 16)))),
+            _ => self.later_verb(now, connection),
         }
+    }
+
+    /// In a byte of their own, so that inputs that were kept go on meaning what they did.
+    fn later_verb(&mut self, now: Instant, connection: &mut Connection) {
+        match self.byte() {
+            160..192 => {
+                let range = self.outstanding_range(connection);
+                let after = self.pick(&[AfterRetransmit::BackOff, AfterRetransmit::Keep, AfterRetransmit::Reset]);
+                connection.presume_lost(now, range, after);
+            }
+            192..224 => {
+                let range = self.outstanding_range(connection);
+                connection.note_held_by_peer(range);
+            }
+            224.. => connection.reserve_option_room(u32::from(self.byte())),
+            other => {
+                connection.advertise_user_timeout(Some(Duration::from_secs(86_400 * u64::from(other % 16))));
+            }
+        }
+    }
+
+    /// Somewhere around what is outstanding.
+    fn outstanding_range(&mut self, connection: &Connection) -> SeqRange {
+        let start = connection.snd_una() + u32::from(self.word());
+        SeqRange::new(start, start + u32::from(self.word()))
     }
 }
 
@@ -188,6 +214,7 @@ pub(super) fn lift_verbs(now: Instant, connection: &mut Connection) {
     connection.hold_ack_point(None);
     connection.shift_timestamp_echo(0);
     connection.bar_fast_retransmit_below(None);
+    connection.reserve_option_room(0);
     connection.set_user_timeout(now, None, false);
     for timer in Timer::ALL {
         connection.release_timer(now, timer);

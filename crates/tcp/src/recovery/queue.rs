@@ -329,6 +329,48 @@ impl RetransmissionQueue {
         self.records.to_mut().insert(index + 1, rest);
     }
 
+    /// Cuts the record with `seq` amid its data in two there.
+    pub(crate) fn split_at(&mut self, seq: Seq) {
+        let index = self.index_of(seq);
+        if let Some(sent) = self.records.get(index).filter(|sent| sent.seq.lt(seq)) {
+            let before = (seq - sent.seq) - u32::from(sent.syn);
+            self.split(index, before);
+        }
+    }
+
+    /// Puts the data of the record at `index` before that of the next, if both have the same fate so far.
+    pub(crate) fn join_with_next(&mut self, index: usize) {
+        let fate = |sent: &Sent| (sent.sacked, sent.lost, sent.retransmitted);
+        let (Some(first), Some(next)) = (self.records.get(index), self.records.get(index + 1)) else { return };
+        if first.syn || first.fin || next.syn || fate(first) != fate(next) {
+            return;
+        }
+        let records = self.records.to_mut();
+        let Some(first) = records.remove(index) else { return };
+        let next = &mut records[index];
+        next.seq = first.seq;
+        next.payload = [first.payload, core::mem::take(&mut next.payload)].concat().into();
+        next.ever_retransmitted |= first.ever_retransmitted;
+        self.sacked -= u32::from(first.sacked);
+        self.lost -= u32::from(first.lost);
+        self.retransmitted -= u32::from(first.retransmitted);
+    }
+
+    /// Marks every record lost that has a byte in `range`, copies included. Returns whether there was one.
+    pub(crate) fn mark_lost_in(&mut self, range: SeqRange) -> bool {
+        let start = self.index_of(range.start);
+        let mut any = false;
+        for index in start..self.records.len() {
+            let sent = &self.records[index];
+            if sent.seq.ge(range.end) {
+                break;
+            }
+            any |= !sent.sacked;
+            self.mark_lost(index);
+        }
+        any
+    }
+
     /// The record at `index` is sent again now. `counted` says whether the copy counts as in flight.
     pub(crate) fn note_retransmission(&mut self, index: usize, now: Instant, counted: bool) {
         let sent = &mut self.records.to_mut()[index];
@@ -413,6 +455,34 @@ mod tests {
         queue.mark_lost(1);
         assert_eq!((queue.in_flight(), queue.next_lost()), (2, Some(1)));
         queue.assert_consistent();
+    }
+
+    #[test]
+    fn a_record_is_cut_where_a_range_begins() {
+        let mut queue = queue(3);
+        for seq in [150, 200, 0, 300, 900] {
+            queue.split_at(Seq::new(seq));
+            queue.assert_consistent();
+        }
+        let starts: Vec<u32> = queue.iter().map(|sent| sent.seq.value()).collect();
+        assert_eq!(starts, [0, 100, 150, 200]);
+    }
+
+    #[test]
+    fn records_of_one_fate_are_joined() {
+        let mut queue = queue(5);
+        assert!(queue.mark_lost_in(block(150, 301)));
+        assert_eq!((queue.lost(), queue.in_flight()), (3, 2));
+        assert!(!queue.mark_lost_in(block(500, 900)));
+        queue.split(1, 90);
+        queue.join_with_next(2);
+        queue.assert_consistent();
+        assert_eq!((queue.packets_out(), queue.lost()), (5, 3));
+        assert_eq!((queue.get(2).seq.value(), queue.get(2).len()), (190, 110));
+        // One is lost, the other is not.
+        queue.join_with_next(0);
+        queue.join_with_next(4);
+        assert_eq!(queue.packets_out(), 5);
     }
 
     #[test]

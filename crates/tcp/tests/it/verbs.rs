@@ -2,7 +2,7 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{AfterRetransmit, Config, Disposition, Event, LossDetection, Reason, RecoveryState, State, Timer};
-use holdover_wire::Seq;
+use holdover_wire::{Seq, SeqRange};
 
 use crate::script::*;
 
@@ -303,6 +303,132 @@ fn retransmit_now_in_the_handshake() {
     let mut t = Script::in_state(State::FinWait1, plain());
     assert!(t.steer(|connection, now| connection.retransmit_now(now, AfterRetransmit::Keep)));
     t.expect(our_fin(1).reason(Reason::Requested));
+}
+
+/// From the first outstanding byte on, like the segments' numbers.
+fn sent(t: &Script, start: u32, end: u32) -> SeqRange {
+    let first = t.connection.snd_nxt() - 10_000 - 1;
+    SeqRange::new(first + start, first + end)
+}
+
+/// What the window allows is retransmitted, and no more; neither window nor threshold moves.
+#[test]
+fn presume_lost() {
+    let mut t = ten_out(plain());
+    t.at(1000).expect(data(1, 1001).reason(Reason::Timeout));
+    t.at(1500);
+    let all = sent(&t, 1, 10_001);
+    t.steer(|connection, now| {
+        connection.set_cwnd(3);
+        assert!(connection.presume_lost(now, all, AfterRetransmit::Reset));
+    });
+    t.expect_segments(1, 3001, Reason::LossRecovery);
+    t.expect_cwnd(3, Some(5));
+    assert_eq!(t.connection.recovery_state(), RecoveryState::Loss);
+    t.expect_timer(Timer::Retransmit, 2500);
+    // Only what lies in the range: the others stay in flight.
+    let mut t = ten_out(plain());
+    let some = sent(&t, 2500, 4001);
+    t.steer(|connection, now| assert!(connection.presume_lost(now, some, AfterRetransmit::Keep)));
+    t.expect_segments(2001, 4001, Reason::LossRecovery);
+    t.expect_cwnd(10, None);
+    // A copy that is under way is lost as well.
+    t.steer(|connection, now| assert!(connection.presume_lost(now, some, AfterRetransmit::Keep)));
+    t.expect_segments(2001, 4001, Reason::LossRecovery);
+    // Nothing is outstanding there, or the peer's window is closed.
+    let beyond = sent(&t, 10_001, 20_001);
+    t.steer(|connection, now| assert!(!connection.presume_lost(now, beyond, AfterRetransmit::Reset)));
+    t.inject(seg().win(0));
+    t.steer(|connection, now| assert!(!connection.presume_lost(now, some, AfterRetransmit::Reset)));
+    t.forget_sent();
+}
+
+/// No duplicate and no timestamp brings back what was before.
+#[test]
+fn presume_lost_bars_an_undo() {
+    let mut t = ten_out(plain());
+    t.at(1000).expect(data(1, 1001).reason(Reason::Timeout));
+    let all = sent(&t, 1, 10_001);
+    t.steer(|connection, now| {
+        connection.set_cwnd(2);
+        assert!(connection.presume_lost(now, all, AfterRetransmit::Reset));
+    });
+    t.forget_sent();
+    t.at(1010).inject(seg().ack(10_001));
+    t.expect_cwnd(6, Some(5));
+    t.forget_sent();
+}
+
+/// As though it had been SACKed, whether SACK was agreed or not.
+#[test]
+fn note_held_by_peer() {
+    for sack in [false, true] {
+        let mut config = plain();
+        config.sack = sack;
+        let mut t = ten_out(config);
+        let (all, held) = (sent(&t, 1, 10_001), [sent(&t, 2001, 5001), sent(&t, 6500, 8500), sent(&t, 15_001, 20_001)]);
+        t.steer(|connection, now| {
+            assert!(connection.presume_lost(now, all, AfterRetransmit::Reset));
+            held.into_iter().for_each(|range| connection.note_held_by_peer(range));
+        });
+        t.expect_segments(1, 2001, Reason::LossRecovery);
+        t.expect_segments(5001, 6001, Reason::LossRecovery);
+        // What the second range covers in part is cut.
+        t.expect(data(6001, 6500));
+        t.expect(data(8500, 9001));
+        t.expect(data(9001, 10_001));
+        // What the peer holds makes room.
+        t.expect_segments(10_001, 14_001, Reason::NewData);
+        assert_eq!(t.connection.sacked(), 6);
+        t.inject(seg().ack(2001));
+        t.forget_sent();
+        t.inject(seg().ack(10_001));
+        t.forget_sent();
+        assert_eq!(t.connection.sacked(), 0);
+    }
+}
+
+#[test]
+fn ranges_out_of_order() {
+    let mut t = Script::established(plain());
+    let ranges = |t: &Script| -> Vec<(u32, u32)> {
+        let nxt = t.connection.rcv_nxt();
+        t.connection.ranges_out_of_order().map(|range| (range.start - nxt, range.end - nxt)).collect()
+    };
+    assert_eq!(ranges(&t), []);
+    for seq in [4001, 5001, 2001] {
+        t.inject(seg().seq(seq).data(1000));
+        t.forget_sent();
+    }
+    assert_eq!(ranges(&t), [(2000, 3000), (4000, 6000)]);
+    t.inject(seg().seq(1).data(2000));
+    t.forget_sent();
+    assert_eq!(ranges(&t), [(1000, 3000)]);
+}
+
+/// Old and new data leave the room; what a retransmission leaves over begins the next one.
+#[test]
+fn reserve_option_room() {
+    let mut t = ten_out(plain());
+    let all = sent(&t, 1, 10_001);
+    t.steer(|connection, now| {
+        connection.set_cwnd(3);
+        connection.reserve_option_room(12);
+        assert!(connection.presume_lost(now, all, AfterRetransmit::Reset));
+    });
+    t.expect(data(1, 989));
+    t.expect(data(989, 1977));
+    t.expect(data(1977, 2965));
+    t.steer(|connection, _| connection.reserve_option_room(0));
+    t.inject(seg().ack(2965));
+    t.expect(data(2965, 3965));
+    t.forget_sent();
+    // New data.
+    let mut t = Script::established(plain());
+    t.steer(|connection, _| connection.reserve_option_room(12));
+    t.write(1976);
+    t.expect(data(1, 989));
+    t.expect(data(989, 1977));
 }
 
 #[test]

@@ -227,6 +227,7 @@ fn check_mechanisms(config: &WorldConfig, node: NodeId, name: &str) -> Result<()
         ("user_timeout", of.user_timeout.is_some()),
         ("retransmission_trigger", of.retransmission_trigger.is_some()),
         ("fast_retransmit", of.fast_retransmit.is_some()),
+        ("probe", of.probe.is_some()),
     ];
     match endpoint.into_iter().find(|(_, on)| *on) {
         Some((mechanism, _)) => Err(RealError::Mechanism { host: name.to_owned(), mechanism }),

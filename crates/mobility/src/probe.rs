@@ -1,0 +1,427 @@
+//! **PROBE: explicit handoff recovery.** What was lost in a handoff is found by timeouts that have backed off, or one loss a
+//! round trip, and slow start goes on from a threshold that the timeouts have cut. Here both ends' TCPs know of handoffs: the
+//! mobile receiver says when one is over, the sender probes the new path with three segments, and the answer says what is
+//! missing and how fast the path is.
+//!
+//! After Chan, Tsang and Gupta, *Impacts of Handoff on TCP Performance in Mobile Wireless Computing* (1997), section III.A.
+//! Both ends need this mechanism and their own TCP. It does not go with what else restarts a sender after a handoff
+//! ([`crate::fast_retransmit`], [`crate::retransmission_trigger`], [`crate::reconnect_acks`]), nor with what withholds ACKs
+//! ([`crate::wake`] and its parts).
+//!
+//! **Who does what.**
+//!
+//! 1. *Mobile host*, when its link is up at another attachment: three nacks on each connection, pure ACKs with an option. A
+//!    distinct kind is needed because a sender that guards against false fast retransmits ignores duplicate ACKs after a
+//!    timeout (RFC 6582 section 3.2).
+//! 2. *Sender*, at the first nack of a handoff; a mobile sender at the link event: the handoff recovery phase begins. Fast
+//!    retransmit is barred below SND.NXT, the timer starts anew without backoff, and three consecutive segments from SND.UNA on
+//!    go out as probes. What is outstanding is presumed lost but not sent again before the bitmask has come.
+//! 3. *Receiver*: the spacing of consecutive probes gives the bandwidth (packet pair). After the last probe, or when no other has
+//!    come for [`ProbeConfig::patience`], one ACK carries the bitmask.
+//! 4. *Sender*: ssthresh = bandwidth × round-trip time, cwnd = ssthresh / 2. What the receiver holds is struck off; the rest is
+//!    retransmitted within cwnd, oldest first, and cwnd grows with ACKs as ever. The phase ends, and the bar is lifted, when all
+//!    up to recovery_end is acknowledged, the highest byte that the receiver held.
+//!
+//! **Encoding.** A shared experimental option (RFC 6994) of kind 253 with the identifier [`OPTION_ID`], a byte for the kind of
+//! message and one that tells one handoff from the next:
+//!
+//! ```text
+//!   nack     8 bytes   0, number
+//!   probe   10 bytes   1, number, index of the probe, how many there are
+//!   bitmask            2, number, bandwidth (32 bits, bytes of data per second, 0 if unknown),
+//!                      ms waited for missing probes, bytes from the ACK number to the highest byte held,
+//!                      then in turn: bytes missing, bytes held, from the ACK number on
+//! ```
+//!
+//! The highest in-sequence byte is the segment's ACK number. Numbers after the bandwidth have 7 bits a byte, lowest first. With
+//! timestamps, three ranges of full-sized segments fit into 40 bytes of options, without them six; SACK blocks give way. What lies
+//! beyond the ranges listed counts as missing. Probes are 12 bytes shorter than full-sized segments, for the option.
+//!
+//! **Where the paper is silent.**
+//!
+//! - *The first nack counts.* The others of its number are ignored, however late; a nack must have sequence and ACK numbers
+//!   that the peer can send.
+//! - *All nacks are lost:* TCP's timer goes on as it was.
+//! - *Probes or the bitmask are lost:* without the first or the third the bandwidth is that of the pair that arrived; without
+//!   a pair cwnd is one segment and ssthresh stays. If all probes are acknowledged without a bitmask, slow start goes on from
+//!   as many segments, and the phase ends with the next ACK that advances: so it is with a peer without PROBE. If nothing
+//!   comes, the timer runs out after one RTO, and the phase ends with an ordinary timeout. No probe is repeated by itself.
+//! - *The round-trip time* is that of the probes' own exchange, without the time that the second and third probe take on the
+//!   bottleneck: SRTT is of the old cell, and has no new samples after retransmissions (Karn). [`RoundTrip::Smoothed`] is
+//!   SRTT.
+//! - *Bounds:* ssthresh at least 2 segments and at most the peer's window, cwnd at least 1.
+//! - *Count* is TCP's own estimate of what is in flight: it falls with each segment acknowledged, not with each ACK.
+//! - *Data above recovery_end* that was sent before the handoff is in no bitmask. It is retransmitted after what is missing
+//!   below, and before new data. TCP's loss state lasts until all of it is acknowledged, like that after a timeout.
+//! - *A retransmission is lost:* three duplicate ACKs send the segment after the ACK again, once; with SACK it is left to
+//!   TCP's own loss detection and timer. A timeout ends the phase and retransmits what the receiver is not known to hold.
+//! - *A closed window, or nothing outstanding:* no phase. The windows then stay those of the old cell.
+//! - *The wireless link is taken to be the bottleneck, and the probes to be alone on it.* Other traffic between them makes
+//!   the estimate smaller.
+
+mod option;
+mod receiver;
+mod sender;
+
+use core::net::IpAddr;
+use std::collections::{BTreeMap, VecDeque};
+
+use holdover_base::{Duration, Instant};
+use holdover_tcp::{ConnectionId, Endpoint};
+use holdover_wire::{Flags, Packet, Seq};
+
+use crate::{Deed, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::{Agenda, Connection, LIMIT, tcp_mut};
+use option::{Bitmask, Message};
+use receiver::{Answer, Arrivals};
+use sender::{Progress, Recovering};
+
+pub use option::OPTION_ID;
+
+/// How a handoff is recovered from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProbeConfig {
+    /// How many nacks each peer gets; 0 for none.
+    pub nacks: u8,
+    /// How many segments the sender probes with, at least 1; two give a bandwidth.
+    pub probes: u8,
+    /// Whether the host probes for its own data when its link is up.
+    pub own_data: bool,
+    /// Whether only another attachment counts, or every return of the link.
+    pub only_moved: bool,
+    /// How long the receiver waits for the next probe before it answers.
+    pub patience: Duration,
+    /// The round-trip time that ssthresh is computed with.
+    pub round_trip: RoundTrip,
+}
+
+impl Default for ProbeConfig {
+    /// Three nacks, three probes, both directions, after handoffs; an answer after 200 ms, which is less than a timeout.
+    fn default() -> Self {
+        Self {
+            nacks: 3,
+            probes: 3,
+            own_data: true,
+            only_moved: true,
+            patience: Duration::from_millis(200),
+            round_trip: RoundTrip::Exchange,
+        }
+    }
+}
+
+/// Which round-trip time ssthresh is computed with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RoundTrip {
+    /// From the probes to the bitmask.
+    Exchange,
+    /// TCP's SRTT, or the exchange's where there is none.
+    Smoothed,
+}
+
+/// The mechanism. See the module's documentation.
+#[derive(Debug)]
+pub struct Probe {
+    config: ProbeConfig,
+    handoffs: VecDeque<Who>,
+    /// The number of the last handoff of this host.
+    number: u8,
+    /// Nacks and bitmasks that wait for an ACK to carry them.
+    outgoing: BTreeMap<Connection, VecDeque<Outgoing>>,
+    heard: VecDeque<Heard>,
+    recovering: BTreeMap<Connection, Recovering>,
+    /// The last number of each peer that began a phase.
+    nacked: BTreeMap<ConnectionId, u8>,
+    arrivals: BTreeMap<Connection, Arrivals>,
+    agenda: Agenda,
+    deeds: VecDeque<Deed>,
+}
+
+/// Whose way has changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Who {
+    All,
+    Peer(Vec<IpAddr>),
+}
+
+#[derive(Clone, Debug)]
+enum Outgoing {
+    Nack(u8),
+    Bitmask(Answer),
+}
+
+/// What a peer has said.
+#[derive(Clone, Debug)]
+struct Heard {
+    connection: Connection,
+    seq: Seq,
+    ack: Seq,
+    what: What,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Nack(u8),
+    Bitmask(Bitmask),
+}
+
+impl Probe {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "probe";
+
+    /// A mechanism that has heard of nothing yet.
+    pub fn new(config: ProbeConfig) -> Self {
+        Self {
+            config,
+            handoffs: VecDeque::new(),
+            number: 0,
+            outgoing: BTreeMap::new(),
+            heard: VecDeque::new(),
+            recovering: BTreeMap::new(),
+            nacked: BTreeMap::new(),
+            arrivals: BTreeMap::new(),
+            agenda: Agenda::default(),
+            deeds: VecDeque::new(),
+        }
+    }
+
+    fn note(&mut self, at: Instant, connection: Connection, what: &'static str) {
+        self.deeds.push_back(Deed { at, connection, mechanism: Self::NAME, what });
+    }
+
+    fn hear_of_link(&mut self, who: Who, event: LinkEvent) {
+        if let LinkEvent::Up { moved, .. } = event
+            && (moved || !self.config.only_moved)
+        {
+            self.handoffs.push_back(who);
+        }
+    }
+
+    fn handle_outgoing(&mut self, now: Instant, connection: Connection, packet: &mut Packet) {
+        let Some(segment) = tcp_mut(packet) else { return };
+        if let Some(recovering) = self.recovering.get_mut(&connection) {
+            recovering.note_sent(now, segment);
+        }
+        if segment.flags != Flags::ACK || !segment.payload.is_empty() {
+            return;
+        }
+        let Some(waiting) = self.outgoing.get_mut(&connection) else { return };
+        if let Some(next) = waiting.pop_front() {
+            let message = match next {
+                Outgoing::Nack(number) => Message::Nack { number },
+                Outgoing::Bitmask(answer) => Message::Bitmask(answer.bitmask(segment.ack)),
+            };
+            message.put(segment);
+        }
+        if waiting.is_empty() {
+            self.outgoing.remove(&connection);
+        }
+    }
+
+    fn handle_incoming(&mut self, now: Instant, connection: Connection, packet: &Packet) {
+        let Some(segment) = packet.tcp() else { return };
+        let len = segment.payload.len() as u32;
+        if len == 0
+            && let Some(recovering) = self.recovering.get_mut(&connection)
+        {
+            recovering.note_ack(segment);
+        }
+        if segment.options.experimental.is_none() {
+            return;
+        }
+        let (seq, ack) = (segment.seq, segment.ack);
+        let what = match Message::read(segment) {
+            Some(Message::Nack { number }) => What::Nack(number),
+            Some(Message::Bitmask(bitmask)) => What::Bitmask(bitmask),
+            Some(Message::Probe { number, index, count }) => {
+                if self.arrivals.get(&connection).is_none_or(|arrivals| arrivals.number != number) {
+                    self.expect_probes(connection, Arrivals::new(now, number, count));
+                }
+                if let Some(arrivals) = self.arrivals.get_mut(&connection)
+                    && let Some(due) = arrivals.note(now, index, len, self.config.patience)
+                {
+                    self.agenda.set(connection, &mut arrivals.due, Some(due));
+                }
+                return;
+            }
+            None => return,
+        };
+        self.heard.push_back(Heard { connection, seq, ack, what });
+    }
+
+    fn expect_probes(&mut self, connection: Connection, arrivals: Arrivals) {
+        if self.arrivals.len() >= LIMIT
+            && let Some((first, mut forgotten)) = self.arrivals.pop_first()
+        {
+            self.agenda.set(first, &mut forgotten.due, None);
+        }
+        if let Some(mut before) = self.arrivals.insert(connection, arrivals) {
+            self.agenda.set(connection, &mut before.due, None);
+        }
+    }
+
+    /// The mobile host has arrived: its peers are told, and it probes for its own data.
+    fn hand_off(&mut self, now: Instant, endpoint: &mut Endpoint, who: &Who) {
+        self.number = self.number.wrapping_add(1);
+        let is_meant = |tcp: &holdover_tcp::Connection| match who {
+            Who::All => true,
+            Who::Peer(addresses) => addresses.contains(&tcp.remote().ip()),
+        };
+        let ids = endpoint.connections().filter(|(_, tcp)| tcp.state().is_synchronized() && is_meant(tcp));
+        let ids: Vec<ConnectionId> = ids.map(|(id, _)| id).collect();
+        for id in ids {
+            let Some(tcp) = endpoint.connection_mut(id) else { continue };
+            let connection = Connection { local: tcp.local(), remote: tcp.remote() };
+            if self.config.nacks > 0 {
+                tcp.send_acks(self.config.nacks);
+                let nacks = (0..self.config.nacks).map(|_| Outgoing::Nack(self.number));
+                make_room(&mut self.outgoing);
+                // A nack of the last handoff that has not gone out is one too many.
+                self.outgoing.insert(connection, nacks.collect());
+                self.note(now, connection, "sent nacks");
+            }
+            if self.config.own_data {
+                self.begin(now, endpoint, id, self.number);
+            }
+        }
+    }
+
+    /// The handoff recovery phase begins, anew if it lasts.
+    fn begin(&mut self, now: Instant, endpoint: &mut Endpoint, id: ConnectionId, number: u8) {
+        let Some(tcp) = endpoint.connection_mut(id) else { return };
+        let connection = Connection { local: tcp.local(), remote: tcp.remote() };
+        if let Some(recovering) = Recovering::begin(now, id, tcp, number, &self.config) {
+            make_room(&mut self.recovering);
+            self.recovering.insert(connection, recovering);
+            self.note(now, connection, "probed");
+        }
+    }
+
+    fn take_heard(&mut self, now: Instant, endpoint: &mut Endpoint, heard: &Heard) {
+        let is_it = |tcp: &holdover_tcp::Connection| {
+            tcp.local() == heard.connection.local
+                && tcp.remote() == heard.connection.remote
+                && heard.can_be_the_peers(tcp)
+        };
+        let Some(id) = endpoint.connections().find(|(_, tcp)| is_it(tcp)).map(|(id, _)| id) else { return };
+        match &heard.what {
+            What::Nack(number) => {
+                if self.nacked.get(&id) != Some(number) {
+                    make_room(&mut self.nacked);
+                    self.nacked.insert(id, *number);
+                    self.begin(now, endpoint, id, *number);
+                }
+            }
+            What::Bitmask(bitmask) => {
+                let Some(tcp) = endpoint.connection_mut(id) else { return };
+                let Some(recovering) = self.recovering.get_mut(&heard.connection) else { return };
+                if recovering.take_bitmask(now, tcp, heard.ack, bitmask, &self.config) {
+                    self.note(now, heard.connection, "took the bitmask");
+                }
+            }
+        }
+    }
+
+    /// The receiver answers what is due.
+    fn answer(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        while let Some(connection) = self.agenda.take_due(now) {
+            let is_it =
+                |tcp: &holdover_tcp::Connection| tcp.local() == connection.local && tcp.remote() == connection.remote;
+            let id = endpoint.connections().find(|(_, tcp)| is_it(tcp)).map(|(id, _)| id);
+            let tcp = id.and_then(|id| endpoint.connection_mut(id)).filter(|tcp| tcp.state().is_synchronized());
+            let (Some(tcp), Some(arrivals)) = (tcp, self.arrivals.get_mut(&connection)) else {
+                self.arrivals.remove(&connection);
+                continue;
+            };
+            arrivals.due = None;
+            let answer = arrivals.answer(now, tcp);
+            tcp.send_acks(1);
+            make_room(&mut self.outgoing);
+            self.outgoing.entry(connection).or_default().push_back(Outgoing::Bitmask(answer));
+            self.note(now, connection, "answered");
+        }
+    }
+
+    /// What has changed for senders in the phase.
+    fn step(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        let mut notes = Vec::new();
+        self.recovering.retain(|connection, recovering| {
+            let Some(tcp) = endpoint.connection_mut(recovering.id).filter(|tcp| !tcp.is_closed()) else { return false };
+            let what = match recovering.step(now, tcp) {
+                Progress::Lasts => return true,
+                Progress::Repeated => "repeated",
+                Progress::Recovered => "recovered",
+                Progress::Unanswered => "was not answered",
+                Progress::TimedOut => "timed out",
+            };
+            notes.push((*connection, what));
+            if what == "repeated" {
+                return true;
+            }
+            Recovering::end(tcp);
+            false
+        });
+        for (connection, what) in notes {
+            self.note(now, connection, what);
+        }
+    }
+}
+
+impl Heard {
+    /// Whoever cannot see what is under way cannot make a sender start over: both numbers must be such as the peer can send now.
+    fn can_be_the_peers(&self, tcp: &holdover_tcp::Connection) -> bool {
+        let window = u32::try_from(tcp.receive_buffer_len()).unwrap_or(u32::MAX).clamp(0xffff, 1 << 30);
+        tcp.state().is_synchronized()
+            && self.ack.ge(tcp.snd_una())
+            && self.ack.le(tcp.snd_nxt())
+            && self.seq.ge(tcp.rcv_nxt() - window)
+            && self.seq.le(tcp.rcv_nxt() + window)
+    }
+}
+
+/// What is remembered of connections is bounded; forgetting it leaves them to TCP's timer.
+fn make_room<K: Ord, V>(map: &mut BTreeMap<K, V>) {
+    if map.len() >= LIMIT {
+        map.pop_first();
+    }
+}
+
+impl SegmentFilter for Probe {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
+        match direction {
+            Direction::Outgoing if self.outgoing.is_empty() && self.recovering.is_empty() => {}
+            Direction::Outgoing => self.handle_outgoing(now, connection, packet),
+            Direction::Incoming => self.handle_incoming(now, connection, packet),
+        }
+        Verdict::Pass
+    }
+
+    fn handle_link(&mut self, _now: Instant, event: LinkEvent) {
+        self.hear_of_link(Who::All, event);
+    }
+
+    fn handle_peer(&mut self, _now: Instant, peer: &[IpAddr], event: LinkEvent) {
+        self.hear_of_link(Who::Peer(peer.to_vec()), event);
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.agenda.next()
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+}
+
+impl EndpointMechanism for Probe {
+    fn steer(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        for who in core::mem::take(&mut self.handoffs) {
+            self.hand_off(now, endpoint, &who);
+        }
+        for heard in core::mem::take(&mut self.heard) {
+            self.take_heard(now, endpoint, &heard);
+        }
+        self.answer(now, endpoint);
+        self.step(now, endpoint);
+    }
+}
