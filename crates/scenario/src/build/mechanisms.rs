@@ -6,6 +6,7 @@ use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
 use holdover_mobility::hold_back::HoldBackConfig;
 use holdover_mobility::new_cell_window::NewCellWindowConfig;
+use holdover_mobility::probe::ProbeConfig;
 use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::release::ReleaseConfig;
 use holdover_mobility::retransmission_trigger::{Relay, RetransmissionTriggerConfig};
@@ -48,7 +49,7 @@ fn of_host(file: &file::Mechanisms) -> Result<Mechanisms, Problem> {
         user_timeout: file.user_timeout.as_ref().map(user_timeout).transpose().under("user_timeout")?,
         new_cell_window: file.new_cell_window.as_ref().map(new_cell_window).transpose().under("new_cell_window")?,
         fast_retransmit: file.fast_retransmit.as_ref().map(fast_retransmit),
-        probe: None,
+        probe: file.probe.as_ref().map(probe).transpose().under("probe")?,
         hold_back: file.hold_back.as_ref().map(hold_back).transpose().under("hold_back")?,
         ack_stall: file.ack_stall.as_ref().map(ack_stall),
         unreachable_poke: file.unreachable_poke.as_ref().map(unreachable_poke).transpose().under("unreachable_poke")?,
@@ -179,6 +180,22 @@ fn fast_retransmit(table: &file::FastRetransmit) -> FastRetransmitConfig {
         own_data: table.own_data.unwrap_or(default.own_data),
         only_moved: table.only_moved.unwrap_or(default.only_moved),
     }
+}
+
+fn probe(table: &file::Probe) -> Result<ProbeConfig, Problem> {
+    let default = ProbeConfig::default();
+    let probes = table.probes.unwrap_or(default.probes);
+    if probes == 0 {
+        return Err(Problem::unexpected(ErrorKind::BadValue, "the number 0", "1 to 255")).under("probes");
+    }
+    Ok(ProbeConfig {
+        nacks: table.nacks.unwrap_or(default.nacks),
+        probes,
+        own_data: table.own_data.unwrap_or(default.own_data),
+        only_moved: table.only_moved.unwrap_or(default.only_moved),
+        patience: table.patience.map_or(Ok(default.patience), |patience| above_zero(patience, "patience"))?,
+        round_trip: table.round_trip.map_or(default.round_trip, |word| word.0),
+    })
 }
 
 fn hold_back(table: &file::HoldBack) -> Result<HoldBackConfig, Problem> {

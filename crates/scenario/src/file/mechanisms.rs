@@ -1,5 +1,6 @@
 //! `[host.mechanisms]`.
 
+use holdover_mobility::probe::RoundTrip;
 use holdover_mobility::timestamp_echo::{Echo, Since};
 use holdover_tcp::AfterRetransmit;
 use schemars::JsonSchema;
@@ -27,6 +28,8 @@ pub(crate) struct Mechanisms {
     pub(crate) new_cell_window: Option<NewCellWindow>,
     /// After a handoff, its own retransmission at once, and three identical ACKs to its peers (FR-TCP).
     pub(crate) fast_retransmit: Option<FastRetransmit>,
+    /// Handoffs told to the peer, which probes the new path and repairs what was lost (PROBE). Both ends need it.
+    pub(crate) probe: Option<Probe>,
     /// The ACK of the last segments is withheld while data flows, to have something new to say after a cut.
     pub(crate) hold_back: Option<HoldBack>,
     /// No ACK is let through in the last moments before a cut that is foreseen.
@@ -188,6 +191,27 @@ pub(crate) struct FastRetransmit {
     /// Whether only another attachment counts, or every return of the link. The default is true.
     pub(crate) only_moved: Option<bool>,
 }
+
+/// Explicit handoff recovery (PROBE). Both ends need it, and their own TCP.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Probe {
+    /// How many nacks each peer gets after a handoff. The default is 3.
+    pub(crate) nacks: Option<u8>,
+    /// How many segments the sender probes with, at least 1; two give a bandwidth. The default is 3.
+    pub(crate) probes: Option<u8>,
+    /// Whether the host probes for its own data after a handoff of its own. The default is true.
+    pub(crate) own_data: Option<bool>,
+    /// Whether only another attachment counts, or every return of the link. The default is true.
+    pub(crate) only_moved: Option<bool>,
+    /// How long the receiver waits for the next probe before it answers. The default is 200 ms.
+    pub(crate) patience: Option<Time>,
+    /// The round trip that the threshold is computed with: of the "exchange" of probes and answer, or TCP's "smoothed" one. The default is
+    /// "exchange".
+    pub(crate) round_trip: Option<Word<RoundTrip>>,
+}
+
+vocabulary!(RoundTrip as "ProbeRoundTrip" { Self::Exchange => "exchange", Self::Smoothed => "smoothed" });
 
 /// The ACK of the last segments is withheld while data flows, to have something new to say after a cut.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]

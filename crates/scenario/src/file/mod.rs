@@ -24,7 +24,7 @@ pub(crate) use link::{
     Reorder, Trace, TraceFormat,
 };
 pub(crate) use mechanisms::{
-    AckStall, FastRetransmit, Freeze, HoldBack, Mechanisms, NewCellWindow, ReconnectAcks, RelayKind, Release,
+    AckStall, FastRetransmit, Freeze, HoldBack, Mechanisms, NewCellWindow, Probe, ReconnectAcks, RelayKind, Release,
     RetransmissionTrigger, TimestampEcho, UnreachablePoke, UserTimeoutPolicy, WarningKind,
 };
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};
