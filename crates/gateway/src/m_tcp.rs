@@ -85,6 +85,9 @@ pub struct MTcp {
     deeds: VecDeque<Deed>,
 }
 
+/// The least time between two answers to what was acknowledged already: shorter than any retransmission timeout.
+const REMINDER: Duration = Duration::from_millis(100);
+
 /// So many segments leave at once when the mobile host is back; the rest follow as in slow start.
 const RESTART_SEGMENTS: u32 = 4;
 
@@ -106,6 +109,10 @@ struct Flow {
     /// The byte that is held back may be shown: no more is expected.
     shows_all: bool,
     wintimer_at: Option<Instant>,
+    /// When the byte that is held back is shown, if nothing comes before.
+    flush_at: Option<Instant>,
+    /// When each was last told again what it had been told already.
+    reminded_at: [Option<Instant>; 2],
     /// When the next persist packet goes to the mobile host, and the pause after it (FROZEN).
     persist: Option<(Instant, Duration)>,
     /// Whether the last segment that came on each side was data that is not to be acknowledged yet.
@@ -149,7 +156,7 @@ impl MTcp {
         if flow.wintimer_at.is_none() && !flow.shrunk {
             flow.wintimer_at = timeout.map(|timeout| now + timeout.max(self.config.least_timeout));
         }
-        flow.shows_all = false;
+        (flow.shows_all, flow.flush_at) = (false, None);
     }
 
     /// The mobile host has spoken: `is_new` if it acknowledges something new, `is_marked` if it was cut off.
@@ -160,11 +167,10 @@ impl MTcp {
         }
         if is_new || is_marked {
             let half = self.split.half(connection, Side::Mobile);
-            flow.wintimer_at = half.map(|half| match half.snd_una().lt(half.snd_nxt()) {
-                true => now + half.rto().max(self.config.least_timeout),
-                // All is acknowledged, and the last byte held back: the fixed host may have nothing more to say.
-                false => now + self.config.flush,
-            });
+            let timeout = half.filter(|half| half.snd_una().lt(half.snd_nxt())).map(holdover_tcp::Connection::rto);
+            flow.wintimer_at = timeout.map(|timeout| now + timeout.max(self.config.least_timeout));
+            // All is acknowledged, and the last byte held back: the fixed host may have nothing more to say.
+            flow.flush_at = timeout.is_none().then_some(now + self.config.flush);
             if flow.shrunk {
                 flow.reopen(now, connection, &mut self.split, self.config.pulls_back, &mut self.deeds);
             }
@@ -206,7 +212,7 @@ impl MTcp {
             }
         }
         self.split.go_on(now);
-        let due = flow.wintimer_at.into_iter().chain(flow.persist.map(|(at, _)| at)).min();
+        let due = flow.wintimer_at.into_iter().chain(flow.flush_at).chain(flow.persist.map(|(at, _)| at)).min();
         self.agenda.set(connection, &mut flow.due, due);
     }
 
@@ -230,6 +236,9 @@ impl MTcp {
     fn handle_due(&mut self, now: Instant, connection: Connection) {
         let Some(flow) = self.flows.get_mut(&connection) else { return };
         flow.due = None;
+        if flow.flush_at.take_if(|at| *at <= now).is_some() {
+            flow.shows_all = true;
+        }
         if flow.wintimer_at.take_if(|at| *at <= now).is_some() {
             flow.handle_wintimer(now, connection, &mut self.split, &mut self.deeds);
         }
@@ -423,8 +432,15 @@ impl SegmentFilter for MTcp {
             let is_shrunk = flow.shrunk && from == Side::Fixed;
             let point = flow.point[from as usize];
             let is_premature = expected.is_some_and(|expected| match segment.seq {
-                // It was acknowledged already, and the ACK is lost.
-                seq if point.is_some_and(|point| seq.lt(point)) => false,
+                // It was acknowledged already: the ACK may be lost. One answer does; three would be taken for duplicates.
+                seq if point.is_some_and(|point| seq.lt(point)) => {
+                    let at = &mut flow.reminded_at[from as usize];
+                    let is_fresh = at.is_some_and(|at| now.saturating_since(at) < REMINDER);
+                    if !is_fresh {
+                        *at = Some(now);
+                    }
+                    is_fresh
+                }
                 seq if seq == expected => !(is_shrunk && segment.payload.len() <= 1),
                 // Sent again because its ACK waits for the far end. If the window is shut, its sender does not know that yet.
                 seq if seq.lt(expected) => !is_shrunk,
