@@ -121,7 +121,8 @@ fn a_tun_device_follows_the_default_route_of_others() {
     assert_eq!(heard(&mut interfaces, [route(UPPER, 50, true)]), [] as [&str; 0]);
     assert_eq!(interfaces.take_tunnels(), []);
     assert_eq!(heard(&mut interfaces, [wlan(false)]), ["down"]);
-    assert_eq!(heard(&mut interfaces, [wlan(true)]), ["up"]);
+    assert_eq!(heard(&mut interfaces, [wlan(true)]), [] as [&str; 0], "its next hop is asked for");
+    assert_eq!(heard(&mut interfaces, [News::HopsBelow { index: WLAN }]), ["up"]);
     // Some clients put theirs in its place. The link below is as it was.
     assert_eq!(heard(&mut interfaces, [route(WLAN, 600, false)]), [] as [&str; 0]);
     assert_eq!(heard(&mut interfaces, [address(false)]), ["down"]);
