@@ -125,7 +125,6 @@ fn any_mechanisms() -> impl Strategy<Value = Mechanisms> {
         Just(supervisor(Choke::WhenAway)),
         Just(supervisor(Choke::Wintimer)),
         Just(m_tcp(false)),
-        Just(m_tcp(true)),
         Just(Mechanisms { split: Some(split()), ..Mechanisms::default() }),
         Just(Mechanisms { blocking_buffer: Some(Default::default()), ..Mechanisms::default() }),
     ]
@@ -136,7 +135,7 @@ proptest! {
 
     /// Whatever the link does, whether the router is told of it or not, and whichever way the data go: all of them arrive, and nobody
     /// waits for ever. After the last outage there is time for what is left at a twentieth of the link's rate, and for the longest pause
-    /// between two probes.
+    /// between two probes, of the fixed host and of a supervisor host that nobody tells.
     #[test]
     fn every_transfer_ends(
         mechanisms in any_mechanisms(),
@@ -146,6 +145,12 @@ proptest! {
         is_upload in any::<bool>(),
         seed in any::<u64>(),
     ) {
+        // 4.3BSD takes back what it has sent at a closed window, and Linux does not: told otherwise, M-TCP waits for their timers.
+        let is_bsd = matches!(profile, Profile::RenoBsd | Profile::TahoeBsd);
+        let mut mechanisms = mechanisms;
+        if let Some(m_tcp) = &mut mechanisms.m_tcp {
+            m_tcp.pulls_back = is_bsd;
+        }
         let mut config = with(world(profile, 400_000, &outages), mechanisms);
         config.gateways[0].hears_links = is_told;
         config.seed = seed;
@@ -157,6 +162,6 @@ proptest! {
         prop_assert_eq!(report.status, FlowStatus::Completed);
         prop_assert_eq!(report.bytes_received, 400_000);
         let took = report.duration().as_micros() / 1_000;
-        prop_assert!(took < last + 32_000 + 75_000, "{} ms after the last outage", took - last);
+        prop_assert!(took < last + 32_000 + 150_000, "{} ms after the last outage", took - last);
     }
 }
