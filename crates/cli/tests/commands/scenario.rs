@@ -57,6 +57,7 @@ fn the_built_in_scenarios_are_listed_shown_copied_and_can_be_run() {
             "satellite-pass",
             "switch-port",
             "access-point",
+            "base-stations",
             "lte-trace"
         ]
     );

@@ -129,6 +129,14 @@ pub enum RealError {
         /// The mechanism.
         mechanism: &'static str,
     },
+    /// A router that is a kernel forwards, and has no mechanisms.
+    #[error(
+        "router {router} has mechanisms and would have a kernel, which has none: leave the host at its Ethernet or modem to the simulator"
+    )]
+    RouterMechanisms {
+        /// The router.
+        router: String,
+    },
     /// A link with a second layer, which kernels cannot have as it is described.
     #[error("link {link} of host {host} cannot be of Ethernet on a real kernel: {why}")]
     Layer2 {
@@ -184,7 +192,7 @@ impl RealWorld {
         let mut host_of = vec![None; world.config().nodes.len()];
         let mut hosts = Vec::with_capacity(plans.len());
         let (mut routers, mut interfaces) = (Vec::new(), Vec::new());
-        for plan in router_plans(world.config(), &plans) {
+        for plan in router_plans(world.config(), &plans)? {
             world.set_external_router(plan.node);
             let name = plan.name.clone();
             let (router, ports) = Router::start(plan).map_err(|source| RealError::Host { host: name, source })?;
@@ -228,7 +236,8 @@ impl RealWorld {
 
     /// Whether `config` can be real with these options, without making anything.
     pub fn check(config: &WorldConfig, options: &RealOptions) -> Result<(), RealError> {
-        plans(&World::new(config.clone())?, options).map(drop)
+        let world = World::new(config.clone())?;
+        router_plans(world.config(), &plans(&world, options)?).map(drop)
     }
 
     /// The world.
@@ -543,13 +552,17 @@ fn plans(world: &World, options: &RealOptions) -> Result<Vec<HostPlan>, RealErro
 }
 
 /// The external routers: those with a link of Ethernet to an external host.
-fn router_plans(config: &WorldConfig, hosts: &[HostPlan]) -> Vec<RouterPlan> {
+fn router_plans(config: &WorldConfig, hosts: &[HostPlan]) -> Result<Vec<RouterPlan>, RealError> {
     let mut links: BTreeMap<NodeId, Vec<(LinkId, NodeId)>> = BTreeMap::new();
     for host in hosts {
         if let Some((port, router)) = host.port {
             links.entry(router).or_default().push((port.link, host.node));
         }
     }
+    if let Some(gateway) = config.gateways.iter().find(|gateway| links.contains_key(&gateway.node)) {
+        let router = config.nodes[gateway.node.0 as usize].name.clone();
+        return Err(RealError::RouterMechanisms { router });
+    }
     let mtu = hosts.iter().map(|host| host.mtu).max().unwrap_or(0);
-    links.into_iter().map(|(router, links)| RouterPlan::new(config, router, &links, mtu)).collect()
+    Ok(links.into_iter().map(|(router, links)| RouterPlan::new(config, router, &links, mtu)).collect())
 }

@@ -11,8 +11,9 @@ use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::{LinkEvent, Mechanisms};
 use holdover_sim::{
     Addresses, Amount, Attachment, Bulk, CellId, Direction, Ending, FlowConfig, FlowId, FlowReport, FlowStatus, Frame,
-    HostAddressing, HostMechanisms, LinkBetween, MobileHost, Movement, NoObserver, NodeConfig, NodeId, Observer, OnOff,
-    Opener, Place, RadioCell, RequestResponse, Role, Sample, Selection, Traffic, Visit, World, WorldConfig,
+    GatewayMechanisms, HostAddressing, HostMechanisms, LinkBetween, LinkKind, MobileHost, Movement, NoObserver,
+    NodeConfig, NodeId, Observer, OnOff, Opener, Place, RadioCell, RequestResponse, Role, Sample, Selection, Traffic,
+    Visit, World, WorldConfig,
 };
 use holdover_tcp::{Config, ConnectionError, Profile};
 use holdover_testbed::world::{Heard, RealError, RealOptions, RealOutcome, RealWorld};
@@ -269,6 +270,20 @@ fn what_cannot_be_real_is_refused(_: &Namespace) {
     assert!(matches!(error, RealError::Mechanism { mechanism: "fast_retransmit", .. }), "{error}");
     let simulated = RealOptions { simulated: [NodeId(1)].into(), ..RealOptions::default() };
     assert!(check(&steered, &simulated).is_ok());
+
+    let mut behind = plain.clone();
+    behind.nodes.push(NodeConfig { name: "tower".into(), role: Role::Router });
+    behind.links = vec![
+        LinkBetween::wire("air", NodeId(0), NodeId(2), link(10, 5, 60)),
+        LinkBetween::wire("wan", NodeId(2), NodeId(1), link(10, 5, 60)),
+    ];
+    let snoop = holdover_gateway::Mechanisms { snoop: Some(Default::default()), ..Default::default() };
+    let (node, mobiles) = (NodeId(2), vec![NodeId(0)]);
+    behind.gateways = vec![GatewayMechanisms { node, mechanisms: snoop, mobiles, hears_links: true }];
+    assert!(check(&behind, &RealOptions::default()).is_ok(), "the router is simulated");
+    behind.links[0].layer2.kind = LinkKind::Ethernet;
+    let error = check(&behind, &RealOptions::default()).expect_err("a kernel's router has no mechanisms");
+    assert!(matches!(&error, RealError::RouterMechanisms { router } if router == "tower"), "{error}");
 
     let nobody = RealOptions { simulated: [NodeId(0), NodeId(1)].into(), ..RealOptions::default() };
     assert!(matches!(check(&plain, &nobody), Err(RealError::NothingReal)));
