@@ -50,7 +50,7 @@ pub struct Injected {
     pub packet: Packet,
 }
 
-/// What a mechanism has done, for whoever wants to know.
+/// An action of a mechanism, for logs and reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Deed {
     /// When.

@@ -12,7 +12,8 @@
 //! link can do too. [`Connection`] names the end on the near side of the link first: the host's own, or the fixed host's.
 //!
 //! What happens to a link is a [`LinkEvent`], of the link as a whole or of the way to one peer. In the network, where many mobile
-//! hosts come and go, it is the [`Presence`] of one of them. An [`EndpointMechanism`] is a filter that also steers the connections of the host's own TCP; only a host has those.
+//! hosts come and go, it is the [`Presence`] of one of them. An [`EndpointMechanism`] is a filter that also steers the connections
+//! of the host's own TCP; only a host has those.
 
 #![forbid(unsafe_code)]
 

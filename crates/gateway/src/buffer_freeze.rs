@@ -32,6 +32,7 @@ use holdover_filter::{
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use crate::cache::Cache;
+use crate::supervisor::is_probe;
 use crate::timer::LocalTimer;
 
 /// What the base station does. See the [module](self).
@@ -117,7 +118,7 @@ impl BufferFreeze {
             state.forget(agenda, connection);
             return Verdict::Pass;
         }
-        let is_probe = state.mode == Mode::PersistReply && state.is_probe(segment);
+        let is_probe = state.mode == Mode::PersistReply && is_probe(state.acked, segment);
         if segment.seq_len() > 0 {
             state.keep(now, config, packet, segment);
         }
@@ -252,15 +253,6 @@ impl State {
 
     fn is_outstanding(&self) -> bool {
         self.acked.zip(self.sent).is_some_and(|(acked, sent)| acked.lt(sent))
-    }
-
-    /// Whether a segment asks for the window: nothing below what is acknowledged, as Linux has it, or a single byte.
-    fn is_probe(&self, segment: &Segment) -> bool {
-        match segment.payload.len() {
-            0 => segment.is_pure_ack() && self.acked.is_some_and(|acked| segment.seq.lt(acked)),
-            1 => true,
-            _ => false,
-        }
     }
 
     /// The ACK that is withheld, or the last one again, with a window of zero.
