@@ -36,6 +36,10 @@ const GSO_TCPV6: u8 = 4;
 const TCP_CHECKSUM: usize = 16;
 /// The IP protocol number of TCP.
 const TCP: u8 = 6;
+/// The most bytes of a TCP header.
+const MAX_TCP_HEADER_LEN: usize = Segment::HEADER_LEN + Segment::MAX_OPTIONS_LEN;
+/// Bytes of an IPv6 header without extension headers.
+const IPV6_HEADER_LEN: usize = 40;
 
 impl Offload {
     /// Bytes of the header before each packet.
@@ -96,9 +100,9 @@ impl Offload {
     }
 }
 
-/// The packets that a kernel's packet stands for.
+/// The packets that a kernel's packet stands for, with headers as the kernel wrote them.
 pub(crate) fn segments(offload: Offload, bytes: Bytes) -> Result<Segments, ParseError> {
-    let packet = Packet::parse_with(bytes, Checksums::Ignore)?;
+    let packet = Packet::parse_to_forward(bytes, Checksums::Ignore)?;
     let size = match &packet.payload {
         Payload::Tcp(segment) if offload.gso_type != GSO_NONE && segment.payload.len() > offload.gso_size.into() => {
             usize::from(offload.gso_size)
@@ -141,8 +145,13 @@ impl Iterator for Segments {
         let Payload::Tcp(segment) = &mut packet.payload else { return None };
         segment.flags.remove(Flags::FIN | Flags::PSH);
         segment.payload = head;
-        if let Some(Packet { payload: Payload::Tcp(whole), .. }) = &mut self.rest {
-            whole.seq += size as u32;
+        if let Some(rest) = &mut self.rest {
+            if let Some(identification) = rest.identification() {
+                rest.set_identification(identification.wrapping_add(1));
+            }
+            if let Payload::Tcp(whole) = &mut rest.payload {
+                whole.seq += size as u32;
+            }
         }
         Some(packet)
     }
@@ -210,10 +219,11 @@ impl Joiner {
             && same(head) == same(next)
             && quiet(head.flags) == quiet(next.flags)
             && head.options == next.options
+            && first.has_header_of(packet)
             && next.seq == head.seq + self.len as u32
             && (1..=size).contains(&next.payload.len())
             && self.payloads.len() < Self::MOST_PIECES
-            && 120 + self.len + next.payload.len() <= Self::MOST
+            && first.ip_header_len() + MAX_TCP_HEADER_LEN + self.len + next.payload.len() <= Self::MOST
     }
 
     /// What was joined, as the kernel takes it; `None` if that is nothing. [`Self::clear`] comes next.
@@ -258,7 +268,8 @@ fn lengthen(header: &mut [u8], packet: &Packet, len: usize) {
             let sum = !folded(sum_of(&header[..ip]));
             header[10..12].copy_from_slice(&sum.to_be_bytes());
         }
-        IpAddr::V6(_) => header[4..6].copy_from_slice(&(tcp_len as u16).to_be_bytes()),
+        // The payload length counts extension headers.
+        IpAddr::V6(_) => header[4..6].copy_from_slice(&((ip - IPV6_HEADER_LEN + tcp_len) as u16).to_be_bytes()),
     }
     let addresses = match (packet.src, packet.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => sum_of(&src.octets()) + sum_of(&dst.octets()),
@@ -308,9 +319,13 @@ mod tests {
     fn cut_again(joiner: &mut Joiner) -> Vec<Packet> {
         let Joined { offload, pieces } = joiner.joined().unwrap().unwrap();
         assert_eq!(Offload::from_bytes(&offload.to_bytes()), offload);
-        let packets = segments(offload, Bytes::from(pieces.concat())).unwrap().collect();
+        let packets = segments(offload, Bytes::from(pieces.concat())).unwrap().map(value).collect();
         joiner.clear();
         packets
+    }
+
+    fn value(packet: Packet) -> Packet {
+        Packet { received: None, ..packet }
     }
 
     #[test]

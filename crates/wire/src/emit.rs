@@ -11,6 +11,7 @@ use etherparse::{
 use crate::checksum::{Cover, checksum};
 use crate::icmp::IcmpHead;
 use crate::parse::{ESP, ICMP, ICMPV6, IPV6_FRAGMENT, TCP, UDP};
+use crate::received::{MAX_EDITED_LEN, Received};
 use crate::{EmitError, Flags, Fragment, Packet, Payload, Segment, Udp};
 
 /// IPv4's total length counts its header.
@@ -22,7 +23,8 @@ impl Packet {
     /// The packet as bytes, checksums included.
     ///
     /// An IPv4 packet that is no fragment is atomic (RFC 6864 section 4.1): "don't fragment" is set and its identification
-    /// is 0. The flow label of IPv6 is 0. [`Payload::Other`] is written as it is, whatever its protocol.
+    /// is 0. The flow label of IPv6 is 0. [`Payload::Other`] is written as it is, whatever its protocol. A packet of
+    /// [`Packet::parse_to_forward`] is written as it came, with what has been changed in its value.
     pub fn emit(&self) -> Result<Bytes, EmitError> {
         let mut buf = BytesMut::with_capacity(self.wire_len());
         self.emit_into(&mut buf)?;
@@ -37,12 +39,23 @@ impl Packet {
     /// Appends the first `max_len` bytes of the packet to `buf`, and returns how many bytes the whole has: what a capture
     /// with a snap length and the quote of an ICMP error need. The checksums are those of the whole.
     pub fn emit_prefix_into(&self, buf: &mut BytesMut, max_len: usize) -> Result<usize, EmitError> {
-        let upper = Upper::new(self)?;
         let start = buf.len();
-        let len = match (self.src, self.dst) {
-            (IpAddr::V4(src), IpAddr::V4(dst)) => self.put_ipv4(buf, src, dst, &upper)?,
-            (IpAddr::V6(src), IpAddr::V6(dst)) => self.put_ipv6(buf, src, dst, &upper)?,
-            (src, dst) => return Err(EmitError::MixedFamilies { src, dst }),
+        let received = self.as_received();
+        let bytes = received.and_then(|came| came.upper(&self.payload));
+        let upper = match (received, &self.payload, &bytes) {
+            (Some(came), Payload::Tcp(segment), _) => {
+                let cover = Cover::Pseudo { src: self.src, dst: self.dst, protocol: TCP };
+                Upper::edit_tcp(came, segment)?.with_tcp_checksum(came, cover)
+            }
+            // The IP header that came names the protocol.
+            (_, _, Some(bytes)) => Upper::opaque(0, bytes),
+            _ => Upper::new(self)?,
+        };
+        let len = match (received, self.src, self.dst) {
+            (Some(came), ..) => came.put_ip(self, upper.len(), buf)?,
+            (None, IpAddr::V4(src), IpAddr::V4(dst)) => self.put_ipv4(buf, src, dst, &upper)?,
+            (None, IpAddr::V6(src), IpAddr::V6(dst)) => self.put_ipv6(buf, src, dst, &upper)?,
+            (None, src, dst) => return Err(EmitError::MixedFamilies { src, dst }),
         };
         buf.put_slice(upper.head());
         let room = max_len.saturating_sub(buf.len() - start);
@@ -181,6 +194,17 @@ impl<'a> Upper<'a> {
         self
     }
 
+    /// Fills in the checksum that came if nothing has changed that it covers.
+    fn with_tcp_checksum(mut self, came: &Received, cover: Cover) -> Self {
+        match came.tcp_checksum(self.head(), self.payload) {
+            Some(sum) => {
+                self.head[16..18].copy_from_slice(&sum);
+                self
+            }
+            None => self.with_checksum(cover, 16),
+        }
+    }
+
     fn new_tcp(segment: &'a Segment) -> Result<Self, EmitError> {
         let len = segment.options.wire_len();
         if len > Segment::MAX_OPTIONS_LEN {
@@ -211,6 +235,30 @@ impl<'a> Upper<'a> {
             header.set_options_raw(&options[..len]).map_err(|_| EmitError::OptionsTooLong { len })?;
         }
         Ok(Self::with_head(TCP, &header.to_bytes(), &segment.payload))
+    }
+
+    /// The header that came with what differs in the value.
+    fn edit_tcp(came: &Received, segment: &'a Segment) -> Result<Self, EmitError> {
+        let mut options = [0; MAX_EDITED_LEN];
+        let len = came.edit_options(&segment.options, &mut options);
+        if len > Segment::MAX_OPTIONS_LEN {
+            return Err(EmitError::OptionsTooLong { len });
+        }
+        let mut upper = Self::with_head(TCP, &came.tcp_header()[..Segment::HEADER_LEN], &segment.payload);
+        let head = &mut upper.head;
+        head[4..8].copy_from_slice(&segment.seq.value().to_be_bytes());
+        head[8..12].copy_from_slice(&segment.ack.value().to_be_bytes());
+        let [high, low] = segment.flags.bits().to_be_bytes();
+        // Data offset, the reserved bits that came, and the control bits.
+        let reserved = head[12] & 0xe;
+        head[12] = (((Segment::HEADER_LEN + len) / 4) as u8) << 4 | reserved | high & 1;
+        head[13] = low;
+        head[14..16].copy_from_slice(&segment.window.to_be_bytes());
+        head[16..18].fill(0);
+        head[18..20].copy_from_slice(&segment.urgent.to_be_bytes());
+        head[Segment::HEADER_LEN..Segment::HEADER_LEN + len].copy_from_slice(&options[..len]);
+        upper.head_len = Segment::HEADER_LEN + len;
+        Ok(upper)
     }
 
     fn new_udp(udp: &'a Udp) -> Self {

@@ -10,15 +10,31 @@ use crate::{Checksums, IcmpError, Packet, ParseError, Payload};
 pub fn parse_any(data: &[u8]) {
     let data = Bytes::copy_from_slice(data);
     let verified = Packet::parse(data.clone());
-    let unverified = Packet::parse_with(data, Checksums::Ignore);
+    let unverified = Packet::parse_with(data.clone(), Checksums::Ignore);
     match (&verified, &unverified) {
         (Ok(_), _) => assert_eq!(verified, unverified, "checksums change nothing but whether a packet is accepted"),
         (Err(ParseError::Checksum(_) | ParseError::UdpChecksumMissing), _) => {}
         (Err(_), _) => assert_eq!(verified, unverified, "an error that checksums have nothing to do with"),
     }
+    check_forwarding(&data);
     match unverified {
         Ok(packet) => check_packet(packet),
         Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// A packet that is forwarded leaves as it came, without padding of the link; with other checksums it is the same value at least.
+fn check_forwarding(data: &Bytes) {
+    if let Ok(packet) = Packet::parse_to_forward(data.clone(), Checksums::Verify) {
+        let bytes = packet.emit().expect("what was read can be forwarded");
+        assert_eq!(bytes.len(), packet.wire_len(), "{packet}");
+        assert_eq!(bytes[..], data[..bytes.len()], "{packet}");
+    }
+    if let Ok(mut packet) = Packet::parse_to_forward(data.clone(), Checksums::Ignore) {
+        let bytes = packet.emit().expect("what was read can be forwarded");
+        assert_eq!(bytes.len(), packet.wire_len(), "{packet}");
+        packet.received = None;
+        assert_eq!(Packet::parse_with(bytes, Checksums::Ignore), Ok(packet));
     }
 }
 

@@ -3,7 +3,8 @@
 //! The state machines of Holdover see only the values of this crate; bytes exist at the edges (a TUN device, a capture).
 //! Payload is [`bytes::Bytes`], so that a packet can be cloned, queued and captured without copying its data.
 //!
-//! [`Packet::parse`] and [`Packet::emit`] go from bytes to values and back, [`pcapng::Writer`] writes captures. [`TcpInfo`] is what a
+//! [`Packet::parse`] and [`Packet::emit`] go from bytes to values and back, [`Packet::parse_to_forward`] keeps what a value does not
+//! hold for a box that forwards the packet, [`pcapng::Writer`] writes captures. [`TcpInfo`] is what a
 //! Linux kernel tells of one of its own connections.
 
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ mod packet;
 mod parse;
 pub mod pcap;
 pub mod pcapng;
+mod received;
 mod segment;
 mod seq;
 mod tcp_info;
@@ -26,6 +28,7 @@ pub use checksum::transport_checksum;
 pub use error::{CaptureError, EmitError, Layer, ParseError};
 pub use packet::{Fragment, IcmpEcho, IcmpError, Packet, Payload, QuotedTcp, Udp, Unreachable};
 pub use parse::Checksums;
+pub use received::Received;
 pub use segment::{
     Experimental, ExperimentalId, Flags, OptionKind, SackBlocks, Segment, TcpOptions, Timestamps, UserTimeout,
 };

@@ -2,10 +2,12 @@
 
 use bytes::Bytes;
 
-use crate::{Experimental, ExperimentalId, OptionKind, Segment, Seq, SeqRange, TcpOptions, Timestamps, UserTimeout};
+use crate::{
+    Experimental, ExperimentalId, OptionKind, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, UserTimeout,
+};
 
-const END: u8 = OptionKind::End as u8;
-const NO_OPERATION: u8 = OptionKind::NoOperation as u8;
+pub(crate) const END: u8 = OptionKind::End as u8;
+pub(crate) const NO_OPERATION: u8 = OptionKind::NoOperation as u8;
 const MAXIMUM_SEGMENT_SIZE: u8 = OptionKind::MaximumSegmentSize as u8;
 const WINDOW_SCALE: u8 = OptionKind::WindowScale as u8;
 const SACK_PERMITTED: u8 = OptionKind::SackPermitted as u8;
@@ -49,25 +51,16 @@ impl TcpOptions {
     pub(crate) fn parse(bytes: &Bytes, start: usize, end: usize) -> Self {
         let mut options = Self::default();
         let mut experimental = Vec::new();
-        let mut at = start;
-        while at < end {
-            match bytes[at] {
-                END => break,
-                NO_OPERATION => {
-                    at += 1;
-                    continue;
+        for option in OptionList::new(&bytes[start..end]) {
+            let known = match option {
+                RawOption::NoOperation => true,
+                RawOption::Option(raw) => {
+                    options.read(raw[0], &raw[2..])
+                        || read_experimental(&bytes.slice_ref(raw)).map(|option| experimental.push(option)).is_some()
                 }
-                _ => {}
-            }
-            let len = if at + 1 < end { usize::from(bytes[at + 1]) } else { 0 };
-            if len < 2 || at + len > end {
-                options.unknown += 1;
-                break;
-            }
-            let known = options.read(bytes[at], &bytes[at + 2..at + len])
-                || read_experimental(bytes, at, at + len).map(|option| experimental.push(option)).is_some();
+                RawOption::Malformed(_) => false,
+            };
             options.unknown += u8::from(!known);
-            at += len;
         }
         if !experimental.is_empty() {
             options.experimental = Some(experimental.into());
@@ -97,7 +90,7 @@ impl TcpOptions {
     /// Writes the options in [`TcpOptions::wire_len`] bytes at the beginning of `out`; they have been found to fit.
     pub(crate) fn write(&self, out: &mut [u8; Segment::MAX_OPTIONS_LEN]) -> usize {
         let aligned = self.layout_len(true) <= Segment::MAX_OPTIONS_LEN;
-        let mut out = Cursor { out, at: 0 };
+        let mut out = Cursor { out: &mut out[..], at: 0 };
         if let Some(mss) = self.mss {
             out.put(&[MAXIMUM_SEGMENT_SIZE, 4]);
             out.put(&mss.to_be_bytes());
@@ -127,16 +120,74 @@ impl TcpOptions {
             out.put(&timeout.wire().to_be_bytes());
         }
         for option in self.experimental.iter().flatten() {
-            out.put(&[if option.second_kind { EXPERIMENTAL_2 } else { EXPERIMENTAL_1 }, option.wire_len() as u8]);
-            match option.id {
-                ExperimentalId::Short(id) => out.put(&id.to_be_bytes()),
-                ExperimentalId::Long(id) => out.put(&id.to_be_bytes()),
-            }
-            out.put(&option.data);
+            out.put_experimental(option);
         }
         let len = out.at.next_multiple_of(4);
         out.out[out.at..len].fill(END);
         len
+    }
+}
+
+impl TcpOptions {
+    /// Whether a whole option is of a kind that a value holds, and has a length of that kind.
+    pub(crate) fn knows(raw: &[u8]) -> bool {
+        Self::default().read(raw[0], &raw[2..]) || (matches!(raw[0], EXPERIMENTAL_1 | EXPERIMENTAL_2) && raw.len() >= 4)
+    }
+
+    /// Moves the value of the option that stands in `place` from here to there. Returns whether there is one that fits: a shorter
+    /// list of SACK blocks is padded, a longer one does not fit.
+    pub(crate) fn take_into(&mut self, place: &mut [u8]) -> bool {
+        let kind = place[0];
+        let value = &mut place[2..];
+        match kind {
+            MAXIMUM_SEGMENT_SIZE => self.mss.take().map(|mss| value.copy_from_slice(&mss.to_be_bytes())).is_some(),
+            WINDOW_SCALE => self.window_scale.take().map(|shift| value[0] = shift).is_some(),
+            SACK_PERMITTED => core::mem::take(&mut self.sack_permitted),
+            TIMESTAMPS => self.timestamps.take().map(|stamps| stamps.write(value)).is_some(),
+            SACK => self.take_sack_into(place),
+            USER_TIMEOUT => {
+                self.user_timeout.take().map(|time| value.copy_from_slice(&time.wire().to_be_bytes())).is_some()
+            }
+            _ => self.take_experimental(place),
+        }
+    }
+
+    fn take_sack_into(&mut self, place: &mut [u8]) -> bool {
+        let len = 2 + 8 * self.sack.len();
+        if self.sack.is_empty() || len > place.len() {
+            return false;
+        }
+        let (list, padding) = place.split_at_mut(len);
+        list[1] = len as u8;
+        for (block, place) in self.sack.iter().zip(list[2..].chunks_exact_mut(8)) {
+            place[..4].copy_from_slice(&block.start.value().to_be_bytes());
+            place[4..].copy_from_slice(&block.end.value().to_be_bytes());
+        }
+        padding.fill(NO_OPERATION);
+        self.sack = SackBlocks::EMPTY;
+        true
+    }
+
+    /// Takes the first experimental option if it is the one that stands in `place`.
+    fn take_experimental(&mut self, place: &[u8]) -> bool {
+        let Some((first, rest)) = self.experimental.as_deref().and_then(<[_]>::split_first) else { return false };
+        if first.wire_len() != place.len() {
+            return false;
+        }
+        let mut bytes = [0; Segment::MAX_OPTIONS_LEN];
+        Cursor { out: &mut bytes, at: 0 }.put_experimental(first);
+        let is_same = bytes[..place.len()] == *place;
+        if is_same {
+            self.experimental = (!rest.is_empty()).then(|| rest.into());
+        }
+        is_same
+    }
+}
+
+impl Timestamps {
+    fn write(self, place: &mut [u8]) {
+        place[..4].copy_from_slice(&self.val.to_be_bytes());
+        place[4..].copy_from_slice(&self.ecr.to_be_bytes());
     }
 }
 
@@ -150,18 +201,68 @@ fn read_block(block: &[u8]) -> SeqRange {
     SeqRange::new(word(0), word(4))
 }
 
-/// Reads `bytes[start..end]` as a shared experimental option; `None` if it is none or has no room for an identifier.
-fn read_experimental(bytes: &Bytes, start: usize, end: usize) -> Option<Experimental> {
-    let kind = bytes[start];
-    if !matches!(kind, EXPERIMENTAL_1 | EXPERIMENTAL_2) || end - start < 4 {
-        return None;
+/// Reads a whole option as a shared experimental one; `None` if it is none or has no room for an identifier.
+fn read_experimental(raw: &Bytes) -> Option<Experimental> {
+    let &[kind @ (EXPERIMENTAL_1 | EXPERIMENTAL_2), _, a, b, ..] = &raw[..] else { return None };
+    let id = ExperimentalId::Short(u16::from_be_bytes([a, b]));
+    Some(Experimental { second_kind: kind == EXPERIMENTAL_2, id, data: raw.slice(4..) })
+}
+
+/// One element of a list of options.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RawOption<'a> {
+    /// A byte of padding.
+    NoOperation,
+    /// Kind, length and value.
+    Option(&'a [u8]),
+    /// The rest of the list, in which the length of an option is below 2 or beyond the header.
+    Malformed(&'a [u8]),
+}
+
+impl<'a> RawOption<'a> {
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        match self {
+            Self::NoOperation => &[NO_OPERATION],
+            Self::Option(bytes) | Self::Malformed(bytes) => bytes,
+        }
     }
-    let id = ExperimentalId::Short(u16::from_be_bytes([bytes[start + 2], bytes[start + 3]]));
-    Some(Experimental { second_kind: kind == EXPERIMENTAL_2, id, data: bytes.slice(start + 4..end) })
+}
+
+/// The options of a header in their order, up to the end of the list.
+#[derive(Clone, Debug)]
+pub(crate) struct OptionList<'a>(&'a [u8]);
+
+impl<'a> OptionList<'a> {
+    pub(crate) fn new(options: &'a [u8]) -> Self {
+        Self(options)
+    }
+}
+
+impl<'a> Iterator for OptionList<'a> {
+    type Item = RawOption<'a>;
+
+    fn next(&mut self) -> Option<RawOption<'a>> {
+        let len = match *self.0 {
+            [] | [END, ..] => return None,
+            [NO_OPERATION, ..] => {
+                self.0 = &self.0[1..];
+                return Some(RawOption::NoOperation);
+            }
+            [_, len, ..] => usize::from(len),
+            [_] => 0,
+        };
+        match self.0.split_at_checked(len).filter(|_| len >= 2) {
+            Some((option, rest)) => {
+                self.0 = rest;
+                Some(RawOption::Option(option))
+            }
+            None => Some(RawOption::Malformed(core::mem::take(&mut self.0))),
+        }
+    }
 }
 
 struct Cursor<'a> {
-    out: &'a mut [u8; Segment::MAX_OPTIONS_LEN],
+    out: &'a mut [u8],
     at: usize,
 }
 
@@ -169,6 +270,15 @@ impl Cursor<'_> {
     fn put(&mut self, bytes: &[u8]) {
         self.out[self.at..self.at + bytes.len()].copy_from_slice(bytes);
         self.at += bytes.len();
+    }
+
+    fn put_experimental(&mut self, option: &Experimental) {
+        self.put(&[if option.second_kind { EXPERIMENTAL_2 } else { EXPERIMENTAL_1 }, option.wire_len() as u8]);
+        match option.id {
+            ExperimentalId::Short(id) => self.put(&id.to_be_bytes()),
+            ExperimentalId::Long(id) => self.put(&id.to_be_bytes()),
+        }
+        self.put(&option.data);
     }
 
     fn align_words(&mut self, aligned: bool) {
@@ -183,7 +293,6 @@ impl Cursor<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::SackBlocks;
 
     fn parse(bytes: &'static [u8]) -> TcpOptions {
         TcpOptions::parse(&Bytes::from_static(bytes), 0, bytes.len())

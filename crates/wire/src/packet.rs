@@ -5,7 +5,7 @@ use core::net::IpAddr;
 
 use bytes::Bytes;
 
-use crate::{Segment, Seq};
+use crate::{Received, Segment, Seq};
 
 /// One IPv4 or IPv6 packet. `src` and `dst` are of the same family.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,6 +20,8 @@ pub struct Packet {
     pub traffic_class: u8,
     /// What the packet carries.
     pub payload: Payload,
+    /// The bytes that a packet was read from that is to be forwarded as it came ([`Packet::parse_to_forward`]).
+    pub received: Option<Box<Received>>,
 }
 
 impl Packet {
@@ -28,11 +30,15 @@ impl Packet {
 
     /// A packet with the default hop limit and traffic class.
     pub fn new(src: IpAddr, dst: IpAddr, payload: impl Into<Payload>) -> Self {
-        Self { src, dst, ttl: Self::DEFAULT_TTL, traffic_class: 0, payload: payload.into() }
+        Self { src, dst, ttl: Self::DEFAULT_TTL, traffic_class: 0, payload: payload.into(), received: None }
     }
 
-    /// Bytes of the IP header without options: 20 or 40.
+    /// Bytes of the IP header: 20 or 40, or with the options and extension headers that the packet came with.
     pub fn ip_header_len(&self) -> usize {
+        self.as_received().map_or_else(|| self.own_ip_header_len(), Received::ip_len)
+    }
+
+    fn own_ip_header_len(&self) -> usize {
         match self.dst {
             IpAddr::V4(_) => 20,
             IpAddr::V6(_) => 40,
@@ -41,17 +47,15 @@ impl Packet {
 
     /// Bytes of the whole packet on the wire.
     pub fn wire_len(&self) -> usize {
-        self.ip_header_len()
-            + match &self.payload {
-                Payload::Tcp(segment) => segment.wire_len(),
-                Payload::Udp(udp) => 8 + udp.payload.len(),
-                Payload::IcmpError(error) => 8 + error.quote.len(),
-                Payload::IcmpEcho(echo) => 8 + echo.payload.len(),
-                Payload::Esp(bytes) => bytes.len(),
-                // An IPv6 fragment has an extension header of its own.
-                Payload::Fragment(fragment) => fragment.payload.len() + if self.dst.is_ipv6() { 8 } else { 0 },
-                Payload::Other { payload, .. } => payload.len(),
+        match (self.as_received(), &self.payload) {
+            (Some(came), Payload::Tcp(segment)) => {
+                came.ip_len() + came.tcp_header_len(&segment.options) + segment.payload.len()
             }
+            (Some(came), payload) => {
+                came.ip_len() + came.upper(payload).map_or_else(|| payload.wire_len(self.dst), |upper| upper.len())
+            }
+            (None, payload) => self.own_ip_header_len() + payload.wire_len(self.dst),
+        }
     }
 
     /// The TCP segment, if the packet carries one in the clear.
@@ -92,6 +96,22 @@ pub enum Payload {
         /// The bytes after the IP header.
         payload: Bytes,
     },
+}
+
+impl Payload {
+    /// Bytes behind the IP header of a packet that is written from its value.
+    fn wire_len(&self, dst: IpAddr) -> usize {
+        match self {
+            Self::Tcp(segment) => segment.wire_len(),
+            Self::Udp(udp) => 8 + udp.payload.len(),
+            Self::IcmpError(error) => 8 + error.quote.len(),
+            Self::IcmpEcho(echo) => 8 + echo.payload.len(),
+            Self::Esp(bytes) => bytes.len(),
+            // An IPv6 fragment has an extension header of its own.
+            Self::Fragment(fragment) => fragment.payload.len() + if dst.is_ipv6() { 8 } else { 0 },
+            Self::Other { payload, .. } => payload.len(),
+        }
+    }
 }
 
 impl fmt::Display for Payload {

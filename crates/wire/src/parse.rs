@@ -47,7 +47,7 @@ impl Packet {
     ///
     /// The value does not hold, and so loses, IPv4's identification and flags of whole packets, IP options and extension
     /// headers, the IPv6 flow label, TCP's reserved bits, the place of TCP options in the header, and the extensions of ICMP
-    /// errors (RFC 4884).
+    /// errors (RFC 4884). [`Packet::parse_to_forward`] keeps them.
     pub fn parse(bytes: Bytes) -> Result<Self, ParseError> {
         Self::parse_with(bytes, Checksums::Verify)
     }
@@ -72,7 +72,7 @@ impl Packet {
                 _ => Payload::Other { protocol, payload: bytes },
             },
         };
-        Ok(Self { src, dst, ttl: ip.ttl, traffic_class: ip.traffic_class, payload })
+        Ok(Self { src, dst, ttl: ip.ttl, traffic_class: ip.traffic_class, payload, received: None })
     }
 }
 
@@ -104,7 +104,7 @@ impl FragmentHeader {
 }
 
 impl IpHeader {
-    fn parse(bytes: &[u8], checksums: Checksums) -> Result<Self, ParseError> {
+    pub(crate) fn parse(bytes: &[u8], checksums: Checksums) -> Result<Self, ParseError> {
         match version(bytes)? {
             4 => Self::parse_v4(bytes, checksums == Checksums::Verify, true),
             _ => Self::parse_v6(bytes, true),

@@ -4,7 +4,8 @@ mod support;
 
 use bytes::Bytes;
 use holdover_wire::{
-    Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, Segment, Seq, TcpOptions, Timestamps, Udp, Unreachable,
+    Checksums, Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, Segment, Seq, TcpOptions, Timestamps, Udp,
+    Unreachable,
 };
 use proptest::prelude::*;
 use smoltcp::wire as other;
@@ -33,6 +34,19 @@ const FRAGMENT_V6: &str =
 
 fn parse(hex: &str) -> Packet {
     Packet::parse(unhex(hex).into()).unwrap()
+}
+
+#[test]
+fn what_the_kernel_sent_is_forwarded_as_it_came() {
+    for hex in [SYN_V4, SYN_V6, UDP_V4, UDP_V6, PORT_V4, PORT_V6, ECHO_V4, ECHO_V6, FRAGMENT_V4, FRAGMENT_V6] {
+        let bytes = Bytes::from(unhex(hex));
+        // The fragments were cut off after their headers.
+        let Ok(packet) = Packet::parse_to_forward(bytes.clone(), Checksums::Verify) else {
+            assert!([FRAGMENT_V4, FRAGMENT_V6].contains(&hex), "{hex}");
+            continue;
+        };
+        assert_eq!(packet.emit().unwrap(), bytes, "{packet}");
+    }
 }
 
 #[test]

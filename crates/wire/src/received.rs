@@ -1,0 +1,268 @@
+//! The bytes of a packet that is forwarded, beside its value.
+//!
+//! A [`Packet`] holds what endpoints and mechanisms read and change. A box in the path must pass on the rest as well: IPv4's
+//! identification, flags and options, IPv6's flow label and extension headers, TCP's reserved bits, unknown options and the order of
+//! options, UDP's missing checksum, extensions of ICMP errors (RFC 4884). [`Packet::parse_to_forward`] keeps a reference to the bytes
+//! that came in; [`Packet::emit`] then starts from these bytes, and edits only what differs between them and the value.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::checksum::{Cover, checksum};
+use crate::options::{END, NO_OPERATION, OptionList, RawOption};
+use crate::parse::{Checksums, IpHeader, TCP};
+use crate::{EmitError, Packet, ParseError, Payload, Segment, TcpOptions};
+
+/// The bytes that a packet was read from.
+///
+/// They count only while the packet is recognizably the same: with the addresses and, for TCP, the ports that it came with, and for
+/// other protocols with the payload that it came with. Otherwise the packet is written from its value alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Received {
+    /// The packet from its IP header on, without padding of the link.
+    bytes: Bytes,
+    /// Bytes of the IP header with its options or extension headers.
+    ip_len: usize,
+    /// IPv4's identification: each packet that is cut from a larger one has its own.
+    identification: u16,
+    /// Whether the checksums were verified when it was read.
+    is_verified: bool,
+}
+
+/// Where the fields of an IPv4 header are, in bytes (RFC 791 section 3.1).
+mod v4 {
+    use core::ops::Range;
+
+    pub(super) const TRAFFIC_CLASS: usize = 1;
+    pub(super) const TOTAL_LENGTH: Range<usize> = 2..4;
+    pub(super) const IDENTIFICATION: Range<usize> = 4..6;
+    pub(super) const FRAGMENT: Range<usize> = 6..8;
+    pub(super) const TTL: usize = 8;
+    pub(super) const CHECKSUM: Range<usize> = 10..12;
+    pub(super) const ADDRESSES: Range<usize> = 12..20;
+}
+
+/// Where the fields of an IPv6 header are, in bytes (RFC 8200 section 3).
+mod v6 {
+    use core::ops::Range;
+
+    pub(super) const FLOW_LABEL_LOW: Range<usize> = 2..4;
+    pub(super) const PAYLOAD_LENGTH: Range<usize> = 4..6;
+    pub(super) const HOP_LIMIT: usize = 7;
+    pub(super) const ADDRESSES: Range<usize> = 8..40;
+    pub(super) const LEN: usize = 40;
+}
+
+impl Packet {
+    /// Reads one IP packet as [`Packet::parse_with`] does, and keeps the bytes for whoever forwards it: if nothing of the value is
+    /// changed, [`Packet::emit`] gives the same bytes again, without padding of the link. With [`Checksums::Ignore`] it computes the
+    /// checksums, which an offloading device may have left open.
+    pub fn parse_to_forward(bytes: Bytes, checksums: Checksums) -> Result<Self, ParseError> {
+        let mut packet = Self::parse_with(bytes.clone(), checksums)?;
+        packet.received = Some(Box::new(Received::new(bytes, checksums == Checksums::Verify)?));
+        Ok(packet)
+    }
+
+    /// IPv4's identification of a packet that is forwarded; `None` for IPv6 and for packets that are made here.
+    pub fn identification(&self) -> Option<u16> {
+        self.received.as_ref().filter(|_| self.dst.is_ipv4()).map(|received| received.identification)
+    }
+
+    /// Gives a packet that is forwarded another identification, as a device does that cuts one packet into many. Has no effect if
+    /// [`Packet::identification`] is `None`.
+    pub fn set_identification(&mut self, identification: u16) {
+        if let Some(received) = &mut self.received {
+            received.identification = identification;
+        }
+    }
+
+    /// Whether two TCP segments came with the same options and the same IP header but for lengths, identification, hop limit, traffic
+    /// class and checksum: then they may be joined into one packet if their values allow it.
+    pub fn has_header_of(&self, other: &Self) -> bool {
+        match (self.as_received(), other.as_received()) {
+            (None, None) => true,
+            (Some(one), Some(two)) => one.is_like(two),
+            _ => false,
+        }
+    }
+
+    /// What the packet was read from, if that still counts.
+    pub(crate) fn as_received(&self) -> Option<&Received> {
+        self.received.as_deref().filter(|received| received.is_of(self))
+    }
+}
+
+impl Received {
+    fn new(mut bytes: Bytes, is_verified: bool) -> Result<Self, ParseError> {
+        let ip = IpHeader::parse(&bytes, Checksums::Ignore)?;
+        bytes.truncate(ip.payload_end);
+        let identification = if ip.dst.is_ipv4() { read_u16(&bytes, v4::IDENTIFICATION.start) } else { 0 };
+        Ok(Self { bytes, ip_len: ip.payload_start, identification, is_verified })
+    }
+
+    /// Bytes of the IP header with its options or extension headers.
+    pub(crate) fn ip_len(&self) -> usize {
+        self.ip_len
+    }
+
+    /// Everything behind the IP header, if `payload`, which is not TCP, may leave as it came: its checksum is known to be right, or it
+    /// has none. Otherwise the payload is written from its value.
+    pub(crate) fn upper(&self, payload: &Payload) -> Option<Bytes> {
+        let upper = &self.bytes[self.ip_len..];
+        let is_complete = match payload {
+            Payload::Udp(_) => self.is_verified || upper.get(6..8) == Some(&[0, 0]),
+            Payload::Esp(_) | Payload::Fragment(_) | Payload::Other { .. } => true,
+            _ => self.is_verified,
+        };
+        is_complete.then(|| self.bytes.slice(self.ip_len..))
+    }
+
+    /// Whether a value is still that of these bytes, but for the fields that may be edited.
+    fn is_of(&self, packet: &Packet) -> bool {
+        let Ok(ip) = IpHeader::parse(&self.bytes, Checksums::Ignore) else { return false };
+        if (ip.src, ip.dst) != (packet.src, packet.dst) {
+            return false;
+        }
+        match &packet.payload {
+            Payload::Tcp(segment) => {
+                let header = self.tcp_header();
+                let ports = (segment.src_port, segment.dst_port);
+                ip.protocol == TCP
+                    && ip.fragment.is_none()
+                    && header.len() >= Segment::HEADER_LEN
+                    && (read_u16(header, 0), read_u16(header, 2)) == ports
+            }
+            payload => {
+                Packet::parse_with(self.bytes.clone(), Checksums::Ignore).is_ok_and(|came| came.payload == *payload)
+            }
+        }
+    }
+
+    fn is_like(&self, other: &Self) -> bool {
+        let (one, two) = (&self.bytes, &other.bytes);
+        if self.ip_len != other.ip_len || one[0] != two[0] {
+            return false;
+        }
+        let same = |range: core::ops::Range<usize>| one[range.clone()] == two[range];
+        let same_ip = if one[0] >> 4 == 4 {
+            same(v4::FRAGMENT) && same(v4::ADDRESSES.start..self.ip_len)
+        } else {
+            one[1] & 0xf == two[1] & 0xf && same(v6::FLOW_LABEL_LOW) && same(v6::ADDRESSES.start..self.ip_len)
+        };
+        let (one, two) = (self.tcp_header(), other.tcp_header());
+        let reserved = |header: &[u8]| header.get(12).map(|byte| byte & !1);
+        same_ip && reserved(one) == reserved(two) && one.get(Segment::HEADER_LEN..) == two.get(Segment::HEADER_LEN..)
+    }
+
+    /// The TCP header with its options; empty if there is none that is whole.
+    pub(crate) fn tcp_header(&self) -> &[u8] {
+        let upper = &self.bytes[self.ip_len..];
+        let len = upper.get(12).map_or(0, |byte| usize::from(byte >> 4) * 4);
+        upper.get(..len).unwrap_or_default()
+    }
+
+    /// Bytes of the TCP header if it carries these options.
+    pub(crate) fn tcp_header_len(&self, options: &TcpOptions) -> usize {
+        let mut out = [0; MAX_EDITED_LEN];
+        Segment::HEADER_LEN + self.edit_options(options, &mut out)
+    }
+
+    /// Appends the IP header with what differs in `packet`, which has `upper_len` bytes behind it. Returns the bytes of the whole.
+    pub(crate) fn put_ip(&self, packet: &Packet, upper_len: usize, buf: &mut BytesMut) -> Result<usize, EmitError> {
+        let len = self.ip_len + upper_len;
+        let start = buf.len();
+        let is_v4 = packet.dst.is_ipv4();
+        let (counted, max) =
+            if is_v4 { (len, usize::from(u16::MAX)) } else { (len - v6::LEN, usize::from(u16::MAX) + v6::LEN) };
+        let length = u16::try_from(counted).map_err(|_| EmitError::TooLong { len, max })?;
+        buf.put_slice(&self.bytes[..self.ip_len]);
+        let header = &mut buf[start..];
+        if is_v4 {
+            header[v4::TRAFFIC_CLASS] = packet.traffic_class;
+            header[v4::TTL] = packet.ttl;
+            header[v4::TOTAL_LENGTH].copy_from_slice(&length.to_be_bytes());
+            header[v4::IDENTIFICATION].copy_from_slice(&self.identification.to_be_bytes());
+            if !self.is_verified || header[..] != self.bytes[..self.ip_len] {
+                header[v4::CHECKSUM].fill(0);
+                let sum = checksum(Cover::Plain, header, &[]);
+                header[v4::CHECKSUM].copy_from_slice(&sum.to_be_bytes());
+            }
+        } else {
+            header[0] = 0x60 | packet.traffic_class >> 4;
+            header[1] = packet.traffic_class << 4 | header[1] & 0xf;
+            header[v6::HOP_LIMIT] = packet.ttl;
+            header[v6::PAYLOAD_LENGTH].copy_from_slice(&length.to_be_bytes());
+        }
+        Ok(len)
+    }
+
+    /// The TCP checksum that came, if it covers exactly this header, whose checksum field is zero, and this payload. Ones' complement
+    /// has two zeros, so that a computed checksum need not have the same bits.
+    pub(crate) fn tcp_checksum(&self, header: &[u8], payload: &[u8]) -> Option<[u8; 2]> {
+        let came = self.tcp_header();
+        let upper = &self.bytes[self.ip_len..];
+        let is_same = self.is_verified
+            && came.len() == header.len()
+            && came[..16] == header[..16]
+            && came[18..] == header[18..]
+            && upper[came.len()..] == *payload;
+        is_same.then(|| [came[16], came[17]])
+    }
+
+    /// Writes TCP options: the bytes that came if the value says the same, else with what differs. Returns their length, which is
+    /// too long for a header if it is above [`Segment::MAX_OPTIONS_LEN`].
+    pub(crate) fn edit_options(&self, options: &TcpOptions, out: &mut [u8; MAX_EDITED_LEN]) -> usize {
+        let came = self.bytes.slice_ref(&self.tcp_header()[Segment::HEADER_LEN..]);
+        if TcpOptions::parse(&came, 0, came.len()) == *options {
+            out[..came.len()].copy_from_slice(&came);
+            return came.len();
+        }
+        edit_options(&came, options, out)
+    }
+}
+
+/// Room for the options that came and for those that a value adds to them.
+pub(crate) const MAX_EDITED_LEN: usize = 2 * Segment::MAX_OPTIONS_LEN + 4;
+
+/// Writes the options that came with the values of `options`, each in its place; options that are gone become padding, and those
+/// that are new follow. Options of unknown kinds stay. Returns the length, a multiple of 4.
+fn edit_options(came: &Bytes, options: &TcpOptions, out: &mut [u8; MAX_EDITED_LEN]) -> usize {
+    let mut rest = options.clone();
+    let mut at = 0;
+    for option in OptionList::new(came) {
+        let raw = option.bytes();
+        let place = &mut out[at..at + raw.len()];
+        place.copy_from_slice(raw);
+        if matches!(option, RawOption::Option(_)) && TcpOptions::knows(raw) && !rest.take_into(place) {
+            place.fill(NO_OPERATION);
+        }
+        at += raw.len();
+    }
+    if !rest.is_empty() {
+        at = trimmed(&out[..at]);
+        let mut added = [0; Segment::MAX_OPTIONS_LEN];
+        // They begin at a multiple of 4 bytes, as the words in them are to.
+        out[at..at.next_multiple_of(4)].fill(NO_OPERATION);
+        at = at.next_multiple_of(4);
+        if rest.wire_len() > added.len() {
+            return MAX_EDITED_LEN;
+        }
+        let len = rest.write(&mut added);
+        out[at..at + len].copy_from_slice(&added[..len]);
+        at += len;
+    }
+    out[at..at.next_multiple_of(4)].fill(END);
+    at.next_multiple_of(4)
+}
+
+/// The length of options without what follows the last whole one.
+fn trimmed(options: &[u8]) -> usize {
+    let used = OptionList::new(options).fold((0, 0), |(at, used), option| {
+        let end = at + option.bytes().len();
+        (end, if matches!(option, RawOption::Option(_)) { end } else { used })
+    });
+    used.1
+}
+
+fn read_u16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}

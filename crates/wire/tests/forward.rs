@@ -1,0 +1,286 @@
+//! Packets that a box in the path passes on: as they came, and with what it edits.
+
+mod support;
+
+use bytes::{Bytes, BytesMut};
+use holdover_wire::{Checksums, Flags, Packet, Payload, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps};
+use proptest::collection::vec;
+use proptest::option::of;
+use proptest::prelude::*;
+use support::unhex;
+
+/// What the headers hold beside the value: everything that endpoints do not read.
+#[derive(Clone, Debug)]
+struct Extras {
+    identification: u16,
+    dont_fragment: bool,
+    flow_label: u32,
+    /// IPv4 options or the content of an IPv6 destination options header, in words of 4 and units of 8 bytes.
+    ip_options: Vec<u8>,
+    reserved: u8,
+    /// TCP options that replace those of the value.
+    tcp_options: Option<Vec<u8>>,
+}
+
+fn extras() -> impl Strategy<Value = Extras> {
+    let ip_options = (0..4_usize).prop_flat_map(|words| vec(any::<u8>(), 4 * words));
+    (any::<u16>(), any::<bool>(), 0..1_u32 << 20, ip_options, 0..8_u8, of(tcp_options())).prop_map(
+        |(identification, dont_fragment, flow_label, ip_options, reserved, tcp_options)| Extras {
+            identification,
+            dont_fragment,
+            flow_label,
+            ip_options,
+            reserved,
+            tcp_options,
+        },
+    )
+}
+
+/// Lists of options as hosts send them, with kinds that are unknown here, or anything at all.
+fn tcp_options() -> impl Strategy<Value = Vec<u8>> {
+    let one = prop_oneof![
+        Just(vec![1]),
+        vec(any::<u8>(), 2).prop_map(|mss| [&[2, 4][..], &mss].concat()),
+        any::<u8>().prop_map(|shift| vec![3, 3, shift]),
+        Just(vec![4, 2]),
+        vec(any::<u8>(), 8).prop_map(|stamps| [&[8, 10][..], &stamps].concat()),
+        (1..=3_usize)
+            .prop_flat_map(|n| vec(any::<u8>(), 8 * n))
+            .prop_map(|b| [&[5, 2 + b.len() as u8][..], &b].concat()),
+        vec(any::<u8>(), 2).prop_map(|timeout| [&[28, 4][..], &timeout].concat()),
+        // MPTCP, fast open, authentication, and an experiment.
+        (prop_oneof![Just(30_u8), Just(34), Just(29), Just(253), Just(254)], vec(any::<u8>(), 0..14))
+            .prop_map(|(kind, value)| [&[kind, 2 + value.len() as u8][..], &value].concat()),
+    ];
+    prop_oneof![
+        8 => vec(one, 0..6).prop_map(|options| {
+            let mut list = Vec::new();
+            for option in options {
+                if list.len() + option.len() <= Segment::MAX_OPTIONS_LEN {
+                    list.extend(option);
+                }
+            }
+            list.resize(list.len().next_multiple_of(4), 0);
+            list
+        }),
+        1 => (0..=10_usize).prop_flat_map(|words| vec(any::<u8>(), 4 * words)),
+    ]
+}
+
+/// The packet with these extras, as bytes with correct checksums.
+fn with_extras(packet: &Packet, extras: &Extras) -> Bytes {
+    let plain = packet.emit().unwrap();
+    let ip_len = packet.ip_header_len();
+    let mut upper = plain[ip_len..].to_vec();
+    let mut protocol = if packet.dst.is_ipv4() { plain[9] } else { plain[6] };
+    if let Payload::Tcp(segment) = &packet.payload {
+        let options =
+            extras.tcp_options.clone().unwrap_or_else(|| upper[20..upper.len() - segment.payload.len()].to_vec());
+        let data = segment.payload.to_vec();
+        upper.truncate(20);
+        upper[12] = (((20 + options.len()) / 4) << 4) as u8 | extras.reserved << 1 | upper[12] & 1;
+        upper[16..18].fill(0);
+        upper.extend(options);
+        upper.extend(data);
+        let sum = holdover_wire::transport_checksum(packet.src, packet.dst, 6, &upper);
+        upper[16..18].copy_from_slice(&sum.to_be_bytes());
+    }
+    let mut bytes = plain[..ip_len].to_vec();
+    if packet.dst.is_ipv4() {
+        let is_fragment = matches!(packet.payload, Payload::Fragment(_));
+        bytes.extend_from_slice(&extras.ip_options);
+        bytes[0] = 0x40 | (bytes.len() / 4) as u8;
+        if !is_fragment {
+            bytes[4..6].copy_from_slice(&extras.identification.to_be_bytes());
+            bytes[6] = if extras.dont_fragment { 0x40 } else { 0 };
+        }
+        let len = (bytes.len() + upper.len()) as u16;
+        bytes[2..4].copy_from_slice(&len.to_be_bytes());
+        bytes[10..12].fill(0);
+        let sum = !ones_complement(&bytes);
+        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    } else {
+        bytes[1] = bytes[1] & 0xf0 | (extras.flow_label >> 16) as u8;
+        bytes[2..4].copy_from_slice(&(extras.flow_label as u16).to_be_bytes());
+        if !extras.ip_options.is_empty() && !matches!(packet.payload, Payload::Fragment(_)) {
+            // A destination options header with one padding option of the right length.
+            let mut header = vec![protocol, 0, 1, 4, 0, 0, 0, 0];
+            protocol = 60;
+            header.append(&mut upper);
+            upper = header;
+        }
+        bytes[6] = protocol;
+        bytes[4..6].copy_from_slice(&(upper.len() as u16).to_be_bytes());
+    }
+    bytes.extend(upper);
+    bytes.into()
+}
+
+fn ones_complement(bytes: &[u8]) -> u16 {
+    let mut sum: u32 = bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// What a mechanism does to a segment on its way.
+#[derive(Clone, Debug)]
+struct Edit {
+    window: Option<u16>,
+    ack: Option<u32>,
+    flags: Option<u16>,
+    timestamps: Option<Option<(u32, u32)>>,
+    sack: Option<Vec<(u32, u32)>>,
+    ttl: u8,
+    traffic_class: u8,
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    let sack = vec((any::<u32>(), any::<u32>()), 0..=4);
+    let stamps = of((any::<u32>(), any::<u32>()));
+    (of(any::<u16>()), of(any::<u32>()), of(0..0x200_u16), of(stamps), of(sack), any::<u8>(), any::<u8>()).prop_map(
+        |(window, ack, flags, timestamps, sack, ttl, traffic_class)| Edit {
+            window,
+            ack,
+            flags,
+            timestamps,
+            sack,
+            ttl,
+            traffic_class,
+        },
+    )
+}
+
+impl Edit {
+    fn apply(&self, packet: &mut Packet) {
+        (packet.ttl, packet.traffic_class) = (self.ttl, self.traffic_class);
+        let Payload::Tcp(segment) = &mut packet.payload else { return };
+        segment.window = self.window.unwrap_or(segment.window);
+        segment.ack = self.ack.map_or(segment.ack, Seq::new);
+        segment.flags = self.flags.map_or(segment.flags, Flags::from_bits_truncate);
+        if let Some(stamps) = self.timestamps {
+            segment.options.timestamps = stamps.map(|(val, ecr)| Timestamps { val, ecr });
+        }
+        if let Some(sack) = &self.sack {
+            segment.options.sack =
+                sack.iter().map(|&(start, end)| SeqRange::new(Seq::new(start), Seq::new(end))).collect::<SackBlocks>();
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_packet_is_forwarded_as_it_came(packet in support::packet(), extras in extras(), padding in vec(any::<u8>(), 0..9)) {
+        let bytes = with_extras(&packet, &extras);
+        let mut padded = BytesMut::from(&bytes[..]);
+        padded.extend_from_slice(&padding);
+        let came = Packet::parse_to_forward(padded.freeze(), Checksums::Verify).unwrap();
+        prop_assert_eq!(came.wire_len(), bytes.len());
+        prop_assert_eq!(came.emit().unwrap(), bytes);
+    }
+
+    #[test]
+    fn an_edit_changes_what_it_names(packet in support::packet(), extras in extras(), edit in edit()) {
+        let bytes = with_extras(&packet, &extras);
+        let mut came = Packet::parse_to_forward(bytes.clone(), Checksums::Verify).unwrap();
+        edit.apply(&mut came);
+        let Ok(edited) = came.emit() else {
+            // More options than fit.
+            prop_assert!(edit.sack.is_some() || edit.timestamps.is_some());
+            return Ok(());
+        };
+        prop_assert_eq!(edited.len(), came.wire_len());
+        let mut read = Packet::parse_to_forward(edited.clone(), Checksums::Verify).unwrap();
+        prop_assert_eq!(read.identification(), came.identification());
+        if packet.dst.is_ipv6() {
+            prop_assert_eq!(&edited[2..4], &bytes[2..4]);
+        } else {
+            prop_assert_eq!(edited[6] & 0x40, bytes[6] & 0x40);
+        }
+        if let (Payload::Tcp(edited), Payload::Tcp(came)) = (&mut read.payload, &came.payload) {
+            // A malformed end of the list gives way to options that are added.
+            prop_assert!(edited.options.unknown + 1 >= came.options.unknown);
+            edited.options.unknown = came.options.unknown;
+        }
+        read.received = None;
+        came.received = None;
+        prop_assert_eq!(read, came);
+    }
+
+    /// An offloading device leaves checksums open: they are computed.
+    #[test]
+    fn an_open_checksum_is_filled_in(packet in support::packet(), extras in extras()) {
+        let at = match &packet.payload {
+            Payload::Tcp(_) => 16,
+            Payload::Udp(_) => 6,
+            _ => return Ok(()),
+        };
+        let whole = with_extras(&packet, &extras);
+        let mut came = Packet::parse_to_forward(whole.clone(), Checksums::Verify).unwrap();
+        let mut open = BytesMut::from(&whole[..]);
+        let start = came.ip_header_len() + at;
+        open[start..start + 2].copy_from_slice(&[0x5a, 0x01]);
+        let open = Packet::parse_to_forward(open.freeze(), Checksums::Ignore).unwrap();
+        let filled = open.emit().unwrap();
+        prop_assert_eq!(filled.len(), open.wire_len());
+        let mut read = Packet::parse(filled).unwrap();
+        (read.received, came.received) = (None, None);
+        prop_assert_eq!(read, came);
+    }
+}
+
+const SYN_WITH_MPTCP: &str = "450000481234 0000 4006 0000 0a0900010a090002 9c4100506d392bb700000000d002faf00000 0000
+    020405b4 0402 080a277ffce200000000 01 03030a 1e0c 0081 0102030405060708";
+
+/// A SYN of a multipath connection, with "don't fragment" clear.
+fn multipath_syn() -> Bytes {
+    let mut bytes = unhex(SYN_WITH_MPTCP);
+    let sum = !ones_complement(&bytes[..20]);
+    bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+    let (src, dst) = ([10, 9, 0, 1].into(), [10, 9, 0, 2].into());
+    let sum = holdover_wire::transport_checksum(src, dst, 6, &bytes[20..]);
+    bytes[36..38].copy_from_slice(&sum.to_be_bytes());
+    bytes.into()
+}
+
+#[test]
+fn an_unknown_option_survives_an_edit() {
+    let bytes = multipath_syn();
+    let mut came = Packet::parse_to_forward(bytes.clone(), Checksums::Verify).unwrap();
+    assert_eq!((came.emit().unwrap(), came.identification()), (bytes.clone(), Some(0x1234)));
+    let Payload::Tcp(segment) = &mut came.payload else { panic!("not TCP") };
+    (segment.window, segment.options.mss) = (7, Some(1200));
+    let edited = came.emit().unwrap();
+    let changed: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at] != edited[at]).collect();
+    // The window, the checksum and the MSS.
+    assert_eq!(changed, [34, 35, 36, 37, 42, 43]);
+    assert!(Packet::parse(edited).is_ok());
+}
+
+#[test]
+fn options_that_are_taken_away_become_padding_and_new_ones_follow() {
+    let mut came = Packet::parse_to_forward(multipath_syn(), Checksums::Verify).unwrap();
+    let Payload::Tcp(segment) = &mut came.payload else { panic!("not TCP") };
+    segment.options.sack_permitted = false;
+    segment.options.timestamps = None;
+    segment.options.user_timeout = Some(holdover_wire::UserTimeout::from_wire(30));
+    let edited = came.emit().unwrap();
+    assert_eq!(edited[40..44], unhex("020405b4"));
+    assert_eq!(edited[44..56], [1; 12]);
+    assert_eq!(edited[56..60], unhex("0103030a"));
+    assert_eq!(edited[60..72], unhex("1e0c00810102030405060708"));
+    assert_eq!(edited[72..], unhex("1c04001e"));
+}
+
+#[test]
+fn another_packet_is_written_from_its_value() {
+    let came = Packet::parse_to_forward(multipath_syn(), Checksums::Verify).unwrap();
+    let mut reply = Packet { src: came.dst, dst: came.src, ..came.clone() };
+    let own = Packet { received: None, ..reply.clone() };
+    assert_eq!(reply.emit(), own.emit());
+    reply.payload = Payload::Tcp(Segment { options: TcpOptions::default(), ..Segment::default() });
+    assert_eq!(reply.wire_len(), 40);
+    let turned = Packet { payload: Payload::Udp(holdover_wire::Udp::default()), ..came };
+    assert_eq!(turned.emit().unwrap().len(), 28);
+}
