@@ -7,6 +7,7 @@
 
 mod echo;
 mod ethernet;
+mod multipath;
 mod namespaces;
 mod remains;
 mod sysctls;
@@ -41,8 +42,9 @@ fn main() -> ExitCode {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 7] = [
+    let groups: [(&str, &[Test]); 8] = [
         ("ethernet", ethernet::TESTS),
+        ("multipath", multipath::TESTS),
         ("namespaces", namespaces::TESTS),
         ("remains", remains::TESTS),
         ("sysctls", sysctls::TESTS),
