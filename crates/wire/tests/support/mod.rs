@@ -26,8 +26,18 @@ pub(crate) fn packet() -> impl Strategy<Value = Packet> {
         }
     };
     any::<bool>()
-        .prop_flat_map(move |v6| (addresses(v6), any::<u8>(), any::<u8>(), payload(v6)))
-        .prop_map(|((src, dst), ttl, traffic_class, payload)| Packet { src, dst, ttl, traffic_class, payload })
+        .prop_flat_map(move |v6| {
+            let reserved_flag = any::<bool>().prop_map(move |set| set && !v6);
+            (addresses(v6), any::<u8>(), any::<u8>(), reserved_flag, payload(v6))
+        })
+        .prop_map(|((src, dst), ttl, traffic_class, reserved_flag, payload)| Packet {
+            src,
+            dst,
+            ttl,
+            traffic_class,
+            reserved_flag,
+            payload,
+        })
 }
 
 fn payload(v6: bool) -> impl Strategy<Value = Payload> {
