@@ -9,6 +9,9 @@ use holdover_base::Duration;
 pub enum Presence {
     /// Packets for it get through from here, maybe again: it is attached, or has registered.
     Present,
+    /// As [`Self::Present`], and it has registered with another care-of address than before: packets for it take another way
+    /// from here on. Told by registrations only.
+    Rebound,
     /// It is about to go.
     Fading {
         /// How long from now, if that is known.
@@ -20,11 +23,12 @@ pub enum Presence {
     Moved,
 }
 
-/// Prints `present`, `fading in 50ms`, `away`, `moved`.
+/// Prints `present`, `rebound`, `fading in 50ms`, `away`, `moved`.
 impl fmt::Display for Presence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Present => f.write_str("present"),
+            Self::Rebound => f.write_str("rebound"),
             Self::Fading { lead: Some(lead) } => write!(f, "fading in {lead}"),
             Self::Fading { lead: None } => f.write_str("fading"),
             Self::Away => f.write_str("away"),

@@ -3,13 +3,14 @@
 //! which Freeze-TCP sends), TCP packets for it stay in the FIFO; when it registers or speaks with an open window, they go on, so many at
 //! a time as the *burst limit* allows. As long as there are packets in the FIFO, others join its end and its head goes on instead.
 //!
-//! Packets of other protocols pass. Nothing is answered and nothing rewritten: no state is kept for single connections, and the order
-//! stays as it was.
+//! Packets of other protocols pass. Nothing is answered, and nothing rewritten but the flag of [`WarningSign::IpFlag`]: no state is
+//! kept for single connections, and the order stays as it was.
 //!
 //! # Where the thesis is silent
 //!
-//! - **The sign** is the window of zero itself, which the thesis allows where nothing is encrypted (section 4.6.2); its flag in the IP
-//!   header is not sent.
+//! - **The sign** is the window of zero itself, which the thesis allows where nothing is encrypted (section 4.6.2), or its flag in
+//!   the IP header: [`BlockingBufferConfig::sign`]. By the flag, any packet of the host without it unblocks, as figure 4.6.5.2-1 has
+//!   it. What is encrypted passes all the same, since its protocol is ESP: the thesis asks for TCP (section 4.6.1).
 //! - **How much is kept** for a host that never returns: [`BlockingBufferConfig::buffer_bytes`], beyond which what comes is dropped,
 //!   and [`BlockingBufferConfig::longest`], after which the oldest is and the FIFO is open again.
 //! - **Registrations while packets pass** release nothing, as in the thesis (condition a asks for the blocked state). A first burst that
@@ -20,11 +21,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict};
-use holdover_wire::{Flags, Packet};
+use holdover_wire::Packet;
+
+use crate::warning_sign::{Shown, WarningSign};
 
 /// What the gateway does. See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockingBufferConfig {
+    /// By what the gateway knows that a host foresees its disconnection.
+    pub sign: WarningSign,
     /// How many packets are released at once; `None` for all of them.
     pub burst_packets: Option<u32>,
     /// The most bytes in the FIFO of a host.
@@ -36,7 +41,8 @@ pub struct BlockingBufferConfig {
 impl Default for BlockingBufferConfig {
     /// Two at once, as in all experiments of the thesis; 1 MB and 120 s, the longest that TCP waits between two tries.
     fn default() -> Self {
-        Self { burst_packets: Some(2), buffer_bytes: 1_000_000, longest: Duration::from_secs(120) }
+        let sign = WarningSign::default();
+        Self { sign, burst_packets: Some(2), buffer_bytes: 1_000_000, longest: Duration::from_secs(120) }
     }
 }
 
@@ -80,6 +86,8 @@ impl BlockingBuffer {
     }
 
     fn handle_from_fixed(&mut self, now: Instant, packet: &mut Packet) -> Verdict {
+        let sign = self.config.sign;
+        sign.mark(packet, false);
         let Some(fifo) = self.mobiles.get_mut(&packet.dst) else { return Verdict::Pass };
         if !fifo.blocked && fifo.packets.is_empty() {
             self.mobiles.remove(&packet.dst);
@@ -96,24 +104,24 @@ impl BlockingBuffer {
         Verdict::Keep
     }
 
-    fn handle_from_mobile(&mut self, now: Instant, packet: &Packet) {
-        let (Some(connection), Some(segment)) = (Connection::of(Direction::Incoming, packet), packet.tcp()) else {
-            return;
-        };
-        if !segment.flags.contains(Flags::ACK) || segment.flags.intersects(Flags::SYN | Flags::RST) {
-            return;
-        }
-        let mechanism = Self::NAME;
-        if segment.window == 0 {
-            let fifo = self.mobiles.entry(packet.src).or_default();
-            if !core::mem::replace(&mut fifo.blocked, true) {
-                self.deeds.push_back(Deed { at: now, connection, mechanism, what: "blocked" });
+    fn handle_from_mobile(&mut self, now: Instant, packet: &mut Packet) {
+        let Some(shown) = self.config.sign.take(packet) else { return };
+        let connection = Connection::of(Direction::Incoming, packet);
+        let deed = |what| connection.map(|connection| Deed { at: now, connection, mechanism: Self::NAME, what });
+        match shown {
+            Shown::Warning => {
+                let fifo = self.mobiles.entry(packet.src).or_default();
+                if !core::mem::replace(&mut fifo.blocked, true) {
+                    self.deeds.extend(deed("blocked"));
+                }
             }
-        } else if let Some(fifo) = self.mobiles.get_mut(&packet.src) {
-            if core::mem::take(&mut fifo.blocked) {
-                self.deeds.push_back(Deed { at: now, connection, mechanism, what: "unblocked" });
+            Shown::Working => {
+                let Some(fifo) = self.mobiles.get_mut(&packet.src) else { return };
+                if core::mem::take(&mut fifo.blocked) {
+                    self.deeds.extend(deed("unblocked"));
+                }
+                release(&self.config, fifo, &mut self.ready);
             }
-            release(&self.config, fifo, &mut self.ready);
         }
     }
 
@@ -130,8 +138,10 @@ impl BlockingBuffer {
 /// As many as the burst limit allows go on.
 fn release(config: &BlockingBufferConfig, fifo: &mut Fifo, ready: &mut VecDeque<Injected>) {
     let most = config.burst_packets.map_or(usize::MAX, |most| most as usize);
-    let packets = core::iter::from_fn(|| fifo.pop()).take(most);
-    ready.extend(packets.map(|packet| Injected { direction: Direction::Outgoing, packet }));
+    for mut packet in core::iter::from_fn(|| fifo.pop()).take(most) {
+        config.sign.mark(&mut packet, true);
+        ready.push_back(Injected { direction: Direction::Outgoing, packet });
+    }
 }
 
 impl Fifo {
@@ -154,10 +164,11 @@ impl Fifo {
 
 impl SegmentFilter for BlockingBuffer {
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
-        if packet.tcp().is_none() {
-            return Verdict::Pass;
-        }
         match direction {
+            Direction::Outgoing if packet.tcp().is_none() => {
+                self.config.sign.mark(packet, false);
+                Verdict::Pass
+            }
             Direction::Outgoing => self.handle_from_fixed(now, packet),
             Direction::Incoming => {
                 self.handle_from_mobile(now, packet);
@@ -169,7 +180,7 @@ impl SegmentFilter for BlockingBuffer {
     fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
 
     fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
-        if presence == Presence::Present {
+        if matches!(presence, Presence::Present | Presence::Rebound) {
             self.handle_registration(now, mobile);
         }
     }

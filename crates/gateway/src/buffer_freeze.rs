@@ -283,7 +283,7 @@ impl SegmentFilter for BufferFreeze {
 
     fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
         match presence {
-            Presence::Present => self.end_handoff(now, mobile, true),
+            Presence::Present | Presence::Rebound => self.end_handoff(now, mobile, true),
             Presence::Moved => self.end_handoff(now, mobile, false),
             Presence::Away => {
                 self.away.insert(mobile);

@@ -89,6 +89,12 @@ impl Cache {
         Some(first)
     }
 
+    /// Forgets what was forwarded for the last time at `until` or before.
+    pub(crate) fn forget_sent_until(&mut self, until: Instant) {
+        self.segments.retain(|cached| cached.sent_at > until);
+        self.bytes = self.segments.iter().map(|cached| cached.packet.wire_len()).sum();
+    }
+
     /// How many segments there are.
     pub(crate) fn len(&self) -> usize {
         self.segments.len()

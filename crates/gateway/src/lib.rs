@@ -11,6 +11,7 @@
 pub mod blocking_buffer;
 pub mod buffer_freeze;
 mod cache;
+pub mod copy_and_forward;
 pub mod m_tcp;
 mod mechanisms;
 pub mod snoop;
@@ -18,5 +19,7 @@ pub mod split;
 pub mod supervisor;
 pub mod tawcf;
 mod timer;
+mod warning_sign;
 
 pub use mechanisms::{ConfigError, Mechanisms};
+pub use warning_sign::WarningSign;

@@ -480,10 +480,10 @@ impl SegmentFilter for MTcp {
                         flow.freeze(now, connection, &mut self.split, &self.config, &mut self.deeds);
                     }
                 }
-                Presence::Present if flow.persist.is_some() || flow.shrunk => {
+                Presence::Present | Presence::Rebound if flow.persist.is_some() || flow.shrunk => {
                     self.note_mobile(now, connection, false, true);
                 }
-                Presence::Present | Presence::Moved | Presence::Fading { .. } => {}
+                Presence::Present | Presence::Rebound | Presence::Moved | Presence::Fading { .. } => {}
             }
             self.settle(now, connection);
         }

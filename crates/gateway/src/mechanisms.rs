@@ -5,6 +5,7 @@ use holdover_filter::Chain;
 
 use crate::blocking_buffer::{BlockingBuffer, BlockingBufferConfig};
 use crate::buffer_freeze::{BufferFreeze, BufferFreezeConfig};
+use crate::copy_and_forward::{CopyAndForward, CopyAndForwardConfig};
 use crate::m_tcp::{MTcp, MTcpConfig};
 use crate::snoop::{Snoop, SnoopConfig};
 use crate::split::{Split, SplitConfig};
@@ -29,6 +30,8 @@ pub struct Mechanisms {
     pub tawcf: Option<TawcfConfig>,
     /// See [`crate::blocking_buffer`].
     pub blocking_buffer: Option<BlockingBufferConfig>,
+    /// See [`crate::copy_and_forward`].
+    pub copy_and_forward: Option<CopyAndForwardConfig>,
 }
 
 /// Why a router's mechanisms cannot be as described.
@@ -53,12 +56,20 @@ pub enum ConfigError {
         /// The other.
         other: &'static str,
     },
+    /// Two of them would both keep the same packets.
+    #[error("{one} and {other} cannot stand at one router: both would send a mobile host what it missed")]
+    Twice {
+        /// The one.
+        one: &'static str,
+        /// The other.
+        other: &'static str,
+    },
 }
 
 impl Mechanisms {
     /// Whether they can be as described.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let Self { supervisor, buffer_freeze, blocking_buffer, split, m_tcp, snoop, tawcf } = self;
+        let Self { supervisor, buffer_freeze, blocking_buffer, copy_and_forward, split, m_tcp, snoop, tawcf } = self;
         // Each of these withholds ACKs or answers for the mobile host.
         let answering = [
             supervisor.as_ref().map(|_| Supervisor::NAME),
@@ -71,7 +82,13 @@ impl Mechanisms {
         let mut answering = answering.into_iter().flatten();
         match (answering.next(), answering.next()) {
             (Some(one), Some(other)) => return Err(ConfigError::Together { one, other }),
-            (None, None) if blocking_buffer.is_none() => return Err(ConfigError::None),
+            (None, None) if blocking_buffer.is_none() && copy_and_forward.is_none() => return Err(ConfigError::None),
+            (Some(one), None) if copy_and_forward.is_some() => {
+                return Err(ConfigError::Twice { one, other: CopyAndForward::NAME });
+            }
+            _ if blocking_buffer.is_some() && copy_and_forward.is_some() => {
+                return Err(ConfigError::Twice { one: BlockingBuffer::NAME, other: CopyAndForward::NAME });
+            }
             _ => {}
         }
         let nothing = |mechanism, what| Err(ConfigError::Nothing { mechanism, what });
@@ -110,6 +127,11 @@ impl Mechanisms {
                 return nothing(BlockingBuffer::NAME, "it keeps nothing");
             }
         }
+        if let Some(config) = copy_and_forward
+            && (config.buffer_bytes == 0 || config.longest == Duration::ZERO)
+        {
+            return nothing(CopyAndForward::NAME, "it keeps nothing");
+        }
         if let Some(config) = snoop {
             if config.buffer_bytes == 0 {
                 return nothing(Snoop::NAME, "its cache has 0 bytes");
@@ -131,7 +153,7 @@ impl Mechanisms {
 
     /// The mechanisms at work. `secret` is what they draw sequence numbers from.
     pub fn chain(&self, secret: [u8; 16]) -> Chain {
-        let Self { supervisor, buffer_freeze, blocking_buffer, split, m_tcp, snoop, tawcf } = self;
+        let Self { supervisor, buffer_freeze, blocking_buffer, copy_and_forward, split, m_tcp, snoop, tawcf } = self;
         let mut chain = Chain::new();
         if let Some(config) = supervisor {
             chain.push(Box::new(Supervisor::new(*config)));
@@ -153,6 +175,9 @@ impl Mechanisms {
         }
         if let Some(config) = blocking_buffer {
             chain.push(Box::new(BlockingBuffer::new(*config)));
+        }
+        if let Some(config) = copy_and_forward {
+            chain.push(Box::new(CopyAndForward::new(*config)));
         }
         chain
     }

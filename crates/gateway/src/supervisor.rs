@@ -416,7 +416,7 @@ impl SegmentFilter for Supervisor {
     fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
         match presence {
             Presence::Away => self.handle_away(now, mobile),
-            Presence::Present => self.handle_return(now, mobile, true),
+            Presence::Present | Presence::Rebound => self.handle_return(now, mobile, true),
             Presence::Moved => self.handle_return(now, mobile, false),
             Presence::Fading { .. } => {}
         }

@@ -410,7 +410,7 @@ impl SegmentFilter for Tawcf {
     fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
         match presence {
             Presence::Fading { .. } | Presence::Away => self.handle_low_signal(now, mobile),
-            Presence::Present => self.handle_present(now, mobile),
+            Presence::Present | Presence::Rebound => self.handle_present(now, mobile),
             Presence::Moved => self.handle_moved(now, mobile),
         }
     }

@@ -58,6 +58,11 @@ pub struct FreezeConfig {
     /// Whether reconnection is told by one window update. For a host without [`crate::reconnect_acks`], whose peer else
     /// waits for its next probe ("no TR-ACKs" in the Freeze-TCP paper).
     pub update_at_up: bool,
+    /// Whether the reserved flag of the IPv4 header ([`Packet::reserved_flag`]) goes with every window of zero, for a gateway that does
+    /// not look into TCP headers, and whether data that come with that flag are answered with the real window (the thesis, section
+    /// 4.6.2): the gateway sends them because the link works again. The next data without the flag freeze anew while the warning
+    /// stands.
+    pub ip_flag: bool,
     /// A connection thaws by itself if it is not cut off so long after the foreseen moment, or after the warning if that
     /// named none. Warnings that are repeated meanwhile put that off, by as much again at most. It is not frozen again before
     /// warnings have ceased, and then so long.
@@ -75,6 +80,7 @@ impl Default for FreezeConfig {
             flowing: Duration::from_secs(1),
             thaw_on_probe: false,
             update_at_up: false,
+            ip_flag: false,
             patience: Duration::from_secs(1),
         }
     }
@@ -226,6 +232,7 @@ impl Freeze {
 impl SegmentFilter for Freeze {
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
         let Some(connection) = Connection::of(direction, packet) else { return Verdict::Pass };
+        let flagged = packet.reserved_flag;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
         let noted = self.connections.observe(now, direction, connection, segment);
         let state = noted.value;
@@ -237,12 +244,20 @@ impl SegmentFilter for Freeze {
                 if matches!(state.phase, Phase::Frozen { .. } | Phase::Cut) {
                     state.close_window(connection, packet, &mut self.out);
                 }
+                mark(&self.config, packet);
             }
             Direction::Incoming => {
                 state.round_trip.note_incoming(now, segment);
                 let was_probe = state.is_probe(segment);
                 state.hear(now, segment);
-                if self.config.thaw_on_probe && was_probe && state.spoken.window().is_some_and(|window| window > 0) {
+                if self.config.ip_flag && flagged && !segment.payload.is_empty() {
+                    if matches!(state.phase, Phase::Frozen { .. } | Phase::Cut) {
+                        state.thaw(now, connection, false, &mut self.out);
+                    }
+                } else if self.config.thaw_on_probe
+                    && was_probe
+                    && state.spoken.window().is_some_and(|window| window > 0)
+                {
                     state.thaw(now, connection, false, &mut self.out);
                 } else if !segment.payload.is_empty() {
                     let warning = self.warning.filter(|warning| now < warning.until);
@@ -282,6 +297,17 @@ impl SegmentFilter for Freeze {
 
     fn poll_timeout(&self) -> Option<Instant> {
         self.out.agenda.next()
+    }
+}
+
+/// Sets the flag on a segment with a window of zero.
+fn mark(config: &FreezeConfig, packet: &mut Packet) {
+    let shuts = packet.tcp().is_some_and(|segment| {
+        let flags = segment.flags;
+        segment.window == 0 && flags.contains(Flags::ACK) && !flags.intersects(Flags::SYN | Flags::RST)
+    });
+    if config.ip_flag && shuts && packet.dst.is_ipv4() {
+        packet.reserved_flag = true;
     }
 }
 
@@ -410,8 +436,9 @@ impl State {
             self.repeat_at = None;
             for _ in 0..core::mem::take(&mut self.owed) {
                 let mut packet = self.spoken.repeat(connection).filter(|_| !self.over);
-                if let Some(segment) = packet.as_mut().and_then(tcp_mut) {
-                    segment.window = 0;
+                if let Some(packet) = &mut packet {
+                    tcp_mut(packet).into_iter().for_each(|segment| segment.window = 0);
+                    mark(config, packet);
                 }
                 out.say(packet);
             }

@@ -71,6 +71,8 @@ pub struct FlowMetrics {
     pub goodput_bps: f64,
     /// The same over the net transmission time.
     pub net_goodput_bps: f64,
+    /// The longest time without new data at an application, from the first to the last, or to the end of the run.
+    pub longest_pause_s: Option<f64>,
     /// The connection at `from`.
     pub sender: Option<ConnectionMetrics>,
     /// The connection at `to`.
@@ -178,6 +180,7 @@ impl FlowMetrics {
             throughput_bps: per_second(sent, report.duration()),
             goodput_bps: report.goodput_bps(),
             net_goodput_bps: per_second(report.bytes_received, report.net_duration()),
+            longest_pause_s: report.longest_pause.map(Duration::as_secs_f64),
             sender: report.sender.as_ref().map(ConnectionMetrics::new),
             receiver: report.receiver.as_ref().map(ConnectionMetrics::new),
             reconnections: report.reconnections.iter().map(ReconnectionMetrics::new).collect(),

@@ -239,6 +239,7 @@ mod tests {
             bytes_received: 6_000_000,
             throughput_bps: 0.0,
             goodput_bps: 1_411_765.0,
+            longest_pause_s: None,
             net_goodput_bps: 0.0,
             sender: Some(ConnectionMetrics {
                 bytes_sent: 6_000_000,

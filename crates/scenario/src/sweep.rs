@@ -108,6 +108,8 @@ pub enum Metric {
     FastRetransmits,
     /// From the return of a link to the first new data, in seconds; the mean over all returns.
     IdleAfterReconnection,
+    /// The longest time without new data at the receiver, in seconds.
+    LongestPause,
     /// Segments of which the receiver had all data already.
     DuplicateSegments,
     /// From a request to its answer, in seconds; the mean over all exchanges.
@@ -127,6 +129,7 @@ vocabulary!(Metric as "Metric" {
     Self::BytesRetransmitted => "bytes_retransmitted",
     Self::FastRetransmits => "fast_retransmits",
     Self::IdleAfterReconnection => "idle_after_reconnection",
+    Self::LongestPause => "longest_pause",
     Self::DuplicateSegments => "duplicate_segments",
     Self::ExchangeTime => "exchange_time",
     Self::Completed => "completed",
@@ -145,7 +148,11 @@ impl Metric {
     pub const fn unit(self) -> &'static str {
         match self {
             Self::Goodput | Self::NetGoodput | Self::Throughput => "bit/s",
-            Self::Duration | Self::NetDuration | Self::IdleAfterReconnection | Self::ExchangeTime => "s",
+            Self::Duration
+            | Self::NetDuration
+            | Self::IdleAfterReconnection
+            | Self::LongestPause
+            | Self::ExchangeTime => "s",
             Self::BytesRetransmitted => "bytes",
             Self::IdealShare | Self::Timeouts | Self::FastRetransmits | Self::DuplicateSegments | Self::Completed => "",
         }
@@ -155,7 +162,12 @@ impl Metric {
     pub const fn adds_up(self) -> bool {
         !matches!(
             self,
-            Self::Duration | Self::NetDuration | Self::IdealShare | Self::IdleAfterReconnection | Self::ExchangeTime
+            Self::Duration
+                | Self::NetDuration
+                | Self::IdealShare
+                | Self::IdleAfterReconnection
+                | Self::LongestPause
+                | Self::ExchangeTime
         )
     }
 }

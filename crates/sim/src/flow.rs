@@ -58,6 +58,9 @@ pub struct FlowReport {
     pub outage: Duration,
     /// Every return of its path.
     pub reconnections: Vec<Reconnection>,
+    /// The longest time without new data at an application, from the first to the last; to [`Self::over_at`] if the flow was not
+    /// completed. `None` if none came.
+    pub longest_pause: Option<Duration>,
     /// The times from request to answer.
     pub exchanges: Vec<Duration>,
     /// What the connection of `from` has done.
@@ -141,6 +144,9 @@ pub(crate) struct Flow {
     pub(crate) read_at_to: u64,
     pub(crate) read_at_from: u64,
     pub(crate) reconnections: Vec<Reconnection>,
+    /// When new data arrived last, and the longest time between two such arrivals.
+    pub(crate) new_data_at: Option<Instant>,
+    pub(crate) longest_pause: Duration,
     pub(crate) exchange: Exchange,
     pub(crate) bursts: Bursts,
     /// The way from `from` to `to`, and back; `None` while there is none.
@@ -198,6 +204,8 @@ impl Flow {
             read_at_to: 0,
             read_at_from: 0,
             reconnections: Vec::new(),
+            new_data_at: None,
+            longest_pause: Duration::ZERO,
             exchange: Exchange::default(),
             bursts: Bursts {
                 rng: Rng::split(seed, &format!("flow {}", id.0)),
@@ -283,8 +291,15 @@ impl Flow {
         self.outage + open
     }
 
+    /// The longest time without new data, the time since the last included.
+    pub(crate) fn longest_pause_until(&self, end: Instant) -> Option<Duration> {
+        self.new_data_at.map(|at| self.longest_pause.max(end.saturating_since(at)))
+    }
+
     /// New data has arrived: the first after a reconnection ends the idle time.
     pub(crate) fn note_new_data(&mut self, now: Instant) -> Option<Duration> {
+        self.longest_pause = self.longest_pause_until(now).unwrap_or_default();
+        self.new_data_at = Some(now);
         let last = self.reconnections.last_mut().filter(|last| last.idle.is_none())?;
         let idle = now.saturating_since(last.up_at);
         last.idle = Some(idle);

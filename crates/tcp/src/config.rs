@@ -136,6 +136,13 @@ pub struct RecoveryConfig {
     pub cut_on_each_timeout: bool,
     /// Whether a duplicate ACK must carry a SACK block with news to count (ns-2 Sack1).
     pub dup_ack_needs_new_sack: bool,
+    /// Whether recovery by [`LossDetection::Sack`] counts what is in flight by ACKs alone: what was outstanding less the duplicate
+    /// ACKs that began it, less one for each ACK and one more for each that advances, plus what it sends (Fall and Floyd,
+    /// "Simulation-based Comparisons of Tahoe, Reno and SACK TCP", section 4; ns-2 Sack1). What is lost stays in flight, so that a sender
+    /// that has lost more than half of its window waits for its timer. RFC 6675 takes out what is lost.
+    pub pipe_by_acks: bool,
+    /// Whether a timeout forgets what was SACKed (RFC 2018 section 8; ns-2 Sack1), so that all of it is sent again.
+    pub timeout_forgets_sacks: bool,
     /// The most segments that reordering is tolerated for (Linux: 300).
     pub max_reordering: u32,
     /// What happens to outstanding data when the peer closes its window.
@@ -263,6 +270,9 @@ pub struct RtoConfig {
     pub estimator: Estimator,
     /// Whether only one segment is timed per window, as without timestamps in 4.3BSD; else every segment is.
     pub one_sample_per_window: bool,
+    /// Whether timestamps, where they were agreed, are the only source of samples (RFC 7323 section 4.1; ns-2). Otherwise the time at which
+    /// the segment was sent is taken where that is unambiguous (Linux).
+    pub samples_echo: bool,
 }
 
 /// How samples of the round-trip time become an RTO.
@@ -397,6 +407,8 @@ impl Config {
                 bar_after_timeout: true,
                 cut_on_each_timeout: false,
                 dup_ack_needs_new_sack: false,
+                pipe_by_acks: false,
+                timeout_forgets_sacks: false,
                 max_reordering: 300,
                 zero_window: ZeroWindow::Retransmit,
             },
@@ -418,6 +430,7 @@ impl Config {
                 tick: Duration::ZERO,
                 estimator: Estimator::Rfc6298,
                 one_sample_per_window: false,
+                samples_echo: false,
             },
             persist: PersistConfig {
                 min: Duration::ZERO,

@@ -125,6 +125,7 @@ const fn bsd(detection: LossDetection) -> Config {
             tick: ms(500),
             estimator: Estimator::Rfc6298,
             one_sample_per_window: true,
+            samples_echo: false,
         },
         persist: PersistConfig { min: ms(5_000), max: ms(60_000), payload: ProbePayload::OneByte, give_up_after: None },
         limits: LimitConfig {
@@ -142,8 +143,9 @@ const fn bsd(detection: LossDetection) -> Config {
 
 /// ns-2.1b7 `Agent/TCP/Sack1` and `Agent/TCPSink/Sack1`. Evidence: the Freeze-TCP thesis's description of its sender
 /// (base TCP, window of 20 packets, RTO by two ticks at least, 64 s ceiling, no delayed ACKs, timestamps on, no fast retransmit on
-/// duplicates without new SACK blocks, persist mode as in RFC 1122 with a 60 s ceiling and frozen timers), and the ns manual's
-/// chapter on TCP agents (`tcpTick_` 0.1 s, `windowInit_` 1).
+/// duplicates without new SACK blocks, persist mode as in RFC 1122 with a 60 s ceiling and frozen timers; go-back-N after a timeout
+/// and the RTT from the echo in the traces of its section 6.3.1), the ns manual's chapter on TCP agents (`tcpTick_` 0.1 s,
+/// `windowInit_` 1), and Fall and Floyd's description of Sack1's pipe. ns-2 counts packets, so that a window probe has no byte.
 const fn sack1_ns2() -> Config {
     let rfc = Config::rfc();
     Config {
@@ -163,6 +165,8 @@ const fn sack1_ns2() -> Config {
             bar_after_timeout: true,
             cut_on_each_timeout: true,
             dup_ack_needs_new_sack: true,
+            pipe_by_acks: true,
+            timeout_forgets_sacks: true,
             zero_window: ZeroWindow::Freeze,
             ..rfc.recovery
         },
@@ -184,8 +188,9 @@ const fn sack1_ns2() -> Config {
             tick: ms(100),
             estimator: Estimator::Rfc6298,
             one_sample_per_window: false,
+            samples_echo: true,
         },
-        persist: PersistConfig { min: ms(0), max: ms(60_000), payload: ProbePayload::OneByte, give_up_after: None },
+        persist: PersistConfig { min: ms(0), max: ms(60_000), payload: ProbePayload::Empty, give_up_after: None },
         limits: LimitConfig { r2: RetryLimit::Never, ..rfc.limits },
         ..rfc
     }
@@ -205,6 +210,7 @@ const fn linux() -> Config {
             tick: Duration::ZERO,
             estimator: Estimator::Linux,
             one_sample_per_window: false,
+            samples_echo: false,
         },
         persist: PersistConfig {
             min: ms(200),

@@ -214,8 +214,8 @@ impl Joiner {
         let size = self.payloads.first().map_or(0, Bytes::len);
         let same = |segment: &Segment| (segment.src_port, segment.dst_port, segment.ack, segment.window);
         let quiet = |flags: Flags| flags.difference(Flags::PSH | Flags::FIN);
-        (first.src, first.dst, first.ttl, first.traffic_class)
-            == (packet.src, packet.dst, packet.ttl, packet.traffic_class)
+        (first.src, first.dst, first.ttl, first.traffic_class, first.reserved_flag)
+            == (packet.src, packet.dst, packet.ttl, packet.traffic_class, packet.reserved_flag)
             && same(head) == same(next)
             && quiet(head.flags) == quiet(next.flags)
             && head.options == next.options

@@ -10,7 +10,7 @@ use etherparse::{
 
 use crate::checksum::{Cover, checksum};
 use crate::icmp::IcmpHead;
-use crate::parse::{ESP, ICMP, ICMPV6, IPV6_FRAGMENT, TCP, UDP};
+use crate::parse::{ESP, FLAGS_AT, ICMP, ICMPV6, IPV6_FRAGMENT, RESERVED_FLAG, TCP, UDP};
 use crate::received::{MAX_EDITED_LEN, Received};
 use crate::{EmitError, Flags, Fragment, Packet, Payload, Segment, Udp};
 
@@ -23,8 +23,9 @@ impl Packet {
     /// The packet as bytes, checksums included.
     ///
     /// An IPv4 packet that is no fragment is atomic (RFC 6864 section 4.1): "don't fragment" is set and its identification
-    /// is 0. The flow label of IPv6 is 0. [`Payload::Other`] is written as it is, whatever its protocol. A packet of
-    /// [`Packet::parse_to_forward`] is written as it came, with what has been changed in its value.
+    /// is 0. The flow label of IPv6 is 0, and [`Packet::reserved_flag`] has no place there. [`Payload::Other`] is written as
+    /// it is, whatever its protocol. A packet of [`Packet::parse_to_forward`] is written as it came, with what has been
+    /// changed in its value.
     pub fn emit(&self) -> Result<Bytes, EmitError> {
         let mut buf = BytesMut::with_capacity(self.wire_len());
         self.emit_into(&mut buf)?;
@@ -91,8 +92,11 @@ impl Packet {
             header.more_fragments = fragment.more;
             header.fragment_offset = fragment_offset(fragment)?;
         }
-        header.header_checksum = header.calc_header_checksum();
-        buf.put_slice(&header.to_bytes());
+        let mut bytes = header.to_bytes();
+        bytes[FLAGS_AT] |= if self.reserved_flag { RESERVED_FLAG } else { 0 };
+        let sum = checksum(Cover::Plain, &bytes, &[]);
+        bytes[10..12].copy_from_slice(&sum.to_be_bytes());
+        buf.put_slice(&bytes);
         Ok(len)
     }
 

@@ -18,6 +18,9 @@ pub struct Packet {
     pub ttl: u8,
     /// The traffic class byte: DSCP and ECN.
     pub traffic_class: u8,
+    /// The reserved bit of IPv4's flags (RFC 791 section 3.1: bit 0, "must be zero"). Senders leave it clear; the gateway of
+    /// Freeze-TCP's thesis and its mobile hosts use it between them. IPv6 has no such bit.
+    pub reserved_flag: bool,
     /// What the packet carries.
     pub payload: Payload,
     /// The bytes that a packet was read from that is to be forwarded as it came ([`Packet::parse_to_forward`]).
@@ -28,9 +31,17 @@ impl Packet {
     /// The hop limit that Holdover's own packets start with; also Linux's.
     pub const DEFAULT_TTL: u8 = 64;
 
-    /// A packet with the default hop limit and traffic class.
+    /// A packet with the default hop limit and traffic class, and the reserved flag clear.
     pub fn new(src: IpAddr, dst: IpAddr, payload: impl Into<Payload>) -> Self {
-        Self { src, dst, ttl: Self::DEFAULT_TTL, traffic_class: 0, payload: payload.into(), received: None }
+        Self {
+            src,
+            dst,
+            ttl: Self::DEFAULT_TTL,
+            traffic_class: 0,
+            reserved_flag: false,
+            payload: payload.into(),
+            received: None,
+        }
     }
 
     /// Bytes of the IP header: 20 or 40, or with the options and extension headers that the packet came with.

@@ -22,6 +22,9 @@ pub(crate) const UDP: u8 = ip_number::UDP.0;
 pub(crate) const ESP: u8 = ip_number::ENCAP_SEC.0;
 pub(crate) const ICMPV6: u8 = ip_number::IPV6_ICMP.0;
 pub(crate) const IPV6_FRAGMENT: u8 = ip_number::IPV6_FRAG.0;
+/// The byte of an IPv4 header with its flags, and the first of them there.
+pub(crate) const FLAGS_AT: usize = 6;
+pub(crate) const RESERVED_FLAG: u8 = 0x80;
 const HOP_BY_HOP: u8 = ip_number::IPV6_HOP_BY_HOP.0;
 const ROUTING: u8 = ip_number::IPV6_ROUTE.0;
 const DESTINATION_OPTIONS: u8 = ip_number::IPV6_DEST_OPTIONS.0;
@@ -45,7 +48,7 @@ impl Packet {
     /// [`Payload::Other`], because it is still on its way). Of a fragment nothing but the IP header is looked at; an IPv6
     /// packet with a fragment header that is whole all the same is no fragment (RFC 6946).
     ///
-    /// The value does not hold, and so loses, IPv4's identification and flags of whole packets, IP options and extension
+    /// The value does not hold, and so loses, IPv4's identification and "don't fragment" of whole packets, IP options and extension
     /// headers, the IPv6 flow label, TCP's reserved bits, the place of TCP options in the header, and the extensions of ICMP
     /// errors (RFC 4884). [`Packet::parse_to_forward`] keeps them.
     pub fn parse(bytes: Bytes) -> Result<Self, ParseError> {
@@ -72,7 +75,8 @@ impl Packet {
                 _ => Payload::Other { protocol, payload: bytes },
             },
         };
-        Ok(Self { src, dst, ttl: ip.ttl, traffic_class: ip.traffic_class, payload, received: None })
+        let IpHeader { ttl, traffic_class, reserved_flag, .. } = ip;
+        Ok(Self { src, dst, ttl, traffic_class, reserved_flag, payload, received: None })
     }
 }
 
@@ -82,6 +86,7 @@ pub(crate) struct IpHeader {
     pub(crate) dst: IpAddr,
     pub(crate) ttl: u8,
     pub(crate) traffic_class: u8,
+    pub(crate) reserved_flag: bool,
     pub(crate) protocol: u8,
     pub(crate) fragment: Option<FragmentHeader>,
     pub(crate) payload_start: usize,
@@ -143,6 +148,7 @@ impl IpHeader {
             dst: header.destination_addr().into(),
             ttl: header.ttl(),
             traffic_class: header.dcp().value() << 2 | header.ecn().value(),
+            reserved_flag: header.slice()[FLAGS_AT] & RESERVED_FLAG != 0,
             protocol: header.protocol().0,
             fragment: (!fragment.is_whole()).then_some(fragment),
             payload_start: header_len,
@@ -162,6 +168,7 @@ impl IpHeader {
             dst: header.destination_addr().into(),
             ttl: header.hop_limit(),
             traffic_class: header.traffic_class(),
+            reserved_flag: false,
             protocol: header.next_header().0,
             fragment: None,
             payload_start: header_len,

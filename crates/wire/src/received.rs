@@ -9,7 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::checksum::{Cover, checksum};
 use crate::options::{END, NO_OPERATION, OptionList, RawOption};
-use crate::parse::{Checksums, IpHeader, TCP};
+use crate::parse::{Checksums, FLAGS_AT, IpHeader, RESERVED_FLAG, TCP};
 use crate::{EmitError, Packet, ParseError, Payload, Segment, TcpOptions};
 
 /// The bytes that a packet was read from.
@@ -179,6 +179,7 @@ impl Received {
         if is_v4 {
             header[v4::TRAFFIC_CLASS] = packet.traffic_class;
             header[v4::TTL] = packet.ttl;
+            header[FLAGS_AT] = header[FLAGS_AT] & !RESERVED_FLAG | if packet.reserved_flag { RESERVED_FLAG } else { 0 };
             header[v4::TOTAL_LENGTH].copy_from_slice(&length.to_be_bytes());
             header[v4::IDENTIFICATION].copy_from_slice(&self.identification.to_be_bytes());
             if !self.is_verified || header[..] != self.bytes[..self.ip_len] {

@@ -92,7 +92,7 @@ fn with_extras(packet: &Packet, extras: &Extras) -> Bytes {
         bytes[0] = 0x40 | (bytes.len() / 4) as u8;
         if !is_fragment {
             bytes[4..6].copy_from_slice(&extras.identification.to_be_bytes());
-            bytes[6] = if extras.dont_fragment { 0x40 } else { 0 };
+            bytes[6] = bytes[6] & 0x80 | if extras.dont_fragment { 0x40 } else { 0 };
         }
         let len = (bytes.len() + upper.len()) as u16;
         bytes[2..4].copy_from_slice(&len.to_be_bytes());
@@ -155,6 +155,7 @@ fn edit() -> impl Strategy<Value = Edit> {
 impl Edit {
     fn apply(&self, packet: &mut Packet) {
         (packet.ttl, packet.traffic_class) = (self.ttl, self.traffic_class);
+        packet.reserved_flag ^= self.ttl & 1 != 0 && packet.dst.is_ipv4();
         let Payload::Tcp(segment) = &mut packet.payload else { return };
         segment.window = self.window.unwrap_or(segment.window);
         segment.ack = self.ack.map_or(segment.ack, Seq::new);

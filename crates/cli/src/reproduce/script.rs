@@ -19,17 +19,19 @@
 //! | `at_least(x, least)`, `at_most(x, most)` | the same, one-sided |
 //! | `near(x, expected, share)` | within a share of what is expected |
 //! | `less(a, b)` | a number is below another, or each of a list below the one at its place |
+//! | `alike(a, b)`, `above(a, b)` | the means of two lists of values do not differ significantly, or the first is significantly larger (Welch's test at 5 %) |
 //! | `falling(list, slack)`, `rising(list, slack)` | no step goes the other way by more than a share of the range |
 //! | `fails("why")` | it does not hold |
 //! | `every(\[..\])` | all of these hold |
 //!
-//! A check ends with one of the last nine, or with a plain truth value. What was left out, or counted as infinitely slow, is told
+//! A check ends with one of the last eleven, or with a plain truth value. What was left out, or counted as infinitely slow, is told
 //! with what was found. A value that is no number, and a division by zero, are errors.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use holdover_scenario::statistics::{Mean, Welch};
 use rhai::{AST, Array, Dynamic, Engine, EvalAltResult, Map, Scope};
 
 use super::results::{Cell, Results, median};
@@ -315,6 +317,10 @@ fn register_checks(engine: &mut Engine) {
         range_check(&numbers(&x)?, expected - slack, expected + slack, &words)
     });
     engine.register_fn("less", less);
+    engine.register_fn("alike", |a: Array, b: Array| significance(a, b, |welch| !welch.is_significant()));
+    engine.register_fn("above", |a: Array, b: Array| {
+        significance(a, b, |welch| welch.is_significant() && welch.difference < 0.0)
+    });
     engine.register_fn("falling", |list: Array, slack: f64| trend(&list, slack, -1.0));
     engine.register_fn("rising", |list: Array, slack: f64| trend(&list, slack, 1.0));
     engine.register_fn("fails", |why: &str| finding(false, why));
@@ -368,6 +374,15 @@ fn less(a: Dynamic, b: Dynamic) -> Fallible<Map> {
         }
     };
     Ok(finding(wrong == 0, &words))
+}
+
+/// Whether Welch's test of two samples says what is wanted.
+fn significance(a: Array, b: Array, holds: fn(&Welch) -> bool) -> Fallible<Map> {
+    let mean = |list: Array| Ok::<Mean, Box<EvalAltResult>>(numbers(&list.into())?.into_iter().collect());
+    let (a, b): (Mean, Mean) = (mean(a)?, mean(b)?);
+    let welch = Welch::compare(&a, &b).ok_or("a test takes two values of each kind at least")?;
+    let words = format!("mean {} against {}, p = {}", short(a.mean()), short(b.mean()), short(welch.p));
+    Ok(finding(holds(&welch), &words))
 }
 
 /// Whether a list goes one way; a step back may be as large as `slack`, a share of the list's range.
@@ -463,6 +478,17 @@ mod tests {
     #[track_caller]
     fn check(script: &str) -> Finding {
         scripts().check(script, Some("grid")).unwrap()
+    }
+
+    #[test]
+    fn a_difference_is_tested_with_its_spread() {
+        assert!(check("alike([10.0, 12.0, 11.0], [11.0, 12.5, 10.5])").holds);
+        assert!(!check("alike([10.0, 10.1, 9.9], [12.0, 12.1, 11.9])").holds);
+        assert!(check("above([12.0, 12.1, 11.9], [10.0, 10.1, 9.9])").holds);
+        assert!(!check("above([10.0, 10.1, 9.9], [12.0, 12.1, 11.9])").holds);
+        assert!(!check("above([10.0, 12.0, 11.0], [10.5, 11.0, 10.0])").holds, "larger by chance");
+        let error = scripts().check("alike([10.0], [11.0, 12.0])", Some("grid")).unwrap_err();
+        assert!(error.to_string().contains("two values"), "{error}");
     }
 
     #[test]

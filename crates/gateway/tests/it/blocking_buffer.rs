@@ -2,8 +2,8 @@
 
 use holdover_base::Duration;
 use holdover_filter::Presence;
-use holdover_gateway::Mechanisms;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
+use holdover_gateway::{Mechanisms, WarningSign};
 use holdover_wire::{Packet, Udp};
 
 use crate::script::*;
@@ -65,4 +65,30 @@ fn what_has_no_room_and_what_is_too_old_is_given_up() {
     script.at(2_000);
     assert_eq!(script.dropped(), 5, "the sixth had no room");
     assert_eq!(script.phone_is(Presence::Present), [] as [&str; 0]);
+}
+
+/// By the flag in the IP header, section 4.6.2: the gateway needs no TCP header of the mobile host's, takes the flag away on the way to
+/// the fixed host, and sets it on what leaves the buffer.
+#[test]
+fn the_flag_blocks_and_goes_with_what_is_released() {
+    let mut script = script(BlockingBufferConfig { sign: WarningSign::IpFlag, ..BlockingBufferConfig::default() });
+    assert_eq!(script.pass(ack(200, 0)), ["to fixed ack 200 win 0"], "a window of zero says nothing");
+    assert_eq!(script.pass(flagged(data(200, 100))), ["to phone 200:300"], "the wired side's flag is not passed on");
+    assert_eq!(script.pass(flagged(ack(300, 500))), ["to fixed ack 300 win 500"]);
+    for at in 3..7 {
+        assert_eq!(script.pass(data(at * 100, 100)), [] as [&str; 0]);
+    }
+    assert_eq!(script.phone_is(Presence::Rebound), ["to phone flagged 300:400", "to phone flagged 400:500"]);
+    // One in, one out: forwarded, not released (figure 4.6.3-3).
+    assert_eq!(script.pass(data(700, 100)), ["to phone 500:600"]);
+    assert_eq!(script.pass(ack(600, 500))[1..], ["to phone flagged 600:700", "to phone flagged 700:800"]);
+}
+
+#[test]
+fn any_packet_without_the_flag_unblocks() {
+    let mut script = script(BlockingBufferConfig { sign: WarningSign::IpFlag, ..BlockingBufferConfig::default() });
+    script.pass(flagged(ack(200, 0)));
+    assert_eq!(script.pass(data(200, 100)), [] as [&str; 0]);
+    let udp = Udp { src_port: 1, dst_port: 2, payload: vec![0; 10].into() };
+    assert_eq!(script.pass(Packet::new(PHONE, FIXED, udp)), ["to fixed no TCP", "to phone flagged 200:300"]);
 }

@@ -2,10 +2,11 @@
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Direction, Presence, Verdict};
-use holdover_gateway::Mechanisms;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
+use holdover_gateway::copy_and_forward::CopyAndForwardConfig;
 use holdover_gateway::supervisor::{Choke, SupervisorConfig};
+use holdover_gateway::{Mechanisms, WarningSign};
 use holdover_wire::{Packet, Seq};
 use proptest::prelude::*;
 
@@ -14,7 +15,7 @@ use crate::script::*;
 #[derive(Clone, Debug)]
 enum Step {
     Data { at: u32, len: usize },
-    Ack { at: u32, window: u16 },
+    Ack { at: u32, window: u16, flag: bool },
     Presence(Presence),
     Wait(u64),
 }
@@ -22,16 +23,22 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         4 => (0_u32..40, 0_usize..3).prop_map(|(at, len)| Step::Data { at: at * 50, len: len * 50 }),
-        4 => (0_u32..40, 0_u16..3).prop_map(|(at, window)| Step::Ack { at: at * 50, window: window * 400 }),
+        4 => (0_u32..40, 0_u16..3, any::<bool>())
+            .prop_map(|(at, window, flag)| Step::Ack { at: at * 50, window: window * 400, flag }),
         1 => prop_oneof![
             Just(Presence::Away),
             Just(Presence::Present),
+            Just(Presence::Rebound),
             Just(Presence::Moved),
             Just(Presence::Fading { lead: None })
         ]
         .prop_map(Step::Presence),
         2 => (1_u64..600).prop_map(Step::Wait),
     ]
+}
+
+fn sign() -> impl Strategy<Value = WarningSign> {
+    prop_oneof![Just(WarningSign::Window), Just(WarningSign::IpFlag)]
 }
 
 fn mechanisms() -> impl Strategy<Value = Mechanisms> {
@@ -52,8 +59,14 @@ fn mechanisms() -> impl Strategy<Value = Mechanisms> {
             let config = BufferFreezeConfig { freezes, buffer_bytes, ..BufferFreezeConfig::default() };
             Mechanisms { buffer_freeze: Some(config), ..none() }
         }),
-        (1_usize..2_000).prop_map(move |buffer_bytes| {
+        (sign(), 1_usize..2_000).prop_map(move |(sign, buffer_bytes)| {
+            let longest = Duration::from_millis(700);
+            let config = CopyAndForwardConfig { sign, buffer_bytes, longest };
+            Mechanisms { copy_and_forward: Some(config), ..none() }
+        }),
+        (sign(), 1_usize..2_000).prop_map(move |(sign, buffer_bytes)| {
             let config = BlockingBufferConfig {
+                sign,
                 buffer_bytes,
                 longest: Duration::from_millis(700),
                 ..BlockingBufferConfig::default()
@@ -70,6 +83,9 @@ proptest! {
         steps in prop::collection::vec(step(), 1..120),
         base in any::<u32>(),
     ) {
+        let by_flag = |sign| sign == Some(WarningSign::IpFlag);
+        let uses_flag = by_flag(mechanisms.blocking_buffer.map(|config| config.sign))
+            || by_flag(mechanisms.copy_and_forward.map(|config| config.sign));
         let mut chain = mechanisms.chain([1; 16]);
         let mut now = Instant::ZERO;
         let (mut acked, mut sent) = (None::<Seq>, Vec::<Packet>::new());
@@ -83,8 +99,9 @@ proptest! {
                         out.push(packet);
                     }
                 }
-                Step::Ack { at, window } => {
+                Step::Ack { at, window, flag } => {
                     let mut packet = ack(base.wrapping_add(at), window);
+                    packet.reserved_flag = flag && uses_flag;
                     let number = Seq::new(base.wrapping_add(at));
                     acked = Some(acked.map_or(number, |acked| acked.max(number)));
                     if chain.handle_packet(now, Direction::Incoming, &mut packet) == Verdict::Pass {
@@ -101,6 +118,8 @@ proptest! {
             }
             out.extend(core::iter::from_fn(|| chain.poll_transmit()).map(|made| made.packet));
             for packet in out {
+                prop_assert!(!packet.reserved_flag || packet.dst == PHONE, "the flag stays on the mobile side");
+                let packet = Packet { reserved_flag: false, ..packet };
                 if packet.dst == PHONE {
                     prop_assert!(sent.contains(&packet), "{packet} was never sent");
                 } else {

@@ -2,6 +2,7 @@
 
 mod blocking_buffer;
 mod buffer_freeze;
+mod copy_and_forward;
 mod honesty;
 mod m_tcp;
 mod script;

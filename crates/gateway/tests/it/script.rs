@@ -45,6 +45,11 @@ pub(crate) fn change(mut packet: Packet, change: impl FnOnce(&mut Segment)) -> P
     packet
 }
 
+/// The same with the reserved flag of the IP header.
+pub(crate) fn flagged(packet: Packet) -> Packet {
+    Packet { reserved_flag: true, ..packet }
+}
+
 /// The script's state. What comes out is written as `to phone 100:200` or `to fixed ack 200 win 500`.
 pub(crate) struct Script {
     chain: Chain,
@@ -96,6 +101,7 @@ impl Script {
 
 fn print(packet: &Packet) -> String {
     let to = if packet.dst == PHONE { "phone" } else { "fixed" };
+    let to = if packet.reserved_flag { format!("{to} flagged") } else { to.to_owned() };
     match packet.tcp() {
         Some(segment) if segment.payload.is_empty() => {
             format!("to {to} {}ack {} win {}", flags(segment), segment.ack, segment.window)

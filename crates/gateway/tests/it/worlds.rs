@@ -127,6 +127,7 @@ fn any_mechanisms() -> impl Strategy<Value = Mechanisms> {
         Just(m_tcp(false)),
         Just(Mechanisms { split: Some(split()), ..Mechanisms::default() }),
         Just(Mechanisms { blocking_buffer: Some(Default::default()), ..Mechanisms::default() }),
+        Just(Mechanisms { copy_and_forward: Some(Default::default()), ..Mechanisms::default() }),
     ]
 }
 

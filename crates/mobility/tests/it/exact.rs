@@ -120,13 +120,14 @@ fn freeze() -> impl Strategy<Value = FreezeConfig> {
         (1_u64..100).prop_map(|millis| WarningPeriod::Adaptive { step: ms(millis) }),
     ];
     let ask_after = proptest::option::of((0_u64..20).prop_map(ms));
-    (warning, 0_u8..5, ask_after, 0_u64..2_000, any::<bool>(), any::<bool>()).prop_map(
-        |(warning, at_once, ask_after, patience, thaw_on_probe, update_at_up)| FreezeConfig {
+    (warning, 0_u8..5, ask_after, 0_u64..2_000, any::<[bool; 3]>()).prop_map(
+        |(warning, at_once, ask_after, patience, [thaw_on_probe, update_at_up, ip_flag])| FreezeConfig {
             warning,
             at_once,
             ask_after,
             thaw_on_probe,
             update_at_up,
+            ip_flag,
             patience: ms(patience),
             ..FreezeConfig::default()
         },

@@ -6,7 +6,7 @@ use holdover_mobility::reconnect_acks::ReconnectAcksConfig;
 use holdover_mobility::{LinkEvent, Mechanisms};
 use holdover_sim::FlowStatus;
 use holdover_tcp::Profile;
-use holdover_wire::Flags;
+use holdover_wire::{Flags, Packet};
 
 use crate::script::*;
 use crate::support::*;
@@ -431,6 +431,34 @@ fn a_window_probe_thaws_or_not_as_configured() {
         script.link(fading(50)).host(from_host(1001, 400));
         script.at(130).peer(from_peer(seq, len));
         assert_eq!(script.host(from_host(1001, 400)).window, if thaws { 400 } else { 0 }, "{len}");
+    }
+}
+
+/// The thesis, section 4.6.2: every window of zero carries the flag, one that the host's TCP means as well.
+#[test]
+fn the_flag_goes_with_every_window_of_zero() {
+    for ip_flag in [true, false] {
+        let mut script = flowing(FreezeConfig { ip_flag, ..fixed(50) });
+        let mut flag = |packet| script.host_packet(packet).reserved_flag;
+        assert!(!flag(from_host(1001, 400)));
+        assert_eq!(flag(from_host(1001, 0)), ip_flag);
+        script.link(fading(50));
+        let mut flag = |packet| script.host_packet(packet).reserved_flag;
+        assert_eq!(flag(from_host(1001, 400)), ip_flag);
+        assert!(!flag(change(from_host(1001, 0), |segment| segment.flags = Flags::RST)));
+    }
+}
+
+/// What comes from the gateway's buffer shows that the link works: its ACK has the real window. Later data freeze anew.
+#[test]
+fn data_with_the_flag_are_answered_with_the_real_window() {
+    for (ip_flag, window) in [(true, 400), (false, 0)] {
+        let mut script = flowing(FreezeConfig { ip_flag, ..fixed(50) });
+        script.link(fading(50)).at(110);
+        script.peer(Packet { reserved_flag: true, ..from_peer(1001, 1000) });
+        assert_eq!(script.host(from_host(2001, 400)).window, window);
+        script.at(120).peer(from_peer(2001, 1000));
+        assert_eq!(script.host(from_host(3001, 400)).window, 0, "the warning stands");
     }
 }
 

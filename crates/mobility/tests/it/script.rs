@@ -105,11 +105,16 @@ impl Script {
     }
 
     /// The host's TCP sends; returns what leaves.
-    pub(crate) fn host(&mut self, mut packet: Packet) -> Segment {
+    pub(crate) fn host(&mut self, packet: Packet) -> Segment {
+        tcp_of(&self.host_packet(packet)).clone()
+    }
+
+    /// The same with its IP header.
+    pub(crate) fn host_packet(&mut self, mut packet: Packet) -> Packet {
         let verdict = self.chain.handle_packet(self.now, Direction::Outgoing, &mut packet);
         assert_eq!(verdict, Verdict::Pass);
         self.collect();
-        tcp_of(&packet).clone()
+        packet
     }
 
     /// The host's TCP sends; returns what leaves, if it does.

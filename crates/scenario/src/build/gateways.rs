@@ -5,6 +5,7 @@ use std::sync::Arc;
 use holdover_base::Duration;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
+use holdover_gateway::copy_and_forward::CopyAndForwardConfig;
 use holdover_gateway::m_tcp::MTcpConfig;
 use holdover_gateway::snoop::SnoopConfig;
 use holdover_gateway::split::SplitConfig;
@@ -52,6 +53,12 @@ fn of_router(
         supervisor: table.supervisor.as_ref().map(supervisor).transpose().under("supervisor")?,
         buffer_freeze: table.buffer_freeze.as_ref().map(buffer_freeze).transpose().under("buffer_freeze")?,
         blocking_buffer: table.blocking_buffer.as_ref().map(blocking_buffer).transpose().under("blocking_buffer")?,
+        copy_and_forward: table
+            .copy_and_forward
+            .as_ref()
+            .map(copy_and_forward)
+            .transpose()
+            .under("copy_and_forward")?,
         split: table.split.as_ref().map(|table| split(table, default_stack)).transpose().under("split")?,
         m_tcp: table.m_tcp.as_ref().map(|table| m_tcp(table, default_stack)).transpose().under("m_tcp")?,
         snoop: table.snoop.as_ref().map(snoop).transpose().under("snoop")?,
@@ -60,9 +67,9 @@ fn of_router(
     mechanisms.check().map_err(|error| {
         let problem = Problem::conflict(error.to_string());
         match error {
-            ConfigError::Nothing { mechanism, .. } | ConfigError::Together { one: mechanism, .. } => {
-                problem.under(mechanism)
-            }
+            ConfigError::Nothing { mechanism, .. }
+            | ConfigError::Together { one: mechanism, .. }
+            | ConfigError::Twice { one: mechanism, .. } => problem.under(mechanism),
             ConfigError::None => problem,
         }
     })?;
@@ -182,7 +189,17 @@ fn time_or(given: Option<Time>, key: &str, default: Duration) -> Result<Duration
 fn blocking_buffer(table: &file::BlockingBuffer) -> Result<BlockingBufferConfig, Problem> {
     let default = BlockingBufferConfig::default();
     Ok(BlockingBufferConfig {
+        sign: table.sign.map_or(default.sign, |word| word.0),
         burst_packets: table.burst.as_ref().map_or(default.burst_packets, |OrNone(burst)| *burst),
+        buffer_bytes: table.buffer.map_or(default.buffer_bytes, as_size),
+        longest: time_or(table.longest, "longest", default.longest)?,
+    })
+}
+
+fn copy_and_forward(table: &file::CopyAndForward) -> Result<CopyAndForwardConfig, Problem> {
+    let default = CopyAndForwardConfig::default();
+    Ok(CopyAndForwardConfig {
+        sign: table.sign.map_or(default.sign, |word| word.0),
         buffer_bytes: table.buffer.map_or(default.buffer_bytes, as_size),
         longest: time_or(table.longest, "longest", default.longest)?,
     })

@@ -84,6 +84,7 @@ fn freeze(table: &file::Freeze) -> Result<FreezeConfig, Problem> {
         flowing: table.flowing.map_or(default.flowing, |flowing| flowing.0),
         thaw_on_probe: table.thaw_on_probe.unwrap_or(default.thaw_on_probe),
         update_at_up: table.update_at_up.unwrap_or(default.update_at_up),
+        ip_flag: table.ip_flag.unwrap_or(default.ip_flag),
         patience: table.patience.map_or(default.patience, |patience| patience.0),
     })
 }

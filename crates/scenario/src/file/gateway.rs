@@ -1,5 +1,6 @@
 //! `[router.mechanisms]`.
 
+use holdover_gateway::WarningSign;
 use holdover_gateway::supervisor::Choke;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,8 @@ pub(crate) struct RouterMechanisms {
     pub(crate) tawcf: Option<Tawcf>,
     /// A queue for each mobile host, blocked by a window of zero of that host (thesis on Freeze-TCP).
     pub(crate) blocking_buffer: Option<BlockingBuffer>,
+    /// Copies of what is forwarded while a mobile host shows a window of zero, sent again to its next cell (the same thesis).
+    pub(crate) copy_and_forward: Option<CopyAndForward>,
 }
 
 /// What M-TCP's supervisor host does, in the path: it terminates no connection.
@@ -148,10 +151,31 @@ pub(crate) struct Tawcf {
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BlockingBuffer {
+    /// By what the router knows that a host foresees its disconnection: its "window" of zero, or the "ip-flag" that a host with
+    /// `freeze.ip_flag` sets. The default is "window".
+    pub(crate) sign: Option<Word<WarningSign>>,
     /// How many packets leave at once, "none" for all of them. The default is 2.
     pub(crate) burst: Option<OrNone<u32>>,
     /// How much is kept for each mobile host; what comes beyond is dropped. The default is 1 MB.
     pub(crate) buffer: Option<Bytes>,
     /// How long a packet is kept at most. The default is 120 s.
+    pub(crate) longest: Option<Time>,
+}
+
+vocabulary!(WarningSign as "WarningSign" {
+    Self::Window => "window",
+    Self::IpFlag => "ip-flag",
+});
+
+/// The other gateway of the thesis on Freeze-TCP.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CopyAndForward {
+    /// By what the router knows that a host foresees its disconnection: "window" or "ip-flag", as for `blocking_buffer`. The default
+    /// is "window".
+    pub(crate) sign: Option<Word<WarningSign>>,
+    /// Copies for each connection; what comes beyond is forwarded without one. The default is 256 kB.
+    pub(crate) buffer: Option<Bytes>,
+    /// How long a copy is kept at most. The default is 120 s.
     pub(crate) longest: Option<Time>,
 }

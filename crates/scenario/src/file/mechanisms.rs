@@ -134,6 +134,9 @@ pub(crate) struct Freeze {
     pub(crate) thaw_on_probe: Option<bool>,
     /// Whether one window update leaves when the link is back. The default is false.
     pub(crate) update_at_up: Option<bool>,
+    /// Whether the reserved flag of the IPv4 header goes with every window of zero, and whether data with that flag are answered
+    /// with the real window, for a gateway with `sign = "ip-flag"`. The default is false.
+    pub(crate) ip_flag: Option<bool>,
     /// It ends by itself if no cut comes for so long after the foreseen moment. The default is 1 s.
     pub(crate) patience: Option<Time>,
 }

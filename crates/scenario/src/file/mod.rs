@@ -18,7 +18,9 @@ use crate::quantity::Time;
 use crate::word::Short;
 
 pub(crate) use flow::{Flow, OnOff, RequestResponse};
-pub(crate) use gateway::{BlockingBuffer, BufferFreeze, MTcp, RouterMechanisms, Snoop, Split, Supervisor, Tawcf};
+pub(crate) use gateway::{
+    BlockingBuffer, BufferFreeze, CopyAndForward, MTcp, RouterMechanisms, Snoop, Split, Supervisor, Tawcf,
+};
 pub(crate) use link::{
     Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, LinkAddresses, Loss, Outage, Outages,
     Reorder, Trace, TraceFormat,

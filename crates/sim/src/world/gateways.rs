@@ -114,9 +114,15 @@ impl World {
     }
 
     /// A mobility agent has taken a registration.
-    pub(super) fn tell_of_registration<O: Observer>(&mut self, agent: NodeId, mobile: NodeId, observer: &mut O) {
+    pub(super) fn tell_of_registration<O: Observer>(
+        &mut self,
+        agent: NodeId,
+        mobile: NodeId,
+        presence: Presence,
+        observer: &mut O,
+    ) {
         if let Some(index) = self.gateway_index(agent) {
-            self.tell_chain(index, mobile, Presence::Present, observer);
+            self.tell_chain(index, mobile, presence, observer);
         }
     }
 

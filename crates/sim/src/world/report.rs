@@ -84,12 +84,14 @@ impl World {
             ideal: self.ideal(flow),
             outage: Duration::ZERO,
             reconnections: flow.reconnections.clone(),
+            longest_pause: None,
             exchanges: flow.exchange.times.clone(),
             sender: counters(End::From),
             receiver: counters(End::To),
             ended_at: self.now,
         };
         report.outage = flow.outage_until(report.over_at());
+        report.longest_pause = flow.longest_pause_until(report.over_at());
         report
     }
 

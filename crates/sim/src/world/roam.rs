@@ -204,9 +204,13 @@ impl World {
         let now = self.now;
         match message {
             Message::Request { mobile, gateway, base, id } if node == gateway => {
-                self.bind(mobile, base, observer);
+                let presence = self.bind(mobile, base, observer);
                 let reply = Message::Reply { mobile, gateway, id };
                 self.send_message(node, base, reply, observer);
+                // After the reply, which so precedes what a gateway has kept for the host.
+                if let Some(presence) = presence {
+                    self.tell_of_registration(node, mobile, presence, observer);
+                }
             }
             Message::Request { gateway, .. } => self.send_message(node, gateway, message, observer),
             Message::Reply { mobile, .. } => {
@@ -234,9 +238,9 @@ impl World {
         self.network.forward(self.now, from, frame, observer);
     }
 
-    /// The gateway sends a mobile host's packets to a base station from now on.
-    fn bind<O: Observer>(&mut self, node: NodeId, base: NodeId, observer: &mut O) {
-        let (Some(index), Some(cell)) = (self.network.mobile(node), self.network.cell_of(base)) else { return };
+    /// The gateway sends a mobile host's packets to a base station from now on. Returns what its mechanisms hear of that.
+    fn bind<O: Observer>(&mut self, node: NodeId, base: NodeId, observer: &mut O) -> Option<Presence> {
+        let (Some(index), Some(cell)) = (self.network.mobile(node), self.network.cell_of(base)) else { return None };
         let before = self.network.roaming[index].binding.replace(cell);
         if before != Some(cell) {
             observer.event(self.now, &WorldEvent::BindingChanged(node, self.network.airs[cell].id));
@@ -248,9 +252,7 @@ impl World {
             self.send_message(gateway, base, Message::Revocation { mobile: node, gateway, base }, observer);
         }
         self.review_connectivity(index, observer);
-        if let Attachment::Registration(registration) = &self.mobiles[index].config.attachment {
-            self.tell_of_registration(registration.gateway, node, observer);
-        }
+        Some(if before == Some(cell) { Presence::Present } else { Presence::Rebound })
     }
 
     /// A message for a mobile host: the reply to its request, unless it has given that up.

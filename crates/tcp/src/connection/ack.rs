@@ -344,6 +344,11 @@ impl Connection {
             report.duplicate || report.sacked > 0 || report.dsack || self.recovery.state != RecoveryState::Open;
         let mut timer_taken = false;
         let was_in_recovery = self.recovery.state == RecoveryState::Recovery;
+        if self.counts_pipe_by_acks() {
+            let gone = 1 + u32::from(report.advanced);
+            let episode = self.recovery.episode.to_mut();
+            episode.pipe = episode.pipe.saturating_sub(gone);
+        }
         if dubious {
             timer_taken = self.alert_and_note_undo(now, report);
         }
@@ -405,7 +410,11 @@ impl Connection {
                 // RTTM: only from an ACK of new data.
                 report.echoed.filter(|_| report.acked > 0).and_then(|echoed| self.rtt_by_echo(now, echoed))
             };
-            report.rtt_of_first.or(report.rtt_by_sack).or_else(by_timestamp)
+            if self.config.rto.samples_echo && self.timestamps.is_some() {
+                by_timestamp()
+            } else {
+                report.rtt_of_first.or(report.rtt_by_sack).or_else(by_timestamp)
+            }
         };
         if let Some(rtt) = sample {
             self.rtt.sample(&self.config.rto, rtt, self.snd.una, self.snd.nxt);

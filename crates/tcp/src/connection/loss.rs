@@ -309,6 +309,7 @@ impl Connection {
         episode.begin_undo(self.snd.una, self.queue.retransmitted());
         episode.first_repair = true;
         episode.rescued = false;
+        episode.pipe = self.queue.packets_out().saturating_sub(self.config.recovery.dup_ack_threshold);
         self.start_reduction();
         self.recovery.state = RecoveryState::Recovery;
         self.snd.timed = None;
@@ -488,8 +489,8 @@ impl Connection {
     }
 
     fn mark_lost_after_timeout(&mut self, now: Instant) {
-        // RFC 2018 section 8: a SACKed first segment means that the receiver has reneged.
-        if self.queue.front().is_some_and(|front| front.sacked) {
+        // RFC 2018 section 8: a SACKed first segment means that the receiver has reneged, and after a timeout it may have.
+        if self.config.recovery.timeout_forgets_sacks || self.queue.front().is_some_and(|front| front.sacked) {
             self.queue.forget_sacks();
         }
         if !self.is_sack_based() {

@@ -76,6 +76,10 @@ impl Connection {
             }
         };
         let reason = choice.reason();
+        let is_data = matches!(choice, Choice::New(_) | Choice::Retransmit(..));
+        if is_data && reason != Reason::FastRetransmit && self.counts_pipe_by_acks() {
+            self.recovery.episode.to_mut().pipe += 1;
+        }
         self.counters.count_sent(reason);
         Some(Transmit { segment: self.transmit(now, choice), reason })
     }
@@ -226,9 +230,18 @@ impl Connection {
     fn in_flight_for_window(&self) -> u32 {
         if self.recovery.state < RecoveryState::Recovery && !self.config.recovery.limited_transmit {
             self.queue.in_flight() + self.queue.sacked()
+        } else if self.counts_pipe_by_acks() {
+            self.recovery.episode.pipe
         } else {
             self.queue.in_flight()
         }
+    }
+
+    /// Whether recovery goes by [`crate::config::RecoveryConfig::pipe_by_acks`].
+    pub(super) fn counts_pipe_by_acks(&self) -> bool {
+        self.config.recovery.pipe_by_acks
+            && self.recovery.state == RecoveryState::Recovery
+            && self.loss_detection() == LossDetection::Sack
     }
 
     pub(super) fn can_send_new_data(&self) -> bool {

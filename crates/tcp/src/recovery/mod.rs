@@ -79,6 +79,8 @@ pub(crate) struct Episode {
     pub(crate) marked_below: Option<Seq>,
     /// Whether this recovery has sent the end of what is outstanding again (RFC 6675 section 4, NextSeg rule 4).
     pub(crate) rescued: bool,
+    /// What this recovery holds to be in flight by ACKs alone ([`RecoveryConfig::pipe_by_acks`]).
+    pub(crate) pipe: u32,
 }
 
 impl Absent for Episode {
@@ -97,6 +99,7 @@ impl Absent for Episode {
         halving_acks: 0,
         marked_below: None,
         rescued: false,
+        pipe: 0,
     };
 }
 

@@ -25,9 +25,17 @@ pub(crate) fn packet() -> impl Strategy<Value = Packet> {
             (address(), address()).boxed()
         }
     };
-    any::<bool>().prop_flat_map(move |v6| (addresses(v6), any::<u8>(), any::<u8>(), payload(v6))).prop_map(
-        |((src, dst), ttl, traffic_class, payload)| Packet { ttl, traffic_class, ..Packet::new(src, dst, payload) },
-    )
+    any::<bool>()
+        .prop_flat_map(move |v6| {
+            let reserved_flag = any::<bool>().prop_map(move |set| set && !v6);
+            (addresses(v6), any::<u8>(), any::<u8>(), reserved_flag, payload(v6))
+        })
+        .prop_map(|((src, dst), ttl, traffic_class, reserved_flag, payload)| Packet {
+            ttl,
+            traffic_class,
+            reserved_flag,
+            ..Packet::new(src, dst, payload)
+        })
 }
 
 fn payload(v6: bool) -> impl Strategy<Value = Payload> {

@@ -1,0 +1,52 @@
+//! How a gateway learns that a mobile host foresees its disconnection (the thesis on Freeze-TCP, sections 4.6.1 and 4.6.2).
+
+use core::net::IpAddr;
+
+use holdover_wire::{Flags, Packet};
+
+/// What a mobile host's packets show of its warning.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum WarningSign {
+    /// An ACK with a window of zero. The gateway reads TCP headers and rewrites nothing.
+    #[default]
+    Window,
+    /// The reserved flag of the IPv4 header, which the mobile host sets ([`Packet::reserved_flag`]; `freeze` with `ip_flag`). The
+    /// gateway clears it on everything that it forwards, and sets it on what leaves its buffer, so that the mobile host does not
+    /// answer these packets with a window of zero. IPv6 has no such flag, so that nothing shows there.
+    IpFlag,
+}
+
+/// What one packet of a mobile host shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shown {
+    /// The disconnection is foreseen.
+    Warning,
+    /// The link works.
+    Working,
+}
+
+impl WarningSign {
+    /// Reads the sign from a packet of the mobile host, and clears the flag. `None` if the packet shows neither.
+    pub(crate) fn take(self, packet: &mut Packet) -> Option<Shown> {
+        match self {
+            Self::Window => {
+                let segment = packet.tcp()?;
+                let is_plain_ack =
+                    segment.flags.contains(Flags::ACK) && !segment.flags.intersects(Flags::SYN | Flags::RST);
+                let shown = if segment.window == 0 { Shown::Warning } else { Shown::Working };
+                is_plain_ack.then_some(shown)
+            }
+            Self::IpFlag if packet.dst.is_ipv6() => None,
+            Self::IpFlag if core::mem::take(&mut packet.reserved_flag) => Some(Shown::Warning),
+            // Figure 4.6.5.2-1 asks for no more than a packet without the flag: with encryption there is no more to see.
+            Self::IpFlag => Some(Shown::Working),
+        }
+    }
+
+    /// Marks a packet for the mobile host: `from_buffer` if it leaves the buffer because the link works again.
+    pub(crate) fn mark(self, packet: &mut Packet, from_buffer: bool) {
+        if self == Self::IpFlag {
+            packet.reserved_flag = from_buffer && matches!(packet.dst, IpAddr::V4(_));
+        }
+    }
+}
