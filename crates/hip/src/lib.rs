@@ -9,6 +9,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod codec;
+pub mod crypto;
+pub mod fuzz;
+pub mod identity;
+
 mod association;
 mod message;
 mod shim;

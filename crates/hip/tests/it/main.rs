@@ -1,4 +1,9 @@
-//! Packet scripts of readdressing, seen from both sides.
+//! Packet scripts of readdressing in the old model, and tests of the protocol's codec, cryptography and machines.
 
+mod codec;
+mod corpus;
+mod crypto;
 mod exchange;
+mod identity;
 mod pair;
+mod support;

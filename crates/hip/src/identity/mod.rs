@@ -1,0 +1,9 @@
+//! Who a host is: key pairs, host identities, and the tags that applications use as addresses (RFC 7401 section 3).
+
+mod hit;
+mod host_identity;
+mod key_pair;
+
+pub use hit::{Hit, HitSuite, drip_entity_tag};
+pub use host_identity::{Algorithm, HostIdentity, IdentityError};
+pub use key_pair::KeyPair;

@@ -1,0 +1,129 @@
+//! What tests share: reproducible randomness, keys, and packets with every parameter.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::Rng;
+use holdover_hip::codec::{
+    DomainId, EspInfo, HostId, Locator, LocatorKind, LocatorTraffic, Notification, NotifyType, Parameter, Puzzle,
+    RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution,
+};
+use holdover_hip::identity::{Algorithm, Hit, KeyPair};
+use rand_core::{TryCryptoRng, TryRng};
+
+/// Randomness of a seed: not fit for keys outside of tests, which is why this type is not in the library.
+pub(crate) struct TestRng(Rng);
+
+impl TestRng {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Rng::new(seed))
+    }
+}
+
+impl TryRng for TestRng {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        Ok(self.0.next_u32())
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        Ok(self.0.next_u64())
+    }
+
+    fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), Infallible> {
+        for chunk in out.chunks_mut(8) {
+            chunk.copy_from_slice(&self.0.next_u64().to_le_bytes()[..chunk.len()]);
+        }
+        Ok(())
+    }
+}
+
+impl TryCryptoRng for TestRng {}
+
+pub(crate) fn key(algorithm: Algorithm, seed: u64) -> KeyPair {
+    KeyPair::generate(algorithm, &mut TestRng::new(seed))
+}
+
+pub(crate) fn unhex(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
+}
+
+pub(crate) fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+pub(crate) fn hit(text: &str) -> Hit {
+    Hit(text.parse().unwrap())
+}
+
+/// One parameter of each type, in order.
+pub(crate) fn every_parameter() -> Vec<Parameter> {
+    let data = |len: u8| Bytes::from((1..=len).collect::<Vec<u8>>());
+    let relay = RelayAddress { port: 10_500, protocol: 17, address: "::ffff:192.0.2.7".parse().unwrap() };
+    let signature = || Signature { algorithm: 13, signature: data(64) };
+    let list = || RegList { lifetime: 111, types: vec![1, 2] };
+    let mut parameters = vec![
+        Parameter::EspInfo(EspInfo { keymat_index: 128, old_spi: 0, new_spi: 0xdead_beef }),
+        Parameter::R1Counter(7),
+        Parameter::LocatorSet(locators()),
+        Parameter::Puzzle(Puzzle { difficulty: 10, lifetime: 37, opaque: [1, 2], random: data(32) }),
+        Parameter::Solution(Solution { difficulty: 10, opaque: [1, 2], random: data(48), solution: data(48) }),
+        Parameter::Seq(1),
+        Parameter::Ack(vec![2, u32::MAX]),
+        Parameter::DhGroupList(vec![7, 8, 4]),
+        Parameter::DiffieHellman { group: 7, public: data(64) },
+        Parameter::HipCipher(vec![4, 2]),
+        Parameter::NatTraversalMode(vec![1, 3]),
+        Parameter::TransactionPacing(50),
+        Parameter::Encrypted(data(48)),
+        Parameter::HostId(HostId {
+            algorithm: 13,
+            identity: data(36),
+            domain: DomainId { kind: 2, id: Bytes::from_static(b"alice@example.org") },
+        }),
+        Parameter::HitSuiteList(vec![0x50, 0x20, 0x10]),
+        Parameter::Certificate(data(5)),
+        Parameter::Notification(Notification { kind: NotifyType::INVALID_HIT, data: data(3) }),
+        Parameter::EchoRequestSigned(data(9)),
+        Parameter::RegInfo(RegInfo { min_lifetime: 64, max_lifetime: 200, types: vec![1] }),
+        Parameter::RegRequest(list()),
+        Parameter::RegResponse(list()),
+        Parameter::RegFailed(RegFailed { failure: 2, types: vec![2] }),
+        Parameter::RegFrom(relay),
+        Parameter::EchoResponseSigned(data(9)),
+        Parameter::Unknown { kind: 2050, contents: data(13) },
+        Parameter::TransportFormatList(vec![4095]),
+        Parameter::EspTransform(vec![13, 8, 7]),
+        Parameter::HipMac(data(32)),
+        Parameter::HipMac2(data(32)),
+        Parameter::HipSignature2(signature()),
+        Parameter::HipSignature(signature()),
+        Parameter::EchoResponseUnsigned(data(1)),
+        Parameter::EchoRequestUnsigned(data(0)),
+        Parameter::RelayFrom(relay),
+        Parameter::RelayTo(relay),
+        Parameter::From("2001:db8::1".parse().unwrap()),
+        Parameter::RvsHmac(data(32)),
+        Parameter::ViaRvs(vec!["2001:db8::2".parse().unwrap()]),
+        Parameter::RelayHmac(data(32)),
+    ];
+    parameters.sort_by_key(Parameter::kind);
+    parameters
+}
+
+fn locators() -> Vec<Locator> {
+    let other = LocatorKind::Other { number: 9, contents: Bytes::from_static(&[0; 12]) };
+    vec![
+        Locator::esp("192.0.2.1".parse().unwrap(), 0x100, 600, true),
+        Locator {
+            traffic: LocatorTraffic::Signalling,
+            preferred: false,
+            lifetime_s: u32::MAX,
+            kind: LocatorKind::Address("2001:db8::1".parse().unwrap()),
+        },
+        Locator { traffic: LocatorTraffic::Unknown(7), preferred: false, lifetime_s: 0, kind: other },
+    ]
+}
