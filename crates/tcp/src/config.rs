@@ -206,6 +206,23 @@ pub struct CongestionConfig {
     pub hystart: bool,
     /// The largest window in segments (`snd_cwnd_clamp`; ns-2: `window_`).
     pub max_window_segments: u32,
+    /// Whether data is spread over the round trip, and how fast; `None` sends as fast as ACKs allow, as Linux does unless a socket
+    /// or queueing discipline asks for pacing.
+    pub pacing: Option<PacingConfig>,
+}
+
+/// The pacing rate as a share of cwnd / SRTT, in percent (Linux `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacingConfig {
+    /// While cwnd is less than half of ssthresh.
+    pub slow_start_percent: u32,
+    /// From there on.
+    pub avoidance_percent: u32,
+}
+
+impl PacingConfig {
+    /// Linux's ratios: 200 % and 120 %.
+    pub const LINUX: Self = Self { slow_start_percent: 200, avoidance_percent: 120 };
 }
 
 /// The congestion control algorithm.
@@ -215,6 +232,15 @@ pub enum Algorithm {
     Reno,
     /// RFC 9438.
     Cubic,
+}
+
+impl Algorithm {
+    /// Whether it does not work without pacing.
+    pub const fn is_paced(self) -> bool {
+        match self {
+            Self::Reno | Self::Cubic => false,
+        }
+    }
 }
 
 /// The congestion window at the start.
@@ -410,6 +436,7 @@ impl Config {
                 restart_after_idle: true,
                 hystart: false,
                 max_window_segments: u32::MAX,
+                pacing: None,
             },
             rto: RtoConfig {
                 initial: Duration::from_secs(1),

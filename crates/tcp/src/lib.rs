@@ -15,6 +15,7 @@ mod connection;
 mod counters;
 mod endpoint;
 pub mod fuzz;
+mod pacing;
 mod profile;
 mod rarely;
 mod receive_buffer;
@@ -26,8 +27,8 @@ mod timers;
 
 pub use config::{
     AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, Estimator, InitialWindow, KeepAlive, LimitConfig,
-    LossDetection, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig,
-    SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
+    LossDetection, PacingConfig, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit,
+    RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 pub use connection::{AfterRetransmit, Connection, Event, IcmpEffect, Identity, Transmit};
 pub use counters::{Counters, Disposition, Reason};

@@ -4,6 +4,7 @@
 //! come to.
 
 mod cubic;
+mod hystart;
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
@@ -41,6 +42,7 @@ pub(crate) struct AckSample {
     pub(crate) rtt: Option<Duration>,
     pub(crate) snd_una: Seq,
     pub(crate) snd_nxt: Seq,
+    pub(crate) is_paced: bool,
 }
 
 impl CongestionWindow {
@@ -263,7 +265,14 @@ mod tests {
     }
 
     fn ack(window: &mut CongestionWindow, config: &CongestionConfig, acked: u32) {
-        let sample = AckSample { now: Instant::ZERO, acked, rtt: None, snd_una: Seq::new(0), snd_nxt: Seq::new(0) };
+        let sample = AckSample {
+            now: Instant::ZERO,
+            acked,
+            rtt: None,
+            snd_una: Seq::new(0),
+            snd_nxt: Seq::new(0),
+            is_paced: false,
+        };
         window.on_ack(config, &sample);
     }
 

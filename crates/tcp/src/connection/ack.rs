@@ -392,6 +392,7 @@ impl Connection {
             rtt: report.rtt_of_last,
             snd_una: self.snd.una,
             snd_nxt: self.snd.nxt,
+            is_paced: self.pacer.is_some(),
         };
         self.congestion.on_ack(&self.config.congestion, &sample);
     }

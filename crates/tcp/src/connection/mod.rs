@@ -25,6 +25,7 @@ mod input;
 mod loss;
 mod open;
 mod output;
+mod pace;
 mod rack;
 mod receive;
 mod timeout;
@@ -41,6 +42,7 @@ use holdover_wire::{Segment, Seq};
 use crate::config::{Config, UserTimeoutConfig};
 use crate::congestion::CongestionWindow;
 use crate::counters::{Counters, Reason};
+use crate::pacing::Pacer;
 use crate::rarely::Rarely;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::recovery::queue::RetransmissionQueue;
@@ -84,6 +86,8 @@ pub struct Connection {
     probing: Option<Box<Probing>>,
     silence: Silence,
     steering: Rarely<Steering>,
+    /// What spaces data out, if anything does.
+    pacer: Option<Box<Pacer>>,
     timers: Timers,
     challenges: ChallengeBudget,
     events: EventSet,

@@ -140,6 +140,7 @@ impl Connection {
             probing: None,
             silence: Silence { since: now, probes_unanswered: 0 },
             steering: Rarely::absent(),
+            pacer: None,
             timers: Timers::default(),
             challenges: ChallengeBudget::default(),
             events: EventSet::default(),
@@ -257,6 +258,7 @@ impl Connection {
         // RFC 5482 section 3.1: a SYN's option may be lost or stripped; the first segment after it carries it again.
         self.pending.user_timeout_option = self.user_timeout_config().advertise.is_some();
         self.arm_keep_alive(now);
+        self.start_pacing(now);
     }
 
     /// RFC 5482 section 3.1: what the peer advertises may change our user timeout.

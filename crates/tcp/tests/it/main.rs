@@ -7,6 +7,7 @@ mod endpoints;
 mod ledger;
 mod linux_profiles;
 mod ns2;
+mod pacing;
 mod plan;
 mod properties;
 mod regressions;
