@@ -15,6 +15,9 @@ const MAX_BURST_BYTES: u64 = 65_535;
 const SHORT_RTT: Duration = Duration::from_micros(512);
 /// So many data segments leave unpaced at the start of a connection (Linux: the initial window of ten).
 const UNPACED_SEGMENTS: u8 = 10;
+/// No burst is waited for longer than this: a rate that was measured across an outage can be next to nothing, and may have changed
+/// long before it lets another one go (Linux `sch_fq` bounds the delay likewise).
+const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// When the next burst may leave, and what of the current one has not left yet.
 #[derive(Clone, Debug)]
@@ -61,7 +64,7 @@ impl Pacer {
         let takes = Duration::from_nanos(u64::from(len).saturating_mul(1_000_000_000) / rate);
         let credited = (takes / 2).min(self.credit);
         self.credit = self.credit - credited;
-        self.next_at = self.next_at + (takes - credited);
+        self.next_at = (self.next_at + (takes - credited)).min(now + MAX_WAIT);
     }
 
     /// Something else than the burst's length has ended it.
@@ -116,6 +119,13 @@ mod tests {
         // 0.2 ms late.
         pacer.on_sent(Instant::from_micros(10_700), 1_000, RATE, 1);
         assert_eq!(pacer.next_at(), Instant::from_micros(11_500));
+    }
+
+    #[test]
+    fn no_burst_is_waited_for_longer_than_a_second() {
+        let mut pacer = started();
+        pacer.on_sent(Instant::from_secs(5), 60_000, 1, 1);
+        assert_eq!(pacer.next_at(), Instant::from_secs(6));
     }
 
     #[test]

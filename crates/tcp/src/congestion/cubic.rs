@@ -4,9 +4,6 @@
 
 use holdover_base::{Duration, Instant};
 
-use super::AckSample;
-use super::hystart::HyStart;
-
 /// beta_cubic = 0.7 (RFC 9438 section 4.6), with Linux's denominator.
 const BETA: u64 = 717;
 const BETA_SCALE: u64 = 1024;
@@ -24,10 +21,8 @@ pub(super) struct Cubic {
     epoch: Option<Box<Epoch>>,
     /// The least round-trip time seen; zero before the first sample.
     delay_min: Duration,
-    /// The current round of HyStart, while it watches slow start.
-    hystart: Option<Box<HyStart>>,
     /// HyStart has ended slow start, and watches no other until a timeout.
-    hystart_found: bool,
+    pub(super) hystart_found: bool,
 }
 
 /// One congestion avoidance, from its first ACK to the next reduction.
@@ -48,7 +43,7 @@ struct Epoch {
 
 impl Cubic {
     pub(super) const fn new() -> Self {
-        Self { w_max: 0, epoch: None, delay_min: Duration::ZERO, hystart: None, hystart_found: false }
+        Self { w_max: 0, epoch: None, delay_min: Duration::ZERO, hystart_found: false }
     }
 
     /// After a timeout the path may have changed: W_max and the delay are forgotten (Linux `bictcp_reset`).
@@ -93,23 +88,16 @@ impl Cubic {
         epoch.per_segment
     }
 
-    /// Takes a delay sample; says whether slow start should end (`watch`: whether HyStart is on and slow start lasts).
-    pub(super) fn on_rtt(&mut self, watch: bool, cwnd: u32, rtt: Duration, sample: &AckSample) -> bool {
-        // Samples right after a recovery are of a queue that is draining.
-        if self.epoch.as_ref().is_some_and(|epoch| sample.now.saturating_since(epoch.start) < Duration::from_secs(1)) {
-            return false;
+    /// Takes a delay sample. Returns the least one, unless this one is of a queue that is draining right after a recovery.
+    pub(super) fn on_rtt(&mut self, rtt: Duration, now: Instant) -> Option<Duration> {
+        if self.epoch.as_ref().is_some_and(|epoch| now.saturating_since(epoch.start) < Duration::from_secs(1)) {
+            return None;
         }
         let rtt = rtt.max(Duration::from_micros(1));
         if self.delay_min.is_zero() || rtt < self.delay_min {
             self.delay_min = rtt;
         }
-        if !watch || self.hystart_found {
-            self.hystart = None;
-            return false;
-        }
-        let hystart = self.hystart.get_or_insert_with(|| Box::new(HyStart::new()));
-        self.hystart_found = hystart.on_ack(self.delay_min, cwnd, rtt, sample);
-        self.hystart_found
+        Some(self.delay_min)
     }
 }
 

@@ -23,6 +23,7 @@ mod ack;
 mod fields;
 mod input;
 mod loss;
+mod model;
 mod open;
 mod output;
 mod pace;
@@ -54,6 +55,8 @@ use crate::timers::{Timer, Timers};
 use fields::{
     AckState, Address, ChallengeBudget, Pending, Probing, ReceiveSpace, SendSpace, Silence, Steering, TimestampState,
 };
+
+use model::Model;
 
 pub use ack::IcmpEffect;
 pub use open::Identity;
@@ -88,6 +91,8 @@ pub struct Connection {
     steering: Rarely<Steering>,
     /// What spaces data out, if anything does.
     pacer: Option<Box<Pacer>>,
+    /// What congestion control knows of the path, where it goes by a model.
+    model: Option<Box<Model>>,
     timers: Timers,
     challenges: ChallengeBudget,
     events: EventSet,
@@ -440,6 +445,7 @@ impl Connection {
         self.snd.buffer_was_full |= len == room;
         if len > 0 {
             self.before_sending_after_idle(now);
+            self.note_application_limit();
             self.unsent.push(data);
         }
         len

@@ -317,7 +317,9 @@ impl Connection {
                 limited_by_window: blocked == Blocked::CongestionWindow
                     || self.queue.in_flight() >= self.congestion.cwnd(),
                 // An application that has filled the buffer is not what limits the connection.
-                can_decay: self.recovery.state == RecoveryState::Open && !self.snd.buffer_was_full,
+                can_decay: self.recovery.state == RecoveryState::Open
+                    && !self.snd.buffer_was_full
+                    && !self.config.congestion.algorithm.is_model_based(),
                 rto: self.rtt.rto(),
                 mss: self.snd.mss,
                 snd_una: self.snd.una,
@@ -367,7 +369,7 @@ impl Connection {
     fn transmit_handshake(&mut self, now: Instant) -> Segment {
         self.pending.handshake = false;
         if core::mem::replace(&mut self.snd.handshake_sent, true) {
-            self.queue.note_retransmission(0, now, false);
+            self.queue.note_retransmission(0, now, false, None);
         }
         let flags = if self.state == State::SynSent { Flags::SYN } else { Flags::SYN | Flags::ACK };
         self.build(now, self.snd.iss, flags, Bytes::new())
@@ -390,7 +392,8 @@ impl Connection {
         } else {
             self.recovery.episode.to_mut().note_retransmission(now);
         }
-        self.queue.note_retransmission(index, now, !is_probe);
+        let departure = self.note_departure(now, false);
+        self.queue.note_retransmission(index, now, !is_probe, departure);
         let len = self.queue.get(index).payload.len();
         self.charge_pacer(now, len);
         let sent = self.queue.get(index);
@@ -432,6 +435,8 @@ impl Connection {
             };
         }
         let was_empty = self.queue.is_empty();
+        self.note_restart(now);
+        let departure = self.note_departure(now, was_empty);
         self.queue.push(Sent {
             seq,
             payload: payload.clone(),
@@ -443,6 +448,7 @@ impl Connection {
             lost: false,
             retransmitted: false,
             ever_retransmitted: false,
+            departure,
         });
         if len < self.data_room() {
             self.snd.sml = seq + len;

@@ -4,6 +4,7 @@ use holdover_base::Instant;
 
 use super::Connection;
 use crate::config::Algorithm;
+use crate::congestion::bbr::least_burst;
 use crate::pacing::{Pacer, burst_segments};
 use crate::timers::Timer;
 
@@ -54,14 +55,18 @@ impl Connection {
     }
 
     fn pacing_burst(&self, rate: u64) -> u32 {
-        burst_segments(rate, self.snd.mss, self.rtt.min_rtt(), LEAST_BURST)
+        let least = if self.model.is_some() { least_burst(rate) } else { LEAST_BURST };
+        burst_segments(rate, self.snd.mss, self.rtt.min_rtt(), least)
     }
 
     /// In bytes per second; 0 while no round trip was measured.
     fn current_pacing_rate(&self) -> u64 {
+        if let Some(model) = &self.model {
+            return model.bbr.pacing_rate();
+        }
         let congestion = &self.config.congestion;
         match (congestion.algorithm, &congestion.pacing) {
-            (Algorithm::Reno | Algorithm::Cubic, Some(pacing)) => {
+            (Algorithm::Reno | Algorithm::Cubic | Algorithm::Bbr, Some(pacing)) => {
                 let Some(srtt) = self.rtt.srtt() else { return 0 };
                 // Linux `tcp_update_pacing_rate`: slow start is given room to double, until half of ssthresh is reached.
                 let percent = if self.congestion.cwnd() < self.congestion.ssthresh() / 2 {

@@ -1,5 +1,6 @@
 //! Integration tests of the endpoint: whole transfers, packet scripts for the rules of the RFCs, and properties.
 
+mod bbr;
 mod bsd;
 mod corpus;
 mod counted;

@@ -104,13 +104,18 @@ fn transfer(profile: Profile, sack: bool, seed: u64, delay_ms: u64, loss: f64, o
     world
 }
 
+/// BBR's rate is not the window's share of the round trip; its bursts are tested beside it.
+fn paced_by_the_window() -> Vec<Profile> {
+    Profile::ALL.into_iter().filter(|&profile| profile != Profile::Linux6Bbr).collect()
+}
+
 proptest! {
     #![proptest_config(cases(200))]
 
     /// Whatever is lost, at most a burst of two leaves at once, with the segment that a timer sends; and the transfer ends.
     #[test]
     fn no_more_than_a_burst_leaves_at_once(
-        profile in proptest::sample::select(Profile::ALL.to_vec()),
+        profile in proptest::sample::select(paced_by_the_window()),
         sack in any::<bool>(),
         seed in any::<u64>(),
         delay_ms in 10_u64..200,
