@@ -229,10 +229,11 @@ impl Settings {
             (Some(profile), _) => profile,
             (None, "cubic") => Profile::Linux6Cubic,
             (None, "reno") => Profile::Linux6Reno,
+            (None, "bbr") => Profile::Linux6Bbr,
             (None, other) => return Err(format!("congestion control {other}")),
         };
         let mut config = profile.config();
-        let is_linux = matches!(profile, Profile::Linux6Cubic | Profile::Linux6Reno);
+        let is_linux = matches!(profile, Profile::Linux6Cubic | Profile::Linux6Reno | Profile::Linux6Bbr);
         let header = if is_ipv6 { 60 } else { 40 };
         let mss = self.mtu().saturating_sub(header).clamp(48, 65_495) as u16;
         config.mss = self.advertised_mss.map_or(mss, |advertised| advertised.min(mss));

@@ -60,6 +60,8 @@ ssthresh_basis = "flight-size"
 validate_after_idle = true
 restart_after_idle = false
 hystart = false
+hystart_variant = "rfc9406"
+pacing = { slow_start_percent = 150, avoidance_percent = 110 }
 max_window = "20 segments"
 
 [host.stack.rto]

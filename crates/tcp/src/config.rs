@@ -209,10 +209,29 @@ pub struct CongestionConfig {
     pub validate_after_idle: bool,
     /// Whether the window is cut to the initial one after one idle RTO (RFC 5681 section 4.1, 4.3BSD).
     pub restart_after_idle: bool,
-    /// Slow start leaves on a growing delay (HyStart, as Linux's CUBIC does it).
+    /// Slow start leaves on a growing delay.
     pub hystart: bool,
+    /// How it does.
+    pub hystart_variant: HyStartVariant,
     /// The largest window in segments (`snd_cwnd_clamp`; ns-2: `window_`).
     pub max_window_segments: u32,
+    /// Whether data is spread over the round trip, and how fast; `None` sends as fast as ACKs allow, as Linux does unless a socket
+    /// or queueing discipline asks for pacing.
+    pub pacing: Option<PacingConfig>,
+}
+
+/// The pacing rate as a share of cwnd / SRTT, in percent (Linux `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PacingConfig {
+    /// While cwnd is less than half of ssthresh.
+    pub slow_start_percent: u32,
+    /// From there on.
+    pub avoidance_percent: u32,
+}
+
+impl PacingConfig {
+    /// Linux's ratios: 200 % and 120 %.
+    pub const LINUX: Self = Self { slow_start_percent: 200, avoidance_percent: 120 };
 }
 
 /// The congestion control algorithm.
@@ -222,6 +241,32 @@ pub enum Algorithm {
     Reno,
     /// RFC 9438.
     Cubic,
+    /// BBR version 1, as in Linux (draft-cardwell-iccrg-bbr-congestion-control-00). Always paced.
+    Bbr,
+}
+
+impl Algorithm {
+    /// Whether the window follows a model of the path, and losses and idle time leave it alone.
+    pub const fn is_model_based(self) -> bool {
+        matches!(self, Self::Bbr)
+    }
+
+    /// Whether it does not work without pacing.
+    pub const fn is_paced(self) -> bool {
+        match self {
+            Self::Reno | Self::Cubic => false,
+            Self::Bbr => true,
+        }
+    }
+}
+
+/// How slow start finds out that it has filled the path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HyStartVariant {
+    /// HyStart as in Linux's CUBIC, and with no other algorithm: by the delay and by the length of trains of ACKs.
+    Linux,
+    /// HyStart++ (RFC 9406), in the first slow start of a connection.
+    Rfc9406,
 }
 
 /// The congestion window at the start.
@@ -421,7 +466,9 @@ impl Config {
                 validate_after_idle: false,
                 restart_after_idle: true,
                 hystart: false,
+                hystart_variant: HyStartVariant::Rfc9406,
                 max_window_segments: u32::MAX,
+                pacing: None,
             },
             rto: RtoConfig {
                 initial: Duration::from_secs(1),

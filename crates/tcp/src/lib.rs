@@ -13,8 +13,10 @@ mod config;
 mod congestion;
 mod connection;
 mod counters;
+mod delivery_rate;
 mod endpoint;
 pub mod fuzz;
+mod pacing;
 mod profile;
 mod rarely;
 mod receive_buffer;
@@ -25,9 +27,9 @@ mod state;
 mod timers;
 
 pub use config::{
-    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, Estimator, InitialWindow, KeepAlive, LimitConfig,
-    LossDetection, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig,
-    SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
+    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, Estimator, HyStartVariant, InitialWindow, KeepAlive,
+    LimitConfig, LossDetection, PacingConfig, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction,
+    RetryLimit, RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 pub use connection::{AfterRetransmit, Connection, Event, IcmpEffect, Identity, Transmit};
 pub use counters::{Counters, Disposition, Reason};

@@ -6,9 +6,9 @@ use core::str::FromStr;
 use holdover_base::Duration;
 
 use crate::config::{
-    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, Estimator, InitialWindow, LimitConfig, LossDetection,
-    PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig,
-    SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
+    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, Estimator, HyStartVariant, InitialWindow, LimitConfig,
+    LossDetection, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig,
+    SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 
 /// A named stack.
@@ -28,6 +28,8 @@ pub enum Profile {
     Linux6Reno,
     /// Linux 6.18 with `net.ipv4.tcp_congestion_control = cubic`.
     Linux6Cubic,
+    /// Linux 6.18 with `net.ipv4.tcp_congestion_control = bbr`: BBR version 1.
+    Linux6Bbr,
 }
 
 const fn ms(millis: u64) -> Duration {
@@ -36,7 +38,7 @@ const fn ms(millis: u64) -> Duration {
 
 impl Profile {
     /// All profiles.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::TahoeBsd,
         Self::RenoBsd,
         Self::Sack1Ns2,
@@ -44,6 +46,7 @@ impl Profile {
         Self::Linux2_4,
         Self::Linux6Reno,
         Self::Linux6Cubic,
+        Self::Linux6Bbr,
     ];
 
     /// The name in scenario files and on the command line.
@@ -56,6 +59,7 @@ impl Profile {
             Self::Linux2_4 => "linux-2.4",
             Self::Linux6Reno => "linux-6-reno",
             Self::Linux6Cubic => "linux-6-cubic",
+            Self::Linux6Bbr => "linux-6-bbr",
         }
     }
 
@@ -69,6 +73,7 @@ impl Profile {
             Self::Linux2_4 => linux_2_4(),
             Self::Linux6Reno => linux_6(Algorithm::Reno),
             Self::Linux6Cubic => linux_6(Algorithm::Cubic),
+            Self::Linux6Bbr => linux_6(Algorithm::Bbr),
         }
     }
 }
@@ -337,7 +342,12 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             frto: true,
             ..base.recovery
         },
-        congestion: CongestionConfig { algorithm, hystart: true, ..base.congestion },
+        congestion: CongestionConfig {
+            algorithm,
+            hystart: true,
+            hystart_variant: HyStartVariant::Linux,
+            ..base.congestion
+        },
         ..base
     }
 }
@@ -351,7 +361,7 @@ impl fmt::Display for Profile {
 /// A name that is no profile's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "no stack profile \"{0}\"; there are tahoe-bsd, reno-bsd, sack1-ns2, linux-2.1, linux-2.4, linux-6-reno, linux-6-cubic"
+    "no stack profile \"{0}\"; there are tahoe-bsd, reno-bsd, sack1-ns2, linux-2.1, linux-2.4, linux-6-reno, linux-6-cubic, linux-6-bbr"
 )]
 pub struct UnknownProfile(Box<str>);
 

@@ -31,11 +31,13 @@ pub enum Timer {
     FinWait2,
     /// When 2 MSL are over (RFC 9293 section 3.6.1).
     TimeWait,
+    /// When the next burst of data may leave (pacing).
+    Pacing,
 }
 
 impl Timer {
     /// How many timers there are.
-    pub const COUNT: usize = 10;
+    pub const COUNT: usize = 11;
 
     /// All timers, in the order in which simultaneous deadlines are handled.
     pub const ALL: [Self; Self::COUNT] = [
@@ -49,6 +51,7 @@ impl Timer {
         Self::UserTimeout,
         Self::FinWait2,
         Self::TimeWait,
+        Self::Pacing,
     ];
 
     const fn bit(self) -> u16 {
@@ -62,6 +65,7 @@ impl Timer {
             Self::LossProbe => Place::Common(1),
             Self::Reorder => Place::Common(2),
             Self::DelayedAck => Place::Common(3),
+            Self::Pacing => Place::Common(4),
             Self::Persist => Place::Rare(0),
             Self::SillyWindow => Place::Rare(1),
             Self::KeepAlive => Place::Rare(2),
@@ -84,7 +88,7 @@ pub(crate) struct Timers {
     armed: u16,
     held: u16,
     /// Nanoseconds: the deadline of a timer that is armed, or, if it is held too, what remained of it.
-    common: [u64; 4],
+    common: [u64; 5],
     rare: Rarely<RareDeadlines>,
 }
 

@@ -66,8 +66,6 @@ enum DemoError {
     Record(#[from] RecordError),
     #[error("cannot watch for Ctrl-C: {0}")]
     Signals(std::io::Error),
-    #[error("the simulator has no BBR, and it is the simulator because {0}")]
-    NoBbr(String),
     #[error("interrupted; nothing was kept")]
     Interrupted,
 }
@@ -112,8 +110,7 @@ pub(crate) fn run(args: &DemoArgs) -> ExitCode {
             eprintln!("{}{error}", if matches!(error, DemoError::Interrupted) { "" } else { "error: " });
             match error {
                 DemoError::Interrupted => ExitCode::from(INTERRUPTED),
-                DemoError::NoBbr(_)
-                | DemoError::Results(ResultsError::NotEmpty { .. } | ResultsError::NotADirectory { .. }) => {
+                DemoError::Results(ResultsError::NotEmpty { .. } | ResultsError::NotADirectory { .. }) => {
                     ExitCode::from(2)
                 }
                 _ => ExitCode::FAILURE,
@@ -131,9 +128,6 @@ fn try_run(args: &DemoArgs) -> Result<Story, DemoError> {
     } else {
         Privilege::acquire().map_or_else(|error| Stage::Simulator(error.into()), |_| Stage::Kernel)
     };
-    if let (Stage::Simulator(why), None) = (&stage, args.sender.profile()) {
-        return Err(DemoError::NoBbr(why.to_string()));
-    }
     let results = match &args.out {
         Some(dir) => ResultsDir::create(dir, false)?,
         None => ResultsDir::create_new(Path::new("results"), "demo", &started_at.1)?,

@@ -129,12 +129,12 @@ impl Sender {
         }
     }
 
-    /// The simulator's; it has no BBR.
-    pub(crate) const fn profile(self) -> Option<Profile> {
+    /// The simulator's.
+    pub(crate) const fn profile(self) -> Profile {
         match self {
-            Self::Cubic => Some(Profile::Linux6Cubic),
-            Self::Reno => Some(Profile::Linux6Reno),
-            Self::Bbr => None,
+            Self::Cubic => Profile::Linux6Cubic,
+            Self::Reno => Profile::Linux6Reno,
+            Self::Bbr => Profile::Linux6Bbr,
         }
     }
 }
@@ -164,7 +164,7 @@ pub(crate) const fn phone(index: usize) -> NodeId {
 /// The world of these transfers, which all begin at once. On a kernel, the profile of `sender` gives way to its congestion
 /// control. What the agent does is in the world's description only if it stands in the path as a filter.
 pub(crate) fn world(transfers: &[Transfer], sender: Sender, agent: AgentPath, time_limit: Duration) -> WorldConfig {
-    let stack = Arc::new(sender.profile().unwrap_or(Profile::Linux6Cubic).config());
+    let stack = Arc::new(sender.profile().config());
     let mut world = WorldConfig {
         seed: 1,
         time_limit: Instant::ZERO + time_limit,

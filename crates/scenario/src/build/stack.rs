@@ -1,7 +1,7 @@
 //! TCP stacks: a profile with the changes of each level on top of the one before.
 
 use holdover_base::{ByteCount, Duration};
-use holdover_tcp::{AckPolicy, Config, InitialWindow, KeepAlive, Profile, RetryLimit};
+use holdover_tcp::{AckPolicy, Config, InitialWindow, KeepAlive, PacingConfig, Profile, RetryLimit};
 
 use crate::error::ErrorKind;
 use crate::file::{Ack, AckKind, ScenarioFile, Stack};
@@ -186,6 +186,13 @@ fn congestion(config: &mut Config, stack: &Stack) {
     put(&mut congestion.validate_after_idle, changes.validate_after_idle);
     put(&mut congestion.restart_after_idle, changes.restart_after_idle);
     put(&mut congestion.hystart, changes.hystart);
+    put_word(&mut congestion.hystart_variant, changes.hystart_variant);
+    if let Some(OrNone(pacing)) = &changes.pacing {
+        congestion.pacing = pacing.map(|pacing| PacingConfig {
+            slow_start_percent: pacing.slow_start_percent.get(),
+            avoidance_percent: pacing.avoidance_percent.get(),
+        });
+    }
     put(&mut congestion.max_window_segments, changes.max_window.map(|window| window.0));
 }
 

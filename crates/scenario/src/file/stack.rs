@@ -1,8 +1,10 @@
 //! A TCP stack: a profile, and changes to single fields of it.
 
+use core::num::NonZeroU32;
+
 use holdover_tcp::{
-    AckCounting, Algorithm, Estimator, LossDetection, ProbePayload, Profile, Reduction, SsthreshBasis, WindowUpdate,
-    ZeroWindow,
+    AckCounting, Algorithm, Estimator, HyStartVariant, LossDetection, ProbePayload, Profile, Reduction, SsthreshBasis,
+    WindowUpdate, ZeroWindow,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
@@ -18,6 +20,7 @@ vocabulary!(Profile as "Profile" {
     Self::Linux2_4 => "linux-2.4",
     Self::Linux6Reno => "linux-6-reno",
     Self::Linux6Cubic => "linux-6-cubic",
+    Self::Linux6Bbr => "linux-6-bbr",
 });
 vocabulary!(WindowUpdate as "WindowUpdate" {
     Self::Rfc9293 => "rfc9293",
@@ -42,7 +45,8 @@ vocabulary!(ZeroWindow as "ZeroWindow" {
     Self::Freeze => "freeze",
     Self::PullBack => "pull-back",
 });
-vocabulary!(Algorithm as "Algorithm" { Self::Reno => "reno", Self::Cubic => "cubic" });
+vocabulary!(Algorithm as "Algorithm" { Self::Reno => "reno", Self::Cubic => "cubic", Self::Bbr => "bbr" });
+vocabulary!(HyStartVariant as "HyStartVariant" { Self::Linux => "linux", Self::Rfc9406 => "rfc9406" });
 vocabulary!(AckCounting as "AckCounting" { Self::PerAck => "per-ack", Self::PerSegment => "per-segment" });
 vocabulary!(SsthreshBasis as "SsthreshBasis" {
     Self::FlightSize => "flight-size",
@@ -231,13 +235,27 @@ pub(crate) struct Congestion {
     pub(crate) restart_after_idle: Option<bool>,
     /// Whether slow start leaves on a growing delay.
     pub(crate) hystart: Option<bool>,
+    /// How it does: as in Linux's CUBIC, or by RFC 9406 (HyStart++).
+    pub(crate) hystart_variant: Option<Word<HyStartVariant>>,
+    /// Whether data is spread over the round trip: its rate in percent of cwnd / SRTT, or "none".
+    pub(crate) pacing: Option<OrNone<Pacing>>,
     /// The largest window.
     pub(crate) max_window: Option<Segments>,
 }
 
+/// The pacing rate as a share of cwnd / SRTT.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pacing {
+    /// While cwnd is less than half of ssthresh, in percent (Linux: 200).
+    pub(crate) slow_start_percent: NonZeroU32,
+    /// From there on, in percent (Linux: 120).
+    pub(crate) avoidance_percent: NonZeroU32,
+}
+
 impl Shorthand for Congestion {
     type Text = Word<Algorithm>;
-    const EXPECTED: &'static str = "\"reno\", \"cubic\", or a table";
+    const EXPECTED: &'static str = "\"reno\", \"cubic\", \"bbr\", or a table";
 
     fn of_text<E: de::Error>(text: &str) -> Result<Self, E> {
         Ok(Self { algorithm: Some(Word::read(text)?), ..Self::default() })

@@ -3,9 +3,6 @@
 //! Integers, because a cube root in floating point need not be the same on every platform and a run has to be.
 
 use holdover_base::{Duration, Instant};
-use holdover_wire::Seq;
-
-use super::AckSample;
 
 /// beta_cubic = 0.7 (RFC 9438 section 4.6), with Linux's denominator.
 const BETA: u64 = 717;
@@ -16,16 +13,6 @@ const C_DEN: u128 = 5;
 /// The cubic function is evaluated in units of 2^-10 s, Linux's BICTCP_HZ.
 const TIME_SHIFT: u32 = 10;
 
-/// HyStart needs windows of this many segments (Linux `hystart_low_window`).
-const HYSTART_LOW_WINDOW: u32 = 16;
-/// HyStart's delay test takes the least of this many samples (Linux HYSTART_MIN_SAMPLES).
-const HYSTART_SAMPLES: u8 = 8;
-/// ACKs closer than this belong to one train (Linux `hystart_ack_delta_us`).
-const HYSTART_ACK_DELTA: Duration = Duration::from_millis(2);
-/// The growth of the delay that counts is an eighth of the least one, within these bounds.
-const HYSTART_DELAY_MIN: Duration = Duration::from_millis(4);
-const HYSTART_DELAY_MAX: Duration = Duration::from_millis(16);
-
 #[derive(Clone, Debug)]
 pub(super) struct Cubic {
     /// The window before the last reduction, W_max, lowered by fast convergence; 0 when none is known.
@@ -34,7 +21,8 @@ pub(super) struct Cubic {
     epoch: Option<Box<Epoch>>,
     /// The least round-trip time seen; zero before the first sample.
     delay_min: Duration,
-    hystart: HyStart,
+    /// HyStart has ended slow start, and watches no other until a timeout.
+    pub(super) hystart_found: bool,
 }
 
 /// One congestion avoidance, from its first ACK to the next reduction.
@@ -53,21 +41,9 @@ struct Epoch {
     last_at: Instant,
 }
 
-/// One round of HyStart.
-#[derive(Clone, Debug)]
-struct HyStart {
-    end: Seq,
-    started: bool,
-    start: Instant,
-    last_ack: Instant,
-    least: Duration,
-    samples: u8,
-    found: bool,
-}
-
 impl Cubic {
     pub(super) const fn new() -> Self {
-        Self { w_max: 0, epoch: None, delay_min: Duration::ZERO, hystart: HyStart::new() }
+        Self { w_max: 0, epoch: None, delay_min: Duration::ZERO, hystart_found: false }
     }
 
     /// After a timeout the path may have changed: W_max and the delay are forgotten (Linux `bictcp_reset`).
@@ -112,17 +88,16 @@ impl Cubic {
         epoch.per_segment
     }
 
-    /// Takes a delay sample; says whether slow start should end (`watch`: whether HyStart is on and slow start lasts).
-    pub(super) fn on_rtt(&mut self, watch: bool, cwnd: u32, rtt: Duration, sample: &AckSample) -> bool {
-        // Samples right after a recovery are of a queue that is draining.
-        if self.epoch.as_ref().is_some_and(|epoch| sample.now.saturating_since(epoch.start) < Duration::from_secs(1)) {
-            return false;
+    /// Takes a delay sample. Returns the least one, unless this one is of a queue that is draining right after a recovery.
+    pub(super) fn on_rtt(&mut self, rtt: Duration, now: Instant) -> Option<Duration> {
+        if self.epoch.as_ref().is_some_and(|epoch| now.saturating_since(epoch.start) < Duration::from_secs(1)) {
+            return None;
         }
         let rtt = rtt.max(Duration::from_micros(1));
         if self.delay_min.is_zero() || rtt < self.delay_min {
             self.delay_min = rtt;
         }
-        watch && self.hystart.on_ack(self.delay_min, cwnd, rtt, sample)
+        Some(self.delay_min)
     }
 }
 
@@ -153,47 +128,6 @@ impl Epoch {
         self.acked -= steps * per;
         self.w_est = self.w_est.saturating_add(steps);
         if self.w_est > cwnd { cwnd / (self.w_est - cwnd) } else { u32::MAX }
-    }
-}
-
-impl HyStart {
-    const fn new() -> Self {
-        Self {
-            end: Seq::new(0),
-            started: false,
-            start: Instant::ZERO,
-            last_ack: Instant::ZERO,
-            least: Duration::MAX,
-            samples: 0,
-            found: false,
-        }
-    }
-
-    /// Whether an ACK in slow start shows that the path is full: a train of ACKs as long as half the least RTT, or a
-    /// delay that has grown by an eighth.
-    fn on_ack(&mut self, delay_min: Duration, cwnd: u32, rtt: Duration, sample: &AckSample) -> bool {
-        if self.found {
-            return false;
-        }
-        if !self.started || sample.snd_una.gt(self.end) {
-            *self = Self { started: true, end: sample.snd_nxt, start: sample.now, last_ack: sample.now, ..Self::new() };
-        }
-        if cwnd < HYSTART_LOW_WINDOW {
-            return false;
-        }
-        if sample.now.saturating_since(self.last_ack) <= HYSTART_ACK_DELTA {
-            self.last_ack = sample.now;
-            // Linux adds up to 1 ms for ACK aggregation by the sender's own segmentation offload; unpaced senders halve.
-            self.found |= sample.now.saturating_since(self.start) > (delay_min + Duration::from_millis(1)) / 2;
-        }
-        self.least = self.least.min(rtt);
-        if self.samples < HYSTART_SAMPLES {
-            self.samples += 1;
-        } else {
-            let growth = (delay_min / 8).clamp(HYSTART_DELAY_MIN, HYSTART_DELAY_MAX);
-            self.found |= self.least > delay_min + growth;
-        }
-        self.found
     }
 }
 

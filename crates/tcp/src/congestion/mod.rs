@@ -3,13 +3,18 @@
 //! Windows are counted in segments, as Linux and ns-2 count them; with full-sized segments that is what RFC 5681's bytes
 //! come to.
 
+pub(crate) mod bbr;
 mod cubic;
+mod hystart;
+mod hystart_plus_plus;
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
-use crate::config::{AckCounting, Algorithm, CongestionConfig, SsthreshBasis};
+use crate::config::{AckCounting, Algorithm, CongestionConfig, HyStartVariant, SsthreshBasis};
 use cubic::Cubic;
+use hystart::HyStart;
+use hystart_plus_plus::{Growth, HyStartPlusPlus};
 
 /// "No limit yet": the slow-start threshold before the first loss.
 pub(crate) const INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
@@ -22,6 +27,8 @@ pub(crate) struct CongestionWindow {
     /// Acknowledged segments that have not opened the window yet (congestion avoidance).
     credit: u32,
     cubic: Cubic,
+    /// What looks for the end of slow start, while it lasts.
+    watch: Option<Box<SlowStartWatch>>,
     /// The most that was in flight since `used_since` while the application, not the window, was the limit.
     used: u32,
     used_since: Instant,
@@ -29,6 +36,13 @@ pub(crate) struct CongestionWindow {
     limited: bool,
     max_out: u32,
     round_end: Seq,
+}
+
+/// One of the ways to leave slow start before it loses segments.
+#[derive(Clone, Debug)]
+enum SlowStartWatch {
+    Linux(HyStart),
+    Rfc9406(HyStartPlusPlus),
 }
 
 /// What the window learns from an ACK.
@@ -41,6 +55,7 @@ pub(crate) struct AckSample {
     pub(crate) rtt: Option<Duration>,
     pub(crate) snd_una: Seq,
     pub(crate) snd_nxt: Seq,
+    pub(crate) is_paced: bool,
 }
 
 impl CongestionWindow {
@@ -50,6 +65,7 @@ impl CongestionWindow {
             ssthresh: INFINITE_SSTHRESH,
             credit: 0,
             cubic: Cubic::new(),
+            watch: None,
             used: 0,
             used_since: now,
             limited: false,
@@ -92,12 +108,15 @@ impl CongestionWindow {
         match config.algorithm {
             Algorithm::Reno => (basis / 2).max(2),
             Algorithm::Cubic => self.cubic.ssthresh_after_loss(basis),
+            // Losses are no sign of congestion to it.
+            Algorithm::Bbr => self.ssthresh,
         }
     }
 
     /// A retransmission timeout: whatever was learnt of the path is void.
     pub(crate) fn forget_path(&mut self) {
         self.cubic.reset();
+        self.watch = None;
     }
 
     /// What ssthresh would have to be to come back to where the window is now (Linux `tcp_current_ssthresh`).
@@ -110,10 +129,7 @@ impl CongestionWindow {
         if config.algorithm == Algorithm::Cubic
             && let Some(rtt) = sample.rtt
         {
-            let exit = self.cubic.on_rtt(config.hystart && self.in_slow_start(), self.cwnd, rtt, sample);
-            if exit {
-                self.ssthresh = self.cwnd;
-            }
+            self.watch_slow_start(config, rtt, sample);
         }
         if !self.is_limiting() {
             return;
@@ -123,18 +139,62 @@ impl CongestionWindow {
             AckCounting::PerSegment => sample.acked,
         };
         if self.in_slow_start() {
-            let opened = acked.min(self.ssthresh - self.cwnd);
-            self.set_cwnd(config, self.cwnd.saturating_add(opened));
-            acked -= opened;
+            acked = self.open_in_slow_start(config, acked, sample);
             if acked == 0 {
                 return;
             }
         }
         let per = match config.algorithm {
-            Algorithm::Reno => self.cwnd,
+            Algorithm::Reno | Algorithm::Bbr => self.cwnd,
             Algorithm::Cubic => self.cubic.acks_per_segment(self.cwnd, acked, sample.now),
         };
         self.open_by_credit(config, per, acked);
+    }
+
+    /// Linux's HyStart, with CUBIC.
+    fn watch_slow_start(&mut self, config: &CongestionConfig, rtt: Duration, sample: &AckSample) {
+        let delay_min = self.cubic.on_rtt(rtt, sample.now);
+        if !config.hystart || config.hystart_variant != HyStartVariant::Linux {
+            return;
+        }
+        if !self.in_slow_start() || self.cubic.hystart_found {
+            self.watch = None;
+            return;
+        }
+        let Some(delay_min) = delay_min else { return };
+        if !matches!(self.watch.as_deref(), Some(SlowStartWatch::Linux(_))) {
+            self.watch = Some(Box::new(SlowStartWatch::Linux(HyStart::new())));
+        }
+        let Some(SlowStartWatch::Linux(hystart)) = self.watch.as_deref_mut() else { return };
+        if hystart.on_ack(delay_min, self.cwnd, rtt.max(Duration::from_micros(1)), sample) {
+            self.cubic.hystart_found = true;
+            self.ssthresh = self.cwnd;
+        }
+    }
+
+    /// Slow start; returns how many of the acknowledged segments are left for congestion avoidance.
+    fn open_in_slow_start(&mut self, config: &CongestionConfig, acked: u32, sample: &AckSample) -> u32 {
+        let watches = config.hystart && config.hystart_variant == HyStartVariant::Rfc9406;
+        if !watches || self.ssthresh != INFINITE_SSTHRESH {
+            let opened = acked.min(self.ssthresh - self.cwnd);
+            self.set_cwnd(config, self.cwnd.saturating_add(opened));
+            return acked - opened;
+        }
+        if !matches!(self.watch.as_deref(), Some(SlowStartWatch::Rfc9406(_))) {
+            self.watch = Some(Box::new(SlowStartWatch::Rfc9406(HyStartPlusPlus::new())));
+        }
+        let Some(SlowStartWatch::Rfc9406(hystart)) = self.watch.as_deref_mut() else { return acked };
+        match hystart.on_ack(acked, sample) {
+            Growth::Open(opened) => {
+                self.set_cwnd(config, self.cwnd.saturating_add(opened));
+                0
+            }
+            Growth::Exit => {
+                self.ssthresh = self.cwnd;
+                self.watch = None;
+                acked
+            }
+        }
     }
 
     /// Opens the window by one segment for every `per` acknowledged ones.
@@ -198,7 +258,7 @@ impl CongestionWindow {
         mss: u32,
     ) {
         self.cubic.shift_epoch(idle);
-        if idle <= rto {
+        if idle <= rto || config.algorithm.is_model_based() {
             return;
         }
         let restart = config.initial_window.segments(mss).min(self.cwnd);
@@ -222,8 +282,9 @@ impl CongestionWindow {
     }
 
     /// What the window was before the loss that is being undone.
-    pub(crate) fn undo_target(&self, prior_cwnd: u32) -> u32 {
-        self.cwnd.max(prior_cwnd)
+    pub(crate) fn undo_target(&self, config: &CongestionConfig, prior_cwnd: u32) -> u32 {
+        // A model restores it by itself, when recovery is over.
+        if config.algorithm.is_model_based() { self.cwnd } else { self.cwnd.max(prior_cwnd) }
     }
 }
 
@@ -263,7 +324,14 @@ mod tests {
     }
 
     fn ack(window: &mut CongestionWindow, config: &CongestionConfig, acked: u32) {
-        let sample = AckSample { now: Instant::ZERO, acked, rtt: None, snd_una: Seq::new(0), snd_nxt: Seq::new(0) };
+        let sample = AckSample {
+            now: Instant::ZERO,
+            acked,
+            rtt: None,
+            snd_una: Seq::new(0),
+            snd_nxt: Seq::new(0),
+            is_paced: false,
+        };
         window.on_ack(config, &sample);
     }
 

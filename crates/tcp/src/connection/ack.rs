@@ -20,6 +20,7 @@ use crate::timers::Timer;
 pub(super) struct AckReport {
     pub(super) prior_una: Seq,
     pub(super) prior_losses: u64,
+    pub(super) prior_in_flight: u32,
     /// SND.UNA moved on.
     pub(super) advanced: bool,
     /// A duplicate ACK (RFC 5681 section 2).
@@ -44,6 +45,10 @@ pub(super) struct AckReport {
     pub(super) rtt_of_first: Option<Duration>,
     pub(super) rtt_of_last: Option<Duration>,
     pub(super) rtt_by_sack: Option<Duration>,
+    /// Of the last one that a SACK block reports.
+    pub(super) rtt_by_latest_sack: Option<Duration>,
+    /// It acknowledges one segment that is less than a full one.
+    pub(super) is_of_small_segment: bool,
     pub(super) echoed: Option<u32>,
     /// New data may be sent ahead of retransmissions (RFC 5682 step 2b).
     pub(super) send_new_first: bool,
@@ -104,6 +109,9 @@ impl Connection {
         }
 
         let mut report = self.new_report(segment, window_moved || segment.seq_len() > 0);
+        if let Some(model) = &mut self.model {
+            model.rate_mut().begin_ack();
+        }
         let prior_highest_sacked = self.queue.highest_sacked();
         self.remove_acked(now, ack, &mut report);
         if self.sack && !segment.options.sack.is_empty() {
@@ -130,6 +138,7 @@ impl Connection {
         let mut report = self.new_report(segment, true);
         let prior_highest_sacked = self.queue.highest_sacked();
         self.take_sack_blocks(now, segment, &mut report);
+        self.count_delivered_late(now, &report);
         if let (Some(at), Some(highest)) = (report.reordered_at, prior_highest_sacked)
             && at.lt(highest)
         {
@@ -142,6 +151,7 @@ impl Connection {
         AckReport {
             prior_una: self.snd.una,
             prior_losses: self.queue.losses(),
+            prior_in_flight: self.queue.in_flight(),
             advanced: segment.ack.gt(self.snd.una),
             duplicate: !has_news && segment.ack == self.snd.una && !self.queue.is_empty(),
             acked: 0,
@@ -156,6 +166,8 @@ impl Connection {
             rtt_of_first: None,
             rtt_of_last: None,
             rtt_by_sack: None,
+            rtt_by_latest_sack: None,
+            is_of_small_segment: false,
             echoed: self.timestamps.as_ref().and(segment.options.timestamps).map(|ts| ts.ecr).filter(|&ecr| ecr != 0),
             send_new_first: false,
         }
@@ -229,6 +241,7 @@ impl Connection {
             }
         }
         self.queue.trim_front(ack);
+        report.is_of_small_segment = report.acked == 1 && ack - self.snd.una < self.snd.mss;
         let data =
             (ack - self.snd.una) - u32::from(self.snd.fin.is_some_and(|fin| fin.lt(ack) && fin.ge(self.snd.una)));
         self.counters.bytes_acked.0 += u64::from(data);
@@ -266,6 +279,9 @@ impl Connection {
         if sent.ever_retransmitted && report.echoed.is_some_and(|echoed| (echoed.wrapping_sub(sent_at) as i32) < 0) {
             return;
         }
+        if let Some(model) = &mut self.model {
+            model.rate_mut().on_delivered(sent);
+        }
         let min_rtt = self.rtt.min_rtt();
         self.recovery.rack.on_delivered(now, sent.sent_at, sent.end(), sent.ever_retransmitted, min_rtt);
     }
@@ -287,13 +303,19 @@ impl Connection {
             }
             let highest = self.queue.highest_sacked();
             let rack = &mut self.recovery.rack;
+            let model = &mut self.model;
             self.queue.mark_sacked(block, |sent| {
                 report.sacked += 1;
+                if let Some(model) = model {
+                    model.rate_mut().on_delivered(sent);
+                }
                 rack.on_delivered(now, sent.sent_at, sent.end(), sent.ever_retransmitted, min_rtt);
                 if sent.ever_retransmitted {
                     return;
                 }
-                report.rtt_by_sack.get_or_insert(now.saturating_since(sent.sent_at));
+                let rtt = now.saturating_since(sent.sent_at);
+                report.rtt_by_sack.get_or_insert(rtt);
+                report.rtt_by_latest_sack = Some(report.rtt_by_latest_sack.map_or(rtt, |least| least.min(rtt)));
                 report.original_acked |= sent.end().le(high_seq);
                 if highest.is_some_and(|highest| sent.seq.lt(highest)) {
                     report.reordered_at = Some(report.reordered_at.map_or(sent.seq, |at| at.min(sent.seq)));
@@ -363,7 +385,9 @@ impl Connection {
         }
         // RFC 5681 section 3.2 step 6: the ACK that ends recovery only deflates. Under the other reductions the window is
         // where it belongs already, and Linux opens it.
-        if !(was_in_recovery && self.config.recovery.reduction == Reduction::Immediate) {
+        if self.model.is_some() {
+            self.control_by_model(now, report);
+        } else if !(was_in_recovery && self.config.recovery.reduction == Reduction::Immediate) {
             self.adjust_window(now, report);
         }
         self.pending.new_data_first = report.send_new_first;
@@ -397,6 +421,7 @@ impl Connection {
             rtt: report.rtt_of_last,
             snd_una: self.snd.una,
             snd_nxt: self.snd.nxt,
+            is_paced: self.pacer.is_some(),
         };
         self.congestion.on_ack(&self.config.congestion, &sample);
     }

@@ -33,7 +33,7 @@ impl Connection {
             if !self.is_sack_based() {
                 self.queue.reset_dup_acked();
             }
-            if self.try_undo_recovery(report) {
+            if self.try_undo_recovery(now, report) {
                 return false;
             }
             self.end_reduction(now);
@@ -41,7 +41,7 @@ impl Connection {
         match self.recovery.state {
             RecoveryState::Recovery => self.alert_in_recovery(now, report),
             RecoveryState::Loss => {
-                self.alert_in_loss(report);
+                self.alert_in_loss(now, report);
                 let timer_taken = self.identify_losses(now, report);
                 if self.recovery.state != RecoveryState::Open && !report.lost_retransmission {
                     return timer_taken;
@@ -51,7 +51,7 @@ impl Connection {
             }
             RecoveryState::Open | RecoveryState::Disorder => {
                 self.count_departed(report);
-                self.try_undo_by_dsack();
+                self.try_undo_by_dsack(now);
                 let timer_taken = self.identify_losses(now, report);
                 self.maybe_enter_recovery(now);
                 timer_taken
@@ -114,10 +114,10 @@ impl Connection {
             self.end_reduction(now);
             self.set_recovery_state(RecoveryState::Open);
             return false;
-        } else if self.try_undo_partial(report) {
+        } else if self.try_undo_partial(now, report) {
             return false;
         }
-        if self.try_undo_by_dsack() {
+        if self.try_undo_by_dsack(now) {
             self.try_to_open();
         }
         let timer_taken = self.identify_losses(now, report);
@@ -128,14 +128,14 @@ impl Connection {
     }
 
     /// In the loss state: was the timeout spurious, is it over (Linux `tcp_process_loss`; F-RTO is RFC 5682 section 3.1)?
-    fn alert_in_loss(&mut self, report: &mut AckReport) {
+    fn alert_in_loss(&mut self, now: Instant, report: &mut AckReport) {
         let recovered = self.snd.una.ge(self.recovery.high_seq);
-        if report.advanced && self.try_undo_loss(report, false) {
+        if report.advanced && self.try_undo_loss(now, report, false) {
             return;
         }
         if self.recovery.episode.frto {
             // Step 3b: data never retransmitted was acknowledged, so the timeout was spurious.
-            if report.original_acked && self.try_undo_loss(report, true) {
+            if report.original_acked && self.try_undo_loss(now, report, true) {
                 return;
             }
             if self.snd.nxt.gt(self.recovery.high_seq) {
@@ -159,7 +159,7 @@ impl Connection {
             return;
         }
         if recovered {
-            self.try_undo_recovery(report);
+            self.try_undo_recovery(now, report);
             return;
         }
         if self.is_sack_based() {
@@ -314,7 +314,7 @@ impl Connection {
         self.recovery.state = RecoveryState::Recovery;
         self.snd.timed = None;
         if self.config.recovery.reduction != Reduction::Proportional {
-            if self.config.recovery.reduction == Reduction::Immediate {
+            if self.config.recovery.reduction == Reduction::Immediate && self.model.is_none() {
                 let ssthresh = self.congestion.ssthresh();
                 self.congestion.set_cwnd(&self.config.congestion, ssthresh);
             }
@@ -332,6 +332,7 @@ impl Connection {
     pub(super) fn start_reduction(&mut self) {
         self.recovery.high_seq = self.snd.nxt;
         self.recovery.loss_probe = None;
+        self.save_window();
         let episode = self.recovery.episode.to_mut();
         episode.prior_cwnd = self.congestion.cwnd();
         episode.prr.start(self.congestion.cwnd());
@@ -372,7 +373,8 @@ impl Connection {
     /// Recovery is over: the window is ssthresh (RFC 5681 section 3.2 step 6).
     pub(super) fn end_reduction(&mut self, now: Instant) {
         self.congestion.set_by_recovery(now);
-        if self.recovery.episode.undo_marker.is_some() || !self.config.recovery.undo {
+        let settles = self.recovery.episode.undo_marker.is_some() || !self.config.recovery.undo;
+        if settles && self.model.is_none() {
             let ssthresh = self.congestion.ssthresh();
             let cwnd = match self.config.recovery.reduction {
                 Reduction::RateHalving => ssthresh.min(self.congestion.cwnd()),
@@ -434,6 +436,7 @@ impl Connection {
             || self.snd.una.ge(self.recovery.high_seq)
             || (state == RecoveryState::Loss && self.recovery.retransmits == 0);
         if first_cut || self.config.recovery.cut_on_each_timeout {
+            self.save_window();
             let episode = self.recovery.episode.to_mut();
             episode.prior_ssthresh = self.congestion.ssthresh_for_current(state == RecoveryState::Recovery);
             episode.prior_cwnd = self.congestion.cwnd();
@@ -449,6 +452,7 @@ impl Connection {
             self.recovery.reordering = self.recovery.reordering.min(threshold);
         }
         self.congestion.forget_path();
+        self.tell_model_of_timeout(now);
         self.congestion.set_by_recovery(now);
         self.congestion.clear_credit();
         self.congestion.set_cwnd(&self.config.congestion, self.queue.in_flight() + 1);
@@ -473,6 +477,7 @@ impl Connection {
             self.queue.reset_dup_acked();
         }
         self.congestion.clear_credit();
+        self.save_window();
         self.recovery.state = RecoveryState::Loss;
         self.recovery.high_seq = self.snd.nxt;
         self.recovery.loss_probe = None;

@@ -23,8 +23,10 @@ mod ack;
 mod fields;
 mod input;
 mod loss;
+mod model;
 mod open;
 mod output;
+mod pace;
 mod rack;
 mod receive;
 mod timeout;
@@ -41,6 +43,7 @@ use holdover_wire::{Segment, Seq};
 use crate::config::{Config, UserTimeoutConfig};
 use crate::congestion::CongestionWindow;
 use crate::counters::{Counters, Reason};
+use crate::pacing::Pacer;
 use crate::rarely::Rarely;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::recovery::queue::RetransmissionQueue;
@@ -52,6 +55,8 @@ use crate::timers::{Timer, Timers};
 use fields::{
     AckState, Address, ChallengeBudget, Pending, Probing, ReceiveSpace, SendSpace, Silence, Steering, TimestampState,
 };
+
+use model::Model;
 
 pub use ack::IcmpEffect;
 pub use open::Identity;
@@ -84,6 +89,10 @@ pub struct Connection {
     probing: Option<Box<Probing>>,
     silence: Silence,
     steering: Rarely<Steering>,
+    /// What spaces data out, if anything does.
+    pacer: Option<Box<Pacer>>,
+    /// What congestion control knows of the path, where it goes by a model.
+    model: Option<Box<Model>>,
     timers: Timers,
     challenges: ChallengeBudget,
     events: EventSet,
@@ -436,6 +445,7 @@ impl Connection {
         self.snd.buffer_was_full |= len == room;
         if len > 0 {
             self.before_sending_after_idle(now);
+            self.note_application_limit();
             self.unsent.push(data);
         }
         len

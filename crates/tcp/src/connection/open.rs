@@ -140,6 +140,8 @@ impl Connection {
             probing: None,
             silence: Silence { since: now, probes_unanswered: 0 },
             steering: Rarely::absent(),
+            pacer: None,
+            model: None,
             timers: Timers::default(),
             challenges: ChallengeBudget::default(),
             events: EventSet::default(),
@@ -165,6 +167,7 @@ impl Connection {
             lost: false,
             retransmitted: false,
             ever_retransmitted: false,
+            departure: None,
         });
         self.pending.handshake = true;
         self.arm_retransmit(now, self.rtt.rto());
@@ -257,6 +260,8 @@ impl Connection {
         // RFC 5482 section 3.1: a SYN's option may be lost or stripped; the first segment after it carries it again.
         self.pending.user_timeout_option = self.user_timeout_config().advertise.is_some();
         self.arm_keep_alive(now);
+        self.start_pacing(now);
+        self.start_model(now);
     }
 
     /// RFC 5482 section 3.1: what the peer advertises may change our user timeout.

@@ -63,12 +63,14 @@ enum Blocked {
     Nagle,
     /// A small segment waits for what the application will write.
     Held,
+    /// The previous burst has not left at the pacing rate yet.
+    Pacer,
 }
 
 impl Connection {
     /// The next segment to send; call until `None`.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
-        let choice = match self.choose() {
+        let choice = match self.choose(now) {
             Ok(choice) => choice,
             Err(blocked) => {
                 self.settle(now, blocked);
@@ -112,7 +114,7 @@ impl Connection {
     }
 
     /// The one place that decides what to send next, or why nothing is.
-    fn choose(&mut self) -> Result<Choice, Blocked> {
+    fn choose(&mut self, now: Instant) -> Result<Choice, Blocked> {
         if self.pending.reset {
             return Ok(Choice::Reset);
         }
@@ -130,7 +132,7 @@ impl Connection {
         if self.ack.requested > 0 {
             return Ok(Choice::Ack(Reason::RequestedAck));
         }
-        let blocked = match self.choose_data() {
+        let blocked = match self.choose_data(now) {
             Ok(choice) => return Ok(choice),
             Err(blocked) => blocked,
         };
@@ -148,7 +150,7 @@ impl Connection {
     }
 
     /// Data, old or new, or why there is none.
-    fn choose_data(&mut self) -> Result<Choice, Blocked> {
+    fn choose_data(&mut self, now: Instant) -> Result<Choice, Blocked> {
         let closed = self.snd.wnd == 0 && self.config.recovery.zero_window == ZeroWindow::PullBack;
         if let Some(reason) = self.pending.head {
             if !self.queue.is_empty() && !closed {
@@ -166,6 +168,7 @@ impl Connection {
         let room = in_flight < self.congestion.cwnd();
         if self.pending.new_data_first {
             let blocked = match self.choose_new() {
+                Ok(_) if room && !self.pacer_is_open(now) => return Err(Blocked::Pacer),
                 Ok(new) if room => return Ok(Choice::New(new)),
                 Ok(_) => Blocked::CongestionWindow,
                 Err(blocked) => blocked,
@@ -189,12 +192,15 @@ impl Connection {
             if !room {
                 return Err(Blocked::CongestionWindow);
             }
+            if !self.pacer_is_open(now) {
+                return Err(Blocked::Pacer);
+            }
             let reason = if self.recovery.episode.first_repair { Reason::FastRetransmit } else { Reason::LossRecovery };
             return Ok(Choice::Retransmit(index, reason));
         }
         let mut new = match self.choose_new() {
             Ok(new) => new,
-            Err(blocked) if room => return self.choose_repair_ahead().ok_or(blocked),
+            Err(blocked) if room => return self.choose_repair_ahead(now, blocked),
             Err(blocked) => return Err(blocked),
         };
         if !room {
@@ -206,23 +212,29 @@ impl Connection {
         } else if self.recovery.state == RecoveryState::Disorder && self.queue.packets_out() >= self.congestion.cwnd() {
             new.reason = Reason::LimitedTransmit;
         }
+        if !self.pacer_is_open(now) {
+            return Err(Blocked::Pacer);
+        }
         Ok(Choice::New(new))
     }
 
     /// What RFC 6675 sends again although it is not held lost: NextSeg rules 3 and 4 (section 4).
-    fn choose_repair_ahead(&mut self) -> Option<Choice> {
+    fn choose_repair_ahead(&mut self, now: Instant, blocked: Blocked) -> Result<Choice, Blocked> {
         let is_on = self.config.recovery.repair_ahead && self.loss_detection() == LossDetection::Sack;
         if !is_on || self.recovery.state != RecoveryState::Recovery {
-            return None;
+            return Err(blocked);
         }
         let hole = self.queue.first_hole();
         let rescue = || self.queue.last_missing().filter(|_| !self.recovery.episode.rescued);
-        let index = hole.or_else(rescue)?;
+        let index = hole.or_else(rescue).ok_or(blocked)?;
         if self.queue.get(index).seq.ge(self.snd.una + self.snd.wnd) {
-            return None;
+            return Err(blocked);
+        }
+        if !self.pacer_is_open(now) {
+            return Err(Blocked::Pacer);
         }
         self.recovery.episode.to_mut().rescued |= hole.is_none();
-        Some(Choice::Retransmit(index, Reason::LossRecovery))
+        Ok(Choice::Retransmit(index, Reason::LossRecovery))
     }
 
     /// Segments in flight, as far as the congestion window is concerned. Without limited transmit (RFC 3042) the first
@@ -318,7 +330,9 @@ impl Connection {
                 limited_by_window: blocked == Blocked::CongestionWindow
                     || self.queue.in_flight() >= self.congestion.cwnd(),
                 // An application that has filled the buffer is not what limits the connection.
-                can_decay: self.recovery.state == RecoveryState::Open && !self.snd.buffer_was_full,
+                can_decay: self.recovery.state == RecoveryState::Open
+                    && !self.snd.buffer_was_full
+                    && !self.config.congestion.algorithm.is_model_based(),
                 rto: self.rtt.rto(),
                 mss: self.snd.mss,
                 snd_una: self.snd.una,
@@ -336,6 +350,7 @@ impl Connection {
         if self.snd.wnd == 0 && !self.queue.is_empty() && self.state.is_synchronized() {
             self.stop_at_zero_window(now);
         }
+        self.settle_pacing(now, blocked == Blocked::Pacer);
         match blocked {
             Blocked::PeerWindow if self.queue.is_empty() => self.start_probing(now),
             Blocked::SillyWindow if !self.timers.is_armed(Timer::SillyWindow) => {
@@ -367,7 +382,7 @@ impl Connection {
     fn transmit_handshake(&mut self, now: Instant) -> Segment {
         self.pending.handshake = false;
         if core::mem::replace(&mut self.snd.handshake_sent, true) {
-            self.queue.note_retransmission(0, now, false);
+            self.queue.note_retransmission(0, now, false, None);
         }
         let flags = if self.state == State::SynSent { Flags::SYN } else { Flags::SYN | Flags::ACK };
         self.build(now, self.snd.iss, flags, Bytes::new())
@@ -390,7 +405,10 @@ impl Connection {
         } else {
             self.recovery.episode.to_mut().note_retransmission(now);
         }
-        self.queue.note_retransmission(index, now, !is_probe);
+        let departure = self.note_departure(now, false);
+        self.queue.note_retransmission(index, now, !is_probe, departure);
+        let len = self.queue.get(index).payload.len();
+        self.charge_pacer(now, len);
         let sent = self.queue.get(index);
         let (seq, payload, fin, push) = (sent.seq, sent.payload.clone(), sent.fin, sent.push);
         self.counters.bytes_retransmitted.0 += payload.len() as u64;
@@ -430,6 +448,8 @@ impl Connection {
             };
         }
         let was_empty = self.queue.is_empty();
+        self.note_restart(now);
+        let departure = self.note_departure(now, was_empty);
         self.queue.push(Sent {
             seq,
             payload: payload.clone(),
@@ -441,6 +461,7 @@ impl Connection {
             lost: false,
             retransmitted: false,
             ever_retransmitted: false,
+            departure,
         });
         if len < self.data_room() {
             self.snd.sml = seq + len;
@@ -449,6 +470,7 @@ impl Connection {
         self.snd.probed_byte = false;
         self.counters.bytes_sent.0 += u64::from(len);
         self.sent_data = true;
+        self.charge_pacer(now, payload.len());
         self.after_new_data(now, was_empty, new.reason);
         self.build(now, seq, flags, payload)
     }

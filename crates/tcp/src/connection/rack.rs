@@ -83,9 +83,11 @@ impl Connection {
         let _ = self.rack_detect(now);
         if self.queue.in_flight() != in_flight && self.recovery.state < RecoveryState::Recovery {
             self.enter_recovery(now);
-            let ssthresh = self.congestion.ssthresh();
-            let cwnd = self.recovery.episode.to_mut().prr.window(self.queue.in_flight(), ssthresh, 1, false);
-            self.congestion.set_cwnd(&self.config.congestion, cwnd);
+            if self.model.is_none() {
+                let ssthresh = self.congestion.ssthresh();
+                let cwnd = self.recovery.episode.to_mut().prr.window(self.queue.in_flight(), ssthresh, 1, false);
+                self.congestion.set_cwnd(&self.config.congestion, cwnd);
+            }
         }
         self.restart_retransmit(now);
     }
@@ -179,8 +181,10 @@ impl Connection {
         } else if ack.gt(high_seq) {
             // The ACK goes beyond the probe, and no DSACK has come: the original was lost, so the window comes down once.
             self.start_reduction();
-            let ssthresh = self.congestion.ssthresh();
-            self.congestion.set_cwnd(&self.config.congestion, ssthresh);
+            if self.model.is_none() {
+                let ssthresh = self.congestion.ssthresh();
+                self.congestion.set_cwnd(&self.config.congestion, ssthresh);
+            }
             self.recovery.loss_probe = None;
         } else if report.duplicate {
             // Both the original and the probe arrived.

@@ -31,6 +31,8 @@ impl Connection {
                     self.timers.arm(now, Timer::TimeWait, self.config.limits.time_wait);
                 }
                 Timer::FinWait2 | Timer::TimeWait => self.end(None),
+                // What it held back is what `poll_transmit` chooses next.
+                Timer::Pacing => {}
             }
         }
     }

@@ -1,6 +1,8 @@
 //! Taking back what a spurious timeout or recovery did: Eifel detection by timestamps (RFC 3522), by DSACK (RFC 3708) and by
 //! F-RTO (RFC 5682), and the response (RFC 4015), with Linux's conditions.
 
+use holdover_base::Instant;
+
 use super::Connection;
 use super::ack::AckReport;
 use crate::recovery::RecoveryState;
@@ -27,13 +29,13 @@ impl Connection {
     }
 
     /// RFC 4015 section 3: the window and ssthresh are what they were.
-    fn undo_reduction(&mut self, unmark_lost: bool) {
+    fn undo_reduction(&mut self, now: Instant, unmark_lost: bool) {
         if unmark_lost {
             self.queue.unmark_lost();
         }
         let episode = self.recovery.episode.to_mut();
         if episode.prior_ssthresh > 0 {
-            let cwnd = self.congestion.undo_target(episode.prior_cwnd);
+            let cwnd = self.congestion.undo_target(&self.config.congestion, episode.prior_cwnd);
             self.congestion.set_cwnd(&self.config.congestion, cwnd);
             if episode.prior_ssthresh > self.congestion.ssthresh() {
                 self.congestion.set_ssthresh(episode.prior_ssthresh);
@@ -43,13 +45,14 @@ impl Connection {
         episode.marked_below = None;
         self.recovery.rack.advanced = true;
         self.counters.undos += 1;
+        self.tell_model_of_undo(now);
     }
 
     /// The recovery point is acknowledged. Returns whether the state has to stay for a while: without SACK, duplicate ACKs of
     /// retransmissions that were not needed could otherwise begin another recovery (RFC 6582 section 6.1).
-    pub(super) fn try_undo_recovery(&mut self, report: &AckReport) -> bool {
+    pub(super) fn try_undo_recovery(&mut self, now: Instant, report: &AckReport) -> bool {
         if self.may_undo(report) {
-            self.undo_reduction(false);
+            self.undo_reduction(now, false);
         }
         if self.must_not_reopen() {
             return true;
@@ -78,11 +81,11 @@ impl Connection {
     }
 
     /// A timeout may have been spurious (Linux `tcp_try_undo_loss`); `by_frto` says that F-RTO has shown it.
-    pub(super) fn try_undo_loss(&mut self, report: &AckReport, by_frto: bool) -> bool {
+    pub(super) fn try_undo_loss(&mut self, now: Instant, report: &AckReport, by_frto: bool) -> bool {
         if !(by_frto && self.config.recovery.undo || self.may_undo(report)) {
             return false;
         }
-        self.undo_reduction(true);
+        self.undo_reduction(now, true);
         self.recovery.retransmits = 0;
         if self.must_not_reopen() {
             return true;
@@ -95,7 +98,7 @@ impl Connection {
 
     /// A partial ACK in recovery that an original caused: reordering, not loss. Returns whether nothing more should be marked
     /// lost now (Linux `tcp_try_undo_partial`).
-    pub(super) fn try_undo_partial(&mut self, report: &AckReport) -> bool {
+    pub(super) fn try_undo_partial(&mut self, now: Instant, report: &AckReport) -> bool {
         let undoable = self.config.recovery.undo && self.recovery.episode.undo_marker.is_some();
         if !undoable || !self.is_of_original(report) {
             return false;
@@ -112,18 +115,18 @@ impl Connection {
         if self.queue.retransmitted() > 0 {
             return true;
         }
-        self.undo_reduction(true);
+        self.undo_reduction(now, true);
         self.try_to_open();
         false
     }
 
     /// DSACKs have shown every retransmission to be unnecessary.
-    pub(super) fn try_undo_by_dsack(&mut self) -> bool {
+    pub(super) fn try_undo_by_dsack(&mut self, now: Instant) -> bool {
         let proven = self.config.recovery.undo
             && self.recovery.episode.undo_marker.is_some()
             && self.recovery.episode.undo_retransmissions == Some(0);
         if proven {
-            self.undo_reduction(false);
+            self.undo_reduction(now, false);
         }
         proven
     }

@@ -149,6 +149,7 @@ impl Connection {
         self.congestion.set_cwnd(&self.config.congestion, initial.min(self.congestion.cwnd()));
         self.congestion.clear_credit();
         self.congestion.forget_path();
+        self.restart_model();
         if let Some(episode) = self.recovery.episode.if_present() {
             episode.forget_undo();
         }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_wire::{Seq, SeqRange};
 
+use crate::delivery_rate::Departure;
 use crate::rarely::Rarely;
 
 /// One segment in the retransmission queue.
@@ -30,6 +31,8 @@ pub(crate) struct Sent {
     pub(crate) retransmitted: bool,
     /// It was sent more than once (Karn's rule).
     pub(crate) ever_retransmitted: bool,
+    /// What was known when it was last sent, where delivery rates are measured.
+    pub(crate) departure: Option<Box<Departure>>,
 }
 
 impl Sent {
@@ -372,9 +375,16 @@ impl RetransmissionQueue {
     }
 
     /// The record at `index` is sent again now. `counted` says whether the copy counts as in flight.
-    pub(crate) fn note_retransmission(&mut self, index: usize, now: Instant, counted: bool) {
+    pub(crate) fn note_retransmission(
+        &mut self,
+        index: usize,
+        now: Instant,
+        counted: bool,
+        departure: Option<Box<Departure>>,
+    ) {
         let sent = &mut self.records.to_mut()[index];
         sent.sent_at = now;
+        sent.departure = departure;
         sent.ever_retransmitted = true;
         if counted && !sent.retransmitted && !sent.sacked {
             sent.retransmitted = true;
@@ -412,6 +422,7 @@ mod tests {
                 lost: false,
                 retransmitted: false,
                 ever_retransmitted: false,
+                departure: None,
             });
         }
         queue
@@ -433,7 +444,7 @@ mod tests {
         queue.mark_lost(1);
         assert_eq!(queue.in_flight(), 5);
         assert_eq!(queue.next_lost(), Some(0));
-        queue.note_retransmission(0, Instant::from_secs(1), true);
+        queue.note_retransmission(0, Instant::from_secs(1), true, None);
         assert_eq!((queue.in_flight(), queue.next_lost()), (6, Some(1)));
         queue.assert_consistent();
         assert!(queue.pop_acked(Seq::new(99)).is_none());
@@ -450,7 +461,7 @@ mod tests {
     fn a_lost_retransmission_leaves_the_pipe() {
         let mut queue = queue(3);
         queue.mark_lost(1);
-        queue.note_retransmission(1, Instant::from_secs(1), true);
+        queue.note_retransmission(1, Instant::from_secs(1), true, None);
         assert_eq!(queue.in_flight(), 3);
         queue.mark_lost(1);
         assert_eq!((queue.in_flight(), queue.next_lost()), (2, Some(1)));
@@ -488,7 +499,7 @@ mod tests {
     #[test]
     fn a_copy_outlasts_the_mark_of_the_first_segment() {
         let mut queue = queue(3);
-        queue.note_retransmission(0, Instant::from_secs(1), true);
+        queue.note_retransmission(0, Instant::from_secs(1), true, None);
         queue.mark_first_lost();
         assert_eq!((queue.lost(), queue.retransmitted(), queue.next_lost()), (1, 1, None));
         queue.mark_first_lost();

@@ -1,5 +1,6 @@
 //! Integration tests of the endpoint: whole transfers, packet scripts for the rules of the RFCs, and properties.
 
+mod bbr;
 mod bsd;
 mod corpus;
 mod counted;
@@ -7,6 +8,7 @@ mod endpoints;
 mod ledger;
 mod linux_profiles;
 mod ns2;
+mod pacing;
 mod plan;
 mod properties;
 mod regressions;

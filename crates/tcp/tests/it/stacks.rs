@@ -2,8 +2,8 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{
-    AckCounting, AckPolicy, Algorithm, Config, Estimator, InitialWindow, KeepAlive, LossDetection, ProbePayload,
-    Profile, Reduction, RetryLimit, SsthreshBasis, WindowUpdate, ZeroWindow,
+    AckCounting, AckPolicy, Algorithm, Config, Estimator, HyStartVariant, InitialWindow, KeepAlive, LossDetection,
+    PacingConfig, ProbePayload, Profile, Reduction, RetryLimit, SsthreshBasis, WindowUpdate, ZeroWindow,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -52,7 +52,8 @@ pub(crate) enum Change {
     Congestion(Algorithm, AckCounting, SsthreshBasis),
     InitialWindow(InitialWindow),
     Idle { validate: bool, restart: bool },
-    HyStart(bool),
+    HyStart(bool, HyStartVariant),
+    Pacing(Option<PacingConfig>),
     MaxWindow(u32),
     Rto { initial: Duration, min: Duration, max: Duration },
     Tick(Duration),
@@ -140,7 +141,8 @@ impl Change {
                 congestion.validate_after_idle = validate;
                 congestion.restart_after_idle = restart;
             }
-            Self::HyStart(on) => congestion.hystart = on,
+            Self::HyStart(on, variant) => (congestion.hystart, congestion.hystart_variant) = (on, variant),
+            Self::Pacing(pacing) => congestion.pacing = pacing,
             Self::MaxWindow(segments) => congestion.max_window_segments = segments,
             Self::Rto { initial, min, max } => {
                 config.rto.initial = initial;
@@ -231,7 +233,7 @@ fn recovery_changes() -> impl Strategy<Value = Change> {
 
 fn window_changes() -> impl Strategy<Value = Change> {
     let algorithms = (
-        select(vec![Algorithm::Reno, Algorithm::Cubic]),
+        select(vec![Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr]),
         select(vec![AckCounting::PerAck, AckCounting::PerSegment]),
         select(vec![SsthreshBasis::FlightSize, SsthreshBasis::CongestionWindow, SsthreshBasis::SendWindow]),
     );
@@ -245,7 +247,13 @@ fn window_changes() -> impl Strategy<Value = Change> {
         ]
         .prop_map(Change::InitialWindow),
         (any::<bool>(), any::<bool>()).prop_map(|(validate, restart)| Change::Idle { validate, restart }),
-        any::<bool>().prop_map(Change::HyStart),
+        (any::<bool>(), select(vec![HyStartVariant::Linux, HyStartVariant::Rfc9406]))
+            .prop_map(|(on, variant)| Change::HyStart(on, variant)),
+        option::weighted(0.8, (80_u32..300, 80_u32..200)).prop_map(|percent| {
+            let pacing =
+                |(slow_start_percent, avoidance_percent)| PacingConfig { slow_start_percent, avoidance_percent };
+            Change::Pacing(percent.map(pacing))
+        }),
         (1_u32..40).prop_map(Change::MaxWindow),
         select(vec![100_u32, 1000, 4000, 16_384, 100_000]).prop_map(Change::SendBuffer),
         any::<bool>().prop_map(Change::Nagle),

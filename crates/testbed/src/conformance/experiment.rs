@@ -107,7 +107,7 @@ impl Case {
             label: label.into(),
             sender,
             length,
-            kernel_only: sender == Congestion::Bbr,
+            kernel_only: false,
             timers_ran: Duration::ZERO,
             body: Arc::new(body),
         }
@@ -133,7 +133,7 @@ impl Case {
             _ if self.kernel_only => None,
             Congestion::Cubic => Some(Profile::Linux6Cubic),
             Congestion::Reno => Some(Profile::Linux6Reno),
-            Congestion::Bbr => None,
+            Congestion::Bbr => Some(Profile::Linux6Bbr),
         }
     }
 

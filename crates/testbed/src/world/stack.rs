@@ -46,6 +46,7 @@ impl KernelStack {
         let (profile, own) = match config.congestion.algorithm {
             Algorithm::Cubic => (Profile::Linux6Cubic, Congestion::Cubic),
             Algorithm::Reno => (Profile::Linux6Reno, Congestion::Reno),
+            Algorithm::Bbr => (Profile::Linux6Bbr, Congestion::Bbr),
         };
         let differs = differences(config, &profile.config());
         if !differs.is_empty() {
@@ -163,6 +164,7 @@ mod tests {
             match profile {
                 Profile::Linux6Cubic => assert_eq!(stack.unwrap().socket.congestion, Congestion::Cubic),
                 Profile::Linux6Reno => assert_eq!(stack.unwrap().socket.congestion, Congestion::Reno),
+                Profile::Linux6Bbr => assert_eq!(stack.unwrap().socket.congestion, Congestion::Bbr),
                 _ => {
                     let error = stack.unwrap_err().to_string();
                     assert!(error.contains("recovery") && error.contains("linux-6-cubic"), "{error}");

@@ -1,0 +1,205 @@
+//! BBR over whole paths: what it learns of them, and what it does when they come and go.
+
+use holdover_base::{Duration, Instant};
+use holdover_tcp::{Config, Profile, Reason, RecoveryState};
+use proptest::prelude::*;
+
+use crate::properties::cases;
+use crate::world::{Path, Side, World};
+
+const fn at(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+/// 10 Mbit/s (a segment of 1460 bytes in 1.2 ms) and 25 ms each way: a product of 42 segments.
+fn path(queue: usize) -> Path {
+    let mut path = Path::clean(Duration::from_millis(25));
+    path.per_segment = Duration::from_micros(1_200);
+    path.queue_limit = queue;
+    path
+}
+
+fn stack() -> Config {
+    Profile::Linux6Bbr.config()
+}
+
+/// A transfer of `bytes`; the way back is as fast, and holds whatever comes.
+fn transfer(path: Path, bytes: usize, seed: u64) -> World {
+    let mut world = World::new(stack(), stack(), path, seed);
+    world.backward.queue_limit = usize::MAX;
+    world.client.to_write = bytes;
+    world.client.keep = false;
+    world
+}
+
+fn is_done(world: &mut World) -> bool {
+    world.server.read_len == world.client.to_write
+}
+
+/// The rate is found within a second, and the queue stays short: round trips are near the least one.
+#[test]
+fn it_fills_the_path_and_not_the_queue() {
+    let mut world = transfer(path(200), 10_000_000, 1);
+    world.run_until(at(2_000), |_| false);
+    let after_start = world.server.read_len;
+    let mut longest = Duration::ZERO;
+    world.run_until(at(7_000), |world| {
+        longest = longest.max(world.client.connection().srtt().unwrap());
+        false
+    });
+    let rate = (world.server.read_len - after_start) as f64 / 5.0;
+    // 1448 bytes in each 1.2 ms.
+    assert!(rate > 0.95 * 1_206_000.0, "{rate} bytes a second");
+    assert!(longest < Duration::from_millis(100), "{longest}");
+    let connection = world.client.connection();
+    assert_eq!(connection.counters().bytes_retransmitted.0, 0);
+    assert_eq!(connection.min_rtt().unwrap().as_millis(), 50);
+}
+
+/// As they do CUBIC.
+#[test]
+fn random_losses_do_not_slow_it_down() {
+    let took = |config: Config| {
+        let mut path = path(200);
+        path.loss = 0.03;
+        let mut world = World::new(config.clone(), config, path, 7);
+        world.backward = Path::clean(Duration::from_millis(25));
+        world.client.to_write = 10_000_000;
+        world.client.keep = false;
+        assert!(world.run_until(at(1_000_000), is_done));
+        world.now.saturating_since(Instant::ZERO).as_secs_f64()
+    };
+    let (bbr, cubic) = (took(stack()), took(Profile::Linux6Cubic.config()));
+    assert!(bbr < 11.0, "{bbr} s");
+    assert!(cubic > 3.0 * bbr, "{cubic} s against {bbr}");
+}
+
+/// Every ten seconds the flight shrinks to four segments.
+#[test]
+fn the_delay_is_measured_with_an_empty_queue() {
+    let mut world = transfer(path(1_000), 40_000_000, 3);
+    let mut drained_at = Vec::new();
+    world.run_until(at(30_000), |world| {
+        let now = world.now;
+        let connection = world.client.connection();
+        if connection.cwnd() <= 4 && connection.in_flight() <= 4 && connection.unacked() > 0 {
+            drained_at.push(now);
+        }
+        false
+    });
+    drained_at.dedup_by_key(|at| at.as_millis() / 1_000);
+    let gaps: Vec<u64> = drained_at
+        .windows(2)
+        .map(|pair| pair[1].saturating_since(pair[0]).as_millis())
+        .filter(|&gap| gap > 2_000)
+        .collect();
+    assert!(!gaps.is_empty() && gaps.iter().all(|gap| (9_500..=10_700).contains(gap)), "{gaps:?}: {drained_at:?}");
+}
+
+/// A path that becomes four times as fast is found within ten seconds' probing; one that becomes slower within ten rounds.
+#[test]
+fn the_rate_follows_the_path() {
+    let mut world = transfer(path(300), 400_000_000, 5);
+    world.run_until(at(5_000), |_| false);
+    world.forward.per_segment = Duration::from_micros(300);
+    let before = world.server.read_len;
+    world.run_until(at(15_000), |_| false);
+    world.run_until(at(16_000), |_| false);
+    assert!(world.client.connection().pacing_rate().unwrap() > 3_000_000);
+    assert!(world.server.read_len - before > 25_000_000);
+    world.forward.per_segment = Duration::from_micros(2_400);
+    world.run_until(at(26_000), |_| false);
+    let before = world.server.read_len;
+    world.run_until(at(31_000), |_| false);
+    assert!((world.server.read_len - before) as f64 > 0.9 * 5.0 * 603_000.0);
+    assert!(world.client.connection().pacing_rate().unwrap() < 900_000);
+}
+
+/// An application that sends a little at a time says nothing of the path: the rate stays what it was.
+#[test]
+fn an_application_with_little_to_send_does_not_lower_the_rate() {
+    let mut world = transfer(path(200), 3_000_000, 9);
+    world.run_until(at(3_000), is_done);
+    let rate = world.client.connection().pacing_rate().unwrap();
+    for n in 0..40_u64 {
+        world.client.to_write += 2_000;
+        world.run_until(at(3_200 + n * 100), |_| false);
+    }
+    let after = world.client.connection().pacing_rate().unwrap();
+    assert!(after as f64 > 0.7 * rate as f64, "{after} after {rate}");
+}
+
+/// The window and the rate survive an outage: what was in flight is lost, and the model is not.
+#[test]
+fn an_outage_leaves_the_model_as_it_was() {
+    for outage_ms in [300, 3_000, 20_000] {
+        let mut path = path(75);
+        path.outages = vec![(at(3_000), at(3_000 + outage_ms))];
+        path.outages_empty = true;
+        let mut world = transfer(path.clone(), 10_000_000, 11);
+        world.backward.outages = path.outages;
+        world.backward.outages_empty = true;
+        world.run_until(at(2_990), |_| false);
+        let rate = world.client.connection().pacing_rate().unwrap();
+        let before = world.server.read_len;
+        assert!(world.run_until(at(3_000 + outage_ms + 40_000), |world| world.server.read_len > before + 500_000));
+        let resumed = world.now;
+        let connection = world.client.connection();
+        assert_ne!(connection.recovery_state(), RecoveryState::Loss, "{outage_ms} ms");
+        let after = connection.pacing_rate().unwrap();
+        assert!(after as f64 > 0.6 * rate as f64, "{outage_ms} ms: {after} after {rate}");
+        // The rest at the path's rate, but for PROBE_RTT.
+        assert!(world.run_until(at(1_000_000), is_done));
+        let rest = (world.client.to_write - before - 500_000) as f64 / 1_206_000.0;
+        let took = world.now.saturating_since(resumed).as_secs_f64();
+        assert!(took < rest * 1.15 + 0.5, "{outage_ms} ms: {took} s, {rest} s at the path's rate");
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(300))]
+
+    /// Whatever the path loses, holds or reorders: everything arrives, at most a fifth more is sent again than was lost, was
+    /// outstanding at a timeout, or may have been taken for lost; and nothing but timers sends more than a burst at once.
+    #[test]
+    fn faults_do_not_stop_it(
+        seed in any::<u64>(),
+        per_segment_us in 100_u64..5_000,
+        delay_ms in 1_u64..200,
+        queue in 4_usize..300,
+        loss in prop_oneof![Just(0.0), 0.0..0.2],
+        reorder in prop_oneof![Just(0.0), 0.0..0.1],
+        outages in proptest::collection::vec((300_u64..8_000, 20_u64..5_000), 0..3),
+        emptied in any::<bool>(),
+        sack in prop::bool::weighted(0.8),
+        timestamps in prop::bool::weighted(0.8),
+    ) {
+        let mut config = stack();
+        config.sack = sack;
+        config.timestamps = config.timestamps.filter(|_| timestamps);
+        let path = Path {
+            per_segment: Duration::from_micros(per_segment_us),
+            queue_limit: queue,
+            loss,
+            reorder,
+            outages: outages.into_iter().map(|(start, len)| (at(start), at(start + len))).collect(),
+            outages_empty: emptied,
+            sound_from: Instant::from_secs(15),
+            ..Path::clean(Duration::from_millis(delay_ms))
+        };
+        let mut world = World::new(config.clone(), config, path, seed);
+        world.client.to_write = 600_000;
+        world.client.keep = false;
+        world.log = Some(Vec::new());
+        prop_assert!(world.run_until(Instant::from_secs(400), is_done), "not done");
+        let log = world.log.take().unwrap_or_default();
+        let mut burst = (Instant::ZERO, 0_u32);
+        for sent in log.iter().filter(|sent| sent.from == Side::Client).skip(12) {
+            let is_paced = matches!(sent.transmit.reason, Reason::NewData | Reason::LimitedTransmit | Reason::LossRecovery);
+            if is_paced && sent.transmit.segment.payload.len() > 1_000 {
+                burst = if sent.at == burst.0 { (sent.at, burst.1 + 1) } else { (sent.at, 1) };
+                prop_assert!(burst.1 <= 45, "{} segments at once at {:?}", burst.1, sent.at);
+            }
+        }
+    }
+}
