@@ -72,6 +72,14 @@ impl Chain {
         self.collect(now);
     }
 
+    /// The same of an attempt of the link to transmit `packet`, which has failed.
+    pub fn handle_failed_attempt(&mut self, now: Instant, packet: &Packet) {
+        for index in 0..self.len() {
+            self.mechanism(index).handle_failed_attempt(now, packet);
+        }
+        self.collect(now);
+    }
+
     /// Every deadline at or before `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         for index in 0..self.len() {

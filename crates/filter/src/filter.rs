@@ -83,6 +83,10 @@ pub trait SegmentFilter: fmt::Debug + Send {
     /// In the network: where one mobile host is, which has this address. Filters of hosts hear nothing of the kind.
     fn handle_mobile(&mut self, _now: Instant, _mobile: IpAddr, _presence: Presence) {}
 
+    /// In the network: an attempt of the link beside this node to transmit `packet` has failed. The link repeats it or gives it up by
+    /// itself. Only a link that repeats its own losses (ARQ) tells.
+    fn handle_failed_attempt(&mut self, _now: Instant, _packet: &Packet) {}
+
     /// A deadline has passed.
     fn handle_timeout(&mut self, _now: Instant) {}
 

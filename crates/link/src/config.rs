@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
 
+use crate::arq::Arq;
 use crate::jitter::Jitter;
 use crate::loss::Loss;
 use crate::outage::{OutagePolicy, Outages};
@@ -45,6 +46,8 @@ pub struct LinkConfig {
     /// Rate, delay, loss and connectivity over time. What the table names replaces the fields above; its loss comes on top of
     /// `loss`.
     pub conditions: Option<Arc<ConditionTrace>>,
+    /// How the link retransmits what it loses; `None` if it does not.
+    pub arq: Option<Arq>,
 }
 
 /// Why a link cannot be as described.
@@ -126,6 +129,7 @@ impl LinkConfig {
             check_probability("reorder", reordering.probability)?;
         }
         crate::outage::check(&self.outages)?;
+        self.arq.map_or(Ok(()), crate::arq::check)?;
         if let Some(trace) = &self.conditions {
             if trace.has_up() && self.outages != Outages::Never {
                 return Err(ConfigError::OutagesTwice);

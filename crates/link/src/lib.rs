@@ -46,6 +46,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arq;
 mod capacity;
 pub mod cell;
 mod config;
@@ -65,6 +66,7 @@ mod trace;
 mod transmitter;
 mod wire;
 
+pub use arq::Arq;
 pub use capacity::Capacity;
 pub use config::{ConfigError, LinkConfig};
 pub use frame::Frame;

@@ -53,6 +53,8 @@ pub enum Timer {
     Medium,
     /// When a station out of range gives its frame up.
     RetryLimit,
+    /// When a link with ARQ knows that a transmission has failed.
+    Retransmission,
 }
 
 /// A frame at the far end.
@@ -86,11 +88,13 @@ pub enum DropCause {
     StationLeft,
     /// It was sent after the link's return and before the link forwarded again.
     NotForwarding,
+    /// The link's ARQ has transmitted it as often as it may.
+    AttemptsUsed,
 }
 
 impl DropCause {
     /// All causes, in the order of their declaration.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::QueueFull,
         Self::Loss,
         Self::LinkDown,
@@ -99,6 +103,7 @@ impl DropCause {
         Self::Collision,
         Self::StationLeft,
         Self::NotForwarding,
+        Self::AttemptsUsed,
     ];
 
     /// The cause's name in reports.
@@ -112,6 +117,7 @@ impl DropCause {
             Self::Collision => "collision",
             Self::StationLeft => "station-left",
             Self::NotForwarding => "not-forwarding",
+            Self::AttemptsUsed => "attempts-used",
         }
     }
 }

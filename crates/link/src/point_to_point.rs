@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant, Rng};
 
+use crate::arq::ArqState;
 use crate::config::{ConfigError, LinkConfig};
 use crate::frame::Frame;
 use crate::impairments::Impairments;
@@ -28,6 +29,7 @@ pub struct PointToPoint<F> {
     impairments: Option<Box<Impairments>>,
     queue: Queue,
     wire: Wire<F>,
+    arq: Option<Box<ArqState<F>>>,
     forwards_after: Duration,
     /// When the link forwards again after its last return, if that is still to come.
     forwards_at: Option<Instant>,
@@ -53,6 +55,14 @@ pub enum LinkEvent<F> {
     Forwards {
         /// When.
         at: Instant,
+    },
+    /// An attempt of a link with ARQ to transmit a frame has failed, as its sender learns now. The frame is transmitted again, or
+    /// was dropped.
+    AttemptFailed {
+        /// When.
+        at: Instant,
+        /// A copy of the frame.
+        frame: F,
     },
     /// A frame was dropped.
     Dropped {
@@ -82,6 +92,7 @@ impl<F: Frame> PointToPoint<F> {
             impairments: Impairments::new(config, seed).map(Box::new),
             queue: Queue::new(config.queue_limit),
             wire: Wire::new(),
+            arq: config.arq.map(|arq| Box::new(ArqState::new(arq))),
             forwards_after: config.forwards_after,
             forwards_at: None,
             entered: 0,
@@ -116,13 +127,13 @@ impl<F: Frame> PointToPoint<F> {
         if is_up != was_up {
             self.note_change(now, is_up);
         }
-        self.plan_again(now, was_up && !is_up);
+        self.plan_again(now, was_up && !is_up, None);
     }
 
     /// What was counted up to `now`.
     pub fn statistics(&self, now: Instant) -> Statistics {
         Statistics {
-            under_way: self.wire.len() as u64,
+            under_way: self.wire.len() as u64 + self.arq.as_ref().map_or(0, |arq| arq.under_way()),
             queue: self.queue.statistics(now.max(self.clock)),
             ..self.counts
         }
@@ -147,14 +158,20 @@ impl<F: Frame> PointToPoint<F> {
             }
             self.queue.push(now, sent.start, len);
         }
-        let mark = match &mut self.impairments {
-            Some(impairments) if sent.outcome != Outcome::Flushed => impairments.mark(sent.end),
-            _ => Mark::Clean,
-        };
+        let mark = self.mark(sent);
         let (at, fate) = self.arrival(sent, mark);
         let order = self.entered;
         self.entered += 1;
-        self.wire.push(UnderWay { at, order, start: sent.start, end: sent.end, mark, fate, len, frame });
+        self.wire.push(UnderWay { at, order, start: sent.start, end: sent.end, mark, fate, attempts: 1, len, frame });
+    }
+
+    /// What chance does to a frame.
+    #[inline]
+    fn mark(&mut self, sent: Transmission) -> Mark {
+        match &mut self.impairments {
+            Some(impairments) if sent.outcome != Outcome::Flushed => impairments.mark(sent.end),
+            _ => Mark::Clean,
+        }
     }
 
     /// When a frame arrives or is lost, and which.
@@ -198,8 +215,59 @@ impl<F: Frame> PointToPoint<F> {
         }
     }
 
-    /// Computes anew what becomes of all frames under way, after the link was cut or mended by hand.
-    fn plan_again(&mut self, now: Instant, cut: bool) {
+    /// The next frame that comes out of a link with ARQ, and what fails meanwhile.
+    fn poll_reliable(&mut self, now: Instant) -> Option<Delivery<F>> {
+        loop {
+            let arq = self.arq.as_mut()?;
+            if let Some(delivery) = arq.take_ready() {
+                self.counts.delivered.add(delivery.frame.wire_len());
+                return Some(delivery);
+            }
+            let failure = arq.next_at().unwrap_or(Instant::FAR_FUTURE);
+            if self.wire.next_at().is_some_and(|at| at <= failure)
+                && let Some(item) = self.wire.pop_due(now)
+            {
+                self.settle(item);
+            } else {
+                let item = arq.take_failed(now)?;
+                self.repeat(failure.max(self.clock), item);
+            }
+        }
+    }
+
+    /// A transmission of a link with ARQ has come to its end.
+    fn settle(&mut self, item: UnderWay<F>) {
+        let Some(arq) = &mut self.arq else { return };
+        match item.fate {
+            fate if ArqState::<F>::repeats(fate) => arq.note_failure(item),
+            Fate::Dropped(cause) => {
+                arq.settle(item.at, item.order, None);
+                self.drop_frame(item.at, cause, item.frame, item.len);
+            }
+            Fate::Delivered | Fate::Corrupted => {
+                let UnderWay { at, order, frame, .. } = item;
+                arq.settle(at, order, Some(Delivery { at, frame, corrupted: false }));
+            }
+        }
+    }
+
+    /// The sender has learned that a transmission failed: it transmits the frame again, before those that entered later, or gives it up.
+    fn repeat(&mut self, now: Instant, item: UnderWay<F>) {
+        let Some(arq) = &mut self.arq else { return };
+        self.events.push_back(LinkEvent::AttemptFailed { at: now, frame: item.frame.clone() });
+        if arq.may_repeat(item.attempts) {
+            self.counts.retransmitted.add(item.len);
+            let attempts = item.attempts.saturating_add(1);
+            self.plan_again(now, false, Some(UnderWay { attempts, ..item }));
+        } else {
+            arq.settle(now, item.order, None);
+            self.drop_frame(now, DropCause::AttemptsUsed, item.frame, item.len);
+        }
+    }
+
+    /// Computes anew what becomes of all frames under way: after the link was cut or mended by hand, or because `again` is to be
+    /// transmitted again.
+    fn plan_again(&mut self, now: Instant, cut: bool, again: Option<UnderWay<F>>) {
         let policy = self.transmitter.policy();
         let mut busy_until = now;
         let mut waiting = Vec::new();
@@ -237,11 +305,24 @@ impl<F: Frame> PointToPoint<F> {
         for item in on_the_wire {
             self.wire.push(item);
         }
+        let again = again.map(|item| {
+            let index = waiting.partition_point(|waits| waits.order < item.order);
+            waiting.insert(index, item);
+            index
+        });
         let mut starts = Vec::with_capacity(waiting.len());
-        for item in waiting {
+        for (index, mut item) in waiting.into_iter().enumerate() {
             let flushed = Transmission { start: now, end: now, outcome: Outcome::Flushed };
             let sent = self.transmitter.plan(now, item.len).map_or(flushed, |(sent, _)| sent);
-            starts.push(sent.start);
+            if again == Some(index) {
+                if sent.start > now {
+                    self.queue.insert(index, now, sent.start, item.len);
+                    starts.push(sent.start);
+                }
+                item.mark = self.mark(sent);
+            } else {
+                starts.push(sent.start);
+            }
             let (at, fate) = self.arrival(sent, item.mark);
             self.wire.push(UnderWay { at, start: sent.start, end: sent.end, fate, ..item });
         }
@@ -276,6 +357,9 @@ impl<F: Frame> Link for PointToPoint<F> {
 
     #[inline]
     fn poll_deliver(&mut self, now: Instant) -> Option<Delivery<F>> {
+        if self.arq.is_some() {
+            return self.poll_reliable(now);
+        }
         loop {
             let UnderWay { at, fate, frame, len, .. } = self.wire.pop_due(now)?;
             let corrupted = match fate {
@@ -303,10 +387,14 @@ impl<F: Frame> Link for PointToPoint<F> {
     fn poll_timeout(&self) -> Option<(Instant, Timer)> {
         let arrival = self.wire.next_at().filter(|&at| at != Instant::FAR_FUTURE);
         let change = self.transmitter.next_change().into_iter().chain(self.forwards_at).min();
-        match (change, arrival) {
+        let own = match (change, arrival) {
             (Some(change), Some(arrival)) if arrival < change => Some((arrival, Timer::Arrival)),
             (Some(change), _) => Some((change, Timer::Connectivity)),
             (None, arrival) => arrival.map(|at| (at, Timer::Arrival)),
+        };
+        match self.arq.as_ref().and_then(|arq| arq.next_at()) {
+            Some(at) if own.is_none_or(|(own, _)| at < own) => Some((at, Timer::Retransmission)),
+            _ => own,
         }
     }
 }

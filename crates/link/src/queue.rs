@@ -78,6 +78,14 @@ impl Queue {
         self.left.high_water_bytes = self.left.high_water_bytes.max(self.bytes);
     }
 
+    /// A frame enters before the one at `index`, whatever the limit.
+    pub(crate) fn insert(&mut self, index: usize, now: Instant, until: Instant, len: u32) {
+        self.waiting.insert(index, Waiting { since: now, until, len });
+        self.bytes += u64::from(len);
+        self.left.high_water_packets = self.left.high_water_packets.max(self.waiting.len() as u64);
+        self.left.high_water_bytes = self.left.high_water_bytes.max(self.bytes);
+    }
+
     /// Gives those who wait new times, which `next` names one after the other.
     pub(crate) fn reschedule(&mut self, mut next: impl FnMut(usize) -> Instant) {
         for (index, waiting) in self.waiting.iter_mut().enumerate() {

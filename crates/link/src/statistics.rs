@@ -88,6 +88,8 @@ pub struct Statistics {
     pub offered: Tally,
     /// Copies that the link made.
     pub duplicated: Tally,
+    /// Transmissions beyond the first of each frame, by the link's ARQ.
+    pub retransmitted: Tally,
     /// Frames that came out, damaged ones included.
     pub delivered: Tally,
     /// Frames that came out damaged.

@@ -28,7 +28,7 @@ pub(crate) enum Mark {
 #[derive(Clone, Debug)]
 pub(crate) struct UnderWay<F> {
     pub(crate) at: Instant,
-    /// Counts departures: at the same moment, who left first arrives first.
+    /// Counts entries: at the same moment, the frame that entered first arrives first.
     pub(crate) order: u64,
     /// When the transmission starts; later than now, the frame is still queued.
     pub(crate) start: Instant,
@@ -37,6 +37,8 @@ pub(crate) struct UnderWay<F> {
     /// What chance did to it, whatever the link's outages do.
     pub(crate) mark: Mark,
     pub(crate) fate: Fate,
+    /// How often it was transmitted, this time included.
+    pub(crate) attempts: u32,
     pub(crate) len: u32,
     pub(crate) frame: F,
 }
@@ -134,7 +136,7 @@ mod tests {
             let mut wire = Wire::new();
             for (order, &at) in (0..).zip(&times) {
                 let at = Instant::from_nanos(at);
-                wire.push(UnderWay { at, order, start: at, end: at, mark: Mark::Clean, fate: Fate::Delivered, len: 1, frame: () });
+                wire.push(UnderWay { at, order, start: at, end: at, mark: Mark::Clean, fate: Fate::Delivered, attempts: 1, len: 1, frame: () });
             }
             let mut expected: Vec<_> = (0..).zip(&times).map(|(order, &at)| (at, order)).collect();
             expected.sort_unstable();

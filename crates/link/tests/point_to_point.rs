@@ -276,6 +276,7 @@ fn a_cut_by_hand_drops_what_the_policy_says() {
         Seen::Down(_) => 100,
         Seen::Up(_) => 101,
         Seen::Forwards(_) => 102,
+        Seen::AttemptFailed { .. } => unreachable!("a link without ARQ"),
     });
     assert_eq!(
         seen,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::{Seen, World};
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
 use holdover_link::{
-    Alternating, AtEnd, ConditionTrace, DeliveryTrace, GilbertElliott, InFlightFate, Jitter, JitterDistribution,
+    Alternating, Arq, AtEnd, ConditionTrace, DeliveryTrace, GilbertElliott, InFlightFate, Jitter, JitterDistribution,
     Length, LinkConfig, Loss, OutagePolicy, Outages, QueueLimit, QueuedFate, Rate, Reordering,
 };
 use proptest::prelude::*;
@@ -98,6 +98,7 @@ prop_compose! {
         jitter in prop::option::of((0_u64..30, any::<bool>(), any::<bool>())),
         reorder in prop::option::of((0.0..1.0, 0_u32..5)),
         rate in prop::option::of(varying_rate()),
+        arq in prop::option::of(arq()),
     ) -> LinkConfig {
         let jitter = jitter.map(|(millis, normal, reorder)| Jitter {
             amplitude: Duration::from_millis(millis),
@@ -105,12 +106,20 @@ prop_compose! {
             reorder,
         });
         let reorder = reorder.map(|(probability, gap)| Reordering { probability, gap });
-        let config = LinkConfig { loss, duplicate, corrupt, jitter, reorder, ..config };
+        let config = LinkConfig { loss, duplicate, corrupt, jitter, reorder, arq, ..config };
         match rate {
             None => config,
             Some((rate, conditions)) => LinkConfig { rate, conditions, outages: without_rhythm(config.outages), ..config },
         }
     }
+}
+
+fn arq() -> impl Strategy<Value = Arq> {
+    (1_u32..20, 1_u64..100, any::<bool>()).prop_map(|(attempts, timeout, in_order)| Arq {
+        attempts: Some(attempts),
+        timeout: Duration::from_millis(timeout),
+        in_order,
+    })
 }
 
 fn varying_rate() -> impl Strategy<Value = (Rate, Option<Arc<ConditionTrace>>)> {

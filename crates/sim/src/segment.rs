@@ -73,7 +73,7 @@ impl Segment {
                 LinkEvent::Down { at } => (at, false),
                 LinkEvent::Up { at } if gate.forwards_late() => (at, false),
                 LinkEvent::Up { at } | LinkEvent::Forwards { at } => (at, true),
-                LinkEvent::Dropped { .. } => continue,
+                LinkEvent::Dropped { .. } | LinkEvent::AttemptFailed { .. } => continue,
             };
             if core::mem::replace(&mut self.is_closed, !open) == open {
                 changes.push(GateChange { at, open });

@@ -14,6 +14,9 @@ const MAX_QUOTE_V6: usize = 1280 - 40 - 8;
 const QUOTED_TCP_LEN: usize = 8;
 /// Where the IPv6 header has its next header field.
 const NEXT_HEADER_OFFSET: u32 = 6;
+/// Types for experiments (RFC 4727 section 2.2, RFC 4443 section 2.1): [`Unreachable::BadState`] with code 0.
+const TYPE_BAD_STATE_V4: u8 = 253;
+const TYPE_BAD_STATE_V6: u8 = 100;
 
 impl IcmpError {
     /// The error of `kind` about `packet`, from its IP header on: quotes as much as the size limit of ICMP errors allows, 548
@@ -89,6 +92,7 @@ impl IcmpHead {
                 Unreachable::AdministrativelyProhibited
             }
             (icmpv4::TYPE_DEST_UNREACH, code) => Unreachable::Other { code },
+            (TYPE_BAD_STATE_V4, 0) => Unreachable::BadState,
             (icmpv4::TYPE_TIME_EXCEEDED, code) => Unreachable::TimeExceeded { code },
             (icmpv4::TYPE_PARAMETER_PROBLEM, code) => {
                 Unreachable::ParameterProblem { code, pointer: u32::from(self.rest[0]) }
@@ -107,6 +111,7 @@ impl IcmpHead {
             (icmpv6::TYPE_DST_UNREACH, code) => Unreachable::Other { code },
             // The code is ignored by the receiver (RFC 4443 section 3.2).
             (icmpv6::TYPE_PACKET_TOO_BIG, _) => Unreachable::PacketTooBig { mtu: u32::from_be_bytes(self.rest) },
+            (TYPE_BAD_STATE_V6, 0) => Unreachable::BadState,
             (icmpv6::TYPE_TIME_EXCEEDED, code) => Unreachable::TimeExceeded { code },
             (icmpv6::TYPE_PARAMETER_PROBLEM, icmpv6::CODE_PARAM_PROBLEM_UNRECOG_NEXT_HEADER) => Unreachable::Protocol,
             (icmpv6::TYPE_PARAMETER_PROBLEM, code) => {
@@ -130,6 +135,7 @@ impl IcmpHead {
                 let [a, b] = u16::try_from(mtu).map_err(|_| EmitError::IcmpMtu { mtu })?.to_be_bytes();
                 Self { rest: [0, 0, a, b], ..unreachable(icmpv4::CODE_DST_UNREACH_NEED_FRAG) }
             }
+            Unreachable::BadState => Self::new(TYPE_BAD_STATE_V4, 0, [0; 4]),
             Unreachable::TimeExceeded { code } => Self::new(icmpv4::TYPE_TIME_EXCEEDED, code, [0; 4]),
             Unreachable::ParameterProblem { code, pointer } => {
                 let byte = u8::try_from(pointer).map_err(|_| EmitError::IcmpPointer { pointer })?;
@@ -150,6 +156,7 @@ impl IcmpHead {
             Unreachable::AdministrativelyProhibited => unreachable(icmpv6::CODE_DST_UNREACH_PROHIBITED),
             Unreachable::Other { code } => unreachable(code),
             Unreachable::PacketTooBig { mtu } => Self::new(icmpv6::TYPE_PACKET_TOO_BIG, 0, mtu.to_be_bytes()),
+            Unreachable::BadState => Self::new(TYPE_BAD_STATE_V6, 0, [0; 4]),
             Unreachable::TimeExceeded { code } => Self::new(icmpv6::TYPE_TIME_EXCEEDED, code, [0; 4]),
             Unreachable::ParameterProblem { code, pointer } => problem(code, pointer),
         }
@@ -182,12 +189,13 @@ mod tests {
     type Head = (u8, u8, [u8; 4]);
 
     /// Every kind as ICMP and as ICMPv6 say it.
-    const WIRE: [(Unreachable, Head, Head); 9] = [
+    const WIRE: [(Unreachable, Head, Head); 10] = [
         (Unreachable::Network, (3, 0, [0; 4]), (1, 0, [0; 4])),
         (Unreachable::Host, (3, 1, [0; 4]), (1, 3, [0; 4])),
         (Unreachable::Protocol, (3, 2, [0; 4]), (4, 1, [0, 0, 0, 6])),
         (Unreachable::Port, (3, 3, [0; 4]), (1, 4, [0; 4])),
         (Unreachable::PacketTooBig { mtu: 1400 }, (3, 4, [0, 0, 5, 0x78]), (2, 0, [0, 0, 5, 0x78])),
+        (Unreachable::BadState, (253, 0, [0; 4]), (100, 0, [0; 4])),
         (Unreachable::TimeExceeded { code: 1 }, (11, 1, [0; 4]), (3, 1, [0; 4])),
         (Unreachable::AdministrativelyProhibited, (3, 13, [0; 4]), (1, 1, [0; 4])),
         (Unreachable::Other { code: 5 }, (3, 5, [0; 4]), (1, 5, [0; 4])),
@@ -204,6 +212,8 @@ mod tests {
             assert_eq!(IcmpHead::error_v6(kind), v6);
             assert_eq!(v6.unreachable_v6(), Some(kind));
         }
+        assert_eq!(IcmpHead::new(253, 1, [0; 4]).unreachable_v4(), None);
+        assert_eq!(IcmpHead::new(100, 1, [0; 4]).unreachable_v6(), None);
         assert_eq!(IcmpHead::new(8, 0, [0; 4]).unreachable_v4(), None);
         assert_eq!(IcmpHead::new(128, 0, [0; 4]).unreachable_v6(), None);
     }

@@ -259,6 +259,10 @@ pub enum Unreachable {
         /// The code.
         code: u8,
     },
+    /// Explicit bad state notification: an attempt of a base station to transmit the quoted packet over its wireless link has failed
+    /// (Bakshi and others 1997). Its authors derive it from source quench, which RFC 6633 has retired, and name no type; here it has
+    /// those for experiments (RFC 4727 section 2.2: type 253 code 0; RFC 4443 section 2.1: ICMPv6 type 100 code 0).
+    BadState,
     /// A parameter problem (type 12; ICMPv6 type 4).
     ParameterProblem {
         /// The code.

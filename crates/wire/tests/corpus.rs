@@ -164,6 +164,8 @@ fn valid() -> BTreeMap<&'static str, Vec<u8>> {
         ("hip", v4(raw(139, "3b04 0121 0000 0000"))),
         ("unreachable-v4", v4(error(Unreachable::Port, v4(full_segment())))),
         ("unreachable-v6", v6(error(Unreachable::Port, v6(full_segment())))),
+        ("bad-state-v4", v4(error(Unreachable::BadState, v4(full_segment())))),
+        ("bad-state-v6", v6(error(Unreachable::BadState, v6(full_segment())))),
         ("too-big-v4", v4(error(Unreachable::PacketTooBig { mtu: 0 }, v4(full_segment())))),
         ("too-big-v6", v6(error(Unreachable::PacketTooBig { mtu: u32::MAX }, v6(full_segment())))),
     ])

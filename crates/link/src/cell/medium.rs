@@ -198,7 +198,7 @@ impl<F: Frame> Cell<F> {
             match timer {
                 Timer::Connectivity => self.tell_range(at),
                 Timer::RetryLimit => self.give_up(at),
-                Timer::Arrival | Timer::Medium => self.proceed(at),
+                Timer::Arrival | Timer::Medium | Timer::Retransmission => self.proceed(at),
             }
         }
         self.clock = self.clock.max(now);

@@ -23,6 +23,7 @@ impl Frame for Named {
 pub(crate) enum Seen {
     Delivered { at: Instant, name: u32, corrupted: bool },
     Dropped { at: Instant, name: u32, cause: DropCause },
+    AttemptFailed { at: Instant, name: u32 },
     Down(Instant),
     Up(Instant),
     Forwards(Instant),
@@ -31,7 +32,7 @@ pub(crate) enum Seen {
 impl Seen {
     pub(crate) fn at(&self) -> Instant {
         match *self {
-            Self::Delivered { at, .. } | Self::Dropped { at, .. } => at,
+            Self::Delivered { at, .. } | Self::Dropped { at, .. } | Self::AttemptFailed { at, .. } => at,
             Self::Down(at) | Self::Up(at) | Self::Forwards(at) => at,
         }
     }
@@ -88,6 +89,7 @@ impl World {
                 LinkEvent::Down { at } => Seen::Down(at),
                 LinkEvent::Up { at } => Seen::Up(at),
                 LinkEvent::Forwards { at } => Seen::Forwards(at),
+                LinkEvent::AttemptFailed { at, frame } => Seen::AttemptFailed { at, name: frame.name },
                 LinkEvent::Dropped { at, cause, frame } => Seen::Dropped { at, name: frame.name, cause },
             });
         }

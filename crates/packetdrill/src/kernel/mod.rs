@@ -259,6 +259,6 @@ fn errno_of(kind: Unreachable) -> Option<&'static str> {
         Unreachable::Other { code: 6 | 9 } => "ENETUNREACH",
         Unreachable::Other { code: 5 } => "EOPNOTSUPP",
         Unreachable::Other { .. } => "EHOSTUNREACH",
-        Unreachable::PacketTooBig { .. } => return None,
+        Unreachable::PacketTooBig { .. } | Unreachable::BadState => return None,
     })
 }

@@ -113,6 +113,20 @@ impl World {
         }
     }
 
+    /// An attempt of a link with ARQ to transmit a frame has failed: mechanisms of the router at its near end hear of it, if they may see
+    /// the packet and look after its destination.
+    pub(super) fn attempt_failed<O: Observer>(&mut self, hop: usize, frame: Box<Frame>, observer: &mut O) {
+        let is_readable = !frame.raw && !frame.sealed && frame.tunnel.is_none();
+        let to = NodeId::of(frame.packet.dst).filter(|_| is_readable);
+        let hears = |gateway: &Gateway| gateway.hears_links && to.is_some_and(|to| gateway.mobiles.contains_key(&to));
+        let index = self.gateway_index(self.network.hops[hop].from).filter(|&index| hears(&self.gateways[index]));
+        if let Some(index) = index {
+            self.gateways[index].chain.handle_failed_attempt(self.now, &frame.packet);
+            self.send_what_gateway_made(index, observer);
+        }
+        self.network.pool.take_back(frame);
+    }
+
     /// A mobility agent has taken a registration.
     pub(super) fn tell_of_registration<O: Observer>(
         &mut self,

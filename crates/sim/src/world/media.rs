@@ -69,6 +69,7 @@ impl World {
                 LinkEvent::Dropped { at, cause, frame } => {
                     observer.dropped(at, Dropped::Lost(Medium::Link(id), cause), &frame);
                 }
+                LinkEvent::AttemptFailed { frame, .. } => self.attempt_failed(index, frame, observer),
                 LinkEvent::Down { at } if speaks => self.link_changed(at, id, false, observer),
                 LinkEvent::Up { at } if speaks => self.link_changed(at, id, true, observer),
                 LinkEvent::Forwards { at } if speaks => self.link_forwards(at, id, observer),

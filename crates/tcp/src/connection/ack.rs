@@ -515,6 +515,8 @@ impl Connection {
             return IcmpEffect::Ignored;
         }
         match kind {
+            // For mechanisms; TCP by itself knows no such message.
+            Unreachable::BadState => IcmpEffect::Ignored,
             Unreachable::PacketTooBig { mtu } => self.shrink_to_mtu(mtu),
             Unreachable::Network | Unreachable::Host | Unreachable::TimeExceeded { .. } => {
                 if kind != (Unreachable::TimeExceeded { code: 0 }) && self.revert_backoff(now, quoted) {

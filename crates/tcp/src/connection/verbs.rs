@@ -165,6 +165,17 @@ impl Connection {
         self.timers.release(now, timer);
     }
 
+    /// Starts the retransmission timer anew with the timeout in force: neither its backoff nor cwnd and ssthresh change. It takes the
+    /// place of a loss probe. Returns whether it was running; nothing is done while nothing is outstanding, while the peer's window is
+    /// closed, or while the reordering timer (RFC 8985 section 6.2) decides on a loss.
+    pub fn restart_retransmit_timer(&mut self, now: Instant) -> bool {
+        let is_running = self.timers.is_armed(Timer::Retransmit) || self.timers.is_armed(Timer::LossProbe);
+        if is_running {
+            self.arm_retransmit(now, self.rtt.rto());
+        }
+        is_running
+    }
+
     /// Bars fast retransmit of anything below `seq`; `None` lifts the bar. The retransmission timer is not affected.
     pub fn bar_fast_retransmit_below(&mut self, seq: Option<Seq>) {
         self.steer(|steering| steering.barred_below = seq);

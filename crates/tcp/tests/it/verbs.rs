@@ -599,3 +599,26 @@ fn a_lifted_bar_bars_nothing() {
     t.expect(data(1001, 2001).reason(Reason::FastRetransmit));
     t.forget_sent();
 }
+
+/// The timeout in force starts anew; backoff and windows stay as they are.
+#[test]
+fn restart_retransmit_timer() {
+    let mut t = ten_out(plain());
+    let (cwnd, rto) = (t.connection.cwnd(), t.connection.rto());
+    t.at(700);
+    t.steer(|connection, now| assert!(connection.restart_retransmit_timer(now)));
+    t.expect_nothing();
+    t.expect_timer(Timer::Retransmit, 700 + rto.as_millis());
+    t.at(700 + rto.as_millis()).expect(data(1, 1001).reason(Reason::Timeout));
+    let (backoff, rto) = (t.connection.backoff(), t.connection.rto());
+    assert_eq!(backoff, 1);
+    t.at(2500);
+    t.steer(|connection, now| assert!(connection.restart_retransmit_timer(now)));
+    t.expect_timer(Timer::Retransmit, 2500 + rto.as_millis());
+    assert_eq!((t.connection.backoff(), t.connection.rto()), (backoff, rto));
+    assert!(t.connection.cwnd() <= cwnd);
+    // Nothing is outstanding: nothing is armed.
+    let mut t = Script::established(plain());
+    t.steer(|connection, now| assert!(!connection.restart_retransmit_timer(now)));
+    assert_eq!(t.connection.deadline(Timer::Retransmit), None);
+}

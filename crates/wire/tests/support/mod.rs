@@ -125,6 +125,7 @@ fn unreachable(v6: bool) -> impl Strategy<Value = Unreachable> {
         Just(Unreachable::Host),
         Just(Unreachable::Protocol),
         Just(Unreachable::Port),
+        Just(Unreachable::BadState),
         Just(Unreachable::AdministrativelyProhibited),
         mtu.prop_map(|mtu| Unreachable::PacketTooBig { mtu }),
         any::<u8>().prop_map(|code| Unreachable::TimeExceeded { code }),
