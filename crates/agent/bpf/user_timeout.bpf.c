@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 //
-// User timeouts by policy, for connections as they are made (`new_connections`, attached to a cgroup) and for those that are open
-// already (`open_connections`, an iterator over the TCP sockets of a network namespace).
+// User timeouts by policy. `new_connections`, attached to a cgroup, sets them at the handshake; `open_connections`, an iterator over the
+// TCP sockets of a network namespace, sets them on connections that are already open.
 //
-// The policy is a table of rules that hold addresses and ports alone; the first that fits decides. Where a rule asks for more (the
-// process, the user, the cgroup), user space is told of the connection, and its answer comes through `decisions`, at the next pass
-// of the iterator. Until then the connection is as the kernel made it. `Rule`, `Wish` and the others are the Rust twins of what is
-// here (src/user_timeout/kernel.rs).
+// The policy is a table of rules over addresses and ports; the first matching rule applies. A rule may also ask for the process, the
+// user or the cgroup: the program then reports the connection to user space, whose answer arrives in `decisions` and takes effect at the
+// next pass of the iterator. Until then the connection keeps the kernel's timeout. src/user_timeout/kernel.rs has the same structures
+// in Rust.
 //
-// A timeout that the application has set itself is its own affair, unless the rule says otherwise.
+// A timeout that the application has set is left alone, unless the rule says `replace`.
 
 #include <linux/bpf.h>
 #include <linux/types.h>
@@ -25,9 +25,9 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #include "user_timeout/new_connections.h"
 #include "user_timeout/open_connections.h"
 
-// --- For the test that the rules say here what they say in user space ---
+// --- For the test that compares the rules with those of user space ---
 
-// A packet that holds a `struct flow`; it returns the verdict, and the rule in the bits above.
+// The packet holds a `struct flow`. Returns the verdict in bits 0 to 7 and the rule's number above.
 SEC("classifier")
 int decide_for_test(struct __sk_buff *skb)
 {

@@ -15,10 +15,10 @@
 #define TCP_KEEPCNT 6
 #define TCP_USER_TIMEOUT 18
 #define STATE_SYN_SENT 2
-// ESTABLISHED, FIN-WAIT-1, CLOSE-WAIT, LAST-ACK, CLOSING: what may have data in flight.
+// States that may have data in flight: ESTABLISHED, FIN-WAIT-1, CLOSE-WAIT, LAST-ACK, CLOSING.
 #define STATES_WITH_DATA (1 << 1 | 1 << 4 | 1 << 8 | 1 << 9 | 1 << 11)
 
-// The few fields that are read, wherever the running kernel has them.
+// Only the fields that are read.
 struct in6_addr___kernel {
 	__u32 words[4];
 };

@@ -16,7 +16,7 @@ static __always_inline void call_back_no_more(struct bpf_sock_ops *ops, __u32 fl
 	bpf_sock_ops_cb_flags_set(ops, ops->bpf_sock_ops_cb_flags & ~flags);
 }
 
-// The verifier wants every field of the context read by its own constant offset. Without the barrier the compiler joins reads.
+// The verifier accepts reads of the context at constant offsets of fields only; the barrier keeps the compiler from merging reads.
 #define FIELD(field)                     \
 	({                               \
 		__u32 value = ops->field; \
@@ -44,7 +44,7 @@ static __always_inline void flow_of_ops(struct bpf_sock_ops *ops, struct flow *f
 	flow->remote_port = bpf_ntohl(FIELD(remote_port));
 }
 
-// What the peer asks for in the segment at hand.
+// Reads the peer's option from the current segment.
 static __always_inline int take_option(struct bpf_sock_ops *ops, struct given *given)
 {
 	__u8 option[UTO_LEN] = { UTO_KIND };
@@ -53,7 +53,7 @@ static __always_inline int take_option(struct bpf_sock_ops *ops, struct given *g
 	if (bpf_load_hdr_opt(ops, option, sizeof(option), 0) != UTO_LEN)
 		return 0;
 	ms = ms_of_option((__u16)option[2] << 8 | option[3]);
-	// Zero is reserved.
+	// RFC 5482 section 3: zero is invalid.
 	if (!ms)
 		return 0;
 	count(OPTIONS_RECEIVED);
@@ -61,7 +61,7 @@ static __always_inline int take_option(struct bpf_sock_ops *ops, struct given *g
 	return 1;
 }
 
-// A SYN is about to be sent, and may have the option (RFC 5482 section 3.1).
+// A SYN is about to be sent. It may carry the option (RFC 5482 section 3.1).
 static __always_inline void connecting(struct bpf_sock_ops *ops, struct bpf_sock *sk)
 {
 	struct flow flow = {};
@@ -91,7 +91,7 @@ static __always_inline void established(struct bpf_sock_ops *ops, struct bpf_soc
 	verdict = decide(&flow, &wish);
 	if (verdict == NEEDS_OWNER) {
 		ask(bpf_get_socket_cookie(ops));
-		// The answer may be that the option is wanted, and where it comes nobody can ask for these calls any more.
+		// The answer may ask for the option, and these callbacks cannot be requested from the iterator.
 		if (wish.advertise)
 			call_back(ops, OPTION_CALLBACKS);
 		return;
@@ -106,7 +106,7 @@ static __always_inline void established(struct bpf_sock_ops *ops, struct bpf_soc
 	}
 	on_socket->wish = wish;
 	on_socket->generation = generation();
-	// What a SYN had says nothing of the segments after it.
+	// Segments after the SYN are counted anew.
 	on_socket->segments_with_option = 0;
 	if (wish.advertise) {
 		call_back(ops, OPTION_CALLBACKS);
@@ -115,16 +115,16 @@ static __always_inline void established(struct bpf_sock_ops *ops, struct bpf_soc
 	give(ops, tcp, on_socket, SET);
 }
 
-// How many bytes of options are to be reserved.
+// Reserves room for the option.
 static __always_inline void option_length(struct bpf_sock_ops *ops, struct bpf_sock *sk)
 {
 	struct given *on_socket = bpf_sk_storage_get(&given, sk, 0, 0);
 
 	if (!on_socket)
-		// Not answered yet.
+		// User space has not decided yet.
 		return;
 	if (ops->state == STATE_SYN_SENT) {
-		// A SYN that is not answered may have been thrown away for an option that somebody on the path does not know.
+		// A retransmitted SYN goes without the option: a middlebox may have dropped the first for it.
 		if (on_socket->wish.advertise && !ops->total_retrans)
 			bpf_reserve_hdr_opt(ops, UTO_LEN, 0);
 		return;

@@ -27,7 +27,7 @@ static __always_inline int flow_of_sock(struct sock_common *sk, struct flow *flo
 	return 1;
 }
 
-// What is to be done for a socket: the answer of user space, what was found before, or what the rules say. 0 if that is not known.
+// The wish for a socket: user space's decision, else the cached wish, else the rules. Returns 0 if user space has not decided yet.
 static __always_inline int wish_for(struct sock_common *sk, __u64 cookie, struct given *known, struct wish *wish)
 {
 	struct wish *answer = bpf_map_lookup_elem(&decisions, &cookie);
@@ -54,7 +54,7 @@ static __always_inline int wish_for(struct sock_common *sk, __u64 cookie, struct
 	return 1;
 }
 
-// Whether the peer keeps its window shut and says so when it is asked.
+// Tracks whether the peer answers window probes with a closed window.
 static __always_inline void look_at_window(struct tcp_sock *tcp, struct given *given)
 {
 	if (!tcp->inet_conn.icsk_probes_tstamp)

@@ -27,7 +27,7 @@ static __always_inline int is_loopback(const __u32 *address)
 	return !address[0] && !address[1] && !address[2] && address[3] == bpf_htonl(1);
 }
 
-// From this host to itself: to its loopback addresses, or to the address that it sends from.
+// A connection from this host to itself: a loopback address, or equal addresses at both ends.
 static __always_inline int is_within_host(const struct flow *flow)
 {
 	if (is_loopback(flow->local) || is_loopback(flow->remote))
@@ -42,7 +42,7 @@ enum verdict {
 	NEEDS_OWNER,
 };
 
-// The first rule that fits.
+// Finds the first matching rule.
 __noinline int decide(const struct flow *flow, struct wish *wish)
 {
 	__u32 zero = 0, table, i, number, within_host;

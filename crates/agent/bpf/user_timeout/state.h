@@ -4,45 +4,45 @@
 
 #pragma once
 
-// The TCP User Timeout option (RFC 5482 section 2): kind, length, and a bit for minutes before 15 bits of time.
+// The TCP User Timeout option (RFC 5482 section 2): kind, length, one bit for minutes, 15 bits of time.
 #define UTO_KIND 28
 #define UTO_LEN 4
 #define UTO_MINUTES 0x8000
-// It is not acknowledged. It goes out with each segment until one with data that had it was acknowledged, or with so many.
+// The option is unreliable: it is sent on every segment until data sent with it is acknowledged, but on no more than this many.
 #define UTO_SEGMENTS 8
 
 #define MAX_RULES 128
 
-// Timestamps in microseconds (a route with the feature tcp_usec_ts) make the kernel count a user timeout in 32 bits of
-// microseconds, of which one is the sign: longer ones would end a connection at once.
+// With timestamps in microseconds (route feature tcp_usec_ts) the kernel counts a user timeout in 32 signed bits of microseconds: a
+// longer one would end a connection at once.
 #define LONGEST_WITH_USEC_TS_MS (2146 * 1000 + MARK_MS)
 
-// Every timeout that this program sets is so much longer than whole seconds. That is how an agent knows those of one before it,
-// which was killed.
+// Every timeout that this program sets is a whole number of seconds plus this. An agent recognises by it the timeouts of a killed
+// predecessor.
 #define MARK_MS 617
 
 enum action {
 	LEAVE_ALONE,
-	// The timeout is at least what the kernel would do by itself.
+	// The timeout is at least the kernel's own patience.
 	HOLD,
 	FAIL_FAST,
 };
 
-// What is to be done for a connection.
+// What a rule, or user space, wants for a connection.
 struct wish {
 	__u32 timeout_ms;
-	// How far the peer's option may move the timeout.
+	// The longest timeout that the peer's option may ask for.
 	__u32 accept_ms;
-	// What the option says, as on the wire; 0 for no option in either direction.
+	// The option that is sent, as on the wire; 0: options are neither sent nor accepted.
 	__u16 advertise;
 	__u8 action;
 	// An application's own timeout is replaced.
 	__u8 replace;
-	// The rule's number, for whoever asks.
+	// The rule's number.
 	__u32 rule;
 };
 
-// IPv4 is ::ffff:0:0/96 everywhere. Addresses are in the order of the wire, ports in the machine's.
+// IPv4 addresses are mapped to ::ffff:0:0/96. Addresses are in network byte order, ports in host byte order.
 struct rule {
 	__u32 local[4];
 	__u32 local_mask[4];
@@ -50,9 +50,9 @@ struct rule {
 	__u32 remote_mask[4];
 	__u16 local_ports[2];
 	__u16 remote_ports[2];
-	// It says something of the owner: what fits so far is told to user space.
+	// The rule also asks for the owner: a match is reported to user space.
 	__u8 needs_owner;
-	// It concerns connections within this host, too.
+	// The rule also applies to connections within this host.
 	__u8 within_host;
 	__u8 unused[2];
 	struct wish wish;
@@ -65,28 +65,28 @@ struct flow {
 	__u16 remote_port;
 };
 
-// What was done to a socket; it goes with the socket.
+// What was set on a socket, in its local storage.
 struct given {
 	struct wish wish;
-	// Which tables of rules the wish is from, by `table_in_use`.
+	// The value of `table_in_use` when the wish was looked up.
 	__u32 generation;
-	// The timeout that this program has set last; 0 for none.
+	// The last timeout that this program set, in ms; 0 for none.
 	__u32 set_ms;
-	// What the socket had before.
+	// The socket's timeout before that, in ms.
 	__u32 before_ms;
-	// What the peer's option asked for; 0 for nothing.
+	// The timeout that the peer's option asked for, in ms; 0 for none.
 	__u32 peer_ms;
-	// When the peer was first seen to keep its window shut, in ns; 0 while it is open.
+	// When the peer's window was first seen closed, in ns of CLOCK_MONOTONIC; 0 while it is open.
 	__u64 shut_since;
-	// The option is no longer sent when this is acknowledged.
+	// The option is sent until this sequence number is acknowledged.
 	__u32 advertised_to;
 	__u8 segments_with_option;
-	// The application has set a timeout itself, which stays.
+	// The application has set a timeout, which is left alone.
 	__u8 is_applications;
 	__u8 unused[2];
 };
 
-// What the iterator tells of each socket that has something.
+// What the iterator writes for each socket with an entry in `given`.
 struct record {
 	__u64 cookie;
 	struct given given;
@@ -94,7 +94,7 @@ struct record {
 
 enum pass {
 	APPLY,
-	// Everything is as it was before.
+	// Every socket gets its former timeout back.
 	RESTORE,
 };
 
@@ -110,7 +110,7 @@ enum counter {
 	COUNTERS,
 };
 
-// Two tables, of which one is in use while the other is written: the one of `table_in_use`'s parity.
+// Two tables, one in use while user space writes the other. The parity of `table_in_use` selects it.
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2 * MAX_RULES);
@@ -139,7 +139,7 @@ struct {
 	__type(value, __u32);
 } pass_in_progress SEC(".maps");
 
-// What user space has decided, by the cookies of sockets.
+// User space's decisions, by socket cookie.
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -154,7 +154,7 @@ struct {
 	__type(value, struct given);
 } given SEC(".maps");
 
-// Cookies of the connections whose owner matters.
+// Socket cookies of connections whose owner user space has to look up.
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 64 * 1024);
@@ -167,9 +167,9 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-// The network namespace whose connections are looked after (SO_NETNS_COOKIE): a cgroup may hold processes of many.
+// The network namespace to act in (SO_NETNS_COOKIE): a cgroup may hold processes of several.
 const volatile __u64 netns_cookie = 0;
-// How long it is from one pass of the iterator to the next, at most.
+// The longest time between two passes of the iterator, in ms.
 const volatile __u32 pass_interval_ms = 0;
 
 static __always_inline void count(__u32 which)

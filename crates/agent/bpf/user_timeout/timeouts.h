@@ -12,7 +12,8 @@ static __always_inline __u32 ms_of_option(__u16 wire)
 	return wire & UTO_MINUTES ? value * 60000 : value * 1000;
 }
 
-// How long the kernel bears a peer's silence with keep-alive; 0 without it. `ctx` is what the helper takes in each kind of program.
+// How long keep-alive tolerates a silent peer, in ms; 0 without keep-alive. `ctx` is the context that the helper takes in the
+// calling kind of program.
 static __always_inline __u32 keep_alive_ms(void *ctx)
 {
 	int on = 0, idle = 0, interval = 0, probes = 0;
@@ -30,24 +31,24 @@ static __always_inline int has_usec_timestamps(struct tcp_sock *tcp)
 	return bpf_core_field_exists(tcp->tcp_usec_ts) && BPF_CORE_READ_BITFIELD(tcp, tcp_usec_ts);
 }
 
-// The timeout that a socket is to have.
+// The timeout to set on a socket, in ms.
 static __always_inline __u32 wanted_ms(void *ctx, struct tcp_sock *tcp, const struct given *given)
 {
 	__u32 wanted = given->wish.timeout_ms, peers = given->peer_ms;
 
-	// RFC 5482 section 3.1: min(U_LIMIT, max(ADV_UTO, REMOTE_UTO, L_LIMIT)), with limits that are our own at least.
+	// RFC 5482 section 3.1: min(U_LIMIT, max(ADV_UTO, REMOTE_UTO, L_LIMIT)), where the own timeout is never lowered.
 	if (peers > given->wish.accept_ms)
 		peers = given->wish.accept_ms;
 	if (peers > wanted)
 		wanted = peers;
 	if (given->wish.action == HOLD) {
-		// A user timeout ends a connection with keep-alive at the first probe without an answer. The kernel waits for several.
+		// With a user timeout the kernel gives up at the first unanswered keep-alive probe instead of after several.
 		__u32 keep_alive = keep_alive_ms(ctx);
 
 		if (keep_alive > wanted)
 			wanted = keep_alive;
-		// And it ends a connection whose peer answers and keeps its window shut, which the kernel never does. So it counts
-		// from the last answer that was seen.
+		// A user timeout also ends a connection whose peer answers window probes with a closed window, which the kernel alone
+		// never does. So the timeout is extended while that lasts.
 		if (given->shut_since)
 			wanted += (bpf_ktime_get_ns() - given->shut_since) / 1000000 + pass_interval_ms;
 	}
@@ -57,14 +58,14 @@ static __always_inline __u32 wanted_ms(void *ctx, struct tcp_sock *tcp, const st
 	return wanted;
 }
 
-// Gives a socket what it is to have.
+// Sets the timeout of a socket.
 static __always_inline void give(void *ctx, struct tcp_sock *tcp, struct given *given, __u32 counter)
 {
 	__u32 has = tcp->inet_conn.icsk_user_timeout, wanted;
 	int ms;
 
 	if (has % 1000 == MARK_MS && !given->set_ms)
-		// From an agent before this one.
+		// Set by an earlier agent.
 		given->set_ms = has;
 	if (has != given->set_ms) {
 		if (!given->wish.replace) {
@@ -89,7 +90,7 @@ static __always_inline void give(void *ctx, struct tcp_sock *tcp, struct given *
 	count(counter);
 }
 
-// Gives it back what it had.
+// Restores the timeout that the socket had before.
 static __always_inline void take_back(void *ctx, struct tcp_sock *tcp, struct given *given)
 {
 	__u32 has = tcp->inet_conn.icsk_user_timeout;
