@@ -1,0 +1,83 @@
+// Notices to user space.
+
+#pragma once
+
+INLINE void tell(const struct key *key, u64 now, int direction, u8 kind, u32 ack)
+{
+	struct notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
+
+	if (!notice) {
+		count(NOTICE_LOST);
+		return;
+	}
+	notice->at = now;
+	notice->key = *key;
+	notice->ack = ack;
+	notice->direction = direction;
+	notice->kind = kind;
+	notice->unused = 0;
+	bpf_ringbuf_submit(notice, 0);
+}
+
+#define STRAGGLERS (1000 * MS)
+#define TELL_EVERY (100 * MS)
+#define TELL_ARRIVAL_EVERY (1 * MS)
+
+INLINE void note_incoming(const struct key *key, const struct link *link, u32 family, u64 now)
+{
+	int is_over = link->is_down && !link->is_releasing && now >= link->down_at + STRAGGLERS;
+
+	if (!is_over && !link->listens)
+		return;
+	if (now - incoming_told_at[family & 1] < TELL_EVERY)
+		return;
+	incoming_told_at[family & 1] = now;
+	tell(key, now, INCOMING, NOTICE_INCOMING, 0);
+}
+
+// After its connection knows of the packet.
+INLINE void note_arrival(const struct key *key, const struct link *link, u32 family, u64 now)
+{
+	if (!link->awaits_packets || now - arrival_told_at[family & 1] < TELL_ARRIVAL_EVERY)
+		return;
+	arrival_told_at[family & 1] = now;
+	tell(key, now, INCOMING, NOTICE_ARRIVED, 0);
+}
+
+#define TO_THIS_HOST 0 // PACKET_HOST of linux/if_packet.h
+#define PORT_DNS 53
+
+// A packet that is not TCP comes in during a silence. What a router says by itself proves nothing of the path beyond it: ICMP (with
+// neighbour discovery), and DNS answers, which many routers give.
+static __attribute__((noinline)) int note_other(struct __sk_buff *skb)
+{
+	u32 at = rules.frame_len;
+	u8 protocol;
+	u16 port;
+
+	if (skb->pkt_type != TO_THIS_HOST)
+		return 0;
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr ip;
+
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+			return 0;
+		protocol = ip.protocol;
+		at += ip.ihl * 4;
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr ip;
+
+		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
+			return 0;
+		protocol = ip.nexthdr;
+		at += sizeof(ip);
+	} else {
+		return 0;
+	}
+	if (protocol == IPPROTO_TCP || protocol == IPPROTO_ICMP || protocol == IPPROTO_ICMPV6)
+		return 0;
+	if (protocol == IPPROTO_UDP && (bpf_skb_load_bytes(skb, at, &port, sizeof(port)) || port == bpf_htons(PORT_DNS)))
+		return 0;
+	count(OTHERS_IN);
+	return 0;
+}

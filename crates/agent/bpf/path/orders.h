@@ -1,0 +1,48 @@
+// Orders of user space, carried out under the lock of the flow.
+
+#pragma once
+
+INLINE void set_flag(struct half *half, u32 flag, u32 is_on)
+{
+	half->flags = is_on ? half->flags | flag : half->flags & ~flag;
+}
+
+INLINE void obey(struct half *half, const struct order *order)
+{
+	switch (order->kind) {
+	case ORDER_FLUSH:
+		half->flags |= HALF_FLUSHED;
+		half->flushed_from = half->shown;
+		half->hold_from = order->c;
+		show(half, order->now, order->a);
+		half->flags &= ~HALF_DRAWN_IN;
+		// What has come since is to be flushed as well.
+		if (!is_held(half))
+			half->flush_at = 0;
+		break;
+	case ORDER_SHOW:
+		show(half, order->now, order->a);
+		half->flags &= ~HALF_DRAWN_IN;
+		break;
+	case ORDER_REOPENED:
+		half->flags &= ~HALF_DRAWN_IN;
+		break;
+	case ORDER_RECORD:
+		set_flag(half, HALF_RECORDING, order->a);
+		break;
+	case ORDER_CLOCK:
+		set_flag(half, HALF_CLOCKED, order->a);
+		break;
+	case ORDER_REFRESH:
+		half->flags |= HALF_REFRESH;
+		half->refresh_stale = order->a;
+		half->refresh_value = order->b;
+		half->refresh_ticks_per_sec = order->c;
+		half->refresh_at = order->now;
+		break;
+	case ORDER_WINDOW_SHIFT:
+		if (half->window_shift == UNKNOWN_SHIFT)
+			half->window_shift = order->a > 14 ? 14 : order->a;
+		break;
+	}
+}

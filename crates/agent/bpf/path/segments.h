@@ -1,0 +1,71 @@
+// Where segments begin and end, in bounded memory: runs of segments of one size.
+
+#pragma once
+
+INLINE void note_run(struct half *half, u32 start, u32 end, u32 size)
+{
+	u32 len = half->runs_len;
+
+	if (len) {
+		struct run *last = &half->runs[(len - 1) & (MOST_RUNS - 1)];
+
+		if (!before(last->end, end))
+			return;
+		start = later(start, last->end);
+		if (start == last->end && size == last->size && (last->end - last->start) % last->size == 0) {
+			last->end = end;
+			return;
+		}
+	}
+	if (len >= MOST_RUNS) {
+#pragma unroll
+		for (int n = 0; n < MOST_RUNS - 1; n++)
+			half->runs[n] = half->runs[n + 1];
+		len = MOST_RUNS - 1;
+	}
+	struct run *run = &half->runs[len & (MOST_RUNS - 1)];
+
+	run->start = start;
+	run->end = end;
+	run->size = size;
+	half->runs_len = len + 1;
+}
+
+// Where the last `wanted` whole segments before `acked` begin. Returns whether that is known.
+INLINE int before_last(const struct half *half, u32 acked, u32 wanted, u32 *limit)
+{
+	u32 later_start = 0;
+	int has_later = 0;
+
+#pragma unroll
+	for (int n = MOST_RUNS - 1; n >= 0; n--) {
+		const struct run *run = &half->runs[n];
+
+		if (n >= half->runs_len || !before(run->start, acked))
+			continue;
+		if (has_later && later_start != run->end) {
+			wanted--;
+			if (!wanted) {
+				*limit = run->end;
+				return 1;
+			}
+		}
+		u32 size = run->size ? run->size : 1;
+		u32 whole = before(acked, run->end) ? (acked - run->start) / size
+						    : (run->end - run->start + size - 1) / size;
+
+		if (whole >= wanted) {
+			*limit = run->start + (whole - wanted) * size;
+			return 1;
+		}
+		wanted -= whole;
+		later_start = run->start;
+		has_later = 1;
+	}
+	return 0;
+}
+
+INLINE u32 runs_end(const struct half *half)
+{
+	return half->runs[(half->runs_len - 1) & (MOST_RUNS - 1)].end;
+}
