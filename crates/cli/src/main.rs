@@ -12,12 +12,10 @@ mod doctor_command;
 mod explain_command;
 mod kernel_matrix;
 mod packetdrill_command;
-mod reproduce;
 mod reproduce_command;
 mod run_command;
 mod scenario_command;
 mod shell_command;
-mod sweep;
 mod sweep_command;
 mod transfers;
 

@@ -1,27 +1,27 @@
 //! `holdover reproduce`: the experiments of papers run anew, beside what was published, and their claims judged.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 
 use clap::Args;
+use holdover_lab::reproduce::catalogue::{Catalogue, CatalogueError};
+use holdover_lab::reproduce::judge::{self, Counts, Judged};
+use holdover_lab::reproduce::page::Reproduced;
+use holdover_lab::reproduce::results::Results;
+use holdover_lab::reproduce::script::Scripts;
+use holdover_lab::reproduce::work::{Running, Work, WorkError};
+use holdover_lab::sweep::Progress;
 use holdover_report::{Manifest, ResultsDir, ResultsError};
 use holdover_scenario::Style;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::command_support::{INTERRUPTED, stop_on_signals, utc};
-use crate::reproduce::catalogue::{Catalogue, CatalogueError, Experiment};
-use crate::reproduce::figures;
-use crate::reproduce::judge::{self, Counts, Judged};
-use crate::reproduce::page::Reproduced;
-use crate::reproduce::results::Results;
-use crate::reproduce::script::Scripts;
-use crate::sweep::engine::{self, Outcome, SweepError};
-use crate::sweep::{DirectoryError, JournalError, Plan, PlanError, SweepDir};
 
 /// Arguments of `holdover reproduce`.
 #[derive(Args, Debug)]
@@ -53,17 +53,11 @@ enum CommandError {
     #[error("{0}")]
     Catalogue(CatalogueError),
     #[error("{0}")]
-    Plan(#[from] PlanError),
-    #[error("{0}")]
-    Directory(#[from] DirectoryError),
+    Work(WorkError),
     #[error("{0}")]
     Results(#[from] ResultsError),
     #[error("{0}")]
     Record(#[from] holdover_report::RecordError),
-    #[error("{0}")]
-    Journal(#[from] JournalError),
-    #[error("{0}")]
-    Sweep(#[from] SweepError),
     #[error("cannot listen to signals: {0}")]
     Signals(std::io::Error),
     #[error("cannot write {}: {error}", path.display())]
@@ -76,6 +70,15 @@ enum CommandError {
     PartOfAPage(String),
     #[error("interrupted; what is finished is kept in {}; the same command with --out {} goes on with it", .0.display(), .0.display())]
     Interrupted(PathBuf),
+}
+
+impl From<WorkError> for CommandError {
+    fn from(error: WorkError) -> Self {
+        match error {
+            WorkError::Catalogue(error) => Self::Catalogue(error),
+            error => Self::Work(error),
+        }
+    }
 }
 
 impl From<CatalogueError> for CommandError {
@@ -105,7 +108,7 @@ pub(crate) fn run(args: &ReproduceArgs) -> ExitCode {
         }
         Err(
             error @ (CommandError::Catalogue(_)
-            | CommandError::Plan(_)
+            | CommandError::Work(WorkError::Plan(_))
             | CommandError::PartOfAPage(_)
             | CommandError::OtherResults(_)),
         ) => {
@@ -116,24 +119,6 @@ pub(crate) fn run(args: &ReproduceArgs) -> ExitCode {
             eprintln!("error: {error}");
             ExitCode::FAILURE
         }
-    }
-}
-
-/// A paper, the experiments of it that were asked for, and the scenarios that these need.
-struct Work {
-    catalogue: Catalogue,
-    /// Their places among the catalogue's experiments.
-    experiments: Vec<usize>,
-    plans: BTreeMap<String, Plan>,
-}
-
-impl Work {
-    fn experiments(&self) -> Vec<&Experiment> {
-        self.experiments.iter().map(|&index| &self.catalogue.experiments[index]).collect()
-    }
-
-    fn ids(&self) -> Vec<&str> {
-        self.experiments().into_iter().map(|experiment| experiment.id.as_str()).collect()
     }
 }
 
@@ -148,7 +133,7 @@ fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
     }
     let mut works = Vec::new();
     for (catalogue, experiments) in chosen {
-        works.push(plan(catalogue, experiments)?);
+        works.push(Work::new(catalogue, experiments)?);
     }
     let began = (SystemTime::now(), Instant::now());
     let directory = match &args.out {
@@ -238,44 +223,6 @@ fn choose(catalogues: Vec<Catalogue>, what: Option<&str>) -> Result<Vec<(Catalog
     Ok(vec![(catalogue, indices)])
 }
 
-/// Finds out which scenarios are needed, and checks them all before anything runs.
-fn plan(catalogue: Catalogue, experiments: Vec<usize>) -> Result<Work, CommandError> {
-    let mut work = Work { catalogue, experiments, plans: BTreeMap::new() };
-    let ids: Vec<String> = work.ids().into_iter().map(str::to_owned).collect();
-    let mut names: BTreeSet<String> =
-        work.experiments().iter().filter_map(|experiment| experiment.scenario.clone()).collect();
-    let checks = work.catalogue.claims.iter().filter(|claim| ids.contains(&claim.experiment));
-    let checks = checks.filter_map(|claim| claim.check.as_deref());
-    let experiments = work.experiments();
-    let scripts = experiments.iter().flat_map(|experiment| experiment.scripts());
-    let known: Vec<&str> = work.catalogue.names_of_results().collect();
-    names.extend(checks.chain(scripts).flat_map(|script| named_results(script, &known)));
-    let names: BTreeSet<String> = names.iter().flat_map(|name| work.catalogue.scenarios_of(name)).collect();
-    for name in names {
-        let scenario = work.catalogue.scenario(&name)?;
-        let flows: Vec<String> = match scenario.variants().first() {
-            Some(variant) => {
-                let world = variant.world(scenario.seed()).map_err(CatalogueError::Scenario)?;
-                world.flows.into_iter().map(|flow| flow.name).collect()
-            }
-            None => Vec::new(),
-        };
-        let mut plan = Plan::new(scenario)?;
-        if flows.len() > 1 && flows.len() <= 8 {
-            plan.measure_each(&flows.iter().map(String::as_str).collect::<Vec<_>>());
-        }
-        work.plans.insert(name, plan);
-    }
-    Ok(work)
-}
-
-/// The names in `results("name")`, and those of the `known` that stand in quotes.
-fn named_results(script: &str, known: &[&str]) -> Vec<String> {
-    let asked = script.split("results(\"").skip(1).filter_map(|rest| rest.split('"').next());
-    let quoted = known.iter().copied().filter(|name| script.contains(&format!("\"{name}\"")));
-    asked.chain(quoted).map(str::to_owned).collect()
-}
-
 fn one_paper(
     work: &Work,
     directory: &ResultsDir,
@@ -284,23 +231,14 @@ fn one_paper(
     stop: &AtomicBool,
 ) -> Result<Told, CommandError> {
     let began = Instant::now();
-    let mut results = BTreeMap::new();
-    let paper_dir = directory.path().join(&work.catalogue.name);
-    for (name, plan) in &work.plans {
-        let swept = sweep(plan, &paper_dir.join(name), &format!("{}/{name}", work.catalogue.name), jobs, stop)?;
-        let Some(swept) = swept else { return Err(CommandError::Interrupted(directory.path().to_owned())) };
-        results.insert(name.clone(), swept);
-    }
-    for union in &work.catalogue.unions {
-        let parts = union.of.iter().filter_map(|part| Some((results.get(&part.scenario)?, &part.at)));
-        let united = Results::union(parts);
-        if !united.cells.is_empty() {
-            results.insert(union.name.clone(), united);
-        }
-    }
+    let bars = Bars::default();
+    let watch = |title: &str, progress: Option<Progress>| bars.show(title, progress);
+    let running = Running { jobs, stop, watch: &watch };
+    let results = work.run(&directory.path().join(&work.catalogue.name), &running)?;
+    let Some(results) = results else { return Err(CommandError::Interrupted(directory.path().to_owned())) };
     let scripts = Scripts::new(&results);
     let claims = judge::claims(&work.catalogue, &work.ids(), &scripts);
-    let drawn = draw(work, &results);
+    let drawn = work.draw(&results);
     let figures: Vec<(String, String, String)> = drawn
         .iter()
         .map(|drawn| (drawn.experiment.clone(), format!("{}.svg", drawn.name), drawn.title.clone()))
@@ -343,47 +281,35 @@ fn command(args: &ReproduceArgs, paper: &str) -> String {
     }
 }
 
-fn draw(work: &Work, results: &BTreeMap<String, Results>) -> Vec<figures::Drawn> {
-    let of = |experiment: &&Experiment| {
-        let results = experiment.scenario.as_ref().and_then(|scenario| results.get(scenario));
-        results.map(|results| figures::of(experiment, results)).unwrap_or_default()
-    };
-    work.experiments().iter().flat_map(of).collect()
+/// The progress bar of the sweep under way.
+#[derive(Default)]
+struct Bars(Mutex<Option<ProgressBar>>);
+
+impl Bars {
+    fn show(&self, title: &str, progress: Option<Progress>) {
+        let mut bar = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        match progress {
+            Some(progress) => {
+                let bar = bar.get_or_insert_with(|| begun(title, progress));
+                bar.set_length(progress.expected);
+                bar.set_position(progress.done);
+            }
+            None => {
+                if let Some(bar) = bar.take() {
+                    bar.finish_and_clear();
+                }
+            }
+        }
+    }
 }
 
-/// Runs what is left of a scenario; `None` if it was interrupted.
-fn sweep(
-    plan: &Plan,
-    path: &Path,
-    name: &str,
-    jobs: usize,
-    stop: &AtomicBool,
-) -> Result<Option<Results>, CommandError> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent).map_err(|error| CommandError::Write { path: parent.to_owned(), error })?;
-    }
-    let directory = SweepDir::at(path, false)?;
-    let (journal, schedule) = engine::open_journal(plan, &directory.journal())?;
-    directory.write_scenario(plan)?;
-    let progress = schedule.progress();
+fn begun(title: &str, progress: Progress) -> ProgressBar {
     let template = "{prefix}  {bar:30} {pos} of about {len} runs, {elapsed_precise}, {eta} left";
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let bar = ProgressBar::new(progress.expected).with_style(style).with_position(progress.done);
-    bar.set_prefix(name.to_owned());
+    bar.set_prefix(title.to_owned());
     bar.reset_eta();
-    let watch = |progress: crate::sweep::Progress| {
-        bar.set_length(progress.expected);
-        bar.set_position(progress.done);
-    };
-    let outcome = engine::run(plan, journal, schedule, jobs, stop, &watch);
-    bar.finish_and_clear();
-    match outcome? {
-        Outcome::Complete(runs) => {
-            directory.write_results(plan, &runs)?;
-            Ok(Some(Results::new(plan, &runs)))
-        }
-        Outcome::Interrupted(_) => Ok(None),
-    }
+    bar
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), CommandError> {

@@ -6,14 +6,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
+use holdover_lab::sweep::engine::{self, Outcome, SweepError};
+use holdover_lab::sweep::summary::Summary;
+use holdover_lab::sweep::{DirectoryError, Finished, JournalError, Plan, PlanError, Progress, SweepDir, tables};
 use holdover_report::{Manifest, ResultsError};
 use holdover_scenario::ScenarioError;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::command_support::{INTERRUPTED, open_scenario, print, print_scenario_error, stop_on_signals, utc};
-use crate::sweep::engine::{self, Outcome, SweepError};
-use crate::sweep::summary::Summary;
-use crate::sweep::{DirectoryError, JournalError, Plan, PlanError, Progress, SweepDir, tables};
 
 /// Arguments of `holdover sweep`.
 #[derive(Args, Debug)]
@@ -178,7 +178,7 @@ fn bar(progress: Progress) -> ProgressBar {
 const MAX_ROWS: usize = 60;
 
 /// What a person wants to see first: the deciding mean of each variant at each point, and how it compares.
-fn table(plan: &Plan, runs: &[Vec<crate::sweep::Finished>]) -> String {
+fn table(plan: &Plan, runs: &[Vec<Finished>]) -> String {
     let quantity = &plan.quantities[0];
     let unit = quantity.unit();
     let mut header: Vec<String> = plan.sweep.axes().iter().map(|axis| axis.label.clone()).collect();

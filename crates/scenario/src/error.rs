@@ -127,7 +127,8 @@ impl ScenarioError {
 }
 
 impl Diagnostic {
-    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>, location: Location) -> Self {
+    /// A problem of which nothing more is known than what is wrong and where.
+    pub fn new(kind: ErrorKind, message: impl Into<String>, location: Location) -> Self {
         Self {
             kind,
             message: message.into(),
@@ -161,7 +162,7 @@ impl fmt::Display for Diagnostic {
 
 impl Location {
     /// The place of `span` (in bytes) in `text`.
-    pub(crate) fn of(file: &str, text: &str, span: core::ops::Range<usize>) -> Self {
+    pub fn of(file: &str, text: &str, span: core::ops::Range<usize>) -> Self {
         let start = floor(text, span.start);
         let end = floor(text, span.end.max(start));
         let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);

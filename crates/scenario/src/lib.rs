@@ -18,6 +18,7 @@ mod builtin;
 mod deserialize;
 mod error;
 mod file;
+mod interval;
 mod output;
 mod path;
 mod problem;
@@ -35,6 +36,7 @@ mod word;
 
 pub use builtin::Builtin;
 pub use error::{Diagnostic, ErrorKind, Location, ScenarioError};
+pub use interval::{Interval, IntervalError};
 pub use output::{CaptureFormat, Captures, Output, Plot};
 pub use render::Style;
 pub use scenario::{Override, Scenario, Variant};

@@ -2,8 +2,9 @@
 
 use crate::error::ErrorKind;
 use crate::file::{self, Range, Scale, ScenarioFile};
+use crate::interval::Amount;
 use crate::problem::{Problem, Under};
-use crate::quantity::{Percent, magnitude, split_unit};
+use crate::quantity::{Percent, magnitude};
 use crate::scenario::Override;
 use crate::word::{Vocabulary, Word, vocabulary};
 
@@ -425,72 +426,6 @@ fn spread(range: &Range) -> Result<Vec<toml::Value>, Problem> {
     let mut values: Vec<toml::Value> = numbers.into_iter().map(|number| from.write(number)).collect();
     values.dedup();
     Ok(values)
-}
-
-/// A number and what kind of value it is part of.
-struct Amount {
-    number: f64,
-    form: Form,
-}
-
-#[derive(Clone, PartialEq, Eq)]
-enum Form {
-    Integer,
-    Float,
-    Unit(String),
-}
-
-/// Units of things that come in whole numbers.
-const WHOLE: [&str; 6] = ["packet", "packets", "segment", "segments", "retry", "retries"];
-
-impl Amount {
-    fn read(value: &toml::Value) -> Result<Self, Problem> {
-        let bad = || {
-            Problem::unexpected(ErrorKind::BadValue, value.to_string(), "a number, or a number with a unit in quotes")
-        };
-        match value {
-            toml::Value::Integer(number) => Ok(Self { number: *number as f64, form: Form::Integer }),
-            toml::Value::Float(number) if number.is_finite() => Ok(Self { number: *number, form: Form::Float }),
-            toml::Value::String(text) => {
-                let (number, unit) = split_unit(text).ok_or_else(bad)?;
-                Ok(Self { number, form: Form::Unit(unit.to_owned()) })
-            }
-            _ => Err(bad()),
-        }
-    }
-
-    fn in_unit_of(self, other: &Self) -> Result<Self, Problem> {
-        let same = match (&self.form, &other.form) {
-            (Form::Unit(unit), Form::Unit(expected)) => unit == expected,
-            (Form::Unit(_), _) | (_, Form::Unit(_)) => false,
-            _ => true,
-        };
-        if same {
-            return Ok(self);
-        }
-        let unit = |form: &Form| match form {
-            Form::Unit(unit) => format!("the unit \"{unit}\""),
-            _ => "a plain number".to_owned(),
-        };
-        let accepted = format!("{}, as in \"from\"", unit(&other.form));
-        Err(Problem::unexpected(ErrorKind::BadValue, unit(&self.form), accepted))
-    }
-
-    fn write(&self, number: f64) -> toml::Value {
-        match &self.form {
-            Form::Integer => toml::Value::Integer(number.round() as i64),
-            Form::Float => toml::Value::Float(tidy(number)),
-            Form::Unit(unit) if WHOLE.contains(&unit.as_str()) => {
-                toml::Value::String(format!("{} {unit}", number.round()))
-            }
-            Form::Unit(unit) => toml::Value::String(format!("{} {unit}", tidy(number))),
-        }
-    }
-}
-
-/// The number to ten significant digits: 0.1 + 0.2 is 0.3 here.
-fn tidy(number: f64) -> f64 {
-    format!("{number:.9e}").parse().unwrap_or(number)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub(super) const ALL_DONE: &str = "all-done";
 
 /// Why a sweep ended early.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SweepError {
+pub enum SweepError {
     /// A finished run could not be kept.
     #[error("{0}")]
     Journal(#[from] JournalError),
@@ -31,7 +31,7 @@ pub(crate) enum SweepError {
 
 /// How a sweep ended.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// Everything has been run: for each cell of the plan, the runs that count.
     Complete(Vec<Vec<Finished>>),
     /// It was asked to stop.
@@ -39,7 +39,7 @@ pub(crate) enum Outcome {
 }
 
 /// Opens the journal: what is in it need not be run again.
-pub(crate) fn open_journal(plan: &Plan, path: &std::path::Path) -> Result<(Journal, Schedule), JournalError> {
+pub fn open_journal(plan: &Plan, path: &std::path::Path) -> Result<(Journal, Schedule), JournalError> {
     let mut schedule = Schedule::new(plan);
     let journal = Journal::open(path, &plan.header(), |row| {
         let variant = plan.variants.iter().position(|name| *name == row.variant);
@@ -59,7 +59,7 @@ pub(crate) fn open_journal(plan: &Plan, path: &std::path::Path) -> Result<(Journ
 
 /// Runs on `jobs` threads what is left of `schedule`. `stop` ends it early, at the loss of the runs under way. `watch` is told
 /// after each run how far it has come.
-pub(crate) fn run(
+pub fn run(
     plan: &Plan,
     journal: Journal,
     schedule: Schedule,

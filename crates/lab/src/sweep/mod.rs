@@ -10,21 +10,21 @@
 //! whichever ended first; a run beyond the last one that counts is thrown away.
 
 mod directory;
-pub(crate) mod engine;
+pub mod engine;
 mod journal;
 mod measure;
 #[cfg(feature = "parquet")]
 mod parquet;
 mod plan;
 mod schedule;
-pub(crate) mod summary;
+pub mod summary;
 mod table;
-pub(crate) mod tables;
+pub mod tables;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use directory::{DirectoryError, SweepDir};
-pub(crate) use journal::JournalError;
-pub(crate) use measure::unit_suffix;
-pub(crate) use plan::{Finished, Plan, PlanError};
-pub(crate) use schedule::Progress;
+pub use directory::{DirectoryError, SweepDir};
+pub use journal::JournalError;
+pub use measure::unit_suffix;
+pub use plan::{Finished, Plan, PlanError};
+pub use schedule::Progress;

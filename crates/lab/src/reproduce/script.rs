@@ -39,7 +39,7 @@ use super::tally::{Tally, Treatment, worst};
 
 /// Why a script gives nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum ScriptError {
+pub enum ScriptError {
     /// It is no script.
     #[error("the script cannot be read: {0}")]
     Syntax(String),
@@ -58,14 +58,15 @@ pub(crate) enum ScriptError {
 
 /// What a check says.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Finding {
-    pub(crate) holds: bool,
+pub struct Finding {
+    /// Whether the check is met.
+    pub holds: bool,
     /// What was found, and if it does not hold, by how much.
-    pub(crate) found: String,
+    pub found: String,
 }
 
 /// Runs scripts about the results of one paper.
-pub(crate) struct Scripts {
+pub struct Scripts {
     engine: Engine,
     results: Rc<BTreeMap<String, Array>>,
     tally: Rc<RefCell<Tally>>,
@@ -78,7 +79,7 @@ type Fallible<T> = Result<T, Box<EvalAltResult>>;
 
 impl Scripts {
     /// Scripts about these results, each by the name of its scenario.
-    pub(crate) fn new(results: &BTreeMap<String, Results>) -> Self {
+    pub fn new(results: &BTreeMap<String, Results>) -> Self {
         let mut number = 0;
         let arrays = results.iter().map(|(name, results)| {
             let numbered = |cell| {
@@ -104,7 +105,7 @@ impl Scripts {
     }
 
     /// What a check says about the results of `scenario`.
-    pub(crate) fn check(&self, script: &str, scenario: Option<&str>) -> Result<Finding, ScriptError> {
+    pub fn check(&self, script: &str, scenario: Option<&str>) -> Result<Finding, ScriptError> {
         let value = self.run(script, scenario)?;
         let told = self.tally.borrow().to_string();
         if let Ok(holds) = value.as_bool() {
@@ -118,7 +119,7 @@ impl Scripts {
     }
 
     /// The number or the words that a script gives about the results of `scenario`.
-    pub(crate) fn text(&self, script: &str, scenario: Option<&str>) -> Result<String, ScriptError> {
+    pub fn text(&self, script: &str, scenario: Option<&str>) -> Result<String, ScriptError> {
         let value = self.run(script, scenario)?;
         Ok(match number(&value) {
             Ok(number) => short(number),
@@ -129,7 +130,7 @@ impl Scripts {
 
     /// Whether a script can be read.
     #[cfg(test)]
-    pub(crate) fn compiles(&self, script: &str) -> Result<(), ScriptError> {
+    pub fn compiles(&self, script: &str) -> Result<(), ScriptError> {
         compile(&self.engine, script).map(drop)
     }
 
@@ -439,7 +440,7 @@ fn array(values: impl Iterator<Item = f64>) -> Array {
 }
 
 /// A number with up to four digits.
-pub(crate) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
         return value.to_string();
     }

@@ -8,20 +8,20 @@ use super::plan::{Finished, Plan, Stop};
 
 /// A run to be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Unit {
+pub struct Unit {
     /// The number of the cell.
-    pub(crate) cell: usize,
+    pub cell: usize,
     /// The number of the replication, from 0.
-    pub(crate) run: u32,
+    pub run: u32,
 }
 
 /// How far a sweep has come.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(crate) struct Progress {
+pub struct Progress {
     /// Runs that are finished and count.
-    pub(crate) done: u64,
+    pub done: u64,
     /// Runs that will have been made in the end, as far as that is known.
-    pub(crate) expected: u64,
+    pub expected: u64,
 }
 
 /// What has been run of each cell and what has not.
@@ -29,7 +29,7 @@ pub(crate) struct Progress {
 /// Runs are handed out in the order of cells and replications as long as they are surely or probably needed. Only a worker
 /// that would have nothing to do otherwise goes beyond that.
 #[derive(Debug)]
-pub(crate) struct Schedule {
+pub struct Schedule {
     stop: Stop,
     cells: Vec<CellState>,
     /// Cells that are not decided and of which a run can be begun.
@@ -53,7 +53,7 @@ struct CellState {
 
 impl Schedule {
     /// Nothing of `plan` has been run.
-    pub(crate) fn new(plan: &Plan) -> Self {
+    pub fn new(plan: &Plan) -> Self {
         let cell = || CellState { expected: plan.stop.min, ..CellState::default() };
         let cells: Vec<CellState> = (0..plan.cells()).map(|_| cell()).collect();
         let expected = cells.iter().map(|cell| u64::from(cell.expected)).sum();
@@ -67,7 +67,7 @@ impl Schedule {
     }
 
     /// The run to make next; `None` if all that may be needed are finished or under way.
-    pub(crate) fn next(&mut self) -> Option<Unit> {
+    pub fn next(&mut self) -> Option<Unit> {
         let wanted = |&&cell: &&usize| self.cells[cell].next < self.cells[cell].expected;
         let cell = *self.open.iter().find(wanted).or_else(|| self.open.first())?;
         let state = &mut self.cells[cell];
@@ -80,7 +80,7 @@ impl Schedule {
     }
 
     /// A run is finished. Returns whether its cell is decided.
-    pub(crate) fn record(&mut self, unit: Unit, finished: Finished) -> bool {
+    pub fn record(&mut self, unit: Unit, finished: Finished) -> bool {
         let state = &mut self.cells[unit.cell];
         if state.decided.is_some() || unit.run >= self.stop.max || state.finished.contains_key(&unit.run) {
             return state.decided.is_some();
@@ -105,17 +105,17 @@ impl Schedule {
     }
 
     /// How far it has come.
-    pub(crate) const fn progress(&self) -> Progress {
+    pub const fn progress(&self) -> Progress {
         self.progress
     }
 
     /// Whether every cell has been run often enough.
-    pub(crate) const fn is_complete(&self) -> bool {
+    pub const fn is_complete(&self) -> bool {
         self.undecided == 0
     }
 
     /// The runs of each cell that count, in the order of their numbers.
-    pub(crate) fn into_runs(self) -> Vec<Vec<Finished>> {
+    pub fn into_runs(self) -> Vec<Vec<Finished>> {
         self.cells.into_iter().map(|cell| cell.finished.into_values().collect()).collect()
     }
 }

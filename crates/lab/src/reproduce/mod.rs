@@ -4,12 +4,20 @@
 //! experiments, which are ordinary scenarios with a `[sweep]`. Each scenario is swept once; [`results`] has what came of it,
 //! [`script`] lets a claim ask about it, [`judge`] says whether the claim holds, and [`page`] tells it to people.
 
-pub(crate) mod catalogue;
-pub(crate) mod figures;
-pub(crate) mod judge;
-pub(crate) mod page;
-pub(crate) mod results;
-pub(crate) mod script;
+pub mod catalogue;
+pub mod figures;
+pub mod fit;
+pub mod judge;
+pub mod numbers;
+pub mod open;
+pub mod page;
+pub mod results;
+pub mod sample;
+pub mod script;
+pub mod setting;
+pub mod survey;
 mod tally;
 #[cfg(test)]
 mod tests;
+pub mod trial;
+pub mod work;

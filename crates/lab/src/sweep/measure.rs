@@ -5,13 +5,13 @@ use holdover_scenario::{Measure, Metric};
 
 /// What is averaged over runs: a metric of one flow or of all.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Quantity(pub(crate) Measure);
+pub struct Quantity(pub Measure);
 
 impl Quantity {
     /// Its value in a run; `None` if the metric does not apply to any of the flows.
     ///
     /// Of several flows, it is their sum or their mean, as [`Metric::adds_up`] says, over those that it applies to.
-    pub(crate) fn of(&self, flows: &[FlowMetrics]) -> Option<f64> {
+    pub fn of(&self, flows: &[FlowMetrics]) -> Option<f64> {
         let exact = self.0.flow.as_ref().is_some_and(|name| flows.iter().any(|flow| flow.flow == *name));
         let is_meant = |flow: &&FlowMetrics| match &self.0.flow {
             None => true,
@@ -28,12 +28,12 @@ impl Quantity {
     }
 
     /// The name in tables, for a statistic of it (`mean`, `half_width`) and with its unit: `goodput_mean_bps`.
-    pub(crate) fn column(&self, statistic: &str) -> String {
+    pub fn column(&self, statistic: &str) -> String {
         format!("{}_{statistic}{}", self.name(), suffix(self.0.metric))
     }
 
     /// The name in tables: `goodput`, `goodput_of_download`.
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         match &self.0.flow {
             None => self.0.metric.name().to_owned(),
             Some(flow) => format!("{}_of_{flow}", self.0.metric.name()),
@@ -41,12 +41,12 @@ impl Quantity {
     }
 
     /// The name for people: `goodput of download`.
-    pub(crate) fn title(&self) -> String {
+    pub fn title(&self) -> String {
         self.name().replace('_', " ")
     }
 
     /// The unit of its values; empty for a number without one.
-    pub(crate) const fn unit(&self) -> &'static str {
+    pub const fn unit(&self) -> &'static str {
         self.0.metric.unit()
     }
 }
@@ -87,7 +87,7 @@ fn value(metric: Metric, flow: &FlowMetrics) -> Option<f64> {
 }
 
 /// The base unit of a value as scenarios write it, as the end of a column's name; `None` for a word or a plain number.
-pub(crate) fn unit_suffix(value: &str) -> Option<&'static str> {
+pub fn unit_suffix(value: &str) -> Option<&'static str> {
     let unit = value.trim().trim_start_matches(|c: char| c.is_ascii_digit() || ".,_+-".contains(c)).trim();
     if unit.len() == value.trim().len() {
         return None;

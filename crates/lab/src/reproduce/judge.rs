@@ -7,21 +7,25 @@ use super::script::Scripts;
 
 /// A claim and what became of it.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Judged {
-    pub(crate) id: String,
-    pub(crate) experiment: String,
-    pub(crate) text: String,
-    pub(crate) verdict: Verdict,
+pub struct Judged {
+    /// Its name in the catalogue.
+    pub id: String,
+    /// The experiment that it is about.
+    pub experiment: String,
+    /// What the paper claims.
+    pub text: String,
+    /// The verdict.
+    pub verdict: Verdict,
     /// What was found, or why nothing was looked for.
-    pub(crate) found: String,
+    pub found: String,
     /// What is known about it besides.
-    pub(crate) explanation: Option<String>,
+    pub explanation: Option<String>,
 }
 
 /// What became of a claim.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It holds here.
     Holds,
     /// It does not.
@@ -33,7 +37,8 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    pub(crate) const fn name(self) -> &'static str {
+    /// The verdict as people read it.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",
             Self::Fails => "fails",
@@ -45,15 +50,20 @@ impl Verdict {
 
 /// How many claims became what.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
-pub(crate) struct Counts {
-    pub(crate) holds: usize,
-    pub(crate) fails: usize,
-    pub(crate) not_checkable: usize,
-    pub(crate) broken: usize,
+pub struct Counts {
+    /// Claims that hold.
+    pub holds: usize,
+    /// Claims that fail.
+    pub fails: usize,
+    /// Claims that no reproduction can check.
+    pub not_checkable: usize,
+    /// Claims whose check does not work.
+    pub broken: usize,
 }
 
 impl Counts {
-    pub(crate) fn of(claims: &[Judged]) -> Self {
+    /// Counts the verdicts.
+    pub fn of(claims: &[Judged]) -> Self {
         let mut counts = Self::default();
         for claim in claims {
             *match claim.verdict {
@@ -68,7 +78,7 @@ impl Counts {
 }
 
 /// Judges the claims of a paper that are about one of the `chosen` experiments.
-pub(crate) fn claims(catalogue: &Catalogue, chosen: &[&str], scripts: &Scripts) -> Vec<Judged> {
+pub fn claims(catalogue: &Catalogue, chosen: &[&str], scripts: &Scripts) -> Vec<Judged> {
     let of_chosen = |claim: &&Claim| chosen.contains(&claim.experiment.as_str());
     catalogue.claims.iter().filter(of_chosen).map(|claim| judge(catalogue, claim, scripts)).collect()
 }

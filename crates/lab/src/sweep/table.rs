@@ -4,7 +4,7 @@ use holdover_report::{ConnectionMetrics, ExchangeMetrics, FlowMetrics};
 
 /// What a column holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Words.
     Text,
     /// Whole numbers.
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
 
 /// A cell of a table.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Value {
+pub enum Value {
     /// Does not apply.
     Nothing,
     Text(String),
@@ -28,16 +28,16 @@ pub(crate) enum Value {
 
 /// A table.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Table {
+pub struct Table {
     /// The names of the columns, and what they hold.
-    pub(crate) columns: Vec<(String, Kind)>,
+    pub columns: Vec<(String, Kind)>,
     /// As many cells in each row as there are columns, each of its column's kind or [`Value::Nothing`].
-    pub(crate) rows: Vec<Vec<Value>>,
+    pub rows: Vec<Vec<Value>>,
 }
 
 impl Table {
     /// The table as RFC 4180 has it, with a header. What does not apply is empty.
-    pub(crate) fn to_csv(&self) -> Result<Vec<u8>, csv::Error> {
+    pub fn to_csv(&self) -> Result<Vec<u8>, csv::Error> {
         let mut out = csv::Writer::from_writer(Vec::new());
         out.write_record(self.columns.iter().map(|(name, _)| name))?;
         for row in &self.rows {

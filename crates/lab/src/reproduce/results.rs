@@ -9,29 +9,31 @@ use crate::sweep::{Finished, Plan};
 
 /// What came of a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Results {
+pub struct Results {
     /// In the order of points and variants.
-    pub(crate) cells: Vec<Cell>,
+    pub cells: Vec<Cell>,
 }
 
 /// A variant at a point.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Cell {
-    pub(crate) variant: String,
+pub struct Cell {
+    /// The variant's name.
+    pub variant: String,
     /// Where it lies on each axis, by the axis' label, in base units; words are left out.
-    pub(crate) at: BTreeMap<String, f64>,
+    pub at: BTreeMap<String, f64>,
     /// The same as it is written.
-    pub(crate) words: BTreeMap<String, String>,
-    pub(crate) runs: usize,
+    pub words: BTreeMap<String, String>,
+    /// Runs that were made.
+    pub runs: usize,
     /// Runs in which every flow that has an end came to it.
-    pub(crate) completed: usize,
+    pub completed: usize,
     /// The values of each metric, by its name (`goodput`, `goodput_of_mobile`): those of runs that were completed, one for each.
-    pub(crate) values: BTreeMap<String, Vec<f64>>,
+    pub values: BTreeMap<String, Vec<f64>>,
 }
 
 impl Results {
     /// The results of a sweep.
-    pub(crate) fn new(plan: &Plan, runs: &[Vec<Finished>]) -> Self {
+    pub fn new(plan: &Plan, runs: &[Vec<Finished>]) -> Self {
         let cells = runs.iter().enumerate().map(|(index, finished)| {
             let cell = plan.cell(index);
             let labels = &plan.points[cell.point].labels;
@@ -53,7 +55,7 @@ impl Results {
     }
 
     /// The results of several scenarios, each with its cells' places on further axes.
-    pub(crate) fn union<'a>(parts: impl Iterator<Item = (&'a Self, &'a BTreeMap<String, f64>)>) -> Self {
+    pub fn union<'a>(parts: impl Iterator<Item = (&'a Self, &'a BTreeMap<String, f64>)>) -> Self {
         let mut cells = Vec::new();
         for (results, at) in parts {
             for cell in &results.cells {
@@ -67,7 +69,7 @@ impl Results {
     }
 
     /// The cell of `variant` whose place on `axis` is `at`, within a thousandth.
-    pub(crate) fn find(&self, variant: &str, axis: &str, at: f64) -> Option<&Cell> {
+    pub fn find(&self, variant: &str, axis: &str, at: f64) -> Option<&Cell> {
         let is_there = |cell: &&Cell| {
             let there = cell.at.get(axis).is_some_and(|place| (place - at).abs() <= at.abs() * 1e-3);
             cell.variant == variant && there
@@ -78,24 +80,24 @@ impl Results {
 
 impl Cell {
     /// The median of a metric over the completed runs.
-    pub(crate) fn median(&self, metric: &str) -> Option<f64> {
+    pub fn median(&self, metric: &str) -> Option<f64> {
         median(self.values.get(metric)?)
     }
 
     /// The mean of a metric over the completed runs.
-    pub(crate) fn mean(&self, metric: &str) -> Option<f64> {
+    pub fn mean(&self, metric: &str) -> Option<f64> {
         self.statistics(metric).map(|mean| mean.mean())
     }
 
     /// The mean of a metric over the completed runs, and how well it is known; `None` without a value.
-    pub(crate) fn statistics(&self, metric: &str) -> Option<Mean> {
+    pub fn statistics(&self, metric: &str) -> Option<Mean> {
         let mean: Mean = self.values.get(metric)?.iter().copied().collect();
         (mean.count() > 0).then_some(mean)
     }
 }
 
 /// The middle value, or the mean of the two in the middle.
-pub(crate) fn median(values: &[f64]) -> Option<f64> {
+pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;

@@ -15,7 +15,7 @@ use super::table::{FLOW_COLUMNS, Value};
 
 /// Why a scenario cannot be swept.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PlanError {
+pub enum PlanError {
     /// The scenario is wrong, as it stands or at one of its points.
     #[error("{0}")]
     Scenario(#[from] ScenarioError),
@@ -54,52 +54,61 @@ pub(crate) enum PlanError {
 
 /// A variant at a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Cell {
+pub struct Cell {
     /// The number of the point.
-    pub(crate) point: usize,
+    pub point: usize,
     /// The number of the variant.
-    pub(crate) variant: usize,
+    pub variant: usize,
 }
 
 /// What a sweep consists of.
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) scenario: Scenario,
-    pub(crate) sweep: Sweep,
-    pub(crate) points: Vec<Point>,
+pub struct Plan {
+    /// The scenario.
+    pub scenario: Scenario,
+    /// Its sweep.
+    pub sweep: Sweep,
+    /// All points of the sweep, in order.
+    pub points: Vec<Point>,
     /// The names of the variants.
-    pub(crate) variants: Vec<String>,
-    pub(crate) stop: Stop,
+    pub variants: Vec<String>,
+    /// When a cell has enough runs.
+    pub stop: Stop,
     /// What is averaged over runs; the one that decides how often each point is run comes first.
-    pub(crate) quantities: Vec<Quantity>,
+    pub quantities: Vec<Quantity>,
 }
 
 /// When a cell has been run often enough.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Stop {
-    pub(crate) min: u32,
-    pub(crate) max: u32,
+pub struct Stop {
+    /// At least so many runs.
+    pub min: u32,
+    /// At most so many runs.
+    pub max: u32,
     /// The bound on the relative error of the mean; `None` to make `min` runs.
-    pub(crate) relative_error: Option<f64>,
+    pub relative_error: Option<f64>,
 }
 
 /// What is kept of a finished run.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Finished {
-    pub(crate) seed: u64,
-    pub(crate) ending: String,
-    pub(crate) ended_at_s: f64,
+pub struct Finished {
+    /// The run's seed.
+    pub seed: u64,
+    /// How it ended: `all-done`, `time-limit` or `idle`.
+    pub ending: String,
+    /// When it ended, in seconds of simulated time.
+    pub ended_at_s: f64,
     /// Every flow that has an end came to it.
-    pub(crate) completed: bool,
+    pub completed: bool,
     /// The cells of [`FLOW_COLUMNS`] for each flow.
-    pub(crate) flows: Vec<Vec<Value>>,
+    pub flows: Vec<Vec<Value>>,
     /// The value of each of the plan's quantities.
-    pub(crate) values: Vec<Option<f64>>,
+    pub values: Vec<Option<f64>>,
 }
 
 impl Plan {
     /// The plan of `scenario`. The world of every variant at every point is built once to see that it can be.
-    pub(crate) fn new(scenario: Scenario) -> Result<Self, PlanError> {
+    pub fn new(scenario: Scenario) -> Result<Self, PlanError> {
         let name = || scenario.name().to_owned();
         let Some(sweep) = scenario.sweep().cloned() else {
             return Err(PlanError::NothingToSweep { name: name() });
@@ -117,7 +126,7 @@ impl Plan {
     }
 
     /// The name of the scenario's file without directory and ending.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         let name = self.scenario.name();
         std::path::Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name)
     }
@@ -139,49 +148,49 @@ impl Plan {
     }
 
     /// The variants at the points: the points in their order, the variants of each in theirs.
-    pub(crate) fn cells(&self) -> usize {
+    pub fn cells(&self) -> usize {
         self.points.len() * self.variants.len()
     }
 
     /// The cell of this number.
-    pub(crate) const fn cell(&self, index: usize) -> Cell {
+    pub const fn cell(&self, index: usize) -> Cell {
         Cell { point: index / self.variants.len(), variant: index % self.variants.len() }
     }
 
     /// The number of a cell.
-    pub(crate) const fn index(&self, cell: Cell) -> usize {
+    pub const fn index(&self, cell: Cell) -> usize {
         cell.point * self.variants.len() + cell.variant
     }
 
     /// The seed of the `run`th run of any cell, from 0.
-    pub(crate) fn seed(&self, run: u32) -> u64 {
+    pub fn seed(&self, run: u32) -> u64 {
         self.scenario.replication_seed(run)
     }
 
     /// The world of a cell's `run`th run. `scenario` is the plan's at the cell's point.
-    pub(crate) fn world(&self, scenario: &Scenario, variant: usize, run: u32) -> Result<WorldConfig, ScenarioError> {
+    pub fn world(&self, scenario: &Scenario, variant: usize, run: u32) -> Result<WorldConfig, ScenarioError> {
         let world = scenario.variants()[variant].world(self.seed(run))?;
         // Nobody listens to the samples.
         Ok(WorldConfig { sample_every: None, ..world })
     }
 
     /// Which variants are compared with which, and what of them; `None` if there is only one.
-    pub(crate) const fn compare(&self) -> Option<&Compare> {
+    pub const fn compare(&self) -> Option<&Compare> {
         self.sweep.compare()
     }
 
     /// The place of a measure among the quantities.
-    pub(crate) fn quantity(&self, measure: &Measure) -> usize {
+    pub fn quantity(&self, measure: &Measure) -> usize {
         self.quantities.iter().position(|quantity| quantity.0 == *measure).unwrap_or_default()
     }
 
     /// The names of the quantities, in their order.
-    pub(crate) fn quantity_names(&self) -> impl Iterator<Item = String> {
+    pub fn quantity_names(&self) -> impl Iterator<Item = String> {
         self.quantities.iter().map(Quantity::name)
     }
 
     /// Measures every metric of each of these flows too, by its name.
-    pub(crate) fn measure_each(&mut self, flows: &[&str]) {
+    pub fn measure_each(&mut self, flows: &[&str]) {
         for flow in flows {
             let of_flow = |&metric: &Metric| Quantity(Measure { metric, flow: Some((*flow).to_owned()) });
             self.quantities.extend(Metric::ALL.iter().map(of_flow));
@@ -189,7 +198,7 @@ impl Plan {
     }
 
     /// What of a run is kept in memory.
-    pub(crate) fn reduce(&self, row: &Row) -> Finished {
+    pub fn reduce(&self, row: &Row) -> Finished {
         let failed = row.flows.iter().any(|flow| flow.status == StatusName::Failed);
         let nothing_ends = row.flows.iter().all(|flow| flow.status == StatusName::Unfinished);
         let cells = |flow: &FlowMetrics| FLOW_COLUMNS.iter().map(|(_, _, cell)| cell(flow)).collect();
@@ -204,7 +213,7 @@ impl Plan {
     }
 
     /// What a journal must agree with to be continued.
-    pub(crate) fn header(&self) -> Header {
+    pub fn header(&self) -> Header {
         let files: BTreeMap<String, String> =
             self.scenario.files().map(|(name, text)| (name.to_owned(), fingerprint(text))).collect();
         Header {
@@ -218,7 +227,7 @@ impl Plan {
 
 impl Stop {
     /// Whether the first `runs` runs of a cell, with this mean, are enough.
-    pub(crate) fn is_met(&self, runs: u32, mean: &Mean) -> bool {
+    pub fn is_met(&self, runs: u32, mean: &Mean) -> bool {
         let known = match self.relative_error {
             None => true,
             Some(relative_error) => {
@@ -231,7 +240,7 @@ impl Stop {
 
     /// How many runs will probably be made in all, after the first `runs` were not enough. The width of an interval shrinks
     /// with the square root of the number of runs.
-    pub(crate) fn expected(&self, runs: u32, mean: &Mean) -> u32 {
+    pub fn expected(&self, runs: u32, mean: &Mean) -> u32 {
         let Some(bound) = self.relative_error else { return self.min };
         if runs < self.min {
             return self.min;

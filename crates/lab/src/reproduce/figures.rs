@@ -11,18 +11,21 @@ use super::script::short;
 use crate::sweep::unit_suffix;
 
 /// A picture, ready to be written.
-pub(crate) struct Drawn {
+pub struct Drawn {
     /// The experiment that it belongs to.
-    pub(crate) experiment: String,
+    pub experiment: String,
     /// The name of its file, without ending.
-    pub(crate) name: String,
-    pub(crate) title: String,
-    pub(crate) svg: String,
-    pub(crate) png: Result<Vec<u8>, PngError>,
+    pub name: String,
+    /// The plot's title.
+    pub title: String,
+    /// The plot as an SVG file.
+    pub svg: String,
+    /// The plot as a PNG file.
+    pub png: Result<Vec<u8>, PngError>,
 }
 
 /// Draws what an experiment asks for.
-pub(crate) fn of(experiment: &Experiment, results: &Results) -> Vec<Drawn> {
+pub fn of(experiment: &Experiment, results: &Results) -> Vec<Drawn> {
     let mut drawn = Vec::new();
     for figure in &experiment.figures {
         let plot = Plot::new(experiment, figure, results);

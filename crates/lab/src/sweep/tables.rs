@@ -8,7 +8,7 @@ use super::plan::{Finished, Plan};
 use super::table::{FLOW_COLUMNS, Kind, Table, Value};
 
 /// One row for each flow of each run.
-pub(crate) fn runs(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
+pub fn runs(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
     let axes = AxisColumns::new(&plan.sweep);
     let mut columns = axes.columns();
     columns.extend(RUN_COLUMNS.map(|(name, kind)| (name.to_owned(), kind)));
@@ -29,7 +29,7 @@ pub(crate) fn runs(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
 
 /// One row for each variant at each point: the mean of every quantity, half the width of its confidence interval at 95 %, and
 /// of how many runs.
-pub(crate) fn points(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
+pub fn points(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
     let axes = AxisColumns::new(&plan.sweep);
     let mut columns = axes.columns();
     columns.extend(POINT_COLUMNS.map(|(name, kind)| (name.to_owned(), kind)));
@@ -56,7 +56,7 @@ pub(crate) fn points(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
 }
 
 /// One row for each comparison of a variant with the baseline at a point, by Welch's t-test.
-pub(crate) fn tests(plan: &Plan, runs: &[Vec<Finished>]) -> Option<Table> {
+pub fn tests(plan: &Plan, runs: &[Vec<Finished>]) -> Option<Table> {
     let compare = plan.compare()?;
     let axes = AxisColumns::new(&plan.sweep);
     let quantity = &plan.quantities[plan.quantity(&compare.measure)];
@@ -82,18 +82,21 @@ pub(crate) fn tests(plan: &Plan, runs: &[Vec<Finished>]) -> Option<Table> {
 
 /// A variant against the baseline, at a point.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Comparison<'a> {
-    pub(crate) point: usize,
-    pub(crate) baseline: &'a str,
-    pub(crate) variant: &'a str,
+pub struct Comparison<'a> {
+    /// The number of the point.
+    pub point: usize,
+    /// The baseline's name.
+    pub baseline: &'a str,
+    /// The variant's name.
+    pub variant: &'a str,
     /// The baseline's mean and the variant's.
-    pub(crate) means: [Mean; 2],
+    pub means: [Mean; 2],
     /// The test; `None` if one of them has fewer than two values.
-    pub(crate) welch: Option<Welch>,
+    pub welch: Option<Welch>,
 }
 
 /// All comparisons that the sweep asks for.
-pub(crate) fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>]) -> Vec<Comparison<'a>> {
+pub fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>]) -> Vec<Comparison<'a>> {
     let Some(compare) = plan.compare() else { return Vec::new() };
     let quantity = plan.quantity(&compare.measure);
     let mut all = Vec::new();
@@ -118,18 +121,18 @@ pub(crate) fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>]) -> Vec<Com
 }
 
 /// The mean of a quantity over runs; runs that it does not apply to do not count.
-pub(crate) fn mean_of(runs: &[Finished], quantity: usize) -> Mean {
+pub fn mean_of(runs: &[Finished], quantity: usize) -> Mean {
     runs.iter().filter_map(|run| run.values[quantity]).collect()
 }
 
 /// Whether the bound on the relative error was reached; `None` if there is no bound.
-pub(crate) fn precise_enough(plan: &Plan, mean: &Mean) -> Option<bool> {
+pub fn precise_enough(plan: &Plan, mean: &Mean) -> Option<bool> {
     let bound = plan.stop.relative_error?;
     Some(mean.relative_error().is_some_and(|error| error <= bound))
 }
 
 /// The label of an axis that is the name of another column, if there is one.
-pub(crate) fn label_in_the_way(sweep: &Sweep, quantities: &[Quantity]) -> Option<String> {
+pub fn label_in_the_way(sweep: &Sweep, quantities: &[Quantity]) -> Option<String> {
     let axes = AxisColumns::new(sweep).columns();
     let names = axes.iter().map(|(name, _)| name.as_str()).skip(1);
     let fixed = |name: &str| {

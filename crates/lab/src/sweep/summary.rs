@@ -11,36 +11,38 @@ use super::tables::{self, mean_of};
 
 /// All that a sweep has found. The same scenario, seed and version give the same.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct Summary {
+pub struct Summary {
     /// The scenario's name.
-    pub(crate) name: String,
+    pub name: String,
     /// Its title.
-    pub(crate) title: String,
+    pub title: String,
     /// The version of Holdover.
-    pub(crate) version: &'static str,
+    pub version: &'static str,
     /// What the seeds of all runs were drawn from.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// The confidence of every interval, and that of the tests.
-    pub(crate) confidence: f64,
+    pub confidence: f64,
     /// What was varied.
-    pub(crate) axes: Vec<AxisSummary>,
+    pub axes: Vec<AxisSummary>,
     /// How often each point was run.
-    pub(crate) replicate: ReplicateSummary,
+    pub replicate: ReplicateSummary,
     /// All runs that count.
-    pub(crate) runs: usize,
+    pub runs: usize,
     /// The points, in order.
-    pub(crate) points: Vec<PointSummary>,
+    pub points: Vec<PointSummary>,
 }
 
+/// An axis of the sweep.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct AxisSummary {
+pub struct AxisSummary {
     label: String,
     path: String,
     values: Vec<String>,
 }
 
+/// How often each point was run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct ReplicateSummary {
+pub struct ReplicateSummary {
     /// What was averaged.
     measure: String,
     unit: &'static str,
@@ -49,19 +51,25 @@ pub(crate) struct ReplicateSummary {
     max: u32,
 }
 
+/// A point of the sweep.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct PointSummary {
+pub struct PointSummary {
     point: usize,
     /// The value on each axis, as it was written.
     at: BTreeMap<String, String>,
-    pub(crate) variants: Vec<VariantSummary>,
-    pub(crate) tests: Vec<TestSummary>,
+    /// The variants, in the scenario's order.
+    pub variants: Vec<VariantSummary>,
+    /// The comparisons that the sweep asks for.
+    pub tests: Vec<TestSummary>,
 }
 
+/// A variant at a point.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct VariantSummary {
-    pub(crate) variant: String,
-    pub(crate) runs: usize,
+pub struct VariantSummary {
+    /// The variant's name.
+    pub variant: String,
+    /// Runs that count.
+    pub runs: usize,
     /// Whether the bound on the relative error was reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     precise_enough: Option<bool>,
@@ -78,32 +86,37 @@ struct MeanSummary {
     n: u64,
 }
 
+/// A comparison of two variants at a point.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub(crate) struct TestSummary {
+pub struct TestSummary {
     baseline: String,
-    pub(crate) variant: String,
+    /// The variant that is compared with the baseline.
+    pub variant: String,
     measure: String,
     unit: &'static str,
     /// The variant's mean less the baseline's, and the rest of Welch's t-test; nothing with fewer than two values.
     #[serde(flatten)]
-    pub(crate) result: Option<TestResult>,
+    pub result: Option<TestResult>,
 }
 
+/// Welch's t-test.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub(crate) struct TestResult {
+pub struct TestResult {
     difference: f64,
     difference_low: f64,
     difference_high: f64,
     /// Nothing between two constants that differ.
     t: Option<f64>,
     degrees_of_freedom: f64,
-    pub(crate) p: f64,
-    pub(crate) significant: bool,
+    /// The probability of such a difference by chance.
+    pub p: f64,
+    /// Whether `p` is below one minus the confidence.
+    pub significant: bool,
 }
 
 impl Summary {
     /// What the finished runs of `plan` say.
-    pub(crate) fn new(plan: &Plan, runs: &[Vec<Finished>]) -> Self {
+    pub fn new(plan: &Plan, runs: &[Vec<Finished>]) -> Self {
         let axes = plan.sweep.axes().iter().map(|axis| AxisSummary {
             label: axis.label.clone(),
             path: axis.path.clone(),
@@ -160,7 +173,7 @@ impl Summary {
     }
 
     /// The summary as JSON, indented, with a newline at the end.
-    pub(crate) fn to_json(&self) -> Result<String, serde_json::Error> {
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self).map(|json| json + "\n")
     }
 }

@@ -8,22 +8,26 @@ use super::results::Results;
 use super::script::{Scripts, short};
 
 /// A paper that was reproduced.
-pub(crate) struct Reproduced<'a> {
-    pub(crate) catalogue: &'a Catalogue,
+pub struct Reproduced<'a> {
+    /// The paper's file.
+    pub catalogue: &'a Catalogue,
     /// The experiments that were chosen.
-    pub(crate) experiments: Vec<&'a Experiment>,
-    pub(crate) results: &'a std::collections::BTreeMap<String, Results>,
-    pub(crate) claims: &'a [Judged],
+    pub experiments: Vec<&'a Experiment>,
+    /// The results by the name of scenario or union.
+    pub results: &'a std::collections::BTreeMap<String, Results>,
+    /// The claims, judged.
+    pub claims: &'a [Judged],
     /// The pictures of each experiment: its id, the picture's file name and title.
-    pub(crate) figures: &'a [(String, String, String)],
-    pub(crate) scripts: &'a Scripts,
+    pub figures: &'a [(String, String, String)],
+    /// The scripts' engine over the same results.
+    pub scripts: &'a Scripts,
     /// The command that repeats it.
-    pub(crate) command: String,
+    pub command: String,
 }
 
 impl Reproduced<'_> {
     /// The page, whose pictures lie in `pictures`, seen from it.
-    pub(crate) fn markdown(&self, pictures: &str) -> String {
+    pub fn markdown(&self, pictures: &str) -> String {
         let paper = &self.catalogue.paper;
         let mut text = format!("# {}\n\n", paper.title);
         if !paper.authors.is_empty() {
@@ -111,7 +115,7 @@ impl Reproduced<'_> {
     }
 
     /// What a terminal shows.
-    pub(crate) fn terminal(&self) -> String {
+    pub fn terminal(&self) -> String {
         let mut text = format!("{}: {}\n", self.catalogue.name, self.catalogue.paper.title);
         let width = self.claims.iter().map(|claim| claim.id.len()).max().unwrap_or_default();
         for claim in self.claims {
@@ -140,13 +144,7 @@ fn side_by_side(text: &mut String, table: &Table, results: &Results) {
         let Some(at) = number(&table.key) else { continue };
         let _ = write!(text, "| {} |", short(at));
         for column in &table.columns {
-            let ours_of = |variant: &str| results.find(variant, &table.axis, at)?.mean(&column.metric);
-            let ours = match &column.against {
-                None => ours_of(&column.variant),
-                Some(base) => {
-                    ours_of(base).zip(ours_of(&column.variant)).map(|(base, own)| (base - own) / base * 100.0)
-                }
-            };
+            let ours = super::numbers::ours(table, column, at, results);
             let words = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), short);
             let _ = write!(text, " {} / **{}** |", words(number(&column.key)), words(ours));
         }
@@ -156,7 +154,7 @@ fn side_by_side(text: &mut String, table: &Table, results: &Results) {
 }
 
 /// `37 claims: 20 hold, 12 fail, 5 cannot be checked by a reproduction.`
-pub(crate) fn in_words(counts: Counts) -> String {
+pub fn in_words(counts: Counts) -> String {
     let all = counts.holds + counts.fails + counts.not_checkable + counts.broken;
     let claims = if all == 1 { "claim" } else { "claims" };
     let mut text = format!(

@@ -7,15 +7,21 @@ use holdover_scenario::{Files, Scenario, ScenarioError};
 use include_dir::{Dir, include_dir};
 use serde::Deserialize;
 
+use super::open::{self, Open};
+use super::setting::Fitted;
+
 /// The papers that come with Holdover.
 static BUILT_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../experiments");
 
 /// The file in a paper's directory that is not a scenario.
 const PAPER: &str = "paper.toml";
 
+/// The setting that fits the paper's printed numbers best, if it was looked for.
+pub const FITTED: &str = "fitted.toml";
+
 /// Why a catalogue cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum CatalogueError {
+pub enum CatalogueError {
     /// It could not be read.
     #[error("cannot read {}: {error}", path.display())]
     Read {
@@ -40,7 +46,7 @@ pub(crate) enum CatalogueError {
         /// How.
         message: String,
     },
-    /// A scenario of it is wrong.
+    /// A scenario of it, an open input or its fitted setting is wrong, at a place in a file.
     #[error("{0}")]
     Scenario(#[from] ScenarioError),
     /// There is no paper in a directory.
@@ -63,14 +69,25 @@ pub(crate) enum CatalogueError {
 
 /// A paper with everything that is to be reproduced of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Catalogue {
+pub struct Catalogue {
     /// The name of its directory.
-    pub(crate) name: String,
-    pub(crate) paper: Paper,
-    pub(crate) choices: Vec<Choice>,
-    pub(crate) unions: Vec<Union>,
-    pub(crate) experiments: Vec<Experiment>,
-    pub(crate) claims: Vec<Claim>,
+    pub name: String,
+    /// What the paper is.
+    pub paper: Paper,
+    /// What it leaves open, chosen once for all experiments.
+    pub choices: Vec<Choice>,
+    /// What it leaves open, as inputs with the values that the evidence allows.
+    pub inputs: Vec<Open>,
+    /// How settings of the inputs are sampled.
+    pub sampling: Sampling,
+    /// The setting at which claims are judged; without one, the scenarios are run as they are written.
+    pub fitted: Option<Fitted>,
+    /// Scenarios whose results are taken together.
+    pub unions: Vec<Union>,
+    /// Its tables and figures.
+    pub experiments: Vec<Experiment>,
+    /// What it claims.
+    pub claims: Vec<Claim>,
     source: Source,
 }
 
@@ -80,6 +97,10 @@ struct Form {
     paper: Paper,
     #[serde(default, rename = "choice")]
     choices: Vec<Choice>,
+    #[serde(default, rename = "open")]
+    inputs: Vec<open::Form>,
+    #[serde(default)]
+    sampling: Sampling,
     #[serde(default, rename = "union")]
     unions: Vec<Union>,
     #[serde(default, rename = "experiment")]
@@ -91,124 +112,163 @@ struct Form {
 /// What the paper is.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Paper {
-    pub(crate) title: String,
+pub struct Paper {
+    /// The paper's title.
+    pub title: String,
+    /// Its authors.
     #[serde(default)]
-    pub(crate) authors: String,
+    pub authors: String,
     /// How its authors measured, and what is said about the whole of it.
     #[serde(default)]
-    pub(crate) summary: String,
+    pub summary: String,
+}
+
+/// How settings of open inputs are sampled, where the command line does not say.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sampling {
+    /// How many settings.
+    pub samples: u32,
+    /// Runs of each variant at each point: fewer than for the verdicts, as there are many settings.
+    pub runs: u32,
+    /// What the sample is drawn from.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self { samples: 32, runs: 2, seed: 1 }
+    }
 }
 
 /// Something that the paper leaves open, and what was chosen for all experiments.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Choice {
-    pub(crate) what: String,
-    pub(crate) value: String,
-    pub(crate) why: String,
+pub struct Choice {
+    /// What the paper leaves open.
+    pub what: String,
+    /// What was chosen.
+    pub value: String,
+    /// The reason for the choice.
+    pub why: String,
 }
 
 /// Scenarios whose results are taken together under a name of their own, because a sweep cannot vary what tells them apart.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Union {
-    pub(crate) name: String,
-    pub(crate) of: Vec<Part>,
+pub struct Union {
+    /// The name under which checks and experiments find the results.
+    pub name: String,
+    /// The scenarios.
+    pub of: Vec<Part>,
 }
 
 /// A scenario in a union.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Part {
-    pub(crate) scenario: String,
+pub struct Part {
+    /// The scenario file's name, without `.toml`.
+    pub scenario: String,
     /// Where its cells lie on further axes.
     #[serde(default)]
-    pub(crate) at: BTreeMap<String, f64>,
+    pub at: BTreeMap<String, f64>,
 }
 
 /// A table or figure of the paper.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Experiment {
-    pub(crate) id: String,
+pub struct Experiment {
+    /// The name by which claims and the command line refer to it.
+    pub id: String,
     /// Where it is in the paper.
-    pub(crate) source: String,
-    pub(crate) title: String,
+    pub source: String,
+    /// What it is about.
+    pub title: String,
     /// The scenario file that it is, without `.toml`; several experiments may be one.
-    pub(crate) scenario: Option<String>,
+    pub scenario: Option<String>,
     /// Why there is no scenario.
-    pub(crate) not_run: Option<String>,
+    pub not_run: Option<String>,
     /// Published numbers one by one, beside ours.
     #[serde(default, rename = "number")]
-    pub(crate) numbers: Vec<Number>,
+    pub numbers: Vec<Number>,
     /// A published table, beside ours.
-    pub(crate) table: Option<Table>,
+    pub table: Option<Table>,
+    /// What is drawn of it.
     #[serde(default, rename = "figure")]
-    pub(crate) figures: Vec<Figure>,
+    pub figures: Vec<Figure>,
+    /// Remarks for the page.
     #[serde(default)]
-    pub(crate) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// A published number, and the script that gives ours.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Number {
-    pub(crate) what: String,
+pub struct Number {
+    /// What the number is, with its unit.
+    pub what: String,
     /// As it was printed, with its unit.
-    pub(crate) published: String,
-    pub(crate) ours: String,
+    pub published: String,
+    /// The script that gives ours.
+    pub ours: String,
 }
 
 /// A published table with one row for each value of an axis.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Table {
+pub struct Table {
     /// The label of the scenario's axis.
-    pub(crate) axis: String,
+    pub axis: String,
     /// The key of its value in `rows`.
-    pub(crate) key: String,
-    pub(crate) columns: Vec<Column>,
+    pub key: String,
+    /// The columns beside the axis.
+    pub columns: Vec<Column>,
     /// The published rows, in base units.
-    pub(crate) rows: Vec<BTreeMap<String, toml::Value>>,
+    pub rows: Vec<BTreeMap<String, toml::Value>>,
 }
 
 /// A column of a published table, and what it is in our results.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Column {
+pub struct Column {
     /// The key in the published rows.
-    pub(crate) key: String,
-    pub(crate) title: String,
-    pub(crate) variant: String,
-    pub(crate) metric: String,
+    pub key: String,
+    /// The heading.
+    pub title: String,
+    /// The variant that it shows.
+    pub variant: String,
+    /// The metric that it shows.
+    pub metric: String,
     /// Whether it is the gain of this variant over that one, in percent.
-    pub(crate) against: Option<String>,
+    pub against: Option<String>,
 }
 
 /// What is drawn of an experiment.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Figure {
-    pub(crate) kind: FigureKind,
-    pub(crate) title: String,
+pub struct Figure {
+    /// The kind of plot.
+    pub kind: FigureKind,
+    /// The plot's title.
+    pub title: String,
     /// The label of the axis that is drawn to the right.
-    pub(crate) x: String,
+    pub x: String,
     /// For a surface, the label of the axis that is drawn upwards.
-    pub(crate) y: Option<String>,
-    pub(crate) metric: String,
+    pub y: Option<String>,
+    /// The metric that is drawn.
+    pub metric: String,
     /// All variants if none is named; a surface is drawn for each.
     #[serde(default)]
-    pub(crate) variants: Vec<String>,
+    pub variants: Vec<String>,
     /// Whether the axis to the right is logarithmic.
     #[serde(default)]
-    pub(crate) log_x: bool,
+    pub log_x: bool,
 }
 
 /// How it is drawn.
 #[derive(Clone, Copy, PartialEq, Eq, Deserialize, Debug)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum FigureKind {
+pub enum FigureKind {
     /// A value over two axes.
     Surface,
     /// A value over one axis, a line for each variant.
@@ -222,17 +282,19 @@ pub(crate) enum FigureKind {
 /// A claim of the paper.
 #[derive(Clone, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Claim {
-    pub(crate) id: String,
+pub struct Claim {
+    /// Its name in the catalogue.
+    pub id: String,
     /// The experiment that it is about.
-    pub(crate) experiment: String,
-    pub(crate) text: String,
+    pub experiment: String,
+    /// What the paper claims, in a sentence.
+    pub text: String,
     /// The script that judges it; see [`super::script`].
-    pub(crate) check: Option<String>,
+    pub check: Option<String>,
     /// Why it cannot be judged by a reproduction.
-    pub(crate) not_checkable: Option<String>,
+    pub not_checkable: Option<String>,
     /// What was found out about it, above all if it fails.
-    pub(crate) explanation: Option<String>,
+    pub explanation: Option<String>,
 }
 
 /// Where a catalogue's files are.
@@ -244,7 +306,7 @@ enum Source {
 
 impl Catalogue {
     /// All catalogues: those below `directory`, or those that come with Holdover.
-    pub(crate) fn all(directory: Option<&Path>) -> Result<Vec<Self>, CatalogueError> {
+    pub fn all(directory: Option<&Path>) -> Result<Vec<Self>, CatalogueError> {
         let mut sources = Vec::new();
         match directory {
             None => sources.extend(BUILT_IN.dirs().map(|dir| (file_name(dir.path()), Source::BuiltIn(dir)))),
@@ -274,8 +336,13 @@ impl Catalogue {
         let text = source.text(PAPER)?;
         let form: Form = toml::from_str(&text)
             .map_err(|error| CatalogueError::Form { file: file.clone(), error: Box::new(error) })?;
-        let Form { paper, choices, unions, experiments, claims } = form;
-        let catalogue = Self { name, paper, choices, unions, experiments, claims, source };
+        let Form { paper, choices, inputs, sampling, unions, experiments, claims } = form;
+        let inputs = open::read(inputs, open::File { name: &file, text: &text })?;
+        let fitted = match source.optional_text(FITTED)? {
+            Some(text) => Some(Fitted::read(open::File { name: &format!("{name}/{FITTED}"), text: &text }, &inputs)?),
+            None => None,
+        };
+        let catalogue = Self { name, paper, choices, inputs, sampling, fitted, unions, experiments, claims, source };
         catalogue.check().map_err(|message| CatalogueError::Wrong { file, message })?;
         Ok(catalogue)
     }
@@ -306,7 +373,7 @@ impl Catalogue {
     }
 
     /// The scenarios that the results called `name` come from: its own, or those of a union.
-    pub(crate) fn scenarios_of(&self, name: &str) -> Vec<String> {
+    pub fn scenarios_of(&self, name: &str) -> Vec<String> {
         match self.unions.iter().find(|union| union.name == name) {
             Some(union) => union.of.iter().map(|part| part.scenario.clone()).collect(),
             None => vec![name.to_owned()],
@@ -314,27 +381,40 @@ impl Catalogue {
     }
 
     /// The names of results that the paper itself gives: scenarios of experiments, and unions.
-    pub(crate) fn names_of_results(&self) -> impl Iterator<Item = &str> {
+    pub fn names_of_results(&self) -> impl Iterator<Item = &str> {
         let scenarios = self.experiments.iter().filter_map(|experiment| experiment.scenario.as_deref());
         scenarios.chain(self.unions.iter().map(|union| union.name.as_str()))
     }
 
+    /// The scenario files that the paper's experiments and unions need.
+    pub fn all_scenarios(&self) -> Vec<String> {
+        let mut all: Vec<String> = self.names_of_results().flat_map(|name| self.scenarios_of(name)).collect();
+        // Those that only a check asks for.
+        let checks = self.claims.iter().filter_map(|claim| claim.check.as_deref());
+        let asked = checks.flat_map(|check| check.split("results(\"").skip(1));
+        let asked = asked.filter_map(|rest| rest.split('"').next());
+        all.extend(asked.flat_map(|name| self.scenarios_of(name)));
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
     /// The scenario called `name`.
-    pub(crate) fn scenario(&self, name: &str) -> Result<Scenario, CatalogueError> {
+    pub fn scenario(&self, name: &str) -> Result<Scenario, CatalogueError> {
         let file = format!("{name}.toml");
         let text = self.source.text(&file)?;
         Ok(Scenario::parse(&file, &text, self.source.clone())?)
     }
 
     /// The experiment called `id`.
-    pub(crate) fn experiment(&self, id: &str) -> Option<&Experiment> {
+    pub fn experiment(&self, id: &str) -> Option<&Experiment> {
         self.experiments.iter().find(|experiment| experiment.id == id)
     }
 }
 
 impl Table {
     /// A number of a published row.
-    pub(crate) fn number(&self, row: &BTreeMap<String, toml::Value>, key: &str) -> Option<f64> {
+    pub fn number(&self, row: &BTreeMap<String, toml::Value>, key: &str) -> Option<f64> {
         let value = row.get(key)?;
         value.as_float().or_else(|| value.as_integer().map(|whole| whole as f64))
     }
@@ -342,7 +422,7 @@ impl Table {
 
 impl Experiment {
     /// The scripts in it.
-    pub(crate) fn scripts(&self) -> impl Iterator<Item = &str> {
+    pub fn scripts(&self) -> impl Iterator<Item = &str> {
         self.numbers.iter().map(|number| number.ours.as_str())
     }
 }
@@ -369,6 +449,17 @@ impl Source {
             }
         };
         text.map_err(|error| CatalogueError::Read { path, error })
+    }
+}
+
+impl Source {
+    /// The text of a file that need not be there.
+    fn optional_text(&self, name: &str) -> Result<Option<String>, CatalogueError> {
+        match self.text(name) {
+            Ok(text) => Ok(Some(text)),
+            Err(CatalogueError::Read { error, .. }) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

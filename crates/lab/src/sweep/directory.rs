@@ -23,7 +23,7 @@ use super::tables;
 
 /// Why results cannot be put somewhere.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DirectoryError {
+pub enum DirectoryError {
     /// It could not be used.
     #[error("{0}")]
     Results(#[from] ResultsError),
@@ -63,11 +63,11 @@ pub(crate) enum DirectoryError {
 
 /// The directory of a sweep, new or begun earlier.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SweepDir(ResultsDir);
+pub struct SweepDir(ResultsDir);
 
 impl SweepDir {
     /// Takes `path`, which must not exist, be empty or hold an earlier part of a sweep. With `resume` it must hold one.
-    pub(crate) fn at(path: &Path, resume: bool) -> Result<Self, DirectoryError> {
+    pub fn at(path: &Path, resume: bool) -> Result<Self, DirectoryError> {
         let begun = journal_in(path).exists();
         if resume && !begun {
             return Err(DirectoryError::NothingToResume { path: path.to_owned() });
@@ -81,12 +81,12 @@ impl SweepDir {
     }
 
     /// Makes a new directory below `parent` for a sweep of the scenario called `name`, begun at `stamp`.
-    pub(crate) fn create_new(parent: &Path, name: &str, stamp: &str) -> Result<Self, DirectoryError> {
+    pub fn create_new(parent: &Path, name: &str, stamp: &str) -> Result<Self, DirectoryError> {
         Ok(Self(ResultsDir::create_new(parent, &format!("{name}-sweep"), stamp)?))
     }
 
     /// The latest directory below `parent` of a sweep of the same.
-    pub(crate) fn latest(parent: &Path, header: &Header) -> Result<Self, DirectoryError> {
+    pub fn latest(parent: &Path, header: &Header) -> Result<Self, DirectoryError> {
         let nothing = || DirectoryError::NothingToResume { path: parent.to_owned() };
         let failed = |error| DirectoryError::Io { path: parent.to_owned(), error };
         let modified = |path: &Path| std::fs::metadata(journal_in(path)).and_then(|found| found.modified()).ok();
@@ -101,17 +101,17 @@ impl SweepDir {
     }
 
     /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// Where its journal is.
-    pub(crate) fn journal(&self) -> PathBuf {
+    pub fn journal(&self) -> PathBuf {
         journal_in(self.path())
     }
 
     /// Writes what is swept: the scenario, and the files that it names.
-    pub(crate) fn write_scenario(&self, plan: &Plan) -> Result<(), DirectoryError> {
+    pub fn write_scenario(&self, plan: &Plan) -> Result<(), DirectoryError> {
         self.0.write("scenario.toml", plan.scenario.to_toml().as_bytes())?;
         for (name, text) in plan.scenario.files() {
             // What lies outside the scenario's directory cannot have its place in this one.
@@ -128,7 +128,7 @@ impl SweepDir {
     }
 
     /// Writes the results.
-    pub(crate) fn write_results(&self, plan: &Plan, runs: &[Vec<Finished>]) -> Result<(), DirectoryError> {
+    pub fn write_results(&self, plan: &Plan, runs: &[Vec<Finished>]) -> Result<(), DirectoryError> {
         self.write_table("runs", &tables::runs(plan, runs))?;
         self.write_table("points", &tables::points(plan, runs))?;
         if let Some(tests) = tables::tests(plan, runs) {
@@ -141,7 +141,7 @@ impl SweepDir {
     }
 
     /// Writes when and how the sweep was made. It comes last: with it, the results are complete.
-    pub(crate) fn write_manifest(&self, manifest: &Manifest) -> Result<(), DirectoryError> {
+    pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), DirectoryError> {
         Ok(self.0.write_manifest(manifest)?)
     }
 

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum JournalError {
+pub enum JournalError {
     /// It could not be read or written.
     #[error("cannot use {}: {error}", path.display())]
     Io {
@@ -50,7 +50,7 @@ pub(crate) enum JournalError {
 
 /// How two sweeps differ.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Difference {
+pub enum Difference {
     /// Another version of Holdover made the earlier runs.
     #[error("its runs were made by version {was}, this is {is}")]
     Version {
@@ -85,39 +85,39 @@ pub(crate) enum Difference {
 
 /// What is swept.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Header {
+pub struct Header {
     /// The version of Holdover.
-    pub(crate) version: String,
+    pub version: String,
     /// The scenario's seed.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// The scenario, with everything that was set on the command line.
-    pub(crate) scenario: String,
+    pub scenario: String,
     /// The fingerprints of the files that it names.
-    pub(crate) files: BTreeMap<String, String>,
+    pub files: BTreeMap<String, String>,
 }
 
 /// A finished run.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub(crate) struct Row {
+pub struct Row {
     /// The number of the point, from 0.
-    pub(crate) point: usize,
+    pub point: usize,
     /// The name of the variant.
-    pub(crate) variant: String,
+    pub variant: String,
     /// The number of the replication, from 0.
-    pub(crate) run: u32,
+    pub run: u32,
     /// The seed.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// How the run ended: `all-done`, `time-limit` or `idle`.
-    pub(crate) ending: String,
+    pub ending: String,
     /// When, in simulated time.
-    pub(crate) ended_at_s: f64,
+    pub ended_at_s: f64,
     /// Every metric of every flow.
-    pub(crate) flows: Vec<FlowMetrics>,
+    pub flows: Vec<FlowMetrics>,
 }
 
 /// A journal that is written to; nobody else writes to it meanwhile.
 #[derive(Debug)]
-pub(crate) struct Journal {
+pub struct Journal {
     path: PathBuf,
     file: File,
 }
@@ -125,7 +125,7 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens the journal at `path`, or begins it. `take` gets each run in it, in the order in which they ended, and says what
     /// is wrong with it, if anything is.
-    pub(crate) fn open(
+    pub fn open(
         path: &Path,
         header: &Header,
         mut take: impl FnMut(Row) -> Result<(), String>,
@@ -178,7 +178,7 @@ impl Journal {
     }
 
     /// Adds a run. When this returns, the run survives the end of the process.
-    pub(crate) fn append(&mut self, row: &Row) -> Result<(), JournalError> {
+    pub fn append(&mut self, row: &Row) -> Result<(), JournalError> {
         self.write_line(row)
     }
 
@@ -193,7 +193,7 @@ impl Journal {
 
 impl Header {
     /// The header of the journal at `path`, if there is one.
-    pub(crate) fn read(path: &Path) -> Option<Self> {
+    pub fn read(path: &Path) -> Option<Self> {
         let mut line = Vec::new();
         BufReader::new(File::open(path).ok()?).read_until(b'\n', &mut line).ok()?;
         serde_json::from_slice(&line).ok()

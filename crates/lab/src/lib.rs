@@ -1,0 +1,11 @@
+//! Sweeps of scenarios, and papers' experiments run anew.
+//!
+//! [`sweep`] runs a scenario over every combination of its axes' values, as often as its means need it. [`reproduce`] sweeps the
+//! scenarios of a paper and judges the paper's claims by the results.
+
+// Results are files, progress is wall-clock time, and runs are made on threads.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+#![forbid(unsafe_code)]
+
+pub mod reproduce;
+pub mod sweep;

@@ -1,0 +1,94 @@
+//! Runs of a paper's scenarios at one setting after the other, each scenario once for each change that a setting makes to it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::catalogue::CatalogueError;
+use super::results::Results;
+use super::setting::{Setting, fingerprint};
+use super::work::{Running, Work, WorkError};
+use crate::sweep::engine::{self, Outcome};
+use crate::sweep::{Plan, Progress, SweepDir};
+use holdover_scenario::Override;
+
+/// Runs of a paper's scenarios at many settings, kept in a directory so that they can be continued.
+pub struct Trials<'a> {
+    work: &'a Work,
+    directory: PathBuf,
+    /// Runs of each variant at each point.
+    runs: u32,
+    running: &'a Running<'a>,
+    done: BTreeMap<(String, String), Results>,
+}
+
+impl<'a> Trials<'a> {
+    /// Trials of `work` in `directory`, with `runs` runs of each variant at each point.
+    pub const fn new(work: &'a Work, directory: PathBuf, runs: u32, running: &'a Running<'a>) -> Self {
+        Self { work, directory, runs, running, done: BTreeMap::new() }
+    }
+
+    /// The results of the scenarios `names` at a setting, with the paper's unions; `None` if interrupted. `title` is told with
+    /// the progress.
+    ///
+    /// # Errors
+    ///
+    /// If the setting makes a scenario wrong, or results cannot be kept.
+    pub fn at(
+        &mut self,
+        setting: &Setting,
+        names: &[String],
+        title: &str,
+    ) -> Result<Option<BTreeMap<String, Results>>, WorkError> {
+        let mut all = BTreeMap::new();
+        for name in names {
+            let overrides = setting.overrides(&self.work.catalogue.inputs, name);
+            let key = (name.clone(), fingerprint(&overrides));
+            if !self.done.contains_key(&key) {
+                let Some(results) = self.run(&key, setting, title)? else { return Ok(None) };
+                self.done.insert(key.clone(), results);
+            }
+            all.insert(name.clone(), self.done[&key].clone());
+        }
+        self.work.unite(&mut all);
+        Ok(Some(all))
+    }
+
+    /// Runs what the journal has not got.
+    fn run(&self, key: &(String, String), setting: &Setting, title: &str) -> Result<Option<Results>, WorkError> {
+        let (name, changes) = key;
+        let plan = self.work.plan_at(name, setting, Some(self.runs))?;
+        let path = self.directory.join(format!("{name}-{changes}-{}", plan.stop.min));
+        std::fs::create_dir_all(&self.directory)
+            .map_err(|error| WorkError::Write { path: self.directory.clone(), error })?;
+        let directory = SweepDir::at(&path, false)?;
+        let (journal, schedule) = engine::open_journal(&plan, &directory.journal())?;
+        directory.write_scenario(&plan)?;
+        let title = format!("{}, {title}, {name}", self.work.catalogue.name);
+        (self.running.watch)(&title, Some(schedule.progress()));
+        let watch = |progress: Progress| (self.running.watch)(&title, Some(progress));
+        let outcome = engine::run(&plan, journal, schedule, self.running.jobs, self.running.stop, &watch);
+        (self.running.watch)(&title, None);
+        Ok(match outcome? {
+            Outcome::Complete(runs) => Some(Results::new(&plan, &runs)),
+            Outcome::Interrupted(_) => None,
+        })
+    }
+}
+
+/// The plan of a scenario with fields changed and `runs` runs of each variant at each point, if not as the scenario says.
+pub(super) fn changed(
+    work: &Work,
+    name: &str,
+    mut overrides: Vec<Override>,
+    runs: Option<u32>,
+) -> Result<Plan, WorkError> {
+    let scenario = work.catalogue.scenario(name)?;
+    if let (Some(runs), Some(sweep)) = (runs, scenario.sweep()) {
+        // A bound on the error of a mean needs two runs.
+        let runs = if sweep.replicate().relative_error.is_some() { runs.max(2) } else { runs };
+        overrides.extend(["min", "max"].map(|end| Override::new(format!("sweep.replicate.{end}"), i64::from(runs))));
+    }
+    let scenario =
+        if overrides.is_empty() { scenario } else { scenario.with(&overrides).map_err(CatalogueError::Scenario)? };
+    super::work::plan(scenario)
+}

@@ -1,0 +1,224 @@
+//! What has to be run for a paper, and running it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use holdover_scenario::{Diagnostic, ErrorKind, Location, Scenario, ScenarioError};
+
+use super::catalogue::{Catalogue, CatalogueError, Experiment};
+use super::figures::{self, Drawn};
+use super::results::Results;
+use super::setting::Setting;
+use super::{numbers, trial};
+use crate::sweep::engine::{self, Outcome, SweepError};
+use crate::sweep::{DirectoryError, JournalError, Plan, PlanError, Progress, SweepDir};
+
+/// Why a paper cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkError {
+    /// A scenario of it cannot be read.
+    #[error("{0}")]
+    Catalogue(#[from] CatalogueError),
+    /// A scenario of it cannot be swept.
+    #[error("{0}")]
+    Plan(#[from] PlanError),
+    /// The results cannot be put where they belong.
+    #[error("{0}")]
+    Directory(#[from] DirectoryError),
+    /// The journal of an earlier part cannot be used.
+    #[error("{0}")]
+    Journal(#[from] JournalError),
+    /// A sweep ended early.
+    #[error("{0}")]
+    Sweep(#[from] SweepError),
+    /// A directory could not be made.
+    #[error("cannot write {}: {error}", path.display())]
+    Write {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+}
+
+/// How a paper's sweeps are run.
+pub struct Running<'a> {
+    /// Runs at a time.
+    pub jobs: usize,
+    /// Ends the sweep under way early.
+    pub stop: &'a AtomicBool,
+    /// Hears which sweep is under way, `PAPER/SCENARIO`, and how far it is; `None` when it has ended.
+    pub watch: &'a (dyn Fn(&str, Option<Progress>) + Sync),
+}
+
+/// A paper, the experiments of it that were asked for, and the scenarios that these need.
+pub struct Work {
+    /// The paper.
+    pub catalogue: Catalogue,
+    /// The places of the experiments among the catalogue's.
+    chosen: Vec<usize>,
+    plans: BTreeMap<String, Plan>,
+}
+
+impl Work {
+    /// Finds out which scenarios the experiments at the places `chosen` need, and checks them all before anything runs.
+    ///
+    /// # Errors
+    ///
+    /// The first problem of one of the scenarios.
+    pub fn new(catalogue: Catalogue, chosen: Vec<usize>) -> Result<Self, WorkError> {
+        let mut work = Self { catalogue, chosen, plans: BTreeMap::new() };
+        let names: Vec<String> = work.scenarios().into_iter().collect();
+        let all = work.catalogue.all_scenarios();
+        for input in &work.catalogue.inputs {
+            input
+                .check(&all, |name| match work.catalogue.scenario(name) {
+                    Ok(scenario) => Ok(scenario),
+                    Err(CatalogueError::Scenario(error)) => Err(error),
+                    Err(other) => Err(unreadable(name, &other)),
+                })
+                .map_err(CatalogueError::Scenario)?;
+        }
+        let setting = work.catalogue.fitted.as_ref().map(|fitted| fitted.setting.clone()).unwrap_or_default();
+        for name in names {
+            let plan = work.plan_at(&name, &setting, None)?;
+            work.plans.insert(name, plan);
+        }
+        Ok(work)
+    }
+
+    /// The plan of a scenario at a setting, with `runs` runs of each variant at each point if not as the scenario says.
+    pub(super) fn plan_at(&self, name: &str, setting: &Setting, runs: Option<u32>) -> Result<Plan, WorkError> {
+        trial::changed(self, name, setting.overrides(&self.catalogue.inputs, name), runs)
+    }
+
+    /// The scenarios that the experiments and their claims need.
+    pub fn scenario_names(&self) -> Vec<String> {
+        self.plans.keys().cloned().collect()
+    }
+
+    /// Those of them that printed numbers are compared with.
+    pub(super) fn scenarios_with_numbers(&self) -> Vec<String> {
+        let printing = || self.experiments().into_iter().filter(|experiment| numbers::any(experiment));
+        let known: Vec<&str> = self.catalogue.names_of_results().collect();
+        let mut names: BTreeSet<String> = printing().filter_map(|experiment| experiment.scenario.clone()).collect();
+        names.extend(printing().flat_map(Experiment::scripts).flat_map(|script| named_results(script, &known)));
+        let names: BTreeSet<String> = names.iter().flat_map(|name| self.catalogue.scenarios_of(name)).collect();
+        names.into_iter().collect()
+    }
+
+    /// The experiments that were asked for.
+    pub fn experiments(&self) -> Vec<&Experiment> {
+        self.chosen.iter().map(|&index| &self.catalogue.experiments[index]).collect()
+    }
+
+    /// Their names.
+    pub fn ids(&self) -> Vec<&str> {
+        self.experiments().into_iter().map(|experiment| experiment.id.as_str()).collect()
+    }
+
+    /// The scenarios of the experiments, and those that claims and numbers ask about.
+    fn scenarios(&self) -> BTreeSet<String> {
+        let ids = self.ids();
+        let experiments = self.experiments();
+        let mut names: BTreeSet<String> =
+            experiments.iter().filter_map(|experiment| experiment.scenario.clone()).collect();
+        let checks = self.catalogue.claims.iter().filter(|claim| ids.contains(&claim.experiment.as_str()));
+        let checks = checks.filter_map(|claim| claim.check.as_deref());
+        let scripts = experiments.iter().flat_map(|experiment| experiment.scripts());
+        let known: Vec<&str> = self.catalogue.names_of_results().collect();
+        names.extend(checks.chain(scripts).flat_map(|script| named_results(script, &known)));
+        names.iter().flat_map(|name| self.catalogue.scenarios_of(name)).collect()
+    }
+
+    /// Runs what is not in `directory` yet, a directory for each scenario in it; `None` if it was interrupted.
+    ///
+    /// # Errors
+    ///
+    /// If results cannot be written or an earlier part is of another sweep.
+    pub fn run(&self, directory: &Path, running: &Running<'_>) -> Result<Option<BTreeMap<String, Results>>, WorkError> {
+        let mut results = BTreeMap::new();
+        for (name, plan) in &self.plans {
+            let title = format!("{}/{name}", self.catalogue.name);
+            match sweep(plan, &directory.join(name), &title, running)? {
+                Some(swept) => results.insert(name.clone(), swept),
+                None => return Ok(None),
+            };
+        }
+        self.unite(&mut results);
+        Ok(Some(results))
+    }
+
+    /// Adds the results of the paper's unions.
+    pub(super) fn unite(&self, results: &mut BTreeMap<String, Results>) {
+        for union in &self.catalogue.unions {
+            let parts = union.of.iter().filter_map(|part| Some((results.get(&part.scenario)?, &part.at)));
+            let united = Results::union(parts);
+            if !united.cells.is_empty() {
+                results.insert(union.name.clone(), united);
+            }
+        }
+    }
+
+    /// Draws what the experiments ask for.
+    pub fn draw(&self, results: &BTreeMap<String, Results>) -> Vec<Drawn> {
+        let of = |experiment: &&Experiment| {
+            let results = experiment.scenario.as_ref().and_then(|scenario| results.get(scenario));
+            results.map(|results| figures::of(experiment, results)).unwrap_or_default()
+        };
+        self.experiments().iter().flat_map(of).collect()
+    }
+}
+
+/// A scenario that cannot be read while inputs are checked.
+fn unreadable(name: &str, error: &CatalogueError) -> ScenarioError {
+    let location = Location { file: format!("{name}.toml"), ..Location::default() };
+    ScenarioError::from(Diagnostic::new(ErrorKind::Unreadable, error.to_string(), location))
+}
+
+/// The plan of a scenario, with the metrics of each flow where there are a few.
+pub(super) fn plan(scenario: Scenario) -> Result<Plan, WorkError> {
+    /// A scenario with more flows is judged by their sums and means.
+    const FEW: usize = 8;
+    let flows: Vec<String> = match scenario.variants().first() {
+        Some(variant) => {
+            let world = variant.world(scenario.seed()).map_err(CatalogueError::Scenario)?;
+            world.flows.into_iter().map(|flow| flow.name).collect()
+        }
+        None => Vec::new(),
+    };
+    let mut plan = Plan::new(scenario)?;
+    if flows.len() > 1 && flows.len() <= FEW {
+        plan.measure_each(&flows.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    Ok(plan)
+}
+
+/// The names in `results("name")`, and those of the `known` that stand in quotes.
+fn named_results(script: &str, known: &[&str]) -> Vec<String> {
+    let asked = script.split("results(\"").skip(1).filter_map(|rest| rest.split('"').next());
+    let quoted = known.iter().copied().filter(|name| script.contains(&format!("\"{name}\"")));
+    asked.chain(quoted).map(str::to_owned).collect()
+}
+
+/// Runs what is left of a scenario; `None` if it was interrupted.
+fn sweep(plan: &Plan, path: &Path, title: &str, running: &Running<'_>) -> Result<Option<Results>, WorkError> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent).map_err(|error| WorkError::Write { path: parent.to_owned(), error })?;
+    }
+    let directory = SweepDir::at(path, false)?;
+    let (journal, schedule) = engine::open_journal(plan, &directory.journal())?;
+    directory.write_scenario(plan)?;
+    (running.watch)(title, Some(schedule.progress()));
+    let watch = |progress: Progress| (running.watch)(title, Some(progress));
+    let outcome = engine::run(plan, journal, schedule, running.jobs, running.stop, &watch);
+    (running.watch)(title, None);
+    match outcome? {
+        Outcome::Complete(runs) => {
+            directory.write_results(plan, &runs)?;
+            Ok(Some(Results::new(plan, &runs)))
+        }
+        Outcome::Interrupted(_) => Ok(None),
+    }
+}
