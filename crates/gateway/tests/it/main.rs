@@ -2,8 +2,10 @@
 
 mod blocking_buffer;
 mod buffer_freeze;
+mod handoff;
 mod honesty;
 mod m_tcp;
+mod roaming;
 mod script;
 mod split;
 mod supervisor;
