@@ -7,7 +7,10 @@ use holdover_base::Instant;
 use holdover_tcp::Endpoint;
 use holdover_wire::Packet;
 
-use crate::{Deed, Direction, EndpointMechanism, Injected, LinkEvent, Presence, SegmentFilter, Verdict, WakeOutcome};
+use crate::{
+    ControlMessage, Deed, Direction, EndpointMechanism, Injected, LinkEvent, Presence, SegmentFilter, Verdict,
+    WakeOutcome,
+};
 
 /// The mechanisms of one node, in the order in which an outgoing packet meets them: endpoint mechanisms, then filters.
 #[derive(Debug, Default)]
@@ -80,6 +83,13 @@ impl Chain {
         self.collect(now);
     }
 
+    /// A control message for this node has come from another one: the first mechanism that can read it takes it. Returns whether one does.
+    pub fn handle_control(&mut self, now: Instant, message: &ControlMessage) -> bool {
+        let is_taken = (0..self.len()).any(|index| self.mechanism(index).handle_control(now, message));
+        self.collect(now);
+        is_taken
+    }
+
     /// Every deadline at or before `now`.
     pub fn handle_timeout(&mut self, now: Instant) {
         for index in 0..self.len() {
@@ -106,6 +116,11 @@ impl Chain {
     /// Whether [`Self::poll_transmit`] has something.
     pub fn has_transmit(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    /// The next control message that one of them sends to another node.
+    pub fn poll_control(&mut self) -> Option<ControlMessage> {
+        (0..self.len()).find_map(|index| self.mechanism(index).poll_control())
     }
 
     /// The next packet that one of them had kept and gave up.

@@ -7,7 +7,7 @@ use holdover_base::Instant;
 use holdover_tcp::Endpoint;
 use holdover_wire::Packet;
 
-use crate::{Connection, LinkEvent, Presence, WakeOutcome};
+use crate::{Connection, ControlMessage, LinkEvent, Presence, WakeOutcome};
 
 /// Which way a packet goes through a filter, as seen from the link beside which it stands (see the [crate](crate)).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,8 +65,8 @@ pub struct Deed {
 
 /// A mechanism in the path of packets that needs nothing from the endpoint: it works in front of an unmodified kernel too.
 ///
-/// The order of calls: [`Self::handle_packet`], [`Self::handle_link`] or [`Self::handle_timeout`], then
-/// [`Self::poll_transmit`], [`Self::poll_deed`] and [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
+/// The order of calls: one of the `handle_*`, then [`Self::poll_transmit`], [`Self::poll_control`], [`Self::poll_deed`] and
+/// [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
 pub trait SegmentFilter: fmt::Debug + Send {
     /// A packet passes, and may be rewritten. What the filter injects on this occasion comes after it.
     fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict;
@@ -87,11 +87,21 @@ pub trait SegmentFilter: fmt::Debug + Send {
     /// itself. Only a link that repeats its own losses (ARQ) tells.
     fn handle_failed_attempt(&mut self, _now: Instant, _packet: &Packet) {}
 
+    /// A control message for this node has come from another one. Returns whether it is for this mechanism and can be read.
+    fn handle_control(&mut self, _now: Instant, _message: &ControlMessage) -> bool {
+        false
+    }
+
     /// A deadline has passed.
     fn handle_timeout(&mut self, _now: Instant) {}
 
     /// The next packet that the filter has made.
     fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+        None
+    }
+
+    /// The next control message that it sends to another node.
+    fn poll_control(&mut self) -> Option<ControlMessage> {
         None
     }
 

@@ -14,12 +14,15 @@
 //! What happens to a link is a [`LinkEvent`], of the link as a whole or of the way to one peer. In the network, where many mobile
 //! hosts come and go, it is the [`Presence`] of one of them. An [`EndpointMechanism`] is a filter that also steers the connections
 //! of the host's own TCP; only a host has those.
+//!
+//! Mechanisms of different nodes speak to each other by [`ControlMessage`]s.
 
 #![forbid(unsafe_code)]
 
 mod agenda;
 mod chain;
 mod connections;
+mod control;
 mod filter;
 mod link_event;
 mod outcome;
@@ -30,6 +33,7 @@ mod window_scale;
 pub use agenda::Agenda;
 pub use chain::Chain;
 pub use connections::{Connection, LIMIT, Noted, Table, tcp_mut};
+pub use control::{CONTROL_PORT, ControlMessage};
 pub use filter::{Deed, Direction, EndpointMechanism, Injected, SegmentFilter, Verdict};
 pub use link_event::LinkEvent;
 pub use outcome::{Resumed, WakeOutcome};

@@ -82,7 +82,8 @@ impl EventLog {
             | Dropped::HopLimit(_)
             | Dropped::Filtered(_)
             | Dropped::Unresolved(_)
-            | Dropped::Unverified(_) => "node",
+            | Dropped::Unverified(_)
+            | Dropped::NoListener(_) => "node",
         };
         fields.insert(kind.into(), by.into());
         fields.insert("cause".into(), why.name().into());

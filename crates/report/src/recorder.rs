@@ -254,7 +254,8 @@ impl Observer for Recorder {
             | Dropped::HopLimit(node)
             | Dropped::Filtered(node)
             | Dropped::Unresolved(node)
-            | Dropped::Unverified(node) => &self.config.nodes[node.0 as usize].name,
+            | Dropped::Unverified(node)
+            | Dropped::NoListener(node) => &self.config.nodes[node.0 as usize].name,
         };
         let captured = self.captures.as_mut().map_or(Ok(()), |captures| captures.dropped(at, by, why, frame));
         let owner = self.owners.of(&frame.packet, &self.config.flows);

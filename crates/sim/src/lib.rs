@@ -35,6 +35,7 @@ mod air;
 mod app;
 mod check;
 mod config;
+mod control;
 mod error;
 mod external;
 mod flow;

@@ -62,6 +62,8 @@ pub enum Dropped {
     Unresolved(NodeId),
     /// It came to a host with an identity from an address at which the host's peer has not been found reachable.
     Unverified(NodeId),
+    /// A control message came to a node without a mechanism that can read it.
+    NoListener(NodeId),
 }
 
 impl Dropped {
@@ -75,6 +77,7 @@ impl Dropped {
             Self::Filtered(_) => "filtered",
             Self::Unresolved(_) => "unresolved",
             Self::Unverified(_) => "unverified",
+            Self::NoListener(_) => "no-listener",
         }
     }
 }

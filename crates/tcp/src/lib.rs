@@ -31,7 +31,7 @@ pub use config::{
     LimitConfig, LossDetection, PacingConfig, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction,
     RetryLimit, RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
-pub use connection::{AfterRetransmit, Connection, Event, IcmpEffect, Identity, Transmit};
+pub use connection::{AfterRetransmit, Connection, Event, IcmpEffect, Identity, Resumption, Transmit};
 pub use counters::{Counters, Disposition, Reason};
 pub use endpoint::{ConnectError, ConnectionId, Endpoint, EndpointConfig, ListenError, Outgoing};
 pub use profile::{Profile, UnknownProfile};

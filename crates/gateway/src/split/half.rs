@@ -27,6 +27,14 @@ impl Half {
         self.owners.get(id.index()).copied().flatten().filter(|(of, _)| *of == id).map(|(_, connection)| connection)
     }
 
+    /// The half goes on elsewhere.
+    pub(super) fn withdraw(&mut self, id: ConnectionId) {
+        if self.owner(id).is_some() {
+            self.owners[id.index()] = None;
+        }
+        self.endpoint.withdraw(id);
+    }
+
     /// The half is over.
     pub(super) fn leave(&mut self, id: ConnectionId) {
         if self.owner(id).is_some() {

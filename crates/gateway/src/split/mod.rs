@@ -12,17 +12,17 @@
 //!   refuses is told so by its RST; to one whose mobile host is silent the node says nothing until its own SYNs are used up. M-TCP's authors complete one handshake first and accept a
 //!   connection that may not come to be; `lock_step: false` does that.
 //! - **Connections that began before the node did**, or beyond [`SplitConfig::most`], pass untouched.
-//! - **The mobile host moves to another node**: the halves stay where they are. Nothing is handed over.
+//! - **The mobile host moves to another node**: the halves stay where they are. Only [`crate::m_tcp`] hands them on.
 
 mod half;
 
 use core::net::SocketAddr;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use holdover_base::Instant;
 use holdover_filter::{Connection, Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
-use holdover_tcp::{Config, ConnectionId, Endpoint, Event};
+use holdover_tcp::{Config, ConnectionId, Endpoint, Event, Resumption};
 use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment, Seq, TcpOptions};
 
 use half::Half;
@@ -100,6 +100,8 @@ pub struct Split {
     config: SplitConfig,
     halves: [Half; 2],
     pairs: BTreeMap<Connection, Pair>,
+    /// Connections on which something has happened since [`Self::take_changed`].
+    changed: BTreeSet<Connection>,
     ready: VecDeque<Injected>,
     deeds: VecDeque<Deed>,
 }
@@ -114,6 +116,7 @@ impl Split {
             config,
             halves: [Half::new(secret), Half::new(secret.map(|byte| !byte))],
             pairs: BTreeMap::new(),
+            changed: BTreeSet::new(),
             ready: VecDeque::new(),
             deeds: VecDeque::new(),
         }
@@ -140,9 +143,51 @@ impl Split {
         self.halves[side as usize].endpoint.connection_mut(id)
     }
 
-    /// All connections that are split.
-    pub(crate) fn all(&self) -> impl Iterator<Item = Connection> + '_ {
-        self.pairs.keys().copied()
+    /// Whether a connection is split.
+    pub(crate) fn has(&self, connection: Connection) -> bool {
+        self.pairs.contains_key(&connection)
+    }
+
+    /// Connections of which a half has sent something or has told of something since the last call.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<Connection> {
+        core::mem::take(&mut self.changed)
+    }
+
+    /// Goes on with a connection that another node has split, with these halves: towards the fixed host and towards the mobile one.
+    /// Returns whether there is room for it.
+    pub(crate) fn resume(&mut self, now: Instant, connection: Connection, halves: [&Resumption; 2]) -> bool {
+        if self.pairs.len() >= self.config.most || self.pairs.contains_key(&connection) {
+            return false;
+        }
+        let mut ids = [None; 2];
+        for (side, resumption) in Side::BOTH.into_iter().zip(halves) {
+            let config = self.config_of(side);
+            ids[side as usize] = self.endpoint(side).resume(now, config, resumption).ok();
+        }
+        for (side, id) in Side::BOTH.into_iter().zip(ids) {
+            let Some(id) = id else { continue };
+            if ids.contains(&None) {
+                self.endpoint(side).withdraw(id);
+            } else {
+                self.halves[side as usize].enter(id, connection);
+            }
+        }
+        let is_whole = !ids.contains(&None);
+        if is_whole {
+            let is_shut = halves.map(|resumption| resumption.is_sent_all);
+            self.pairs.insert(connection, Pair { ids, syn: None, is_shut });
+        }
+        is_whole
+    }
+
+    /// Takes a connection out without a word to either end.
+    pub(crate) fn withdraw(&mut self, connection: Connection) {
+        let Some(pair) = self.pairs.remove(&connection) else { return };
+        for side in Side::BOTH {
+            if let Some(id) = pair.ids[side as usize] {
+                self.halves[side as usize].withdraw(id);
+            }
+        }
     }
 
     fn config_of(&self, side: Side) -> Arc<Config> {
@@ -187,12 +232,22 @@ impl Split {
         }
     }
 
+    /// Every deadline of a half at or before `now`.
+    pub(crate) fn handle_timers(&mut self, now: Instant) {
+        for side in Side::BOTH {
+            self.endpoint(side).handle_timeout(now);
+        }
+        self.go_on(now);
+    }
+
     /// Does what follows from what has arrived, or from what was done to a half: data go from one half to the other, and packets out.
     pub(crate) fn go_on(&mut self, now: Instant) {
         loop {
             let mut events = Vec::new();
             for side in Side::BOTH {
                 while let Some(out) = self.endpoint(side).poll_transmit(now) {
+                    let owner = out.connection.and_then(|id| self.halves[side as usize].owner(id));
+                    self.changed.extend(owner);
                     self.ready.push_back(Injected { direction: side.direction(), packet: out.packet });
                 }
                 while let Some((id, event)) = self.endpoint(side).poll_event() {
@@ -209,6 +264,7 @@ impl Split {
     }
 
     fn handle_event(&mut self, now: Instant, side: Side, connection: Connection, event: Event) {
+        self.changed.insert(connection);
         match event {
             Event::Connected => self.answer(now, connection),
             Event::Closed => return self.end(now, side, connection),
@@ -380,6 +436,7 @@ impl SegmentFilter for Split {
         let verdict = self.take(now, direction, packet);
         if verdict != Verdict::Pass {
             self.go_on(now);
+            self.changed.clear();
         }
         verdict
     }
@@ -387,10 +444,8 @@ impl SegmentFilter for Split {
     fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
 
     fn handle_timeout(&mut self, now: Instant) {
-        for side in Side::BOTH {
-            self.endpoint(side).handle_timeout(now);
-        }
-        self.go_on(now);
+        self.handle_timers(now);
+        self.changed.clear();
     }
 
     fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {

@@ -3,8 +3,10 @@
 mod blocking_buffer;
 mod buffer_freeze;
 mod copy_and_forward;
+mod handoff;
 mod honesty;
 mod m_tcp;
+mod roaming;
 mod script;
 mod split;
 mod supervisor;

@@ -1,10 +1,11 @@
 //! Routers with mechanisms: what they forward passes their chains, and they hear where mobile hosts are.
 
 use holdover_base::Instant;
-use holdover_filter::{Direction, Presence, Verdict};
+use holdover_filter::{ControlMessage, Direction, Presence, Verdict};
 
 use super::World;
 use crate::config::NodeId;
+use crate::control;
 use crate::frame::Frame;
 use crate::gateway::Gateway;
 use crate::network::Network;
@@ -90,6 +91,10 @@ impl World {
             let onward = Onward::of(network, gateway.node, &frame);
             onward.send(now, network, gateway.node, frame, observer);
         }
+        while let Some(message) = gateway.chain.poll_control() {
+            let frame = network.pool.frame(control::packet(gateway.node, message), None);
+            network.forward(now, gateway.node, frame, observer);
+        }
         while let Some(deed) = gateway.chain.poll_deed() {
             observer.event(now, &WorldEvent::Mechanism(gateway.node, deed));
         }
@@ -98,6 +103,25 @@ impl World {
         }
         while gateway.chain.poll_outcome().is_some() {}
         network.schedule.set(network.sources.gateways + index, gateway.chain.poll_timeout());
+    }
+
+    /// A control message has come to a router.
+    pub(super) fn take_control<O: Observer>(
+        &mut self,
+        node: NodeId,
+        message: &ControlMessage,
+        frame: Box<Frame>,
+        observer: &mut O,
+    ) {
+        let index = self.gateway_index(node);
+        if index.is_some_and(|index| self.gateways[index].chain.handle_control(self.now, message)) {
+            self.network.pool.take_back(frame);
+        } else {
+            observer.dropped(self.now, Dropped::NoListener(node), &frame);
+        }
+        if let Some(index) = index {
+            self.send_what_gateway_made(index, observer);
+        }
     }
 
     /// A router's link layer says where a host is. Routers without mechanisms for that host do not care.

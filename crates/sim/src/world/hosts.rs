@@ -2,6 +2,7 @@
 
 use core::net::IpAddr;
 
+use holdover_filter::ControlMessage;
 use holdover_mobility::{Direction, LinkEvent, Verdict};
 use holdover_tcp::Outgoing;
 use holdover_wire::Payload;
@@ -10,6 +11,7 @@ use super::World;
 use super::gateways::Onward;
 use crate::app;
 use crate::config::NodeId;
+use crate::control;
 use crate::external::Order;
 use crate::flow::{End, FIRST_PORT, FlowId};
 use crate::frame::Frame;
@@ -28,6 +30,9 @@ impl World {
             if let Some(message) = Message::of(&frame.packet) {
                 self.hear_message(node, message, observer);
                 return self.network.pool.take_back(frame);
+            }
+            if let Some(message) = control::of(&frame.packet).filter(|_| !self.hosts[host].external) {
+                return self.take_control_at_host(host, &message, frame, observer);
             }
             if !self.hosts[host].external {
                 if let Some(flow) = self.flows.get_mut(flow) {
@@ -63,6 +68,27 @@ impl World {
         self.network.pool.take_back(frame);
     }
 
+    /// A control message has come to a host.
+    fn take_control_at_host<O: Observer>(
+        &mut self,
+        host: usize,
+        message: &ControlMessage,
+        frame: Box<Frame>,
+        observer: &mut O,
+    ) {
+        let Host { node, endpoint, chain, .. } = &mut self.hosts[host];
+        let is_taken = chain.as_mut().is_some_and(|chain| chain.handle_control(self.now, message));
+        if let Some(chain) = chain {
+            chain.steer(self.now, endpoint);
+        }
+        if is_taken {
+            self.network.pool.take_back(frame);
+        } else {
+            observer.dropped(self.now, Dropped::NoListener(*node), &frame);
+        }
+        self.serve(host, observer);
+    }
+
     fn arrive_at_router<O: Observer>(&mut self, node: NodeId, mut frame: Box<Frame>, observer: &mut O) {
         if frame.tunnel == Some(node) {
             frame.leave_tunnel();
@@ -75,6 +101,8 @@ impl World {
         if NodeId::of(frame.packet.dst) == Some(node) {
             if let Some(message) = Message::of(&frame.packet) {
                 self.relay_message(node, message, observer);
+            } else if let Some(message) = control::of(&frame.packet).filter(|_| !self.is_external_router(node)) {
+                self.take_control(node, &message, frame, observer);
             } else if self.is_external_router(node) {
                 self.orders.push_back(Order::Deliver { node, at: self.now, frame });
             }
@@ -176,6 +204,10 @@ impl World {
                     break;
                 }
             }
+        }
+        while let Some(message) = chain.poll_control() {
+            let frame = self.network.pool.frame(control::packet(*node, message), None);
+            self.network.depart(now, *node, identity.as_deref(), frame, observer);
         }
         while let Some(deed) = chain.poll_deed() {
             observer.event(now, &WorldEvent::Mechanism(*node, deed));

@@ -116,11 +116,17 @@ impl World {
         Ok(world)
     }
 
-    /// Gives a host a chain of mechanisms that its description cannot express, in place of those that it had. Returns whether
-    /// there is such a host.
+    /// Gives a host, or a router that has mechanisms, a chain that its description cannot express, in place of the one that it had.
+    /// Returns whether there is such a node. To be called before the run begins.
     pub fn set_chain(&mut self, node: NodeId, chain: Chain) -> bool {
+        if let Some(gateway) = self.gateways.iter().position(|gateway| gateway.node == node) {
+            self.network.schedule.set(self.network.sources.gateways + gateway, chain.poll_timeout());
+            self.gateways[gateway].chain = chain;
+            return true;
+        }
         let Some(host) = self.host_index(node) else { return false };
         self.hosts[host].chain = Some(Box::new(chain));
+        self.reschedule_host(host);
         true
     }
 

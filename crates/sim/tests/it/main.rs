@@ -4,6 +4,7 @@ mod access;
 mod captures;
 mod cells;
 mod conservation;
+mod control;
 mod determinism;
 mod efficiency;
 mod errors;

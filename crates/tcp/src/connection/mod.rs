@@ -29,6 +29,7 @@ mod output;
 mod pace;
 mod rack;
 mod receive;
+mod resume;
 mod timeout;
 mod undo;
 mod verbs;
@@ -60,6 +61,7 @@ use model::Model;
 
 pub use ack::IcmpEffect;
 pub use open::Identity;
+pub use resume::Resumption;
 pub use verbs::AfterRetransmit;
 
 /// One TCP connection. See the module documentation for the order of calls.
@@ -213,6 +215,11 @@ impl Connection {
     /// SND.NXT: the next sequence number to send.
     pub fn snd_nxt(&self) -> Seq {
         self.snd.nxt
+    }
+
+    /// Our FIN's sequence number, once it was sent.
+    pub fn fin_sent(&self) -> Option<Seq> {
+        self.snd.fin
     }
 
     /// SND.WND: the peer's window in bytes.
@@ -590,7 +597,7 @@ impl Connection {
     }
 
     /// The largest sequence number the peer may acknowledge: SND.NXT, and one more after a probe with a byte.
-    fn snd_max(&self) -> Seq {
+    pub fn snd_max(&self) -> Seq {
         self.snd.nxt + u32::from(self.snd.probed_byte)
     }
 }

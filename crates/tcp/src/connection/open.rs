@@ -58,7 +58,7 @@ impl Connection {
         connection
     }
 
-    fn new(now: Instant, config: Arc<Config>, identity: Identity, state: State, passive: bool) -> Self {
+    pub(super) fn new(now: Instant, config: Arc<Config>, identity: Identity, state: State, passive: bool) -> Self {
         let Identity { local, remote, iss, timestamp_offset } = identity;
         let mss = u32::from(config.mss.min(default_mss(remote.ip())));
         let receive = &config.receive;

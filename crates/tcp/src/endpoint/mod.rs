@@ -16,7 +16,7 @@ use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment, Seq};
 use siphasher::sip::SipHasher24;
 
 use crate::config::Config;
-use crate::connection::{Connection, Event, IcmpEffect, Identity};
+use crate::connection::{Connection, Event, IcmpEffect, Identity, Resumption};
 use crate::counters::{Disposition, Reason};
 use crate::state::State;
 
@@ -239,6 +239,32 @@ impl Endpoint {
         }
         let identity = self.identity(now, local, remote);
         Ok(self.insert(Connection::connect(now, config, identity), false))
+    }
+
+    /// Goes on with a connection that another endpoint has had ([`Connection::resume`]).
+    pub fn resume(
+        &mut self,
+        now: Instant,
+        config: Arc<Config>,
+        resumption: &Resumption,
+    ) -> Result<ConnectionId, ConnectError> {
+        let Resumption { local, remote, .. } = *resumption;
+        if local.port() == 0 || remote.port() == 0 || !is_unicast(remote.ip()) {
+            return Err(ConnectError::BadRemote { remote });
+        }
+        if !self.has(local.ip()) || local.is_ipv4() != remote.is_ipv4() {
+            return Err(ConnectError::NoLocalAddress { remote });
+        }
+        if self.find(local, remote).is_some() {
+            return Err(ConnectError::InUse { local, remote });
+        }
+        Ok(self.insert(Connection::resume(now, config, resumption), false))
+    }
+
+    /// Takes a connection out in whatever state it is: nothing more is sent on it, and segments of it belong to nobody.
+    pub fn withdraw(&mut self, id: ConnectionId) -> Option<Connection> {
+        self.connection(id)?;
+        self.remove(id.index)
     }
 
     /// A connection, to look at.

@@ -24,19 +24,26 @@
 //! - **RECOVERING** is for senders that take back `snd_max` when they leave persist mode, as 4.4BSD does
 //!   ([`MTcpConfig::pulls_back`]). Others may have nothing to send then, and would wait for the ACK of what they have sent already.
 //! - **From the mobile host to the fixed one**, the mobile host sees acknowledged what the fixed host has acknowledged, whole.
-//! - **Handoff to another supervisor host and compression** are not built.
+//! - **Handoff to another supervisor host** ([`MTcpConfig::handoff`], section 4.3): the new one asks for the connections
+//!   ([`crate::handoff`]), and what was buffered is left behind. See `handoff.rs` for what becomes of connections that nobody has.
+//! - **Compression** is a property of the link, not of this mechanism.
 
-use std::collections::{BTreeMap, VecDeque};
+mod flow;
+mod handoff;
 
 use core::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Agenda, Connection, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict, tcp_mut,
+    Agenda, Connection, ControlMessage, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict, tcp_mut,
 };
-use holdover_tcp::{AfterRetransmit, Timer};
-use holdover_wire::{Flags, Packet, Segment, Seq};
+use holdover_wire::{Flags, Packet, Segment};
 
+use crate::handoff::HandoffConfig;
 use crate::split::{Side, Split, SplitConfig};
+use flow::Flow;
+use handoff::Peers;
 
 /// What the supervisor host does. See the [module](self).
 #[derive(Clone, PartialEq, Debug)]
@@ -57,11 +64,13 @@ pub struct MTcpConfig {
     pub persist_least: Duration,
     /// The longest.
     pub persist_most: Duration,
+    /// How connections move between supervisor hosts; `None` if they do not.
+    pub handoff: Option<HandoffConfig>,
 }
 
 impl MTcpConfig {
     /// Persist packets after 5, 10, 20, 40, 60 s (section 4.2), a wintimer of 250 ms at least, the byte held back after ten segments of
-    /// 1460 bytes and for 40 ms at most when all is acknowledged, and senders that take nothing back.
+    /// 1460 bytes and for 40 ms at most when all is acknowledged, senders that take nothing back, and no handoff.
     pub fn with(split: SplitConfig) -> Self {
         Self {
             split,
@@ -71,6 +80,7 @@ impl MTcpConfig {
             least_timeout: Duration::from_millis(250),
             persist_least: Duration::from_secs(5),
             persist_most: Duration::from_secs(60),
+            handoff: None,
         }
     }
 }
@@ -82,46 +92,13 @@ pub struct MTcp {
     split: Split,
     flows: BTreeMap<Connection, Flow>,
     agenda: Agenda,
+    /// The handoff of connections, if there is one.
+    peers: Option<Peers>,
+    /// Mobile hosts that are here, as far as the layers below say.
+    here: BTreeSet<IpAddr>,
+    /// Packets that go on as they came, after they have waited.
+    ready: VecDeque<Injected>,
     deeds: VecDeque<Deed>,
-}
-
-/// The least time between two answers to what was acknowledged already: shorter than any retransmission timeout.
-const REMINDER: Duration = Duration::from_millis(100);
-
-/// So many segments leave at once when the mobile host is back; the rest follow as in slow start.
-const RESTART_SEGMENTS: u32 = 4;
-
-/// What M-TCP's *mtb* holds: the state of both halves of a connection.
-#[derive(Clone, Default, Debug)]
-struct Flow {
-    /// Where data begin, as each half numbers what it receives.
-    received_from: [Option<Seq>; 2],
-    /// The same of what it sends.
-    sent_from: [Option<Seq>; 2],
-    /// How far each half has acknowledged.
-    point: [Option<Seq>; 2],
-    /// The fixed host's window is shut (SHRUNK).
-    shrunk: bool,
-    /// The end of what the fixed host has sent since its window was reopened (RECOVERING).
-    recovering: Option<Seq>,
-    /// Enough is acknowledged for a byte to be held back.
-    holds: bool,
-    /// The byte that is held back may be shown: no more is expected.
-    shows_all: bool,
-    wintimer_at: Option<Instant>,
-    /// When the byte that is held back is shown, if nothing comes before.
-    flush_at: Option<Instant>,
-    /// When each was last told again what it had been told already.
-    reminded_at: [Option<Instant>; 2],
-    /// When the next persist packet goes to the mobile host, and the pause after it (FROZEN).
-    persist: Option<(Instant, Duration)>,
-    /// Whether the last segment that came on each side was data that is not to be acknowledged yet.
-    data_came: [bool; 2],
-    /// What each was told last: an ACK number and a window field.
-    said: [Option<(Seq, u16)>; 2],
-    /// The largest congestion window towards the mobile host so far, in segments.
-    cwnd: u32,
-    due: Option<Instant>,
 }
 
 impl MTcp {
@@ -130,11 +107,15 @@ impl MTcp {
 
     /// A supervisor host that has seen nothing yet. `secret` is what initial sequence numbers are drawn from.
     pub fn new(config: MTcpConfig, secret: [u8; 16]) -> Self {
+        let salt = u16::from_be_bytes([secret[0], secret[15]]);
         Self {
             split: Split::new(config.split.clone(), secret),
+            peers: config.handoff.clone().map(|config| Peers::new(config, salt)),
             config,
             flows: BTreeMap::new(),
             agenda: Agenda::default(),
+            here: BTreeSet::new(),
+            ready: VecDeque::new(),
             deeds: VecDeque::new(),
         }
     }
@@ -194,8 +175,7 @@ impl MTcp {
         self.split.go_on(now);
         let Some(flow) = self.flows.get_mut(&connection) else { return };
         if self.split.half(connection, Side::Fixed).is_none() && self.split.half(connection, Side::Mobile).is_none() {
-            self.agenda.set(connection, &mut flow.due, None);
-            self.flows.remove(&connection);
+            self.forget(connection);
             return;
         }
         flow.find_beginnings(connection, &mut self.split);
@@ -212,30 +192,31 @@ impl MTcp {
             }
         }
         self.split.go_on(now);
-        let due = flow.wintimer_at.into_iter().chain(flow.flush_at).chain(flow.persist.map(|(at, _)| at)).min();
+        let due = flow.next_deadline(connection, &self.split);
         self.agenda.set(connection, &mut flow.due, due);
     }
 
-    /// Retransmission timers towards mobile hosts that are about to expire freeze their connections instead.
-    fn freeze_the_silent(&mut self, now: Instant) {
-        let is_silent = |connection: &Connection| {
-            self.split
-                .half(*connection, Side::Mobile)
-                .filter(|half| half.state().is_synchronized())
-                .and_then(|half| half.deadline(Timer::Retransmit))
-                .is_some_and(|at| at <= now)
-        };
-        let silent: Vec<Connection> = self.split.all().filter(is_silent).collect();
-        for connection in silent {
-            let flow = self.flows.entry(connection).or_default();
-            flow.freeze(now, connection, &mut self.split, &self.config, &mut self.deeds);
+    /// The same of every connection on which something has happened.
+    fn settle_changed(&mut self, now: Instant) {
+        for connection in self.split.take_changed() {
             self.settle(now, connection);
+        }
+        // What was sent just now is settled.
+        self.split.take_changed();
+    }
+
+    fn forget(&mut self, connection: Connection) {
+        if let Some(mut flow) = self.flows.remove(&connection) {
+            self.agenda.set(connection, &mut flow.due, None);
         }
     }
 
     fn handle_due(&mut self, now: Instant, connection: Connection) {
         let Some(flow) = self.flows.get_mut(&connection) else { return };
         flow.due = None;
+        if flow.silent_at(connection, &self.split).is_some_and(|at| at <= now) {
+            flow.freeze(now, connection, &mut self.split, &self.config, &mut self.deeds);
+        }
         if flow.flush_at.take_if(|at| *at <= now).is_some() {
             flow.shows_all = true;
         }
@@ -255,153 +236,6 @@ impl MTcp {
     }
 }
 
-impl Flow {
-    /// Where both directions begin, once both halves are open. Until then nothing is acknowledged.
-    fn find_beginnings(&mut self, connection: Connection, split: &mut Split) {
-        for side in Side::BOTH {
-            let at = side as usize;
-            let Some(half) = split.half(connection, side) else { continue };
-            let has_begun = half.state() != holdover_tcp::State::SynSent && !half.is_closed();
-            let (rcv_nxt, snd_una, is_open) = (half.rcv_nxt(), half.snd_una(), half.state().is_synchronized());
-            if has_begun && self.received_from[at].is_none() {
-                self.received_from[at] = Some(rcv_nxt);
-                self.point[at] = Some(rcv_nxt);
-                if let Some(half) = split.half_mut(connection, side) {
-                    half.hold_ack_point(Some(rcv_nxt));
-                }
-            }
-            if is_open && self.sent_from[at].is_none() {
-                self.sent_from[at] = Some(snd_una);
-            }
-        }
-    }
-
-    /// How far the half on `side` may acknowledge: what the other half has got acknowledged, in the numbers of this one.
-    fn end_to_end(&self, connection: Connection, split: &Split, side: Side) -> Option<Seq> {
-        let other = side.other();
-        let half = split.half(connection, other)?;
-        // Modulo 2^32, like the numbers themselves: a connection may carry more.
-        let delivered = half.snd_una().value().wrapping_sub(self.sent_from[other as usize]?.value());
-        Some(self.received_from[side as usize]? + delivered)
-    }
-
-    fn acknowledge(&mut self, connection: Connection, split: &mut Split, side: Side, held_after_bytes: u32) {
-        let at = side as usize;
-        let Some(end) = self.end_to_end(connection, split, side) else { return };
-        let (Some(from), Some(before)) = (self.received_from[at], self.point[at]) else { return };
-        let mut point = end;
-        if side == Side::Fixed {
-            let Some(half) = split.half(connection, side) else { return };
-            let is_last = !half.state().may_receive() && half.rcv_nxt() == end;
-            self.holds |= end.saturating_since(from) > held_after_bytes;
-            if self.holds && !self.shows_all && !self.shrunk && !is_last {
-                point = end - 1;
-            }
-            if let Some(seen) = self.recovering {
-                point = point.min(seen);
-                if seen.ge(half.rcv_nxt()) {
-                    self.recovering = None;
-                }
-            }
-        }
-        if point.gt(before) {
-            self.point[at] = Some(point);
-            if let Some(half) = split.half_mut(connection, side) {
-                half.hold_ack_point(Some(point));
-                half.send_acks(1);
-            }
-        }
-    }
-
-    /// The three cases of the paper (section 5.3.2).
-    fn handle_wintimer(&mut self, now: Instant, connection: Connection, split: &mut Split, deeds: &mut VecDeque<Deed>) {
-        let Some(end) = self.end_to_end(connection, split, Side::Fixed) else { return };
-        let Some(half) = split.half(connection, Side::Fixed) else { return };
-        if self.shrunk || self.point[Side::Fixed as usize] == Some(end) {
-            // Nothing is held back: a window of zero would be ignored.
-        } else if half.rcv_nxt() == end {
-            // The fixed host may have nothing more to send: it is not to wait for the last byte.
-            self.shows_all = true;
-        } else {
-            self.choke(now, connection, split, deeds);
-        }
-    }
-
-    /// Acknowledges all that the mobile host has, with a window of zero.
-    fn choke(&mut self, now: Instant, connection: Connection, split: &mut Split, deeds: &mut VecDeque<Deed>) {
-        let Some(end) = self.end_to_end(connection, split, Side::Fixed) else { return };
-        if self.shrunk || self.point[Side::Fixed as usize] == Some(end) {
-            return;
-        }
-        (self.shrunk, self.recovering, self.wintimer_at) = (true, None, None);
-        self.point[Side::Fixed as usize] = Some(end);
-        if let Some(half) = split.half_mut(connection, Side::Fixed) {
-            half.clamp_window(Some(0));
-            half.hold_ack_point(Some(end));
-            half.send_acks(1);
-            deeds.push_back(Deed { at: now, connection, mechanism: MTcp::NAME, what: "shrank the window" });
-        }
-    }
-
-    fn reopen(
-        &mut self,
-        now: Instant,
-        connection: Connection,
-        split: &mut Split,
-        pulls_back: bool,
-        deeds: &mut VecDeque<Deed>,
-    ) {
-        self.shrunk = false;
-        self.recovering = self.point[Side::Fixed as usize].filter(|_| pulls_back);
-        if let Some(half) = split.half_mut(connection, Side::Fixed) {
-            half.clamp_window(None);
-            half.send_acks(1);
-            deeds.push_back(Deed { at: now, connection, mechanism: MTcp::NAME, what: "reopened the window" });
-        }
-    }
-
-    fn freeze(
-        &mut self,
-        now: Instant,
-        connection: Connection,
-        split: &mut Split,
-        config: &MTcpConfig,
-        deeds: &mut VecDeque<Deed>,
-    ) {
-        if let Some(half) = split.half_mut(connection, Side::Mobile) {
-            half.hold_timer(now, Timer::Retransmit);
-        }
-        if self.persist.is_none() {
-            let pause = config.persist_least.min(config.persist_most);
-            self.persist = Some((now + pause, (pause * 2).min(config.persist_most)));
-            deeds.push_back(Deed { at: now, connection, mechanism: MTcp::NAME, what: "froze" });
-        }
-        self.choke(now, connection, split, deeds);
-    }
-
-    fn thaw(
-        &mut self,
-        now: Instant,
-        connection: Connection,
-        split: &mut Split,
-        resends: bool,
-        deeds: &mut VecDeque<Deed>,
-    ) {
-        let was_frozen = self.persist.take().is_some();
-        let cwnd = self.cwnd;
-        let Some(half) = split.half_mut(connection, Side::Mobile) else { return };
-        if was_frozen {
-            half.release_timer(now, Timer::Retransmit);
-            deeds.push_back(Deed { at: now, connection, mechanism: MTcp::NAME, what: "thawed" });
-        }
-        if resends && half.retransmit_now(now, AfterRetransmit::Reset) {
-            self.cwnd = cwnd.min(RESTART_SEGMENTS);
-            half.set_cwnd(self.cwnd);
-            half.set_ssthresh(cwnd.max(2));
-        }
-    }
-}
-
 /// Takes the mark off an ACK. Returns whether it had one.
 fn take_mark(packet: &mut Packet) -> bool {
     let Some(segment) = tcp_mut(packet) else { return false };
@@ -413,11 +247,15 @@ fn take_mark(packet: &mut Packet) -> bool {
     is_marked
 }
 
-impl SegmentFilter for MTcp {
-    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
-        let Some(connection) = Connection::of(direction, packet) else {
-            return self.split.handle_packet(now, direction, packet);
-        };
+impl MTcp {
+    /// A packet of a connection that is split here, or that begins.
+    fn handle_segment(
+        &mut self,
+        now: Instant,
+        direction: Direction,
+        connection: Connection,
+        packet: &mut Packet,
+    ) -> Verdict {
         let is_marked = direction == Direction::Incoming && take_mark(packet);
         let before = self.split.half(connection, Side::Mobile).map(holdover_tcp::Connection::snd_una);
         let from = Side::of_sender(direction);
@@ -429,30 +267,11 @@ impl SegmentFilter for MTcp {
         if let Some(segment) = packet.tcp() {
             let has_sack = self.split.half(connection, from).is_some_and(holdover_tcp::Connection::sack_agreed);
             let flow = self.flows.entry(connection).or_default();
-            let is_shrunk = flow.shrunk && from == Side::Fixed;
-            let point = flow.point[from as usize];
-            let is_premature = expected.is_some_and(|expected| match segment.seq {
-                // It was acknowledged already: the ACK may be lost. One answer does; three would be taken for duplicates.
-                seq if point.is_some_and(|point| seq.lt(point)) => {
-                    let at = &mut flow.reminded_at[from as usize];
-                    let is_fresh = at.is_some_and(|at| now.saturating_since(at) < REMINDER);
-                    if !is_fresh {
-                        *at = Some(now);
-                    }
-                    is_fresh
-                }
-                seq if seq == expected => !(is_shrunk && segment.payload.len() <= 1),
-                // Sent again because its ACK waits for the far end. If the window is shut, its sender does not know that yet.
-                seq if seq.lt(expected) => !is_shrunk,
-                // Beyond a gap: SACK blocks tell of it, and an ACK of less than what has come does not.
-                _ => !has_sack,
-            });
-            flow.data_came[from as usize] = is_premature && !segment.payload.is_empty();
+            flow.note_arrival(now, from, segment, expected, has_sack);
         }
         match (direction, packet.tcp()) {
             (Direction::Outgoing, Some(segment)) => self.note_fixed(now, connection, segment),
             (Direction::Incoming, _) => {
-                self.flows.entry(connection).or_default();
                 let after = self.split.half(connection, Side::Mobile).map(holdover_tcp::Connection::snd_una);
                 let is_new = before.zip(after).is_some_and(|(before, after)| after.gt(before));
                 self.note_mobile(now, connection, is_new, is_marked);
@@ -463,45 +282,89 @@ impl SegmentFilter for MTcp {
         verdict
     }
 
+    fn handle_away(&mut self, now: Instant, connection: Connection) {
+        let Some(flow) = self.flows.get_mut(&connection) else { return };
+        let is_waiting = self
+            .split
+            .half(connection, Side::Mobile)
+            .is_some_and(|half| half.state().is_synchronized() && half.snd_una().lt(half.snd_nxt()));
+        if is_waiting {
+            flow.freeze(now, connection, &mut self.split, &self.config, &mut self.deeds);
+        }
+    }
+
+    fn flows_of(&self, mobile: IpAddr) -> Vec<Connection> {
+        self.flows.keys().copied().filter(|connection| connection.remote.ip() == mobile).collect()
+    }
+}
+
+impl SegmentFilter for MTcp {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        let verdict = match Connection::of(direction, packet) {
+            None => {
+                let verdict = self.split.take(now, direction, packet);
+                self.split.go_on(now);
+                verdict
+            }
+            Some(connection) if self.is_unknown(connection, packet) => {
+                self.handle_unknown(now, direction, connection, packet)
+            }
+            Some(connection) => {
+                self.catch_up(now, direction, connection, packet);
+                self.handle_segment(now, direction, connection, packet)
+            }
+        };
+        self.settle_changed(now);
+        verdict
+    }
+
     fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
 
     fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
-        let of_mobile: Vec<Connection> =
-            self.flows.keys().copied().filter(|connection| connection.remote.ip() == mobile).collect();
-        for connection in of_mobile {
-            let Some(flow) = self.flows.get_mut(&connection) else { continue };
+        match presence {
+            Presence::Present | Presence::Rebound => self.here.insert(mobile),
+            Presence::Away | Presence::Moved => self.here.remove(&mobile),
+            Presence::Fading { .. } => false,
+        };
+        for connection in self.flows_of(mobile) {
+            let is_waiting = self.is_choked(connection).is_some_and(|(shrunk, frozen)| shrunk || frozen);
             match presence {
-                Presence::Away => {
-                    let is_waiting = self
-                        .split
-                        .half(connection, Side::Mobile)
-                        .is_some_and(|half| half.state().is_synchronized() && half.snd_una().lt(half.snd_nxt()));
-                    if is_waiting {
-                        flow.freeze(now, connection, &mut self.split, &self.config, &mut self.deeds);
-                    }
-                }
-                Presence::Present | Presence::Rebound if flow.persist.is_some() || flow.shrunk => {
-                    self.note_mobile(now, connection, false, true);
-                }
+                Presence::Away => self.handle_away(now, connection),
+                Presence::Moved if self.peers.is_some() => self.handle_away(now, connection),
+                Presence::Present | Presence::Rebound if is_waiting => self.note_mobile(now, connection, false, true),
                 Presence::Present | Presence::Rebound | Presence::Moved | Presence::Fading { .. } => {}
             }
             self.settle(now, connection);
         }
+        if presence == Presence::Present {
+            self.ask_if_new(now, mobile);
+        }
+        self.settle_changed(now);
+    }
+
+    fn handle_control(&mut self, now: Instant, message: &ControlMessage) -> bool {
+        let is_taken = self.peers.as_mut().is_some_and(|peers| peers.exchange.handle_message(now, message));
+        self.heed_peers(now);
+        is_taken
     }
 
     fn handle_timeout(&mut self, now: Instant) {
-        self.freeze_the_silent(now);
-        self.split.handle_timeout(now);
+        // Before the halves see to their own timers: those that expire freeze their connections instead.
         while let Some(connection) = self.agenda.take_due(now) {
             self.handle_due(now, connection);
         }
-        let changed: Vec<Connection> = self.flows.keys().copied().collect();
-        for connection in changed {
-            self.settle(now, connection);
+        self.split.handle_timers(now);
+        self.settle_changed(now);
+        if let Some(peers) = &mut self.peers {
+            peers.handle_timeout(now);
         }
+        self.heed_peers(now);
     }
 
     fn poll_transmit(&mut self, now: Instant) -> Option<Injected> {
+        if let Some(waited) = self.ready.pop_front() {
+            return Some(waited);
+        }
         loop {
             let made = self.split.poll_transmit(now)?;
             // What the node sends on one side goes to the other.
@@ -512,11 +375,16 @@ impl SegmentFilter for MTcp {
         }
     }
 
+    fn poll_control(&mut self) -> Option<ControlMessage> {
+        self.peers.as_mut()?.exchange.poll_message()
+    }
+
     fn poll_deed(&mut self) -> Option<Deed> {
         self.deeds.pop_front().or_else(|| self.split.poll_deed())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.split.poll_timeout().into_iter().chain(self.agenda.next()).min()
+        let peers = self.peers.as_ref().and_then(Peers::poll_timeout);
+        self.split.poll_timeout().into_iter().chain(self.agenda.next()).chain(peers).min()
     }
 }

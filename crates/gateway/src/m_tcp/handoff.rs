@@ -1,0 +1,362 @@
+//! Connections move between supervisor hosts (M-TCP, section 4.3). What moves is a [`Record`]; data that wait in a supervisor host are
+//! left behind. That is safe, as nothing was acknowledged that the far end does not have: its sender sends it again.
+//!
+//! # A connection of which a supervisor host has no record
+//!
+//! The two halves of a split connection number their bytes differently, so that a packet of such a connection must not simply pass. A
+//! segment in mid-life of a connection that is not known here waits, the newest of each direction, while the peers are asked:
+//!
+//! | what the peers say | what becomes of the connection |
+//! | --- | --- |
+//! | one of them has it | it goes on here |
+//! | none of them has it, nor has handed it on from here | it was never split, and passes from now on |
+//! | none of them has it, and it was split here before | its ends are reset: its state is lost |
+//! | not all of them answer | its ends are reset, unless this one has the last record of it that is known |
+
+use core::net::IpAddr;
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use holdover_base::{Duration, Instant};
+use holdover_filter::{Connection, Deed, Direction, Injected, Verdict};
+use holdover_wire::{Flags, Packet, Segment, Seq};
+
+use super::MTcp;
+use super::flow::{Flow, RESTART_SEGMENTS};
+use crate::handoff::{Event, Exchange, HalfRecord, HandoffConfig, Record, Standing};
+use crate::split::Side;
+
+/// What a supervisor host knows of the others, and of what it has handed on.
+#[derive(Debug)]
+pub(super) struct Peers {
+    pub(super) exchange: Exchange,
+    /// Connections that were handed on: the epoch of that, and until when it is remembered.
+    gone: BTreeMap<Connection, (u32, Instant)>,
+    /// The newest packet of each direction of connections that nobody has been found for yet.
+    waiting: BTreeMap<Connection, [Option<Packet>; 2]>,
+}
+
+/// So many connections wait for their records at once. Packets of others are dropped, and are sent again.
+const MOST_WAITING: usize = 10_000;
+
+/// For so long after a mobile host's connections were handed on, packets that come here were under way: the mobile host's own, and those of
+/// fixed hosts, until all routes have changed. Later ones show that it has come back.
+const fn stragglers(direction: Direction) -> Duration {
+    match direction {
+        Direction::Incoming => Duration::from_millis(100),
+        Direction::Outgoing => Duration::from_secs(1),
+    }
+}
+
+impl Peers {
+    pub(super) fn new(config: HandoffConfig, salt: u16) -> Self {
+        Self { exchange: Exchange::new(config, salt), gone: BTreeMap::new(), waiting: BTreeMap::new() }
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        self.exchange.handle_timeout(now);
+        self.gone.retain(|_, (_, until)| *until > now);
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.exchange.poll_timeout()
+    }
+
+    fn waiting_of(&mut self, mobile: IpAddr) -> Vec<(Connection, [Option<Packet>; 2])> {
+        let of_mobile = |connection: &Connection| connection.remote.ip() == mobile;
+        let connections: Vec<Connection> = self.waiting.keys().copied().filter(of_mobile).collect();
+        connections.into_iter().filter_map(|connection| Some((connection, self.waiting.remove(&connection)?))).collect()
+    }
+}
+
+impl MTcp {
+    /// Whether a packet belongs to a connection in mid-life that is not split here, and may be split elsewhere.
+    pub(super) fn is_unknown(&self, connection: Connection, packet: &Packet) -> bool {
+        let is_first = packet.tcp().is_some_and(|segment| segment.flags & (Flags::SYN | Flags::ACK) == Flags::SYN);
+        self.peers.is_some() && !is_first && !self.split.has(connection)
+    }
+
+    /// A packet of such a connection.
+    pub(super) fn handle_unknown(
+        &mut self,
+        now: Instant,
+        direction: Direction,
+        connection: Connection,
+        packet: &Packet,
+    ) -> Verdict {
+        let Some(peers) = &mut self.peers else { return Verdict::Pass };
+        let mobile = connection.remote.ip();
+        let is_gone = peers.gone.contains_key(&connection);
+        match peers.exchange.standing(now, mobile) {
+            Standing::Settled if is_gone => return self.refuse(now, connection, direction, packet),
+            Standing::Settled => return Verdict::Pass,
+            // They have come here by the old way.
+            Standing::Elsewhere { since } if since < stragglers(direction) => return Verdict::Drop,
+            Standing::Unknown | Standing::Elsewhere { .. } => peers.exchange.ask(now, mobile),
+            Standing::Asking => {}
+        }
+        let has_room = peers.waiting.len() < MOST_WAITING || peers.waiting.contains_key(&connection);
+        if has_room {
+            let newest = &mut peers.waiting.entry(connection).or_default()[Side::of_sender(direction) as usize];
+            *newest = Some(packet.clone());
+        }
+        self.heed_peers(now);
+        if has_room { Verdict::Keep } else { Verdict::Drop }
+    }
+
+    /// A mobile host has come: its connections may be elsewhere.
+    pub(super) fn ask_if_new(&mut self, now: Instant, mobile: IpAddr) {
+        let Some(peers) = &mut self.peers else { return };
+        if matches!(peers.exchange.standing(now, mobile), Standing::Unknown | Standing::Elsewhere { .. }) {
+            peers.exchange.ask(now, mobile);
+            self.heed_peers(now);
+        }
+    }
+
+    /// Does what follows from what the peers have said.
+    pub(super) fn heed_peers(&mut self, now: Instant) {
+        while let Some(event) = self.peers.as_mut().and_then(|peers| peers.exchange.poll_event()) {
+            match event {
+                Event::Wanted { peer, mobile, id } => self.hand_on(now, peer, mobile, id),
+                Event::Given { record } => {
+                    // What cannot be read was not damaged on its way, but made so: it helps nobody to ask again.
+                    if let Ok(record) = Record::parse(&record) {
+                        self.take_over(now, &record);
+                    }
+                }
+                Event::Concluded { mobile, is_complete } => self.conclude(now, mobile, is_complete),
+            }
+        }
+        self.settle_changed(now);
+    }
+
+    /// A peer has asked for a mobile host's connections: it gets them.
+    fn hand_on(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64) {
+        let mut records = Vec::new();
+        for connection in self.flows_of(mobile) {
+            if let Some(flow) = self.flows.get_mut(&connection) {
+                flow.choke(now, connection, &mut self.split, &mut self.deeds);
+                self.settle(now, connection);
+            }
+            let record = self.record(now, connection);
+            // Half-open connections begin anew at the next supervisor host: their SYNs are sent again.
+            self.split.withdraw(connection);
+            self.forget(connection);
+            let Some(record) = record.map(|record| Record { epoch: record.epoch.saturating_add(1), ..record }) else {
+                continue;
+            };
+            self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "handed on" });
+            if let Some(peers) = &mut self.peers {
+                peers.gone.insert(connection, (record.epoch, now + peers.exchange.keep()));
+            }
+            records.push(record.emit());
+        }
+        let Some(peers) = &mut self.peers else { return };
+        if records.is_empty() && peers.exchange.has_to_wait(mobile, id) {
+            // What is asked for may come here first. The peer asks again.
+            return;
+        }
+        // Nobody has said to have these; if another peer does, its own are newer.
+        records.extend(peers.exchange.take_back(mobile));
+        let is_elsewhere = !records.is_empty();
+        peers.exchange.give(now, peer, mobile, id, records);
+        if is_elsewhere || matches!(peers.exchange.standing(now, mobile), Standing::Elsewhere { .. }) {
+            // They are sent again, to where the mobile host is.
+            peers.waiting_of(mobile);
+        }
+    }
+
+    /// The state of a connection, if both halves are open.
+    fn record(&self, now: Instant, connection: Connection) -> Option<Record> {
+        let flow = self.flows.get(&connection)?;
+        let half = |side: Side| {
+            let half = self.split.half(connection, side)?;
+            let resumption = half.resumption(now, flow.end_to_end(connection, &self.split, side)?)?;
+            let own = (half.snd_max(), half.fin_sent().is_some());
+            let (snd_max, is_fin_sent) = match flow.ahead[side as usize] {
+                Some((ahead, is_fin)) if ahead.gt(own.0) => (ahead, is_fin),
+                _ => own,
+            };
+            Some(HalfRecord { resumption, snd_max, is_fin_sent })
+        };
+        let (fixed, mobile) = (half(Side::Fixed)?, half(Side::Mobile)?);
+        Some(Record { epoch: flow.epoch, connection, fixed, mobile, holds: flow.holds, cwnd_segments: flow.cwnd })
+    }
+
+    /// Goes on with a connection that another supervisor host has had, unless a newer state of it is known. The fixed host's window is shut
+    /// until the mobile host is here.
+    fn take_over(&mut self, now: Instant, record: &Record) {
+        let connection = record.connection;
+        let known = self.flows.get(&connection).map(|flow| flow.epoch);
+        let gone = self.peers.as_ref().and_then(|peers| peers.gone.get(&connection)).map(|(epoch, _)| *epoch);
+        let begun_here = self.split.has(connection) && known == Some(0);
+        if begun_here || known.max(gone).is_some_and(|newest| newest >= record.epoch) {
+            return;
+        }
+        if !self.resume(now, record) {
+            return;
+        }
+        self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "took over" });
+        if let Some(peers) = &mut self.peers {
+            peers.gone.remove(&connection);
+        }
+        self.replay(now, connection);
+        if self.here.contains(&connection.remote.ip()) && self.flows.get(&connection).is_some_and(|flow| flow.shrunk) {
+            self.note_mobile(now, connection, false, true);
+        }
+        self.settle(now, connection);
+    }
+
+    /// Makes the two halves anew from a record, frozen and with the fixed host's window shut.
+    fn resume(&mut self, now: Instant, record: &Record) -> bool {
+        let connection = record.connection;
+        self.split.withdraw(connection);
+        self.forget(connection);
+        let halves = [&record.fixed, &record.mobile];
+        if !self.split.resume(now, connection, halves.map(|half| &half.resumption)) {
+            return false;
+        }
+        let mut flow = Flow::resumed(now, record, &self.config);
+        for side in Side::BOTH {
+            if let Some(half) = self.split.half_mut(connection, side) {
+                half.hold_ack_point(flow.point[side as usize]);
+                if side == Side::Fixed {
+                    half.clamp_window(Some(0));
+                } else {
+                    half.set_cwnd(flow.cwnd);
+                    half.set_ssthresh(record.cwnd_segments.max(2));
+                }
+            }
+        }
+        let due = flow.next_deadline(connection, &self.split);
+        self.agenda.set(connection, &mut flow.due, due);
+        self.flows.insert(connection, flow);
+        true
+    }
+
+    /// What has waited for a connection's record is handled now. The mobile host's packet shows that it is here.
+    fn replay(&mut self, now: Instant, connection: Connection) {
+        let waited = self.peers.as_mut().and_then(|peers| peers.waiting.remove(&connection));
+        let Some([fixed, mobile]) = waited else { return };
+        for (direction, packet) in [(Direction::Incoming, mobile), (Direction::Outgoing, fixed)] {
+            let Some(mut packet) = packet else { continue };
+            self.catch_up(now, direction, connection, &packet);
+            // It was kept when it came, and what it is answered by is on its way.
+            let _ = self.handle_segment(now, direction, connection, &mut packet);
+            if direction == Direction::Incoming {
+                self.note_mobile(now, connection, false, true);
+            }
+        }
+    }
+
+    /// All peers have answered, or will not. What is left has no record.
+    fn conclude(&mut self, now: Instant, mobile: IpAddr, is_complete: bool) {
+        let Some(peers) = &mut self.peers else { return };
+        let kept: Vec<Bytes> = peers.exchange.take_back(mobile);
+        for record in kept.iter().filter_map(|record| Record::parse(record).ok()) {
+            // It was handed on to nobody.
+            if let Some(peers) = &mut self.peers
+                && peers.gone.get(&record.connection).is_some_and(|(epoch, _)| *epoch == record.epoch)
+            {
+                peers.gone.remove(&record.connection);
+            }
+            self.take_over(now, &record);
+        }
+        let Some(peers) = &mut self.peers else { return };
+        for (connection, packets) in peers.waiting_of(mobile) {
+            let directions = [Direction::Outgoing, Direction::Incoming];
+            for (direction, packet) in directions.into_iter().zip(packets) {
+                let Some(packet) = packet else { continue };
+                let is_gone = self.peers.as_ref().is_some_and(|peers| peers.gone.contains_key(&connection));
+                if !is_complete || is_gone {
+                    let _ = self.refuse(now, connection, direction, &packet);
+                } else {
+                    self.ready.push_back(Injected { direction, packet });
+                }
+            }
+        }
+    }
+
+    /// Resets a connection whose state is lost, at the end that has sent `packet`. The other end is told when it speaks.
+    fn refuse(&mut self, now: Instant, connection: Connection, direction: Direction, packet: &Packet) -> Verdict {
+        let Some(segment) = packet.tcp().filter(|segment| !segment.flags.contains(Flags::RST)) else {
+            return Verdict::Drop;
+        };
+        if !segment.flags.contains(Flags::ACK) {
+            return Verdict::Drop;
+        }
+        let reset = Segment {
+            src_port: segment.dst_port,
+            dst_port: segment.src_port,
+            seq: segment.ack,
+            ack: Seq::default(),
+            flags: Flags::RST,
+            window: 0,
+            ..Segment::default()
+        };
+        let packet = Packet::new(packet.dst, packet.src, reset);
+        self.ready.push_back(Injected { direction: direction.opposite(), packet });
+        self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "refused" });
+        Verdict::Drop
+    }
+
+    /// An ACK of what another supervisor host has sent, and this one has not: both halves go on from there.
+    pub(super) fn catch_up(&mut self, now: Instant, direction: Direction, connection: Connection, packet: &Packet) {
+        let from = Side::of_sender(direction);
+        let Some(flow) = self.flows.get(&connection) else { return };
+        let Some((ahead, is_fin)) = flow.ahead[from as usize] else { return };
+        let Some(segment) = packet.tcp().filter(|segment| segment.flags.contains(Flags::ACK)) else { return };
+        let Some(half) = self.split.half(connection, from) else { return };
+        let ack = segment.ack;
+        if half.snd_max().ge(ahead) {
+            // Whatever is acknowledged from now on, this supervisor host has sent.
+            if let Some(flow) = self.flows.get_mut(&connection) {
+                flow.ahead[from as usize] = None;
+            }
+            return;
+        }
+        if segment.flags.contains(Flags::RST) || ack.le(half.snd_max()) || ack.gt(ahead) {
+            return;
+        }
+        let (was_shrunk, persist) = (flow.shrunk, flow.persist);
+        let Some(mut record) = self.record(now, connection) else { return };
+        let has_fin = is_fin && ack == ahead;
+        let (own, other) = match from {
+            Side::Fixed => (&mut record.fixed.resumption, &mut record.mobile.resumption),
+            Side::Mobile => (&mut record.mobile.resumption, &mut record.fixed.resumption),
+        };
+        let more = ack - own.snd_una;
+        (own.snd_una, own.is_sent_all) = (ack, has_fin);
+        (other.rcv_nxt, other.is_received_all) = (other.rcv_nxt + more, has_fin);
+        if !self.resume(now, &record) {
+            return;
+        }
+        if !was_shrunk && persist.is_none() {
+            // The mobile host is here.
+            self.note_mobile(now, connection, false, true);
+        }
+    }
+}
+
+impl Flow {
+    /// The state of a connection that another supervisor host has had: frozen, with the fixed host's window shut.
+    fn resumed(now: Instant, record: &Record, config: &super::MTcpConfig) -> Self {
+        let halves = [&record.fixed, &record.mobile];
+        let point = halves.map(|half| Some(half.resumption.rcv_nxt));
+        let pause = config.persist_least.min(config.persist_most);
+        let ahead =
+            halves.map(|half| half.snd_max.gt(half.resumption.snd_una).then_some((half.snd_max, half.is_fin_sent)));
+        Self {
+            received_from: point,
+            sent_from: halves.map(|half| Some(half.resumption.snd_una)),
+            point,
+            shrunk: true,
+            holds: record.holds,
+            persist: Some((now + pause, (pause * 2).min(config.persist_most))),
+            cwnd: record.cwnd_segments.clamp(1, RESTART_SEGMENTS),
+            epoch: record.epoch,
+            ahead,
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Connections that move between supervisor hosts.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::Instant;
+use holdover_filter::{Chain, ControlMessage, Direction, Verdict};
+use holdover_gateway::handoff::{Body, Message, Record};
+use holdover_tcp::Profile;
+use holdover_wire::Flags;
+use proptest::prelude::*;
+
+use crate::roaming::{Move, Outcome, Roaming, Setup, mechanisms};
+use crate::script::{FIXED, PHONE, ack, data};
+use crate::support::{at_ms, ms};
+
+const PROFILES: [Profile; 4] = [Profile::RenoBsd, Profile::TahoeBsd, Profile::Linux6Reno, Profile::Linux6Cubic];
+
+fn run(setup: Setup, limit_ms: u64) -> Outcome {
+    Roaming::new(setup).run(at_ms(limit_ms))
+}
+
+fn to(to: usize, at_ms: u64) -> Move {
+    Move { at_ms, gap_ms: 50, to, route_lag_ms: 0 }
+}
+
+/// Without losses and with news of the link: the connection goes on at the next supervisor host, and all bytes arrive.
+#[test]
+fn a_transfer_goes_on_at_the_next_supervisor_host() {
+    for profile in PROFILES {
+        for is_upload in [false, true] {
+            for is_ipv6 in [false, true] {
+                let moves = vec![to(1, 400), to(2, 1_500), to(0, 2_600)];
+                let setup = Setup { is_upload, is_ipv6, bytes: 3_000_000, ..Setup::quiet(profile, moves) };
+                let outcome = run(setup, 120_000);
+                assert_eq!(outcome.received.len(), outcome.sent.len(), "{profile}, upload {is_upload}");
+                assert!(outcome.received == outcome.sent && !outcome.failed);
+                assert_eq!((outcome.count("handed on"), outcome.count("took over")), (3, 3), "{profile}");
+                assert_eq!(outcome.count("refused"), 0);
+                assert!(outcome.longest_control <= Record::MAX_BYTES);
+                for arrival in [450, 1_550, 2_650] {
+                    let idle = outcome.idle_after(at_ms(arrival)).expect("it goes on");
+                    assert!(idle < ms(2_500), "{profile}, upload {is_upload}: {idle} after {arrival} ms");
+                }
+            }
+        }
+    }
+}
+
+/// A supervisor host with one peer, between a fixed host and a mobile one, which are the test, as is the peer.
+struct Alone {
+    chain: Chain,
+    now: Instant,
+}
+
+const PEER: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 9));
+
+impl Alone {
+    fn new() -> Self {
+        Self { chain: mechanisms(&Profile::Linux6Reno.config(), vec![PEER]).chain([7; 16]), now: at_ms(1_000) }
+    }
+
+    fn pass(&mut self, mut packet: holdover_wire::Packet) -> Verdict {
+        let direction = if packet.dst == PHONE { Direction::Outgoing } else { Direction::Incoming };
+        self.chain.handle_packet(self.now, direction, &mut packet)
+    }
+
+    fn asked(&mut self) -> Vec<Message> {
+        let messages = core::iter::from_fn(|| self.chain.poll_control());
+        messages.map(|message| Message::parse(&message.payload).expect("a message")).collect()
+    }
+
+    fn hears(&mut self, peer: IpAddr, id: u64, body: Body) -> bool {
+        let payload = Message { id, mobile: PHONE, body }.emit();
+        self.chain.handle_control(self.now, &ControlMessage { peer, payload })
+    }
+
+    fn made(&mut self) -> Vec<String> {
+        let made = core::iter::from_fn(|| self.chain.poll_transmit());
+        made.map(|made| {
+            let segment = made.packet.tcp().expect("TCP").clone();
+            let to = if made.packet.dst == PHONE { "phone" } else { "fixed" };
+            format!("to {to} {} {}", if segment.flags == Flags::RST { "RST" } else { "data" }, segment.seq)
+        })
+        .collect()
+    }
+
+    fn wait(&mut self, millis: u64) {
+        let until = self.now + ms(millis);
+        while let Some(at) = self.chain.poll_timeout().filter(|&at| at <= until) {
+            self.now = self.now.max(at);
+            self.chain.handle_timeout(self.now);
+        }
+        self.now = until;
+    }
+}
+
+/// A connection in mid-life that is not known waits while the peer is asked, again and again. Nobody has it: it was never split, and passes.
+#[test]
+fn what_nobody_has_passes() {
+    let mut alone = Alone::new();
+    assert_eq!(alone.pass(data(100, 50)), Verdict::Keep);
+    assert_eq!(alone.pass(data(150, 50)), Verdict::Keep);
+    let first = alone.asked();
+    assert!(matches!(first[..], [Message { body: Body::Ask, mobile: PHONE, .. }]), "asked once: {first:?}");
+    alone.wait(700);
+    assert_eq!(alone.asked(), [first[0].clone(), first[0].clone()], "after 200 ms and 400 ms more");
+    assert_eq!(alone.made(), [] as [&str; 0]);
+    assert!(!alone.hears(FIXED, first[0].id, Body::None), "from nobody who was asked");
+    assert!(alone.hears(PEER, first[0].id - 1, Body::None), "to an older question");
+    assert_eq!(alone.made(), [] as [&str; 0]);
+    assert!(alone.hears(PEER, first[0].id, Body::None));
+    assert_eq!(alone.made().len(), 1, "the newest of those that waited");
+    assert_eq!(alone.pass(data(200, 50)), Verdict::Pass);
+    assert_eq!(alone.pass(ack(200, 500)), Verdict::Pass);
+    assert_eq!(alone.asked(), []);
+}
+
+/// The peer does not answer: the numbers of the halves may differ, so nothing may pass. Both ends are reset when they speak.
+#[test]
+fn what_somebody_may_have_who_does_not_answer_is_reset() {
+    let mut alone = Alone::new();
+    assert_eq!(alone.pass(data(100, 50)), Verdict::Keep);
+    assert_eq!(alone.pass(ack(100, 500)), Verdict::Keep);
+    alone.wait(25_000);
+    assert_eq!(alone.asked().len(), 7);
+    assert_eq!(alone.made(), [] as [&str; 0]);
+    alone.wait(1_000);
+    assert_eq!(alone.made(), ["to fixed RST 1", "to phone RST 100"]);
+    assert_eq!(alone.chain.poll_deed().map(|deed| deed.what), Some("refused"));
+}
+
+/// Bytes that are no message, and messages with records that are none.
+#[test]
+fn what_cannot_be_read_changes_nothing() {
+    let mut alone = Alone::new();
+    assert_eq!(alone.pass(data(100, 50)), Verdict::Keep);
+    let id = alone.asked()[0].id;
+    for payload in [Bytes::new(), Bytes::from_static(b"HO"), Bytes::from(vec![0; 300])] {
+        assert!(!alone.chain.handle_control(alone.now, &ControlMessage { peer: PEER, payload }));
+    }
+    let give = |index, record: Vec<u8>| Body::Give { index, count: 3, record: record.into() };
+    assert!(alone.hears(PEER, id, give(0, Vec::new())));
+    assert!(alone.hears(PEER, id, give(1, vec![1; 124])));
+    let taken: Vec<Body> = alone.asked().into_iter().map(|message| message.body).collect();
+    assert_eq!(taken, [Body::Taken { index: 0 }, Body::Taken { index: 1 }]);
+    assert_eq!(alone.made(), [] as [&str; 0]);
+    assert_eq!(alone.pass(data(150, 50)), Verdict::Keep, "one record is missing");
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let one = (50_u64..3_000, 0_u64..1_500, 0_usize..3, 0_u64..400);
+    prop::collection::vec(one, 1..7).prop_map(|moves| {
+        let mut at = 100;
+        let moves = moves.into_iter().map(|(stay, gap_ms, to, route_lag_ms)| {
+            let begins = at + stay;
+            at = begins + gap_ms;
+            Move { at_ms: begins, gap_ms, to, route_lag_ms }
+        });
+        moves.collect()
+    })
+}
+
+fn setup() -> impl Strategy<Value = Setup> {
+    let mishaps = (0.0..0.04, 0.0..0.1, 0.0..0.1, 0_u64..30, 0_u64..600);
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    (prop::sample::select(PROFILES.to_vec()), any::<u64>(), mishaps, moves(), flags).prop_map(
+        |(profile, seed, mishaps, moves, (is_told, is_upload, is_ipv6))| {
+            let (loss, control_loss, duplicate, jitter_ms, control_jitter_ms) = mishaps;
+            Setup {
+                seed,
+                loss,
+                control_loss,
+                duplicate,
+                jitter_ms,
+                control_jitter_ms,
+                is_told,
+                is_upload,
+                is_ipv6,
+                ..Setup::quiet(profile, moves)
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Whatever gets lost, doubled or late, and however the mobile host goes to and fro: nothing is acknowledged that the far end does
+    /// not have (the world looks after each step), and all bytes arrive as they were sent.
+    #[test]
+    fn no_handoff_loses_or_makes_up_a_byte(setup in setup()) {
+        let last = setup.moves.last().map_or(0, |last| last.at_ms + last.gap_ms);
+        let outcome = run(setup, last + 900_000);
+        prop_assert!(!outcome.failed, "{:?}", outcome.deeds);
+        prop_assert!(outcome.received == outcome.sent, "{} of {} bytes", outcome.received.len(), outcome.sent.len());
+        prop_assert_eq!(outcome.count("refused"), 0);
+    }
+}

@@ -1,0 +1,457 @@
+//! A fixed host and a mobile host with real TCP, and several supervisor hosts between which the mobile host moves. Every packet and every
+//! control message may get lost, come twice, and late.
+
+use core::cmp::Reverse;
+use core::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeMap, BinaryHeap};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdover_base::{Duration, Instant, Rng};
+use holdover_filter::{Chain, ControlMessage, Direction, Presence, Verdict};
+use holdover_gateway::Mechanisms;
+use holdover_gateway::handoff::HandoffConfig;
+use holdover_gateway::m_tcp::MTcpConfig;
+use holdover_gateway::split::SplitConfig;
+use holdover_tcp::{Config, ConnectionId, Endpoint, EndpointConfig, Event, Profile};
+use holdover_wire::{Flags, Packet, Seq};
+
+use crate::support::{at_ms, ms};
+
+pub(crate) const SUPERVISORS: usize = 3;
+const PORT: u16 = 80;
+const RADIO_BPS: u64 = 4_000_000;
+/// A packet that would wait longer for the radio is dropped.
+const RADIO_QUEUE: Duration = Duration::from_millis(200);
+
+/// How the world behaves.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) profile: Profile,
+    pub(crate) seed: u64,
+    /// Of packets between hosts, and of control messages.
+    pub(crate) loss: f64,
+    pub(crate) control_loss: f64,
+    pub(crate) duplicate: f64,
+    /// Each packet is late by up to so much.
+    pub(crate) jitter_ms: u64,
+    pub(crate) control_jitter_ms: u64,
+    /// When the mobile host goes, for how long it is nowhere, and where it comes to.
+    pub(crate) moves: Vec<Move>,
+    /// Whether supervisor hosts hear of it from their link layer.
+    pub(crate) is_told: bool,
+    pub(crate) is_upload: bool,
+    pub(crate) is_ipv6: bool,
+    pub(crate) bytes: usize,
+    /// The supervisor host that knows nobody, and that nobody knows, if there is one.
+    pub(crate) outsider: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    pub(crate) at_ms: u64,
+    pub(crate) gap_ms: u64,
+    pub(crate) to: usize,
+    /// How long the fixed host's packets still take the old way, from the arrival on.
+    pub(crate) route_lag_ms: u64,
+}
+
+impl Setup {
+    pub(crate) fn quiet(profile: Profile, moves: Vec<Move>) -> Self {
+        Self {
+            profile,
+            seed: 1,
+            loss: 0.0,
+            control_loss: 0.0,
+            duplicate: 0.0,
+            jitter_ms: 0,
+            control_jitter_ms: 0,
+            moves,
+            is_told: true,
+            is_upload: false,
+            is_ipv6: false,
+            bytes: 400_000,
+            outsider: None,
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum What {
+    AtSupervisor(usize, Direction, Packet),
+    AtFixed(Packet),
+    AtMobile(usize, Packet),
+    Control(usize, ControlMessage),
+    Leaves(usize),
+    Arrives(usize),
+    Route(usize),
+}
+
+/// What became of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    /// What the receiver has read.
+    pub(crate) received: Vec<u8>,
+    pub(crate) sent: Vec<u8>,
+    pub(crate) ended_at: Option<Instant>,
+    /// What supervisor hosts did, and when.
+    pub(crate) deeds: Vec<(Instant, usize, &'static str)>,
+    /// When new data came to the receiver.
+    pub(crate) progress: Vec<Instant>,
+    pub(crate) failed: bool,
+    /// Of control messages, the longest.
+    pub(crate) longest_control: usize,
+}
+
+impl Outcome {
+    pub(crate) fn count(&self, what: &str) -> usize {
+        self.deeds.iter().filter(|deed| deed.2 == what).count()
+    }
+
+    /// From `from` to the first new data after it.
+    pub(crate) fn idle_after(&self, from: Instant) -> Option<Duration> {
+        self.progress.iter().find(|at| **at > from).map(|at| at.saturating_since(from))
+    }
+}
+
+pub(crate) struct Roaming {
+    setup: Setup,
+    now: Instant,
+    rng: Rng,
+    queue: BinaryHeap<Reverse<(Instant, u64)>>,
+    events: BTreeMap<u64, What>,
+    serial: u64,
+    chains: Vec<Chain>,
+    addresses: Vec<IpAddr>,
+    fixed: Endpoint,
+    mobile: Endpoint,
+    mobile_at: SocketAddr,
+    fixed_id: Option<ConnectionId>,
+    mobile_id: Option<ConnectionId>,
+    /// Where the mobile host is, and where the fixed host's packets go.
+    cell: Option<usize>,
+    route: usize,
+    /// Whether things get lost: once the connection is open at both ends.
+    is_rough: bool,
+    /// Until when the radio sends, down and up.
+    radio_busy: [Instant; 2],
+    written: usize,
+    is_shut: [bool; 2],
+    outcome: Outcome,
+    /// Initial numbers that each end has sent, and the highest ACK that it was sent: of the fixed host and the mobile one.
+    first_seq: [Option<Seq>; 2],
+}
+
+fn address(ipv6: bool, last: u16) -> IpAddr {
+    if ipv6 { [0xfd00, 0, 0, 0, 0, 0, 0, last].into() } else { [10, 0, 0, last as u8].into() }
+}
+
+pub(crate) fn mechanisms(stack: &Config, peers: Vec<IpAddr>) -> Mechanisms {
+    let handoff = Some(HandoffConfig::among(peers));
+    let m_tcp = MTcpConfig { handoff, ..MTcpConfig::with(SplitConfig::with(stack.clone())) };
+    Mechanisms { m_tcp: Some(m_tcp), ..Mechanisms::default() }
+}
+
+impl Roaming {
+    pub(crate) fn new(setup: Setup) -> Self {
+        let stack = setup.profile.config();
+        let addresses: Vec<IpAddr> = (0..SUPERVISORS).map(|index| address(setup.is_ipv6, 100 + index as u16)).collect();
+        let chains = (0..SUPERVISORS).map(|index| {
+            let is_known =
+                |other: &usize| *other != index && setup.outsider != Some(*other) && setup.outsider != Some(index);
+            let peers = (0..SUPERVISORS).filter(is_known).map(|other| addresses[other]).collect();
+            mechanisms(&Profile::Linux6Reno.config(), peers).chain([index as u8 + 1; 16])
+        });
+        let host = |last: u16| {
+            Endpoint::new(EndpointConfig { addresses: vec![address(setup.is_ipv6, last)], secret: [last as u8; 16] })
+        };
+        let stack = Arc::new(stack);
+        let (mut fixed, mut mobile) = (host(1), host(2));
+        fixed.listen(PORT, Arc::clone(&stack), 4).expect("a free port");
+        let fixed_at = SocketAddr::new(address(setup.is_ipv6, 1), PORT);
+        let mobile_at = SocketAddr::new(address(setup.is_ipv6, 2), 4_000);
+        let mobile_id = mobile.connect(Instant::ZERO, stack, Some(mobile_at), fixed_at).expect("a connection");
+        let sent = (0..setup.bytes as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let mut world = Self {
+            now: Instant::ZERO,
+            rng: Rng::new(setup.seed),
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            serial: 0,
+            chains: chains.collect(),
+            addresses,
+            fixed,
+            mobile,
+            mobile_at,
+            fixed_id: None,
+            mobile_id: Some(mobile_id),
+            cell: Some(0),
+            route: 0,
+            is_rough: false,
+            radio_busy: [Instant::ZERO; 2],
+            written: 0,
+            is_shut: [false; 2],
+            outcome: Outcome {
+                received: Vec::new(),
+                sent,
+                ended_at: None,
+                deeds: Vec::new(),
+                progress: Vec::new(),
+                failed: false,
+                longest_control: 0,
+            },
+            first_seq: [None; 2],
+            setup,
+        };
+        while world.fixed_id.is_none() {
+            world.step(at_ms(1_000));
+        }
+        world.is_rough = true;
+        for at in world.setup.moves.clone() {
+            let arrives = at.at_ms + at.gap_ms;
+            world.plan(at_ms(at.at_ms), What::Leaves(at.to));
+            world.plan(at_ms(arrives), What::Arrives(at.to));
+            world.plan(at_ms(arrives + at.route_lag_ms), What::Route(at.to));
+        }
+        world
+    }
+
+    fn plan(&mut self, at: Instant, what: What) {
+        self.serial += 1;
+        self.queue.push(Reverse((at, self.serial)));
+        self.events.insert(self.serial, what);
+    }
+
+    /// What crosses the network, with its mishaps.
+    fn send(&mut self, delay: Duration, what: What) {
+        let is_control = matches!(what, What::Control(..));
+        let (loss, jitter) = if is_control {
+            (self.setup.control_loss, self.setup.control_jitter_ms)
+        } else {
+            (self.setup.loss, self.setup.jitter_ms)
+        };
+        let Some(delay) = self.cross_radio(&what).map(|waits| waits + delay) else { return };
+        if !self.is_rough {
+            return self.plan(self.now + delay, what);
+        }
+        let copies = 1 + usize::from(self.rng.chance(self.setup.duplicate));
+        for _ in 0..copies {
+            let late = ms(if jitter == 0 { 0 } else { self.rng.below(jitter + 1) });
+            if !self.rng.chance(loss) {
+                self.plan(self.now + delay + late, what.clone());
+            }
+        }
+    }
+
+    /// How long a packet waits for the radio and takes on it; `None` if it finds the queue full. What is not for the radio does not wait.
+    fn cross_radio(&mut self, what: &What) -> Option<Duration> {
+        let (way, packet) = match what {
+            What::AtMobile(_, packet) => (0, packet),
+            What::AtSupervisor(_, Direction::Incoming, packet) => (1, packet),
+            _ => return Some(Duration::ZERO),
+        };
+        let begins = self.radio_busy[way].max(self.now);
+        if begins.saturating_since(self.now) > RADIO_QUEUE {
+            return None;
+        }
+        self.radio_busy[way] = begins + Duration::from_nanos(packet.wire_len() as u64 * 8 * 1_000_000_000 / RADIO_BPS);
+        Some(self.radio_busy[way].saturating_since(self.now))
+    }
+
+    /// Runs until the transfer is over and both ends know it, or until `limit`. After each step, no end was told that the far end has more
+    /// than it has.
+    pub(crate) fn run(mut self, limit: Instant) -> Outcome {
+        let mut steps = 0_u64;
+        while !self.is_over() && !self.outcome.failed && self.step(limit) {
+            steps += 1;
+            assert!(steps < 3_000_000, "it does not come to rest at {}", self.now);
+            self.check();
+        }
+        self.outcome
+    }
+
+    /// All that happens at the next moment at which something does. Returns whether there is one until `limit`.
+    fn step(&mut self, limit: Instant) -> bool {
+        self.serve();
+        let timeouts = self.chains.iter().filter_map(Chain::poll_timeout);
+        let ends = [self.fixed.poll_timeout(), self.mobile.poll_timeout()];
+        let next = self.queue.peek().map(|Reverse((at, _))| *at);
+        let Some(at) = timeouts.chain(ends.into_iter().flatten()).chain(next).min().filter(|&at| at <= limit) else {
+            return false;
+        };
+        self.now = self.now.max(at);
+        while let Some(&Reverse((at, serial))) = self.queue.peek()
+            && at <= self.now
+        {
+            self.queue.pop();
+            let what = self.events.remove(&serial).expect("an event");
+            self.happen(what);
+        }
+        self.fixed.handle_timeout(self.now);
+        self.mobile.handle_timeout(self.now);
+        for index in 0..SUPERVISORS {
+            self.chains[index].handle_timeout(self.now);
+            self.collect(index);
+        }
+        self.serve();
+        true
+    }
+
+    fn happen(&mut self, what: What) {
+        match what {
+            What::AtSupervisor(cell, Direction::Incoming, _) if self.cell != Some(cell) => {}
+            What::AtSupervisor(index, direction, mut packet) => {
+                if self.chains[index].handle_packet(self.now, direction, &mut packet) == Verdict::Pass {
+                    self.depart(index, direction, packet);
+                }
+                self.collect(index);
+            }
+            What::AtFixed(packet) => self.fixed.handle_packet(self.now, &packet),
+            What::AtMobile(cell, packet) if self.cell == Some(cell) => self.mobile.handle_packet(self.now, &packet),
+            What::AtMobile(..) => {}
+            What::Control(index, message) => {
+                assert!(self.chains[index].handle_control(self.now, &message), "a message that cannot be read");
+                self.collect(index);
+            }
+            What::Leaves(to) => {
+                let from = self.cell.take();
+                if self.setup.is_told
+                    && let Some(from) = from
+                {
+                    let presence = if from == to { Presence::Away } else { Presence::Moved };
+                    self.tell(from, presence);
+                }
+            }
+            What::Arrives(at) => {
+                self.cell = Some(at);
+                if self.setup.is_told {
+                    self.tell(at, Presence::Present);
+                }
+            }
+            What::Route(to) => self.route = to,
+        }
+    }
+
+    fn tell(&mut self, index: usize, presence: Presence) {
+        let mobile = self.mobile_at.ip();
+        self.chains[index].handle_mobile(self.now, mobile, presence);
+        self.collect(index);
+    }
+
+    fn depart(&mut self, index: usize, direction: Direction, packet: Packet) {
+        match direction {
+            Direction::Outgoing => self.send(ms(5), What::AtMobile(index, packet)),
+            Direction::Incoming => self.send(ms(20), What::AtFixed(packet)),
+        }
+    }
+
+    fn collect(&mut self, index: usize) {
+        while let Some(made) = self.chains[index].poll_transmit() {
+            self.depart(index, made.direction, made.packet);
+        }
+        while let Some(ControlMessage { peer, payload }) = self.chains[index].poll_control() {
+            self.outcome.longest_control = self.outcome.longest_control.max(payload.len());
+            let to = self.addresses.iter().position(|address| *address == peer).expect("a supervisor host");
+            self.send(ms(10), What::Control(to, ControlMessage { peer: self.addresses[index], payload }));
+        }
+        while let Some(deed) = self.chains[index].poll_deed() {
+            self.outcome.deeds.push((deed.at, index, deed.what));
+        }
+        while self.chains[index].poll_dropped().is_some() {}
+    }
+
+    /// Both ends have their turn: TCP, and applications.
+    fn serve(&mut self) {
+        loop {
+            let mut is_quiet = true;
+            while let Some(out) = self.fixed.poll_transmit(self.now) {
+                self.note_first(0, &out.packet);
+                let route = self.route;
+                self.send(ms(20), What::AtSupervisor(route, Direction::Outgoing, out.packet));
+            }
+            while let Some(out) = self.mobile.poll_transmit(self.now) {
+                self.note_first(1, &out.packet);
+                if let Some(cell) = self.cell {
+                    self.send(ms(5), What::AtSupervisor(cell, Direction::Incoming, out.packet));
+                }
+            }
+            while let Some((id, event)) = self.fixed.poll_event() {
+                is_quiet = false;
+                if event == Event::Connected {
+                    self.fixed_id = Some(id);
+                }
+                let error = self.fixed.connection(id).and_then(|connection| connection.error());
+                self.outcome.failed |= error.is_some();
+            }
+            while let Some((id, _)) = self.mobile.poll_event() {
+                is_quiet = false;
+                let error = self.mobile.connection(id).and_then(|connection| connection.error());
+                self.outcome.failed |= error.is_some();
+            }
+            self.run_applications();
+            if is_quiet {
+                break;
+            }
+        }
+    }
+
+    fn note_first(&mut self, end: usize, packet: &Packet) {
+        if let Some(segment) = packet.tcp().filter(|segment| segment.flags.contains(Flags::SYN)) {
+            self.first_seq[end] = Some(segment.seq + 1);
+        }
+    }
+
+    fn run_applications(&mut self) {
+        let (Some(fixed), Some(mobile)) = (self.fixed_id, self.mobile_id) else { return };
+        let Self { setup, fixed: at_fixed, mobile: at_mobile, outcome, now, .. } = self;
+        let (Some(fixed), Some(mobile)) = (at_fixed.connection_mut(fixed), at_mobile.connection_mut(mobile)) else {
+            return;
+        };
+        let (writer, reader) = if setup.is_upload { (mobile, fixed) } else { (fixed, mobile) };
+        if self.written < outcome.sent.len() && writer.write_room() > 0 {
+            self.written += writer.write(*now, Bytes::copy_from_slice(&outcome.sent[self.written..]));
+        }
+        if self.written == outcome.sent.len() && !self.is_shut[0] {
+            self.is_shut[0] = true;
+            writer.shutdown_write();
+        }
+        while let Some(data) = reader.read(*now) {
+            outcome.received.extend_from_slice(&data);
+            outcome.progress.push(*now);
+        }
+        if outcome.received.len() >= outcome.sent.len() && !self.is_shut[1] && !reader.state().may_receive() {
+            self.is_shut[1] = true;
+            outcome.ended_at = Some(*now);
+            reader.shutdown_write();
+        }
+    }
+
+    /// The one who closes second has heard that its end was taken.
+    fn is_over(&self) -> bool {
+        let ends = [(&self.fixed, self.fixed_id), (&self.mobile, self.mobile_id)];
+        let is_closed = |(endpoint, id): (&Endpoint, Option<ConnectionId>)| {
+            let connection = id.and_then(|id| endpoint.connection(id));
+            connection.is_none_or(|connection| connection.is_closed() && connection.error().is_none())
+        };
+        self.outcome.ended_at.is_some() && ends.into_iter().any(is_closed)
+    }
+
+    /// Nothing was acknowledged to one end that the other does not have.
+    fn check(&self) {
+        let (Some(fixed), Some(mobile)) = (self.fixed_id, self.mobile_id) else { return };
+        let (Some(fixed), Some(mobile)) = (self.fixed.connection(fixed), self.mobile.connection(mobile)) else {
+            return;
+        };
+        let [Some(fixed_first), Some(mobile_first)] = self.first_seq else { return };
+        assert!(self.outcome.sent.starts_with(&self.outcome.received), "other bytes than were sent");
+        // Each end numbers what it sends by its own first number; the other has received as many from the number that its half began with.
+        let received = |bytes: u64| u32::try_from(bytes).expect("a short transfer");
+        let of_fixed = fixed.snd_una().saturating_since(fixed_first);
+        let of_mobile = mobile.snd_una().saturating_since(mobile_first);
+        let fin = |connection: &holdover_tcp::Connection| u32::from(!connection.state().may_receive());
+        let at_mobile = received(mobile.counters().bytes_received.0) + fin(mobile);
+        let at_fixed = received(fixed.counters().bytes_received.0) + fin(fixed);
+        assert!(of_fixed <= at_mobile, "the mobile host has {at_mobile}, the fixed host heard of {of_fixed}");
+        assert!(of_mobile <= at_fixed, "the fixed host has {at_fixed}, the mobile host heard of {of_mobile}");
+    }
+}
