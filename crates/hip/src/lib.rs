@@ -11,7 +11,9 @@
 
 pub mod codec;
 pub mod crypto;
+pub mod esp;
 pub mod fuzz;
+pub mod host;
 pub mod identity;
 
 mod association;

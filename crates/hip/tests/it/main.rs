@@ -1,5 +1,6 @@
 //! Packet scripts of readdressing in the old model, and tests of the protocol's codec, cryptography and machines.
 
+mod base_exchange;
 mod codec;
 mod corpus;
 mod crypto;
@@ -7,3 +8,4 @@ mod exchange;
 mod identity;
 mod pair;
 mod support;
+mod world;
