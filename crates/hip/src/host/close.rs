@@ -112,7 +112,8 @@ impl Association {
             let _ = self.close(local, now);
         }
         if let Some(secured) = &mut self.secured {
-            let is_over = |(at, _): &mut (Instant, _)| *at <= now && self.updates.rekey.is_none();
+            let is_over =
+                |(at, _): &mut (Instant, _)| *at <= now && self.updates.rekey.is_none() && !self.updates.rekey_in_doubt;
             if let Some((_, old)) = secured.old_inbound.take_if(is_over) {
                 local.spis.remove(&old.spi());
             } else if let Some((at, _)) = secured.old_inbound.as_mut().filter(|(at, _)| *at <= now) {

@@ -21,6 +21,13 @@ pub(super) struct PeerAddress {
     expires_at: Option<Instant>,
 }
 
+impl PeerAddress {
+    /// Whether the peer has announced it, with a lifetime.
+    pub(super) const fn is_announced(&self) -> bool {
+        self.expires_at.is_some()
+    }
+}
+
 /// What is known of an address (RFC 8046 section 3.2.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Status {

@@ -39,6 +39,30 @@ impl Association {
         self.updates.told = local.locators.clone();
         self.updates.announcement = Some(Outgoing::new(local, now, id));
         self.send_announcement(local, id, 0);
+        self.check_reachable(local, now);
+    }
+
+    /// Asks at addresses that the peer has announced and that could not be reached from where this host was: those of another
+    /// family.
+    fn check_reachable(&mut self, local: &mut Local, now: Instant) {
+        let announced = self.paths.iter().filter(|it| it.status == Status::Unverified && it.is_announced());
+        let asked = |address| self.updates.checks.iter().any(|check| check.address == address);
+        let new = announced.map(|it| it.address).filter(|it| !asked(*it) && local.source_for(*it).is_some());
+        for address in new.take(MAX_CHECKS).collect::<Vec<IpAddr>>() {
+            let request = self.ask(local, now, address);
+            if let Ok(builder) = self.update(local, request) {
+                local.send(&builder, address);
+            }
+        }
+    }
+
+    /// A question to an address; sent again until it is answered.
+    fn ask(&mut self, local: &mut Local, now: Instant, address: IpAddr) -> Vec<Parameter> {
+        let nonce = local.random();
+        let id = self.updates.next_id();
+        self.updates.checks.retain(|check| check.address != address);
+        self.updates.checks.push(Check { address, nonce, outgoing: Outgoing::new(local, now, id) });
+        request(id, nonce)
     }
 
     fn send_announcement(&mut self, local: &mut Local, id: u32, attempt: u32) {
@@ -68,13 +92,10 @@ impl Association {
         let mut first = None;
         let reachable: Vec<IpAddr> = unverified.into_iter().filter(|it| local.source_for(*it).is_some()).collect();
         for address in reachable.into_iter().take(MAX_CHECKS) {
-            let nonce = local.random();
-            let id = self.updates.next_id();
-            self.updates.checks.retain(|check| check.address != address);
-            self.updates.checks.push(Check { address, nonce, outgoing: Outgoing::new(local, now, id) });
+            let request = self.ask(local, now, address);
             if first.is_none() {
-                first = Some((address, request(id, nonce)));
-            } else if let Ok(builder) = self.update(local, request(id, nonce)) {
+                first = Some((address, request));
+            } else if let Ok(builder) = self.update(local, request) {
                 local.send(&builder, address);
             }
         }

@@ -104,6 +104,10 @@ impl Association {
             }
         });
         let Some(secured) = &self.secured else { return Ok(()) };
+        // New material goes before keys from the old one, if both hosts have begun.
+        if let Some(own) = self.updates.rekey.take_if(|own| own.pair.is_none() && dh.is_some()) {
+            local.spis.remove(&own.new_spi);
+        }
         let is_answer = self.updates.rekey.is_some();
         if !is_answer {
             let group = secured.keys.group;
@@ -122,7 +126,8 @@ impl Association {
             }
         }
         installed?;
-        self.finish_rekey(local, now)
+        self.finish_rekey(local);
+        Ok(())
     }
 
     /// Derives the new keys, and accepts packets with them; to send with them waits for the acknowledgement.
@@ -155,14 +160,23 @@ impl Association {
     }
 
     /// Sends with the new keys, if both parts are there and the peer has this host's.
-    pub(super) fn finish_rekey(&mut self, local: &mut Local, _now: Instant) -> Result<(), Dropped> {
+    pub(super) fn finish_rekey(&mut self, local: &mut Local) {
         let is_done = |rekey: &mut Rekey| rekey.is_acknowledged && rekey.ready.is_some();
-        let Some(rekey) = self.updates.rekey.take_if(is_done) else { return Ok(()) };
+        let Some(rekey) = self.updates.rekey.take_if(is_done) else { return };
         if let (Some(outbound), Some(secured)) = (rekey.ready, &mut self.secured) {
             secured.outbound = outbound;
+            self.updates.rekey_in_doubt = false;
             local.events.push_back(Event::Rekeyed { peer: self.peer });
         }
-        Ok(())
+    }
+
+    /// The peer is there again: a change of keys that one of the hosts may have completed, and the other has not, is done anew. It
+    /// brings new material, because that of the two hosts may differ by now.
+    pub(super) fn rekey_again(&mut self, local: &mut Local, now: Instant) {
+        if self.updates.rekey_in_doubt && self.updates.rekey.is_none() {
+            // With keys that may be used, it cannot fail.
+            let _ = self.rekey(local, now, true);
+        }
     }
 
     pub(super) fn retransmit_rekey(&mut self, local: &mut Local, now: Instant) -> Result<(), Dropped> {
@@ -174,21 +188,14 @@ impl Association {
                 self.send_rekey(local, id, attempt, None)
             }
             None => {
-                self.give_up_rekey(local, now, &rekey);
+                // Packets with either key are accepted until the next change succeeds.
+                if rekey.ready.is_none() {
+                    local.spis.remove(&rekey.new_spi);
+                }
+                self.updates.rekey_in_doubt |= rekey.ready.is_some();
                 local.events.push_back(Event::GaveUp { peer: self.peer });
                 Ok(())
             }
-        }
-    }
-
-    /// The peer may not know the new SPI: the old one stays the current one.
-    fn give_up_rekey(&mut self, local: &mut Local, now: Instant, rekey: &Rekey) {
-        let Some(secured) = &mut self.secured else { return };
-        if rekey.ready.is_none() {
-            local.spis.remove(&rekey.new_spi);
-        } else if let Some((_, old)) = secured.old_inbound.take() {
-            let new = core::mem::replace(&mut secured.inbound, old);
-            secured.old_inbound = Some((now + local.config.old_keys_hold, new));
         }
     }
 }

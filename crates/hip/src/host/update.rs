@@ -10,6 +10,7 @@ use holdover_base::{Duration, Instant};
 
 use super::association::Association;
 use super::local::{Local, find, verify};
+use super::paths::Status;
 use super::readdress::Check;
 use super::rekey::Rekey;
 use super::{Dropped, Event, State};
@@ -31,6 +32,8 @@ pub(super) struct Updates {
     /// This host asks whether the peer is where it says that it is.
     pub(super) checks: Vec<Check>,
     pub(super) rekey: Option<Rekey>,
+    /// A change of keys was given up whose outcome is open: it is begun again when the peer is heard of.
+    pub(super) rekey_in_doubt: bool,
 }
 
 /// An UPDATE that is sent again until it is acknowledged.
@@ -119,17 +122,13 @@ impl Association {
         if let Some(echo) = find!(packet, EchoResponseSigned) {
             self.take_echo(local, echo);
         }
-        let Some(&id) = find!(packet, Seq) else {
-            self.finish_rekey(local, now)?;
-            return Ok(());
-        };
+        self.finish_rekey(local);
+        self.rekey_again(local, now);
+        let Some(&id) = find!(packet, Seq) else { return Ok(()) };
         // RFC 7401 section 6.12.1: an older one than the newest is dropped, the newest is answered again.
         match self.updates.peer_id.map(|newest| newest.wrapping_sub(id)) {
             Some(0) => {
-                let answer = self.updates.answer.as_ref().filter(|(_, (src, _))| local.locators.contains(src));
-                if let Some((answer, (src, dst))) = answer {
-                    local.send_from(answer, *src, *dst);
-                }
+                self.answer_again(local);
                 return Ok(());
             }
             Some(1..0x8000_0000) => return Err(Dropped::Stale),
@@ -142,6 +141,18 @@ impl Association {
             self.updates.answer = Some((builder, (src, dst)));
         }
         Ok(())
+    }
+
+    /// The same answer to the same UPDATE, to where it went before, unless one of the hosts has left meanwhile.
+    fn answer_again(&self, local: &mut Local) {
+        let Some((answer, (src, dst))) = &self.updates.answer else { return };
+        let left = self.paths.status(*dst) == Some(Status::Deprecated);
+        let best = || self.paths.for_control(0, |dst| local.source_for(dst).is_some());
+        let dst = if left { best().unwrap_or(*dst) } else { *dst };
+        let stays = local.locators.contains(src) && src.is_ipv4() == dst.is_ipv4();
+        if let Some(src) = if stays { Some(*src) } else { local.source_for(dst) } {
+            local.send_from(answer, src, dst);
+        }
     }
 
     /// The answer to a new UPDATE: an ACK, with what its parameters ask for. Locators that are to be verified are asked, each at
