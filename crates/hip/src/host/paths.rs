@@ -158,11 +158,14 @@ impl Paths {
         Some(address)
     }
 
-    /// Where HIP packets go at the `attempt`th transmission: the best address first, then all others in turn.
+    /// Where HIP packets go at the `attempt`th transmission: every other time to the best address, between these to the others in
+    /// turn.
     pub(super) fn for_control(&self, attempt: u32, is_reachable: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let mut order: Vec<&PeerAddress> = self.addresses.iter().filter(|it| is_reachable(it.address)).collect();
         order.sort_by_key(|it| (it.status.rank(), !it.preferred));
-        (!order.is_empty()).then(|| order[attempt as usize % order.len()].address)
+        let others = order.len().saturating_sub(1);
+        let index = if attempt.is_multiple_of(2) || others == 0 { 0 } else { 1 + attempt as usize / 2 % others };
+        order.get(index).map(|it| it.address)
     }
 
     /// The peer has sent data: as much may be sent to an address of it that is not verified.
@@ -178,7 +181,7 @@ impl Paths {
                 return;
             }
             self.credit_bytes = self.credit_bytes / CREDIT_LEFT.1 * CREDIT_LEFT.0;
-            self.aged_at = self.aged_at + CREDIT_AGING;
+            self.aged_at += CREDIT_AGING;
         }
         self.aged_at = now;
     }

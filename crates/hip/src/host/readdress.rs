@@ -103,13 +103,17 @@ impl Association {
     }
 
     /// Third message: the peer is there.
-    pub(super) fn take_echo(&mut self, local: &mut Local, echo: &Bytes) {
+    pub(super) fn take_echo(&mut self, local: &mut Local, now: Instant, echo: &Bytes) {
         let checks = &mut self.updates.checks;
         let Some(index) = checks.iter().position(|check| check.nonce[..] == echo[..]) else { return };
         let Check { address, .. } = checks.swap_remove(index);
         if self.paths.status(address) == Some(Status::Unverified) {
             self.paths.verify(address);
             local.events.push_back(Event::PeerReaddressed { peer: self.peer, address });
+            if self.updates.announcement.is_some() {
+                // It went where the peer may not have been.
+                self.announce(local, now);
+            }
         }
     }
 
@@ -121,7 +125,10 @@ impl Association {
                     self.send_announcement(local, id, outgoing.attempts);
                     self.updates.announcement = Some(outgoing);
                 }
-                None => local.events.push_back(Event::GaveUp { peer: self.peer }),
+                None => {
+                    self.updates.told.clear();
+                    local.events.push_back(Event::GaveUp { peer: self.peer });
+                }
             }
         }
         let due: Vec<usize> =

@@ -24,7 +24,7 @@ pub(super) struct Updates {
     /// The newest ID of the peer.
     peer_id: Option<u32>,
     /// The answer to it, and where it went.
-    answer: Option<(Builder, (IpAddr, IpAddr))>,
+    answer: Option<Addressed>,
     /// Where the peer takes this host to be, once it has acknowledged it.
     pub(super) told: Vec<IpAddr>,
     /// This host says where it is.
@@ -35,6 +35,9 @@ pub(super) struct Updates {
     /// A change of keys was given up whose outcome is open: it is begun again when the peer is heard of.
     pub(super) rekey_in_doubt: bool,
 }
+
+/// A packet, and between which addresses it goes.
+type Addressed = (Builder, (IpAddr, IpAddr));
 
 /// An UPDATE that is sent again until it is acknowledged.
 #[derive(Debug)]
@@ -120,10 +123,14 @@ impl Association {
             self.take_acks(acks);
         }
         if let Some(echo) = find!(packet, EchoResponseSigned) {
-            self.take_echo(local, echo);
+            self.take_echo(local, now, echo);
         }
         self.finish_rekey(local);
+        // What was given up is begun again, now that the peer is heard of.
         self.rekey_again(local, now);
+        if self.updates.announcement.is_none() {
+            self.announce_if_moved(local, now);
+        }
         let Some(&id) = find!(packet, Seq) else { return Ok(()) };
         // RFC 7401 section 6.12.1: an older one than the newest is dropped, the newest is answered again.
         match self.updates.peer_id.map(|newest| newest.wrapping_sub(id)) {
@@ -164,7 +171,7 @@ impl Association {
         update: &Received,
         id: u32,
         (src, dst): (IpAddr, IpAddr),
-    ) -> Result<Option<(Builder, (IpAddr, IpAddr))>, Dropped> {
+    ) -> Result<Option<Addressed>, Dropped> {
         let packet = &update.packet;
         let mut answer = vec![Parameter::Ack(vec![id])];
         self.take_rekey(local, now, packet, &mut answer)?;
