@@ -1,5 +1,7 @@
 //! The base exchange (RFC 7401 sections 4.1, 4.4 and 6).
 
+use std::process::Command;
+
 use bytes::Bytes;
 use holdover_base::{Duration, Instant, Rng};
 use holdover_hip::codec::{HipPacket, PROTOCOL, PacketType, Parameter};
@@ -7,7 +9,7 @@ use holdover_hip::crypto::{DhGroup, HipCipher};
 use holdover_hip::esp::EspSuite;
 use holdover_hip::host::{CommandError, Dropped, Event, Failure, HostConfig, State};
 use holdover_hip::identity::{Algorithm, Hit};
-use holdover_wire::{Packet, Payload, transport_checksum};
+use holdover_wire::{Packet, Payload, pcap, transport_checksum};
 use proptest::prelude::*;
 
 use crate::support::{address, hit};
@@ -316,11 +318,11 @@ fn an_i1_flood() {
     assert!(last >= Some(16), "100 times the threshold is 7 bits more: {last:?}");
     assert!(overload > 20_000, "at most 2,000 R1s in a second: {overload}");
 
-    world.now = world.now + Duration::from_secs(3);
+    world.now += Duration::from_secs(3);
     world.connect(0);
     world.run_for(Duration::from_secs(20));
     assert_eq!(states(&world), BOTH);
-    world.now = world.now + Duration::from_secs(10);
+    world.now += Duration::from_secs(10);
     let mut i1 = HipPacket::new(PacketType::I1, hit("2001:25::1"), world.hit(1));
     i1.parameters = vec![Parameter::DhGroupList(vec![7])];
     let i1 = i1.emit(address("203.0.113.9"), world.places[1][0]).unwrap();
@@ -435,13 +437,49 @@ fn a_clock_that_jumps() {
     let mut world = World::pair(34, Network::CLEAN, &quick());
     world.connect(0);
     world.run_for(Duration::from_millis(120));
-    world.now = world.now + Duration::from_secs(1 << 20);
+    world.now += Duration::from_secs(1 << 20);
     world.run_for(Duration::from_secs(60));
     if states(&world) != BOTH {
         world.connect(0);
         world.run_for(Duration::from_secs(60));
     }
     assert_eq!(states(&world), BOTH);
+}
+
+/// A whole life of an association, as Wireshark sees it: nothing malformed, every checksum right.
+#[test]
+fn tshark_finds_no_malformed_packet_in_an_association() {
+    if Command::new("tshark").arg("--version").output().is_err() {
+        println!("tshark is not installed: skipped");
+        return;
+    }
+    let mut capture = pcap::Writer::new(Vec::new(), 65_535).unwrap();
+    let mut count = 0;
+    for keys in [[Algorithm::Ed25519, Algorithm::EcdsaP256], [Algorithm::EcdsaP384, Algorithm::Rsa]] {
+        let mut world = World::with_keys(50, Network::CLEAN, &quick(), [(keys[0], 1), (keys[1], 2)]);
+        world.connect(0);
+        world.run_for(Duration::from_secs(20));
+        world.move_to(0, &["203.0.113.7", "2001:db8::7"]);
+        world.run_for(Duration::from_secs(5));
+        let peer = world.hit(1);
+        world.hosts[0].rekey(world.now, peer, true).unwrap();
+        world.run_for(Duration::from_secs(5));
+        world.hosts[0].close(world.now, peer).unwrap();
+        world.run_for(Duration::from_secs(5));
+        for (at, packet) in &world.packets {
+            capture.write(*at, packet).unwrap();
+            count += 1;
+        }
+    }
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("association.pcap");
+    std::fs::write(&path, capture.into_inner()).unwrap();
+    let matching = |filter: &str| {
+        let output = Command::new("tshark").arg("-r").arg(&path).args(["-Y", filter]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().count()
+    };
+    assert!(count >= 2 * 12, "{count} packets");
+    assert_eq!(matching("hip && !_ws.malformed && hip.checksum.status == 1"), count);
 }
 
 fn network() -> impl Strategy<Value = Network> {

@@ -1,16 +1,19 @@
 //! ESP in BEET mode: sealing, opening, the replay window, and 64-bit sequence numbers.
 
 use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
 
 use bytes::Bytes;
+use holdover_base::Instant;
 use holdover_hip::crypto::{DhGroup, DhKeyPair, Keymat, Rhash};
 use holdover_hip::esp::{EspKeys, EspSuite, Inbound, OpenError, Outbound, ReplayWindow, SealError};
 use holdover_hip::identity::Hit;
-use holdover_wire::{Flags, Packet, Payload, Segment, Seq, Udp};
+use holdover_wire::{Flags, Packet, Payload, Segment, Seq, Udp, pcap};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::support::{TestRng, hit};
+use crate::support::{TestRng, address, hit};
 
 const SPI: u32 = 0x1234_5678;
 
@@ -116,6 +119,52 @@ fn sequence_numbers_of_64_bits() {
         // 2^32 later the same lower half is another packet; with the upper half of before it is not authentic.
         let mut older = pair(suite).0.resumed_at(4);
         assert_eq!(inbound.open_payload(&older.seal_payload(6, b"x", &mut rng).unwrap()), Err(OpenError::Integrity));
+    }
+}
+
+/// Wireshark decrypts every suite with the keys of the association and finds the UDP datagram. The integrity check value is not
+/// compared: versions up to 4.0 do not know 64-bit sequence numbers.
+#[test]
+fn tshark_decrypts() {
+    if Command::new("tshark").arg("--version").output().is_err() {
+        println!("tshark is not installed: skipped");
+        return;
+    }
+    for (suite, encryption, authentication) in [
+        (EspSuite::NullHmacSha256, "NULL", "HMAC-SHA-256-128 [RFC4868]"),
+        (EspSuite::Aes128CbcHmacSha256, "AES-CBC [RFC3602]", "HMAC-SHA-256-128 [RFC4868]"),
+        (EspSuite::Aes256CbcHmacSha256, "AES-CBC [RFC3602]", "HMAC-SHA-256-128 [RFC4868]"),
+        (EspSuite::Aes128Gcm16, "AES-GCM with 16 octet ICV [RFC4106]", "NULL"),
+    ] {
+        let (mut outbound, _) = pair(suite);
+        let datagram = Udp { src_port: 4000, dst_port: 4242, payload: Bytes::from_static(b"holdover") };
+        let mut capture = pcap::Writer::new(Vec::new(), 65_535).unwrap();
+        for _ in 0..3 {
+            let esp = outbound.seal(&packet(datagram.clone()), &mut TestRng::new(8)).unwrap();
+            let outer = Packet::new(address("192.0.2.1"), address("198.51.100.2"), Payload::Esp(esp));
+            capture.write(Instant::ZERO, &outer).unwrap();
+        }
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("esp-{}.pcap", suite.id()));
+        std::fs::write(&path, capture.into_inner()).unwrap();
+        let hex = |bytes: &[u8]| {
+            let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            if digits.is_empty() { digits } else { format!("0x{digits}") }
+        };
+        let keys = outbound.keys();
+        let (key, auth_key) = (hex(&keys.encryption), hex(&keys.authentication));
+        let association = format!(
+            "uat:esp_sa:\"IPv4\",\"192.0.2.1\",\"198.51.100.2\",\"{SPI:#010x}\",\"{encryption}\",\"{key}\",\
+             \"{authentication}\",\"{auth_key}\""
+        );
+        let output = Command::new("tshark")
+            .arg("-r")
+            .arg(&path)
+            .args(["-o", "esp.enable_encryption_decode:TRUE", "-o", &association])
+            .args(["-T", "fields", "-e", "udp.dstport", "-e", "udp.length"])
+            .output()
+            .unwrap();
+        let (found, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(found.lines().filter(|line| line.starts_with("4242\t16")).count(), 3, "{suite:?}: {found} {error}");
     }
 }
 

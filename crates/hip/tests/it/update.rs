@@ -184,7 +184,7 @@ fn credit_for_addresses_that_are_not_verified() {
     }
     assert_eq!(world.data(1), Ok(()));
     // Credit ages away.
-    world.now = world.now + Duration::from_secs(600);
+    world.now += Duration::from_secs(600);
     assert!(world.data(1).is_err());
     world.tamper = None;
     let peer = world.hit(1);

@@ -29,6 +29,9 @@ impl Network {
         Self { loss: 0.0, duplication: 0.0, delay: Duration::from_millis(50), jitter: Duration::ZERO };
 }
 
+/// Changes a packet in flight; `false` loses it.
+pub(crate) type Tamper = Box<dyn FnMut(&mut Packet) -> bool>;
+
 pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) hosts: Vec<Host>,
@@ -44,8 +47,8 @@ pub(crate) struct World {
     pub(crate) packets: Vec<(Instant, Packet)>,
     pub(crate) events: Vec<(Instant, usize, Event)>,
     pub(crate) dropped: Vec<(usize, Dropped)>,
-    /// What a test does to packets in flight; `false` loses them.
-    pub(crate) tamper: Option<Box<dyn FnMut(&mut Packet) -> bool>>,
+    /// What a test does to packets in flight.
+    pub(crate) tamper: Option<Tamper>,
 }
 
 impl World {
