@@ -1,4 +1,4 @@
-//! Rekeying (RFC 7402 sections 6.7 to 6.10): both hosts name a new SPI and where in the keying material its keys are, or send new
+//! Rekeying (RFC 7402 sections 6.8 to 6.10): both hosts name a new SPI and where in the keying material its keys are, or send new
 //! Diffie-Hellman values for new material.
 
 use bytes::Bytes;
