@@ -12,6 +12,7 @@ mod builder;
 mod error;
 mod identifier;
 mod locator;
+pub(crate) use locator::map;
 mod numbers;
 mod parameter;
 mod parse;
@@ -26,6 +27,7 @@ pub use parameter::{
     EspInfo, Notification, Parameter, Puzzle, RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution,
 };
 pub use parse::Received;
+pub(crate) use parse::read_parameters;
 
 use core::net::IpAddr;
 

@@ -139,7 +139,7 @@ impl NotifyType {
     pub const BLOCKED_BY_POLICY: Self = Self(42);
     /// The responder is busy; the data is how long to wait, in milliseconds.
     pub const RESPONDER_BUSY_PLEASE_RETRY: Self = Self(44);
-    /// A locator has a type that is not supported (RFC 8046 section 4.2).
+    /// A locator has a type that is not supported (RFC 8046).
     pub const LOCATOR_TYPE_UNSUPPORTED: Self = Self(46);
     /// The responder has an I2 and will answer later.
     pub const I2_ACKNOWLEDGEMENT: Self = Self(16_384);

@@ -8,7 +8,7 @@ use super::Rhash;
 use crate::identity::Hit;
 
 /// The greatest #K that this crate sets, whatever the load.
-pub const MAX_DIFFICULTY: u8 = 26;
+pub const MAX_DIFFICULTY: u8 = 22;
 
 /// Whether `solution` solves the puzzle.
 pub fn verify_solution(

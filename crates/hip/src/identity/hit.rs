@@ -14,7 +14,7 @@ const CONTEXT_ID: [u8; 16] = 0xF0EF_F02F_BFF4_3D0F_E793_0C3C_6E61_74EA_u128.to_b
 const DRIP_CONTEXT_ID: [u8; 16] = 0x00B5_A69C_795D_F5D5_F008_7F56_843F_2C40_u128.to_be_bytes();
 /// 2001:20::/28 (RFC 7343 section 2), in the high 28 bits.
 const PREFIX: u128 = 0x2001_0020 << 96;
-/// 2001:30::/28 (RFC 9374 section 8.1), in the high 28 bits.
+/// 2001:30::/28 (RFC 9374 section 3.1), in the high 28 bits.
 const DRIP_PREFIX: u64 = 0x2001_0030 << 32;
 /// Bits of the hash in a HIT.
 const HASH_BITS: u32 = 96;

@@ -1,9 +1,13 @@
 //! Packet scripts of readdressing in the old model, and tests of the protocol's codec, cryptography and machines.
 
+mod base_exchange;
 mod codec;
 mod corpus;
 mod crypto;
+mod esp;
 mod exchange;
 mod identity;
 mod pair;
 mod support;
+mod update;
+mod world;

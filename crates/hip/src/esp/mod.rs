@@ -1,0 +1,14 @@
+//! ESP in BEET mode (RFC 7402 section 3, RFC 4303): what goes between two hosts with an association.
+//!
+//! A security association has one direction: [`Outbound`] seals, [`Inbound`] opens. In BEET mode the inner addresses are
+//! fixed, the HITs of both hosts, and are not sent: [`Outbound::seal`] takes an IPv6 packet between HITs and encrypts what is
+//! behind its header, [`Inbound::open`] makes the same packet again. Sequence numbers have 64 bits, as RFC 7402 section 3.3
+//! demands; the upper half is not sent, but authenticated.
+
+mod replay;
+mod security_association;
+mod suite;
+
+pub use replay::ReplayWindow;
+pub use security_association::{Inbound, OpenError, Outbound, SealError};
+pub use suite::{EspKeys, EspSuite};

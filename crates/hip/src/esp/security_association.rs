@@ -1,0 +1,313 @@
+//! Sealing and opening packets.
+
+use aes::{Aes128, Aes256};
+use aes_gcm::aead::AeadInOut;
+use aes_gcm::{Aes128Gcm, KeyInit as _, Nonce};
+use bytes::{BufMut, Bytes, BytesMut};
+use cbc::cipher::block_padding::NoPadding;
+use cbc::cipher::{BlockModeDecrypt, BlockModeEncrypt, KeyIvInit};
+use cbc::{Decryptor, Encryptor};
+use hmac::{Hmac, Mac};
+use holdover_wire::{Packet, ParseError};
+use rand_core::CryptoRng;
+use sha2::Sha256;
+
+use super::{EspKeys, EspSuite, ReplayWindow};
+use crate::identity::Hit;
+
+/// Bytes of SPI and sequence number.
+const HEADER_LEN: usize = 8;
+/// Bytes of the integrity check value of every suite here: HMAC-SHA-256-128 and GCM with 16.
+const ICV_LEN: usize = 16;
+/// Bytes of an IPv6 header.
+const IPV6_LEN: usize = 40;
+
+/// Why a packet is not sealed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SealError {
+    /// The packet is not between the two HITs of the association.
+    #[error("the packet is not between the HITs of the association")]
+    Addresses,
+    /// The packet cannot be written as bytes.
+    #[error("the packet has no bytes")]
+    Packet,
+    /// All 2^64 sequence numbers are used up, or the suite's keys do not fit.
+    #[error("the security association is used up")]
+    Exhausted,
+}
+
+/// Why ESP is dropped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Too short for the suite's fields, or not a multiple of its block.
+    #[error("{len} bytes are no ESP packet")]
+    Length {
+        /// The bytes.
+        len: usize,
+    },
+    /// Another SPI.
+    #[error("SPI {spi:#010x} is not that of the security association")]
+    Spi {
+        /// The SPI.
+        spi: u32,
+    },
+    /// A repetition, or too old.
+    #[error("sequence number {number} was received already or is too old")]
+    Replay {
+        /// The sequence number, with its upper half guessed.
+        number: u64,
+    },
+    /// The integrity check value is wrong.
+    #[error("wrong integrity check value")]
+    Integrity,
+    /// The padding is not that of RFC 4303 section 2.4.
+    #[error("wrong padding")]
+    Padding,
+    /// What was in it is not a packet.
+    #[error("what was encrypted is not a packet: {0}")]
+    Inner(ParseError),
+}
+
+/// A security association for packets to a peer.
+#[derive(Clone, Debug)]
+pub struct Outbound {
+    spi: u32,
+    keys: EspKeys,
+    local: Hit,
+    peer: Hit,
+    /// The sequence number of the last packet.
+    number: u64,
+}
+
+/// A security association for packets from a peer.
+#[derive(Clone, Debug)]
+pub struct Inbound {
+    spi: u32,
+    keys: EspKeys,
+    local: Hit,
+    peer: Hit,
+    window: ReplayWindow,
+}
+
+impl Outbound {
+    /// An association to the peer that listens at `spi`.
+    pub const fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
+        Self { spi, keys, local, peer, number: 0 }
+    }
+
+    /// The SPI.
+    pub const fn spi(&self) -> u32 {
+        self.spi
+    }
+
+    /// The keys, for another data plane or a capture's dissector.
+    pub const fn keys(&self) -> &EspKeys {
+        &self.keys
+    }
+
+    /// How many packets have been sealed.
+    pub const fn packets(&self) -> u64 {
+        self.number
+    }
+
+    /// Goes on behind a sequence number: for an association that another data plane has used, and for tests of the wrap of the
+    /// lower half.
+    #[must_use]
+    pub fn resumed_at(mut self, number: u64) -> Self {
+        self.number = number;
+        self
+    }
+
+    /// The ESP payload for a packet between the HITs of both hosts. Randomness is for CBC's initialization vectors; GCM counts.
+    ///
+    /// # Errors
+    ///
+    /// [`SealError`]; the packet is not to be sent then.
+    pub fn seal<R: CryptoRng + ?Sized>(&mut self, inner: &Packet, rng: &mut R) -> Result<Bytes, SealError> {
+        if inner.src != self.local.0 || inner.dst != self.peer.0 {
+            return Err(SealError::Addresses);
+        }
+        let bytes = inner.emit().map_err(|_| SealError::Packet)?;
+        self.seal_payload(bytes[6], &bytes[IPV6_LEN..], rng)
+    }
+
+    /// The ESP payload for what follows the inner IPv6 header, of protocol `next_header`.
+    ///
+    /// # Errors
+    ///
+    /// [`SealError::Exhausted`].
+    pub fn seal_payload<R: CryptoRng + ?Sized>(
+        &mut self,
+        next_header: u8,
+        payload: &[u8],
+        rng: &mut R,
+    ) -> Result<Bytes, SealError> {
+        let suite = self.keys.suite;
+        let number = self.number.checked_add(1).ok_or(SealError::Exhausted)?;
+        let mut out = Vec::with_capacity(HEADER_LEN + suite.iv_len() + payload.len() + 18 + ICV_LEN);
+        out.put_u32(self.spi);
+        out.put_u32(number as u32);
+        match suite {
+            EspSuite::NullHmacSha256 => {}
+            EspSuite::Aes128Gcm16 => out.put_u64(number),
+            EspSuite::Aes128CbcHmacSha256 | EspSuite::Aes256CbcHmacSha256 => {
+                let mut iv = [0; 16];
+                rng.fill_bytes(&mut iv);
+                out.put_slice(&iv);
+            }
+        }
+        let body = out.len();
+        out.put_slice(payload);
+        let padding = (payload.len() + 2).next_multiple_of(suite.alignment()) - payload.len() - 2;
+        out.extend((1..=padding).map(|byte| byte as u8));
+        out.put_slice(&[padding as u8, next_header]);
+        self.keys.encrypt(&mut out, body, number).ok_or(SealError::Exhausted)?;
+        self.number = number;
+        Ok(Bytes::from(out))
+    }
+}
+
+impl Inbound {
+    /// An association from `peer` at this host's `spi`.
+    pub fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
+        Self { spi, keys, local, peer, window: ReplayWindow::default() }
+    }
+
+    /// The SPI.
+    pub const fn spi(&self) -> u32 {
+        self.spi
+    }
+
+    /// The keys, for another data plane or a capture's dissector.
+    pub const fn keys(&self) -> &EspKeys {
+        &self.keys
+    }
+
+    /// The packet between HITs in an ESP payload. `ttl` and `traffic_class` are the outer header's.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`]; nothing changes then, but that an authentic packet whose contents are unusable counts as received.
+    pub fn open(&mut self, esp: &[u8], ttl: u8, traffic_class: u8) -> Result<Packet, OpenError> {
+        let (next_header, payload) = self.open_payload(esp)?;
+        let mut bytes = BytesMut::with_capacity(IPV6_LEN + payload.len());
+        bytes.put_u32(6 << 28 | u32::from(traffic_class) << 20);
+        bytes.put_u16(payload.len() as u16);
+        bytes.put_slice(&[next_header, ttl]);
+        bytes.put_slice(&self.peer.0.octets());
+        bytes.put_slice(&self.local.0.octets());
+        bytes.put_slice(&payload);
+        Packet::parse(bytes.freeze()).map_err(OpenError::Inner)
+    }
+
+    /// Next header and payload in an ESP payload.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`], as [`Self::open`].
+    pub fn open_payload(&mut self, esp: &[u8]) -> Result<(u8, Vec<u8>), OpenError> {
+        let suite = self.keys.suite;
+        let length = OpenError::Length { len: esp.len() };
+        let body = HEADER_LEN + suite.iv_len();
+        let encrypted = esp.len().checked_sub(body + ICV_LEN).ok_or(length)?;
+        if encrypted < 2 || !encrypted.is_multiple_of(suite.alignment()) || encrypted > usize::from(u16::MAX) {
+            return Err(length);
+        }
+        let spi = u32::from_be_bytes([esp[0], esp[1], esp[2], esp[3]]);
+        if spi != self.spi {
+            return Err(OpenError::Spi { spi });
+        }
+        let number = self.window.extend(u32::from_be_bytes([esp[4], esp[5], esp[6], esp[7]]));
+        if !self.window.may_accept(number) {
+            return Err(OpenError::Replay { number });
+        }
+        let mut plain = self.keys.decrypt(esp, body, number).ok_or(OpenError::Integrity)?;
+        self.window.accept(number);
+        let next_header = plain.pop().ok_or(OpenError::Padding)?;
+        let padding = usize::from(plain.pop().ok_or(OpenError::Padding)?);
+        let len = plain.len().checked_sub(padding).ok_or(OpenError::Padding)?;
+        if !plain[len..].iter().zip(1_u8..).all(|(&byte, expected)| byte == expected) {
+            return Err(OpenError::Padding);
+        }
+        plain.truncate(len);
+        Ok((next_header, plain))
+    }
+}
+
+impl EspKeys {
+    /// Encrypts what begins at `body`, and appends the integrity check value. `None` if a key has a wrong length.
+    fn encrypt(&self, out: &mut Vec<u8>, body: usize, number: u64) -> Option<()> {
+        match self.suite {
+            EspSuite::Aes128Gcm16 => {
+                let (cipher, nonce, associated) = self.gcm(out, number)?;
+                let mut plain = out.split_off(body);
+                cipher.encrypt_in_place(&nonce, &associated, &mut plain).ok()?;
+                out.append(&mut plain);
+                return Some(());
+            }
+            EspSuite::NullHmacSha256 => {}
+            EspSuite::Aes128CbcHmacSha256 => {
+                let (head, plain) = out.split_at_mut(body);
+                let len = plain.len();
+                let cipher = Encryptor::<Aes128>::new_from_slices(&self.encryption, &head[HEADER_LEN..]).ok()?;
+                cipher.encrypt_padded::<NoPadding>(plain, len).ok()?;
+            }
+            EspSuite::Aes256CbcHmacSha256 => {
+                let (head, plain) = out.split_at_mut(body);
+                let len = plain.len();
+                let cipher = Encryptor::<Aes256>::new_from_slices(&self.encryption, &head[HEADER_LEN..]).ok()?;
+                cipher.encrypt_padded::<NoPadding>(plain, len).ok()?;
+            }
+        }
+        let tag = self.hmac(out, number)?.finalize().into_bytes();
+        out.extend(&tag[..ICV_LEN]);
+        Some(())
+    }
+
+    /// Verifies a whole ESP payload and decrypts what begins at `body`; `None` if it is not authentic.
+    fn decrypt(&self, esp: &[u8], body: usize, number: u64) -> Option<Vec<u8>> {
+        if self.suite == EspSuite::Aes128Gcm16 {
+            let (cipher, nonce, associated) = self.gcm(esp, number)?;
+            let mut plain = esp[body..].to_vec();
+            cipher.decrypt_in_place(&nonce, &associated, &mut plain).ok()?;
+            return Some(plain);
+        }
+        let (covered, tag) = esp.split_at(esp.len() - ICV_LEN);
+        self.hmac(covered, number)?.verify_truncated_left(tag).ok()?;
+        let (iv, mut plain) = (&covered[HEADER_LEN..body], covered[body..].to_vec());
+        match self.suite {
+            EspSuite::Aes128CbcHmacSha256 => {
+                let cipher = Decryptor::<Aes128>::new_from_slices(&self.encryption, iv).ok()?;
+                cipher.decrypt_padded::<NoPadding>(&mut plain).ok()?;
+            }
+            EspSuite::Aes256CbcHmacSha256 => {
+                let cipher = Decryptor::<Aes256>::new_from_slices(&self.encryption, iv).ok()?;
+                cipher.decrypt_padded::<NoPadding>(&mut plain).ok()?;
+            }
+            EspSuite::NullHmacSha256 | EspSuite::Aes128Gcm16 => {}
+        }
+        Some(plain)
+    }
+
+    /// Cipher, nonce (salt and initialization vector, RFC 4106 section 4), and associated data: SPI and the whole sequence
+    /// number (its section 5).
+    fn gcm(&self, esp: &[u8], number: u64) -> Option<(Aes128Gcm, Nonce<aes_gcm::aead::consts::U12>, [u8; 12])> {
+        let (key, salt) = self.encryption.split_at_checked(16)?;
+        let mut nonce = Nonce::default();
+        nonce[..4].copy_from_slice(salt.get(..4)?);
+        nonce[4..].copy_from_slice(esp.get(HEADER_LEN..HEADER_LEN + 8)?);
+        let mut associated = [0; 12];
+        associated[..4].copy_from_slice(&esp[..4]);
+        associated[4..].copy_from_slice(&number.to_be_bytes());
+        Some((Aes128Gcm::new_from_slice(key).ok()?, nonce, associated))
+    }
+
+    /// The MAC over SPI, sequence number, initialization vector and data, and the upper half of the sequence number, which is not
+    /// sent (RFC 4303 section 2.2.1).
+    fn hmac(&self, covered: &[u8], number: u64) -> Option<Hmac<Sha256>> {
+        let mut mac = <Hmac<Sha256> as hmac::KeyInit>::new_from_slice(&self.authentication).ok()?;
+        mac.update(covered);
+        mac.update(&((number >> 32) as u32).to_be_bytes());
+        Some(mac)
+    }
+}

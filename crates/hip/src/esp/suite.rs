@@ -1,0 +1,126 @@
+//! ESP transforms (RFC 7402 section 5.1.2) and their keys.
+
+use zeroize::Zeroizing;
+
+use crate::crypto::{Keymat, KeymatError};
+use crate::identity::Hit;
+
+/// An ESP transform.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum EspSuite {
+    /// NULL encryption with HMAC-SHA-256-128 (RFC 4868).
+    NullHmacSha256,
+    /// AES-128 in CBC mode with HMAC-SHA-256-128.
+    Aes128CbcHmacSha256,
+    /// AES-256 in CBC mode with HMAC-SHA-256-128.
+    Aes256CbcHmacSha256,
+    /// AES-128 in GCM with an integrity check value of 16 bytes (RFC 4106).
+    Aes128Gcm16,
+}
+
+impl EspSuite {
+    /// All of them, the preferred one first.
+    pub const ALL: [Self; 4] =
+        [Self::Aes128Gcm16, Self::Aes256CbcHmacSha256, Self::Aes128CbcHmacSha256, Self::NullHmacSha256];
+
+    /// Those that hide what they carry: what a host offers if nothing else is configured.
+    pub const ENCRYPTING: [Self; 3] = [Self::Aes128Gcm16, Self::Aes256CbcHmacSha256, Self::Aes128CbcHmacSha256];
+
+    /// The suite ID.
+    pub const fn id(self) -> u16 {
+        match self {
+            Self::NullHmacSha256 => 7,
+            Self::Aes128CbcHmacSha256 => 8,
+            Self::Aes256CbcHmacSha256 => 9,
+            Self::Aes128Gcm16 => 13,
+        }
+    }
+
+    /// The suite with an ID.
+    pub fn from_id(id: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|suite| suite.id() == id)
+    }
+
+    /// Bytes of an encryption key; with GCM the last four are the salt (RFC 4106 section 8.1).
+    pub const fn encryption_len(self) -> usize {
+        match self {
+            Self::NullHmacSha256 => 0,
+            Self::Aes128CbcHmacSha256 => 16,
+            Self::Aes256CbcHmacSha256 => 32,
+            Self::Aes128Gcm16 => 20,
+        }
+    }
+
+    /// Bytes of an authentication key.
+    pub const fn authentication_len(self) -> usize {
+        match self {
+            Self::NullHmacSha256 | Self::Aes128CbcHmacSha256 | Self::Aes256CbcHmacSha256 => 32,
+            Self::Aes128Gcm16 => 0,
+        }
+    }
+
+    /// Bytes of keys for both directions, drawn from the keying material.
+    pub const fn keymat_len(self) -> usize {
+        2 * (self.encryption_len() + self.authentication_len())
+    }
+
+    /// Bytes of an initialization vector in each packet.
+    pub(super) const fn iv_len(self) -> usize {
+        match self {
+            Self::NullHmacSha256 => 0,
+            Self::Aes128CbcHmacSha256 | Self::Aes256CbcHmacSha256 => 16,
+            Self::Aes128Gcm16 => 8,
+        }
+    }
+
+    /// What the encrypted part's length is a multiple of: the cipher's block, or 4 (RFC 4303 section 2.4).
+    pub(super) const fn alignment(self) -> usize {
+        match self {
+            Self::NullHmacSha256 | Self::Aes128Gcm16 => 4,
+            Self::Aes128CbcHmacSha256 | Self::Aes256CbcHmacSha256 => 16,
+        }
+    }
+}
+
+/// The keys of one direction.
+#[derive(Clone)]
+pub struct EspKeys {
+    /// The suite that they are for.
+    pub suite: EspSuite,
+    /// The encryption key, with GCM's salt.
+    pub encryption: Zeroizing<Vec<u8>>,
+    /// The authentication key.
+    pub authentication: Zeroizing<Vec<u8>>,
+}
+
+/// Prints no key.
+impl core::fmt::Debug for EspKeys {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("EspKeys").field("suite", &self.suite).finish_non_exhaustive()
+    }
+}
+
+impl EspKeys {
+    /// The keys from `local` to `peer` and from `peer` to `local`, from byte `index` of the keying material on. Those of the host
+    /// with the greater HIT come first (RFC 7402 section 7).
+    ///
+    /// # Errors
+    ///
+    /// [`KeymatError`] if the material is used up.
+    pub fn draw(
+        suite: EspSuite,
+        keymat: &Keymat,
+        index: usize,
+        local: Hit,
+        peer: Hit,
+    ) -> Result<(Self, Self), KeymatError> {
+        let each = suite.keymat_len() / 2;
+        let keys = |start| {
+            let mut encryption = keymat.draw(start, each)?;
+            let authentication = Zeroizing::new(encryption.split_off(suite.encryption_len()));
+            Ok(Self { suite, encryption: Zeroizing::new(encryption), authentication })
+        };
+        let (first, second) = (keys(index)?, keys(index + each)?);
+        Ok(if local > peer { (first, second) } else { (second, first) })
+    }
+}

@@ -1,0 +1,158 @@
+//! CLOSE and NOTIFY (RFC 7401 sections 6.13 to 6.15), and what ends by itself.
+
+use core::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::Instant;
+
+use super::association::Association;
+use super::initiator::i1;
+use super::local::{Local, find, missing, value, verify, verify_signature};
+use super::{CommandError, Dropped, Event, Failure, State};
+use crate::codec::{Builder, PacketType, Parameter, Received, kind};
+
+impl Association {
+    /// Ends the association.
+    pub(super) fn close(&mut self, local: &mut Local, now: Instant) -> Result<(), CommandError> {
+        let state = self.state;
+        if !self.is_usable() {
+            return Err(CommandError::State { state });
+        }
+        let nonce: [u8; 16] = local.random();
+        let Some(secured) = &mut self.secured else { return Err(CommandError::State { state }) };
+        secured.close_nonce = Some(nonce);
+        let mut close = Builder::new(PacketType::Close, local.hit, self.peer);
+        let echo = Parameter::EchoRequestSigned(Bytes::copy_from_slice(&nonce));
+        // A header, 16 bytes, a MAC and a signature always fit.
+        let built =
+            close.push(&echo).and_then(|()| local.authenticate(&mut close, secured.keys.rhash, &secured.keys.outbound));
+        debug_assert!(built.is_ok(), "a CLOSE fits into a packet");
+        for spi in self.updates.forget() {
+            local.spis.remove(&spi);
+        }
+        self.enter(State::Closing, None);
+        self.send_pending(local, now, PacketType::Close, close, None);
+        Ok(())
+    }
+
+    /// A CLOSE: confirmed, also when it comes again.
+    pub(super) fn handle_close(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        close: &Received,
+        between: (IpAddr, IpAddr),
+    ) -> Result<(), Dropped> {
+        let state = self.state;
+        let is_expected = matches!(state, State::R2Sent | State::Established | State::Closing | State::Closed);
+        let secured = self.secured.as_ref().filter(|_| is_expected).ok_or(Dropped::State { state })?;
+        verify(close, secured.keys.rhash, &secured.keys.inbound, &secured.identity)?;
+        let echo = find!(close.packet, EchoRequestSigned).ok_or(missing(kind::ECHO_REQUEST_SIGNED))?;
+        let mut ack = Builder::new(PacketType::CloseAck, local.hit, self.peer);
+        ack.push(&Parameter::EchoResponseSigned(echo.clone()))?;
+        local.authenticate(&mut ack, secured.keys.rhash, &secured.keys.outbound)?;
+        local.send_from(&ack, between.0, between.1);
+        if state != State::Closed {
+            self.pending = None;
+            for spi in self.updates.forget() {
+                local.spis.remove(&spi);
+            }
+            let hold = local.config.unused_lifetime + local.config.max_segment_lifetime * 2;
+            self.enter(State::Closed, Some(now + hold));
+            local.events.push_back(Event::Closed { peer: self.peer });
+        }
+        Ok(())
+    }
+
+    /// A CLOSE_ACK: nothing is left.
+    pub(super) fn handle_close_ack(&mut self, local: &mut Local, now: Instant, ack: &Received) -> Result<(), Dropped> {
+        let state = self.state;
+        let secured = self.secured.as_ref().filter(|_| state == State::Closing).ok_or(Dropped::State { state })?;
+        verify(ack, secured.keys.rhash, &secured.keys.inbound, &secured.identity)?;
+        let echo = find!(ack.packet, EchoResponseSigned).ok_or(missing(kind::ECHO_RESPONSE_SIGNED))?;
+        if secured.close_nonce.is_none_or(|nonce| nonce[..] != echo[..]) {
+            return Err(value(kind::ECHO_RESPONSE_SIGNED));
+        }
+        self.end(local, now);
+        local.events.push_back(Event::Closed { peer: self.peer });
+        Ok(())
+    }
+
+    /// A NOTIFY: told to the owner if its signature is the peer's. Never answered.
+    pub(super) fn handle_notify(&self, local: &mut Local, notify: &Received) -> Result<(), Dropped> {
+        let state = self.state;
+        let secured = self.secured.as_ref().ok_or(Dropped::State { state })?;
+        verify_signature(notify, &secured.identity)?;
+        for parameter in &notify.packet.parameters {
+            if let Parameter::Notification(notification) = parameter {
+                let notification = notification.clone();
+                local.events.push_back(Event::Notified { peer: self.peer, notification });
+            }
+        }
+        Ok(())
+    }
+
+    /// Back to UNASSOCIATED. The peer is remembered for as long as an I2 of before could be accepted.
+    fn end(&mut self, local: &mut Local, now: Instant) {
+        self.abandon_exchange(local);
+        self.forget_keys(local);
+        self.enter(State::Unassociated, Some(now + local.config.r1_lifetime * 2));
+    }
+
+    /// Every deadline at or before `now`.
+    pub(super) fn handle_timeout(&mut self, local: &mut Local, now: Instant) -> Result<(), Dropped> {
+        if self.solving.as_ref().is_some_and(|solving| solving.at <= now) {
+            self.solve(local, now)?;
+        }
+        if self.pending.as_ref().is_some_and(|pending| pending.at <= now) {
+            self.retransmit(local, now);
+        }
+        if self.state == State::Established && self.used_at + local.config.unused_lifetime <= now {
+            // It is established, so that it can be closed.
+            let _ = self.close(local, now);
+        }
+        if let Some(secured) = &mut self.secured {
+            let is_over =
+                |(at, _): &mut (Instant, _)| *at <= now && self.updates.rekey.is_none() && !self.updates.rekey_in_doubt;
+            if let Some((_, old)) = secured.old_inbound.take_if(is_over) {
+                local.spis.remove(&old.spi());
+            } else if let Some((at, _)) = secured.old_inbound.as_mut().filter(|(at, _)| *at <= now) {
+                *at = now + local.config.old_keys_hold;
+            }
+        }
+        if self.state_until.is_some_and(|at| at <= now) {
+            match self.state {
+                State::R2Sent => self.enter(State::Established, None),
+                State::Closed | State::EFailed => self.end(local, now),
+                _ => self.state_until = None,
+            }
+        }
+        self.retransmit_updates(local, now)
+    }
+
+    fn retransmit(&mut self, local: &mut Local, now: Instant) {
+        // An I2 whose puzzle has expired is of no use: an I1 asks for another one (RFC 7401 section 4.4.3 accepts R1 in I2-SENT).
+        let has_expired = self.prospect.as_ref().is_some_and(|it| it.offer.expires_at <= now);
+        if self.state == State::I2Sent && has_expired {
+            let i1 = i1(local, self.peer);
+            self.replace_pending(PacketType::I1, i1);
+        }
+        if self.send_again(local, now) {
+            return;
+        }
+        match self.state {
+            State::I1Sent => self.fail(local, now, Failure::NoR1),
+            State::I2Sent => self.fail(local, now, Failure::NoR2),
+            State::Closing => {
+                self.end(local, now);
+                local.events.push_back(Event::Closed { peer: self.peer });
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether nothing is worth remembering.
+    pub(super) fn is_forgettable(&self) -> bool {
+        self.state == State::Unassociated && self.state_until.is_none() && !self.is_configured
+    }
+}

@@ -1,0 +1,88 @@
+//! What an owner chooses for a host.
+
+use holdover_base::Duration;
+
+use crate::crypto::{DhGroup, HipCipher};
+use crate::esp::EspSuite;
+
+/// How a host takes part in exchanges. RFC 7401 leaves the numbers to implementations, unless a section is named.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostConfig {
+    /// How long the first I1, I2, UPDATE or CLOSE waits for its answer; doubled each time. The default is that of a TCP that
+    /// knows nothing of the path (RFC 6298 section 2).
+    pub retransmit_after: Duration,
+    /// How often each is sent again.
+    pub retries: u32,
+    /// Groups for Diffie-Hellman, the preferred one first.
+    pub groups: Vec<DhGroup>,
+    /// Ciphers for ENCRYPTED, the preferred one first.
+    pub ciphers: Vec<HipCipher>,
+    /// ESP transforms, the preferred one first.
+    pub suites: Vec<EspSuite>,
+    /// Whether the initiator's identity is encrypted in I2 (RFC 7401 section 5.3.3). Responders' identities never are.
+    pub hide_identity: bool,
+    /// Whether to answer an I1 without a receiver's HIT, and to accept [`super::Host::connect_opportunistic`] (RFC 7401 section
+    /// 4.1.8). Whoever answers first is believed then.
+    pub opportunistic: bool,
+    /// Whether hosts that [`super::Host::add_peer`] has not named may open associations.
+    pub accept_unknown_peers: bool,
+    /// How many associations there may be; further I2s are dropped.
+    pub max_associations: usize,
+    /// How long puzzles and Diffie-Hellman values of a responder are handed out. They are accepted for twice as long. At most
+    /// 60 s, which is what the puzzles' time stamps can say.
+    pub r1_lifetime: Duration,
+    /// The generation of the first puzzles: greater than in any earlier run of this identity (RFC 7401 section 4.1.4). A daemon
+    /// keeps it, or takes the seconds of the calendar.
+    pub r1_counter: u64,
+    /// #K of puzzles without load.
+    pub difficulty: u8,
+    /// I1s in a second from which on puzzles become harder: by one bit, and by one more each time that the rate doubles.
+    pub load_threshold: u32,
+    /// R1s that are sent in a second at most.
+    pub max_r1_per_s: u32,
+    /// The greatest #K that this host solves.
+    pub max_difficulty: u8,
+    /// Attempts at a puzzle in one call of [`super::Host::handle_timeout`].
+    pub attempts_per_slice: u32,
+    /// How long a responder waits in R2-SENT for a packet of the initiator before it takes the exchange to be complete.
+    pub exchange_complete: Duration,
+    /// How long an association without data is kept: UAL of RFC 7401 section 4.4.3.
+    pub unused_lifetime: Duration,
+    /// The longest life of a packet in the network: MSL.
+    pub max_segment_lifetime: Duration,
+    /// How long an exchange that failed is remembered in E-FAILED.
+    pub failed_hold: Duration,
+    /// How long the old keys are accepted after rekeying.
+    pub old_keys_hold: Duration,
+    /// The lifetime of this host's locators in LOCATOR_SET.
+    pub locator_lifetime: Duration,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        Self {
+            retransmit_after: Duration::from_secs(1),
+            retries: 5,
+            groups: DhGroup::ALL.to_vec(),
+            ciphers: vec![HipCipher::Aes256Cbc, HipCipher::Aes128Cbc],
+            suites: EspSuite::ENCRYPTING.to_vec(),
+            hide_identity: false,
+            opportunistic: false,
+            accept_unknown_peers: true,
+            max_associations: 65_536,
+            r1_lifetime: Duration::from_secs(60),
+            r1_counter: 1,
+            difficulty: 10,
+            load_threshold: 100,
+            max_r1_per_s: 10_000,
+            max_difficulty: 24,
+            attempts_per_slice: 1 << 12,
+            exchange_complete: Duration::from_secs(10),
+            unused_lifetime: Duration::from_secs(15 * 60),
+            max_segment_lifetime: Duration::from_secs(120),
+            failed_hold: Duration::from_secs(30),
+            old_keys_hold: Duration::from_secs(60),
+            locator_lifetime: Duration::from_secs(24 * 3600),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! What a host tells its owner, and why it drops packets.
+
+use core::fmt;
+use core::net::IpAddr;
+
+use crate::codec::{DecodeError, Notification};
+use crate::crypto::{DhError, KeymatError};
+use crate::esp::{OpenError, SealError};
+use crate::identity::{Hit, IdentityError};
+
+/// The states of an association (RFC 7401 section 4.4.2).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum State {
+    /// No association.
+    #[default]
+    Unassociated,
+    /// This host has sent I1.
+    I1Sent,
+    /// This host has sent I2.
+    I2Sent,
+    /// This host has sent R2, and has not heard that it arrived.
+    R2Sent,
+    /// Both hosts have keys.
+    Established,
+    /// This host has sent CLOSE.
+    Closing,
+    /// The peer has sent CLOSE, this host CLOSE_ACK.
+    Closed,
+    /// The exchange failed.
+    EFailed,
+}
+
+/// In the RFC's spelling.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unassociated => "UNASSOCIATED",
+            Self::I1Sent => "I1-SENT",
+            Self::I2Sent => "I2-SENT",
+            Self::R2Sent => "R2-SENT",
+            Self::Established => "ESTABLISHED",
+            Self::Closing => "CLOSING",
+            Self::Closed => "CLOSED",
+            Self::EFailed => "E-FAILED",
+        })
+    }
+}
+
+/// What the owner should know.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// There are keys in both directions: data may be sent. Again after the peer has restarted.
+    Established {
+        /// The peer.
+        peer: Hit,
+        /// Whether this host has initiated the exchange.
+        initiator: bool,
+    },
+    /// The exchange failed.
+    Failed {
+        /// The peer.
+        peer: Hit,
+        /// Why.
+        reason: Failure,
+    },
+    /// The association is over.
+    Closed {
+        /// The peer.
+        peer: Hit,
+    },
+    /// The peer has answered a check of this host's new address: data goes both ways again. Again if the answer was lost and is
+    /// repeated.
+    Readdressed {
+        /// The peer.
+        peer: Hit,
+    },
+    /// The peer is reachable at an address that it announced.
+    PeerReaddressed {
+        /// The peer.
+        peer: Hit,
+        /// The address.
+        address: IpAddr,
+    },
+    /// Keys were changed.
+    Rekeyed {
+        /// The peer.
+        peer: Hit,
+    },
+    /// An UPDATE was not acknowledged, however often it was sent. The association stays; [`super::Host::announce`] or the next
+    /// change of locators begins anew.
+    GaveUp {
+        /// The peer.
+        peer: Hit,
+    },
+    /// The peer has sent NOTIFY. Its signature was verified.
+    Notified {
+        /// The peer.
+        peer: Hit,
+        /// What it says.
+        notification: Notification,
+    },
+}
+
+/// Why an exchange failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Failure {
+    /// No R1 came.
+    #[error("the peer does not answer")]
+    NoR1,
+    /// No R2 came.
+    #[error("the peer has not confirmed the exchange")]
+    NoR2,
+    /// The puzzle is harder than this host is willing to solve.
+    #[error("the peer demands a puzzle of {difficulty} bits")]
+    TooDifficult {
+        /// #K.
+        difficulty: u8,
+    },
+    /// The R1 is authentic, and its Diffie-Hellman value is none.
+    #[error("the peer's Diffie-Hellman value is not usable")]
+    Unusable,
+    /// Nothing in common: a Diffie-Hellman group, cipher, transform, transport format or HIT suite.
+    #[error("nothing in common in parameter {kind}")]
+    NoCommon {
+        /// The parameter with the peer's choices.
+        kind: u16,
+    },
+}
+
+/// Why a call cannot be obeyed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CommandError {
+    /// No address of the peer is known, or none of a family that this host has.
+    #[error("no usable address of {peer} is known")]
+    NoAddress {
+        /// The peer.
+        peer: Hit,
+    },
+    /// The HIT is not of a suite that this host supports.
+    #[error("{peer} is not a HIT of a supported suite")]
+    Suite {
+        /// The peer.
+        peer: Hit,
+    },
+    /// The association is in a state that does not allow it.
+    #[error("the association is in state {state}")]
+    State {
+        /// The state.
+        state: State,
+    },
+    /// Opportunistic mode is off.
+    #[error("opportunistic mode is off")]
+    Opportunistic,
+    /// The keying material is used up.
+    #[error(transparent)]
+    Keymat(#[from] KeymatError),
+}
+
+/// Why data is not sent or not delivered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DataError {
+    /// The packet is not for a HIT with which there is an association.
+    #[error("no association for the packet")]
+    NoAssociation,
+    /// There is no address of the peer that data may go to now.
+    #[error("no verified address of the peer, and no credit for others")]
+    NoPath,
+    /// See there.
+    #[error(transparent)]
+    Seal(#[from] SealError),
+    /// See there.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+}
+
+/// Why a HIP packet was dropped. Nothing has changed then, but for counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Dropped {
+    /// The bytes are not a HIP packet.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The receiver's HIT is not this host's.
+    #[error("for another host")]
+    NotForUs,
+    /// The sender's HIT is of a suite that is not supported, or is not a HIT.
+    #[error("the sender's HIT is not of a supported suite")]
+    Suite,
+    /// Nothing is known of the sender, and the packet does not open an association.
+    #[error("no association with the sender")]
+    UnknownPeer,
+    /// Forbidden by configuration.
+    #[error("forbidden by configuration")]
+    Policy,
+    /// The packet does not belong into this state.
+    #[error("unexpected in state {state}")]
+    State {
+        /// The state.
+        state: State,
+    },
+    /// A parameter is missing.
+    #[error("parameter {kind} is missing")]
+    Missing {
+        /// Its type.
+        kind: u16,
+    },
+    /// A parameter has a value that was not offered or does not fit the others.
+    #[error("parameter {kind} does not fit")]
+    Value {
+        /// Its type.
+        kind: u16,
+    },
+    /// Too many I1s in this second, or too many associations.
+    #[error("overload")]
+    Overload,
+    /// The puzzle is not one of this host's, or has expired.
+    #[error("the puzzle is unknown or has expired")]
+    StalePuzzle,
+    /// The solution is wrong.
+    #[error("the puzzle is not solved")]
+    Unsolved,
+    /// An older R1 or I2 than has been seen, or an Update ID that is over.
+    #[error("out of date")]
+    Stale,
+    /// The HIT is not that of the host identity.
+    #[error("the host identity does not have the sender's HIT")]
+    WrongHit,
+    /// The host identity is not usable.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The Diffie-Hellman value is not usable.
+    #[error(transparent)]
+    Dh(#[from] DhError),
+    /// The MAC is wrong.
+    #[error("wrong MAC")]
+    Mac,
+    /// The signature is wrong.
+    #[error("wrong signature")]
+    Signature,
+    /// ENCRYPTED does not decrypt to a HOST_ID.
+    #[error("the encrypted parameter is not usable")]
+    Encrypted,
+    /// The exchange failed.
+    #[error(transparent)]
+    Failure(#[from] Failure),
+    /// The keying material is used up.
+    #[error(transparent)]
+    Keymat(#[from] KeymatError),
+    /// The answer would be too long.
+    #[error("the answer would be too long")]
+    TooLong,
+}

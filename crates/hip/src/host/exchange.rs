@@ -1,0 +1,177 @@
+//! The responder's half of the base exchange: I1 and I2 (RFC 7401 sections 6.7 and 6.9).
+
+use core::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::Instant;
+use holdover_wire::Packet;
+
+use super::association::{Association, Secured, SessionKeys};
+use super::initiator::read_identity;
+use super::local::{Local, find, missing, value, verify_mac, verify_signature};
+use super::responder::Solved;
+use super::{Dropped, Event, Host, State};
+use crate::codec::{Builder, EspInfo, HipPacket, PacketType, Parameter, Received, kind, read_parameters};
+use crate::crypto::{HipCipher, Keymat};
+use crate::esp::{EspKeys, EspSuite, Inbound, Outbound};
+use crate::identity::{Hit, HostIdentity};
+
+/// An I2 that has passed every check.
+struct Accepted {
+    identity: HostIdentity,
+    keys: SessionKeys,
+    /// The initiator's SPI.
+    spi: u32,
+}
+
+impl Host {
+    /// An I1: answered with an R1, and forgotten.
+    pub(super) fn handle_i1(&mut self, now: Instant, i1: &HipPacket, packet: &Packet) -> Result<(), Dropped> {
+        let local = &mut self.local;
+        if i1.receiver == Hit::UNSPECIFIED && !local.config.opportunistic {
+            return Err(Dropped::Policy);
+        }
+        self.check_policy(i1.sender)?;
+        let local = &mut self.local;
+        if let Some(association) = self.associations.get(&i1.sender) {
+            // Both hosts have begun: the one with the greater HIT is the responder (RFC 7401 section 4.4.3).
+            let state = association.state;
+            if matches!(state, State::I1Sent | State::I2Sent) && local.hit < i1.sender {
+                return Err(Dropped::State { state });
+            }
+        }
+        let offered = find!(i1, DhGroupList).ok_or(missing(kind::DH_GROUP_LIST))?;
+        let r1 = self.responder.answer(local, now, i1.sender, (packet.src, packet.dst), offered)?;
+        local.send_from(&r1, packet.dst, packet.src);
+        Ok(())
+    }
+
+    /// An I2: if every check passes, the association is there, and an R2 says so.
+    pub(super) fn handle_i2(&mut self, now: Instant, i2: &Received, packet: &Packet) -> Result<(), Dropped> {
+        let peer = i2.packet.sender;
+        self.check_policy(peer)?;
+        let covered = i2.covered_before(kind::HIP_SIGNATURE).ok_or(missing(kind::HIP_SIGNATURE))?;
+        if let Some(association) = self.associations.get_mut(&peer) {
+            let state = association.state;
+            if state == State::I2Sent && self.local.hit < peer {
+                return Err(Dropped::State { state });
+            }
+            if association.answer_i2_again(&mut self.local, &covered) {
+                return Ok(());
+            }
+        } else if self.associations.len() >= self.local.config.max_associations {
+            return Err(Dropped::Overload);
+        }
+        let solved = self.responder.check(&self.local, now, &i2.packet, (packet.src, packet.dst))?;
+        let made_at = self.associations.get(&peer).and_then(|association| association.made_at);
+        if made_at.is_some_and(|at| solved.issued_at < at) {
+            // The exchange was begun before the association that is there was made: it was delayed, or is played back.
+            return Err(Dropped::Stale);
+        }
+        let accepted = accept(&self.local, i2, solved)?;
+        let association = self.associations.entry(peer).or_insert_with(|| Association::new(peer));
+        association.become_responder(&mut self.local, now, accepted, covered, (packet.dst, packet.src))
+    }
+
+    fn check_policy(&self, peer: Hit) -> Result<(), Dropped> {
+        if peer.suite().is_none() {
+            return Err(Dropped::Suite);
+        }
+        let is_known = self.associations.get(&peer).is_some_and(|association| association.is_configured);
+        if is_known || self.local.config.accept_unknown_peers { Ok(()) } else { Err(Dropped::Policy) }
+    }
+}
+
+impl Association {
+    /// The I2 that made this association has come again: so does its R2, to where the peer is.
+    fn answer_i2_again(&mut self, local: &mut Local, covered: &[u8]) -> bool {
+        let secured = self.secured.as_ref().filter(|_| matches!(self.state, State::R2Sent | State::Established));
+        let answered = secured.and_then(|secured| secured.answered.as_ref());
+        let Some((_, r2)) = answered.filter(|(i2, _)| i2 == covered) else { return false };
+        if let Some(dst) = self.paths.for_control(0, |dst| local.source_for(dst).is_some()) {
+            local.send(r2, dst);
+        }
+        true
+    }
+
+    /// The association of an accepted I2 takes the place of any other.
+    fn become_responder(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        accepted: Accepted,
+        i2: Vec<u8>,
+        between: (IpAddr, IpAddr),
+    ) -> Result<(), Dropped> {
+        let Accepted { identity, mut keys, spi: peer_spi } = accepted;
+        let (esp_out, esp_in) = EspKeys::draw(keys.suite, &keys.keymat, keys.index, local.hit, self.peer)?;
+        let spi = local.allocate_spi(self.peer);
+        let mut r2 = Builder::new(PacketType::R2, local.hit, self.peer);
+        r2.push(&Parameter::EspInfo(EspInfo { keymat_index: keys.index as u16, old_spi: 0, new_spi: spi }))?;
+        let mac = keys.rhash.mac(&keys.outbound.integrity, &r2.covered_by_mac_2(&local.host_id)?);
+        r2.push(&Parameter::HipMac2(Bytes::from(mac)))?;
+        local.sign(&mut r2)?;
+        keys.index += keys.suite.keymat_len();
+        self.abandon_exchange(local);
+        self.forget_keys(local);
+        self.secured = Some(Box::new(Secured {
+            identity,
+            keys,
+            outbound: Outbound::new(peer_spi, esp_out, local.hit, self.peer),
+            inbound: Inbound::new(spi, esp_in, local.hit, self.peer),
+            old_inbound: None,
+            answered: Some((i2, r2.clone())),
+            close_nonce: None,
+        }));
+        (self.made_at, self.used_at) = (Some(now), now);
+        self.paths.begin(between.1);
+        self.updates.begin(between.0);
+        self.enter(State::R2Sent, Some(now + local.config.exchange_complete));
+        local.send_from(&r2, between.0, between.1);
+        local.events.push_back(Event::Established { peer: self.peer, initiator: false });
+        self.announce_if_moved(local, now);
+        Ok(())
+    }
+}
+
+/// Checks an I2 whose puzzle is solved, the cheap things first (RFC 7401 section 6.9).
+fn accept(local: &Local, i2: &Received, solved: Solved<'_>) -> Result<Accepted, Dropped> {
+    let (packet, peer) = (&i2.packet, i2.packet.sender);
+    let cipher = chosen(find!(packet, HipCipher), kind::HIP_CIPHER, |id| {
+        HipCipher::from_id(id).filter(|cipher| local.config.ciphers.contains(cipher))
+    })?;
+    let suite = chosen(find!(packet, EspTransform), kind::ESP_TRANSFORM, |id| {
+        EspSuite::from_id(id).filter(|suite| local.config.suites.contains(suite))
+    })?;
+    let formats = find!(packet, TransportFormatList).ok_or(missing(kind::TRANSPORT_FORMAT_LIST))?;
+    if formats.first() != Some(&kind::ESP_TRANSFORM) {
+        return Err(value(kind::TRANSPORT_FORMAT_LIST));
+    }
+    let info = *find!(packet, EspInfo).ok_or(missing(kind::ESP_INFO))?;
+    let solution = find!(packet, Solution).ok_or(missing(kind::SOLUTION))?;
+    let secret = solved.pair.agree(solved.public)?;
+    let rhash = local.keys.identity().algorithm().suite().rhash();
+    let keymat = Keymat::new(rhash, secret, local.hit, peer, &solution.random, &solution.solution);
+    let (outbound, inbound, index) = keymat.hip_keys(cipher, local.hit, peer)?;
+    if usize::from(info.keymat_index) != index || info.new_spi == 0 || info.old_spi != 0 {
+        return Err(value(kind::ESP_INFO));
+    }
+    verify_mac(i2, rhash, &inbound)?;
+    let identity = match find!(packet, Encrypted) {
+        Some(data) => {
+            let plain = cipher.decrypt(&inbound.encryption, data).map_err(|_| Dropped::Encrypted)?;
+            let (parameters, _) = read_parameters(&Bytes::from(plain), 0).map_err(|_| Dropped::Encrypted)?;
+            read_identity(&HipPacket { parameters, ..HipPacket::new(PacketType::I2, peer, local.hit) }, peer)?
+        }
+        None => read_identity(packet, peer)?,
+    };
+    verify_signature(i2, &identity)?;
+    let keys = SessionKeys { rhash, suite, group: solved.pair.group(), keymat, index, outbound, inbound };
+    Ok(Accepted { identity, keys, spi: info.new_spi })
+}
+
+/// The one choice that an I2 makes, if it was offered.
+fn chosen<T>(ids: Option<&Vec<u16>>, kind: u16, read: impl Fn(u16) -> Option<T>) -> Result<T, Dropped> {
+    let ids = ids.ok_or(missing(kind))?;
+    ids.first().filter(|_| ids.len() == 1).and_then(|&id| read(id)).ok_or(value(kind))
+}

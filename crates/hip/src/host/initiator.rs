@@ -1,0 +1,285 @@
+//! The initiator's half of the base exchange: I1, R1, I2, R2 (RFC 7401 sections 6.6, 6.8 and 6.10).
+
+use core::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::Instant;
+
+use super::association::{Association, Offer, Prospect, Secured, SessionKeys, Solving};
+use super::local::{Local, find, missing, value, verify_signature};
+use super::{CommandError, Dropped, Event, Failure, State};
+use crate::codec::{Builder, EspInfo, HipPacket, PacketType, Parameter, Received, Solution, kind};
+use crate::crypto::{DhGroup, DhKeyPair, HipCipher, Keymat, PuzzleSearch, puzzle_lifetime};
+use crate::esp::{EspKeys, EspSuite, Inbound, Outbound};
+use crate::identity::{Hit, HostIdentity};
+
+/// How many R1s one exchange answers, because puzzles expire.
+pub(super) const R1S: u8 = 4;
+
+impl Association {
+    /// Begins an exchange.
+    pub(super) fn connect(&mut self, local: &mut Local, now: Instant) -> Result<(), CommandError> {
+        match self.state {
+            State::Unassociated | State::Closed | State::EFailed => {}
+            state => return Err(CommandError::State { state }),
+        }
+        if self.peer.suite().is_none() {
+            return Err(CommandError::Suite { peer: self.peer });
+        }
+        if self.paths.for_control(0, |dst| local.source_for(dst).is_some()).is_none() {
+            return Err(CommandError::NoAddress { peer: self.peer });
+        }
+        self.abandon_exchange(local);
+        self.forget_keys(local);
+        self.r1s_left = R1S;
+        self.begin(local, now);
+        Ok(())
+    }
+
+    /// Sends I1.
+    pub(super) fn begin(&mut self, local: &mut Local, now: Instant) {
+        self.abandon_exchange(local);
+        self.enter(State::I1Sent, None);
+        let i1 = i1(local, self.peer);
+        self.send_pending(local, now, PacketType::I1, i1, None);
+    }
+
+    /// An R1: checked, and its puzzle begun. RFC 7401 section 6.8.
+    pub(super) fn handle_r1(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        r1: &Received,
+        between: (IpAddr, IpAddr),
+    ) -> Result<(), Dropped> {
+        if !matches!(self.state, State::I1Sent | State::I2Sent) {
+            return Err(Dropped::State { state: self.state });
+        }
+        let random = find!(r1.packet, Puzzle).map(|puzzle| &puzzle.random);
+        let is_known = |offer: &Offer| Some(&offer.random) == random;
+        if self.solving.as_ref().is_some_and(|solving| is_known(&solving.offer))
+            || self.prospect.as_ref().is_some_and(|prospect| is_known(&prospect.offer))
+            || self.r1s_left == 0
+        {
+            return Err(Dropped::Stale);
+        }
+        let identity = read_identity(&r1.packet, self.peer)?;
+        let signature = find!(r1.packet, HipSignature2).ok_or(missing(kind::HIP_SIGNATURE_2))?;
+        let covered = r1.covered_by_signature_2().ok_or(missing(kind::HIP_SIGNATURE_2))?;
+        if !identity.verify(&covered, signature) {
+            return Err(Dropped::Signature);
+        }
+        // An R1 of an earlier generation was recorded and is played back (RFC 7401 section 4.1.4).
+        let counter = find!(r1.packet, R1Counter).copied();
+        if counter.is_some_and(|counter| counter < self.r1_counter) {
+            return Err(Dropped::Stale);
+        }
+        let offer = match choose(local, now, r1, identity, between) {
+            Ok(offer) => offer,
+            // The R1 is authentic: to wait for another one is of no use.
+            Err(Dropped::Failure(reason)) => {
+                self.fail(local, now, reason);
+                return Err(Dropped::Failure(reason));
+            }
+            Err(dropped) => return Err(dropped),
+        };
+        self.r1_counter = counter.unwrap_or(self.r1_counter);
+        self.r1s_left -= 1;
+        let (hit, peer, random) = (local.hit, self.peer, offer.random.clone());
+        let search = PuzzleSearch::new(offer.rhash, offer.difficulty, random, hit, peer, &mut *local.rng);
+        if self.state == State::I1Sent {
+            self.pending = None;
+        }
+        self.solving = Some(Solving { search, offer, at: now });
+        self.solve(local, now)
+    }
+
+    /// A bounded number of attempts at the puzzle; when it is solved, the I2.
+    pub(super) fn solve(&mut self, local: &mut Local, now: Instant) -> Result<(), Dropped> {
+        let Some(solving) = &mut self.solving else { return Ok(()) };
+        let Some(solution) = solving.search.search(local.config.attempts_per_slice) else {
+            solving.at = now;
+            if now >= solving.offer.expires_at {
+                let difficulty = solving.offer.difficulty;
+                self.solving = None;
+                if self.r1s_left == 0 {
+                    self.fail(local, now, Failure::TooDifficult { difficulty });
+                    return Ok(());
+                }
+                // A fresh puzzle is due.
+                self.begin(local, now);
+            }
+            return Ok(());
+        };
+        let Some(Solving { offer, .. }) = self.solving.take() else { return Ok(()) };
+        self.abandon_exchange(local);
+        let sent = self.send_i2(local, now, offer, solution);
+        if sent.is_err() {
+            // A Diffie-Hellman value that is none, from the peer itself.
+            self.fail(local, now, Failure::Unusable);
+        }
+        sent
+    }
+
+    fn send_i2(&mut self, local: &mut Local, now: Instant, offer: Offer, solution: Bytes) -> Result<(), Dropped> {
+        let pair = DhKeyPair::generate(offer.group, &mut *local.rng);
+        let secret = pair.agree(&offer.public)?;
+        let keymat = Keymat::new(offer.rhash, secret, local.hit, self.peer, &offer.random, &solution);
+        let (outbound, inbound, index) = keymat.hip_keys(offer.cipher, local.hit, self.peer)?;
+        let (rhash, suite, group) = (offer.rhash, offer.suite, offer.group);
+        let keys = SessionKeys { rhash, suite, group, keymat, index, outbound, inbound };
+        let spi = local.allocate_spi(self.peer);
+        let mut i2 = Builder::new(PacketType::I2, local.hit, self.peer);
+        i2.push(&Parameter::EspInfo(EspInfo { keymat_index: index as u16, old_spi: 0, new_spi: spi }))?;
+        if let Some(counter) = offer.counter {
+            i2.push(&Parameter::R1Counter(counter))?;
+        }
+        let (difficulty, opaque, random) = (offer.difficulty, offer.opaque, offer.random.clone());
+        i2.push(&Parameter::Solution(Solution { difficulty, opaque, random, solution }))?;
+        i2.push(&Parameter::DiffieHellman { group: offer.group.id(), public: pair.public() })?;
+        i2.push(&Parameter::HipCipher(vec![offer.cipher.id()]))?;
+        let host_id = Parameter::HostId(local.host_id.clone());
+        if local.config.hide_identity && offer.cipher != HipCipher::Null {
+            let mut plain = Vec::new();
+            host_id.put(&mut plain)?;
+            let data = offer.cipher.encrypt(&keys.outbound.encryption, &plain, &mut *local.rng);
+            i2.push(&Parameter::Encrypted(data.map_err(|_| Dropped::Encrypted)?.into()))?;
+        } else {
+            i2.push(&host_id)?;
+        }
+        if let Some(echo) = &offer.echo_signed {
+            i2.push(&Parameter::EchoResponseSigned(echo.clone()))?;
+        }
+        i2.push(&Parameter::TransportFormatList(vec![kind::ESP_TRANSFORM]))?;
+        i2.push(&Parameter::EspTransform(vec![offer.suite.id()]))?;
+        local.authenticate(&mut i2, keys.rhash, &keys.outbound)?;
+        for echo in &offer.echo_unsigned {
+            i2.push(&Parameter::EchoResponseUnsigned(echo.clone()))?;
+        }
+        let between = offer.between;
+        self.prospect = Some(Box::new(Prospect { offer, keys, spi }));
+        self.enter(State::I2Sent, None);
+        self.send_pending(local, now, PacketType::I2, i2, Some(between));
+        Ok(())
+    }
+
+    /// An R2: the exchange is complete. RFC 7401 section 6.10.
+    pub(super) fn handle_r2(&mut self, local: &mut Local, now: Instant, r2: &Received) -> Result<(), Dropped> {
+        let state = self.state;
+        let prospect = self.prospect.as_ref().filter(|_| state == State::I2Sent).ok_or(Dropped::State { state })?;
+        let (offer, keys) = (&prospect.offer, &prospect.keys);
+        let mac = find!(r2.packet, HipMac2).ok_or(missing(kind::HIP_MAC_2))?;
+        let covered = r2.covered_by_mac_2(&offer.host_id).ok_or(missing(kind::HIP_MAC_2))?;
+        if !keys.rhash.verify_mac(&keys.inbound.integrity, &covered, mac) {
+            return Err(Dropped::Mac);
+        }
+        verify_signature(r2, &offer.identity)?;
+        let info = find!(r2.packet, EspInfo).ok_or(missing(kind::ESP_INFO))?;
+        if usize::from(info.keymat_index) != keys.index || info.new_spi == 0 {
+            return Err(value(kind::ESP_INFO));
+        }
+        let new_spi = info.new_spi;
+        let Some(prospect) = self.prospect.take() else { return Ok(()) };
+        let Prospect { offer, mut keys, spi } = *prospect;
+        let (esp_out, esp_in) = EspKeys::draw(keys.suite, &keys.keymat, keys.index, local.hit, self.peer)?;
+        keys.index += keys.suite.keymat_len();
+        self.forget_keys(local);
+        self.secured = Some(Box::new(Secured {
+            identity: offer.identity.clone(),
+            keys,
+            outbound: Outbound::new(new_spi, esp_out, local.hit, self.peer),
+            inbound: Inbound::new(spi, esp_in, local.hit, self.peer),
+            old_inbound: None,
+            answered: None,
+            close_nonce: None,
+        }));
+        self.pending = None;
+        (self.made_at, self.used_at) = (Some(now), now);
+        self.paths.begin(offer.between.1);
+        self.updates.begin(offer.between.0);
+        self.enter(State::Established, None);
+        local.events.push_back(Event::Established { peer: self.peer, initiator: true });
+        self.announce_if_moved(local, now);
+        Ok(())
+    }
+}
+
+/// An I1.
+pub(super) fn i1(local: &Local, peer: Hit) -> Builder {
+    let mut i1 = Builder::new(PacketType::I1, local.hit, peer);
+    let groups = local.config.groups.iter().map(|group| group.id()).collect();
+    // A list of at most 256 numbers always fits.
+    let _ = i1.push(&Parameter::DhGroupList(groups));
+    i1
+}
+
+/// The identity in HOST_ID, if it is that of `hit`.
+pub(super) fn read_identity(packet: &HipPacket, hit: Hit) -> Result<HostIdentity, Dropped> {
+    let host_id = find!(packet, HostId).ok_or(missing(kind::HOST_ID))?;
+    let identity = HostIdentity::from_host_id(host_id)?;
+    if identity.hit() == hit { Ok(identity) } else { Err(Dropped::WrongHit) }
+}
+
+/// Chooses what both hosts support, as the responder prefers.
+fn choose(
+    local: &Local,
+    now: Instant,
+    r1: &Received,
+    identity: HostIdentity,
+    between: (IpAddr, IpAddr),
+) -> Result<Offer, Dropped> {
+    let (packet, config) = (&r1.packet, &local.config);
+    let none = |kind| Dropped::Failure(Failure::NoCommon { kind });
+    let groups = find!(packet, DhGroupList).ok_or(missing(kind::DH_GROUP_LIST))?;
+    let dh = packet.find(|parameter| {
+        if let Parameter::DiffieHellman { group, public } = parameter { Some((*group, public.clone())) } else { None }
+    });
+    let (group, public) = dh.ok_or(missing(kind::DIFFIE_HELLMAN))?;
+    // Whoever changes the group list of an I1 would have the responder choose a weaker group: R1 tells (section 6.8, step 9).
+    let best = groups.iter().filter_map(|&id| DhGroup::from_id(id)).find(|group| config.groups.contains(group));
+    let best = best.ok_or(none(kind::DH_GROUP_LIST))?;
+    if best.id() != group {
+        return Err(value(kind::DIFFIE_HELLMAN));
+    }
+    let suites = find!(packet, HitSuiteList).ok_or(missing(kind::HIT_SUITE_LIST))?;
+    if !suites.contains(&local.keys.identity().algorithm().suite().wire_id()) {
+        return Err(none(kind::HIT_SUITE_LIST));
+    }
+    let formats = find!(packet, TransportFormatList).ok_or(missing(kind::TRANSPORT_FORMAT_LIST))?;
+    if !formats.contains(&kind::ESP_TRANSFORM) {
+        return Err(none(kind::TRANSPORT_FORMAT_LIST));
+    }
+    let ciphers = find!(packet, HipCipher).ok_or(missing(kind::HIP_CIPHER))?;
+    let cipher = ciphers.iter().filter_map(|&id| HipCipher::from_id(id)).find(|it| config.ciphers.contains(it));
+    let transforms = find!(packet, EspTransform).ok_or(missing(kind::ESP_TRANSFORM))?;
+    let suite = transforms.iter().filter_map(|&id| EspSuite::from_id(id)).find(|it| config.suites.contains(it));
+    let puzzle = find!(packet, Puzzle).ok_or(missing(kind::PUZZLE))?;
+    let rhash = identity.algorithm().suite().rhash();
+    if puzzle.random.len() != rhash.output_len() {
+        return Err(value(kind::PUZZLE));
+    }
+    if puzzle.difficulty > config.max_difficulty {
+        return Err(Failure::TooDifficult { difficulty: puzzle.difficulty }.into());
+    }
+    Ok(Offer {
+        between,
+        identity,
+        host_id: find!(packet, HostId).cloned().ok_or(missing(kind::HOST_ID))?,
+        counter: find!(packet, R1Counter).copied(),
+        difficulty: puzzle.difficulty,
+        opaque: puzzle.opaque,
+        random: puzzle.random.clone(),
+        expires_at: now + puzzle_lifetime(puzzle.lifetime),
+        rhash,
+        group: best,
+        public,
+        cipher: cipher.ok_or(none(kind::HIP_CIPHER))?,
+        suite: suite.ok_or(none(kind::ESP_TRANSFORM))?,
+        echo_signed: find!(packet, EchoRequestSigned).cloned(),
+        echo_unsigned: packet
+            .parameters
+            .iter()
+            .filter_map(|it| if let Parameter::EchoRequestUnsigned(data) = it { Some(data.clone()) } else { None })
+            .collect(),
+    })
+}

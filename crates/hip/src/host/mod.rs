@@ -1,0 +1,319 @@
+//! A host with an identity and its associations (RFC 7401 section 4.4, RFC 8046): base exchange, UPDATE, CLOSE, and ESP.
+//!
+//! The order of calls: a command, [`Host::handle_packet`] or [`Host::handle_timeout`], then [`Host::poll_transmit`] until `None`,
+//! then [`Host::poll_event`] until `None`, then [`Host::poll_timeout`]. Data passes [`Host::seal`] on its way out and
+//! [`Host::open`] on its way in. The owner gives randomness once, at the start; time is an argument and never goes back.
+//!
+//! A responder remembers nothing of an I1 (`responder.rs`). Every packet after it is authenticated before anything changes:
+//! [`Dropped`] says why a packet was not.
+
+mod association;
+mod close;
+mod config;
+mod event;
+mod exchange;
+mod initiator;
+mod local;
+mod paths;
+mod readdress;
+mod rekey;
+mod responder;
+mod update;
+
+pub use config::HostConfig;
+pub use event::{CommandError, DataError, Dropped, Event, Failure, State};
+
+use std::collections::{BTreeMap, VecDeque};
+
+use core::net::IpAddr;
+
+use holdover_base::Instant;
+use holdover_wire::{Packet, Payload};
+use rand_core::CryptoRng;
+
+use self::association::Association;
+use self::local::Local;
+use self::paths::Status;
+use self::responder::Responder;
+use crate::codec::{DomainId, HipPacket, PacketType, Received};
+use crate::esp::{Inbound, Outbound};
+use crate::identity::{Hit, KeyPair};
+
+/// ESP's SPI is in its first four bytes.
+const SPI_LEN: usize = 4;
+/// What ESP and an outer IP header add at most, in bytes: for the credit of addresses that are not verified.
+const OVERHEAD: usize = 100;
+/// How many opportunistic exchanges may be under way.
+const MAX_OPPORTUNISTIC: usize = 64;
+
+/// A host.
+pub struct Host {
+    local: Local,
+    associations: BTreeMap<Hit, Association>,
+    responder: Responder,
+    /// I1s without a receiver: where they went. Each is an association with nobody, which R1 gives its peer.
+    opportunistic: Vec<(IpAddr, Association)>,
+}
+
+/// Prints no key.
+impl core::fmt::Debug for Host {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let associations = self.associations.len();
+        f.debug_struct("Host")
+            .field("hit", &self.local.hit)
+            .field("associations", &associations)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// A host at no address. `rng` has to be a cryptographic one: keys come from it.
+    pub fn new(keys: KeyPair, config: HostConfig, rng: Box<dyn CryptoRng + Send>) -> Self {
+        let (hit, host_id) = (keys.hit(), keys.identity().host_id(DomainId::default()));
+        let responder = Responder::new(&config);
+        let (transmit, events) = (VecDeque::new(), VecDeque::new());
+        let (locators, spis) = (Vec::new(), BTreeMap::new());
+        let local = Local { keys, hit, host_id, config, rng, locators, spis, transmit, events };
+        Self { local, associations: BTreeMap::new(), responder, opportunistic: Vec::new() }
+    }
+
+    /// This host's HIT.
+    pub const fn hit(&self) -> Hit {
+        self.local.hit
+    }
+
+    /// The state of the association with a peer.
+    pub fn state(&self, peer: Hit) -> State {
+        self.associations.get(&peer).map_or(State::Unassociated, |association| association.state)
+    }
+
+    /// The security associations to and from a peer, for another data plane.
+    pub fn security_associations(&self, peer: Hit) -> Option<(&Outbound, &Inbound)> {
+        let association = self.associations.get(&peer).filter(|association| association.is_usable())?;
+        association.secured.as_ref().map(|secured| (&secured.outbound, &secured.inbound))
+    }
+
+    /// The addresses at which a peer has been found reachable, and that it has not left.
+    pub fn verified_addresses(&self, peer: Hit) -> Vec<IpAddr> {
+        let addresses = self.associations.get(&peer).into_iter().flat_map(|association| association.paths.iter());
+        addresses.filter(|it| it.status == Status::Active).map(|it| it.address).collect()
+    }
+
+    /// How many peers are remembered, and how many signed R1s and key pairs of Diffie-Hellman are kept for initiators.
+    pub fn remembered(&self) -> (usize, usize) {
+        (self.associations.len(), self.responder.kept())
+    }
+
+    /// A peer may be at these addresses. No packet is sent.
+    pub fn add_peer(&mut self, peer: Hit, addresses: &[IpAddr]) {
+        let association = self.associations.entry(peer).or_insert_with(|| Association::new(peer));
+        association.is_configured = true;
+        association.paths.add_known(addresses);
+    }
+
+    /// Begins an exchange with a peer.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError`] if there is an association or exchange already, or nowhere to send.
+    pub fn connect(&mut self, now: Instant, peer: Hit) -> Result<(), CommandError> {
+        let association = self.associations.get_mut(&peer).ok_or(CommandError::NoAddress { peer })?;
+        association.connect(&mut self.local, now)
+    }
+
+    /// Begins an exchange with whatever host answers at an address (RFC 7401 section 4.1.8).
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError`] if opportunistic mode is off, or there is nowhere to send from.
+    pub fn connect_opportunistic(&mut self, now: Instant, address: IpAddr) -> Result<(), CommandError> {
+        if !self.local.config.opportunistic || self.opportunistic.len() >= MAX_OPPORTUNISTIC {
+            return Err(CommandError::Opportunistic);
+        }
+        let peer = Hit::UNSPECIFIED;
+        if self.local.source_for(address).is_none() {
+            return Err(CommandError::NoAddress { peer });
+        }
+        let mut association = Association::new(peer);
+        association.paths.add_known(&[address]);
+        association.r1s_left = initiator::R1S;
+        association.begin(&mut self.local, now);
+        self.opportunistic.push((address, association));
+        Ok(())
+    }
+
+    /// This host is at these addresses from now on, the preferred one first. Peers are told; exchanges over an address that is gone
+    /// begin anew.
+    pub fn set_locators(&mut self, now: Instant, locators: &[IpAddr]) {
+        self.local.locators = locators.to_vec();
+        for association in self.associations.values_mut() {
+            let between = association.prospect.as_ref().map(|prospect| prospect.offer.between);
+            let between = between.or(association.solving.as_ref().map(|solving| solving.offer.between));
+            if between.is_some_and(|(src, _)| !locators.contains(&src)) {
+                association.begin(&mut self.local, now);
+            }
+            association.announce_if_moved(&mut self.local, now);
+        }
+    }
+
+    /// Tells a peer where this host is, whether it knows it or not: after [`Event::GaveUp`], or when a link is back.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::State`] without an association.
+    pub fn announce(&mut self, now: Instant, peer: Hit) -> Result<(), CommandError> {
+        let state = self.state(peer);
+        let association = self.associations.get_mut(&peer).filter(|association| association.is_usable());
+        association.ok_or(CommandError::State { state })?.announce(&mut self.local, now);
+        Ok(())
+    }
+
+    /// Changes the keys of an association: drawn from the material that both have, or from a new Diffie-Hellman exchange.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError`] without an association, or if the material is used up.
+    pub fn rekey(&mut self, now: Instant, peer: Hit, new_dh: bool) -> Result<(), CommandError> {
+        let state = self.state(peer);
+        let association = self.associations.get_mut(&peer).ok_or(CommandError::State { state })?;
+        association.rekey(&mut self.local, now, new_dh)
+    }
+
+    /// Ends an association.
+    ///
+    /// # Errors
+    ///
+    /// [`CommandError::State`] without one.
+    pub fn close(&mut self, now: Instant, peer: Hit) -> Result<(), CommandError> {
+        let state = self.state(peer);
+        let association = self.associations.get_mut(&peer).ok_or(CommandError::State { state })?;
+        association.close(&mut self.local, now)
+    }
+
+    /// A HIP packet has come.
+    ///
+    /// # Errors
+    ///
+    /// [`Dropped`]: the packet has had no effect.
+    pub fn handle_packet(&mut self, now: Instant, packet: &Packet) -> Result<(), Dropped> {
+        let received = HipPacket::parse(packet)?;
+        let HipPacket { kind, sender, receiver, .. } = received.packet;
+        let is_opportunistic = kind == PacketType::I1 && receiver == Hit::UNSPECIFIED;
+        if receiver != self.local.hit && !is_opportunistic || sender == self.local.hit {
+            return Err(Dropped::NotForUs);
+        }
+        match kind {
+            PacketType::I1 => return self.handle_i1(now, &received.packet, packet),
+            PacketType::I2 => return self.handle_i2(now, &received, packet),
+            PacketType::R1 if self.state(sender) != State::I1Sent => {
+                if let Some(result) = self.handle_opportunistic_r1(now, &received, packet) {
+                    return result;
+                }
+            }
+            _ => {}
+        }
+        let (local, between) = (&mut self.local, (packet.dst, packet.src));
+        let association = self.associations.get_mut(&sender).ok_or(Dropped::UnknownPeer)?;
+        match kind {
+            PacketType::R1 => association.handle_r1(local, now, &received, between),
+            PacketType::R2 => association.handle_r2(local, now, &received),
+            PacketType::Update => association.handle_update(local, now, &received, between),
+            PacketType::Notify => association.handle_notify(local, &received),
+            PacketType::Close => association.handle_close(local, now, &received, between),
+            PacketType::CloseAck => association.handle_close_ack(local, now, &received),
+            PacketType::I1 | PacketType::I2 => Ok(()),
+        }
+    }
+
+    /// An R1 for an I1 that named no receiver: the sender is the peer from now on. `None` if there was no such I1.
+    fn handle_opportunistic_r1(&mut self, now: Instant, r1: &Received, packet: &Packet) -> Option<Result<(), Dropped>> {
+        let index = self.opportunistic.iter().position(|(address, _)| *address == packet.src)?;
+        let peer = r1.packet.sender;
+        if self.state(peer) != State::Unassociated {
+            return None;
+        }
+        if peer.suite().is_none() {
+            return Some(Err(Dropped::Suite));
+        }
+        let (_, association) = &mut self.opportunistic[index];
+        association.peer = peer;
+        let result = association.handle_r1(&mut self.local, now, r1, (packet.dst, packet.src));
+        if result.is_ok() {
+            let (_, association) = self.opportunistic.remove(index);
+            self.associations.insert(peer, association);
+        } else {
+            association.peer = Hit::UNSPECIFIED;
+        }
+        Some(result)
+    }
+
+    /// Every deadline at or before `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let opportunistic = self.opportunistic.iter_mut().map(|(_, association)| association);
+        for association in self.associations.values_mut().chain(opportunistic) {
+            if association.deadline(&self.local).is_some_and(|at| at <= now) {
+                // What cannot be sent is tried again when its time comes; there is nobody to tell.
+                let _ = association.handle_timeout(&mut self.local, now);
+            }
+        }
+        self.opportunistic.retain(|(_, association)| association.state == State::I1Sent);
+        self.associations.retain(|_, association| !association.is_forgettable());
+    }
+
+    /// The next packet to send.
+    pub fn poll_transmit(&mut self) -> Option<Packet> {
+        self.local.transmit.pop_front()
+    }
+
+    /// The next thing to know.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.local.events.pop_front()
+    }
+
+    /// The next deadline.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let associations =
+            self.associations.values().chain(self.opportunistic.iter().map(|(_, association)| association));
+        associations.filter_map(|association| association.deadline(&self.local)).min()
+    }
+
+    /// A packet between HITs becomes ESP between addresses.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError`] without an association or a usable address; the owner may [`Host::connect`].
+    pub fn seal(&mut self, now: Instant, packet: &Packet) -> Result<Packet, DataError> {
+        let IpAddr::V6(dst) = packet.dst else { return Err(DataError::NoAssociation) };
+        let association = self.associations.get_mut(&Hit(dst)).filter(|association| association.is_usable());
+        let association = association.ok_or(DataError::NoAssociation)?;
+        let local = &mut self.local;
+        let is_reachable = |dst| local.source_for(dst).is_some();
+        let dst = association.paths.for_data(now, packet.wire_len() + OVERHEAD, is_reachable);
+        let (src, dst) = dst.and_then(|dst| Some((local.source_for(dst)?, dst))).ok_or(DataError::NoPath)?;
+        let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
+        let esp = secured.outbound.seal(packet, &mut *local.rng)?;
+        association.used_at = now;
+        let outer = Packet::new(src, dst, Payload::Esp(esp));
+        Ok(Packet { ttl: packet.ttl, traffic_class: packet.traffic_class, ..outer })
+    }
+
+    /// ESP becomes the packet between HITs that is in it.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError`]; the packet is to be dropped.
+    pub fn open(&mut self, now: Instant, packet: &Packet) -> Result<Packet, DataError> {
+        let Payload::Esp(esp) = &packet.payload else { return Err(DataError::NoAssociation) };
+        let spi = esp.first_chunk::<SPI_LEN>().map(|bytes| u32::from_be_bytes(*bytes));
+        let peer = spi.and_then(|spi| self.local.spis.get(&spi)).ok_or(DataError::NoAssociation)?;
+        let association = self.associations.get_mut(peer).filter(|association| association.is_usable());
+        let association = association.ok_or(DataError::NoAssociation)?;
+        let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
+        let old = secured.old_inbound.as_mut().map(|(_, old)| old).filter(|old| Some(old.spi()) == spi);
+        let inbound = old.unwrap_or(&mut secured.inbound);
+        let inner = inbound.open(esp, packet.ttl, packet.traffic_class)?;
+        association.note_alive(now);
+        association.paths.earn(now, packet.wire_len());
+        Ok(inner)
+    }
+}

@@ -1,0 +1,218 @@
+//! The addresses of a peer, and which of them may be sent to (RFC 8046 sections 3.2 and 5).
+
+use core::net::IpAddr;
+
+use holdover_base::{Duration, Instant};
+
+use crate::codec::Locator;
+
+/// How many addresses of a peer are kept.
+const MAX_ADDRESSES: usize = 8;
+/// How often credit ages, and what is left of it then (RFC 8046 section 5.6.2 suggests 5 s and 7/8).
+const CREDIT_AGING: Duration = Duration::from_secs(5);
+const CREDIT_LEFT: (u64, u64) = (7, 8);
+
+/// An address of a peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct PeerAddress {
+    pub(super) address: IpAddr,
+    pub(super) status: Status,
+    preferred: bool,
+    expires_at: Option<Instant>,
+}
+
+impl PeerAddress {
+    /// Whether the peer has announced it, with a lifetime.
+    pub(super) const fn is_announced(&self) -> bool {
+        self.expires_at.is_some()
+    }
+}
+
+/// What is known of an address (RFC 8046 section 3.2.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Status {
+    /// The peer is reachable there.
+    Active,
+    /// The peer says so.
+    Unverified,
+    /// The peer has left it, or it has expired. HIP packets are sent there when nothing else helps.
+    Deprecated,
+}
+
+/// The addresses of a peer, and the credit for those that are not verified.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Paths {
+    addresses: Vec<PeerAddress>,
+    credit_bytes: u64,
+    aged_at: Instant,
+}
+
+impl Paths {
+    /// Addresses that the owner knows: not verified, but HIP packets may go there.
+    pub(super) fn add_known(&mut self, addresses: &[IpAddr]) {
+        for &address in addresses {
+            if self.get(address).is_none() && self.addresses.len() < MAX_ADDRESSES {
+                let status = Status::Unverified;
+                self.addresses.push(PeerAddress { address, status, preferred: false, expires_at: None });
+            }
+        }
+    }
+
+    /// The peer has answered from there.
+    pub(super) fn verify(&mut self, address: IpAddr) {
+        self.add_known(&[address]);
+        if self.get(address).is_none() {
+            // No room: the oldest address that the peer has left gives way, or the last one.
+            let index = self.addresses.iter().position(|it| it.status == Status::Deprecated);
+            self.addresses.remove(index.unwrap_or(MAX_ADDRESSES - 1));
+            self.add_known(&[address]);
+        }
+        if let Some(entry) = self.addresses.iter_mut().find(|it| it.address == address) {
+            entry.status = Status::Active;
+        }
+    }
+
+    /// The exchange took place there: the one active address.
+    pub(super) fn begin(&mut self, address: IpAddr) {
+        for entry in &mut self.addresses {
+            (entry.status, entry.preferred) = (Status::Unverified, false);
+        }
+        self.verify(address);
+    }
+
+    /// The peer's locators from now on. Gives those that are to be verified, the preferred ones first.
+    pub(super) fn announce(&mut self, now: Instant, locators: &[Locator]) -> Vec<IpAddr> {
+        for entry in &mut self.addresses {
+            (entry.preferred, entry.expires_at) = (false, None);
+        }
+        let mut announced: Vec<(IpAddr, bool)> = Vec::new();
+        for locator in locators.iter().take(MAX_ADDRESSES) {
+            let Some(address) = locator.address().filter(|address| is_usable(*address)) else { continue };
+            announced.push((address, locator.preferred));
+            let expires_at = now + Duration::from_secs(u64::from(locator.lifetime_s));
+            let known = self.addresses.iter_mut().find(|it| it.address == address);
+            if let Some(entry) = known {
+                (entry.preferred, entry.expires_at) = (locator.preferred, Some(expires_at));
+                if entry.status == Status::Deprecated {
+                    entry.status = Status::Unverified;
+                }
+            } else {
+                let (status, preferred) = (Status::Unverified, locator.preferred);
+                self.addresses.push(PeerAddress { address, status, preferred, expires_at: Some(expires_at) });
+            }
+        }
+        for entry in &mut self.addresses {
+            if !announced.iter().any(|(address, _)| *address == entry.address) {
+                entry.status = Status::Deprecated;
+            }
+        }
+        self.forget_excess();
+        announced.sort_by_key(|(_, preferred)| !preferred);
+        let unverified = |address: &IpAddr| self.get(*address).is_some_and(|it| it.status == Status::Unverified);
+        announced.into_iter().map(|(address, _)| address).filter(unverified).collect()
+    }
+
+    fn forget_excess(&mut self) {
+        while self.addresses.len() > MAX_ADDRESSES {
+            let oldest = self.addresses.iter().position(|it| it.status == Status::Deprecated);
+            self.addresses.remove(oldest.unwrap_or(0));
+        }
+    }
+
+    /// Addresses whose lifetime is over are deprecated.
+    fn expire(&mut self, now: Instant) {
+        for entry in &mut self.addresses {
+            if entry.expires_at.is_some_and(|at| at <= now) {
+                entry.status = Status::Deprecated;
+            }
+        }
+    }
+
+    /// Where data goes: a preferred address that is active; else a preferred one that is not verified, within the credit; else any
+    /// active one, else any unverified one with credit (RFC 8046 section 5.6).
+    pub(super) fn for_data(
+        &mut self,
+        now: Instant,
+        bytes: usize,
+        is_reachable: impl Fn(IpAddr) -> bool,
+    ) -> Option<IpAddr> {
+        self.expire(now);
+        self.age(now);
+        let credit = self.credit_bytes >= bytes as u64;
+        let candidate = |status, preferred: bool| {
+            self.addresses
+                .iter()
+                .find(|it| it.status == status && (it.preferred || !preferred) && is_reachable(it.address))
+                .map(|it| it.address)
+        };
+        if let Some(address) = candidate(Status::Active, true) {
+            return Some(address);
+        }
+        let unverified = |preferred| candidate(Status::Unverified, preferred).filter(|_| credit);
+        let chosen = unverified(true).map(|address| (address, true));
+        let chosen = chosen.or(candidate(Status::Active, false).map(|address| (address, false)));
+        let (address, spends) = chosen.or(unverified(false).map(|address| (address, true)))?;
+        if spends {
+            self.credit_bytes -= bytes as u64;
+        }
+        Some(address)
+    }
+
+    /// Where HIP packets go at the `attempt`th transmission: every other time to the best address, between these to the others in
+    /// turn.
+    pub(super) fn for_control(&self, attempt: u32, is_reachable: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
+        let mut order: Vec<&PeerAddress> = self.addresses.iter().filter(|it| is_reachable(it.address)).collect();
+        order.sort_by_key(|it| (it.status.rank(), !it.preferred));
+        let others = order.len().saturating_sub(1);
+        let index = if attempt.is_multiple_of(2) || others == 0 { 0 } else { 1 + attempt as usize / 2 % others };
+        order.get(index).map(|it| it.address)
+    }
+
+    /// The peer has sent data: as much may be sent to an address of it that is not verified.
+    pub(super) fn earn(&mut self, now: Instant, bytes: usize) {
+        self.age(now);
+        self.credit_bytes += bytes as u64;
+    }
+
+    fn age(&mut self, now: Instant) {
+        // After 64 steps next to nothing is left.
+        for _ in 0..64 {
+            if now.saturating_since(self.aged_at) < CREDIT_AGING {
+                return;
+            }
+            self.credit_bytes = self.credit_bytes / CREDIT_LEFT.1 * CREDIT_LEFT.0;
+            self.aged_at += CREDIT_AGING;
+        }
+        self.aged_at = now;
+    }
+
+    fn get(&self, address: IpAddr) -> Option<&PeerAddress> {
+        self.addresses.iter().find(|it| it.address == address)
+    }
+
+    pub(super) fn status(&self, address: IpAddr) -> Option<Status> {
+        self.get(address).map(|it| it.status)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &PeerAddress> {
+        self.addresses.iter()
+    }
+}
+
+impl Status {
+    const fn rank(self) -> u8 {
+        match self {
+            Self::Active => 0,
+            Self::Unverified => 1,
+            Self::Deprecated => 2,
+        }
+    }
+}
+
+/// Locators that can be those of one host: a peer that announces a broadcast address asks for an amplifier.
+fn is_usable(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !address.is_multicast() && !address.is_broadcast() && !address.is_unspecified(),
+        IpAddr::V6(address) => !address.is_multicast() && !address.is_unspecified(),
+    }
+}

@@ -1,0 +1,150 @@
+//! Readdressing (RFC 8046 sections 3.2, 5.2 to 5.4): a host that moved tells its peers, who ask at the new address whether it is
+//! there.
+
+use core::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::Instant;
+
+use super::association::Association;
+use super::local::Local;
+use super::paths::Status;
+use super::update::Outgoing;
+use super::{Dropped, Event};
+use crate::codec::{EspInfo, Locator, Parameter};
+
+/// How many addresses of a peer are asked at the same time: each one costs a stranger packets if the peer lies.
+const MAX_CHECKS: usize = 4;
+
+/// A question to an address of the peer.
+#[derive(Debug)]
+pub(super) struct Check {
+    address: IpAddr,
+    nonce: [u8; 16],
+    pub(super) outgoing: Outgoing,
+}
+
+impl Association {
+    /// Tells the peer where this host is, if it was told otherwise.
+    pub(super) fn announce_if_moved(&mut self, local: &mut Local, now: Instant) {
+        if self.is_usable() && !local.locators.is_empty() && self.updates.told != local.locators {
+            self.announce(local, now);
+        }
+    }
+
+    /// First message: this host's locators, to the best address of the peer, and to its others in turn when sent again: both hosts
+    /// may have moved.
+    pub(super) fn announce(&mut self, local: &mut Local, now: Instant) {
+        let id = self.updates.next_id();
+        self.updates.told = local.locators.clone();
+        self.updates.announcement = Some(Outgoing::new(local, now, id));
+        self.send_announcement(local, id, 0);
+        self.check_reachable(local, now);
+    }
+
+    /// Asks at addresses that the peer has announced and that could not be reached from where this host was: those of another
+    /// family.
+    fn check_reachable(&mut self, local: &mut Local, now: Instant) {
+        let announced = self.paths.iter().filter(|it| it.status == Status::Unverified && it.is_announced());
+        let asked = |address| self.updates.checks.iter().any(|check| check.address == address);
+        let new = announced.map(|it| it.address).filter(|it| !asked(*it) && local.source_for(*it).is_some());
+        for address in new.take(MAX_CHECKS).collect::<Vec<IpAddr>>() {
+            let request = self.ask(local, now, address);
+            if let Ok(builder) = self.update(local, request) {
+                local.send(&builder, address);
+            }
+        }
+    }
+
+    /// A question to an address; sent again until it is answered.
+    fn ask(&mut self, local: &mut Local, now: Instant, address: IpAddr) -> Vec<Parameter> {
+        let nonce = local.random();
+        let id = self.updates.next_id();
+        self.updates.checks.retain(|check| check.address != address);
+        self.updates.checks.push(Check { address, nonce, outgoing: Outgoing::new(local, now, id) });
+        request(id, nonce)
+    }
+
+    fn send_announcement(&mut self, local: &mut Local, id: u32, attempt: u32) {
+        let Some(secured) = &self.secured else { return };
+        let spi = secured.inbound.spi();
+        let lifetime_s = u32::try_from(local.config.locator_lifetime.as_secs()).unwrap_or(u32::MAX);
+        let locators = local.locators.iter().take(8).enumerate();
+        let locators = locators.map(|(index, &it)| Locator::esp(it, spi, lifetime_s, index == 0)).collect();
+        let info = EspInfo { keymat_index: 0, old_spi: spi, new_spi: spi };
+        let parameters = vec![Parameter::EspInfo(info), Parameter::LocatorSet(locators), Parameter::Seq(id)];
+        let dst = self.paths.for_control(attempt, |dst| local.source_for(dst).is_some());
+        if let (Some(dst), Ok(builder)) = (dst, self.update(local, parameters)) {
+            local.send(&builder, dst);
+        }
+    }
+
+    /// Second message: is the peer where it says that it is? Gives the first address to ask and what to ask there, which goes with
+    /// the acknowledgement; the others are asked at once.
+    pub(super) fn check_locators(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        locators: &[Locator],
+    ) -> Option<(IpAddr, Vec<Parameter>)> {
+        let unverified = self.paths.announce(now, locators);
+        self.updates.checks.retain(|check| unverified.contains(&check.address));
+        let mut first = None;
+        let reachable: Vec<IpAddr> = unverified.into_iter().filter(|it| local.source_for(*it).is_some()).collect();
+        for address in reachable.into_iter().take(MAX_CHECKS) {
+            let request = self.ask(local, now, address);
+            if first.is_none() {
+                first = Some((address, request));
+            } else if let Ok(builder) = self.update(local, request) {
+                local.send(&builder, address);
+            }
+        }
+        first
+    }
+
+    /// Third message: the peer is there.
+    pub(super) fn take_echo(&mut self, local: &mut Local, now: Instant, echo: &Bytes) {
+        let checks = &mut self.updates.checks;
+        let Some(index) = checks.iter().position(|check| check.nonce[..] == echo[..]) else { return };
+        let Check { address, .. } = checks.swap_remove(index);
+        if self.paths.status(address) == Some(Status::Unverified) {
+            self.paths.verify(address);
+            local.events.push_back(Event::PeerReaddressed { peer: self.peer, address });
+            if self.updates.announcement.is_some() {
+                // It went where the peer may not have been.
+                self.announce(local, now);
+            }
+        }
+    }
+
+    /// What is due is sent again; what was sent often enough is given up.
+    pub(super) fn retransmit_updates(&mut self, local: &mut Local, now: Instant) -> Result<(), Dropped> {
+        if let Some(mut outgoing) = self.updates.announcement.take_if(|it| it.at <= now) {
+            match outgoing.again(local, now, self.updates.newest_id_mut()) {
+                Some(id) => {
+                    self.send_announcement(local, id, outgoing.attempts);
+                    self.updates.announcement = Some(outgoing);
+                }
+                None => {
+                    self.updates.told.clear();
+                    local.events.push_back(Event::GaveUp { peer: self.peer });
+                }
+            }
+        }
+        let due: Vec<usize> =
+            (0..self.updates.checks.len()).filter(|&i| self.updates.checks[i].outgoing.at <= now).collect();
+        for index in due.into_iter().rev() {
+            let mut check = self.updates.checks.swap_remove(index);
+            if let Some(id) = check.outgoing.again(local, now, self.updates.newest_id_mut()) {
+                let builder = self.update(local, request(id, check.nonce))?;
+                local.send(&builder, check.address);
+                self.updates.checks.push(check);
+            }
+        }
+        self.retransmit_rekey(local, now)
+    }
+}
+
+fn request(id: u32, nonce: [u8; 16]) -> Vec<Parameter> {
+    vec![Parameter::Seq(id), Parameter::EchoRequestSigned(Bytes::copy_from_slice(&nonce))]
+}

@@ -1,0 +1,201 @@
+//! Rekeying (RFC 7402 sections 6.8 to 6.10): both hosts name a new SPI and where in the keying material its keys are, or send new
+//! Diffie-Hellman values for new material.
+
+use bytes::Bytes;
+use holdover_base::Instant;
+
+use super::association::Association;
+use super::local::{Local, find, value};
+use super::update::Outgoing;
+use super::{CommandError, Dropped, Event};
+use crate::codec::{EspInfo, HipPacket, Parameter, kind};
+use crate::crypto::{DhKeyPair, KeymatError};
+use crate::esp::{EspKeys, Inbound, Outbound};
+
+/// A change of keys under way.
+#[derive(Debug)]
+pub(super) struct Rekey {
+    pub(super) outgoing: Outgoing,
+    /// This host's next SPI.
+    new_spi: u32,
+    index: u16,
+    pair: Option<DhKeyPair>,
+    pub(super) is_acknowledged: bool,
+    /// The keys to use once the peer has acknowledged, which it has named its part of.
+    ready: Option<Outbound>,
+}
+
+impl Rekey {
+    /// The SPI that is free again if this is given up; none once it is in use.
+    pub(super) fn reserved_spi(&self) -> Option<u32> {
+        self.ready.is_none().then_some(self.new_spi)
+    }
+}
+
+impl Association {
+    /// Begins to change keys: from the same material, or with new Diffie-Hellman values.
+    pub(super) fn rekey(&mut self, local: &mut Local, now: Instant, new_dh: bool) -> Result<(), CommandError> {
+        let state = self.state;
+        let secured = self.secured.as_ref().filter(|_| self.is_usable()).ok_or(CommandError::State { state })?;
+        if self.updates.rekey.is_some() {
+            return Ok(());
+        }
+        let keys = &secured.keys;
+        let (needed, available) = (keys.index + keys.suite.keymat_len(), keys.keymat.capacity());
+        if !new_dh && needed > available {
+            return Err(KeymatError { needed, available }.into());
+        }
+        let pair = new_dh.then(|| DhKeyPair::generate(keys.group, &mut *local.rng));
+        let index = if new_dh { 0 } else { keys.index as u16 };
+        let id = self.updates.next_id();
+        let (outgoing, new_spi) = (Outgoing::new(local, now, id), local.allocate_spi(self.peer));
+        self.updates.rekey = Some(Rekey { outgoing, new_spi, index, pair, is_acknowledged: false, ready: None });
+        // A failure to send is repaired by sending again.
+        let _ = self.send_rekey(local, id, 0, None);
+        Ok(())
+    }
+
+    fn rekey_parameters(&self, id: u32) -> Vec<Parameter> {
+        let (Some(rekey), Some(secured)) = (&self.updates.rekey, &self.secured) else { return Vec::new() };
+        let old = if rekey.ready.is_some() { secured.old_inbound.as_ref().map(|(_, old)| old.spi()) } else { None };
+        let old_spi = old.unwrap_or(secured.inbound.spi());
+        let info = EspInfo { keymat_index: rekey.index, old_spi, new_spi: rekey.new_spi };
+        let mut parameters = vec![Parameter::EspInfo(info), Parameter::Seq(id)];
+        if let Some(pair) = &rekey.pair {
+            parameters.push(Parameter::DiffieHellman { group: pair.group().id(), public: pair.public() });
+        }
+        parameters
+    }
+
+    fn send_rekey(&mut self, local: &mut Local, id: u32, attempt: u32, ack: Option<u32>) -> Result<(), Dropped> {
+        let mut parameters = self.rekey_parameters(id);
+        parameters.extend(ack.map(|id| Parameter::Ack(vec![id])));
+        let builder = self.update(local, parameters)?;
+        if let Some(dst) = self.paths.for_control(attempt, |dst| local.source_for(dst).is_some()) {
+            local.send(&builder, dst);
+        }
+        Ok(())
+    }
+
+    /// The peer's part of a change of keys, if the packet has one. This host's part goes into the answer, unless it was sent
+    /// already.
+    pub(super) fn take_rekey(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        packet: &HipPacket,
+        answer: &mut Vec<Parameter>,
+    ) -> Result<(), Dropped> {
+        let Some(&info) = find!(packet, EspInfo) else { return Ok(()) };
+        let current = self.secured.as_ref().map(|secured| secured.outbound.spi());
+        let next = self.updates.rekey.as_ref().and_then(|rekey| rekey.ready.as_ref()).map(Outbound::spi);
+        if [info.old_spi, current.unwrap_or(0), next.unwrap_or(0)].contains(&info.new_spi) {
+            // Nothing changes, or it has changed already and the peer says so again.
+            return Ok(());
+        }
+        if info.new_spi == 0 || next.is_some() {
+            return Err(value(kind::ESP_INFO));
+        }
+        let dh = packet.find(|parameter| {
+            if let Parameter::DiffieHellman { group, public } = parameter {
+                Some((*group, public.clone()))
+            } else {
+                None
+            }
+        });
+        let Some(secured) = &self.secured else { return Ok(()) };
+        // New material goes before keys from the old one, if both hosts have begun.
+        if let Some(own) = self.updates.rekey.take_if(|own| own.pair.is_none() && dh.is_some()) {
+            local.spis.remove(&own.new_spi);
+        }
+        let is_answer = self.updates.rekey.is_some();
+        if !is_answer {
+            let group = secured.keys.group;
+            let pair = dh.as_ref().map(|_| DhKeyPair::generate(group, &mut *local.rng));
+            let index = if dh.is_some() { 0 } else { info.keymat_index.max(secured.keys.index as u16) };
+            let id = self.updates.next_id();
+            let (outgoing, new_spi) = (Outgoing::new(local, now, id), local.allocate_spi(self.peer));
+            self.updates.rekey = Some(Rekey { outgoing, new_spi, index, pair, is_acknowledged: false, ready: None });
+            answer.extend(self.rekey_parameters(id));
+        }
+        let installed = self.install(local, now, info, dh);
+        if installed.is_err() && !is_answer {
+            // Nothing was promised yet.
+            if let Some(rekey) = self.updates.rekey.take() {
+                local.spis.remove(&rekey.new_spi);
+            }
+        }
+        installed?;
+        self.finish_rekey(local);
+        Ok(())
+    }
+
+    /// Derives the new keys, and accepts packets with them; to send with them waits for the acknowledgement.
+    fn install(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        info: EspInfo,
+        dh: Option<(u8, Bytes)>,
+    ) -> Result<(), Dropped> {
+        let (Some(rekey), Some(secured)) = (&mut self.updates.rekey, &mut self.secured) else { return Ok(()) };
+        let keys = &mut secured.keys;
+        let (keymat, index) = match (&rekey.pair, dh) {
+            (None, None) => (keys.keymat.clone(), usize::from(rekey.index.max(info.keymat_index))),
+            (Some(pair), Some((group, public))) if group == pair.group().id() && info.keymat_index == 0 => {
+                (keys.keymat.rekeyed(pair.agree(&public)?), 0)
+            }
+            _ => return Err(value(kind::DIFFIE_HELLMAN)),
+        };
+        let (esp_out, esp_in) = EspKeys::draw(keys.suite, &keymat, index, local.hit, self.peer)?;
+        (keys.keymat, keys.index) = (keymat, index + keys.suite.keymat_len());
+        let inbound = Inbound::new(rekey.new_spi, esp_in, local.hit, self.peer);
+        let old = core::mem::replace(&mut secured.inbound, inbound);
+        let until = now + local.config.old_keys_hold;
+        if let Some((_, oldest)) = secured.old_inbound.replace((until, old)) {
+            local.spis.remove(&oldest.spi());
+        }
+        rekey.ready = Some(Outbound::new(info.new_spi, esp_out, local.hit, self.peer));
+        Ok(())
+    }
+
+    /// Sends with the new keys, if both parts are there and the peer has this host's.
+    pub(super) fn finish_rekey(&mut self, local: &mut Local) {
+        let is_done = |rekey: &mut Rekey| rekey.is_acknowledged && rekey.ready.is_some();
+        let Some(rekey) = self.updates.rekey.take_if(is_done) else { return };
+        if let (Some(outbound), Some(secured)) = (rekey.ready, &mut self.secured) {
+            secured.outbound = outbound;
+            self.updates.rekey_in_doubt = false;
+            local.events.push_back(Event::Rekeyed { peer: self.peer });
+        }
+    }
+
+    /// The peer is there again: a change of keys that one of the hosts may have completed, and the other has not, is done anew. It
+    /// brings new material, because that of the two hosts may differ by now.
+    pub(super) fn rekey_again(&mut self, local: &mut Local, now: Instant) {
+        if self.updates.rekey_in_doubt && self.updates.rekey.is_none() {
+            // With keys that may be used, it cannot fail.
+            let _ = self.rekey(local, now, true);
+        }
+    }
+
+    pub(super) fn retransmit_rekey(&mut self, local: &mut Local, now: Instant) -> Result<(), Dropped> {
+        let Some(mut rekey) = self.updates.rekey.take_if(|rekey| rekey.outgoing.at <= now) else { return Ok(()) };
+        match rekey.outgoing.again(local, now, self.updates.newest_id_mut()) {
+            Some(id) => {
+                let attempt = rekey.outgoing.attempts;
+                self.updates.rekey = Some(rekey);
+                self.send_rekey(local, id, attempt, None)
+            }
+            None => {
+                // Packets with either key are accepted until the next change succeeds.
+                if rekey.ready.is_none() {
+                    local.spis.remove(&rekey.new_spi);
+                }
+                self.updates.rekey_in_doubt |= rekey.ready.is_some();
+                local.events.push_back(Event::GaveUp { peer: self.peer });
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! UPDATE: numbering, acknowledgement and retransmission (RFC 7401 sections 6.11 and 6.12). What they carry is in `readdress.rs`
+//! and `rekey.rs`.
+//!
+//! A receiver drops an UPDATE whose ID is below the newest that it has seen. Several can be under way, so that one of them can
+//! arrive late; it would be dropped however often it were sent. Hence what is sent again gets a new ID if it has not the newest.
+
+use core::net::IpAddr;
+
+use holdover_base::{Duration, Instant};
+
+use super::association::Association;
+use super::local::{Local, find, verify};
+use super::paths::Status;
+use super::readdress::Check;
+use super::rekey::Rekey;
+use super::{Dropped, Event, State};
+use crate::codec::{Builder, PacketType, Parameter, Received};
+
+/// The UPDATEs of an association.
+#[derive(Debug, Default)]
+pub(super) struct Updates {
+    /// The newest ID of this host.
+    newest_id: u32,
+    /// The newest ID of the peer.
+    peer_id: Option<u32>,
+    /// The answer to it, and where it went.
+    answer: Option<Addressed>,
+    /// Where the peer takes this host to be, once it has acknowledged it.
+    pub(super) told: Vec<IpAddr>,
+    /// This host says where it is.
+    pub(super) announcement: Option<Outgoing>,
+    /// This host asks whether the peer is where it says that it is.
+    pub(super) checks: Vec<Check>,
+    pub(super) rekey: Option<Rekey>,
+    /// A change of keys was given up whose outcome is open: it is begun again when the peer is heard of.
+    pub(super) rekey_in_doubt: bool,
+}
+
+/// A packet, and between which addresses it goes.
+type Addressed = (Builder, (IpAddr, IpAddr));
+
+/// An UPDATE that is sent again until it is acknowledged.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    /// The IDs that it has had.
+    ids: Vec<u32>,
+    pub(super) attempts: u32,
+    timeout: Duration,
+    pub(super) at: Instant,
+}
+
+impl Outgoing {
+    pub(super) fn new(local: &Local, now: Instant, id: u32) -> Self {
+        let timeout = local.config.retransmit_after;
+        Self { ids: vec![id], attempts: 0, timeout, at: now + timeout }
+    }
+
+    /// Its time has come. The ID to send it with, and twice the time until the next; `None` if it was sent often enough.
+    pub(super) fn again(&mut self, local: &Local, now: Instant, newest_id: &mut u32) -> Option<u32> {
+        if self.attempts >= local.config.retries {
+            return None;
+        }
+        self.attempts += 1;
+        self.timeout = self.timeout * 2;
+        self.at = now + self.timeout;
+        if self.ids.last() != Some(newest_id) {
+            *newest_id = newest_id.wrapping_add(1);
+            self.ids.push(*newest_id);
+        }
+        self.ids.last().copied()
+    }
+
+    pub(super) fn is_acknowledged(&self, acks: &[u32]) -> bool {
+        self.ids.iter().any(|id| acks.contains(id))
+    }
+}
+
+impl Updates {
+    /// A new association: nothing is under way, and the peer knows one address of this host.
+    pub(super) fn begin(&mut self, local: IpAddr) {
+        *self = Self { told: vec![local], ..Self::default() };
+    }
+
+    pub(super) fn next_id(&mut self) -> u32 {
+        self.newest_id = self.newest_id.wrapping_add(1);
+        self.newest_id
+    }
+
+    pub(super) fn newest_id_mut(&mut self) -> &mut u32 {
+        &mut self.newest_id
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let announcement = self.announcement.as_ref().map(|it| it.at);
+        let rekey = self.rekey.as_ref().map(|it| it.outgoing.at);
+        self.checks.iter().map(|it| it.outgoing.at).chain(announcement).chain(rekey).min()
+    }
+
+    /// Drops everything; gives the SPIs that are free again.
+    pub(super) fn forget(&mut self) -> Vec<u32> {
+        let spis = self.rekey.as_ref().map(Rekey::reserved_spi);
+        *self = Self::default();
+        spis.into_iter().flatten().collect()
+    }
+}
+
+impl Association {
+    /// An UPDATE: authenticated, its acknowledgements taken, and itself answered.
+    pub(super) fn handle_update(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        update: &Received,
+        between: (IpAddr, IpAddr),
+    ) -> Result<(), Dropped> {
+        let state = self.state;
+        let secured = self.secured.as_ref().filter(|_| matches!(state, State::R2Sent | State::Established));
+        let secured = secured.ok_or(Dropped::State { state })?;
+        verify(update, secured.keys.rhash, &secured.keys.inbound, &secured.identity)?;
+        self.note_alive(now);
+        let packet = &update.packet;
+        if let Some(acks) = find!(packet, Ack) {
+            self.take_acks(acks);
+        }
+        if let Some(echo) = find!(packet, EchoResponseSigned) {
+            self.take_echo(local, now, echo);
+        }
+        self.finish_rekey(local);
+        // What was given up is begun again, now that the peer is heard of.
+        self.rekey_again(local, now);
+        if self.updates.announcement.is_none() {
+            self.announce_if_moved(local, now);
+        }
+        let Some(&id) = find!(packet, Seq) else { return Ok(()) };
+        // RFC 7401 section 6.12.1: an older one than the newest is dropped, the newest is answered again.
+        match self.updates.peer_id.map(|newest| newest.wrapping_sub(id)) {
+            Some(0) => {
+                self.answer_again(local);
+                return Ok(());
+            }
+            Some(1..0x8000_0000) => return Err(Dropped::Stale),
+            _ => {}
+        }
+        let answer = self.answer(local, now, update, id, between)?;
+        self.updates.peer_id = Some(id);
+        if let Some((builder, (src, dst))) = answer {
+            local.send_from(&builder, src, dst);
+            self.updates.answer = Some((builder, (src, dst)));
+        }
+        Ok(())
+    }
+
+    /// The same answer to the same UPDATE, to where it went before, unless one of the hosts has left meanwhile.
+    fn answer_again(&self, local: &mut Local) {
+        let Some((answer, (src, dst))) = &self.updates.answer else { return };
+        let left = self.paths.status(*dst) == Some(Status::Deprecated);
+        let best = || self.paths.for_control(0, |dst| local.source_for(dst).is_some());
+        let dst = if left { best().unwrap_or(*dst) } else { *dst };
+        let stays = local.locators.contains(src) && src.is_ipv4() == dst.is_ipv4();
+        if let Some(src) = if stays { Some(*src) } else { local.source_for(dst) } {
+            local.send_from(answer, src, dst);
+        }
+    }
+
+    /// The answer to a new UPDATE: an ACK, with what its parameters ask for. Locators that are to be verified are asked, each at
+    /// its address, and the ACK goes to the first of them; `None` if this host is no longer where it was asked.
+    fn answer(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        update: &Received,
+        id: u32,
+        (src, dst): (IpAddr, IpAddr),
+    ) -> Result<Option<Addressed>, Dropped> {
+        let packet = &update.packet;
+        let mut answer = vec![Parameter::Ack(vec![id])];
+        self.take_rekey(local, now, packet, &mut answer)?;
+        let mut dst = dst;
+        if let Some(locators) = find!(packet, LocatorSet) {
+            if let Some((first, request)) = self.check_locators(local, now, locators) {
+                // From this host's address of that family: the request may have come over the other one.
+                answer.extend(request);
+                let Some(own) = local.source_for(first) else { return Ok(None) };
+                return Ok(Some((self.update(local, answer)?, (own, first))));
+            }
+            // Nothing to verify; an ACK goes to where the peer is.
+            dst = self.paths.for_control(0, |it| local.source_for(it).is_some()).unwrap_or(dst);
+        }
+        if let Some(echo) = find!(packet, EchoRequestSigned) {
+            if !local.locators.contains(&src) {
+                return Ok(None);
+            }
+            answer.push(Parameter::EchoResponseSigned(echo.clone()));
+            local.events.push_back(Event::Readdressed { peer: self.peer });
+        }
+        let src = if src.is_ipv4() == dst.is_ipv4() { Some(src) } else { local.source_for(dst) };
+        let Some(src) = src else { return Ok(None) };
+        Ok(Some((self.update(local, answer)?, (src, dst))))
+    }
+
+    fn take_acks(&mut self, acks: &[u32]) {
+        let updates = &mut self.updates;
+        updates.announcement.take_if(|it| it.is_acknowledged(acks));
+        if let Some(rekey) = updates.rekey.as_mut().filter(|it| it.outgoing.is_acknowledged(acks)) {
+            rekey.is_acknowledged = true;
+        }
+    }
+
+    /// An UPDATE with these parameters, MAC and signature.
+    pub(super) fn update(&self, local: &mut Local, mut parameters: Vec<Parameter>) -> Result<Builder, Dropped> {
+        let state = self.state;
+        let keys = &self.secured.as_ref().ok_or(Dropped::State { state })?.keys;
+        parameters.sort_by_key(Parameter::kind);
+        let mut builder = Builder::new(PacketType::Update, local.hit, self.peer);
+        for parameter in &parameters {
+            builder.push(parameter)?;
+        }
+        local.authenticate(&mut builder, keys.rhash, &keys.outbound)?;
+        Ok(builder)
+    }
+
+    /// The peer has this association's keys: the exchange is complete.
+    pub(super) fn note_alive(&mut self, now: Instant) {
+        self.used_at = now;
+        if self.state == State::R2Sent {
+            self.enter(State::Established, None);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! Hosts and a network that loses, repeats and reorders their packets.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use holdover_base::{Duration, Instant, Rng};
+use holdover_hip::codec::{HipPacket, PacketType};
+use holdover_hip::host::{Dropped, Event, Host, HostConfig, State};
+use holdover_hip::identity::{Algorithm, Hit};
+use holdover_wire::{Packet, Payload};
+
+use crate::support::{TestRng, address, key};
+
+/// No scenario here needs nearly as many steps.
+const MAX_STEPS: usize = 200_000;
+
+/// How the network treats packets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Network {
+    pub(crate) loss: f64,
+    pub(crate) duplication: f64,
+    pub(crate) delay: Duration,
+    /// Added to the delay, uniformly: packets overtake each other.
+    pub(crate) jitter: Duration,
+}
+
+impl Network {
+    pub(crate) const CLEAN: Self =
+        Self { loss: 0.0, duplication: 0.0, delay: Duration::from_millis(50), jitter: Duration::ZERO };
+}
+
+/// Changes a packet in flight; `false` loses it.
+pub(crate) type Tamper = Box<dyn FnMut(&mut Packet) -> bool>;
+
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) hosts: Vec<Host>,
+    /// Where each host is.
+    pub(crate) places: Vec<Vec<IpAddr>>,
+    pub(crate) network: Network,
+    rng: Rng,
+    flying: BTreeMap<(Instant, u64), Packet>,
+    count: u64,
+    /// HIP packets that were sent: when, by which host, what.
+    pub(crate) sent: Vec<(Instant, usize, PacketType)>,
+    /// All packets that were sent, for replays and captures.
+    pub(crate) packets: Vec<(Instant, Packet)>,
+    pub(crate) events: Vec<(Instant, usize, Event)>,
+    pub(crate) dropped: Vec<(usize, Dropped)>,
+    /// What a test does to packets in flight.
+    pub(crate) tamper: Option<Tamper>,
+}
+
+impl World {
+    /// Two hosts that know each other's addresses.
+    pub(crate) fn pair(seed: u64, network: Network, config: &HostConfig) -> Self {
+        Self::with_keys(seed, network, config, [(Algorithm::Ed25519, seed), (Algorithm::Ed25519, seed + 1_000_003)])
+    }
+
+    pub(crate) fn with_keys(seed: u64, network: Network, config: &HostConfig, keys: [(Algorithm, u64); 2]) -> Self {
+        let hosts = keys.map(|(algorithm, key_seed)| host(algorithm, key_seed, seed, config));
+        let mut world = Self {
+            now: Instant::from_secs(1000),
+            hosts: hosts.into(),
+            places: vec![vec![address("192.0.2.1")], vec![address("198.51.100.2")]],
+            network,
+            rng: Rng::split(seed, "network"),
+            flying: BTreeMap::new(),
+            count: 0,
+            sent: Vec::new(),
+            packets: Vec::new(),
+            events: Vec::new(),
+            dropped: Vec::new(),
+            tamper: None,
+        };
+        for index in 0..2 {
+            world.introduce(index);
+        }
+        world
+    }
+
+    fn introduce(&mut self, index: usize) {
+        let other = 1 - index;
+        let (peer, places) = (self.hit(other), self.places.clone());
+        self.hosts[index].set_locators(self.now, &places[index]);
+        self.hosts[index].add_peer(peer, &places[other]);
+    }
+
+    pub(crate) fn hit(&self, index: usize) -> Hit {
+        self.hosts[index].hit()
+    }
+
+    pub(crate) fn state(&self, index: usize) -> State {
+        self.hosts[index].state(self.hit(1 - index))
+    }
+
+    pub(crate) fn connect(&mut self, index: usize) {
+        let peer = self.hit(1 - index);
+        self.hosts[index].connect(self.now, peer).unwrap();
+        self.collect();
+    }
+
+    /// An association between both, made over a clean network.
+    pub(crate) fn established(seed: u64, config: &HostConfig) -> Self {
+        let mut world = Self::pair(seed, Network::CLEAN, config);
+        world.connect(0);
+        world.run_for(Duration::from_secs(20));
+        assert_eq!((world.state(0), world.state(1)), (State::Established, State::Established));
+        world.forget_history();
+        world
+    }
+
+    pub(crate) fn forget_history(&mut self) {
+        (self.sent, self.packets, self.events, self.dropped) = Default::default();
+    }
+
+    /// The host is elsewhere, or nowhere.
+    pub(crate) fn move_to(&mut self, index: usize, places: &[&str]) {
+        self.places[index] = places.iter().map(|place| address(place)).collect();
+        let places = self.places[index].clone();
+        self.hosts[index].set_locators(self.now, &places);
+        self.collect();
+    }
+
+    /// The host forgets everything but its key, as after a restart.
+    pub(crate) fn restart(
+        &mut self,
+        index: usize,
+        algorithm: Algorithm,
+        key_seed: u64,
+        seed: u64,
+        config: &HostConfig,
+    ) {
+        self.hosts[index] = host(algorithm, key_seed, seed, config);
+        self.introduce(index);
+    }
+
+    pub(crate) fn run_for(&mut self, time: Duration) {
+        self.run_until(self.now + time, |_| false);
+    }
+
+    /// Runs until `end`, or until `done`.
+    pub(crate) fn run_until(&mut self, end: Instant, done: impl Fn(&Self) -> bool) {
+        self.collect();
+        for _ in 0..MAX_STEPS {
+            if done(self) {
+                return;
+            }
+            let arrival = self.flying.keys().next().map(|(at, _)| *at);
+            let deadline = self.hosts.iter().filter_map(Host::poll_timeout).min().map(|at| at.max(self.now));
+            let next = arrival.into_iter().chain(deadline).min().unwrap_or(end);
+            if next > end {
+                self.now = end;
+                return;
+            }
+            if next == end && arrival.is_none() && deadline.is_none() {
+                self.now = end;
+                return;
+            }
+            self.now = next;
+            if arrival == Some(next) {
+                let ((_, _), packet) = self.flying.pop_first().unwrap();
+                self.deliver(&packet);
+            } else {
+                for host in &mut self.hosts {
+                    host.handle_timeout(next);
+                }
+            }
+            self.collect();
+        }
+        panic!("livelock at {:?}", self.now);
+    }
+
+    pub(crate) fn deliver(&mut self, packet: &Packet) {
+        let Some(index) = self.places.iter().position(|places| places.contains(&packet.dst)) else { return };
+        match &packet.payload {
+            Payload::Esp(_) => {
+                let _ = self.hosts[index].open(self.now, packet);
+            }
+            _ => {
+                if let Err(dropped) = self.hosts[index].handle_packet(self.now, packet) {
+                    self.dropped.push((index, dropped));
+                }
+            }
+        }
+    }
+
+    /// Takes what the hosts have to send and to say.
+    pub(crate) fn collect(&mut self) {
+        for index in 0..self.hosts.len() {
+            while let Some(packet) = self.hosts[index].poll_transmit() {
+                if let Ok(received) = HipPacket::parse(&packet) {
+                    self.sent.push((self.now, index, received.packet.kind));
+                }
+                self.packets.push((self.now, packet.clone()));
+                if self.places[index].contains(&packet.src) {
+                    self.send(packet);
+                }
+            }
+            while let Some(event) = self.hosts[index].poll_event() {
+                self.events.push((self.now, index, event));
+            }
+        }
+    }
+
+    pub(crate) fn send(&mut self, mut packet: Packet) {
+        if self.tamper.as_mut().is_some_and(|tamper| !tamper(&mut packet)) {
+            return;
+        }
+        let copies = if self.rng.chance(self.network.duplication) { 2 } else { 1 };
+        for _ in 0..copies {
+            if !self.rng.chance(self.network.loss) {
+                let jitter = Duration::from_nanos(self.rng.below(self.network.jitter.as_nanos() + 1));
+                self.count += 1;
+                self.flying.insert((self.now + self.network.delay + jitter, self.count), packet.clone());
+            }
+        }
+    }
+
+    pub(crate) fn count(&self, index: usize, kind: PacketType) -> usize {
+        self.sent.iter().filter(|(_, host, it)| (*host, *it) == (index, kind)).count()
+    }
+
+    pub(crate) fn has_event(&self, index: usize, matches: impl Fn(&Event) -> bool) -> bool {
+        self.events.iter().any(|(_, host, event)| *host == index && matches(event))
+    }
+
+    /// Data from a host to the other: sealed, carried without loss, opened. `Err` says where it ended.
+    pub(crate) fn data(&mut self, from: usize) -> Result<(), String> {
+        let (src, dst) = (self.hit(from), self.hit(1 - from));
+        let payload = Payload::Other { protocol: 253, payload: bytes::Bytes::from_static(b"data") };
+        let inner = Packet::new(src.0.into(), dst.0.into(), payload);
+        let outer = self.hosts[from].seal(self.now, &inner).map_err(|error| format!("not sealed: {error}"))?;
+        let to = self.places.iter().position(|places| places.contains(&outer.dst));
+        if to != Some(1 - from) {
+            return Err(format!("went to {}", outer.dst));
+        }
+        let opened = self.hosts[1 - from].open(self.now, &outer).map_err(|error| format!("not opened: {error}"))?;
+        assert_eq!(opened, inner);
+        Ok(())
+    }
+}
+
+pub(crate) fn host(algorithm: Algorithm, key_seed: u64, seed: u64, config: &HostConfig) -> Host {
+    let rng = TestRng::new(seed.wrapping_mul(31).wrapping_add(key_seed));
+    Host::new(key(algorithm, key_seed), config.clone(), Box::new(rng))
+}
+
+/// Puzzles that cost nothing, for tests that are about something else.
+pub(crate) fn quick() -> HostConfig {
+    HostConfig { difficulty: 1, ..HostConfig::default() }
+}
