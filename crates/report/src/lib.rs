@@ -6,6 +6,7 @@
 //! - [`Summary`] has the records of all variants of a scenario; it is `summary.json`.
 //! - [`plots`] draws a record as SVG and PNG, and [`html`] puts everything on one page.
 //! - [`Article`] is a page about one comparison, and [`plots::progress_of_flows`] its picture.
+//! - [`Document`] is a page of sections, for a paper that was reproduced.
 //! - [`figures`] draws what many runs came to, for sweeps and beside published numbers.
 //! - [`ResultsDir`] is the directory that all of it goes to.
 //!
@@ -18,6 +19,7 @@
 
 mod article;
 mod captures;
+mod document;
 mod draw;
 mod events;
 pub mod figures;
@@ -38,6 +40,7 @@ mod words;
 
 pub use article::{Article, Table};
 pub use captures::{CaptureFormat, CaptureLen, CaptureOptions};
+pub use document::Document;
 pub use kernel::{Difference, HostCounters, KernelSummary, LatenessMetrics, Measure, Repetition};
 pub use metrics::{
     CellMetrics, ConnectionMetrics, DirectionMetrics, ExchangeMetrics, FlowMetrics, LinkMetrics, MobileMetrics,

@@ -85,7 +85,7 @@ fn a_paper_of_ones_own_is_run_judged_and_told() {
     let again = place.run("reproduce --experiments papers --out out --json").well().json();
     assert_eq!(again["papers"][0]["results"], paper["results"]);
     let text = place.run("reproduce mine/table-1 --experiments papers --out other").well().out;
-    assert!(text.contains("1 claim: 0 hold") && text.contains("other/mine.md"), "{text}");
+    assert!(text.contains("1 claim: 0 hold") && text.contains("other/mine.html"), "{text}");
 }
 
 #[test]
@@ -104,4 +104,55 @@ fn what_is_no_paper_or_not_the_place_for_one_is_refused() {
     place.write("papers/mine/paper.toml", &PAPER.replace("experiment = \"table-1\"", "experiment = \"table-2\""));
     assert!(place.run("reproduce --experiments papers").refused().contains("table-2"));
     assert_eq!(place.entries(), ["papers"]);
+}
+
+const OPEN: &str = r#"
+[[open]]
+name = "rate"
+paths = ["link.radio.rate"]
+range = { from = "1 Mbit/s", to = "16 Mbit/s", scale = "logarithmic" }
+evidence = "not said"
+source = "section 1"
+
+[[claim]]
+id = "quick"
+experiment = "fig-1"
+text = "CUBIC takes less than 3.2 s."
+check = 'at_most(col(of(r, "cubic"), "duration"), 3.2)'
+"#;
+
+#[test]
+fn what_a_paper_leaves_open_is_sampled_and_fitted() {
+    let place = papers("open-paper");
+    let open = "reproduce mine --open --experiments papers";
+    assert!(place.run(open).refused().contains("no [[open]]"));
+    place.write("papers/mine/paper.toml", &format!("{PAPER}{}", OPEN.replace("link.radio.rate", "link.cable.rate")));
+    let error = place.run(open).refused();
+    assert!(error.contains("mine/paper.toml") && error.contains("cable"), "{error}");
+    place.write("papers/mine/paper.toml", &format!("{PAPER}{OPEN}"));
+    assert!(place.run("reproduce mine/fig-1 --open --experiments papers").refused().contains("whole papers"));
+    assert!(place.run("reproduce --open --experiments papers").refused().contains("WHAT"));
+    assert!(place.run(&format!("{open} --resume")).refused().contains("no reproduction to resume"));
+
+    let small = "--samples 8 --runs 1 --experiments papers --out out";
+    let told = place.run(&format!("reproduce mine --open {small} --keep --json")).well().json();
+    let verdict = |id: &str| {
+        let claims = told["claims"].as_array().unwrap();
+        claims.iter().find(|claim| claim["id"] == id).unwrap()["verdict"].as_str().unwrap().to_owned()
+    };
+    assert_eq!([verdict("all-arrive"), verdict("instant"), verdict("quick")], ["all", "none", "some"]);
+    assert!(place.path("out/mine/open.toml").is_file() && place.path("papers/mine/open.toml").is_file());
+    let again = place.run(&format!("reproduce mine --open {small}")).well().out;
+    assert!(again.contains("holds at all 8 settings"), "{again}");
+
+    let fitted = place.run(&format!("reproduce mine --fit {small} --keep --json")).well().json();
+    assert!(fitted["setting"]["rate"].is_string() && fitted["search"]["numbers"] == 1, "{fitted}");
+    // The verdicts are judged there, and the page says so.
+    let text = place.run("reproduce mine --experiments papers --out out").well().out;
+    assert!(text.contains("hold at all settings"), "{text}");
+    let page = fs::read_to_string(place.path("out/mine.html")).unwrap();
+    for part in ["All verdicts are judged at one setting", "rate", "<svg", "mine/fig-1/runs.csv"] {
+        assert!(page.contains(part), "{part}");
+    }
+    assert!(!page.contains("http://") || page.matches("http://").count() == page.matches("http://www.w3.org").count());
 }

@@ -9,6 +9,7 @@ use serde::Deserialize;
 
 use super::open::{self, Open};
 use super::setting::Fitted;
+use super::survey::Survey;
 
 /// The papers that come with Holdover.
 static BUILT_IN: Dir<'static> = include_dir!("$CARGO_MANIFEST_DIR/../../experiments");
@@ -18,6 +19,9 @@ const PAPER: &str = "paper.toml";
 
 /// The setting that fits the paper's printed numbers best, if it was looked for.
 pub const FITTED: &str = "fitted.toml";
+
+/// The verdicts over what the paper leaves open, if they were looked for.
+pub const SURVEY: &str = "open.toml";
 
 /// Why a catalogue cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +92,10 @@ pub struct Catalogue {
     pub experiments: Vec<Experiment>,
     /// What it claims.
     pub claims: Vec<Claim>,
+    /// Why claims fail, where several fail for one reason.
+    pub causes: Vec<Cause>,
+    /// The verdicts over what is left open, if they were looked for and the inputs are still the same.
+    pub survey: Option<Survey>,
     source: Source,
 }
 
@@ -107,6 +115,8 @@ struct Form {
     experiments: Vec<Experiment>,
     #[serde(default, rename = "claim")]
     claims: Vec<Claim>,
+    #[serde(default, rename = "cause")]
+    causes: Vec<Cause>,
 }
 
 /// What the paper is.
@@ -263,6 +273,21 @@ pub struct Figure {
     /// Whether the axis to the right is logarithmic.
     #[serde(default)]
     pub log_x: bool,
+    /// What the paper prints of bars; lines take it from the experiment's table.
+    #[serde(default)]
+    pub published: Vec<PublishedValue>,
+}
+
+/// A printed value of a figure.
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedValue {
+    /// The variant that it is of.
+    pub variant: String,
+    /// Its place on the axes, by their labels, in base units.
+    pub at: BTreeMap<String, f64>,
+    /// The value as it was printed: `590`, `640 to 650`, `above 1200`.
+    pub value: String,
 }
 
 /// How it is drawn.
@@ -293,8 +318,40 @@ pub struct Claim {
     pub check: Option<String>,
     /// Why it cannot be judged by a reproduction.
     pub not_checkable: Option<String>,
-    /// What was found out about it, above all if it fails.
+    /// What of it the check leaves out.
+    pub in_part: Option<String>,
+    /// The name of the cause of its failure.
+    pub cause: Option<String>,
+    /// What is to be said of it with any verdict, such as that a bound is ours.
+    pub note: Option<String>,
+    /// What was found out about it; said only with the verdict that it explains.
     pub explanation: Option<String>,
+    /// The verdict that the explanation is about.
+    #[serde(default)]
+    pub explains: Explains,
+}
+
+/// The verdict that an explanation is about.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Deserialize, Debug)]
+#[serde(rename_all = "kebab-case")]
+pub enum Explains {
+    /// That the claim fails.
+    #[default]
+    Fails,
+    /// That it holds.
+    Holds,
+}
+
+/// Why several claims fail.
+#[derive(Clone, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct Cause {
+    /// The name by which claims refer to it.
+    pub name: String,
+    /// A heading.
+    pub title: String,
+    /// What was found out.
+    pub text: String,
 }
 
 /// Where a catalogue's files are.
@@ -336,13 +393,29 @@ impl Catalogue {
         let text = source.text(PAPER)?;
         let form: Form = toml::from_str(&text)
             .map_err(|error| CatalogueError::Form { file: file.clone(), error: Box::new(error) })?;
-        let Form { paper, choices, inputs, sampling, unions, experiments, claims } = form;
-        let inputs = open::read(inputs, open::File { name: &file, text: &text })?;
+        let inputs = open::read(form.inputs, open::File { name: &file, text: &text })?;
         let fitted = match source.optional_text(FITTED)? {
             Some(text) => Some(Fitted::read(open::File { name: &format!("{name}/{FITTED}"), text: &text }, &inputs)?),
             None => None,
         };
-        let catalogue = Self { name, paper, choices, inputs, sampling, fitted, unions, experiments, claims, source };
+        let survey = match source.optional_text(SURVEY)? {
+            Some(text) => Survey::read(open::File { name: &format!("{name}/{SURVEY}"), text: &text }, &inputs)?,
+            None => None,
+        };
+        let catalogue = Self {
+            name,
+            paper: form.paper,
+            choices: form.choices,
+            inputs,
+            sampling: form.sampling,
+            fitted,
+            survey,
+            unions: form.unions,
+            experiments: form.experiments,
+            claims: form.claims,
+            causes: form.causes,
+            source,
+        };
         catalogue.check().map_err(|message| CatalogueError::Wrong { file, message })?;
         Ok(catalogue)
     }
@@ -364,6 +437,14 @@ impl Catalogue {
             }
             if claim.check.is_some() == claim.not_checkable.is_some() {
                 return Err(format!("claim \"{id}\" needs either a check, or not_checkable with the reason"));
+            }
+            if claim.check.is_none() && (claim.in_part.is_some() || claim.cause.is_some()) {
+                return Err(format!("claim \"{id}\" has no check, and so neither in_part nor cause"));
+            }
+            if let Some(cause) =
+                claim.cause.as_ref().filter(|name| !self.causes.iter().any(|cause| cause.name == **name))
+            {
+                return Err(format!("claim \"{id}\" fails for \"{cause}\", which is no [[cause]]"));
             }
             if !self.experiments.iter().any(|experiment| experiment.id == claim.experiment) {
                 return Err(format!("claim \"{id}\" is about \"{}\", which is no experiment", claim.experiment));

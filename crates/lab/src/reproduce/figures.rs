@@ -1,13 +1,17 @@
 //! What is drawn of an experiment.
 
 use holdover_report::figures::{
-    Axis, Bar, BarSeries, Bars, Density, Form, LinePoint, LineSeries, Lines, PngError, Samples, Surface, Unit, Words,
+    Axis, Bar, BarSeries, Bars, Density, Form, LinePoint, LineSeries, Lines, PngError, Published, Samples, Strip,
+    Strips, Surface, Unit, Words,
 };
 use holdover_scenario::Metric;
 
-use super::catalogue::{Experiment, Figure, FigureKind};
+use super::catalogue::{Catalogue, Experiment, Figure, FigureKind, PublishedValue};
+use super::numbers::read;
+use super::open::{Domain, Open, words as value_words};
 use super::results::{Cell, Results};
 use super::script::short;
+use super::survey::{self, Over, Surveyed};
 use crate::sweep::unit_suffix;
 
 /// A picture, ready to be written.
@@ -18,10 +22,25 @@ pub struct Drawn {
     pub name: String,
     /// The plot's title.
     pub title: String,
-    /// The plot as an SVG file.
+    /// The plot itself.
+    pub picture: Picture,
+}
+
+/// A plot in each form.
+pub struct Picture {
+    /// As an SVG file.
     pub svg: String,
-    /// The plot as a PNG file.
+    /// As an element of a page in the style of all pages.
+    pub inline: String,
+    /// As a PNG file.
     pub png: Result<Vec<u8>, PngError>,
+}
+
+/// A figure in each form.
+macro_rules! picture {
+    ($figure:expr) => {
+        Picture { svg: $figure.to_svg_file(), inline: $figure.inline_svg(), png: $figure.to_png() }
+    };
 }
 
 /// Draws what an experiment asks for.
@@ -34,24 +53,69 @@ pub fn of(experiment: &Experiment, results: &Results) -> Vec<Drawn> {
                 for variant in &plot.variants {
                     let surface = plot.surface(variant);
                     let title = format!("{}, {variant}", figure.title);
-                    drawn.push(plot.drawn(&title, variant, surface.to_svg_file(), surface.to_png()));
+                    drawn.push(plot.drawn(&title, variant, picture!(surface)));
                 }
             }
             FigureKind::Lines => {
                 let lines = plot.lines();
-                drawn.push(plot.drawn(&figure.title, "", lines.to_svg_file(), lines.to_png()));
+                drawn.push(plot.drawn(&figure.title, "", picture!(lines)));
             }
             FigureKind::Bars => {
                 let bars = plot.bars();
-                drawn.push(plot.drawn(&figure.title, "", bars.to_svg_file(), bars.to_png()));
+                drawn.push(plot.drawn(&figure.title, "", picture!(bars)));
             }
             FigureKind::Density => {
                 let density = plot.density();
-                drawn.push(plot.drawn(&figure.title, "", density.to_svg_file(), density.to_png()));
+                drawn.push(plot.drawn(&figure.title, "", picture!(density)));
             }
         }
     }
     drawn
+}
+
+/// The claims whose verdict an open input decides: at which of its values each holds. `None` if there are none.
+pub fn of_survey(catalogue: &Catalogue) -> Option<Drawn> {
+    let survey = catalogue.survey.as_ref()?;
+    let places: Vec<Vec<f64>> =
+        survey.settings.iter().map(|setting| survey::places(setting, &catalogue.inputs)).collect();
+    let strip = |claim: &str| {
+        let Surveyed { verdict: Over::Some, decided_by: Some(split), .. } = survey.of(claim, &catalogue.inputs)? else {
+            return None;
+        };
+        let index = catalogue.inputs.iter().position(|input| input.name == split.input)?;
+        let input: &Open = &catalogue.inputs[index];
+        let letters = survey.verdicts.get(claim)?.chars();
+        let of_input: Vec<f64> = places.iter().map(|places| places[index]).collect();
+        let is_range = matches!(input.domain, Domain::Range { .. });
+        Some(Strip {
+            name: claim.to_owned(),
+            input: if is_range { input.name.clone() } else { format!("{}: {}", input.name, input.in_words()) },
+            from: value_words(&input.at(0.0)),
+            to: value_words(&input.at(1.0)),
+            samples: spread(&of_input, input).into_iter().zip(letters.map(|letter| letter == '+')).collect(),
+            border: split.border,
+        })
+    };
+    let strips: Vec<Strip> = catalogue.claims.iter().filter_map(|claim| strip(&claim.id)).collect();
+    if strips.is_empty() {
+        return None;
+    }
+    let title = "Claims that one open input decides, over its values".to_owned();
+    let figure = Strips { title: title.clone(), outcomes: ("holds".to_owned(), "fails".to_owned()), strips };
+    Some(Drawn { experiment: String::new(), name: "open".to_owned(), title, picture: picture!(figure) })
+}
+
+/// Places that can be told apart: samples with the same alternative are spread over its share of the strip.
+fn spread(places: &[f64], input: &Open) -> Vec<f64> {
+    let Domain::Alternatives(list) = &input.domain else { return places.to_vec() };
+    let same = |place: f64| places.iter().filter(move |other| **other == place).count();
+    let before = |index: usize| places[..index].iter().filter(|other| **other == places[index]).count();
+    let spread = |(index, &place): (usize, &f64)| {
+        // From -0.4 to 0.4 of a share.
+        let offset = (before(index) as f64 + 0.5) / same(place) as f64 - 0.5;
+        place + 0.8 * offset / list.len() as f64
+    };
+    places.iter().enumerate().map(spread).collect()
 }
 
 struct Plot<'a> {
@@ -74,11 +138,11 @@ impl<'a> Plot<'a> {
         Self { experiment, figure, results, variants }
     }
 
-    fn drawn(&self, title: &str, part: &str, svg: String, png: Result<Vec<u8>, PngError>) -> Drawn {
+    fn drawn(&self, title: &str, part: &str, picture: Picture) -> Drawn {
         let Figure { metric, x, .. } = self.figure;
         let parts = [self.experiment.id.as_str(), metric, x, part];
         let name = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("-");
-        Drawn { experiment: self.experiment.id.clone(), name: file_name(&name), title: title.to_owned(), svg, png }
+        Drawn { experiment: self.experiment.id.clone(), name: file_name(&name), title: title.to_owned(), picture }
     }
 
     fn cells(&self, variant: &str) -> impl Iterator<Item = &'a Cell> {
@@ -187,6 +251,21 @@ impl<'a> Plot<'a> {
                 }
             }
         }
+        let published = |variant: &str, x: f64, y: Option<f64>| {
+            let is_it = |printed: &&PublishedValue| {
+                let at = |label: &str| printed.at.get(label).copied();
+                printed.variant == variant
+                    && at(&self.figure.x) == Some(x)
+                    && y_label.is_none_or(|label| at(label) == y)
+            };
+            let printed = self.figure.published.iter().find(is_it)?;
+            Some(match read(&printed.value)? {
+                (least, f64::INFINITY) => Published::Above(least),
+                (0.0, most) => Published::Below(most),
+                (low, high) if low == high => Published::Value(low),
+                (low, high) => Published::Between(low, high),
+            })
+        };
         let bar = |variant: &str, x: f64, y: Option<f64>| {
             let is_there = |cell: &&Cell| {
                 let at_y = y_label.is_none_or(|label| cell.at.get(label).copied() == y);
@@ -194,7 +273,7 @@ impl<'a> Plot<'a> {
             };
             let statistics = self.cells(variant).find(is_there).and_then(|cell| cell.statistics(&self.figure.metric));
             let half_width = statistics.as_ref().and_then(holdover_scenario::statistics::Mean::half_width);
-            Bar { value: statistics.map(|mean| mean.mean()), half_width, published: None }
+            Bar { value: statistics.map(|mean| mean.mean()), half_width, published: published(variant, x, y) }
         };
         let series = |variant: &String| BarSeries {
             name: variant.clone(),

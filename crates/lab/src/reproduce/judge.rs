@@ -2,8 +2,9 @@
 
 use serde::Serialize;
 
-use super::catalogue::{Catalogue, Claim};
+use super::catalogue::{Catalogue, Claim, Explains};
 use super::script::Scripts;
+use super::survey::{Over, Surveyed};
 
 /// A claim and what became of it.
 #[derive(Clone, Debug, Serialize)]
@@ -18,8 +19,20 @@ pub struct Judged {
     pub verdict: Verdict,
     /// What was found, or why nothing was looked for.
     pub found: String,
-    /// What is known about it besides.
+    /// What of the claim the check leaves out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_part: Option<String>,
+    /// The name of the cause, if it fails for one that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// What is to be said of it with any verdict.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// What is known about this verdict besides.
     pub explanation: Option<String>,
+    /// The verdicts over what the paper leaves open, if they were looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub over_open: Option<Surveyed>,
 }
 
 /// What became of a claim.
@@ -93,12 +106,35 @@ fn judge(catalogue: &Catalogue, claim: &Claim, scripts: &Scripts) -> Judged {
         },
         (None, reason) => (Verdict::NotCheckable, reason.clone().unwrap_or_default()),
     };
+    let is_explained = match claim.explains {
+        Explains::Fails => verdict != Verdict::Holds,
+        Explains::Holds => verdict == Verdict::Holds,
+    };
     Judged {
         id: claim.id.clone(),
         experiment: claim.experiment.clone(),
         text: claim.text.clone(),
         verdict,
         found,
-        explanation: claim.explanation.clone(),
+        in_part: claim.in_part.clone(),
+        note: claim.note.clone(),
+        cause: claim.cause.clone().filter(|_| verdict == Verdict::Fails),
+        explanation: claim.explanation.clone().filter(|_| is_explained),
+        over_open: catalogue.survey.as_ref().and_then(|survey| survey.of(&claim.id, &catalogue.inputs)),
+    }
+}
+
+impl Judged {
+    /// The verdict with what restricts it: `holds in part`, `holds at the fitted setting only`.
+    pub fn verdict_in_words(&self) -> String {
+        let mut words = self.verdict.name().to_owned();
+        if self.in_part.is_some() {
+            words.push_str(" in part");
+        }
+        let nowhere_else = self.over_open.as_ref().is_some_and(|surveyed| surveyed.verdict == Over::None);
+        if self.verdict == Verdict::Holds && nowhere_else {
+            words.push_str(", at the fitted setting only");
+        }
+        words
     }
 }

@@ -10,6 +10,8 @@ pub mod fit;
 pub mod judge;
 pub mod numbers;
 pub mod open;
+#[cfg(test)]
+mod open_tests;
 pub mod page;
 pub mod results;
 pub mod sample;

@@ -117,7 +117,7 @@ pub fn ours(table: &Table, column: &Column, at: f64, results: &Results) -> Optio
 }
 
 /// `about 21`, `105 to 140`, `above 130`, `below 1/3`, `585 (from its rate)` as a range.
-fn read(text: &str) -> Option<(f64, f64)> {
+pub(super) fn read(text: &str) -> Option<(f64, f64)> {
     let text = text.split('(').next().unwrap_or_default().trim();
     let one = |text: &str| match text.trim().split_once('/') {
         Some((numerator, denominator)) => Some(numerator.parse::<f64>().ok()? / denominator.parse::<f64>().ok()?),

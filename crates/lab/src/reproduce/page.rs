@@ -1,9 +1,17 @@
-//! What a reproduction tells people: a page in Markdown, and a shorter text for a terminal.
+//! What a reproduction says: a page in Markdown, the same as HTML, and a shorter text for a terminal.
+//!
+//! Both pages are made of the same parts, in the same order; only the tables of a part differ in form.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use holdover_report as report;
+
 use super::catalogue::{Catalogue, Experiment, Table};
+use super::figures::Drawn;
 use super::judge::{Counts, Judged, Verdict};
+use super::numbers;
+use super::open::words;
 use super::results::Results;
 use super::script::{Scripts, short};
 
@@ -14,104 +22,243 @@ pub struct Reproduced<'a> {
     /// The experiments that were chosen.
     pub experiments: Vec<&'a Experiment>,
     /// The results by the name of scenario or union.
-    pub results: &'a std::collections::BTreeMap<String, Results>,
+    pub results: &'a BTreeMap<String, Results>,
     /// The claims, judged.
     pub claims: &'a [Judged],
-    /// The pictures of each experiment: its id, the picture's file name and title.
-    pub figures: &'a [(String, String, String)],
+    /// The pictures of the experiments.
+    pub figures: &'a [Drawn],
+    /// The picture of the claims over what is left open.
+    pub survey: Option<&'a Drawn>,
     /// The scripts' engine over the same results.
     pub scripts: &'a Scripts,
     /// The command that repeats it.
     pub command: String,
 }
 
+/// What a page is written into.
+trait Writer {
+    fn section(&mut self, id: &str, title: &str);
+    fn heading(&mut self, title: &str);
+    fn paragraph(&mut self, text: &str);
+    /// A table of texts.
+    fn texts(&mut self, heading: &[&str], rows: Vec<Vec<String>>);
+    /// A table of figures.
+    fn figures(&mut self, heading: Vec<String>, rows: Vec<Vec<String>>);
+    fn picture(&mut self, drawn: &Drawn);
+}
+
 impl Reproduced<'_> {
-    /// The page, whose pictures lie in `pictures`, seen from it.
+    /// The page in Markdown, whose pictures lie in `pictures`, seen from it.
     pub fn markdown(&self, pictures: &str) -> String {
         let paper = &self.catalogue.paper;
-        let mut text = format!("# {}\n\n", paper.title);
+        let mut page = Markdown { text: format!("# {}\n\n", paper.title), pictures };
         if !paper.authors.is_empty() {
-            let _ = writeln!(text, "{}\n", paper.authors);
+            page.paragraph(&paper.authors);
         }
         if !paper.summary.is_empty() {
-            let _ = writeln!(text, "{}\n", paper.summary.trim());
+            page.paragraph(paper.summary.trim());
         }
-        let _ = writeln!(text, "This page is made by `{}`.\n\n{}\n", self.command, in_words(Counts::of(self.claims)));
-        self.claims_table(&mut text);
-        self.choices(&mut text);
+        page.paragraph(&format!("This page is made by `{}`.", self.command));
+        self.body(&mut page, None);
+        page.text
+    }
+
+    /// The page in HTML, which needs nothing but itself. `runs` is the directory of the runs, seen from it, if it lies beside them.
+    pub fn html(&self, runs: Option<&str>) -> String {
+        let paper = &self.catalogue.paper;
+        let mut page = Html(report::Document::new(&paper.title));
+        if !paper.authors.is_empty() {
+            page.0.lead(&paper.authors);
+        }
+        if !paper.summary.is_empty() {
+            page.0.lead(paper.summary.trim());
+        }
+        self.body(&mut page, runs);
+        page.0.to_html(&format!(
+            "Holdover {}. This page is made by `{}`; the same version gives the same figures.",
+            env!("CARGO_PKG_VERSION"),
+            self.command
+        ))
+    }
+
+    fn body(&self, page: &mut impl Writer, runs: Option<&str>) {
+        page.paragraph(&in_words(Counts::of(self.claims)));
+        if let Some(over) = self.survey_in_words() {
+            page.paragraph(&over);
+        }
+        self.claims(page);
+        self.choices(page);
+        self.inputs(page);
         for experiment in &self.experiments {
-            self.experiment(&mut text, experiment, pictures);
+            self.experiment(page, experiment, runs);
         }
-        text
     }
 
-    fn claims_table(&self, text: &mut String) {
-        text.push_str("## Claims\n\n| claim | verdict | found here |\n| --- | --- | --- |\n");
-        for claim in self.claims {
-            let verdict = match claim.verdict {
-                Verdict::Holds => "holds".to_owned(),
-                other => format!("**{}**", other.name()),
-            };
-            let mut found = cell(&claim.found);
-            if let Some(explanation) = &claim.explanation {
-                let _ = write!(found, "<br>{}", cell(explanation));
+    /// The claims by verdict, those that fail by cause.
+    fn claims(&self, page: &mut impl Writer) {
+        let of = |verdict: Verdict| self.claims.iter().filter(move |claim| claim.verdict == verdict);
+        let sections = [
+            (Verdict::Holds, "holds", "Claims that hold"),
+            (Verdict::Fails, "fails", "Claims that fail"),
+            (Verdict::Broken, "broken", "Claims whose check does not work"),
+            (Verdict::NotCheckable, "not-checkable", "Claims that cannot be checked by a reproduction"),
+        ];
+        for (verdict, id, title) in sections {
+            if of(verdict).next().is_none() {
+                continue;
             }
-            let _ = writeln!(text, "| `{}`: {} | {verdict} | {found} |", claim.id, cell(&claim.text));
+            page.section(id, title);
+            if verdict != Verdict::Fails {
+                self.table_of_claims(page, of(verdict).collect());
+                continue;
+            }
+            for cause in &self.catalogue.causes {
+                let claims: Vec<&Judged> =
+                    of(verdict).filter(|claim| claim.cause.as_ref() == Some(&cause.name)).collect();
+                if !claims.is_empty() {
+                    page.heading(&cause.title);
+                    page.paragraph(cause.text.trim());
+                    self.table_of_claims(page, claims);
+                }
+            }
+            let others: Vec<&Judged> = of(verdict).filter(|claim| claim.cause.is_none()).collect();
+            if !others.is_empty() {
+                if !self.catalogue.causes.is_empty() {
+                    page.heading("Each for a reason of its own, or for none that is known");
+                }
+                self.table_of_claims(page, others);
+            }
         }
-        text.push('\n');
     }
 
-    fn choices(&self, text: &mut String) {
+    fn table_of_claims(&self, page: &mut impl Writer, claims: Vec<&Judged>) {
+        let surveyed = claims.iter().any(|claim| claim.over_open.is_some());
+        let rows = claims.iter().map(|claim| {
+            let mut found = claim.found.clone();
+            let more =
+                [&claim.in_part.as_ref().map(|rest| format!("Not checked: {rest}")), &claim.note, &claim.explanation];
+            for text in more.into_iter().flatten() {
+                // A finding ends without a full stop.
+                let _ = write!(found, "{} {}", if found.ends_with('.') { "" } else { "." }, text.trim());
+            }
+            let mut row = vec![format!("`{}`: {}", claim.id, claim.text), claim.verdict_in_words(), found];
+            if surveyed {
+                row.push(claim.over_open.as_ref().map_or_else(String::new, super::survey::Surveyed::in_words));
+            }
+            row
+        });
+        let mut heading = vec!["claim", "verdict", "found here"];
+        if surveyed {
+            heading.push("over what is left open");
+        }
+        page.texts(&heading, rows.collect());
+    }
+
+    /// How many claims hold for all, some and none of the settings.
+    fn survey_in_words(&self) -> Option<String> {
+        use super::survey::Over;
+        let survey = self.catalogue.survey.as_ref()?;
+        let count = |over: Over| {
+            self.claims.iter().filter(|claim| claim.over_open.as_ref().is_some_and(|one| one.verdict == over)).count()
+        };
+        Some(format!(
+            "Over a sample of {} settings of what the paper leaves open ({} runs of each variant at each point, `{}`), of the \
+             claims, {} hold at all settings, {} at some, {} at none.",
+            survey.settings.len(),
+            survey.runs,
+            survey.command,
+            count(Over::All),
+            count(Over::Some),
+            count(Over::None)
+        ))
+    }
+
+    fn choices(&self, page: &mut impl Writer) {
         if self.catalogue.choices.is_empty() {
             return;
         }
-        text.push_str("## What the paper leaves open\n\n| what | chosen | why |\n| --- | --- | --- |\n");
-        for choice in &self.catalogue.choices {
-            let _ = writeln!(text, "| {} | {} | {} |", cell(&choice.what), cell(&choice.value), cell(&choice.why));
-        }
-        text.push('\n');
+        page.section("choices", "What was chosen once");
+        let rows = self.catalogue.choices.iter().map(|one| vec![one.what.clone(), one.value.clone(), one.why.clone()]);
+        page.texts(&["what", "chosen", "why"], rows.collect());
     }
 
-    fn experiment(&self, text: &mut String, experiment: &Experiment, pictures: &str) {
-        let _ = writeln!(text, "## {}: {}\n\n{}.", experiment.id, experiment.title, experiment.source);
+    /// The open inputs, the fitted setting, and what decides.
+    fn inputs(&self, page: &mut impl Writer) {
+        if self.catalogue.inputs.is_empty() {
+            return;
+        }
+        page.section("open", "What the paper leaves open");
+        let fitted = self.catalogue.fitted.as_ref();
+        if let Some(fitted) = fitted {
+            let search = &fitted.search;
+            page.paragraph(&format!(
+                "All verdicts are judged at one setting, at which the {} numbers that the paper prints fit best: {} are within a \
+                 tenth, and the loss is {} against {} with the scenarios as they are written. Claims had no part in the search. It \
+                 is found again by `{}`, which tried {} settings.",
+                search.numbers, search.within_a_tenth, search.loss, search.loss_as_written, search.command, search.tried
+            ));
+        } else {
+            page.paragraph("The verdicts are judged with the scenarios as they are written.");
+        }
+        let rows = self.catalogue.inputs.iter().map(|input| {
+            let value = fitted.and_then(|fitted| fitted.setting.0.get(&input.name));
+            let value = value.map_or_else(|| "as written".to_owned(), words);
+            vec![input.name.clone(), input.in_words(), value, input.evidence.trim().to_owned(), input.source.clone()]
+        });
+        page.texts(&["input", "values", "at", "evidence", "source"], rows.collect());
+        if let Some(drawn) = self.survey {
+            page.picture(drawn);
+        }
+    }
+
+    fn experiment(&self, page: &mut impl Writer, experiment: &Experiment, runs: Option<&str>) {
+        page.section(&experiment.id, &format!("{}: {}", experiment.id, experiment.title));
         match (&experiment.scenario, &experiment.not_run) {
-            (Some(scenario), _) => {
-                let runs: usize =
-                    self.results.get(scenario).map_or(0, |results| results.cells.iter().map(|cell| cell.runs).sum());
-                let files = self.catalogue.scenarios_of(scenario);
-                let files: Vec<String> = files.iter().map(|name| format!("`{name}.toml`")).collect();
-                let _ = writeln!(text, "`experiments/{}`: {}; {runs} runs.\n", self.catalogue.name, files.join(", "));
-            }
+            (Some(scenario), _) => page.paragraph(&self.provenance(experiment, scenario, runs)),
             (None, reason) => {
-                let _ = writeln!(text, "Not run: {}\n", reason.as_deref().unwrap_or("no scenario"));
+                let reason = reason.as_deref().unwrap_or("no scenario");
+                page.paragraph(&format!("{}. Not run: {reason}", experiment.source));
             }
         }
         for note in &experiment.notes {
-            let _ = writeln!(text, "{note}\n");
+            page.paragraph(note);
         }
-        self.numbers(text, experiment);
+        self.numbers(page, experiment);
         let results = experiment.scenario.as_ref().and_then(|scenario| self.results.get(scenario));
         if let (Some(table), Some(results)) = (&experiment.table, results) {
-            side_by_side(text, table, results);
+            side_by_side(page, table, results);
         }
-        for (_, file, title) in self.figures.iter().filter(|(id, ..)| *id == experiment.id) {
-            let _ = writeln!(text, "![{title}]({pictures}/{file})\n");
+        for drawn in self.figures.iter().filter(|drawn| drawn.experiment == experiment.id) {
+            page.picture(drawn);
         }
     }
 
-    fn numbers(&self, text: &mut String, experiment: &Experiment) {
+    /// Where an experiment's numbers come from.
+    fn provenance(&self, experiment: &Experiment, scenario: &str, runs: Option<&str>) -> String {
+        let made: usize =
+            self.results.get(scenario).map_or(0, |results| results.cells.iter().map(|cell| cell.runs).sum());
+        let file = |name: &String| match runs {
+            Some(runs) => {
+                format!("`{name}.toml` ([runs]({runs}/{name}/runs.csv), [summary]({runs}/{name}/summary.json))")
+            }
+            None => format!("`{name}.toml`"),
+        };
+        let files: Vec<String> = self.catalogue.scenarios_of(scenario).iter().map(file).collect();
+        format!("{}. `experiments/{}`: {}; {made} runs.", experiment.source, self.catalogue.name, files.join(", "))
+    }
+
+    fn numbers(&self, page: &mut impl Writer, experiment: &Experiment) {
         if experiment.numbers.is_empty() {
             return;
         }
-        text.push_str("| | published | here |\n| --- | ---: | ---: |\n");
-        for number in &experiment.numbers {
+        let rows = experiment.numbers.iter().map(|number| {
             let ours = match self.scripts.text(&number.ours, experiment.scenario.as_deref()) {
                 Ok(ours) => ours,
                 Err(error) => error.to_string(),
             };
-            let _ = writeln!(text, "| {} | {} | {} |", cell(&number.what), cell(&number.published), cell(&ours));
-        }
-        text.push('\n');
+            vec![number.what.clone(), number.published.clone(), ours]
+        });
+        page.figures(["", "published", "here"].map(str::to_owned).to_vec(), rows.collect());
     }
 
     /// What a terminal shows.
@@ -119,38 +266,32 @@ impl Reproduced<'_> {
         let mut text = format!("{}: {}\n", self.catalogue.name, self.catalogue.paper.title);
         let width = self.claims.iter().map(|claim| claim.id.len()).max().unwrap_or_default();
         for claim in self.claims {
-            let _ = writeln!(text, "  {:13} {:width$}  {}", claim.verdict.name(), claim.id, claim.found);
+            let _ = writeln!(text, "  {:13} {:width$}  {}", claim.verdict_in_words(), claim.id, claim.found);
         }
         let _ = writeln!(text, "  {}", in_words(Counts::of(self.claims)));
+        if let Some(over) = self.survey_in_words() {
+            let _ = writeln!(text, "  {over}");
+        }
         text
     }
 }
 
 /// A published table and ours: each cell as `published / ours`.
-fn side_by_side(text: &mut String, table: &Table, results: &Results) {
-    let _ = write!(
-        text,
-        "Published / here: the mean over the runs that were completed. (Checks go by the median.)\n\n| {} |",
-        table.axis
-    );
-    for column in &table.columns {
-        let _ = write!(text, " {} |", column.title);
-    }
-    text.push_str("\n| ---: |");
-    text.push_str(&" ---: |".repeat(table.columns.len()));
-    text.push('\n');
+fn side_by_side(page: &mut impl Writer, table: &Table, results: &Results) {
+    page.paragraph("Published / here: the mean over the runs that were completed. (Checks go by the median.)");
+    let heading = std::iter::once(table.axis.clone()).chain(table.columns.iter().map(|column| column.title.clone()));
+    let mut rows = Vec::new();
     for row in &table.rows {
-        let number = |key: &str| table.number(row, key);
-        let Some(at) = number(&table.key) else { continue };
-        let _ = write!(text, "| {} |", short(at));
+        let Some(at) = table.number(row, &table.key) else { continue };
+        let mut cells = vec![short(at)];
         for column in &table.columns {
-            let ours = super::numbers::ours(table, column, at, results);
             let words = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), short);
-            let _ = write!(text, " {} / **{}** |", words(number(&column.key)), words(ours));
+            let ours = numbers::ours(table, column, at, results);
+            cells.push(format!("{} / {}", words(table.number(row, &column.key)), words(ours)));
         }
-        text.push('\n');
+        rows.push(cells);
     }
-    text.push('\n');
+    page.figures(heading.collect(), rows);
 }
 
 /// `37 claims: 20 hold, 12 fail, 5 cannot be checked by a reproduction.`
@@ -168,7 +309,84 @@ pub fn in_words(counts: Counts) -> String {
     text
 }
 
+/// A page in Markdown.
+struct Markdown<'a> {
+    text: String,
+    /// The directory of its pictures.
+    pictures: &'a str,
+}
+
+impl Markdown<'_> {
+    fn table(&mut self, heading: &[String], rows: &[Vec<String>], rule: &str) {
+        let row = |cells: &[String]| {
+            let cells: Vec<String> = cells.iter().map(|text| cell(text)).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        self.text.push_str(&row(heading));
+        let _ = writeln!(self.text, "| --- |{}", format!(" {rule} |").repeat(heading.len() - 1));
+        self.text.extend(rows.iter().map(|cells| row(cells)));
+        self.text.push('\n');
+    }
+}
+
+impl Writer for Markdown<'_> {
+    fn section(&mut self, _: &str, title: &str) {
+        let _ = writeln!(self.text, "## {title}\n");
+    }
+
+    fn heading(&mut self, title: &str) {
+        let _ = writeln!(self.text, "### {title}\n");
+    }
+
+    fn paragraph(&mut self, text: &str) {
+        let _ = writeln!(self.text, "{text}\n");
+    }
+
+    fn texts(&mut self, heading: &[&str], rows: Vec<Vec<String>>) {
+        let heading: Vec<String> = heading.iter().map(|&text| text.to_owned()).collect();
+        self.table(&heading, &rows, "---");
+    }
+
+    fn figures(&mut self, heading: Vec<String>, rows: Vec<Vec<String>>) {
+        self.table(&heading, &rows, "---:");
+    }
+
+    fn picture(&mut self, drawn: &Drawn) {
+        let _ = writeln!(self.text, "![{}]({}/{}.svg)\n", drawn.title, self.pictures, drawn.name);
+    }
+}
+
 /// A text that can stand in a table.
 fn cell(text: &str) -> String {
     text.trim().replace('|', "\\|").replace('\n', " ")
+}
+
+/// A page in HTML.
+struct Html(report::Document);
+
+impl Writer for Html {
+    fn section(&mut self, id: &str, title: &str) {
+        self.0.section(id, title);
+    }
+
+    fn heading(&mut self, title: &str) {
+        self.0.heading(title);
+    }
+
+    fn paragraph(&mut self, text: &str) {
+        self.0.paragraph(text);
+    }
+
+    fn texts(&mut self, heading: &[&str], rows: Vec<Vec<String>>) {
+        let heading = heading.iter().map(|&text| text.to_owned()).collect();
+        self.0.table_of_text(&report::Table { heading, rows });
+    }
+
+    fn figures(&mut self, heading: Vec<String>, rows: Vec<Vec<String>>) {
+        self.0.table(&report::Table { heading, rows });
+    }
+
+    fn picture(&mut self, drawn: &Drawn) {
+        self.0.figure(&drawn.picture.inline);
+    }
 }

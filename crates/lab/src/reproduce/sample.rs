@@ -44,7 +44,7 @@ fn closest(points: &[Vec<f64>]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use proptest::prelude::{any, prop_assert_eq, proptest};
 
     use super::*;
 

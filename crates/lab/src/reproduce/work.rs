@@ -98,6 +98,11 @@ impl Work {
         self.plans.keys().cloned().collect()
     }
 
+    /// Whether the paper prints a number that ours can be compared with.
+    pub fn prints_numbers(&self) -> bool {
+        self.experiments().into_iter().any(numbers::any)
+    }
+
     /// Those of them that printed numbers are compared with.
     pub(super) fn scenarios_with_numbers(&self) -> Vec<String> {
         let printing = || self.experiments().into_iter().filter(|experiment| numbers::any(experiment));

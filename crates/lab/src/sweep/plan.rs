@@ -6,9 +6,8 @@ use std::hash::Hasher;
 use holdover_report::{FlowMetrics, StatusName};
 use holdover_scenario::statistics::{Mean, StoppingRule};
 use holdover_scenario::{Compare, Measure, Metric, Point, Scenario, ScenarioError, Sweep};
-use holdover_sim::{World, WorldConfig, WorldError};
+use holdover_sim::{Amount, RequestResponse, Traffic, World, WorldConfig, WorldError};
 
-use super::engine::ALL_DONE;
 use super::journal::{Header, Row};
 use super::measure::Quantity;
 use super::table::{FLOW_COLUMNS, Value};
@@ -76,6 +75,8 @@ pub struct Plan {
     pub stop: Stop,
     /// What is averaged over runs; the one that decides how often each point is run comes first.
     pub quantities: Vec<Quantity>,
+    /// Of each cell, which of its flows have something to complete.
+    must_end: Vec<Vec<bool>>,
 }
 
 /// When a cell has been run often enough.
@@ -98,7 +99,7 @@ pub struct Finished {
     pub ending: String,
     /// When it ended, in seconds of simulated time.
     pub ended_at_s: f64,
-    /// Every flow that has an end came to it.
+    /// No flow failed, and those that have so many bytes or exchanges to complete have done so.
     pub completed: bool,
     /// The cells of [`FLOW_COLUMNS`] for each flow.
     pub flows: Vec<Vec<Value>>,
@@ -120,8 +121,9 @@ impl Plan {
         let replicate = sweep.replicate();
         let stop = Stop { min: replicate.min, max: replicate.max, relative_error: replicate.relative_error };
         let variants = scenario.variants().iter().map(|variant| variant.name().to_owned()).collect();
-        let plan = Self { points: sweep.points().collect(), variants, stop, quantities, sweep, scenario };
-        plan.check()?;
+        let points = sweep.points().collect();
+        let mut plan = Self { points, variants, stop, quantities, sweep, scenario, must_end: Vec::new() };
+        plan.must_end = plan.check()?;
         Ok(plan)
     }
 
@@ -131,11 +133,14 @@ impl Plan {
         std::path::Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name)
     }
 
-    fn check(&self) -> Result<(), PlanError> {
+    /// Builds every world. Returns which flows of each cell have something to complete.
+    fn check(&self) -> Result<Vec<Vec<bool>>, PlanError> {
+        let mut must_end = Vec::with_capacity(self.cells());
         for point in &self.points {
             let there = self.scenario.at(point)?;
             for variant in there.variants() {
                 let world = variant.world(there.seed())?;
+                must_end.push(world.flows.iter().map(|flow| has_something_to_complete(&flow.traffic)).collect());
                 World::new(world).map_err(|error| PlanError::World {
                     name: self.scenario.name().to_owned(),
                     point: point_in_words(point),
@@ -144,7 +149,7 @@ impl Plan {
                 })?;
             }
         }
-        Ok(())
+        Ok(must_end)
     }
 
     /// The variants at the points: the points in their order, the variants of each in theirs.
@@ -199,14 +204,19 @@ impl Plan {
 
     /// What of a run is kept in memory.
     pub fn reduce(&self, row: &Row) -> Finished {
-        let failed = row.flows.iter().any(|flow| flow.status == StatusName::Failed);
-        let nothing_ends = row.flows.iter().all(|flow| flow.status == StatusName::Unfinished);
+        let variant = self.variants.iter().position(|name| *name == row.variant);
+        let must_end = variant.and_then(|variant| self.must_end.get(self.index(Cell { point: row.point, variant })));
+        let ended = |(index, flow): (usize, &FlowMetrics)| match flow.status {
+            StatusName::Completed => true,
+            StatusName::Failed => false,
+            StatusName::Unfinished => !must_end.and_then(|flows| flows.get(index)).copied().unwrap_or(true),
+        };
         let cells = |flow: &FlowMetrics| FLOW_COLUMNS.iter().map(|(_, _, cell)| cell(flow)).collect();
         Finished {
             seed: row.seed,
             ending: row.ending.clone(),
             ended_at_s: row.ended_at_s,
-            completed: !failed && (nothing_ends || row.ending == ALL_DONE),
+            completed: row.flows.iter().enumerate().all(ended),
             flows: row.flows.iter().map(cells).collect(),
             values: self.quantities.iter().map(|quantity| quantity.of(&row.flows)).collect(),
         }
@@ -250,6 +260,15 @@ impl Stop {
             None => self.max,
         };
         expected.clamp(runs.saturating_add(1).min(self.max), self.max)
+    }
+}
+
+/// Whether the run's end must not come first: data that is sent for a time, or until the end, is complete whenever that is.
+const fn has_something_to_complete(traffic: &Traffic) -> bool {
+    match traffic {
+        Traffic::Bulk(bulk) => matches!(bulk.amount, Amount::Bytes(_)),
+        Traffic::RequestResponse(RequestResponse { count, .. }) => count.is_some(),
+        Traffic::OnOff(_) => false,
     }
 }
 

@@ -272,6 +272,28 @@ fn flows_add_up_or_are_averaged_and_one_can_be_picked() {
     fs::remove_dir_all(dir).expect("it was made above");
 }
 
+/// A transfer that the time limit ends is not complete; one that has no amount to transfer is.
+#[test]
+fn a_sole_flow_that_is_unfinished_at_the_time_limit_is_not_completed() {
+    let completed = |bulk: &str| {
+        let text = SCENARIO.replace("time_limit = \"60 s\"", "time_limit = \"2 s\"").replace("bulk = \"100 kB\"", bulk);
+        let plan = plan(&[&text, "[sweep.replicate]\nmin = 2\n"]);
+        let dir = new_dir(&format!("unfinished-{}", bulk.len()));
+        let dir_of_sweep = SweepDir::at(&dir, false).expect("a new directory");
+        let (journal, schedule) = engine::open_journal(&plan, &dir_of_sweep.journal()).expect("a new journal");
+        let outcome =
+            engine::run(&plan, journal, schedule, 1, &AtomicBool::new(false), &|_| ()).expect("a sweep that ends");
+        fs::remove_dir_all(dir).expect("it was made above");
+        let Outcome::Complete(runs) = outcome else { panic!("nobody stops it") };
+        let results = crate::reproduce::results::Results::new(&plan, &runs);
+        let runs: Vec<(String, bool)> = runs[0].iter().map(|run| (run.ending.clone(), run.completed)).collect();
+        (runs, results.cells[0].completed, results.cells[0].values["duration"].len())
+    };
+    let limit = |completed| vec![("time-limit".to_owned(), completed); 2];
+    assert_eq!(completed("bulk = \"100 MB\""), (limit(false), 0, 0), "its time is not drawn either");
+    assert_eq!(completed("bulk = \"60 s\""), (limit(true), 2, 2), "sent for as long as the run takes");
+}
+
 #[test]
 fn a_directory_with_something_else_in_it_is_left_alone() {
     let dir = new_dir("taken");

@@ -4,6 +4,7 @@
 //! - [`Lines`]: means over a parameter, with error bars, and what was published beside them.
 //! - [`Bars`]: a few situations by a few variants.
 //! - [`Surface`]: one value over two parameters, as colours.
+//! - [`Strips`]: outcomes of samples over one input each.
 //! - [`Density`]: how samples are distributed, as a histogram or cumulatively; [`DensityMap`]: pairs of samples.
 //!
 //! All values are in base units, and an [`Axis`] writes them with a prefix that fits. Data that cannot be drawn (NaN, infinite,
@@ -14,12 +15,14 @@ mod density;
 mod density_map;
 mod heat;
 mod lines;
+mod strips;
 mod surface;
 
 pub use bars::{Bar, BarSeries, Bars, Published};
 pub use density::{Density, Form, Samples};
 pub use density_map::{DensityMap, Pairs};
 pub use lines::{LinePoint, LineSeries, Lines};
+pub use strips::{Strip, Strips};
 pub use surface::Surface;
 
 pub use crate::draw::{Axis, PngError, Scale, Unit};

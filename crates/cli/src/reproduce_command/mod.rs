@@ -1,15 +1,17 @@
 //! `holdover reproduce`: the experiments of papers run anew, beside what was published, and their claims judged.
 
+mod settings;
+
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 
 use clap::Args;
 use holdover_lab::reproduce::catalogue::{Catalogue, CatalogueError};
+use holdover_lab::reproduce::figures;
 use holdover_lab::reproduce::judge::{self, Counts, Judged};
 use holdover_lab::reproduce::page::Reproduced;
 use holdover_lab::reproduce::results::Results;
@@ -43,6 +45,24 @@ pub(crate) struct ReproduceArgs {
     /// Write the page of each paper, with its pictures, into this directory too.
     #[arg(long, value_name = "DIR")]
     pages: Option<PathBuf>,
+    /// Run the claims of one paper over a sample of settings of what it leaves open.
+    #[arg(long, conflicts_with_all = ["list", "pages"], requires = "what")]
+    open: bool,
+    /// Look for the setting of what a paper leaves open at which its printed numbers fit best.
+    #[arg(long, conflicts_with_all = ["list", "pages", "open"], requires = "what")]
+    fit: bool,
+    /// How many settings --open and --fit sample; as the paper's file has it if not said.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=4096))]
+    samples: Option<u16>,
+    /// How often --open and --fit run each variant at each point; as the paper's file has it if not said.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    runs: Option<u16>,
+    /// Keep what --open and --fit find beside the paper's file, as open.toml and fitted.toml.
+    #[arg(long, requires = "experiments")]
+    keep: bool,
+    /// Go on in the latest directory below results/ in which a reproduction was begun.
+    #[arg(long, conflicts_with = "out")]
+    resume: bool,
     /// Print JSON instead of a text.
     #[arg(long)]
     json: bool,
@@ -66,8 +86,14 @@ enum CommandError {
     Json(#[from] serde_json::Error),
     #[error("{} is not empty, and not the directory of a reproduction; choose another one", .0.display())]
     OtherResults(PathBuf),
-    #[error("--pages writes the pages of whole papers, and {0} is one experiment")]
+    #[error("--pages, --open and --fit are for whole papers, and {0} is one experiment")]
     PartOfAPage(String),
+    #[error("{0} declares nothing that it leaves open: there is no [[open]] in its paper.toml")]
+    NothingOpen(String),
+    #[error("{0} prints no numbers that a setting could fit")]
+    NothingToFit(String),
+    #[error("there is no reproduction to resume below {RESULTS}")]
+    NothingToResume,
     #[error("interrupted; what is finished is kept in {}; the same command with --out {} goes on with it", .0.display(), .0.display())]
     Interrupted(PathBuf),
 }
@@ -110,6 +136,9 @@ pub(crate) fn run(args: &ReproduceArgs) -> ExitCode {
             error @ (CommandError::Catalogue(_)
             | CommandError::Work(WorkError::Plan(_))
             | CommandError::PartOfAPage(_)
+            | CommandError::NothingOpen(_)
+            | CommandError::NothingToFit(_)
+            | CommandError::NothingToResume
             | CommandError::OtherResults(_)),
         ) => {
             eprintln!("error: {error}");
@@ -125,7 +154,8 @@ pub(crate) fn run(args: &ReproduceArgs) -> ExitCode {
 fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
     let catalogues = Catalogue::all(args.experiments.as_deref())?;
     let chosen = choose(catalogues, args.what.as_deref())?;
-    if let (Some(what), Some(_)) = (args.what.as_ref().filter(|what| what.contains('/')), &args.pages) {
+    let wants_whole = args.pages.is_some() || args.open || args.fit;
+    if let Some(what) = args.what.as_ref().filter(|what| wants_whole && what.contains('/')) {
         return Err(CommandError::PartOfAPage(what.clone()));
     }
     if args.list {
@@ -135,17 +165,31 @@ fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
     for (catalogue, experiments) in chosen {
         works.push(Work::new(catalogue, experiments)?);
     }
+    if args.open || args.fit {
+        settings::check(&works, args.fit)?;
+    }
     let began = (SystemTime::now(), Instant::now());
     let directory = match &args.out {
         Some(path) => begun_here(path)?,
+        None if args.resume => latest(Path::new(RESULTS))?,
         None => ResultsDir::create_new(Path::new(RESULTS), "reproduce", &utc(began.0).1)?,
     };
     write(&directory.path().join(MARK), format!("{}\n", env!("CARGO_PKG_VERSION")).as_bytes())?;
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let stop = stop_on_signals().map_err(CommandError::Signals)?;
+    let bars = Bars::default();
+    let watch = |title: &str, progress: Option<Progress>| bars.show(title, progress);
+    let running = Running { jobs, stop: &stop, watch: &watch };
     let mut told = Vec::new();
+    let mut text = String::new();
     for work in &works {
-        told.push(one_paper(work, &directory, args, jobs, &stop)?);
+        if args.open {
+            text.push_str(&settings::survey(work, directory.path(), args, &running)?);
+        } else if args.fit {
+            text.push_str(&settings::search(work, directory.path(), args, &running)?);
+        } else {
+            told.push(one_paper(work, &directory, args, &running)?);
+        }
     }
     directory.write_manifest(&Manifest {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -154,7 +198,23 @@ fn reproduce(args: &ReproduceArgs) -> Result<String, CommandError> {
         started_at: utc(began.0).0,
         took_s: began.1.elapsed().as_secs_f64(),
     })?;
+    if told.is_empty() {
+        return Ok(text);
+    }
     tell(&told, &directory, began.1.elapsed().as_secs_f64(), args.json)
+}
+
+/// The directory below `parent` in which a reproduction was begun last.
+fn latest(parent: &Path) -> Result<ResultsDir, CommandError> {
+    let failed = |error| CommandError::Write { path: parent.to_owned(), error };
+    if !parent.is_dir() {
+        return Err(CommandError::NothingToResume);
+    }
+    let entries = std::fs::read_dir(parent).map_err(failed)?;
+    let begun = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.join(MARK).is_file());
+    let modified = |path: &PathBuf| std::fs::metadata(path.join(MARK)).and_then(|found| found.modified()).ok();
+    let latest = begun.max_by_key(|path| (modified(path), path.clone())).ok_or(CommandError::NothingToResume)?;
+    Ok(ResultsDir::open(&latest)?)
 }
 
 /// The file by which a directory of reproductions is known.
@@ -192,7 +252,7 @@ fn tell(told: &[Told], directory: &ResultsDir, took_s: f64, json: bool) -> Resul
         told.iter().map(|told| format!("{}  It took {:.0} s.\n\n", told.text, told.took_s)).collect();
     text.push_str("What was published, why claims fail, and pictures are on these pages:\n");
     for told in told {
-        text.push_str(&format!("  {}\n", directory.path().join(format!("{}.md", told.paper)).display()));
+        text.push_str(&format!("  {}\n", directory.path().join(format!("{}.html", told.paper)).display()));
     }
     Ok(text)
 }
@@ -227,48 +287,46 @@ fn one_paper(
     work: &Work,
     directory: &ResultsDir,
     args: &ReproduceArgs,
-    jobs: usize,
-    stop: &AtomicBool,
+    running: &Running<'_>,
 ) -> Result<Told, CommandError> {
     let began = Instant::now();
-    let bars = Bars::default();
-    let watch = |title: &str, progress: Option<Progress>| bars.show(title, progress);
-    let running = Running { jobs, stop, watch: &watch };
-    let results = work.run(&directory.path().join(&work.catalogue.name), &running)?;
+    let results = work.run(&directory.path().join(&work.catalogue.name), running)?;
     let Some(results) = results else { return Err(CommandError::Interrupted(directory.path().to_owned())) };
     let scripts = Scripts::new(&results);
     let claims = judge::claims(&work.catalogue, &work.ids(), &scripts);
     let drawn = work.draw(&results);
-    let figures: Vec<(String, String, String)> = drawn
-        .iter()
-        .map(|drawn| (drawn.experiment.clone(), format!("{}.svg", drawn.name), drawn.title.clone()))
-        .collect();
+    let survey = figures::of_survey(&work.catalogue);
     let reproduced = Reproduced {
         catalogue: &work.catalogue,
         experiments: work.experiments(),
         results: &results,
         claims: &claims,
-        figures: &figures,
+        figures: &drawn,
+        survey: survey.as_ref(),
         scripts: &scripts,
         command: command(args, &work.catalogue.name),
     };
+    let paper = &work.catalogue.name;
     let mut pages = vec![directory.path().to_owned()];
     pages.extend(args.pages.clone());
     for place in pages {
-        let page = reproduced.markdown(&work.catalogue.name);
-        write(&place.join(format!("{}.md", work.catalogue.name)), page.as_bytes())?;
-        for drawn in &drawn {
-            let picture = |ending: &str| place.join(&work.catalogue.name).join(format!("{}.{ending}", drawn.name));
-            write(&picture("svg"), drawn.svg.as_bytes())?;
-            // The pages show the SVG; a repository has no need of both.
-            if let (Ok(png), true) = (&drawn.png, place == directory.path()) {
+        // Beside the runs there is a page that links to them; a repository has no need of both, nor of PNGs.
+        let beside_runs = place == directory.path();
+        write(&place.join(format!("{paper}.md")), reproduced.markdown(paper).as_bytes())?;
+        if beside_runs {
+            write(&place.join(format!("{paper}.html")), reproduced.html(Some(paper)).as_bytes())?;
+        }
+        for drawn in drawn.iter().chain(survey.as_ref()) {
+            let picture = |ending: &str| place.join(paper).join(format!("{}.{ending}", drawn.name));
+            write(&picture("svg"), drawn.picture.svg.as_bytes())?;
+            if let (Ok(png), true) = (&drawn.picture.png, beside_runs) {
                 write(&picture("png"), png)?;
             }
         }
     }
     let text = reproduced.terminal();
     let counts = Counts::of(&claims);
-    let paper = work.catalogue.name.clone();
+    let paper = paper.clone();
     Ok(Told { paper, counts, claims, text, took_s: began.elapsed().as_secs_f64(), results })
 }
 

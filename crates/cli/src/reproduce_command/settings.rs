@@ -1,0 +1,160 @@
+//! `--open` and `--fit`: a paper's claims and numbers over what it leaves open.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use holdover_lab::reproduce::catalogue::{Catalogue, FITTED, SURVEY, Sampling};
+use holdover_lab::reproduce::figures;
+use holdover_lab::reproduce::fit::fit;
+use holdover_lab::reproduce::setting::Fitted;
+use holdover_lab::reproduce::survey::{Over, Survey, Surveyed};
+use holdover_lab::reproduce::work::{Running, Work};
+use serde::Serialize;
+
+use super::{CommandError, ReproduceArgs, write};
+
+/// Where a paper's trials are, in its part of the results.
+const SETTINGS: &str = "settings";
+
+/// What is said of a paper's claims over its settings.
+#[derive(Serialize)]
+struct Told<'a> {
+    paper: &'a str,
+    survey: &'a Survey,
+    claims: Vec<ToldClaim<'a>>,
+}
+
+#[derive(Serialize)]
+struct ToldClaim<'a> {
+    id: &'a str,
+    text: &'a str,
+    #[serde(flatten)]
+    surveyed: Surveyed,
+}
+
+/// Refuses papers that leave nothing open, and, for a fit, those that print no number, before anything runs.
+pub(super) fn check(works: &[Work], fits: bool) -> Result<(), CommandError> {
+    for work in works {
+        let paper = work.catalogue.name.clone();
+        if work.catalogue.inputs.is_empty() {
+            return Err(CommandError::NothingOpen(paper));
+        }
+        if fits && !work.prints_numbers() {
+            return Err(CommandError::NothingToFit(paper));
+        }
+    }
+    Ok(())
+}
+
+fn sampling(args: &ReproduceArgs, catalogue: &Catalogue) -> Sampling {
+    let declared = catalogue.sampling;
+    Sampling {
+        samples: args.samples.map_or(declared.samples, u32::from),
+        runs: args.runs.map_or(declared.runs, u32::from),
+        ..declared
+    }
+}
+
+/// The command that makes the same again.
+fn command(args: &ReproduceArgs, paper: &str, flag: &str, sampling: Sampling) -> String {
+    let mut command =
+        format!("holdover reproduce {paper} {flag} --samples {} --runs {}", sampling.samples, sampling.runs);
+    if let Some(directory) = &args.experiments {
+        let _ = write!(command, " --experiments {}", directory.display());
+    }
+    if args.keep {
+        command.push_str(" --keep");
+    }
+    command
+}
+
+/// Runs the claims of a paper over its settings; returns what to print.
+pub(super) fn survey(
+    work: &Work,
+    directory: &Path,
+    args: &ReproduceArgs,
+    running: &Running<'_>,
+) -> Result<String, CommandError> {
+    let paper = &work.catalogue.name;
+    let sampling = sampling(args, &work.catalogue);
+    let command = command(args, paper, "--open", sampling);
+    let trials = directory.join(paper).join(SETTINGS);
+    let made = Survey::make(work, trials, sampling, running, command)?;
+    let Some(survey) = made else { return Err(CommandError::Interrupted(directory.to_owned())) };
+    keep(args, paper, directory, SURVEY, &survey.to_toml())?;
+    let mut catalogue = work.catalogue.clone();
+    catalogue.survey = Some(survey);
+    if let Some(drawn) = figures::of_survey(&catalogue) {
+        write(&directory.join(paper).join("open.svg"), drawn.picture.svg.as_bytes())?;
+        if let Ok(png) = &drawn.picture.png {
+            write(&directory.join(paper).join("open.png"), png)?;
+        }
+    }
+    tell(&catalogue, directory, args.json)
+}
+
+fn tell(catalogue: &Catalogue, directory: &Path, json: bool) -> Result<String, CommandError> {
+    let Some(survey) = &catalogue.survey else { return Ok(String::new()) };
+    let surveyed = catalogue.claims.iter().filter_map(|claim| {
+        let surveyed = survey.of(&claim.id, &catalogue.inputs)?;
+        Some(ToldClaim { id: &claim.id, text: &claim.text, surveyed })
+    });
+    let claims: Vec<ToldClaim<'_>> = surveyed.collect();
+    if json {
+        let told = Told { paper: &catalogue.name, survey, claims };
+        return Ok(format!("{}\n", serde_json::to_string_pretty(&told)?));
+    }
+    let mut text =
+        format!("{}: {} settings of {} open inputs\n", catalogue.name, survey.settings.len(), survey.inputs.len());
+    let width = claims.iter().map(|claim| claim.id.len()).max().unwrap_or_default();
+    for (over, title) in [(Over::All, "holds for all"), (Over::Some, "for some"), (Over::None, "for none")] {
+        for claim in claims.iter().filter(|claim| claim.surveyed.verdict == over) {
+            let _ = writeln!(text, "  {title:14} {:width$}  {}", claim.id, claim.surveyed.in_words());
+        }
+    }
+    let _ = writeln!(text, "  Kept in {}", directory.join(&catalogue.name).join(SURVEY).display());
+    Ok(text)
+}
+
+/// Looks for the setting that fits a paper's numbers best; returns what to print.
+pub(super) fn search(
+    work: &Work,
+    directory: &Path,
+    args: &ReproduceArgs,
+    running: &Running<'_>,
+) -> Result<String, CommandError> {
+    let paper = &work.catalogue.name;
+    let sampling = sampling(args, &work.catalogue);
+    let command = command(args, paper, "--fit", sampling);
+    let trials = directory.join(paper).join(SETTINGS);
+    let found = fit(work, trials, sampling, running, command)?;
+    let Some(fitted) = found else { return Err(CommandError::Interrupted(directory.to_owned())) };
+    keep(args, paper, directory, FITTED, &fitted.to_toml())?;
+    if args.json {
+        return Ok(format!("{}\n", serde_json::to_string_pretty(&fitted)?));
+    }
+    Ok(in_words(paper, &fitted, directory))
+}
+
+fn in_words(paper: &str, fitted: &Fitted, directory: &Path) -> String {
+    let search = &fitted.search;
+    let mut text = format!(
+        "{paper}: loss {} at the best of {} settings, {} as the scenarios are written; {} of {} printed numbers are within a tenth\n",
+        search.loss, search.tried, search.loss_as_written, search.within_a_tenth, search.numbers
+    );
+    let width = fitted.setting.0.keys().map(String::len).max().unwrap_or_default();
+    for (name, value) in &fitted.setting.0 {
+        let _ = writeln!(text, "  {name:width$}  {}", holdover_lab::reproduce::open::words(value));
+    }
+    let _ = writeln!(text, "  Kept in {}", directory.join(paper).join(FITTED).display());
+    text
+}
+
+/// Writes a file to the results and, if that is wanted, beside the paper's.
+fn keep(args: &ReproduceArgs, paper: &str, directory: &Path, name: &str, text: &str) -> Result<(), CommandError> {
+    write(&directory.join(paper).join(name), text.as_bytes())?;
+    match &args.experiments {
+        Some(papers) if args.keep => write(&papers.join(paper).join(name), text.as_bytes()),
+        _ => Ok(()),
+    }
+}

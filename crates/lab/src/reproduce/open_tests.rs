@@ -1,0 +1,311 @@
+//! Open inputs of a small paper: declared, sampled, fitted.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::catalogue::{Catalogue, CatalogueError, Sampling};
+use super::fit::fit;
+use super::judge::{self, Verdict};
+use super::open::Open;
+use super::script::Scripts;
+use super::setting::Setting;
+use super::survey::{Over, Survey};
+use super::work::{Running, Work, WorkError};
+use crate::sweep::Progress;
+
+/// 100 kB over a link whose rate, queue and losses a paper does not say.
+const SCENARIO: &str = r#"
+seed = 3
+time_limit = "60 s"
+[[host]]
+name = "a"
+[[host]]
+name = "b"
+[[link]]
+name = "radio"
+between = ["a", "b"]
+rate = "5 Mbit/s"
+delay = "10 ms"
+queue_limit = "50 packets"
+[[flow]]
+name = "data"
+from = "a"
+to = "b"
+bulk = "100 kB"
+[[sweep.axis]]
+path = "link.radio.delay"
+label = "delay"
+values = ["10 ms", "20 ms"]
+[sweep.replicate]
+min = 2
+"#;
+
+const PAPER: &str = r#"
+[paper]
+title = "Mine"
+[sampling]
+samples = 12
+runs = 1
+[[open]]
+name = "rate"
+paths = ["link.radio.rate"]
+range = { from = "1 Mbit/s", to = "10 Mbit/s", scale = "logarithmic" }
+evidence = "not said"
+source = "section 1"
+[[open]]
+name = "stack"
+alternatives = ["linux-6-reno", "reno-bsd"]
+paths = ["stack"]
+scenarios = ["fig"]
+evidence = "not said"
+source = "section 1"
+[[cause]]
+name = "slow"
+title = "The link is slow"
+text = "It is."
+[[experiment]]
+id = "fig"
+source = "Figure 1"
+title = "A transfer"
+scenario = "fig"
+number = [{ what = "at 10 ms, s", published = "0.46", ours = 'at(r, "base", "delay", 0.01).duration' }]
+[[claim]]
+id = "fast"
+experiment = "fig"
+text = "It takes less than 0.5 s."
+check = 'at_most(col(r, "duration"), 0.5)'
+cause = "slow"
+explanation = "That takes 2 Mbit/s."
+[[claim]]
+id = "instant"
+experiment = "fig"
+text = "It takes no time."
+check = 'at_most(col(r, "duration"), 0.001)'
+in_part = "the handshake"
+[[claim]]
+id = "arrives"
+experiment = "fig"
+text = "It arrives."
+check = 'at_most(r.map(|c| c.aborted), 0)'
+explanation = "Losses are none."
+explains = "holds"
+"#;
+
+/// A directory of papers below the system's for temporary files, removed in the end.
+struct Papers(PathBuf);
+
+impl Papers {
+    fn new(name: &str, paper: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("holdover-open-test-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(dir.join("mine")).expect("a writable directory for temporary files");
+        let papers = Self(dir);
+        papers.write("mine/paper.toml", paper);
+        papers.write("mine/fig.toml", SCENARIO);
+        papers
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.0.join(name), text).expect("a disk with room");
+    }
+
+    fn catalogue(&self) -> Result<Catalogue, CatalogueError> {
+        Catalogue::all(Some(&self.0)).map(|mut all| all.remove(0))
+    }
+
+    fn work(&self) -> Result<Work, WorkError> {
+        Work::new(self.catalogue()?, vec![0])
+    }
+
+    fn out(&self) -> PathBuf {
+        self.0.join("out")
+    }
+}
+
+impl Drop for Papers {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Surveys until `most` more runs were made. Returns the survey and the runs that were made.
+fn survey(work: &Work, out: &Path, most: usize) -> (Option<Survey>, usize) {
+    let stop = AtomicBool::new(false);
+    let made = Mutex::new(0);
+    let watch = |_: &str, progress: Option<Progress>| {
+        let mut made = made.lock().expect("no watcher panics");
+        // Each sweep is told of once when it begins, and of each run after that.
+        *made += usize::from(progress.is_some_and(|progress| progress.done > 0));
+        stop.fetch_or(*made >= most, Ordering::Relaxed);
+    };
+    let running = Running { jobs: 1, stop: &stop, watch: &watch };
+    let survey = Survey::make(work, out.to_owned(), work.catalogue.sampling, &running, "again".to_owned());
+    let made = *made.lock().expect("no watcher panics");
+    (survey.expect("settings that make worlds"), made)
+}
+
+fn refused(paper: &str) -> String {
+    let papers = Papers::new("refused", paper);
+    papers.work().err().expect("a bad paper").to_string()
+}
+
+#[test]
+fn a_bad_input_is_one_error_with_its_place() {
+    let place = |needle: &str| {
+        let line = PAPER.lines().position(|line| line.contains(needle)).expect("it is there") + 1;
+        format!("mine/paper.toml:{line}:")
+    };
+    for (from, to, needle, part) in [
+        ("link.radio.rate", "link.cable.rate", "link.radio.rate", "cable"),
+        ("link.radio.rate", "link.radio.rte", "link.radio.rate", "did you mean \"rate\""),
+        ("link.radio.rate", "link.radio.delay", "link.radio.rate", "axis of the sweep"),
+        ("to = \"10 Mbit/s\"", "to = \"1 Mbit/s\"", "range", "more than \"from\""),
+        ("to = \"10 Mbit/s\"", "to = \"10 ms\"", "range", "unit"),
+        ("from = \"1 Mbit/s\"", "from = \"0 Mbit/s\"", "range", "logarithmic"),
+        ("\"reno-bsd\"]", "\"solaris\"]", "alternatives", "solaris"),
+        (", \"reno-bsd\"]", "]", "alternatives", "at least two"),
+        (", \"reno-bsd\"]", ", \"linux-6-reno\"]", "alternatives", "twice"),
+        ("scenarios = [\"fig\"]", "scenarios = [\"gif\"]", "scenarios", "gif"),
+        ("name = \"stack\"", "name = \"rate\"", "name = \"stack\"", "two open inputs"),
+    ] {
+        let error = refused(&PAPER.replace(from, to));
+        assert!(error.contains(part) && error.contains(&place(needle)), "{to}: {error}");
+    }
+    for (from, to, part) in [
+        ("evidence = \"not said\"\nsource", "source", "missing field `evidence`"),
+        ("cause = \"slow\"", "cause = \"lazy\"", "no [[cause]]"),
+        ("range = {", "rnage = {", "unknown field `rnage`"),
+    ] {
+        let error = refused(&PAPER.replacen(from, to, 1));
+        assert!(error.contains(part), "{to}: {error}");
+    }
+}
+
+#[test]
+fn a_survey_says_where_each_claim_holds_and_which_input_decides() {
+    let papers = Papers::new("survey", PAPER);
+    let work = papers.work().unwrap_or_else(|error| panic!("{error}"));
+    let (Some(survey), made) = survey(&work, &papers.out(), usize::MAX) else { panic!("nobody stops it") };
+    assert_eq!(made, 12 * 2, "each setting is another rate");
+    let of = |claim: &str| survey.of(claim, &work.catalogue.inputs).expect("a claim with a check");
+    assert_eq!((of("arrives").verdict, of("arrives").decided_by), (Over::All, None));
+    assert_eq!((of("instant").verdict, of("instant").holds), (Over::None, 0));
+    let fast = of("fast");
+    assert_eq!((fast.verdict, fast.of), (Over::Some, 12));
+    let split = fast.decided_by.as_ref().unwrap_or_else(|| panic!("{}", fast.in_words()));
+    assert_eq!((split.input.as_str(), split.inside.0, split.outside.0), ("rate", 0, split.outside.1));
+    assert!(split.border.is_some() && split.explains > 0.999, "{split:?}");
+    assert!(fast.in_words().contains("`rate` decides (up to "), "{}", fast.in_words());
+
+    // The file says the same, until an input is declared otherwise.
+    papers.write("mine/open.toml", &survey.to_toml());
+    let read = papers.catalogue().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(read.survey.as_ref(), Some(&survey));
+    papers.write("mine/paper.toml", &PAPER.replace("10 Mbit/s", "20 Mbit/s"));
+    assert_eq!(papers.catalogue().unwrap_or_else(|error| panic!("{error}")).survey, None);
+}
+
+#[test]
+fn an_interrupted_survey_goes_on_to_the_same_end() {
+    let papers = Papers::new("resumed", PAPER);
+    let work = papers.work().unwrap_or_else(|error| panic!("{error}"));
+    /// Runs that the journals of a directory have.
+    fn kept(directory: &Path) -> usize {
+        let sweeps = fs::read_dir(directory).expect("it was begun").map(|entry| entry.expect("a sweep").path());
+        let lines = |path: PathBuf| fs::read_to_string(path.join("journal.jsonl")).expect("a journal").lines().count();
+        sweeps.map(|path| lines(path) - 1).sum()
+    }
+    let (whole, all) = survey(&work, &papers.0.join("whole"), usize::MAX);
+    let (none, first) = survey(&work, &papers.out(), 7);
+    assert!(none.is_none() && first == 7 && kept(&papers.out()) == 7);
+    let (rest, _) = survey(&work, &papers.out(), usize::MAX);
+    assert_eq!(rest, whole);
+    assert_eq!(kept(&papers.out()), all, "nothing is run twice");
+}
+
+#[test]
+fn the_fitted_setting_meets_the_printed_number() {
+    let papers = Papers::new("fitted", PAPER);
+    let work = papers.work().unwrap_or_else(|error| panic!("{error}"));
+    let (stop, watch) = (AtomicBool::new(false), |_: &str, _: Option<Progress>| ());
+    let running = Running { jobs: 2, stop: &stop, watch: &watch };
+    let find = |sampling: Sampling| fit(&work, papers.out(), sampling, &running, "again".to_owned());
+    let sampling = Sampling { samples: 6, runs: 1, seed: 1 };
+    let fitted = find(sampling).expect("settings that make worlds").expect("nobody stops it");
+    assert!(fitted.search.loss < 0.1 && fitted.search.loss < fitted.search.loss_as_written, "{:?}", fitted.search);
+    assert_eq!((fitted.search.numbers, fitted.search.within_a_tenth), (1, 1));
+    assert_eq!(find(sampling).expect("the same again").as_ref(), Some(&fitted));
+
+    // Verdicts are then judged there, and what fits is read as strictly as what is declared.
+    papers.write("mine/fitted.toml", &fitted.to_toml());
+    let catalogue = papers.catalogue().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(catalogue.fitted.as_ref(), Some(&fitted));
+    let work = papers.work().unwrap_or_else(|error| panic!("{error}"));
+    let results = work.run(&papers.0.join("run"), &running).expect("a run").expect("nobody stops it");
+    let duration = results["fig"].cells[0].median("duration").expect("it was completed");
+    assert!((duration / 0.46).ln().abs() < 0.1, "{duration}");
+    for (from, to, part) in [("rate = ", "speed = ", "no open input"), ("Mbit/s", "kbit/s", "is not among")] {
+        papers.write("mine/fitted.toml", &fitted.to_toml().replace(from, to));
+        let error = papers.catalogue().err().expect("a bad setting").to_string();
+        assert!(error.contains(part) && error.contains("mine/fitted.toml:"), "{error}");
+    }
+}
+
+/// What is said of a verdict goes with it.
+#[test]
+fn an_explanation_and_a_cause_vanish_when_the_verdict_flips() {
+    let judged = |rate: &str| {
+        let papers = Papers::new(&format!("explained-{}", rate.len()), PAPER);
+        papers.write("mine/fig.toml", &SCENARIO.replace("5 Mbit/s", rate));
+        let work = papers.work().unwrap_or_else(|error| panic!("{error}"));
+        let (stop, watch) = (AtomicBool::new(false), |_: &str, _: Option<Progress>| ());
+        let running = Running { jobs: 2, stop: &stop, watch: &watch };
+        let results = work.run(&papers.out(), &running).expect("a run").expect("nobody stops it");
+        judge::claims(&work.catalogue, &work.ids(), &Scripts::new(&results))
+    };
+    let slow = judged("1 Mbit/s");
+    assert_eq!((slow[0].verdict, slow[0].cause.as_deref()), (Verdict::Fails, Some("slow")));
+    assert!(slow[0].explanation.is_some() && slow[2].explanation.is_some());
+    assert_eq!(slow[1].verdict_in_words(), "fails in part");
+    let fast = judged("100 Mbit/s");
+    assert_eq!(
+        (fast[0].verdict, fast[0].cause.as_deref(), fast[0].explanation.as_deref()),
+        (Verdict::Holds, None, None)
+    );
+}
+
+#[test]
+fn every_input_of_every_paper_is_accepted_in_its_scenarios() {
+    let mut inputs = 0;
+    for catalogue in Catalogue::all(None).unwrap_or_else(|error| panic!("{error}")) {
+        let known = catalogue.all_scenarios();
+        for input in &catalogue.inputs {
+            let scenario = |name: &str| match catalogue.scenario(name) {
+                Err(CatalogueError::Scenario(error)) => Err(error),
+                scenario => Ok(scenario.unwrap_or_else(|error| panic!("{error}"))),
+            };
+            input.check(&known, scenario).unwrap_or_else(|error| panic!("{}: {error}", catalogue.name));
+            inputs += 1;
+        }
+    }
+    assert!(inputs >= 10, "{inputs}");
+}
+
+#[test]
+fn a_value_and_its_place_belong_together() {
+    let papers = Papers::new("places", PAPER);
+    let catalogue = papers.catalogue().unwrap_or_else(|error| panic!("{error}"));
+    let inputs: &[Open] = &catalogue.inputs;
+    for place in [0.0, 0.2, 0.5, 0.99, 1.0] {
+        let setting = Setting::at(inputs, &[place, place]);
+        for input in inputs {
+            let value = &setting.0[&input.name];
+            let back = input.place_of(value).expect("a value of its own");
+            assert_eq!(input.at(back), *value, "{} at {place}", input.name);
+        }
+        assert_eq!(setting.overrides(inputs, "fig").len(), 2);
+        assert_eq!(setting.overrides(inputs, "other").len(), 1, "the stack is that of one scenario");
+    }
+}

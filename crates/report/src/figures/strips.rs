@@ -1,0 +1,109 @@
+//! Outcomes over one input each: a strip for every question, with a mark for every sample.
+
+use super::{finish, leaves_as_svg_and_png};
+use crate::draw::{Anchor, Entry, Figure, Ink, LEFT, Mark, RIGHT, Shape, TEXT_SIZE, WIDTH, head, label, line, text};
+
+/// Strips below each other; on each, samples lie where their input lies between its ends.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Strips {
+    /// What is shown.
+    pub title: String,
+    /// What a filled mark stands for, and what a hollow one.
+    pub outcomes: (String, String),
+    /// The strips, from the top.
+    pub strips: Vec<Strip>,
+}
+
+/// One question and the input that its outcome is shown over.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Strip {
+    /// The question.
+    pub name: String,
+    /// The input, with its least and greatest value in words.
+    pub input: String,
+    /// The least value, in words.
+    pub from: String,
+    /// The greatest value, in words.
+    pub to: String,
+    /// Where each sample lies, from 0 for the least value to 1 for the greatest, and its outcome.
+    pub samples: Vec<(f64, bool)>,
+    /// Where the outcomes part, if they do.
+    pub border: Option<f64>,
+}
+
+const ROW: f32 = 50.0;
+/// From a strip's name to its line.
+const BELOW_NAME: f32 = 19.0;
+/// Filled marks are a little above the line and hollow ones below, so that none hides another.
+const ASIDE: f32 = 5.0;
+/// What the words at both ends of a line take.
+const ENDS: f32 = 130.0;
+const GAP: f32 = 10.0;
+
+leaves_as_svg_and_png!(Strips);
+
+impl Strips {
+    fn draw(&self) -> Figure {
+        let mut shapes = Vec::new();
+        let entry = |name: &str, ink, hollow| {
+            Entry::new(name, vec![Shape::Marks { points: vec![(0.0, 0.0)], mark: Mark::Circle, ink, hollow }])
+        };
+        let entries = [entry(&self.outcomes.0, Ink::C, false), entry(&self.outcomes.1, Ink::B, true)];
+        let mut y = head(&self.title, &entries, &mut shapes) + 30.0;
+        for strip in &self.strips {
+            draw_strip(strip, y, &mut shapes);
+            y += ROW;
+        }
+        finish(&self.title, y - ROW, Vec::new(), shapes)
+    }
+}
+
+fn draw_strip(strip: &Strip, y: f32, shapes: &mut Vec<Shape>) {
+    let (left, right) = (LEFT + ENDS, WIDTH - RIGHT - ENDS);
+    let name = text::fit(&strip.name, TEXT_SIZE, right - left);
+    let input = text::fit(&strip.input, TEXT_SIZE, ENDS + right - left - text::width(&name, TEXT_SIZE) - 3.0 * GAP);
+    shapes.push(label((LEFT, y), name, Anchor::Start, Ink::Text));
+    shapes.push(label((WIDTH - RIGHT, y), input, Anchor::End, Ink::Muted));
+    let axis = y + BELOW_NAME;
+    shapes.push(line(vec![(left, axis), (right, axis)], Ink::Axis));
+    let end = |words: &str| text::fit(words, TEXT_SIZE, ENDS - GAP);
+    shapes.push(label((left - GAP, axis + 4.0), end(&strip.from), Anchor::End, Ink::Muted));
+    shapes.push(label((right + GAP, axis + 4.0), end(&strip.to), Anchor::Start, Ink::Muted));
+    let at = |place: f64| left + place.clamp(0.0, 1.0) as f32 * (right - left);
+    if let Some(border) = strip.border {
+        let points = vec![(at(border), axis - 10.0), (at(border), axis + 10.0)];
+        shapes.push(Shape::Line { points, ink: Ink::Text, width: 1.5, dashed: true });
+    }
+    for (outcome, ink, aside) in [(true, Ink::C, -ASIDE), (false, Ink::B, ASIDE)] {
+        let samples = strip.samples.iter().filter(|(place, is)| *is == outcome && place.is_finite());
+        let points = samples.map(|(place, _)| (at(*place), axis + aside)).collect();
+        shapes.push(Shape::Marks { points, mark: Mark::Circle, ink, hollow: !outcome });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sample_is_marked_on_its_side() {
+        let strip = Strip {
+            name: "claim".to_owned(),
+            from: "1 kB".to_owned(),
+            to: "9 kB".to_owned(),
+            samples: vec![(0.0, true), (0.5, false), (1.0, false), (f64::NAN, true)],
+            border: Some(0.25),
+            ..Strip::default()
+        };
+        let figure = Strips { strips: vec![strip.clone(), strip], ..Strips::default() }.draw();
+        let marks = |wanted: bool| {
+            let count = figure.shapes.iter().map(|shape| match shape {
+                Shape::Marks { points, hollow, .. } if *hollow == wanted => points.len(),
+                _ => 0,
+            });
+            count.sum::<usize>()
+        };
+        assert_eq!((marks(false), marks(true)), (2, 4), "what is not a number is left out");
+        assert!(Strips::default().to_svg_file().contains("<svg"), "no strips are a figure too");
+    }
+}
