@@ -1,53 +1,39 @@
-// The fast path of `wake` as eBPF on an interface: what it remembers of each connection, and what becomes of an ACK.
+// The flow path on an interface of the mobile host: the shell in eBPF around crates/flow/c/flow.h, which decides. The shell finds the
+// flow, reads the packet, holds the lock and carries out the verdict.
 //
-// It is the twin of crates/mobility/src/fast_path: the same state, the same decisions, the same names. A test feeds both the same
-// packets and compares what they do and what they remember (crates/agent/tests). Whatever changes there changes here.
-//
-// Nothing is sent from here, and there is no timer: user space hears of what is to be done in the ring `notices`, looks at a
-// connection in the map `connections`, and changes it by running `order`. If user space falls silent, `expires_at` of the link
-// comes, and from then on every packet passes as it is. Maps and programs go with the process that has loaded them.
+// The programs send nothing and have no timer. User space reads notices from the ring `notices`, looks at flows in the map `flows`, and
+// changes them by running the program `order`. If user space hangs, the link's `expires_at` passes, and from then on every packet passes
+// as it is. Maps and programs go with the process that loaded them.
 
-#include "path/types.h"
-#include "path/state.h"
+#include "path/kernel.h"
+
+#include "flow.h"
+
 #include "path/maps.h"
-#include "path/packet.h"
-#include "path/parse.h"
-#include "path/sequence.h"
-#include "path/round_trip.h"
-#include "path/segments.h"
-#include "path/history.h"
-#include "path/decisions.h"
-#include "path/course.h"
-#include "path/header_prediction.h"
-#include "path/rewrite.h"
 #include "path/notices.h"
-#include "path/orders.h"
+#include "path/parse.h"
+#include "path/predicted.h"
+#include "path/rewrite.h"
 
-INLINE struct connection *find(const struct key *key, const struct packet *packet, int direction, int *is_new)
+#define PASS -1 // TCX_NEXT: the next program of the hook runs
+
+// The flow of a packet; 0 if it is not in the table, which is counted. A packet of the host may begin a flow.
+INLINE struct flow *find(const struct key *key, const struct packet *packet, int direction, int *is_new)
 {
-	struct connection *connection = bpf_map_lookup_elem(&connections, key);
-	int is_syn = packet->flags & SYN && !(packet->flags & ACK);
+	struct flow *flow = bpf_map_lookup_elem(&flows, key);
 
 	if (direction == INCOMING) {
-		if (!connection)
+		if (!flow)
 			count(ALONE_UNKNOWN);
-		return connection;
+		return flow;
 	}
-	// The host's own SYN begins anew, unless it is a repetition.
-	if (connection && is_syn && !(connection->gone & GONE_ISN && connection->host_isn == packet->seq)) {
-		bpf_map_delete_elem(&connections, key);
-		connection = 0;
+	if (flow && begins_anew(flow, packet)) {
+		bpf_map_delete_elem(&flows, key);
+		flow = 0;
 	}
-	// So does a SYN-ACK: the peer has asked for a new connection with the same addresses.
-	if (connection && packet->flags & SYN && packet->flags & ACK &&
-	    !(connection->gone & GONE_ISN && connection->host_isn == packet->seq)) {
-		bpf_map_delete_elem(&connections, key);
-		connection = 0;
-	}
-	if (connection)
-		return connection;
-	// Whoever is asked for connections by strangers remembers those that the host takes part in beyond its answer.
-	if (packet->flags & RST || (packet->flags & SYN && packet->flags & ACK)) {
+	if (flow)
+		return flow;
+	if (!begins_flow(packet)) {
 		count(ALONE_UNKNOWN);
 		return 0;
 	}
@@ -57,18 +43,70 @@ INLINE struct connection *find(const struct key *key, const struct packet *packe
 	if (!anew)
 		return 0;
 	*is_new = 1;
-	bpf_map_update_elem(&connections, key, anew, BPF_NOEXIST);
-	connection = bpf_map_lookup_elem(&connections, key);
-	if (!connection)
+	bpf_map_update_elem(&flows, key, anew, BPF_NOEXIST);
+	flow = bpf_map_lookup_elem(&flows, key);
+	if (!flow)
 		count(ALONE_FULL);
-	return connection;
+	return flow;
 }
 
-#define PASS -1 // TCX_NEXT: whoever else is attached has its turn
+INLINE int leave_alone(struct flow *flow, const struct packet *packet, int direction)
+{
+	bpf_spin_lock(&flow->lock);
+	note_stage(flow, packet, direction);
+	bpf_spin_unlock(&flow->lock);
+	count(ALONE_POLICY);
+	return PASS;
+}
+
+// Decides on a packet that was read.
+INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *key, int direction)
+{
+	struct packet *packet = &scratch->packet;
+	struct verdict *verdict = &scratch->verdict;
+	u64 status = status_now();
+	u32 family = family_of(skb);
+	const struct link *link = link_of(status, family);
+	u32 number = prediction_number(key, direction);
+	struct prediction *own = prediction_at(number), *other = prediction_at(number ^ 1);
+	int is_new = 0;
+
+	if (!link || !own || !other)
+		return PASS;
+	count(direction == OUTGOING ? SEEN : SEEN_IN);
+	packet->now = rules.test_clock ? skb->tstamp : bpf_ktime_get_ns();
+	if (direction == INCOMING)
+		note_incoming(key, link, family, packet->now);
+	struct flow *flow = find(key, packet, direction, &is_new);
+
+	if (!flow)
+		return PASS;
+	if (flow->stage & STAGE_LEFT_ALONE)
+		return leave_alone(flow, packet, direction);
+	if (rules.frame_len == FRAME_LEN)
+		bpf_skb_load_bytes(skb, 0, direction == OUTGOING ? flow->frame_out : flow->frame_in, FRAME_LEN);
+	begin_verdict(verdict, packet);
+
+	bpf_spin_lock(&flow->lock);
+	handle_segment(flow, link, &rules, key, packet, verdict, own, other, is_new, link_is_calm(status, family), direction);
+	bpf_spin_unlock(&flow->lock);
+
+	if (direction == INCOMING)
+		note_arrival(key, link, family, packet->now);
+	if (verdict->notice)
+		notify(key, packet->now, direction, verdict->notice, verdict->notice_ack);
+	if (verdict->withhold) {
+		count(WITHHELD);
+		// The host's TCP would take a drop that it hears of for congestion. There is no interface 0.
+		return direction == OUTGOING ? bpf_redirect(0, 0) : TC_ACT_SHOT;
+	}
+	rewrite(skb, &scratch->offsets, packet, verdict);
+	return PASS;
+}
 
 INLINE int handle(struct __sk_buff *skb, int direction)
 {
-	if (goes_on(skb, direction))
+	if (is_predicted(skb, direction))
 		return PASS;
 	KEY key = {};
 	u32 zero = 0;
@@ -76,80 +114,15 @@ INLINE int handle(struct __sk_buff *skb, int direction)
 
 	if (!scratch)
 		return PASS;
-	struct packet *packet = &scratch->packet;
-	struct verdict *verdict = &scratch->verdict;
-
-	__builtin_memset(packet, 0, sizeof(*packet));
-	__builtin_memset(verdict, 0, sizeof(*verdict));
-
+	__builtin_memset(&scratch->offsets, 0, sizeof(scratch->offsets));
+	__builtin_memset(&scratch->packet, 0, sizeof(scratch->packet));
+	__builtin_memset(&scratch->verdict, 0, sizeof(scratch->verdict));
 	if (read_packet(skb, scratch, &key, direction) != READ) {
-		if (direction == INCOMING && turn_now() & TURN_LISTENS)
+		if (direction == INCOMING && status_now() & STATUS_LISTENS)
 			note_other(skb);
 		return PASS;
 	}
-	u64 turn = turn_now();
-	u32 family = family_of(skb);
-	const struct link *link = link_of(turn, family);
-	u32 number = bulk_number(&key, direction), across = number ^ 1;
-	struct bulk *own = bpf_map_lookup_elem(&bulks, &number), *other = bpf_map_lookup_elem(&bulks, &across);
-
-	if (!link || !own || !other)
-		return PASS;
-	count(direction == OUTGOING ? SEEN : SEEN_IN);
-	packet->now = rules.test_clock ? skb->tstamp : bpf_ktime_get_ns();
-	if (direction == INCOMING)
-		note_incoming(&key, link, family, packet->now);
-	int is_new = 0;
-	struct connection *connection = find(&key, packet, direction, &is_new);
-
-	if (!connection)
-		return PASS;
-	if (connection->gone & LEFT_ALONE) {
-		bpf_spin_lock(&connection->lock);
-		follow(connection, packet, direction);
-		bpf_spin_unlock(&connection->lock);
-		count(ALONE_POLICY);
-		return PASS;
-	}
-	if (rules.frame_len == ETH_HLEN)
-		bpf_skb_load_bytes(skb, 0, direction == OUTGOING ? connection->frame_out : connection->frame_in, ETH_HLEN);
-	verdict->ack = packet->ack;
-	verdict->ecr = packet->ecr;
-	verdict->window = packet->window;
-	struct half *acks = direction == OUTGOING ? &connection->outgoing : &connection->incoming;
-
-	bpf_spin_lock(&connection->lock);
-	if (is_new) {
-		stop_bulk(own, &key);
-		stop_bulk(other, &key);
-	}
-	fold(connection, own, &key, direction);
-	fold(connection, other, &key, !direction);
-	if (direction == OUTGOING || packet->flags & SYN || !is_beyond_window(&connection->outgoing, packet)) {
-		u32 acked = acks->acked, was_acked = acks->flags & HALF_ACKED;
-
-		look(connection, link, packet, verdict, direction);
-		verdict->advances = was_acked && before(acked, acks->acked);
-		settle_bulk(connection, link, &key, packet, verdict, own, other, is_calm(turn, family), direction);
-	} else {
-		catch_up(connection, link);
-	}
-	follow(connection, packet, direction);
-	connection->withheld += verdict->withhold;
-	connection->lowered += verdict->lower;
-	bpf_spin_unlock(&connection->lock);
-
-	if (direction == INCOMING)
-		note_arrival(&key, link, family, packet->now);
-	if (verdict->notice)
-		tell(&key, packet->now, direction, verdict->notice, verdict->notice_ack);
-	if (verdict->withhold) {
-		count(WITHHELD);
-		// A drop that the host's TCP hears of would be congestion to it. There is no interface 0.
-		return direction == OUTGOING ? bpf_redirect(0, 0) : TC_ACT_SHOT;
-	}
-	rewrite(skb, packet, verdict);
-	return PASS;
+	return decide(skb, scratch, &key, direction);
 }
 
 SEC("classifier")
@@ -177,8 +150,7 @@ int ingress(struct __sk_buff *skb)
 	return handle(skb, INCOMING);
 }
 
-_Static_assert(__builtin_offsetof(struct order, key) % 8 == 0 && sizeof(struct bulk) == 64, "is_same reads words");
-
+// User space runs this program on an order instead of a packet. Returns 0 if there is such a flow.
 SEC("classifier")
 int order(struct __sk_buff *skb)
 {
@@ -186,35 +158,20 @@ int order(struct __sk_buff *skb)
 
 	if (bpf_skb_load_bytes(skb, 0, &order, sizeof(order)))
 		return 1;
-	u32 number = bulk_number(&order.key, order.direction & 1), across = number ^ 1;
-	struct bulk *own = bpf_map_lookup_elem(&bulks, &number), *other = bpf_map_lookup_elem(&bulks, &across);
-	struct connection *connection = bpf_map_lookup_elem(&connections, &order.key);
+	u32 number = prediction_number(&order.key, order.direction & 1);
+	struct prediction *own = prediction_at(number), *other = prediction_at(number ^ 1);
+	struct flow *flow = bpf_map_lookup_elem(&flows, &order.key);
 
 	if (!own || !other)
 		return 1;
-	if (connection) {
-		bpf_spin_lock(&connection->lock);
-		fold(connection, own, &order.key, order.direction & 1);
-		if (order.kind == ORDER_FREE_BULK) {
-			free_bulk(own, &order.key);
-		} else {
-			fold(connection, other, &order.key, !(order.direction & 1));
-			if (order.kind != ORDER_FOLD) {
-				stop_bulk(own, &order.key);
-				stop_bulk(other, &order.key);
-			}
-		}
-		if (order.kind == ORDER_LEAVE_ALONE)
-			connection->gone = order.a ? connection->gone | LEFT_ALONE : connection->gone & ~LEFT_ALONE;
-		else if (order.direction == OUTGOING)
-			obey(&connection->outgoing, &order);
-		else
-			obey(&connection->incoming, &order);
-		bpf_spin_unlock(&connection->lock);
-	} else if (order.kind == ORDER_FREE_BULK) {
-		free_bulk(own, &order.key);
+	if (flow) {
+		bpf_spin_lock(&flow->lock);
+		handle_order(flow, &order, own, other);
+		bpf_spin_unlock(&flow->lock);
+	} else if (order.kind == ORDER_FREE) {
+		free_prediction(own, &order.key);
 	}
-	return !connection;
+	return !flow;
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -14,10 +14,11 @@
 //!
 //! A warning that comes too early costs little: the stall begins only so long before the predicted cut, and ends by itself before
 //! it can cause a timeout (Linux waits a round trip and 200 ms).
+//!
+//! Whether an ACK is stalled is decided at every packet, in the flow path: `is_stalling` in `crates/flow/c/decisions.h`.
 
 use holdover_base::{Duration, Instant};
-
-use crate::round_trip::RoundTrip;
+use holdover_flow::Stall;
 
 /// When no ACK is let through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,42 +41,20 @@ impl Default for AckStallConfig {
 /// The name in scenario files.
 pub(crate) const NAME: &str = "ack_stall";
 
-/// The lead where no round trip has been measured; what was found to do on Linux 6.18 with one of 50 ms and a queue.
+/// The lead where no round trip has been measured; the flow path has the same (`USUAL_LEAD` in `crates/flow/c/decisions.h`).
 const USUAL_LEAD: Duration = Duration::from_millis(150);
 
-/// What is added to a round trip, for the queue that grows and the gap that shows that nothing more is on its way.
-const MARGIN: Duration = Duration::from_millis(10);
-
-/// No connection's ACKs are stalled sooner than so long before the cut.
+/// No connection's ACKs are stalled sooner than so long before the cut; the flow path has the same.
 const LONGEST_LEAD: Duration = Duration::from_secs(1);
 
-/// A stall that is planned or under way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Stall {
-    pub(crate) config: AckStallConfig,
-    /// When the link is to break.
-    pub(crate) cut_at: Instant,
-    pub(crate) until: Instant,
+/// The stall for a cut that is foreseen, `lead` from now if that is known.
+pub(crate) fn before_cut(config: &AckStallConfig, now: Instant, lead: Option<Duration>) -> Stall {
+    // A warning without a time means soon.
+    let until = now + lead.unwrap_or(USUAL_LEAD) + config.overdue;
+    Stall { cut_at: now + lead.unwrap_or_default(), until, lead: config.lead }
 }
 
-impl Stall {
-    /// A cut is predicted, `lead` from now if that is known.
-    pub(crate) fn before_cut(config: &AckStallConfig, now: Instant, lead: Option<Duration>) -> Self {
-        // Whoever says nothing of when means soon.
-        let until = now + lead.unwrap_or(USUAL_LEAD) + config.overdue;
-        Self { config: *config, cut_at: now + lead.unwrap_or_default(), until }
-    }
-
-    /// Whether a later warning is to be believed instead: before this stall has begun, any; after, one that foretells an earlier
-    /// cut.
-    pub(crate) fn is_replaced_by(&self, later: &Self, now: Instant) -> bool {
-        self.cut_at > now + LONGEST_LEAD || later.until < self.until
-    }
-
-    /// Whether the ACKs of a connection with this round trip are stalled.
-    pub(crate) fn covers(&self, now: Instant, round_trip: &RoundTrip) -> bool {
-        let measured = round_trip.with_queues().map(|time| time + time / 8 + MARGIN);
-        let lead = self.config.lead.or(measured).unwrap_or(USUAL_LEAD).min(LONGEST_LEAD);
-        self.cut_at <= now + lead && now < self.until
-    }
+/// Whether a later warning replaces a stall: before the stall has begun, always; after, if it foretells an earlier cut.
+pub(crate) fn is_replaced(stall: &Stall, later: &Stall, now: Instant) -> bool {
+    stall.cut_at > now + LONGEST_LEAD || later.until < stall.until
 }

@@ -240,7 +240,7 @@ impl SegmentFilter for Freeze {
         match direction {
             Direction::Outgoing => {
                 state.spoken.note(packet, segment);
-                state.round_trip.note_outgoing(now, segment, true);
+                state.round_trip.note_outgoing(now, segment);
                 if matches!(state.phase, Phase::Frozen { .. } | Phase::Cut) {
                     state.close_window(connection, packet, &mut self.out);
                 }

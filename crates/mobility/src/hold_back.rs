@@ -19,13 +19,12 @@
 //! If no newer ACK comes within 40 ms, what is held is flushed: the sender may be waiting for it. So requests and answers do not
 //! suffer, and the sender's RTO hardly does (Linux's own ACK may be as late as that).
 //!
-//! The filter does the same for ACKs that come in: what the host's own TCP has not been shown wakes it as soon as the link is
-//! back.
+//! The same is done for ACKs that come in: what the host's own TCP has not been shown wakes it as soon as the link is back.
+//!
+//! The decision is made at every packet, so it is part of the flow path: `hold_back` in `crates/flow/c/decisions.h`.
 
 use holdover_base::Duration;
-use holdover_wire::{Flags, Segment, Seq};
-
-use crate::fast_path::{AckKind, Observed};
+use holdover_flow::Half;
 
 /// How much is held back, and when nothing is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,31 +46,20 @@ impl Default for HoldBackConfig {
     }
 }
 
+impl From<HoldBackConfig> for holdover_flow::HoldBack {
+    fn from(config: HoldBackConfig) -> Self {
+        let HoldBackConfig { segments, after_bytes, pause, flush } = config;
+        Self { segments, after_bytes, pause, flush }
+    }
+}
+
 /// The name in scenario files.
 pub(crate) const NAME: &str = "hold_back";
-
-/// At most this part of the offered window, and of what the sender has in flight, is held: that is what it costs the sender.
-const PART_OF_WINDOW: u32 = 8;
 
 /// After a flush, so many times the held segments must be acknowledged before anything is held again.
 const RECOVERY_FACTOR: u64 = 4;
 
-/// How far the sender may be shown an ACK while the link is well; `None` for all of it.
-pub(crate) fn limit(config: &HoldBackConfig, observed: &Observed, kind: AckKind, segment: &Segment) -> Option<Seq> {
-    let is_plain = kind == AckKind::Advancing
-        && segment.options.sack.is_empty()
-        && !segment.flags.intersects(Flags::SYN | Flags::FIN | Flags::RST);
-    if !is_plain || observed.is_ending || observed.bytes_acked < config.after_bytes {
-        return None;
-    }
-    let limit = observed.before_last(config.segments)?;
-    let held = segment.ack.saturating_since(limit);
-    let window = observed.window_bytes(segment).min(observed.flight_bytes());
-    // If it had to pass whole as soon as it says something, ACKs would only become fewer.
-    (held <= window / PART_OF_WINDOW && observed.keeps_the_edge(segment, limit)).then_some(limit)
-}
-
 /// The sender waited for what was held: from how many bytes acknowledged on something may be held again.
-pub(crate) fn resume_after_flush(observed: &Observed, held: u32) -> u64 {
-    observed.bytes_acked + u64::from(held) * RECOVERY_FACTOR
+pub(crate) fn resume_after_flush(half: &Half, held: u32) -> u64 {
+    half.bytes_acked() + u64::from(held) * RECOVERY_FACTOR
 }

@@ -13,7 +13,6 @@
 pub mod ack_stall;
 mod ack_train;
 mod echo_clock;
-pub mod fast_path;
 pub mod fast_retransmit;
 pub mod freeze;
 pub mod hold_back;

@@ -25,12 +25,11 @@
 //! All of it was measured on Linux 6.18 senders with CUBIC, Reno and BBR.
 
 use holdover_base::{Duration, Instant};
+use holdover_flow::Half;
 use holdover_wire::{Packet, Seq};
 
 use crate::Direction;
 use crate::echo_clock::EchoClock;
-use crate::fast_path::Observed;
-use crate::round_trip::RoundTrip;
 use holdover_filter::{Connection, tcp_mut};
 
 /// What is added to half a round trip: an ACK is sent when its data have been taken in, and not all round trips are the shortest.
@@ -73,13 +72,13 @@ impl Default for ReleaseConfig {
 /// the link, and `step_from` is the last of them; `direction` is theirs. They echo `echo`, if that is given.
 pub(crate) fn acks(
     config: &ReleaseConfig,
-    observed: &Observed,
+    half: &Half,
     connection: Connection,
     direction: Direction,
     (lost_after, step_from): (Instant, Seq),
     echo: Option<u32>,
 ) -> Vec<Packet> {
-    let Some(acked) = observed.acked() else { return Vec::new() };
+    let Some(acked) = half.acked() else { return Vec::new() };
     let receiver = connection.of_sender_going(direction);
     let refreshed = |mut packet: Packet| {
         if let (Some(echo), Some(segment)) = (echo, tcp_mut(&mut packet))
@@ -89,12 +88,12 @@ pub(crate) fn acks(
         }
         packet
     };
-    let mut packets: Vec<Packet> = steps(config, observed, direction, (lost_after, step_from))
+    let mut packets: Vec<Packet> = steps(config, half, direction, (lost_after, step_from))
         .into_iter()
         .filter(|ack| ack.lt(acked))
-        .filter_map(|ack| observed.ack_up_to(ack, receiver))
+        .filter_map(|ack| half.ack_up_to(ack, receiver))
         .collect();
-    let last = if packets.is_empty() { observed.ack_up_to(acked, receiver) } else { observed.last_ack(receiver) };
+    let last = if packets.is_empty() { half.ack_up_to(acked, receiver) } else { half.last_ack(receiver) };
     packets.extend(last);
     packets.into_iter().map(refreshed).collect()
 }
@@ -102,7 +101,7 @@ pub(crate) fn acks(
 /// One byte beyond each ACK that may be the last that the sender has seen; beyond the very last one only, if these are too many.
 fn steps(
     config: &ReleaseConfig,
-    observed: &Observed,
+    half: &Half,
     direction: Direction,
     (lost_after, step_from): (Instant, Seq),
 ) -> Vec<Seq> {
@@ -110,7 +109,7 @@ fn steps(
         return Vec::new();
     }
     let shown = match direction {
-        Direction::Outgoing => observed.shown_since(lost_after).map(Vec::from_iter),
+        Direction::Outgoing => half.shown_since(lost_after),
         // The host's own TCP has seen every ACK that it was shown.
         Direction::Incoming => None,
     };
@@ -118,12 +117,17 @@ fn steps(
 }
 
 /// A TSecr from the time after the outage that the sender's clock has passed; `None` if its rate is not known.
-pub(crate) fn fresh_echo(clock: &EchoClock, direction: Direction, round_trip: &RoundTrip, now: Instant) -> Option<u32> {
+pub(crate) fn fresh_echo(
+    clock: &EchoClock,
+    direction: Direction,
+    latest_round_trip: Duration,
+    now: Instant,
+) -> Option<u32> {
     match direction {
         // The TSvals took their time to come here, which keeps the estimate behind.
         Direction::Outgoing => clock.at(now),
         // An ACK that comes now echoes a TSval of a round trip ago. What the host has sent since then, a retransmission into a path
         // that was not there yet, would be a round trip that is shorter than any: BBR would believe it for ten seconds.
-        Direction::Incoming => clock.around(now - round_trip.latest()),
+        Direction::Incoming => clock.around(now - latest_round_trip),
     }
 }

@@ -1,7 +1,8 @@
 //! The round trip of a connection, measured from the packets that pass.
 //!
 //! A host that only receives has two sources: the handshake, and the timestamps that the peer echoes on its data (RFC 7323). One
-//! that sends has its own data and their ACKs as well.
+//! that sends has its own data and their ACKs as well. `freeze` measures so; flows of `wake` have `crates/flow/c/round_trip.h`, which also
+//! allows for header prediction.
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Segment, Seq};
@@ -9,16 +10,14 @@ use holdover_wire::{Segment, Seq};
 /// What is known of a connection's round trip, queues included.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct RoundTrip {
-    pub(crate) smoothed: Option<Duration>,
-    pub(crate) latest: Duration,
-    pub(crate) least: Option<Duration>,
+    smoothed: Option<Duration>,
     /// A timestamp of the host, and when it first left.
-    pub(crate) stamped: Option<(u32, Instant)>,
+    stamped: Option<(u32, Instant)>,
     /// The end of something that the host has sent once, and when.
-    pub(crate) timed: Option<(Seq, Instant)>,
+    timed: Option<(Seq, Instant)>,
     /// SND.NXT of the host, as far as it has been seen.
-    pub(crate) nxt: Option<Seq>,
-    pub(crate) heard_at: Option<Instant>,
+    nxt: Option<Seq>,
+    heard_at: Option<Instant>,
 }
 
 impl RoundTrip {
@@ -27,28 +26,13 @@ impl RoundTrip {
         self.smoothed
     }
 
-    /// The last sample; zero before the first.
-    pub(crate) const fn latest(&self) -> Duration {
-        self.latest
-    }
-
-    /// With the queues of the last round trips; `None` before the first sample.
-    pub(crate) fn with_queues(&self) -> Option<Duration> {
-        self.smoothed.map(|smoothed| smoothed.max(self.latest))
-    }
-
-    /// The shortest: without queues, if there ever were none.
-    pub(crate) const fn least(&self) -> Option<Duration> {
-        self.least
-    }
-
     /// What is being timed now is no round trip: the link was gone, or the window closed, in between.
     pub(crate) fn forget_pending(&mut self) {
         (self.stamped, self.timed) = (None, None);
     }
 
-    /// The host sends `segment`, which may be timed: if nothing is, that begins with it.
-    pub(crate) fn note_outgoing(&mut self, now: Instant, segment: &Segment, may_be_timed: bool) {
+    /// The host sends `segment`. It is timed unless another one is.
+    pub(crate) fn note_outgoing(&mut self, now: Instant, segment: &Segment) {
         if let Some(ts) = segment.options.timestamps {
             self.stamped.get_or_insert((ts.val, now));
         }
@@ -59,21 +43,15 @@ impl RoundTrip {
         match self.nxt {
             // Karn's rule: what was sent twice measures nothing.
             Some(nxt) if segment.seq.lt(nxt) => self.timed = None,
-            _ if may_be_timed => {
+            _ => {
                 self.timed.get_or_insert((end, now));
             }
-            _ => (),
         }
-        self.go_on(end);
-    }
-
-    /// The host has sent more of what it is sending.
-    pub(crate) fn go_on(&mut self, end: Seq) {
         self.nxt = Some(self.nxt.map_or(end, |nxt| nxt.max(end)));
     }
 
-    /// Whether an ACK is the one that is waited for.
-    pub(crate) fn is_ended_by(&self, ack: Seq) -> bool {
+    /// Whether an ACK is the one that is awaited.
+    fn is_ended_by(&self, ack: Seq) -> bool {
         self.timed.is_some_and(|(end, _)| ack.ge(end))
     }
 
@@ -99,8 +77,6 @@ impl RoundTrip {
 
     /// RFC 6298 section 2.3, the gain of SRTT.
     fn sample(&mut self, sample: Duration) {
-        self.latest = sample;
-        self.least = Some(self.least.map_or(sample, |least| least.min(sample)));
         self.smoothed = Some(self.smoothed.map_or(sample, |smoothed| (smoothed * 7 + sample) / 8));
     }
 }

@@ -12,8 +12,8 @@
 //! It is honest by construction: every ACK that it makes is made in one place, which never goes beyond what the receiver's own
 //! TCP has acknowledged, and has no SACK blocks but that TCP's; every other is the receiver's, as it is or with a lower number.
 //!
-//! It is in two parts. What every packet passes is the [`crate::fast_path`]; the rest, with its timers and its packets, is
-//! [`WakeControl`], which works with any [`FastPath`]. [`Wake`] puts both together into one filter.
+//! It is in two parts. Every packet passes the flow path ([`holdover_flow`]); the controller over it, with its timers and its packets,
+//! is [`WakeControl`], which works with any [`FlowTable`]. [`Wake`] puts both together into one filter.
 
 mod attempt;
 mod half;
@@ -23,13 +23,15 @@ mod waking;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
+use holdover_flow::{
+    Environment, Flow, FlowTable, Form, Key, LinkState, Notice, Order, OrderRecord, Place, Rules, Stall,
+};
 use holdover_wire::Packet;
 
 use self::attempt::{Attempt, Path};
 use self::half::Half;
 use self::waking::Waking;
-use crate::ack_stall::{self, AckStallConfig, Stall};
-use crate::fast_path::{FastConnection, FastLink, FastPath, Form, Holding, Notice, Order};
+use crate::ack_stall::{self, AckStallConfig};
 use crate::hold_back::{self, HoldBackConfig};
 use crate::release::ReleaseConfig;
 use crate::unreachable_poke::{Pacing, UnreachablePokeConfig};
@@ -58,6 +60,11 @@ impl WakeConfig {
             unreachable_poke: Some(UnreachablePokeConfig::default()),
             release: ReleaseConfig::default(),
         }
+    }
+
+    /// What the flow path has to know of it.
+    pub fn rules(&self) -> Rules {
+        Rules::new(self.hold_back.map(Into::into), self.holds(), self.release.refresh_for)
     }
 
     pub(crate) fn holds(&self) -> bool {
@@ -91,11 +98,25 @@ pub struct Wake {
     path: InMemory,
 }
 
-/// The connections of a filter.
-#[derive(Debug, Default)]
+/// The flows of a filter.
+#[derive(Debug)]
 struct InMemory {
-    connections: Table<FastConnection>,
-    link: FastLink,
+    flows: Table<Tracked>,
+    link: holdover_flow::Link,
+    rules: Rules,
+}
+
+/// A flow, with its own place for predictions.
+#[derive(Debug)]
+struct Tracked {
+    flow: Flow,
+    place: Place,
+}
+
+impl Default for Tracked {
+    fn default() -> Self {
+        Self { flow: Flow::new(), place: Place::default() }
+    }
 }
 
 impl Wake {
@@ -104,27 +125,29 @@ impl Wake {
 
     /// A filter that has seen nothing yet, before a link that is up.
     pub fn new(config: WakeConfig) -> Self {
-        Self { control: WakeControl::new(config), path: InMemory::default() }
+        let link = holdover_flow::Link::new(&LinkState::default());
+        let path = InMemory { flows: Table::default(), link, rules: config.rules() };
+        Self { control: WakeControl::new(config), path }
     }
 }
 
-impl FastPath for InMemory {
-    fn snapshot(&self, connection: Connection) -> Option<FastConnection> {
-        self.connections.get(connection).cloned()
+impl FlowTable for InMemory {
+    fn snapshot(&self, connection: Connection) -> Option<Flow> {
+        self.flows.get(connection).map(|tracked| tracked.flow)
     }
 
-    fn for_each_live(&self, look: &mut dyn FnMut(Connection, &FastConnection)) {
-        self.connections.live().for_each(|(connection, fast)| look(connection, fast));
+    fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow)) {
+        self.flows.live().for_each(|(connection, tracked)| look(connection, &tracked.flow));
     }
 
     fn order(&mut self, now: Instant, connection: Connection, direction: Direction, order: Order) {
-        if let Some(fast) = self.connections.get_mut(connection) {
-            fast.obey(now, direction, order);
+        if let Some(Tracked { flow, place }) = self.flows.get_mut(connection) {
+            flow.handle_order(place, &OrderRecord::new(now, connection, direction, order));
         }
     }
 
-    fn set_link(&mut self, link: FastLink) {
-        self.link = link;
+    fn set_link(&mut self, link: LinkState) {
+        self.link = holdover_flow::Link::new(&link);
     }
 }
 
@@ -137,8 +160,10 @@ impl SegmentFilter for Wake {
         if direction == Direction::Incoming {
             control.note_incoming(now, path);
         }
-        let fast = path.connections.observe(now, direction, connection, segment).value;
-        let (verdict, notice) = fast.handle_packet(now, &control.config, &path.link, direction, packet, form);
+        let InMemory { flows, link, rules } = path;
+        let Tracked { flow, place } = flows.observe(now, direction, connection, segment).value;
+        let environment = Environment { now, link, rules };
+        let (verdict, notice) = flow.handle_packet(place, &Key::new(connection), environment, direction, packet, form);
         if let Some(notice) = notice {
             control.handle_notice(now, connection, direction, notice, path);
         }
@@ -286,16 +311,16 @@ impl WakeControl {
     }
 
     /// What packets have to know of the link.
-    pub fn fast_link(&self) -> FastLink {
+    pub fn link_state(&self) -> LinkState {
         let Link { down_at, release_at, stall, epoch, silent_since, .. } = self.link;
         let up_at = self.link.proven_at.or(self.link.up_at);
         let awaits_packets = self.waking.as_ref().is_some_and(Waking::awaits_packets);
         let (is_releasing, listens) = (release_at.is_some(), silent_since.is_some());
-        FastLink { down_at, up_at, is_releasing, awaits_packets, stall, epoch, listens, ..FastLink::default() }
+        LinkState { down_at, up_at, is_releasing, awaits_packets, stall, epoch, listens, ..LinkState::default() }
     }
 
     /// A packet has come in over the link.
-    pub fn note_incoming(&mut self, now: Instant, path: &mut impl FastPath) {
+    pub fn note_incoming(&mut self, now: Instant, path: &mut impl FlowTable) {
         self.wake_unheard(now, Path::Proven, path);
         // A link that is said to be down and brings packets is up.
         if !self.link.is_up() && self.link.down_at.is_some_and(|at| now.saturating_since(at) >= STRAGGLERS) {
@@ -309,14 +334,14 @@ impl WakeControl {
         self.link.is_inferred
     }
 
-    /// The fast path has something to do for the half whose ACKs go in `direction`; `now` is when it found out.
+    /// The flow path has something to do for the half whose ACKs go in `direction`; `now` is when it found out.
     pub fn handle_notice(
         &mut self,
         now: Instant,
         connection: Connection,
         direction: Direction,
         notice: Notice,
-        path: &mut impl FastPath,
+        path: &mut impl FlowTable,
     ) {
         let half = self.connections.entry(connection).or_default().half(direction);
         match notice {
@@ -329,11 +354,11 @@ impl WakeControl {
             Notice::Queued(_) => {
                 // The last one went while this was on its way.
                 let at = At { connection, direction };
-                if let Some(fast) = path.snapshot(connection) {
-                    if fast.half(direction).is_clocked {
+                if let Some(flow) = path.snapshot(connection) {
+                    if flow.half(direction).is_clocked() {
                         path.order(now, connection, direction, Order::Clock(false));
                     }
-                    let flushed = half.flush(now, at, fast.half(direction), path);
+                    let flushed = half.flush(now, at, flow.half(direction), path);
                     self.ready.extend(flushed.map(|injected| (connection, injected)));
                 }
             }
@@ -345,33 +370,33 @@ impl WakeControl {
     }
 
     /// The layers below say something about the link.
-    pub fn handle_link(&mut self, now: Instant, event: LinkEvent, path: &mut impl FastPath) {
+    pub fn handle_link(&mut self, now: Instant, event: LinkEvent, path: &mut impl FlowTable) {
         match event {
             LinkEvent::Fading { lead } => self.warn(now, lead),
             LinkEvent::Recovered => self.end_stall(now, path),
             LinkEvent::Down => self.cut(now, path),
             LinkEvent::Up { moved, .. } => self.connect(now, moved, Path::Told, path),
         }
-        path.set_link(self.fast_link());
+        path.set_link(self.link_state());
     }
 
     /// The link is up, but the next hop is still to be asked whether it is there: [`Self::handle_next_hop`] says so. Until then,
     /// only what may be lost is sent.
-    pub fn handle_unresolved_up(&mut self, now: Instant, moved: bool, path: &mut impl FastPath) {
+    pub fn handle_unresolved_up(&mut self, now: Instant, moved: bool, path: &mut impl FlowTable) {
         self.connect(now, moved, Path::Unresolved, path);
-        path.set_link(self.fast_link());
+        path.set_link(self.link_state());
     }
 
     /// A deadline has passed.
-    pub fn handle_timeout(&mut self, now: Instant, path: &mut impl FastPath) {
+    pub fn handle_timeout(&mut self, now: Instant, path: &mut impl FlowTable) {
         if self.link.stall.is_some_and(|stall| stall.until <= now) {
             self.link.no_stall_before = now + STALL_PAUSE;
             self.end_stall(now, path);
-            path.set_link(self.fast_link());
+            path.set_link(self.link_state());
         }
         if self.link.release_at.is_some_and(|at| at <= now) {
             self.begin_waking(now, self.known_path, path);
-            path.set_link(self.fast_link());
+            path.set_link(self.link_state());
         }
         while let Some(&(at, connection)) = self.deadlines.first()
             && at <= now
@@ -402,7 +427,7 @@ impl WakeControl {
         [connections, self.link.release_at, self.link.stall.map(|stall| stall.until)].into_iter().flatten().min()
     }
 
-    fn cut(&mut self, now: Instant, path: &mut impl FastPath) {
+    fn cut(&mut self, now: Instant, path: &mut impl FlowTable) {
         // Told once more, by another layer perhaps.
         if self.link.is_up() {
             // If nothing came in before, it was down by then.
@@ -411,10 +436,10 @@ impl WakeControl {
     }
 
     /// Cuts the connections that have heard nothing since, or all of them.
-    fn cut_those(&mut self, now: Instant, silent_since: Option<Instant>, path: &mut impl FastPath) {
+    fn cut_those(&mut self, now: Instant, silent_since: Option<Instant>, path: &mut impl FlowTable) {
         self.end_waking(now, path);
         let link = self.link;
-        let stalling = self.fast_link();
+        let stalling = holdover_flow::Link::new(&self.link_state());
         self.link = Link {
             down_at: link.down_at.or(Some(now)),
             release_at: None,
@@ -426,36 +451,36 @@ impl WakeControl {
         };
         self.held_by = if self.config.hold_back.is_some() { hold_back::NAME } else { ack_stall::NAME };
         // From now on nothing changes but by what still comes in.
-        path.set_link(self.fast_link());
+        path.set_link(self.link_state());
         let mut spoilt = Vec::new();
         let mut at_rest = Vec::new();
         let pokes = self.config.unreachable_poke.is_some();
         let connections = &mut self.connections;
-        path.for_each_live(&mut |connection, fast| {
-            if silent_since.is_some_and(|since| fast.has_gone_on_after(since)) {
+        path.for_each_live(&mut |connection, flow| {
+            if silent_since.is_some_and(|since| flow.has_gone_on_after(since)) {
                 return;
             }
-            let is_stalled = stalling.stalls(now, &fast.round_trip);
+            let is_stalled = flow.is_stalling(now, &stalling);
             let is_known = connections.contains_key(&connection);
             let mut state = connections.remove(&connection).unwrap_or_default();
-            state.standing = Standing::of(now, fast);
+            state.standing = Standing::of(now, flow);
             for direction in BOTH {
-                state.half(direction).note_cut(now, link.up_at, direction, fast.half(direction), is_stalled);
+                state.half(direction).note_cut(now, link.up_at, direction, flow.half(direction), is_stalled);
             }
-            let (received_at, sent) = (fast.outgoing.observed.last_data_at, &fast.incoming.observed);
+            let (received_at, sent) = (flow.half(Direction::Outgoing).last_data_at(), &flow.half(Direction::Incoming));
             if !pokes {
                 // Nothing but a poke helps them.
-            } else if sent.last_data_at > received_at && !sent.has_outstanding() {
+            } else if sent.last_data_at() > received_at && !sent.has_outstanding() {
                 // It has asked for something that has arrived, and was not answered yet.
                 state.outgoing.wait();
             } else if state.is_idle() {
-                at_rest.extend(received_at.or(sent.last_data_at).map(|at| (at, connection, state.clone())));
+                at_rest.extend(received_at.or(sent.last_data_at()).map(|at| (at, connection, state.clone())));
             }
-            let is_drawn_in = BOTH.into_iter().any(|direction| fast.half(direction).is_drawn_in);
+            let is_window_shrunk = BOTH.into_iter().any(|direction| flow.half(direction).is_window_shrunk());
             if is_known {
-                spoilt.push((connection, fast.clone()));
+                spoilt.push((connection, flow.clone()));
             }
-            if is_known || is_drawn_in || !state.is_idle() {
+            if is_known || is_window_shrunk || !state.is_idle() {
                 connections.insert(connection, state);
             }
         });
@@ -469,11 +494,11 @@ impl WakeControl {
             state.outgoing.wait();
             state.standing = Standing::AtRest;
         }
-        for (connection, fast) in spoilt {
+        for (connection, flow) in spoilt {
             let Some(state) = self.connections.get_mut(&connection) else { continue };
             for direction in BOTH {
                 let at = At { connection, direction };
-                state.half(direction).drop_spoilt_train(now, at, fast.half(direction), path);
+                state.half(direction).drop_spoilt_train(now, at, flow.half(direction), path);
             }
         }
     }
@@ -481,16 +506,16 @@ impl WakeControl {
     /// A cut is near.
     fn warn(&mut self, now: Instant, lead: Option<Duration>) {
         let Some(config) = &self.config.ack_stall else { return };
-        let warning = Stall::before_cut(config, now, lead);
+        let warning = ack_stall::before_cut(config, now, lead);
         // A warning that is repeated is the same warning: ACKs are not stalled for ever. A better one is believed.
-        let is_news = self.link.stall.is_none_or(|stall| stall.is_replaced_by(&warning, now));
+        let is_news = self.link.stall.is_none_or(|stall| ack_stall::is_replaced(&stall, &warning, now));
         if is_news && self.link.down_at.is_none() && self.link.no_stall_before <= now {
             self.link.stall = Some(warning);
         }
     }
 
     /// The link is there, or another one.
-    fn connect(&mut self, now: Instant, moved: bool, known: Path, path: &mut impl FastPath) {
+    fn connect(&mut self, now: Instant, moved: bool, known: Path, path: &mut impl FlowTable) {
         if self.link.down_at.is_none() {
             // Who is told of a new way without having been without one was cut off all the same.
             if moved {
@@ -509,59 +534,58 @@ impl WakeControl {
             (self.link.up_at, self.link.proven_at) = (Some(now), None);
             self.link.release_at = Some(now + self.config.release.grace);
         }
-        path.set_link(self.fast_link());
+        path.set_link(self.link_state());
     }
 
     /// The link is told to be up, and was taken for it before: what was said of it was too early, or not about all that is
     /// behind it. Connections that have heard nothing of late may have been cut off in the meantime, when the last of them has.
-    fn cut_unheard(&mut self, now: Instant, path: &mut impl FastPath) {
+    fn cut_unheard(&mut self, now: Instant, path: &mut impl FlowTable) {
         let silent_since = now - STRAGGLERS;
         let mut broke_at = None;
-        path.for_each_live(&mut |_, fast| {
-            broke_at = broke_at.max(fast.round_trip.heard_at.filter(|&at| at <= silent_since));
+        path.for_each_live(&mut |_, flow| {
+            broke_at = broke_at.max(flow.heard_at().filter(|&at| at <= silent_since));
         });
         self.cut_those(broke_at.unwrap_or(now), Some(silent_since), path);
     }
 
-    fn end_stall(&mut self, now: Instant, path: &mut impl FastPath) {
+    fn end_stall(&mut self, now: Instant, path: &mut impl FlowTable) {
         if self.link.stall.take().is_some() {
-            path.set_link(self.fast_link());
+            path.set_link(self.link_state());
             self.let_go(now, LetGo { at_once: false, stalled: true }, path);
         }
     }
 
     /// Nothing is to be held from now on, because nobody will be there: every sender is shown what there is.
-    pub fn handle_end(&mut self, now: Instant, path: &mut impl FastPath) {
+    pub fn handle_end(&mut self, now: Instant, path: &mut impl FlowTable) {
         let how = LetGo { at_once: true, stalled: self.link.stall.is_some() };
         self.end_waking(now, path);
         self.link = Link { epoch: self.link.epoch, ..Link::default() };
-        path.set_link(self.fast_link());
+        path.set_link(self.link_state());
         self.let_go(now, how, path);
     }
 
     /// What was stalled goes, ACK by ACK if there are any, or all at once; what is held or hidden is said.
-    fn let_go(&mut self, now: Instant, how: LetGo, path: &mut impl FastPath) {
+    fn let_go(&mut self, now: Instant, how: LetGo, path: &mut impl FlowTable) {
         let mut touched = Vec::new();
-        path.for_each_live(&mut |connection, fast| {
+        path.for_each_live(&mut |connection, flow| {
             let is_touched = |direction| {
-                let half = fast.half(direction);
-                let observed = half.observed();
-                half.is_drawn_in || half.is_recording || observed.is_held() || how.stalled && observed.has_hole()
+                let half = flow.half(direction);
+                half.is_window_shrunk() || half.is_recording() || half.is_held() || how.stalled && half.has_hole()
             };
             if BOTH.into_iter().any(is_touched) {
                 touched.push(connection);
             }
         });
         for connection in touched {
-            let Some(fast) = path.snapshot(connection) else { continue };
+            let Some(flow) = path.snapshot(connection) else { continue };
             let state = self.connections.entry(connection).or_default();
             for direction in BOTH {
                 let at = At { connection, direction };
-                let (half, fast_half) = (state.half(direction), fast.half(direction));
+                let (half, flow_half) = (state.half(direction), flow.half(direction));
                 if how.at_once {
-                    half.cancel_train(now, at, fast_half, path);
+                    half.cancel_train(now, at, flow_half, path);
                 }
-                let packets = half.end_stall(now, &fast.round_trip, at, fast_half, path);
+                let packets = half.end_stall(now, flow.least_round_trip(), at, flow_half, path);
                 self.ready.extend(packets.into_iter().map(|injected| (connection, injected)));
             }
             self.schedule(connection);
@@ -585,33 +609,34 @@ impl WakeControl {
         }
     }
 
-    fn serve(&mut self, now: Instant, connection: Connection, path: &mut impl FastPath) {
-        let link = self.fast_link();
+    fn serve(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
+        let (link, rules) = (holdover_flow::Link::new(&self.link_state()), self.config.rules());
+        let environment = Environment { now, link: &link, rules: &rules };
         let Some(state) = self.connections.get_mut(&connection) else { return };
         state.scheduled = None;
         for direction in BOTH {
-            let Some(fast) = path.snapshot(connection) else {
+            let Some(flow) = path.snapshot(connection) else {
                 self.connections.remove(&connection);
                 self.forget_in_flight(connection);
                 self.wake_more(now, path);
                 return;
             };
             let (at, half) = (At { connection, direction }, state.half(direction));
-            let fast_half = fast.half(direction);
+            let flow_half = flow.half(direction);
             let mut send = |injected| self.ready.push_back((connection, injected));
             if half.flush_at.is_some_and(|at| at <= now) {
                 // A newer ACK has come since, or nothing is held any more.
-                half.flush_at = fast_half.flush_at.filter(|&at| at > now);
-                let is_due = fast_half.flush_at.is_some_and(|at| at <= now);
-                if is_due && link.holding(&self.config, now, &fast.round_trip) != Holding::All {
+                half.flush_at = flow_half.flush_at().filter(|&at| at > now);
+                let is_due = flow_half.flush_at().is_some_and(|at| at <= now);
+                if is_due && !flow.withholds_all(environment) {
                     // What comes before the order is given is looked after too.
                     half.flush_at = self.config.hold_back.map(|config| now + config.flush);
-                    half.flush(now, at, fast_half, path).into_iter().for_each(&mut send);
+                    half.flush(now, at, flow_half, path).into_iter().for_each(&mut send);
                 }
             }
-            half.next_of_train(now, at, fast_half, path).for_each(&mut send);
+            half.next_of_train(now, at, flow_half, path).for_each(&mut send);
             let every = self.config.unreachable_poke.map_or(Duration::ZERO, |config| config.every);
-            half.poke(now, every, &mut self.pokes, at, fast_half).into_iter().for_each(&mut send);
+            half.poke(now, every, &mut self.pokes, at, flow_half).into_iter().for_each(&mut send);
         }
         let is_unanswered = state.attempt.and_then(|attempt| attempt.next_at()).is_some_and(|at| at <= now);
         if is_unanswered {
@@ -630,14 +655,14 @@ impl Link {
 
 impl Standing {
     /// When the link breaks at `now`.
-    fn of(now: Instant, fast: &FastConnection) -> Self {
-        let is_under_way = Self::is_coming(now, fast) || fast.incoming.observed.has_outstanding();
+    fn of(now: Instant, flow: &Flow) -> Self {
+        let is_under_way = Self::is_coming(now, flow) || flow.half(Direction::Incoming).has_outstanding();
         if is_under_way { Self::UnderWay } else { Self::Recent }
     }
 
     /// Whether data of the peer's was on its way when the link broke.
-    fn is_coming(cut_at: Instant, fast: &FastConnection) -> bool {
-        fast.outgoing.observed.last_data_at.is_some_and(|at| cut_at.saturating_since(at) <= ON_ITS_WAY)
+    fn is_coming(cut_at: Instant, flow: &Flow) -> bool {
+        flow.half(Direction::Outgoing).last_data_at().is_some_and(|at| cut_at.saturating_since(at) <= ON_ITS_WAY)
     }
 }
 
@@ -738,16 +763,20 @@ mod tests {
                 t.wake.handle_link(t.now, LinkEvent::Fading { lead: Some(Duration::from_millis(20)) });
                 t.exchange(30);
             }
-            let (connection, fast) = t.wake.path.connections.live().next().unwrap();
-            assert_eq!(fast.outgoing.observed().acked(), Some(t.data_end));
-            assert!(fast.outgoing.observed().is_held(), "there is something to say");
+            let (connection, Tracked { flow, .. }) = t.wake.path.flows.live().next().unwrap();
+            assert_eq!(flow.half(Direction::Outgoing).acked(), Some(t.data_end));
+            assert!(flow.half(Direction::Outgoing).is_held(), "there is something to say");
             t.wake.control.handle_end(t.now, &mut t.wake.path);
             let made = std::iter::from_fn(|| t.wake.control.poll_transmit());
             let said: Vec<Segment> = made.filter_map(|(_, made)| made.packet.tcp().cloned()).collect();
             let [last] = &said[..] else { panic!("{said:?}") };
             assert_eq!((last.ack, last.window), (t.data_end, 60_000));
-            let fast = t.wake.path.snapshot(connection).unwrap();
-            assert!(!fast.outgoing.observed().is_held() && !fast.outgoing.is_drawn_in && !fast.outgoing.is_clocked);
+            let flow = t.wake.path.snapshot(connection).unwrap();
+            assert!(
+                !flow.half(Direction::Outgoing).is_held()
+                    && !flow.half(Direction::Outgoing).is_window_shrunk()
+                    && !flow.half(Direction::Outgoing).is_clocked()
+            );
         }
     }
 
@@ -761,14 +790,14 @@ mod tests {
         t.now += Duration::from_millis(5);
         let acked = t.data_end;
         t.exchange(1);
-        let (connection, fast) = t.wake.path.connections.live().next().unwrap();
-        assert!(fast.outgoing.observed().is_held(), "withheld");
+        let (connection, Tracked { flow, .. }) = t.wake.path.flows.live().next().unwrap();
+        assert!(flow.half(Direction::Outgoing).is_held(), "withheld");
         t.wake.handle_link(up_at, LinkEvent::Up { symmetric: false, moved: false });
         t.now += Duration::from_millis(1);
         t.wake.handle_timeout(t.now);
         let sent = std::iter::from_fn(|| t.wake.control.poll_transmit());
         let acks: Vec<Seq> = sent.filter_map(|(_, sent)| Some(sent.packet.tcp()?.ack)).collect();
         assert_eq!(acks, [acked + 1000]);
-        assert!(!t.wake.path.snapshot(connection).unwrap().outgoing.observed().is_held());
+        assert!(!t.wake.path.snapshot(connection).unwrap().half(Direction::Outgoing).is_held());
     }
 }

@@ -1,24 +1,21 @@
-// The maps: links, flows, lines of header prediction, notices and counters.
+// The maps, and what a shell needs of them: the link as it is now, lines of predictions, counters.
 
 #pragma once
 
+#include "kernel.h"
+
+#include "state.h"
+
+// Set when the programs are loaded.
 const volatile struct rules rules = {};
 
-// The link as it is now is that of the two whose number is in `turn`, for each IP version by itself, as they may fail apart. With it are
-// the flag CALM if nothing happens to it (for IPv4 and for IPv6), FRAMES if packets are Ethernet frames, and LISTENS while nothing has come
-// in for a while: all that is asked of every packet is in one line of the cache.
-#define TURN_NUMBER 1
-#define TURN_CALM 2
-#define TURN_FRAMES 4
-#define TURN_LISTENS 8
-#define TURN_CALM_IPV6 16
-
+// The current link is one of two in `links`, for each IP version apart, as they may fail apart; `status` (STATUS_*) says which one.
 #define IPV4 0
 #define IPV6 1
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 4); // those of IPv6 after those of IPv4
+	__uint(max_entries, 4); // two for IPv4, then two for IPv6
 	__type(key, u32);
 	__type(value, struct link);
 } links SEC(".maps");
@@ -28,27 +25,27 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, u32);
 	__type(value, u64);
-} turn SEC(".maps");
+} status SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 65536);
 	__type(key, struct key);
-	__type(value, struct connection);
-} connections SEC(".maps");
+	__type(value, struct flow);
+} flows SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE); // so that values begin with a page, and none lies in two lines of the cache
-	__uint(max_entries, 2 << BULK_PLACES_BITS);
+	__uint(map_flags, BPF_F_MMAPABLE); // values begin with a page, so none lies in two cache lines
+	__uint(max_entries, 2 << PREDICTION_PLACES_BITS);
 	__type(key, u32);
-	__type(value, struct bulk);
-} bulks SEC(".maps");
+	__type(value, struct prediction);
+} predictions SEC(".maps");
 
-// What a connection is before its first packet; in words, because whoever has a lock in a map cannot copy it.
+// A flow before its first packet, as words: a value with a lock cannot be copied.
 struct blank {
-	u64 words[sizeof(struct connection) / 8];
+	u64 words[sizeof(struct flow) / 8];
 };
 
 struct {
@@ -70,9 +67,10 @@ struct {
 	__type(value, u64);
 } counters SEC(".maps");
 
-// For each IP version.
-u64 incoming_told_at[2] = {};
-u64 arrival_told_at[2] = {};
+// Keys are compared in words (`word_at`).
+#define KEY struct key __attribute__((aligned(8)))
+
+_Static_assert(__builtin_offsetof(struct order, key) % 8 == 0 && sizeof(struct prediction) == 64, "word_at reads aligned words");
 
 INLINE void count(u32 what)
 {
@@ -82,12 +80,12 @@ INLINE void count(u32 what)
 		*value += 1;
 }
 
-INLINE u64 turn_now(void)
+INLINE u64 status_now(void)
 {
 	u32 zero = 0;
-	u64 *which = bpf_map_lookup_elem(&turn, &zero);
+	u64 *now = bpf_map_lookup_elem(&status, &zero);
 
-	return which ? *(volatile u64 *)which : 0;
+	return now ? READ_ONCE(*now) : 0;
 }
 
 INLINE u32 family_of(const struct __sk_buff *skb)
@@ -95,14 +93,24 @@ INLINE u32 family_of(const struct __sk_buff *skb)
 	return skb->protocol == bpf_htons(ETH_P_IPV6) ? IPV6 : IPV4;
 }
 
-INLINE int is_calm(u64 turn, u32 family)
+INLINE int link_is_calm(u64 status, u32 family)
 {
-	return turn & (family == IPV6 ? TURN_CALM_IPV6 : TURN_CALM);
+	return status & (family == IPV6 ? STATUS_CALM_IPV6 : STATUS_CALM);
 }
 
-INLINE const struct link *link_of(u64 turn, u32 family)
+INLINE const struct link *link_of(u64 status, u32 family)
 {
-	u32 number = (turn & TURN_NUMBER) | family << 1;
+	u32 number = (status & STATUS_NUMBER) | family << 1;
 
 	return bpf_map_lookup_elem(&links, &number);
+}
+
+INLINE struct prediction *prediction_at(u32 number)
+{
+	return bpf_map_lookup_elem(&predictions, &number);
+}
+
+INLINE struct prediction *neighbour_of(struct prediction *own, u32 number)
+{
+	return prediction_at(number ^ 1);
 }

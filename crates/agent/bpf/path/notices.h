@@ -1,8 +1,14 @@
-// Notices to user space.
+// Notices to user space, and packets that count as signs of life.
 
 #pragma once
 
-INLINE void tell(const struct key *key, u64 now, int direction, u8 kind, u32 ack)
+#include "maps.h"
+
+// When NOTICE_INCOMING and NOTICE_ARRIVED were last given, for each IP version.
+u64 incoming_noticed_at[2] = {};
+u64 arrival_noticed_at[2] = {};
+
+INLINE void notify(const struct key *key, u64 now, int direction, u8 kind, u32 ack)
 {
 	struct notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
 
@@ -15,13 +21,14 @@ INLINE void tell(const struct key *key, u64 now, int direction, u8 kind, u32 ack
 	notice->ack = ack;
 	notice->direction = direction;
 	notice->kind = kind;
-	notice->unused = 0;
+	__builtin_memset(notice->unused, 0, sizeof(notice->unused));
 	bpf_ringbuf_submit(notice, 0);
 }
 
+// For so long after link-down, packets may still come that were on their way.
 #define STRAGGLERS (1000 * MS)
-#define TELL_EVERY (100 * MS)
-#define TELL_ARRIVAL_EVERY (1 * MS)
+#define INCOMING_EVERY (100 * MS)
+#define ARRIVAL_EVERY (1 * MS)
 
 INLINE void note_incoming(const struct key *key, const struct link *link, u32 family, u64 now)
 {
@@ -29,26 +36,26 @@ INLINE void note_incoming(const struct key *key, const struct link *link, u32 fa
 
 	if (!is_over && !link->listens)
 		return;
-	if (now - incoming_told_at[family & 1] < TELL_EVERY)
+	if (now - incoming_noticed_at[family & 1] < INCOMING_EVERY)
 		return;
-	incoming_told_at[family & 1] = now;
-	tell(key, now, INCOMING, NOTICE_INCOMING, 0);
+	incoming_noticed_at[family & 1] = now;
+	notify(key, now, INCOMING, NOTICE_INCOMING, 0);
 }
 
-// After its connection knows of the packet.
+// To be called after the flow was updated, as user space looks at it.
 INLINE void note_arrival(const struct key *key, const struct link *link, u32 family, u64 now)
 {
-	if (!link->awaits_packets || now - arrival_told_at[family & 1] < TELL_ARRIVAL_EVERY)
+	if (!link->awaits_packets || now - arrival_noticed_at[family & 1] < ARRIVAL_EVERY)
 		return;
-	arrival_told_at[family & 1] = now;
-	tell(key, now, INCOMING, NOTICE_ARRIVED, 0);
+	arrival_noticed_at[family & 1] = now;
+	notify(key, now, INCOMING, NOTICE_ARRIVED, 0);
 }
 
 #define TO_THIS_HOST 0 // PACKET_HOST of linux/if_packet.h
 #define PORT_DNS 53
 
-// A packet that is not TCP comes in during a silence. What a router says by itself proves nothing of the path beyond it: ICMP (with
-// neighbour discovery), and DNS answers, which many routers give.
+// Counts a packet other than TCP that comes in during a silence and comes from beyond the next hop. ICMP (with neighbour discovery) and
+// DNS answers may be the router's own.
 static __attribute__((noinline)) int note_other(struct __sk_buff *skb)
 {
 	u32 at = rules.frame_len;

@@ -1,6 +1,10 @@
-// Reads a packet: Ethernet, IPv4 or IPv6 with extension headers, TCP and its options.
+// Reads a packet: Ethernet, IPv4 or IPv6 with extension headers, TCP and its options. `wire` reads the same in user space.
 
 #pragma once
+
+#include "maps.h"
+
+#include "header_prediction.h"
 
 INLINE u32 read_u32(const u8 *bytes)
 {
@@ -8,16 +12,27 @@ INLINE u32 read_u32(const u8 *bytes)
 }
 
 #define OPTIONS_MAX 40
-#define OPTIONS_MASK 63 // what has room for them, and itself in `struct options`
+#define OPTIONS_MASK 63 // at least OPTIONS_MAX, and within `struct options`
 
 struct options {
-	u8 bytes[OPTIONS_MAX + 40]; // so that what begins in the first part ends in the second
+	u8 bytes[OPTIONS_MAX + 40]; // an option that begins in the first part ends in the second
 };
 
+// Where in the frame things are that may be rewritten.
+struct offsets {
+	u32 tcp;                    // the TCP header
+	u16 stamps;                 // the TSval; 0 without timestamps
+	u16 sack[MOST_BLOCKS];      // SACK options: one, or several in a malformed header
+	u8 sack_bytes[MOST_BLOCKS]; // their lengths
+	u8 sacks;                   // how many there are
+};
+
+// What does not fit the stack, or whose values the verifier would follow through all that comes after. A processor runs one program at a
+// time: both hooks run with softirqs off.
 struct scratch {
 	struct options options;
 	u32 option_at; // how far they are read
-	u32 unused;
+	struct offsets offsets;
 	struct packet packet;
 	struct verdict verdict;
 };
@@ -32,21 +47,48 @@ struct {
 #define GO_ON 0
 #define STOP 1
 
-// One option, as RFC 9293 section 3.1 has them; those of wrong length are skipped. They begin at `options_at` in the packet, and are
-// `len` bytes.
+// TCP options (RFC 9293 section 3.1, IANA's kinds).
+#define OPTION_END 0
+#define OPTION_NOP 1
+#define OPTION_MSS 2
+#define OPTION_WINDOW_SCALE 3
+#define OPTION_SACK_PERMITTED 4
+#define OPTION_SACK 5
+#define OPTION_TIMESTAMPS 8
+
+INLINE void read_sack(struct scratch *scratch, const u8 *option, u32 size, u32 at)
+{
+	struct packet *packet = &scratch->packet;
+	struct offsets *offsets = &scratch->offsets;
+	u32 number = offsets->sacks & (MOST_BLOCKS - 1);
+
+	packet->sack_len = size >> 3;
+	offsets->sack[number] = at;
+	offsets->sack_bytes[number] = size;
+	offsets->sacks = number + 1;
+	UNROLL
+	for (int n = 0; n < MOST_BLOCKS; n++) {
+		int is_there = n < packet->sack_len;
+
+		packet->sack[n].start = is_there ? read_u32(option + 2 + 8 * n) : 0;
+		packet->sack[n].end = is_there ? read_u32(option + 6 + 8 * n) : 0;
+	}
+}
+
+// Reads one option. They begin at `options_at` in the frame and are `len` bytes long. One of wrong length is skipped.
 INLINE int read_option(struct scratch *scratch, u32 options_at, u32 len)
 {
 	struct packet *packet = &scratch->packet;
-	u32 at = *(volatile u32 *)&scratch->option_at;
+	u32 at = READ_ONCE(scratch->option_at);
 
 	if (at >= len || at >= OPTIONS_MAX)
 		return STOP;
 	const u8 *option = scratch->options.bytes + at;
 	u8 kind = option[0];
 
-	if (kind == 0)
+	if (kind == OPTION_END)
 		return STOP;
-	if (kind == 1) {
+	if (kind == OPTION_NOP) {
 		scratch->option_at = at + 1;
 		return GO_ON;
 	}
@@ -56,35 +98,24 @@ INLINE int read_option(struct scratch *scratch, u32 options_at, u32 len)
 		packet->says_more = 1;
 		return STOP;
 	}
-	if (kind == 8 && size == 10) {
+	if (kind == OPTION_TIMESTAMPS && size == 10) {
 		packet->val = read_u32(option + 2);
 		packet->ecr = read_u32(option + 6);
-		packet->stamps_at = options_at + at + 2;
-	} else if (kind == 5 && size >= 10 && size <= 34 && (size & 7) == 2) {
-		packet->sack_len = size >> 3;
-		u32 number = packet->sacks & (MOST_BLOCKS - 1);
-
-		packet->sack_at[number] = options_at + at;
-		packet->sack_bytes[number] = size;
-		packet->sacks = number + 1;
-#pragma unroll
-		for (int n = 0; n < MOST_BLOCKS; n++) {
-			int is_there = n < packet->sack_len;
-
-			packet->sack[n].start = is_there ? read_u32(option + 2 + 8 * n) : 0;
-			packet->sack[n].end = is_there ? read_u32(option + 6 + 8 * n) : 0;
-		}
-	} else if (kind == 3 && size == 3) {
+		packet->has_stamps = 1;
+		scratch->offsets.stamps = options_at + at + 2;
+	} else if (kind == OPTION_SACK && size >= 10 && size <= 34 && (size & 7) == 2) {
+		read_sack(scratch, option, size, options_at + at);
+	} else if (kind == OPTION_WINDOW_SCALE && size == 3) {
 		packet->window_scale = option[2] > 14 ? 14 : option[2];
-	} else if (!(kind == 2 && size == 4) && !(kind == 4 && size == 2)) {
+	} else if (!(kind == OPTION_MSS && size == 4) && !(kind == OPTION_SACK_PERMITTED && size == 2)) {
 		packet->says_more = 1;
 	}
 	scratch->option_at = at + size;
 	return GO_ON;
 }
 
-// The options in `scratches`. A function that verifiers look at by itself, and whose state is in a map, which they do not follow: so all
-// turns of the loop are alike to them. (`bpf_loop` needs Linux 5.17.)
+// Reads the options in `scratches`. A global function, which verifiers check by itself, and whose state is in a map, which they do not
+// follow: so all iterations are alike to them. (`bpf_loop` needs Linux 5.17.)
 __attribute__((noinline)) int read_options(u32 options_at, u32 len)
 {
 	u32 zero = 0;
@@ -102,98 +133,94 @@ __attribute__((noinline)) int read_options(u32 options_at, u32 len)
 }
 
 #define READ 0
-#define ALONE 1
+#define ALONE 1 // not a packet of ours; counted where that matters
 
-// Reads what the twin reads of a packet. Returns READ, or ALONE for what is none of ours; that is counted.
-INLINE int read_packet(struct __sk_buff *skb, struct scratch *scratch, struct key *key, int direction)
+// Where TCP begins and where the packet ends, in the frame.
+struct bounds {
+	u32 at, end;
+	int has_options; // the IP header has options, or a length that says nothing
+};
+
+INLINE int read_ipv4(struct __sk_buff *skb, struct packet *packet, struct bounds *bounds, u8 *source, u8 *destination)
 {
-	struct packet *packet = &scratch->packet;
-	u32 at = rules.frame_len;
-	u32 protocol = skb->protocol;
-	u32 end;
-	u8 next;
-	int has_options = 0;
+	struct iphdr ip;
 
-	if (skb->vlan_present || protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD)) {
-		count(ALONE_VLAN);
+	if (bpf_skb_load_bytes(skb, bounds->at, &ip, sizeof(ip)))
+		return ALONE;
+	if (ip.protocol != IPPROTO_TCP)
+		return ALONE;
+	if (ip.frag_off & bpf_htons(0x3fff)) {
+		count(ALONE_FRAGMENT);
 		return ALONE;
 	}
-	u8 *source = direction == OUTGOING ? key->local : key->remote;
-	u8 *destination = direction == OUTGOING ? key->remote : key->local;
+	if (ip.version != 4 || ip.ihl < 5) {
+		count(ALONE_MALFORMED);
+		return ALONE;
+	}
+	source[10] = source[11] = destination[10] = destination[11] = 0xff;
+	__builtin_memcpy(source + 12, &ip.saddr, 4);
+	__builtin_memcpy(destination + 12, &ip.daddr, 4);
+	packet->ttl = ip.ttl;
+	packet->traffic_class = ip.tos;
+	bounds->end = bounds->at + bpf_ntohs(ip.tot_len);
+	// The length of several segments in one may not fit the field.
+	bounds->has_options = ip.ihl != 5 || ip.tot_len == 0;
+	if (ip.tot_len == 0 && skb->gso_segs > 1)
+		bounds->end = skb->len;
+	bounds->at += ip.ihl * 4;
+	return READ;
+}
 
-	if (protocol == bpf_htons(ETH_P_IP)) {
-		struct iphdr ip;
+INLINE int read_ipv6(struct __sk_buff *skb, struct packet *packet, struct bounds *bounds, u8 *source, u8 *destination)
+{
+	struct ipv6hdr ip;
 
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
-			return ALONE;
-		if (ip.protocol != IPPROTO_TCP)
-			return ALONE;
-		if (ip.frag_off & bpf_htons(0x3fff)) {
-			count(ALONE_FRAGMENT);
-			return ALONE;
-		}
-		if (ip.version != 4 || ip.ihl < 5) {
+	if (bpf_skb_load_bytes(skb, bounds->at, &ip, sizeof(ip)))
+		return ALONE;
+	__builtin_memcpy(source, &ip.saddr, 16);
+	__builtin_memcpy(destination, &ip.daddr, 16);
+	packet->ttl = ip.hop_limit;
+	packet->traffic_class = ip.priority << 4 | ip.flow_lbl[0] >> 4;
+	bounds->at += sizeof(ip);
+	bounds->end = bounds->at + bpf_ntohs(ip.payload_len);
+	if (ip.payload_len == 0 && skb->gso_segs > 1)
+		bounds->end = skb->len;
+	u8 next = ip.nexthdr;
+
+	bounds->has_options = next != IPPROTO_TCP || ip.payload_len == 0;
+	UNROLL
+	for (int n = 0; n < 6; n++) {
+		u8 header[8];
+
+		if (next != IPPROTO_HOPOPTS && next != IPPROTO_DSTOPTS && next != IPPROTO_ROUTING)
+			break;
+		if (bpf_skb_load_bytes(skb, bounds->at, header, sizeof(header))) {
 			count(ALONE_MALFORMED);
 			return ALONE;
 		}
-		source[10] = source[11] = destination[10] = destination[11] = 0xff;
-		__builtin_memcpy(source + 12, &ip.saddr, 4);
-		__builtin_memcpy(destination + 12, &ip.daddr, 4);
-		packet->ttl = ip.ttl;
-		packet->traffic_class = ip.tos;
-		end = at + bpf_ntohs(ip.tot_len);
-		// The length of what stands for several may not fit.
-		has_options = ip.ihl != 5 || ip.tot_len == 0;
-		if (ip.tot_len == 0 && skb->gso_segs > 1)
-			end = skb->len;
-		at += ip.ihl * 4;
-	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
-		struct ipv6hdr ip;
-
-		if (bpf_skb_load_bytes(skb, at, &ip, sizeof(ip)))
-			return ALONE;
-		__builtin_memcpy(source, &ip.saddr, 16);
-		__builtin_memcpy(destination, &ip.daddr, 16);
-		packet->ttl = ip.hop_limit;
-		packet->traffic_class = ip.priority << 4 | ip.flow_lbl[0] >> 4;
-		at += sizeof(ip);
-		end = at + bpf_ntohs(ip.payload_len);
-		if (ip.payload_len == 0 && skb->gso_segs > 1)
-			end = skb->len;
-		next = ip.nexthdr;
-		has_options = next != IPPROTO_TCP || ip.payload_len == 0;
-#pragma unroll
-		for (int n = 0; n < 6; n++) {
-			u8 header[8];
-
-			if (next != IPPROTO_HOPOPTS && next != IPPROTO_DSTOPTS && next != IPPROTO_ROUTING)
-				break;
-			if (bpf_skb_load_bytes(skb, at, header, sizeof(header))) {
-				count(ALONE_MALFORMED);
-				return ALONE;
-			}
-			// One that is still on its way has another destination.
-			if (next == IPPROTO_ROUTING && header[3]) {
-				count(ALONE_HEADER);
-				return ALONE;
-			}
-			next = header[0];
-			at += 8 + header[1] * 8;
-		}
-		if (next == IPPROTO_FRAGMENT) {
-			count(ALONE_FRAGMENT);
-			return ALONE;
-		}
-		if (next == IPPROTO_HOPOPTS || next == IPPROTO_DSTOPTS || next == IPPROTO_ROUTING) {
+		// With segments left, the packet has another destination than its address.
+		if (next == IPPROTO_ROUTING && header[3]) {
 			count(ALONE_HEADER);
 			return ALONE;
 		}
-		if (next != IPPROTO_TCP)
-			return ALONE;
-	} else {
+		next = header[0];
+		bounds->at += 8 + header[1] * 8;
+	}
+	if (next == IPPROTO_FRAGMENT) {
+		count(ALONE_FRAGMENT);
 		return ALONE;
 	}
+	if (next == IPPROTO_HOPOPTS || next == IPPROTO_DSTOPTS || next == IPPROTO_ROUTING) {
+		count(ALONE_HEADER);
+		return ALONE;
+	}
+	return next == IPPROTO_TCP ? READ : ALONE;
+}
 
+INLINE int read_tcp(struct __sk_buff *skb, struct scratch *scratch, struct key *key, const struct bounds *bounds, int direction)
+{
+	struct packet *packet = &scratch->packet;
+	u32 at = bounds->at, end = bounds->end;
 	u8 tcp[20];
 
 	if (bpf_skb_load_bytes(skb, at, tcp, sizeof(tcp))) {
@@ -218,33 +245,58 @@ INLINE int read_packet(struct __sk_buff *skb, struct scratch *scratch, struct ke
 	packet->window = (u16)tcp[14] << 8 | tcp[15];
 	packet->len = end - at - header_len;
 	packet->segment_size = skb->gso_size;
-	packet->tcp_at = at;
 	packet->window_scale = UNKNOWN_SHIFT;
+	scratch->offsets.tcp = at;
 	u32 options_len = header_len - 20;
 
-	if (options_len) {
-		struct options *options = &scratch->options;
+	if (!options_len)
+		return READ;
+	struct options *options = &scratch->options;
 
-		if (options_len > OPTIONS_MAX)
-			return ALONE;
-		u32 wanted = options_len;
+	if (options_len > OPTIONS_MAX)
+		return ALONE;
+	u32 wanted = options_len;
 
-		// Verifiers before Linux 6.8 do not conclude from `!= 0` that it is at least 1; and the compiler must not know that it is.
-		barrier_var(wanted);
-		wanted = ((wanted - 1) & OPTIONS_MASK) + 1;
-		if (bpf_skb_load_bytes(skb, at + 20, options->bytes, wanted)) {
-			count(ALONE_MALFORMED);
-			return ALONE;
-		}
-		// What most segments have, and no more.
-		if (options_len == USUAL_OPTIONS_LEN && read_u32(options->bytes) == USUAL_OPTIONS) {
-			packet->is_plain = !has_options && tcp[12] == USUAL_OFFSET && (tcp[13] & ~PSH) == ACK;
-			packet->val = read_u32(options->bytes + 4);
-			packet->ecr = read_u32(options->bytes + 8);
-			packet->stamps_at = at + 24;
-			return READ;
-		}
-		read_options(at + 20, options_len);
+	// Verifiers before Linux 6.8 do not conclude from `!= 0` that it is at least 1, and the compiler must not know that it is.
+	barrier_var(wanted);
+	wanted = ((wanted - 1) & OPTIONS_MASK) + 1;
+	if (bpf_skb_load_bytes(skb, at + 20, options->bytes, wanted)) {
+		count(ALONE_MALFORMED);
+		return ALONE;
 	}
+	// Most segments have these options and no others.
+	if (options_len == USUAL_OPTIONS_LEN && read_u32(options->bytes) == USUAL_OPTIONS) {
+		packet->is_plain = !bounds->has_options && tcp[12] == USUAL_OFFSET && (tcp[13] & ~PSH) == ACK;
+		packet->val = read_u32(options->bytes + 4);
+		packet->ecr = read_u32(options->bytes + 8);
+		packet->has_stamps = 1;
+		scratch->offsets.stamps = at + 24;
+		return READ;
+	}
+	read_options(at + 20, options_len);
 	return READ;
+}
+
+// Reads a packet into `scratch` and `key`. Returns READ, or ALONE for one that passes untouched.
+INLINE int read_packet(struct __sk_buff *skb, struct scratch *scratch, struct key *key, int direction)
+{
+	struct bounds bounds = { .at = rules.frame_len };
+	u32 protocol = skb->protocol;
+	u8 *source = direction == OUTGOING ? key->local : key->remote;
+	u8 *destination = direction == OUTGOING ? key->remote : key->local;
+
+	if (skb->vlan_present || protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD)) {
+		count(ALONE_VLAN);
+		return ALONE;
+	}
+	if (protocol == bpf_htons(ETH_P_IP)) {
+		if (read_ipv4(skb, &scratch->packet, &bounds, source, destination) != READ)
+			return ALONE;
+	} else if (protocol == bpf_htons(ETH_P_IPV6)) {
+		if (read_ipv6(skb, &scratch->packet, &bounds, source, destination) != READ)
+			return ALONE;
+	} else {
+		return ALONE;
+	}
+	return read_tcp(skb, scratch, key, &bounds, direction);
 }

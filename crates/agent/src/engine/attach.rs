@@ -2,7 +2,6 @@
 
 use std::io;
 
-use holdover_mobility::fast_path::raw::RawRules;
 use holdover_mobility::wake::WakeConfig;
 
 use super::inject::Injector;
@@ -71,7 +70,7 @@ impl Engine {
     /// The programs are not loaded.
     pub fn probe_attach() -> Result<Attachable, EngineError> {
         let loopback = Interface::loopback();
-        let mut path = KernelPath::load(RawRules::new(&WakeConfig::all()), 1)?;
+        let mut path = KernelPath::load(WakeConfig::all().rules(), 1)?;
         let tcx = path.attach(&loopback, AttachMode::Tcx);
         let clsact = path.attach(&loopback, AttachMode::Clsact);
         Ok(Attachable { tcx, clsact })

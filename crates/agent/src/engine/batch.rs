@@ -1,4 +1,4 @@
-//! All entries of the map of connections, many with each system call.
+//! All entries of the map of flows, many with each system call.
 //!
 //! One at a time takes two calls for each: with tens of thousands of connections, whoever has to look at them all would be late
 //! for everything else.
@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use holdover_mobility::fast_path::raw::{RawConnection, RawKey};
+use holdover_flow::{Flow, Key};
 
 use super::path::LOCK;
 
@@ -30,9 +30,9 @@ struct Batch {
 }
 
 /// Looks at each entry as it is when its turn comes. One that comes or goes in the meantime may be seen or not.
-pub(super) fn for_each(map: BorrowedFd<'_>, look: &mut dyn FnMut(&RawKey, &RawConnection)) -> io::Result<()> {
-    let mut keys = vec![RawKey::default(); AT_ONCE];
-    let mut values = vec![RawConnection::BLANK; AT_ONCE];
+pub(super) fn for_each(map: BorrowedFd<'_>, look: &mut dyn FnMut(&Key, &Flow)) -> io::Result<()> {
+    let mut keys = vec![Key::default(); AT_ONCE];
+    let mut values = vec![Flow::default(); AT_ONCE];
     // The place where the next call begins: 4 bytes that are the kernel's own.
     let (mut from, mut next) = (None::<u64>, 0_u64);
     loop {
@@ -57,8 +57,8 @@ pub(super) fn for_each(map: BorrowedFd<'_>, look: &mut dyn FnMut(&RawKey, &RawCo
             Some(Some(libc::ENOENT)) => true,
             // What has one hash does not fit.
             Some(Some(libc::ENOSPC)) => {
-                keys.resize(2 * keys.len(), RawKey::default());
-                values.resize(2 * values.len(), RawConnection::BLANK);
+                keys.resize(2 * keys.len(), Key::default());
+                values.resize(2 * values.len(), Flow::default());
                 continue;
             }
             Some(_) => return Err(error.unwrap_or_else(|| io::ErrorKind::Other.into())),

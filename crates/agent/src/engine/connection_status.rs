@@ -1,8 +1,8 @@
 //! What an engine knows of one connection, for status and tests.
 
 use holdover_base::{Duration, Instant};
-use holdover_mobility::Connection;
-use holdover_mobility::fast_path::raw::RawConnection;
+use holdover_flow::Flow;
+use holdover_mobility::{Connection, Direction};
 
 /// A connection, as the engine knows it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,19 +31,18 @@ pub struct ConnectionStatus {
 
 impl ConnectionStatus {
     /// The connection as the programs remember it.
-    pub(super) fn of(connection: Connection, raw: &RawConnection) -> Self {
-        let fast = raw.fast();
+    pub(super) fn of(connection: Connection, flow: &Flow) -> Self {
         Self {
             connection,
-            since: Instant::from_nanos(raw.began_at),
-            seen_at: Instant::from_nanos(raw.seen_at),
-            bytes_in: raw.bytes_in,
-            bytes_out: raw.bytes_out,
-            round_trip: fast.smoothed_round_trip(),
-            held: fast.outgoing.held_bytes(),
-            lowered: raw.lowered,
-            withheld: raw.withheld,
-            is_left_alone: raw.is_left_alone(),
+            since: flow.began_at(),
+            seen_at: flow.seen_at(),
+            bytes_in: flow.bytes_in(),
+            bytes_out: flow.bytes_out(),
+            round_trip: flow.smoothed_round_trip(),
+            held: flow.half(Direction::Outgoing).held_bytes(),
+            lowered: flow.lowered(),
+            withheld: flow.withheld(),
+            is_left_alone: flow.is_left_alone(),
         }
     }
 }

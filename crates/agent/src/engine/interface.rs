@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-use holdover_mobility::fast_path::raw::FRAME_LEN;
+use holdover_flow::FRAME_LEN;
 
 use super::EngineError;
 

@@ -35,8 +35,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use holdover_base::{Duration, Instant};
-use holdover_mobility::fast_path::Order;
-use holdover_mobility::fast_path::raw::{FRAME_LEN, RawRules, Told};
+use holdover_flow::{FRAME_LEN, Order, Report};
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Deed, Direction, Injected, LinkEvent, WakeOutcome};
 use holdover_wire::TcpState;
@@ -235,8 +234,7 @@ impl Engine {
     /// See [`EngineError`].
     pub fn attach(interface: &str, options: &EngineOptions) -> Result<Self, EngineError> {
         let interface = Interface::find(interface)?;
-        let mut rules = RawRules::new(&options.wake);
-        (rules.frame_len, rules.mark_out, rules.mark_in) = (interface.frame_len, MARK_OUT, MARK_BACK);
+        let rules = options.wake.rules().on_interface(interface.frame_len, MARK_OUT, MARK_BACK);
         let mut path = KernelPath::load(rules, options.most_connections)?;
         let injector = Injector::open(&interface)?;
         let mut sockets = SocketDiag::open()?;
@@ -345,7 +343,7 @@ impl Engine {
         }
         if self.tend_at <= now {
             self.tend_at = now + TEND_EVERY;
-            self.path.free_idle_bulks();
+            self.path.free_idle_predictions();
             self.tend(now);
         }
     }
@@ -379,8 +377,9 @@ impl Engine {
     /// The connections that cross the interface, those that are over excepted.
     pub fn connections(&self) -> Vec<ConnectionStatus> {
         let mut live = Vec::new();
-        self.path
-            .for_each(|connection, raw| live.extend((!raw.is_over()).then(|| ConnectionStatus::of(connection, raw))));
+        self.path.for_each(|connection, flow| {
+            live.extend((!flow.is_over()).then(|| ConnectionStatus::of(connection, flow)))
+        });
         live
     }
 
@@ -411,7 +410,7 @@ impl Engine {
         }
         let (path, stack) = (&self.path, &mut self.stacks[family.index()]);
         let waiting = stack.control.waiting().filter_map(|connection| {
-            let frame = path.raw(connection)?.frame_out;
+            let frame = path.flow(connection)?.frame(Direction::Outgoing);
             let [destination @ .., _, _, _, _, _, _, _, _] = frame;
             Some((connection, destination))
         });
@@ -462,19 +461,19 @@ impl Engine {
     fn hear(&mut self, now: Instant) {
         let Self { path, stacks, sockets, .. } = self;
         while let Some(notice) = path.next_notice() {
-            match notice.told() {
+            match notice.report() {
                 // Never later than now: the two clocks are one, but this is a promise of ours to what follows.
-                Some(Told::Notice(connection, direction, told)) => {
+                Some(Report::Notice(connection, direction, told)) => {
                     let (at, family) = (notice.at().min(now), Family::of_connection(connection));
                     let control = &mut stacks[family.index()].control;
                     control.handle_notice(at, connection, direction, told, &mut path.of(family));
                 }
-                Some(Told::Incoming(connection)) => {
+                Some(Report::Incoming(connection)) => {
                     let family = Family::of_connection(connection);
                     let family = Some(family).filter(|_| !is_unheard(sockets, connection));
                     stacks.iter_mut().for_each(|stack| stack.note_incoming(now, family, path));
                 }
-                Some(Told::Arrived(connection)) => {
+                Some(Report::Arrived(connection)) => {
                     let family = Family::of_connection(connection);
                     stacks[family.index()].control.note_arrival(now, &mut path.of(family));
                 }
@@ -539,10 +538,10 @@ impl Engine {
     /// The Ethernet header of the last packet of the connection that went the same way, with the addresses of now where they were
     /// learnt; `None` if the connection is gone.
     fn frame(&self, now: Instant, connection: Connection, direction: Direction) -> Option<[u8; FRAME_LEN]> {
-        let raw = self.path.raw(connection)?;
+        let flow = self.path.flow(connection)?;
         Some(match direction {
             Direction::Outgoing => {
-                let mut frame = raw.frame_out;
+                let mut frame = flow.frame(direction);
                 // The router may be another one than before, and so may the host's own address.
                 let next_hops = &self.stack(connection).next_hops;
                 if let Some((destination, source)) = next_hops.addresses(now, connection.remote.ip()) {
@@ -551,7 +550,7 @@ impl Engine {
                 }
                 frame
             }
-            Direction::Incoming => raw.frame_in,
+            Direction::Incoming => flow.frame(direction),
         })
     }
 
@@ -560,18 +559,18 @@ impl Engine {
         let mut all: Vec<(Instant, Connection)> = Vec::new();
         let mut over = Vec::new();
         let mut unknown = BTreeMap::new();
-        self.path.for_each(|connection, raw| {
-            let seen_at = Instant::from_nanos(raw.seen_at);
-            if (raw.is_over() || raw.is_unanswered()) && now.saturating_since(seen_at) >= LINGER {
+        self.path.for_each(|connection, flow| {
+            let seen_at = flow.seen_at();
+            if (flow.is_over() || flow.is_unanswered()) && now.saturating_since(seen_at) >= LINGER {
                 over.push(connection);
                 return;
             }
-            let lacks = BOTH.map(|direction| raw.lacks_window_shift(direction));
+            let lacks = BOTH.map(|direction| flow.half(direction).lacks_window_shift());
             if lacks.contains(&true) && unknown.len() < MOST_LEARNT {
                 unknown.insert(connection, lacks);
             }
-            // What is over, or was never answered, is missed by nobody.
-            let is_idle_since = if raw.is_over() || raw.is_unanswered() { Instant::ZERO } else { seen_at };
+            // Evict closed and unanswered connections first.
+            let is_idle_since = if flow.is_over() || flow.is_unanswered() { Instant::ZERO } else { seen_at };
             all.push((is_idle_since, connection));
         });
         let full = self.path.alone_full();
@@ -627,7 +626,7 @@ pub fn count_cost() -> io::Result<OwnedFd> {
     aya::sys::enable_stats(aya::sys::Stats::RunTime).map_err(|error| error.io_error)
 }
 
-/// Who held something back says it before it goes: who is stopped leaves no sender waiting.
+/// Releases held ACKs on drop, so that no sender is left waiting.
 impl Drop for Engine {
     fn drop(&mut self) {
         let now = clock::now();

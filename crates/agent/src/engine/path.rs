@@ -1,4 +1,4 @@
-//! The fast path in the kernel: the eBPF programs of `bpf/path.bpf.c` on an interface, and their maps.
+//! The flow path in the kernel: the eBPF programs of `bpf/path.bpf.c` on an interface, and their maps.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
@@ -9,10 +9,10 @@ use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Test
 use aya::sys::SyscallError;
 use aya::{Ebpf, EbpfLoader, Pod};
 use holdover_base::{Duration, Instant};
-use holdover_mobility::fast_path::raw::{
-    BULKS, FRAME_LEN, RawBulk, RawConnection, RawKey, RawLink, RawNotice, RawOrder, RawRules,
+use holdover_flow::{
+    Counter, FRAME_LEN, Flow, FlowTable, Key, Link, LinkState, NoticeRecord, Order, OrderRecord, PREDICTIONS,
+    Prediction, Rules, STATUS_CALM, STATUS_CALM_IPV6, STATUS_FRAMES, STATUS_LISTENS, STATUS_NUMBER,
 };
-use holdover_mobility::fast_path::{FastConnection, FastLink, FastPath, Order};
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Direction};
 
@@ -30,14 +30,8 @@ const ORDER: &str = "order";
 /// If nothing is heard of the agent for so long, packets pass as they are.
 pub(super) const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
 
-/// `TURN_CALM` and `TURN_CALM_IPV6` of the programs.
-const CALM: [u64; 2] = [2, 16];
-
-/// `TURN_FRAMES` of the programs.
-const FRAMES: u64 = 4;
-
-/// `TURN_LISTENS` of the programs.
-const LISTENS: u64 = 8;
+/// That nothing happens to the link of an IP version, in the order of [`Family::BOTH`].
+const CALM: [u32; 2] = [STATUS_CALM, STATUS_CALM_IPV6];
 
 /// Linux's `BPF_F_LOCK`: the value is copied while nobody changes it.
 pub(super) const LOCK: u64 = 4;
@@ -45,19 +39,20 @@ pub(super) const LOCK: u64 = 4;
 /// The programs and maps of one interface. They go with this value, or with the process.
 pub(super) struct KernelPath {
     ebpf: Ebpf,
-    connections: HashMap<MapData, Key, Value>,
-    links: Array<MapData, Link>,
-    turn: Array<MapData, u64>,
-    bulks: Array<MapData, Line>,
-    /// The lines of `bulks` as they were when idle ones were looked for the last time.
-    bulks_before: Vec<Option<RawBulk>>,
+    flows: HashMap<MapData, Plain<Key>, Plain<Flow>>,
+    links: Array<MapData, Plain<Link>>,
+    status: Array<MapData, u64>,
+    predictions: Array<MapData, Plain<Prediction>>,
+    /// `predictions` as they were when idle ones were last looked for.
+    predictions_before: Vec<Option<Prediction>>,
     counters: PerCpuArray<MapData, u64>,
     notices: RingBuf<MapData>,
-    /// The link as it is now for each IP version, and which of the two places it has in the map.
-    of_families: [FastLink; 2],
+    /// The current link of each IP version.
+    of_families: [LinkState; 2],
+    /// Which of the two links of each IP version in the map is the current one.
     place: u32,
-    /// `FRAMES`, or 0 if there are none.
-    frames: u64,
+    /// `STATUS_FRAMES`, or 0 if packets have no frames.
+    frames: u32,
     now: Instant,
     /// The last call that the kernel has refused: what is to be reported when there is a way to do so.
     refused: Cell<Option<EngineError>>,
@@ -66,10 +61,10 @@ pub(super) struct KernelPath {
     attached_by: Option<AttachedBy>,
 }
 
-/// What the programs have counted since they were loaded, in packets. The order is that of `enum counter`.
+/// What the programs have counted since they were loaded, in packets ([`Counter`]).
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 pub struct Counters {
-    /// TCP packets that were looked at, and those that only went on as the ones before.
+    /// TCP packets, those that header prediction took included.
     pub seen: u64,
     /// ACKs that were lowered.
     pub lowered: u64,
@@ -108,45 +103,43 @@ pub struct Cost {
     pub nanos: u64,
 }
 
-macro_rules! pod {
-    ($($name:ident($of:ty)),*) => {$(
-        #[repr(transparent)]
-        #[derive(Clone, Copy)]
-        struct $name($of);
-        // SAFETY: `repr(C)` integers without padding, as the assertions beside their definitions say; any bytes are a value.
-        unsafe impl Pod for $name {}
-    )*};
-}
-
-pod!(Value(RawConnection), Link(RawLink), Line(RawBulk), Rules(RawRules));
-
+/// A key or value of a map.
 #[repr(transparent)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Key(RawKey);
+struct Plain<T>(T);
+
+// SAFETY: `repr(C)` integers without padding, as `holdover_flow` asserts of each of its structures; any bytes are a value.
+unsafe impl Pod for Plain<Key> {}
 // SAFETY: as above.
-unsafe impl Pod for Key {}
+unsafe impl Pod for Plain<Flow> {}
+// SAFETY: as above.
+unsafe impl Pod for Plain<Link> {}
+// SAFETY: as above.
+unsafe impl Pod for Plain<Prediction> {}
+// SAFETY: as above.
+unsafe impl Pod for Plain<Rules> {}
 
 impl KernelPath {
     /// Loads the programs. They see nothing before [`Self::attach`].
-    pub(super) fn load(rules: RawRules, most_connections: u32) -> Result<Self, EngineError> {
-        debug_assert!([0, FRAME_LEN].contains(&(rules.frame_len as usize)));
-        let frames = if rules.frame_len == 0 { 0 } else { FRAMES };
+    pub(super) fn load(rules: Rules, most_connections: u32) -> Result<Self, EngineError> {
+        debug_assert!([0, FRAME_LEN].contains(&(rules.frame_len() as usize)));
+        let frames = if rules.frame_len() == 0 { 0 } else { STATUS_FRAMES };
         let mut ebpf = open_object(rules, most_connections)?;
         for name in ["egress", "ingress", ORDER] {
             program(&mut ebpf, name)?.load()?;
         }
-        let mut blank = Array::<_, Value>::try_from(take(&mut ebpf, "blank")?)?;
-        blank.set(0, Value(RawConnection::BLANK), 0)?;
+        let mut blank = Array::<_, Plain<Flow>>::try_from(take(&mut ebpf, "blank")?)?;
+        blank.set(0, Plain(Flow::new()), 0)?;
         let mut path = Self {
-            connections: HashMap::try_from(take(&mut ebpf, "connections")?)?,
+            flows: HashMap::try_from(take(&mut ebpf, "flows")?)?,
             links: Array::try_from(take(&mut ebpf, "links")?)?,
-            turn: Array::try_from(take(&mut ebpf, "turn")?)?,
-            bulks: Array::try_from(take(&mut ebpf, "bulks")?)?,
-            bulks_before: vec![None; BULKS as usize],
+            status: Array::try_from(take(&mut ebpf, "status")?)?,
+            predictions: Array::try_from(take(&mut ebpf, "predictions")?)?,
+            predictions_before: vec![None; PREDICTIONS as usize],
             counters: PerCpuArray::try_from(take(&mut ebpf, "counters")?)?,
             notices: RingBuf::try_from(take(&mut ebpf, "notices")?)?,
             ebpf,
-            of_families: [FastLink::default(); 2],
+            of_families: [LinkState::default(); 2],
             place: 0,
             frames,
             now: Instant::ZERO,
@@ -162,7 +155,7 @@ impl KernelPath {
 
     /// Makes the maps, and loads the program that carries out orders.
     pub(super) fn probe() -> Result<(), EngineError> {
-        let mut ebpf = open_object(RawRules::new(&WakeConfig::all()), 1)?;
+        let mut ebpf = open_object(WakeConfig::all().rules(), 1)?;
         Ok(program(&mut ebpf, ORDER)?.load()?)
     }
 
@@ -246,106 +239,107 @@ impl KernelPath {
     }
 
     /// The next notice.
-    pub(super) fn next_notice(&mut self) -> Option<RawNotice> {
+    pub(super) fn next_notice(&mut self) -> Option<NoticeRecord> {
         loop {
             let item = self.notices.next()?;
-            if let Some(notice) = read_notice(&item) {
+            if let Some(notice) = NoticeRecord::from_bytes(&item) {
                 return Some(notice);
             }
         }
     }
 
-    /// A connection as it is in the map.
-    pub(super) fn raw(&self, connection: Connection) -> Option<RawConnection> {
-        let key = RawKey::new(connection);
-        let mut lines = [Direction::Outgoing, Direction::Incoming].map(|way| RawBulk::number(&key, way)).into_iter();
-        if lines.any(|number| self.bulk(number).is_some_and(|bulk| bulk.goes_on_as(&key))) {
-            self.run_order(&RawOrder::fold(key));
+    /// A flow as it is in the map, predicted packets included.
+    pub(super) fn flow(&self, connection: Connection) -> Option<Flow> {
+        let key = Key::new(connection);
+        let mut numbers =
+            [Direction::Outgoing, Direction::Incoming].map(|way| Prediction::number(&key, way)).into_iter();
+        if numbers.any(|number| self.prediction(number).is_some_and(|prediction| prediction.is_active(&key))) {
+            self.run_order(OrderRecord::fold(key));
         }
-        self.connections.get(&Key(key), LOCK).ok().map(|value| value.0)
+        self.flows.get(&Plain(key), LOCK).ok().map(|value| value.0)
     }
 
     /// Looks at all of them.
-    pub(super) fn for_each(&self, mut look: impl FnMut(Connection, &RawConnection)) {
-        for bulk in (0..BULKS).filter_map(|number| self.bulk(number)).filter(|bulk| bulk.goes_on_as(&bulk.key())) {
-            self.run_order(&RawOrder::fold(bulk.key()));
+    pub(super) fn for_each(&self, mut look: impl FnMut(Connection, &Flow)) {
+        let predictions = (0..PREDICTIONS).filter_map(|number| self.prediction(number));
+        for prediction in predictions.filter(|prediction| prediction.is_active(&prediction.key())) {
+            self.run_order(OrderRecord::fold(prediction.key()));
         }
-        let map = self.connections.map().fd().as_fd();
-        if let Err(io_error) = batch::for_each(map, &mut |key, raw| look(key.connection(), raw)) {
+        let map = self.flows.map().fd().as_fd();
+        if let Err(io_error) = batch::for_each(map, &mut |key, flow| look(key.connection(), flow)) {
             let call = "BPF_MAP_LOOKUP_BATCH";
             self.refused.set(Some(MapError::from(SyscallError { call, io_error }).into()));
         }
     }
 
-    fn bulk(&self, number: u32) -> Option<RawBulk> {
-        self.bulks.get(&number, 0).ok().map(|line| line.0)
+    fn prediction(&self, number: u32) -> Option<Prediction> {
+        self.predictions.get(&number, 0).ok().map(|value| value.0)
     }
 
-    /// Frees the lines of bulks in which nothing has been noted since the last call.
-    pub(super) fn free_idle_bulks(&mut self) {
-        for number in 0..BULKS {
-            let bulk = self.bulk(number).filter(|bulk| !bulk.is_free());
-            if let Some(idle) = bulk
-                && self.bulks_before[number as usize] == bulk
+    /// Frees the predictions in which nothing has been noted since the last call.
+    pub(super) fn free_idle_predictions(&mut self) {
+        for number in 0..PREDICTIONS {
+            let prediction = self.prediction(number).filter(|prediction| !prediction.is_free());
+            if let Some(idle) = prediction
+                && self.predictions_before[number as usize] == prediction
             {
-                self.run_order(&RawOrder::free_bulk(idle.key(), number));
+                self.run_order(OrderRecord::free_prediction(idle.key(), number));
             }
-            self.bulks_before[number as usize] = bulk;
+            self.predictions_before[number as usize] = prediction;
         }
     }
 
     /// Forgets a connection.
     pub(super) fn forget(&mut self, connection: Connection) {
         // It may have gone.
-        let _ = self.connections.remove(&Key(RawKey::new(connection)));
+        let _ = self.flows.remove(&Plain(Key::new(connection)));
     }
 
     /// Leaves a connection alone, or not any more.
     pub(super) fn leave_alone(&mut self, connection: Connection, is_left_alone: bool) {
-        self.run_order(&RawOrder::leave_alone(self.now, connection, is_left_alone));
+        self.run_order(OrderRecord::leave_alone(connection, is_left_alone));
     }
 
     /// Packets of connections for which there was no room.
     pub(super) fn alone_full(&self) -> u64 {
-        self.counter(11)
+        self.counter(Counter::AloneFull)
     }
 
-    /// Packets that only went on as those before.
-    pub(super) fn went_on(&self) -> u64 {
-        self.counter(14) + self.counter(16)
+    /// Packets that header prediction took.
+    pub(super) fn predicted(&self) -> u64 {
+        self.counter(Counter::Predicted) + self.counter(Counter::PredictedIn)
     }
 
     /// What has passed, as far as it says whether the link is silent.
     pub(super) fn traffic(&self) -> Traffic {
         Traffic {
-            tcp_sent: self.counter(0) + self.counter(14),
-            tcp_received: self.counter(15) + self.counter(16),
-            others_received: self.counter(17),
+            tcp_sent: self.counter(Counter::Seen) + self.counter(Counter::Predicted),
+            tcp_received: self.counter(Counter::SeenIn) + self.counter(Counter::PredictedIn),
+            others_received: self.counter(Counter::OthersIn),
         }
     }
 
-    fn counter(&self, index: u32) -> u64 {
-        self.counters.get(&index, 0).map_or(0, |values| values.iter().copied().fold(0, u64::wrapping_add))
+    fn counter(&self, counter: Counter) -> u64 {
+        self.counters.get(&(counter as u32), 0).map_or(0, |values| values.iter().copied().fold(0, u64::wrapping_add))
     }
 
     /// What was counted.
     pub(super) fn counters(&self) -> Counters {
-        let of = |index| self.counter(index);
         Counters {
-            seen: of(0) + of(15) + self.went_on(),
-            lowered: of(1),
-            withheld: of(2),
-            refreshed: of(3),
-            drawn_in: of(4),
-            injected: of(5),
-            alone_fragment: of(6),
-            alone_vlan: of(7),
-            alone_header: of(8),
-            alone_malformed: of(9),
-            alone_unknown: of(10),
+            seen: self.counter(Counter::Seen) + self.counter(Counter::SeenIn) + self.predicted(),
+            lowered: self.counter(Counter::Lowered),
+            withheld: self.counter(Counter::Withheld),
+            refreshed: self.counter(Counter::Refreshed),
+            drawn_in: self.counter(Counter::Shrunk),
+            injected: self.counter(Counter::Injected),
+            alone_fragment: self.counter(Counter::AloneFragment),
+            alone_vlan: self.counter(Counter::AloneVlan),
+            alone_header: self.counter(Counter::AloneHeader),
+            alone_malformed: self.counter(Counter::AloneMalformed),
+            alone_unknown: self.counter(Counter::AloneUnknown),
             alone_full: self.alone_full(),
-            alone_policy: of(12),
-            notice_lost: of(13),
+            alone_policy: self.counter(Counter::AlonePolicy),
+            notice_lost: self.counter(Counter::NoticeLost),
         }
     }
 
@@ -394,11 +388,11 @@ impl KernelPath {
 
     /// Changes what is remembered of the half of a connection whose ACKs go in `direction`.
     pub(super) fn order(&self, now: Instant, connection: Connection, direction: Direction, order: Order) {
-        self.run_order(&RawOrder::new(now, connection, direction, order));
+        self.run_order(OrderRecord::new(now, connection, direction, order));
     }
 
     /// Says what the link does from now on for an IP version.
-    pub(super) fn set_link(&mut self, family: Family, link: FastLink) {
+    pub(super) fn set_link(&mut self, family: Family, link: LinkState) {
         // A place that a program is reading is not written twice in a row.
         if self.of_families[family.index()] != link {
             self.of_families[family.index()] = link;
@@ -406,9 +400,9 @@ impl KernelPath {
         }
     }
 
-    fn run_order(&self, order: &RawOrder) {
-        let bytes = order_bytes(order);
-        let options = TestRunOptions { data_in: Some(&bytes), ..TestRunOptions::new() };
+    fn run_order(&self, order: OrderRecord) {
+        let bytes = order.to_bytes();
+        let options = TestRunOptions { data_in: Some(bytes.as_ref()), ..TestRunOptions::new() };
         let run = loaded(&self.ebpf, ORDER).and_then(|order| Ok(order.test_run(options)?));
         if let Err(error) = run {
             self.refused.set(Some(error));
@@ -417,18 +411,19 @@ impl KernelPath {
 
     /// Writes the link to the place that is not looked at, and has it looked at.
     fn write_link(&mut self, expires_at: Instant) {
-        self.place ^= 1;
-        let mut turn = u64::from(self.place) | self.frames;
+        self.place ^= STATUS_NUMBER;
+        let mut status = self.place | self.frames;
         let mut written = Ok(());
         for family in Family::BOTH {
             let mut link = self.of_families[family.index()];
             link.expires_at = expires_at;
-            let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
-            turn |= flag(link.is_calm(), CALM[family.index()]) | flag(link.listens, LISTENS);
+            let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+            let record = Link::new(&link);
+            status |= flag(record.is_calm(), CALM[family.index()]) | flag(link.listens, STATUS_LISTENS);
             let number = self.place | (family.index() as u32) << 1;
-            written = written.and_then(|()| self.links.set(number, Link(RawLink::new(&link)), 0));
+            written = written.and_then(|()| self.links.set(number, Plain(record), 0));
         }
-        let written = written.and_then(|()| self.turn.set(0, turn, 0));
+        let written = written.and_then(|()| self.status.set(0, u64::from(status), 0));
         if let Err(error) = written {
             self.refused.set(Some(error.into()));
         }
@@ -441,15 +436,15 @@ pub(super) struct FamilyPath<'a> {
     family: Family,
 }
 
-impl FastPath for FamilyPath<'_> {
-    fn snapshot(&self, connection: Connection) -> Option<FastConnection> {
-        self.path.raw(connection).map(|raw| raw.fast())
+impl FlowTable for FamilyPath<'_> {
+    fn snapshot(&self, connection: Connection) -> Option<Flow> {
+        self.path.flow(connection)
     }
 
-    fn for_each_live(&self, look: &mut dyn FnMut(Connection, &FastConnection)) {
-        self.path.for_each(|connection, raw| {
-            if Family::of_connection(connection) == self.family && !raw.is_over() && !raw.is_left_alone() {
-                look(connection, &raw.fast());
+    fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow)) {
+        self.path.for_each(|connection, flow| {
+            if Family::of_connection(connection) == self.family && !flow.is_over() && !flow.is_left_alone() {
+                look(connection, flow);
             }
         });
     }
@@ -458,7 +453,7 @@ impl FastPath for FamilyPath<'_> {
         self.path.order(now, connection, direction, order);
     }
 
-    fn set_link(&mut self, link: FastLink) {
+    fn set_link(&mut self, link: LinkState) {
         self.path.set_link(self.family, link);
     }
 }
@@ -482,10 +477,10 @@ fn is_unknown_to_kernel(error: &ProgramError) -> bool {
 }
 
 /// Makes the maps; the programs are in it, and not loaded.
-fn open_object(rules: RawRules, most_connections: u32) -> Result<Ebpf, EngineError> {
+fn open_object(rules: Rules, most_connections: u32) -> Result<Ebpf, EngineError> {
     let ebpf = EbpfLoader::new()
-        .override_global("rules", &Rules(rules), true)
-        .map_max_entries("connections", most_connections.max(1))
+        .override_global("rules", &Plain(rules), true)
+        .map_max_entries("flows", most_connections.max(1))
         .load(OBJECT)?;
     Ok(ebpf)
 }
@@ -502,19 +497,6 @@ fn loaded<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<&'a SchedClassifier,
 
 fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, EngineError> {
     ebpf.take_map(name).ok_or(EngineError::Object { lacks: name })
-}
-
-fn read_notice(bytes: &[u8]) -> Option<RawNotice> {
-    if bytes.len() < size_of::<RawNotice>() {
-        return None;
-    }
-    // SAFETY: there are as many bytes, and any bytes are a notice: `repr(C)` integers. It need not be aligned.
-    Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<RawNotice>()) })
-}
-
-fn order_bytes(order: &RawOrder) -> [u8; size_of::<RawOrder>()] {
-    // SAFETY: `repr(C)` integers without padding: the assertions beside the definition say how long it is.
-    unsafe { std::mem::transmute_copy(order) }
 }
 
 impl From<MapError> for EngineError {

@@ -10,18 +10,17 @@ impl Engine {
     /// What the connections say about a silence of the link.
     pub fn survey(&mut self) -> Survey {
         let mut survey = Survey::default();
-        self.path.for_each(|connection, raw| {
-            let is_of_no_use = raw.is_over() || raw.is_unanswered() || raw.is_left_alone();
+        self.path.for_each(|connection, flow| {
+            let is_of_no_use = flow.is_over() || flow.is_unanswered() || flow.is_left_alone();
             if is_of_no_use {
                 return;
             }
-            let fast = raw.fast();
-            if fast.heard_at() > survey.heard_at {
-                (survey.heard_at, survey.recent) = (fast.heard_at(), Some(connection));
-                survey.round_trip = fast.smoothed_round_trip().unwrap_or_default();
+            if flow.heard_at() > survey.heard_at {
+                (survey.heard_at, survey.recent) = (flow.heard_at(), Some(connection));
+                survey.round_trip = flow.smoothed_round_trip().unwrap_or_default();
             }
-            if fast.awaits_ack() {
-                let (heard_at, round_trip) = (fast.heard_at(), fast.smoothed_round_trip());
+            if flow.awaits_ack() {
+                let (heard_at, round_trip) = (flow.heard_at(), flow.smoothed_round_trip());
                 survey.unanswered.push(Unanswered { connection, heard_at, round_trip });
             }
         });
@@ -52,7 +51,7 @@ impl Engine {
 
     /// Asks a peer for a sign of life.
     pub fn ask_peer(&mut self, now: Instant, connection: Connection) {
-        let probe = self.path.raw(connection).and_then(|raw| raw.fast().keep_alive(connection));
+        let probe = self.path.flow(connection).and_then(|flow| flow.keep_alive(connection));
         if let Some(packet) = probe {
             self.send_one(now, 0, connection, Injected { direction: Direction::Outgoing, packet });
         }

@@ -1,12 +1,15 @@
-//! The fast path in the kernel and its twin in `mobility` see the same packets, links and orders: they must do the same to each
-//! packet, notice the same and remember the same.
+//! The flow path in the kernel and the one in this process have one source. Here their shells see the same packets, links and orders: they
+//! must do the same to each packet, notice the same and remember the same.
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
-use holdover_mobility::fast_path::raw::{FRAME_LEN, RawRules, Told};
-use holdover_mobility::fast_path::{FastConnection, FastLink, Form, Notice, Order};
+use holdover_flow::{
+    Environment, FRAME_LEN, Flow, FlowTable, Form, Key, Link, LinkState, Notice, Order, OrderRecord, PREDICTIONS,
+    Place, Prediction, Report, Rules,
+};
 use holdover_mobility::wake::{WakeConfig, WakeControl};
 use holdover_mobility::{Connection, Direction, LinkEvent, Verdict};
 use holdover_wire::{Flags, Packet, Seq};
@@ -29,6 +32,14 @@ enum Step {
     Hang(bool),
     /// A policy leaves the connection alone, or does not any more.
     LeaveAlone(bool),
+    /// What follows is about the other connection.
+    Switch,
+    /// The agent frees predictions that have been idle.
+    FreeIdle,
+    /// The agent forgets the connection.
+    Forget,
+    /// The host begins another connection of the same name, and its SYN has this number.
+    Reopen(u32),
 }
 
 /// A segment, as far as it is not given by what came before.
@@ -82,7 +93,7 @@ fn shape() -> impl Strategy<Value = Shape> {
     let size = (prop_oneof![3 => Just(0_u16), 3 => Just(1000), 2 => 1_u16..1400, 1 => 1400_u16..2600], 100_u16..700);
     let ack =
         (prop_oneof![10 => Just(0), 2 => 0..4000, 1 => -5000..0], prop_oneof![9 => 200_u16..u16::MAX, 1 => 0_u16..20]);
-    let flags = prop_oneof![40 => Just(0x10_u8), 4 => Just(0x18), 1 => Just(0x11), 1 => Just(0x14), 1 => Just(0x12), 1 => Just(0)];
+    let flags = prop_oneof![40 => Just(0x10_u8), 4 => Just(0x18), 1 => Just(0x11), 1 => Just(0x14), 2 => Just(0x12), 1 => Just(0x02), 1 => Just(0)];
     let options = prop_oneof![
         4 => Just(vec![OptionShape::Stamps { age_ticks: 0 }]),
         2 => Just(vec![OptionShape::AlignedStamps]),
@@ -169,11 +180,11 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0_u64..2_000).prop_map(Step::Wait),
         1 => any::<bool>().prop_map(Step::Hang),
         1 => any::<bool>().prop_map(Step::LeaveAlone),
+        2 => Just(Step::Switch),
+        1 => Just(Step::FreeIdle),
+        1 => prop_oneof![Just(Step::Forget), any::<u32>().prop_map(Step::Reopen)],
     ]
 }
-
-/// What is remembered is not compared: the twin always has a place for what goes on, and the times that it knows are others then.
-const NEVER: usize = usize::MAX;
 
 /// Later than anything that happens.
 const FOREVER: Instant = Instant::from_secs(1_000_000);
@@ -187,9 +198,9 @@ struct Case {
     is_old: bool,
     scales: (Option<u8>, Option<u8>),
     first: (u32, u32),
-    /// Another connection, which has the same place for its bulk.
+    /// Begins with the second of two connections whose predictions have the same place.
     is_other: bool,
-    /// What is remembered is compared after one packet in so many: whoever looks makes good what went on.
+    /// What is remembered is compared after one packet in so many: a look folds predicted packets into the flow.
     compared: usize,
     steps: Vec<Step>,
 }
@@ -203,14 +214,14 @@ fn case() -> impl Strategy<Value = Case> {
         1 => prop::collection::vec(bulk(), 1..4).prop_map(|bulks| bulks.concat()),
     ];
     let compared = prop_oneof![Just(1), Just(3), Just(20), Just(1000)];
-    (config, (any::<bool>(), any::<bool>()), (scale(), scale()), (first, compared), steps).prop_map(
-        |(config, (ipv6, is_old), scales, (first, compared), steps)| Case {
+    (config, (any::<bool>(), any::<bool>(), any::<bool>()), (scale(), scale()), (first, compared), steps).prop_map(
+        |(config, (ipv6, is_old, is_other), scales, (first, compared), steps)| Case {
             config,
             ipv6,
             is_old,
             scales,
             first,
-            is_other: false,
+            is_other,
             compared,
             steps,
         },
@@ -225,24 +236,100 @@ struct End {
     stamp: u32,
 }
 
+/// The shell in this process, with a table of flows and predictions like the kernel's.
+struct Native {
+    flows: BTreeMap<Connection, Flow>,
+    places: Vec<Place>,
+    places_before: Vec<Place>,
+    rules: Rules,
+}
+
+/// The kernel's shell, and the other.
+struct Shells {
+    kernel: KernelPath,
+    native: Native,
+}
+
 struct Both<'a> {
     kernel: &'a mut KernelPath,
+    native: &'a mut Native,
     expires_at: Instant,
-    is_left_alone: bool,
-    twin: FastConnection,
     control: WakeControl,
-    config: WakeConfig,
-    connection: Connection,
+    connections: [Connection; 2],
+    current: usize,
     now: Instant,
-    host: End,
-    peer: End,
+    /// The host and the peer, for each of the connections.
+    ends: [[End; 2]; 2],
     compared: usize,
     passed: usize,
 }
 
+impl Native {
+    fn new(rules: Rules) -> Self {
+        let places = vec![Place::default(); PREDICTIONS as usize / 2];
+        Self { flows: BTreeMap::new(), places_before: places.clone(), places, rules }
+    }
+
+    fn place(key: &Key) -> usize {
+        Prediction::number(key, Direction::Outgoing) as usize / 2
+    }
+
+    fn handle_packet(
+        &mut self,
+        now: Instant,
+        link: &LinkState,
+        connection: Connection,
+        direction: Direction,
+        packet: &mut Packet,
+        form: Form,
+    ) -> (Verdict, Option<Notice>) {
+        let key = Key::new(connection);
+        let segment = packet.tcp().expect("it is TCP");
+        if direction == Direction::Outgoing {
+            if self.flows.get(&connection).is_some_and(|flow| flow.is_ended_by(packet, segment)) {
+                self.flows.remove(&connection);
+            }
+            if Flow::begins_with(packet, segment) {
+                self.flows.entry(connection).or_insert_with(Flow::new);
+            }
+        }
+        let Some(flow) = self.flows.get_mut(&connection) else { return (Verdict::Pass, None) };
+        if !flow.is_left_alone() {
+            flow.note_frame(direction, frame(connection));
+        }
+        let link = Link::new(link);
+        let environment = Environment { now, link: &link, rules: &self.rules };
+        flow.handle_packet(&mut self.places[Self::place(&key)], &key, environment, direction, packet, form)
+    }
+
+    fn order(&mut self, connection: Connection, order: OrderRecord) {
+        let place = &mut self.places[Self::place(&Key::new(connection))];
+        if let Some(flow) = self.flows.get_mut(&connection) {
+            flow.handle_order(place, &order);
+        }
+    }
+
+    fn free_idle_predictions(&mut self) {
+        for number in 0..PREDICTIONS {
+            let (place, direction) = (number as usize / 2, way(number % 2 == 0));
+            let of = |places: &[Place]| places[place].predictions()[number as usize % 2];
+            let prediction = of(&self.places);
+            if !prediction.is_free() && prediction == of(&self.places_before) {
+                let key = prediction.key();
+                match self.flows.get_mut(&key.connection()) {
+                    Some(flow) => {
+                        flow.handle_order(&mut self.places[place], &OrderRecord::free_prediction(key, number));
+                    }
+                    None => self.places[place].free(&key, direction),
+                }
+            }
+        }
+    }
+}
+
 #[test]
-fn the_kernel_does_what_its_twin_does() {
-    if !may_load("the_kernel_does_what_its_twin_does") {
+fn the_kernel_does_what_a_process_does() {
+    if !may_load("the_kernel_does_what_a_process_does") {
         return;
     }
     let kernels: Vec<_> = (0..configs().len()).map(|number| std::cell::RefCell::new(load(number))).collect();
@@ -259,8 +346,8 @@ fn the_kernel_does_what_its_twin_does() {
 
 /// Bulk in both directions with a foreseen cut: what is rarely put together at random.
 #[test]
-fn the_kernel_does_what_its_twin_does_around_a_foreseen_cut() {
-    if !may_load("the_kernel_does_what_its_twin_does_around_a_foreseen_cut") {
+fn the_kernel_does_what_a_process_does_around_a_foreseen_cut() {
+    if !may_load("the_kernel_does_what_a_process_does_around_a_foreseen_cut") {
         return;
     }
     let segment = |is_outgoing: bool, len: u16| {
@@ -279,7 +366,7 @@ fn the_kernel_does_what_its_twin_does_around_a_foreseen_cut() {
             ticks: 1,
         })
     };
-    let mut kernel = load(0);
+    let mut shells = load(0);
     for data_goes_out in [false, true] {
         let mut steps = Vec::new();
         let exchange = |count: usize, steps: &mut Vec<Step>| {
@@ -302,7 +389,7 @@ fn the_kernel_does_what_its_twin_does_around_a_foreseen_cut() {
         }
         let scales = (Some(7), Some(8));
         run(
-            &mut kernel,
+            &mut shells,
             &Case { config: 0, ipv6: false, is_old: false, scales, first: (7, 9), is_other: false, compared: 7, steps },
         );
     }
@@ -322,15 +409,15 @@ fn fast_bulk(data_goes_out: bool) -> Vec<Step> {
     (0..1000).flat_map(turn).collect()
 }
 
-/// What only goes on is not looked at: nearly all of a fast transfer, in either direction, and nothing of it is lost.
+/// Header prediction takes nearly all packets of a fast transfer, in either direction, and nothing of it is lost.
 #[test]
-fn a_fast_bulk_goes_on_without_being_looked_at() {
-    if !may_load("a_fast_bulk_goes_on_without_being_looked_at") {
+fn a_fast_transfer_is_predicted() {
+    if !may_load("a_fast_transfer_is_predicted") {
         return;
     }
     for (config, data_goes_out, ipv6) in [(0, false, false), (0, true, false), (2, true, true), (2, false, true)] {
         let steps = fast_bulk(data_goes_out);
-        let mut kernel = load(config);
+        let mut shells = load(config);
         let case = Case {
             config,
             ipv6,
@@ -341,69 +428,94 @@ fn a_fast_bulk_goes_on_without_being_looked_at() {
             compared: 7,
             steps,
         };
-        run(&mut kernel, &case);
-        assert!(kernel.went_on() > 2500, "{} of 3000", kernel.went_on());
-        // Nobody goes on unseen when something happens.
-        let before = kernel.went_on();
+        run(&mut shells, &case);
+        assert!(shells.kernel.predicted() > 2500, "{} of 3000", shells.kernel.predicted());
+        // Nothing is predicted while something happens to the link.
+        let before = shells.kernel.predicted();
         let mut steps = case.steps.clone();
         steps.insert(0, Step::Link(LinkEvent::Down));
-        run(&mut kernel, &Case { steps, ..case });
-        assert_eq!(kernel.went_on(), before, "while the link is down");
+        run(&mut shells, &Case { steps, ..case });
+        assert_eq!(shells.kernel.predicted(), before, "while the link is down");
     }
 }
 
 /// A transfer of 2 MB a second is not fast, although it was, and although few of its packets are looked at to find that out.
 #[test]
-fn a_fast_bulk_that_slows_down_is_looked_at_again() {
-    if !may_load("a_fast_bulk_that_slows_down_is_looked_at_again") {
+fn a_fast_transfer_that_slows_down_is_looked_at_again() {
+    if !may_load("a_fast_transfer_that_slows_down_is_looked_at_again") {
         return;
     }
     for data_goes_out in [false, true] {
-        let went_on = |steps| {
-            let mut kernel = load(0);
+        let predicted = |steps| {
+            let mut shells = load(0);
             let (scales, first) = ((Some(7), Some(7)), (7, 9));
             let case =
                 Case { config: 0, ipv6: false, is_old: false, scales, first, is_other: false, compared: 20, steps };
-            run(&mut kernel, &case);
-            kernel.went_on()
+            run(&mut shells, &case);
+            shells.kernel.predicted()
         };
         let slowly = |len, is_outgoing| in_order(is_outgoing, (len, 600), 500, false);
         let slow = (0..500).flat_map(|_| [slowly(2400, data_goes_out), slowly(0, !data_goes_out)]);
         let fast = fast_bulk(data_goes_out);
-        let unseen = went_on(fast.iter().cloned().chain(slow).collect()) - went_on(fast);
+        let unseen = predicted(fast.iter().cloned().chain(slow).collect()) - predicted(fast);
         assert!(unseen < 30, "{unseen} of 1000");
     }
 }
 
-/// Of two transfers with one place only the first goes on unseen, until nothing has come of it for a while.
+/// Of two transfers with one place only the first is predicted, until nothing has come of it for a while.
 #[test]
-fn a_place_for_a_bulk_is_one_connections_until_it_is_freed() {
-    if !may_load("a_place_for_a_bulk_is_one_connections_until_it_is_freed") {
+fn a_place_for_predictions_is_one_flows_until_it_is_freed() {
+    if !may_load("a_place_for_predictions_is_one_flows_until_it_is_freed") {
         return;
     }
-    let mut kernel = load(0);
-    let went_on = |kernel: &mut KernelPath, is_other| {
-        let before = kernel.went_on();
+    let mut shells = load(0);
+    let predicted = |shells: &mut Shells, is_other| {
+        let before = shells.kernel.predicted();
         let scales = (Some(7), Some(7));
         let steps = fast_bulk(true);
         let first = (7, 9);
-        run(kernel, &Case { config: 0, ipv6: false, is_old: false, scales, first, is_other, compared: NEVER, steps });
-        kernel.went_on() - before
+        run(shells, &Case { config: 0, ipv6: false, is_old: false, scales, first, is_other, compared: 1000, steps });
+        shells.kernel.predicted() - before
     };
-    assert!(went_on(&mut kernel, false) > 2500);
-    assert_eq!(went_on(&mut kernel, true), 0);
-    kernel.free_idle_bulks();
-    assert_eq!(went_on(&mut kernel, true), 0);
-    kernel.free_idle_bulks();
-    assert!(went_on(&mut kernel, true) > 2500);
-    assert_eq!(went_on(&mut kernel, false), 0);
+    let free_idle = |shells: &mut Shells| {
+        shells.kernel.free_idle_predictions();
+        shells.native.free_idle_predictions();
+    };
+    assert!(predicted(&mut shells, false) > 2500);
+    assert_eq!(predicted(&mut shells, true), 0);
+    free_idle(&mut shells);
+    assert_eq!(predicted(&mut shells, true), 0);
+    free_idle(&mut shells);
+    assert!(predicted(&mut shells, true) > 2500);
+    assert_eq!(predicted(&mut shells, false), 0);
+}
+
+/// Two connections whose predictions have the same place.
+fn connections(ipv6: bool) -> [Connection; 2] {
+    let (local, remote) =
+        if ipv6 { ("[2001:db8::1]:40000", "[2001:db8:1::2]:443") } else { ("192.0.2.1:40000", "198.51.100.2:443") };
+    let first = Connection { local: local.parse().expect("fine"), remote: remote.parse().expect("fine") };
+    let place = |connection| Native::place(&Key::new(connection));
+    let others = (40_001..u16::MAX)
+        .map(|port| Connection { local: SocketAddr::new(first.local.ip(), port), remote: first.remote });
+    let second = others.into_iter().find(|&other| place(other) == place(first)).expect("there are 64 places");
+    [first, second]
+}
+
+/// An Ethernet header.
+fn frame(connection: Connection) -> [u8; FRAME_LEN] {
+    let mut frame = [0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2, 0x08, 0x00];
+    if connection.local.is_ipv6() {
+        frame[12..].copy_from_slice(&[0x86, 0xdd]);
+    }
+    frame
 }
 
 /// Loading takes the kernel a while: it is done once for many cases.
-fn load(number: usize) -> KernelPath {
-    let mut rules = RawRules::new(&configs()[number]);
-    (rules.frame_len, rules.test_clock) = (FRAME_LEN as u32, 1);
-    KernelPath::load(rules, 8).expect("it was loaded before")
+fn load(number: usize) -> Shells {
+    let rules = configs()[number].rules().on_interface(FRAME_LEN as u32, 0, 0).with_test_clock();
+    let kernel = KernelPath::load(rules, 8).expect("it was loaded before");
+    Shells { kernel, native: Native::new(rules) }
 }
 
 /// All mechanisms with the first bytes held back soon, each of them missing, and other figures.
@@ -429,7 +541,7 @@ fn configs() -> [WakeConfig; 5] {
 
 /// Whether programs can be loaded here; says so if not.
 fn may_load(test: &str) -> bool {
-    match KernelPath::load(RawRules::default(), 1) {
+    match KernelPath::load(Rules::default(), 1) {
         Ok(_) => true,
         Err(error) => {
             assert!(std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_none(), "{test}: {error}");
@@ -439,24 +551,22 @@ fn may_load(test: &str) -> bool {
     }
 }
 
-fn run(kernel: &mut KernelPath, case: &Case) {
-    let mut both = Both::new(kernel, case);
+fn run(shells: &mut Shells, case: &Case) {
+    let mut both = Both::new(shells, case);
     if case.is_old {
         both.pass(&both.bare(true, 0x10, Vec::new()));
     } else {
         let option = |scale: Option<u8>| scale.map_or(Vec::new(), |scale| vec![3, 3, scale]);
         both.pass(&both.bare(true, 0x02, option(case.scales.0)));
-        both.host.nxt = both.host.nxt.wrapping_add(1);
+        both.end(true).nxt = both.end(true).nxt.wrapping_add(1);
         both.now += Duration::from_micros(4);
         both.pass(&both.bare(false, 0x12, option(case.scales.1)));
-        both.peer.nxt = both.peer.nxt.wrapping_add(1);
+        both.end(false).nxt = both.end(false).nxt.wrapping_add(1);
     }
     for step in &case.steps {
         both.step(step);
     }
-    if case.compared != NEVER {
-        both.compare();
-    }
+    both.compare();
 }
 
 /// A segment in full.
@@ -474,30 +584,26 @@ struct Raw {
 }
 
 impl<'a> Both<'a> {
-    fn new(kernel: &'a mut KernelPath, case: &Case) -> Self {
-        let config = configs()[case.config];
-        let (local, remote) = match case.ipv6 {
-            false if case.is_other => ("192.0.2.2:40003", "198.51.100.2:443"),
-            false => ("192.0.2.1:40000", "198.51.100.2:443"),
-            true => ("[2001:db8::1]:40000", "[2001:db8:1::2]:443"),
-        };
-        let connection = Connection { local: local.parse().expect("fine"), remote: remote.parse().expect("fine") };
+    fn new(shells: &'a mut Shells, case: &Case) -> Self {
+        let Shells { kernel, native } = shells;
+        let connections = connections(case.ipv6);
         // What was left of the case before.
-        kernel.forget(connection);
+        for connection in connections {
+            kernel.forget(connection);
+            native.flows.remove(&connection);
+        }
         while kernel.next_notice().is_some() {}
         let stamp = |first: u32| if first > u32::MAX / 2 { u32::MAX - 20 } else { 5_000 };
         let end = |first| End { first, nxt: first, stamp: stamp(first) };
         let mut both = Self {
             kernel,
+            native,
             expires_at: FOREVER,
-            is_left_alone: false,
-            twin: FastConnection::default(),
-            control: WakeControl::new(config),
-            config,
-            connection,
+            control: WakeControl::new(configs()[case.config]),
+            connections,
+            current: case.is_other.into(),
             now: Instant::from_secs(100),
-            host: end(case.first.0),
-            peer: end(case.first.1),
+            ends: [[end(case.first.0), end(case.first.1)]; 2],
             compared: case.compared,
             passed: 0,
         };
@@ -505,8 +611,23 @@ impl<'a> Both<'a> {
         both
     }
 
+    fn connection(&self) -> Connection {
+        self.connections[self.current]
+    }
+
+    /// The host or the peer of the current connection.
+    fn end(&mut self, is_host: bool) -> &mut End {
+        &mut self.ends[self.current][usize::from(!is_host)]
+    }
+
+    /// What is remembered of the current connection, for the control.
+    fn recorder(&self) -> Recorder {
+        Recorder(self.native.flows.get(&self.connection()).copied(), self.connection())
+    }
+
     fn bare(&self, is_outgoing: bool, flags: u8, options: Vec<u8>) -> Raw {
-        let (own, other) = if is_outgoing { (&self.host, &self.peer) } else { (&self.peer, &self.host) };
+        let [host, peer] = &self.ends[self.current];
+        let (own, other) = if is_outgoing { (host, peer) } else { (peer, host) };
         Raw {
             is_outgoing,
             seq: own.nxt,
@@ -529,20 +650,21 @@ impl<'a> Both<'a> {
                 self.pass(&raw);
             }
             Step::Link(event) => {
-                let mut path = Recorder(self.twin.clone(), self.connection);
+                let mut path = self.recorder();
                 self.control.handle_link(self.now, *event, &mut path);
                 self.link();
             }
             Step::Timeout => {
-                let mut path = Recorder(self.twin.clone(), self.connection);
+                let mut path = self.recorder();
                 self.control.handle_timeout(self.now, &mut path);
                 self.link();
             }
             Step::Order(is_outgoing, order) => {
                 let direction = way(*is_outgoing);
-                self.twin.obey(self.now, direction, *order);
+                let connection = self.connection();
+                self.native.order(connection, OrderRecord::new(self.now, connection, direction, *order));
                 self.kernel.set_now(self.now);
-                self.kernel.order(self.now, self.connection, direction, *order);
+                self.kernel.order(self.now, connection, direction, *order);
             }
             Step::Wait(millis) => self.now += Duration::from_millis(*millis),
             Step::Hang(hangs) => {
@@ -550,10 +672,26 @@ impl<'a> Both<'a> {
                 self.link();
             }
             Step::LeaveAlone(alone) => {
-                self.is_left_alone = *alone;
+                let connection = self.connection();
+                self.native.order(connection, OrderRecord::leave_alone(connection, *alone));
                 self.kernel.set_now(self.now);
-                self.kernel.leave_alone(self.connection, *alone);
-                self.twin.stop_bulk();
+                self.kernel.leave_alone(connection, *alone);
+            }
+            Step::Switch => self.current ^= 1,
+            Step::FreeIdle => {
+                self.kernel.free_idle_predictions();
+                self.native.free_idle_predictions();
+            }
+            Step::Forget => {
+                let connection = self.connection();
+                self.kernel.forget(connection);
+                self.native.flows.remove(&connection);
+            }
+            Step::Reopen(first) => {
+                let stamp = self.end(true).stamp;
+                *self.end(true) = End { first: *first, nxt: *first, stamp };
+                self.pass(&self.bare(true, 0x02, vec![3, 3, 7]));
+                self.end(true).nxt = first.wrapping_add(1);
             }
         }
     }
@@ -561,17 +699,18 @@ impl<'a> Both<'a> {
     /// The kernel learns what the control knows of the link.
     fn link(&mut self) {
         self.kernel.set_now(self.expires_at - EXPIRES_AFTER);
-        let family = Family::of_connection(self.connection);
-        self.kernel.set_link(family, self.control.fast_link());
+        let family = Family::of_connection(self.connections[0]);
+        self.kernel.set_link(family, self.control.link_state());
         // What becomes of the other version's link is nothing to this connection.
-        let mut others = FastLink::default();
+        let mut others = LinkState::default();
         others.down_at = Some(self.now);
         self.kernel.set_link(family.other(), others);
         self.kernel.renew();
     }
 
     fn raw(&mut self, shape: &Shape) -> Raw {
-        let (own, other) = if shape.is_outgoing { (&mut self.host, self.peer) } else { (&mut self.peer, self.host) };
+        let [host, peer] = &mut self.ends[self.current];
+        let (own, other) = if shape.is_outgoing { (host, *peer) } else { (peer, *host) };
         let seq = own.nxt.wrapping_add_signed(shape.ahead);
         let end = seq.wrapping_add(shape.len.into());
         if end.wrapping_sub(own.first) > own.nxt.wrapping_sub(own.first) && end.wrapping_sub(own.first) < 1 << 30 {
@@ -589,8 +728,7 @@ impl<'a> Both<'a> {
             is_outgoing: shape.is_outgoing,
             seq,
             ack: other.nxt.wrapping_sub(shape.ack_short as u32),
-            // The host's SYN-ACK would begin another connection.
-            flags: if shape.is_outgoing && shape.flags == 0x12 { 0x10 } else { shape.flags },
+            flags: shape.flags,
             window: shape.window,
             options,
             len: shape.len,
@@ -603,19 +741,15 @@ impl<'a> Both<'a> {
     /// A segment passes both, which must agree.
     fn pass(&mut self, raw: &Raw) {
         let direction = way(raw.is_outgoing);
-        let bytes = raw.packet(self.connection);
+        let connection = self.connection();
+        let bytes = raw.packet(connection);
         let mut packet = Packet::parse(Bytes::copy_from_slice(&bytes)).expect("a packet that is well-formed");
-        let form = raw.form(self.connection.local.is_ipv6());
-        let mut link = self.control.fast_link();
+        let form = raw.form(connection.local.is_ipv6());
+        let mut link = self.control.link_state();
         link.expires_at = self.expires_at;
-        let (verdict, notice) = if self.is_left_alone {
-            (Verdict::Pass, None)
-        } else {
-            self.twin.handle_packet(self.now, &self.config, &link, direction, &mut packet, form)
-        };
+        let (verdict, notice) = self.native.handle_packet(self.now, &link, connection, direction, &mut packet, form);
 
-        let mut frame = vec![0x02, 0, 0, 0, 0, 1, 0x02, 0, 0, 0, 0, 2];
-        frame.extend(if self.connection.local.is_ipv4() { [0x08, 0x00] } else { [0x86, 0xdd] });
+        let mut frame = frame(connection).to_vec();
         frame.extend(&bytes);
         let out = self.kernel.run(direction, &frame, self.now, raw.gso_size.into());
 
@@ -625,57 +759,55 @@ impl<'a> Both<'a> {
         });
         let expected = (verdict == Verdict::Pass).then_some(packet);
         assert_eq!(passed, expected, "what became of it, at {}", self.now);
-        assert_eq!(self.told(), notice.map(|notice| (direction, notice)));
+        assert_eq!(self.noticed(), notice.map(|notice| (direction, notice)));
         self.passed += 1;
         if self.passed.is_multiple_of(self.compared) {
             self.compare();
         }
         if let Some(notice) = notice {
-            let mut path = Recorder(self.twin.clone(), self.connection);
-            self.control.handle_notice(self.now, self.connection, direction, notice, &mut path);
+            let mut path = self.recorder();
+            self.control.handle_notice(self.now, connection, direction, notice, &mut path);
         }
     }
 
     /// What is remembered.
     fn compare(&mut self) {
-        let remembered = self.kernel.raw(self.connection).map(|raw| raw.fast()).expect("it is remembered");
-        let mut twin = self.twin.clone();
-        // What goes on is noted elsewhere.
-        twin.stop_bulk();
-        assert_eq!(remembered, twin);
+        for connection in self.connections {
+            assert_eq!(self.kernel.flow(connection).as_ref(), self.native.flows.get(&connection), "{connection}");
+        }
     }
 
-    fn told(&mut self) -> Option<(Direction, Notice)> {
-        let mut told = None;
+    fn noticed(&mut self) -> Option<(Direction, Notice)> {
+        let mut noticed = None;
         while let Some(notice) = self.kernel.next_notice() {
-            match notice.told().expect("a notice of ours") {
-                Told::Incoming(_) | Told::Arrived(_) => {}
-                Told::Notice(connection, direction, notice) => {
-                    assert_eq!(connection, self.connection);
-                    assert!(told.is_none(), "one for a packet");
-                    told = Some((direction, notice));
+            match notice.report().expect("a notice of ours") {
+                Report::Incoming(_) | Report::Arrived(_) => {}
+                Report::Notice(connection, direction, notice) => {
+                    assert_eq!(connection, self.connection());
+                    assert!(noticed.is_none(), "one for a packet");
+                    noticed = Some((direction, notice));
                 }
             }
         }
-        told
+        noticed
     }
 }
 
 /// A path whose orders go nowhere: the case gives its own.
-struct Recorder(FastConnection, Connection);
+struct Recorder(Option<Flow>, Connection);
 
-impl holdover_mobility::fast_path::FastPath for Recorder {
-    fn snapshot(&self, connection: Connection) -> Option<FastConnection> {
-        (connection == self.1).then(|| self.0.clone())
+impl FlowTable for Recorder {
+    fn snapshot(&self, connection: Connection) -> Option<Flow> {
+        self.0.filter(|_| connection == self.1)
     }
 
-    fn for_each_live(&self, look: &mut dyn FnMut(Connection, &FastConnection)) {
-        look(self.1, &self.0);
+    fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow)) {
+        self.0.iter().for_each(|flow| look(self.1, flow));
     }
 
     fn order(&mut self, _now: Instant, _connection: Connection, _direction: Direction, _order: Order) {}
 
-    fn set_link(&mut self, _link: FastLink) {}
+    fn set_link(&mut self, _link: LinkState) {}
 }
 
 fn way(is_outgoing: bool) -> Direction {

@@ -1,9 +1,9 @@
 //! When a connection is tried to be woken after an outage, how often, and what came of it.
 
 use holdover_base::{Duration, Instant};
+use holdover_flow::Flow;
 
 use super::{At, BOTH};
-use crate::fast_path::FastConnection;
 use crate::{Connection, Direction};
 use holdover_filter::{Resumed, WakeOutcome};
 
@@ -88,10 +88,10 @@ impl Attempt {
     }
 
     /// It is tried now, as one of so many connections.
-    pub(super) fn note_try(&mut self, now: Instant, path: Path, others: usize, fast: &FastConnection) {
+    pub(super) fn note_try(&mut self, now: Instant, path: Path, others: usize, flow: &Flow) {
         self.first_at.get_or_insert(now);
         (self.last_at, self.tries) = (now, self.tries + 1);
-        let round_trip = fast.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
+        let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
         let answered_in = round_trip * 5 / 4 + ALLOWANCE;
         let wait = match path {
             // A first try over a path that is told to be there is as good as one over one that is.
@@ -111,8 +111,8 @@ impl Attempt {
     }
 
     /// The path is known to carry packets: what was tried before may have been lost on it.
-    pub(super) fn note_proof(&mut self, now: Instant, is_partial: bool, fast: &FastConnection) {
-        let round_trip = fast.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
+    pub(super) fn note_proof(&mut self, now: Instant, is_partial: bool, flow: &Flow) {
+        let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
         let is_under_way = !is_partial && now < self.last_at + round_trip * 5 / 4 + ALLOWANCE;
         if let Some(next_at) = &mut self.next_at
             && !is_under_way
@@ -142,8 +142,8 @@ impl Attempt {
     }
 
     /// The ACKs of a stall go one by one from now on: the answer to the last of them is waited for.
-    pub(super) fn note_train(&mut self, fast: &FastConnection) {
-        let round_trip = fast.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
+    pub(super) fn note_train(&mut self, flow: &Flow) {
+        let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
         self.next_at = self.next_at.map(|at| at + round_trip);
     }
 
@@ -158,34 +158,34 @@ impl Attempt {
     }
 
     /// When it made progress, if it did: new data came, or an ACK that advances.
-    pub(super) fn resumed_at(&self, fast: &FastConnection) -> Option<Instant> {
+    pub(super) fn resumed_at(&self, flow: &Flow) -> Option<Instant> {
         let progress =
             BOTH.into_iter().zip(self.waits).filter(|&(_, waits)| waits).filter_map(|(direction, _)| {
-                fast.half(direction).progress_at(direction).filter(|&at| at >= self.up_at)
+                flow.half(direction).progress_at(direction).filter(|&at| at >= self.up_at)
             });
         progress.min()
     }
 
     /// Whether the peer has answered the last try without anything to send: it was not waiting either.
-    pub(super) fn is_answered_idle(&self, now: Instant, fast: &FastConnection) -> bool {
-        let is_answered = fast.heard_at().is_some_and(|at| at >= self.last_at);
-        let round_trip = fast.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
+    pub(super) fn is_answered_idle(&self, now: Instant, flow: &Flow) -> bool {
+        let is_answered = flow.heard_at().is_some_and(|at| at >= self.last_at);
+        let round_trip = flow.least_round_trip().unwrap_or(UNKNOWN_ROUND_TRIP);
         self.has_begun()
             && is_answered
-            && !fast.half(Direction::Incoming).observed().has_outstanding()
+            && !flow.half(Direction::Incoming).has_outstanding()
             && now >= self.last_at + round_trip * 2 + ALLOWANCE
     }
 
     /// What came of it.
-    pub(super) fn outcome(&self, now: Instant, connection: Connection, fast: Option<&FastConnection>) -> WakeOutcome {
-        let resumed_at = fast.and_then(|fast| self.resumed_at(fast)).map(|at| at.min(now));
-        let two_round_trips = fast.and_then(FastConnection::least_round_trip).unwrap_or(UNKNOWN_ROUND_TRIP) * 2;
+    pub(super) fn outcome(&self, now: Instant, connection: Connection, flow: Option<&Flow>) -> WakeOutcome {
+        let resumed_at = flow.and_then(|flow| self.resumed_at(flow)).map(|at| at.min(now));
+        let two_round_trips = flow.and_then(Flow::least_round_trip).unwrap_or(UNKNOWN_ROUND_TRIP) * 2;
         let kind = match (self.first_at, resumed_at) {
             (None, Some(_)) => Resumed::ByItself,
             (Some(first_at), Some(at)) if at < first_at => Resumed::ByItself,
             (Some(_), Some(at)) if at <= self.last_at + two_round_trips + ALLOWANCE => Resumed::AtOnce,
             (Some(_), Some(_)) => Resumed::Later,
-            (_, None) if fast.is_some_and(|fast| self.is_answered_idle(now, fast)) => Resumed::NothingOutstanding,
+            (_, None) if flow.is_some_and(|flow| self.is_answered_idle(now, flow)) => Resumed::NothingOutstanding,
             (_, None) => Resumed::Never,
         };
         WakeOutcome {
@@ -202,11 +202,11 @@ impl Attempt {
 
 /// A segment that the peer answers at once, whatever state it is in, and that changes nothing: an empty one just before what it
 /// expects, as TCP's keep-alive sends it (RFC 9293 section 3.8.4). The answer proves that the path carries packets.
-pub(super) fn path_probe(at: At, fast: &FastConnection) -> Option<crate::Injected> {
+pub(super) fn path_probe(at: At, flow: &Flow) -> Option<crate::Injected> {
     let outgoing = At { direction: Direction::Outgoing, ..at };
-    let observed = fast.half(Direction::Outgoing).observed();
-    let mut packet = observed.ack_up_to(observed.shown(), outgoing.receiver())?;
-    let acked = fast.half(Direction::Incoming).observed().acked();
+    let half = flow.half(Direction::Outgoing);
+    let mut packet = half.ack_up_to(half.shown(), outgoing.receiver())?;
+    let acked = flow.half(Direction::Incoming).acked();
     let segment = holdover_filter::tcp_mut(&mut packet)?;
     segment.seq = acked.unwrap_or(segment.seq) - 1;
     Some(outgoing.inject(packet))

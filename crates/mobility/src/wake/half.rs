@@ -1,13 +1,13 @@
 //! One direction of a connection's data: what is done for its sender before, at and after a cut.
 
 use holdover_base::{Duration, Instant};
+use holdover_flow::{Flow, FlowTable, Half as FlowHalf, Order};
 use holdover_wire::{Packet, Seq};
 
 use super::attempt::Path;
 use super::{At, WakeConfig};
 use crate::ack_train::AckTrain;
-use crate::fast_path::{FastConnection, FastHalf, FastPath, Order};
-use crate::round_trip::RoundTrip;
+use crate::echo_clock::EchoClock;
 use crate::unreachable_poke::{self, Pacing};
 use crate::{Direction, Injected, hold_back, release};
 
@@ -25,7 +25,7 @@ const CROWD_COPIES: u8 = 4;
 /// Nothing more is on its way if nothing has come for so long, and for as long as three ACKs take.
 const LEAST_QUIET: Duration = Duration::from_millis(5);
 
-/// Data in one direction, and its ACKs in the other, as far as it is no packet's business: see [`crate::fast_path`] for the rest.
+/// What the controller remembers of data in one direction and its ACKs in the other. [`FlowHalf`] is what the flow path remembers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Half {
     /// What was held back is looked after then.
@@ -85,33 +85,32 @@ impl Half {
         now: Instant,
         up_at: Option<Instant>,
         direction: Direction,
-        fast: &FastHalf,
+        flow: &FlowHalf,
         is_stalled: bool,
     ) {
         (self.flush_at, self.poke, self.has_unseen) = (None, None, false);
-        let observed = &fast.observed;
-        let Some(data_at) = observed.last_data_at else {
-            (self.shown_at_cut, self.step_from) = (observed.shown(), observed.shown());
+        let Some(data_at) = flow.last_data_at() else {
+            (self.shown_at_cut, self.step_from) = (flow.shown(), flow.shown());
             return;
         };
         let since_data = now.saturating_since(data_at);
         let is_recent = match direction {
             Direction::Outgoing => since_data <= UNDER_WAY,
-            Direction::Incoming => since_data <= UNDER_WAY || observed.has_outstanding(),
+            Direction::Incoming => since_data <= UNDER_WAY || flow.has_outstanding(),
         };
         let nothing_came = self.was_waiting && up_at.is_some_and(|up_at| data_at < up_at);
         self.is_waiting = is_recent || nothing_came;
         self.was_waiting = self.is_waiting;
         if !nothing_came {
             // What was flushed long ago has arrived.
-            self.shown_at_cut = fast.flushed_from.filter(|_| is_recent).unwrap_or(observed.shown());
-            self.step_from = observed.shown();
+            self.shown_at_cut = flow.flushed_from().filter(|_| is_recent).unwrap_or(flow.shown());
+            self.step_from = flow.shown();
         }
         let has_arrived = match direction {
             Direction::Outgoing => since_data >= LEAST_QUIET.max(self.train.spacing() * 3),
-            Direction::Incoming => observed.is_all_acknowledged(),
+            Direction::Incoming => flow.is_all_acknowledged(),
         };
-        let is_drained = is_stalled && has_arrived && !observed.has_hole();
+        let is_drained = is_stalled && has_arrived && !flow.has_hole();
         self.is_drained = self.train.is_waiting() && (is_drained || nothing_came && self.is_drained);
     }
 
@@ -137,18 +136,18 @@ impl Half {
     }
 
     /// What has been stalled is of no use any more, unless the whole window had arrived.
-    pub(super) fn drop_spoilt_train(&mut self, now: Instant, at: At, fast: &FastHalf, path: &mut impl FastPath) {
+    pub(super) fn drop_spoilt_train(&mut self, now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) {
         if !self.is_drained {
-            self.cancel_train(now, at, fast, path);
+            self.cancel_train(now, at, flow, path);
         }
     }
 
-    pub(super) fn cancel_train(&mut self, now: Instant, at: At, fast: &FastHalf, path: &mut impl FastPath) {
+    pub(super) fn cancel_train(&mut self, now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) {
         self.train.cancel();
-        if fast.is_clocked {
+        if flow.is_clocked() {
             path.order(now, at.connection, at.direction, Order::Clock(false));
         }
-        if fast.is_recording {
+        if flow.is_recording() {
             path.order(now, at.connection, at.direction, Order::Record(false));
         }
     }
@@ -157,55 +156,62 @@ impl Half {
     pub(super) fn end_stall(
         &mut self,
         now: Instant,
-        round_trip: &RoundTrip,
+        least_round_trip: Option<Duration>,
         at: At,
-        fast: &FastHalf,
-        path: &mut impl FastPath,
+        flow: &FlowHalf,
+        path: &mut impl FlowTable,
     ) -> Vec<Injected> {
-        if fast.observed.has_hole() {
-            self.cancel_train(now, at, fast, path);
-            return self.say_the_hole(now, at, fast, path);
+        if flow.has_hole() {
+            self.cancel_train(now, at, flow, path);
+            return self.say_the_hole(now, at, flow, path);
         }
         if self.train.is_waiting() {
-            self.depart(now, round_trip, at, fast, path);
+            self.depart(now, least_round_trip, at, flow, path);
             return Vec::new();
         }
-        let flushed = self.flush(now, at, fast, path);
-        flushed.or_else(|| Some(at.inject(reopen(now, at, fast, path)?))).into_iter().collect()
+        let flushed = self.flush(now, at, flow, path);
+        flushed.or_else(|| Some(at.inject(reopen(now, at, flow, path)?))).into_iter().collect()
     }
 
     /// The duplicates that loss recovery counts on (RFC 5681 section 3.2) were not let through.
-    fn say_the_hole(&self, now: Instant, at: At, fast: &FastHalf, path: &mut impl FastPath) -> Vec<Injected> {
-        if let Some(acked) = fast.observed.acked() {
+    fn say_the_hole(&self, now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) -> Vec<Injected> {
+        if let Some(acked) = flow.acked() {
             path.order(now, at.connection, at.direction, Order::Show(acked));
         }
-        let packet = fast.observed.last_ack(at.receiver());
+        let packet = flow.last_ack(at.receiver());
         core::iter::repeat_n(packet, DUPLICATES).flatten().map(|packet| at.inject(packet)).collect()
     }
 
     /// From now on the ACKs of the stall go, within a round trip without queues.
-    fn depart(&mut self, now: Instant, round_trip: &RoundTrip, at: At, fast: &FastHalf, path: &mut impl FastPath) {
+    fn depart(
+        &mut self,
+        now: Instant,
+        least_round_trip: Option<Duration>,
+        at: At,
+        flow: &FlowHalf,
+        path: &mut impl FlowTable,
+    ) {
         path.order(now, at.connection, at.direction, Order::Clock(true));
         path.order(now, at.connection, at.direction, Order::Record(false));
-        self.train_end = fast.observed.acked();
+        self.train_end = flow.acked();
         if let Some(acked) = self.train_end {
             self.train.append(acked);
         }
-        self.train.depart(now, round_trip.least());
+        self.train.depart(now, least_round_trip);
     }
 
     /// The next ACK of the stall, if it is due. The one of the last data goes twice: a sender that has sent that data again as a
     /// tail loss probe takes a single ACK for a sign that the probe has repaired a loss (RFC 8985 section 7.4.2).
-    pub(super) fn next_of_train<P: FastPath>(
+    pub(super) fn next_of_train<P: FlowTable>(
         &mut self,
         now: Instant,
         at: At,
-        fast: &FastHalf,
+        flow: &FlowHalf,
         path: &mut P,
     ) -> impl Iterator<Item = Injected> + use<P> {
         let was_under_way = self.train.is_under_way();
-        let due = self.train.take_due(now).filter(|ack| ack.gt(fast.observed.shown()));
-        let packet = due.and_then(|ack| fast.observed.ack_up_to(ack, at.receiver()));
+        let due = self.train.take_due(now).filter(|ack| ack.gt(flow.shown()));
+        let packet = due.and_then(|ack| flow.ack_up_to(ack, at.receiver()));
         let mut copies = 0;
         if let (Some(ack), Some(_)) = (due, &packet) {
             path.order(now, at.connection, at.direction, Order::Show(ack));
@@ -218,11 +224,10 @@ impl Half {
     }
 
     /// The sender may be waiting for what is held.
-    pub(super) fn flush(&self, now: Instant, at: At, fast: &FastHalf, path: &mut impl FastPath) -> Option<Injected> {
-        let observed = &fast.observed;
-        let acked = observed.acked().filter(|_| observed.is_held())?;
-        let packet = observed.ack_up_to(acked, at.receiver())?;
-        let hold_from = hold_back::resume_after_flush(observed, acked - observed.shown());
+    pub(super) fn flush(&self, now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) -> Option<Injected> {
+        let acked = flow.acked().filter(|_| flow.is_held())?;
+        let packet = flow.ack_up_to(acked, at.receiver())?;
+        let hold_from = hold_back::resume_after_flush(flow, acked - flow.shown());
         path.order(now, at.connection, at.direction, Order::Flush { ack: acked, hold_from });
         Some(at.inject(packet))
     }
@@ -233,20 +238,19 @@ impl Half {
         &mut self,
         config: &WakeConfig,
         at: At,
-        connection: &FastConnection,
+        connection: &Flow,
         times: Times,
         known: Path,
-        path: &mut impl FastPath,
+        path: &mut impl FlowTable,
     ) -> (Vec<Packet>, Outcome) {
         let Times { up_at, now, is_reset, .. } = times;
-        let (round_trip, fast) = (&connection.round_trip, connection.half(at.direction));
-        let observed = &fast.observed;
-        let is_held = observed.is_held();
-        let comes_by_itself = fast.flows_since(up_at, at.direction);
+        let (least_round_trip, flow) = (connection.least_round_trip(), connection.half(at.direction));
+        let is_held = flow.is_held();
+        let comes_by_itself = flow.flows_since(up_at, at.direction);
         if !self.was_waiting || comes_by_itself || is_reset {
             self.is_waiting = false;
-            self.cancel_train(now, at, fast, path);
-            return (reopen(now, at, fast, path).into_iter().collect(), Outcome::Nothing);
+            self.cancel_train(now, at, flow, path);
+            return (reopen(now, at, flow, path).into_iter().collect(), Outcome::Nothing);
         }
         // What the host's own TCP sends now may be lost, and so may each ACK of a stall, which goes once.
         let is_unsafe = at.direction == Direction::Incoming || self.is_drained && self.train.is_waiting();
@@ -263,10 +267,10 @@ impl Half {
         }
         if self.is_drained && self.train.is_waiting() {
             // Their echoes are as they were: they prove what is true, that the sender's timeout was spurious.
-            self.depart(now, round_trip, at, fast, path);
+            self.depart(now, least_round_trip, at, flow, path);
             return (Vec::new(), Outcome::Clocked);
         }
-        if fast.is_clocked {
+        if flow.is_clocked() {
             path.order(now, at.connection, at.direction, Order::Clock(false));
         }
         let packets = self.say_everything(config, at, connection, times, path);
@@ -274,7 +278,7 @@ impl Half {
             return (packets, Outcome::Released);
         }
         let outcome =
-            if known == Path::Unresolved { Outcome::Nothing } else { self.begin_poke(config, times, at, fast) };
+            if known == Path::Unresolved { Outcome::Nothing } else { self.begin_poke(config, times, at, flow) };
         (packets, outcome)
     }
 
@@ -283,10 +287,10 @@ impl Half {
         &mut self,
         config: &WakeConfig,
         at: At,
-        connection: &FastConnection,
+        connection: &Flow,
         times: Times,
         known: Path,
-        path: &mut impl FastPath,
+        path: &mut impl FlowTable,
     ) -> (Vec<Packet>, Outcome) {
         let packets = match at.direction {
             Direction::Outgoing => self.say_everything(config, at, connection, times, path),
@@ -305,26 +309,27 @@ impl Half {
         &mut self,
         config: &WakeConfig,
         at: At,
-        connection: &FastConnection,
+        connection: &Flow,
         times: Times,
-        path: &mut impl FastPath,
+        path: &mut impl FlowTable,
     ) -> Vec<Packet> {
         let Times { cut_at, now, .. } = times;
-        let (round_trip, fast) = (&connection.round_trip, connection.half(at.direction));
-        let observed = &fast.observed;
-        let clock = observed.clock();
-        let echo =
-            config.release.refresh_timestamps.then(|| release::fresh_echo(&clock, at.direction, round_trip, now));
+        let (least_round_trip, flow) = (connection.least_round_trip(), connection.half(at.direction));
+        let clock = flow.stamps().map_or_else(EchoClock::default, |[first, newest]| EchoClock::between(first, newest));
+        let echo = config
+            .release
+            .refresh_timestamps
+            .then(|| release::fresh_echo(&clock, at.direction, connection.latest_round_trip(), now));
         let echo = echo.flatten();
         let may_be_lost = at.direction == Direction::Outgoing && config.holds();
-        let packets = if observed.is_held() || may_be_lost || fast.is_drawn_in {
+        let packets = if flow.is_held() || may_be_lost || flow.is_window_shrunk() {
             // What was flushed after the last data may have gone into a link that was down already.
-            let last_heard = observed.last_data_at.map_or(cut_at, |data_at| data_at.min(cut_at));
-            let on_their_way = round_trip.least().unwrap_or_default() / 2 + release::LADDER_MARGIN;
+            let last_heard = flow.last_data_at().map_or(cut_at, |data_at| data_at.min(cut_at));
+            let on_their_way = least_round_trip.unwrap_or_default() / 2 + release::LADDER_MARGIN;
             let lost_after = last_heard - config.release.ladder.max(on_their_way);
             path.order(now, at.connection, at.direction, Order::Reopened);
             let echo = echo.or(config.release.refresh_timestamps.then_some(release::NO_ECHO));
-            release::acks(&config.release, observed, at.connection, at.direction, (lost_after, self.step_from), echo)
+            release::acks(&config.release, flow, at.connection, at.direction, (lost_after, self.step_from), echo)
         } else {
             Vec::new()
         };
@@ -334,17 +339,17 @@ impl Half {
         {
             path.order(now, at.connection, at.direction, Order::Refresh { stale, value, ticks_per_sec });
         }
-        if let Some(acked) = observed.acked() {
+        if let Some(acked) = flow.acked() {
             path.order(now, at.connection, at.direction, Order::Show(acked));
         }
         packets
     }
 
     /// A sender that may have backed off is told that it was the path.
-    fn begin_poke(&mut self, config: &WakeConfig, times: Times, at: At, fast: &FastHalf) -> Outcome {
+    fn begin_poke(&mut self, config: &WakeConfig, times: Times, at: At, flow: &FlowHalf) -> Outcome {
         let Times { now, crowd, .. } = times;
         // Whether the far sender has anything outstanding cannot be seen from here.
-        let may_need_it = at.direction == Direction::Outgoing || fast.observed.has_outstanding() || self.has_unseen;
+        let may_need_it = at.direction == Direction::Outgoing || flow.has_outstanding() || self.has_unseen;
         match &config.unreachable_poke {
             Some(poke) if may_need_it && poke.copies > 0 => {
                 // What is told to the host itself does not cross the link.
@@ -368,9 +373,9 @@ impl Half {
         every: Duration,
         pacing: &mut Pacing,
         at: At,
-        fast: &FastHalf,
+        flow: &FlowHalf,
     ) -> Option<Injected> {
-        self.poke = self.poke.filter(|poke| !fast.flows_since(Some(poke.since), at.direction));
+        self.poke = self.poke.filter(|poke| !flow.flows_since(Some(poke.since), at.direction));
         let poking = self.poke.as_mut().filter(|poking| poking.next_at <= now && poking.left > 0)?;
         // What is told to the host itself does not cross the link.
         if at.direction == Direction::Outgoing && !poking.is_booked {
@@ -388,7 +393,7 @@ impl Half {
         }
         // The host's own TCP has seen every ACK; of a far sender that is known when data come.
         let oldest = match at.direction {
-            Direction::Incoming => fast.observed.shown(),
+            Direction::Incoming => flow.shown(),
             Direction::Outgoing => self.shown_at_cut,
         };
         let packet = unreachable_poke::message(at.connection, at.direction, oldest)?;
@@ -419,11 +424,11 @@ pub(super) enum Crowd {
 }
 
 /// What the receiver says now, if the sender has been shown less of the window than there is.
-fn reopen(now: Instant, at: At, fast: &FastHalf, path: &mut impl FastPath) -> Option<Packet> {
-    if !fast.is_drawn_in {
+fn reopen(now: Instant, at: At, flow: &FlowHalf, path: &mut impl FlowTable) -> Option<Packet> {
+    if !flow.is_window_shrunk() {
         return None;
     }
     path.order(now, at.connection, at.direction, Order::Reopened);
-    let acked = fast.observed.acked()?;
-    fast.observed.ack_up_to(acked.min(fast.observed.shown()), at.receiver())
+    let acked = flow.acked()?;
+    flow.ack_up_to(acked.min(flow.shown()), at.receiver())
 }

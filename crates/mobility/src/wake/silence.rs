@@ -5,28 +5,28 @@
 //! a server that takes its time) does no harm.
 
 use holdover_base::Instant;
+use holdover_flow::FlowTable;
 
 use super::WakeControl;
 use super::attempt::Path;
-use crate::fast_path::FastPath;
 
 impl WakeControl {
     /// Nothing has come in since `since`, although something was sent. Does nothing while the link is down.
-    pub fn handle_silence(&mut self, since: Instant, path: &mut impl FastPath) {
+    pub fn handle_silence(&mut self, since: Instant, path: &mut impl FlowTable) {
         if self.link.is_up() {
             self.link.silent_since = Some(since);
-            path.set_link(self.fast_link());
+            path.set_link(self.link_state());
         }
     }
 
     /// Something but a TCP packet has shown that the link is back: wakes the connections that have heard nothing since the silence began.
     /// Does nothing without a silence.
-    pub fn end_silence(&mut self, now: Instant, path: &mut impl FastPath) {
+    pub fn end_silence(&mut self, now: Instant, path: &mut impl FlowTable) {
         self.wake_unheard(now, Path::Told, path);
     }
 
     /// The same, by what is `known` of the path.
-    pub(super) fn wake_unheard(&mut self, now: Instant, known: Path, path: &mut impl FastPath) {
+    pub(super) fn wake_unheard(&mut self, now: Instant, known: Path, path: &mut impl FlowTable) {
         let Some(since) = self.link.silent_since.take() else { return };
         self.cut_those(since, Some(since), path);
         self.connect(now, false, known, path);

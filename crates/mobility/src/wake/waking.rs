@@ -16,11 +16,11 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
+use holdover_flow::FlowTable;
 
 use super::attempt::{Attempt, Path, UNKNOWN_ROUND_TRIP, path_probe};
 use super::half::{Crowd, Outcome, Times};
 use super::{At, BOTH, Standing, State, WakeControl};
-use crate::fast_path::FastPath;
 use crate::{Connection, Deed, Direction, ack_stall, unreachable_poke};
 
 /// What is being woken since the link came back.
@@ -118,7 +118,7 @@ impl Waking {
 
 impl WakeControl {
     /// The moment of grace is over: what does not flow by itself is woken.
-    pub(super) fn begin_waking(&mut self, now: Instant, known: Path, path: &mut impl FastPath) {
+    pub(super) fn begin_waking(&mut self, now: Instant, known: Path, path: &mut impl FlowTable) {
         let cut_at = self.link.down_at.unwrap_or(now);
         let up_at = self.link.up_at.unwrap_or(now);
         (self.link.release_at, self.link.down_at) = (None, None);
@@ -126,7 +126,7 @@ impl WakeControl {
         let all: Vec<Connection> = self.connections.keys().copied().collect();
         let mut queue = Vec::new();
         for connection in all {
-            let Some(fast) = path.snapshot(connection) else {
+            let Some(flow) = path.snapshot(connection) else {
                 self.connections.remove(&connection);
                 continue;
             };
@@ -134,7 +134,7 @@ impl WakeControl {
             let waits = BOTH.map(|direction| state.half(direction).is_waiting());
             if waits.contains(&true) {
                 state.attempt = Some(Attempt::new(cut_at, up_at, waits));
-                queue.push((state.standing, std::cmp::Reverse(fast.active_at()), connection));
+                queue.push((state.standing, std::cmp::Reverse(flow.active_at()), connection));
             } else {
                 // What was stalled or hidden is let go.
                 self.act(now, connection, known, path);
@@ -147,7 +147,7 @@ impl WakeControl {
     }
 
     /// The link broke again, or the owner ends: whatever has not resumed is left as it is.
-    pub(super) fn end_waking(&mut self, now: Instant, path: &impl FastPath) {
+    pub(super) fn end_waking(&mut self, now: Instant, path: &impl FlowTable) {
         if self.waking.take().is_none() {
             return;
         }
@@ -170,16 +170,16 @@ impl WakeControl {
         &mut self,
         now: Instant,
         connections: impl IntoIterator<Item = Connection>,
-        path: &mut impl FastPath,
+        path: &mut impl FlowTable,
     ) {
         let Some(up_at) = self.link.up_at.filter(|_| self.link.is_up()) else { return };
         let (mut found, mut tried) = (BTreeSet::new(), Vec::new());
         for connection in connections {
-            let Some(fast) = path.snapshot(connection) else { continue };
+            let Some(flow) = path.snapshot(connection) else { continue };
             let state = self.connections.entry(connection).or_default();
-            let own = fast.half(Direction::Incoming);
+            let own = flow.half(Direction::Incoming);
             // What waited for the next hop goes by itself when that answers.
-            let has_passed = own.observed().last_data_at.is_some_and(|at| at >= up_at);
+            let has_passed = own.last_data_at().is_some_and(|at| at >= up_at);
             if has_passed || own.flows_since(Some(up_at), Direction::Incoming) {
                 self.schedule(connection);
                 continue;
@@ -212,16 +212,16 @@ impl WakeControl {
             self.act(now, connection, known, path);
         }
         self.wake_more(now, path);
-        path.set_link(self.fast_link());
+        path.set_link(self.link_state());
     }
 
     /// The next hop has answered: from now on it is worth while to send.
-    pub fn handle_next_hop(&mut self, now: Instant, path: &mut impl FastPath) {
+    pub fn handle_next_hop(&mut self, now: Instant, path: &mut impl FlowTable) {
         self.learn_of_path(now, Path::Told, path);
     }
 
-    /// A packet has come in, which the fast path has dealt with.
-    pub fn note_arrival(&mut self, now: Instant, path: &mut impl FastPath) {
+    /// A packet has come in, which the flow path has dealt with.
+    pub fn note_arrival(&mut self, now: Instant, path: &mut impl FlowTable) {
         let Some(waking) = &self.waking else { return };
         if !waking.awaits_packets() {
             return;
@@ -232,11 +232,11 @@ impl WakeControl {
             self.finish_if_over(now, connection, path);
         }
         self.wake_more(now, path);
-        path.set_link(self.fast_link());
+        path.set_link(self.link_state());
     }
 
     /// More is known of the path than before.
-    fn learn_of_path(&mut self, now: Instant, known: Path, path: &mut impl FastPath) {
+    fn learn_of_path(&mut self, now: Instant, known: Path, path: &mut impl FlowTable) {
         let Some(waking) = &mut self.waking else {
             self.known_path = self.known_path.max(known);
             return;
@@ -249,21 +249,21 @@ impl WakeControl {
         let is_tried = |state: &State| state.attempt.is_some_and(|attempt| attempt.tries() > 0);
         let tried = self.connections.iter().filter(|(_, state)| is_tried(state)).map(|(&connection, _)| connection);
         for connection in tried.collect::<Vec<_>>() {
-            let Some(fast) = path.snapshot(connection) else { continue };
+            let Some(flow) = path.snapshot(connection) else { continue };
             if let Some(state) = self.connections.get_mut(&connection) {
                 let is_partial = BOTH.into_iter().any(|direction| state.half(direction).is_waiting());
                 if let Some(attempt) = &mut state.attempt {
-                    attempt.note_proof(now, is_partial, &fast);
+                    attempt.note_proof(now, is_partial, &flow);
                 }
             }
             self.schedule(connection);
         }
-        path.set_link(self.fast_link());
+        path.set_link(self.link_state());
         self.wake_more(now, path);
     }
 
     /// Wakes those whose turn has come.
-    pub(super) fn wake_more(&mut self, now: Instant, path: &mut impl FastPath) {
+    pub(super) fn wake_more(&mut self, now: Instant, path: &mut impl FlowTable) {
         while let Some(waking) = &mut self.waking
             && waking.has_room()
             && let Some(connection) = waking.queue.pop_front()
@@ -273,12 +273,12 @@ impl WakeControl {
     }
 
     /// One more try.
-    fn try_connection(&mut self, now: Instant, connection: Connection, path: &mut impl FastPath) {
+    fn try_connection(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
         if self.finish_if_over(now, connection, path) {
             self.show_what_is_held(now, connection, path);
             return;
         }
-        let (Some(waking), Some(fast)) = (&mut self.waking, path.snapshot(connection)) else { return };
+        let (Some(waking), Some(flow)) = (&mut self.waking, path.snapshot(connection)) else { return };
         // Over a proven path, a connection whose first try was not answered goes on by its own timer, and leaves its place to the next.
         let is_first =
             self.connections.get(&connection).and_then(|state| state.attempt).is_some_and(|it| it.tries() == 0);
@@ -289,7 +289,7 @@ impl WakeControl {
         let Some(attempt) = self.connections.get_mut(&connection).and_then(|state| state.attempt.as_mut()) else {
             return;
         };
-        attempt.note_try(now, known, others, &fast);
+        attempt.note_try(now, known, others, &flow);
         // A first try has its own answer, if the path is there.
         let is_to_be_asked = known == Path::Unresolved || attempt.tries() > 1;
         self.act(now, connection, known, path);
@@ -297,41 +297,41 @@ impl WakeControl {
             && state.has_train_under_way()
             && let Some(attempt) = &mut state.attempt
         {
-            attempt.note_train(&fast);
+            attempt.note_train(&flow);
         }
         if is_to_be_asked {
             let at = At { connection, direction: Direction::Outgoing };
-            self.ready.extend(path_probe(at, &fast).map(|probe| (connection, probe)));
+            self.ready.extend(path_probe(at, &flow).map(|probe| (connection, probe)));
         }
         self.schedule(connection);
     }
 
-    /// A connection has resumed by itself. Packets may come before the fast path knows that the link is up: an ACK that was withheld then,
+    /// A connection has resumed by itself. Packets may come before the flow path knows that the link is up: an ACK that was withheld then,
     /// of a retransmission that a router had kept, for example, is the last for as long as the sender waits for it.
-    fn show_what_is_held(&mut self, now: Instant, connection: Connection, path: &mut impl FastPath) {
-        let (Some(fast), Some(state)) = (path.snapshot(connection), self.connections.get_mut(&connection)) else {
+    fn show_what_is_held(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
+        let (Some(flow), Some(state)) = (path.snapshot(connection), self.connections.get_mut(&connection)) else {
             return;
         };
         for direction in BOTH {
             let at = At { connection, direction };
-            let shown = state.half(direction).flush(now, at, fast.half(direction), path);
+            let shown = state.half(direction).flush(now, at, flow.half(direction), path);
             self.ready.extend(shown.map(|packet| (connection, packet)));
         }
         self.schedule(connection);
     }
 
     /// Does for a connection what can be done over such a path.
-    fn act(&mut self, now: Instant, connection: Connection, known: Path, path: &mut impl FastPath) {
-        let Some(fast) = path.snapshot(connection) else { return };
+    fn act(&mut self, now: Instant, connection: Connection, known: Path, path: &mut impl FlowTable) {
+        let Some(flow) = path.snapshot(connection) else { return };
         let Some(state) = self.connections.get_mut(&connection) else { return };
-        let is_reset = BOTH.into_iter().any(|direction| fast.half(direction).observed().is_reset);
+        let is_reset = BOTH.into_iter().any(|direction| flow.half(direction).is_reset());
         let cut_at = state.attempt.map_or(now, |attempt| attempt.cut_at());
         let up_at = self.waking.as_ref().map_or(self.link.up_at, |waking| Some(waking.up_at));
         let is_crowd = self.waking.as_ref().is_some_and(|waking| waking.queue.len() > CROWD)
             && state.attempt.is_some_and(|attempt| attempt.tries() <= 1);
         // What this host sends is answered, and a peer that was at rest needs no more.
-        let has_own_data = state.incoming.has_unseen() || fast.half(Direction::Incoming).observed().has_outstanding();
-        let has_own_data = has_own_data && !Standing::is_coming(cut_at, &fast);
+        let has_own_data = state.incoming.has_unseen() || flow.half(Direction::Incoming).has_outstanding();
+        let has_own_data = has_own_data && !Standing::is_coming(cut_at, &flow);
         let crowd = match (is_crowd, has_own_data) {
             (false, _) => Crowd::None,
             (true, false) => Crowd::Waits,
@@ -340,7 +340,7 @@ impl WakeControl {
         let times = Times { cut_at, up_at, now, is_reset, crowd };
         for direction in BOTH {
             let at = At { connection, direction };
-            let (packets, outcome) = state.half(direction).wake(&self.config, at, &fast, times, known, path);
+            let (packets, outcome) = state.half(direction).wake(&self.config, at, &flow, times, known, path);
             self.ready.extend(packets.into_iter().map(|packet| (connection, at.inject(packet))));
             let (mechanism, what) = match outcome {
                 Outcome::Nothing => continue,
@@ -354,10 +354,10 @@ impl WakeControl {
     }
 
     /// The time for an answer is over.
-    pub(super) fn handle_unanswered(&mut self, now: Instant, connection: Connection, path: &mut impl FastPath) {
+    pub(super) fn handle_unanswered(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
         if self.finish_if_over(now, connection, path) {
             self.wake_more(now, path);
-            path.set_link(self.fast_link());
+            path.set_link(self.link_state());
             return;
         }
         if self.is_patient(now, connection) {
@@ -376,12 +376,12 @@ impl WakeControl {
             attempt.watch(now);
             self.schedule(connection);
             self.wake_more(now, path);
-            path.set_link(self.fast_link());
+            path.set_link(self.link_state());
             return;
         }
         self.try_connection(now, connection, path);
         self.wake_more(now, path);
-        path.set_link(self.fast_link());
+        path.set_link(self.link_state());
     }
 
     /// Whether the answer to a first try may still be in a queue, because many are woken: it is waited for then.
@@ -401,19 +401,19 @@ impl WakeControl {
     }
 
     /// Ends the attempt of a connection that has resumed, or of which nothing more is to be expected.
-    fn finish_if_over(&mut self, now: Instant, connection: Connection, path: &impl FastPath) -> bool {
-        let fast = path.snapshot(connection);
+    fn finish_if_over(&mut self, now: Instant, connection: Connection, path: &impl FlowTable) -> bool {
+        let flow = path.snapshot(connection);
         let state = self.connections.get_mut(&connection);
         let Some((state, attempt)) = state.and_then(|state| state.attempt.map(|attempt| (state, attempt))) else {
             self.forget_in_flight(connection);
             return true;
         };
-        let resumed_at = fast.as_ref().and_then(|fast| attempt.resumed_at(fast));
-        let is_over = match &fast {
+        let resumed_at = flow.as_ref().and_then(|flow| attempt.resumed_at(flow));
+        let is_over = match &flow {
             None => true,
-            Some(fast) => {
-                let is_reset = BOTH.into_iter().any(|direction| fast.half(direction).observed().is_reset);
-                let is_done = attempt.is_answered_idle(now, fast) && !state.incoming.has_unseen();
+            Some(flow) => {
+                let is_reset = BOTH.into_iter().any(|direction| flow.half(direction).is_reset());
+                let is_done = attempt.is_answered_idle(now, flow) && !state.incoming.has_unseen();
                 resumed_at.is_some() || is_reset || is_done || attempt.is_given_up(now)
             }
         };
@@ -421,13 +421,13 @@ impl WakeControl {
             return false;
         }
         state.attempt = None;
-        let outcome = attempt.outcome(now, connection, fast.as_ref());
+        let outcome = attempt.outcome(now, connection, flow.as_ref());
         self.outcomes.push_back(outcome);
         if let Some(waking) = &mut self.waking
             && waking.in_flight.remove(&connection)
             && let Some(resumed_at) = resumed_at
         {
-            let round_trip = fast.and_then(|fast| fast.least_round_trip()).unwrap_or(UNKNOWN_ROUND_TRIP);
+            let round_trip = flow.and_then(|flow| flow.least_round_trip()).unwrap_or(UNKNOWN_ROUND_TRIP);
             waking.grow(attempt.answered_in(resumed_at), round_trip);
         }
         true

@@ -1,7 +1,12 @@
-// Where segments begin and end, in bounded memory: runs of segments of one size.
+// Where segments begin and end in a sequence space, in bounded memory: the newest runs of segments of one size. A bulk transfer is one
+// run.
 
 #pragma once
 
+#include "sequence.h"
+#include "state.h"
+
+// Bytes from `start` to `end` pass, in segments of `size` bytes.
 INLINE void note_run(struct half *half, u32 start, u32 end, u32 size)
 {
 	u32 len = half->runs_len;
@@ -18,7 +23,7 @@ INLINE void note_run(struct half *half, u32 start, u32 end, u32 size)
 		}
 	}
 	if (len >= MOST_RUNS) {
-#pragma unroll
+		UNROLL
 		for (int n = 0; n < MOST_RUNS - 1; n++)
 			half->runs[n] = half->runs[n + 1];
 		len = MOST_RUNS - 1;
@@ -31,13 +36,14 @@ INLINE void note_run(struct half *half, u32 start, u32 end, u32 size)
 	half->runs_len = len + 1;
 }
 
-// Where the last `wanted` whole segments before `acked` begin. Returns whether that is known.
+// Where the last `wanted` whole segments before `acked` begin. A gap between two runs counts as one segment. Returns whether that is
+// known.
 INLINE int before_last(const struct half *half, u32 acked, u32 wanted, u32 *limit)
 {
 	u32 later_start = 0;
 	int has_later = 0;
 
-#pragma unroll
+	UNROLL
 	for (int n = MOST_RUNS - 1; n >= 0; n--) {
 		const struct run *run = &half->runs[n];
 
@@ -65,6 +71,7 @@ INLINE int before_last(const struct half *half, u32 acked, u32 wanted, u32 *limi
 	return 0;
 }
 
+// Where the last byte ended. There must be a run.
 INLINE u32 runs_end(const struct half *half)
 {
 	return half->runs[(half->runs_len - 1) & (MOST_RUNS - 1)].end;

@@ -1,13 +1,15 @@
-// Orders of user space, carried out under the lock of the flow.
+// Orders of the controller, applied to one half of a flow.
 
 #pragma once
+
+#include "history.h"
 
 INLINE void set_flag(struct half *half, u32 flag, u32 is_on)
 {
 	half->flags = is_on ? half->flags | flag : half->flags & ~flag;
 }
 
-INLINE void obey(struct half *half, const struct order *order)
+INLINE void apply(struct half *half, const struct order *order)
 {
 	switch (order->kind) {
 	case ORDER_FLUSH:
@@ -15,17 +17,17 @@ INLINE void obey(struct half *half, const struct order *order)
 		half->flushed_from = half->shown;
 		half->hold_from = order->c;
 		show(half, order->now, order->a);
-		half->flags &= ~HALF_DRAWN_IN;
-		// What has come since is to be flushed as well.
+		half->flags &= ~HALF_SHRUNK;
+		// ACKs held since the controller looked are flushed as well.
 		if (!is_held(half))
 			half->flush_at = 0;
 		break;
 	case ORDER_SHOW:
 		show(half, order->now, order->a);
-		half->flags &= ~HALF_DRAWN_IN;
+		half->flags &= ~HALF_SHRUNK;
 		break;
 	case ORDER_REOPENED:
-		half->flags &= ~HALF_DRAWN_IN;
+		half->flags &= ~HALF_SHRUNK;
 		break;
 	case ORDER_RECORD:
 		set_flag(half, HALF_RECORDING, order->a);

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include "types.h"
+
 INLINE int before(u32 a, u32 b)
 {
 	return (int)(a - b) < 0;
@@ -17,13 +19,8 @@ INLINE u32 later(u32 a, u32 b)
 	return before(a, b) ? b : a;
 }
 
-// The two hooks may run at once: what is earlier may come later.
+// Both directions may run at once, so an earlier packet may be handled later.
 INLINE u64 since(u64 now, u64 then)
 {
 	return now > then ? now - then : 0;
-}
-
-INLINE u32 seq_len(const struct packet *packet)
-{
-	return packet->len + !!(packet->flags & SYN) + !!(packet->flags & FIN);
 }

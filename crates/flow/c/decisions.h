@@ -1,0 +1,258 @@
+// What becomes of an ACK: it passes, is lowered, or is withheld. docs/mechanisms/wake.md and the modules `hold_back`, `ack_stall` and
+// `release` of `mobility` say why.
+
+#pragma once
+
+#include "history.h"
+#include "round_trip.h"
+
+// How long before a foreseen cut ACKs are stalled: a round trip with its queues, an eighth and LEAD_MARGIN; USUAL_LEAD before the first
+// sample, which was found to do on Linux 6.18 with a round trip of 50 ms and a queue.
+#define USUAL_LEAD (150 * MS)
+#define LEAD_MARGIN (10 * MS)
+#define LONGEST_LEAD (1000 * MS)
+
+// At most this part of the window, and of the bytes in flight, is held back: that is what it costs the sender.
+#define PART_OF_WINDOW 8
+
+// Bytes of data in a segment over Ethernet.
+#define USUAL_SEGMENT 1460
+
+// The peer's clock may be slow by one part in so many.
+#define DRIFT_PART 5000
+
+INLINE int is_stalling(const struct link *link, const struct flow *flow, u64 now)
+{
+	u64 lead = link->stall_lead;
+
+	if (link->is_down || !link->has_stall)
+		return 0;
+	if (!lead && flow->flags & TRIP_SAMPLED) {
+		lead = flow->smoothed > flow->latest ? flow->smoothed : flow->latest;
+		lead += lead / 8 + LEAD_MARGIN;
+	}
+	if (!lead)
+		lead = USUAL_LEAD;
+	if (lead > LONGEST_LEAD)
+		lead = LONGEST_LEAD;
+	return link->stall_cut_at <= now + lead && now < link->stall_until;
+}
+
+INLINE u64 since_up(const struct link *link, u64 now)
+{
+	return now > link->up_at ? now - link->up_at : 0;
+}
+
+// Whether echoes of timestamps from before the outage are replaced.
+INLINE int refreshes(const volatile struct rules *rules, const struct half *half, const struct link *link, u64 now)
+{
+	return half->flags & HALF_REFRESH && (link->awaits_packets || (link->has_up && since_up(link, now) < rules->refresh_for));
+}
+
+// What becomes of the ACKs of a flow now, as an `enum holding`.
+INLINE int holding_now(const volatile struct rules *rules, const struct link *link, int stalls, u64 now)
+{
+	if (!rules->holds || link->expires_at <= now)
+		return HOLD_NOTHING;
+	if (link->is_down || stalls)
+		return HOLD_ALL;
+	if (!rules->hold_segments || link->awaits_packets || (link->has_up && since_up(link, now) < rules->hold_pause))
+		return HOLD_NOTHING;
+	return HOLD_LAST;
+}
+
+// Whether the right edge of the window stays where it is if the ACK is lowered to `ack`. A sender that has filled a window whose edge
+// moves back sends its own ACKs from the new edge, where its peer may ignore them. If that happens at both ends, the connection is
+// stuck.
+INLINE int keeps_the_edge(const struct half *half, const struct packet *packet, u32 ack)
+{
+	u32 held = saturating_since(packet->ack, ack);
+
+	return !held || (half->window_shift != UNKNOWN_SHIFT && (held >> shift_or(half, 0)) + packet->window <= 0xffff);
+}
+
+// How far the sender is shown an ACK while the link is up. Returns 0 if all of it.
+INLINE int hold_back(const volatile struct rules *rules, const struct half *half, const struct packet *packet, int kind, u32 *limit)
+{
+	if (kind != ADVANCING || packet->sack_len || packet->flags & (SYN | FIN | RST))
+		return 0;
+	if (half->flags & HALF_ENDING || half->bytes_acked < rules->hold_after_bytes ||
+	    half->bytes_acked < half->hold_from)
+		return 0;
+	if (!before_last(half, half->acked, rules->hold_segments, limit))
+		return 0;
+	u32 held = saturating_since(packet->ack, *limit);
+	u32 window = (u32)packet->window << shift_or(half, 0);
+
+	if (half->flight_bytes < window)
+		window = half->flight_bytes;
+	return held <= window / PART_OF_WINDOW && keeps_the_edge(half, packet, *limit);
+}
+
+// Whether data, or for data that goes out its ACKs, have come since link-up.
+INLINE int flows_since_up(const struct half *half, const struct link *link, int direction)
+{
+	u64 last = direction == OUTGOING ? half->last_data_at : half->advanced_at;
+
+	return link->has_up && last && last >= link->up_at;
+}
+
+// Lowers the ACK, and moves the window up by as much.
+INLINE void lower(const struct half *half, const struct packet *packet, struct verdict *verdict, u32 ack)
+{
+	u32 held = saturating_since(packet->ack, ack);
+
+	if (!held)
+		return;
+	verdict->lower = 1;
+	verdict->ack = ack;
+	if (half->window_shift != UNKNOWN_SHIFT) {
+		u32 units = held >> shift_or(half, 0);
+		u32 window = packet->window + (units > 0xffff ? 0xffff : units);
+
+		verdict->window = window > 0xffff ? 0xffff : window;
+		verdict->window_changed = verdict->window != packet->window;
+	}
+}
+
+// Shrinks the window to two of the sender's segments, for a stall.
+INLINE void shrink_window(const struct half *half, const struct packet *packet, struct verdict *verdict)
+{
+	u32 shift = shift_or(half, 0);
+
+	if (!half->longest_segment)
+		return;
+	// A longer one is several in one.
+	u32 segment = half->longest_segment < USUAL_SEGMENT ? half->longest_segment : USUAL_SEGMENT;
+	u32 units = (2 * segment + (1u << shift) - 1) >> shift;
+
+	if (units < verdict->window) {
+		verdict->shrink = 1;
+		verdict->window = units;
+		verdict->window_changed = verdict->window != packet->window;
+	}
+}
+
+// Shows the sender an ACK up to `limit`, or all of it. `arrives` unless it goes into a dead link.
+INLINE void show_or_lower(struct half *half, const struct packet *packet, struct verdict *verdict, int kind, int opens,
+			  int has_limit, u32 limit, int arrives)
+{
+	int exempt = kind == OTHER || packet->flags & (SYN | FIN | RST);
+
+	has_limit = has_limit && !exempt;
+	limit = later(half->shown, limit);
+	// Lowered to the last one it would pass for a duplicate.
+	if (has_limit && !packet->len && limit == half->shown && !packet->says_more && !opens) {
+		verdict->withhold = 1;
+	} else if (has_limit && keeps_the_edge(half, packet, limit)) {
+		lower(half, packet, verdict, limit);
+		show(half, packet->now, verdict->ack);
+	} else if (kind != OTHER && arrives) {
+		half->flags &= ~(HALF_RECORDING | HALF_SHRUNK);
+		show(half, packet->now, verdict->ack);
+	}
+}
+
+// Replaces the echo of a timestamp from before the outage, which would prove that nothing was lost (RFC 3522).
+INLINE void refresh_echo(const struct half *half, const struct packet *packet, struct verdict *verdict)
+{
+	u64 now = packet->now;
+	u64 elapsed = now > half->refresh_at ? now - half->refresh_at : 0;
+	u64 ticks = (elapsed - elapsed / DRIFT_PART) * half->refresh_ticks_per_sec / 1000000000ULL;
+
+	verdict->refresh = 1;
+	verdict->ecr = half->refresh_value + (u32)ticks;
+}
+
+// An ACK passes. `half` is the one that it acknowledges data of.
+INLINE void take_ack(struct flow *flow, struct half *half, const struct link *link, const volatile struct rules *rules,
+		     const struct packet *packet, struct verdict *verdict, int direction)
+{
+	u64 now = packet->now;
+	int stalls = is_stalling(link, flow, now);
+	int holding = holding_now(rules, link, stalls, now);
+	int is_up = !link->is_down || link->is_releasing;
+	int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(&flow->outgoing, packet);
+	int was_held = is_held(half), opens = opens_window(half, packet);
+	int kind = is_past ? OTHER : note_ack(half, packet);
+	if (kind == ADVANCING)
+		note_flight(half, flow, now);
+	int is_stalled = stalls && holding == HOLD_ALL && kind == ADVANCING;
+	const struct half *other = direction == OUTGOING ? &flow->incoming : &flow->outgoing;
+	// Only one end at a time: a sender beyond a shrunk window sends its ACKs from that window's edge (Linux's
+	// `tcp_acceptable_seq`), which a peer that has received more ignores. With both ends shrunk, only packets of the controller
+	// would be accepted, and the controller may end.
+	int begins_stall = is_stalled && !(other->flags & HALF_SHRUNK) && !(half->flags & HALF_SHRUNK) &&
+			   !half->sack_len && half->window_shift != UNKNOWN_SHIFT;
+
+	if (is_stalled && !begins_stall) {
+		half->flags |= HALF_RECORDING;
+		verdict->notice = NOTICE_STALLED;
+		verdict->notice_ack = packet->ack;
+	}
+	if (half->flags & HALF_CLOCKED && link->expires_at > now) {
+		verdict->notice = NOTICE_QUEUED;
+		verdict->notice_ack = half->flags & HALF_ACKED ? half->acked : packet->ack;
+		holding = HOLD_ALL;
+	} else if (link->is_releasing && (!was_held || flows_since_up(half, link, direction))) {
+		// Data that flows by itself needs no release, and is acknowledged as it comes.
+		holding = HOLD_NOTHING;
+	}
+	u32 limit = half->shown;
+	int has_limit = 0;
+
+	if (!begins_stall && holding == HOLD_ALL)
+		has_limit = half->flags & HALF_ACKED;
+	else if (!begins_stall && holding == HOLD_LAST && rules->hold_segments)
+		has_limit = hold_back(rules, half, packet, kind, &limit);
+	if (refreshes(rules, half, link, now) && packet->has_stamps && !before(half->refresh_stale, packet->ecr))
+		refresh_echo(half, packet, verdict);
+	int was_recording = half->flags & HALF_RECORDING;
+
+	show_or_lower(half, packet, verdict, kind, opens && kind == REPEATED, has_limit, limit, is_up || direction == INCOMING);
+	if (was_recording && !(half->flags & HALF_RECORDING))
+		verdict->notice = NOTICE_OPENED;
+	if (begins_stall) {
+		half->flags |= HALF_SHRUNK;
+		shrink_window(half, packet, verdict);
+		verdict->shrink = verdict->window_changed;
+	}
+	if (holding != HOLD_LAST || !is_held(half)) {
+		half->flush_at = 0;
+	} else if (kind == ADVANCING) {
+		// A flush that is overdue has been missed.
+		if (!half->flush_at || half->flush_at <= now)
+			verdict->notice = NOTICE_HELD;
+		half->flush_at = now + rules->hold_flush;
+	}
+}
+
+// The link went down or came up since the last packet: what was being timed is no round trip.
+INLINE void catch_up(struct flow *flow, const struct link *link)
+{
+	if (flow->epoch == link->epoch)
+		return;
+	flow->epoch = link->epoch;
+	flow->flags &= ~(TRIP_STAMPED | TRIP_TIMED);
+	if (link->is_down && !link->is_releasing) {
+		flow->outgoing.flush_at = flow->incoming.flush_at = 0;
+		flow->outgoing.flags &= ~HALF_REFRESH;
+		flow->incoming.flags &= ~HALF_REFRESH;
+	}
+}
+
+// A segment passes that is not beyond the window.
+INLINE void take_segment(struct flow *flow, const struct link *link, const volatile struct rules *rules,
+			 const struct packet *packet, struct verdict *verdict, int direction)
+{
+	catch_up(flow, link);
+	if (direction == OUTGOING) {
+		time_outgoing(flow, packet);
+		note_data(&flow->incoming, packet);
+		take_ack(flow, &flow->outgoing, link, rules, packet, verdict, OUTGOING);
+	} else {
+		time_incoming(flow, packet);
+		note_data(&flow->outgoing, packet);
+		take_ack(flow, &flow->incoming, link, rules, packet, verdict, INCOMING);
+	}
+}

@@ -1,0 +1,68 @@
+// The flow path: what happens to every TCP packet. A pure function of what is remembered of the flow, the link, the rules and the packet;
+// time is part of the packet. It allocates nothing, sends nothing and has no timer. A shell around it finds the flow, reads the packet and
+// carries out the verdict: crates/agent/bpf/path.bpf.c in the kernel, native.c and the Rust of this crate in a process.
+
+#pragma once
+
+#include "header_prediction.h"
+#include "lifecycle.h"
+#include "orders.h"
+
+INLINE void begin_verdict(struct verdict *verdict, const struct packet *packet)
+{
+	verdict->ack = packet->ack;
+	verdict->ecr = packet->ecr;
+	verdict->window = packet->window;
+}
+
+// A segment passes that header prediction did not take. `own` is the line of its direction, `other` its neighbour. The caller holds the
+// lock of the flow and has called `begin_verdict`.
+INLINE void handle_segment(struct flow *flow, const struct link *link, const volatile struct rules *rules, const struct key *key,
+			   const struct packet *packet, struct verdict *verdict, struct prediction *own, struct prediction *other,
+			   int is_new, int link_is_calm, int direction)
+{
+	struct half *acks = direction == OUTGOING ? &flow->outgoing : &flow->incoming;
+
+	// A flow of the same name may have left predictions behind.
+	if (is_new) {
+		stop_prediction(own, key);
+		stop_prediction(other, key);
+	}
+	fold(flow, own, key, direction);
+	fold(flow, other, key, !direction);
+	if (direction == OUTGOING || packet->flags & SYN || !is_beyond_window(&flow->outgoing, packet)) {
+		u32 acked = acks->acked, was_acked = acks->flags & HALF_ACKED;
+
+		take_segment(flow, link, rules, packet, verdict, direction);
+		verdict->advances = was_acked && before(acked, acks->acked);
+		update_predictions(flow, link, rules, key, packet, verdict, own, other, link_is_calm, direction);
+	} else {
+		catch_up(flow, link);
+	}
+	note_stage(flow, packet, direction);
+	flow->withheld += verdict->withhold;
+	flow->lowered += verdict->lower;
+}
+
+// Carries out an order. The caller holds the lock of the flow.
+INLINE void handle_order(struct flow *flow, const struct order *order, struct prediction *own, struct prediction *other)
+{
+	int direction = order->direction & 1;
+
+	fold(flow, own, &order->key, direction);
+	if (order->kind == ORDER_FREE) {
+		free_prediction(own, &order->key);
+	} else {
+		fold(flow, other, &order->key, !direction);
+		if (order->kind != ORDER_FOLD) {
+			stop_prediction(own, &order->key);
+			stop_prediction(other, &order->key);
+		}
+	}
+	if (order->kind == ORDER_LEAVE_ALONE)
+		flow->stage = order->a ? flow->stage | STAGE_LEFT_ALONE : flow->stage & ~STAGE_LEFT_ALONE;
+	else if (order->direction == OUTGOING)
+		apply(&flow->outgoing, order);
+	else
+		apply(&flow->incoming, order);
+}

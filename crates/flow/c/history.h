@@ -1,0 +1,241 @@
+// What was seen of one direction of data: its segments, its ACKs, which of these its sender was shown, and how fast it flows.
+
+#pragma once
+
+#include "packet.h"
+#include "segments.h"
+
+// ---- The window, as far as its shift is known. ----
+
+INLINE u32 shift_or(const struct half *half, u32 otherwise)
+{
+	u32 shift = half->window_shift == UNKNOWN_SHIFT ? otherwise : half->window_shift;
+
+	return shift > 14 ? 14 : shift;
+}
+
+// The largest window that the receiver may have offered.
+INLINE u32 largest_window(const struct half *half)
+{
+	u32 field = half->flags & HALF_LAST ? half->last_window : 0xffff;
+
+	return field << shift_or(half, 14);
+}
+
+// Whether the receiver may accept a RST at `seq` (RFC 9293 section 3.10.7.4). A blind guess does not hit the window.
+INLINE int may_be_in_window(const struct half *half, u32 seq)
+{
+	u32 window = largest_window(half);
+
+	if (!(half->flags & HALF_ACKED))
+		return 1;
+	return !before(seq, half->acked) && seq - half->acked <= window;
+}
+
+// Whether a segment of the sender is beyond the window: the receiver takes neither its data nor its ACK.
+INLINE int is_beyond_window(const struct half *half, const struct packet *packet)
+{
+	u32 window = largest_window(half);
+
+	return half->flags & HALF_ACKED && before(half->acked, packet->seq) && packet->seq - half->acked > window;
+}
+
+// Whether all of it is before the window: the receiver answers it, and takes no ACK from it.
+INLINE int is_before_window(const struct half *half, const struct packet *packet)
+{
+	return half->flags & HALF_ACKED && before(packet->seq + seq_len(packet), half->acked);
+}
+
+// Whether a segment of the receiver opens a window that was smaller than a segment.
+INLINE int opens_window(const struct half *half, const struct packet *packet)
+{
+	u32 segment = half->longest_segment ? half->longest_segment : 1;
+
+	return half->flags & HALF_LAST && ((u32)half->last_window << shift_or(half, 0)) < segment &&
+	       packet->window > half->last_window;
+}
+
+// ---- Data ----
+
+INLINE void note_stamp(struct half *half, const struct packet *packet)
+{
+	if (!half->first_stamp_at) {
+		half->first_stamp_at = half->newest_stamp_at = packet->now;
+		half->first_stamp = half->newest_stamp = packet->val;
+	} else if (before(half->newest_stamp, packet->val)) {
+		half->newest_stamp_at = packet->now;
+		half->newest_stamp = packet->val;
+	}
+}
+
+// A segment of the sender passes.
+INLINE void note_data(struct half *half, const struct packet *packet)
+{
+	if (packet->flags & FIN)
+		half->flags |= HALF_ENDING;
+	if (packet->flags & RST && may_be_in_window(half, packet->seq))
+		half->flags |= HALF_RESET;
+	if (packet->has_stamps)
+		note_stamp(half, packet);
+	// RFC 7323 section 2.2: windows are scaled only if both sides send the option.
+	if (packet->flags & SYN && packet->window_scale == UNKNOWN_SHIFT)
+		half->window_shift = 0;
+	if (packet->len)
+		half->flags &= ~HALF_FLUSHED;
+	if (packet->flags & SYN || !packet->len)
+		return;
+	half->last_data_at = packet->now;
+	u32 size = size_of_segments(packet->segment_size, packet->len);
+
+	if (size > half->longest_segment)
+		half->longest_segment = size;
+	note_run(half, packet->seq, packet->seq + packet->len, size);
+}
+
+// ---- ACKs ----
+
+// What an ACK says that was not known.
+enum ack_kind {
+	ADVANCING, // it acknowledges more than any before
+	REPEATED,  // it acknowledges what the last one did
+	OLD,       // it acknowledges less: it was overtaken
+	OTHER,     // there is no ACK, or it is the first that was seen
+};
+
+INLINE void note_last(struct half *half, const struct packet *packet)
+{
+	u32 end = packet->seq + seq_len(packet);
+	// The window of a SYN-ACK is not scaled (RFC 7323 section 2.2); an ACK that repeats it is.
+	u32 shift = packet->flags & SYN && packet->window_scale != UNKNOWN_SHIFT ? packet->window_scale : 0;
+
+	half->last_nxt = half->flags & HALF_LAST ? later(half->last_nxt, end) : end;
+	half->last_ack = packet->ack;
+	half->last_window = packet->window >> (shift > 14 ? 14 : shift);
+	half->last_ttl = packet->ttl;
+	half->last_class = packet->traffic_class & 0xfc; // without ECN (RFC 3168)
+	half->flags |= HALF_LAST;
+	if (packet->has_stamps) {
+		half->flags |= HALF_LAST_STAMPS;
+		half->last_val = packet->val;
+		half->last_ecr = packet->ecr;
+	} else {
+		half->flags &= ~HALF_LAST_STAMPS;
+	}
+}
+
+// A segment of the receiver passes. Returns its `enum ack_kind`.
+INLINE int note_ack(struct half *half, const struct packet *packet)
+{
+	if (packet->flags & SYN && half->window_shift != 0)
+		half->window_shift = packet->window_scale == UNKNOWN_SHIFT ? 0 : packet->window_scale;
+	if (!(packet->flags & ACK) || packet->flags & RST)
+		return OTHER;
+	// The receiver has not accepted the reset (RFC 5961 section 3.2).
+	half->flags &= ~HALF_RESET;
+	if (!(half->flags & HALF_ACKED)) {
+		note_last(half, packet);
+		half->flags |= HALF_ACKED;
+		half->acked = half->shown = packet->ack;
+		return OTHER;
+	}
+	if (before(packet->ack, half->acked))
+		return OLD;
+	// It acknowledges data that did not pass here. A FIN is not part of the runs.
+	if (half->runs_len && before(runs_end(half) + 1, packet->ack))
+		return OTHER;
+	note_last(half, packet);
+	if (half->sack_len | packet->sack_len) {
+		UNROLL
+		for (int n = 0; n < MOST_BLOCKS; n++)
+			half->sack[n] = packet->sack[n];
+	}
+	half->sack_len = packet->sack_len;
+	if (packet->ack == half->acked)
+		return REPEATED;
+	half->bytes_acked += packet->ack - half->acked;
+	half->acked = packet->ack;
+	half->advanced_at = packet->now;
+	return ADVANCING;
+}
+
+// The sender is shown an ACK of `ack`.
+INLINE void show(struct half *half, u64 now, u32 ack)
+{
+	if (!before(half->shown, ack))
+		return;
+	half->shown = ack;
+	struct shown *shown = &half->shown_lately[half->shown_next & (MOST_SHOWN - 1)];
+
+	shown->at = now;
+	shown->ack = ack;
+	half->shown_next = (half->shown_next + 1) & (MOST_SHOWN - 1);
+	if (half->shown_len < MOST_SHOWN)
+		half->shown_len++;
+}
+
+// Header prediction does not remember each ACK that was shown: the ring is filled with the last one, at the time of the last one that
+// is remembered.
+INLINE void forget_shown(struct half *half, u32 ack)
+{
+	u64 at = half->shown_len ? half->shown_lately[(half->shown_next - 1) & (MOST_SHOWN - 1)].at : 0;
+
+	UNROLL
+	for (int n = 0; n < MOST_SHOWN; n++) {
+		half->shown_lately[n].at = at;
+		half->shown_lately[n].ack = ack;
+	}
+	half->shown_len = MOST_SHOWN;
+}
+
+// Whether the receiver has acknowledged more than the sender was shown.
+INLINE int is_held(const struct half *half)
+{
+	return half->flags & HALF_ACKED && before(half->shown, half->acked);
+}
+
+// ---- Speed ----
+
+// Bytes per microsecond: 2 Gbit/s. Lowering an ACK amid a burst costs the sending host more than the ACK itself, which shows at such
+// rates; no link that comes and goes is that fast.
+#define FASTEST 250
+// A flow that was that fast stays so down to this: hosts pause.
+#define STILL_FAST (FASTEST / 8)
+
+// At least 1, and few enough that bytes times it fits 64 bits.
+INLINE u64 whole_micros(u64 nanos)
+{
+	u64 micros = nanos / 1000;
+
+	return !micros ? 1 : micros > 0xffffffff ? 0xffffffff : micros;
+}
+
+// Of a fast flow no packet may be looked at for some 4 ms (header_prediction.h), which is no pause.
+#define SELDOM (8 * MS)
+
+// Measures the bytes in flight: those acknowledged in a round trip.
+INLINE void note_flight(struct half *half, const struct flow *flow, u64 now)
+{
+	if (!(flow->flags & TRIP_SAMPLED))
+		return;
+	if (half->flight_since) {
+		u64 elapsed = since(now, half->flight_since);
+		u64 bytes = half->bytes_acked - half->flight_from;
+
+		if (elapsed < flow->smoothed)
+			return;
+		if (bytes > 0xffffffff)
+			bytes = 0xffffffff;
+		u64 micros = whole_micros(elapsed);
+
+		int is_fast = bytes > (half->flags & HALF_FAST ? STILL_FAST : FASTEST) * micros;
+
+		bytes = is_fast ? 0 : bytes * whole_micros(flow->smoothed) / micros;
+		// If nothing was acknowledged for four round trips, the sender has paused: no measurement.
+		if (elapsed < flow->smoothed * 4 || (half->flags & HALF_FAST && elapsed < SELDOM)) {
+			half->flight_bytes = bytes > 0xffffffff ? 0xffffffff : bytes;
+			half->flags = is_fast ? half->flags | HALF_FAST : half->flags & ~HALF_FAST;
+		}
+	}
+	half->flight_since = now;
+	half->flight_from = half->bytes_acked;
+}

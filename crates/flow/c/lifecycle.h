@@ -1,0 +1,56 @@
+// How far a connection is: for the owner of the flow table, which forgets what is over.
+
+#pragma once
+
+#include "packet.h"
+#include "sequence.h"
+
+// Whether a packet of the host begins another connection with the same addresses: its SYN or SYN-ACK, unless it is a retransmission.
+INLINE int begins_anew(const struct flow *flow, const struct packet *packet)
+{
+	return packet->flags & SYN && !(flow->stage & STAGE_ISN && flow->host_isn == packet->seq);
+}
+
+// Whether a flow is remembered from this packet of the host on. A server that answers strangers remembers a flow once the host sends
+// something beyond its SYN-ACK.
+INLINE int begins_flow(const struct packet *packet)
+{
+	return !(packet->flags & RST) && !(packet->flags & SYN && packet->flags & ACK);
+}
+
+INLINE void note_stage(struct flow *flow, const struct packet *packet, int direction)
+{
+	u32 fin = packet->seq + seq_len(packet);
+
+	flow->seen_at = packet->now;
+	if (!flow->began_at)
+		flow->began_at = packet->now;
+	if (direction == OUTGOING) {
+		flow->bytes_out += packet->len;
+		if (packet->flags & SYN && !(packet->flags & ACK)) {
+			flow->host_isn = packet->seq;
+			flow->stage |= STAGE_ISN;
+		}
+		if (packet->flags & FIN) {
+			flow->host_fin = fin;
+			flow->stage |= STAGE_HOST_FIN;
+		}
+		if (flow->stage & STAGE_PEER_FIN && packet->flags & ACK && !before(packet->ack, flow->peer_fin))
+			flow->stage |= STAGE_PEER_FIN_ACKED;
+		// A host that sends again has not accepted the reset.
+		if (packet->flags & RST)
+			flow->stage |= STAGE_RESET;
+		else
+			flow->stage &= ~STAGE_RESET;
+	} else {
+		flow->bytes_in += packet->len;
+		if (packet->flags & FIN) {
+			flow->peer_fin = fin;
+			flow->stage |= STAGE_PEER_FIN;
+		}
+		if (flow->stage & STAGE_HOST_FIN && packet->flags & ACK && !before(packet->ack, flow->host_fin))
+			flow->stage |= STAGE_HOST_FIN_ACKED;
+		if (packet->flags & RST && flow->outgoing.flags & HALF_RESET)
+			flow->stage |= STAGE_RESET;
+	}
+}

@@ -1,0 +1,117 @@
+// The flow path for a process: the shell around flow.h that Rust calls (src/ffi.rs). One thread has a flow at a time.
+
+#include "flow.h"
+
+INLINE struct prediction *neighbour_of(struct prediction *own, u32 number)
+{
+	return number & 1 ? own - 1 : own + 1;
+}
+
+// Whether header prediction takes the packet. The header is made again from what was read of it.
+static int is_predicted(struct flow *flow, struct prediction *place, const struct key *key, const struct packet *packet, int direction)
+{
+	struct prediction *own = place + direction;
+
+	if (!packet->is_plain || !is_active(own, key))
+		return 0;
+	struct plain tcp = {
+		.seq = BE32(packet->seq),
+		.ack = BE32(packet->ack),
+		.window = BE16(packet->window),
+		.val = BE32(packet->val),
+		.ecr = BE32(packet->ecr),
+	};
+
+	if (!note_if_predicted(own, direction, &tcp, packet->len, packet->segment_size, direction))
+		return 0;
+	// Nobody else waits for the flow here, so it is always up to date.
+	fold(flow, own, key, direction);
+	return 1;
+}
+
+// A segment passes. `place` is two predictions, outgoing first. Returns whether header prediction took it.
+u32 flow_handle_segment(struct flow *flow, struct prediction *place, const struct key *key, const struct link *link,
+			const struct rules *rules, const struct packet *packet, struct verdict *verdict, u32 direction, u32 is_new)
+{
+	int way = direction & 1;
+
+	begin_verdict(verdict, packet);
+	if (is_calm(link) && is_predicted(flow, place, key, packet, way))
+		return 1;
+	if (flow->stage & STAGE_LEFT_ALONE)
+		note_stage(flow, packet, way);
+	else
+		handle_segment(flow, link, rules, key, packet, verdict, place + way, place + !way, is_new, is_calm(link), way);
+	return 0;
+}
+
+void flow_handle_order(struct flow *flow, struct prediction *place, const struct order *order)
+{
+	int way = order->direction & 1;
+
+	handle_order(flow, order, place + way, place + !way);
+}
+
+// Frees a prediction of a flow that is gone.
+void flow_free_prediction(struct prediction *prediction, const struct key *key)
+{
+	free_prediction(prediction, key);
+}
+
+u32 flow_prediction_number(const struct key *key, u32 direction)
+{
+	return prediction_number(key, direction & 1);
+}
+
+u32 flow_is_active(const struct prediction *prediction, const struct key *key)
+{
+	return is_active(prediction, key);
+}
+
+u32 flow_begins_anew(const struct flow *flow, const struct packet *packet)
+{
+	return begins_anew(flow, packet);
+}
+
+u32 flow_begins_flow(const struct packet *packet)
+{
+	return begins_flow(packet);
+}
+
+u32 flow_is_calm(const struct link *link)
+{
+	return is_calm(link);
+}
+
+u32 flow_is_stalling(const struct link *link, const struct flow *flow, u64 now)
+{
+	return is_stalling(link, flow, now);
+}
+
+// An `enum holding`.
+u32 flow_holding(const struct link *link, const struct rules *rules, const struct flow *flow, u64 now)
+{
+	return holding_now(rules, link, is_stalling(link, flow, now), now);
+}
+
+// Lowers an ACK that the controller makes.
+void flow_lower(const struct half *half, const struct packet *packet, struct verdict *verdict, u32 ack)
+{
+	begin_verdict(verdict, packet);
+	lower(half, packet, verdict, ack);
+}
+
+// ---- For the tests of the Rust side. ----
+
+void flow_note_run(struct half *half, u32 start, u32 end, u32 size)
+{
+	note_run(half, start, end, size);
+}
+
+u32 flow_before_last(const struct half *half, u32 acked, u32 wanted, u32 *limit)
+{
+	return before_last(half, acked, wanted, limit);
+}
+
+// Sizes and offsets as this compiler has them: src/layout.rs has the same list.
+#include "layout_table.h"

@@ -1,0 +1,250 @@
+// The layout of everything that the flow path shares with the controller (user space, or the Rust side of the same process): flows,
+// links, rules, notices, orders and counters. build.rs reads this file and writes the same in Rust: one declaration a line, sizes as
+// numbers or as constants of this file.
+
+#pragma once
+
+#include "types.h"
+
+#define OUTGOING 0
+#define INCOMING 1
+
+// Bytes of an Ethernet header.
+#define FRAME_LEN 14
+
+#define MOST_RUNS 8
+#define MOST_SHOWN 16
+#define MOST_BLOCKS 4
+
+// Consecutive segments of `size` bytes each; the last one may be shorter.
+struct run {
+	u32 start, end;
+	u32 size;
+};
+
+// An ACK that the sender was shown.
+struct shown {
+	u64 at;
+	u32 ack;
+	u32 unused;
+};
+
+// A SACK block.
+struct block {
+	u32 start, end;
+};
+
+// Data in one direction, and its ACKs in the other. The *receiver* of the data makes ACKs; its *sender* is shown some of them. A time of
+// 0 is never.
+struct half {
+	// Read for nearly every packet, so kept together.
+	u64 last_data_at;   // the last segment with data
+	u64 advanced_at;    // the last ACK of something new
+	u64 bytes_acked;    // since the first ACK that was seen
+	u64 newest_stamp_at;
+	u64 flush_at;       // held ACKs are to be flushed then
+	u64 hold_from;      // nothing is held before so many bytes are acknowledged
+	u64 flight_since;   // the round trip in which `flight_bytes` is measured began then,
+	u64 flight_from;    // with so many bytes acknowledged
+	u32 newest_stamp;   // the sender's newest TSval
+	u32 acked;          // the highest ACK of the receiver
+	u32 shown;          // the highest ACK that the sender was shown
+	u32 longest_segment;
+	u32 last_nxt;       // SND.NXT after the receiver's last segment,
+	u32 last_ack;       // and its ACK,
+	u32 last_val;       // TSval
+	u32 last_ecr;       // and TSecr
+	u32 flags;
+	u32 flight_bytes;   // in flight during the last round trip; 0 if unknown, or if the flow is fast
+	u32 flushed_from;   // `shown` before a flush that no data has followed
+	u16 last_window;
+	u8 last_ttl, last_class;
+	u8 runs_len, shown_len, sack_len;
+	u8 window_shift;    // UNKNOWN_SHIFT until a SYN was seen
+	u32 shown_next;     // where the next entry of `shown_lately`, a ring, goes
+	struct run runs[MOST_RUNS];
+	struct shown shown_lately[MOST_SHOWN];
+	struct block sack[MOST_BLOCKS]; // of the receiver's last ACK
+	u64 first_stamp_at;
+	u64 refresh_at, refresh_ticks_per_sec;
+	u32 first_stamp;
+	u32 refresh_stale, refresh_value;
+	u32 unused;
+};
+
+#define UNKNOWN_SHIFT 0xff
+
+#define HALF_ACKED 0x1        // `acked` and `shown` are valid
+#define HALF_LAST 0x2         // `last_*` are valid,
+#define HALF_LAST_STAMPS 0x4  // with timestamps
+#define HALF_ENDING 0x8       // the sender's FIN was seen
+#define HALF_RESET 0x10       // a RST of the sender was seen, and nothing of the receiver since
+#define HALF_SHRUNK 0x20      // the sender was shown a smaller window than the receiver's
+#define HALF_RECORDING 0x40   // ACKs of a stall are being recorded
+#define HALF_CLOCKED 0x80     // recorded ACKs are being sent one by one; newer ones wait
+#define HALF_FLUSHED 0x100    // `flushed_from` is valid
+#define HALF_REFRESH 0x200    // `refresh_*` are valid
+#define HALF_FAST 0x400       // data has come faster than FASTEST, and since then faster than STILL_FAST
+
+// What is remembered of a connection.
+struct flow {
+	struct bpf_spin_lock lock;
+	u32 epoch; // of the link, when the last segment passed
+	// Round trips, queues included.
+	u64 smoothed, latest, least;
+	u64 stamped_at, timed_at, heard_at;
+	u32 stamped, timed, nxt;
+	u32 flags;
+	// For the owner of the flow table, and for senders of frames.
+	u64 seen_at, began_at;
+	u64 bytes_in, bytes_out;
+	u32 withheld, lowered;
+	u32 host_isn, host_fin, peer_fin;
+	u8 frame_out[FRAME_LEN], frame_in[FRAME_LEN];
+	u16 stage;
+	u16 unused[3];
+	struct half outgoing; // data that comes in: its ACKs go out
+	struct half incoming; // data that goes out: its ACKs come in
+};
+
+#define TRIP_SAMPLED 0x1 // `smoothed`, `latest` and `least` are valid
+#define TRIP_STAMPED 0x2 // the echo of `stamped`, sent at `stamped_at`, is awaited
+#define TRIP_TIMED 0x4   // the ACK of `timed`, sent at `timed_at`, is awaited
+#define TRIP_NXT 0x8     // `nxt` is valid
+
+#define STAGE_ISN 0x1 // `host_isn` is valid
+#define STAGE_HOST_FIN 0x2
+#define STAGE_PEER_FIN 0x4
+#define STAGE_HOST_FIN_ACKED 0x8
+#define STAGE_PEER_FIN_ACKED 0x10
+#define STAGE_RESET 0x20
+#define STAGE_LEFT_ALONE 0x40 // by policy
+
+// What the controller says of the link.
+struct link {
+	u64 down_at, up_at;
+	u64 stall_cut_at, stall_until; // a cut is foreseen
+	u64 stall_lead; // how long before the cut a stall begins; 0: a round trip of each flow
+	u64 expires_at; // from then on every packet passes as it is
+	u32 epoch;      // counts link-downs and releases
+	u8 is_down, has_up;
+	u8 is_releasing; // up, and held ACKs are not released yet
+	u8 has_stall;
+	u8 awaits_packets; // incoming packets are reported
+	u8 listens;        // the link is silent: the next incoming packet is reported
+	u8 unused[6];
+};
+
+// What every packet needs to know in the kernel, in one cache line.
+#define STATUS_NUMBER 1 // which of two links is the current one
+#define STATUS_CALM 2   // nothing happens to the link of IPv4, nor is about to
+#define STATUS_FRAMES 4 // packets are Ethernet frames
+#define STATUS_LISTENS 8 // the link is silent
+#define STATUS_CALM_IPV6 16 // as STATUS_CALM, of IPv6
+
+// What does not change while the programs are loaded.
+struct rules {
+	u64 hold_after_bytes; // nothing is held before so many bytes are acknowledged
+	u64 hold_pause;       // nothing is held for so long after link-up, in ns
+	u64 hold_flush;       // held ACKs are flushed after so long without a newer one, in ns
+	u64 refresh_for;      // echoes are refreshed for so long after link-up, in ns
+	u32 hold_segments;    // 0: nothing is held back
+	u32 holds;            // whether anything is ever withheld
+	u32 frame_len;        // bytes before the IP header: FRAME_LEN or 0
+	u32 mark_out;         // of packets that user space sends to the link
+	u32 mark_in;          // and to the host itself
+	u32 test_clock;       // the time is the packet's own, for tests
+};
+
+// The name of a flow: IPv4 addresses are mapped (RFC 4291 section 2.5.5.2), ports are in network byte order.
+struct key {
+	u8 local[16], remote[16];
+	u16 local_port, remote_port;
+};
+
+// Header prediction for one direction of a flow: one cache line, written without a lock. Two neighbouring lines, one a direction, make
+// a place; the flow that claims a place keeps it until the controller frees it.
+struct prediction {
+	struct key key;
+	u32 next;    // SEG.SEQ of the next segment
+	u64 last;    // ACK in bits 0 to 31, window in bits 32 to 47, size of whole segments in bits 48 to 63
+	u64 stamps;  // timestamps in network byte order: TSval in the low half, TSecr in the high
+	u32 limit;   // PREDICT_DATA coming in: where the window ends; ACKs: the highest that may follow
+	u32 state;   // PREDICT_*; from bit 8 and bit 16 on the low bytes of the TSval and TSecr that end the prediction
+};
+
+#define PREDICT_FREE 0
+#define PREDICT_IDLE 1
+#define PREDICT_DATA 2  // segments with data, all with the same ACK and window
+#define PREDICT_ACKS 3  // segments without data, each acknowledging more
+#define PREDICT_TIMED 4 // the same before the one that ends a round trip
+#define PREDICT_KIND 0xff
+
+#define PREDICTION_PLACES_BITS 6
+
+// Something for the controller to do.
+struct notice {
+	u64 at;
+	struct key key;
+	u32 ack;
+	u8 direction, kind;
+	u16 unused[3];
+};
+
+#define NOTICE_HELD 1     // an ACK is held where none was: to be flushed
+#define NOTICE_STALLED 2  // an ACK was withheld because a cut is near
+#define NOTICE_QUEUED 3   // an ACK waits behind those that are being clocked out
+#define NOTICE_OPENED 4   // the sender was shown an ACK as it is: recorded ones are obsolete
+#define NOTICE_INCOMING 5 // a packet has come in over a link that is down, or after a silence
+#define NOTICE_ARRIVED 6  // a packet has come in while `awaits_packets`
+
+// A change of a flow, asked for by the controller. The meaning of `a`, `b` and `c` is that of the kind.
+struct order {
+	u8 frame[FRAME_LEN]; // the programs get orders as frames
+	u8 direction, kind;
+	struct key key;
+	u32 a, b, unused;
+	u64 c;
+	u64 now;
+};
+
+#define ORDER_SHOW 1         // the sender was shown an ACK of `a`
+#define ORDER_FLUSH 2        // the same for a flush: nothing is held before `c` bytes are acknowledged
+#define ORDER_REOPENED 3     // the sender was shown the receiver's window
+#define ORDER_RECORD 4       // record the ACKs of a stall: `a`
+#define ORDER_CLOCK 5        // clock out the recorded ACKs: `a`
+#define ORDER_REFRESH 6      // replace echoes up to `a` by `b`, which counts `c` ticks a second from `now` on
+#define ORDER_WINDOW_SHIFT 7 // the receiver's window shift is `a`
+#define ORDER_LEAVE_ALONE 8  // leave the flow alone: `a`
+#define ORDER_FOLD 9         // fold predicted packets into the flow
+#define ORDER_FREE 10        // fold those of one direction, and free its prediction
+
+// What becomes of the ACKs of a flow.
+enum holding {
+	HOLD_NOTHING, // they pass
+	HOLD_LAST,    // the last whole segments are held back
+	HOLD_ALL,     // none passes
+};
+
+// What the shell in the kernel counts, in packets.
+enum counter {
+	SEEN,             // outgoing TCP packets that were looked at
+	LOWERED,          // ACKs that were lowered
+	WITHHELD,         // ACKs that were withheld
+	REFRESHED,        // echoed timestamps that were replaced
+	SHRUNK,           // windows that were shrunk before a cut
+	INJECTED,         // packets of user space
+	ALONE_FRAGMENT,   // left alone: fragments
+	ALONE_VLAN,       // left alone: tagged for a VLAN
+	ALONE_HEADER,     // left alone: IPv6 extension headers that are too many or unknown
+	ALONE_MALFORMED,  // left alone: malformed
+	ALONE_UNKNOWN,    // left alone: flows of which the host has sent nothing yet
+	ALONE_FULL,       // left alone: flows without room in the table
+	ALONE_POLICY,     // left alone: flows that a policy leaves alone
+	NOTICE_LOST,      // notices without room in the ring
+	PREDICTED,        // outgoing TCP packets that header prediction took
+	SEEN_IN,          // as SEEN, incoming
+	PREDICTED_IN,     // as PREDICTED, incoming
+	OTHERS_IN,        // other incoming packets from beyond the link, counted during a silence only
+	COUNTERS,         // how many there are
+};

@@ -1,0 +1,167 @@
+//! Calls of the C functions (`c/native.c`), and records as bytes: all that is unsafe in this crate.
+//!
+//! The C functions read and write what their arguments point to, and nothing else; none keeps a pointer.
+
+#![allow(unsafe_code)]
+
+use crate::layout::{Flow, Half, Holding, Key, Link, Notice, Order, Packet, Prediction, Rules, Verdict};
+use crate::prediction::Place;
+
+mod c {
+    use super::{Flow, Half, Key, Link, Order, Packet, Place, Prediction, Rules, Verdict};
+
+    unsafe extern "C" {
+        pub(super) fn flow_handle_segment(
+            flow: *mut Flow,
+            place: *mut Place,
+            key: *const Key,
+            link: *const Link,
+            rules: *const Rules,
+            packet: *const Packet,
+            verdict: *mut Verdict,
+            direction: u32,
+            is_new: u32,
+        ) -> u32;
+        pub(super) fn flow_handle_order(flow: *mut Flow, place: *mut Place, order: *const Order);
+        pub(super) fn flow_free_prediction(prediction: *mut Prediction, key: *const Key);
+        pub(super) fn flow_prediction_number(key: *const Key, direction: u32) -> u32;
+        pub(super) fn flow_is_active(prediction: *const Prediction, key: *const Key) -> u32;
+        pub(super) fn flow_begins_anew(flow: *const Flow, packet: *const Packet) -> u32;
+        pub(super) fn flow_begins_flow(packet: *const Packet) -> u32;
+        pub(super) fn flow_is_calm(link: *const Link) -> u32;
+        pub(super) fn flow_is_stalling(link: *const Link, flow: *const Flow, now: u64) -> u32;
+        pub(super) fn flow_holding(link: *const Link, rules: *const Rules, flow: *const Flow, now: u64) -> u32;
+        pub(super) fn flow_lower(half: *const Half, packet: *const Packet, verdict: *mut Verdict, ack: u32);
+    }
+
+    #[cfg(test)]
+    unsafe extern "C" {
+        pub(super) fn flow_note_run(half: *mut Half, start: u32, end: u32, size: u32);
+        pub(super) fn flow_before_last(half: *const Half, acked: u32, wanted: u32, limit: *mut u32) -> u32;
+        pub(super) static flow_layout: [u32; crate::layout::LAYOUT.len()];
+    }
+}
+
+/// A segment passes. Returns the verdict, or `None` if header prediction took the segment, which passes as it is.
+pub(crate) fn handle_segment(
+    flow: &mut Flow,
+    place: &mut Place,
+    key: &Key,
+    (link, rules): (&Link, &Rules),
+    packet: &Packet,
+    direction: u8,
+    is_new: bool,
+) -> Option<Verdict> {
+    let mut verdict = Verdict::default();
+    // SAFETY: all arguments are references of the declared types, whose layout is C's; `place` is two predictions.
+    let is_predicted = unsafe {
+        c::flow_handle_segment(flow, place, key, link, rules, packet, &raw mut verdict, direction.into(), is_new.into())
+    };
+    (is_predicted == 0).then_some(verdict)
+}
+
+/// Carries out an order.
+pub(crate) fn handle_order(flow: &mut Flow, place: &mut Place, order: &Order) {
+    // SAFETY: as above.
+    unsafe { c::flow_handle_order(flow, place, order) }
+}
+
+/// Frees a prediction if it is that flow's.
+pub(crate) fn free_prediction(prediction: &mut Prediction, key: &Key) {
+    // SAFETY: as above.
+    unsafe { c::flow_free_prediction(prediction, key) }
+}
+
+/// The number of a flow's line for packets in a direction.
+pub(crate) fn prediction_number(key: &Key, direction: u8) -> u32 {
+    // SAFETY: as above.
+    unsafe { c::flow_prediction_number(key, direction.into()) }
+}
+
+/// Whether packets of the flow are predicted.
+pub(crate) fn is_active(prediction: &Prediction, key: &Key) -> bool {
+    // SAFETY: as above.
+    unsafe { c::flow_is_active(prediction, key) != 0 }
+}
+
+/// Whether a packet of the host begins another flow of the same name.
+pub(crate) fn begins_anew(flow: &Flow, packet: &Packet) -> bool {
+    // SAFETY: as above.
+    unsafe { c::flow_begins_anew(flow, packet) != 0 }
+}
+
+/// Whether a flow is remembered from this packet of the host on.
+pub(crate) fn begins_flow(packet: &Packet) -> bool {
+    // SAFETY: as above.
+    unsafe { c::flow_begins_flow(packet) != 0 }
+}
+
+/// Whether nothing happens to the link, nor is about to.
+pub(crate) fn is_calm(link: &Link) -> bool {
+    // SAFETY: as above.
+    unsafe { c::flow_is_calm(link) != 0 }
+}
+
+/// Whether the ACKs of a flow are stalled at `now`, in ns.
+pub(crate) fn is_stalling(link: &Link, flow: &Flow, now: u64) -> bool {
+    // SAFETY: as above.
+    unsafe { c::flow_is_stalling(link, flow, now) != 0 }
+}
+
+/// What becomes of the ACKs of a flow at `now`, in ns.
+pub(crate) fn holding(link: &Link, rules: &Rules, flow: &Flow, now: u64) -> Holding {
+    // SAFETY: as above.
+    let holding = unsafe { c::flow_holding(link, rules, flow, now) };
+    match holding {
+        0 => Holding::HoldNothing,
+        1 => Holding::HoldLast,
+        _ => Holding::HoldAll,
+    }
+}
+
+/// What lowering the ACK of a packet changes.
+pub(crate) fn lower(half: &Half, packet: &Packet, ack: u32) -> Verdict {
+    let mut verdict = Verdict::default();
+    // SAFETY: as above.
+    unsafe { c::flow_lower(half, packet, &raw mut verdict, ack) };
+    verdict
+}
+
+/// A notice from bytes of the kernel; `None` if they are too few.
+pub(crate) fn notice_from_bytes(bytes: &[u8]) -> Option<Notice> {
+    if bytes.len() < size_of::<Notice>() {
+        return None;
+    }
+    // SAFETY: there are as many bytes, and any bytes are a notice: integers without padding. It need not be aligned.
+    Some(unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast::<Notice>()) })
+}
+
+/// An order as the kernel reads it.
+pub(crate) fn order_to_bytes(order: &Order) -> [u8; size_of::<Order>()] {
+    // SAFETY: integers without padding: all bytes are written.
+    unsafe { std::mem::transmute_copy(order) }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::c;
+    use crate::layout::{Half, LAYOUT};
+
+    pub(crate) fn note_run(half: &mut Half, start: u32, end: u32, size: u32) {
+        // SAFETY: as in the module above.
+        unsafe { c::flow_note_run(half, start, end, size) }
+    }
+
+    pub(crate) fn before_last(half: &Half, acked: u32, wanted: u32) -> Option<u32> {
+        let mut limit = 0;
+        // SAFETY: as in the module above.
+        let is_known = unsafe { c::flow_before_last(half, acked, wanted, &raw mut limit) };
+        (is_known != 0).then_some(limit)
+    }
+
+    #[test]
+    fn structures_are_laid_out_as_the_c_compiler_does() {
+        // SAFETY: the same generator has written both lists, with as many entries.
+        assert_eq!(unsafe { c::flow_layout }, LAYOUT);
+    }
+}

@@ -1,0 +1,215 @@
+//! What is remembered of a connection, and what becomes of its packets.
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::{Connection, Direction, Verdict, tcp_mut};
+use holdover_wire::{Packet, Segment, Seq};
+
+use crate::layout::{
+    FRAME_LEN, Flow, HALF_LAST, HALF_LAST_STAMPS, Half, Holding, Key, Link, Rules, STAGE_HOST_FIN_ACKED,
+    STAGE_LEFT_ALONE, STAGE_PEER_FIN_ACKED, STAGE_RESET, TRIP_SAMPLED, UNKNOWN_SHIFT,
+};
+use crate::notice::Notice;
+use crate::order::OrderRecord;
+use crate::prediction::Place;
+use crate::segment::{self, Form};
+use crate::{ffi, key};
+
+/// Where a packet passes, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Environment<'a> {
+    /// The time.
+    pub now: Instant,
+    /// The link as it is.
+    pub link: &'a Link,
+    /// What does not change.
+    pub rules: &'a Rules,
+}
+
+impl Flow {
+    /// A flow before its first packet.
+    pub fn new() -> Self {
+        let half = Half { window_shift: UNKNOWN_SHIFT as u8, ..Half::default() };
+        Self { outgoing: half, incoming: half, ..Self::default() }
+    }
+
+    /// A packet of the flow passes, and may be rewritten.
+    pub fn handle_packet(
+        &mut self,
+        place: &mut Place,
+        key: &Key,
+        environment: Environment<'_>,
+        direction: Direction,
+        packet: &mut Packet,
+        form: Form,
+    ) -> (Verdict, Option<Notice>) {
+        let Environment { now, link, rules } = environment;
+        let Some(segment) = packet.tcp() else { return (Verdict::Pass, None) };
+        let read = segment::read(now, packet, segment, form);
+        let is_new = self.began_at == 0;
+        let verdict = ffi::handle_segment(self, place, key, (link, rules), &read, key::to_raw(direction), is_new);
+        let Some(verdict) = verdict else { return (Verdict::Pass, None) };
+        let notice = Notice::of(verdict.notice, verdict.notice_ack);
+        if verdict.withhold != 0 {
+            return (Verdict::Drop, notice);
+        }
+        if let Some(segment) = tcp_mut(packet) {
+            verdict.rewrite(segment);
+        }
+        (Verdict::Pass, notice)
+    }
+
+    /// Carries out an order.
+    pub fn handle_order(&mut self, place: &mut Place, order: &OrderRecord) {
+        ffi::handle_order(self, place, &order.0);
+    }
+
+    /// Whether a packet of the host begins another connection with the same addresses.
+    pub fn is_ended_by(&self, packet: &Packet, segment: &Segment) -> bool {
+        ffi::begins_anew(self, &segment::read(Instant::ZERO, packet, segment, Form::of(segment)))
+    }
+
+    /// Whether a flow is remembered from this packet of the host on.
+    pub fn begins_with(packet: &Packet, segment: &Segment) -> bool {
+        ffi::begins_flow(&segment::read(Instant::ZERO, packet, segment, Form::of(segment)))
+    }
+
+    /// Notes the Ethernet header of the last packet in `direction`.
+    pub fn note_frame(&mut self, direction: Direction, frame: [u8; FRAME_LEN]) {
+        match direction {
+            Direction::Outgoing => self.frame_out = frame,
+            Direction::Incoming => self.frame_in = frame,
+        }
+    }
+
+    /// The Ethernet header of the last packet in `direction`; all zero where there was none.
+    pub const fn frame(&self, direction: Direction) -> [u8; FRAME_LEN] {
+        match direction {
+            Direction::Outgoing => self.frame_out,
+            Direction::Incoming => self.frame_in,
+        }
+    }
+
+    /// The half whose ACKs go in `direction`.
+    pub const fn half(&self, direction: Direction) -> &Half {
+        match direction {
+            Direction::Outgoing => &self.outgoing,
+            Direction::Incoming => &self.incoming,
+        }
+    }
+
+    /// The path's round trip, with queues (RFC 6298's SRTT); `None` before the first sample.
+    pub fn smoothed_round_trip(&self) -> Option<Duration> {
+        (self.flags & TRIP_SAMPLED != 0).then_some(Duration::from_nanos(self.smoothed))
+    }
+
+    /// The last round trip; zero before the first sample.
+    pub const fn latest_round_trip(&self) -> Duration {
+        Duration::from_nanos(self.latest)
+    }
+
+    /// The shortest round trip that was measured; `None` before the first sample.
+    pub fn least_round_trip(&self) -> Option<Duration> {
+        (self.flags & TRIP_SAMPLED != 0).then_some(Duration::from_nanos(self.least))
+    }
+
+    /// When data went in either direction the last time.
+    pub fn active_at(&self) -> Option<Instant> {
+        self.outgoing.last_data_at().max(self.incoming.last_data_at())
+    }
+
+    /// When a packet of the peer came in last.
+    pub fn heard_at(&self) -> Option<Instant> {
+        time(self.heard_at)
+    }
+
+    /// Whether data, or ACKs of data, have come in after `then`. That the peer was heard says less: it may have answered a probe.
+    pub fn has_gone_on_after(&self, then: Instant) -> bool {
+        let went_on = |direction| self.half(direction).progress_at(direction).is_some_and(|at| at > then);
+        went_on(Direction::Outgoing) || went_on(Direction::Incoming)
+    }
+
+    /// Whether the peer has not acknowledged all data that the host has sent.
+    pub fn awaits_ack(&self) -> bool {
+        self.incoming.awaits_ack()
+    }
+
+    /// A segment that the peer answers at once, whatever state the connection is in, and that changes nothing there: it has no data, and
+    /// the number of the last byte that the peer has acknowledged (RFC 9293 section 3.8.4). `None` before the peer has acknowledged
+    /// anything.
+    pub fn keep_alive(&self, connection: Connection) -> Option<Packet> {
+        let acked = self.incoming.acked()?;
+        let mut packet = self.outgoing.ack_up_to(self.outgoing.shown(), connection)?;
+        tcp_mut(&mut packet)?.seq = acked - 1;
+        Some(packet)
+    }
+
+    /// The newest TSval that has come from the sender of what goes in the other direction, predicted or not.
+    pub fn newest_stamp(&self, direction: Direction) -> Option<u32> {
+        let seen = self.half(direction).newest_stamp()?;
+        let other = self.half(direction.opposite());
+        let has_last = other.has(HALF_LAST) && other.has(HALF_LAST_STAMPS);
+        let last = has_last.then_some(other.last_val);
+        Some(last.map_or(seen, |last| Seq::new(last).max(Seq::new(seen)).value()))
+    }
+
+    /// Whether the ACKs of the flow are stalled, because a cut is near.
+    pub fn is_stalling(&self, now: Instant, link: &Link) -> bool {
+        ffi::is_stalling(link, self, now.as_nanos())
+    }
+
+    /// Whether no ACK of the flow passes now.
+    pub fn withholds_all(&self, Environment { now, link, rules }: Environment<'_>) -> bool {
+        ffi::holding(link, rules, self, now.as_nanos()) == Holding::HoldAll
+    }
+
+    /// Whether nobody waits for anything on it any more: it was reset, or both ends have closed it and know it of each other.
+    pub const fn is_over(&self) -> bool {
+        let closed = (STAGE_HOST_FIN_ACKED | STAGE_PEER_FIN_ACKED) as u16;
+        self.stage & STAGE_RESET as u16 != 0 || self.stage & closed == closed
+    }
+
+    /// Whether nothing has come from the peer yet.
+    pub const fn is_unanswered(&self) -> bool {
+        self.heard_at == 0
+    }
+
+    /// Whether a policy leaves it alone.
+    pub const fn is_left_alone(&self) -> bool {
+        self.stage & STAGE_LEFT_ALONE as u16 != 0
+    }
+
+    /// When its last packet passed.
+    pub const fn seen_at(&self) -> Instant {
+        Instant::from_nanos(self.seen_at)
+    }
+
+    /// When its first packet passed.
+    pub const fn began_at(&self) -> Instant {
+        Instant::from_nanos(self.began_at)
+    }
+
+    /// Bytes of data that came in, retransmissions included.
+    pub const fn bytes_in(&self) -> u64 {
+        self.bytes_in
+    }
+
+    /// Bytes of data that went out, retransmissions included.
+    pub const fn bytes_out(&self) -> u64 {
+        self.bytes_out
+    }
+
+    /// ACKs that were withheld.
+    pub const fn withheld(&self) -> u32 {
+        self.withheld
+    }
+
+    /// ACKs that were lowered.
+    pub const fn lowered(&self) -> u32 {
+        self.lowered
+    }
+}
+
+/// 0 is never.
+pub(crate) fn time(nanos: u64) -> Option<Instant> {
+    (nanos != 0).then_some(Instant::from_nanos(nanos))
+}

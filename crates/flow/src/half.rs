@@ -1,0 +1,256 @@
+//! One direction of a flow's data, and its ACKs. The *receiver* of the data makes ACKs; its *sender* is shown some of them.
+
+use holdover_base::Instant;
+use holdover_filter::{Connection, Direction, Last, Spoken, tcp_mut};
+use holdover_wire::{Packet, SackBlocks, Seq, SeqRange, Timestamps};
+
+use crate::ffi;
+use crate::flow::time;
+use crate::layout::{
+    HALF_ACKED, HALF_CLOCKED, HALF_ENDING, HALF_FLUSHED, HALF_LAST, HALF_LAST_STAMPS, HALF_RECORDING, HALF_RESET,
+    HALF_SHRUNK, Half, MOST_BLOCKS, MOST_RUNS, MOST_SHOWN, UNKNOWN_SHIFT,
+};
+use crate::segment::{self, Form};
+
+impl Half {
+    pub(crate) const fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The highest that the receiver has acknowledged.
+    pub fn acked(&self) -> Option<Seq> {
+        self.has(HALF_ACKED).then_some(Seq::new(self.acked))
+    }
+
+    /// The highest ACK that the sender has been shown.
+    pub const fn shown(&self) -> Seq {
+        Seq::new(self.shown)
+    }
+
+    /// Whether the receiver has acknowledged more than the sender was shown.
+    pub fn is_held(&self) -> bool {
+        self.acked().is_some_and(|acked| acked.gt(self.shown()))
+    }
+
+    /// Bytes that the receiver has acknowledged and the sender has not been shown.
+    pub fn held_bytes(&self) -> u32 {
+        self.acked().map_or(0, |acked| acked.saturating_since(self.shown()))
+    }
+
+    /// The ACKs that the sender was shown since `since`, after the last one before, oldest first; `None` if they are more than
+    /// are remembered.
+    pub fn shown_since(&self, since: Instant) -> Option<Vec<Seq>> {
+        let len = usize::from(self.shown_len).min(MOST_SHOWN);
+        let first = (self.shown_next as usize).wrapping_sub(len);
+        // A ring.
+        let acks = (0..len).map(|index| self.shown_lately[first.wrapping_add(index) % MOST_SHOWN]);
+        let before = acks.clone().take_while(|shown| Instant::from_nanos(shown.at) < since).count();
+        let is_forgotten = before == 0 && len == MOST_SHOWN;
+        (!is_forgotten).then(|| acks.skip(before.saturating_sub(1)).map(|shown| Seq::new(shown.ack)).collect())
+    }
+
+    /// Where the last byte of data ended that has passed.
+    fn end(&self) -> Option<Seq> {
+        let len = usize::from(self.runs_len).min(MOST_RUNS);
+        self.runs[..len].last().map(|run| Seq::new(run.end))
+    }
+
+    /// Whether data has passed that the sender was not shown an ACK of.
+    pub fn has_outstanding(&self) -> bool {
+        self.end().is_some_and(|end| end.gt(self.shown()))
+    }
+
+    /// Whether data has passed that the receiver has not acknowledged.
+    pub fn awaits_ack(&self) -> bool {
+        self.end().zip(self.acked()).is_some_and(|(end, acked)| end.gt(acked))
+    }
+
+    /// Whether the receiver has acknowledged all data that has passed, but for one segment whose ACK it may delay.
+    pub fn is_all_acknowledged(&self) -> bool {
+        let (Some(acked), Some(end)) = (self.acked(), self.end()) else { return true };
+        end.saturating_since(acked) <= self.longest_segment
+    }
+
+    /// Bytes acknowledged since the first ACK that was seen.
+    pub const fn bytes_acked(&self) -> u64 {
+        self.bytes_acked
+    }
+
+    /// When data passed last.
+    pub fn last_data_at(&self) -> Option<Instant> {
+        time(self.last_data_at)
+    }
+
+    /// When data, or for data that goes out their ACKs, came last.
+    pub fn progress_at(&self, direction: Direction) -> Option<Instant> {
+        match direction {
+            Direction::Outgoing => self.last_data_at(),
+            Direction::Incoming => time(self.advanced_at),
+        }
+    }
+
+    /// Whether data, or for data that goes out their ACKs, have come since `at`.
+    pub fn flows_since(&self, at: Option<Instant>, direction: Direction) -> bool {
+        at.is_some_and(|at| self.progress_at(direction).is_some_and(|last| last >= at))
+    }
+
+    /// Whether the receiver lacks something, as its last ACK said by SACK.
+    pub const fn has_hole(&self) -> bool {
+        self.sack_len > 0
+    }
+
+    /// Whether the sender's FIN has passed.
+    pub const fn is_ending(&self) -> bool {
+        self.has(HALF_ENDING)
+    }
+
+    /// Whether a RST of the sender has passed, and nothing of the receiver since.
+    pub const fn is_reset(&self) -> bool {
+        self.has(HALF_RESET)
+    }
+
+    /// Whether the sender was shown a smaller window than the receiver's.
+    pub const fn is_window_shrunk(&self) -> bool {
+        self.has(HALF_SHRUNK)
+    }
+
+    /// Whether ACKs of a stall are being recorded.
+    pub const fn is_recording(&self) -> bool {
+        self.has(HALF_RECORDING)
+    }
+
+    /// Whether recorded ACKs are being clocked out: newer ones wait.
+    pub const fn is_clocked(&self) -> bool {
+        self.has(HALF_CLOCKED)
+    }
+
+    /// When held ACKs are to be flushed.
+    pub fn flush_at(&self) -> Option<Instant> {
+        time(self.flush_at)
+    }
+
+    /// What the sender had been shown before a flush that no data has followed: the link may have been down already.
+    pub fn flushed_from(&self) -> Option<Seq> {
+        self.has(HALF_FLUSHED).then_some(Seq::new(self.flushed_from))
+    }
+
+    /// Whether the receiver's window shift is not known.
+    pub const fn lacks_window_shift(&self) -> bool {
+        self.window_shift as u32 == UNKNOWN_SHIFT
+    }
+
+    /// The first and the newest TSval of the sender, each with the time at which it passed.
+    pub fn stamps(&self) -> Option<[(Instant, u32); 2]> {
+        let first = (time(self.first_stamp_at)?, self.first_stamp);
+        Some([first, (Instant::from_nanos(self.newest_stamp_at), self.newest_stamp)])
+    }
+
+    /// The newest TSval of the sender among the segments that were looked at.
+    pub fn newest_stamp(&self) -> Option<u32> {
+        self.stamps().map(|[_, (_, newest)]| newest)
+    }
+
+    /// The receiver's last ACK, once more, with its SACK blocks. `receiver` is the connection as the receiver names it.
+    pub fn last_ack(&self, receiver: Connection) -> Option<Packet> {
+        let mut packet = self.last().repeat(receiver)?;
+        if let Some(segment) = tcp_mut(&mut packet) {
+            segment.options.sack = self.sack();
+        }
+        Some(packet)
+    }
+
+    /// A pure ACK of the receiver up to `ack`, or up to what it has acknowledged if that is less: whatever is asked for, nothing
+    /// is acknowledged that did not arrive. It has no SACK blocks. `receiver` is the connection as the receiver names it.
+    pub fn ack_up_to(&self, ack: Seq, receiver: Connection) -> Option<Packet> {
+        let ack = ack.min(self.acked()?);
+        let mut packet = self.last().repeat(receiver)?;
+        let read = packet.tcp().map(|segment| segment::read(Instant::ZERO, &packet, segment, Form::of(segment)))?;
+        if let Some(segment) = tcp_mut(&mut packet) {
+            ffi::lower(self, &read, ack.value()).rewrite(segment);
+        }
+        Some(packet)
+    }
+
+    /// The receiver's last segment.
+    fn last(&self) -> Spoken {
+        let stamps = Timestamps { val: self.last_val, ecr: self.last_ecr };
+        Spoken(self.has(HALF_LAST).then_some(Last {
+            nxt: Seq::new(self.last_nxt),
+            ack: Seq::new(self.last_ack),
+            window: self.last_window,
+            timestamps: self.has(HALF_LAST_STAMPS).then_some(stamps),
+            ttl: self.last_ttl,
+            traffic_class: self.last_class,
+        }))
+    }
+
+    fn sack(&self) -> SackBlocks {
+        let blocks = &self.sack[..usize::from(self.sack_len).min(MOST_BLOCKS)];
+        blocks.iter().map(|block| SeqRange::new(Seq::new(block.start), Seq::new(block.end))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ffi::testing::{before_last, note_run};
+
+    fn runs(segments: &[(u32, u32)]) -> Half {
+        let mut half = Half::default();
+        for &(start, len) in segments {
+            note_run(&mut half, start, start.wrapping_add(len), len);
+        }
+        half
+    }
+
+    #[test]
+    fn a_bulk_transfer_is_one_run() {
+        let near_the_end = u32::MAX - 4_999;
+        let segments: Vec<(u32, u32)> = (0..10_000).map(|n: u32| (near_the_end.wrapping_add(n * 1000), 1000)).collect();
+        let runs = runs(&segments);
+        assert_eq!(runs.runs_len, 1);
+        let acked = near_the_end.wrapping_add(8_000);
+        assert_eq!(before_last(&runs, acked, 4), Some(near_the_end.wrapping_add(4_000)));
+        assert_eq!(before_last(&runs, acked.wrapping_add(999), 4), Some(near_the_end.wrapping_add(4_000)));
+    }
+
+    #[test]
+    fn short_segments_count_as_whole_ones() {
+        let runs = runs(&[(0, 100), (100, 100), (200, 30), (230, 100), (330, 100)]);
+        assert_eq!(before_last(&runs, 430, 2), Some(230));
+        assert_eq!(before_last(&runs, 430, 3), Some(200));
+        assert_eq!(before_last(&runs, 430, 4), Some(100));
+        assert_eq!(before_last(&runs, 430, 5), Some(0));
+        assert_eq!(before_last(&runs, 430, 6), None);
+        assert_eq!(before_last(&runs, 240, 1), Some(200));
+        assert_eq!(before_last(&runs, 230, 1), Some(200));
+    }
+
+    #[test]
+    fn a_gap_counts_as_one_segment() {
+        let runs = runs(&[(0, 100), (100, 100), (500, 100), (600, 100)]);
+        assert_eq!(before_last(&runs, 700, 2), Some(500));
+        assert_eq!(before_last(&runs, 700, 3), Some(200));
+        assert_eq!(before_last(&runs, 700, 4), Some(100));
+    }
+
+    #[test]
+    fn retransmitted_data_changes_nothing_and_overlapping_data_does() {
+        let mut runs = runs(&[(0, 100), (100, 100)]);
+        let before = runs;
+        note_run(&mut runs, 100, 200, 100);
+        assert_eq!(runs, before);
+        note_run(&mut runs, 150, 250, 100);
+        assert_eq!(runs.end(), Some(Seq::new(250)));
+        assert_eq!(before_last(&runs, 250, 1), Some(200));
+    }
+
+    #[test]
+    fn old_runs_are_forgotten() {
+        let segments: Vec<(u32, u32)> = (0..40).map(|n: u32| (n * 200, 200 - n)).collect();
+        let runs = runs(&segments);
+        assert_eq!(usize::from(runs.runs_len), MOST_RUNS);
+        assert!(before_last(&runs, 40 * 200, 4).is_some());
+        assert_eq!(before_last(&runs, 40 * 200, 30), None);
+    }
+}

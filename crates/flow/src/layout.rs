@@ -1,0 +1,6 @@
+//! The structures, flags and counters of `c/state.h` and `c/packet.h`, as `build.rs` has written them.
+
+// Some are of the kernel only; those that are not exported are public for their modules.
+#![allow(dead_code, unreachable_pub)]
+
+include!(concat!(env!("OUT_DIR"), "/layout.rs"));

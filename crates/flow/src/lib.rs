@@ -1,0 +1,45 @@
+//! The **flow path**: what happens to every TCP packet on a link that comes and goes. It remembers of each flow what was acknowledged and
+//! what of that its sender was shown, and decides whether an ACK passes, is lowered or is withheld.
+//!
+//! It has one source, in C (`c/flow.h`), which is compiled twice: by clang for the kernel, where eBPF programs are the shell around it
+//! (`crates/agent/bpf`), and by this crate for processes, where [`Flow::handle_packet`] is. The structures, flags and counters that both
+//! share are written in C only; `build.rs` makes Rust of them.
+//!
+//! The flow path is a function of its arguments. It allocates nothing, sends nothing and has no timer. Everything else is a *controller*
+//! over it (`wake` in `mobility`): it hears [`Notice`]s, looks at flows in a [`FlowTable`], and changes them by [`Order`]s.
+//!
+//! ```text
+//!   packet  -->  Flow::handle_packet  -->  Verdict (pass, maybe rewritten; drop)
+//!                    |         ^
+//!                  Notice    Order, LinkState
+//!                    v         |
+//!                   controller (timers, link events, packets of its own)
+//! ```
+
+#![deny(unsafe_code)]
+
+mod ffi;
+mod flow;
+mod half;
+mod key;
+mod layout;
+mod link;
+mod notice;
+mod order;
+mod prediction;
+mod rules;
+mod segment;
+mod table;
+
+pub use flow::Environment;
+pub use layout::{
+    Counter, FRAME_LEN, Flow, Half, Key, Link, Prediction, Rules, STATUS_CALM, STATUS_CALM_IPV6, STATUS_FRAMES,
+    STATUS_LISTENS, STATUS_NUMBER,
+};
+pub use link::{LinkState, Stall};
+pub use notice::{Notice, NoticeRecord, Report};
+pub use order::{Order, OrderRecord};
+pub use prediction::{PREDICTIONS, Place};
+pub use rules::HoldBack;
+pub use segment::Form;
+pub use table::FlowTable;

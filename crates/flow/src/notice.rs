@@ -1,0 +1,74 @@
+//! What a controller hears of the flow path.
+
+use holdover_base::Instant;
+use holdover_filter::{Connection, Direction};
+use holdover_wire::Seq;
+
+use crate::layout::{self, NOTICE_ARRIVED, NOTICE_HELD, NOTICE_INCOMING, NOTICE_OPENED, NOTICE_QUEUED, NOTICE_STALLED};
+use crate::{ffi, key};
+
+/// Something that a controller has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// An ACK is held where none was: it is to be flushed if nothing newer comes.
+    Held,
+    /// An ACK up to here was withheld because a cut is near.
+    Stalled(Seq),
+    /// An ACK up to here waits behind those that are being clocked out.
+    Queued(Seq),
+    /// The sender was shown an ACK as it is: those of a stall are obsolete.
+    Opened,
+}
+
+/// What a notice of the programs in the kernel reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Report {
+    /// Something about a half.
+    Notice(Connection, Direction, Notice),
+    /// A packet of this connection has come in over a link that is down, or after a silence.
+    Incoming(Connection),
+    /// A packet of this connection has come in while these are reported
+    /// ([`LinkState::awaits_packets`](crate::LinkState::awaits_packets)).
+    Arrived(Connection),
+}
+
+/// A notice as the programs in the kernel write it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NoticeRecord(layout::Notice);
+
+impl Notice {
+    /// `None` if `kind` is none of these.
+    pub(crate) fn of(kind: u8, ack: u32) -> Option<Self> {
+        let ack = Seq::new(ack);
+        match u32::from(kind) {
+            NOTICE_HELD => Some(Self::Held),
+            NOTICE_STALLED => Some(Self::Stalled(ack)),
+            NOTICE_QUEUED => Some(Self::Queued(ack)),
+            NOTICE_OPENED => Some(Self::Opened),
+            _ => None,
+        }
+    }
+}
+
+impl NoticeRecord {
+    /// Reads one; `None` if there are too few bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        ffi::notice_from_bytes(bytes).map(Self)
+    }
+
+    /// When the packet passed that it is about.
+    pub fn at(&self) -> Instant {
+        Instant::from_nanos(self.0.at)
+    }
+
+    /// What it reports; `None` if that is not known.
+    pub fn report(&self) -> Option<Report> {
+        let connection = self.0.key.connection();
+        match u32::from(self.0.kind) {
+            NOTICE_INCOMING => Some(Report::Incoming(connection)),
+            NOTICE_ARRIVED => Some(Report::Arrived(connection)),
+            _ => Notice::of(self.0.kind, self.0.ack)
+                .map(|notice| Report::Notice(connection, key::from_raw(self.0.direction), notice)),
+        }
+    }
+}
