@@ -22,7 +22,8 @@ impl Packet {
     /// The packet as bytes, checksums included.
     ///
     /// An IPv4 packet that is no fragment is atomic (RFC 6864 section 4.1): "don't fragment" is set and its identification
-    /// is 0. The flow label of IPv6 is 0, and [`Packet::reserved_flag`] has no place there. [`Payload::Other`] is written as it is, whatever its protocol.
+    /// is 0. The flow label of IPv6 is 0, and [`Packet::reserved_flag`] has no place there. [`Payload::Other`] is written as it
+    /// is, whatever its protocol.
     pub fn emit(&self) -> Result<Bytes, EmitError> {
         let mut buf = BytesMut::with_capacity(self.wire_len());
         self.emit_into(&mut buf)?;
