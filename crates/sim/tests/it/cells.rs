@@ -142,6 +142,9 @@ fn a_gap_in_the_geometry_is_an_outage_of_its_length() {
     for report in world.report() {
         assert_eq!((report.status, report.outage), (FlowStatus::Completed, secs(2)));
         assert_eq!(report.reconnections.len(), 1);
+        let pause = report.longest_pause.expect("data came").as_secs_f64();
+        let expected = (secs(2) + report.reconnections[0].idle.expect("it went on")).as_secs_f64();
+        assert!((pause - expected).abs() < 0.15, "{pause} s, expected {expected} s");
     }
 }
 

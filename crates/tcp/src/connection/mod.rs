@@ -248,9 +248,10 @@ impl Connection {
         (ssthresh < crate::congestion::INFINITE_SSTHRESH).then_some(ssthresh)
     }
 
-    /// Segments held to be in the network (RFC 6675's pipe).
+    /// Segments held to be in the network: RFC 6675's pipe, or in recovery what
+    /// [`crate::config::RecoveryConfig::pipe_by_acks`] counts.
     pub fn in_flight(&self) -> u32 {
-        self.queue.in_flight()
+        if self.counts_pipe_by_acks() { self.recovery.episode.pipe } else { self.queue.in_flight() }
     }
 
     /// Segments sent and not acknowledged cumulatively.

@@ -118,7 +118,7 @@ fn ns2_freezes_at_a_closed_window() {
     t.at(100).inject(seg().ack(1).win(0));
     t.expect_no_timer(Timer::Retransmit);
     for at in [400, 1000, 2200, 4600] {
-        t.at(at).expect(data(1, 2).reason(Reason::WindowProbe));
+        t.at(at).expect(ack(1).seq(0).reason(Reason::WindowProbe));
     }
     t.at(5000).inject(seg().ack(1).win(60_000));
     t.expect_nothing();
@@ -127,4 +127,71 @@ fn ns2_freezes_at_a_closed_window() {
     t.inject(seg().ack(10_001));
     t.forget_sent();
     assert_eq!(t.connection.counters().timeouts, 0);
+}
+
+/// What is lost stays in the pipe: with 15 of 20 packets lost it never falls below the window, and the timer has to run out. The
+/// thesis on Freeze-TCP, section 6.3.1, tells of such traces.
+#[test]
+fn ns2_waits_for_its_timer_when_most_of_a_window_is_lost() {
+    let mut t = out(20);
+    let sack = |end| seg().sack(&[(15_001, end)]);
+    t.inject(sack(16_001));
+    t.inject(sack(17_001));
+    t.inject(sack(18_001));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    t.expect_cwnd(10, Some(10));
+    assert_eq!(t.connection.in_flight(), 17);
+    t.inject(sack(19_001));
+    t.inject(sack(20_001));
+    assert_eq!(t.connection.in_flight(), 15);
+    t.inject(seg().ack(1001).sack(&[(15_001, 20_001)]));
+    assert_eq!(t.connection.in_flight(), 13, "two for an ACK that advances");
+    t.expect_nothing();
+    t.at(200).expect(data(1001, 2001).reason(Reason::Timeout));
+}
+
+/// With fewer lost, ACKs open the pipe, and holes are repaired within recovery.
+#[test]
+fn ns2_repairs_few_losses_without_a_timeout() {
+    let mut t = out(20);
+    (3..=20).for_each(|n| {
+        t.inject(seg().sack(&[(2001, 1 + n * 1000)]));
+        if n == 5 {
+            t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+        }
+        if n == 13 {
+            t.expect(data(1001, 2001).reason(Reason::LossRecovery));
+        }
+        t.forget_sent();
+    });
+    t.inject(seg().ack(20_001));
+    t.forget_sent();
+    assert_eq!((t.connection.counters().timeouts, t.connection.recovery_state()), (0, RecoveryState::Open));
+}
+
+/// Go-back-N: what was SACKed before a timeout is sent again.
+#[test]
+fn ns2_forgets_sacks_at_a_timeout() {
+    let mut t = out(10);
+    t.inject(seg().sack(&[(1001, 3001)]));
+    t.at(300).expect(data(1, 1001).reason(Reason::Timeout));
+    t.inject(seg().ack(1001));
+    t.expect_segments(1001, 3001, Reason::LossRecovery);
+}
+
+/// The RTT comes from the echo, even if the segment was sent only just: an old echo inflates the RTO.
+#[test]
+fn ns2_samples_the_echo() {
+    for samples_echo in [true, false] {
+        let mut config = Profile::Sack1Ns2.config();
+        config.mss = 1012;
+        config.rto.samples_echo = samples_echo;
+        let mut t = Script::established(config);
+        let before = t.connection.rto();
+        t.at(1000).write(1000);
+        t.forget_sent();
+        t.inject(seg().ack(989).ts(PEER_CLOCK + 1, OUR_CLOCK));
+        t.forget_sent();
+        assert_eq!(t.connection.rto() > before, samples_echo, "{before:?} {:?}", t.connection.rto());
+    }
 }
