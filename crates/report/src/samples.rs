@@ -86,6 +86,7 @@ fn ca_state(state: RecoveryState) -> &'static str {
     match state {
         RecoveryState::Open => "open",
         RecoveryState::Disorder => "disorder",
+        RecoveryState::Cwr => "cwr",
         RecoveryState::Recovery => "recovery",
         RecoveryState::Loss => "loss",
     }

@@ -10,7 +10,7 @@ title = "Everything"
 description = "All fields"
 seed = 42
 time_limit = "1 min"
-stack = { profile = "linux-6-cubic", mss = "1400 bytes", window_scale = 7, sack = true, dsack = false, timestamps = "1 ms", user_timeout = "30 s" }
+stack = { profile = "linux-6-cubic", mss = "1400 bytes", window_scale = 7, sack = true, dsack = false, ecn = "request", timestamps = "1 ms", user_timeout = "30 s" }
 
 [[host]]
 name = "a"
@@ -34,6 +34,7 @@ buffer = "64 KiB"
 max_buffer = "1 MiB"
 initial_window = "none"
 ack = { policy = "adaptive", quick_acks = 4, min = "40 ms", max = "200 ms" }
+quick_while_growing = true
 
 [host.stack.recovery]
 with_sack = "rack"

@@ -19,6 +19,8 @@ pub struct Config {
     pub dsack: bool,
     /// The timestamp clock's tick; `None` offers no timestamps (RFC 7323 section 3).
     pub timestamps: Option<Duration>,
+    /// Explicit Congestion Notification (RFC 3168).
+    pub ecn: Ecn,
     /// Sending.
     pub send: SendConfig,
     /// Receiving.
@@ -35,6 +37,17 @@ pub struct Config {
     pub limits: LimitConfig,
     /// The user timeout option (RFC 5482).
     pub user_timeout: UserTimeoutConfig,
+}
+
+/// Whether Explicit Congestion Notification is used (RFC 3168).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ecn {
+    /// Never.
+    Off,
+    /// If the peer asks for it (Linux `tcp_ecn` = 2, the default).
+    Accept,
+    /// It is asked for in the SYN, and accepted (Linux `tcp_ecn` = 1).
+    Request,
 }
 
 /// How data is sent.
@@ -79,6 +92,9 @@ pub struct ReceiveConfig {
     pub initial_window_bytes: u32,
     /// When to acknowledge.
     pub ack: AckPolicy,
+    /// Whether, under [`AckPolicy::Adaptive`], a segment that lets the advertised window grow is acknowledged at once, so that the
+    /// sender hears of it (Linux `tcp_grow_window`).
+    pub quick_while_growing: bool,
 }
 
 /// When data is acknowledged (RFC 9293 section 3.8.6.3).
@@ -426,6 +442,7 @@ impl Config {
             sack: true,
             dsack: true,
             timestamps: Some(Duration::from_millis(1)),
+            ecn: Ecn::Off,
             send: SendConfig {
                 buffer_bytes: 4 << 20,
                 nagle: true,
@@ -438,6 +455,7 @@ impl Config {
                 max_buffer_bytes: 4 << 20,
                 initial_window_bytes: u32::MAX,
                 ack: AckPolicy::Delayed { delay: Duration::from_millis(200), tick: Duration::ZERO },
+                quick_while_growing: false,
             },
             recovery: RecoveryConfig {
                 with_sack: LossDetection::Rack,

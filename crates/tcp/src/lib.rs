@@ -14,6 +14,7 @@ mod congestion;
 mod connection;
 mod counters;
 mod delivery_rate;
+mod ecn;
 mod endpoint;
 pub mod fuzz;
 mod pacing;
@@ -27,12 +28,13 @@ mod state;
 mod timers;
 
 pub use config::{
-    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, Estimator, HyStartVariant, InitialWindow, KeepAlive,
-    LimitConfig, LossDetection, PacingConfig, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction,
-    RetryLimit, RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
+    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, Ecn, Estimator, HyStartVariant, InitialWindow,
+    KeepAlive, LimitConfig, LossDetection, PacingConfig, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig,
+    Reduction, RetryLimit, RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 pub use connection::{AfterRetransmit, Connection, Event, IcmpEffect, Identity, Resumption, Transmit};
 pub use counters::{Counters, Disposition, Reason};
+pub use ecn::EcnField;
 pub use endpoint::{ConnectError, ConnectionId, Endpoint, EndpointConfig, ListenError, Outgoing};
 pub use profile::{Profile, UnknownProfile};
 pub use recovery::RecoveryState;

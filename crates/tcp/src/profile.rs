@@ -6,9 +6,9 @@ use core::str::FromStr;
 use holdover_base::Duration;
 
 use crate::config::{
-    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, Estimator, HyStartVariant, InitialWindow, LimitConfig,
-    LossDetection, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig,
-    SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
+    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, Ecn, Estimator, HyStartVariant, InitialWindow,
+    LimitConfig, LossDetection, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit,
+    RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 
 /// A named stack.
@@ -92,12 +92,14 @@ const fn bsd(detection: LossDetection) -> Config {
         sack: false,
         dsack: false,
         timestamps: None,
+        ecn: rfc.ecn,
         send: SendConfig { buffer_bytes: 16_384, ..rfc.send },
         receive: ReceiveConfig {
             buffer_bytes: 16_384,
             max_buffer_bytes: 16_384,
             initial_window_bytes: u32::MAX,
             ack: AckPolicy::Delayed { delay: ms(200), tick: ms(200) },
+            ..rfc.receive
         },
         recovery: RecoveryConfig {
             with_sack: detection,
@@ -261,6 +263,7 @@ const fn linux_2_1() -> Config {
             initial_window_bytes: u32::MAX,
             // The delay follows the arrivals, between 20 ms and half a second.
             ack: AckPolicy::Adaptive { quick_acks: 1, min: ms(20), max: ms(500) },
+            ..base.receive
         },
         window_scale: Some(0),
         dsack: false,
@@ -293,6 +296,7 @@ const fn linux_2_4() -> Config {
             max_buffer_bytes: 131_070,
             initial_window_bytes: 5_840,
             ack: AckPolicy::Adaptive { quick_acks: 16, min: ms(40), max: ms(200) },
+            ..base.receive
         },
         window_scale: Some(1),
         recovery: RecoveryConfig {
@@ -318,6 +322,7 @@ const fn linux_6(algorithm: Algorithm) -> Config {
     Config {
         // tcp_rmem[2] of 32 MiB asks for a shift of 10.
         window_scale: Some(10),
+        ecn: Ecn::Accept,
         send: SendConfig { minshall: true, window_update: WindowUpdate::LargerOrZero, ..base.send },
         receive: ReceiveConfig {
             // tcp_rmem's default of 131072 and maximum of 32 MiB bytes, half of which are window.
@@ -325,6 +330,7 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             max_buffer_bytes: 16 << 20,
             initial_window_bytes: 64_240,
             ack: AckPolicy::Adaptive { quick_acks: 16, min: ms(40), max: ms(200) },
+            quick_while_growing: true,
         },
         rto: RtoConfig { initial: ms(1_000), ..base.rto },
         limits: LimitConfig {

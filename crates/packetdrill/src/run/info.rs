@@ -97,6 +97,7 @@ fn ca_state(state: RecoveryState) -> i64 {
     match state {
         RecoveryState::Open => 0,
         RecoveryState::Disorder => 1,
+        RecoveryState::Cwr => 2,
         RecoveryState::Recovery => 3,
         RecoveryState::Loss => 4,
     }

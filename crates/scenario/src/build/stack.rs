@@ -26,6 +26,7 @@ pub(crate) fn changed(base: &Config, changes: Option<&Short<Stack>>) -> Result<C
     put_option(&mut config.window_scale, &stack.window_scale);
     put(&mut config.sack, stack.sack);
     put(&mut config.dsack, stack.dsack);
+    put_word(&mut config.ecn, stack.ecn);
     if let Some(OrNone(tick)) = stack.timestamps {
         config.timestamps = tick.map(|tick| tick.0);
     }
@@ -99,6 +100,7 @@ fn receive(config: &mut Config, stack: &Stack) -> Result<(), Problem> {
         }
         None => {}
     }
+    put(&mut receive.quick_while_growing, changes.quick_while_growing);
     if let Some(Short(ack)) = &changes.ack {
         receive.ack = ack_policy(receive.ack, ack).under("ack").under("receive")?;
     }

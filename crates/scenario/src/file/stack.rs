@@ -3,8 +3,8 @@
 use core::num::NonZeroU32;
 
 use holdover_tcp::{
-    AckCounting, Algorithm, Estimator, HyStartVariant, LossDetection, ProbePayload, Profile, Reduction, SsthreshBasis,
-    WindowUpdate, ZeroWindow,
+    AckCounting, Algorithm, Ecn, Estimator, HyStartVariant, LossDetection, ProbePayload, Profile, Reduction,
+    SsthreshBasis, WindowUpdate, ZeroWindow,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
@@ -46,6 +46,7 @@ vocabulary!(ZeroWindow as "ZeroWindow" {
     Self::PullBack => "pull-back",
 });
 vocabulary!(Algorithm as "Algorithm" { Self::Reno => "reno", Self::Cubic => "cubic", Self::Bbr => "bbr" });
+vocabulary!(Ecn as "Ecn" { Self::Off => "off", Self::Accept => "accept", Self::Request => "request" });
 vocabulary!(HyStartVariant as "HyStartVariant" { Self::Linux => "linux", Self::Rfc9406 => "rfc9406" });
 vocabulary!(AckCounting as "AckCounting" { Self::PerAck => "per-ack", Self::PerSegment => "per-segment" });
 vocabulary!(SsthreshBasis as "SsthreshBasis" {
@@ -72,6 +73,8 @@ pub(crate) struct Stack {
     pub(crate) dsack: Option<bool>,
     /// The tick of the timestamp clock, or "none" for no timestamps.
     pub(crate) timestamps: Option<OrNone<Time>>,
+    /// Whether Explicit Congestion Notification is used: never, if the peer asks for it, or asked for.
+    pub(crate) ecn: Option<Word<Ecn>>,
     /// Sending.
     pub(crate) send: Option<Send>,
     /// Receiving and acknowledging.
@@ -132,6 +135,8 @@ pub(crate) struct Receive {
     pub(crate) initial_window: Option<OrNone<Bytes>>,
     /// When to acknowledge: "immediate", "delayed" or "adaptive", or a table.
     pub(crate) ack: Option<Short<Ack>>,
+    /// Whether "adaptive" acknowledges at once what lets the advertised window grow.
+    pub(crate) quick_while_growing: Option<bool>,
 }
 
 /// When data is acknowledged.

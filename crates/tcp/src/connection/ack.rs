@@ -38,6 +38,8 @@ pub(super) struct AckReport {
     pub(super) original_acked: bool,
     /// It carries a DSACK.
     pub(super) dsack: bool,
+    /// It echoes a mark (RFC 3168).
+    pub(super) congestion_echoed: bool,
     /// A retransmission is held lost again.
     pub(super) lost_retransmission: bool,
     /// The lowest never-retransmitted segment that arrived out of order with respect to a higher one.
@@ -161,6 +163,7 @@ impl Connection {
             retransmitted_acked: false,
             original_acked: false,
             dsack: false,
+            congestion_echoed: self.is_congestion_echoed(segment),
             lost_retransmission: false,
             reordered_at: None,
             rtt_of_first: None,
@@ -362,10 +365,13 @@ impl Connection {
                 // A SACK of something sent after the first outstanding segment says nothing of that one.
                 self.queue.front().is_some_and(|front| rtt > now.saturating_since(front.sent_at))
             });
-        let dubious =
-            report.duplicate || report.sacked > 0 || report.dsack || self.recovery.state != RecoveryState::Open;
+        let dubious = report.duplicate
+            || report.sacked > 0
+            || report.dsack
+            || report.congestion_echoed
+            || self.recovery.state != RecoveryState::Open;
         let mut timer_taken = false;
-        let was_in_recovery = self.recovery.state == RecoveryState::Recovery;
+        let was_in_recovery = matches!(self.recovery.state, RecoveryState::Recovery | RecoveryState::Cwr);
         if self.counts_pipe_by_acks() {
             let gone = 1 + u32::from(report.advanced);
             let episode = self.recovery.episode.to_mut();
@@ -405,7 +411,7 @@ impl Connection {
 
     /// The congestion window after this ACK.
     fn adjust_window(&mut self, now: Instant, report: &AckReport) {
-        if self.recovery.state == RecoveryState::Recovery {
+        if matches!(self.recovery.state, RecoveryState::Recovery | RecoveryState::Cwr) {
             self.reduce_window(report);
             return;
         }

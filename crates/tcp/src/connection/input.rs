@@ -6,6 +6,7 @@ use holdover_wire::{Flags, Segment};
 use super::receive::Arrival;
 use super::{Connection, Event};
 use crate::counters::{Disposition, Reason};
+use crate::ecn::EcnField;
 use crate::recovery::RecoveryState;
 use crate::state::{ConnectionError, State};
 use crate::timers::Timer;
@@ -19,6 +20,12 @@ const PAWS_IDLE: holdover_base::Duration = holdover_base::Duration::from_secs(24
 impl Connection {
     /// Takes an arriving segment of this connection (SEGMENT ARRIVES, RFC 9293 section 3.10.7) and says what became of it.
     pub fn handle_segment(&mut self, now: Instant, segment: &Segment) -> Disposition {
+        self.handle_segment_with_ecn(now, segment, EcnField::NotEct)
+    }
+
+    /// As [`Self::handle_segment`], of a packet with this ECN field (RFC 3168).
+    pub fn handle_segment_with_ecn(&mut self, now: Instant, segment: &Segment, ecn: EcnField) -> Disposition {
+        self.note_ecn_field(ecn);
         let outcome = match self.state {
             State::Closed => Err(Disposition::Closed),
             State::SynSent => self.arrive_in_syn_sent(now, segment),
@@ -297,6 +304,7 @@ impl Connection {
                 self.reset_at(segment);
                 return Err(Disposition::ReceiverGone);
             }
+            self.take_ecn_mark(segment);
             refused = self.take_text(now, segment, start) == Some(Arrival::Refused);
         }
         if segment.flags.contains(Flags::FIN) {
@@ -328,10 +336,8 @@ impl Connection {
             Arrival::OutOfOrder => self.sack,
             _ => true,
         };
-        if opens {
-            self.open_limit(len);
-        }
-        self.schedule_ack(now, arrival, len, segment.flags.contains(Flags::PSH));
+        let grew = opens && self.open_limit(len);
+        self.schedule_ack(now, arrival, len, segment.flags.contains(Flags::PSH), grew);
         if self.rcv.urgent.is_some_and(|until| until.le(self.rcv.nxt)) {
             self.rcv.urgent = None;
         }

@@ -29,6 +29,12 @@ impl Connection {
         self.count_duplicate(report);
         if self.recovery.state == RecoveryState::Open {
             self.forget_retransmit_stamp();
+        } else if self.recovery.state == RecoveryState::Cwr {
+            // RFC 3168 section 6.1.2: until something that was sent after the reduction is acknowledged.
+            if self.snd.una.gt(self.recovery.high_seq) {
+                self.end_reduction(now);
+                self.set_recovery_state(RecoveryState::Open);
+            }
         } else if self.snd.una.ge(self.recovery.high_seq) && self.recovery.state == RecoveryState::Recovery {
             if !self.is_sack_based() {
                 self.queue.reset_dup_acked();
@@ -49,11 +55,16 @@ impl Connection {
                 self.count_departed(report);
                 self.maybe_enter_recovery(now) || timer_taken
             }
-            RecoveryState::Open | RecoveryState::Disorder => {
+            RecoveryState::Open | RecoveryState::Disorder | RecoveryState::Cwr => {
                 self.count_departed(report);
-                self.try_undo_by_dsack(now);
+                if self.recovery.state < RecoveryState::Cwr {
+                    self.try_undo_by_dsack(now);
+                }
                 let timer_taken = self.identify_losses(now, report);
-                self.maybe_enter_recovery(now);
+                let enters = self.maybe_enter_recovery(now);
+                if report.congestion_echoed && !enters {
+                    self.enter_cwr();
+                }
                 timer_taken
             }
         }
@@ -304,20 +315,22 @@ impl Connection {
         if !self.any_retransmission_out() {
             self.forget_retransmit_stamp();
         }
+        let is_reduced = self.recovery.state == RecoveryState::Cwr;
         let episode = self.recovery.episode.to_mut();
-        episode.prior_ssthresh = self.congestion.ssthresh_for_current(false);
+        episode.prior_ssthresh = if is_reduced { 0 } else { self.congestion.ssthresh_for_current(false) };
         episode.begin_undo(self.snd.una, self.queue.retransmitted());
         episode.first_repair = true;
         episode.rescued = false;
         episode.pipe = self.queue.packets_out().saturating_sub(self.config.recovery.dup_ack_threshold);
-        self.start_reduction();
+        if is_reduced {
+            self.recovery.high_seq = self.snd.nxt;
+        } else {
+            self.start_reduction();
+        }
         self.recovery.state = RecoveryState::Recovery;
         self.snd.timed = None;
         if self.config.recovery.reduction != Reduction::Proportional {
-            if self.config.recovery.reduction == Reduction::Immediate && self.model.is_none() {
-                let ssthresh = self.congestion.ssthresh();
-                self.congestion.set_cwnd(&self.config.congestion, ssthresh);
-            }
+            self.reduce_at_once_if_asked();
             // The first repair does not ask the window (RFC 5681 section 3.2 step 3, RFC 6675 section 5 step 4.3).
             if self.queue.front().is_some_and(|front| front.awaits_retransmission()) {
                 self.pending.head = Some(Reason::FastRetransmit);
@@ -329,7 +342,15 @@ impl Connection {
         }
     }
 
+    pub(super) fn reduce_at_once_if_asked(&mut self) {
+        if self.config.recovery.reduction == Reduction::Immediate && self.model.is_none() {
+            let ssthresh = self.congestion.ssthresh();
+            self.congestion.set_cwnd(&self.config.congestion, ssthresh);
+        }
+    }
+
     pub(super) fn start_reduction(&mut self) {
+        self.queue_cwr();
         self.recovery.high_seq = self.snd.nxt;
         self.recovery.loss_probe = None;
         self.save_window();
@@ -373,7 +394,8 @@ impl Connection {
     /// Recovery is over: the window is ssthresh (RFC 5681 section 3.2 step 6).
     pub(super) fn end_reduction(&mut self, now: Instant) {
         self.congestion.set_by_recovery(now);
-        let settles = self.recovery.episode.undo_marker.is_some() || !self.config.recovery.undo;
+        let was_marked = self.recovery.state == RecoveryState::Cwr;
+        let settles = self.recovery.episode.undo_marker.is_some() || !self.config.recovery.undo || was_marked;
         if settles && self.model.is_none() {
             let ssthresh = self.congestion.ssthresh();
             let cwnd = match self.config.recovery.reduction {
@@ -382,7 +404,9 @@ impl Connection {
             };
             self.congestion.set_cwnd(&self.config.congestion, cwnd);
         }
-        self.recovery.rack.recovery_ended();
+        if !was_marked {
+            self.recovery.rack.recovery_ended();
+        }
     }
 
     /// The state when nothing is held lost: open, or disorder while anything is SACKed or sent again.
@@ -392,7 +416,7 @@ impl Connection {
         }
         let unsettled = self.queue.sacked() > 0 || self.queue.lost() > 0 || self.any_retransmission_out();
         let state = if unsettled { RecoveryState::Disorder } else { RecoveryState::Open };
-        if self.recovery.state != state {
+        if self.recovery.state != state && self.recovery.state != RecoveryState::Cwr {
             self.recovery.high_seq = self.snd.nxt;
             self.set_recovery_state(state);
         }
@@ -432,7 +456,7 @@ impl Connection {
         let new_recovery = state < RecoveryState::Recovery;
         self.mark_lost_after_timeout(now);
         // RFC 5681 section 3.1: ssthresh is cut once for a segment, not at each of its retransmissions.
-        let first_cut = new_recovery
+        let first_cut = state <= RecoveryState::Disorder
             || self.snd.una.ge(self.recovery.high_seq)
             || (state == RecoveryState::Loss && self.recovery.retransmits == 0);
         if first_cut || self.config.recovery.cut_on_each_timeout {
@@ -451,6 +475,7 @@ impl Connection {
         if new_recovery && self.queue.sacked() >= threshold {
             self.recovery.reordering = self.recovery.reordering.min(threshold);
         }
+        self.queue_cwr();
         self.congestion.forget_path();
         self.tell_model_of_timeout(now);
         self.congestion.set_by_recovery(now);

@@ -20,6 +20,7 @@
 //! `output` chooses what to send next and why, `timeout` handles deadlines, `receive` the window and the ACKs.
 
 mod ack;
+mod ecn;
 mod fields;
 mod input;
 mod loss;
@@ -44,6 +45,7 @@ use holdover_wire::{Segment, Seq};
 use crate::config::{Config, UserTimeoutConfig};
 use crate::congestion::CongestionWindow;
 use crate::counters::{Counters, Reason};
+use crate::ecn::EcnField;
 use crate::pacing::Pacer;
 use crate::rarely::Rarely;
 use crate::receive_buffer::ReceiveBuffer;
@@ -53,6 +55,7 @@ use crate::rtt::RttEstimator;
 use crate::send_buffer::SendBuffer;
 use crate::state::{ConnectionError, State};
 use crate::timers::{Timer, Timers};
+use ecn::EcnState;
 use fields::{
     AckState, Address, ChallengeBudget, Pending, Probing, ReceiveSpace, SendSpace, Silence, Steering, TimestampState,
 };
@@ -78,6 +81,7 @@ pub struct Connection {
     rcv: ReceiveSpace,
     /// Agreed options.
     sack: bool,
+    ecn: EcnState,
     timestamps: Option<TimestampState>,
     unsent: SendBuffer,
     queue: RetransmissionQueue,
@@ -114,6 +118,8 @@ pub struct Transmit {
     pub segment: Segment,
     /// Why it is sent.
     pub reason: Reason,
+    /// The ECN field of its packet.
+    pub ecn: EcnField,
 }
 
 /// What an application or an owner should know.
@@ -612,6 +618,6 @@ mod tests {
     #[test]
     fn an_idle_connection_is_small() {
         let size = size_of::<Connection>();
-        assert!(size <= 840, "{size}");
+        assert!(size <= 848, "{size}");
     }
 }

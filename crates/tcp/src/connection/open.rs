@@ -6,6 +6,7 @@ use std::sync::Arc;
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Segment, Seq, TcpOptions, Timestamps, UserTimeout};
 
+use super::ecn::EcnState;
 use super::fields::{AckState, ChallengeBudget, Pending, ReceiveSpace, SendSpace, Silence, TimestampState};
 use super::{Connection, Event, EventSet};
 use crate::config::{AckPolicy, Config};
@@ -113,6 +114,7 @@ impl Connection {
                 reader_gone: false,
             },
             sack: config.sack,
+            ecn: EcnState::default(),
             timestamps: config.timestamps.map(|_| TimestampState {
                 recent: 0,
                 recent_at: now,
@@ -181,6 +183,7 @@ impl Connection {
         self.rcv.wup = self.rcv.nxt;
         self.rcv.last_ack_sent = self.rcv.nxt;
         self.silence.since = now;
+        self.agree_on_ecn(syn);
         self.take_syn_options(now, &syn.options);
         // RFC 7323 section 2.2: the window in a SYN is never scaled.
         self.snd.wnd = u32::from(syn.window);

@@ -9,6 +9,7 @@ use super::{Connection, Transmit};
 use crate::config::{AckPolicy, LossDetection, ProbePayload, ZeroWindow};
 use crate::congestion::SendState;
 use crate::counters::Reason;
+use crate::ecn::EcnField;
 use crate::recovery::queue::Sent;
 use crate::recovery::{LossProbe, RecoveryState};
 use crate::state::State;
@@ -83,7 +84,20 @@ impl Connection {
             self.recovery.episode.to_mut().pipe += 1;
         }
         self.counters.count_sent(reason);
-        Some(Transmit { segment: self.transmit(now, choice), reason })
+        let mut segment = self.transmit(now, choice);
+        let ecn = self.mark_departure(&mut segment, choice);
+        Some(Transmit { segment, reason, ecn })
+    }
+
+    #[inline]
+    fn mark_departure(&mut self, segment: &mut Segment, choice: Choice) -> EcnField {
+        if matches!(choice, Choice::Handshake(_) | Choice::Reset | Choice::ForeignReset(_)) {
+            return EcnField::NotEct;
+        }
+        let is_new_data = matches!(choice, Choice::New(_)) && !segment.payload.is_empty();
+        let (flags, field) = self.ecn_of_departure(is_new_data);
+        segment.flags |= flags;
+        field
     }
 
     fn transmit(&mut self, now: Instant, choice: Choice) -> Segment {
@@ -381,11 +395,14 @@ impl Connection {
 
     fn transmit_handshake(&mut self, now: Instant) -> Segment {
         self.pending.handshake = false;
-        if core::mem::replace(&mut self.snd.handshake_sent, true) {
+        let is_repeated = core::mem::replace(&mut self.snd.handshake_sent, true);
+        if is_repeated {
             self.queue.note_retransmission(0, now, false, None);
         }
-        let flags = if self.state == State::SynSent { Flags::SYN } else { Flags::SYN | Flags::ACK };
-        self.build(now, self.snd.iss, flags, Bytes::new())
+        let is_syn_ack = self.state != State::SynSent;
+        let flags = if is_syn_ack { Flags::SYN | Flags::ACK } else { Flags::SYN };
+        let ecn = self.handshake_ecn_flags(is_syn_ack, is_repeated);
+        self.build(now, self.snd.iss, flags | ecn, Bytes::new())
     }
 
     /// A segment of the retransmission queue once more.
@@ -482,7 +499,7 @@ impl Connection {
         if reason == Reason::LossProbe {
             self.recovery.loss_probe = Some(LossProbe { high_seq: self.snd.nxt, retransmitted: false });
         }
-        if self.recovery.state == RecoveryState::Recovery {
+        if matches!(self.recovery.state, RecoveryState::Recovery | RecoveryState::Cwr) {
             self.recovery.episode.to_mut().prr.out += 1;
         }
         // RFC 6298 section 5.1: a timer runs while data is outstanding.

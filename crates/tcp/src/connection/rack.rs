@@ -98,7 +98,7 @@ impl Connection {
         let wanted = self.config.recovery.loss_probe
             && self.loss_detection() == LossDetection::Rack
             && !self.queue.is_empty()
-            && self.recovery.state == RecoveryState::Open
+            && matches!(self.recovery.state, RecoveryState::Open | RecoveryState::Cwr)
             && self.state.is_synchronized();
         if !wanted {
             return false;

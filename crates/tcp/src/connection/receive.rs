@@ -57,7 +57,8 @@ impl Connection {
     }
 
     /// Decides when what has arrived is acknowledged (RFC 5681 section 4.2, RFC 9293 section 3.8.6.3).
-    pub(super) fn schedule_ack(&mut self, now: Instant, arrival: Arrival, len: u32, pushed: bool) {
+    /// `window_grew` says that it lets the advertised window grow.
+    pub(super) fn schedule_ack(&mut self, now: Instant, arrival: Arrival, len: u32, pushed: bool, window_grew: bool) {
         match arrival {
             // RFC 5681 section 4.2: at once, so that the sender sees the loss; and at once when a gap is filled.
             Arrival::OutOfOrder | Arrival::Refused => self.ack_now(Reason::DuplicateAck),
@@ -67,18 +68,21 @@ impl Connection {
                 // Linux `tcp_measure_rcv_mss`: less than a full segment ends what was written, too.
                 let ends_a_write = pushed || len < self.rcv.mss;
                 self.ack.pushed |= ends_a_write && matches!(self.config.receive.ack, AckPolicy::Adaptive { .. });
-                self.schedule_in_order_ack(now, len);
+                self.schedule_in_order_ack(now, len, window_grew);
             }
         }
     }
 
-    fn schedule_in_order_ack(&mut self, now: Instant, len: u32) {
+    fn schedule_in_order_ack(&mut self, now: Instant, len: u32, window_grew: bool) {
         // What is full-sized follows the largest segment seen.
         if len > self.rcv.mss {
             // Several segments may arrive as one: none is larger than was allowed.
             self.rcv.mss = len.min(u32::from(self.config.mss)).max(self.rcv.mss);
         }
         self.follow_arrivals(now);
+        if window_grew && self.config.receive.quick_while_growing {
+            self.ack.quick |= 1;
+        }
         let unacked = self.rcv.nxt.saturating_since(self.rcv.last_ack_sent);
         let delay = match self.config.receive.ack {
             AckPolicy::Immediate => return self.ack_now(Reason::Ack),
@@ -239,10 +243,15 @@ impl Connection {
     }
 
     /// The limit on the advertised window opens by two segments for each full one received (Linux `tcp_grow_window`).
-    pub(super) fn open_limit(&mut self, len: u32) {
-        if self.rcv.limit < self.rcv.capacity && len >= self.rcv.mss / 2 {
-            self.rcv.limit = self.rcv.limit.saturating_add(2 * len).min(self.rcv.capacity);
+    /// Returns whether it opens by as much: what little is left at the end, and at the start of a connection whose buffer does not grow, is
+    /// no news to the sender.
+    pub(super) fn open_limit(&mut self, len: u32) -> bool {
+        if self.rcv.limit >= self.rcv.capacity || len < self.rcv.mss / 2 {
+            return false;
         }
+        let wanted = self.rcv.limit.saturating_add(2 * len);
+        self.rcv.limit = wanted.min(self.rcv.capacity);
+        wanted <= self.rcv.capacity
     }
 
     /// Dynamic right-sizing (Linux `tcp_rcv_space_adjust`): a reader that takes more in a round trip than ever before gets

@@ -18,6 +18,7 @@ use siphasher::sip::SipHasher24;
 use crate::config::Config;
 use crate::connection::{Connection, Event, IcmpEffect, Identity, Resumption};
 use crate::counters::{Disposition, Reason};
+use crate::ecn::EcnField;
 use crate::state::State;
 
 /// Answers to segments that belong to nobody wait here; more than these are not worth keeping.
@@ -355,7 +356,8 @@ impl Endpoint {
             if self.may_replace(index, segment) {
                 replaced = self.replace(index);
             } else if let Some(connection) = self.entries[index as usize].connection.as_deref_mut() {
-                let disposition = connection.handle_segment(now, segment);
+                let ecn = EcnField::of_traffic_class(packet.traffic_class);
+                let disposition = connection.handle_segment_with_ecn(now, segment, ecn);
                 if !matches!(connection.state(), State::SynReceived | State::Closed) {
                     self.leave_backlog(index);
                 }
@@ -413,7 +415,8 @@ impl Endpoint {
             if let Some(connection) = entry.connection.as_deref_mut()
                 && let Some(transmit) = connection.poll_transmit(now)
             {
-                let packet = Packet::new(connection.local().ip(), connection.remote().ip(), transmit.segment);
+                let mut packet = Packet::new(connection.local().ip(), connection.remote().ip(), transmit.segment);
+                packet.traffic_class = transmit.ecn.bits();
                 return Some(Outgoing { packet, reason: transmit.reason, connection: Some(id) });
             }
             self.ready.pop_front();

@@ -18,6 +18,8 @@ pub enum RecoveryState {
     Open,
     /// Duplicate ACKs or SACKs have arrived, not enough to tell a loss from reordering.
     Disorder,
+    /// The window is coming down because the path has marked a segment (RFC 3168).
+    Cwr,
     /// Lost segments are being repaired (fast recovery).
     Recovery,
     /// A retransmission timeout has taken everything for lost.

@@ -126,7 +126,7 @@ impl Account {
     }
 
     fn on_transmit(&mut self, transmit: &Transmit, connection: &Connection) {
-        let Transmit { segment, reason } = transmit;
+        let Transmit { segment, reason, .. } = transmit;
         let is_probe = matches!(reason, Reason::WindowProbe | Reason::KeepAlive);
         if segment.flags.intersects(Flags::SYN | Flags::RST) || segment.seq_len() == 0 || is_probe {
             return;

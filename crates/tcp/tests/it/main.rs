@@ -13,6 +13,7 @@ mod plan;
 mod properties;
 mod regressions;
 mod rfc2018;
+mod rfc3168;
 mod rfc5482;
 mod rfc5681;
 mod rfc5682;

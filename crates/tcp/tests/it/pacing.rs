@@ -109,6 +109,14 @@ fn paced_by_the_window() -> Vec<Profile> {
     Profile::ALL.into_iter().filter(|&profile| profile != Profile::Linux6Bbr).collect()
 }
 
+/// What the client sent shortly before `at`.
+fn near(log: &[crate::world::Logged], at: Instant) -> Vec<(Instant, Reason, usize)> {
+    let sent = log.iter().filter(|sent| sent.from == Side::Client && sent.at <= at);
+    let mut sent: Vec<_> =
+        sent.map(|sent| (sent.at, sent.transmit.reason, sent.transmit.segment.payload.len())).collect();
+    sent.split_off(sent.len().saturating_sub(15))
+}
+
 proptest! {
     #![proptest_config(cases(200))]
 
@@ -134,7 +142,7 @@ proptest! {
         let mut burst = (Instant::ZERO, 0);
         for sent in paced {
             burst = if sent.at == burst.0 { (sent.at, burst.1 + 1) } else { (sent.at, 1) };
-            prop_assert!(burst.1 <= 2, "{} segments left at {:?}", burst.1, burst.0);
+            prop_assert!(burst.1 <= 2, "{} segments left at {:?}: {:?}", burst.1, burst.0, near(&log, burst.0));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{
-    AckCounting, AckPolicy, Algorithm, Config, Estimator, HyStartVariant, InitialWindow, KeepAlive, LossDetection,
+    AckCounting, AckPolicy, Algorithm, Config, Ecn, Estimator, HyStartVariant, InitialWindow, KeepAlive, LossDetection,
     PacingConfig, ProbePayload, Profile, Reduction, RetryLimit, SsthreshBasis, WindowUpdate, ZeroWindow,
 };
 use proptest::collection::vec;
@@ -27,6 +27,7 @@ pub(crate) struct Stack {
 pub(crate) enum Change {
     NoSack,
     NoDsack,
+    Ecn(Ecn),
     Timestamps(Option<Duration>),
     WindowScale(Option<u8>),
     Mss(u16),
@@ -87,6 +88,7 @@ impl Change {
         match *self {
             Self::NoSack => config.sack = false,
             Self::NoDsack => config.dsack = false,
+            Self::Ecn(ecn) => config.ecn = ecn,
             Self::Timestamps(tick) => config.timestamps = tick,
             Self::WindowScale(shift) => config.window_scale = shift,
             Self::Mss(mss) => config.mss = mss,
@@ -176,6 +178,7 @@ fn exchange_changes() -> impl Strategy<Value = Change> {
     prop_oneof![
         Just(Change::NoSack),
         Just(Change::NoDsack),
+        select(vec![Ecn::Off, Ecn::Accept, Ecn::Request]).prop_map(Change::Ecn),
         option::of(select(vec![ms(1), ms(10), ms(100), Duration::from_micros(1)])).prop_map(Change::Timestamps),
         option::of(0_u8..=15).prop_map(Change::WindowScale),
         select(vec![88_u16, 100, 256, 536, 999, 1220, 1460, 8960]).prop_map(Change::Mss),

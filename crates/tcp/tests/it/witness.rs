@@ -101,7 +101,7 @@ impl Witness {
 
 impl Account {
     fn check_sending(&self, from: Side, transmit: &Transmit, connection: &Connection) {
-        let Transmit { segment, reason } = transmit;
+        let Transmit { segment, reason, .. } = transmit;
         if segment.flags.contains(Flags::SYN) {
             return;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant, Rng};
-use holdover_tcp::{Config, Connection, Event, Identity, State, Transmit};
+use holdover_tcp::{Config, Connection, EcnField, Event, Identity, State, Transmit};
 use holdover_wire::{Flags, Packet, Payload, Segment, Seq, SeqRange};
 
 use crate::ledger::Ledger;
@@ -32,6 +32,9 @@ pub(crate) struct Path {
     pub(crate) corrupt: f64,
     /// A field of the header arrives as another value, which no checksum shows.
     pub(crate) mangle: f64,
+    /// Routers mark instead of dropping: by chance, and above so many segments in the queue.
+    pub(crate) mark: f64,
+    pub(crate) mark_above: usize,
     /// Segments sent in these windows vanish.
     pub(crate) outages: Vec<(Instant, Instant)>,
     /// An outage takes along what is in the queue and on its way.
@@ -55,6 +58,8 @@ impl Path {
             jitter: Duration::ZERO,
             corrupt: 0.0,
             mangle: 0.0,
+            mark: 0.0,
+            mark_above: usize::MAX,
             outages: Vec::new(),
             outages_empty: false,
             sound_from: Instant::FAR_FUTURE,
@@ -144,7 +149,7 @@ pub(crate) struct World {
     pub(crate) forward: Path,
     pub(crate) backward: Path,
     pub(crate) rng: Rng,
-    in_flight: BTreeMap<(Instant, u64), (Side, Segment)>,
+    in_flight: BTreeMap<(Instant, u64), (Side, Segment, EcnField)>,
     sequence: u64,
     pub(crate) steps: u64,
     pub(crate) step_cap: u64,
@@ -270,14 +275,14 @@ impl World {
             if entry.key().0 > self.now {
                 break;
             }
-            let (to, segment) = entry.remove();
+            let (to, segment, ecn) = entry.remove();
             self.rounds_at_now = 0;
-            self.arrive(to, &segment);
+            self.arrive(to, &segment, ecn);
             self.work(to);
         }
     }
 
-    pub(crate) fn arrive(&mut self, to: Side, segment: &Segment) {
+    fn arrive(&mut self, to: Side, segment: &Segment, ecn: EcnField) {
         let now = self.now;
         let is_syn = segment.flags & (Flags::SYN | Flags::ACK | Flags::RST) == Flags::SYN;
         let identity = self.server_identity();
@@ -286,7 +291,7 @@ impl World {
         }
         let host = self.host(to);
         if let Some(connection) = &mut host.connection {
-            let disposition = connection.handle_segment(now, segment);
+            let disposition = connection.handle_segment_with_ecn(now, segment, ecn);
             connection.assert_invariants();
             if let Some(ledger) = &mut self.ledger {
                 ledger.on_arrival(to, segment, disposition);
@@ -321,7 +326,7 @@ impl World {
             if let Some(log) = &mut self.log {
                 log.push(Logged { at: now, from: side, transmit: transmit.clone() });
             }
-            self.send(side, transmit.segment);
+            self.send(side, transmit.segment, transmit.ecn);
         }
         let host = self.host(side);
         while let Some(event) = host.connection().poll_event() {
@@ -330,7 +335,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, from: Side, mut segment: Segment) {
+    fn send(&mut self, from: Side, mut segment: Segment, mut ecn: EcnField) {
         let now = self.now;
         let path = if from == Side::Client { &mut self.forward } else { &mut self.backward };
         let (loss, duplicate, reorder) =
@@ -354,6 +359,11 @@ impl World {
         if limited && waiting.as_nanos() / path.per_segment.as_nanos() >= path.queue_limit as u64 {
             return self.note_loss(from, &segment);
         }
+        let is_capable = matches!(ecn, EcnField::Ect0 | EcnField::Ect1);
+        let is_long = limited && waiting.as_nanos() / path.per_segment.as_nanos() >= path.mark_above as u64;
+        if is_capable && (is_long || path.mark > 0.0 && self.rng.next_f64() < path.mark) {
+            ecn = EcnField::Ce;
+        }
         let share = (segment.wire_len() as u64 * 1000 / 1500).max(1);
         path.busy_until = path.busy_until.max(now) + path.per_segment * share / 1000;
         let mut at = path.busy_until + path.delay;
@@ -373,9 +383,9 @@ impl World {
             self.note_disorder();
         }
         if duplicate && !sound {
-            self.in_flight.insert((at + Duration::from_micros(10), self.sequence << 1 | 1), (to, segment.clone()));
+            self.in_flight.insert((at + Duration::from_micros(10), self.sequence << 1 | 1), (to, segment.clone(), ecn));
         }
-        self.in_flight.insert((at, self.sequence << 1), (to, segment));
+        self.in_flight.insert((at, self.sequence << 1), (to, segment, ecn));
     }
 
     fn note_loss(&mut self, from: Side, segment: &Segment) {

@@ -12,7 +12,8 @@ pub(crate) fn sample(info: &TcpInfo) -> Sample {
         state: state(info.tcpi_state),
         ca_state: match info.tcpi_ca_state {
             CaState::Disorder => RecoveryState::Disorder,
-            CaState::Recovery | CaState::Cwr => RecoveryState::Recovery,
+            CaState::Cwr => RecoveryState::Cwr,
+            CaState::Recovery => RecoveryState::Recovery,
             CaState::Loss => RecoveryState::Loss,
             CaState::Open | CaState::Other(_) => RecoveryState::Open,
         },

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use holdover_base::Duration;
-use holdover_tcp::{Algorithm, Config, Profile, RetryLimit};
+use holdover_tcp::{Algorithm, Config, Ecn, Profile, RetryLimit};
 
 use crate::{Congestion, SocketOptions};
 
@@ -88,10 +88,16 @@ fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
     // The kernel counts what its buffers take up in memory, and half of a receive buffer is window.
     let rmem = format!("4096 {} {}", 2 * u64::from(receive.buffer_bytes), 2 * u64::from(receive.max_buffer_bytes));
     let wmem = format!("4096 {} {}", config.send.buffer_bytes.min(16_384), config.send.buffer_bytes);
+    let ecn = match config.ecn {
+        Ecn::Off => "0",
+        Ecn::Request => "1",
+        Ecn::Accept => "2",
+    };
     let RetryLimit::LinuxTime(retries2) = config.limits.r2 else { return BTreeMap::new() };
     let mut sysctls = BTreeMap::from([
         ("net.ipv4.tcp_sack", switch(config.sack)),
         ("net.ipv4.tcp_dsack", switch(config.dsack)),
+        ("net.ipv4.tcp_ecn", ecn.to_owned()),
         ("net.ipv4.tcp_timestamps", switch(config.timestamps.is_some())),
         ("net.ipv4.tcp_window_scaling", switch(config.window_scale.is_some())),
         ("net.ipv4.tcp_rmem", rmem),

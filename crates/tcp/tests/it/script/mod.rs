@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
-use holdover_tcp::{Config, Connection, Disposition, Event, Identity, Reason, State, Timer, Transmit};
+use holdover_tcp::{Config, Connection, Disposition, EcnField, Event, Identity, Reason, State, Timer, Transmit};
 use holdover_wire::{Flags, Segment, Seq, SeqRange, Timestamps};
 
 use crate::world::stream;
@@ -272,6 +272,23 @@ impl Script {
         let rcv_nxt = if self.connection.state() == State::SynSent { self.irs } else { rcv_nxt };
         let segment = self.peer.build(self.now, self.iss, self.irs, rcv_nxt, template);
         self.inject_segment(disposition, &segment);
+    }
+
+    /// Injects a segment that a router has marked (RFC 3168).
+    #[track_caller]
+    pub(crate) fn inject_marked(&mut self, template: Inject) {
+        self.expect_nothing();
+        let segment = self.peer.build(self.now, self.iss, self.irs, self.connection.rcv_nxt(), template);
+        self.note('<', &segment, "CE");
+        let found = self.connection.handle_segment_with_ecn(self.now, &segment, EcnField::Ce);
+        assert_eq!(found, Disposition::Accepted);
+        self.connection.assert_invariants();
+        self.flush();
+    }
+
+    /// The ECN fields of what was sent and is not expected yet.
+    pub(crate) fn fields(&self) -> Vec<EcnField> {
+        self.outbox.iter().map(|transmit| transmit.ecn).collect()
     }
 
     #[track_caller]

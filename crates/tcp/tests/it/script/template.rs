@@ -229,6 +229,12 @@ impl Expect {
         self
     }
 
+    /// Further control bits.
+    pub(crate) fn and(mut self, more: Flags) -> Self {
+        self.flags |= more;
+        self
+    }
+
     pub(crate) fn and_fin(mut self) -> Self {
         self.flags |= Flags::FIN;
         self
