@@ -241,7 +241,9 @@ impl Exchange {
                 }
             }
             Body::Taken { index } => {
-                if let Some(leaving) = self.leaving.get_mut(&mobile).filter(|leaving| (leaving.to, leaving.id) == (peer, id)) {
+                if let Some(leaving) =
+                    self.leaving.get_mut(&mobile).filter(|leaving| (leaving.to, leaving.id) == (peer, id))
+                {
                     leaving.records.remove(&index);
                     if leaving.records.is_empty() {
                         self.leaving.remove(&mobile);
@@ -273,14 +275,7 @@ impl Exchange {
     }
 
     /// A peer has answered: that it has nothing, or with one of its records.
-    fn note_answer(
-        &mut self,
-        now: Instant,
-        peer: IpAddr,
-        mobile: IpAddr,
-        id: u64,
-        record: Option<(u16, u16, Bytes)>,
-    ) {
+    fn note_answer(&mut self, now: Instant, peer: IpAddr, mobile: IpAddr, id: u64, record: Option<(u16, u16, Bytes)>) {
         let Some(host) = self.hosts.get_mut(&mobile).filter(|host| host.id == id) else { return };
         let State::Asking { unanswered, .. } = &mut host.state else { return };
         host.used_at = now;
@@ -360,7 +355,8 @@ impl Exchange {
             State::Asking { repeat, .. } => repeat.at,
             _ => None,
         });
-        let leaving = self.leaving.values().map(|leaving| leaving.repeat.at.map_or(leaving.until, |at| at.min(leaving.until)));
+        let leaving =
+            self.leaving.values().map(|leaving| leaving.repeat.at.map_or(leaving.until, |at| at.min(leaving.until)));
         asking.chain(leaving).min()
     }
 

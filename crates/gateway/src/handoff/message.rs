@@ -182,9 +182,8 @@ mod tests {
             Just(Body::Ask),
             Just(Body::None),
             any::<u16>().prop_map(|index| Body::Taken { index }),
-            (any::<u16>(), 1_u16.., prop::collection::vec(any::<u8>(), 0..Record::MAX_BYTES)).prop_map(
-                |(index, count, record)| Body::Give { index: index % count, count, record: record.into() }
-            ),
+            (any::<u16>(), 1_u16.., prop::collection::vec(any::<u8>(), 0..Record::MAX_BYTES))
+                .prop_map(|(index, count, record)| Body::Give { index: index % count, count, record: record.into() }),
         ];
         (any::<u64>(), any::<IpAddr>(), body).prop_map(|(id, mobile, body)| Message { id, mobile, body })
     }

@@ -155,7 +155,13 @@ impl Flow {
     }
 
     /// The three cases of the paper (section 5.3.2).
-    pub(super) fn handle_wintimer(&mut self, now: Instant, connection: Connection, split: &mut Split, deeds: &mut VecDeque<Deed>) {
+    pub(super) fn handle_wintimer(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        split: &mut Split,
+        deeds: &mut VecDeque<Deed>,
+    ) {
         let Some(end) = self.end_to_end(connection, split, Side::Fixed) else { return };
         let Some(half) = split.half(connection, Side::Fixed) else { return };
         if self.shrunk || self.point[Side::Fixed as usize] == Some(end) {
@@ -169,7 +175,13 @@ impl Flow {
     }
 
     /// Acknowledges all that the mobile host has, with a window of zero.
-    pub(super) fn choke(&mut self, now: Instant, connection: Connection, split: &mut Split, deeds: &mut VecDeque<Deed>) {
+    pub(super) fn choke(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        split: &mut Split,
+        deeds: &mut VecDeque<Deed>,
+    ) {
         let Some(end) = self.end_to_end(connection, split, Side::Fixed) else { return };
         if self.shrunk || self.point[Side::Fixed as usize] == Some(end) {
             return;

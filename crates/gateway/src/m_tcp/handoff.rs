@@ -21,8 +21,8 @@ use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Deed, Direction, Injected, Verdict};
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
-use super::flow::{Flow, RESTART_SEGMENTS};
 use super::MTcp;
+use super::flow::{Flow, RESTART_SEGMENTS};
 use crate::handoff::{Event, Exchange, HalfRecord, HandoffConfig, Record, Standing};
 use crate::split::Side;
 
@@ -187,14 +187,29 @@ impl MTcp {
     /// until the mobile host is here.
     fn take_over(&mut self, now: Instant, record: &Record) {
         let connection = record.connection;
-        let known = self.flows.get(&connection).map(|flow| flow.epoch);
         let gone = self.peers.as_ref().and_then(|peers| peers.gone.get(&connection)).map(|(epoch, _)| *epoch);
-        let begun_here = self.split.has(connection) && known == Some(0);
-        if begun_here || known.max(gone).is_some_and(|newest| newest >= record.epoch) {
+        // One that was begun here, between the same ports, is newer.
+        let is_begun_here =
+            self.split.has(connection) && self.flows.get(&connection).is_some_and(|flow| flow.epoch == 0);
+        if is_begun_here || gone.is_some_and(|gone| gone >= record.epoch) {
             return;
         }
-        if !self.resume(now, record) {
-            return;
+        let own = self.record(now, connection);
+        let merged = own.map_or(Some(*record), |own| own.merged_with(record));
+        match (own, merged) {
+            (Some(own), Some(merged)) if merged.says_no_more_than(&own) => {
+                // Another peer has answered before with all of that.
+                if let Some(flow) = self.flows.get_mut(&connection) {
+                    flow.epoch = merged.epoch;
+                }
+                return;
+            }
+            (Some(own), None) if own.epoch >= record.epoch => return,
+            (_, merged) => {
+                if !self.resume(now, &merged.unwrap_or(*record)) {
+                    return;
+                }
+            }
         }
         self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "took over" });
         if let Some(peers) = &mut self.peers {
@@ -331,7 +346,8 @@ impl MTcp {
         if !self.resume(now, &record) {
             return;
         }
-        if !was_shrunk && persist.is_none() {
+        let was_open = !was_shrunk && persist.is_none();
+        if was_open || from == Side::Mobile {
             // The mobile host is here.
             self.note_mobile(now, connection, false, true);
         }
@@ -344,9 +360,8 @@ impl Flow {
         let halves = [&record.fixed, &record.mobile];
         let point = halves.map(|half| Some(half.resumption.rcv_nxt));
         let pause = config.persist_least.min(config.persist_most);
-        let ahead = halves.map(|half| {
-            half.snd_max.gt(half.resumption.snd_una).then_some((half.snd_max, half.is_fin_sent))
-        });
+        let ahead =
+            halves.map(|half| half.snd_max.gt(half.resumption.snd_una).then_some((half.snd_max, half.is_fin_sent)));
         Self {
             received_from: point,
             sent_from: halves.map(|half| Some(half.resumption.snd_una)),

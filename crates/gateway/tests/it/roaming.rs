@@ -131,6 +131,8 @@ pub(crate) struct Roaming {
     /// Where the mobile host is, and where the fixed host's packets go.
     cell: Option<usize>,
     route: usize,
+    /// Where it came to last.
+    last: usize,
     /// Whether things get lost: once the connection is open at both ends.
     is_rough: bool,
     /// Until when the radio sends, down and up.
@@ -157,7 +159,8 @@ impl Roaming {
         let stack = setup.profile.config();
         let addresses: Vec<IpAddr> = (0..SUPERVISORS).map(|index| address(setup.is_ipv6, 100 + index as u16)).collect();
         let chains = (0..SUPERVISORS).map(|index| {
-            let is_known = |other: &usize| *other != index && setup.outsider != Some(*other) && setup.outsider != Some(index);
+            let is_known =
+                |other: &usize| *other != index && setup.outsider != Some(*other) && setup.outsider != Some(index);
             let peers = (0..SUPERVISORS).filter(is_known).map(|other| addresses[other]).collect();
             mechanisms(&Profile::Linux6Reno.config(), peers).chain([index as u8 + 1; 16])
         });
@@ -186,6 +189,7 @@ impl Roaming {
             mobile_id: Some(mobile_id),
             cell: Some(0),
             route: 0,
+            last: 0,
             is_rough: false,
             radio_busy: [Instant::ZERO; 2],
             written: 0,
@@ -322,12 +326,14 @@ impl Roaming {
                 }
             }
             What::Arrives(at) => {
-                self.cell = Some(at);
+                (self.cell, self.last) = (Some(at), at);
                 if self.setup.is_told {
                     self.tell(at, Presence::Present);
                 }
             }
-            What::Route(to) => self.route = to,
+            // A later move may have come before.
+            What::Route(to) if self.last == to => self.route = to,
+            What::Route(_) => {}
         }
     }
 
@@ -438,7 +444,9 @@ impl Roaming {
     /// Nothing was acknowledged to one end that the other does not have.
     fn check(&self) {
         let (Some(fixed), Some(mobile)) = (self.fixed_id, self.mobile_id) else { return };
-        let (Some(fixed), Some(mobile)) = (self.fixed.connection(fixed), self.mobile.connection(mobile)) else { return };
+        let (Some(fixed), Some(mobile)) = (self.fixed.connection(fixed), self.mobile.connection(mobile)) else {
+            return;
+        };
         let [Some(fixed_first), Some(mobile_first)] = self.first_seq else { return };
         assert!(self.outcome.sent.starts_with(&self.outcome.received), "other bytes than were sent");
         // Each end numbers what it sends by its own first number; the other has received as many from the number that its half began with.

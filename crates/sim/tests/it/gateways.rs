@@ -3,10 +3,14 @@
 use holdover_gateway::Mechanisms;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
+use holdover_gateway::handoff::HandoffConfig;
+use holdover_gateway::m_tcp::MTcpConfig;
+use holdover_gateway::split::SplitConfig;
 use holdover_gateway::supervisor::SupervisorConfig;
 use holdover_sim::{
     Attachment, Dropped, FlowStatus, GatewayMechanisms, Movement, NodeId, Registration, World, WorldConfig, WorldEvent,
 };
+use holdover_tcp::Profile;
 
 use crate::support::*;
 
@@ -51,5 +55,55 @@ fn they_see_what_comes_out_of_the_tunnel_and_what_goes_into_it() {
             .iter()
             .filter(|(_, event)| matches!(event, WorldEvent::Mechanism(node, _) if nodes.contains(node)));
         assert_eq!(deeds.count() > 0, acts, "{mechanisms:?}");
+    }
+}
+
+/// A supervisor host at each base station: the connection moves with the mobile host, in records on the wires between them.
+#[test]
+fn a_connection_moves_between_supervisor_hosts_with_its_host() {
+    let m_tcp = |peer: NodeId, pulls_back| {
+        let handoff = Some(HandoffConfig::among(vec![peer.address(false)]));
+        let split = SplitConfig::with(Profile::Linux6Reno.config());
+        Mechanisms {
+            m_tcp: Some(MTcpConfig { handoff, pulls_back, ..MTcpConfig::with(split) }),
+            ..Mechanisms::default()
+        }
+    };
+    for (profile, is_upload, most_idle_ms) in [
+        // It sends again what the old supervisor host had when its window opens.
+        (Profile::RenoBsd, false, 100),
+        // It waits for its timer, as nothing tells it that the link is back.
+        (Profile::RenoBsd, true, 400),
+        // Linux does not, and waits for its timer if all that is outstanding was left behind.
+        (Profile::Linux6Cubic, false, 5_000),
+        (Profile::Linux6Cubic, true, 200),
+    ] {
+        let is_bsd = profile == Profile::RenoBsd;
+        let mut config = moving(&[], &Mechanisms::default());
+        for mobile in &mut config.mobiles {
+            mobile.attachment = Attachment::HandoffTime(ms(200));
+        }
+        let (from, to) = if is_upload { (MOBILE, FIXED) } else { (FIXED, MOBILE) };
+        config.flows = vec![with_stack(flow("transfer", from, to, bulk_bytes(1_000_000)), profile.config())];
+        let gateway = |(node, peer)| GatewayMechanisms {
+            node,
+            mechanisms: m_tcp(peer, is_bsd),
+            mobiles: vec![NodeId(MOBILE)],
+            hears_links: true,
+        };
+        config.gateways = [(BASES[0], BASES[1]), (BASES[1], BASES[0])].into_iter().map(gateway).collect();
+        let mut log = Log::default();
+        let mut world = World::new(config).expect("a valid world");
+        world.run(&mut log);
+        let report = world.report().remove(0);
+        assert_eq!((report.status, report.bytes_received), (FlowStatus::Completed, 1_000_000), "{profile}");
+        let deeds =
+            |name: &str| log.when(|event| matches!(event, WorldEvent::Mechanism(_, deed) if deed.what == name)).len();
+        let moves = log.when(|event| matches!(event, WorldEvent::Attached(NodeId(MOBILE), _))).len();
+        assert!(moves >= 1 && deeds("handed on") == moves && deeds("took over") == moves, "{profile}: {moves} moves");
+        for reconnection in &report.reconnections {
+            let idle = reconnection.idle.expect("new data came");
+            assert!(idle <= ms(most_idle_ms), "{profile}, upload {is_upload}: {idle}");
+        }
     }
 }
