@@ -97,7 +97,9 @@ impl Connection {
         }
         connection.recovery.high_seq = snd_una;
         match resumption.state() {
-            State::TimeWait => connection.timers.arm(now, crate::timers::Timer::TimeWait, connection.config.limits.time_wait),
+            State::TimeWait => {
+                connection.timers.arm(now, crate::timers::Timer::TimeWait, connection.config.limits.time_wait)
+            }
             _ => connection.arm_keep_alive(now),
         }
         connection
