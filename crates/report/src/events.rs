@@ -83,7 +83,8 @@ impl EventLog {
             | Dropped::Filtered(_)
             | Dropped::Unresolved(_)
             | Dropped::Unverified(_)
-            | Dropped::NoListener(_) => "node",
+            | Dropped::NoListener(_)
+            | Dropped::Backlog(_) => "node",
         };
         fields.insert(kind.into(), by.into());
         fields.insert("cause".into(), why.name().into());

@@ -109,6 +109,7 @@ impl Page<'_> {
             counters(html, flow);
         }
         links(html, variant);
+        cpus(html, variant);
         let directory = escape(&variant.directory);
         let _ = writeln!(html, "<p class=\"facts\">Files: {directory}/</p>\n</section>");
     }
@@ -229,6 +230,33 @@ fn small_table<'a>(html: &mut String, caption: &str, rows: impl Iterator<Item = 
         let _ = writeln!(html, "<tr><th scope=\"row\">{}</th><td>{}</td></tr>", escape(name), count(value));
     }
     html.push_str("</table>\n");
+}
+
+/// Routers whose processors take time.
+fn cpus(html: &mut String, variant: &VariantSummary) {
+    if variant.cpus.is_empty() {
+        return;
+    }
+    html.push_str(
+        "<details><summary>Processors of routers</summary>\n<div class=\"wide\"><table>\n<thead><tr><th>router</th>\
+         <th>packets</th><th>by mechanisms</th><th>dropped</th><th>utilisation</th><th>mean time</th><th>backlog, max</th>\
+         </tr></thead>\n<tbody>\n",
+    );
+    for cpu in &variant.cpus {
+        let mean_time =
+            cpu.mean_sojourn_s.map_or("–".to_owned(), |mean_s| format!("{} ms", significant(mean_s * 1e3)));
+        let _ = writeln!(
+            html,
+            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{:.1} %</td><td>{mean_time}</td><td>{}</td></tr>",
+            escape(&cpu.router),
+            count(cpu.packets),
+            count(cpu.operations),
+            count(cpu.dropped_packets),
+            cpu.utilisation * 100.0,
+            count(cpu.max_backlog_packets),
+        );
+    }
+    html.push_str("</tbody>\n</table></div>\n</details>\n");
 }
 
 fn links(html: &mut String, variant: &VariantSummary) {

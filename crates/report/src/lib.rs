@@ -43,8 +43,8 @@ pub use captures::{CaptureFormat, CaptureLen, CaptureOptions};
 pub use document::Document;
 pub use kernel::{Difference, HostCounters, KernelSummary, LatenessMetrics, Measure, Repetition};
 pub use metrics::{
-    CellMetrics, ConnectionMetrics, DirectionMetrics, ExchangeMetrics, FlowMetrics, LinkMetrics, MobileMetrics,
-    OutageMetrics, QueueMetrics, ReconnectionMetrics, StatusName,
+    CellMetrics, ConnectionMetrics, CpuMetrics, DirectionMetrics, ExchangeMetrics, FlowMetrics, LinkMetrics,
+    MobileMetrics, OutageMetrics, QueueMetrics, ReconnectionMetrics, StatusName,
 };
 pub use recorder::{Record, RecordError, Recorder, RecorderOptions};
 pub use results::{Manifest, ResultsDir, ResultsError};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdover_base::{Duration, Instant};
 use holdover_link::Statistics;
 use holdover_link::cell::CellStatistics;
-use holdover_sim::{FlowConfig, FlowReport, FlowStatus, NodeConfig, Reconnection, World};
+use holdover_sim::{CpuStatistics, FlowConfig, FlowReport, FlowStatus, NodeConfig, Reconnection, World};
 use holdover_tcp::{Counters, Disposition, Reason};
 use serde::{Deserialize, Serialize};
 
@@ -337,6 +337,27 @@ pub struct CellMetrics {
     pub airtime_share: f64,
 }
 
+/// What was measured of one router's processor.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CpuMetrics {
+    /// The router.
+    pub router: String,
+    /// Packets that were served.
+    pub packets: u64,
+    /// Packets that mechanisms handled.
+    pub operations: u64,
+    /// Packets that mechanisms made without one that came.
+    pub made_packets: u64,
+    /// Packets that found the backlog full.
+    pub dropped_packets: u64,
+    /// How long it was busy, over the length of the run.
+    pub utilisation: f64,
+    /// How long a packet waited and was served, on average; `None` if none was.
+    pub mean_sojourn_s: Option<f64>,
+    /// The most packets that waited or were served at one time.
+    pub max_backlog_packets: u64,
+}
+
 /// What was measured of one mobile host.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct MobileMetrics {
@@ -370,6 +391,23 @@ impl OutageMetrics {
             shortest_s: outages.shortest.map(Duration::as_secs_f64),
             longest_s: outages.longest.map(Duration::as_secs_f64),
             first_s: first.map(|(down, up)| (down.as_secs_f64(), up.as_secs_f64())).collect(),
+        }
+    }
+}
+
+impl CpuMetrics {
+    pub(crate) fn new(router: &str, counted: &CpuStatistics, ended_at: Instant) -> Self {
+        let run_s = ended_at.saturating_since(Instant::ZERO).as_secs_f64();
+        let served = (counted.packets > 0).then_some(counted.packets as f64);
+        Self {
+            router: router.to_owned(),
+            packets: counted.packets,
+            operations: counted.operations,
+            made_packets: counted.made,
+            dropped_packets: counted.dropped,
+            utilisation: if run_s > 0.0 { counted.busy.as_secs_f64() / run_s } else { 0.0 },
+            mean_sojourn_s: served.map(|packets| counted.sojourn.as_secs_f64() / packets),
+            max_backlog_packets: counted.most_waiting,
         }
     }
 }

@@ -12,7 +12,7 @@ use holdover_sim::{
 
 use crate::captures::{CaptureOptions, Captures};
 use crate::events::EventLog;
-use crate::metrics::{CellMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
+use crate::metrics::{CellMetrics, CpuMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
 use crate::part_file::PartFile;
 use crate::samples::SampleTable;
 use crate::series::{Cut, Series};
@@ -113,6 +113,8 @@ pub struct Record {
     pub cells: Vec<CellMetrics>,
     /// Every mobile host.
     pub mobiles: Vec<MobileMetrics>,
+    /// Every router whose processor takes time.
+    pub cpus: Vec<CpuMetrics>,
     /// Captures that reached their limit and lack later packets.
     pub cut_captures: Vec<String>,
     /// What the plots are drawn from.
@@ -191,7 +193,11 @@ impl Recorder {
             let outages = self.series.outages.get(&Cut::Host(mobile.node))?;
             Some(MobileMetrics::new(node_name(mobile.node), outages))
         });
-        let (links, cells, mobiles) = (links.collect(), cells.collect(), mobiles.collect());
+        let cpus =
+            self.config.cpus.iter().filter_map(|cpu| {
+                Some(CpuMetrics::new(node_name(cpu.node), &world.cpu_statistics(cpu.node)?, ended_at))
+            });
+        let (links, cells, mobiles, cpus) = (links.collect(), cells.collect(), mobiles.collect(), cpus.collect());
         write_time_sequences(&self.dir, &self.config, &self.series)?;
         let ending = match ending {
             Ending::AllDone => "all-done",
@@ -206,6 +212,7 @@ impl Recorder {
             links,
             cells,
             mobiles,
+            cpus,
             cut_captures,
             series: self.series,
         })
@@ -255,7 +262,8 @@ impl Observer for Recorder {
             | Dropped::Filtered(node)
             | Dropped::Unresolved(node)
             | Dropped::Unverified(node)
-            | Dropped::NoListener(node) => &self.config.nodes[node.0 as usize].name,
+            | Dropped::NoListener(node)
+            | Dropped::Backlog(node) => &self.config.nodes[node.0 as usize].name,
         };
         let captured = self.captures.as_mut().map_or(Ok(()), |captures| captures.dropped(at, by, why, frame));
         let owner = self.owners.of(&frame.packet, &self.config.flows);

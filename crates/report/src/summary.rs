@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::kernel::KernelSummary;
-use crate::metrics::{CellMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
+use crate::metrics::{CellMetrics, CpuMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
 use crate::recorder::{Record, RecordError};
 
 /// All that was measured in a run. It says nothing of when and where it ran, unless on real kernels: the same scenario and seed
@@ -49,6 +49,9 @@ pub struct VariantSummary {
     pub cells: Vec<CellMetrics>,
     /// Every mobile host.
     pub mobiles: Vec<MobileMetrics>,
+    /// Every router whose processor takes time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpus: Vec<CpuMetrics>,
     /// What is known of it besides if it was run on real kernels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<KernelSummary>,
@@ -68,6 +71,7 @@ impl VariantSummary {
             links: record.links.clone(),
             cells: record.cells.clone(),
             mobiles: record.mobiles.clone(),
+            cpus: record.cpus.clone(),
             kernel: None,
         }
     }

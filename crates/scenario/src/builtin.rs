@@ -36,6 +36,7 @@ impl Builtin {
         example!("switch-port"),
         example!("access-point"),
         example!("base-stations"),
+        example!("supervisors"),
         example!("lte-trace", "traces/lte-drive.trace"),
     ];
 

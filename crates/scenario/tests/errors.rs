@@ -585,8 +585,35 @@ fn mechanisms_of_routers_can_be_as_described() {
         let error = with(table);
         assert_eq!((error.kind, &error.field), (kind, &field), "{table}: {error}");
     }
+    for (peers, field, message) in [
+        ("[\"middle\"]", "peers.0", "this router itself"),
+        ("[\"server\"]", "peers.0", "is a host"),
+        ("[\"nowhere\"]", "peers.0", "nowhere"),
+    ] {
+        let error = with(&format!("{{ mobiles = [\"client\"], m_tcp = {{ peers = {peers} }} }}"));
+        assert_eq!(error.field, format!("{router}.m_tcp.{field}"), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
+    }
+    let one_sided = "name = \"middle\"\nmechanisms = { mobiles = [\"client\"], m_tcp = { peers = [\"aside\"] } }\n[[router]]\nname = \"aside\"\n[[link]]\nname = \"lane\"\nbetween = [\"aside\", \"middle\"]";
+    let error = spoilt("name = \"middle\"", one_sided);
+    assert_eq!((error.kind, error.field.as_str()), (ErrorKind::Conflict, format!("{router}.m_tcp.peers.0").as_str()));
     let aside = "\n[[router]]\nname = \"aside\"\nmechanisms = { mobiles = [\"client\"], snoop = {} }\n[[link]]\nname = \"lane\"\nbetween = [\"aside\", \"middle\"]\n";
     let error = extended(aside);
     assert_eq!((error.kind, error.field.as_str()), (ErrorKind::Conflict, "router.aside.mechanisms"), "{error}");
     assert!(error.to_string().contains("can never act"), "{error}");
+}
+
+/// A processor that takes no time, or takes no packet, is a mistake.
+#[test]
+fn processors_of_routers_can_be_as_described() {
+    let with = |table: &str| spoilt("name = \"middle\"", &format!("name = \"middle\"\ncpu = {table}"));
+    for (table, kind, field) in [
+        ("{}", ErrorKind::Conflict, "router.middle.cpu"),
+        ("{ per_packet = \"31 us\", backlog = 0 }", ErrorKind::Conflict, "router.middle.cpu.backlog"),
+        ("{ per_packet = 31 }", ErrorKind::BadValue, "router.middle.cpu.per_packet"),
+        ("{ per_paket = \"31 us\" }", ErrorKind::UnknownField, "router.middle.cpu.per_paket"),
+    ] {
+        let error = with(table);
+        assert_eq!((error.kind, error.field.as_str()), (kind, field), "{table}: {error}");
+    }
 }

@@ -37,6 +37,7 @@ pub(crate) fn describes_a_world(config: &WorldConfig) -> Result<(), WorldError> 
     check_mobiles(config)?;
     check_mechanisms(config)?;
     check_gateways(config)?;
+    check_cpus(config)?;
     check_addressing(config)?;
     check_flows(config)
 }
@@ -72,6 +73,24 @@ fn check_gateways(config: &WorldConfig) -> Result<(), WorldError> {
             }
         }
         gateway.mechanisms.check().map_err(|error| WorldError::Gateway { node, error })?;
+    }
+    Ok(())
+}
+
+fn check_cpus(config: &WorldConfig) -> Result<(), WorldError> {
+    let mut seen = BTreeSet::new();
+    for cpu in &config.cpus {
+        check_node(config, "cpu", cpu.node)?;
+        let node = name(config, cpu.node);
+        if config.nodes[cpu.node.index()].role != Role::Router {
+            return Err(WorldError::CpuOfHost { node });
+        }
+        if !seen.insert(cpu.node) {
+            return Err(WorldError::CpuTwice { node });
+        }
+        if cpu.backlog_packets == 0 {
+            return Err(WorldError::NoBacklog { node });
+        }
     }
     Ok(())
 }

@@ -33,6 +33,8 @@ pub struct WorldConfig {
     pub mechanisms: Vec<HostMechanisms>,
     /// What routers do for the connections of mobile hosts.
     pub gateways: Vec<GatewayMechanisms>,
+    /// Routers that take time for what they forward. The others take none.
+    pub cpus: Vec<RouterCpu>,
     /// Hosts that have one address for each link, or an identity.
     pub addressing: Vec<HostAddressing>,
     /// What the applications do.
@@ -54,6 +56,7 @@ impl Default for WorldConfig {
             mobiles: Vec::new(),
             mechanisms: Vec::new(),
             gateways: Vec::new(),
+            cpus: Vec::new(),
             addressing: Vec::new(),
             flows: Vec::new(),
             time_limit: Instant::FAR_FUTURE,
@@ -109,6 +112,41 @@ pub struct GatewayMechanisms {
     pub mobiles: Vec<NodeId>,
     /// Whether its link layer tells it where they are. Registrations it hears of in any case.
     pub hears_links: bool,
+}
+
+/// The processor of a router: one server that takes packets in the order in which they come, and a bounded line before it.
+///
+/// An *operation* is a packet that the router's mechanisms handle, on top of forwarding. A packet that they make without one that they
+/// kept for it (a copy, an ACK of their own) leaves at once and takes the processor's time afterwards, like one that is forwarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RouterCpu {
+    /// The router.
+    pub node: NodeId,
+    /// What each packet takes.
+    pub per_packet: Duration,
+    /// What each byte of it takes besides, headers of IP included.
+    pub per_byte: Duration,
+    /// What each operation takes besides.
+    pub per_operation: Duration,
+    /// What each byte of a packet takes besides in an operation.
+    pub per_operation_byte: Duration,
+    /// How many packets wait or are served at most; others are dropped.
+    pub backlog_packets: u32,
+}
+
+impl RouterCpu {
+    /// A processor that takes no time, before which up to 1000 packets wait (Linux `net.core.netdev_max_backlog`).
+    pub const fn of(node: NodeId) -> Self {
+        let none = Duration::ZERO;
+        Self {
+            node,
+            per_packet: none,
+            per_byte: none,
+            per_operation: none,
+            per_operation_byte: none,
+            backlog_packets: 1000,
+        }
+    }
 }
 
 /// The addresses of a host.

@@ -49,6 +49,24 @@ pub enum WorldError {
         /// The router.
         node: String,
     },
+    /// A host has a processor that takes time.
+    #[error("{node} is a host; the processors of routers take time")]
+    CpuOfHost {
+        /// The host.
+        node: String,
+    },
+    /// A router's processor is described twice.
+    #[error("the processor of {node} is described twice")]
+    CpuTwice {
+        /// The router.
+        node: String,
+    },
+    /// A router drops every packet.
+    #[error("the backlog of {node} is 0 packets, so that it drops every packet")]
+    NoBacklog {
+        /// The router.
+        node: String,
+    },
     /// A router looks after hosts alone.
     #[error("{node} is to look after {mobile}, which is a router")]
     MobileIsRouter {

@@ -7,6 +7,7 @@ use holdover_base::Rng;
 use holdover_filter::Chain;
 
 use crate::config::{GatewayMechanisms, NodeId};
+use crate::frame::Frame;
 
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -30,5 +31,11 @@ impl Gateway {
             mobiles: config.mobiles.iter().map(|&mobile| (mobile, addresses[mobile.index()].clone())).collect(),
             hears_links: config.hears_links,
         }
+    }
+
+    /// Whether a packet is from one of the hosts that it looks after, and whether it is to one of them.
+    pub(crate) fn mobile_ends(&self, frame: &Frame) -> (bool, bool) {
+        let is_mobile = |address| NodeId::of(address).is_some_and(|node| self.mobiles.contains_key(&node));
+        (is_mobile(frame.packet.src), is_mobile(frame.packet.dst))
     }
 }

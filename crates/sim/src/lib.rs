@@ -20,8 +20,9 @@
 //! 4. base stations, in the order of their cells (beacons);
 //! 5. hosts, in the order of their description (the timers of their connections);
 //! 6. routers with mechanisms, in the order of the description of those;
-//! 7. flows, in the order of their description (applications);
-//! 8. the sampler.
+//! 7. routers whose processors take time, in the order of the description of those;
+//! 8. flows, in the order of their description (applications);
+//! 9. the sampler.
 //!
 //! # Mobile hosts
 //!
@@ -36,6 +37,7 @@ mod app;
 mod check;
 mod config;
 mod control;
+mod cpu;
 mod error;
 mod external;
 mod flow;
@@ -55,8 +57,9 @@ mod world;
 
 pub use config::{
     Addresses, Amount, Bulk, FlowConfig, GatewayMechanisms, HostAddressing, HostIdentity, HostMechanisms, LinkBetween,
-    NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role, Traffic, WorldConfig,
+    NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role, RouterCpu, Traffic, WorldConfig,
 };
+pub use cpu::CpuStatistics;
 pub use error::WorldError;
 pub use external::{Order, Tidings};
 pub use flow::{ConnectionReport, End, FlowId, FlowReport, FlowStatus, Reconnection};

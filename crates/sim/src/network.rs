@@ -90,20 +90,14 @@ impl Network {
         for (index, cell) in config.cells.iter().enumerate() {
             airs.push(Air::new(CellId(index as u32), cell, config.seed)?);
         }
-        let sources = Sources {
-            mobiles: hops.len(),
-            cells: hops.len() + config.mobiles.len(),
-            beacons: hops.len() + config.mobiles.len() + airs.len(),
-            hosts: hops.len() + config.mobiles.len() + airs.len() * 2,
-            gateways: hops.len() + config.mobiles.len() + airs.len() * 2 + hosts,
-            flows: hops.len() + config.mobiles.len() + airs.len() * 2 + hosts + config.gateways.len(),
-            sampler: hops.len()
-                + config.mobiles.len()
-                + airs.len() * 2
-                + hosts
-                + config.gateways.len()
-                + config.flows.len(),
-        };
+        let (mobiles, cells) = (hops.len(), hops.len() + config.mobiles.len());
+        let beacons = cells + airs.len();
+        let first_host = beacons + airs.len();
+        let gateways = first_host + hosts;
+        let cpus = gateways + config.gateways.len();
+        let flows = cpus + config.cpus.len();
+        let sampler = flows + config.flows.len();
+        let sources = Sources { mobiles, cells, beacons, hosts: first_host, gateways, cpus, flows, sampler };
         let mut mobile_of = Vec::new();
         if !config.mobiles.is_empty() {
             mobile_of = vec![None; config.nodes.len()];

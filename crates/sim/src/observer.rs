@@ -64,6 +64,8 @@ pub enum Dropped {
     Unverified(NodeId),
     /// A control message came to a node without a mechanism that can read it.
     NoListener(NodeId),
+    /// Too many packets waited for a router's processor.
+    Backlog(NodeId),
 }
 
 impl Dropped {
@@ -78,6 +80,7 @@ impl Dropped {
             Self::Unresolved(_) => "unresolved",
             Self::Unverified(_) => "unverified",
             Self::NoListener(_) => "no-listener",
+            Self::Backlog(_) => "backlog",
         }
     }
 }

@@ -11,6 +11,7 @@ pub(crate) struct Sources {
     pub(crate) beacons: usize,
     pub(crate) hosts: usize,
     pub(crate) gateways: usize,
+    pub(crate) cpus: usize,
     pub(crate) flows: usize,
     pub(crate) sampler: usize,
 }

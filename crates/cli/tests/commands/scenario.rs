@@ -58,6 +58,7 @@ fn the_built_in_scenarios_are_listed_shown_copied_and_can_be_run() {
             "switch-port",
             "access-point",
             "base-stations",
+            "supervisors",
             "lte-trace"
         ]
     );

@@ -187,14 +187,29 @@ impl MTcp {
     /// until the mobile host is here.
     fn take_over(&mut self, now: Instant, record: &Record) {
         let connection = record.connection;
-        let known = self.flows.get(&connection).map(|flow| flow.epoch);
         let gone = self.peers.as_ref().and_then(|peers| peers.gone.get(&connection)).map(|(epoch, _)| *epoch);
-        let begun_here = self.split.has(connection) && known == Some(0);
-        if begun_here || known.max(gone).is_some_and(|newest| newest >= record.epoch) {
+        // One that was begun here, between the same ports, is newer.
+        let is_begun_here =
+            self.split.has(connection) && self.flows.get(&connection).is_some_and(|flow| flow.epoch == 0);
+        if is_begun_here || gone.is_some_and(|gone| gone >= record.epoch) {
             return;
         }
-        if !self.resume(now, record) {
-            return;
+        let own = self.record(now, connection);
+        let merged = own.map_or(Some(*record), |own| own.merged_with(record));
+        match (own, merged) {
+            (Some(own), Some(merged)) if merged.says_no_more_than(&own) => {
+                // Another peer has answered before with all of that.
+                if let Some(flow) = self.flows.get_mut(&connection) {
+                    flow.epoch = merged.epoch;
+                }
+                return;
+            }
+            (Some(own), None) if own.epoch >= record.epoch => return,
+            (_, merged) => {
+                if !self.resume(now, &merged.unwrap_or(*record)) {
+                    return;
+                }
+            }
         }
         self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "took over" });
         if let Some(peers) = &mut self.peers {
@@ -331,7 +346,8 @@ impl MTcp {
         if !self.resume(now, &record) {
             return;
         }
-        if !was_shrunk && persist.is_none() {
+        let was_open = !was_shrunk && persist.is_none();
+        if was_open || from == Side::Mobile {
             // The mobile host is here.
             self.note_mobile(now, connection, false, true);
         }

@@ -143,12 +143,14 @@ impl MTcp {
     /// The mobile host has spoken: `is_new` if it acknowledges something new, `is_marked` if it was cut off.
     fn note_mobile(&mut self, now: Instant, connection: Connection, is_new: bool, is_marked: bool) {
         let Some(flow) = self.flows.get_mut(&connection) else { return };
-        if flow.persist.is_some() || is_marked {
+        let was_frozen = flow.persist.is_some();
+        if was_frozen || is_marked {
             flow.thaw(now, connection, &mut self.split, is_marked || !is_new, &mut self.deeds);
         }
-        if is_new || is_marked {
-            let half = self.split.half(connection, Side::Mobile);
-            let timeout = half.filter(|half| half.snd_una().lt(half.snd_nxt())).map(holdover_tcp::Connection::rto);
+        let half = self.split.half(connection, Side::Mobile);
+        let timeout = half.filter(|half| half.snd_una().lt(half.snd_nxt())).map(holdover_tcp::Connection::rto);
+        // With nothing outstanding, as after a handoff, there is nothing new to acknowledge.
+        if is_new || is_marked || was_frozen && timeout.is_none() {
             flow.wintimer_at = timeout.map(|timeout| now + timeout.max(self.config.least_timeout));
             // All is acknowledged, and the last byte held back: the fixed host may have nothing more to say.
             flow.flush_at = timeout.is_none().then_some(now + self.config.flush);

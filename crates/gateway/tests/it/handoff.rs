@@ -194,6 +194,8 @@ proptest! {
         let outcome = run(setup, last + 900_000);
         prop_assert!(!outcome.failed, "{:?}", outcome.deeds);
         prop_assert!(outcome.received == outcome.sent, "{} of {} bytes", outcome.received.len(), outcome.sent.len());
-        prop_assert_eq!(outcome.count("refused"), 0);
+        // What is sent again after both ends have all may find the connection forgotten.
+        let ended_at = outcome.ended_at.expect("it is over");
+        prop_assert!(!outcome.deeds.iter().any(|deed| deed.2 == "refused" && deed.0 < ended_at), "{:?}", outcome.deeds);
     }
 }

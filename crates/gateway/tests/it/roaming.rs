@@ -131,6 +131,8 @@ pub(crate) struct Roaming {
     /// Where the mobile host is, and where the fixed host's packets go.
     cell: Option<usize>,
     route: usize,
+    /// Where it came to last.
+    last: usize,
     /// Whether things get lost: once the connection is open at both ends.
     is_rough: bool,
     /// Until when the radio sends, down and up.
@@ -187,6 +189,7 @@ impl Roaming {
             mobile_id: Some(mobile_id),
             cell: Some(0),
             route: 0,
+            last: 0,
             is_rough: false,
             radio_busy: [Instant::ZERO; 2],
             written: 0,
@@ -323,12 +326,14 @@ impl Roaming {
                 }
             }
             What::Arrives(at) => {
-                self.cell = Some(at);
+                (self.cell, self.last) = (Some(at), at);
                 if self.setup.is_told {
                     self.tell(at, Presence::Present);
                 }
             }
-            What::Route(to) => self.route = to,
+            // A later move may have come before.
+            What::Route(to) if self.last == to => self.route = to,
+            What::Route(_) => {}
         }
     }
 

@@ -6,6 +6,7 @@ use holdover_base::Duration;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
 use holdover_gateway::copy_and_forward::CopyAndForwardConfig;
+use holdover_gateway::handoff::HandoffConfig;
 use holdover_gateway::m_tcp::MTcpConfig;
 use holdover_gateway::snoop::SnoopConfig;
 use holdover_gateway::split::SplitConfig;
@@ -36,6 +37,7 @@ pub(crate) fn all(
         let Some(table) = &router.mechanisms else { continue };
         let node = NodeId((file.hosts.len() + index) as u32);
         let built = of_router(table, node, nodes, default_stack, links, mobiles);
+        let built = built.and_then(|built| check_peers(file, index).under("peers").under("m_tcp").map(|()| built));
         all.push(built.under("mechanisms").under_index(index).under("router")?);
     }
     Ok(all)
@@ -60,7 +62,7 @@ fn of_router(
             .transpose()
             .under("copy_and_forward")?,
         split: table.split.as_ref().map(|table| split(table, default_stack)).transpose().under("split")?,
-        m_tcp: table.m_tcp.as_ref().map(|table| m_tcp(table, default_stack)).transpose().under("m_tcp")?,
+        m_tcp: table.m_tcp.as_ref().map(|table| m_tcp(table, nodes, default_stack)).transpose().under("m_tcp")?,
         snoop: table.snoop.as_ref().map(snoop).transpose().under("snoop")?,
         tawcf: table.tawcf.as_ref().map(tawcf).transpose().under("tawcf")?,
     };
@@ -86,6 +88,24 @@ fn of_router(
         return Err(Problem::conflict(message));
     }
     Ok(GatewayMechanisms { node, mechanisms, mobiles, hears_links: table.hears_links.unwrap_or(true) })
+}
+
+/// Checks that supervisor hosts between which connections move name each other.
+fn check_peers(file: &ScenarioFile, index: usize) -> Result<(), Problem> {
+    let peers = |router: &file::Router| router.mechanisms.as_ref()?.m_tcp.as_ref()?.peers.clone();
+    let own = &file.routers[index];
+    for (place, name) in peers(own).unwrap_or_default().iter().enumerate() {
+        let is_mutual = |router: &file::Router| peers(router).is_some_and(|peers| peers.contains(&own.name));
+        let message = if *name == own.name {
+            format!("\"{name}\" is this router itself")
+        } else if !file.routers.iter().any(|router| router.name == *name && is_mutual(router)) {
+            format!("\"{name}\" would not answer: its m_tcp has to have \"{}\" among its \"peers\"", own.name)
+        } else {
+            continue;
+        };
+        return Err(Problem::conflict(message).under_index(place));
+    }
+    Ok(())
 }
 
 /// Hosts that move between cells, and those with a link that has outages.
@@ -143,8 +163,12 @@ fn halves(
     })
 }
 
-fn m_tcp(table: &file::MTcp, default_stack: &Config) -> Result<MTcpConfig, Problem> {
+fn m_tcp(table: &file::MTcp, nodes: &Nodes, default_stack: &Config) -> Result<MTcpConfig, Problem> {
     let file::MTcp { fixed_stack, mobile_stack, lock_step, most, .. } = table;
+    let address = |(index, name): (usize, &String)| {
+        nodes.router(name).map(|peer| peer.address(false)).under_index(index).under("peers")
+    };
+    let peers = table.peers.as_ref().map(|names| names.iter().enumerate().map(address).collect()).transpose()?;
     let split = halves(default_stack, fixed_stack.as_ref(), mobile_stack.as_ref(), *lock_step, *most)?;
     let default = MTcpConfig::with(split);
     Ok(MTcpConfig {
@@ -156,6 +180,7 @@ fn m_tcp(table: &file::MTcp, default_stack: &Config) -> Result<MTcpConfig, Probl
         least_timeout: time_or(table.least_timeout, "least_timeout", default.least_timeout)?,
         persist_least: time_or(table.persist_least, "persist_least", default.persist_least)?,
         persist_most: time_or(table.persist_most, "persist_most", default.persist_most)?,
+        handoff: peers.map(HandoffConfig::among),
         split: default.split,
     })
 }

@@ -2,6 +2,7 @@
 
 mod addressing;
 mod check;
+mod cpu;
 mod flow;
 mod gateways;
 mod layer2;
@@ -58,6 +59,7 @@ fn with_one_of_each_flow(file: &ScenarioFile, seed: u64, traces: &mut Traces) ->
         mobiles,
         mechanisms: mechanisms::all(file)?,
         gateways,
+        cpus: cpu::all(file)?,
         addressing: addressing::all(file)?,
         flows,
         time_limit: Instant::ZERO + time_limit,

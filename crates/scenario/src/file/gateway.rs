@@ -115,6 +115,9 @@ pub(crate) struct MTcp {
     pub(crate) persist_least: Option<Time>,
     /// The longest. The default is 60 s.
     pub(crate) persist_most: Option<Time>,
+    /// Routers with this mechanism between which connections move with their mobile hosts. Each of two names the other. The default is
+    /// that connections stay where they began.
+    pub(crate) peers: Option<Vec<String>>,
 }
 
 /// Snoop at a base station.

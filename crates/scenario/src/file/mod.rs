@@ -30,7 +30,7 @@ pub(crate) use mechanisms::{
     RetransmissionTrigger, TimestampEcho, UnreachablePoke, UserTimeoutPolicy, WarningKind,
 };
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};
-pub(crate) use node::{Host, Identity, Router};
+pub(crate) use node::{Cpu, Host, Identity, Router};
 pub(crate) use output::{AllOrNone, Captured, Output};
 pub(crate) use stack::{Ack, AckKind, Stack};
 pub(crate) use sweep::{Axis, Compare, Measure, Range, Replicate, Scale, Sweep};

@@ -54,4 +54,22 @@ pub(crate) struct Router {
     pub(crate) name: String,
     /// What it does for the connections of mobile hosts. The default is nothing.
     pub(crate) mechanisms: Option<RouterMechanisms>,
+    /// The time that its processor takes for packets. The default is none.
+    pub(crate) cpu: Option<Cpu>,
+}
+
+/// The processor of a router: it takes one packet after the other.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Cpu {
+    /// What each packet takes. The default is 0 s.
+    pub(crate) per_packet: Option<Time>,
+    /// What each byte of it takes besides. The default is 0 s.
+    pub(crate) per_byte: Option<Time>,
+    /// What each packet takes besides that the router's mechanisms handle. The default is 0 s.
+    pub(crate) per_operation: Option<Time>,
+    /// What each byte of such a packet takes besides. The default is 0 s.
+    pub(crate) per_operation_byte: Option<Time>,
+    /// How many packets wait or are served at most; others are dropped. The default is 1000.
+    pub(crate) backlog: Option<u32>,
 }

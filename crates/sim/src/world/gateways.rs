@@ -61,8 +61,7 @@ impl World {
         let now = self.now;
         let gateway = &mut self.gateways[index];
         let node = gateway.node;
-        let is_mobile = |address| NodeId::of(address).is_some_and(|node| gateway.mobiles.contains_key(&node));
-        let (from, to) = (is_mobile(frame.packet.src), is_mobile(frame.packet.dst));
+        let (from, to) = gateway.mobile_ends(&frame);
         let mut verdict = Verdict::Pass;
         // From one mobile host to another it is from the one first.
         for (_, direction) in [(from, Direction::Incoming), (to, Direction::Outgoing)].iter().filter(|(is, _)| *is) {
@@ -78,21 +77,37 @@ impl World {
             Verdict::Drop => observer.dropped(now, Dropped::Filtered(node), &frame),
             Verdict::Keep => self.network.pool.take_back(frame),
         }
-        self.send_what_gateway_made(index, observer);
+        self.send_what_gateway_made(index, usize::from(verdict == Verdict::Keep), observer);
     }
 
-    /// What a router's mechanisms have made goes its way.
-    fn send_what_gateway_made<O: Observer>(&mut self, index: usize, observer: &mut O) {
+    /// Whether the mechanisms of a router handle a packet that has come to it.
+    pub(super) fn is_operation(&self, node: NodeId, frame: &Frame) -> bool {
+        let Some(index) = self.gateway_index(node) else { return false };
+        let is_open = !frame.sealed && frame.tunnel.is_none_or(|end| end == node);
+        let is_control = NodeId::of(frame.packet.dst) == Some(node) && control::of(&frame.packet).is_some();
+        let (from, to) = self.gateways[index].mobile_ends(frame);
+        is_open && (from || to || is_control)
+    }
+
+    /// What a router's mechanisms have made goes its way. Of that, the first `kept` packets take the place of some that have come.
+    fn send_what_gateway_made<O: Observer>(&mut self, index: usize, kept: usize, observer: &mut O) {
         let now = self.now;
-        let Self { gateways, network, .. } = self;
+        let mut made = Vec::new();
+        let Self { gateways, network, cpus, .. } = self;
         let gateway = &mut gateways[index];
         while let Some(injected) = gateway.chain.poll_transmit() {
             let frame = network.pool.frame(injected.packet, None);
+            if !cpus.is_empty() {
+                made.push(holdover_link::Frame::wire_len(&frame));
+            }
             let onward = Onward::of(network, gateway.node, &frame);
             onward.send(now, network, gateway.node, frame, observer);
         }
         while let Some(message) = gateway.chain.poll_control() {
             let frame = network.pool.frame(control::packet(gateway.node, message), None);
+            if !cpus.is_empty() {
+                made.push(holdover_link::Frame::wire_len(&frame));
+            }
             network.forward(now, gateway.node, frame, observer);
         }
         while let Some(deed) = gateway.chain.poll_deed() {
@@ -103,6 +118,10 @@ impl World {
         }
         while gateway.chain.poll_outcome().is_some() {}
         network.schedule.set(network.sources.gateways + index, gateway.chain.poll_timeout());
+        if made.len() > kept {
+            let node = gateway.node;
+            self.charge_made(node, &made[kept..]);
+        }
     }
 
     /// A control message has come to a router.
@@ -120,7 +139,7 @@ impl World {
             observer.dropped(self.now, Dropped::NoListener(node), &frame);
         }
         if let Some(index) = index {
-            self.send_what_gateway_made(index, observer);
+            self.send_what_gateway_made(index, 0, observer);
         }
     }
 
@@ -170,13 +189,13 @@ impl World {
         for &address in addresses {
             chain.handle_mobile(self.now, address, presence);
         }
-        self.send_what_gateway_made(index, observer);
+        self.send_what_gateway_made(index, 0, observer);
     }
 
     /// A deadline of a router's mechanisms.
     pub(super) fn step_gateway<O: Observer>(&mut self, index: usize, observer: &mut O) {
         self.gateways[index].chain.handle_timeout(self.now);
-        self.send_what_gateway_made(index, observer);
+        self.send_what_gateway_made(index, 0, observer);
     }
 
     #[inline]

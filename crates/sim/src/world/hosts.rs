@@ -22,7 +22,7 @@ use crate::observer::{Dropped, Observer, WorldEvent};
 impl World {
     /// A packet has come to a node.
     pub(super) fn arrive<O: Observer>(&mut self, node: NodeId, frame: Box<Frame>, observer: &mut O) {
-        let Some(host) = self.host_of[node.index()] else { return self.arrive_at_router(node, frame, observer) };
+        let Some(host) = self.host_of[node.index()] else { return self.queue_at_router(node, frame, observer) };
         let host = host as usize;
         let Some(frame) = self.open(host, frame, observer) else { return };
         if let Payload::Udp(udp) = &frame.packet.payload {
@@ -89,7 +89,7 @@ impl World {
         self.serve(host, observer);
     }
 
-    fn arrive_at_router<O: Observer>(&mut self, node: NodeId, mut frame: Box<Frame>, observer: &mut O) {
+    pub(super) fn arrive_at_router<O: Observer>(&mut self, node: NodeId, mut frame: Box<Frame>, observer: &mut O) {
         if frame.tunnel == Some(node) {
             frame.leave_tunnel();
             let mobile = NodeId::of(frame.packet.dst);

@@ -1,5 +1,6 @@
 //! The run: one event after the other, in the order that the crate's documentation states.
 
+mod cpus;
 mod external;
 mod flows;
 mod gateways;
@@ -18,6 +19,7 @@ pub use report::Holdings;
 
 use crate::check;
 use crate::config::{NodeId, Role, WorldConfig};
+use crate::cpu::Cpu;
 use crate::error::WorldError;
 use crate::external::Order;
 use crate::flow::{End, Flow, FlowId};
@@ -51,6 +53,8 @@ pub struct World {
     mobiles: Vec<Mobile>,
     /// Routers with mechanisms.
     gateways: Vec<Gateway>,
+    /// Routers whose processors take time.
+    cpus: Vec<Cpu>,
     flows: Vec<Flow>,
     unfinished: usize,
     /// No flow has an end, so that only the time limit ends the run.
@@ -99,6 +103,7 @@ impl World {
             host_of,
             mobiles,
             gateways,
+            cpus: config.cpus.iter().map(|cpu| Cpu::new(*cpu)).collect(),
             endless: unfinished == 0,
             flows,
             unfinished,
@@ -195,8 +200,10 @@ impl World {
             self.step_beacon(source - sources.beacons, observer);
         } else if source < sources.gateways {
             self.step_host(source - sources.hosts, observer);
-        } else if source < sources.flows {
+        } else if source < sources.cpus {
             self.step_gateway(source - sources.gateways, observer);
+        } else if source < sources.flows {
+            self.step_cpu(source - sources.cpus, observer);
         } else if source < sources.sampler {
             self.step_flow(source - sources.flows, observer);
         } else {

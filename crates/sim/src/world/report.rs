@@ -55,6 +55,7 @@ impl World {
             let statistics = air.cell.statistics(self.now);
             holdings.packets += statistics.down.under_way + statistics.up.under_way;
         }
+        holdings.packets += self.cpus.iter().map(|cpu| cpu.waiting() as u64).sum::<u64>();
         for host in &self.hosts {
             for (_, connection) in host.endpoint.connections() {
                 holdings.connections += 1;

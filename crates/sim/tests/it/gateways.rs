@@ -5,6 +5,9 @@ use std::sync::Arc;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
 use holdover_gateway::copy_and_forward::CopyAndForwardConfig;
+use holdover_gateway::handoff::HandoffConfig;
+use holdover_gateway::m_tcp::MTcpConfig;
+use holdover_gateway::split::SplitConfig;
 use holdover_gateway::supervisor::SupervisorConfig;
 use holdover_gateway::{Mechanisms, WarningSign};
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
@@ -92,5 +95,55 @@ fn a_gateway_that_sees_the_warning_loses_nothing_in_handoffs() {
         assert_eq!((report.status, report.bytes_received), (FlowStatus::Completed, 1_000_000), "{mechanisms:?}");
         let again = report.sender.expect("a sender").bytes_retransmitted.0;
         assert_eq!(again == 0, acts, "{again} bytes again with {mechanisms:?}");
+    }
+}
+
+/// A supervisor host at each base station: the connection moves with the mobile host, in records on the wires between them.
+#[test]
+fn a_connection_moves_between_supervisor_hosts_with_its_host() {
+    let m_tcp = |peer: NodeId, pulls_back| {
+        let handoff = Some(HandoffConfig::among(vec![peer.address(false)]));
+        let split = SplitConfig::with(Profile::Linux6Reno.config());
+        Mechanisms {
+            m_tcp: Some(MTcpConfig { handoff, pulls_back, ..MTcpConfig::with(split) }),
+            ..Mechanisms::default()
+        }
+    };
+    for (profile, is_upload, most_idle_ms) in [
+        // It sends again what the old supervisor host had when its window opens.
+        (Profile::RenoBsd, false, 100),
+        // It waits for its timer, as nothing tells it that the link is back.
+        (Profile::RenoBsd, true, 400),
+        // Linux does not, and waits for its timer if all that is outstanding was left behind.
+        (Profile::Linux6Cubic, false, 5_000),
+        (Profile::Linux6Cubic, true, 200),
+    ] {
+        let is_bsd = profile == Profile::RenoBsd;
+        let mut config = moving(&[], &Mechanisms::default());
+        for mobile in &mut config.mobiles {
+            mobile.attachment = Attachment::HandoffTime(ms(200));
+        }
+        let (from, to) = if is_upload { (MOBILE, FIXED) } else { (FIXED, MOBILE) };
+        config.flows = vec![with_stack(flow("transfer", from, to, bulk_bytes(1_000_000)), profile.config())];
+        let gateway = |(node, peer)| GatewayMechanisms {
+            node,
+            mechanisms: m_tcp(peer, is_bsd),
+            mobiles: vec![NodeId(MOBILE)],
+            hears_links: true,
+        };
+        config.gateways = [(BASES[0], BASES[1]), (BASES[1], BASES[0])].into_iter().map(gateway).collect();
+        let mut log = Log::default();
+        let mut world = World::new(config).expect("a valid world");
+        world.run(&mut log);
+        let report = world.report().remove(0);
+        assert_eq!((report.status, report.bytes_received), (FlowStatus::Completed, 1_000_000), "{profile}");
+        let deeds =
+            |name: &str| log.when(|event| matches!(event, WorldEvent::Mechanism(_, deed) if deed.what == name)).len();
+        let moves = log.when(|event| matches!(event, WorldEvent::Attached(NodeId(MOBILE), _))).len();
+        assert!(moves >= 1 && deeds("handed on") == moves && deeds("took over") == moves, "{profile}: {moves} moves");
+        for reconnection in &report.reconnections {
+            let idle = reconnection.idle.expect("new data came");
+            assert!(idle <= ms(most_idle_ms), "{profile}, upload {is_upload}: {idle}");
+        }
     }
 }

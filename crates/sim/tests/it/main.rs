@@ -5,6 +5,7 @@ mod captures;
 mod cells;
 mod conservation;
 mod control;
+mod cpus;
 mod determinism;
 mod efficiency;
 mod errors;

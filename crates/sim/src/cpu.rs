@@ -1,0 +1,125 @@
+//! The processor of a router: one server, and a line before it.
+
+use std::collections::VecDeque;
+
+use holdover_base::{Duration, Instant};
+
+use crate::config::{NodeId, RouterCpu};
+use crate::frame::Frame;
+
+/// What a router's processor has done.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct CpuStatistics {
+    /// Packets that were served.
+    pub packets: u64,
+    /// Packets that mechanisms handled.
+    pub operations: u64,
+    /// Packets that mechanisms made without one that came.
+    pub made: u64,
+    /// Packets that found the line full.
+    pub dropped: u64,
+    /// How long it was busy.
+    pub busy: Duration,
+    /// The sum of the times that packets waited for it and were served.
+    pub sojourn: Duration,
+    /// The most packets that waited or were served at one time.
+    pub most_waiting: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Cpu {
+    config: RouterCpu,
+    line: VecDeque<Waiting>,
+    /// When the first in line is served.
+    done_at: Option<Instant>,
+    /// Until when it has other things to do.
+    busy_until: Instant,
+    statistics: CpuStatistics,
+}
+
+#[derive(Clone, Debug)]
+struct Waiting {
+    frame: Box<Frame>,
+    takes: Duration,
+    since: Instant,
+    is_operation: bool,
+}
+
+impl Cpu {
+    pub(crate) fn new(config: RouterCpu) -> Self {
+        Self {
+            config,
+            line: VecDeque::new(),
+            done_at: None,
+            busy_until: Instant::ZERO,
+            statistics: CpuStatistics::default(),
+        }
+    }
+
+    pub(crate) fn node(&self) -> NodeId {
+        self.config.node
+    }
+
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        self.done_at
+    }
+
+    pub(crate) fn statistics(&self) -> CpuStatistics {
+        self.statistics
+    }
+
+    pub(crate) fn waiting(&self) -> usize {
+        self.line.len()
+    }
+
+    /// A packet comes. It is given back if the line is full.
+    pub(crate) fn take(&mut self, now: Instant, frame: Box<Frame>, is_operation: bool) -> Result<(), Box<Frame>> {
+        if self.line.len() >= self.config.backlog_packets as usize {
+            self.statistics.dropped += 1;
+            return Err(frame);
+        }
+        let bytes = u64::from(holdover_link::Frame::wire_len(&*frame));
+        let RouterCpu { per_packet, per_byte, per_operation, per_operation_byte, .. } = self.config;
+        let mut takes = per_packet + per_byte * bytes;
+        if is_operation {
+            takes += per_operation + per_operation_byte * bytes;
+        }
+        self.line.push_back(Waiting { frame, takes, since: now, is_operation });
+        self.statistics.most_waiting = self.statistics.most_waiting.max(self.line.len() as u64);
+        self.begin(now);
+        Ok(())
+    }
+
+    /// The first in line is served. [`Self::begin`] is due when what follows from it is done.
+    pub(crate) fn finish(&mut self, now: Instant) -> Option<Box<Frame>> {
+        self.done_at.take_if(|at| *at <= now)?;
+        let Waiting { frame, takes, since, is_operation } = self.line.pop_front()?;
+        self.statistics.packets += 1;
+        self.statistics.operations += u64::from(is_operation);
+        self.statistics.busy += takes;
+        self.statistics.sojourn += now.saturating_since(since);
+        Some(frame)
+    }
+
+    /// The next in line has its turn, if there is one and the processor is free.
+    pub(crate) fn begin(&mut self, now: Instant) {
+        if self.done_at.is_none()
+            && let Some(first) = self.line.front()
+        {
+            self.done_at = Some(self.busy_until.max(now) + first.takes);
+        }
+    }
+
+    /// Mechanisms have made packets of so many bytes each.
+    pub(crate) fn note_made(&mut self, now: Instant, bytes: impl Iterator<Item = u64>) {
+        for bytes in bytes {
+            let takes = self.config.per_packet + self.config.per_byte * bytes;
+            self.busy_until = self.busy_until.max(now) + takes;
+            if let Some(done_at) = &mut self.done_at {
+                *done_at += takes;
+            }
+            self.statistics.made += 1;
+            self.statistics.busy += takes;
+        }
+    }
+}
