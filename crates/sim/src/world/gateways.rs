@@ -165,7 +165,7 @@ impl World {
         let index = self.gateway_index(self.network.hops[hop].from).filter(|&index| hears(&self.gateways[index]));
         if let Some(index) = index {
             self.gateways[index].chain.handle_failed_attempt(self.now, &frame.packet);
-            self.send_what_gateway_made(index, observer);
+            self.send_what_gateway_made(index, 0, observer);
         }
         self.network.pool.take_back(frame);
     }
