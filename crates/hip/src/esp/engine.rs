@@ -130,8 +130,8 @@ fn nonce(salt: &[u8; 4], esp: &[u8], number: u64) -> Option<(Nonce<U12>, [u8; 12
     Some((nonce, associated))
 }
 
-/// The MAC over SPI, sequence number, initialization vector and data, and the upper half of the sequence number, which is not sent
-/// (RFC 4303 section 2.2.1).
+/// The MAC over SPI, sequence number, initialization vector and data, and the upper half of the sequence number, which is not
+/// sent (RFC 4303 section 2.2.1).
 fn covering(mac: &Hmac<Sha256>, covered: &[u8], number: u64) -> Hmac<Sha256> {
     let mut mac = mac.clone();
     mac.update(covered);
