@@ -238,7 +238,10 @@ proptest! {
 
     /// The window against a set of all that was accepted: no number twice, none too old, everything else once.
     #[test]
-    fn the_window_is_a_set(start in prop_oneof![Just(0_u64), 0..1_u64 << 40], steps in vec((0..3000_u64, any::<bool>()), 1..300)) {
+    fn the_window_is_a_set(
+        start in prop_oneof![Just(0_u64), 0..1_u64 << 40],
+        steps in vec((0..3000_u64, any::<bool>()), 1..300),
+    ) {
         let mut window = ReplayWindow::default();
         let mut accepted = BTreeSet::new();
         let mut top = start + 1;
