@@ -5,6 +5,7 @@
 //! behind its header, [`Inbound::open`] makes the same packet again. Sequence numbers have 64 bits, as RFC 7402 section 3.3
 //! demands; the upper half is not sent, but authenticated.
 
+mod engine;
 mod replay;
 mod security_association;
 mod suite;

@@ -1,24 +1,13 @@
 //! Sealing and opening packets.
 
-use aes::{Aes128, Aes256};
-use aes_gcm::aead::AeadInOut;
-use aes_gcm::{Aes128Gcm, KeyInit as _, Nonce};
 use bytes::{BufMut, Bytes, BytesMut};
-use cbc::cipher::block_padding::NoPadding;
-use cbc::cipher::{BlockModeDecrypt, BlockModeEncrypt, KeyIvInit};
-use cbc::{Decryptor, Encryptor};
-use hmac::{Hmac, Mac};
 use holdover_wire::{Packet, ParseError};
 use rand_core::CryptoRng;
-use sha2::Sha256;
 
+use super::engine::{Engine, HEADER_LEN, ICV_LEN};
 use super::{EspKeys, EspSuite, ReplayWindow};
 use crate::identity::Hit;
 
-/// Bytes of SPI and sequence number.
-const HEADER_LEN: usize = 8;
-/// Bytes of the integrity check value of every suite here: HMAC-SHA-256-128 and GCM with 16.
-const ICV_LEN: usize = 16;
 /// Bytes of an IPv6 header.
 const IPV6_LEN: usize = 40;
 
@@ -73,6 +62,8 @@ pub enum OpenError {
 pub struct Outbound {
     spi: u32,
     keys: EspKeys,
+    /// None if the keys do not fit the suite.
+    engine: Option<Engine>,
     local: Hit,
     peer: Hit,
     /// The sequence number of the last packet.
@@ -84,6 +75,8 @@ pub struct Outbound {
 pub struct Inbound {
     spi: u32,
     keys: EspKeys,
+    /// None if the keys do not fit the suite.
+    engine: Option<Engine>,
     local: Hit,
     peer: Hit,
     window: ReplayWindow,
@@ -91,8 +84,8 @@ pub struct Inbound {
 
 impl Outbound {
     /// An association to the peer that listens at `spi`.
-    pub const fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
-        Self { spi, keys, local, peer, number: 0 }
+    pub fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
+        Self { spi, engine: Engine::new(&keys), keys, local, peer, number: 0 }
     }
 
     /// The SPI.
@@ -161,7 +154,8 @@ impl Outbound {
         let padding = (payload.len() + 2).next_multiple_of(suite.alignment()) - payload.len() - 2;
         out.extend((1..=padding).map(|byte| byte as u8));
         out.put_slice(&[padding as u8, next_header]);
-        self.keys.encrypt(&mut out, body, number).ok_or(SealError::Exhausted)?;
+        let engine = self.engine.as_ref().ok_or(SealError::Exhausted)?;
+        engine.encrypt(&mut out, body, number).ok_or(SealError::Exhausted)?;
         self.number = number;
         Ok(Bytes::from(out))
     }
@@ -170,7 +164,7 @@ impl Outbound {
 impl Inbound {
     /// An association from `peer` at this host's `spi`.
     pub fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
-        Self { spi, keys, local, peer, window: ReplayWindow::default() }
+        Self { spi, engine: Engine::new(&keys), keys, local, peer, window: ReplayWindow::default() }
     }
 
     /// The SPI.
@@ -221,7 +215,8 @@ impl Inbound {
         if !self.window.may_accept(number) {
             return Err(OpenError::Replay { number });
         }
-        let mut plain = self.keys.decrypt(esp, body, number).ok_or(OpenError::Integrity)?;
+        let engine = self.engine.as_ref().ok_or(OpenError::Integrity)?;
+        let mut plain = engine.decrypt(esp, body, number).ok_or(OpenError::Integrity)?;
         self.window.accept(number);
         let next_header = plain.pop().ok_or(OpenError::Padding)?;
         let padding = usize::from(plain.pop().ok_or(OpenError::Padding)?);
@@ -231,83 +226,5 @@ impl Inbound {
         }
         plain.truncate(len);
         Ok((next_header, plain))
-    }
-}
-
-impl EspKeys {
-    /// Encrypts what begins at `body`, and appends the integrity check value. `None` if a key has a wrong length.
-    fn encrypt(&self, out: &mut Vec<u8>, body: usize, number: u64) -> Option<()> {
-        match self.suite {
-            EspSuite::Aes128Gcm16 => {
-                let (cipher, nonce, associated) = self.gcm(out, number)?;
-                let mut plain = out.split_off(body);
-                cipher.encrypt_in_place(&nonce, &associated, &mut plain).ok()?;
-                out.append(&mut plain);
-                return Some(());
-            }
-            EspSuite::NullHmacSha256 => {}
-            EspSuite::Aes128CbcHmacSha256 => {
-                let (head, plain) = out.split_at_mut(body);
-                let len = plain.len();
-                let cipher = Encryptor::<Aes128>::new_from_slices(&self.encryption, &head[HEADER_LEN..]).ok()?;
-                cipher.encrypt_padded::<NoPadding>(plain, len).ok()?;
-            }
-            EspSuite::Aes256CbcHmacSha256 => {
-                let (head, plain) = out.split_at_mut(body);
-                let len = plain.len();
-                let cipher = Encryptor::<Aes256>::new_from_slices(&self.encryption, &head[HEADER_LEN..]).ok()?;
-                cipher.encrypt_padded::<NoPadding>(plain, len).ok()?;
-            }
-        }
-        let tag = self.hmac(out, number)?.finalize().into_bytes();
-        out.extend(&tag[..ICV_LEN]);
-        Some(())
-    }
-
-    /// Verifies a whole ESP payload and decrypts what begins at `body`; `None` if it is not authentic.
-    fn decrypt(&self, esp: &[u8], body: usize, number: u64) -> Option<Vec<u8>> {
-        if self.suite == EspSuite::Aes128Gcm16 {
-            let (cipher, nonce, associated) = self.gcm(esp, number)?;
-            let mut plain = esp[body..].to_vec();
-            cipher.decrypt_in_place(&nonce, &associated, &mut plain).ok()?;
-            return Some(plain);
-        }
-        let (covered, tag) = esp.split_at(esp.len() - ICV_LEN);
-        self.hmac(covered, number)?.verify_truncated_left(tag).ok()?;
-        let (iv, mut plain) = (&covered[HEADER_LEN..body], covered[body..].to_vec());
-        match self.suite {
-            EspSuite::Aes128CbcHmacSha256 => {
-                let cipher = Decryptor::<Aes128>::new_from_slices(&self.encryption, iv).ok()?;
-                cipher.decrypt_padded::<NoPadding>(&mut plain).ok()?;
-            }
-            EspSuite::Aes256CbcHmacSha256 => {
-                let cipher = Decryptor::<Aes256>::new_from_slices(&self.encryption, iv).ok()?;
-                cipher.decrypt_padded::<NoPadding>(&mut plain).ok()?;
-            }
-            EspSuite::NullHmacSha256 | EspSuite::Aes128Gcm16 => {}
-        }
-        Some(plain)
-    }
-
-    /// Cipher, nonce (salt and initialization vector, RFC 4106 section 4), and associated data: SPI and the whole sequence
-    /// number (its section 5).
-    fn gcm(&self, esp: &[u8], number: u64) -> Option<(Aes128Gcm, Nonce<aes_gcm::aead::consts::U12>, [u8; 12])> {
-        let (key, salt) = self.encryption.split_at_checked(16)?;
-        let mut nonce = Nonce::default();
-        nonce[..4].copy_from_slice(salt.get(..4)?);
-        nonce[4..].copy_from_slice(esp.get(HEADER_LEN..HEADER_LEN + 8)?);
-        let mut associated = [0; 12];
-        associated[..4].copy_from_slice(&esp[..4]);
-        associated[4..].copy_from_slice(&number.to_be_bytes());
-        Some((Aes128Gcm::new_from_slice(key).ok()?, nonce, associated))
-    }
-
-    /// The MAC over SPI, sequence number, initialization vector and data, and the upper half of the sequence number, which is not
-    /// sent (RFC 4303 section 2.2.1).
-    fn hmac(&self, covered: &[u8], number: u64) -> Option<Hmac<Sha256>> {
-        let mut mac = <Hmac<Sha256> as hmac::KeyInit>::new_from_slice(&self.authentication).ok()?;
-        mac.update(covered);
-        mac.update(&((number >> 32) as u32).to_be_bytes());
-        Some(mac)
     }
 }

@@ -142,8 +142,8 @@ impl Host {
         Ok(())
     }
 
-    /// This host is at these addresses from now on, the preferred one first. Peers are told; exchanges over an address that is gone
-    /// begin anew.
+    /// This host is at these addresses from now on, the preferred one first. Peers are told; exchanges over an address that is
+    /// gone begin anew.
     pub fn set_locators(&mut self, now: Instant, locators: &[IpAddr]) {
         self.local.locators = locators.to_vec();
         for association in self.associations.values_mut() {

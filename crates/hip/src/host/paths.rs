@@ -128,8 +128,8 @@ impl Paths {
         }
     }
 
-    /// Where data goes: a preferred address that is active; else a preferred one that is not verified, within the credit; else any
-    /// active one, else any unverified one with credit (RFC 8046 section 5.6).
+    /// Where data goes: a preferred address that is active; else a preferred one that is not verified, within the credit; else
+    /// any active one, else any unverified one with credit (RFC 8046 section 5.6).
     pub(super) fn for_data(
         &mut self,
         now: Instant,

@@ -32,8 +32,8 @@ impl Association {
         }
     }
 
-    /// First message: this host's locators, to the best address of the peer, and to its others in turn when sent again: both hosts
-    /// may have moved.
+    /// First message: this host's locators, to the best address of the peer, and to its others in turn when sent again: both
+    /// hosts may have moved.
     pub(super) fn announce(&mut self, local: &mut Local, now: Instant) {
         let id = self.updates.next_id();
         self.updates.told = local.locators.clone();
@@ -79,8 +79,8 @@ impl Association {
         }
     }
 
-    /// Second message: is the peer where it says that it is? Gives the first address to ask and what to ask there, which goes with
-    /// the acknowledgement; the others are asked at once.
+    /// Second message: is the peer where it says that it is? Gives the first address to ask and what to ask there, which goes
+    /// with the acknowledgement; the others are asked at once.
     pub(super) fn check_locators(
         &mut self,
         local: &mut Local,

@@ -170,8 +170,8 @@ impl Association {
         }
     }
 
-    /// The peer is there again: a change of keys that one of the hosts may have completed, and the other has not, is done anew. It
-    /// brings new material, because that of the two hosts may differ by now.
+    /// The peer is there again: a change of keys that one of the hosts may have completed, and the other has not, is done anew.
+    /// It brings new material, because that of the two hosts may differ by now.
     pub(super) fn rekey_again(&mut self, local: &mut Local, now: Instant) {
         if self.updates.rekey_in_doubt && self.updates.rekey.is_none() {
             // With keys that may be used, it cannot fail.

@@ -50,8 +50,8 @@ fn the_host_identity_of_a_known_seed() {
     assert_eq!(pair.secret()[..], seed);
 }
 
-/// HITs computed in Python from RFC 7343 section 2 and NIST SP 800-185: the middle 96 bits of the hash of context ID and identity,
-/// and cSHAKE128 with the context ID as customization.
+/// HITs computed in Python from RFC 7343 section 2 and NIST SP 800-185: the middle 96 bits of the hash of context ID and
+/// identity, and cSHAKE128 with the context ID as customization.
 #[test]
 fn hits_by_hand() {
     let identity = b"\x03\x01\x00\x01holdover";

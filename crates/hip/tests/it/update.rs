@@ -413,8 +413,8 @@ fn take(world: &mut World, step: Step) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Hosts move and change keys in any order over a network that loses, repeats and reorders. When the network is good again and
-    /// one of them is where the other knows it, data goes both ways again; and nobody sends without end.
+    /// Hosts move and change keys in any order over a network that loses, repeats and reorders. When the network is good again
+    /// and one of them is where the other knows it, data goes both ways again; and nobody sends without end.
     #[test]
     fn an_association_survives(
         seed in 0_u64..1 << 32,

@@ -1,0 +1,140 @@
+//! The ciphers and MACs of one direction, with their key schedules.
+
+use aes::cipher::KeyInit as _;
+use aes::{Aes128, Aes256};
+use aes_gcm::aead::AeadInOut;
+use aes_gcm::aead::consts::U12;
+use aes_gcm::{Aes128Gcm, Nonce};
+use cbc::cipher::block_padding::NoPadding;
+use cbc::cipher::{Array, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
+use cbc::{Decryptor, Encryptor};
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+use super::{EspKeys, EspSuite};
+
+/// Bytes of SPI and sequence number.
+pub(super) const HEADER_LEN: usize = 8;
+/// Bytes of the integrity check value of every suite here: HMAC-SHA-256-128 and GCM with 16.
+pub(super) const ICV_LEN: usize = 16;
+
+/// What seals and opens. Prints no key.
+#[derive(Clone)]
+pub(super) enum Engine {
+    Gcm(Box<Aes128Gcm>, [u8; 4]),
+    Hmac(Option<Cbc>, Box<Hmac<Sha256>>),
+}
+
+#[derive(Clone)]
+pub(super) enum Cbc {
+    Aes128(Box<Aes128>),
+    Aes256(Box<Aes256>),
+}
+
+impl core::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Engine")
+    }
+}
+
+impl Engine {
+    /// `None` if a key has a wrong length.
+    pub(super) fn new(keys: &EspKeys) -> Option<Self> {
+        let cipher = match keys.suite {
+            EspSuite::Aes128Gcm16 => {
+                let (key, salt) = keys.encryption.split_at_checked(16)?;
+                return Some(Self::Gcm(Box::new(Aes128Gcm::new_from_slice(key).ok()?), salt.try_into().ok()?));
+            }
+            EspSuite::NullHmacSha256 => None,
+            EspSuite::Aes128CbcHmacSha256 => {
+                Some(Cbc::Aes128(Box::new(Aes128::new_from_slice(&keys.encryption).ok()?)))
+            }
+            EspSuite::Aes256CbcHmacSha256 => {
+                Some(Cbc::Aes256(Box::new(Aes256::new_from_slice(&keys.encryption).ok()?)))
+            }
+        };
+        let mac = <Hmac<Sha256> as hmac::KeyInit>::new_from_slice(&keys.authentication).ok()?;
+        Some(Self::Hmac(cipher, Box::new(mac)))
+    }
+
+    /// Encrypts what begins at `body`, and appends the integrity check value.
+    pub(super) fn encrypt(&self, out: &mut Vec<u8>, body: usize, number: u64) -> Option<()> {
+        match self {
+            Self::Gcm(cipher, salt) => {
+                let (nonce, associated) = nonce(salt, out, number)?;
+                let (_, plain) = out.split_at_mut(body);
+                let tag = cipher.encrypt_inout_detached(&nonce, &associated, plain.into()).ok()?;
+                out.extend(tag);
+            }
+            Self::Hmac(cipher, mac) => {
+                let (head, plain) = out.split_at_mut(body);
+                let len = plain.len();
+                let iv = &head[HEADER_LEN..];
+                match cipher {
+                    Some(Cbc::Aes128(aes)) => {
+                        let mode = Encryptor::inner_iv_init((**aes).clone(), &Array(iv.try_into().ok()?));
+                        mode.encrypt_padded::<NoPadding>(plain, len).ok()?;
+                    }
+                    Some(Cbc::Aes256(aes)) => {
+                        let mode = Encryptor::inner_iv_init((**aes).clone(), &Array(iv.try_into().ok()?));
+                        mode.encrypt_padded::<NoPadding>(plain, len).ok()?;
+                    }
+                    None => {}
+                }
+                let tag = covering(mac, out, number).finalize().into_bytes();
+                out.extend(&tag[..ICV_LEN]);
+            }
+        }
+        Some(())
+    }
+
+    /// Verifies a whole ESP payload and decrypts what begins at `body`; `None` if it is not authentic.
+    pub(super) fn decrypt(&self, esp: &[u8], body: usize, number: u64) -> Option<Vec<u8>> {
+        let (covered, tag) = esp.split_at_checked(esp.len().checked_sub(ICV_LEN)?)?;
+        let mut plain = covered.get(body..)?.to_vec();
+        match self {
+            Self::Gcm(cipher, salt) => {
+                let (nonce, associated) = nonce(salt, esp, number)?;
+                let tag = Array(tag.try_into().ok()?);
+                cipher.decrypt_inout_detached(&nonce, &associated, plain.as_mut_slice().into(), &tag).ok()?;
+            }
+            Self::Hmac(cipher, mac) => {
+                covering(mac, covered, number).verify_truncated_left(tag).ok()?;
+                let iv = covered.get(HEADER_LEN..body)?;
+                match cipher {
+                    Some(Cbc::Aes128(aes)) => {
+                        let mode = Decryptor::inner_iv_init((**aes).clone(), &Array(iv.try_into().ok()?));
+                        mode.decrypt_padded::<NoPadding>(&mut plain).ok()?;
+                    }
+                    Some(Cbc::Aes256(aes)) => {
+                        let mode = Decryptor::inner_iv_init((**aes).clone(), &Array(iv.try_into().ok()?));
+                        mode.decrypt_padded::<NoPadding>(&mut plain).ok()?;
+                    }
+                    None => {}
+                }
+            }
+        }
+        Some(plain)
+    }
+}
+
+/// Nonce (salt and initialization vector, RFC 4106 section 4), and associated data: SPI and the whole sequence number (its
+/// section 5).
+fn nonce(salt: &[u8; 4], esp: &[u8], number: u64) -> Option<(Nonce<U12>, [u8; 12])> {
+    let mut nonce = Nonce::default();
+    nonce[..4].copy_from_slice(salt);
+    nonce[4..].copy_from_slice(esp.get(HEADER_LEN..HEADER_LEN + 8)?);
+    let mut associated = [0; 12];
+    associated[..4].copy_from_slice(esp.get(..4)?);
+    associated[4..].copy_from_slice(&number.to_be_bytes());
+    Some((nonce, associated))
+}
+
+/// The MAC over SPI, sequence number, initialization vector and data, and the upper half of the sequence number, which is not
+/// sent (RFC 4303 section 2.2.1).
+fn covering(mac: &Hmac<Sha256>, covered: &[u8], number: u64) -> Hmac<Sha256> {
+    let mut mac = mac.clone();
+    mac.update(covered);
+    mac.update(&((number >> 32) as u32).to_be_bytes());
+    mac
+}
