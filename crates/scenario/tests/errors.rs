@@ -610,7 +610,7 @@ fn processors_of_routers_can_be_as_described() {
     for (table, kind, field) in [
         ("{}", ErrorKind::Conflict, "router.middle.cpu"),
         ("{ per_packet = \"31 us\", backlog = 0 }", ErrorKind::Conflict, "router.middle.cpu.backlog"),
-        ("{ per_packet = 31 }", ErrorKind::BadValue, "router.middle.cpu.per_packet"),
+        ("{ per_packet = 31 }", ErrorKind::WrongType, "router.middle.cpu.per_packet"),
         ("{ per_paket = \"31 us\" }", ErrorKind::UnknownField, "router.middle.cpu.per_paket"),
     ] {
         let error = with(table);

@@ -383,3 +383,141 @@ impl Exchange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use core::net::Ipv4Addr;
+
+    use super::*;
+
+    const MOBILE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
+    const OWN: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 100));
+    const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 101));
+    const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 102));
+
+    fn at(millis: u64) -> Instant {
+        Instant::from_millis(millis)
+    }
+
+    fn exchange() -> Exchange {
+        Exchange::new(HandoffConfig::among(vec![PEER, OTHER]), 1)
+    }
+
+    fn hears(exchange: &mut Exchange, millis: u64, peer: IpAddr, id: u64, body: Body) -> Vec<Event> {
+        let payload = Message { id, mobile: MOBILE, body }.emit();
+        assert!(exchange.handle_message(at(millis), &ControlMessage { peer, payload }));
+        core::iter::from_fn(|| exchange.poll_event()).collect()
+    }
+
+    fn said(exchange: &mut Exchange) -> Vec<(IpAddr, Message)> {
+        let messages = core::iter::from_fn(|| exchange.poll_message());
+        messages.map(|message| (message.peer, Message::parse(&message.payload).expect("a message"))).collect()
+    }
+
+    fn bodies(exchange: &mut Exchange) -> Vec<Body> {
+        said(exchange).into_iter().map(|(_, message)| message.body).collect()
+    }
+
+    fn records() -> Vec<Bytes> {
+        vec![Bytes::from_static(b"one"), Bytes::from_static(b"two")]
+    }
+
+    fn give(index: u16) -> Body {
+        Body::Give { index, count: 2, record: records()[usize::from(index)].clone() }
+    }
+
+    /// A question that comes twice is answered by the same records; what was taken is not sent again; an older question is not answered.
+    #[test]
+    fn records_are_sent_until_they_are_taken() {
+        let mut old = exchange();
+        let wanted = Event::Wanted { peer: PEER, mobile: MOBILE, id: 7 };
+        assert_eq!(hears(&mut old, 0, PEER, 7, Body::Ask), [wanted]);
+        old.give(at(0), PEER, MOBILE, 7, records());
+        assert_eq!(bodies(&mut old), [give(0), give(1)]);
+        assert_eq!(hears(&mut old, 10, PEER, 7, Body::Ask), []);
+        assert_eq!(bodies(&mut old), [give(0), give(1)]);
+        assert_eq!(hears(&mut old, 20, PEER, 7, Body::Taken { index: 0 }), []);
+        assert_eq!(old.poll_timeout(), Some(at(200)));
+        old.handle_timeout(at(200));
+        assert_eq!(bodies(&mut old), [give(1)]);
+        assert_eq!(hears(&mut old, 210, OTHER, 7, Body::Taken { index: 1 }), [], "it was not for that one");
+        assert_eq!(old.take_back(MOBILE), [records()[1].clone()]);
+        // All is taken, or taken back: the same question finds nothing, and an older one no answer.
+        hears(&mut old, 220, PEER, 7, Body::Ask);
+        assert_eq!(bodies(&mut old), [Body::None]);
+        assert_eq!(hears(&mut old, 230, PEER, 6, Body::Ask), []);
+        assert_eq!(bodies(&mut old), []);
+        assert_eq!(old.standing(at(230), MOBILE), Standing::Elsewhere { since: Duration::from_millis(230) });
+    }
+
+    /// Records come twice and out of order, and each counts once. Nobody else is waited for when all have answered.
+    #[test]
+    fn a_question_is_answered_when_all_have_answered() {
+        let mut new = exchange();
+        new.ask(at(1), MOBILE);
+        let asked = said(&mut new);
+        assert_eq!(asked.iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [PEER, OTHER]);
+        let id = asked[0].1.id;
+        assert_eq!(new.standing(at(1), MOBILE), Standing::Asking);
+        assert_eq!(hears(&mut new, 10, PEER, id, give(1)), [Event::Given { record: records()[1].clone() }]);
+        assert_eq!(hears(&mut new, 11, PEER, id, give(1)), [], "once");
+        assert_eq!(bodies(&mut new), [Body::Taken { index: 1 }, Body::Taken { index: 1 }]);
+        assert_eq!(hears(&mut new, 12, OTHER, id, Body::None), []);
+        new.handle_timeout(at(201));
+        assert_eq!(said(&mut new).iter().map(|(peer, _)| *peer).collect::<Vec<_>>(), [PEER], "one of two is missing");
+        assert_eq!(hears(&mut new, 210, PEER, id - 1, give(0)), [], "of an older question");
+        let concluded = Event::Concluded { mobile: MOBILE, is_complete: true };
+        assert_eq!(hears(&mut new, 220, PEER, id, give(0)), [Event::Given { record: records()[0].clone() }, concluded]);
+        assert_eq!(new.poll_timeout(), None);
+        // A receipt that was lost is sent again.
+        bodies(&mut new);
+        assert_eq!(hears(&mut new, 500, PEER, id, give(0)), []);
+        assert_eq!(bodies(&mut new), [Body::Taken { index: 0 }]);
+    }
+
+    /// Of two that ask about the same mobile host, the younger question waits for the answer to the older one.
+    #[test]
+    fn the_younger_question_waits_and_the_older_one_does_not() {
+        let mut first = exchange();
+        first.ask(at(1), MOBILE);
+        let own = said(&mut first)[0].1.id;
+        let younger = own + 1;
+        assert_eq!(hears(&mut first, 5, PEER, younger, Body::Ask).len(), 1);
+        assert!(first.has_to_wait(MOBILE, younger) && !first.has_to_wait(MOBILE, own - 1));
+        // The older one gets its answer, and the own question goes on.
+        assert_eq!(hears(&mut first, 6, OTHER, own - 1, Body::Ask).len(), 1);
+        first.give(at(6), OTHER, MOBILE, own - 1, Vec::new());
+        assert_eq!(bodies(&mut first), [Body::None]);
+        assert_eq!(first.standing(at(6), MOBILE), Standing::Asking);
+        // The next own question is younger than all that were heard of, whatever the clock says.
+        assert_eq!(hears(&mut first, 7, PEER, u64::MAX - 5, Body::Ask).len(), 1);
+        first.give(at(7), PEER, MOBILE, u64::MAX - 5, records());
+        said(&mut first);
+        first.ask(at(8), MOBILE);
+        assert_eq!(said(&mut first)[0].1.id, u64::MAX - 4);
+    }
+
+    #[test]
+    fn a_question_that_nobody_answers_is_given_up() {
+        let mut new = exchange();
+        new.ask(at(0), MOBILE);
+        let mut asked = said(&mut new).len();
+        let mut now = Instant::ZERO;
+        while let Some(due) = new.poll_timeout() {
+            now = due;
+            new.handle_timeout(now);
+            asked += said(&mut new).len();
+        }
+        assert_eq!((asked, now), (2 * 7, at(25_400)));
+        assert_eq!(new.poll_event(), Some(Event::Concluded { mobile: MOBILE, is_complete: false }));
+        assert_eq!(new.standing(now, MOBILE), Standing::Unknown);
+        let alone = Exchange::new(HandoffConfig::among(Vec::new()), 1);
+        let mut alone = Exchange { last_id: u64::MAX, ..alone };
+        alone.ask(at(0), OWN);
+        assert_eq!(
+            alone.poll_event(),
+            Some(Event::Concluded { mobile: OWN, is_complete: true }),
+            "nobody is there to ask"
+        );
+    }
+}

@@ -129,3 +129,137 @@ impl Connection {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::connection::Event;
+    use crate::endpoint::{ConnectionId, Endpoint, EndpointConfig};
+    use crate::profile::Profile;
+
+    fn endpoint(last: u8, secret: u8) -> Endpoint {
+        Endpoint::new(EndpointConfig { addresses: vec![[10, 0, 0, last].into()], secret: [secret; 16] })
+    }
+
+    /// Packets go to and fro until nobody has anything to send.
+    fn converse(now: Instant, one: &mut Endpoint, other: &mut Endpoint) {
+        loop {
+            let mut is_quiet = true;
+            while let Some(out) = one.poll_transmit(now) {
+                other.handle_packet(now, &out.packet);
+                is_quiet = false;
+            }
+            while let Some(out) = other.poll_transmit(now) {
+                one.handle_packet(now, &out.packet);
+                is_quiet = false;
+            }
+            if is_quiet {
+                return;
+            }
+        }
+    }
+
+    fn opened(profile: Profile) -> (Endpoint, ConnectionId, Endpoint, ConnectionId) {
+        let config = Arc::new(profile.config());
+        let (mut client, mut server) = (endpoint(1, 1), endpoint(2, 2));
+        server.listen(80, Arc::clone(&config), 1).unwrap();
+        let at = SocketAddr::new([10, 0, 0, 2].into(), 80);
+        let of_client = client.connect(Instant::ZERO, config, None, at).unwrap();
+        converse(Instant::ZERO, &mut client, &mut server);
+        let of_server = core::iter::from_fn(|| server.poll_event()).find(|(_, event)| *event == Event::Connected);
+        (client, of_client, server, of_server.expect("a connection").0)
+    }
+
+    fn say(now: Instant, endpoint: &mut Endpoint, id: ConnectionId, text: &'static str) {
+        assert_eq!(endpoint.connection_mut(id).unwrap().write(now, Bytes::from_static(text.as_bytes())), text.len());
+    }
+
+    fn heard(now: Instant, endpoint: &mut Endpoint, id: ConnectionId) -> Vec<u8> {
+        let connection = endpoint.connection_mut(id).unwrap();
+        core::iter::from_fn(|| connection.read(now)).flatten().collect()
+    }
+
+    /// The server's end moves to another endpoint, twice, between words in both directions; options, windows and timestamps go on.
+    #[test]
+    fn a_connection_goes_on_in_another_endpoint() {
+        for profile in [Profile::Linux6Cubic, Profile::RenoBsd] {
+            let (mut client, of_client, mut server, mut of_server) = opened(profile);
+            for round in 1..=3_u64 {
+                let now = Instant::from_secs(round * 10);
+                say(now, &mut client, of_client, "question");
+                say(now, &mut server, of_server, "answer");
+                converse(now, &mut client, &mut server);
+                client.handle_timeout(now + Duration::from_millis(500));
+                server.handle_timeout(now + Duration::from_millis(500));
+                converse(now + Duration::from_millis(500), &mut client, &mut server);
+                assert_eq!(heard(now, &mut server, of_server), b"question", "{profile}, {round}");
+                assert_eq!(heard(now, &mut client, of_client), b"answer", "{profile}, {round}");
+                let now = now + Duration::from_secs(1);
+                let old = server.withdraw(of_server).expect("it was there");
+                let resumption = old.resumption(now, old.rcv_nxt()).expect("it is open");
+                server = endpoint(2, 10 + round as u8);
+                of_server =
+                    server.resume(now, Arc::new(profile.config()), &resumption).expect("it has no such connection");
+                let new = server.connection(of_server).unwrap();
+                new.assert_invariants();
+                let again = new.resumption(now, new.rcv_nxt()).unwrap();
+                // The round trip is rounded to the ticks of its clock.
+                assert_eq!(Resumption { srtt: resumption.srtt, ..again }, resumption, "{profile}: nothing is lost");
+                assert!(server.resume(now, Arc::new(profile.config()), &resumption).is_err(), "it is there already");
+            }
+            let now = Instant::from_secs(100);
+            server.connection_mut(of_server).unwrap().shutdown_write();
+            client.connection_mut(of_client).unwrap().shutdown_write();
+            converse(now, &mut client, &mut server);
+            let end =
+                [(&client, of_client), (&server, of_server)].map(|(endpoint, id)| endpoint.connection(id).unwrap());
+            assert!(end.iter().all(|connection| connection.error().is_none()), "{profile}");
+            assert!(end.iter().any(|connection| connection.state() == State::TimeWait), "{profile}");
+        }
+    }
+
+    /// Each state after a FIN moves as well: what was closed stays so, and the rest can still be closed.
+    #[test]
+    fn ends_of_streams_move_with_the_connection() {
+        for (is_client_first, state) in [(true, State::CloseWait), (false, State::FinWait2)] {
+            let (mut client, of_client, mut server, of_server) = opened(Profile::Linux6Reno);
+            let now = Instant::from_secs(1);
+            let first =
+                if is_client_first { client.connection_mut(of_client) } else { server.connection_mut(of_server) };
+            first.unwrap().shutdown_write();
+            converse(now, &mut client, &mut server);
+            let old = server.withdraw(of_server).unwrap();
+            assert_eq!(old.state(), state);
+            let resumption = old.resumption(now, old.rcv_nxt()).unwrap();
+            let mut next = endpoint(2, 3);
+            let id = next.resume(now, Arc::new(Profile::Linux6Reno.config()), &resumption).unwrap();
+            assert_eq!(next.connection(id).map(Connection::state), Some(state));
+            let second = if is_client_first { next.connection_mut(id) } else { client.connection_mut(of_client) };
+            second.unwrap().shutdown_write();
+            converse(now, &mut client, &mut next);
+            let states = [client.connection(of_client).unwrap().state(), next.connection(id).unwrap().state()];
+            assert!(states.contains(&State::TimeWait) && states.contains(&State::Closed), "{states:?}");
+        }
+    }
+
+    /// In a handshake there is nothing to go on with, and addresses that cannot be are refused.
+    #[test]
+    fn what_cannot_go_on_is_refused() {
+        let config = Arc::new(Profile::Linux6Reno.config());
+        let mut client = endpoint(1, 1);
+        let at = SocketAddr::new([10, 0, 0, 2].into(), 80);
+        let id = client.connect(Instant::ZERO, Arc::clone(&config), None, at).unwrap();
+        let connection = client.connection(id).unwrap();
+        assert_eq!(connection.resumption(Instant::ZERO, connection.rcv_nxt()), None);
+        let (_, _, server, of_server) = opened(Profile::Linux6Reno);
+        let connection = server.connection(of_server).unwrap();
+        let resumption = connection.resumption(Instant::ZERO, connection.rcv_nxt()).unwrap();
+        let mut elsewhere = endpoint(9, 1);
+        assert!(elsewhere.resume(Instant::ZERO, Arc::clone(&config), &resumption).is_err(), "not its address");
+        let mut other = endpoint(2, 1);
+        let remote = SocketAddr::new([224, 0, 0, 1].into(), 80);
+        assert!(other.resume(Instant::ZERO, config, &Resumption { remote, ..resumption }).is_err(), "a group");
+    }
+}
