@@ -64,7 +64,7 @@ impl Pacer {
         }
         let takes = Duration::from_nanos(u64::from(len).saturating_mul(1_000_000_000) / rate);
         let credited = (takes / 2).min(self.credit);
-        self.credit = self.credit - credited;
+        self.credit -= credited;
         self.next_at = (self.next_at + (takes - credited)).min(now + MAX_WAIT);
     }
 
