@@ -48,7 +48,8 @@ fn without_a_directory_each_demo_gets_one_of_its_own() {
 
 #[test]
 fn the_simulator_has_bbr() {
-    let demo = serde_json::from_str(&Place::new("demo-bbr").run("demo --simulated --sender bbr --json").well().out).unwrap();
+    let demo =
+        serde_json::from_str(&Place::new("demo-bbr").run("demo --simulated --sender bbr --json").well().out).unwrap();
     check(&demo, "simulator");
 }
 
