@@ -1,7 +1,7 @@
 //! The machine under test, as far as TCP is concerned: what sysctls, routes and the scripts' own options say.
 
 use holdover_base::Duration;
-use holdover_tcp::{Config, InitialWindow, LossDetection, Profile, RetryLimit};
+use holdover_tcp::{Config, Ecn, InitialWindow, LossDetection, Profile, RetryLimit};
 
 /// Settings of the machine. At first they are those of a Linux that nobody has changed.
 #[derive(Clone, PartialEq, Debug)]
@@ -250,6 +250,11 @@ impl Settings {
         config.sack = self.sack;
         config.dsack = self.dsack;
         config.timestamps = config.timestamps.filter(|_| self.timestamps);
+        config.ecn = match self.ecn {
+            0 => Ecn::Off,
+            1 => Ecn::Request,
+            _ => Ecn::Accept,
+        };
         config.send.buffer_bytes = self.wmem[1].max(4_608);
         config.receive.buffer_bytes = default / 2;
         config.receive.max_buffer_bytes = (max / 2).max(default / 2);

@@ -48,7 +48,8 @@ impl Pacer {
 
     /// A segment of `len` bytes leaves, at a rate in bytes per second (0: not known yet, and unpaced) in bursts of `burst` segments.
     pub(crate) fn on_sent(&mut self, now: Instant, len: u32, rate: u64, burst: u32) {
-        if self.burst_left == 0 {
+        // What does not wait for the pacer delays the next burst, and begins none.
+        if self.burst_left == 0 && self.next_at <= now {
             self.credit = now.saturating_since(self.next_at);
             self.next_at = self.next_at.max(now);
             self.burst_left = burst;
@@ -63,7 +64,7 @@ impl Pacer {
         }
         let takes = Duration::from_nanos(u64::from(len).saturating_mul(1_000_000_000) / rate);
         let credited = (takes / 2).min(self.credit);
-        self.credit = self.credit - credited;
+        self.credit -= credited;
         self.next_at = (self.next_at + (takes - credited)).min(now + MAX_WAIT);
     }
 
@@ -119,6 +120,15 @@ mod tests {
         // 0.2 ms late.
         pacer.on_sent(Instant::from_micros(10_700), 1_000, RATE, 1);
         assert_eq!(pacer.next_at(), Instant::from_micros(11_500));
+    }
+
+    #[test]
+    fn what_leaves_out_of_turn_begins_no_burst() {
+        let mut pacer = started();
+        pacer.on_sent(Instant::ZERO, 1_000, RATE, 1);
+        pacer.on_sent(Instant::ZERO, 1_000, RATE, 2);
+        assert!(!pacer.is_open(Instant::ZERO));
+        assert_eq!(pacer.next_at(), Instant::from_millis(2));
     }
 
     #[test]

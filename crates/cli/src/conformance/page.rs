@@ -186,10 +186,11 @@ fn judge(experiments: &[Experiment], outcomes: &[Vec<Outcome>]) -> Vec<Line> {
 
 const INTRODUCTION: &str = "\
 Each experiment is one connection of a sender to a scripted peer that decides about every packet; nothing crosses a real link. The
-kernel's sender runs in a network namespace over a TUN device, in wall-clock time; the profiles that copy it, `linux-6-cubic` and
-`linux-6-reno`, meet the same scripts in virtual time. The kernel's timers are late by up to an eighth (its timer wheel), and later
+kernel's sender runs in a network namespace over a TUN device, in wall-clock time; the profiles that copy it, `linux-6-cubic`,
+`linux-6-reno` and `linux-6-bbr`, meet the same scripts in virtual time. The kernel's timers are late by up to an eighth (its timer wheel), and later
 when the machine is busy, which CUBIC's HyStart takes for a growing delay: where a value is beyond its tolerance, the kernel was asked
-three times, and the medians are shown; and where it still was, the case was run again when the others were through. BBR has no profile. What stays different is explained below the tables and listed in [limits.md](../limits.md).";
+three times, and the medians are shown; and where it still was, the case was run again when the others were through.
+What stays different is explained below the tables and listed in [limits.md](../limits.md).";
 
 const WITHIN: &str = "within";
 const KNOWN: &str = "known difference";

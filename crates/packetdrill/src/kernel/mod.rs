@@ -169,7 +169,8 @@ impl Kernel {
                 quiet = false;
                 let mut packet = outgoing.packet;
                 if let Some(socket) = outgoing.connection.and_then(|id| self.socket_of(id)) {
-                    packet.traffic_class = socket.options.tos;
+                    // The two lowest bits are ECN's, whatever IP_TOS says.
+                    packet.traffic_class = socket.options.tos & !3 | packet.traffic_class & 3;
                     packet.ttl = socket.options.ttl.unwrap_or(packet.ttl);
                 }
                 self.outbox.push_back((self.now, packet));

@@ -50,7 +50,8 @@ pub(super) fn set_variables(connection: &Connection, now: Instant, variables: &m
     let scales = connection.window_scales();
     let options = i64::from(connection.timestamps_agreed())
         + 2 * i64::from(connection.sack_agreed())
-        + 4 * i64::from(scales.is_some());
+        + 4 * i64::from(scales.is_some())
+        + 8 * i64::from(connection.ecn_agreed());
     let fields: &[(&str, i64)] = &[
         ("tcpi_state", Kernel::tcp_state(connection)),
         ("tcpi_ca_state", ca_state(connection.recovery_state())),

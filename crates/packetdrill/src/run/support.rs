@@ -77,6 +77,9 @@ fn of_settings(settings: &Settings) -> Option<String> {
     if settings.paced_by_fq {
         return Some("pacing by the queueing discipline fq".to_owned());
     }
+    if settings.ecn > 2 {
+        return Some("Accurate ECN (tcp_ecn)".to_owned());
+    }
     if settings.mtu_probing {
         return Some("probing of the path MTU by segments (tcp_mtu_probing)".to_owned());
     }

@@ -156,6 +156,39 @@ fn an_outage_leaves_the_model_as_it_was() {
     }
 }
 
+/// The receiver holds back the ACKs of what arrives last, and gives them when the link is back: the sender goes on with that ACK, at the
+/// rate that it had, however long its timer still ran. (The kernel's BBR sends new data within a millisecond of such an ACK, and fills
+/// the second that follows: `docs/conformance/linux-6.18.md`, `wake`, fresh.) After more than ten seconds the least round trip is too old, and
+/// the same ACK begins PROBE_RTT: nothing new leaves while more than four segments are held to be in flight.
+#[test]
+fn an_ack_that_was_held_back_resumes_it_at_once() {
+    for outage_ms in [300, 3_000, 6_500] {
+        let up = 3_000 + outage_ms;
+        let mut path = path(75);
+        path.outages = vec![(at(3_000), at(up))];
+        path.outages_empty = true;
+        let mut world = transfer(path.clone(), 10_000_000, 11);
+        world.backward.outages = path.outages;
+        world.backward.outages_empty = true;
+        world.run_until(at(2_980), |_| false);
+        let point = world.server.connection().rcv_nxt();
+        world.server.connection().hold_ack_point(Some(point));
+        world.run_until(at(up), |_| false);
+        world.server.connection().hold_ack_point(None);
+        world.server.connection().send_acks(1);
+        world.work(Side::Server);
+        let sent = world.client.connection().snd_nxt();
+        let resumes = |world: &mut World| world.client.connection().snd_nxt() != sent;
+        assert!(world.run_until(at(up + 10_000), resumes), "{outage_ms} ms: nothing new");
+        let idle = world.now.saturating_since(at(up)).as_millis();
+        assert!(idle <= 30, "{outage_ms} ms: new data {idle} ms after the link's return");
+        let before = world.server.read_len;
+        world.run_until(at(up + 2_100), |_| false);
+        let rate = (world.server.read_len - before) as f64 / 2.0;
+        assert!(rate > 0.8 * 1_206_000.0, "{outage_ms} ms: {rate} bytes a second");
+    }
+}
+
 /// `docs/conformance/outage-grid.toml` with Linux 6.18's BBR: uploads over outages of 0.3, 3 and 7 s. With 1 s the kernel's second timer ended
 /// 0.1 ms after the outage, and without its timer wheel, which is up to an eighth late, would have ended before.
 #[test]

@@ -8,6 +8,7 @@ mod endpoints;
 mod ledger;
 mod linux_profiles;
 mod ns2;
+mod overshoot;
 mod pacing;
 mod plan;
 mod properties;
