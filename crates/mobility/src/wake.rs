@@ -467,7 +467,7 @@ impl WakeControl {
             for direction in BOTH {
                 state.half(direction).note_cut(now, link.up_at, direction, flow.half(direction), is_stalled);
             }
-            let (received_at, sent) = (flow.half(Direction::Outgoing).last_data_at(), &flow.half(Direction::Incoming));
+            let (received_at, sent) = (flow.half(Direction::Outgoing).last_data_at(), flow.half(Direction::Incoming));
             if !pokes {
                 // Nothing but a poke helps them.
             } else if sent.last_data_at() > received_at && !sent.has_outstanding() {
@@ -478,7 +478,7 @@ impl WakeControl {
             }
             let is_window_shrunk = BOTH.into_iter().any(|direction| flow.half(direction).is_window_shrunk());
             if is_known {
-                spoilt.push((connection, flow.clone()));
+                spoilt.push((connection, *flow));
             }
             if is_known || is_window_shrunk || !state.is_idle() {
                 connections.insert(connection, state);

@@ -240,7 +240,7 @@ struct End {
 struct Native {
     flows: BTreeMap<Connection, Flow>,
     places: Vec<Place>,
-    places_before: Vec<Place>,
+    predictions_before: Vec<Option<Prediction>>,
     rules: Rules,
 }
 
@@ -267,7 +267,7 @@ struct Both<'a> {
 impl Native {
     fn new(rules: Rules) -> Self {
         let places = vec![Place::default(); PREDICTIONS as usize / 2];
-        Self { flows: BTreeMap::new(), places_before: places.clone(), places, rules }
+        Self { flows: BTreeMap::new(), places, predictions_before: vec![None; PREDICTIONS as usize], rules }
     }
 
     fn place(key: &Key) -> usize {
@@ -312,9 +312,9 @@ impl Native {
     fn free_idle_predictions(&mut self) {
         for number in 0..PREDICTIONS {
             let (place, direction) = (number as usize / 2, way(number % 2 == 0));
-            let of = |places: &[Place]| places[place].predictions()[number as usize % 2];
-            let prediction = of(&self.places);
-            if !prediction.is_free() && prediction == of(&self.places_before) {
+            let prediction = self.places[place].predictions()[number as usize % 2];
+            let before = self.predictions_before[number as usize].replace(prediction);
+            if !prediction.is_free() && before == Some(prediction) {
                 let key = prediction.key();
                 match self.flows.get_mut(&key.connection()) {
                     Some(flow) => {
