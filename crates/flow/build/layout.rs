@@ -5,6 +5,9 @@
 
 use std::fmt::Write as _;
 
+/// Structures that do not begin with zeros: `src/flow.rs` has their defaults.
+const NOT_ZERO: [&str; 2] = ["half", "flow"];
+
 /// What the headers describe.
 #[derive(Default)]
 pub(crate) struct Layout {
@@ -169,10 +172,9 @@ impl Structure {
     fn write_struct(&self, out: &mut String) {
         let name = camel_case(&self.name);
         let _ = writeln!(out, "/// {}", sentence(&self.doc, &self.name));
-        let _ = writeln!(
-            out,
-            "#[repr(C)]\n#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]\npub struct {name} {{"
-        );
+        let default = if NOT_ZERO.contains(&self.name.as_str()) { "" } else { ", Default" };
+        let derived = format!("Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug{default}");
+        let _ = writeln!(out, "#[repr(C)]\n#[derive({derived})]\npub struct {name} {{");
         let mut sizes = Vec::new();
         for Member { name, kind, len, doc } in &self.members {
             if !doc.is_empty() {

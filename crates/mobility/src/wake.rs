@@ -107,16 +107,10 @@ struct InMemory {
 }
 
 /// A flow, with its own place for predictions.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 struct Tracked {
     flow: Flow,
     place: Place,
-}
-
-impl Default for Tracked {
-    fn default() -> Self {
-        Self { flow: Flow::new(), place: Place::default() }
-    }
 }
 
 impl Wake {

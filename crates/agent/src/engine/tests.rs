@@ -290,7 +290,7 @@ impl Native {
                 self.flows.remove(&connection);
             }
             if Flow::begins_with(packet, segment) {
-                self.flows.entry(connection).or_insert_with(Flow::new);
+                self.flows.entry(connection).or_default();
             }
         }
         let Some(flow) = self.flows.get_mut(&connection) else { return (Verdict::Pass, None) };
@@ -702,8 +702,7 @@ impl<'a> Both<'a> {
         let family = Family::of_connection(self.connections[0]);
         self.kernel.set_link(family, self.control.link_state());
         // What becomes of the other version's link is nothing to this connection.
-        let mut others = LinkState::default();
-        others.down_at = Some(self.now);
+        let others = LinkState { down_at: Some(self.now), ..LinkState::default() };
         self.kernel.set_link(family.other(), others);
         self.kernel.renew();
     }
