@@ -3,8 +3,10 @@
 //! It knows the C of `c/state.h` and `c/packet.h`, and refuses the rest: members of `u8` to `u64` and of structures before them, with
 //! sizes that are numbers or constants; `#define NAME NUMBER`; enumerations without values.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
+
+/// Structures that do not begin with zeros: `src/flow.rs` has their defaults.
+const NOT_ZERO: [&str; 2] = ["half", "flow"];
 
 /// What the headers describe.
 #[derive(Default)]
@@ -170,25 +172,20 @@ impl Structure {
     fn write_struct(&self, out: &mut String) {
         let name = camel_case(&self.name);
         let _ = writeln!(out, "/// {}", sentence(&self.doc, &self.name));
-        let _ = writeln!(
-            out,
-            "#[repr(C)]\n#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]\npub struct {name} {{"
-        );
-        let mut sizes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let default = if NOT_ZERO.contains(&self.name.as_str()) { "" } else { ", Default" };
+        let derived = format!("Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug{default}");
+        let _ = writeln!(out, "#[repr(C)]\n#[derive({derived})]\npub struct {name} {{");
+        let mut sizes = Vec::new();
         for Member { name, kind, len, doc } in &self.members {
             if !doc.is_empty() {
                 let _ = writeln!(out, "    /// {}", sentence(doc, name));
             }
-            match len {
-                Some(len) => _ = writeln!(out, "    pub(crate) {name}: [{kind}; {len}],"),
-                None => _ = writeln!(out, "    pub(crate) {name}: {kind},"),
-            }
-            sizes.entry(kind.clone()).or_default().push(len.clone().unwrap_or_else(|| "1".to_owned()));
+            let kind = len.as_ref().map_or_else(|| kind.clone(), |len| format!("[{kind}; {len}]"));
+            let _ = writeln!(out, "    pub(crate) {name}: {kind},");
+            sizes.push(format!("size_of::<{kind}>()"));
         }
-        let sums: Vec<String> =
-            sizes.iter().map(|(kind, lens)| format!("size_of::<{kind}>() * ({})", lens.join(" + "))).collect();
         let _ = writeln!(out, "}}\n// Any bytes are a value, and all of them are written: there is no padding.");
-        let _ = writeln!(out, "const _: () = assert!(size_of::<{name}>() == {});", sums.join(" + "));
+        let _ = writeln!(out, "const _: () = assert!(size_of::<{name}>() == {});", sizes.join(" + "));
     }
 
     fn write_enum(&self, out: &mut String) {
@@ -220,5 +217,6 @@ fn camel_case(name: &str) -> String {
 /// A comment as documentation, or the name in C without one.
 fn sentence(doc: &str, name: &str) -> String {
     let doc = doc.trim().trim_end_matches([',', ';', ':', '.']);
-    if doc.is_empty() { format!("`{name}` of the C headers.") } else { format!("{doc}.") }
+    let (first, rest) = doc.split_at(doc.chars().next().map_or(0, char::len_utf8));
+    if doc.is_empty() { format!("`{name}` of the C headers.") } else { format!("{}{rest}.", first.to_uppercase()) }
 }

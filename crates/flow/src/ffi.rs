@@ -127,6 +127,12 @@ pub(crate) fn lower(half: &Half, packet: &Packet, ack: u32) -> Verdict {
     verdict
 }
 
+/// A flow that is all zeros.
+pub(crate) fn zeroed_flow() -> Flow {
+    // SAFETY: integers, of which any bytes are a value.
+    unsafe { std::mem::zeroed() }
+}
+
 /// A notice from bytes of the kernel; `None` if they are too few.
 pub(crate) fn notice_from_bytes(bytes: &[u8]) -> Option<Notice> {
     if bytes.len() < size_of::<Notice>() {

@@ -28,8 +28,7 @@ pub struct Environment<'a> {
 impl Flow {
     /// A flow before its first packet.
     pub fn new() -> Self {
-        let half = Half { window_shift: UNKNOWN_SHIFT as u8, ..Half::default() };
-        Self { outgoing: half, incoming: half, ..Self::default() }
+        Self { outgoing: Half::default(), incoming: Half::default(), ..ffi::zeroed_flow() }
     }
 
     /// A packet of the flow passes, and may be rewritten.
@@ -206,6 +205,19 @@ impl Flow {
     /// ACKs that were lowered.
     pub const fn lowered(&self) -> u32 {
         self.lowered
+    }
+}
+
+impl Default for Flow {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Default for Half {
+    /// Before the first packet: the window's shift is not known.
+    fn default() -> Self {
+        Self { window_shift: UNKNOWN_SHIFT as u8, ..ffi::zeroed_flow().outgoing }
     }
 }
 

@@ -2,5 +2,7 @@
 
 // Some are of the kernel only; those that are not exported are public for their modules.
 #![allow(dead_code, unreachable_pub)]
+// C has one namespace for all enumerations.
+#![allow(clippy::enum_variant_names)]
 
 include!(concat!(env!("OUT_DIR"), "/layout.rs"));

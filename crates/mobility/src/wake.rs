@@ -107,16 +107,10 @@ struct InMemory {
 }
 
 /// A flow, with its own place for predictions.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 struct Tracked {
     flow: Flow,
     place: Place,
-}
-
-impl Default for Tracked {
-    fn default() -> Self {
-        Self { flow: Flow::new(), place: Place::default() }
-    }
 }
 
 impl Wake {
@@ -467,7 +461,7 @@ impl WakeControl {
             for direction in BOTH {
                 state.half(direction).note_cut(now, link.up_at, direction, flow.half(direction), is_stalled);
             }
-            let (received_at, sent) = (flow.half(Direction::Outgoing).last_data_at(), &flow.half(Direction::Incoming));
+            let (received_at, sent) = (flow.half(Direction::Outgoing).last_data_at(), flow.half(Direction::Incoming));
             if !pokes {
                 // Nothing but a poke helps them.
             } else if sent.last_data_at() > received_at && !sent.has_outstanding() {
@@ -478,7 +472,7 @@ impl WakeControl {
             }
             let is_window_shrunk = BOTH.into_iter().any(|direction| flow.half(direction).is_window_shrunk());
             if is_known {
-                spoilt.push((connection, flow.clone()));
+                spoilt.push((connection, *flow));
             }
             if is_known || is_window_shrunk || !state.is_idle() {
                 connections.insert(connection, state);

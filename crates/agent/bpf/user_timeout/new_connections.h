@@ -53,7 +53,7 @@ static __always_inline int take_option(struct bpf_sock_ops *ops, struct given *g
 	if (bpf_load_hdr_opt(ops, option, sizeof(option), 0) != UTO_LEN)
 		return 0;
 	ms = ms_of_option((__u16)option[2] << 8 | option[3]);
-	// RFC 5482 section 3: zero is invalid.
+	// RFC 5482 section 3.5: zero is reserved, and ignored.
 	if (!ms)
 		return 0;
 	count(OPTIONS_RECEIVED);

@@ -240,7 +240,7 @@ struct End {
 struct Native {
     flows: BTreeMap<Connection, Flow>,
     places: Vec<Place>,
-    places_before: Vec<Place>,
+    predictions_before: Vec<Option<Prediction>>,
     rules: Rules,
 }
 
@@ -267,7 +267,7 @@ struct Both<'a> {
 impl Native {
     fn new(rules: Rules) -> Self {
         let places = vec![Place::default(); PREDICTIONS as usize / 2];
-        Self { flows: BTreeMap::new(), places_before: places.clone(), places, rules }
+        Self { flows: BTreeMap::new(), places, predictions_before: vec![None; PREDICTIONS as usize], rules }
     }
 
     fn place(key: &Key) -> usize {
@@ -290,7 +290,7 @@ impl Native {
                 self.flows.remove(&connection);
             }
             if Flow::begins_with(packet, segment) {
-                self.flows.entry(connection).or_insert_with(Flow::new);
+                self.flows.entry(connection).or_default();
             }
         }
         let Some(flow) = self.flows.get_mut(&connection) else { return (Verdict::Pass, None) };
@@ -312,9 +312,9 @@ impl Native {
     fn free_idle_predictions(&mut self) {
         for number in 0..PREDICTIONS {
             let (place, direction) = (number as usize / 2, way(number % 2 == 0));
-            let of = |places: &[Place]| places[place].predictions()[number as usize % 2];
-            let prediction = of(&self.places);
-            if !prediction.is_free() && prediction == of(&self.places_before) {
+            let prediction = self.places[place].predictions()[number as usize % 2];
+            let before = self.predictions_before[number as usize].replace(prediction);
+            if !prediction.is_free() && before == Some(prediction) {
                 let key = prediction.key();
                 match self.flows.get_mut(&key.connection()) {
                     Some(flow) => {
@@ -702,8 +702,7 @@ impl<'a> Both<'a> {
         let family = Family::of_connection(self.connections[0]);
         self.kernel.set_link(family, self.control.link_state());
         // What becomes of the other version's link is nothing to this connection.
-        let mut others = LinkState::default();
-        others.down_at = Some(self.now);
+        let others = LinkState { down_at: Some(self.now), ..LinkState::default() };
         self.kernel.set_link(family.other(), others);
         self.kernel.renew();
     }

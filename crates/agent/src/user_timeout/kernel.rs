@@ -1,4 +1,4 @@
-//! The Rust twins of the structures in `bpf/user_timeout.bpf.c`, and how a policy becomes a table of rules.
+//! The structures of `bpf/user_timeout/state.h` in Rust, and how a policy becomes a table of rules.
 
 use std::net::SocketAddr;
 
