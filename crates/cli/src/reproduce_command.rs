@@ -13,7 +13,7 @@ use holdover_scenario::Style;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::command_support::{INTERRUPTED, stop_on_signals, utc};
+use crate::command_support::{INTERRUPTED, print_error, stop_on_signals, utc};
 use crate::reproduce::catalogue::{Catalogue, CatalogueError, Experiment};
 use crate::reproduce::figures;
 use crate::reproduce::judge::{self, Counts, Judged};
@@ -109,11 +109,11 @@ pub(crate) fn run(args: &ReproduceArgs) -> ExitCode {
             | CommandError::PartOfAPage(_)
             | CommandError::OtherResults(_)),
         ) => {
-            eprintln!("error: {error}");
+            print_error(&error);
             ExitCode::from(2)
         }
         Err(error) => {
-            eprintln!("error: {error}");
+            print_error(&error);
             ExitCode::FAILURE
         }
     }
