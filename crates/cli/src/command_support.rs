@@ -1,9 +1,10 @@
 //! What several commands need.
 
+use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(crate) use holdover_agent::log::with_causes;
@@ -35,8 +36,33 @@ pub(crate) fn open_scenario(name: &str, set: &[String], seed: Option<u64>) -> Re
     if changes.is_empty() { Ok(scenario) } else { scenario.with(&changes) }
 }
 
+/// The command line has `--json`.
+static ERRORS_AS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// From now on, errors are printed as JSON: the command line has `--json`.
+pub(crate) fn print_errors_as_json() {
+    ERRORS_AS_JSON.store(true, Ordering::Relaxed);
+}
+
+/// Whether errors are printed as JSON.
+pub(crate) fn errors_are_json() -> bool {
+    ERRORS_AS_JSON.load(Ordering::Relaxed)
+}
+
+/// Prints why a command failed: a line on standard error, or under `--json` an object with the key `error` on standard output.
+pub(crate) fn print_error(error: &dyn Display) {
+    if errors_are_json() {
+        print_json(&serde_json::json!({ "error": error.to_string() }));
+    } else {
+        eprintln!("error: {error}");
+    }
+}
+
 /// Shows what is wrong with a scenario, and where; in colour for people who want it.
 pub(crate) fn print_scenario_error(error: &ScenarioError) {
+    if errors_are_json() {
+        return print_error(&error.report(Style::Plain).trim());
+    }
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     eprint!("{}", error.report(if colour { Style::Colour } else { Style::Plain }));
 }
@@ -82,6 +108,27 @@ pub(crate) fn lateness_metrics(lateness: &Lateness) -> LatenessMetrics {
         p99_s: lateness.quantile(0.99).as_secs_f64(),
         max_s: lateness.max().as_secs_f64(),
     }
+}
+
+/// Columns that are said in `COLUMNS`, or that the terminal has; `None` if the output is no terminal.
+pub(crate) fn terminal_width() -> Option<usize> {
+    let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let has = || rustix::termios::tcgetwinsize(std::io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    said.or_else(has).filter(|&columns| columns > 0)
+}
+
+/// At Ctrl-C or SIGTERM, says `kept` and ends the process. To be called after the last namespace was entered: it starts a thread.
+pub(crate) fn exit_on_signals(kept: String) -> std::io::Result<()> {
+    const EVERY: std::time::Duration = std::time::Duration::from_millis(50);
+    let stop = stop_on_signals()?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(EVERY);
+        }
+        eprintln!("\ninterrupted; {kept}");
+        std::process::exit(INTERRUPTED.into());
+    })?;
+    Ok(())
 }
 
 /// Prints JSON.

@@ -13,14 +13,49 @@ use crate::command_support::{print, print_json};
 /// Arguments of `holdover doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
+    /// Fail unless this use can work.
+    #[arg(long = "for", value_name = "USE", value_enum)]
+    needed: Vec<Use>,
     /// Print JSON instead of text.
     #[arg(long)]
     json: bool,
 }
 
+/// What this machine can be used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+enum Use {
+    /// `holdover demo`, on this machine's kernel or in the simulator.
+    Demo,
+    /// What needs this machine's kernel in namespaces: `run --real`, `shell`, `conformance`, `kernel-matrix`.
+    Kernel,
+    /// `holdover agent` on this machine's own interfaces.
+    Agent,
+}
+
+/// Whether something can be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum Verdict {
+    Works,
+    /// In another way than the best.
+    Fallback,
+    Cannot,
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    r#use: Use,
+    verdict: Verdict,
+    /// The same in a sentence.
+    text: String,
+}
+
 #[derive(Debug, Serialize)]
 struct Diagnosis {
-    /// Whether the demo and runs with this machine's kernel can work.
+    /// For each use, whether it can work.
+    uses: Vec<Answer>,
+    /// Whether runs with this machine's kernel can work.
     real_runs: bool,
     /// Whether the agent can work.
     agent: bool,
@@ -38,23 +73,62 @@ struct Line {
     fix: Option<String>,
 }
 
-/// Looks, and prints one line for each thing. Fails if runs with this machine's kernel cannot work.
+/// Looks, and prints one line for each thing and for each use. Fails if a use that was asked for cannot work.
 pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
     // As the user came: afterwards the process may be root of a namespace of its own.
     let features = features::examine();
     let diagnosis = Diagnosis::new(doctor::examine(), features);
     let printed = if args.json { print_json(&diagnosis) } else { print(&diagnosis.text()) };
-    if diagnosis.real_runs { printed } else { ExitCode::FAILURE }
+    if args.needed.iter().all(|needed| diagnosis.can(*needed)) { printed } else { ExitCode::FAILURE }
 }
 
 impl Diagnosis {
     fn new(checks: Vec<Check>, features: Vec<Feature>) -> Self {
-        let mut real_runs = checks.iter().filter(|check| check.need == Need::RealRuns);
+        let missing = |need: Need| {
+            let missing = checks.iter().filter(|check| check.need == need && !check.is_fine);
+            missing.map(|check| check.name).collect::<Vec<_>>()
+        };
+        let (without_kernel, without_some) = (missing(Need::RealRuns), missing(Need::SomeRuns));
+        let lost: Vec<&str> = features.iter().filter(|feature| !feature.fine).map(|feature| feature.name).collect();
+        let (real_runs, agent) = (without_kernel.is_empty(), features::can_work(&features));
+        let demo = match real_runs {
+            true => (Verdict::Works, "The demo works, on this machine's kernel.".to_owned()),
+            false => {
+                (Verdict::Fallback, "The demo works, in the simulator in place of this machine's kernel.".to_owned())
+            }
+        };
+        let kernel = match (real_runs, without_some.is_empty()) {
+            (true, true) => (Verdict::Works, "Runs with this machine's kernel work.".to_owned()),
+            (true, false) => (
+                Verdict::Works,
+                format!("Runs with this machine's kernel work, but for what needs {}.", list(&without_some)),
+            ),
+            (false, _) => {
+                let text = "Runs with this machine's kernel cannot work";
+                (
+                    Verdict::Cannot,
+                    format!("{text}: see {}. Without --real, runs stay in the simulator.", list(&without_kernel)),
+                )
+            }
+        };
+        let agent_answer = match (agent, lost.is_empty()) {
+            (true, true) => (Verdict::Works, "The agent works.".to_owned()),
+            (true, false) => {
+                (Verdict::Works, format!("The agent works, with less than it could: see {}.", list(&lost)))
+            }
+            (false, _) => (Verdict::Cannot, format!("The agent cannot work: see {}.", list(&lost))),
+        };
+        let answer = |r#use, (verdict, text)| Answer { r#use, verdict, text };
         Self {
-            real_runs: real_runs.all(|check| check.is_fine),
-            agent: features::can_work(&features),
+            uses: vec![answer(Use::Demo, demo), answer(Use::Kernel, kernel), answer(Use::Agent, agent_answer)],
+            real_runs,
+            agent,
             checks: checks.into_iter().map(Line::from).chain(features.into_iter().map(Line::from)).collect(),
         }
+    }
+
+    fn can(&self, needed: Use) -> bool {
+        self.uses.iter().any(|answer| answer.r#use == needed && answer.verdict != Verdict::Cannot)
     }
 
     fn text(&self) -> String {
@@ -65,10 +139,20 @@ impl Diagnosis {
             let without = line.without.filter(|_| !line.fine).map(|lost| format!("; without it {lost}"));
             let _ = writeln!(text, "{mark}  {:<19} {}{}{fix}", line.name, line.found, without.unwrap_or_default());
         }
-        let can = |can: bool| if can { "can work" } else { "cannot work" };
-        let _ = writeln!(text, "\nThe demo and runs with this machine's kernel {}.", can(self.real_runs));
-        let _ = writeln!(text, "The agent {}.", can(self.agent));
+        text.push('\n');
+        for answer in &self.uses {
+            let _ = writeln!(text, "{}", answer.text);
+        }
         text
+    }
+}
+
+/// `a, b and c`.
+fn list(names: &[&str]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => (*one).to_owned(),
+        [rest @ .., last] => format!("{} and {last}", rest.join(", ")),
     }
 }
 
@@ -116,14 +200,27 @@ mod tests {
     }
 
     #[test]
-    fn only_what_real_runs_need_decides() {
+    fn each_use_is_answered_by_what_it_needs() {
         let diagnosis =
             Diagnosis::new(vec![check(Need::RealRuns, true), check(Need::SomeRuns, false)], vec![feature(true)]);
         assert!(diagnosis.real_runs && !diagnosis.agent);
+        assert!(diagnosis.can(Use::Demo) && diagnosis.can(Use::Kernel) && !diagnosis.can(Use::Agent));
         let text = diagnosis.text();
         assert!(text.contains("ok  thing") && text.contains("as it is; fix: modprobe it\n"), "{text}");
         assert!(text.contains("not there; without it all is lost; fix: make it\n"), "{text}");
-        assert!(!Diagnosis::new(vec![check(Need::RealRuns, false)], Vec::new()).real_runs);
-        assert!(Diagnosis::new(Vec::new(), vec![feature(false)]).agent);
+        assert!(
+            text.contains("but for what needs thing.") && text.contains("agent cannot work: see another."),
+            "{text}"
+        );
+
+        let diagnosis = Diagnosis::new(vec![check(Need::RealRuns, false)], vec![feature(false)]);
+        assert!(!diagnosis.real_runs && diagnosis.agent);
+        assert!(diagnosis.can(Use::Demo) && !diagnosis.can(Use::Kernel) && diagnosis.can(Use::Agent));
+        let text = diagnosis.text();
+        assert!(
+            text.contains("The demo works, in the simulator") && text.contains("kernel cannot work: see thing."),
+            "{text}"
+        );
+        assert_eq!(diagnosis.uses[0].verdict, Verdict::Fallback);
     }
 }

@@ -65,7 +65,21 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command {
+    // Arguments of a program that is run by a command, after --, are not this program's.
+    let mut arguments = std::env::args_os().take_while(|argument| argument != "--");
+    if arguments.any(|argument| argument == "--json") {
+        command_support::print_errors_as_json();
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.use_stderr() && command_support::errors_are_json() => {
+            let text = error.render().to_string();
+            command_support::print_error(&text.strip_prefix("error: ").unwrap_or(&text).trim());
+            return ExitCode::from(2);
+        }
+        Err(error) => error.exit(),
+    };
+    match cli.command {
         Command::Agent(args) => agent_command::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Conformance(args) => conformance::run(&args),

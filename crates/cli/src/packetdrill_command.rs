@@ -13,7 +13,7 @@ use holdover_tcp::Profile;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
-use crate::command_support::{print, print_json};
+use crate::command_support::{print, print_error, print_json};
 
 /// Arguments of `holdover packetdrill`.
 #[derive(Args, Debug)]
@@ -65,12 +65,12 @@ pub(crate) fn run(args: &PacketdrillArgs) -> ExitCode {
     let mut files = Vec::new();
     for path in &args.paths {
         if let Err(error) = collect(path, &mut files) {
-            eprintln!("error: {}: {error}", path.display());
+            print_error(&format_args!("{}: {error}", path.display()));
             return ExitCode::from(2);
         }
     }
     if files.is_empty() {
-        eprintln!("error: no script: a script's name ends with .pkt");
+        print_error(&"no script: a script's name ends with .pkt");
         return ExitCode::from(2);
     }
     let outcomes = run_all(args, &files);

@@ -3,7 +3,6 @@
 mod kernel;
 mod simulate;
 
-use std::num::NonZeroUsize;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
@@ -19,7 +18,9 @@ use holdover_report::{
 use holdover_scenario::{Captures, Output, Scenario, ScenarioError};
 use holdover_sim::{WorldConfig, WorldError};
 
-use crate::command_support::{INTERRUPTED, open_scenario, print, print_scenario_error, stop_on_signals, utc};
+use crate::command_support::{
+    INTERRUPTED, open_scenario, print, print_error, print_scenario_error, stop_on_signals, terminal_width, utc,
+};
 
 /// Arguments of `holdover run`.
 #[derive(Args, Debug)]
@@ -51,8 +52,8 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     quiet: bool,
     /// How many variants are run at the same time; as many as there are cores if not given.
-    #[arg(long, value_name = "N")]
-    jobs: Option<NonZeroUsize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
     #[command(flatten)]
     kernel: kernel::KernelArgs,
 }
@@ -94,7 +95,9 @@ impl RunError {
         match self {
             Self::Scenario(_) | Self::World { .. } => ExitCode::from(2),
             Self::Kernel(error) => error.exit_code(),
-            Self::Results(ResultsError::NotEmpty { .. } | ResultsError::NotADirectory { .. }) => ExitCode::from(2),
+            Self::Results(
+                ResultsError::NotEmpty { .. } | ResultsError::NotADirectory { .. } | ResultsError::NotOfARun { .. },
+            ) => ExitCode::from(2),
             Self::Results(_) | Self::Record(_) | Self::Signals(_) => ExitCode::FAILURE,
             Self::Interrupted => ExitCode::from(INTERRUPTED),
         }
@@ -109,7 +112,7 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
             match &error {
                 RunError::Scenario(error) => print_scenario_error(error),
                 RunError::Interrupted => eprintln!("{error}"),
-                error => eprintln!("error: {error}"),
+                error => print_error(&error),
             }
             error.exit_code()
         }
@@ -133,7 +136,7 @@ fn try_run(args: &RunArgs) -> Result<String, RunError> {
         Some(dir) => ResultsDir::create(dir, args.force)?,
         None => ResultsDir::create_new(Path::new("results"), &name, &started_at.1)?,
     };
-    let jobs = args.jobs.or_else(|| std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
+    let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let tasks = Tasks { args, names: &names, worlds: &worlds, kernels: &kernels, jobs, stop: &stop };
     let Done { variants: done, worlds, records } = tasks.run(&results, scenario.output()).or_else(|error| {
         results.discard()?;
@@ -334,7 +337,7 @@ fn shown(args: &RunArgs, results: &ResultsDir, summary: &Summary) -> String {
     if args.quiet {
         return String::new();
     }
-    let width = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(160);
+    let width = terminal_width().unwrap_or(160);
     let mut text = format!("{} (seed {})\n\n{}", summary.title, summary.seed, summary.to_text(width));
     let differences = summary.differences_to_text();
     if !differences.is_empty() {

@@ -9,7 +9,7 @@ use holdover_scenario::{Builtin, Scenario, ScenarioError, Style};
 use holdover_sim::Role;
 use serde::Serialize;
 
-use crate::command_support::{open_scenario, print, print_json, print_scenario_error};
+use crate::command_support::{open_scenario, print, print_error, print_json, print_scenario_error};
 
 /// Arguments of `holdover scenario`.
 #[derive(Args, Debug)]
@@ -234,7 +234,7 @@ fn copy(args: &CopyArgs) -> ExitCode {
     for (name, text) in core::iter::once(scenario).chain(traces) {
         let path = args.directory.join(name);
         if let Err(error) = write_new(&path, text) {
-            eprintln!("error: {} cannot be written: {error}", path.display());
+            print_error(&format_args!("{} cannot be written: {error}", path.display()));
             return ExitCode::FAILURE;
         }
         println!("{}", path.display());

@@ -21,7 +21,7 @@ use holdover_sim::{
 use holdover_testbed::world::{RealError, RealOptions, RealOutcome, RealWorld};
 use holdover_testbed::{Namespace, Privilege, PrivilegeError};
 
-use crate::command_support::{INTERRUPTED, open_scenario, print_scenario_error, with_causes};
+use crate::command_support::{INTERRUPTED, open_scenario, print_error, print_scenario_error, with_causes};
 use crate::transfers::{AgentPath, Agents, KernelError};
 
 /// Arguments of `holdover shell`.
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &ShellArgs) -> ExitCode {
             ExitCode::from(2)
         }
         Err(error) => {
-            eprintln!("error: {error}");
+            print_error(&error);
             match error {
                 ShellError::Unknown { .. } => ExitCode::from(2),
                 // As shells have it: not found, and not to be executed.

@@ -13,7 +13,9 @@ use holdover_report::{Manifest, ResultsError};
 use holdover_scenario::ScenarioError;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::command_support::{INTERRUPTED, open_scenario, print, print_scenario_error, stop_on_signals, utc};
+use crate::command_support::{
+    INTERRUPTED, open_scenario, print, print_error, print_scenario_error, stop_on_signals, utc,
+};
 
 /// Arguments of `holdover sweep`.
 #[derive(Args, Debug)]
@@ -111,7 +113,7 @@ pub(crate) fn run(args: &SweepArgs) -> ExitCode {
             error.exit_code()
         }
         Err(error) => {
-            eprintln!("error: {error}");
+            print_error(&error);
             error.exit_code()
         }
     }

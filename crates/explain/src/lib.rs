@@ -1,9 +1,10 @@
 //! Where each connection of a capture lost its time.
 //!
-//! A capture ([`read_capture`]) becomes a list of packets, the packets become [`Conversation`]s, and each conversation's time is
-//! divided ([`account`]) among what it was spent on: moving data, waiting for a retransmission timer, slow start, a closed
-//! window, an application that had nothing to send, and outages, as far as somebody says when those were: a capture alone
-//! does not show whether a link is down or merely silent.
+//! A [`Capture`] is read packet by packet, and an [`Analysis`] keeps of each connection what is needed, in memory that does not
+//! grow with the capture. Of each direction in which data was sent, a [`Conversation`], it tells the round trips and the
+//! place of the capture ([`Place`]), finds the outages ([`outages_of_paths`]), and divides the time ([`account`]) among what it
+//! was spent on: moving data and what limited that, waiting for a retransmission timer, a closed window, an application that had
+//! nothing to send, and outages.
 //!
 //! The accounting works on any capture of both directions, ours or another's, from any place on the path. It is best at the
 //! sender, where what is seen is what the sender knew.
@@ -11,9 +12,18 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod analysis;
 mod capture;
 mod conversation;
+mod evidence;
+mod outages;
+mod round_trip;
+mod rounds;
+mod segment;
+mod stream;
 
-pub use account::{Account, Cause, Outage, Span, account};
-pub use capture::{CaptureReadError, Captured, Contents, read_capture};
-pub use conversation::{Conversation, Sighting, conversations};
+pub use account::{Account, Cause, Span, account};
+pub use analysis::{Analysis, Counts};
+pub use capture::{Capture, CaptureReadError, Captured};
+pub use conversation::{Conversation, Place};
+pub use outages::{Certainty, FoundOutage, Outage, outages_of_paths};

@@ -10,6 +10,10 @@ use crate::summary::{Summary, VariantSummary};
 use crate::table::{FlowTable, IDEAL, side_by_side};
 use crate::words::what_happened;
 
+/// What is beside the page in every results directory.
+const FILES: &str = "<a href=\"summary.json\">summary.json</a>, <a href=\"flows.csv\">flows.csv</a>, \
+                     <a href=\"scenario.toml\">scenario.toml</a>";
+
 /// What a page shows.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
@@ -29,7 +33,8 @@ impl Page<'_> {
         let summary = self.summary;
         let mut html = beginning(&summary.title);
         self.head(&mut html);
-        html.push_str("<section>\n<h2>What happened</h2>\n");
+        self.contents(&mut html);
+        html.push_str("<section>\n<h2 id=\"what-happened\">What happened</h2>\n");
         for paragraph in what_happened(summary) {
             let _ = writeln!(html, "<p>{}</p>", lead_in(&paragraph, summary));
         }
@@ -41,8 +46,8 @@ impl Page<'_> {
             html.push_str("</section>\n");
         }
         html.push_str(&summary.differences_to_html());
-        for (variant, plots) in summary.variants.iter().zip(self.plots) {
-            self.variant(&mut html, variant, plots);
+        for (number, (variant, plots)) in (1..).zip(summary.variants.iter().zip(self.plots)) {
+            self.variant(&mut html, number, variant, plots);
         }
         let again = if summary.variants.iter().any(|variant| variant.kernel.is_some()) {
             "Runs on real kernels are never the same twice."
@@ -51,8 +56,8 @@ impl Page<'_> {
         };
         let _ = write!(
             html,
-            "<section>\n<h2>Scenario</h2>\n<details><summary>{} as it was run</summary>\n<pre>{}</pre>\n</details>\n\
-             </section>\n<footer>Holdover {}, seed {}. {again}</footer>\n</main>\n</body>\n</html>\n",
+            "<section>\n<h2 id=\"scenario\">Scenario</h2>\n<details><summary>{} as it was run</summary>\n<pre>{}</pre>\n</details>\n\
+             <p class=\"facts\">Files: {FILES}</p>\n</section>\n<footer>Holdover {}, seed {}. {again}</footer>\n</main>\n</body>\n</html>\n",
             escape(&summary.name),
             escape(self.scenario),
             escape(&summary.version),
@@ -78,7 +83,7 @@ impl Page<'_> {
 
     /// Variants side by side, a table for each flow.
     fn comparison(&self, html: &mut String) {
-        html.push_str("<section>\n<h2>Side by side</h2>\n");
+        html.push_str("<section>\n<h2 id=\"side-by-side\">Side by side</h2>\n");
         const TABLES: usize = 8;
         let tables = side_by_side(self.summary);
         for table in tables.iter().take(TABLES) {
@@ -92,8 +97,17 @@ impl Page<'_> {
         }
     }
 
-    fn variant(&self, html: &mut String, variant: &VariantSummary, plots: &[Plot]) {
-        let _ = writeln!(html, "<section>\n<h2>{}</h2>", escape(&variant.variant));
+    /// Links to the sections.
+    fn contents(&self, html: &mut String) {
+        html.push_str("<nav aria-label=\"Contents\"><a href=\"#what-happened\">What happened</a> <a href=\"#side-by-side\">Side by side</a>");
+        for (number, (variant, _)) in (1..).zip(self.summary.variants.iter().zip(self.plots)) {
+            let _ = write!(html, " <a href=\"#variant-{number}\">{}</a>", escape(&variant.variant));
+        }
+        html.push_str(" <a href=\"#scenario\">Scenario</a></nav>\n");
+    }
+
+    fn variant(&self, html: &mut String, number: usize, variant: &VariantSummary, plots: &[Plot]) {
+        let _ = writeln!(html, "<section>\n<h2 id=\"variant-{number}\">{}</h2>", escape(&variant.variant));
         if !variant.cut_captures.is_empty() {
             let names = variant.cut_captures.join(", ");
             let _ = writeln!(html, "<p class=\"note\">Captures that reached their limit: {}.</p>", escape(&names));
@@ -111,7 +125,10 @@ impl Page<'_> {
         links(html, variant);
         cpus(html, variant);
         let directory = escape(&variant.directory);
-        let _ = writeln!(html, "<p class=\"facts\">Files: {directory}/</p>\n</section>");
+        let _ = writeln!(
+            html,
+            "<p class=\"facts\">Captures, events and tables: <a href=\"{directory}/\">{directory}/</a></p>\n</section>"
+        );
     }
 }
 
@@ -164,8 +181,13 @@ fn flow_table(html: &mut String, table: &FlowTable<'_>) {
     }
     html.push_str("</tr></thead>\n<tbody>\n");
     for (variant, flow) in &table.rows {
-        let class = if flow.status == StatusName::Completed { "" } else { " class=\"bad\"" };
-        let (variant, status) = (escape(&variant.variant), flow.status.name());
+        let (class, status) = match flow.status {
+            StatusName::Completed => ("", flow.status.name()),
+            // A conversation or a stream of datagrams has no end that it could miss.
+            StatusName::Unfinished if is_endless(flow) => ("", "to the end"),
+            StatusName::Unfinished | StatusName::Failed => (" class=\"bad\"", flow.status.name()),
+        };
+        let variant = escape(&variant.variant);
         let _ = write!(html, "<tr><th scope=\"row\">{variant}</th><td{class}>{status}</td>");
         for column in &table.columns {
             let text = (column.value)(flow).unwrap_or_else(|| "–".to_owned());
@@ -180,6 +202,11 @@ fn flow_table(html: &mut String, table: &FlowTable<'_>) {
         html.push_str("</tr>\n");
     }
     html.push_str("</tbody>\n</table></div>\n");
+}
+
+/// Whether a flow goes on as long as the run does: exchanges of request and answer, and datagrams.
+fn is_endless(flow: &FlowMetrics) -> bool {
+    flow.exchanges.is_some() || (flow.sender.is_none() && flow.receiver.is_none())
 }
 
 /// What both ends of a connection sent and received, by reason and disposition.

@@ -26,7 +26,9 @@ pub mod figures;
 pub mod html;
 mod kernel;
 mod metrics;
+mod ownership;
 mod part_file;
+mod path;
 pub mod plots;
 mod quantity;
 mod recorder;
@@ -46,6 +48,7 @@ pub use metrics::{
     CellMetrics, ConnectionMetrics, CpuMetrics, DirectionMetrics, ExchangeMetrics, FlowMetrics, LinkMetrics,
     MobileMetrics, OutageMetrics, QueueMetrics, ReconnectionMetrics, StatusName,
 };
+pub use path::{PathEdge, path_outages};
 pub use recorder::{Record, RecordError, Recorder, RecorderOptions};
 pub use results::{Manifest, ResultsDir, ResultsError};
 pub use series::{Cells, Cut, FlowSeries, Point, QueueSeries, Series};

@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use holdover_base::{Duration, Instant};
-use holdover_sim::{FlowId, WorldConfig};
+use holdover_sim::{FlowId, NodeId, WorldConfig};
 use holdover_tcp::Reason;
 
 use crate::draw::{Axis, Band, Chart, Curve, Figure, Ink, Kind, Mark, Unit, to_png, to_svg, to_svg_file};
 use crate::part_file::PartFile;
+use crate::path::{PathEdge, path_outages};
 use crate::quantity::FileNames;
 use crate::recorder::{Record, RecordError};
-use crate::series::{Cut, FlowSeries, QueueSeries, Series};
+use crate::series::{Cut, FlowSeries, QueueSeries};
 
 /// A plot.
 #[derive(Clone, Debug)]
@@ -113,7 +114,7 @@ pub fn plots(run: &PlottedRun<'_>, kinds: &[PlotKind], end: Instant) -> Vec<Plot
             let variant = if run.variant.is_empty() { String::new() } else { format!(" – {}", run.variant) };
             format!("{title}{flow}{variant}")
         };
-        let bands = bands_of(series, run.config, id);
+        let bands = bands_of(run.record, run.config, id);
         let charts = [
             (PlotKind::TimeSequence, "Data, acknowledgments and retransmissions", time_sequence(flow)),
             (PlotKind::Window, "Congestion window", window(flow)),
@@ -145,14 +146,14 @@ pub fn progress(runs: &[PlottedRun<'_>]) -> Option<Plot> {
         name = run.config.flows[id.0 as usize].name.as_str();
         let points = received_over_time(flow);
         let label = if run.variant.is_empty() { name } else { run.variant };
-        curves.push(Curve { width: 1.8, ..Curve::new(label, Ink::category(index), Kind::Line, points) });
+        curves.push(Curve { width: 1.8, ..told_apart(index, label, points) });
     }
     let first = runs.first().filter(|_| !curves.is_empty())?;
     let same_outages = runs.iter().all(|run| run.record.series.meets_outages_of(&first.record.series));
     let (id, _) = first.record.series.flows().next()?;
     let end = runs.iter().map(|run| run.record.ended_at).max()?;
     let longest = runs.iter().max_by_key(|run| run.record.ended_at)?;
-    let bands = if same_outages { bands_of(&longest.record.series, longest.config, id) } else { Vec::new() };
+    let bands = if same_outages { bands_of(longest.record, longest.config, id) } else { Vec::new() };
     let chart = Chart {
         title: format!("Data received: {name}"),
         axis: Axis::new("read by the application", Unit::Bytes),
@@ -174,9 +175,9 @@ pub fn progress_of_flows(run: &PlottedRun<'_>, panels: &[Panel<'_>], outage: &st
             // What is complete goes no further.
             let most = points.last().map_or(0.0, |last| last.1);
             points.truncate(points.partition_point(|point| point.1 < most) + 1);
-            Some(Curve { width: 2.2, ..Curve::new(name, Ink::category(index), Kind::Line, points) })
+            Some(Curve { width: 2.2, ..told_apart(index, name, points) })
         });
-        let bands = panel.flows.first().map_or(Vec::new(), |&(id, _)| bands_of(&run.record.series, run.config, id));
+        let bands = panel.flows.first().map_or(Vec::new(), |&(id, _)| bands_of(run.record, run.config, id));
         Chart {
             title: panel.title.to_owned(),
             axis: Axis::new("read by the application", Unit::Bytes),
@@ -187,6 +188,12 @@ pub fn progress_of_flows(run: &PlottedRun<'_>, panels: &[Panel<'_>], outage: &st
         }
     };
     Plot { name: PROGRESS.to_owned(), charts: panels.iter().map(chart).collect() }
+}
+
+/// Curve number `index` of several in one chart: it differs from the others in more than its colour.
+fn told_apart(index: usize, name: &str, points: Vec<(f64, f64)>) -> Curve {
+    let mark = (index > 0).then(|| Mark::category(index - 1));
+    Curve { dashed: index % 2 == 1, mark, ..Curve::new(name, Ink::category(index), Kind::Line, points) }
 }
 
 const PROGRESS: &str = "progress";
@@ -202,23 +209,33 @@ pub fn time_axis_ends(ends: &[Instant]) -> Vec<Instant> {
 
 type Content = Option<(Axis, f32, Vec<Curve>)>;
 
-/// The outages that a flow met: of the links and mobile hosts of a world, all those that the flow may have crossed. With
-/// more than one kind, each is named.
-fn bands_of(series: &Series, config: &WorldConfig, flow: FlowId) -> Vec<Band> {
-    let flow = &config.flows[flow.0 as usize];
+/// The outages that a flow met: the times in which no way of links led from its one end to the other, or one of them was a mobile
+/// host that was cut off. If that is not how long the flow was cut off in all (a host may hold on to a link that is down while
+/// another one is up), all outages that it may have crossed. With more than one kind, each is named.
+fn bands_of(record: &Record, config: &WorldConfig, id: FlowId) -> Vec<Band> {
+    let series = &record.series;
+    let flow = &config.flows[id.0 as usize];
+    let node = |node: NodeId| config.nodes[node.0 as usize].name.as_str();
     let seconds = |(from, to): (Instant, Instant)| (from.as_secs_f64(), to.as_secs_f64());
     let bands = series.outages().filter_map(|(cut, times)| {
         let name = match cut {
             Cut::Link(link) => format!("{} down", config.links[link.0 as usize].name),
-            Cut::Host(node) if node == flow.from || node == flow.to => {
-                format!("{} cut off", config.nodes[node.0 as usize].name)
-            }
+            Cut::Host(host) if host == flow.from || host == flow.to => format!("{} cut off", node(host)),
             Cut::Host(_) => return None,
         };
         let times_s: Vec<(f64, f64)> = times.map(seconds).collect();
         (!times_s.is_empty()).then_some(Band { name, times_s })
     });
     let bands: Vec<Band> = bands.collect();
+    if bands.len() <= 1 && !has_other_ways(config) {
+        return bands;
+    }
+    if let Some(times_s) = path_bands(record, config, id) {
+        let same = bands.iter().find(|band| band.times_s == times_s);
+        let name = same
+            .map_or_else(|| format!("no way from {} to {}", node(flow.from), node(flow.to)), |band| band.name.clone());
+        return if times_s.is_empty() { Vec::new() } else { vec![Band { name, times_s }] };
+    }
     match bands.len() {
         0 | 1 => bands,
         _ => {
@@ -227,6 +244,37 @@ fn bands_of(series: &Series, config: &WorldConfig, flow: FlowId) -> Vec<Band> {
             vec![Band { name: "a link or host is cut off".to_owned(), times_s }]
         }
     }
+}
+
+/// Whether the links are more than a tree needs.
+fn has_other_ways(config: &WorldConfig) -> bool {
+    config.links.len() >= config.nodes.len()
+}
+
+/// The times in which no way led from end to end, if they are as long in all as the flow was cut off.
+fn path_bands(record: &Record, config: &WorldConfig, id: FlowId) -> Option<Vec<(f64, f64)>> {
+    let flow = &config.flows[id.0 as usize];
+    if config.mobiles.iter().any(|mobile| mobile.node == flow.from || mobile.node == flow.to) {
+        return None;
+    }
+    let node = |node: NodeId| config.nodes[node.0 as usize].name.as_str();
+    let edges: Vec<PathEdge<'_>> = record
+        .series
+        .outages()
+        .filter_map(|(cut, times)| match cut {
+            Cut::Link(link) => {
+                let link = &config.links[link.0 as usize];
+                Some(PathEdge { ends: [node(link.a), node(link.b)], down: times.collect() })
+            }
+            Cut::Host(_) => None,
+        })
+        .collect();
+    let outages = path_outages(&edges, node(flow.from), node(flow.to));
+    let measured = record.flows.get(id.0 as usize)?;
+    let (begin, end) = (measured.started_at_s, measured.started_at_s + measured.duration_s);
+    let times_s: Vec<(f64, f64)> = outages.iter().map(|(down, up)| (down.as_secs_f64(), up.as_secs_f64())).collect();
+    let within: f64 = times_s.iter().map(|(down, up)| (up.min(end) - down.max(begin)).max(0.0)).sum();
+    ((within - measured.outage_s).abs() <= 0.01 + measured.outage_s * 0.01).then_some(times_s)
 }
 
 fn time_sequence(flow: &FlowSeries) -> Content {
@@ -342,7 +390,7 @@ fn queues(run: &PlottedRun<'_>, end: Instant) -> Option<Chart> {
     queues.sort_by_key(|(most, _)| std::cmp::Reverse(*most));
     queues.truncate(MOST);
     let first = run.config.flows.first().map(|_| FlowId(0));
-    let bands = first.map_or(Vec::new(), |flow| bands_of(&run.record.series, run.config, flow));
+    let bands = first.map_or(Vec::new(), |flow| bands_of(run.record, run.config, flow));
     let mut curves = Vec::new();
     for (index, (_, queue)) in queues.into_iter().enumerate() {
         let link = &run.config.links[queue.link.0 as usize];

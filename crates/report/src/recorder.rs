@@ -50,7 +50,7 @@ pub enum RecordError {
         error: io::Error,
     },
     /// A capture could not be written.
-    #[error("cannot write {}: {error}", path.display())]
+    #[error("cannot write {}: {}", path.display(), cause(error))]
     Capture {
         /// Which.
         path: PathBuf,
@@ -65,6 +65,15 @@ pub enum RecordError {
         /// Why.
         reason: String,
     },
+}
+
+/// The system's words, where it is the system that could not.
+fn cause(error: &holdover_wire::CaptureError) -> String {
+    match error {
+        holdover_wire::CaptureError::Io(error) => error.to_string(),
+        holdover_wire::CaptureError::Emit(emit) => format!("{error}: {emit}"),
+        error => error.to_string(),
+    }
 }
 
 impl RecordError {

@@ -6,7 +6,8 @@
 //! flows.csv            the metrics of flows, one row for each flow and variant
 //! differences.csv      simulator and kernel side by side, if a scenario was run in both
 //! scenario.toml        what was run, with everything that was set on the command line
-//! manifest.json        version, seed, command line, when and how long: the only file that differs when a run is repeated
+//! manifest.json        version, seed, command line, when and how long, and a digest of each file beside it: the only file that
+//!                      differs when a run is repeated
 //! progress.svg, .png   the variants in one plot
 //! variants/NAME/       of each variant: events.jsonl, samples.csv, time-sequence.csv, captures/, plots/
 //! ```
@@ -17,23 +18,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::ownership::{self, MANIFEST, remove_results};
 use crate::part_file::PartFile;
 use crate::quantity::{FileNames, plain_name};
 use crate::recorder::RecordError;
 use crate::summary::Summary;
-
-/// What a run writes at the top of its directory; nothing else is ever removed.
-const ENTRIES: [&str; 9] = [
-    "report.html",
-    "summary.json",
-    "flows.csv",
-    "differences.csv",
-    "scenario.toml",
-    "manifest.json",
-    "progress.svg",
-    "progress.png",
-    "variants",
-];
 
 /// Why a directory cannot take the results of a run.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +37,16 @@ pub enum ResultsError {
     #[error("{} is not a directory", path.display())]
     NotADirectory {
         /// The path.
+        path: PathBuf,
+    },
+    /// A file in it has the name of a run's, and was not written by one or was changed since.
+    #[error(
+        "{} was not written by a run, or was changed since, and --force removes only what runs have written; move it away, or \
+         choose another directory",
+        path.display()
+    )]
+    NotOfARun {
+        /// The file.
         path: PathBuf,
     },
     /// It could not be made, read or emptied.
@@ -83,7 +82,8 @@ pub struct ResultsDir {
 
 impl ResultsDir {
     /// Takes `path`, which must not exist or be empty. With `force`, what an earlier run wrote there is removed first;
-    /// whatever else is there stays.
+    /// whatever else is there stays. If a file that the run will write is there already and is not an earlier run's, nothing is
+    /// removed, and the directory is refused.
     pub fn create(path: &Path, force: bool) -> Result<Self, ResultsError> {
         let failed = |error| ResultsError::Io { path: path.to_owned(), error };
         if path.exists() && !path.is_dir() {
@@ -91,6 +91,9 @@ impl ResultsDir {
         }
         fs::create_dir_all(path).map_err(failed)?;
         if force {
+            if let Some(path) = ownership::foreign(path).map_err(failed)? {
+                return Err(ResultsError::NotOfARun { path });
+            }
             remove_results(path).map_err(failed)?;
         } else if fs::read_dir(path).map_err(failed)?.next().is_some() {
             return Err(ResultsError::NotEmpty { path: path.to_owned() });
@@ -162,30 +165,17 @@ impl ResultsDir {
         self.write("summary.json", summary.to_json().as_bytes())
     }
 
-    /// Writes `manifest.json`. It comes last: with it, the results are complete.
+    /// Writes `manifest.json`, with a digest of each file beside it. It comes last: with it, the results are complete.
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), RecordError> {
-        let mut json = serde_json::to_string_pretty(manifest).unwrap_or_default();
+        #[derive(Serialize)]
+        struct WithFiles<'a> {
+            #[serde(flatten)]
+            manifest: &'a Manifest,
+            files: std::collections::BTreeMap<&'static str, String>,
+        }
+        let files = ownership::digests(&self.path).map_err(|error| RecordError::io(&self.path, error))?;
+        let mut json = serde_json::to_string_pretty(&WithFiles { manifest, files }).unwrap_or_default();
         json.push('\n');
-        self.write("manifest.json", json.as_bytes())
-    }
-}
-
-fn remove_results(path: &Path) -> io::Result<()> {
-    for entry in ENTRIES {
-        remove(&path.join(entry))?;
-        remove(&path.join(format!("{entry}.part")))?;
-    }
-    Ok(())
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    let removed = match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => fs::remove_dir_all(path),
-        Ok(_) => fs::remove_file(path),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
+        self.write(MANIFEST, json.as_bytes())
     }
 }

@@ -85,7 +85,8 @@ impl Traces {
             let name = self.files.display_name(name);
             Problem::new(ErrorKind::Unreadable, format!("the trace {name} cannot be read: {reason}"))
         })?;
-        let text: Arc<str> = text.into();
+        // Spreadsheets begin a table with a byte order mark.
+        let text: Arc<str> = text.strip_prefix('\u{feff}').unwrap_or(&text).into();
         self.texts.insert(name.to_owned(), Arc::clone(&text));
         Ok(text)
     }

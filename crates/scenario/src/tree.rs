@@ -58,8 +58,13 @@ impl Node {
             let location = Location::of(&source.name, &source.text, span);
             ScenarioError::from(Diagnostic::new(ErrorKind::Syntax, message.replace('\n', ", "), location))
         };
-        let table =
-            DeTable::parse(&source.text).map_err(|error| fail(error.message(), error.span().unwrap_or(0..0)))?;
+        let table = DeTable::parse(&source.text).map_err(|error| {
+            let span = error.span().unwrap_or(0..0);
+            match table_and_array(&source.text, error.message(), span.clone()) {
+                Some(message) => fail(&message, span),
+                None => fail(error.message(), span),
+            }
+        })?;
         let span = table.span();
         let value = Value::of_table(table.get_ref(), index).map_err(|(message, span)| fail(message, span))?;
         Ok(Self { mark: Mark::new(index, span), value })
@@ -210,4 +215,19 @@ impl Value {
             DeValue::Table(table) => Self::of_table(table, source)?,
         })
     }
+}
+/// What is wrong where a name stands once in single and once in double brackets; the parser only calls it a duplicate.
+fn table_and_array(text: &str, message: &str, span: Range<usize>) -> Option<String> {
+    let before = text.get(..span.start)?;
+    let line = &text[before.rfind('\n').map_or(0, |end| end + 1)..];
+    let line = line.lines().next()?.trim();
+    let in_array = line.strip_prefix("[[").and_then(|rest| rest.split("]]").next());
+    let in_table = line.strip_prefix('[').and_then(|rest| rest.split(']').next());
+    let (name, is_array) = in_array.map(|name| (name, true)).or_else(|| in_table.map(|name| (name, false)))?;
+    let name = name.trim();
+    let other = if is_array { format!("[{name}]") } else { format!("[[{name}]]") };
+    let earlier = before.lines().position(|line| line.split('#').next().unwrap_or_default().trim() == other)? + 1;
+    message.contains("duplicate key").then(|| {
+        format!("{name} stands in single and in double brackets: line {earlier} has {other}; write [[{name}]] for each one of several")
+    })
 }

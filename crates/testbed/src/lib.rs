@@ -53,6 +53,7 @@ mod counters;
 pub mod doctor;
 mod endpoint;
 mod impair;
+mod listen;
 pub mod matrix;
 mod namespace;
 mod netlink;
@@ -68,6 +69,7 @@ pub use holdover_wire::{CaState, TcpInfo, TcpState};
 
 pub use counters::{Counters, CountersError};
 pub use impair::{Impairment, ImpairmentConfig, ImpairmentCounters, ImpairmentError, Outage};
+pub use listen::{Heard, PacketListener};
 pub use namespace::{Namespace, NamespaceError, NamespaceId, NamespaceThread};
 pub use netlink::{Link, Neighbour, Netlink, NetlinkError, Route};
 pub use offload::Offload;

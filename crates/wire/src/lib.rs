@@ -13,6 +13,7 @@ mod checksum;
 mod emit;
 mod error;
 pub mod fuzz;
+mod headers;
 mod icmp;
 mod options;
 mod packet;
@@ -26,6 +27,7 @@ mod tcp_info;
 
 pub use checksum::transport_checksum;
 pub use error::{CaptureError, EmitError, Layer, ParseError};
+pub use headers::TcpHeaders;
 pub use packet::{Fragment, IcmpEcho, IcmpError, Packet, Payload, QuotedTcp, Udp, Unreachable};
 pub use parse::Checksums;
 pub use received::Received;

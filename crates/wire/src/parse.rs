@@ -103,6 +103,11 @@ pub(crate) struct FragmentHeader {
 }
 
 impl FragmentHeader {
+    /// Whether it belongs to a part of a packet.
+    pub(crate) fn is_part(self) -> bool {
+        !self.is_whole()
+    }
+
     fn is_whole(self) -> bool {
         self.offset == 0 && !self.more
     }

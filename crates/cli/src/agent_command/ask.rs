@@ -7,7 +7,7 @@ use holdover_agent::control::{Client, ClientError, Request, Response, SignalRequ
 use holdover_agent::status::Status;
 
 use super::{DeedsArgs, SignalArgs, StatusArgs, WRONG, text};
-use crate::command_support::{print, print_json, with_causes};
+use crate::command_support::{print, print_error, print_json, with_causes};
 
 pub(super) fn signal(args: &SignalArgs) -> ExitCode {
     let request =
@@ -57,7 +57,7 @@ pub(super) fn deeds(args: &DeedsArgs) -> ExitCode {
 
 /// The exit status says whether the request was wrong or the agent is not there.
 fn failed(error: &ClientError) -> ExitCode {
-    eprintln!("error: {}", with_causes(error));
+    print_error(&with_causes(error));
     match error {
         ClientError::Refused(_) => ExitCode::from(WRONG),
         _ => ExitCode::FAILURE,
@@ -65,6 +65,6 @@ fn failed(error: &ClientError) -> ExitCode {
 }
 
 fn unexpected() -> ExitCode {
-    eprintln!("error: the agent answered something else: is it of another version?");
+    print_error(&"the agent answered something else: is it of another version?");
     ExitCode::FAILURE
 }

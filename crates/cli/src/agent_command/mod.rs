@@ -19,7 +19,7 @@ use holdover_agent::user_timeout::kernel_patience;
 use holdover_base::Duration;
 use serde::Serialize;
 
-use crate::command_support::{print, print_json};
+use crate::command_support::{print, print_error, print_json};
 
 /// Arguments of `holdover agent`.
 #[derive(Args, Debug)]
@@ -150,7 +150,7 @@ fn check(args: &CheckArgs) -> ExitCode {
             let policy = match config.policy(Duration::ZERO) {
                 Ok(policy) => policy,
                 Err(error) => {
-                    eprintln!("error: {error}");
+                    print_error(&error);
                     return ExitCode::from(WRONG);
                 }
             };
@@ -174,7 +174,7 @@ fn check(args: &CheckArgs) -> ExitCode {
             if policy.problems().is_empty() { printed } else { ExitCode::from(WRONG) }
         }
         Err(error) => {
-            eprintln!("error: {error}");
+            print_error(&error);
             ExitCode::from(WRONG)
         }
     }

@@ -12,7 +12,7 @@ use holdover_agent::log;
 use holdover_agent::path_engine::Attach;
 
 use super::{WRONG, read_config};
-use crate::command_support::with_causes;
+use crate::command_support::{print_error, with_causes};
 
 /// Arguments of `holdover agent run`.
 #[derive(Args, Debug)]
@@ -41,7 +41,7 @@ pub(super) fn run(args: &RunArgs) -> ExitCode {
     let mut config = match read_config(args.config.as_ref()) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("error: {error}");
+            print_error(&error);
             return ExitCode::from(WRONG);
         }
     };
@@ -61,7 +61,7 @@ pub(super) fn run(args: &RunArgs) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {}", with_causes(&error));
+            print_error(&with_causes(&error));
             match error {
                 DaemonError::CannotWork { .. } => ExitCode::from(CANNOT_WORK),
                 _ => ExitCode::FAILURE,

@@ -16,7 +16,7 @@ use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
 
 use super::ask::ask_status;
 use super::text;
-use crate::command_support::with_causes;
+use crate::command_support::{print_error, with_causes};
 
 /// How often the agent is asked.
 const EVERY: Duration = Duration::from_secs(1);
@@ -50,14 +50,14 @@ enum Step {
 
 pub(super) fn run(socket: &Path) -> ExitCode {
     if !io::stdout().is_terminal() {
-        eprintln!("error: top is for terminals; holdover agent status prints the same once");
+        print_error(&"top is for terminals; holdover agent status prints the same once");
         return ExitCode::FAILURE;
     }
     // An agent that is not there is said in a line, not on a screen.
     let status = match ask_status(socket) {
         Ok(status) => status,
         Err(error) => {
-            eprintln!("error: {}", with_causes(&error));
+            print_error(&with_causes(&error));
             return ExitCode::FAILURE;
         }
     };
@@ -69,7 +69,7 @@ pub(super) fn run(socket: &Path) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            print_error(&error);
             ExitCode::FAILURE
         }
     }

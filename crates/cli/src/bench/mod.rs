@@ -20,7 +20,7 @@ use clap::{Args, ValueEnum};
 use holdover_testbed::Privilege;
 use serde::Serialize;
 
-use crate::command_support::with_causes;
+use crate::command_support::{print_error, with_causes};
 
 /// Arguments of `holdover bench`.
 #[derive(Args, Debug)]
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &BenchArgs) -> ExitCode {
     if names.iter().any(|name| name.is_real())
         && let Err(error) = Privilege::acquire()
     {
-        eprintln!("error: kernels cannot be used: {error}");
+        print_error(&format_args!("kernels cannot be used: {error}"));
         return ExitCode::FAILURE;
     }
     let mut measures = Vec::with_capacity(names.len());

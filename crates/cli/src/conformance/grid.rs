@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::ConformanceArgs;
-use crate::command_support::{print, print_json, with_causes};
+use crate::command_support::{print, print_error, print_json, with_causes};
 
 /// So many cases at a time leave room on a machine with two cores: each moves 10 Mbit/s of packets.
 const JOBS: u16 = 12;
@@ -119,7 +119,7 @@ fn write(args: &ConformanceArgs, report: &impl GridReport) -> ExitCode {
     if let Some(path) = &args.csv
         && let Err(error) = std::fs::write(path, report.csv())
     {
-        eprintln!("error: {} cannot be written: {error}", path.display());
+        print_error(&format_args!("{} cannot be written: {error}", path.display()));
         return ExitCode::FAILURE;
     }
     let text = match (&args.out, args.json) {
@@ -135,9 +135,18 @@ fn write(args: &ConformanceArgs, report: &impl GridReport) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("error: {} cannot be written: {error}", path.display());
+            print_error(&format_args!("{} cannot be written: {error}", path.display()));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// What is left after an interruption: pages and tables are written at the end, all or nothing.
+pub(super) fn kept(args: &ConformanceArgs) -> String {
+    let files = [&args.out, &args.csv].into_iter().flatten().map(|path| path.display().to_string()).collect::<Vec<_>>();
+    match files.as_slice() {
+        [] => "nothing was kept".to_owned(),
+        files => format!("nothing was kept: {} would have been written at the end", files.join(" and ")),
     }
 }
 

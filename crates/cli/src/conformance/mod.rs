@@ -16,7 +16,7 @@ use holdover_testbed::conformance::{self, Case, CaseResult, Experiment, Length, 
 use holdover_testbed::{Congestion, Namespace, Privilege};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::command_support::{print, print_json};
+use crate::command_support::{exit_on_signals, print, print_error, print_json};
 use page::Report;
 
 /// Arguments of `holdover conformance`.
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
     }
     let experiments = selected(args);
     if experiments.is_empty() {
-        eprintln!("error: no experiment has \"{}\" in its name", args.only.as_deref().unwrap_or_default());
+        print_error(&format_args!("no experiment has \"{}\" in its name", args.only.as_deref().unwrap_or_default()));
         return ExitCode::from(2);
     }
     if args.list {
@@ -77,7 +77,11 @@ pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
     }
     // Before the first thread: this may have to enter a user namespace.
     if let Err(error) = Privilege::acquire() {
-        eprintln!("error: conformance needs network namespaces: {error}");
+        print_error(&format_args!("conformance needs network namespaces: {error}"));
+        return ExitCode::FAILURE;
+    }
+    if let Err(error) = exit_on_signals(grid::kept(args)) {
+        print_error(&format_args!("cannot watch for Ctrl-C: {error}"));
         return ExitCode::FAILURE;
     }
     let started = std::time::Instant::now();
@@ -99,7 +103,7 @@ pub(crate) fn run(args: &ConformanceArgs) -> ExitCode {
                     ExitCode::SUCCESS
                 }
                 Err(error) => {
-                    eprintln!("error: {} cannot be written: {error}", path.display());
+                    print_error(&format_args!("{} cannot be written: {error}", path.display()));
                     ExitCode::FAILURE
                 }
             }

@@ -64,6 +64,12 @@ struct JsonFlow {
     ideal_share: Option<f64>,
 }
 
+/// What is said at once.
+pub(super) fn first_line(sender: Sender) -> String {
+    let cut = spaced(CUT);
+    format!("Preparing phones, servers and links that are cut for {cut}; senders use {}.\n", sender.name())
+}
+
 /// What is said before it begins: three sentences.
 pub(super) fn introduction(sender: Sender, stage: &Stage) -> String {
     let place = match stage {

@@ -14,6 +14,7 @@ use holdover_testbed::Privilege;
 use holdover_testbed::matrix::{self, Combination, RunOptions};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::command_support::{exit_on_signals, print_error};
 use report::{Report, Row};
 
 /// Arguments of `holdover kernel-matrix`.
@@ -46,13 +47,13 @@ pub(crate) struct KernelMatrixArgs {
 pub(crate) fn run(args: &KernelMatrixArgs) -> ExitCode {
     // Before the first thread: this may have to enter a user namespace.
     if let Err(error) = Privilege::acquire() {
-        eprintln!("kernel-matrix needs network namespaces: {error}");
+        print_error(&format_args!("kernel-matrix needs network namespaces: {error}"));
         return ExitCode::FAILURE;
     }
     if let Some(directory) = &args.captures
         && let Err(error) = std::fs::create_dir_all(directory)
     {
-        eprintln!("{} cannot be made: {error}", directory.display());
+        print_error(&format_args!("{} cannot be made: {error}", directory.display()));
         return ExitCode::FAILURE;
     }
     let mut combinations = if args.full { matrix::every_combination(args.profile) } else { matrix::every_pair() };
@@ -60,7 +61,15 @@ pub(crate) fn run(args: &KernelMatrixArgs) -> ExitCode {
         combinations.retain(|combination| combination.to_string().contains(text));
     }
     if combinations.is_empty() {
-        eprintln!("no combination has that in its name");
+        print_error(&"no combination has that in its name");
+        return ExitCode::FAILURE;
+    }
+    let kept = match &args.captures {
+        Some(directory) => format!("the captures in {} are kept, the table is not made", directory.display()),
+        None => "nothing was kept".to_owned(),
+    };
+    if let Err(error) = exit_on_signals(kept) {
+        print_error(&format_args!("cannot watch for Ctrl-C: {error}"));
         return ExitCode::FAILURE;
     }
     let report = Report::new(args.full, transfers(args, &combinations));

@@ -23,7 +23,7 @@ use holdover_scenario::Style;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::command_support::{INTERRUPTED, stop_on_signals, utc};
+use crate::command_support::{INTERRUPTED, print_error, stop_on_signals, utc};
 
 /// Arguments of `holdover reproduce`.
 #[derive(Args, Debug)]
@@ -141,11 +141,11 @@ pub(crate) fn run(args: &ReproduceArgs) -> ExitCode {
             | CommandError::NothingToResume
             | CommandError::OtherResults(_)),
         ) => {
-            eprintln!("error: {error}");
+            print_error(&error);
             ExitCode::from(2)
         }
         Err(error) => {
-            eprintln!("error: {error}");
+            print_error(&error);
             ExitCode::FAILURE
         }
     }

@@ -12,7 +12,8 @@ fn a_newcomer_sees_what_happens_and_what_it_comes_to() {
     let place = Place::new("demo-text");
     let ended = place.run("demo --simulated --out r").well();
     let before = ended.out.split("    4.0 s").next().unwrap();
-    assert!(before.lines().count() <= 3, "three sentences are enough: {before}");
+    assert!(before.starts_with("Preparing phones, servers and links"), "{before}");
+    assert!(before.lines().count() <= 4, "three sentences are enough after the first: {before}");
     for told in [
         "    4.0 s  the links are cut\n",
         "   11.0 s  the links are back\n",

@@ -10,7 +10,19 @@ fn lines_and_json_say_the_same() {
     assert_eq!(text.code, json.code);
     let json = json.json();
     let real_runs = json["real_runs"].as_bool().unwrap();
-    assert_eq!(text.code, Some(i32::from(!real_runs)), "{}", text.out);
+    assert_eq!(text.code, Some(0), "{}", text.out);
+    let verdict = |name: &str| {
+        let uses = json["uses"].as_array().unwrap();
+        let answer = uses.iter().find(|answer| answer["use"] == name).unwrap_or_else(|| panic!("{name}: {json}"));
+        assert!(text.out.contains(answer["text"].as_str().unwrap()), "{answer}");
+        answer["verdict"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(verdict("demo"), if real_runs { "works" } else { "fallback" });
+    assert_eq!(verdict("kernel"), if real_runs { "works" } else { "cannot" });
+    for (name, can) in [("demo", true), ("kernel", real_runs), ("agent", json["agent"].as_bool().unwrap())] {
+        assert_eq!(place.run(&format!("doctor --for {name}")).code, Some(i32::from(!can)), "{name}");
+        assert_eq!(verdict(name) != "cannot", can, "{name}");
+    }
     let checks = json["checks"].as_array().unwrap();
     assert!(checks.len() >= 8, "{json}");
     for check in checks {

@@ -37,13 +37,125 @@ fn a_run_and_a_capture_are_explained() {
         );
         assert_eq!(explained["bytes"], 400_000);
     }
-    // A capture alone says nothing of the link; whoever knows can tell.
-    let capture = "out/variants/bsd/captures/server-eth0.pcapng";
-    let alone = place.run(&format!("explain {capture} --json")).well().json();
-    assert_eq!(seconds(&alone[0], "outage"), 0.0);
-    let told = place.run(&format!("explain {capture} --json --outage 0.5-2")).well().json();
-    assert!((seconds(&told[0], "outage") - 1.5).abs() < 0.2, "{told}");
-    adds_up(&told[0]);
+    // A capture alone shows the outage as far as packets tell; a user who knows more can tell it, at either end.
+    for end in ["server", "phone"] {
+        let capture = format!("out/variants/cubic/captures/{end}-eth0.pcapng");
+        let alone = place.run(&format!("explain {capture} --json")).well().json();
+        let outage = &alone[0]["outages"][0];
+        let between = |key: &str| [0, 1].map(|index| outage[key][index].as_f64().unwrap());
+        let ([down_first, down_last], [up_first, up_last]) = (between("from_between_s"), between("to_between_s"));
+        // The first packet is a millisecond or so after the start of the run.
+        assert!(down_first <= 0.51 && 0.49 <= down_last && up_first <= 2.01 && 1.99 <= up_last, "{alone}");
+        assert!(outage["certainty"] == "sure" || outage["certainty"] == "likely", "{outage}");
+        assert_eq!(alone[0]["captured"], if end == "server" { "sender" } else { "receiver" });
+        adds_up(&alone[0]);
+        let only_told = place.run(&format!("explain {capture} --json --only-told")).well().json();
+        assert_eq!((seconds(&only_told[0], "outage"), &only_told[0]["outages"]), (0.0, &serde_json::json!([])));
+        let told = place.run(&format!("explain {capture} --json --outage 0.5-2")).well().json();
+        assert!((seconds(&told[0], "outage") - 1.5).abs() < 0.2, "{end}: {told}");
+        assert_eq!(told[0]["outages"][0]["certainty"], "told");
+        adds_up(&told[0]);
+    }
+}
+
+/// Two ways to the server, of which one is lost for good: a transfer over the other is not cut off.
+#[test]
+fn outages_are_those_of_a_connections_own_path() {
+    let (hosts, rest) = SCENARIO.split_once("[[link]]").unwrap();
+    let other = "[[host]]\nname = \"spare\"\n\n[[link]]\nname = \"sky\"\nbetween = [\"spare\", \"server\"]\nrate = \"1 Mbit/s\"\n\
+                 delay = \"5 ms\"\nqueue_limit = \"40 packets\"\noutages = { list = [{ at = \"100 ms\", for = \"60 s\" }] }\n\n";
+    let place = Place::with_scenario("explain-path", &format!("{hosts}{other}[[link]]{rest}"));
+    place.run("run short.toml --out out --no-plots --quiet").well();
+    for explained in place.run("explain out --json").well().json().as_array().unwrap() {
+        assert!((seconds(explained, "outage") - 1.5).abs() < 0.2, "{explained}");
+    }
+}
+
+#[test]
+fn damaged_and_compressed_captures_are_explained_as_far_as_they_go() {
+    use std::io::Write as _;
+    let place = Place::with_scenario("explain-damaged", SCENARIO);
+    place.run("run short.toml --out out --no-plots --quiet").well();
+    let capture = fs::read(place.path("out/variants/cubic/captures/phone-eth0.pcapng")).unwrap();
+    fs::write(place.path("torn.pcapng"), &capture[..capture.len() / 2]).unwrap();
+    let torn = place.run("explain torn.pcapng --json").well();
+    assert!(
+        torn.err.contains("ends in the middle of a packet") && torn.err.contains("bytes into the file"),
+        "{}",
+        torn.err
+    );
+    let bytes = torn.json()[0]["bytes"].as_u64().unwrap();
+    assert!((100_000..400_000).contains(&bytes), "{bytes}");
+    // As gzip's stored blocks, so that no compressor is needed.
+    let mut stored = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
+    let chunks = capture.chunks(60_000).count();
+    for (index, chunk) in capture.chunks(60_000).enumerate() {
+        stored.push(u8::from(index + 1 == chunks));
+        stored.write_all(&(chunk.len() as u16).to_le_bytes()).unwrap();
+        stored.write_all(&(!(chunk.len() as u16)).to_le_bytes()).unwrap();
+        stored.extend_from_slice(chunk);
+    }
+    // Without its checksum: the last thing that is missed.
+    fs::write(place.path("packed.pcapng.gz"), &stored).unwrap();
+    let packed = place.run("explain packed.pcapng.gz --json").well();
+    assert_eq!(packed.json()[0]["bytes"], 400_000, "{}", packed.err);
+}
+
+/// A transfer between two kernels, over a link that is cut: both kernels' captures tell it.
+#[test]
+fn captures_of_kernels_are_explained_from_either_end() {
+    if !crate::kernel::is_possible() {
+        return;
+    }
+    let place = Place::with_scenario("explain-kernel", &SCENARIO.replace("for = \"1500 ms\"", "for = \"3 s\""));
+    place.run("run short.toml --real --out out --no-plots --quiet").well();
+    for end in ["server", "phone"] {
+        let captures =
+            fs::read_dir(place.path("out/variants")).unwrap().next().unwrap().unwrap().path().join("captures");
+        let capture = captures.join(format!("{end}-eth0.pcapng"));
+        let explained = place.run(&format!("explain {} --json", capture.display())).well().json();
+        let explained = &explained[0];
+        assert_eq!(explained["captured"], if end == "server" { "sender" } else { "receiver" }, "{explained}");
+        let first = &explained["outages"][0];
+        let between = |key: &str| [0, 1].map(|index| first[key][index].as_f64().unwrap());
+        let ([down_first, down_last], [up_first, up_last]) = (between("from_between_s"), between("to_between_s"));
+        assert!(down_first <= 0.55 && 0.45 <= down_last && up_first <= 3.55 && 3.45 <= up_last, "{end}: {explained}");
+        assert!(seconds(explained, "idle") < 0.3, "{end}: {explained}");
+        adds_up(explained);
+    }
+}
+
+/// Loopback of a namespace that only this test has.
+#[test]
+fn a_live_interface_is_explained_and_one_that_is_not_there_is_refused() {
+    let place = Place::new("explain-live");
+    let error = place.run("explain --live no-such-0 --quiet").refused();
+    assert!(error.contains("no-such-0"), "{error}");
+    if !crate::kernel::is_possible() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let script = "ip link set lo up; $HOLDOVER explain --live lo --for 4 --json --quiet & explain=$!; sleep 1; \
+        python3 -c 'import socket,threading
+s=socket.create_server((\"127.0.0.1\",5000))
+def serve():
+    c,_=s.accept()
+    c.sendall(bytes(3000000)); c.close()
+t=threading.Thread(target=serve); t.start()
+c=socket.create_connection((\"127.0.0.1\",5000))
+while c.recv(65536): pass
+t.join()'; wait $explain";
+    let has = |program: &str| std::process::Command::new(program).arg("--version").output().is_ok();
+    if !["unshare", "ip", "python3"].into_iter().all(has) {
+        eprintln!("not run: unshare, ip or python3 is missing");
+        return;
+    }
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--net", "sh", "-c", script]).env("HOLDOVER", env!("CARGO_BIN_EXE_holdover"));
+    let ended = crate::support::Ended::new("explain --live lo", command.output().unwrap()).well();
+    let explained = ended.json();
+    assert_eq!(explained[0]["bytes"], 3_000_000, "{explained}");
+    assert_eq!(explained[0]["sender"], "127.0.0.1:5000");
+    adds_up(&explained[0]);
 }
 
 #[test]
@@ -81,5 +193,29 @@ fn what_cannot_be_explained_is_one_error() {
     ] {
         let error = place.run(command).refused();
         assert!(error.contains(says), "{command}: {error}");
+        // The same as JSON, and nothing else.
+        let ended = place.run(&format!("{command} --json"));
+        assert_eq!((ended.code, ended.err.as_str()), (Some(2), ""), "{command}");
+        assert!(ended.json()["error"].as_str().unwrap().contains(says), "{command}: {}", ended.out);
+    }
+}
+
+#[test]
+fn errors_under_json_are_json_for_every_command() {
+    let place = Place::with_scenario("json-errors", &SCENARIO.replace("[[flow]]", "[[flaw]]"));
+    for (command, says) in [
+        ("run short.toml --json", "flaw"),
+        ("sweep short.toml --json", "flaw"),
+        ("run nowhere.toml --json", "nowhere.toml"),
+        ("run short.toml --json --jobs 0", "0 is not in 1..=1024"),
+        ("packetdrill nowhere --json", "nowhere"),
+        ("conformance --json --only nothing-like-it", "nothing-like-it"),
+        ("reproduce no-such-paper --json", "no-such-paper"),
+        ("explain --json", "required"),
+    ] {
+        let ended = place.run(command);
+        assert_eq!(ended.code, Some(2), "{command}: {}{}", ended.out, ended.err);
+        assert!(ended.json()["error"].as_str().unwrap().contains(says), "{command}: {}", ended.out);
+        assert!(!ended.err.contains("error:"), "{command}: {}", ended.err);
     }
 }

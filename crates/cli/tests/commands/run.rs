@@ -182,6 +182,44 @@ fn results_are_not_mixed_with_what_is_there() {
     place.run(&format!("{run} --force")).well();
     assert!(!cubic.exists() && place.path("out/variants/linux/events.jsonl").exists());
     assert_eq!(fs::read_to_string(place.path("out/notes.txt")).unwrap(), "mine");
+    // A scenario of one's own, and one that was changed after a run had written it, are nobody's to remove.
+    fs::create_dir(place.path("own")).unwrap();
+    place.write("own/scenario.toml", SCENARIO);
+    place.write("out/scenario.toml", SCENARIO);
+    for dir in ["own", "out"] {
+        let run = format!("run {dir}/scenario.toml --no-captures --no-plots --quiet --force --out {dir}");
+        let error = place.run(&run).refused();
+        assert!(error.contains("scenario.toml") && error.contains("--force"), "{error}");
+        assert_eq!(fs::read_to_string(place.path(dir).join("scenario.toml")).unwrap(), SCENARIO);
+    }
+}
+
+#[test]
+fn a_full_disk_is_named() {
+    if !std::path::Path::new("/dev/full").exists() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = Place::with_scenario("run-full-disk", SCENARIO);
+    let script = "mkdir small && mount -t tmpfs -o size=200k tmpfs small && \
+                  exec $HOLDOVER run short.toml --out small/out --quiet --set output.snap_length=1500bytes";
+    let mut command = std::process::Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", script])
+        .current_dir(place.path(""))
+        .env("HOLDOVER", env!("CARGO_BIN_EXE_holdover"));
+    let Ok(output) = command.output() else { return };
+    let ended = Ended::new("run on a full disk", output);
+    assert_eq!(ended.code, Some(1), "{}{}", ended.out, ended.err);
+    assert!(ended.err.contains("No space left on device"), "{}", ended.err);
+}
+
+#[test]
+fn tables_fit_a_narrow_terminal() {
+    let place = Place::with_scenario("run-narrow", SCENARIO);
+    let mut command = place.command("run short.toml --no-captures --no-plots --out out");
+    let ended = Ended::new("run", command.env("COLUMNS", "50").output().unwrap()).well();
+    let table = ended.out.lines().skip(2).take(3).collect::<Vec<_>>();
+    assert!(table[0].starts_with("variant") && table.iter().all(|line| line.chars().count() <= 50), "{}", ended.out);
 }
 
 #[test]

@@ -78,3 +78,25 @@ fn the_built_in_scenarios_are_listed_shown_copied_and_can_be_run() {
     let error = place.run("scenario show nothing").refused();
     assert!(error.contains("train-tunnel"), "{error}");
 }
+
+#[test]
+fn single_and_double_brackets_of_one_name_are_told_apart() {
+    let place = Place::with_scenario("scenario-brackets", &SCENARIO.replacen("[[host]]", "[host]", 1));
+    let error = place.run("scenario check short.toml").refused();
+    assert!(
+        error.contains("host stands in single and in double brackets") && error.contains("line 5 has [host]"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_trace_may_begin_with_a_byte_order_mark() {
+    let (before, after) = SCENARIO.split_once("rate = ").unwrap();
+    let (_, after) = after.split_once("loss = ").unwrap();
+    let link = "queue_limit = \"40 packets\"\ntrace = \"radio.csv\"\nloss = ";
+    let place = Place::with_scenario("scenario-bom", &format!("{before}{link}{after}"));
+    place.write("radio.csv", "\u{feff}t,rate,delay\n0,4 Mbit/s,15 ms\n10,2 Mbit/s,15 ms\n");
+    let checked = place.run("scenario check short.toml");
+    assert!(!checked.err.contains("unknown column"), "{}", checked.err);
+    checked.well();
+}

@@ -1,6 +1,6 @@
 //! A chart over time: axes, curves, outages as bands, and a legend.
 
-use super::curve::{Curve, draw_curve};
+use super::curve::{Curve, Kind, draw_curve};
 use super::{Axis, Entry, Figure, Frame, Ink, Reach, Shape, Unit, head};
 
 /// Times that are shaded.
@@ -41,7 +41,45 @@ impl Chart {
             draw_curve(curve, &frame, &mut shapes);
         }
         frame.draw_base_line(&mut shapes);
-        Figure { width: super::WIDTH, height: frame.bottom + BOTTOM, label: self.title.clone(), shapes }
+        Figure { width: super::WIDTH, height: frame.bottom + BOTTOM, label: self.description(), shapes }
+    }
+
+    /// What the chart shows, in words, for those who do not see it.
+    fn description(&self) -> String {
+        let mut sentences = vec![format!("{}.", self.title.trim_end_matches('.'))];
+        let value = |value: f64| self.axis.unit.value(value);
+        let time = |seconds: f64| Unit::Seconds.value(seconds);
+        for curve in &self.curves {
+            let points: Vec<(f64, f64)> = curve.points.iter().copied().filter(|point| point.1.is_finite()).collect();
+            let (Some(first), Some(last)) = (points.first(), points.last()) else { continue };
+            let most = points.iter().map(|point| point.1).fold(f64::NEG_INFINITY, f64::max);
+            sentences.push(match curve.kind {
+                Kind::Marks(_) => format!("{}: between {} and {}.", curve.name, time(first.0), time(last.0)),
+                _ => format!(
+                    "{}: {} at {}, at most {}, {} at {}.",
+                    curve.name,
+                    value(first.1),
+                    time(first.0),
+                    value(most),
+                    value(last.1),
+                    time(last.0)
+                ),
+            });
+        }
+        for band in self.bands.iter().filter(|band| !band.times_s.is_empty()) {
+            const LISTED: usize = 3;
+            let times = band
+                .times_s
+                .iter()
+                .take(LISTED)
+                .map(|&(from, to)| format!("{} to {}", time(from), time(to.min(self.end_s))));
+            let mut text = format!("Shaded: {}, {}", band.name, times.collect::<Vec<_>>().join(", "));
+            if band.times_s.len() > LISTED {
+                text.push_str(&format!(", and {} more times", band.times_s.len() - LISTED));
+            }
+            sentences.push(text + ".");
+        }
+        sentences.join(" ")
     }
 
     fn entries(&self) -> Vec<Entry> {

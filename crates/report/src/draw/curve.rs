@@ -24,6 +24,8 @@ pub(crate) struct Curve {
     pub(crate) kind: Kind,
     pub(crate) width: f32,
     pub(crate) dashed: bool,
+    /// A mark that stands on a line now and then, so that it can be told from others without colour.
+    pub(crate) mark: Option<Mark>,
     /// Whether marks are only outlines.
     pub(crate) hollow: bool,
     /// Places on the x axis and values, in the order in which they are joined. A value that is not finite interrupts the curve.
@@ -34,14 +36,20 @@ pub(crate) struct Curve {
 
 impl Curve {
     pub(crate) fn new(name: impl Into<String>, ink: Ink, kind: Kind, points: Vec<(f64, f64)>) -> Self {
-        Self { name: name.into(), ink, kind, width: 1.5, dashed: false, hollow: false, points, fits: true }
+        Self { name: name.into(), ink, kind, width: 1.5, dashed: false, mark: None, hollow: false, points, fits: true }
     }
 
     /// What a legend says about it.
     pub(crate) fn entry(&self) -> Entry {
         match self.kind {
             Kind::Marks(mark) => Entry::new(self.name.as_str(), Vec::new()).marked(mark, self.ink, self.hollow),
-            _ => Entry::line(self.name.as_str(), self.ink, self.width.max(2.0), self.dashed),
+            _ => {
+                let line = Entry::line(self.name.as_str(), self.ink, self.width.max(2.0), self.dashed);
+                match self.mark {
+                    Some(mark) => line.marked(mark, self.ink, self.hollow),
+                    None => line,
+                }
+            }
         }
     }
 }
@@ -67,9 +75,33 @@ pub(crate) fn draw_curve(curve: &Curve, frame: &Frame, shapes: &mut Vec<Shape>) 
             shapes.push(Shape::Area { points: area, ink: curve.ink, opacity: 0.22 });
         }
         if path.len() > 1 {
+            if let Some(mark) = curve.mark {
+                let points = milestones(&path);
+                shapes.push(Shape::Marks { points, mark, ink: curve.ink, hollow: curve.hollow });
+            }
             shapes.push(Shape::Line { points: path, ink: curve.ink, width: curve.width, dashed: curve.dashed });
         }
     }
+}
+
+/// Places on a path, far enough apart to see what is between them, and its end.
+fn milestones(path: &[At]) -> Vec<At> {
+    const APART: f32 = 90.0;
+    let mut points = Vec::new();
+    let mut to_go = APART / 2.0;
+    for pair in path.windows(2) {
+        let ((x, y), (next_x, next_y)) = (pair[0], pair[1]);
+        let length = (next_x - x).hypot(next_y - y);
+        let mut at = to_go;
+        while at < length {
+            let share = at / length;
+            points.push((x + (next_x - x) * share, y + (next_y - y) * share));
+            at += APART;
+        }
+        to_go = at - length;
+    }
+    points.extend(path.last());
+    points
 }
 
 /// Each value lasts until the next.

@@ -225,6 +225,28 @@ fn results_do_not_overwrite_what_is_there() {
     assert_eq!(all_files(&path).into_keys().collect::<Vec<_>>(), ["notes.txt"], "only what a run wrote is removed");
     assert!(matches!(ResultsDir::create(&path.join("notes.txt"), true), Err(ResultsError::NotADirectory { .. })));
 
+    // A scenario that no run has written, then one that a run has written and somebody has changed since.
+    for changed in [false, true] {
+        let path = dir.join(if changed { "changed" } else { "own" });
+        fs::create_dir_all(path.join("variants/a/captures")).unwrap();
+        fs::write(path.join("variants/a/captures/x.pcapng"), "a capture").unwrap();
+        fs::write(path.join("variants/a/notes.txt"), "mine").unwrap();
+        if changed {
+            let results = ResultsDir::open(&path).unwrap();
+            results.write("scenario.toml", b"title = 1").unwrap();
+            results.write_manifest(&manifest).unwrap();
+            ResultsDir::create(&path, true).unwrap();
+            assert_eq!(all_files(&path).into_keys().collect::<Vec<_>>(), ["variants/a/notes.txt"]);
+            results.write("scenario.toml", b"title = 1").unwrap();
+            results.write_manifest(&manifest).unwrap();
+        }
+        fs::write(path.join("scenario.toml"), "title = \"mine\"").unwrap();
+        let before = all_files(&path);
+        let refused = ResultsDir::create(&path, true).unwrap_err();
+        assert!(matches!(refused, ResultsError::NotOfARun { .. }) && refused.to_string().contains("scenario.toml"));
+        assert_eq!(all_files(&path), before, "a refusal changes nothing");
+    }
+
     let first = ResultsDir::create_new(&dir, "a train", "20260101-120000").unwrap();
     let second = ResultsDir::create_new(&dir, "a train", "20260101-120000").unwrap();
     assert_eq!(first.path(), dir.join("a-train-20260101-120000"));

@@ -51,9 +51,19 @@ fn a_page_needs_nothing_but_itself() {
     let (page, _) = page("page");
     let page = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
     for reference in
-        ["http:", "https:", "//", "src=", "href=", "url(", "@import", "<script", "<link", "<img", "<iframe"]
+        ["http:", "https:", "//", "src=", "url(", "@import", "<script", "<link", "<img", "<iframe"]
     {
         assert!(!page.contains(reference), "{reference}");
+    }
+    // Links lead to a place on the page, or to a file beside it.
+    let links: Vec<&str> = page.split("href=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert!(links.len() >= 8, "{links:?}");
+    for link in links {
+        let leads = match link.strip_prefix('#') {
+            Some(id) => page.matches(&format!("id=\"{id}\"")).count() == 1,
+            None => link.starts_with("variants/") || ["summary.json", "flows.csv", "scenario.toml"].contains(&link),
+        };
+        assert!(leads, "{link}");
     }
     assert!(page.contains("<title>A train &amp; &lt;two&gt; tunnels</title>"));
     assert!(page.contains("title = &quot;&lt;b&gt;&quot;"), "the scenario is text");
@@ -73,6 +83,19 @@ fn a_page_says_in_words_what_happened() {
     assert!(page.contains("<b>linux-6-cubic</b>: 6 MB arrived in "));
     assert!(page.contains("After the path was back it took "));
     assert!(page.contains("was the fastest with "));
+}
+
+/// Without colour, and without eyes.
+#[test]
+fn curves_differ_in_more_than_colour_and_plots_are_described() {
+    let (page, _) = page("described");
+    let figure = page.split("<figure>").nth(1).unwrap().split("</figure>").next().unwrap();
+    let label = figure.split("aria-label=\"").nth(1).unwrap().split('"').next().unwrap();
+    assert!(label.starts_with("Data received: ") && label.contains("Shaded: wifi down, 10 s to 17 s"), "{label}");
+    assert!(label.contains("linux-6-cubic: ") && label.contains(", 6 MB at "), "{label}");
+    let lines: Vec<&str> = figure.split("<path ").filter(|path| path.contains("class=\"line")).collect();
+    let dashed = lines.iter().filter(|line| line.contains("stroke-dasharray")).count();
+    assert!(dashed > 0 && dashed < lines.len(), "{dashed} of {}", lines.len());
 }
 
 #[test]

@@ -16,7 +16,7 @@ use holdover_agent::engine::Engine;
 use holdover_testbed::Privilege;
 
 use super::{ConformanceArgs, grid};
-use crate::command_support::{print, with_causes};
+use crate::command_support::{exit_on_signals, print, print_error, with_causes};
 use cells::Cell;
 use page::Report;
 
@@ -24,7 +24,10 @@ use page::Report;
 pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
     let places = cells::places(args.only.as_deref());
     if places.is_empty() {
-        eprintln!("error: no case of the grid has \"{}\" in its name", args.only.as_deref().unwrap_or_default());
+        print_error(&format_args!(
+            "no case of the grid has \"{}\" in its name",
+            args.only.as_deref().unwrap_or_default()
+        ));
         return ExitCode::from(2);
     }
     if args.list {
@@ -32,11 +35,15 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
     }
     // Before the first thread: this may have to enter a user namespace.
     if let Err(error) = Privilege::acquire() {
-        eprintln!("error: conformance needs network namespaces: {error}");
+        print_error(&format_args!("conformance needs network namespaces: {error}"));
         return ExitCode::FAILURE;
     }
     if let Err(why) = Engine::probe() {
-        eprintln!("error: the agent cannot attach to an interface: {}", with_causes(&why));
+        print_error(&format_args!("the agent cannot attach to an interface: {}", with_causes(&why)));
+        return ExitCode::FAILURE;
+    }
+    if let Err(error) = exit_on_signals(grid::kept(args)) {
+        print_error(&format_args!("cannot watch for Ctrl-C: {error}"));
         return ExitCode::FAILURE;
     }
     let started = std::time::Instant::now();

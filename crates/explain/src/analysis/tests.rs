@@ -1,0 +1,51 @@
+use bytes::BytesMut;
+use holdover_wire::{Packet, Segment, Seq};
+
+use super::*;
+
+fn packet(src: u8, segment: Segment) -> Vec<u8> {
+    let ip = |last: u8| core::net::IpAddr::from([10, 0, 0, last]);
+    let mut bytes = BytesMut::new();
+    Packet::new(ip(src), ip(3 - src), segment).emit_prefix_into(&mut bytes, usize::MAX).unwrap();
+    bytes.to_vec()
+}
+
+#[test]
+fn a_new_syn_after_the_end_begins_another_connection() {
+    let mut analysis = Analysis::new();
+    for (millis, flags) in [(0, Flags::SYN), (10, Flags::ACK), (20, Flags::RST), (30, Flags::SYN), (40, Flags::ACK)] {
+        let payload = if flags == Flags::ACK { vec![1; 10].into() } else { bytes::Bytes::new() };
+        let segment = Segment { src_port: 5, dst_port: 6, seq: Seq::new(9), flags, payload, ..Segment::default() };
+        let bytes = packet(1, segment);
+        analysis.take(Instant::from_millis(millis), &bytes, bytes.len());
+    }
+    let found = analysis.finish();
+    assert_eq!(found.iter().map(|one| one.begin.as_millis()).collect::<Vec<_>>(), [0, 30]);
+}
+
+/// A scan of many ports, and a connection that sends something every 25 ms for a day: neither grows without end.
+#[test]
+fn memory_is_bounded_in_connections_and_in_time() {
+    let mut analysis = Analysis::new();
+    for port in 0..200_000_u32 {
+        let segment =
+            Segment { src_port: port as u16, dst_port: (port >> 16) as u16, flags: Flags::SYN, ..Segment::default() };
+        let bytes = packet(1, segment);
+        analysis.take(Instant::from_nanos(u64::from(port)), &bytes, bytes.len());
+    }
+    assert!(analysis.connections.len() <= Analysis::MOST_CONNECTIONS);
+    assert_eq!((analysis.open.len(), analysis.counts.left_out), (analysis.connections.len(), 0));
+
+    let mut analysis = Analysis::new();
+    for n in 0..1_000_000_u32 {
+        let data = Segment { src_port: 1, dst_port: 2, seq: Seq::new(n * 10), flags: Flags::ACK, ..Segment::default() };
+        let bytes = packet(1, Segment { payload: vec![0; 10].into(), ..data });
+        analysis.take(Instant::from_millis(86 * u64::from(n)), &bytes, bytes.len());
+    }
+    let kept = analysis.connections[0].streams[0].evidence.len();
+    assert!(kept < 40_000, "{kept}");
+    analysis.bound_evidence(1000);
+    let kept = analysis.connections[0].streams[0].evidence.len();
+    assert!(kept < 20_000, "{kept}");
+    assert_eq!(analysis.finish()[0].bytes, 10_000_000);
+}

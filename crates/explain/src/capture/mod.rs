@@ -1,0 +1,301 @@
+//! Reading pcapng and pcap files packet by packet, Holdover's own and others', compressed or not.
+//!
+//! No more than one block of the file is in memory, and of a packet only the headers are kept.
+
+mod compression;
+mod link_layer;
+
+use std::io::Read;
+
+use holdover_base::Instant;
+use holdover_wire::TcpHeaders;
+use pcap_parser::traits::PcapReaderIterator;
+use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
+
+use compression::decompressed;
+pub(crate) use link_layer::ip_packet;
+
+/// A packet of a capture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Captured<'a> {
+    /// When it was captured, counted from the capture's own zero: 1970 in most, the start of the run in a simulator's.
+    pub at: Instant,
+    /// The first bytes of the IP packet.
+    pub ip: &'a [u8],
+    /// Bytes of the whole IP packet on the wire, padding of the link included.
+    pub original_len: usize,
+}
+
+/// Why a capture could not be read, or not be read to its end.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CaptureReadError {
+    /// Neither pcapng nor pcap.
+    #[error("this is neither a pcapng nor a pcap file")]
+    NotACapture,
+    /// It is one, but damaged.
+    #[error("the capture is damaged {position} bytes into the file{}: {reason}", if *compressed { " (uncompressed)" } else { "" })]
+    Damaged {
+        /// Where the damaged block begins, in bytes of the uncompressed file.
+        position: u64,
+        /// Whether the file is compressed.
+        compressed: bool,
+        /// What is wrong.
+        reason: String,
+    },
+    /// It ends in the middle of a packet.
+    #[error("the capture ends in the middle of a packet, {position} bytes into the file{}", if *compressed { " (uncompressed)" } else { "" })]
+    CutShort {
+        /// Where that packet begins, in bytes of the uncompressed file.
+        position: u64,
+        /// Whether the file is compressed.
+        compressed: bool,
+    },
+    /// It could not be read or decompressed.
+    #[error("cannot be read: {reason}")]
+    Io {
+        /// What the system or the decompressor said.
+        reason: String,
+    },
+}
+
+/// A capture that is read from its beginning to its end.
+pub struct Capture<'a> {
+    reader: Box<dyn PcapReaderIterator + Send + 'a>,
+    compressed: bool,
+    /// Why the input ended early, if it did: the parser does not hand this on.
+    failure: compression::Failure,
+    sources: Vec<Source>,
+    /// The packet that was handed out last.
+    packet: Vec<u8>,
+    skipped: u64,
+    unsupported: Vec<i32>,
+    over: bool,
+}
+
+impl core::fmt::Debug for Capture<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Capture")
+            .field("position", &self.position())
+            .field("skipped", &self.skipped)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An interface of a capture: its link type and its clock.
+#[derive(Clone, Copy)]
+struct Source {
+    link: i32,
+    ticks_per_second: u64,
+    offset_seconds: i64,
+}
+
+/// A packet's place in time and on its link.
+struct Found {
+    at: Instant,
+    original_len: usize,
+}
+
+impl<'a> Capture<'a> {
+    /// Bytes of an IP packet that are kept: all its headers.
+    const KEPT: usize = TcpHeaders::ENOUGH;
+    /// The largest block that is believed to be one. The largest that programs write have one packet of 256 kB.
+    const LARGEST_BLOCK: usize = 16 << 20;
+
+    /// Begins to read a capture, which gzip or zstd may have compressed.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureReadError::NotACapture`], or [`CaptureReadError::Io`] if the beginning cannot be read.
+    pub fn new(input: impl Read + Send + 'a) -> Result<Self, CaptureReadError> {
+        let (input, compressed, failure) = decompressed(input)?;
+        let reader = create_reader(65_536, input).map_err(|_| match failure.reason() {
+            Some(reason) => CaptureReadError::Io { reason },
+            None => CaptureReadError::NotACapture,
+        })?;
+        Ok(Self {
+            reader,
+            compressed,
+            failure,
+            sources: Vec::new(),
+            packet: Vec::new(),
+            skipped: 0,
+            unsupported: Vec::new(),
+            over: false,
+        })
+    }
+
+    /// The next IP packet; `None` at the end.
+    ///
+    /// # Errors
+    ///
+    /// The capture is damaged or ends early. What came before was good; nothing comes after.
+    pub fn next_packet(&mut self) -> Result<Option<Captured<'_>>, CaptureReadError> {
+        let found = if self.over { None } else { self.find()? };
+        self.over = found.is_none();
+        Ok(found.map(|found| Captured { at: found.at, ip: &self.packet, original_len: found.original_len }))
+    }
+
+    /// Bytes of the uncompressed file that were read.
+    pub fn position(&self) -> u64 {
+        self.reader.consumed() as u64
+    }
+
+    /// Packets so far that carry no IP, have no time, or are malformed below IP.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// The link types (as <https://www.tcpdump.org/linktypes.html> numbers them) so far that cannot be read.
+    pub fn unsupported_links(&self) -> &[i32] {
+        &self.unsupported
+    }
+
+    fn find(&mut self) -> Result<Option<Found>, CaptureReadError> {
+        loop {
+            match self.reader.next() {
+                Ok((consumed, block)) => {
+                    let found = match block_packet(&block, &mut self.sources) {
+                        Piece::Packet(at, source, captured, original_len) => {
+                            let kept = &mut self.packet;
+                            let take = take_packet(source, captured, original_len, kept);
+                            match take {
+                                Ok(len) => Some(Found { at, original_len: len }),
+                                Err(NoIp::Unsupported) => {
+                                    if !self.unsupported.contains(&source.link) {
+                                        self.unsupported.push(source.link);
+                                    }
+                                    self.skipped += 1;
+                                    None
+                                }
+                                Err(NoIp::Other) => {
+                                    self.skipped += 1;
+                                    None
+                                }
+                            }
+                        }
+                        Piece::Unreadable => {
+                            self.skipped += 1;
+                            None
+                        }
+                        Piece::Nothing => None,
+                    };
+                    self.reader.consume(consumed);
+                    if found.is_some() {
+                        return Ok(found);
+                    }
+                }
+                Err(PcapError::Eof) => return self.end(false),
+                Err(PcapError::UnexpectedEof) => return self.end(true),
+                Err(PcapError::Incomplete(_) | PcapError::BufferTooSmall) => {
+                    if self.reader.reader_exhausted() {
+                        return self.end(!self.reader.data().is_empty());
+                    }
+                    let have = self.reader.data().len();
+                    if have >= Self::LARGEST_BLOCK {
+                        return Err(self.damaged(format!("a block of more than {} bytes", Self::LARGEST_BLOCK)));
+                    }
+                    let _ = self.reader.grow((2 * have).max(131_072));
+                    if self.reader.refill().is_err() {
+                        return self.end(true);
+                    }
+                }
+                Err(error) => {
+                    let reason = reason(&error);
+                    return Err(self.damaged(reason));
+                }
+            }
+        }
+    }
+
+    fn end(&self, within_packet: bool) -> Result<Option<Found>, CaptureReadError> {
+        match (self.failure.reason(), within_packet) {
+            (Some(reason), _) => Err(self.damaged(reason)),
+            (None, true) => Err(CaptureReadError::CutShort { position: self.position(), compressed: self.compressed }),
+            (None, false) => Ok(None),
+        }
+    }
+
+    fn damaged(&self, reason: String) -> CaptureReadError {
+        CaptureReadError::Damaged { position: self.position(), compressed: self.compressed, reason }
+    }
+}
+
+/// The parser's errors in words.
+fn reason(error: &PcapError<&[u8]>) -> String {
+    match error {
+        PcapError::NomError(..) | PcapError::OwnedNomError(..) => {
+            "this is not the header of a block or packet".to_owned()
+        }
+        PcapError::HeaderNotRecognized => "the file header is not recognised".to_owned(),
+        PcapError::ReadError => "the file cannot be read".to_owned(),
+        PcapError::Eof | PcapError::UnexpectedEof | PcapError::Incomplete(_) | PcapError::BufferTooSmall => {
+            "the file ends early".to_owned()
+        }
+    }
+}
+
+/// What a block of a file is.
+enum Piece<'b> {
+    /// When it was captured, on which interface, its bytes, and how many there were.
+    Packet(Instant, Source, &'b [u8], usize),
+    /// A packet without time or interface.
+    Unreadable,
+    Nothing,
+}
+
+fn block_packet<'b>(block: &'b PcapBlockOwned<'_>, sources: &mut Vec<Source>) -> Piece<'b> {
+    match block {
+        PcapBlockOwned::LegacyHeader(header) => {
+            let ticks_per_second = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
+            // The upper bits say whether frames end in a checksum.
+            sources.push(Source { link: header.network.0 & 0xffff, ticks_per_second, offset_seconds: 0 });
+        }
+        PcapBlockOwned::Legacy(packet) => {
+            let Some(&source) = sources.first() else { return Piece::Unreadable };
+            let nanos = u64::from(packet.ts_sec) * 1_000_000_000
+                + u64::from(packet.ts_usec) * (1_000_000_000 / source.ticks_per_second);
+            return Piece::Packet(Instant::from_nanos(nanos), source, packet.data, packet.origlen as usize);
+        }
+        PcapBlockOwned::NG(Block::SectionHeader(_)) => sources.clear(),
+        PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => sources.push(Source {
+            link: interface.linktype.0,
+            ticks_per_second: interface.ts_resolution().unwrap_or(1_000_000),
+            offset_seconds: interface.if_tsoffset,
+        }),
+        PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+            let Some(&source) = sources.get(packet.if_id as usize) else { return Piece::Unreadable };
+            let ticks = u128::from(packet.ts_high) << 32 | u128::from(packet.ts_low);
+            let nanos = ticks * 1_000_000_000 / u128::from(source.ticks_per_second.max(1));
+            let nanos = i128::try_from(nanos).unwrap_or(i128::MAX) + i128::from(source.offset_seconds) * 1_000_000_000;
+            let at = Instant::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX));
+            let captured = packet.data.get(..packet.caplen as usize).unwrap_or(packet.data);
+            return Piece::Packet(at, source, captured, packet.origlen as usize);
+        }
+        PcapBlockOwned::NG(Block::SimplePacket(_)) => return Piece::Unreadable,
+        PcapBlockOwned::NG(_) => {}
+    }
+    Piece::Nothing
+}
+
+/// Why a frame has no IP packet.
+enum NoIp {
+    /// Its link type is not known.
+    Unsupported,
+    Other,
+}
+
+/// Puts the beginning of the IP packet in a frame into `kept`; returns how long the packet was.
+fn take_packet(source: Source, captured: &[u8], original_len: usize, kept: &mut Vec<u8>) -> Result<usize, NoIp> {
+    let header_len = match ip_packet(source.link, captured) {
+        link_layer::Payload::Ip(header_len) => header_len,
+        link_layer::Payload::Other => return Err(NoIp::Other),
+        link_layer::Payload::Unsupported => return Err(NoIp::Unsupported),
+    };
+    let ip = captured.get(header_len..).ok_or(NoIp::Other)?;
+    kept.clear();
+    kept.extend_from_slice(&ip[..ip.len().min(Capture::KEPT)]);
+    Ok(original_len.max(captured.len()) - header_len)
+}
+
+#[cfg(test)]
+mod tests;

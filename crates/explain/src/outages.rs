@@ -1,0 +1,209 @@
+//! Finding outages in what was seen.
+//!
+//! Where the sender's packets are seen, an outage is a stretch in which it sent again and again and nothing came back. Where they
+//! are not seen, at the receiver, it is a silence that ends as only a sender that had been waiting for its timer ends it. Neither
+//! shows the moments at which the path failed and came back, but both bound them: the path was there when the last packet
+//! came through, not yet there when the last lost one was sent, and there again when the next came through.
+
+use std::collections::BTreeMap;
+
+use holdover_base::{Duration, Instant};
+use serde::Serialize;
+
+use crate::conversation::{Conversation, Place};
+use crate::evidence::{EndedBy, Silence, Unanswered};
+
+/// A time in which the path is known to have been down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Outage {
+    /// Its beginning.
+    pub down: Instant,
+    /// Its end.
+    pub up: Instant,
+}
+
+/// How sure it is that an outage was one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Certainty {
+    /// Losses in a row could look the same.
+    Likely,
+    /// Several transmissions in a row, with growing distances, were lost.
+    Sure,
+}
+
+/// An outage that was found in a capture.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FoundOutage {
+    /// The best guess; `up` is [`Instant::FAR_FUTURE`] if the path was not seen to come back.
+    pub guess: Outage,
+    /// The path failed no sooner and no later than this.
+    pub down: (Instant, Instant),
+    /// The path came back no sooner and no later than this.
+    pub up: (Instant, Instant),
+    /// How sure it is.
+    pub certainty: Certainty,
+}
+
+impl FoundOutage {
+    fn overlaps(&self, other: &Self) -> bool {
+        self.guess.down < other.guess.up && other.guess.down < self.guess.up
+    }
+
+    /// What two connections over the same path say together.
+    fn joined(self, other: &Self) -> Self {
+        let narrowed = |a: (Instant, Instant), b: (Instant, Instant)| {
+            let both = (a.0.max(b.0), a.1.min(b.1));
+            if both.0 <= both.1 { both } else { (a.0.min(b.0), a.1.max(b.1)) }
+        };
+        let (down, up) = (narrowed(self.down, other.down), narrowed(self.up, other.up));
+        let within = |at: Instant, (from, to): (Instant, Instant)| at.max(from).min(to);
+        Self {
+            guess: Outage { down: within(self.guess.down, down), up: within(self.guess.up, up) },
+            down,
+            up,
+            certainty: self.certainty.max(other.certainty),
+        }
+    }
+}
+
+/// The outages of each path: what all conversations between the same two hosts say of them. One list for each conversation,
+/// each in order and without overlaps.
+pub fn outages_of_paths(conversations: &[Conversation]) -> Vec<Vec<FoundOutage>> {
+    let path = |conversation: &Conversation| {
+        let (a, b) = (conversation.sender.ip(), conversation.receiver.ip());
+        if a <= b { (a, b) } else { (b, a) }
+    };
+    let mut found: BTreeMap<_, Vec<FoundOutage>> = BTreeMap::new();
+    for conversation in conversations {
+        found.entry(path(conversation)).or_default().extend(conversation.outages());
+    }
+    for outages in found.values_mut() {
+        *outages = merged(core::mem::take(outages));
+    }
+    conversations.iter().map(|conversation| found[&path(conversation)].clone()).collect()
+}
+
+fn merged(mut outages: Vec<FoundOutage>) -> Vec<FoundOutage> {
+    outages.sort_by_key(|outage| outage.guess.down);
+    let mut merged: Vec<FoundOutage> = Vec::with_capacity(outages.len());
+    for outage in outages {
+        match merged.last_mut() {
+            Some(last) if last.overlaps(&outage) => *last = last.joined(&outage),
+            _ => merged.push(outage),
+        }
+    }
+    merged
+}
+
+impl Conversation {
+    /// The outages that this direction shows, in order.
+    pub fn outages(&self) -> Vec<FoundOutage> {
+        let unanswered = self.evidence.unanswered.iter().filter_map(|stretch| self.of_unanswered(stretch));
+        let silences = self.evidence.silences.iter().filter_map(|silence| self.of_silence(silence));
+        merged(unanswered.chain(silences).collect())
+    }
+
+    /// Transmissions of which at least one repetition was lost as well.
+    fn of_unanswered(&self, stretch: &Unanswered) -> Option<FoundOutage> {
+        let rtt = self.rtt();
+        let last = stretch.last;
+        // The transmission that got through, by the time that its answer took, and the one before.
+        let got_through = |sent: &Instant| stretch.answered.is_some_and(|at| at.saturating_since(*sent) >= rtt * 4 / 5);
+        let index = last.iter().rposition(|sent| sent.as_ref().is_some_and(got_through));
+        // An answer that took longer than any round trip and delayed ACK: the path held the packets until it was back.
+        let longest = rtt * 2 + Duration::from_millis(300);
+        let is_held = |sent: Instant| stretch.answered.is_some_and(|at| at.saturating_since(sent) > longest);
+        let (lost_at, through) = match (stretch.answered, index) {
+            (None, _) => (last[2]?, None),
+            (Some(at), Some(2)) if last[2].is_some_and(is_held) => (last[2]?, Some(earlier(at, rtt).max(last[2]?))),
+            (Some(_), Some(index)) if index > 0 => (last[index - 1]?, last[index]),
+            _ => return None,
+        };
+        let after_lost = last.iter().flatten().filter(|sent| **sent > lost_at).count() as u32;
+        let lost_repeats = stretch.repeats.saturating_sub(after_lost);
+        let is_short = stretch.answered.is_some() && stretch.len() < self.usual_rto();
+        if is_short
+            || lost_repeats == 0
+            || stretch.transmissions.saturating_sub(after_lost) + u32::from(stretch.outstanding) < 2
+        {
+            return None;
+        }
+        let down = if stretch.outstanding {
+            let to_receiver = self.rtt_to_receiver.unwrap_or(rtt);
+            (earlier(stretch.heard, to_receiver), (stretch.heard + rtt).min(lost_at))
+        } else {
+            (stretch.heard.min(stretch.first), stretch.first)
+        };
+        let up = (lost_at, stretch.answered.unwrap_or(Instant::FAR_FUTURE));
+        let guess = Outage {
+            down: if stretch.outstanding { stretch.heard } else { stretch.first },
+            up: match through {
+                None => Instant::FAR_FUTURE,
+                Some(through) if last[2] == Some(lost_at) => through,
+                Some(through) => middle(lost_at, through),
+            },
+        };
+        let certainty = if lost_repeats >= 2 { Certainty::Sure } else { Certainty::Likely };
+        Some(FoundOutage { guess, down, up, certainty })
+    }
+
+    /// A silence of a sender that was waiting, seen from elsewhere.
+    fn of_silence(&self, silence: &Silence) -> Option<FoundOutage> {
+        let (length, rto) = (silence.len(), self.usual_rto());
+        // Two timeouts, the second twice as long as the first: the first retransmission was lost as well.
+        if !self.sender_waited(silence) || length < rto * 3 * 9 / 10 {
+            return None;
+        }
+        if silence.ended_by == EndedBy::End && (length < Duration::from_secs(3) || self.place == Place::Unknown) {
+            return None;
+        }
+        let rtt = self.rtt();
+        let is_held = silence.ended_by == EndedBy::New && silence.burst > 2;
+        let lost_at = silence.from + length / 3;
+        let (up, guess) = if silence.ended_by == EndedBy::End {
+            ((silence.from + length / 2, Instant::FAR_FUTURE), Instant::FAR_FUTURE)
+        } else if is_held {
+            ((earlier(silence.to, rtt), silence.to), silence.to)
+        } else {
+            ((lost_at, silence.to), middle(silence.from + last_timeout(length, rto), silence.to))
+        };
+        let down = (earlier(silence.from, rtt), silence.from + rtt);
+        // RFC 6298 allows a first timeout of 1 s: three of these.
+        let is_long = length >= rto.max(Duration::from_secs(1)) * 7;
+        let certainty = if silence.stale_echo || is_long { Certainty::Sure } else { Certainty::Likely };
+        Some(FoundOutage { guess: Outage { down: silence.from, up: guess }, down, up, certainty })
+    }
+}
+
+/// When, after a first timeout of `rto` and doublings of it, the last timer before `length` ran out.
+fn last_timeout(length: Duration, rto: Duration) -> Duration {
+    let ratio = length.as_nanos() / rto.as_nanos().max(1) + 1;
+    // So many timeouts, of 1, 2, 4... times the first, fit best.
+    let timeouts = (ratio.ilog2() + u32::from(ratio >> ratio.ilog2().saturating_sub(1) == 3)).clamp(1, 30);
+    let (before, all) = ((1_u64 << (timeouts - 1)) - 1, (1_u64 << timeouts) - 1);
+    length * before / all
+}
+
+fn earlier(at: Instant, by: Duration) -> Instant {
+    Instant::from_nanos(at.as_nanos().saturating_sub(by.as_nanos()))
+}
+
+fn middle(a: Instant, b: Instant) -> Instant {
+    a + b.saturating_since(a) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_timer_of_a_backoff_is_reckoned_from_its_length() {
+        let (rto, millis) = (Duration::from_millis(250), Duration::from_millis);
+        // 250, 750, 1750, 3750 ms after the last data.
+        assert_eq!(last_timeout(millis(250), rto), Duration::ZERO);
+        assert_eq!(last_timeout(millis(750), rto), millis(250));
+        assert_eq!(last_timeout(millis(1750), rto), millis(750));
+        assert_eq!(last_timeout(millis(3750), rto), millis(1750));
+    }
+}

@@ -1,0 +1,204 @@
+//! What limited a sender while it was sending, round trip by round trip.
+//!
+//! The round trip says whether the path was full: a queue makes it longer than the least (the idea of TCP Vegas). While the path
+//! is not full, something else limits the sender. After a silence it is slow start, until the connection carries what it carries
+//! in a good round; after a loss it is the congestion window, until the path is full again; and where as much as the receiver's
+//! window is outstanding, it is that window.
+
+use holdover_base::{Duration, Instant};
+
+use crate::account::{Cause, Span, push};
+use crate::conversation::{Conversation, Place};
+use crate::evidence::Halves;
+
+/// Divides the transfer in `spans` by what limited it.
+pub(crate) fn with_limits(spans: Vec<Span>, conversation: &Conversation) -> Vec<Span> {
+    let rounds = Rounds::of(conversation);
+    let mut result = Vec::with_capacity(spans.len());
+    let mut before = Cause::Handshake;
+    let mut limit = Limit::default();
+    for span in spans {
+        if span.cause == Cause::Transfer {
+            if before != Cause::Transfer {
+                limit = Limit { opening: true, full: false, ..limit };
+            }
+            rounds.divide(span, &mut limit, &mut result);
+        } else {
+            push(&mut result, span);
+        }
+        before = span.cause;
+    }
+    result
+}
+
+/// What limits the sender from one round to the next.
+#[derive(Clone, Copy, Default)]
+struct Limit {
+    /// The window is opening after a silence.
+    opening: bool,
+    /// There were losses since the path was last full, the latest in this round.
+    lost: Option<usize>,
+    /// The queue's length is not known from every round.
+    full: bool,
+}
+
+/// One round trip.
+#[derive(Clone, Copy, Default)]
+struct Round {
+    acked: u64,
+    again: u32,
+    rtt: Halves,
+    outstanding: u64,
+    window: Option<u32>,
+    /// Whether there was a queue on the path; `None` if no sample tells.
+    full: Option<bool>,
+}
+
+/// All rounds of a conversation.
+struct Rounds {
+    begin: Instant,
+    length: Duration,
+    rounds: Vec<Round>,
+    /// Bytes acknowledged in the ninth decile of the rounds in which anything was.
+    good: u64,
+    /// Bytes acknowledged in the median of the rounds in which the path was full; `None` if it hardly ever was.
+    capacity: Option<u64>,
+    least: Halves,
+    /// A queue is longer than this.
+    queue: Duration,
+    /// Whether samples of the longer half of the path, where the queue must be, were seen.
+    has_samples: bool,
+    place: Place,
+}
+
+impl Rounds {
+    /// At most this many rounds are kept; longer captures have longer ones.
+    const MOST: u64 = 1 << 16;
+    /// Bytes of a full segment, near enough.
+    const SEGMENT: u64 = 1448;
+
+    fn of(conversation: &Conversation) -> Self {
+        let evidence = &conversation.evidence;
+        let whole = conversation.end.saturating_since(conversation.begin);
+        let rtt = conversation.rtt();
+        let length = rtt.max(evidence.bin_width).max(whole / Self::MOST);
+        let count = (whole.as_nanos() / length.as_nanos()) as usize + 1;
+        let mut rounds = vec![Round::default(); count];
+        for bin in &evidence.bins {
+            let at = evidence.bin_width * bin.index;
+            let round = &mut rounds[((at.as_nanos() / length.as_nanos()) as usize).min(count - 1)];
+            round.acked += bin.acked;
+            round.again += bin.again;
+            round.rtt.note(bin.rtt);
+            round.outstanding = round.outstanding.max(bin.outstanding);
+            round.window = bin.window.or(round.window);
+        }
+        let least = Halves { to_sender: conversation.rtt_to_sender, to_receiver: conversation.rtt_to_receiver };
+        let has_samples = rounds.iter().filter(|round| excess(round.rtt, least).is_some()).count() > 1;
+        let mut all = Self {
+            begin: conversation.begin,
+            length,
+            rounds,
+            good: 0,
+            capacity: None,
+            least,
+            queue: rtt / 8 + Duration::from_millis(1),
+            has_samples,
+            place: conversation.place,
+        };
+        let decile = |mut acked: Vec<u64>, tenths: usize| {
+            acked.sort_unstable();
+            acked.get(acked.len() * tenths / 10).copied()
+        };
+        let busy = all.rounds.iter().map(|round| round.acked).filter(|&acked| acked > 0);
+        all.good = decile(busy.collect(), 9).unwrap_or(0);
+        all.find_queues();
+        let busy = all.rounds.iter().filter(|round| round.acked > 0);
+        let full: Vec<u64> = busy.clone().filter(|round| round.full == Some(true)).map(|round| round.acked).collect();
+        all.capacity = if full.len() * 20 >= busy.count() { decile(full, 5) } else { None };
+        all
+    }
+
+    /// Notes which rounds had a queue on the path, as far as samples tell. One alone is no queue: in recovery, an ACK may wait
+    /// for what is sent again.
+    fn find_queues(&mut self) {
+        let queue = self.queue;
+        let least = self.least;
+        let sampled =
+            self.rounds.iter_mut().filter_map(|round| Some((excess(round.rtt, least)? > queue, &mut round.full)));
+        let mut sampled: Vec<(bool, &mut Option<bool>)> = sampled.collect();
+        for index in 0..sampled.len() {
+            let beside = [index.checked_sub(1), Some(index + 1)].into_iter().flatten();
+            let lasts = beside.filter_map(|beside| sampled.get(beside)).any(|(long, _)| *long);
+            *sampled[index].1 = Some(sampled[index].0 && lasts);
+        }
+    }
+
+    /// Whether about as much as the receiver's window was outstanding for the whole round.
+    fn fills_window(&self, round: &Round) -> bool {
+        let outstanding = if self.place == Place::Receiver { round.acked } else { round.outstanding };
+        round.window.is_some_and(|window| {
+            let window = u64::from(window);
+            outstanding + 2 * Self::SEGMENT > window && round.acked * 10 >= window * 7
+        })
+    }
+
+    /// Appends a span of transfer, divided.
+    fn divide(&self, span: Span, limit: &mut Limit, result: &mut Vec<Span>) {
+        let first = self.number(span.from);
+        let last = self.number(span.to).min(self.rounds.len() - 1);
+        for (number, round) in self.rounds.iter().enumerate().take(last + 1).skip(first) {
+            let start = (self.begin + self.length * number as u64).max(span.from);
+            let end = (self.begin + self.length * (number as u64 + 1)).min(span.to);
+            let to = if number == last { span.to } else { end };
+            push(result, Span { from: start, to, cause: self.cause(number, round, limit) });
+        }
+    }
+
+    fn number(&self, at: Instant) -> usize {
+        (at.saturating_since(self.begin).as_nanos() / self.length.as_nanos()) as usize
+    }
+
+    fn cause(&self, number: usize, round: &Round, limit: &mut Limit) -> Cause {
+        limit.full = round.full.unwrap_or(limit.full);
+        if round.acked * 10 >= self.good * 9 {
+            limit.opening = false;
+        }
+        let near_capacity = self.capacity.is_some_and(|capacity| round.acked * 100 >= capacity * 85);
+        if limit.full || near_capacity {
+            // A full queue loses packets: the rate is the path's all the same.
+            limit.lost = None;
+            limit.opening = false;
+            return Cause::Transfer;
+        }
+        if round.again > 0 {
+            limit.lost = Some(number);
+            limit.opening = false;
+        }
+        if self.fills_window(round) {
+            limit.lost = None;
+            return Cause::ReceiveWindow;
+        }
+        // Where no sample tells when the path is full again, as many rounds as Reno takes to get back to what it had.
+        let recovery = (round.acked / Self::SEGMENT) as usize + 1;
+        if limit.lost.is_some_and(|lost| !self.has_samples && number - lost > recovery) {
+            limit.lost = None;
+        }
+        match (limit.lost, limit.opening) {
+            (Some(_), _) => Cause::Loss,
+            (None, true) => Cause::SlowStart,
+            (None, false) => Cause::Transfer,
+        }
+    }
+}
+
+/// How much longer than the least a round trip was, where the longer half of the path shows it.
+fn excess(rtt: Halves, least: Halves) -> Option<Duration> {
+    let of = |sample: Option<Duration>, least: Option<Duration>| Some(sample? - least?);
+    let (sender, receiver) = (of(rtt.to_sender, least.to_sender), of(rtt.to_receiver, least.to_receiver));
+    if least.to_sender > least.to_receiver {
+        sender.max(receiver.filter(|_| sender.is_some()))
+    } else {
+        receiver.max(sender.filter(|_| receiver.is_some()))
+    }
+}

@@ -1,0 +1,127 @@
+//! Which files of a directory a run has written, so that nothing else is ever removed.
+//!
+//! The manifest of a run lists the files at the top with a digest of their content: one that has been changed since, or that was
+//! never written by a run, is somebody's own. A run that did not come to its end has left nothing at the top.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+/// What a run writes at the top of its directory.
+const FILES: [&str; 7] =
+    ["report.html", "summary.json", "flows.csv", "differences.csv", "scenario.toml", "progress.svg", "progress.png"];
+const VARIANTS: &str = "variants";
+pub(crate) const MANIFEST: &str = "manifest.json";
+
+/// The digests of what a run has written at the top of `dir`, by name.
+pub(crate) fn digests(dir: &Path) -> io::Result<BTreeMap<&'static str, String>> {
+    let mut digests = BTreeMap::new();
+    for name in FILES {
+        match fs::read(dir.join(name)) {
+            Ok(content) => {
+                digests.insert(name, digest(&content));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(digests)
+}
+
+/// The first file of `dir` that has the name of a run's and was not written by one, or was changed since.
+pub(crate) fn foreign(dir: &Path) -> io::Result<Option<PathBuf>> {
+    #[derive(Default, Deserialize)]
+    struct Known {
+        #[serde(default)]
+        files: BTreeMap<String, String>,
+    }
+    let manifest = dir.join(MANIFEST);
+    let known = match fs::read(&manifest) {
+        Ok(content) => match serde_json::from_slice::<Known>(&content) {
+            Ok(known) => known,
+            Err(_) => return Ok(Some(manifest)),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Known::default(),
+        Err(error) => return Err(error),
+    };
+    for (name, digest) in digests(dir)? {
+        if known.files.get(name) != Some(&digest) {
+            return Ok(Some(dir.join(name)));
+        }
+    }
+    Ok(None)
+}
+
+/// Removes what a run wrote in `dir`. Directories of variants stay if something else is in them.
+pub(crate) fn remove_results(dir: &Path) -> io::Result<()> {
+    for name in FILES.into_iter().chain([MANIFEST]) {
+        remove_file(&dir.join(name))?;
+        remove_file(&dir.join(format!("{name}.part")))?;
+    }
+    let variants = dir.join(VARIANTS);
+    if variants.is_dir() {
+        remove_written(&variants)?;
+    }
+    Ok(())
+}
+
+/// Removes files that a run writes in `dir` and below it, and directories that are empty then. Links are never followed.
+fn remove_written(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            remove_written(&entry.path())?;
+        } else if kind.is_file() && is_written(&entry.path()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    match fs::remove_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether a run writes files of this name below `variants`.
+fn is_written(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let name = name.strip_suffix(".part").unwrap_or(name);
+    let below = path.parent().and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or_default();
+    let ending = Path::new(name).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+    match below {
+        "captures" => matches!(ending, "pcapng" | "pcap"),
+        "plots" => matches!(ending, "svg" | "png"),
+        _ => matches!(name, "events.jsonl" | "samples.csv" | "time-sequence.csv"),
+    }
+}
+
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// 64-bit FNV-1a, as 16 hexadecimal digits: it tells changes, not forgeries.
+fn digest(content: &[u8]) -> String {
+    let hash = content
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_is_fnv_1a() {
+        assert_eq!(digest(b""), "cbf29ce484222325");
+        assert_eq!(digest(b"a"), "af63dc4c8601ec8c");
+    }
+}

@@ -1,0 +1,172 @@
+//! IP packets of an interface as they pass, by a packet socket (`packet(7)`).
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use holdover_base::{Duration, Instant};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Listens to all IP packets that an interface sends and receives, without the headers of its link. It needs `CAP_NET_RAW`.
+#[derive(Debug)]
+pub struct PacketListener {
+    socket: OwnedFd,
+    is_loopback: bool,
+}
+
+/// A packet that passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Heard {
+    /// When the kernel saw it, counted from 1970.
+    pub at: Instant,
+    /// Bytes of it that were put into the buffer.
+    pub len: usize,
+    /// Bytes that it had. Devices may have joined several packets to one, or cut it up later.
+    pub original_len: usize,
+}
+
+/// Room for the control messages of a packet: a time.
+const CONTROL_LEN: usize = 64;
+
+#[repr(align(8))]
+struct Control([u8; CONTROL_LEN]);
+
+impl PacketListener {
+    /// Bytes of packets that the kernel keeps until they are read.
+    const BUFFER_LEN: i32 = 8 << 20;
+
+    /// Begins to listen.
+    ///
+    /// # Errors
+    ///
+    /// There is no such interface, or no right to listen to it.
+    pub fn open(interface: &str) -> io::Result<Self> {
+        let name = CString::new(interface).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the name ends in a zero byte and lives during the call.
+        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+        if index == 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // Nothing is received before it is bound.
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: no memory of ours is touched.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor, which nobody else has.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        set_option(&socket, libc::SO_TIMESTAMPNS, 1)?;
+        // The privileged form goes beyond the system's limit; without it, as much as there is.
+        let _ = set_option(&socket, libc::SO_RCVBUFFORCE, Self::BUFFER_LEN)
+            .or_else(|_| set_option(&socket, libc::SO_RCVBUF, Self::BUFFER_LEN));
+        // SAFETY: all zero is a valid `sockaddr_ll`.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+        address.sll_ifindex = index as i32;
+        let len = size_of::<libc::sockaddr_ll>() as u32;
+        // SAFETY: the address lives during the call, with the length that is given.
+        let bound = unsafe { libc::bind(socket.as_raw_fd(), std::ptr::from_ref(&address).cast(), len) };
+        if bound < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { socket, is_loopback: interface == "lo" })
+    }
+
+    /// The next IP packet, its beginning in `buffer`; `None` if none comes within `patience`.
+    ///
+    /// # Errors
+    ///
+    /// The interface has gone (`ENETDOWN`), or the call was interrupted by a signal.
+    pub fn receive(&self, buffer: &mut [u8], patience: Duration) -> io::Result<Option<Heard>> {
+        let timeout =
+            Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: (patience.as_nanos() % 1_000_000_000) as i64 };
+        if poll(&mut [PollFd::new(&self.socket.as_fd(), PollFlags::IN)], Some(&timeout))? == 0 {
+            return Ok(None);
+        }
+        loop {
+            match self.receive_one(buffer) {
+                Ok(Some(heard)) => return Ok(Some(heard)),
+                Ok(None) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Packets that passed and were not read, because there was no room for them, since the last call.
+    ///
+    /// # Errors
+    ///
+    /// Those of `getsockopt(2)`.
+    pub fn missed(&self) -> io::Result<u64> {
+        // SAFETY: all zero is a valid `tpacket_stats`.
+        let mut statistics: libc::tpacket_stats = unsafe { std::mem::zeroed() };
+        let mut len = size_of::<libc::tpacket_stats>() as u32;
+        // SAFETY: the statistics live during the call, with the length that is given.
+        let told = unsafe {
+            let value = std::ptr::from_mut(&mut statistics).cast();
+            libc::getsockopt(self.socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, value, &mut len)
+        };
+        if told < 0 { Err(io::Error::last_os_error()) } else { Ok(u64::from(statistics.tp_drops)) }
+    }
+
+    /// One packet; `None` if it is not IP, or is the same once more.
+    fn receive_one(&self, buffer: &mut [u8]) -> io::Result<Option<Heard>> {
+        // SAFETY: all zero is a valid `sockaddr_ll`.
+        let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        let mut control = Control([0; CONTROL_LEN]);
+        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        // SAFETY: all zero is a valid `msghdr`.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_name = std::ptr::from_mut(&mut from).cast();
+        message.msg_namelen = size_of::<libc::sockaddr_ll>() as u32;
+        message.msg_iov = &mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = CONTROL_LEN as _;
+        // SAFETY: everything that the message points to lives during the call, with the lengths that are given.
+        let received = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &mut message, libc::MSG_TRUNC) };
+        let Ok(original_len) = usize::try_from(received) else { return Err(io::Error::last_os_error()) };
+        let protocol = i32::from(u16::from_be(from.sll_protocol));
+        let is_ip = protocol == libc::ETH_P_IP || protocol == libc::ETH_P_IPV6;
+        // Loopback shows each packet on its way out and on its way in.
+        if !is_ip || (self.is_loopback && from.sll_pkttype == libc::PACKET_OUTGOING) {
+            return Ok(None);
+        }
+        let at = time_of(&message).unwrap_or_else(now);
+        Ok(Some(Heard { at, len: original_len.min(buffer.len()), original_len }))
+    }
+}
+
+/// When the kernel saw the packet.
+fn time_of(message: &libc::msghdr) -> Option<Instant> {
+    // SAFETY: the message was filled by the kernel, and its control messages live as long as it does.
+    unsafe {
+        let mut control = libc::CMSG_FIRSTHDR(message);
+        while let Some(header) = control.as_ref() {
+            if header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SO_TIMESTAMPNS {
+                let time: libc::timespec = std::ptr::read_unaligned(libc::CMSG_DATA(control).cast());
+                let seconds = Instant::from_secs(u64::try_from(time.tv_sec).ok()?);
+                return Some(seconds + Duration::from_nanos(u64::try_from(time.tv_nsec).ok()?));
+            }
+            control = libc::CMSG_NXTHDR(message, control);
+        }
+    }
+    None
+}
+
+fn now() -> Instant {
+    let since_1970 = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Instant::ZERO + Duration::from(since_1970)
+}
+
+fn set_option(socket: &OwnedFd, option: i32, value: i32) -> io::Result<()> {
+    // SAFETY: the value lives during the call, with the length that is given.
+    let set = unsafe {
+        let value = std::ptr::from_ref(&value).cast();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, option, value, size_of::<i32>() as u32)
+    };
+    if set < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
