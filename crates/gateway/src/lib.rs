@@ -11,6 +11,7 @@
 pub mod blocking_buffer;
 pub mod buffer_freeze;
 mod cache;
+pub mod ebsn;
 pub mod m_tcp;
 mod mechanisms;
 pub mod snoop;
