@@ -54,7 +54,7 @@ pub struct SrpConfig {
     pub near: Arc<Config>,
     /// Bytes of data in a packet at most.
     pub packet_bytes: usize,
-    /// Packets under way at most, 1 to 64.
+    /// Packets under way at most, 1 to 64: no more than the queue of the wireless link takes.
     pub window_packets: u32,
     /// The least timeout.
     pub least_timeout: Duration,
@@ -65,12 +65,13 @@ pub struct SrpConfig {
 }
 
 impl SrpConfig {
-    /// 1400 bytes, 64 packets, 50 ms to 1 s, 10,000 connections.
+    /// 1400 bytes, 32 packets, 50 ms to 1 s, 10,000 connections. More packets than the queue of the wireless link has room for are lost there
+    /// again and again, as there is no congestion control.
     pub fn with(near: Config) -> Self {
         Self {
             near: Arc::new(near),
             packet_bytes: 1_400,
-            window_packets: 64,
+            window_packets: 32,
             least_timeout: Duration::from_millis(50),
             most_timeout: Duration::from_secs(1),
             most: 10_000,

@@ -16,7 +16,7 @@ use holdover_wire::{Flags, Packet, Seq};
 use proptest::prelude::*;
 
 fn config() -> SrpConfig {
-    SrpConfig::with(Profile::RenoBsd.config())
+    SrpConfig { window_packets: 64, ..SrpConfig::with(Profile::RenoBsd.config()) }
 }
 
 fn at(millis: u64) -> Instant {

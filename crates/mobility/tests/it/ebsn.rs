@@ -60,9 +60,9 @@ fn notifications_put_off_the_timer_and_change_nothing_else() {
     }
     assert_eq!(before(&mut ends), first);
     assert_eq!(ends.server.deeds().len(), 50);
-    // They end: the timer expires as ever. Old stacks look at their timers every 500 ms.
+    // They end: the timer expires as ever.
     let rto = ends.server.tcp().rto();
-    ends.pass(rto * 2 + ms(2_000));
+    ends.cut(rto + ms(1_000));
     assert!(ends.server.tcp().counters().timeouts > first.4);
 }
 

@@ -157,7 +157,7 @@ pub(crate) struct Srp {
     pub(crate) near_stack: Option<Short<Stack>>,
     /// Bytes of data in a packet at most. The default is 1400 bytes.
     pub(crate) packet: Option<Bytes>,
-    /// Packets under way at most, 1 to 64. The default is 64.
+    /// Packets under way at most, 1 to 64, and no more than the queue of the wireless link takes. The default is 32.
     pub(crate) window: Option<u32>,
     /// The least timeout. The default is 50 ms.
     pub(crate) least_timeout: Option<Time>,
