@@ -12,6 +12,7 @@ pub mod blocking_buffer;
 pub mod buffer_freeze;
 mod cache;
 pub mod copy_and_forward;
+pub mod ebsn;
 pub mod handoff;
 pub mod m_tcp;
 mod mechanisms;

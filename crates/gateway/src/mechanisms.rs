@@ -6,14 +6,16 @@ use holdover_filter::Chain;
 use crate::blocking_buffer::{BlockingBuffer, BlockingBufferConfig};
 use crate::buffer_freeze::{BufferFreeze, BufferFreezeConfig};
 use crate::copy_and_forward::{CopyAndForward, CopyAndForwardConfig};
+use crate::ebsn::{Ebsn, EbsnConfig};
 use crate::m_tcp::{MTcp, MTcpConfig};
 use crate::snoop::{Snoop, SnoopConfig};
 use crate::split::{Split, SplitConfig};
 use crate::supervisor::{Choke, Supervisor, SupervisorConfig};
 use crate::tawcf::{Tawcf, TawcfConfig};
+use holdover_srp::{Srp, SrpConfig};
 
-/// Which mechanisms a router has; none by default. A packet for a mobile host meets `blocking_buffer` after those that speak for
-/// the mobile host, of which there is one at most.
+/// Which mechanisms a router has; none by default. A packet for a mobile host meets `ebsn` and `blocking_buffer` after those that speak
+/// for the mobile host, of which there is one at most.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Mechanisms {
     /// See [`crate::supervisor`].
@@ -24,10 +26,14 @@ pub struct Mechanisms {
     pub split: Option<SplitConfig>,
     /// See [`crate::m_tcp`].
     pub m_tcp: Option<MTcpConfig>,
+    /// See [`holdover_srp`].
+    pub srp: Option<SrpConfig>,
     /// See [`crate::snoop`].
     pub snoop: Option<SnoopConfig>,
     /// See [`crate::tawcf`].
     pub tawcf: Option<TawcfConfig>,
+    /// See [`crate::ebsn`].
+    pub ebsn: Option<EbsnConfig>,
     /// See [`crate::blocking_buffer`].
     pub blocking_buffer: Option<BlockingBufferConfig>,
     /// See [`crate::copy_and_forward`].
@@ -64,25 +70,49 @@ pub enum ConfigError {
         /// The other.
         other: &'static str,
     },
+    /// Its notifications would go to a host that has not sent what they are about.
+    #[error(
+        "{mechanism} cannot stand beside {terminates}, which terminates the connections: no sender would be notified"
+    )]
+    Terminated {
+        /// The mechanism.
+        mechanism: &'static str,
+        /// What terminates connections.
+        terminates: &'static str,
+    },
 }
 
 impl Mechanisms {
     /// Whether they can be as described.
     pub fn check(&self) -> Result<(), ConfigError> {
-        let Self { supervisor, buffer_freeze, blocking_buffer, copy_and_forward, split, m_tcp, snoop, tawcf } = self;
+        let Self {
+            supervisor,
+            buffer_freeze,
+            blocking_buffer,
+            copy_and_forward,
+            split,
+            m_tcp,
+            snoop,
+            tawcf,
+            ebsn,
+            srp,
+        } = self;
         // Each of these withholds ACKs or answers for the mobile host.
         let answering = [
             supervisor.as_ref().map(|_| Supervisor::NAME),
             buffer_freeze.as_ref().map(|_| BufferFreeze::NAME),
             split.as_ref().map(|_| Split::NAME),
             m_tcp.as_ref().map(|_| MTcp::NAME),
+            srp.as_ref().map(|_| Srp::NAME),
             snoop.as_ref().map(|_| Snoop::NAME),
             tawcf.as_ref().map(|_| Tawcf::NAME),
         ];
         let mut answering = answering.into_iter().flatten();
         match (answering.next(), answering.next()) {
             (Some(one), Some(other)) => return Err(ConfigError::Together { one, other }),
-            (None, None) if blocking_buffer.is_none() && copy_and_forward.is_none() => return Err(ConfigError::None),
+            (None, None) if blocking_buffer.is_none() && copy_and_forward.is_none() && ebsn.is_none() => {
+                return Err(ConfigError::None);
+            }
             (Some(one), None) if copy_and_forward.is_some() => {
                 return Err(ConfigError::Twice { one, other: CopyAndForward::NAME });
             }
@@ -90,6 +120,11 @@ impl Mechanisms {
                 return Err(ConfigError::Twice { one: BlockingBuffer::NAME, other: CopyAndForward::NAME });
             }
             _ => {}
+        }
+        let terminating =
+            [split.as_ref().map(|_| Split::NAME), m_tcp.as_ref().map(|_| MTcp::NAME), srp.as_ref().map(|_| Srp::NAME)];
+        if let (Some(_), Some(terminates)) = (ebsn, terminating.into_iter().flatten().next()) {
+            return Err(ConfigError::Terminated { mechanism: Ebsn::NAME, terminates });
         }
         let nothing = |mechanism, what| Err(ConfigError::Nothing { mechanism, what });
         if let Some(config) = supervisor {
@@ -110,6 +145,9 @@ impl Mechanisms {
             if most == Some(0) {
                 return nothing(name, "it splits at most 0 connections");
             }
+        }
+        if let Some(Err(error)) = srp.as_ref().map(SrpConfig::check) {
+            return nothing(Srp::NAME, error.what);
         }
         if let Some(config) = buffer_freeze {
             if !config.buffers && !config.freezes {
@@ -153,7 +191,18 @@ impl Mechanisms {
 
     /// The mechanisms at work. `secret` is what they draw sequence numbers from.
     pub fn chain(&self, secret: [u8; 16]) -> Chain {
-        let Self { supervisor, buffer_freeze, blocking_buffer, copy_and_forward, split, m_tcp, snoop, tawcf } = self;
+        let Self {
+            supervisor,
+            buffer_freeze,
+            blocking_buffer,
+            copy_and_forward,
+            split,
+            m_tcp,
+            snoop,
+            tawcf,
+            ebsn,
+            srp,
+        } = self;
         let mut chain = Chain::new();
         if let Some(config) = supervisor {
             chain.push(Box::new(Supervisor::new(*config)));
@@ -167,11 +216,17 @@ impl Mechanisms {
         if let Some(config) = m_tcp {
             chain.push(Box::new(MTcp::new(config.clone(), secret)));
         }
+        if let Some(config) = srp {
+            chain.push(Box::new(Srp::new(config.clone(), secret)));
+        }
         if let Some(config) = snoop {
             chain.push(Box::new(Snoop::new(*config)));
         }
         if let Some(config) = tawcf {
             chain.push(Box::new(Tawcf::new(*config)));
+        }
+        if let Some(config) = ebsn {
+            chain.push(Box::new(Ebsn::new(*config)));
         }
         if let Some(config) = blocking_buffer {
             chain.push(Box::new(BlockingBuffer::new(*config)));

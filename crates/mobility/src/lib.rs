@@ -12,6 +12,8 @@
 
 pub mod ack_stall;
 mod ack_train;
+pub mod delayed_dupacks;
+pub mod ebsn;
 mod echo_clock;
 pub mod fast_retransmit;
 pub mod freeze;

@@ -2,6 +2,8 @@
 
 use crate::Chain;
 use crate::ack_stall::{self, AckStallConfig};
+use crate::delayed_dupacks::{DelayedDupacks, DelayedDupacksConfig};
+use crate::ebsn::{Ebsn, EbsnConfig};
 use crate::fast_retransmit::{FastRetransmit, FastRetransmitConfig};
 use crate::freeze::{Freeze, FreezeConfig};
 use crate::hold_back::{self, HoldBackConfig};
@@ -14,6 +16,7 @@ use crate::timestamp_echo::{TimestampEcho, TimestampEchoConfig};
 use crate::unreachable_poke::UnreachablePokeConfig;
 use crate::user_timeout::{UserTimeoutPolicy, UserTimeoutPolicyConfig};
 use crate::wake::{Wake, WakeConfig};
+use holdover_srp::{Srp, SrpConfig};
 
 /// Which mechanisms a host has; none by default.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -32,8 +35,14 @@ pub struct Mechanisms {
     pub new_cell_window: Option<NewCellWindowConfig>,
     /// See [`crate::fast_retransmit`].
     pub fast_retransmit: Option<FastRetransmitConfig>,
+    /// See [`crate::ebsn`].
+    pub ebsn: Option<EbsnConfig>,
+    /// See [`crate::delayed_dupacks`].
+    pub delayed_dupacks: Option<DelayedDupacksConfig>,
     /// See [`crate::probe`].
     pub probe: Option<ProbeConfig>,
+    /// See [`holdover_srp`].
+    pub srp: Option<SrpConfig>,
     /// See [`crate::hold_back`].
     pub hold_back: Option<HoldBackConfig>,
     /// See [`crate::ack_stall`].
@@ -63,6 +72,7 @@ impl Mechanisms {
     /// sender whose recovery is led by the receiver's bitmask must not be made to start over.
     pub fn check(&self) -> Result<(), CombinationError> {
         self.check_withholding()?;
+        self.check_split()?;
         self.check_probe()
     }
 
@@ -76,6 +86,27 @@ impl Mechanisms {
             Some((_, other)) => {
                 let why = "both restart the sender after a handoff, and slow start would precede the probes' estimate";
                 Err(CombinationError { one: Probe::NAME, other, why })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// No ACK of the host's TCP crosses the link of a connection that is split on the host itself.
+    fn check_split(&self) -> Result<(), CombinationError> {
+        let of_acks = [
+            (self.wake, Wake::NAME),
+            (self.hold_back.is_some(), hold_back::NAME),
+            (self.ack_stall.is_some(), ack_stall::NAME),
+            (self.freeze.is_some(), Freeze::NAME),
+            (self.timestamp_echo.is_some(), TimestampEcho::NAME),
+            (self.reconnect_acks.is_some(), ReconnectAcks::NAME),
+            (self.new_cell_window.is_some(), NewCellWindow::NAME),
+            (self.delayed_dupacks.is_some(), DelayedDupacks::NAME),
+        ];
+        match of_acks.into_iter().find(|(is_on, _)| *is_on && self.srp.is_some()) {
+            Some((_, other)) => {
+                let why = "SRP carries the data over the link, and no segment that the other would change";
+                Err(CombinationError { one: Srp::NAME, other, why })
             }
             None => Ok(()),
         }
@@ -111,6 +142,11 @@ impl Mechanisms {
                 "its duplicate ACKs would be withheld; its option is not",
             ),
             (
+                self.delayed_dupacks.is_some(),
+                DelayedDupacks::NAME,
+                "both hold up ACKs, and neither sees what the other holds",
+            ),
+            (
                 self.probe.is_some(),
                 Probe::NAME,
                 "its nacks and bitmasks would be withheld, and what is released wakes the peer by itself",
@@ -138,6 +174,13 @@ impl Mechanisms {
         if let Some(config) = self.probe {
             chain.push_endpoint(Box::new(Probe::new(config)));
         }
+        if let Some(config) = self.ebsn {
+            chain.push_endpoint(Box::new(Ebsn::new(config)));
+        }
+        // First of the filters: duplicates that others make on purpose are not held up.
+        if let Some(config) = self.delayed_dupacks {
+            chain.push(Box::new(DelayedDupacks::new(config)));
+        }
         if let Some(config) = self.reconnect_acks {
             chain.push(Box::new(ReconnectAcks::new(config)));
         }
@@ -151,6 +194,10 @@ impl Mechanisms {
         let wake = self.wake_config();
         if wake != (WakeConfig { release: self.release, ..WakeConfig::default() }) {
             chain.push(Box::new(Wake::new(wake)));
+        }
+        if let Some(config) = &self.srp {
+            // The sequence numbers of the near side never leave the host.
+            chain.push(Box::new(Srp::new(config.clone(), [0; 16])));
         }
         // Nearest to the link: whoever tells the real window, it is not what leaves.
         if let Some(config) = self.new_cell_window {

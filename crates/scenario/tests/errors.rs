@@ -617,3 +617,93 @@ fn processors_of_routers_can_be_as_described() {
         assert_eq!((error.kind, error.field.as_str()), (kind, field), "{table}: {error}");
     }
 }
+
+/// [`GOOD`] with more lines for its client, its server, its router and its radio.
+fn changed(client: &str, server: &str, router: &str, radio: &str) -> String {
+    GOOD.replace("name = \"client\"\n", &format!("name = \"client\"\n{client}\n"))
+        .replace("name = \"server\"\n", &format!("name = \"server\"\n{server}\n"))
+        .replace("name = \"middle\"\n", &format!("name = \"middle\"\n{router}\n"))
+        .replace("name = \"radio\"\n", &format!("name = \"radio\"\n{radio}\n"))
+}
+
+/// Mechanisms that nothing would ever make act are refused, each at its table.
+#[test]
+fn mechanisms_that_can_never_act_are_refused() {
+    const OUTAGES: &str = "outages = { list = [{ at = \"1 s\", for = \"1 s\" }] }";
+    const EBSN: &str = "mechanisms = { mobiles = [\"client\"], ebsn = {} }";
+    const SRP: &str = "mechanisms = { mobiles = [\"client\"], srp = {} }";
+    let host = |table: &str| format!("mechanisms = {{ {table} = {{}} }}");
+    let (freeze, stall, ebsn, srp) = (host("freeze"), host("ack_stall"), host("ebsn"), host("srp"));
+    let warned = |table: &str| format!("{table}\nforesight = \"300 ms\"");
+    let refused = [
+        (changed(&freeze, "", "", OUTAGES), "host.client.mechanisms.freeze", "nothing warns"),
+        (changed(&stall, "", "", OUTAGES), "host.client.mechanisms.ack_stall", "nothing warns"),
+        (changed(&warned(&freeze), "", "", ""), "host.client.mechanisms.freeze", "no link has outages"),
+        (changed("", &ebsn, "", OUTAGES), "host.server.mechanisms.ebsn", "no router has `ebsn`"),
+        (changed("", &ebsn, EBSN, OUTAGES), "router.middle.mechanisms.ebsn", "\"arq\""),
+        (changed("", "", EBSN, "arq = {}"), "router.middle.mechanisms.ebsn", "no host that sends"),
+        (changed(&ebsn, "", EBSN, "arq = {}"), "router.middle.mechanisms.ebsn", "no host that sends"),
+        (changed("", "", SRP, ""), "router.middle.mechanisms.srp", "\"client\" has no `srp`"),
+        (changed(&srp, "", "", ""), "host.client.mechanisms.srp", "no router"),
+        (changed("", &srp, SRP, ""), "host.server.mechanisms.srp", "no router"),
+    ];
+    for (text, field, message) in &refused {
+        let error = error_of(text);
+        assert_eq!((error.kind, error.field.as_str()), (ErrorKind::Conflict, *field), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
+    }
+    for of_returns in
+        ["reconnect_acks", "timestamp_echo", "user_timeout", "new_cell_window", "fast_retransmit", "unreachable_poke"]
+    {
+        let error = error_of(&changed(&host(of_returns), "", "", ""));
+        assert_eq!(error.field, format!("host.client.mechanisms.{of_returns}"), "{error}");
+        assert!(error.to_string().contains("it can never act"), "{error}");
+        assert!(Scenario::parse("test.toml", &changed(&host(of_returns), "", "", OUTAGES), NoFiles).is_ok());
+    }
+    for fine in [
+        changed(&warned(&freeze), "", "", OUTAGES),
+        changed("", &ebsn, EBSN, "arq = { attempts = \"none\", timeout = \"5 ms\", in_order = false }"),
+        changed(&srp, "", SRP, ""),
+        // It holds back while data flow, whether the link ever goes down or not.
+        changed("mechanisms = { wake = {} }", "", "", ""),
+    ] {
+        Scenario::parse("test.toml", &fine, NoFiles).unwrap();
+    }
+}
+
+#[test]
+fn settings_of_comparators_that_cannot_work_are_refused() {
+    for (text, kind, field) in [
+        (changed("", "", "", "arq = { attempts = 0 }"), ErrorKind::BadValue, "link.radio.arq.attempts"),
+        (changed("", "", "", "arq = { timeout = \"0 s\" }"), ErrorKind::BadValue, "link.radio.arq.timeout"),
+        (changed("", "", "", "arq = { tries = 3 }"), ErrorKind::UnknownField, "link.radio.arq.tries"),
+        (
+            changed("mechanisms = { delayed_dupacks = { delay = \"0 s\" } }", "", "", ""),
+            ErrorKind::BadValue,
+            "host.client.mechanisms.delayed_dupacks.delay",
+        ),
+        (
+            changed("mechanisms = { delayed_dupacks = {}, wake = {} }", "", "", ""),
+            ErrorKind::Conflict,
+            "host.client.mechanisms.delayed_dupacks",
+        ),
+        (
+            changed("mechanisms = { srp = { window = 65 } }", "", "", ""),
+            ErrorKind::Conflict,
+            "host.client.mechanisms.srp",
+        ),
+        (
+            changed("", "mechanisms = { ebsn = { longest = \"0 s\" } }", "", ""),
+            ErrorKind::BadValue,
+            "host.server.mechanisms.ebsn.longest",
+        ),
+        (
+            changed("", "", "mechanisms = { mobiles = [\"client\"], ebsn = {}, split = {} }", "arq = {}"),
+            ErrorKind::Conflict,
+            "router.middle.mechanisms.ebsn",
+        ),
+    ] {
+        let error = error_of(&text);
+        assert_eq!((error.kind, error.field.as_str()), (kind, field), "{error}");
+    }
+}

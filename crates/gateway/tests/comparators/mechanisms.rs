@@ -3,10 +3,13 @@
 use holdover_base::Duration;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
+use holdover_gateway::ebsn::EbsnConfig;
 use holdover_gateway::snoop::SnoopConfig;
+use holdover_gateway::split::SplitConfig;
 use holdover_gateway::supervisor::SupervisorConfig;
 use holdover_gateway::tawcf::TawcfConfig;
 use holdover_gateway::{ConfigError, Mechanisms};
+use holdover_tcp::Profile;
 
 fn snoop(change: impl Fn(&mut SnoopConfig)) -> Mechanisms {
     let mut config = SnoopConfig::default();
@@ -29,6 +32,17 @@ fn each_can_stand_alone_and_beside_a_blocking_buffer() {
         assert_eq!(Mechanisms { blocking_buffer, ..mechanisms }.check(), Ok(()));
     }
     assert_eq!(Mechanisms::default().check(), Err(ConfigError::None));
+}
+
+#[test]
+fn notifications_go_with_all_that_terminate_nothing() {
+    let ebsn = Some(EbsnConfig::default());
+    for mechanisms in [Mechanisms::default(), snoop(|_| {}), tawcf(|_| {})] {
+        assert_eq!(Mechanisms { ebsn, ..mechanisms }.check(), Ok(()));
+    }
+    let split = Some(SplitConfig::with(Profile::RenoBsd.config()));
+    let error = Mechanisms { ebsn, split, ..Mechanisms::default() }.check();
+    assert_eq!(error, Err(ConfigError::Terminated { mechanism: "ebsn", terminates: "split" }));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Several mechanisms on one host.
 
 use holdover_mobility::ack_stall::AckStallConfig;
+use holdover_mobility::delayed_dupacks::DelayedDupacksConfig;
 use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
 use holdover_mobility::hold_back::HoldBackConfig;
@@ -54,6 +55,10 @@ fn what_withholds_acks_is_refused_with_what_relies_on_them() {
             Mechanisms { retransmission_trigger: relaying(duplicates), ..Mechanisms::default() },
         ),
         ("probe", Mechanisms { probe: Some(ProbeConfig::default()), ..Mechanisms::default() }),
+        (
+            "delayed_dupacks",
+            Mechanisms { delayed_dupacks: Some(DelayedDupacksConfig::default()), ..Mechanisms::default() },
+        ),
     ];
     for (one, mechanisms) in clashes {
         assert_eq!(mechanisms.check(), Ok(()), "{one} alone");

@@ -1,6 +1,8 @@
 //! The mechanisms in simulated worlds and in packet scripts.
 
 mod combinations;
+mod delayed_dupacks;
+mod ebsn;
 mod ends;
 mod exact;
 mod exact_ends;

@@ -6,6 +6,7 @@ use holdover_base::Duration;
 use holdover_gateway::blocking_buffer::BlockingBufferConfig;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
 use holdover_gateway::copy_and_forward::CopyAndForwardConfig;
+use holdover_gateway::ebsn::EbsnConfig;
 use holdover_gateway::handoff::HandoffConfig;
 use holdover_gateway::m_tcp::MTcpConfig;
 use holdover_gateway::snoop::SnoopConfig;
@@ -15,6 +16,7 @@ use holdover_gateway::tawcf::TawcfConfig;
 use holdover_gateway::{ConfigError, Mechanisms};
 use holdover_link::Outages;
 use holdover_sim::{GatewayMechanisms, LinkBetween, MobileHost, NodeId, Role};
+use holdover_srp::SrpConfig;
 use holdover_tcp::Config;
 
 use super::nodes::Nodes;
@@ -65,13 +67,16 @@ fn of_router(
         m_tcp: table.m_tcp.as_ref().map(|table| m_tcp(table, nodes, default_stack)).transpose().under("m_tcp")?,
         snoop: table.snoop.as_ref().map(snoop).transpose().under("snoop")?,
         tawcf: table.tawcf.as_ref().map(tawcf).transpose().under("tawcf")?,
+        ebsn: table.ebsn.as_ref().map(ebsn),
+        srp: table.srp.as_ref().map(|table| srp(table, default_stack)).transpose().under("srp")?,
     };
     mechanisms.check().map_err(|error| {
         let problem = Problem::conflict(error.to_string());
         match error {
             ConfigError::Nothing { mechanism, .. }
             | ConfigError::Together { one: mechanism, .. }
-            | ConfigError::Twice { one: mechanism, .. } => problem.under(mechanism),
+            | ConfigError::Twice { one: mechanism, .. }
+            | ConfigError::Terminated { mechanism, .. } => problem.under(mechanism),
             ConfigError::None => problem,
         }
     })?;
@@ -204,6 +209,26 @@ fn tawcf(table: &file::Tawcf) -> Result<TawcfConfig, Problem> {
         fresh: table.fresh.map_or(default.fresh, |fresh| fresh.0),
         hold: time_or(table.hold, "hold", default.hold)?,
     })
+}
+
+/// MTCP/SRP at a router or at a host.
+pub(super) fn srp(table: &file::Srp, default_stack: &Config) -> Result<SrpConfig, Problem> {
+    let default = SrpConfig::with(stack::changed(default_stack, table.near_stack.as_ref()).under("near_stack")?);
+    let config = SrpConfig {
+        packet_bytes: table.packet.map_or(default.packet_bytes, as_size),
+        window_packets: table.window.unwrap_or(default.window_packets),
+        least_timeout: time_or(table.least_timeout, "least_timeout", default.least_timeout)?,
+        most_timeout: time_or(table.most_timeout, "most_timeout", default.most_timeout)?,
+        most: table.most.map_or(default.most, |most| most as usize),
+        near: default.near,
+    };
+    config.check().map_err(|error| Problem::conflict(error.to_string()))?;
+    Ok(config)
+}
+
+/// Without a least time, every failed attempt is notified of, as in the paper.
+fn ebsn(table: &file::Ebsn) -> EbsnConfig {
+    EbsnConfig { every: table.every.map_or(EbsnConfig::default().every, |every| every.0) }
 }
 
 /// A time above zero, or the default.

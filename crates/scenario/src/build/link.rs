@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
 use holdover_link::{
-    Alternating, InFlightFate, Jitter, JitterDistribution, Length, LinkConfig, Loss, Outage, OutagePolicy, Outages,
-    QueueLimit, QueuedFate, Rate, Reordering,
+    Alternating, Arq, InFlightFate, Jitter, JitterDistribution, Length, LinkConfig, Loss, Outage, OutagePolicy,
+    Outages, QueueLimit, QueuedFate, Rate, Reordering,
 };
 use holdover_sim::LinkBetween;
 
@@ -17,6 +17,7 @@ use crate::file::{self, Direction, DirectionRef, Distribution, LengthTable, Link
 use crate::problem::{Problem, Under};
 use crate::quantity::{DataRate, QueueSize};
 use crate::traces::{Loaded, Traces};
+use crate::word::OrNone;
 
 pub(crate) fn all(file: &ScenarioFile, nodes: &Nodes, traces: &mut Traces) -> Result<Vec<LinkBetween>, Problem> {
     let mut links = Vec::with_capacity(file.links.len());
@@ -42,10 +43,12 @@ fn one(file: &ScenarioFile, link: &Link, nodes: &Nodes, traces: &mut Traces) -> 
     };
     let layer2 = layer2::of(link, nodes)?;
     let forwards_after = layer2::forwards_after(link, layer2)?;
+    let arq = link.arq.as_ref().map(arq).transpose().under("arq")?;
     let mut make = |over: Option<&Direction>, name: &'static str| {
         let mut config = direction(link.direction(), over.map(|over| (over.direction(), name)), traces)?;
         (config.outages, config.outage_policy) = (outages.clone(), outage_policy);
         config.forwards_after = forwards_after;
+        config.arq = arq;
         // What the link's own check still finds depends on more than one field.
         let problem = config.check().err().map(|error| Problem::conflict(error.to_string()));
         match (problem, over) {
@@ -61,6 +64,20 @@ fn one(file: &ScenarioFile, link: &Link, nodes: &Nodes, traces: &mut Traces) -> 
         forward: make(link.forward.as_ref(), "forward")?,
         backward: make(link.backward.as_ref(), "backward")?,
         layer2,
+    })
+}
+
+fn arq(table: &file::Arq) -> Result<Arq, Problem> {
+    let default = Arq::default();
+    let attempts = table.attempts.as_ref().map_or(default.attempts, |OrNone(attempts)| *attempts);
+    if attempts == Some(0) {
+        return Err(Problem::unexpected(ErrorKind::BadValue, "the number 0", "1 or more, or \"none\""))
+            .under("attempts");
+    }
+    Ok(Arq {
+        attempts,
+        timeout: table.timeout.map_or(Ok(default.timeout), |timeout| above_zero(timeout, "timeout"))?,
+        in_order: table.in_order.unwrap_or(default.in_order),
     })
 }
 

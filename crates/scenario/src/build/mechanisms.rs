@@ -2,6 +2,8 @@
 
 use holdover_base::Duration;
 use holdover_mobility::ack_stall::AckStallConfig;
+use holdover_mobility::delayed_dupacks::DelayedDupacksConfig;
+use holdover_mobility::ebsn::EbsnConfig;
 use holdover_mobility::fast_retransmit::FastRetransmitConfig;
 use holdover_mobility::freeze::{FreezeConfig, WarningPeriod};
 use holdover_mobility::hold_back::HoldBackConfig;
@@ -15,18 +17,20 @@ use holdover_mobility::unreachable_poke::UnreachablePokeConfig;
 use holdover_mobility::user_timeout::UserTimeoutPolicyConfig;
 use holdover_mobility::{CombinationError, Mechanisms};
 use holdover_sim::{HostMechanisms, NodeId};
+use holdover_tcp::Config;
 
-use super::above_zero;
+use super::{above_zero, gateways};
 use crate::error::ErrorKind;
 use crate::file::{self, RelayKind, ScenarioFile, WarningKind};
 use crate::problem::{Problem, Under};
 use crate::word::OrNone;
 
 /// The mechanisms of all hosts that have any. A problem lies below the root of the file.
-pub(crate) fn all(file: &ScenarioFile) -> Result<Vec<HostMechanisms>, Problem> {
+pub(crate) fn all(file: &ScenarioFile, default_stack: &Config) -> Result<Vec<HostMechanisms>, Problem> {
     let mut all = Vec::new();
     for (index, host) in file.hosts.iter().enumerate() {
-        let mechanisms = host.mechanisms.as_ref().map_or_else(|| Ok(Mechanisms::default()), of_host);
+        let mechanisms =
+            host.mechanisms.as_ref().map_or_else(|| Ok(Mechanisms::default()), |table| of_host(table, default_stack));
         let mechanisms = mechanisms.under("mechanisms").under_index(index).under("host")?;
         let foresight = host.foresight.map(|lead| above_zero(lead, "foresight"));
         let foresight = foresight.transpose().under_index(index).under("host")?;
@@ -37,7 +41,7 @@ pub(crate) fn all(file: &ScenarioFile) -> Result<Vec<HostMechanisms>, Problem> {
     Ok(all)
 }
 
-fn of_host(file: &file::Mechanisms) -> Result<Mechanisms, Problem> {
+fn of_host(file: &file::Mechanisms, default_stack: &Config) -> Result<Mechanisms, Problem> {
     let mechanisms = Mechanisms {
         reconnect_acks: file.reconnect_acks.as_ref().map(reconnect_acks).transpose().under("reconnect_acks")?,
         freeze: file.freeze.as_ref().map(freeze).transpose().under("freeze")?,
@@ -49,6 +53,9 @@ fn of_host(file: &file::Mechanisms) -> Result<Mechanisms, Problem> {
         user_timeout: file.user_timeout.as_ref().map(user_timeout).transpose().under("user_timeout")?,
         new_cell_window: file.new_cell_window.as_ref().map(new_cell_window).transpose().under("new_cell_window")?,
         fast_retransmit: file.fast_retransmit.as_ref().map(fast_retransmit),
+        ebsn: file.ebsn.as_ref().map(ebsn).transpose().under("ebsn")?,
+        delayed_dupacks: file.delayed_dupacks.as_ref().map(delayed_dupacks).transpose().under("delayed_dupacks")?,
+        srp: file.srp.as_ref().map(|table| gateways::srp(table, default_stack)).transpose().under("srp")?,
         probe: file.probe.as_ref().map(probe).transpose().under("probe")?,
         hold_back: file.hold_back.as_ref().map(hold_back).transpose().under("hold_back")?,
         ack_stall: file.ack_stall.as_ref().map(ack_stall),
@@ -197,6 +204,16 @@ fn probe(table: &file::Probe) -> Result<ProbeConfig, Problem> {
         patience: table.patience.map_or(Ok(default.patience), |patience| above_zero(patience, "patience"))?,
         round_trip: table.round_trip.map_or(default.round_trip, |word| word.0),
     })
+}
+
+fn ebsn(table: &file::EbsnSender) -> Result<EbsnConfig, Problem> {
+    let default = EbsnConfig::default();
+    Ok(EbsnConfig { longest: table.longest.map_or(Ok(default.longest), |longest| above_zero(longest, "longest"))? })
+}
+
+fn delayed_dupacks(table: &file::DelayedDupacks) -> Result<DelayedDupacksConfig, Problem> {
+    let default = DelayedDupacksConfig::default();
+    Ok(DelayedDupacksConfig { delay: table.delay.map_or(Ok(default.delay), |delay| above_zero(delay, "delay"))? })
 }
 
 fn hold_back(table: &file::HoldBack) -> Result<HoldBackConfig, Problem> {

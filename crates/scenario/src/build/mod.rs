@@ -1,5 +1,6 @@
 //! From the form of a scenario file to a world, with every check that needs more than one field.
 
+mod acts;
 mod addressing;
 mod check;
 mod cpu;
@@ -30,6 +31,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(600);
 /// Checks that `file` describes a world that can be run. A problem lies below the root of the file.
 pub(crate) fn check(file: &ScenarioFile, traces: &mut Traces) -> Result<(), Problem> {
     let config = with_one_of_each_flow(file, 0, traces)?;
+    acts::check(file, &config)?;
     check::within_reach(file, config)
 }
 
@@ -57,7 +59,7 @@ fn with_one_of_each_flow(file: &ScenarioFile, seed: u64, traces: &mut Traces) ->
         links,
         cells,
         mobiles,
-        mechanisms: mechanisms::all(file)?,
+        mechanisms: mechanisms::all(file, &default_stack)?,
         gateways,
         cpus: cpu::all(file)?,
         addressing: addressing::all(file)?,

@@ -27,10 +27,15 @@ pub(crate) struct RouterMechanisms {
     pub(crate) split: Option<Split>,
     /// The same, acknowledged end to end: the supervisor host of M-TCP.
     pub(crate) m_tcp: Option<MTcp>,
+    /// Connections terminated here, and carried to the mobile host by selective repeat (MTCP/SRP). The mobile host needs `srp` too.
+    pub(crate) srp: Option<Srp>,
     /// Copies, retransmitted over the wireless link instead of letting duplicate ACKs through (Snoop).
     pub(crate) snoop: Option<Snoop>,
     /// A queue for each mobile host whose signal fades, and a window of zero if it stays weak (TAWCF).
     pub(crate) tawcf: Option<Tawcf>,
+    /// A notification for the sender of what the wireless link has failed to transmit (EBSN). It needs a link with "arq", and senders
+    /// with `ebsn`.
+    pub(crate) ebsn: Option<Ebsn>,
     /// A queue for each mobile host, blocked by a window of zero of that host (thesis on Freeze-TCP).
     pub(crate) blocking_buffer: Option<BlockingBuffer>,
     /// Copies of what is forwarded while a mobile host shows a window of zero, sent again to its next cell (the same thesis).
@@ -148,6 +153,32 @@ pub(crate) struct Tawcf {
     pub(crate) fresh: Option<Time>,
     /// How long a packet out of order is held while none comes in order. The default is 20 ms.
     pub(crate) hold: Option<Time>,
+}
+
+/// MTCP/SRP, at either end of the wireless hop.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Srp {
+    /// The TCP towards the near side: fixed hosts at a router, the applications' own at a host. The default is the scenario's.
+    pub(crate) near_stack: Option<Short<Stack>>,
+    /// Bytes of data in a packet at most. The default is 1400 bytes.
+    pub(crate) packet: Option<Bytes>,
+    /// Packets under way at most, 1 to 64, and no more than the queue of the wireless link takes. The default is 32.
+    pub(crate) window: Option<u32>,
+    /// The least timeout. The default is 50 ms.
+    pub(crate) least_timeout: Option<Time>,
+    /// The longest, to which it doubles. The default is 1 s.
+    pub(crate) most_timeout: Option<Time>,
+    /// How many connections are split at once; others pass. The default is 10000.
+    pub(crate) most: Option<u32>,
+}
+
+/// Explicit bad state notification at a base station.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ebsn {
+    /// The least time between two notifications of one connection. The default is 10 ms.
+    pub(crate) every: Option<Time>,
 }
 
 /// The gateway of the thesis on Freeze-TCP.

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::quantity::{Bytes, DataRate, Percent, Quantity, QueueSize, Time};
-use crate::word::{Short, Shorthand, Word, vocabulary};
+use crate::word::{OrNone, Short, Shorthand, Word, vocabulary};
 
 /// What a link has in either direction, once for both and once for each.
 macro_rules! with_direction {
@@ -91,6 +91,8 @@ with_direction! {
         /// Whether the router of a link with a second layer translates its host's IPv4 addresses on real kernels, and drops what
         /// belongs to no connection. The default is false.
         nat: Option<bool>,
+        /// How the link repeats what it loses, in both directions: a table, empty for the defaults. The default is that it does not.
+        arq: Option<Arq>,
         /// What is different from the first named node to the second.
         forward: Option<Direction>,
         /// What is different from the second named node to the first.
@@ -103,6 +105,18 @@ with_direction! {
 with_direction! {
     /// What is different in one direction of a link.
     Direction {}
+}
+
+/// A link that repeats its own losses.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Arq {
+    /// How often a packet is transmitted at most, the first time included; "none" without a limit. The default is 13.
+    pub(crate) attempts: Option<OrNone<u32>>,
+    /// From the end of a transmission to the moment at which a missing acknowledgement counts as a loss. The default is 20 ms.
+    pub(crate) timeout: Option<Time>,
+    /// Whether packets come out in the order in which they went in, each waiting for those before it. The default is true.
+    pub(crate) in_order: Option<bool>,
 }
 
 /// A trace: the name of its file, or a table.

@@ -6,6 +6,7 @@ use holdover_tcp::AfterRetransmit;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::file::Srp;
 use crate::quantity::{Bytes, Time};
 use crate::word::{OrNone, Word, vocabulary};
 
@@ -30,6 +31,12 @@ pub(crate) struct Mechanisms {
     pub(crate) fast_retransmit: Option<FastRetransmit>,
     /// Handoffs told to the peer, which probes the new path and repairs what was lost (PROBE). Both ends need it.
     pub(crate) probe: Option<Probe>,
+    /// Its retransmission timer starts anew when a base station notifies it of a failed attempt (EBSN). A router needs `ebsn` too.
+    pub(crate) ebsn: Option<EbsnSender>,
+    /// The third and later duplicate ACKs are held up until the hole is filled, or for a time (Vaidya and others).
+    pub(crate) delayed_dupacks: Option<DelayedDupacks>,
+    /// Its connections are carried over its link by selective repeat (MTCP/SRP). The router at the other end needs `srp` too.
+    pub(crate) srp: Option<Srp>,
     /// The ACK of the last segments is withheld while data flows, to have something new to say after a cut.
     pub(crate) hold_back: Option<HoldBack>,
     /// No ACK is let through in the last moments before a cut that is foreseen.
@@ -40,6 +47,22 @@ pub(crate) struct Mechanisms {
     pub(crate) wake: Option<Wake>,
     /// How `hold_back`, `ack_stall` and `wake` let go of what they hold when the link is back.
     pub(crate) release: Option<Release>,
+}
+
+/// The fixed host's part of EBSN: notifications start its retransmission timer anew.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EbsnSender {
+    /// How long notifications may put off the timer while nothing new is acknowledged. The default is 100 s.
+    pub(crate) longest: Option<Time>,
+}
+
+/// Duplicate ACKs wait for what the wireless link repeats.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DelayedDupacks {
+    /// From the third duplicate to the moment at which all that wait are sent. The default is 100 ms.
+    pub(crate) delay: Option<Time>,
 }
 
 /// A retransmission at once, as though the timer had run out, when the peer may be within reach again (Schuetz and others).

@@ -19,15 +19,16 @@ use crate::word::Short;
 
 pub(crate) use flow::{Flow, OnOff, RequestResponse};
 pub(crate) use gateway::{
-    BlockingBuffer, BufferFreeze, CopyAndForward, MTcp, RouterMechanisms, Snoop, Split, Supervisor, Tawcf,
+    BlockingBuffer, BufferFreeze, CopyAndForward, Ebsn, MTcp, RouterMechanisms, Snoop, Split, Srp, Supervisor, Tawcf,
 };
 pub(crate) use link::{
-    Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, LinkAddresses, Loss, Outage, Outages,
-    Reorder, Trace, TraceFormat,
+    Arq, Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, LinkAddresses, Loss, Outage,
+    Outages, Reorder, Trace, TraceFormat,
 };
 pub(crate) use mechanisms::{
-    AckStall, FastRetransmit, Freeze, HoldBack, Mechanisms, NewCellWindow, Probe, ReconnectAcks, RelayKind, Release,
-    RetransmissionTrigger, TimestampEcho, UnreachablePoke, UserTimeoutPolicy, WarningKind,
+    AckStall, DelayedDupacks, EbsnSender, FastRetransmit, Freeze, HoldBack, Mechanisms, NewCellWindow, Probe,
+    ReconnectAcks, RelayKind, Release, RetransmissionTrigger, TimestampEcho, UnreachablePoke, UserTimeoutPolicy,
+    WarningKind,
 };
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};
 pub(crate) use node::{Cpu, Host, Identity, Router};

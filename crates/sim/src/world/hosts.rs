@@ -34,11 +34,12 @@ impl World {
             if let Some(message) = control::of(&frame.packet).filter(|_| !self.hosts[host].external) {
                 return self.take_control_at_host(host, &message, frame, observer);
             }
-            if !self.hosts[host].external {
-                if let Some(flow) = self.flows.get_mut(flow) {
-                    flow.read_at_to += udp.payload.len() as u64;
-                    flow.note_new_data(self.now);
-                }
+            // Other datagrams are for the host's mechanisms.
+            if !self.hosts[host].external
+                && let Some(flow) = self.flows.get_mut(flow)
+            {
+                flow.read_at_to += udp.payload.len() as u64;
+                flow.note_new_data(self.now);
                 return self.network.pool.take_back(frame);
             }
         }

@@ -1,0 +1,119 @@
+//! **The fixed host's part of EBSN** (Bakshi, Krishna, Vaidya and Pradhan 1997). A base station that repeats what its wireless link
+//! loses notifies the sender of each failed attempt (`holdover_gateway::ebsn`). The sender starts its retransmission timer anew, with the
+//! timeout that is in force: the backoff, cwnd and ssthresh stay as they are. When notifications stop, the timer expires as ever.
+//!
+//! A message is believed if it quotes a connection of this host and a byte that is outstanding (RFC 5927 section 4.1), and only as long
+//! as SND.UNA has not stood still for [`EbsnConfig::longest`] since the first of them: nobody can stop the timer for ever, and what ends
+//! a connection in the end (RFC 9293 section 3.8.3, R2) still does.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::Connection;
+use holdover_tcp::{ConnectionId, Endpoint};
+use holdover_wire::{Packet, Payload, Seq, Unreachable};
+
+use crate::{Deed, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
+
+/// How long notifications are believed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EbsnConfig {
+    /// How long they may put off the timer while nothing new is acknowledged.
+    pub longest: Duration,
+}
+
+impl Default for EbsnConfig {
+    /// 100 s, as long as a connection has to be tried at least (RFC 1122 section 4.2.3.5).
+    fn default() -> Self {
+        Self { longest: Duration::from_secs(100) }
+    }
+}
+
+/// The mechanism. See the module's documentation.
+#[derive(Debug)]
+pub struct Ebsn {
+    config: EbsnConfig,
+    /// Messages that have arrived since the host's TCP was looked at.
+    arrived: VecDeque<(Connection, Seq)>,
+    /// Since when notifications put off the timer of a connection, and where SND.UNA is meanwhile.
+    since: BTreeMap<Connection, (Seq, Instant)>,
+    deeds: VecDeque<Deed>,
+}
+
+impl Ebsn {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "ebsn";
+
+    /// Messages that are looked at together.
+    const MOST_ARRIVED: usize = 64;
+
+    /// A mechanism that has heard of nothing yet.
+    pub const fn new(config: EbsnConfig) -> Self {
+        Self { config, arrived: VecDeque::new(), since: BTreeMap::new(), deeds: VecDeque::new() }
+    }
+
+    /// Obeys one message, if it can be true. Returns whether the timer was started anew.
+    fn obey(&mut self, now: Instant, endpoint: &mut Endpoint, name: Connection, quoted: Seq) -> bool {
+        let is_it = |connection: &holdover_tcp::Connection| {
+            connection.local() == name.local && connection.remote() == name.remote && !connection.is_closed()
+        };
+        let id: Option<ConnectionId> =
+            endpoint.connections().find(|(_, connection)| is_it(connection)).map(|(id, _)| id);
+        let Some(connection) = id.and_then(|id| endpoint.connection_mut(id)) else {
+            self.since.remove(&name);
+            return false;
+        };
+        let una = connection.snd_una();
+        if quoted.lt(una) || quoted.ge(connection.snd_nxt()) {
+            return false;
+        }
+        let (at, since) = self.since.entry(name).or_insert((una, now));
+        if *at != una {
+            (*at, *since) = (una, now);
+        }
+        now.saturating_since(*since) <= self.config.longest && connection.restart_retransmit_timer(now)
+    }
+}
+
+impl SegmentFilter for Ebsn {
+    fn handle_packet(&mut self, _now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        if direction == Direction::Incoming
+            && let Payload::IcmpError(error) = &packet.payload
+            && error.kind == Unreachable::BadState
+            && let Ok(quoted) = error.quoted_tcp()
+            && self.arrived.len() < Self::MOST_ARRIVED
+        {
+            let local = SocketAddr::new(quoted.src, quoted.src_port);
+            let remote = SocketAddr::new(quoted.dst, quoted.dst_port);
+            self.arrived.push_back((Connection { local, remote }, quoted.seq));
+        }
+        Verdict::Pass
+    }
+
+    fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+}
+
+impl EndpointMechanism for Ebsn {
+    fn steer(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        while let Some((connection, quoted)) = self.arrived.pop_front() {
+            if self.obey(now, endpoint, connection, quoted) {
+                let what = "restarted the timer";
+                self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what });
+            }
+        }
+        // Connections that have ended since are forgotten before they become many.
+        if self.since.len() > 2 * endpoint.connections().count() + Self::MOST_ARRIVED {
+            let names = |(_, connection): (ConnectionId, &holdover_tcp::Connection)| Connection {
+                local: connection.local(),
+                remote: connection.remote(),
+            };
+            let live: Vec<Connection> = endpoint.connections().map(names).collect();
+            self.since.retain(|name, _| live.contains(name));
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! One end of the wireless hop: its TCP on the near side, and a session for each connection.
+
+use core::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+use holdover_base::{Duration, Instant};
+use holdover_filter::{Agenda, Connection, Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_tcp::{ConnectionId, Endpoint, Event};
+use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions};
+
+use crate::SrpConfig;
+use crate::message::{Flag, Message};
+use crate::receiver::Receiver;
+use crate::sender::Sender;
+
+/// The session layer at one end of a wireless hop. See the [crate](crate).
+///
+/// `local` in a [`Connection`] is the near end, whichever end of the hop this is.
+#[derive(Debug)]
+pub struct Srp {
+    config: SrpConfig,
+    near: Endpoint,
+    owners: BTreeMap<ConnectionId, Connection>,
+    sessions: BTreeMap<Connection, Session>,
+    agenda: Agenda,
+    /// Sessions to which something has happened.
+    touched: BTreeSet<Connection>,
+    ended: Ended,
+    ready: VecDeque<Injected>,
+    deeds: VecDeque<Deed>,
+}
+
+#[derive(Debug)]
+struct Session {
+    /// The near half, once there is one.
+    near: Option<ConnectionId>,
+    /// The near host's SYN, until the far end has granted it.
+    syn: Option<Packet>,
+    /// The far end has asked for the connection, and waits until the near host has granted it.
+    owes_grant: bool,
+    sender: Sender,
+    receiver: Receiver,
+    /// Whether the near half was told that the far end has ended.
+    is_shut: bool,
+    /// Its deadline in the agenda.
+    due: Option<Instant>,
+}
+
+impl Session {
+    fn new(config: &SrpConfig) -> Self {
+        Self {
+            near: None,
+            syn: None,
+            owes_grant: false,
+            sender: Sender::new(config),
+            receiver: Receiver::new(config),
+            is_shut: false,
+            due: None,
+        }
+    }
+
+    /// Whether both directions have ended, and all of them has arrived.
+    fn is_done(&self) -> bool {
+        self.sender.is_done() && self.receiver.is_done()
+    }
+}
+
+impl Srp {
+    /// The name in scenario files.
+    pub const NAME: &'static str = "srp";
+
+    /// A node that has seen nothing yet. `secret` is what initial sequence numbers are drawn from.
+    pub fn new(config: SrpConfig, secret: [u8; 16]) -> Self {
+        Self {
+            config,
+            near: Endpoint::for_others(secret),
+            owners: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            agenda: Agenda::default(),
+            touched: BTreeSet::new(),
+            ended: Ended::default(),
+            ready: VecDeque::new(),
+            deeds: VecDeque::new(),
+        }
+    }
+
+    /// How many connections are split now.
+    pub fn connections(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Packets of a connection that were sent over the hop and are not acknowledged; `None` if it is not split.
+    pub fn outstanding(&self, connection: Connection) -> Option<usize> {
+        self.sessions.get(&connection).map(|session| session.sender.outstanding())
+    }
+
+    fn enter(&mut self, id: ConnectionId, connection: Connection) {
+        self.owners.insert(id, connection);
+        if let Some(session) = self.sessions.get_mut(&connection) {
+            session.near = Some(id);
+        }
+    }
+
+    /// The near host's TCP sends a segment.
+    fn take_segment(&mut self, now: Instant, connection: Connection, packet: &Packet, segment: &Segment) -> Verdict {
+        let is_first = segment.flags.contains(Flags::SYN) && !segment.flags.contains(Flags::ACK);
+        let is_over = self.is_over(connection);
+        let Some(session) = self.sessions.get_mut(&connection) else {
+            if is_first && self.sessions.len() < self.config.most {
+                return self.open(now, connection, packet);
+            }
+            let is_late = !is_first && self.ended.has(now, connection);
+            return if is_late { Verdict::Drop } else { Verdict::Pass };
+        };
+        match &mut session.syn {
+            Some(syn) if is_first => *syn = packet.clone(),
+            Some(_) if segment.flags.contains(Flags::RST) => self.reset(now, connection),
+            Some(_) => {}
+            None if is_first && is_over => {
+                self.forget(now, connection);
+                return self.open(now, connection, packet);
+            }
+            None => self.near.handle_packet(now, packet),
+        }
+        Verdict::Keep
+    }
+
+    /// Whether the near half of a connection is over, so that its ports may be used again.
+    fn is_over(&self, connection: Connection) -> bool {
+        let id = self.sessions.get(&connection).and_then(|session| session.near);
+        let half = id.and_then(|id| self.near.connection(id));
+        half.is_none_or(|half| half.is_closed() || half.state() == holdover_tcp::State::TimeWait)
+    }
+
+    /// The near host asks for a connection: so does this end of the hop.
+    fn open(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
+        let mut session = Session::new(&self.config);
+        session.syn = Some(packet.clone());
+        session.sender.send(now, Flag::Open, Bytes::new());
+        self.sessions.insert(connection, session);
+        Verdict::Keep
+    }
+
+    /// The far end of the hop says something.
+    fn take_message(&mut self, now: Instant, connection: Connection, message: Message) {
+        let opens = matches!(message, Message::Data { number, flag: Flag::Open, .. } if number == Seq::new(0));
+        if opens && self.sessions.get(&connection).is_some_and(Session::is_done) {
+            // The ports are used again.
+            self.forget(now, connection);
+        }
+        if !self.sessions.contains_key(&connection) {
+            match message {
+                Message::Data { .. } if opens => {
+                    if !self.open_near(now, connection) {
+                        return self.say(connection, &Message::Reset);
+                    }
+                }
+                Message::Reset | Message::Ack { .. } => return,
+                Message::Data { .. } | Message::Probe => return self.say(connection, &Message::Reset),
+            }
+        }
+        let Some(session) = self.sessions.get_mut(&connection) else { return };
+        match message {
+            Message::Data { number, flag, data } => {
+                let ack = session.receiver.handle_data(number, flag, data);
+                self.say(connection, &ack);
+            }
+            Message::Ack { expected, limit, mask } => session.sender.handle_ack(now, expected, limit, mask),
+            Message::Probe => {
+                let ack = session.receiver.ack();
+                self.say(connection, &ack);
+            }
+            // The far end has forgotten a session that has ended in good order; its last acknowledgement was lost.
+            Message::Reset if session.sender.has_ended() && session.receiver.has_ended() => session.sender.finish(),
+            Message::Reset => self.abort(now, connection),
+        }
+    }
+
+    /// The far end asks for a connection: the near host is asked in its name.
+    fn open_near(&mut self, now: Instant, connection: Connection) -> bool {
+        if self.sessions.len() >= self.config.most {
+            return false;
+        }
+        let Connection { local, remote } = connection;
+        let near = self.config.near.clone();
+        let Ok(id) = self.near.connect(now, near, Some(remote), local) else { return false };
+        let session = Session { owes_grant: true, ..Session::new(&self.config) };
+        self.sessions.insert(connection, session);
+        self.enter(id, connection);
+        true
+    }
+
+    fn say(&mut self, connection: Connection, message: &Message) {
+        let packet = message.packet(connection);
+        self.ready.push_back(Injected { direction: Direction::Outgoing, packet });
+    }
+
+    /// Does what follows from what has arrived: data go from one side to the other, and packets out.
+    fn go_on(&mut self, now: Instant) {
+        loop {
+            while let Some(connection) = self.touched.pop_first() {
+                self.pump_in(now, connection);
+                self.pump_out(now, connection);
+                self.flush(connection);
+                self.end_if_done(now, connection);
+            }
+            while let Some(out) = self.near.poll_transmit(now) {
+                self.ready.push_back(Injected { direction: Direction::Incoming, packet: out.packet });
+            }
+            while let Some((id, event)) = self.near.poll_event() {
+                if let Some(connection) = self.owners.get(&id).copied() {
+                    self.touched.insert(connection);
+                    self.handle_event(now, connection, event);
+                }
+            }
+            if self.touched.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn handle_event(&mut self, now: Instant, connection: Connection, event: Event) {
+        let Some(session) = self.sessions.get_mut(&connection) else { return };
+        match event {
+            Event::Connected if core::mem::take(&mut session.owes_grant) => {
+                session.sender.send(now, Flag::Open, Bytes::new());
+            }
+            Event::Closed => {
+                let half = session.near.and_then(|id| self.near.connection(id));
+                if half.is_some_and(|half| half.error().is_some()) {
+                    self.reset(now, connection);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What has come over the hop goes to the near host.
+    fn pump_in(&mut self, now: Instant, connection: Connection) {
+        let Some(session) = self.sessions.get_mut(&connection) else { return };
+        while let Some((flag, data)) = session.receiver.peek() {
+            let (flag, len) = (*flag, data.len());
+            if flag == Flag::Open
+                && let Some(syn) = session.syn.take()
+            {
+                let Some(id) = self.near.accept(now, self.config.near.clone(), &syn) else { break };
+                session.near = Some(id);
+                self.owners.insert(id, connection);
+            }
+            let half = session.near.and_then(|id| self.near.connection_mut(id));
+            let Some(half) = half.filter(|half| len == 0 || half.write_room() > 0) else { break };
+            let Some(taken) = session.receiver.take(half.write_room().max(usize::from(len == 0))) else { break };
+            half.write(now, taken);
+            if flag == Flag::End && session.receiver.is_done() && !core::mem::replace(&mut session.is_shut, true) {
+                half.shutdown_write();
+            }
+        }
+        if let Some(update) = session.receiver.poll_update() {
+            self.say(connection, &update);
+        }
+    }
+
+    /// What the near host has sent goes over the hop.
+    fn pump_out(&mut self, now: Instant, connection: Connection) {
+        let Some(session) = self.sessions.get_mut(&connection) else { return };
+        if session.syn.is_some() || session.owes_grant {
+            return;
+        }
+        let Some(half) = session.near.and_then(|id| self.near.connection_mut(id)) else { return };
+        while session.sender.has_room() {
+            if let Some(data) = read_packet(now, half, self.config.packet_bytes) {
+                session.sender.send(now, Flag::None, data);
+            } else if has_ended(half) {
+                session.sender.send(now, Flag::End, Bytes::new());
+            } else {
+                break;
+            }
+        }
+        if half.readable_len() > 0 || has_ended(half) && !session.sender.has_ended() {
+            session.sender.wait_for_room(now);
+        }
+    }
+
+    fn flush(&mut self, connection: Connection) {
+        let Some(session) = self.sessions.get_mut(&connection) else { return };
+        while let Some(message) = session.sender.poll_transmit() {
+            let packet = message.packet(connection);
+            self.ready.push_back(Injected { direction: Direction::Outgoing, packet });
+        }
+        self.agenda.set(connection, &mut session.due, session.sender.poll_timeout());
+    }
+
+    /// Forgets a session whose both directions have ended and arrived, once the near half is over.
+    fn end_if_done(&mut self, now: Instant, connection: Connection) {
+        let Some(session) = self.sessions.get(&connection) else { return };
+        let is_done = session.is_done();
+        let half = session.near.and_then(|id| self.near.connection(id));
+        if is_done && half.is_none_or(holdover_tcp::Connection::is_closed) {
+            self.forget(now, connection);
+        }
+    }
+
+    /// The near side has failed: the far end is told.
+    fn reset(&mut self, now: Instant, connection: Connection) {
+        self.say(connection, &Message::Reset);
+        let what = "reset";
+        self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what });
+        self.forget(now, connection);
+    }
+
+    /// The far end has failed: the near host is told.
+    fn abort(&mut self, now: Instant, connection: Connection) {
+        let Some(session) = self.sessions.get_mut(&connection) else { return };
+        if let Some(refusal) = session.syn.take().and_then(|syn| refusal(&syn)) {
+            self.ready.push_back(Injected { direction: Direction::Incoming, packet: refusal });
+        }
+        if let Some(half) = session.near.and_then(|id| self.near.connection_mut(id)).filter(|half| !half.is_closed()) {
+            half.abort();
+        }
+        while let Some(out) = self.near.poll_transmit(now) {
+            self.ready.push_back(Injected { direction: Direction::Incoming, packet: out.packet });
+        }
+        self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "aborted" });
+        self.forget(now, connection);
+    }
+
+    fn forget(&mut self, now: Instant, connection: Connection) {
+        let Some(mut session) = self.sessions.remove(&connection) else { return };
+        self.agenda.set(connection, &mut session.due, None);
+        self.ended.insert(now, connection);
+        let Some(id) = session.near else { return };
+        self.owners.remove(&id);
+        self.near.release(id);
+    }
+}
+
+impl SegmentFilter for Srp {
+    fn handle_packet(&mut self, now: Instant, direction: Direction, packet: &mut Packet) -> Verdict {
+        let verdict = match (direction, Connection::of(direction, packet)) {
+            (Direction::Outgoing, Some(connection)) => {
+                let Some(segment) = packet.tcp() else { return Verdict::Pass };
+                self.touched.insert(connection);
+                self.take_segment(now, connection, packet, segment)
+            }
+            // Over the hop, a connection that is split has no segments.
+            (Direction::Incoming, Some(connection)) if self.sessions.contains_key(&connection) => Verdict::Drop,
+            (Direction::Incoming, Some(_)) | (Direction::Outgoing, None) => Verdict::Pass,
+            (Direction::Incoming, None) => match Message::datagram(packet).map(|udp| Message::parse(&udp.payload)) {
+                Some(Ok((message, src_port, dst_port))) => {
+                    let local = SocketAddr::new(packet.dst, dst_port);
+                    let remote = SocketAddr::new(packet.src, src_port);
+                    let connection = Connection { local, remote };
+                    self.touched.insert(connection);
+                    self.take_message(now, connection, message);
+                    Verdict::Keep
+                }
+                Some(Err(_)) | None => Verdict::Pass,
+            },
+        };
+        if verdict == Verdict::Keep {
+            self.go_on(now);
+        } else {
+            self.touched.clear();
+        }
+        verdict
+    }
+
+    fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
+
+    fn handle_timeout(&mut self, now: Instant) {
+        self.near.handle_timeout(now);
+        while let Some(connection) = self.agenda.take_due(now) {
+            if let Some(session) = self.sessions.get_mut(&connection) {
+                session.due = None;
+                session.sender.handle_timeout(now);
+                self.touched.insert(connection);
+            }
+        }
+        self.go_on(now);
+    }
+
+    fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
+        self.ready.pop_front()
+    }
+
+    fn poll_deed(&mut self) -> Option<Deed> {
+        self.deeds.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.agenda.next().into_iter().chain(self.near.poll_timeout()).min()
+    }
+}
+
+/// Connections that have ended lately: late segments of theirs must not leave the node, which has spoken in the name of their peers.
+#[derive(Debug, Default)]
+struct Ended {
+    since: BTreeMap<Connection, Instant>,
+    order: VecDeque<(Instant, Connection)>,
+}
+
+impl Ended {
+    /// As long as a host may be in TIME-WAIT (RFC 9293 section 3.4.2: twice the MSL; Linux takes 60 s).
+    const LINGER: Duration = Duration::from_secs(60);
+    /// How many are remembered.
+    const MOST: usize = 4_096;
+
+    fn insert(&mut self, now: Instant, connection: Connection) {
+        self.expire(now, Self::MOST - 1);
+        self.since.insert(connection, now);
+        self.order.push_back((now, connection));
+    }
+
+    fn has(&mut self, now: Instant, connection: Connection) -> bool {
+        self.expire(now, Self::MOST);
+        self.since.contains_key(&connection)
+    }
+
+    fn expire(&mut self, now: Instant, most: usize) {
+        while let Some(&(at, connection)) = self.order.front()
+            && (self.order.len() > most || now.saturating_since(at) >= Self::LINGER)
+        {
+            self.order.pop_front();
+            if self.since.get(&connection) == Some(&at) {
+                self.since.remove(&connection);
+            }
+        }
+    }
+}
+
+/// As much as has come and fits into a packet; `None` if there is nothing.
+fn read_packet(now: Instant, half: &mut holdover_tcp::Connection, len: usize) -> Option<Bytes> {
+    let first = half.read_at_most(now, len).filter(|data| !data.is_empty())?;
+    if first.len() == len || half.readable_len() == 0 {
+        return Some(first);
+    }
+    let mut packet = BytesMut::from(first.as_ref());
+    while packet.len() < len
+        && let Some(more) = half.read_at_most(now, len - packet.len()).filter(|data| !data.is_empty())
+    {
+        packet.extend_from_slice(&more);
+    }
+    Some(packet.freeze())
+}
+
+/// Whether the near host has said all that it had to say.
+fn has_ended(half: &holdover_tcp::Connection) -> bool {
+    let is_over = half.is_closed() && half.error().is_none();
+    let has_closed = half.state().is_synchronized() && !half.state().may_receive();
+    (is_over || has_closed) && half.readable_len() == 0
+}
+
+/// The RST that answers a SYN (RFC 9293 section 3.10.7.1).
+fn refusal(syn: &Packet) -> Option<Packet> {
+    let segment = syn.tcp()?;
+    let reset = Segment {
+        src_port: segment.dst_port,
+        dst_port: segment.src_port,
+        seq: Seq::new(0),
+        ack: segment.seq + segment.seq_len(),
+        flags: Flags::RST | Flags::ACK,
+        window: 0,
+        urgent: 0,
+        options: TcpOptions::default(),
+        payload: Bytes::new(),
+    };
+    Some(Packet::new(syn.dst, syn.src, reset))
+}
