@@ -141,6 +141,7 @@ impl MTcp {
             let record = self.record(now, connection);
             // Half-open connections begin anew at the next supervisor host: their SYNs are sent again.
             self.split.withdraw(connection);
+            self.discard_waiting(connection);
             self.forget(connection);
             let Some(record) = record.map(|record| Record { epoch: record.epoch.saturating_add(1), ..record }) else {
                 continue;

@@ -18,7 +18,7 @@
 //!   but the answer to a persist packet after an outage is such an ACK, and if the marked one was lost, nobody would ever send again.
 //! - **The mark** is URG with an urgent pointer of 0 in a segment without data. The paper does not say which flags.
 //! - **The congestion window towards the mobile host** grows by slow start and does not shrink at losses, as in the paper; what bounds it
-//!   is the mobile host's window. There is no bandwidth module, which in the paper paces what is sent again. So after an outage the
+//!   is the mobile host's window, and the bandwidth module ([`MTcpConfig::bandwidth`], `bandwidth.rs`) if there is one. After an outage the
 //!   window begins with four segments: the whole window at once would stand in the link's queue behind what is there already, and most
 //!   of it would be there twice.
 //! - **RECOVERING** is for senders that take back `snd_max` when they leave persist mode, as 4.4BSD does
@@ -28,13 +28,14 @@
 //!   ([`crate::handoff`]), and what was buffered is left behind. See `handoff.rs` for what becomes of connections that nobody has.
 //! - **Compression** is a property of the link, not of this mechanism.
 
+mod bandwidth;
 mod flow;
 mod handoff;
 
 use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use holdover_base::{Duration, Instant};
+use holdover_base::{BitRate, Duration, Instant};
 use holdover_filter::{
     Agenda, Connection, ControlMessage, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict, tcp_mut,
 };
@@ -42,6 +43,7 @@ use holdover_wire::{Flags, Packet, Segment};
 
 use crate::handoff::HandoffConfig;
 use crate::split::{Side, Split, SplitConfig};
+use bandwidth::Bandwidth;
 use flow::Flow;
 use handoff::Peers;
 
@@ -64,13 +66,15 @@ pub struct MTcpConfig {
     pub persist_least: Duration,
     /// The longest.
     pub persist_most: Duration,
+    /// What leaves for one mobile host in a second, shared among its connections (the bandwidth module); `None` for as much as their windows let.
+    pub bandwidth: Option<BitRate>,
     /// How connections move between supervisor hosts; `None` if they do not.
     pub handoff: Option<HandoffConfig>,
 }
 
 impl MTcpConfig {
     /// Persist packets after 5, 10, 20, 40, 60 s (section 4.2), a wintimer of 250 ms at least, the byte held back after ten segments of
-    /// 1460 bytes and for 40 ms at most when all is acknowledged, senders that take nothing back, and no handoff.
+    /// 1460 bytes and for 40 ms at most when all is acknowledged, senders that take nothing back, no bandwidth module, and no handoff.
     pub fn with(split: SplitConfig) -> Self {
         Self {
             split,
@@ -80,6 +84,7 @@ impl MTcpConfig {
             least_timeout: Duration::from_millis(250),
             persist_least: Duration::from_secs(5),
             persist_most: Duration::from_secs(60),
+            bandwidth: None,
             handoff: None,
         }
     }
@@ -92,6 +97,8 @@ pub struct MTcp {
     split: Split,
     flows: BTreeMap<Connection, Flow>,
     agenda: Agenda,
+    /// The bandwidth module, if there is one.
+    bandwidth: Option<Bandwidth>,
     /// The handoff of connections, if there is one.
     peers: Option<Peers>,
     /// Mobile hosts that are here, as far as the layers below say.
@@ -110,6 +117,7 @@ impl MTcp {
         let salt = u16::from_be_bytes([secret[0], secret[15]]);
         Self {
             split: Split::new(config.split.clone(), secret),
+            bandwidth: config.bandwidth.map(Bandwidth::new),
             peers: config.handoff.clone().map(|config| Peers::new(config, salt)),
             config,
             flows: BTreeMap::new(),
@@ -218,7 +226,9 @@ impl MTcp {
         flow.due = None;
         if flow.silent_at(connection, &self.split).is_some_and(|at| at <= now) {
             flow.freeze(now, connection, &mut self.split, &self.config, &mut self.deeds);
+            self.discard_waiting(connection);
         }
+        let Some(flow) = self.flows.get_mut(&connection) else { return };
         if flow.flush_at.take_if(|at| *at <= now).is_some() {
             flow.shows_all = true;
         }
@@ -292,6 +302,14 @@ impl MTcp {
             .is_some_and(|half| half.state().is_synchronized() && half.snd_una().lt(half.snd_nxt()));
         if is_waiting {
             flow.freeze(now, connection, &mut self.split, &self.config, &mut self.deeds);
+            self.discard_waiting(connection);
+        }
+    }
+
+    /// What waits for the bandwidth module would be sent to a mobile host that is not there.
+    fn discard_waiting(&mut self, connection: Connection) {
+        if let Some(bandwidth) = &mut self.bandwidth {
+            bandwidth.discard(connection);
         }
     }
 
@@ -367,14 +385,20 @@ impl SegmentFilter for MTcp {
         if let Some(waited) = self.ready.pop_front() {
             return Some(waited);
         }
-        loop {
-            let made = self.split.poll_transmit(now)?;
+        while let Some(Injected { direction, packet }) = self.split.poll_transmit(now) {
             // What the node sends on one side goes to the other.
-            let side = Side::of_sender(made.direction.opposite());
-            if !self.is_premature(side, &made.packet) {
-                return Some(made);
+            if self.is_premature(Side::of_sender(direction.opposite()), &packet) {
+                continue;
+            }
+            match (&mut self.bandwidth, Connection::of(direction, &packet)) {
+                (Some(bandwidth), Some(connection)) if direction == Direction::Outgoing => {
+                    bandwidth.push(now, connection, packet);
+                }
+                _ => return Some(Injected { direction, packet }),
             }
         }
+        let packet = self.bandwidth.as_mut()?.pop(now)?;
+        Some(Injected { direction: Direction::Outgoing, packet })
     }
 
     fn poll_control(&mut self) -> Option<ControlMessage> {
@@ -387,6 +411,7 @@ impl SegmentFilter for MTcp {
 
     fn poll_timeout(&self) -> Option<Instant> {
         let peers = self.peers.as_ref().and_then(Peers::poll_timeout);
-        self.split.poll_timeout().into_iter().chain(self.agenda.next()).chain(peers).min()
+        let bandwidth = self.bandwidth.as_ref().and_then(Bandwidth::poll_timeout);
+        [self.split.poll_timeout(), self.agenda.next(), bandwidth, peers].into_iter().flatten().min()
     }
 }

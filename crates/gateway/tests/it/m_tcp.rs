@@ -154,3 +154,31 @@ fn losses_in_the_fixed_network_do_not_stop_it() {
         }
     }
 }
+
+/// The bandwidth module: what leaves for a mobile host is the rate that it is given, its connections share it, and the queue of a link
+/// that is a little faster stays empty, which overflows without it.
+#[test]
+fn the_bandwidth_module_shares_a_rate_and_leaves_queues_empty() {
+    let transfers = |bandwidth| {
+        let m_tcp = Some(MTcpConfig { bandwidth, ..MTcpConfig::with(split()) });
+        let mut config =
+            with(world(Profile::Linux6Reno, 2_000_000, &[]), Mechanisms { m_tcp, ..Mechanisms::default() });
+        config.links[0].forward.queue_limit = holdover_link::QueueLimit::Packets(8);
+        let other = holdover_sim::FlowConfig { name: "other".into(), ..config.flows[0].clone() };
+        config.flows.push(other);
+        let mut world = holdover_sim::World::new(config).expect("a world");
+        world.run(&mut holdover_sim::NoObserver);
+        let reports = world.report();
+        assert!(reports.iter().all(|report| report.status == FlowStatus::Completed));
+        let [down, _] = world.link_statistics(holdover_sim::LinkId(0)).expect("the radio");
+        (reports.iter().map(FlowReport::goodput_bps).collect::<Vec<_>>(), down.dropped.total().packets)
+    };
+    let (_, dropped) = transfers(None);
+    assert!(dropped > 0, "without it the queue overflows");
+    let (goodput_bps, dropped) = transfers(Some(BitRate::from_kbps(1_800)));
+    assert_eq!(dropped, 0);
+    let (least, most) = (goodput_bps[0].min(goodput_bps[1]), goodput_bps[0].max(goodput_bps[1]));
+    assert!(most / least < 1.02, "{goodput_bps:?}");
+    // Headers take their share of the rate.
+    assert!((0.9..=1.0).contains(&((least + most) / 1.8e6)), "{goodput_bps:?}");
+}

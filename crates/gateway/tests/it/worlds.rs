@@ -1,5 +1,6 @@
 //! Transfers to a mobile host whose link comes and goes, with each mechanism at the tower.
 
+use holdover_base::BitRate;
 use holdover_gateway::Mechanisms;
 use holdover_gateway::buffer_freeze::BufferFreezeConfig;
 use holdover_gateway::m_tcp::MTcpConfig;
@@ -29,6 +30,13 @@ fn split() -> SplitConfig {
 
 fn m_tcp(pulls_back: bool) -> Mechanisms {
     Mechanisms { m_tcp: Some(MTcpConfig { pulls_back, ..MTcpConfig::with(split()) }), ..Mechanisms::default() }
+}
+
+fn with_bandwidth(mut mechanisms: Mechanisms) -> Mechanisms {
+    if let Some(m_tcp) = &mut mechanisms.m_tcp {
+        m_tcp.bandwidth = Some(BitRate::from_kbps(1_500));
+    }
+    mechanisms
 }
 
 fn idle_ms(report: &FlowReport) -> u64 {
@@ -125,6 +133,7 @@ fn any_mechanisms() -> impl Strategy<Value = Mechanisms> {
         Just(supervisor(Choke::WhenAway)),
         Just(supervisor(Choke::Wintimer)),
         Just(m_tcp(false)),
+        Just(with_bandwidth(m_tcp(false))),
         Just(Mechanisms { split: Some(split()), ..Mechanisms::default() }),
         Just(Mechanisms { blocking_buffer: Some(Default::default()), ..Mechanisms::default() }),
         Just(Mechanisms { copy_and_forward: Some(Default::default()), ..Mechanisms::default() }),

@@ -185,6 +185,7 @@ fn m_tcp(table: &file::MTcp, nodes: &Nodes, default_stack: &Config) -> Result<MT
         least_timeout: time_or(table.least_timeout, "least_timeout", default.least_timeout)?,
         persist_least: time_or(table.persist_least, "persist_least", default.persist_least)?,
         persist_most: time_or(table.persist_most, "persist_most", default.persist_most)?,
+        bandwidth: table.bandwidth.map(|rate| rate.0),
         handoff: peers.map(HandoffConfig::among),
         split: default.split,
     })

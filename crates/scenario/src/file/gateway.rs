@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::file::Stack;
-use crate::quantity::{Bytes, Time};
+use crate::quantity::{Bytes, DataRate, Time};
 use crate::word::{OrNone, Short, Word, vocabulary};
 
 /// What a router does for the connections of mobile hosts whose packets it forwards. A mechanism is on if its table is there, even
@@ -120,6 +120,8 @@ pub(crate) struct MTcp {
     pub(crate) persist_least: Option<Time>,
     /// The longest. The default is 60 s.
     pub(crate) persist_most: Option<Time>,
+    /// What leaves for one mobile host at most; its connections take turns. The default is as much as their windows let.
+    pub(crate) bandwidth: Option<DataRate>,
     /// Routers with this mechanism between which connections move with their mobile hosts. Each of two names the other. The default is
     /// that connections stay where they began.
     pub(crate) peers: Option<Vec<String>>,

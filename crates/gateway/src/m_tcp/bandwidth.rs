@@ -1,0 +1,77 @@
+//! The **bandwidth module**, which the paper leaves open ("a fixed amount for each connection, recomputed periodically"): what goes to
+//! one mobile host leaves at a given rate, and its connections take turns, one packet each. So each of those that have something to
+//! send gets the same number of packets, and what another leaves over; shares follow at every packet instead of periodically.
+//!
+//! What waits here is taken for sent by the half that has made it. It is discarded when the connection freezes, as it would be lost.
+
+use core::net::IpAddr;
+use std::collections::{BTreeMap, VecDeque};
+
+use holdover_base::{BitRate, ByteCount, Instant};
+use holdover_filter::Connection;
+use holdover_wire::Packet;
+
+/// What waits for each mobile host.
+#[derive(Debug)]
+pub(super) struct Bandwidth {
+    rate: BitRate,
+    hosts: BTreeMap<IpAddr, Host>,
+}
+
+#[derive(Debug)]
+struct Host {
+    /// When the next packet may leave.
+    free_at: Instant,
+    /// None of them is empty.
+    queues: BTreeMap<Connection, VecDeque<Packet>>,
+    /// Whose packet left last.
+    last: Option<Connection>,
+}
+
+/// With so many mobile hosts, those to which nothing is on its way are forgotten.
+const MOST_IDLE: usize = 1_000;
+
+impl Bandwidth {
+    pub(super) fn new(rate: BitRate) -> Self {
+        Self { rate, hosts: BTreeMap::new() }
+    }
+
+    /// A packet for a mobile host waits for its turn.
+    pub(super) fn push(&mut self, now: Instant, connection: Connection, packet: Packet) {
+        if self.hosts.len() >= MOST_IDLE {
+            self.hosts.retain(|_, host| !host.queues.is_empty() || host.free_at > now);
+        }
+        let fresh = || Host { free_at: Instant::ZERO, queues: BTreeMap::new(), last: None };
+        let host = self.hosts.entry(connection.remote.ip()).or_insert_with(fresh);
+        host.queues.entry(connection).or_default().push_back(packet);
+    }
+
+    /// The next packet whose turn has come.
+    pub(super) fn pop(&mut self, now: Instant) -> Option<Packet> {
+        let is_due = |host: &&mut Host| host.free_at <= now && !host.queues.is_empty();
+        let host = self.hosts.values_mut().find(is_due)?;
+        let after =
+            host.last.and_then(|last| host.queues.range(last..).map(|(next, _)| *next).find(|next| *next > last));
+        let turn = after.or_else(|| host.queues.keys().next().copied())?;
+        let queue = host.queues.get_mut(&turn)?;
+        let packet = queue.pop_front()?;
+        if queue.is_empty() {
+            host.queues.remove(&turn);
+        }
+        host.last = Some(turn);
+        host.free_at = now + self.rate.transmission_time(ByteCount(packet.wire_len() as u64));
+        Some(packet)
+    }
+
+    /// Discards what waits of a connection.
+    pub(super) fn discard(&mut self, connection: Connection) {
+        if let Some(host) = self.hosts.get_mut(&connection.remote.ip()) {
+            host.queues.remove(&connection);
+        }
+    }
+
+    /// When the next packet leaves.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.hosts.values().filter(|host| !host.queues.is_empty()).map(|host| host.free_at).min()
+    }
+}
