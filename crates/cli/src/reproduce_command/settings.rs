@@ -104,8 +104,12 @@ fn tell(catalogue: &Catalogue, directory: &Path, json: bool) -> Result<String, C
         let told = Told { paper: &catalogue.name, survey, claims };
         return Ok(format!("{}\n", serde_json::to_string_pretty(&told)?));
     }
-    let mut text =
-        format!("{}: {} settings of {} open inputs\n", catalogue.name, survey.settings.len(), survey.inputs.len());
+    let mut text = format!(
+        "{}: {} settings of what it leaves open (inputs: {})\n",
+        catalogue.name,
+        survey.settings.len(),
+        survey.inputs.len()
+    );
     let width = claims.iter().map(|claim| claim.id.len()).max().unwrap_or_default();
     for (over, title) in [(Over::All, "holds for all"), (Over::Some, "for some"), (Over::None, "for none")] {
         for claim in claims.iter().filter(|claim| claim.surveyed.verdict == over) {

@@ -162,7 +162,7 @@ impl Reproduced<'_> {
             self.claims.iter().filter(|claim| claim.over_open.as_ref().is_some_and(|one| one.verdict == over)).count()
         };
         Some(format!(
-            "Over a sample of {} settings of what the paper leaves open ({} runs of each variant at each point, `{}`), of the \
+            "Over a sample of {} settings of what the paper leaves open (runs of each variant at each point: {}; `{}`), of the \
              claims, {} hold at all settings, {} at some, {} at none.",
             survey.settings.len(),
             survey.runs,

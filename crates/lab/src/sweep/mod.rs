@@ -2,7 +2,7 @@
 //!
 //! A sweep is the product of points (combinations of the axes' values), variants and replications. A [`Plan`] says what has to
 //! be run and is checked before anything is; [`engine::run`] runs it on several threads; each run that is finished is appended
-//! to a [journal]; [`tables`] and [`summary`] turn the finished runs into files.
+//! to a journal; [`tables`] and [`summary`] turn the finished runs into files.
 //!
 //! What is decided along the way depends on scenario and seed alone. A run's seed is drawn from the scenario's seed and the
 //! number of the replication, so that all variants and points meet the same randomness. Whether a cell (a variant at a point)

@@ -101,7 +101,7 @@ pub struct Finished {
     pub ended_at_s: f64,
     /// No flow failed, and those that have so many bytes or exchanges to complete have done so.
     pub completed: bool,
-    /// The cells of [`FLOW_COLUMNS`] for each flow.
+    /// The cells of the table of runs, for each flow.
     pub flows: Vec<Vec<Value>>,
     /// The value of each of the plan's quantities.
     pub values: Vec<Option<f64>>,
