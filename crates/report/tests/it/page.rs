@@ -50,9 +50,7 @@ fn page(name: &str) -> (String, Vec<Vec<Plot>>) {
 fn a_page_needs_nothing_but_itself() {
     let (page, _) = page("page");
     let page = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
-    for reference in
-        ["http:", "https:", "//", "src=", "url(", "@import", "<script", "<link", "<img", "<iframe"]
-    {
+    for reference in ["http:", "https:", "//", "src=", "url(", "@import", "<script", "<link", "<img", "<iframe"] {
         assert!(!page.contains(reference), "{reference}");
     }
     // Links lead to a place on the page, or to a file beside it.
