@@ -61,7 +61,8 @@ pub(crate) fn print_error(error: &dyn Display) {
 /// Shows what is wrong with a scenario, and where; in colour for people who want it.
 pub(crate) fn print_scenario_error(error: &ScenarioError) {
     if errors_are_json() {
-        return print_error(&error.report(Style::Plain).trim());
+        let report = error.report(Style::Plain);
+        return print_error(&report.strip_prefix("error: ").unwrap_or(&report).trim());
     }
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     eprint!("{}", error.report(if colour { Style::Colour } else { Style::Plain }));
@@ -144,7 +145,8 @@ pub(crate) fn print_json(value: &impl Serialize) -> ExitCode {
 
 /// Prints to a pipe that may be closed early, as by `head`.
 pub(crate) fn print(text: &str) -> ExitCode {
-    match std::io::stdout().write_all(text.as_bytes()) {
+    let mut out = std::io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {

@@ -61,7 +61,7 @@ struct Rounds {
     rounds: Vec<Round>,
     /// Bytes acknowledged in the ninth decile of the rounds in which anything was.
     good: u64,
-    /// Bytes acknowledged in the median of the rounds in which the path was full; `None` if it hardly ever was.
+    /// Bytes acknowledged in the median of the rounds in which the path was full; `None` if it was not, as far as samples tell.
     capacity: Option<u64>,
     least: Halves,
     /// A queue is longer than this.
@@ -115,22 +115,33 @@ impl Rounds {
         all.find_queues();
         let busy = all.rounds.iter().filter(|round| round.acked > 0);
         let full: Vec<u64> = busy.clone().filter(|round| round.full == Some(true)).map(|round| round.acked).collect();
-        all.capacity = if full.len() * 20 >= busy.count() { decile(full, 5) } else { None };
+        let sampled = busy.clone().filter(|round| round.full.is_some()).count();
+        let (often, mostly) = (full.len() * 20 >= busy.count(), full.len() * 2 >= sampled);
+        // Round trips that only vary are no queue: a path that is full is so most of the time, or carries its best then.
+        let good = all.good;
+        all.capacity = decile(full, 5)
+            .filter(|&median| (mostly && median * 10 >= good * 4) || (often && median * 20 >= good * 17));
+        if all.capacity.is_none() {
+            all.rounds.iter_mut().for_each(|round| round.full = round.full.map(|_| false));
+        }
         all
     }
 
-    /// Notes which rounds had a queue on the path, as far as samples tell. One alone is no queue: in recovery, an ACK may wait
-    /// for what is sent again.
+    /// Notes which rounds had a queue on the path, as far as samples tell. Around what is sent again they do not: an ACK waits for
+    /// the hole to be filled, which may take as long as a queue. Nor is one round alone a queue.
     fn find_queues(&mut self) {
-        let queue = self.queue;
-        let least = self.least;
-        let sampled =
-            self.rounds.iter_mut().filter_map(|round| Some((excess(round.rtt, least)? > queue, &mut round.full)));
-        let mut sampled: Vec<(bool, &mut Option<bool>)> = sampled.collect();
-        for index in 0..sampled.len() {
-            let beside = [index.checked_sub(1), Some(index + 1)].into_iter().flatten();
-            let lasts = beside.filter_map(|beside| sampled.get(beside)).any(|(long, _)| *long);
-            *sampled[index].1 = Some(sampled[index].0 && lasts);
+        let recovers: Vec<bool> = self.rounds.windows(3).map(|near| near.iter().any(|round| round.again > 0)).collect();
+        let is_clean = |index: usize| !recovers.get(index.saturating_sub(1)).copied().unwrap_or(false);
+        let (queue, least) = (self.queue, self.least);
+        let long = |(index, round): (usize, &Round)| {
+            let excess = excess(round.rtt, least).filter(|_| is_clean(index))?;
+            Some((index, excess > queue))
+        };
+        let sampled: Vec<(usize, bool)> = self.rounds.iter().enumerate().filter_map(long).collect();
+        for (at, &(index, is_long)) in sampled.iter().enumerate() {
+            let beside = [at.checked_sub(1), Some(at + 1)].into_iter().flatten();
+            let lasts = beside.filter_map(|beside| sampled.get(beside)).any(|(_, long)| *long);
+            self.rounds[index].full = Some(is_long && lasts);
         }
     }
 

@@ -8,7 +8,7 @@ mod page;
 mod story;
 mod view;
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ use holdover_sim::{World, WorldConfig, WorldError};
 use holdover_testbed::world::Lateness;
 use holdover_testbed::{Privilege, PrivilegeError};
 
-use crate::command_support::{INTERRUPTED, print_error, print_json, stop_on_signals, utc, with_causes};
+use crate::command_support::{INTERRUPTED, print, print_error, print_json, stop_on_signals, utc, with_causes};
 use crate::transfers::{self, AgentPath, Direction, Help, KernelError, KernelRun, Sender, Transfer};
 use story::Story;
 use view::View;
@@ -66,8 +66,6 @@ enum DemoError {
     Record(#[from] RecordError),
     #[error("cannot watch for Ctrl-C: {0}")]
     Signals(std::io::Error),
-    #[error("cannot print: {0}")]
-    Output(std::io::Error),
     #[error("interrupted; nothing was kept")]
     Interrupted,
 }
@@ -105,7 +103,7 @@ pub(crate) fn run(args: &DemoArgs) -> ExitCode {
             if story.is_whole() { printed } else { ExitCode::FAILURE }
         }
         Ok(story) => {
-            print!("{}", story.to_text());
+            print(&story.to_text());
             if story.is_whole() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
@@ -128,8 +126,7 @@ fn try_run(args: &DemoArgs) -> Result<Story, DemoError> {
     let begun = std::time::Instant::now();
     let started_at = utc(SystemTime::now());
     if !args.json {
-        print!("{}", story::first_line(args.sender));
-        std::io::stdout().flush().map_err(DemoError::Output)?;
+        print(&story::first_line(args.sender));
     }
     // Before the first thread: this may have to enter a user namespace.
     let stage = if args.simulated {
@@ -149,8 +146,7 @@ fn try_run(args: &DemoArgs) -> Result<Story, DemoError> {
     let transfers = transfers();
     let world = transfers::world(&transfers, args.sender, agent, TIME_LIMIT);
     if !args.json {
-        print!("{}", story::introduction(args.sender, &stage));
-        std::io::stdout().flush().map_err(DemoError::Output)?;
+        print(&story::introduction(args.sender, &stage));
     }
     let mut view = View::new(&transfers[..SHOWN], view::Medium::of(std::io::stdout().is_terminal(), args.json));
     let played = play(&stage, agent, world, args.sender, &results, &mut view, &stop)?;

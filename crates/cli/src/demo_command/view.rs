@@ -7,7 +7,7 @@ use holdover_base::{Duration, Instant};
 use holdover_sim::FlowReport;
 
 use super::CUT;
-use crate::command_support::spaced;
+use crate::command_support::{print, spaced};
 use crate::transfers::{CUT_AT, Help, RATE, Transfer};
 
 /// How often the transfers are looked at.
@@ -107,7 +107,8 @@ impl View {
         }
         if self.medium == Medium::Lines {
             for text in news {
-                println!("  {:5.1} s  {text}", now.as_secs_f64());
+                // A reader may have seen enough, such as head: the demo goes on to its report.
+                print(&format!("  {:5.1} s  {text}\n", now.as_secs_f64()));
             }
         }
     }
