@@ -47,7 +47,7 @@ pub use node::Srp;
 /// The UDP port of both ends. No port is assigned: it is one of those for private use (RFC 6335 section 6).
 pub const PORT: u16 = 49_994;
 
-/// How the session layer works. See the [crate](crate).
+/// How the session layer works. See the [crate].
 #[derive(Clone, PartialEq, Debug)]
 pub struct SrpConfig {
     /// The TCP of the near side.

@@ -14,7 +14,7 @@ use crate::message::{Flag, Message};
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 
-/// The session layer at one end of a wireless hop. See the [crate](crate).
+/// The session layer at one end of a wireless hop. See the [crate].
 ///
 /// `local` in a [`Connection`] is the near end, whichever end of the hop this is.
 #[derive(Debug)]

@@ -318,11 +318,9 @@ fn transfer(path: &mut Path, len: usize, longest: Duration) {
     let mut left = [pattern(len), pattern(len / 3)];
     while left.iter().any(|left| !left.is_empty()) && path.now < end {
         path.run_until(path.now + Duration::from_millis(20));
-        for side in 0..2 {
+        for (side, left) in left.iter_mut().enumerate() {
             if path.ends[side].id.is_some() && path.tcp(side).state() == State::Established {
-                let mut data = left[side].clone();
-                path.write(side, &mut data);
-                left[side] = data;
+                path.write(side, left);
             }
         }
     }

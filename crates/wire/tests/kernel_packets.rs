@@ -158,6 +158,8 @@ fn check_with_the_other_codec(packet: &Packet) {
             assert!(datagram.verify_checksum(&src, &dst));
             assert_eq!(datagram.payload(), &udp.payload[..]);
         }
+        // The other codec refuses ICMPv6 types that it does not know, those for experiments among them.
+        Payload::IcmpError(error) if error.kind == Unreachable::BadState && packet.dst.is_ipv6() => {}
         Payload::IcmpError(_) | Payload::IcmpEcho(_) => match (packet.src, packet.dst) {
             (core::net::IpAddr::V6(src), core::net::IpAddr::V6(dst)) => {
                 assert!(other::Icmpv6Packet::new_checked(&upper[..]).unwrap().verify_checksum(&src, &dst));
