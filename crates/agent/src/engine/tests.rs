@@ -289,8 +289,11 @@ impl Native {
             if self.flows.get(&connection).is_some_and(|flow| flow.is_ended_by(packet, segment)) {
                 self.flows.remove(&connection);
             }
-            if Flow::begins_with(packet, segment) {
-                self.flows.entry(connection).or_default();
+            if Flow::begins_with(packet, segment) && !self.flows.contains_key(&connection) {
+                if self.is_predicted_of_forgotten(now, link, connection, packet, form) {
+                    return (Verdict::Pass, None);
+                }
+                self.flows.insert(connection, Flow::default());
             }
         }
         let Some(flow) = self.flows.get_mut(&connection) else { return (Verdict::Pass, None) };
@@ -300,6 +303,34 @@ impl Native {
         let link = Link::new(link);
         let environment = Environment { now, link: &link, rules: &self.rules };
         flow.handle_packet(&mut self.places[Self::place(&key)], &key, environment, direction, packet, form)
+    }
+
+    /// Whether header prediction takes a packet of the host although its flow has been forgotten: the kernel looks there before it looks
+    /// for the flow, and begins none then.
+    fn is_predicted_of_forgotten(
+        &mut self,
+        now: Instant,
+        link: &LinkState,
+        connection: Connection,
+        packet: &Packet,
+        form: Form,
+    ) -> bool {
+        let key = Key::new(connection);
+        let place = &mut self.places[Self::place(&key)];
+        let own = |place: &Place| place.predictions()[0];
+        let (before, mut flow, mut packet) = (*place, Flow::default(), packet.clone());
+        let link = Link::new(link);
+        let environment = Environment { now, link: &link, rules: &self.rules };
+        let (_, _) = flow.handle_packet(place, &key, environment, Direction::Outgoing, &mut packet, form);
+        // A flow that has seen its first packet knows an ACK, or has begun with a SYN, which is never predicted.
+        let is_predicted = own(&before).is_active(&key)
+            && own(place).is_active(&key)
+            && packet.tcp().is_some_and(|segment| !segment.flags.contains(Flags::SYN))
+            && flow.half(Direction::Outgoing).acked().is_none();
+        if !is_predicted {
+            *place = before;
+        }
+        is_predicted
     }
 
     fn order(&mut self, connection: Connection, order: OrderRecord) {

@@ -256,8 +256,12 @@ pub fn every_combination(profile: Option<Profile>) -> Vec<Combination> {
         };
         rows = rows.iter().flat_map(|row| (0..levels).map(move |value| with(row, value))).collect();
     }
-    // Seven profiles and settings with two, three and six values: going round in turn lets each profile meet them all.
-    let turn = |index: usize| profile.unwrap_or(Profile::ALL[index % Profile::ALL.len()]);
+    // Profiles take turns, by the sum of the index's digits: with the index alone eight profiles would miss values of the last settings,
+    // which have two each.
+    let count = Profile::ALL.len();
+    let digits = |index: usize| core::iter::successors(Some(index), |&rest| (rest >= count).then_some(rest / count));
+    let in_turn = |index: usize| digits(index).map(|rest| rest % count).sum::<usize>() % count;
+    let turn = |index: usize| profile.unwrap_or(Profile::ALL[in_turn(index)]);
     rows.iter()
         .enumerate()
         .map(|(index, row)| Combination { profile: turn(index), ..Combination::from_row(row) })
