@@ -96,7 +96,7 @@ struct Explained {
 
 impl Explained {
     fn new(path: &Path) -> Self {
-        let mut capture = Capture::new(fs::File::open(path).unwrap()).unwrap();
+        let mut capture = Capture::new(std::io::Cursor::new(fs::read(path).unwrap())).unwrap();
         let mut analysis = Analysis::new();
         while let Some(packet) = capture.next_packet().unwrap() {
             analysis.take(packet.at, packet.ip, packet.original_len);
