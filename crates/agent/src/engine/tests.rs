@@ -289,11 +289,8 @@ impl Native {
             if self.flows.get(&connection).is_some_and(|flow| flow.is_ended_by(packet, segment)) {
                 self.flows.remove(&connection);
             }
-            if Flow::begins_with(packet, segment) && !self.flows.contains_key(&connection) {
-                if self.is_predicted_of_forgotten(now, link, connection, packet, form) {
-                    return (Verdict::Pass, None);
-                }
-                self.flows.insert(connection, Flow::default());
+            if Flow::begins_with(packet, segment) {
+                self.flows.entry(connection).or_default();
             }
         }
         let Some(flow) = self.flows.get_mut(&connection) else { return (Verdict::Pass, None) };
@@ -305,32 +302,12 @@ impl Native {
         flow.handle_packet(&mut self.places[Self::place(&key)], &key, environment, direction, packet, form)
     }
 
-    /// Whether header prediction takes a packet of the host although its flow has been forgotten: the kernel looks there before it looks
-    /// for the flow, and begins none then.
-    fn is_predicted_of_forgotten(
-        &mut self,
-        now: Instant,
-        link: &LinkState,
-        connection: Connection,
-        packet: &Packet,
-        form: Form,
-    ) -> bool {
+    fn forget(&mut self, connection: Connection) {
         let key = Key::new(connection);
-        let place = &mut self.places[Self::place(&key)];
-        let own = |place: &Place| place.predictions()[0];
-        let (before, mut flow, mut packet) = (*place, Flow::default(), packet.clone());
-        let link = Link::new(link);
-        let environment = Environment { now, link: &link, rules: &self.rules };
-        let (_, _) = flow.handle_packet(place, &key, environment, Direction::Outgoing, &mut packet, form);
-        // A flow that has seen its first packet knows an ACK, or has begun with a SYN, which is never predicted.
-        let is_predicted = own(&before).is_active(&key)
-            && own(place).is_active(&key)
-            && packet.tcp().is_some_and(|segment| !segment.flags.contains(Flags::SYN))
-            && flow.half(Direction::Outgoing).acked().is_none();
-        if !is_predicted {
-            *place = before;
+        for direction in [Direction::Outgoing, Direction::Incoming] {
+            self.places[Self::place(&key)].free(&key, direction);
         }
-        is_predicted
+        self.flows.remove(&connection);
     }
 
     fn order(&mut self, connection: Connection, order: OrderRecord) {
@@ -621,7 +598,7 @@ impl<'a> Both<'a> {
         // What was left of the case before.
         for connection in connections {
             kernel.forget(connection);
-            native.flows.remove(&connection);
+            native.forget(connection);
         }
         while kernel.next_notice().is_some() {}
         let stamp = |first: u32| if first > u32::MAX / 2 { u32::MAX - 20 } else { 5_000 };
@@ -716,7 +693,7 @@ impl<'a> Both<'a> {
             Step::Forget => {
                 let connection = self.connection();
                 self.kernel.forget(connection);
-                self.native.flows.remove(&connection);
+                self.native.forget(connection);
             }
             Step::Reopen(first) => {
                 let stamp = self.end(true).stamp;
