@@ -289,14 +289,10 @@ impl KernelPath {
         }
     }
 
-    /// Forgets a connection, and with it what is predicted of its packets.
+    /// Forgets a connection.
     pub(super) fn forget(&mut self, connection: Connection) {
-        let key = Key::new(connection);
-        for direction in [Direction::Outgoing, Direction::Incoming] {
-            self.run_order(OrderRecord::free_prediction(key, Prediction::number(&key, direction)));
-        }
         // It may have gone.
-        let _ = self.flows.remove(&Plain(key));
+        let _ = self.flows.remove(&Plain(Key::new(connection)));
     }
 
     /// Leaves a connection alone, or not any more.

@@ -302,14 +302,6 @@ impl Native {
         flow.handle_packet(&mut self.places[Self::place(&key)], &key, environment, direction, packet, form)
     }
 
-    fn forget(&mut self, connection: Connection) {
-        let key = Key::new(connection);
-        for direction in [Direction::Outgoing, Direction::Incoming] {
-            self.places[Self::place(&key)].free(&key, direction);
-        }
-        self.flows.remove(&connection);
-    }
-
     fn order(&mut self, connection: Connection, order: OrderRecord) {
         let place = &mut self.places[Self::place(&Key::new(connection))];
         if let Some(flow) = self.flows.get_mut(&connection) {
@@ -598,7 +590,7 @@ impl<'a> Both<'a> {
         // What was left of the case before.
         for connection in connections {
             kernel.forget(connection);
-            native.forget(connection);
+            native.flows.remove(&connection);
         }
         while kernel.next_notice().is_some() {}
         let stamp = |first: u32| if first > u32::MAX / 2 { u32::MAX - 20 } else { 5_000 };
@@ -691,9 +683,15 @@ impl<'a> Both<'a> {
                 self.native.free_idle_predictions();
             }
             Step::Forget => {
+                // The kernel looks for a prediction before it looks for the flow: one that outlives its flow takes packets for nobody
+                // until it is freed as idle. This shell always has a flow, so both are freed first, as if nothing had passed for a while.
+                for _ in 0..2 {
+                    self.kernel.free_idle_predictions();
+                    self.native.free_idle_predictions();
+                }
                 let connection = self.connection();
                 self.kernel.forget(connection);
-                self.native.forget(connection);
+                self.native.flows.remove(&connection);
             }
             Step::Reopen(first) => {
                 let stamp = self.end(true).stamp;
