@@ -53,7 +53,7 @@ mod v6 {
 }
 
 impl Packet {
-    /// Reads one IP packet as [`Packet::parse_with`] does, and keeps the bytes for whoever forwards it: if nothing of the value is
+    /// Reads one IP packet as [`Packet::parse_with`] does, and keeps the bytes for forwarding: if nothing of the value is
     /// changed, [`Packet::emit`] gives the same bytes again, without padding of the link. With [`Checksums::Ignore`] it computes the
     /// checksums, which an offloading device may have left open.
     pub fn parse_to_forward(bytes: Bytes, checksums: Checksums) -> Result<Self, ParseError> {

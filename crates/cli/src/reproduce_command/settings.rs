@@ -16,7 +16,7 @@ use super::{CommandError, ReproduceArgs, write};
 /// Where a paper's trials are, in its part of the results.
 const SETTINGS: &str = "settings";
 
-/// What is said of a paper's claims over its settings.
+/// The verdicts on a paper's claims over all sampled settings.
 #[derive(Serialize)]
 struct Told<'a> {
     paper: &'a str,

@@ -3,7 +3,7 @@
 //!
 //! - [`Record`]: what one supervisor host tells another of a connection, in at most [`Record::MAX_BYTES`].
 //! - [`Message`]: what they say to each other.
-//! - `Exchange` (`exchange.rs`): who asks whom, when again, and until when.
+//! - `Exchange` (`exchange.rs`): requests and answers between supervisor hosts, with their retransmissions.
 //!
 //! The *new* supervisor host asks: it knows that a mobile host has come, by its link layer or by a packet of a connection that it does
 //! not know. It asks all its peers, as it need not know where the host has been. The one that has the connections stops them,

@@ -279,7 +279,7 @@ fn opportunistic_mode() {
     }
 }
 
-/// An I1 flood: memory does not grow, the difficulty does, and falls again; whoever pays gets in.
+/// I1 flood: memory stays constant, the puzzle's difficulty rises and falls again, and initiators that solve it get in.
 #[test]
 fn an_i1_flood() {
     let mut world = World::pair(29, Network::CLEAN, &HostConfig { max_r1_per_s: 2000, ..HostConfig::default() });

@@ -248,7 +248,7 @@ fn replayed_and_forged_updates() {
     let second = update_of(&world, 0, 2);
     world.forget_history();
 
-    // An old one does nothing; the newest one is answered as it was, to where that went, whoever sends it.
+    // A repeated old UPDATE is ignored. A repeated newest one gets the same answer, sent to the same address as the first.
     assert_eq!(world.hosts[1].handle_packet(world.now, &first), Err(Dropped::Stale));
     let bytes = HipPacket::parse(&second).unwrap().bytes().clone();
     let elsewhere = with_source(&second, &bytes, address("198.18.0.1"));

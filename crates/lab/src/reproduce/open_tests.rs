@@ -253,7 +253,7 @@ fn the_fitted_setting_meets_the_printed_number() {
     }
 }
 
-/// What is said of a verdict goes with it.
+/// An explanation is shown only with the verdict that it belongs to.
 #[test]
 fn an_explanation_and_a_cause_vanish_when_the_verdict_flips() {
     let judged = |rate: &str| {

@@ -117,8 +117,8 @@ fn a_host_without_it_takes_no_notice() {
 }
 
 proptest! {
-    /// Notifications about any byte at any time: the timer never expires later than one timeout after the last of them, nor is it put
-    /// off beyond `longest`.
+    /// Notifications about any byte at any time: the retransmission timer expires at most one timeout after the last of them, and none
+    /// of them restarts it once SND.UNA has stood still for `longest`.
     #[test]
     fn the_timer_is_never_put_off_by_more_than_a_timeout(
         steps in prop::collection::vec((1_u64..400, -3_000_i64..20_000), 1..80),

@@ -100,7 +100,7 @@ fn counters() -> String {
     std::fs::read_to_string("/proc/thread-self/net/netstat").expect("the counters of this namespace")
 }
 
-/// A counter of the two lines `MpTcpExt:`, of which the first one has the names.
+/// A counter of `/proc/net/netstat`: names are in the first line `MPTcpExt:`, values in the second.
 fn counter(netstat: &str, name: &str) -> Option<u64> {
     let mut lines = netstat.lines().filter(|line| line.starts_with("MPTcpExt:"));
     let (names, values) = (lines.next()?, lines.next()?);
