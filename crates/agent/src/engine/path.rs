@@ -289,10 +289,14 @@ impl KernelPath {
         }
     }
 
-    /// Forgets a connection.
+    /// Forgets a connection, and then what is predicted of its packets, which would pass unseen.
     pub(super) fn forget(&mut self, connection: Connection) {
+        let key = Key::new(connection);
         // It may have gone.
-        let _ = self.flows.remove(&Plain(Key::new(connection)));
+        let _ = self.flows.remove(&Plain(key));
+        for direction in [Direction::Outgoing, Direction::Incoming] {
+            self.run_order(OrderRecord::free_prediction(key, Prediction::number(&key, direction)));
+        }
     }
 
     /// Leaves a connection alone, or not any more.
