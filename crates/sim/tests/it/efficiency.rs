@@ -85,17 +85,16 @@ fn across_an_outage(config: Config, down: Instant, up: Instant, seen: &mut impl 
 
 #[test]
 fn an_outage_without_sack_costs_what_it_costs_the_kernel() {
-    // Linux 6.18 with Reno, SACK off and timestamps on (`holdover run --real`): 15.7 s and 692 kB sent again in one run, 19.1 s and
-    // 673 kB as the medians of three others. After the outage most of what is sent again had arrived; the duplicate ACKs that it
-    // causes must not begin the next recovery.
+    // Linux 6.18 with Reno, SACK off and timestamps on (`holdover run --both --repeat 8`): 15.6 to 20.3 s, and 429 to 676 kB sent again. The
+    // time is that of NewReno's recoveries after slow start's overshoot, with one hole a round trip: a timer that ends one of them early
+    // saves seconds. After the outage most of what is sent again had arrived; the duplicate ACKs that it causes must not begin the next
+    // recovery.
     let config = Config { sack: false, ..Profile::Linux6Reno.config() };
     let report = across_an_outage(config, Instant::from_secs(3), Instant::from_secs(6), &mut Allowance::default());
     let (took, again) = (report.duration().as_secs_f64(), report.sender.unwrap().bytes_retransmitted.0 as f64);
     println!("{took:.2} s and {again} bytes again");
-    for (kernel_s, kernel_again) in [(15.7, 692e3), (19.1, 673e3)] {
-        assert!((took / kernel_s - 1.0).abs() < 0.2, "{took} s, {kernel_s} s on the kernel");
-        assert!((again / kernel_again - 1.0).abs() < 0.2, "{again} bytes, {kernel_again} on the kernel");
-    }
+    assert!((15.0..=21.0).contains(&took), "{took} s, 15.6 to 20.3 s on the kernel");
+    assert!((400e3..=710e3).contains(&again), "{again} bytes, 429 to 676 kB on the kernel");
 }
 
 #[test]
