@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::{Bytes, BytesMut};
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Agenda, Connection, Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
-use holdover_tcp::{ConnectionId, Endpoint, Event};
-use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions};
+use holdover_tcp::{ConnectionId, Endpoint, Event, reset_for};
+use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use crate::SrpConfig;
 use crate::message::{Flag, Message};
@@ -271,13 +271,13 @@ impl Srp {
         while session.sender.has_room() {
             if let Some(data) = read_packet(now, half, self.config.packet_bytes) {
                 session.sender.send(now, Flag::None, data);
-            } else if has_ended(half) {
+            } else if half.is_read_out() {
                 session.sender.send(now, Flag::End, Bytes::new());
             } else {
                 break;
             }
         }
-        if half.readable_len() > 0 || has_ended(half) && !session.sender.has_ended() {
+        if half.readable_len() > 0 || half.is_read_out() && !session.sender.has_ended() {
             session.sender.wait_for_room(now);
         }
     }
@@ -312,8 +312,11 @@ impl Srp {
     /// The far end has failed: the near host is told.
     fn abort(&mut self, now: Instant, connection: Connection) {
         let Some(session) = self.sessions.get_mut(&connection) else { return };
-        if let Some(refusal) = session.syn.take().and_then(|syn| refusal(&syn)) {
-            self.ready.push_back(Injected { direction: Direction::Incoming, packet: refusal });
+        if let Some(syn) = session.syn.take()
+            && let Some(reset) = syn.tcp().and_then(reset_for)
+        {
+            let packet = Packet::new(syn.dst, syn.src, reset);
+            self.ready.push_back(Injected { direction: Direction::Incoming, packet });
         }
         if let Some(half) = session.near.and_then(|id| self.near.connection_mut(id)).filter(|half| !half.is_closed()) {
             half.abort();
@@ -442,28 +445,4 @@ fn read_packet(now: Instant, half: &mut holdover_tcp::Connection, len: usize) ->
         packet.extend_from_slice(&more);
     }
     Some(packet.freeze())
-}
-
-/// Whether the near host has said all that it had to say.
-fn has_ended(half: &holdover_tcp::Connection) -> bool {
-    let is_over = half.is_closed() && half.error().is_none();
-    let has_closed = half.state().is_synchronized() && !half.state().may_receive();
-    (is_over || has_closed) && half.readable_len() == 0
-}
-
-/// The RST that answers a SYN (RFC 9293 section 3.10.7.1).
-fn refusal(syn: &Packet) -> Option<Packet> {
-    let segment = syn.tcp()?;
-    let reset = Segment {
-        src_port: segment.dst_port,
-        dst_port: segment.src_port,
-        seq: Seq::new(0),
-        ack: segment.seq + segment.seq_len(),
-        flags: Flags::RST | Flags::ACK,
-        window: 0,
-        urgent: 0,
-        options: TcpOptions::default(),
-        payload: Bytes::new(),
-    };
-    Some(Packet::new(syn.dst, syn.src, reset))
 }

@@ -35,7 +35,7 @@ pub use config::{
 pub use connection::{AfterRetransmit, Connection, Event, IcmpEffect, Identity, Resumption, Transmit};
 pub use counters::{Counters, Disposition, Reason};
 pub use ecn::EcnField;
-pub use endpoint::{ConnectError, ConnectionId, Endpoint, EndpointConfig, ListenError, Outgoing};
+pub use endpoint::{ConnectError, ConnectionId, Endpoint, EndpointConfig, ListenError, Outgoing, reset_for};
 pub use profile::{Profile, UnknownProfile};
 pub use recovery::RecoveryState;
 pub use state::{ConnectionError, State};

@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 use holdover_base::Instant;
 use holdover_filter::{Connection, Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
-use holdover_tcp::{Config, ConnectionId, Endpoint, Event, Resumption};
-use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment, Seq, TcpOptions};
+use holdover_tcp::{Config, ConnectionId, Endpoint, Event, Resumption, reset_for};
+use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment};
 
 use half::Half;
 
@@ -292,7 +292,8 @@ impl Split {
                 half.write(now, data);
             }
         }
-        let has_ended = self.halves[from as usize].endpoint.connection(from_id).is_some_and(has_ended);
+        let has_ended =
+            self.halves[from as usize].endpoint.connection(from_id).is_some_and(holdover_tcp::Connection::is_read_out);
         if has_ended && !pair.is_shut[to as usize] {
             pair.is_shut[to as usize] = true;
             if let Some(half) = self.halves[to as usize].endpoint.connection_mut(to_id) {
@@ -310,9 +311,10 @@ impl Split {
         let other = side.other();
         let is_other_over = half(other).is_none_or(holdover_tcp::Connection::is_closed);
         if let Some((from, syn)) = &pair.syn
-            && let Some(reset) = refusal(syn)
+            && let Some(reset) = syn.tcp().and_then(reset_for)
         {
-            self.ready.push_back(Injected { direction: from.direction(), packet: reset });
+            let packet = Packet::new(syn.dst, syn.src, reset);
+            self.ready.push_back(Injected { direction: from.direction(), packet });
             self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "refused" });
         }
         if failed && !is_other_over {
@@ -405,30 +407,6 @@ impl Split {
         }
         Verdict::Keep
     }
-}
-
-/// Whether a half has got all that its peer had to say.
-fn has_ended(half: &holdover_tcp::Connection) -> bool {
-    let is_over = half.is_closed() && half.error().is_none();
-    let has_closed = half.state().is_synchronized() && !half.state().may_receive();
-    (is_over || has_closed) && half.readable_len() == 0
-}
-
-/// The RST that answers a SYN (RFC 9293 section 3.10.7.1).
-fn refusal(syn: &Packet) -> Option<Packet> {
-    let segment = syn.tcp()?;
-    let reset = Segment {
-        src_port: segment.dst_port,
-        dst_port: segment.src_port,
-        seq: Seq::new(0),
-        ack: segment.seq + segment.seq_len(),
-        flags: Flags::RST | Flags::ACK,
-        window: 0,
-        urgent: 0,
-        options: TcpOptions::default(),
-        payload: bytes::Bytes::new(),
-    };
-    Some(Packet::new(syn.dst, syn.src, reset))
 }
 
 impl SegmentFilter for Split {

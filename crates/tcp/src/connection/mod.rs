@@ -425,6 +425,13 @@ impl Connection {
     pub fn is_closed(&self) -> bool {
         self.state == State::Closed
     }
+
+    /// Whether everything that the peer had to say has come and was read: it has sent its FIN, or everything is over without an error.
+    pub fn is_read_out(&self) -> bool {
+        let is_over = self.is_closed() && self.error().is_none();
+        let has_closed = self.state.is_synchronized() && !self.state.may_receive();
+        (is_over || has_closed) && self.readable_len() == 0
+    }
 }
 
 /// Commands of the application.

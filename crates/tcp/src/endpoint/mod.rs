@@ -5,6 +5,8 @@
 
 mod stray;
 
+pub use stray::reset_for;
+
 use core::cmp::Reverse;
 use core::hash::Hasher;
 use core::net::{IpAddr, SocketAddr};

@@ -77,15 +77,23 @@ impl Endpoint {
 
     /// RFC 9293 section 3.10.7.1.
     fn reset(&mut self, local: SocketAddr, remote: SocketAddr, segment: &Segment) {
-        if segment.flags.contains(Flags::RST) || self.replies.len() >= MAX_REPLIES {
-            return;
+        if self.replies.len() < MAX_REPLIES
+            && let Some(reset) = reset_for(segment)
+        {
+            self.replies.push_back(Packet::new(local.ip(), remote.ip(), reset));
         }
-        let (seq, ack, flags) = if segment.flags.contains(Flags::ACK) {
-            (segment.ack, Seq::default(), Flags::RST)
-        } else {
-            (Seq::default(), segment.seq + segment.seq_len(), Flags::RST | Flags::ACK)
-        };
-        let reset = Segment { src_port: local.port(), dst_port: remote.port(), seq, ack, flags, ..Segment::default() };
-        self.replies.push_back(Packet::new(local.ip(), remote.ip(), reset));
     }
+}
+
+/// The RST that answers a segment of no connection (RFC 9293 section 3.10.7.1); `None` for an RST, which is not answered.
+pub fn reset_for(segment: &Segment) -> Option<Segment> {
+    if segment.flags.contains(Flags::RST) {
+        return None;
+    }
+    let (seq, ack, flags) = if segment.flags.contains(Flags::ACK) {
+        (segment.ack, Seq::default(), Flags::RST)
+    } else {
+        (Seq::default(), segment.seq + segment.seq_len(), Flags::RST | Flags::ACK)
+    };
+    Some(Segment { src_port: segment.dst_port, dst_port: segment.src_port, seq, ack, flags, ..Segment::default() })
 }
