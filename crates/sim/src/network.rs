@@ -299,8 +299,7 @@ impl Network {
     pub(crate) fn reschedule_air(&mut self, now: Instant, cell: usize) {
         let Some(channel) = self.airs[cell].cell.config().channel else { return self.schedule_air(now, cell) };
         let on_channel = |air: &Air| air.cell.config().channel == Some(channel);
-        let mut cells: Vec<_> =
-            self.airs.iter_mut().filter(|air| on_channel(air)).map(|air| &mut air.cell).collect();
+        let mut cells: Vec<_> = self.airs.iter_mut().filter(|air| on_channel(air)).map(|air| &mut air.cell).collect();
         contend(&mut cells, now);
         for cell in 0..self.airs.len() {
             if on_channel(&self.airs[cell]) {
