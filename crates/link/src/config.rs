@@ -72,6 +72,9 @@ pub enum ConfigError {
     /// A rate of zero.
     #[error("the rate is 0, so that nothing is ever sent; use an outage for a link that is down")]
     ZeroRate,
+    /// Turns are taken within one cell.
+    #[error("a channel that cells share needs drawn contention: the mean takes turns within one cell")]
+    ChannelInTurns,
     /// A length of time that can only be zero.
     #[error("{field} lasts no time, expected more than 0 s")]
     NoLength {

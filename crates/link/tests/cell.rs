@@ -6,7 +6,7 @@ use common::Named;
 use holdover_base::{Duration, Instant};
 use holdover_link::cell::{
     Cell, CellConfig, CellEvent, Contention, Dcf, Hop, JoinError, LeavePolicy, Motion, Node, Position, Radio,
-    Reception, StationId, Velocity,
+    Reception, StationId, Velocity, contend,
 };
 use holdover_link::{ConfigError, DropCause, Link, QueueLimit};
 use proptest::prelude::*;
@@ -496,4 +496,61 @@ proptest! {
         prop_assert_eq!(again.received, world.received);
         prop_assert_eq!(again.events, world.events);
     }
+}
+
+/// Two cells on channel 1, each with Ann in it or out of range; the base station of each has frames for her.
+fn on_one_channel(motions: [Motion; 2]) -> Vec<(Instant, usize)> {
+    let dcf = Dcf { contention: Contention::Drawn, ..Dcf::default() };
+    let config = CellConfig { dcf, channel: Some(1), base_buffer: QueueLimit::Unlimited, ..config() };
+    let mut cells = [(1, motions[0]), (2, motions[1])].map(|(seed, motion)| {
+        let mut cell: Cell<Named> = Cell::new(config, seed).unwrap();
+        cell.join(Instant::ZERO, ANN, motion).unwrap();
+        (0..3000).for_each(|i| cell.handle_packet(Instant::ZERO, down(ANN, i)));
+        cell
+    });
+    assert!(cells.iter().all(|cell| cell.poll_timeout().is_none()), "a cell with a channel waits to be told");
+    let mut received = Vec::new();
+    let mut at = Instant::ZERO;
+    while at <= Instant::from_secs(10) {
+        let [first, second] = &mut cells;
+        contend(&mut [first, second], at);
+        at = cells.iter().filter_map(Link::poll_timeout).map(|(at, _)| at).min().expect("frames are left");
+        for (index, cell) in cells.iter_mut().enumerate() {
+            cell.handle_timeout(at);
+            received.extend(core::iter::from_fn(|| cell.poll_deliver(at)).map(|reception| (reception.at, index)));
+            while cell.poll_event().is_some() {}
+        }
+    }
+    received
+}
+
+#[test]
+fn cells_on_one_channel_share_the_medium() {
+    let received = on_one_channel([near(), near()]);
+    let of = |cell| received.iter().filter(|&&(_, index)| index == cell).count() as f64;
+    // As many as one cell with two senders: 10 s of exchanges, each with the shorter of two backoffs, less a few collisions.
+    let (first, second) = (of(0), of(1));
+    assert!(first + second > 1700.0 && first + second < 1950.0, "{first} and {second}");
+    assert!((first - second).abs() < 0.1 * (first + second), "{first} against {second}");
+    let apart = received.windows(2).map(|pair| pair[1].0.saturating_since(pair[0].0));
+    assert!(apart.min() >= Some(Dcf::default().exchange(1000)), "two exchanges were on the air at once");
+}
+
+#[test]
+fn a_base_station_that_tries_in_vain_takes_airtime_from_its_neighbours() {
+    let neighbour = |motion| on_one_channel([near(), motion]).iter().filter(|&&(_, index)| index == 0).count();
+    let (beside_nobody_home, alone) = (neighbour(far()), {
+        let mut world = World::with(CellConfig { base_buffer: QueueLimit::Unlimited, ..config() }, &[(ANN, near())]);
+        (0..3000).for_each(|i| world.send(us(0), down(ANN, i)));
+        world.run_until(Instant::from_secs(10));
+        world.names().len()
+    });
+    assert!(beside_nobody_home * 20 < alone * 19, "{beside_nobody_home} against {alone}");
+    assert!(beside_nobody_home * 3 > alone, "{beside_nobody_home} against {alone}");
+}
+
+#[test]
+fn a_shared_channel_needs_drawn_contention() {
+    let turns = CellConfig { channel: Some(1), ..config() };
+    assert_eq!(Cell::<Named>::new(turns, 1).unwrap_err(), ConfigError::ChannelInTurns);
 }

@@ -290,6 +290,12 @@ fn check_cells(config: &WorldConfig) -> Result<(), WorldError> {
             beacons.first.check("beacons: first").map_err(error)?;
             beacons.interval.check("beacons: interval").map_err(error)?;
         }
+        if let Some(channel) = cell.cell.channel
+            && let Some(first) = config.cells.iter().find(|first| first.cell.channel == Some(channel))
+            && first.cell.dcf != cell.cell.dcf
+        {
+            return Err(WorldError::ChannelMedium { first: first.name.clone(), second: cell.name.clone(), channel });
+        }
         if let Some(first) = bases.insert(cell.base, &cell.name) {
             return Err(WorldError::SameBase {
                 first: first.clone(),

@@ -242,6 +242,16 @@ pub enum WorldError {
         /// Why.
         error: ConfigError,
     },
+    /// Cells on one channel speak the same language.
+    #[error("cells {first} and {second} share channel {channel}, expected the same medium of both")]
+    ChannelMedium {
+        /// The one.
+        first: String,
+        /// The other.
+        second: String,
+        /// The channel.
+        channel: u32,
+    },
     /// A base station has one cell.
     #[error("cells {first} and {second} have the same base station {base}")]
     SameBase {

@@ -1,7 +1,7 @@
 //! Everything that carries packets, and whose turn it is.
 
 use holdover_base::{Instant, Rng};
-use holdover_link::cell::Hop as CellHop;
+use holdover_link::cell::{Hop as CellHop, contend};
 use holdover_link::{Capacity, Link, LinkConfig, LinkEvent, PointToPoint};
 
 use crate::air::{Air, station};
@@ -295,7 +295,20 @@ impl Network {
         self.schedule.set(hop, deadline);
     }
 
+    /// Something was done to a cell: the channel that it shares with others may be free, and its deadline has changed.
     pub(crate) fn reschedule_air(&mut self, now: Instant, cell: usize) {
+        let Some(channel) = self.airs[cell].cell.config().channel else { return self.schedule_air(now, cell) };
+        let on_channel = |air: &Air| air.cell.config().channel == Some(channel);
+        let mut cells: Vec<_> = self.airs.iter_mut().filter(|air| on_channel(air)).map(|air| &mut air.cell).collect();
+        contend(&mut cells, now);
+        for cell in 0..self.airs.len() {
+            if on_channel(&self.airs[cell]) {
+                self.schedule_air(now, cell);
+            }
+        }
+    }
+
+    fn schedule_air(&mut self, now: Instant, cell: usize) {
         let deadline = self.airs[cell].deadline(now);
         self.schedule.set(self.sources.cells + cell, deadline);
     }

@@ -325,7 +325,8 @@ pub struct RtoConfig {
     pub min: Duration,
     /// The ceiling, backed off or not.
     pub max: Duration,
-    /// The grain of the clock: samples are measured in it, and timers end on its multiples. Zero for none.
+    /// The grain of the clock: samples are measured in it, and timers end on its multiples (but not with [`Estimator::Ns2`]). Zero for
+    /// none.
     pub tick: Duration,
     /// How samples become an RTO.
     pub estimator: Estimator,
@@ -344,6 +345,10 @@ pub enum Estimator {
     /// Linux: the variance is the largest of a window, decays slowly, and the floor applies to it, so that
     /// RTO >= SRTT + floor.
     Linux,
+    /// The TCP agents of ns-2.1b7 (`rtt_update` in `tcp.cc`): 4.3BSD's arithmetic on whole ticks, samples rounded to the nearest
+    /// one and never less than one. The variance does not fall below three quarters of a tick, so that RTO >= SRTT + 3 ticks.
+    /// Timers run for exactly as long as they are set, whatever the tick.
+    Ns2,
 }
 
 /// Probing zero windows (RFC 9293 section 3.8.6.1).

@@ -193,7 +193,7 @@ const fn sack1_ns2() -> Config {
             min: ms(200),
             max: ms(64_000),
             tick: ms(100),
-            estimator: Estimator::Rfc6298,
+            estimator: Estimator::Ns2,
             one_sample_per_window: false,
             samples_echo: true,
         },

@@ -63,11 +63,13 @@ impl RttEstimator {
     /// Takes a sample and clears the backoff (RFC 6298 sections 2.2, 2.3 and 5.7).
     pub(crate) fn sample(&mut self, config: &RtoConfig, rtt: Duration, snd_una: Seq, snd_nxt: Seq) {
         self.min_rtt = self.min_rtt.min(rtt);
+        let measured = rtt;
         // A sample of nothing still is one: a tick, or the smallest span that is not "no sample yet".
         let rtt = rtt.round_up_to(config.tick).max(config.tick).max(Duration::from_micros(1));
         match config.estimator {
             Estimator::Rfc6298 => self.smooth(rtt),
             Estimator::Linux => self.smooth_as_linux(config, rtt, snd_una, snd_nxt),
+            Estimator::Ns2 => self.smooth_as_ns2(config, measured),
         }
         self.backoff = 0;
         self.rto = self.unbacked(config);
@@ -119,6 +121,29 @@ impl RttEstimator {
         }
     }
 
+    /// ns-2 `TcpAgent::rtt_update`: SRTT in eighths of a tick and the variance in quarters of one, both whole numbers.
+    fn smooth_as_ns2(&mut self, config: &RtoConfig, rtt: Duration) {
+        let tick = Self::grain_of_ns2(config);
+        let ticks = |span: Duration, parts: u64| (span.as_nanos() * parts / tick) as i64;
+        let span = |number: i64, parts: u64| Duration::from_nanos(number.max(1) as u64 * tick / parts);
+        let sample = ticks(rtt + Duration::from_nanos(tick / 2), 1).max(1);
+        if self.srtt.is_zero() {
+            self.srtt = span(sample * 8, 8);
+            self.mdev = span(sample * 2, 4);
+        } else {
+            let (srtt, rttvar) = (ticks(self.srtt, 8), ticks(self.mdev, 4));
+            let delta = sample - (srtt >> 3);
+            self.srtt = span(srtt + delta, 8);
+            self.mdev = span(rttvar + delta.abs() - (rttvar >> 2), 4);
+        }
+        self.margin = self.mdev * 4;
+    }
+
+    /// The tick in nanoseconds, in whole eighths; ns-2 has no clock without one.
+    fn grain_of_ns2(config: &RtoConfig) -> u64 {
+        (config.tick.as_nanos() / 8 * 8).max(8)
+    }
+
     /// The timeout without backoff.
     fn unbacked(&self, config: &RtoConfig) -> Duration {
         if self.srtt.is_zero() {
@@ -127,6 +152,10 @@ impl RttEstimator {
         let rto = match config.estimator {
             Estimator::Rfc6298 => (self.srtt + self.margin.max(config.tick)).max(config.min),
             Estimator::Linux => self.srtt + self.margin,
+            Estimator::Ns2 => {
+                let (rto, tick) = ((self.srtt + self.margin).as_nanos(), Self::grain_of_ns2(config));
+                return Duration::from_nanos(rto / tick * tick).max(config.min).min(config.max);
+            }
         };
         rto.round_up_to(config.tick).min(config.max)
     }
@@ -163,7 +192,7 @@ impl RttEstimator {
     /// When a timer of `delay` started at `now` ends: on a tick of the clock, as in 4.3BSD, where a timer of n ticks runs
     /// for between n - 1 and n of them.
     pub(crate) fn on_tick(config: &RtoConfig, now: Instant, delay: Duration) -> Duration {
-        if config.tick.is_zero() {
+        if config.tick.is_zero() || config.estimator == Estimator::Ns2 {
             return delay;
         }
         let into_tick = Duration::from_nanos(now.as_nanos() % config.tick.as_nanos());
@@ -262,6 +291,33 @@ mod tests {
         }
         let rto = estimator.rto();
         assert!(rto >= MS * 250 && rto < MS * 252, "{rto}");
+    }
+
+    fn ns2() -> RtoConfig {
+        RtoConfig { estimator: Estimator::Ns2, tick: MS * 100, min: MS * 200, ..rfc() }
+    }
+
+    /// The Freeze-TCP thesis, section 6.3.1: round trips of 228 ms, a first timeout after half a second and the second one a second
+    /// later.
+    #[test]
+    fn ns2_counts_whole_ticks_and_keeps_three_of_them_as_margin() {
+        let mut estimator = RttEstimator::new(&ns2());
+        sample(&mut estimator, &ns2(), 228);
+        assert_eq!(estimator.rto(), MS * 600, "2 ticks, and 4 times half of that");
+        (0..50).for_each(|_| sample(&mut estimator, &ns2(), 228));
+        assert_eq!(estimator.rto(), MS * 500);
+        estimator.back_off(&ns2());
+        assert_eq!(estimator.rto(), MS * 1000);
+        assert_eq!(RttEstimator::on_tick(&ns2(), Instant::from_millis(1), estimator.rto()), MS * 1000);
+    }
+
+    /// A sample that contains a disconnection of 1.2 s: the idle time of some 1.6 s of section 6.3.1.
+    #[test]
+    fn ns2_inflates_the_rto_by_the_whole_of_a_late_sample() {
+        let mut estimator = RttEstimator::new(&ns2());
+        (0..50).for_each(|_| sample(&mut estimator, &ns2(), 228));
+        sample(&mut estimator, &ns2(), 1200);
+        assert_eq!(estimator.rto(), MS * 1600);
     }
 
     #[test]

@@ -484,7 +484,7 @@ impl Catalogue {
     pub fn scenario(&self, name: &str) -> Result<Scenario, CatalogueError> {
         let file = format!("{name}.toml");
         let text = self.source.text(&file)?;
-        Ok(Scenario::parse(&file, &text, self.source.clone())?)
+        Ok(Scenario::parse(&format!("{}/{file}", self.name), &text, self.source.clone())?)
     }
 
     /// The experiment called `id`.

@@ -8,6 +8,7 @@ pub mod catalogue;
 pub mod figures;
 pub mod fit;
 pub mod judge;
+mod known;
 pub mod numbers;
 pub mod open;
 #[cfg(test)]

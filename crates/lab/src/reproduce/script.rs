@@ -34,6 +34,7 @@ use std::rc::Rc;
 use holdover_scenario::statistics::{Mean, Welch};
 use rhai::{AST, Array, Dynamic, Engine, EvalAltResult, Map, Scope};
 
+use super::known;
 use super::results::{Cell, Results, median};
 use super::tally::{Tally, Treatment, worst};
 
@@ -94,7 +95,10 @@ impl Scripts {
         engine.set_max_expr_depths(128, 128);
         let known = Rc::clone(&results);
         engine.register_fn("results", move |name: &str| -> Fallible<Array> {
-            known.get(name).cloned().ok_or_else(|| format!("there are no results of \"{name}\"").into())
+            known.get(name).cloned().ok_or_else(|| {
+                let names = known.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+                format!("there are no results of \"{name}\"; there are: {names}").into()
+            })
         });
         let tally = Rc::new(RefCell::new(Tally::default()));
         register_division(&mut engine);
@@ -140,7 +144,13 @@ impl Scripts {
         let mut scope = Scope::new();
         let own = scenario.and_then(|name| self.results.get(name)).cloned().unwrap_or_default();
         scope.push_constant("r", own);
-        self.engine.eval_ast_with_scope(&mut scope, &script).map_err(|error| ScriptError::Failed(error.to_string()))
+        self.engine.eval_ast_with_scope(&mut scope, &script).map_err(|error| {
+            let mut words = error.to_string();
+            if words.contains(NO_VALUE) {
+                words.push_str(&format!("; the metrics are: {}", known::all_metrics(&self.results)));
+            }
+            ScriptError::Failed(words)
+        })
     }
 }
 
@@ -192,8 +202,12 @@ fn register_division(engine: &mut Engine) {
 
 fn register_selection(engine: &mut Engine, tally: &Rc<RefCell<Tally>>) {
     engine.register_fn("of", |cells: Array, variant: &str| -> Fallible<Array> {
-        let chosen: Array = cells.into_iter().filter(|cell| is_of(cell, variant)).collect();
-        if chosen.is_empty() { Err(format!("there is no cell of \"{variant}\"").into()) } else { Ok(chosen) }
+        let chosen: Array = cells.iter().filter(|cell| is_of(cell, variant)).cloned().collect();
+        if chosen.is_empty() {
+            let why = known::no_variant(&cells, variant);
+            return Err(why.unwrap_or_else(|| format!("there is no cell of \"{variant}\"")).into());
+        }
+        Ok(chosen)
     });
     engine.register_fn("of_any", |cells: Array, variant: &str| cells.iter().any(|cell| is_of(cell, variant)));
     engine.register_fn("at", |cells: Array, variant: &str, label: &str, place: Dynamic| -> Fallible<Dynamic> {
@@ -201,8 +215,8 @@ fn register_selection(engine: &mut Engine, tally: &Rc<RefCell<Tally>>) {
         let is_there = |cell: &Dynamic| {
             field(cell, label).is_some_and(|at| (at - place).abs() <= place.abs() * 1e-3) && is_of(cell, variant)
         };
-        let found = cells.into_iter().find(is_there);
-        found.ok_or_else(|| format!("there is no cell of \"{variant}\" with {label} = {place}").into())
+        let found = cells.iter().find(|cell| is_there(cell)).cloned();
+        found.ok_or_else(|| known::no_place(&cells, variant, label, place).into())
     });
     engine.register_fn("survivors", |mut cells: Array| {
         for cell in &mut cells {
@@ -217,7 +231,9 @@ fn register_selection(engine: &mut Engine, tally: &Rc<RefCell<Tally>>) {
         let mut column = Array::new();
         for cell in &cells {
             let map = cell.read_lock::<Map>().ok_or("col takes cells")?;
-            let value = map.get(metric).ok_or_else(|| format!("cells have no \"{metric}\""))?;
+            let value = map.get(metric).ok_or_else(|| {
+                known::no_metric(&cells, metric).unwrap_or_else(|| format!("some cells have no \"{metric}\""))
+            })?;
             note(&mut told.borrow_mut(), &map, Treatment::LeftOut);
             if !value.is_unit() {
                 column.push(value.clone());
@@ -272,7 +288,9 @@ fn pairs(cells: &Array, (a, b): (&str, &str), metric: &str, tally: &mut Tally) -
         all.push(pair.into());
     }
     if all.is_empty() {
-        return Err(format!("no point has \"{metric}\" of both \"{a}\" and \"{b}\"").into());
+        let why = known::no_variant(cells, a).or_else(|| known::no_variant(cells, b));
+        let why = why.or_else(|| known::no_metric(cells, metric));
+        return Err(why.unwrap_or_else(|| format!("no point has \"{metric}\" of both \"{a}\" and \"{b}\"")).into());
     }
     Ok(all)
 }
@@ -407,7 +425,7 @@ fn finding(holds: bool, found: &str) -> Map {
     map
 }
 
-fn is_of(cell: &Dynamic, variant: &str) -> bool {
+pub(super) fn is_of(cell: &Dynamic, variant: &str) -> bool {
     let map = cell.read_lock::<Map>();
     let name = map.as_ref().and_then(|map| map.get("variant")).and_then(|name| name.clone().into_string().ok());
     name.is_some_and(|name| name == variant)
@@ -417,6 +435,9 @@ fn field(cell: &Dynamic, name: &str) -> Option<f64> {
     let map = cell.read_lock::<Map>()?;
     number(map.get(name)?).ok()
 }
+
+/// How a message ends about a metric that does not exist, or that no run has.
+const NO_VALUE: &str = "a number was expected, not ()";
 
 fn number(value: &Dynamic) -> Fallible<f64> {
     let whole = || value.as_int().map(|whole| whole as f64);

@@ -1,6 +1,6 @@
 //! How a cell is described.
 
-use super::dcf::Dcf;
+use super::dcf::{Contention, Dcf};
 use super::hop::StationId;
 use super::motion::Position;
 use super::radio::Radio;
@@ -32,6 +32,8 @@ pub struct CellConfig {
     pub station_buffer: QueueLimit,
     /// What becomes of the frames of a station that leaves.
     pub leave_policy: LeavePolicy,
+    /// The number of the channel; `None` for one of its own. A cell with a number sends only when [`super::contend`] says so.
+    pub channel: Option<u32>,
 }
 
 impl CellConfig {
@@ -45,6 +47,7 @@ impl CellConfig {
             base_buffer,
             station_buffer: QueueLimit::Unlimited,
             leave_policy: LeavePolicy::default(),
+            channel: None,
         }
     }
 
@@ -52,6 +55,9 @@ impl CellConfig {
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.dcf.data_rate.0 == 0 || self.dcf.basic_rate.0 == 0 {
             return Err(ConfigError::ZeroRate);
+        }
+        if self.channel.is_some() && self.dcf.contention != Contention::Drawn {
+            return Err(ConfigError::ChannelInTurns);
         }
         self.radio.check()
     }

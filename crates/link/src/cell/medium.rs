@@ -316,21 +316,65 @@ impl<F: Frame> Cell<F> {
         }
     }
 
-    /// The next in line gets the medium, unless it is taken.
+    /// The next in line gets the medium, unless it is taken, or shared with other cells.
     fn contend_if_idle(&mut self, now: Instant) {
-        if self.attempt.is_some() {
+        if self.config.channel.is_some() {
             return;
         }
+        match self.config.dcf.contention {
+            Contention::Mean if self.attempt.is_none() => self.take_turns(now),
+            Contention::Mean => {}
+            Contention::Drawn => super::channel::contend(&mut [self], now),
+        }
+    }
+
+    /// Whether an exchange is on the air, or what follows a failed one has not passed.
+    pub(super) fn is_busy(&self) -> bool {
+        self.attempt.is_some()
+    }
+
+    fn take_turns(&mut self, now: Instant) {
         let contenders = self.contenders(now);
-        if contenders.is_empty() {
-            return;
+        // Behind the last the first is next.
+        let next = contenders.iter().copied().find(|&node| Some(node) > self.last_winner);
+        let Some(winner) = next.or(contenders.first().copied()) else { return };
+        self.last_winner = Some(winner);
+        let failures = self.head(winner).map_or(0, |head| head.failures);
+        let start = now + self.config.dcf.difs() + self.config.dcf.mean_backoff(failures);
+        self.start(start, vec![winner], true);
+    }
+
+    /// The nodes with a frame to send, each with the slots that it still has to count down.
+    pub(super) fn drawn_slots(&mut self, now: Instant) -> Vec<(Node, u32)> {
+        let contenders = self.contenders(now);
+        contenders.into_iter().map(|node| (node, self.slots_of(node))).collect()
+    }
+
+    fn slots_of(&mut self, node: Node) -> u32 {
+        let failures = self.head(node).map_or(0, |head| head.failures);
+        let drawn = self.rng.below(u64::from(self.config.dcf.contention_window(failures)) + 1) as u32;
+        let head = self.sender_mut(node).and_then(|sender| sender.head.as_mut());
+        head.map_or(drawn, |head| *head.backoff_slots.get_or_insert(drawn))
+    }
+
+    /// `least` idle slots pass: who has counted down to zero. The others keep the rest.
+    pub(super) fn count_down(&mut self, slots: &[(Node, u32)], least: u32) -> Vec<Node> {
+        for &(node, slots) in slots {
+            if let Some(head) = self.sender_mut(node).and_then(|sender| sender.head.as_mut()) {
+                head.backoff_slots = (slots > least).then(|| slots - least);
+            }
         }
-        let (winners, backoff) = match self.config.dcf.contention {
-            Contention::Mean => self.take_turns(&contenders),
-            Contention::Drawn => self.count_down(&contenders),
-        };
-        let start = now + self.config.dcf.difs() + backoff;
-        let attempt = self.attempt_of(start, winners);
+        slots.iter().filter(|&&(_, slots)| slots == least).map(|&(node, _)| node).collect()
+    }
+
+    /// Those who have counted down `slots` begin to send; `alone` unless a node of another cell does at the same time.
+    pub(super) fn begin(&mut self, now: Instant, slots: u32, senders: Vec<Node>, alone: bool) {
+        let start = now + self.config.dcf.difs() + self.config.dcf.slot * u64::from(slots);
+        self.start(start, senders, alone);
+    }
+
+    fn start(&mut self, start: Instant, senders: Vec<Node>, alone: bool) {
+        let attempt = self.attempt_of(start, senders, alone);
         match attempt.outcome {
             Outcome::Unanswered => self.counts.unanswered += 1,
             Outcome::Collided => self.counts.collisions += 1,
@@ -359,43 +403,12 @@ impl<F: Frame> Cell<F> {
         contenders
     }
 
-    fn take_turns(&mut self, contenders: &[Node]) -> (Vec<Node>, Duration) {
-        let next = contenders.iter().copied().find(|&node| Some(node) > self.last_winner);
-        // `contenders` is in order and not empty: behind the last the first is next.
-        let winner = next.unwrap_or(contenders[0]);
-        self.last_winner = Some(winner);
-        let failures = self.head(winner).map_or(0, |head| head.failures);
-        (vec![winner], self.config.dcf.mean_backoff(failures))
-    }
-
-    fn count_down(&mut self, contenders: &[Node]) -> (Vec<Node>, Duration) {
-        let dcf = self.config.dcf;
-        let mut slots = Vec::with_capacity(contenders.len());
-        for &node in contenders {
-            let failures = self.head(node).map_or(0, |head| head.failures);
-            let drawn = self.rng.below(u64::from(dcf.contention_window(failures)) + 1) as u32;
-            let head = self.sender_mut(node).and_then(|sender| sender.head.as_mut());
-            slots.push(head.map_or(drawn, |head| *head.backoff_slots.get_or_insert(drawn)));
-        }
-        let least = slots.iter().copied().min().unwrap_or(0);
-        let mut winners = Vec::new();
-        for (&node, slots) in contenders.iter().zip(slots) {
-            if slots == least {
-                winners.push(node);
-            }
-            if let Some(head) = self.sender_mut(node).and_then(|sender| sender.head.as_mut()) {
-                head.backoff_slots = (slots > least).then(|| slots - least);
-            }
-        }
-        (winners, dcf.slot * u64::from(least))
-    }
-
-    fn attempt_of(&self, start: Instant, senders: Vec<Node>) -> Attempt {
+    fn attempt_of(&self, start: Instant, senders: Vec<Node>, alone: bool) -> Attempt {
         let dcf = &self.config.dcf;
         let heads = || senders.iter().filter_map(|&node| self.head(node));
         let one = |result_at, until, outcome| (Some(result_at), until, outcome);
         let (result_at, until, outcome) = match heads().next() {
-            Some(head) if senders.len() == 1 => match self.peer_of(&head.hop) {
+            Some(head) if alone && senders.len() == 1 => match self.peer_of(&head.hop) {
                 None => {
                     let end = start + dcf.broadcast(head.len);
                     one(end, end, Outcome::Broadcast)

@@ -46,6 +46,7 @@ fn one_cell(cell: &file::Cell, nodes: &Nodes, before: &[RadioCell]) -> Result<Ra
         position: position(cell.x, cell.y),
         station_buffer: limit(cell.host_queue_limit),
         leave_policy: cell.on_leave.map_or_else(Default::default, |policy| policy.0),
+        channel: cell.channel,
         ..CellConfig::wavelan(cell.range.0, limit(cell.queue_limit))
     };
     config.check().map_err(|error| Problem::new(ErrorKind::BadValue, error.to_string()))?;

@@ -34,6 +34,9 @@ pub(crate) struct Cell {
     pub(crate) beacons: Option<OrNone<Beacons>>,
     /// Medium access. The default is IEEE 802.11-1997 with direct sequence at 2 Mbit/s.
     pub(crate) medium: Option<Medium>,
+    /// The number of the radio channel: cells with the same one contend for one medium, which has to be the same with drawn
+    /// contention. The default is a channel for each cell.
+    pub(crate) channel: Option<u32>,
 }
 
 vocabulary!(LeavePolicy as "OnLeave" { Self::Drop => "drop", Self::HandBack => "hand-back" });

@@ -54,7 +54,7 @@ vocabulary!(SsthreshBasis as "SsthreshBasis" {
     Self::CongestionWindow => "congestion-window",
     Self::SendWindow => "send-window",
 });
-vocabulary!(Estimator as "Estimator" { Self::Rfc6298 => "rfc6298", Self::Linux => "linux" });
+vocabulary!(Estimator as "Estimator" { Self::Rfc6298 => "rfc6298", Self::Linux => "linux", Self::Ns2 => "ns2" });
 vocabulary!(ProbePayload as "ProbePayload" { Self::Empty => "empty", Self::OneByte => "one-byte" });
 
 /// A TCP stack: a profile and changes to it. Without a profile, the changes are to the stack that would be used otherwise.
