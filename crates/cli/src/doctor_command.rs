@@ -51,8 +51,9 @@ struct Answer {
     text: String,
 }
 
+/// What works here, and what was looked at.
 #[derive(Debug, Serialize)]
-struct Diagnosis {
+pub(crate) struct Diagnosis {
     /// For each use, whether it can work.
     uses: Vec<Answer>,
     /// Whether runs with this machine's kernel can work.
@@ -75,11 +76,15 @@ struct Line {
 
 /// Looks, and prints one line for each thing and for each use. Fails if a use that was asked for cannot work.
 pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
-    // As the user came: afterwards the process may be root of a namespace of its own.
-    let features = features::examine();
-    let diagnosis = Diagnosis::new(doctor::examine(), features);
+    let diagnosis = diagnose();
     let printed = if args.json { print_json(&diagnosis) } else { print(&diagnosis.text()) };
     if args.needed.iter().all(|needed| diagnosis.can(*needed)) { printed } else { ExitCode::FAILURE }
+}
+
+/// Looks. Afterwards the process may be root of a namespace of its own.
+pub(crate) fn diagnose() -> Diagnosis {
+    let features = features::examine();
+    Diagnosis::new(doctor::examine(), features)
 }
 
 impl Diagnosis {

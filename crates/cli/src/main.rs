@@ -9,7 +9,9 @@ mod command_support;
 mod conformance;
 mod demo_command;
 mod doctor_command;
+mod examples;
 mod explain_command;
+mod generate_command;
 mod kernel_matrix;
 mod packetdrill_command;
 mod reproduce_command;
@@ -21,15 +23,12 @@ mod transfers;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
-
-#[global_allocator]
-static ALLOCATOR: bench::Counting = bench::Counting;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 /// Keeps TCP alive and fast on hosts whose link comes and goes.
 #[derive(Parser, Debug)]
 #[command(version, about, arg_required_else_help = true)]
-struct Cli {
+struct CommandLine {
     #[command(subcommand)]
     command: Command,
 }
@@ -62,6 +61,18 @@ enum Command {
     Shell(shell_command::ShellArgs),
     /// Run a scenario over every combination of its axes' values, as often as its means need it, and compare its variants.
     Sweep(sweep_command::SweepArgs),
+    /// Print a script that completes commands and options in a shell.
+    Completions(generate_command::CompletionsArgs),
+    /// Write the man pages of all commands into a directory. For packages.
+    #[command(hide = true)]
+    Man(generate_command::ManArgs),
+}
+
+impl CommandLine {
+    /// The commands, their options and examples.
+    fn described() -> clap::Command {
+        examples::with_examples(Self::command())
+    }
 }
 
 fn main() -> ExitCode {
@@ -70,8 +81,9 @@ fn main() -> ExitCode {
     if arguments.any(|argument| argument == "--json") {
         command_support::print_errors_as_json();
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let parsed = CommandLine::described().try_get_matches();
+    let line = match parsed.and_then(|matches| CommandLine::from_arg_matches(&matches)) {
+        Ok(line) => line,
         Err(error) if error.use_stderr() && command_support::errors_are_json() => {
             let text = error.render().to_string();
             command_support::print_error(&text.strip_prefix("error: ").unwrap_or(&text).trim());
@@ -79,14 +91,16 @@ fn main() -> ExitCode {
         }
         Err(error) => error.exit(),
     };
-    match cli.command {
+    match line.command {
         Command::Agent(args) => agent_command::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Completions(args) => generate_command::completions(&args),
         Command::Conformance(args) => conformance::run(&args),
         Command::Demo(args) => demo_command::run(&args),
         Command::Doctor(args) => doctor_command::run(&args),
         Command::Explain(args) => explain_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),
+        Command::Man(args) => generate_command::man(&args),
         Command::Packetdrill(args) => packetdrill_command::run(&args),
         Command::Reproduce(args) => reproduce_command::run(&args),
         Command::Scenario(args) => scenario_command::run(&args),

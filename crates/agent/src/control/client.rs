@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use holdover_host::control_socket::{self, AnswerError};
 
 use super::{Refusal, Request, Response};
+use crate::status::Status;
 
 /// A connection to the agent, for one request.
 #[derive(Debug)]
@@ -61,6 +62,17 @@ impl Client {
             }
             _ => ClientError::Broken(source),
         })
+    }
+
+    /// How the agent at that socket is.
+    ///
+    /// # Errors
+    /// Nobody is there, the socket is for others, or the answer is no status.
+    pub fn status(path: &Path) -> Result<Status, ClientError> {
+        match Self::ask(path, &Request::Status)?.answer()? {
+            Response::Status(status) => Ok(*status),
+            _ => Err(io::Error::other("it answered something else").into()),
+        }
     }
 
     /// The answer.

@@ -1,10 +1,8 @@
 //! What is asked of an agent that runs.
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use holdover_agent::control::{Client, ClientError, Request, Response, SignalRequest};
-use holdover_agent::status::Status;
 
 use super::{DeedsArgs, SignalArgs, StatusArgs, WRONG, text};
 use crate::command_support::{print, print_error, print_json, with_causes};
@@ -20,18 +18,10 @@ pub(super) fn signal(args: &SignalArgs) -> ExitCode {
 }
 
 pub(super) fn status(args: &StatusArgs) -> ExitCode {
-    match ask_status(&args.socket.socket) {
+    match Client::status(&args.socket.socket) {
         Ok(status) if args.json => print_json(&status),
         Ok(status) => print(&text::status(&status)),
         Err(error) => failed(&error),
-    }
-}
-
-/// How the agent is.
-pub(super) fn ask_status(socket: &Path) -> Result<Status, ClientError> {
-    match Client::ask(socket, &Request::Status)?.answer()? {
-        Response::Status(status) => Ok(*status),
-        _ => Err(std::io::Error::other("it answered something else").into()),
     }
 }
 

@@ -1,7 +1,10 @@
 //! `holdover agent`: the daemon of the mobile host, and what is asked of it.
 
 mod ask;
+mod bugreport;
+mod masking;
 mod run;
+mod self_test;
 mod text;
 mod top;
 
@@ -48,6 +51,13 @@ enum Command {
     Top(SocketArgs),
     /// Show what was done lately, connection by connection.
     Deeds(DeedsArgs),
+    /// Check that the agent works on this machine: its programs and its daemon across an outage of half a second, in network
+    /// namespaces of their own, and how the agent of this host is. Exits with 0 if it works, 1 if it does not, and 77 if this user
+    /// or kernel does not allow the test.
+    Test(self_test::TestArgs),
+    /// Collect what a bug report needs in a directory: versions, kernel, configuration, status and log, without the addresses of
+    /// hosts.
+    Bugreport(bugreport::BugreportArgs),
 }
 
 #[derive(Args, Debug)]
@@ -127,6 +137,9 @@ struct DeedsArgs {
 /// The exit status for something that has to be written differently.
 const WRONG: u8 = 2;
 
+/// `EX_NOPERM` of `sysexits.h`: to start it again changes nothing, so that service managers need not try (`RestartPreventExitStatus=`).
+const CANNOT_WORK: u8 = 77;
+
 pub(crate) fn run(args: &AgentArgs) -> ExitCode {
     match &args.command {
         None => run::run(&args.run),
@@ -137,6 +150,8 @@ pub(crate) fn run(args: &AgentArgs) -> ExitCode {
         Some(Command::Status(args)) => ask::status(args),
         Some(Command::Top(args)) => top::run(&args.socket),
         Some(Command::Deeds(args)) => ask::deeds(args),
+        Some(Command::Test(args)) => self_test::run(args),
+        Some(Command::Bugreport(args)) => bugreport::run(args),
     }
 }
 

@@ -11,7 +11,7 @@ use holdover_agent::engine::KernelAttach;
 use holdover_agent::path_engine::Attach;
 use holdover_host::log::{self, LogFormat, LogLevel};
 
-use super::{WRONG, read_config};
+use super::{CANNOT_WORK, WRONG, read_config};
 use crate::command_support::{print_error, with_causes};
 
 /// Arguments of `holdover agent run`.
@@ -33,9 +33,6 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
-
-/// `EX_NOPERM` of `sysexits.h`: to start it again changes nothing, so that service managers need not try (`RestartPreventExitStatus=`).
-const CANNOT_WORK: u8 = 77;
 
 pub(super) fn run(args: &RunArgs) -> ExitCode {
     let mut config = match read_config(args.config.as_ref()) {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use holdover_agent::control::Client;
 use holdover_agent::link_watch::LinkState;
 use holdover_agent::status::{ConnectionStatus, LinkStatus, Status};
 use ratatui::Frame;
@@ -14,7 +15,6 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
 
-use super::ask::ask_status;
 use super::text;
 use crate::command_support::{print_error, with_causes};
 
@@ -54,7 +54,7 @@ pub(super) fn run(socket: &Path) -> ExitCode {
         return ExitCode::FAILURE;
     }
     // An agent that is not there is said in a line, not on a screen.
-    let status = match ask_status(socket) {
+    let status = match Client::status(socket) {
         Ok(status) => status,
         Err(error) => {
             print_error(&with_causes(&error));
@@ -100,7 +100,7 @@ impl Screen {
                 }
             } else {
                 asked_at = Instant::now();
-                self.status = ask_status(socket).map_err(|error| with_causes(&error));
+                self.status = Client::status(socket).map_err(|error| with_causes(&error));
             }
         }
     }

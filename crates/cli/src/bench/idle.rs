@@ -1,49 +1,16 @@
 //! `tcp-idle`: what an established connection that does nothing costs in memory.
 
-use core::sync::atomic::{AtomicU64, Ordering};
-use std::alloc::{GlobalAlloc, Layout, System};
-
 use holdover_base::Instant;
 use holdover_tcp::{Endpoint, EndpointConfig, Profile};
 
-/// The system's allocator, with a count of the bytes in use.
-pub(crate) struct Counting;
-
-/// Bytes in use.
-pub(super) fn in_use() -> u64 {
-    IN_USE.load(Ordering::Relaxed)
-}
-
-static IN_USE: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged; only a counter is kept beside it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        IN_USE.fetch_add(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        IN_USE.fetch_add(new_size as u64, Ordering::Relaxed);
-        IN_USE.fetch_sub(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(pointer, layout, new_size) }
-    }
-}
+use super::heap;
 
 /// Establishes 100,000 connections between two endpoints, lets each carry a request and an answer, and returns the bytes of
 /// memory that one side of one connection holds: the connection and the endpoint's tables.
 pub(super) fn bytes_per_connection() -> u64 {
     const CONNECTIONS: usize = 100_000;
     const PORTS: usize = 10;
-    let before = IN_USE.load(Ordering::Relaxed);
+    let before = heap::in_use();
     let config = std::sync::Arc::new(Profile::Linux6Cubic.config());
     let address = |text: &str| text.parse().expect("a literal address");
     let endpoint = |ip: &str| Endpoint::new(EndpointConfig { addresses: vec![address(ip)], secret: [7; 16] });
@@ -65,7 +32,7 @@ pub(super) fn bytes_per_connection() -> u64 {
             exchange(now, &mut client, &mut server);
         }
     }
-    let held = IN_USE.load(Ordering::Relaxed) - before;
+    let held = heap::in_use().saturating_sub(before);
     assert_eq!(client.connections().count(), CONNECTIONS, "every connection stands");
     held / (2 * CONNECTIONS as u64)
 }

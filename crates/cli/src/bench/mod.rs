@@ -4,13 +4,12 @@
 //! the second of a clock on the wall.
 
 mod agent;
+mod heap;
 mod idle;
 mod real;
 mod sim_bulk;
 mod sim_many;
 mod tcp_pair;
-
-pub(crate) use idle::Counting;
 
 use std::error::Error;
 use std::process::ExitCode;

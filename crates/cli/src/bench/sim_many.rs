@@ -10,7 +10,7 @@ use holdover_sim::{
 };
 use holdover_tcp::Profile;
 
-use super::idle::in_use;
+use super::heap;
 
 const CONNECTIONS: u32 = 10_000;
 
@@ -18,7 +18,7 @@ const CONNECTIONS: u32 = 10_000;
 /// how many data segments were sent, retransmissions included, and the most memory that a connection took: both its ends,
 /// and its share of the network.
 pub(super) fn run() -> (u64, u64) {
-    let before = in_use();
+    let before = heap::in_use();
     let host = |name: &str| NodeConfig { name: name.into(), role: Role::Host };
     let link = LinkConfig {
         rate: Rate::Fixed(BitRate::from_mbps(1_000)),
@@ -49,7 +49,7 @@ pub(super) fn run() -> (u64, u64) {
     let mut most = 0;
     let mut until = Instant::ZERO;
     while world.run_to(until, &mut NoObserver).is_none() {
-        most = most.max(in_use() - before);
+        most = most.max(heap::in_use().saturating_sub(before));
         until += Duration::from_millis(100);
     }
     let reports = world.report();

@@ -5,6 +5,7 @@
 //! another's way.
 
 mod agent;
+pub(crate) mod daemon;
 mod measured;
 mod watcher;
 

@@ -68,6 +68,70 @@ fn a_signal_is_heard_and_told_again() {
     assert!(place.run("agent top --socket s").code == Some(1));
 }
 
+/// The scripts in `dist/hooks`, called as NetworkManager, `wpa_cli` and networkd-dispatcher call them.
+#[test]
+fn hooks_tell_the_agent_what_they_are_told() {
+    let place = Place::new("agent-hooks");
+    let agent = DryRun::start(&place);
+    let state = || place.run("agent status --json --socket s").well().json()["links"][0]["state"].clone();
+    let hooks = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/hooks");
+    for (hook, arguments, operational, expected) in [
+        ("networkmanager", "lo pre-down", "", "fading"),
+        ("networkmanager", "lo pre-up", "", "fading"),
+        ("wpa_supplicant", "lo DISCONNECTED", "", "down"),
+        ("wpa_supplicant", "lo P2P-EVENT", "", "down"),
+        ("wpa_supplicant", "lo CONNECTED", "", "up"),
+        ("networkd-dispatcher", "", "no-carrier", "down"),
+        ("networkd-dispatcher", "", "configuring", "down"),
+        ("networkd-dispatcher", "", "routable", "up"),
+        ("networkd-dispatcher", "elsewhere", "off", "up"),
+    ] {
+        let interface = if arguments == "elsewhere" { arguments } else { "lo" };
+        for socket in ["s", "nowhere"] {
+            let status = Command::new(hooks.join(hook))
+                .args(arguments.split_whitespace())
+                .envs([("HOLDOVER", env!("CARGO_BIN_EXE_holdover")), ("HOLDOVER_SOCKET", socket)])
+                .envs([("IFACE", interface), ("OperationalState", operational)])
+                .current_dir(place.path(""))
+                .status();
+            assert!(status.unwrap().success(), "{hook} {arguments} {operational}");
+        }
+        assert_eq!(state(), expected, "{hook} {arguments} {operational}");
+    }
+    agent.stop();
+}
+
+#[test]
+fn a_bug_report_has_what_is_needed_and_no_addresses() {
+    let place = Place::new("agent-bugreport");
+    place.write("rules.toml", "[[flow]]\nremote = \"192.0.2.0/24\"\nhold = \"4h\"\n");
+    let agent = DryRun::start(&place);
+    let arguments = "agent bugreport --socket s --config rules.toml --json --out";
+    let written = place.run(&format!("{arguments} report")).well().json();
+    assert_eq!(written["masked"], true, "{written}");
+    let read = |name: &str| std::fs::read_to_string(place.path("report").join(name)).unwrap();
+    for file in written["files"].as_array().unwrap() {
+        assert!(!read(file.as_str().unwrap()).is_empty() || file == "deeds.jsonl", "{file}");
+    }
+    let status: serde_json::Value = serde_json::from_str(&read("status.json")).unwrap();
+    assert_eq!(status["links"][0]["interface"], "lo");
+    let doctor: serde_json::Value = serde_json::from_str(&read("doctor.json")).unwrap();
+    assert!(doctor["checks"].as_array().is_some_and(|checks| checks.len() > 10), "{doctor}");
+    let configuration = read("configuration.toml");
+    assert!(
+        configuration.contains("remote = \"<ipv4-1>/24\"") && !configuration.contains("192.0.2"),
+        "{configuration}"
+    );
+    assert!(read("about.txt").contains("\nkernel ") && read("sysctl.txt").contains("net.ipv4.tcp_retries2 = "));
+    assert!(read("links.txt").contains("lo: state "));
+    let again = place.run(&format!("{arguments} report"));
+    assert!(again.code == Some(1) && again.json()["error"].as_str().unwrap().contains("--out"), "{again:?}");
+    place.run(&format!("{arguments} open --with-addresses")).well();
+    let configuration = std::fs::read_to_string(place.path("open/configuration.toml")).unwrap();
+    assert!(configuration.contains("192.0.2.0/24"), "{configuration}");
+    agent.stop();
+}
+
 #[test]
 fn a_killed_agent_is_in_no_successors_way() {
     let place = Place::new("agent-killed");

@@ -57,6 +57,35 @@ fn both_worlds_stand_in_one_report() {
 }
 
 #[test]
+fn the_agent_is_tested_across_an_outage() {
+    if !is_possible() {
+        return;
+    }
+    let place = Place::new("agent-test");
+    let ended = place.run("agent test --json --socket nowhere");
+    if ended.code == Some(77) {
+        let required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
+        assert!(!required, "{ended:?}");
+        eprintln!("not run: {}", ended.json()["error"]);
+        return;
+    }
+    let findings = ended.json();
+    // On a busy machine the wake may be late, which the findings say; that it was tried, they say in any case.
+    let woke = ["at_once", "by_itself"].map(Value::from).contains(&findings["outcome"]);
+    assert_eq!(findings["works"], woke, "{findings}");
+    assert_eq!(ended.code, Some(i32::from(!woke)), "{findings}");
+    assert!(findings["outages_seen"].as_u64() >= Some(1) && findings["outcome"] != "nothing", "{findings}");
+    assert!(
+        findings["resumed_s"].as_f64() > Some(0.0) && findings["resumed_without_s"].as_f64() > Some(0.0),
+        "{findings}"
+    );
+    assert!(
+        findings["not_asked"].as_str().unwrap().contains("nowhere") && findings.get("running").is_none(),
+        "{findings}"
+    );
+}
+
+#[test]
 fn what_no_kernel_does_is_refused_before_anything_is_written() {
     let place = Place::with_scenario("kernel-refused", SCENARIO);
     let error =

@@ -5,7 +5,6 @@
 //! learns of the link from the kernel, as on a real machine.
 
 mod cells;
-mod daemon;
 mod kinds;
 mod page;
 mod world;

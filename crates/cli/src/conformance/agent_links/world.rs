@@ -12,7 +12,7 @@ use holdover_tcp::Profile;
 use holdover_testbed::world::{RealError, RealOptions, RealWorld};
 
 use super::cells::{Place, Use};
-use super::daemon::{Agent, DaemonFailed};
+use crate::transfers::daemon::{Agent, DaemonFailed};
 use crate::transfers::{CUT_AT, DELAY, Help, LEAD, QUEUE, RATE, Watcher};
 
 /// What a transfer moves.

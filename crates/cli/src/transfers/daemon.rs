@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 
 use holdover_agent::config::{Config, Time};
-use holdover_agent::control::{Client, ClientError, Request, Response, SignalRequest, Word};
+use holdover_agent::control::{Client, ClientError, Request, SignalRequest, Word};
 use holdover_agent::daemon::{Daemon, DaemonError, Orders, Setup};
 use holdover_agent::engine::{Engine, EngineError, EngineOptions};
 use holdover_agent::path_engine::Attach;
+use holdover_agent::status::Status;
 use holdover_mobility::LinkEvent;
 use holdover_mobility::wake::WakeConfig;
 use holdover_sim::NodeId;
@@ -19,14 +20,14 @@ use holdover_testbed::world::{AgentThread, Heard, LinkEvents, RealError, RealWor
 use rustix::event::{PollFd, PollFlags, poll};
 
 /// A daemon at work. It ends with its world.
-pub(super) struct Agent {
+pub(crate) struct Agent {
     thread: AgentThread<Result<(), DaemonFailed>>,
     directory: Directory,
 }
 
 /// The daemon could not be started, or has failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum DaemonFailed {
+pub(crate) enum DaemonFailed {
     #[error(transparent)]
     Real(#[from] RealError),
     #[error(transparent)]
@@ -50,7 +51,7 @@ struct Directory(PathBuf);
 
 impl Agent {
     /// Starts the daemon on `phone`, before the world runs. The world's foresight, if there is any, is signalled to it.
-    pub(super) fn start(real: &mut RealWorld, phone: NodeId) -> Result<Self, DaemonFailed> {
+    pub(crate) fn start(real: &mut RealWorld, phone: NodeId) -> Result<Self, DaemonFailed> {
         let directory = Directory::new()?;
         let socket = directory.0.join("agent.sock");
         let interface = real.interface(phone).unwrap_or_default();
@@ -79,8 +80,13 @@ impl Agent {
         Ok(agent)
     }
 
+    /// How it is, and what it has done. Its world is there still.
+    pub(crate) fn status(&self) -> Result<Status, DaemonFailed> {
+        Ok(Client::status(&self.directory.0.join("agent.sock"))?)
+    }
+
     /// Waits for its end; its world is gone. An error if it has failed.
-    pub(super) fn finish(self) -> Result<(), DaemonFailed> {
+    pub(crate) fn finish(self) -> Result<(), DaemonFailed> {
         let ended = self.thread.join()?;
         drop(self.directory);
         ended
@@ -119,9 +125,7 @@ fn setup(socket: PathBuf) -> Setup {
 /// Asks the daemon whether its engine is attached to `interface`.
 fn looks_after(socket: &Path, interface: &'static str) -> Result<(), DaemonFailed> {
     let idle = |why: &str| DaemonFailed::Idle { interface, why: why.to_owned() };
-    let Response::Status(status) = Client::ask(socket, &Request::Status)?.answer()? else {
-        return Err(idle("it does not say"));
-    };
+    let status = Client::status(socket)?;
     let link = status.links.iter().find(|link| link.interface == interface);
     match link.ok_or_else(|| idle("it is none of its links"))?.problem.as_deref() {
         Some(problem) => Err(idle(problem)),
