@@ -3,19 +3,15 @@
 mod kernel;
 mod simulate;
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 
 use clap::Args;
-use holdover_report::html::Page;
-use holdover_report::plots::{Plot, PlotKind, PlottedRun, plots, progress, time_axis_ends};
-use holdover_report::{
-    CaptureFormat, CaptureLen, CaptureOptions, Manifest, Record, RecordError, RecorderOptions, ResultsDir,
-    ResultsError, Summary, VariantSummary,
-};
-use holdover_scenario::{Captures, Output, Scenario, ScenarioError};
+use holdover_lab::run::{Plan, SimulateError, plot_kinds, recorder_options, write_report, write_scenario};
+use holdover_report::{Manifest, Record, RecordError, ResultsDir, ResultsError, Summary, VariantSummary};
+use holdover_scenario::{Output, ScenarioError};
 use holdover_sim::{WorldConfig, WorldError};
 
 use crate::command_support::{
@@ -104,6 +100,16 @@ impl RunError {
     }
 }
 
+impl From<SimulateError> for RunError {
+    fn from(error: SimulateError) -> Self {
+        match error {
+            SimulateError::World { variant, error } => Self::World { variant, error },
+            SimulateError::Record(error) => Self::Record(error),
+            SimulateError::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
 /// Runs and reports.
 pub(crate) fn run(args: &RunArgs) -> ExitCode {
     match try_run(args) {
@@ -152,7 +158,8 @@ fn try_run(args: &RunArgs) -> Result<String, RunError> {
         variants: done,
     };
     write_scenario(&results, &scenario)?;
-    write_report(args, &results, &scenario, &summary, &worlds, &records, jobs)?;
+    let kinds = if args.no_plots { Vec::new() } else { plot_kinds(scenario.output()) };
+    write_report(&results, &scenario, &summary, &worlds, &records, &kinds, jobs)?;
     results.write_summary(&summary)?;
     results.write_manifest(&Manifest {
         version: summary.version.clone(),
@@ -183,13 +190,13 @@ struct Done {
 
 impl Tasks<'_> {
     fn run(&self, results: &ResultsDir, output: &Output) -> Result<Done, RunError> {
-        let options = recorder_options(self.args, output);
+        let options = recorder_options(output, !self.args.no_captures);
         let simulated = if self.kernels.with_simulator { self.names } else { &[] };
         let on_kernels = self.kernels.names(self.names);
         let all = simulated.iter().copied().chain(on_kernels.iter().map(String::as_str));
         let directories = ResultsDir::variant_directories(all);
         let (of_simulator, of_kernels) = directories.split_at(simulated.len());
-        let plan = simulate::Plan {
+        let plan = Plan {
             names: simulated,
             worlds: &self.worlds[..simulated.len()],
             directories: of_simulator.iter().map(|directory| results.path().join(directory)).collect(),
@@ -237,92 +244,6 @@ impl Done {
 /// The file's name without its ending.
 fn name_of(scenario: &str) -> String {
     Path::new(scenario).file_stem().map_or_else(|| scenario.to_owned(), |stem| stem.to_string_lossy().into_owned())
-}
-
-fn recorder_options(args: &RunArgs, output: &Output) -> RecorderOptions {
-    let nodes = match &output.captures {
-        Captures::None => None,
-        Captures::All => Some(None),
-        Captures::Nodes(nodes) => Some(Some(nodes.clone())),
-    };
-    let captures = nodes.filter(|_| !args.no_captures).map(|nodes| CaptureOptions {
-        format: match output.capture_format {
-            holdover_scenario::CaptureFormat::Pcapng => CaptureFormat::Pcapng,
-            holdover_scenario::CaptureFormat::Pcap => CaptureFormat::Pcap,
-        },
-        nodes,
-        len: output.snap_length.map_or(CaptureLen::Whole, CaptureLen::Bytes),
-        ..CaptureOptions::default()
-    });
-    RecorderOptions { captures, events: output.events, ..RecorderOptions::default() }
-}
-
-/// What is drawn. Queues come with any plot of a flow.
-fn plot_kinds(args: &RunArgs, output: &Output) -> Vec<PlotKind> {
-    if args.no_plots || output.plots.is_empty() {
-        return Vec::new();
-    }
-    let kind = |plot: &holdover_scenario::Plot| match plot {
-        holdover_scenario::Plot::TimeSequence => PlotKind::TimeSequence,
-        holdover_scenario::Plot::Cwnd => PlotKind::Window,
-        holdover_scenario::Plot::Rtt => PlotKind::Rtt,
-        holdover_scenario::Plot::Goodput => PlotKind::Goodput,
-    };
-    output.plots.iter().map(kind).chain([PlotKind::Queues]).collect()
-}
-
-/// The scenario as it was run, and the traces that it names, where that name can be kept.
-fn write_scenario(results: &ResultsDir, scenario: &Scenario) -> Result<(), RecordError> {
-    for (name, text) in scenario.files() {
-        if Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
-            results.write(name, text.as_bytes())?;
-        }
-    }
-    results.write("scenario.toml", scenario.to_toml().as_bytes())
-}
-
-fn write_report(
-    args: &RunArgs,
-    results: &ResultsDir,
-    scenario: &Scenario,
-    summary: &Summary,
-    worlds: &[WorldConfig],
-    records: &[Record],
-    jobs: usize,
-) -> Result<(), RecordError> {
-    let kinds = plot_kinds(args, scenario.output());
-    // The one variant of a scenario without variants need not be named in every title.
-    let single = records.len() == 1;
-    let runs: Vec<PlottedRun<'_>> = summary
-        .variants
-        .iter()
-        .zip(worlds)
-        .zip(records)
-        .map(|((variant, config), record)| {
-            let variant = if single { "" } else { variant.variant.as_str() };
-            PlottedRun { variant, config, record }
-        })
-        .collect();
-    let ends = time_axis_ends(&records.iter().map(|record| record.ended_at).collect::<Vec<_>>());
-    let drawn: Vec<Vec<Plot>> = runs.iter().zip(ends).map(|(run, end)| plots(run, &kinds, end)).collect();
-    let progress = if kinds.is_empty() { None } else { progress(&runs) };
-    if let Some(progress) = &progress {
-        progress.write(results.path())?;
-    }
-    let files: Vec<(PathBuf, &Plot)> = summary
-        .variants
-        .iter()
-        .zip(&drawn)
-        .flat_map(|(variant, plots)| {
-            let dir = results.path().join(&variant.directory).join("plots");
-            plots.iter().map(move |plot| (dir.clone(), plot))
-        })
-        .collect();
-    let written = simulate::in_parallel(files.len(), jobs, |index| files[index].1.write(&files[index].0), || {});
-    written.into_iter().collect::<Result<Vec<()>, RecordError>>()?;
-    let text = scenario.to_toml();
-    let page = Page { summary, scenario: &text, progress: progress.as_ref(), plots: &drawn };
-    results.write("report.html", page.to_html().as_bytes())
 }
 
 /// What a person or a program wants to see.

@@ -1,11 +1,14 @@
 //! `holdover sweep`: a scenario run over every combination of its axes' values.
 
+mod dask;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
+use holdover_lab::sweep::compare::{Comparison, comparisons, method_in_words, tests_made};
 use holdover_lab::sweep::engine::{self, Outcome, SweepError};
 use holdover_lab::sweep::summary::Summary;
 use holdover_lab::sweep::{DirectoryError, Finished, JournalError, Plan, PlanError, Progress, SweepDir, tables};
@@ -38,6 +41,9 @@ pub(crate) struct SweepArgs {
     /// Go on with an interrupted sweep: the one in --out, or the latest of this scenario below results/.
     #[arg(long)]
     resume: bool,
+    /// Have the workers of the Dask cluster with this scheduler make the runs, by the Python module holdover.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "jobs")]
+    dask: Option<String>,
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -63,6 +69,8 @@ enum CommandError {
     Sweep(#[from] SweepError),
     #[error("cannot listen to signals: {0}")]
     Signals(std::io::Error),
+    #[error("{0}")]
+    Dask(dask::DaskError),
     #[error("cannot make JSON of the results: {0}")]
     Json(#[from] serde_json::Error),
     #[error(
@@ -93,9 +101,12 @@ impl CommandError {
                 | DirectoryError::NothingToResume { .. }
                 | DirectoryError::Results(ResultsError::NotADirectory { .. }),
             ) => ExitCode::from(TO_BE_WRITTEN_DIFFERENTLY),
-            Self::Directory(_) | Self::Journal(_) | Self::Sweep(_) | Self::Signals(_) | Self::Json(_) => {
-                ExitCode::FAILURE
-            }
+            Self::Directory(_)
+            | Self::Journal(_)
+            | Self::Sweep(_)
+            | Self::Signals(_)
+            | Self::Dask(_)
+            | Self::Json(_) => ExitCode::FAILURE,
         }
     }
 }
@@ -123,9 +134,23 @@ fn sweep(args: &SweepArgs) -> Result<String, CommandError> {
     let began = (SystemTime::now(), Instant::now());
     let plan = Plan::new(open_scenario(&args.scenario, &args.set, args.seed)?)?;
     let directory = directory(args, &plan, began.0)?;
-    let (journal, schedule) = engine::open_journal(&plan, &directory.journal())?;
+    let (mut journal, mut schedule) = engine::open_journal(&plan, &directory.journal())?;
     directory.write_scenario(&plan)?;
     let stop = stop_on_signals().map_err(CommandError::Signals)?;
+    if let Some(address) = &args.dask {
+        // The journal is written by one process at a time.
+        drop(journal);
+        let ended = dask::fill(args, address, directory.path(), &stop);
+        (journal, schedule) = engine::open_journal(&plan, &directory.journal())?;
+        match ended {
+            Ok(()) => {}
+            Err(dask::DaskError::Interrupted) => {
+                let progress = schedule.progress();
+                return Err(CommandError::Interrupted { progress, directory: directory.path().to_owned() });
+            }
+            Err(error) => return Err(CommandError::Dask(error)),
+        }
+    }
     let bar = bar(schedule.progress());
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let watch = |progress: Progress| {
@@ -185,7 +210,7 @@ fn table(plan: &Plan, runs: &[Vec<Finished>]) -> String {
     let unit = quantity.unit();
     let mut header: Vec<String> = plan.sweep.axes().iter().map(|axis| axis.label.clone()).collect();
     header.extend(["variant".to_owned(), "runs".to_owned(), quantity.title()]);
-    let comparisons = tables::comparisons(plan, runs);
+    let comparisons = comparisons(plan, runs);
     if let Some(compare) = plan.compare() {
         let compared = plan.quantities[plan.quantity(&compare.measure)].title();
         header.push(format!("{compared} against {}", compare.baseline));
@@ -202,22 +227,17 @@ fn table(plan: &Plan, runs: &[Vec<Finished>]) -> String {
             match (mean.count(), mean.half_width()) {
                 (0, _) => "-".to_owned(),
                 (_, None) => human(mean.mean(), unit),
+                (_, Some(_)) if mean.is_constant() == Some(true) => {
+                    format!("{} in every run", human(mean.mean(), unit))
+                }
                 (_, Some(half_width)) => format!("{} ± {}", human(mean.mean(), unit), human(half_width, unit)),
             },
         ]);
-        let comparison = comparisons
-            .iter()
-            .find(|other| other.point == cell.point && other.variant == plan.variants[cell.variant])
-            .and_then(|comparison| Some((comparison, comparison.welch?)));
-        if let (Some((comparison, welch)), Some(compare)) = (comparison, plan.compare()) {
+        let of_cell =
+            |other: &&Comparison<'_>| other.point == cell.point && other.variant == plan.variants[cell.variant];
+        if let (Some(comparison), Some(compare)) = (comparisons.iter().find(of_cell), plan.compare()) {
             let unit = plan.quantities[plan.quantity(&compare.measure)].unit();
-            let sign = if welch.difference < 0.0 { "-" } else { "+" };
-            let base = comparison.means[0].mean();
-            let share =
-                if base == 0.0 { String::new() } else { format!(" ({:+.1} %)", welch.difference / base * 100.0) };
-            let verdict = if welch.is_significant() { "significant" } else { "not significant" };
-            let p = if welch.p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {:.3}", welch.p) };
-            row.push(format!("{sign}{}{share}, {p}, {verdict}", human(welch.difference.abs(), unit)));
+            row.push(compared(comparison, unit));
         }
         rows.push(row);
     }
@@ -228,7 +248,26 @@ fn table(plan: &Plan, runs: &[Vec<Finished>]) -> String {
     if rows.iter().any(|row| row.iter().any(|cell| cell.ends_with('!'))) {
         let _ = writeln!(text, "! the mean is not known as well as was asked for: more runs than the most are needed");
     }
+    if let Some(compare) = plan.compare() {
+        let _ = writeln!(text, "compared by: {}", method_in_words(compare.method, tests_made(&comparisons)));
+    }
     text
+}
+
+/// A comparison in a line: `+1.2 Mbit/s (+12.5 %), effect 2.1, p = 0.003, higher`.
+fn compared(comparison: &Comparison<'_>, unit: &str) -> String {
+    let Some(found) = comparison.found else { return comparison.verdict.name().to_owned() };
+    let sign = if found.difference < 0.0 { "-" } else { "+" };
+    let base = comparison.means[0].mean();
+    let share = if base == 0.0 { String::new() } else { format!(" ({:+.1} %)", found.difference / base * 100.0) };
+    let sure = match (found.test, comparison.p_holm) {
+        (Some(test), Some(p)) => {
+            let p = if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.3}") };
+            format!("effect {:.1}, {p}, ", test.effect)
+        }
+        _ => String::new(),
+    };
+    format!("{sign}{}{share}, {sure}{}", human(found.difference.abs(), unit), comparison.verdict.name())
 }
 
 /// Columns side by side, two blanks apart.

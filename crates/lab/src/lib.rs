@@ -1,6 +1,6 @@
-//! Sweeps of scenarios, and papers' experiments run anew.
+//! Runs and sweeps of scenarios, and papers' experiments run anew.
 //!
-//! [`sweep`] runs a scenario over every combination of its axes' values, as often as its means need it. [`reproduce`] sweeps the
+//! [`run`] runs the variants of a scenario and writes the report. [`sweep`] runs a scenario over every combination of its axes' values, as often as its means need it. [`reproduce`] sweeps the
 //! scenarios of a paper and judges the paper's claims by the results.
 
 // Results are files, progress is wall-clock time, and runs are made on threads.
@@ -8,4 +8,5 @@
 #![forbid(unsafe_code)]
 
 pub mod reproduce;
+pub mod run;
 pub mod sweep;

@@ -16,6 +16,9 @@ use crate::traces::{Files, Traces};
 use crate::tree::{Mark, Node, Source};
 use crate::{build, output, sweep};
 
+/// Sections that neither a variant nor a point of a sweep can change.
+pub(crate) const SAME_FOR_ALL_RUNS: [&str; 6] = ["variant", "sweep", "output", "seed", "title", "description"];
+
 /// The seed of a scenario that names none.
 const DEFAULT_SEED: u64 = 1;
 
@@ -296,7 +299,7 @@ fn variants(
 fn apply(tree: &mut Node, path: &str, mark: Mark, value: &Node) -> Result<(), Problem> {
     let path = FieldPath::parse(path)?;
     match path.section() {
-        section @ ("variant" | "sweep" | "output" | "seed" | "title" | "description") => {
+        section if SAME_FOR_ALL_RUNS.contains(&section) => {
             let message = format!("\"{section}\" is the same for all runs, and cannot be changed for some");
             Err(Problem::new(ErrorKind::NoSuchPath, message))
         }

@@ -6,6 +6,7 @@ use crate::interval::Amount;
 use crate::problem::{Problem, Under};
 use crate::quantity::{Percent, magnitude};
 use crate::scenario::Override;
+use crate::statistics::Method;
 use crate::word::{Vocabulary, Word, vocabulary};
 
 /// What is varied, how often each point is run, and what is compared.
@@ -75,7 +76,7 @@ pub struct Measure {
     pub flow: Option<String>,
 }
 
-/// Which variants are compared by Welch's t-test.
+/// Which variants are compared, and by which test.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Compare {
     /// The variant that the others are compared with.
@@ -84,6 +85,8 @@ pub struct Compare {
     pub with: Vec<String>,
     /// What is compared.
     pub measure: Measure,
+    /// By which test.
+    pub method: Method,
 }
 
 /// What is measured of a flow.
@@ -359,7 +362,8 @@ fn compare(table: Option<&file::Compare>, averaged: &Measure, file: &ScenarioFil
         Some(of) => measure(of, file).under("of")?,
         None => averaged.clone(),
     };
-    Ok((!with.is_empty()).then_some(Compare { baseline, with, measure }))
+    let method = table.and_then(|table| table.test).map_or_else(Method::default, |test| test.0);
+    Ok((!with.is_empty()).then_some(Compare { baseline, with, measure, method }))
 }
 
 /// A range of more values than this is a mistake.

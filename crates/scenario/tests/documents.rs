@@ -89,3 +89,27 @@ fn the_examples_in_the_guide_are_right() {
 fn the_lte_trace_is_what_its_generator_makes() {
     assert!(text("scenarios/traces/lte-drive.trace") == lte_trace::trace(), "run the example lte_trace again");
 }
+
+/// A path can be set by a variant if and only if the schema has a pattern for it. (That its values are checked, the tests of the Python
+/// module show with a validator.)
+#[test]
+fn the_schema_has_a_pattern_for_each_path_that_a_variant_sets() {
+    let schema: Value = serde_json::from_str(&holdover_scenario::schema()).unwrap();
+    let set = &schema["$defs"]["Variant"]["properties"]["set"];
+    let patterns = set["patternProperties"].as_object().unwrap();
+    assert_eq!(set["additionalProperties"], false);
+    let element = r#"(?:[^."]+|"[^"]+")"#;
+    for path in
+        ["link.E.delay", "link.E.forward.rate", "stack.rto.min", "flow.E.from_stack.congestion.algorithm", "time_limit"]
+    {
+        let pattern = format!("^{}$", path.replace('.', r"\.").replace('E', element));
+        let value = patterns.get(&pattern).unwrap_or_else(|| panic!("{pattern}"));
+        for place in value["anyOf"].as_array().unwrap_or(&vec![value.clone()]) {
+            let target = place["$ref"].as_str().unwrap().strip_prefix('#').unwrap();
+            assert!(schema.pointer(target).is_some(), "{target}");
+        }
+    }
+    for fixed in ["seed", "sweep", "variant", "output", "title", "description"] {
+        assert!(!patterns.keys().any(|pattern| pattern[1..].starts_with(fixed)), "{fixed}");
+    }
+}

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use clap::{Args, ValueEnum};
 use holdover_base::Duration;
+use holdover_lab::run::{WHOLE, bytes_to_come, in_parallel, part_done};
 use holdover_report::{
     HostCounters, KernelSummary, Record, Recorder, RecorderOptions, Repetition, Summary, VariantSummary,
 };
@@ -15,7 +16,7 @@ use holdover_testbed::world::{RealError, RealOptions, RealOutcome, RealWorld};
 use holdover_testbed::{Congestion, Privilege, PrivilegeError};
 
 use super::RunError;
-use super::simulate::{Bar, WHOLE, bytes_to_come, in_parallel, part_done};
+use super::simulate::Bar;
 use crate::command_support::{lateness_metrics, with_causes};
 
 /// Arguments about kernels.

@@ -59,7 +59,6 @@ fn an_interrupted_sweep_goes_on_to_the_results_of_one_that_was_not() {
     }
     assert_eq!(whole["points.csv"].iter().filter(|&&byte| byte == b'\n').count(), 1 + 4);
     assert_eq!(whole["runs.csv"].iter().filter(|&&byte| byte == b'\n').count(), 1 + 160);
-    #[cfg(feature = "parquet")]
     for name in ["runs.parquet", "points.parquet", "tests.parquet"] {
         assert!(whole[name].starts_with(b"PAR1") && whole[name].ends_with(b"PAR1"), "{name}");
     }
@@ -70,7 +69,15 @@ fn a_sweep_tells_its_means_and_which_differ() {
     let place = Place::with_scenario("sweep-tells", &format!("{SCENARIO}{SWEEP}"));
     let few = "--set sweep.replicate.min=3 --set sweep.replicate.max=3";
     let text = place.run(&format!("sweep short.toml --out a {few}")).well().out;
-    for word in ["loss", "variant", "±", "against cubic", "12 runs; the results are in a"] {
+    let words = [
+        "loss",
+        "variant",
+        "±",
+        "against cubic",
+        "paired t-test by seed; p by Holm's correction over 2 tests",
+        "12 runs; the results are in a",
+    ];
+    for word in words {
         assert!(text.contains(word), "{word} in {text}");
     }
     let ended = place.run(&format!("sweep short.toml --out b {few} --json --jobs 1")).well();
@@ -97,4 +104,21 @@ fn a_sweep_that_cannot_be_made_is_refused_before_it_begins() {
         assert!(error.contains(says), "{command}: {error}");
         assert_eq!(place.entries(), ["axis.toml", "mine", "path.toml", "short.toml"], "{command}");
     }
+}
+
+#[test]
+fn a_cluster_that_cannot_be_reached_is_told_with_what_to_do() {
+    let place = Place::with_scenario("sweep-dask", &format!("{SCENARIO}{SWEEP}"));
+    let ended = place
+        .command("sweep short.toml --out out --dask tcp://127.0.0.1:9")
+        .env("HOLDOVER_PYTHON", "/no/python")
+        .output()
+        .unwrap();
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{error}");
+    for part in ["/no/python", "pip install", "HOLDOVER_PYTHON"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+    // What there is of the sweep can be gone on with here.
+    place.run("sweep short.toml --out out --set sweep.replicate.min=40 --jobs 2").well();
 }

@@ -31,7 +31,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use holdover_scenario::statistics::{Mean, Welch};
+use holdover_scenario::statistics::{Difference, Mean};
 use rhai::{AST, Array, Dynamic, Engine, EvalAltResult, Map, Scope};
 
 use super::known;
@@ -336,9 +336,9 @@ fn register_checks(engine: &mut Engine) {
         range_check(&numbers(&x)?, expected - slack, expected + slack, &words)
     });
     engine.register_fn("less", less);
-    engine.register_fn("alike", |a: Array, b: Array| significance(a, b, |welch| !welch.is_significant()));
+    engine.register_fn("alike", |a: Array, b: Array| significance(a, b, |differs, _| !differs));
     engine.register_fn("above", |a: Array, b: Array| {
-        significance(a, b, |welch| welch.is_significant() && welch.difference < 0.0)
+        significance(a, b, |differs, difference| differs && difference < 0.0)
     });
     engine.register_fn("falling", |list: Array, slack: f64| trend(&list, slack, -1.0));
     engine.register_fn("rising", |list: Array, slack: f64| trend(&list, slack, 1.0));
@@ -395,13 +395,17 @@ fn less(a: Dynamic, b: Dynamic) -> Fallible<Map> {
     Ok(finding(wrong == 0, &words))
 }
 
-/// Whether Welch's test of two samples says what is wanted.
-fn significance(a: Array, b: Array, holds: fn(&Welch) -> bool) -> Fallible<Map> {
+/// Whether the second sample differs from the first as is wanted: by Welch's test at 5 %, and exactly where nothing random varies.
+fn significance(a: Array, b: Array, holds: fn(differs: bool, difference: f64) -> bool) -> Fallible<Map> {
     let mean = |list: Array| Ok::<Mean, Box<EvalAltResult>>(numbers(&list.into())?.into_iter().collect());
     let (a, b): (Mean, Mean) = (mean(a)?, mean(b)?);
-    let welch = Welch::compare(&a, &b).ok_or("a test takes two values of each kind at least")?;
-    let words = format!("mean {} against {}, p = {}", short(a.mean()), short(b.mean()), short(welch.p));
-    Ok(finding(holds(&welch), &words))
+    let found = Difference::welch(&a, &b).ok_or("a test takes two values of each kind at least")?;
+    let (differs, how) = match found.test {
+        Some(test) => (test.is_significant(), format!("p = {}", short(test.p))),
+        None => (found.difference != 0.0, "nothing random varies".to_owned()),
+    };
+    let words = format!("mean {} against {}, {how}", short(a.mean()), short(b.mean()));
+    Ok(finding(holds(differs, found.difference), &words))
 }
 
 /// Whether a list goes one way; a step back may be as large as `slack`, a share of the list's range.

@@ -3,8 +3,8 @@
 //! ```text
 //! summary.json     means, intervals and tests of every point
 //! points.csv       the same, one row for each variant at each point
-//! tests.csv        Welch's t-tests, one row for each comparison
-//! runs.csv         one row for each flow of each run
+//! tests.csv        comparisons with the baseline, one row for each
+//! runs.csv         one row for each flow of each run; each of the three tables also as Parquet
 //! scenario.toml    what was swept, with everything that was set on the command line
 //! manifest.json    version, seed, command line, when and how long: the only file that differs when a sweep is repeated
 //! journal.jsonl    one line for each run in the order in which they ended, so that an interrupted sweep can be continued
@@ -51,7 +51,6 @@ pub enum DirectoryError {
         error: io::Error,
     },
     /// A table could not be written as Parquet.
-    #[cfg(feature = "parquet")]
     #[error("cannot write {}: {error}", path.display())]
     Parquet {
         /// The file.
@@ -149,13 +148,9 @@ impl SweepDir {
         let path = self.path().join(format!("{name}.csv"));
         let csv = table.to_csv().map_err(|error| DirectoryError::Io { path, error: error.into() })?;
         self.0.write(&format!("{name}.csv"), &csv)?;
-        #[cfg(feature = "parquet")]
-        {
-            let path = self.path().join(format!("{name}.parquet"));
-            let bytes = super::parquet::encode(table).map_err(|error| DirectoryError::Parquet { path, error })?;
-            self.0.write(&format!("{name}.parquet"), &bytes)?;
-        }
-        Ok(())
+        let path = self.path().join(format!("{name}.parquet"));
+        let bytes = super::parquet::encode(table).map_err(|error| DirectoryError::Parquet { path, error })?;
+        Ok(self.0.write(&format!("{name}.parquet"), &bytes)?)
     }
 }
 

@@ -27,6 +27,11 @@ pub enum SweepError {
     /// The same of a world.
     #[error("{0}")]
     World(#[from] WorldError),
+    /// Another process has made something else than the run that it was asked for.
+    #[error(
+        "a worker's answer is not the run that it was asked for: {0}; all workers need the version of Holdover that the sweep was begun with"
+    )]
+    Answer(String),
 }
 
 /// How a sweep ended.
@@ -42,19 +47,24 @@ pub enum Outcome {
 pub fn open_journal(plan: &Plan, path: &std::path::Path) -> Result<(Journal, Schedule), JournalError> {
     let mut schedule = Schedule::new(plan);
     let journal = Journal::open(path, &plan.header(), |row| {
-        let variant = plan.variants.iter().position(|name| *name == row.variant);
-        let variant = variant.ok_or_else(|| format!("there is no variant \"{}\"", row.variant))?;
-        if row.point >= plan.points.len() {
-            return Err(format!("there is no point {}", row.point));
-        }
-        if row.seed != plan.seed(row.run) {
-            return Err(format!("the seed of run {} is not {}", row.run, row.seed));
-        }
-        let cell = plan.index(super::plan::Cell { point: row.point, variant });
-        schedule.record(Unit { cell, run: row.run }, plan.reduce(&row));
+        let unit = unit_of(plan, &row)?;
+        schedule.record(unit, plan.reduce(&row));
         Ok(())
     })?;
     Ok((journal, schedule))
+}
+
+/// Which run of the plan a row is of.
+pub(super) fn unit_of(plan: &Plan, row: &Row) -> Result<Unit, String> {
+    let variant = plan.variants.iter().position(|name| *name == row.variant);
+    let variant = variant.ok_or_else(|| format!("there is no variant \"{}\"", row.variant))?;
+    if row.point >= plan.points.len() {
+        return Err(format!("there is no point {}", row.point));
+    }
+    if row.seed != plan.seed(row.run) {
+        return Err(format!("the seed of run {} is not {}", row.run, row.seed));
+    }
+    Ok(Unit { cell: plan.index(super::plan::Cell { point: row.point, variant }), run: row.run })
 }
 
 /// Runs on `jobs` threads what is left of `schedule`. `stop` ends it early, at the loss of the runs under way. `watch` is told
@@ -87,6 +97,37 @@ pub fn run(
         None if state.schedule.is_complete() => Ok(Outcome::Complete(state.schedule.into_runs())),
         None => Ok(Outcome::Interrupted(state.schedule.progress())),
     }
+}
+
+/// Makes one run; `None` if it becomes unwanted on the way. `at` is the point of the caller's last run, and its scenario: it is kept from run
+/// to run, because a scenario is read anew for each point.
+///
+/// # Errors
+///
+/// None that [`Plan::new`] has not found already.
+pub fn make(
+    plan: &Plan,
+    unit: Unit,
+    at: &mut Option<(usize, Scenario)>,
+    unwanted: impl Fn() -> bool,
+) -> Result<Option<Row>, SweepError> {
+    let cell = plan.cell(unit.cell);
+    let scenario = match at.take() {
+        Some((point, scenario)) if point == cell.point => scenario,
+        _ => plan.scenario.at(&plan.points[cell.point])?,
+    };
+    let world = plan.world(&scenario, cell.variant, unit.run)?;
+    *at = Some((cell.point, scenario));
+    let Some((world, ending)) = simulate(world, unwanted)? else { return Ok(None) };
+    Ok(Some(Row {
+        point: cell.point,
+        variant: plan.variants[cell.variant].clone(),
+        run: unit.run,
+        seed: world.config().seed,
+        ending: ending.to_owned(),
+        ended_at_s: world.now().as_secs_f64(),
+        flows: FlowMetrics::of_world(&world),
+    }))
 }
 
 struct Shared<'a> {
@@ -124,24 +165,8 @@ impl Shared<'_> {
 
     /// Makes a run; `None` if nobody wants it any more. `at` is the point that this worker was at, and its scenario.
     fn row(&self, unit: Unit, at: &mut Option<(usize, Scenario)>) -> Result<Option<Row>, SweepError> {
-        let cell = self.plan.cell(unit.cell);
-        let scenario = match at.take() {
-            Some((point, scenario)) if point == cell.point => scenario,
-            _ => self.plan.scenario.at(&self.plan.points[cell.point])?,
-        };
-        let world = self.plan.world(&scenario, cell.variant, unit.run)?;
-        *at = Some((cell.point, scenario));
         let unwanted = || self.is_over() || self.decided[unit.cell].load(Ordering::Relaxed);
-        let Some((world, ending)) = simulate(world, unwanted)? else { return Ok(None) };
-        Ok(Some(Row {
-            point: cell.point,
-            variant: self.plan.variants[cell.variant].clone(),
-            run: unit.run,
-            seed: world.config().seed,
-            ending: ending.to_owned(),
-            ended_at_s: world.now().as_secs_f64(),
-            flows: FlowMetrics::of_world(&world),
-        }))
+        make(self.plan, unit, at, unwanted)
     }
 
     fn keep(&self, unit: Unit, row: &Row) -> Result<(), SweepError> {

@@ -9,16 +9,17 @@
 //! needs another replication is decided on its first `n` runs in the order of their numbers, whichever threads made them and
 //! whichever ended first; a run beyond the last one that counts is thrown away.
 
+pub mod compare;
 mod directory;
+pub mod driver;
 pub mod engine;
 mod journal;
 mod measure;
-#[cfg(feature = "parquet")]
 mod parquet;
 mod plan;
 mod schedule;
 pub mod summary;
-mod table;
+pub mod table;
 pub mod tables;
 #[cfg(test)]
 mod tests;
@@ -27,4 +28,4 @@ pub use directory::{DirectoryError, SweepDir};
 pub use journal::JournalError;
 pub use measure::unit_suffix;
 pub use plan::{Finished, Plan, PlanError};
-pub use schedule::Progress;
+pub use schedule::{Progress, Unit};

@@ -110,6 +110,14 @@ pub struct Finished {
 impl Plan {
     /// The plan of `scenario`. The world of every variant at every point is built once to see that it can be.
     pub fn new(scenario: Scenario) -> Result<Self, PlanError> {
+        let mut plan = Self::of_checked(scenario)?;
+        plan.must_end = plan.check()?;
+        Ok(plan)
+    }
+
+    /// The plan of a scenario that [`Self::new`] has checked elsewhere. It makes runs, but does not know which of them are complete
+    /// ([`Finished::completed`]).
+    pub(super) fn of_checked(scenario: Scenario) -> Result<Self, PlanError> {
         let name = || scenario.name().to_owned();
         let Some(sweep) = scenario.sweep().cloned() else {
             return Err(PlanError::NothingToSweep { name: name() });
@@ -122,9 +130,7 @@ impl Plan {
         let stop = Stop { min: replicate.min, max: replicate.max, relative_error: replicate.relative_error };
         let variants = scenario.variants().iter().map(|variant| variant.name().to_owned()).collect();
         let points = sweep.points().collect();
-        let mut plan = Self { points, variants, stop, quantities, sweep, scenario, must_end: Vec::new() };
-        plan.must_end = plan.check()?;
-        Ok(plan)
+        Ok(Self { points, variants, stop, quantities, sweep, scenario, must_end: Vec::new() })
     }
 
     /// The name of the scenario's file without directory and ending.
@@ -187,6 +193,12 @@ impl Plan {
     /// The place of a measure among the quantities.
     pub fn quantity(&self, measure: &Measure) -> usize {
         self.quantities.iter().position(|quantity| quantity.0 == *measure).unwrap_or_default()
+    }
+
+    /// The places of the quantities that the sweep is about: what decides how often a point is run, and what is compared.
+    pub fn measured_in_full(&self) -> Vec<usize> {
+        let compared = self.compare().map(|compare| self.quantity(&compare.measure));
+        std::iter::once(0).chain(compared.filter(|&quantity| quantity != 0)).collect()
     }
 
     /// The names of the quantities, in their order.

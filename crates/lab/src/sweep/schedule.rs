@@ -68,15 +68,24 @@ impl Schedule {
 
     /// The run to make next; `None` if all that may be needed are finished or under way.
     pub fn next(&mut self) -> Option<Unit> {
+        self.next_wanted().or_else(|| self.open.first().copied().map(|cell| self.begin(cell)))
+    }
+
+    /// The next run that is surely or probably needed; `None` if all of these are finished or under way.
+    pub fn next_wanted(&mut self) -> Option<Unit> {
         let wanted = |&&cell: &&usize| self.cells[cell].next < self.cells[cell].expected;
-        let cell = *self.open.iter().find(wanted).or_else(|| self.open.first())?;
+        let cell = *self.open.iter().find(wanted)?;
+        Some(self.begin(cell))
+    }
+
+    fn begin(&mut self, cell: usize) -> Unit {
         let state = &mut self.cells[cell];
         let run = state.next;
         state.skip_to_next(self.stop);
         if state.next >= self.stop.max {
             self.open.remove(&cell);
         }
-        Some(Unit { cell, run })
+        Unit { cell, run }
     }
 
     /// A run is finished. Returns whether its cell is decided.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use holdover_scenario::statistics::{CONFIDENCE, Mean, Welch};
+use holdover_scenario::statistics::{CONFIDENCE, QuantileEstimate};
 use serde::Serialize;
 
+use super::compare::{Comparison, comparisons, tests_made};
 use super::measure::Quantity;
 use super::plan::{Finished, Plan};
 use super::tables::{self, mean_of};
@@ -22,6 +23,9 @@ pub struct Summary {
     pub seed: u64,
     /// The confidence of every interval, and that of the tests.
     pub confidence: f64,
+    /// How variants were compared; nothing where none were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tests: Option<TestsSummary>,
     /// What was varied.
     pub axes: Vec<AxisSummary>,
     /// How often each point was run.
@@ -77,13 +81,16 @@ pub struct VariantSummary {
     measures: BTreeMap<String, MeanSummary>,
 }
 
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 struct MeanSummary {
     unit: &'static str,
     mean: f64,
     /// Half the width of the confidence interval; nothing with fewer than two values.
     half_width: Option<f64>,
     n: u64,
+    /// The median and the 95th percentile, of what the sweep is about.
+    #[serde(flatten)]
+    quantiles: BTreeMap<&'static str, QuantileSummary>,
 }
 
 /// A comparison of two variants at a point.
@@ -94,24 +101,55 @@ pub struct TestSummary {
     pub variant: String,
     measure: String,
     unit: &'static str,
-    /// The variant's mean less the baseline's, and the rest of Welch's t-test; nothing with fewer than two values.
+    /// `paired` or `welch`.
+    test: &'static str,
+    /// Pairs of runs with the same seed.
+    pairs: u64,
+    /// What the comparison comes to: `higher`, `lower`, `inconclusive`, `nothing random varies` or `too few runs`.
+    pub verdict: &'static str,
+    /// The variant's mean less the baseline's; nothing with too few runs.
+    difference: Option<f64>,
+    /// The median of the differences within pairs.
+    median_difference: Option<QuantileSummary>,
+    /// The share of pairs in which the variant's value is the larger one.
+    share_higher: Option<f64>,
+    /// The t-test; nothing where nothing random varies.
     #[serde(flatten)]
     pub result: Option<TestResult>,
 }
 
-/// Welch's t-test.
+/// A t-test.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct TestResult {
-    difference: f64,
     difference_low: f64,
     difference_high: f64,
-    /// Nothing between two constants that differ.
-    t: Option<f64>,
+    /// The difference in standard deviations.
+    effect: f64,
+    t: f64,
     degrees_of_freedom: f64,
     /// The probability of such a difference by chance.
     pub p: f64,
-    /// Whether `p` is below one minus the confidence.
-    pub significant: bool,
+    /// The same by Holm's correction over all tests of the sweep.
+    pub p_holm: Option<f64>,
+}
+
+/// A quantile with its bootstrap interval.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct QuantileSummary {
+    value: f64,
+    low: Option<f64>,
+    high: Option<f64>,
+}
+
+/// How all comparisons were made.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct TestsSummary {
+    /// `paired` or `welch`.
+    test: &'static str,
+    /// `holm`.
+    correction: &'static str,
+    /// How many tests the correction is for.
+    tests: usize,
 }
 
 impl Summary {
@@ -139,19 +177,19 @@ impl Summary {
                 variant: plan.variants[cell.variant].clone(),
                 runs: finished.len(),
                 precise_enough: tables::precise_enough(plan, &mean_of(finished, 0)),
-                measures: measures(&plan.quantities, finished),
+                measures: measures(plan, index, finished),
             });
         }
-        for comparison in tables::comparisons(plan, runs) {
+        let comparisons = comparisons(plan, runs);
+        let tests = plan.compare().map(|compare| TestsSummary {
+            test: compare.method.name(),
+            correction: "holm",
+            tests: tests_made(&comparisons),
+        });
+        for comparison in &comparisons {
             let Some(compare) = plan.compare() else { break };
             let quantity = &plan.quantities[plan.quantity(&compare.measure)];
-            points[comparison.point].tests.push(TestSummary {
-                baseline: comparison.baseline.to_owned(),
-                variant: comparison.variant.to_owned(),
-                measure: quantity.name(),
-                unit: quantity.unit(),
-                result: comparison.welch.map(TestResult::new),
-            });
+            points[comparison.point].tests.push(TestSummary::new(comparison, quantity));
         }
         Self {
             name: plan.name().to_owned(),
@@ -159,6 +197,7 @@ impl Summary {
             version: env!("CARGO_PKG_VERSION"),
             seed: plan.scenario.seed(),
             confidence: CONFIDENCE,
+            tests,
             axes: axes.collect(),
             replicate: ReplicateSummary {
                 measure: deciding.name(),
@@ -178,28 +217,64 @@ impl Summary {
     }
 }
 
-impl TestResult {
-    fn new(test: Welch) -> Self {
+impl TestSummary {
+    fn new(comparison: &Comparison<'_>, quantity: &Quantity) -> Self {
+        let difference = comparison.found.map(|found| found.difference);
+        let test = comparison.found.and_then(|found| found.test);
         Self {
-            difference: test.difference,
-            difference_low: test.difference - test.half_width,
-            difference_high: test.difference + test.half_width,
-            t: Some(test.t).filter(|t| t.is_finite()),
-            degrees_of_freedom: test.degrees_of_freedom,
-            p: test.p,
-            significant: test.is_significant(),
+            baseline: comparison.baseline.to_owned(),
+            variant: comparison.variant.to_owned(),
+            measure: quantity.name(),
+            unit: quantity.unit(),
+            test: comparison.method.name(),
+            pairs: comparison.pairs,
+            verdict: comparison.verdict.name(),
+            difference,
+            median_difference: comparison.median.map(QuantileSummary::new),
+            share_higher: comparison.share_higher,
+            result: difference.zip(test).map(|(difference, test)| TestResult {
+                difference_low: difference - test.half_width,
+                difference_high: difference + test.half_width,
+                effect: test.effect,
+                t: test.t,
+                degrees_of_freedom: test.degrees_of_freedom,
+                p: test.p,
+                p_holm: comparison.p_holm,
+            }),
         }
     }
 }
 
-fn measures(quantities: &[Quantity], finished: &[Finished]) -> BTreeMap<String, MeanSummary> {
-    let means = quantities.iter().enumerate().map(|(index, quantity)| (quantity, mean_of(finished, index)));
-    means
-        .filter(|(_, mean)| mean.count() > 0)
-        .map(|(quantity, mean)| (quantity.name(), summary(quantity, &mean)))
-        .collect()
+impl QuantileSummary {
+    fn new(estimate: QuantileEstimate) -> Self {
+        let (low, high) = estimate.interval.unzip();
+        Self { value: estimate.value, low, high }
+    }
 }
 
-fn summary(quantity: &Quantity, mean: &Mean) -> MeanSummary {
-    MeanSummary { unit: quantity.unit(), mean: mean.mean(), half_width: mean.half_width(), n: mean.count() }
+fn measures(plan: &Plan, cell: usize, finished: &[Finished]) -> BTreeMap<String, MeanSummary> {
+    let in_full = plan.measured_in_full();
+    let mut measures = BTreeMap::new();
+    for (index, quantity) in plan.quantities.iter().enumerate() {
+        let mean = mean_of(finished, index);
+        if mean.count() == 0 {
+            continue;
+        }
+        let mut quantiles = BTreeMap::new();
+        if in_full.contains(&index) {
+            let estimates = tables::quantiles_of(plan, cell, finished, index);
+            quantiles.extend(estimates.filter_map(|(name, estimate)| Some((name, QuantileSummary::new(estimate?)))));
+        }
+        measures.insert(
+            quantity.name(),
+            MeanSummary {
+                unit: quantity.unit(),
+                mean: mean.mean(),
+                half_width: mean.half_width(),
+                n: mean.count(),
+                quantiles,
+            },
+        );
+    }
+    measures
 }

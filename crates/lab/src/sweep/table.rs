@@ -20,9 +20,13 @@ pub enum Kind {
 pub enum Value {
     /// Does not apply.
     Nothing,
+    /// Words.
     Text(String),
+    /// A whole number.
     Integer(u64),
+    /// A number.
     Real(f64),
+    /// True or false.
     Flag(bool),
 }
 
@@ -87,6 +91,11 @@ impl From<&str> for Value {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
+}
+
+/// What a column of a table of flows (`runs.csv`, and `flows.csv` of a run) holds; `None` if runs of sweeps have no such column.
+pub fn kind_of_flow_column(name: &str) -> Option<Kind> {
+    FLOW_COLUMNS.iter().find(|(column, ..)| *column == name).map(|(_, kind, _)| *kind)
 }
 
 /// A column about a flow: its name, what it holds, and how to get it.

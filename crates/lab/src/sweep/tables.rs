@@ -1,8 +1,9 @@
 //! The tables of a sweep: every run, every point, every test.
 
-use holdover_scenario::statistics::{Mean, Welch};
+use holdover_scenario::statistics::{Mean, QuantileEstimate};
 use holdover_scenario::{Point, Sweep};
 
+use super::compare::{bootstrap_stream, comparisons};
 use super::measure::{Quantity, unit_suffix};
 use super::plan::{Finished, Plan};
 use super::table::{FLOW_COLUMNS, Kind, Table, Value};
@@ -27,8 +28,11 @@ pub fn runs(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
     Table { columns, rows }
 }
 
+/// The quantiles that stand in the table of points: their names, and where they lie.
+pub const QUANTILES: [(&str, f64); 2] = [("median", 0.5), ("p95", 0.95)];
+
 /// One row for each variant at each point: the mean of every quantity, half the width of its confidence interval at 95 %, and
-/// of how many runs.
+/// of how many runs; of the quantities that decide and that are compared also the [quantiles](QUANTILES) with their bootstrap intervals.
 pub fn points(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
     let axes = AxisColumns::new(&plan.sweep);
     let mut columns = axes.columns();
@@ -37,6 +41,10 @@ pub fn points(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
         columns.push((quantity.column("mean"), Kind::Real));
         columns.push((quantity.column("half_width"), Kind::Real));
         columns.push((format!("{}_n", quantity.name()), Kind::Integer));
+    }
+    let with_quantiles = plan.measured_in_full();
+    for &quantity in &with_quantiles {
+        columns.extend(quantile_columns(&plan.quantities[quantity]));
     }
     let rows = runs.iter().enumerate().map(|(index, finished)| {
         let cell = plan.cell(index);
@@ -50,12 +58,17 @@ pub fn points(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
             row.push(if mean.count() > 0 { mean.mean().into() } else { Value::Nothing });
             row.extend([mean.half_width().into(), Value::Integer(mean.count())]);
         }
+        for &quantity in &with_quantiles {
+            for (_, estimate) in quantiles_of(plan, index, finished, quantity) {
+                row.extend(quantile_cells(estimate));
+            }
+        }
         row
     });
     Table { columns, rows: rows.collect() }
 }
 
-/// One row for each comparison of a variant with the baseline at a point, by Welch's t-test.
+/// One row for each comparison of a variant with the baseline at a point.
 pub fn tests(plan: &Plan, runs: &[Vec<Finished>]) -> Option<Table> {
     let compare = plan.compare()?;
     let axes = AxisColumns::new(&plan.sweep);
@@ -64,60 +77,42 @@ pub fn tests(plan: &Plan, runs: &[Vec<Finished>]) -> Option<Table> {
     columns.extend(test_columns(quantity));
     let rows = comparisons(plan, runs).into_iter().map(|comparison| {
         let mut row = axes.cells(&plan.points[comparison.point]);
-        row.extend([Value::from(comparison.baseline), comparison.variant.into()]);
-        row.extend([Value::Integer(comparison.means[0].count()), comparison.means[1].count().into()]);
+        row.extend([Value::from(comparison.baseline), comparison.variant.into(), comparison.method.name().into()]);
+        row.extend(comparison.means.map(|mean| Value::Integer(mean.count())));
+        row.push(comparison.pairs.into());
         row.extend(comparison.means.map(|mean| if mean.count() > 0 { mean.mean().into() } else { Value::Nothing }));
-        let test = comparison.welch;
-        row.push(test.map(|test| test.difference).into());
-        row.push(test.map(|test| test.difference - test.half_width).into());
-        row.push(test.map(|test| test.difference + test.half_width).into());
-        row.push(test.map(|test| test.t).filter(|t| t.is_finite()).into());
-        row.push(test.map(|test| test.degrees_of_freedom).into());
-        row.push(test.map(|test| test.p).into());
-        row.push(test.map_or(Value::Nothing, |test| Value::Flag(test.is_significant())));
+        let difference = comparison.found.map(|found| found.difference);
+        let test = comparison.found.and_then(|found| found.test);
+        let end = |sign: f64| Some(difference? + sign * test?.half_width);
+        row.extend([difference, end(-1.0), end(1.0)].map(Value::from));
+        row.extend(quantile_cells(comparison.median));
+        row.extend([test.map(|test| test.effect), comparison.share_higher].map(Value::from));
+        row.extend([test.map(|test| test.t), test.map(|test| test.degrees_of_freedom)].map(Value::from));
+        row.extend([test.map(|test| test.p), comparison.p_holm].map(Value::from));
+        row.push(comparison.verdict.name().into());
         row
     });
     Some(Table { columns, rows: rows.collect() })
 }
 
-/// A variant against the baseline, at a point.
-#[derive(Clone, Copy, Debug)]
-pub struct Comparison<'a> {
-    /// The number of the point.
-    pub point: usize,
-    /// The baseline's name.
-    pub baseline: &'a str,
-    /// The variant's name.
-    pub variant: &'a str,
-    /// The baseline's mean and the variant's.
-    pub means: [Mean; 2],
-    /// The test; `None` if one of them has fewer than two values.
-    pub welch: Option<Welch>,
+/// A quantile and the ends of its interval.
+fn quantile_cells(estimate: Option<QuantileEstimate>) -> [Value; 3] {
+    let interval = estimate.and_then(|estimate| estimate.interval);
+    let value = estimate.map(|estimate| estimate.value);
+    [value, interval.map(|(low, _)| low), interval.map(|(_, high)| high)].map(Value::from)
 }
 
-/// All comparisons that the sweep asks for.
-pub fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>]) -> Vec<Comparison<'a>> {
-    let Some(compare) = plan.compare() else { return Vec::new() };
-    let quantity = plan.quantity(&compare.measure);
-    let mut all = Vec::new();
-    for point in 0..plan.points.len() {
-        let mean_of = |name: &str| {
-            let variant = plan.variants.iter().position(|variant| variant == name)?;
-            Some(mean_of(&runs[plan.index(super::plan::Cell { point, variant })], quantity))
-        };
-        let Some(baseline) = mean_of(&compare.baseline) else { continue };
-        for variant in &compare.with {
-            let Some(mean) = mean_of(variant) else { continue };
-            all.push(Comparison {
-                point,
-                baseline: &compare.baseline,
-                variant,
-                means: [baseline, mean],
-                welch: Welch::compare(&baseline, &mean),
-            });
-        }
-    }
-    all
+/// The [quantiles](QUANTILES) of a quantity over the runs of a cell, with their names.
+pub fn quantiles_of(
+    plan: &Plan,
+    cell: usize,
+    runs: &[Finished],
+    quantity: usize,
+) -> impl Iterator<Item = (&'static str, Option<QuantileEstimate>)> {
+    let values: Vec<f64> = runs.iter().filter_map(|run| run.values[quantity]).collect();
+    let name = plan.quantities[quantity].name();
+    let mut rng = bootstrap_stream(plan, &format!("{name} in cell {cell}"));
+    QUANTILES.into_iter().map(move |(name, q)| (name, QuantileEstimate::new(&values, q, &mut rng)))
 }
 
 /// The mean of a quantity over runs; runs that it does not apply to do not count.
@@ -142,7 +137,10 @@ pub fn label_in_the_way(sweep: &Sweep, quantities: &[Quantity]) -> Option<String
             || quantities.iter().any(|quantity| {
                 [quantity.column("mean"), quantity.column("half_width"), format!("{}_n", quantity.name())]
                     .contains(&name.to_owned())
-                    || test_columns(quantity).iter().any(|(column, _)| column == name)
+                    || test_columns(quantity)
+                        .iter()
+                        .chain(&quantile_columns(quantity))
+                        .any(|(column, _)| column == name)
             })
     };
     let twice = |name: &str| axes.iter().filter(|(column, _)| column == name).count() > 1;
@@ -162,21 +160,36 @@ const RUN_COLUMNS: [(&str, Kind); 5] = [
 const POINT_COLUMNS: [(&str, Kind); 4] =
     [("variant", Kind::Text), ("runs", Kind::Integer), ("relative_error", Kind::Real), ("precise_enough", Kind::Flag)];
 
+fn quantile_columns(quantity: &Quantity) -> Vec<(String, Kind)> {
+    let ends = |name: &str| ["", "_low", "_high"].map(|end| (quantity.column(&format!("{name}{end}")), Kind::Real));
+    QUANTILES.iter().flat_map(|(name, _)| ends(name)).collect()
+}
+
 fn test_columns(quantity: &Quantity) -> Vec<(String, Kind)> {
+    let of_quantity = |statistic: &str| (quantity.column(statistic), Kind::Real);
+    let plain = |name: &str, kind| (name.to_owned(), kind);
     vec![
-        ("baseline".to_owned(), Kind::Text),
-        ("variant".to_owned(), Kind::Text),
-        ("baseline_n".to_owned(), Kind::Integer),
-        ("variant_n".to_owned(), Kind::Integer),
-        (quantity.column("baseline_mean"), Kind::Real),
-        (quantity.column("variant_mean"), Kind::Real),
-        (quantity.column("difference"), Kind::Real),
-        (quantity.column("difference_low"), Kind::Real),
-        (quantity.column("difference_high"), Kind::Real),
-        ("t".to_owned(), Kind::Real),
-        ("degrees_of_freedom".to_owned(), Kind::Real),
-        ("p".to_owned(), Kind::Real),
-        ("significant".to_owned(), Kind::Flag),
+        plain("baseline", Kind::Text),
+        plain("variant", Kind::Text),
+        plain("test", Kind::Text),
+        plain("baseline_n", Kind::Integer),
+        plain("variant_n", Kind::Integer),
+        plain("pairs", Kind::Integer),
+        of_quantity("baseline_mean"),
+        of_quantity("variant_mean"),
+        of_quantity("difference"),
+        of_quantity("difference_low"),
+        of_quantity("difference_high"),
+        of_quantity("median_difference"),
+        of_quantity("median_difference_low"),
+        of_quantity("median_difference_high"),
+        plain("effect", Kind::Real),
+        plain("share_higher", Kind::Real),
+        plain("t", Kind::Real),
+        plain("degrees_of_freedom", Kind::Real),
+        plain("p", Kind::Real),
+        plain("p_holm", Kind::Real),
+        plain("verdict", Kind::Text),
     ]
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdover_scenario::{NoFiles, Override, Scenario};
 
+use super::driver::{Driver, Worker};
 use super::engine::{self, Outcome};
 use super::*;
 
@@ -92,6 +93,45 @@ fn sweep(plan: &Plan, dir: &Path, jobs: usize, most: usize) -> (usize, bool) {
     (made, complete)
 }
 
+/// Two workers whose answers come in another order, some twice, and a driver that is opened anew in the middle.
+#[test]
+fn a_sweep_by_workers_has_the_files_of_one_by_threads() {
+    let bound = "[sweep.replicate]\nrelative_error = \"15 %\"\nmin = 3\nmax = 12\n";
+    let parts = [SCENARIO, VARIANTS, AXES, bound];
+    let [threads, workers] = ["by-threads", "by-workers"].map(new_dir);
+    let (all, _) = sweep(&plan(&parts), &threads, 2, usize::MAX);
+    let dir = SweepDir::at(&workers, false).expect("a new directory");
+    let mut crew = [0, 1].map(|_| Worker::new(scenario(&parts)).expect("it has a sweep"));
+    let mut made = 0;
+    let open = || Driver::open(plan(&parts), &dir.journal()).expect("a journal of the same sweep");
+    let mut driver = open();
+    while !driver.is_complete() {
+        let units = driver.next(7);
+        assert!(!units.is_empty(), "what is under way has all come back");
+        let rows: Vec<String> =
+            units.iter().enumerate().map(|(at, unit)| crew[at % 2].make(*unit).expect("a run")).collect();
+        made += rows.len();
+        for row in rows.iter().rev().chain(&rows) {
+            driver.take(row).expect("a row of this sweep");
+        }
+        if (20..27).contains(&made) {
+            drop(driver);
+            driver = open();
+        }
+    }
+    assert!(driver.take("{}").is_err());
+    let other = crew[0].make(Unit { cell: 0, run: 0 }).expect("a run").replace("\"seed\":7", "\"seed\":8");
+    assert!(driver.take(&other).expect_err("another seed").to_string().contains("the seed of run 0 is not 8"));
+    assert!(crew[0].make(Unit { cell: 99, run: 0 }).is_err());
+    let (plan, runs) = driver.into_runs();
+    dir.write_results(&plan, &runs).expect("a disk with room");
+    assert_eq!(results(&threads), results(&workers));
+    assert!(made <= all + 8, "{made} runs for {all}");
+    for dir in [threads, workers] {
+        fs::remove_dir_all(dir).expect("it was made above");
+    }
+}
+
 /// The files of a finished sweep that have to be the same whenever it is made.
 fn results(dir: &Path) -> BTreeMap<String, String> {
     let names = ["runs.csv", "points.csv", "tests.csv", "summary.json"];
@@ -142,6 +182,58 @@ fn two_axes_and_two_variants_make_the_same_rows_on_one_thread_and_on_four() {
     for dir in [one, four] {
         fs::remove_dir_all(dir).expect("it was made above");
     }
+}
+
+#[test]
+fn what_does_not_vary_is_not_tested_and_what_does_is_paired_by_seed_and_corrected() {
+    let tests_of = |parts: &[&str], name: &str| {
+        let dir = new_dir(name);
+        assert!(sweep(&plan(parts), &dir, 2, usize::MAX).1);
+        let files = results(&dir);
+        fs::remove_dir_all(dir).expect("it was made above");
+        (files["tests.csv"].clone(), files["points.csv"].clone(), files["summary.json"].clone())
+    };
+    let numbers = |csv: &str, name: &str| -> Vec<f64> {
+        column(csv, name).iter().map(|cell| cell.parse().unwrap_or_else(|_| panic!("{name}: {cell}"))).collect()
+    };
+    let calm = SCENARIO.replace("loss = \"1 %\"", "");
+    let (tests, _, summary) = tests_of(&[&calm, VARIANTS, FOUR_RUNS], "calm");
+    assert_eq!(column(&tests, "verdict"), ["nothing random varies"]);
+    assert_eq!(
+        (column(&tests, "p"), column(&tests, "t"), column(&tests, "goodput_difference_low_bps")),
+        (vec![String::new()], vec![String::new()], vec![String::new()])
+    );
+    assert!(!column(&tests, "goodput_difference_bps")[0].is_empty());
+    assert!(summary.contains("\"nothing random varies\"") && !summary.contains("\"p\""), "{summary}");
+
+    let runs = "[sweep.replicate]\nmin = 12\n";
+    let (tests, points, _) = tests_of(&[SCENARIO, VARIANTS, AXES, runs], "paired");
+    assert_eq!(
+        (column(&tests, "test"), column(&tests, "pairs")),
+        (vec!["paired".to_owned(); 4], vec!["12".to_owned(); 4])
+    );
+    let (p, corrected) = (numbers(&tests, "p"), numbers(&tests, "p_holm"));
+    let expected = holdover_scenario::statistics::holm(&p.iter().copied().map(Some).collect::<Vec<_>>());
+    assert_eq!(corrected.iter().copied().map(Some).collect::<Vec<_>>(), expected);
+    for (at, verdict) in column(&tests, "verdict").iter().enumerate() {
+        let difference = numbers(&tests, "goodput_difference_bps")[at];
+        let expected = if corrected[at] >= 0.05 {
+            "inconclusive"
+        } else if difference > 0.0 {
+            "higher"
+        } else {
+            "lower"
+        };
+        assert_eq!(verdict, expected);
+    }
+    for (low, high) in [("median_low", "median"), ("median", "median_high"), ("median", "p95")] {
+        let [low, high] = [low, high].map(|name| numbers(&points, &format!("goodput_{name}_bps")));
+        assert!(low.iter().zip(&high).all(|(low, high)| low <= high), "{points}");
+    }
+    assert_eq!(column(&points, "goodput_p95_low_bps"), vec![""; 8], "12 runs are too few for the tail");
+    let (tests, ..) = tests_of(&[SCENARIO, VARIANTS, AXES, runs, "[sweep.compare]\ntest = \"welch\"\n"], "welch");
+    assert_eq!(column(&tests, "test"), ["welch"; 4]);
+    assert_ne!(numbers(&tests, "p"), p);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::quantity::Percent;
+use crate::statistics::Method;
 use crate::sweep::Metric;
 use crate::word::{Word, vocabulary};
 
@@ -16,7 +17,7 @@ pub(crate) struct Sweep {
     pub(crate) axes: Vec<Axis>,
     /// How often each point is run, with a seed of its own each time. The default is once.
     pub(crate) replicate: Option<Replicate>,
-    /// Which variants are compared by Welch's t-test. The default is all with the first.
+    /// Which variants are compared. The default is all with the first, run by run of the same seed.
     pub(crate) compare: Option<Compare>,
 }
 
@@ -88,7 +89,7 @@ pub(crate) struct Measure {
     pub(crate) flow: Option<String>,
 }
 
-/// Which variants are compared by Welch's t-test.
+/// Which variants are compared, and by which test.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Compare {
@@ -98,4 +99,6 @@ pub(crate) struct Compare {
     pub(crate) with: Option<Vec<String>>,
     /// What is compared. The default is what "replicate" averages.
     pub(crate) of: Option<Measure>,
+    /// The test: "paired" compares runs of the same seed, "welch" takes them as independent. The default is "paired".
+    pub(crate) test: Option<Word<Method>>,
 }

@@ -1,4 +1,10 @@
-//! How many runs are enough, and whether two variants differ.
+//! How many runs are enough, whether two variants differ, and how far medians and tails are known.
+
+mod bootstrap;
+mod compare;
+
+pub use bootstrap::{QuantileEstimate, RESAMPLES, quantile};
+pub use compare::{Difference, Method, Verdict, holm};
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -35,6 +41,14 @@ impl Mean {
     /// Their sample variance; `None` with fewer than two.
     pub fn variance(&self) -> Option<f64> {
         (self.count > 1).then(|| (self.squares / (self.count - 1) as f64).max(0.0))
+    }
+
+    /// Whether the values are all the same, up to the rounding of their arithmetic: there is nothing to test then. `None` with fewer
+    /// than two values.
+    pub fn is_constant(&self) -> Option<bool> {
+        // A billionth of a billionth of the mean's square: what rounding leaves of equal values, and far below any real spread.
+        const ROUNDING: f64 = 1e-24;
+        Some(self.variance()? <= ROUNDING * self.mean.powi(2))
     }
 
     /// Half the width of the confidence interval of the mean at 95 %, by Student's t; `None` with fewer than two values.
@@ -80,49 +94,6 @@ impl StoppingRule {
         let enough = mean.count() >= self.min.max(2);
         let precise = mean.relative_error().is_some_and(|error| error <= self.relative_error);
         mean.count() >= self.max || (enough && precise)
-    }
-}
-
-/// Welch's test of whether two samples with unequal variances have the same mean.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Welch {
-    /// The second mean less the first.
-    pub difference: f64,
-    /// Half the width of the difference's confidence interval at 95 %.
-    pub half_width: f64,
-    /// The test statistic.
-    pub t: f64,
-    /// Welch and Satterthwaite's degrees of freedom.
-    pub degrees_of_freedom: f64,
-    /// The probability of a difference at least this large if there were none (two-sided).
-    pub p: f64,
-}
-
-impl Welch {
-    /// Compares two samples. `None` if one has fewer than two values.
-    pub fn compare(first: &Mean, second: &Mean) -> Option<Self> {
-        let per_mean = |mean: &Mean| mean.variance().map(|variance| variance / mean.count() as f64);
-        let (a, b) = (per_mean(first)?, per_mean(second)?);
-        let difference = second.mean() - first.mean();
-        let error = (a + b).sqrt();
-        if error == 0.0 {
-            // Two constants: they are the same or they are not.
-            let p = if difference == 0.0 { 1.0 } else { 0.0 };
-            let t = if difference == 0.0 { 0.0 } else { f64::INFINITY.copysign(difference) };
-            let degrees_of_freedom = (first.count() + second.count() - 2) as f64;
-            return Some(Self { difference, half_width: 0.0, t, degrees_of_freedom, p });
-        }
-        let (n, m) = (first.count() as f64, second.count() as f64);
-        let degrees_of_freedom = (a + b).powi(2) / (a.powi(2) / (n - 1.0) + b.powi(2) / (m - 1.0));
-        let t = difference / error;
-        let distribution = StudentsT::new(0.0, 1.0, degrees_of_freedom).ok()?;
-        let p = 2.0 * distribution.cdf(-t.abs());
-        Some(Self { difference, half_width: t_quantile(degrees_of_freedom)? * error, t, degrees_of_freedom, p })
-    }
-
-    /// Whether the difference is significant at 95 %.
-    pub fn is_significant(&self) -> bool {
-        self.p < 1.0 - CONFIDENCE
     }
 }
 
@@ -192,37 +163,5 @@ mod tests {
             .count();
         // Three standard errors: 3 sqrt(0.95 * 0.05 / 4000) = 0.0103.
         assert!(close(covered as f64 / f64::from(experiments), 0.95, 0.0104), "{covered}");
-    }
-
-    /// By hand: variances 2.5 and 10, five values each: t = 3 / sqrt(2.5) = 1.8974, 5.8824 degrees of freedom.
-    #[test]
-    fn welch_compares_samples_of_unequal_variance() {
-        let first: Mean = [1.0, 2.0, 3.0, 4.0, 5.0].into_iter().collect();
-        let second: Mean = [2.0, 4.0, 6.0, 8.0, 10.0].into_iter().collect();
-        let welch = Welch::compare(&first, &second).unwrap();
-        assert_eq!(welch.difference, 3.0);
-        assert!(close(welch.t, 1.897_366, 1e-6));
-        assert!(close(welch.degrees_of_freedom, 5.882_353, 1e-6));
-        assert!(close(welch.p, 0.107_53, 1e-4), "{}", welch.p);
-        assert!(!welch.is_significant());
-    }
-
-    #[test]
-    fn welch_finds_no_difference_about_as_often_as_it_should() {
-        let mut rng = Rng::new(17);
-        let experiments = 4_000;
-        let mut sample = |sd: f64| (0..6).map(|_| rng.normal(1.0, sd)).collect::<Mean>();
-        let found =
-            (0..experiments).filter(|_| Welch::compare(&sample(1.0), &sample(2.0)).unwrap().is_significant()).count();
-        // Welch is a little off 5 % for samples as small as these.
-        assert!(close(found as f64 / f64::from(experiments), 0.05, 0.015), "{found}");
-    }
-
-    #[test]
-    fn constants_are_equal_or_not() {
-        let of = |value: f64| [value; 3].into_iter().collect::<Mean>();
-        assert_eq!(Welch::compare(&of(1.0), &of(1.0)).unwrap().p, 1.0);
-        assert_eq!(Welch::compare(&of(1.0), &of(2.0)).unwrap().p, 0.0);
-        assert_eq!(Welch::compare(&of(1.0), &Mean::default()), None);
     }
 }

@@ -1,0 +1,109 @@
+//! What becomes of a run's records: scenario, plots and page.
+
+use std::path::{Component, Path, PathBuf};
+
+use holdover_report::html::Page;
+use holdover_report::plots::{Plot, PlotKind, PlottedRun, plots, progress, time_axis_ends};
+use holdover_report::{
+    CaptureFormat, CaptureLen, CaptureOptions, Record, RecordError, RecorderOptions, ResultsDir, Summary,
+};
+use holdover_scenario::{Captures, Output, Scenario};
+use holdover_sim::WorldConfig;
+
+use super::simulate::in_parallel;
+
+/// What a scenario's `[output]` has recorded; no captures with `captures` false.
+pub fn recorder_options(output: &Output, captures: bool) -> RecorderOptions {
+    let nodes = match &output.captures {
+        Captures::None => None,
+        Captures::All => Some(None),
+        Captures::Nodes(nodes) => Some(Some(nodes.clone())),
+    };
+    let captures = nodes.filter(|_| captures).map(|nodes| CaptureOptions {
+        format: match output.capture_format {
+            holdover_scenario::CaptureFormat::Pcapng => CaptureFormat::Pcapng,
+            holdover_scenario::CaptureFormat::Pcap => CaptureFormat::Pcap,
+        },
+        nodes,
+        len: output.snap_length.map_or(CaptureLen::Whole, CaptureLen::Bytes),
+        ..CaptureOptions::default()
+    });
+    RecorderOptions { captures, events: output.events, ..RecorderOptions::default() }
+}
+
+/// What a scenario's `[output]` has drawn. Queues come with any plot of a flow.
+pub fn plot_kinds(output: &Output) -> Vec<PlotKind> {
+    if output.plots.is_empty() {
+        return Vec::new();
+    }
+    let kind = |plot: &holdover_scenario::Plot| match plot {
+        holdover_scenario::Plot::TimeSequence => PlotKind::TimeSequence,
+        holdover_scenario::Plot::Cwnd => PlotKind::Window,
+        holdover_scenario::Plot::Rtt => PlotKind::Rtt,
+        holdover_scenario::Plot::Goodput => PlotKind::Goodput,
+    };
+    output.plots.iter().map(kind).chain([PlotKind::Queues]).collect()
+}
+
+/// Writes the scenario as it was run, and the traces that it names, where that name can be kept.
+///
+/// # Errors
+///
+/// If a file cannot be written.
+pub fn write_scenario(results: &ResultsDir, scenario: &Scenario) -> Result<(), RecordError> {
+    for (name, text) in scenario.files() {
+        if Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) {
+            results.write(name, text.as_bytes())?;
+        }
+    }
+    results.write("scenario.toml", scenario.to_toml().as_bytes())
+}
+
+/// Draws the plots of `kinds` on `jobs` threads, and writes them and the page of a run. `worlds` and `records` are those of the
+/// summary's variants.
+///
+/// # Errors
+///
+/// If a file cannot be written or a plot cannot be drawn.
+pub fn write_report(
+    results: &ResultsDir,
+    scenario: &Scenario,
+    summary: &Summary,
+    worlds: &[WorldConfig],
+    records: &[Record],
+    kinds: &[PlotKind],
+    jobs: usize,
+) -> Result<(), RecordError> {
+    // The one variant of a scenario without variants need not be named in every title.
+    let single = records.len() == 1;
+    let runs: Vec<PlottedRun<'_>> = summary
+        .variants
+        .iter()
+        .zip(worlds)
+        .zip(records)
+        .map(|((variant, config), record)| {
+            let variant = if single { "" } else { variant.variant.as_str() };
+            PlottedRun { variant, config, record }
+        })
+        .collect();
+    let ends = time_axis_ends(&records.iter().map(|record| record.ended_at).collect::<Vec<_>>());
+    let drawn: Vec<Vec<Plot>> = runs.iter().zip(ends).map(|(run, end)| plots(run, kinds, end)).collect();
+    let progress = if kinds.is_empty() { None } else { progress(&runs) };
+    if let Some(progress) = &progress {
+        progress.write(results.path())?;
+    }
+    let files: Vec<(PathBuf, &Plot)> = summary
+        .variants
+        .iter()
+        .zip(&drawn)
+        .flat_map(|(variant, plots)| {
+            let dir = results.path().join(&variant.directory).join("plots");
+            plots.iter().map(move |plot| (dir.clone(), plot))
+        })
+        .collect();
+    let written = in_parallel(files.len(), jobs, |index| files[index].1.write(&files[index].0), || {});
+    written.into_iter().collect::<Result<Vec<()>, RecordError>>()?;
+    let text = scenario.to_toml();
+    let page = Page { summary, scenario: &text, progress: progress.as_ref(), plots: &drawn };
+    results.write("report.html", page.to_html().as_bytes())
+}

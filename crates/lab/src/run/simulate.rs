@@ -1,0 +1,191 @@
+//! Runs the variants, several at a time, and tells how far they are.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time;
+
+use holdover_base::{Duration, Instant};
+use holdover_report::{Record, RecordError, Recorder, RecorderOptions};
+use holdover_sim::{Amount, Ending, Traffic, World, WorldConfig, WorldError};
+
+/// What is run, and where it is recorded.
+#[derive(Clone, Debug)]
+pub struct Plan<'a> {
+    /// The names of the variants, for messages.
+    pub names: &'a [&'a str],
+    /// Their worlds.
+    pub worlds: &'a [WorldConfig],
+    /// Their directories.
+    pub directories: Vec<PathBuf>,
+    /// What is recorded.
+    pub options: RecorderOptions,
+}
+
+/// Why a run did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// A world cannot be built.
+    #[error("variant {variant}: {error}")]
+    World {
+        /// The variant.
+        variant: String,
+        /// Why.
+        error: WorldError,
+    },
+    /// A file could not be written.
+    #[error("{0}")]
+    Record(#[from] RecordError),
+    /// It was asked to stop.
+    #[error("interrupted; nothing was kept")]
+    Interrupted,
+}
+
+/// How far a variant is, in parts of this.
+pub const WHOLE: u32 = 10_000;
+
+/// Does nothing to the worlds.
+pub const AS_DESCRIBED: &Equip<'static> = &|_, _| {};
+
+/// Gives a variant's world (by its place in the plan) what its description cannot express, such as a chain, before it runs.
+pub type Equip<'a> = dyn Fn(usize, &mut World) + Sync + 'a;
+
+/// Runs all variants on `jobs` threads; the first error in their order ends all of them, and so does `stop`, once true. `watch` is
+/// called ten times a second, by the calling thread, with how far each variant is.
+///
+/// # Errors
+///
+/// If a world cannot be built, a file cannot be written, or `stop` was set.
+pub fn simulate(
+    plan: &Plan<'_>,
+    jobs: usize,
+    equip: &Equip<'_>,
+    stop: &AtomicBool,
+    mut watch: impl FnMut(&[AtomicU32]),
+) -> Result<Vec<Record>, SimulateError> {
+    let parts: Vec<AtomicU32> = plan.worlds.iter().map(|_| AtomicU32::new(0)).collect();
+    let failed = AtomicBool::new(false);
+    let given_up = || failed.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
+    let records = in_parallel(
+        plan.worlds.len(),
+        jobs,
+        |index| {
+            let record = one(plan, index, equip, &parts[index], &given_up);
+            if record.is_err() {
+                failed.store(true, Ordering::Relaxed);
+            }
+            record
+        },
+        || watch(&parts),
+    );
+    let mut whole = Vec::with_capacity(records.len());
+    for record in records {
+        // Without a record a run was given up because another one failed: that one's error follows or came before.
+        whole.extend(record?);
+    }
+    if stop.load(Ordering::Relaxed) { Err(SimulateError::Interrupted) } else { Ok(whole) }
+}
+
+/// Runs one variant; `None` if all are given up in the meantime.
+fn one(
+    plan: &Plan<'_>,
+    index: usize,
+    equip: &Equip<'_>,
+    part: &AtomicU32,
+    given_up: &impl Fn() -> bool,
+) -> Result<Option<Record>, SimulateError> {
+    let config = &plan.worlds[index];
+    let mut world = World::new(config.clone())
+        .map_err(|error| SimulateError::World { variant: plan.names[index].to_owned(), error })?;
+    equip(index, &mut world);
+    let mut recorder = Recorder::create(&plan.directories[index], config, &plan.options)?;
+    let whole = bytes_to_come(config);
+    let step = (config.time_limit.saturating_since(Instant::ZERO) / 1000).max(Duration::from_millis(1));
+    let step = step.min(Duration::from_secs(1));
+    loop {
+        let until = world.now() + step;
+        let ending =
+            if until < config.time_limit { world.run_to(until, &mut recorder) } else { Some(world.run(&mut recorder)) };
+        if let Some(ending) = ending {
+            part.store(WHOLE, Ordering::Relaxed);
+            return Ok(Some(recorder.finish(&world, ending)?));
+        }
+        if given_up() {
+            return Ok(None);
+        }
+        if recorder.error().is_some() {
+            recorder.finish(&world, Ending::Idle)?;
+            return Ok(None);
+        }
+        part.store(part_done(config, world.now(), whole, recorder.bytes_received()), Ordering::Relaxed);
+    }
+}
+
+/// How far a run is, in parts of [`WHOLE`]: by its time, or by the bytes that were read if that is further.
+pub fn part_done(config: &WorldConfig, now: Instant, whole: Option<u64>, received: u64) -> u32 {
+    let by_time = now.as_secs_f64() / config.time_limit.as_secs_f64();
+    let by_bytes = whole.map_or(0.0, |whole| received as f64 / whole as f64);
+    (by_time.max(by_bytes) * f64::from(WHOLE)) as u32
+}
+
+/// How many bytes all flows will have read at the end, if that is known.
+pub fn bytes_to_come(config: &WorldConfig) -> Option<u64> {
+    let bytes = config.flows.iter().map(|flow| match flow.traffic {
+        Traffic::Bulk(bulk) => match bulk.amount {
+            Amount::Bytes(bytes) => Some(bytes.0),
+            Amount::For(_) => None,
+        },
+        _ => None,
+    });
+    bytes.sum::<Option<u64>>().filter(|&bytes| bytes > 0)
+}
+
+/// Does `count` pieces of work on at most `jobs` threads and returns what came of them, in order. `watch` is called now and
+/// then in between.
+pub fn in_parallel<T: Send>(
+    count: usize,
+    jobs: usize,
+    work: impl Fn(usize) -> T + Sync,
+    mut watch: impl FnMut(),
+) -> Vec<T> {
+    const EVERY: time::Duration = time::Duration::from_millis(100);
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    let mut done: Vec<Option<T>> = (0..count).map(|_| None).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.clamp(1, count.max(1)) {
+            let (sender, next, work) = (sender.clone(), &next, &work);
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count || sender.send((index, work(index))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        loop {
+            match receiver.recv_timeout(EVERY) {
+                Ok((index, result)) => done[index] = Some(result),
+                Err(RecvTimeoutError::Timeout) => watch(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+    });
+    // A thread that panics ends the scope above, so that nothing is missing here.
+    done.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_in_order_whoever_is_first() {
+        for jobs in [1, 2, 7] {
+            assert_eq!(in_parallel(20, jobs, |index| index * index, || {}), (0..20).map(|n| n * n).collect::<Vec<_>>());
+        }
+        assert_eq!(in_parallel(0, 4, |index| index, || {}), Vec::<usize>::new());
+    }
+}

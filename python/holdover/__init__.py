@@ -1,0 +1,45 @@
+"""Transport that survives links which come and go: simulate, sweep, compare, and try mechanisms of one's own.
+
+The module is a shell around Holdover's Rust libraries: scenarios, runs, sweeps and statistics are those of the program ``holdover``.
+
+>>> import holdover
+>>> s = holdover.Scenario.open("train-tunnel")
+>>> r = s.run()
+>>> r.flows.to_pandas()
+"""
+
+from . import _holdover, traces
+from .errors import HoldoverError, Interrupted, ScenarioError
+from .mechanisms import LinkEvent, Mechanism, Packet
+from .papers import Claim, Paper, Verdict, paper, papers
+from .runs import Run, RunVariant, open_run, run
+from .scenario import Scenario, builtin_scenarios, schema
+from .sweeps import Sweep, sweep
+from .tables import Table
+
+__version__ = _holdover.__version__
+
+__all__ = [
+    "Claim",
+    "HoldoverError",
+    "Interrupted",
+    "LinkEvent",
+    "Mechanism",
+    "Packet",
+    "Paper",
+    "Run",
+    "RunVariant",
+    "Scenario",
+    "ScenarioError",
+    "Sweep",
+    "Table",
+    "Verdict",
+    "builtin_scenarios",
+    "open_run",
+    "paper",
+    "papers",
+    "run",
+    "schema",
+    "sweep",
+    "traces",
+]

@@ -1,0 +1,106 @@
+"""Mechanisms of one's own, in the path of a host's packets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ._holdover import Packet
+
+__all__ = ["LinkEvent", "Mechanism", "Packet"]
+
+Direction = Literal["out", "in"]
+Verdict = Literal["pass", "drop", "keep"]
+
+
+@dataclass(frozen=True)
+class LinkEvent:
+    """What the layers below say of the link.
+
+    Attributes
+    ----------
+    kind : {"fading", "recovered", "down", "up"}
+        A disconnection is predicted; the prediction was wrong; the host is cut off; connectivity is back.
+    lead : int or None
+        How long from now the link is expected to fade, in ns, if that is known.
+    symmetric : bool
+        Whether the peer has learnt of the return at the same time.
+    moved : bool
+        Whether the attachment is another one than before.
+    """
+
+    kind: Literal["fading", "recovered", "down", "up"]
+    lead: int | None = None
+    symmetric: bool = False
+    moved: bool = False
+
+
+class Mechanism:
+    """A mechanism between a host's TCP and its link, for prototypes.
+
+    It sees every packet that the host sends (``"out"``) and receives (``"in"``), and may change, drop, keep and send packets. Times are whole
+    nanoseconds of the run. A mechanism must take nothing from outside (no clock, no unseeded random numbers): a run is a function of
+    scenario and seed.
+
+    Every packet of the host costs a call into Python, some microseconds: a run with a mechanism in Python takes about ten times as
+    long as one with the same mechanism in Rust. What it raises ends the run and is raised by `holdover.run`.
+
+    Examples
+    --------
+    >>> class Deaf(Mechanism):
+    ...     name = "deaf"
+    ...     def handle_packet(self, now, direction, packet):
+    ...         return "drop" if direction == "in" and packet.is_pure_ack else None
+    """
+
+    #: The name in events and reports.
+    name = "python"
+
+    # What the simulator fetches after each call. They are class attributes, so that a subclass need not call `__init__` of this class.
+    _outbox: list[tuple[str, Packet]] | None = None
+    _notes: list[tuple[str, str, Packet]] | None = None
+    _wake_at: int | None = None
+
+    def handle_packet(self, now: int, direction: Direction, packet: Packet) -> Verdict | None:
+        """A packet passes.
+
+        Returns
+        -------
+        {None, "pass", "drop", "keep"}
+            What becomes of it: it goes on, with the changes made to it (None or ``"pass"``); it ends here; or the mechanism has kept a
+            copy to send later.
+        """
+        return None
+
+    def handle_link(self, now: int, event: LinkEvent) -> None:
+        """Something has happened to the link."""
+
+    def handle_timeout(self, now: int) -> None:
+        """The time set by `wake_at` has come."""
+
+    def send(self, packet: Packet, direction: Direction = "out") -> None:
+        """Send a packet: to the link (``"out"``) or to the host's own TCP (``"in"``). It follows the packet that passes."""
+        if self._outbox is None:
+            self._outbox = []
+        self._outbox.append((direction, packet.copy()))
+
+    def wake_at(self, time: int | None) -> None:
+        """Have `handle_timeout` called at this time in ns, in place of the one before; None for never."""
+        self._wake_at = time
+
+    def note(self, what: str, packet: Packet, direction: Direction = "out") -> None:
+        """Put an action into the run's events: ``what`` in a word or two, to the connection of `packet`, which goes in `direction`."""
+        if self._notes is None:
+            self._notes = []
+        self._notes.append((what, direction, packet.copy()))
+
+    def _handle_link(self, now: int, kind: str, lead: int | None, symmetric: bool, moved: bool) -> None:
+        self.handle_link(now, LinkEvent(kind, lead, symmetric, moved))  # type: ignore[arg-type]
+
+    def _take_outbox(self) -> list[tuple[str, Packet]]:
+        taken, self._outbox = self._outbox or [], None
+        return taken
+
+    def _take_notes(self) -> list[tuple[str, str, Packet]]:
+        taken, self._notes = self._notes or [], None
+        return taken

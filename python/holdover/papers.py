@@ -1,0 +1,101 @@
+"""Papers whose experiments come with Holdover, and their claims."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import _holdover
+from .scenario import Scenario
+
+__all__ = ["Claim", "Paper", "Verdict", "paper", "papers"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim of a paper: its name, the experiment that it is about, and the sentence."""
+
+    name: str
+    experiment: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim with what became of it: ``"holds"``, ``"fails"``, ``"not checkable"`` or ``"check broken"``, and what was found."""
+
+    claim: Claim
+    verdict: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper.
+
+    Attributes
+    ----------
+    name, title, authors : str
+        Its name here, its title, and who wrote it.
+    experiments : dict
+        The names of its experiments, each with the name of its scenario (None without one).
+    claims : tuple of Claim
+        What it claims.
+    """
+
+    name: str
+    title: str
+    authors: str
+    experiments: dict[str, str | None]
+    claims: tuple[Claim, ...]
+
+    def scenario(self, name: str) -> Scenario:
+        """One of its scenarios, to run, sweep or change."""
+        return Scenario(_holdover.paper_scenario(self.name, name))
+
+    def reproduce(
+        self,
+        experiments: Iterable[str] | None = None,
+        *,
+        out: str | os.PathLike[str] | None = None,
+        jobs: int | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> list[Verdict]:
+        """Run experiments anew (all if not named) and judge the claims about them, as ``holdover reproduce`` does.
+
+        Parameters
+        ----------
+        experiments
+            The names of experiments.
+        out
+            A directory for the sweeps; what is in it already is not run again.
+        jobs
+            Runs at a time; as many as there are cores if not given.
+        progress
+            Called with the name of the sweep under way, the number of its runs made, and of those expected.
+        """
+        chosen = None if experiments is None else list(experiments)
+        count = jobs or os.cpu_count() or 1
+        with tempfile.TemporaryDirectory(prefix="holdover-") as temporary:
+            directory = Path(temporary) if out is None else Path(out)
+            judged = _holdover.reproduce(self.name, chosen, directory, count, progress)
+        return [Verdict(Claim(name, about, text), verdict, found) for name, about, text, verdict, found in judged]
+
+
+def papers() -> list[Paper]:
+    """All papers that come with Holdover."""
+    return [
+        Paper(name, title, authors, dict(experiments), tuple(Claim(*claim) for claim in claims))
+        for name, title, authors, experiments, claims in _holdover.papers()
+    ]
+
+
+def paper(name: str) -> Paper:
+    """The paper of this name."""
+    found = {one.name: one for one in papers()}
+    if name not in found:
+        raise KeyError(f"there is no paper \"{name}\"; there are {', '.join(found)}")
+    return found[name]

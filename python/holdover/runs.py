@@ -1,0 +1,181 @@
+"""Runs of scenarios and their results."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from . import _holdover
+from .errors import HoldoverError
+from .mechanisms import Mechanism
+from .scenario import Scenario
+from .tables import Table
+
+__all__ = ["Run", "RunVariant", "open_run", "run"]
+
+
+def run(
+    scenario: Scenario,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    force: bool = False,
+    variants: Iterable[str] | None = None,
+    captures: bool = True,
+    report: bool = True,
+    jobs: int | None = None,
+    mechanisms: Mapping[str, Callable[[], Mechanism]] | Iterable[tuple[str | None, str, Callable[[], Mechanism]]] = (),
+    progress: Callable[[float], None] | None = None,
+) -> Run:
+    """Run the variants of a scenario in the simulator, as ``holdover run`` does.
+
+    The interpreter is free for other threads meanwhile. Ctrl-C ends the run within a tenth of a second and keeps nothing.
+
+    Parameters
+    ----------
+    scenario
+        What to run.
+    out
+        A new or empty directory for the results. Without it, they lie in a temporary one, which is removed with the `Run`.
+    force
+        Replace the results of an earlier run in `out`.
+    variants
+        The names of those to run; all if not given.
+    captures
+        Write captures (pcapng) as the scenario says.
+    report
+        Draw plots and write ``report.html``.
+    jobs
+        How many variants run at the same time; as many as there are cores if not given.
+    mechanisms
+        Mechanisms of one's own: a dictionary from the name of a host to what makes a `Mechanism` (its class will do), or triples of
+        variant (None for all), host and maker. They stand behind those of the scenario, nearer to the link.
+    progress
+        Called about ten times a second with a share from 0 to 1. What it raises ends the run.
+
+    Raises
+    ------
+    ScenarioError, HoldoverError
+        If the scenario cannot be run or results cannot be written.
+    """
+    temporary = tempfile.TemporaryDirectory(prefix="holdover-") if out is None else None
+    directory = Path(temporary.name) / "run" if temporary else Path(os.fspath(out or ""))
+    triples = [(None, host, maker) for host, maker in mechanisms.items()] if isinstance(mechanisms, Mapping) else list(mechanisms)
+    _holdover.run(
+        scenario._native,
+        directory,
+        force,
+        None if variants is None else list(variants),
+        captures,
+        report,
+        jobs or os.cpu_count() or 1,
+        triples,
+        progress,
+        _started(),
+    )
+    return Run(directory, temporary)
+
+
+def open_run(directory: str | os.PathLike[str]) -> Run:
+    """The results of a run in a directory: one of this module's, or of ``holdover run``, also on real kernels."""
+    return Run(Path(directory))
+
+
+class Run:
+    """The results of a run of all variants."""
+
+    def __init__(self, directory: Path, keep: Any = None) -> None:
+        self._keep = keep
+        #: Where the files are: see ``docs/guide/reports.md``.
+        self.directory = directory
+        path = directory / "summary.json"
+        try:
+            #: Everything that was measured, as in ``summary.json``.
+            self.summary: dict[str, Any] = json.loads(path.read_text())
+        except (OSError, ValueError) as error:
+            raise HoldoverError(f"{path}: {error}; is this the directory of a run?") from error
+
+    @property
+    def flows(self) -> Table:
+        """One row for each flow of each variant."""
+        return Table(_holdover.read_flows(self.directory / "flows.csv"))
+
+    @property
+    def variants(self) -> dict[str, RunVariant]:
+        """The variants by their names."""
+        return {entry["variant"]: RunVariant(self, entry) for entry in self.summary["variants"]}
+
+    def __getitem__(self, variant: str) -> RunVariant:
+        found = self.variants
+        if variant not in found:
+            raise KeyError(f"there is no variant \"{variant}\"; there are {', '.join(found)}")
+        return found[variant]
+
+    def plot(self, name: str = "progress") -> Any:
+        """A plot of the report as an ``SVG`` of IPython: ``"progress"``, or ``"VARIANT/NAME"`` for one of a variant."""
+        from IPython.display import SVG
+
+        return SVG((self._plot(name)).read_text())
+
+    def _plot(self, name: str) -> Path:
+        variant, _, plot = name.rpartition("/")
+        directory = self[variant].directory / "plots" if variant else self.directory
+        path = directory / f"{plot}.svg"
+        if not path.is_file():
+            known = ", ".join(sorted(found.stem for found in directory.glob("*.svg"))) or "none: the run was made without a report"
+            raise KeyError(f"there is no plot \"{name}\"; there are {known}")
+        return path
+
+    def __repr__(self) -> str:
+        return f"<Run of {self.summary['name']!r}: {', '.join(self.variants)}>"
+
+    def _repr_html_(self) -> str:
+        plot = self.directory / "progress.svg"
+        return (plot.read_text() if plot.is_file() else "") + self.flows._repr_html_()
+
+
+class RunVariant:
+    """The results of one variant."""
+
+    def __init__(self, run: Run, entry: dict[str, Any]) -> None:
+        self._run = run
+        #: Everything that was measured of it.
+        self.summary = entry
+        #: Where its files are.
+        self.directory = run.directory / entry["directory"]
+
+    @property
+    def samples(self) -> Table:
+        """The states of connections over time, with the names of Linux's ``TCP_INFO``."""
+        return Table(_holdover.read_samples(self.directory / "samples.csv"))
+
+    @property
+    def events(self) -> Table:
+        """What happened: links, registrations, flows, retransmissions, drops, actions of mechanisms."""
+        return Table(_holdover.read_events(self.directory / "events.jsonl"))
+
+    @property
+    def actions(self) -> list[dict[str, Any]]:
+        """What mechanisms did: rows with ``t_s``, ``node``, ``mechanism``, ``what`` and ``connection``."""
+        events = self.events
+        names = ["event", "t_s", "node", "mechanism", "what", "connection"]
+        rows = zip(*(events[name] for name in names), strict=True)
+        return [dict(zip(names[1:], row[1:], strict=True)) for row in rows if row[0] == "mechanism"]
+
+    @property
+    def captures(self) -> dict[str, Path]:
+        """The captures by the names of their interfaces."""
+        return {path.stem: path for path in sorted((self.directory / "captures").glob("*.pcap*"))}
+
+    def __repr__(self) -> str:
+        return f"<RunVariant {self.summary['variant']!r}, {self.summary['ending']} after {self.summary['ended_at_s']:.3f} s>"
+
+
+def _started() -> tuple[str, list[str]]:
+    """When, and by which program, for ``manifest.json``."""
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), list(getattr(sys, "orig_argv", sys.argv))

@@ -1,0 +1,254 @@
+"""Sweeps: a scenario run over every combination of its axes' values, on one machine or by Dask."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import _holdover
+from .errors import HoldoverError, Interrupted, ScenarioError
+from .runs import _started
+from .scenario import Scenario
+from .tables import Table
+
+__all__ = ["Sweep", "sweep"]
+
+#: Tasks that are submitted at a time for each thread of a worker: one runs, one waits.
+_TASKS_PER_THREAD = 2
+
+#: The most runs in one task, however short they are: what is lost with a worker has to be made again.
+_MOST_RUNS = 2000
+
+
+def sweep(
+    scenario: Scenario,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    jobs: int | None = None,
+    client: Any = None,
+    task_seconds: float = 1.0,
+    progress: Callable[[int, int], None] | None = None,
+) -> Sweep:
+    """Sweep a scenario, as ``holdover sweep`` does, and test whether its variants differ.
+
+    Tables are the same to the byte for the same scenario and seed, whatever the number of threads or workers.
+
+    Parameters
+    ----------
+    scenario
+        A scenario with a ``[sweep]``.
+    out
+        Where the results go: a new directory, or one with a part of the same sweep, which is gone on with. Without it, they lie in a
+        temporary one, which is removed with the `Sweep`.
+    jobs
+        Runs at a time on this machine; as many as there are cores if not given.
+    client
+        A ``distributed.Client``: the runs are then made by its workers, which need this module in the same version.
+    task_seconds
+        About how long a task of Dask takes: short runs are grouped.
+    progress
+        Called with the number of runs made, and of those expected in the end. What it raises ends the sweep.
+
+    Raises
+    ------
+    ScenarioError, HoldoverError
+        If the scenario cannot be swept or results cannot be written.
+    Interrupted
+        If Dask's scheduler has gone. What was finished is kept in `out`; the same call goes on with it.
+    """
+    temporary = tempfile.TemporaryDirectory(prefix="holdover-") if out is None else None
+    directory = Path(temporary.name) / "sweep" if temporary else Path(os.fspath(out or ""))
+    if client is None:
+        results = _holdover.sweep(scenario._native, directory, jobs or os.cpu_count() or 1, progress, _started())
+    else:
+        driver = _holdover.SweepDriver(scenario._native, directory)
+        _drive(driver, scenario, client, task_seconds, progress)
+        results = driver.finish(_started())
+    return Sweep(directory, results, temporary)
+
+
+class Sweep:
+    """The results of a sweep."""
+
+    def __init__(self, directory: Path, results: tuple[Any, Any, Any, str], keep: Any = None) -> None:
+        self._keep = keep
+        runs, points, tests, summary = results
+        #: Where the files are: see ``docs/guide/sweeps.md``.
+        self.directory = directory
+        #: One row for each flow of each run.
+        self.runs = Table(runs)
+        #: One row for each variant at each point: means, medians and tails with their 95 % intervals.
+        self.points = Table(points)
+        #: One row for each comparison, with test, effect size, p by Holm's correction, and verdict; None if nothing was compared.
+        self.tests = None if tests is None else Table(tests)
+        #: Everything but the runs, as in ``summary.json``.
+        self.summary: dict[str, Any] = json.loads(summary)
+
+    @property
+    def test(self) -> str:
+        """How variants were compared, in words; empty if they were not."""
+        made = self.summary.get("tests")
+        if made is None:
+            return ""
+        name = {"paired": "paired t-test by seed", "welch": "Welch's t-test"}[made["test"]]
+        return f"{name}; p by Holm's correction over {made['tests']} tests"
+
+    def __repr__(self) -> str:
+        return f"<Sweep of {self.summary['name']!r}: {self.summary['runs']} runs at {len(self.summary['points'])} points>"
+
+    def _repr_html_(self) -> str:
+        tests = "" if self.tests is None else f"<p>{self.test}</p>{self.tests._repr_html_()}"
+        return self.points._repr_html_() + tests
+
+
+def _drive(
+    driver: _holdover.SweepDriver,
+    scenario: Scenario,
+    client: Any,
+    task_seconds: float,
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Has Dask's workers make the runs that `driver` wants, until it has enough."""
+    from distributed import as_completed
+
+    content = (_holdover.__version__, scenario.name, scenario.to_toml(), scenario._native.files())
+    pool = as_completed()
+    under_way: dict[Any, list[tuple[int, int]]] = {}
+    again: deque[list[tuple[int, int]]] = deque()
+    size = 1
+    made, spent = 0, 0.0
+
+    def fill() -> None:
+        threads = sum(client.ncores().values()) or 1
+        while len(under_way) < threads * _TASKS_PER_THREAD:
+            units = again.popleft() if again else driver.next(size)
+            if not units:
+                return
+            future = client.submit(_make_runs, content, units, pure=False, key=None)
+            under_way[future] = units
+            pool.add(future)
+
+    try:
+        fill()
+        while not driver.is_complete():
+            if not under_way:
+                raise Interrupted(_gone("Dask has taken no task"))
+            future = next(pool)
+            units = under_way.pop(future)
+            if future.status == "finished":
+                rows, seconds = future.result()
+                driver.take(rows)
+                made, spent = made + len(rows), spent + seconds
+                size = max(1, min(_MOST_RUNS, round(task_seconds * made / max(spent, 1e-6))))
+            elif future.status == "error":
+                raise HoldoverError(f"a task has failed: {future.exception()!r}; {_GOES_ON}") from future.exception()
+            elif client.status == "running":
+                # Its worker has gone, or the scheduler has lost it.
+                again.append(units)
+            else:
+                raise Interrupted(_gone(f"the task was {future.status}"))
+            future.release()
+            if progress is not None:
+                progress(*driver.progress())
+            fill()
+    except (OSError, TimeoutError) as error:
+        raise Interrupted(_gone(str(error))) from error
+    finally:
+        if under_way:
+            try:
+                client.cancel(list(under_way), force=True)
+            except Exception:  # noqa: BLE001 - the scheduler may be gone; what matters is in the journal.
+                pass
+
+
+_GOES_ON = "what was finished is kept, and the same call goes on with it"
+
+
+def _gone(what: str) -> str:
+    return f"the sweep has lost its workers ({what}); {_GOES_ON}"
+
+
+#: Of the last sweeps that this process has worked for, what makes their runs.
+_workers: dict[tuple[Any, ...], _holdover.SweepWorker] = {}
+
+
+def _make_runs(content: tuple[str, str, str, dict[str, str]], units: list[tuple[int, int]]) -> tuple[list[str], float]:
+    """The rows of runs, and how many seconds they took: what a task of Dask does."""
+    begun = time.perf_counter()
+    version, name, text, files = content
+    if version != _holdover.__version__:
+        raise HoldoverError(f"this worker has version {_holdover.__version__} of Holdover, the sweep is of version {version}")
+    key = (name, text, tuple(sorted(files.items())), _thread())
+    worker = _workers.get(key)
+    if worker is None:
+        if len(_workers) >= 64:
+            _workers.clear()
+        worker = _workers[key] = _holdover.SweepWorker(_holdover.Scenario.parse(name, text, files, None))
+    return worker.make(units), time.perf_counter() - begun
+
+
+def _thread() -> int:
+    import threading
+
+    return threading.get_ident()
+
+
+def _main(arguments: list[str] | None = None) -> int:
+    """What ``holdover sweep --dask`` calls: fills the journal of a sweep, whose results the program writes itself."""
+    parser = argparse.ArgumentParser(prog="python -m holdover.sweeps", description=_main.__doc__)
+    parser.add_argument("scenario")
+    parser.add_argument("--dask", required=True, metavar="ADDRESS", help="the address of Dask's scheduler, such as tcp://head:8786")
+    parser.add_argument("--out", required=True, metavar="DIR")
+    parser.add_argument("--set", action="append", default=[], metavar="PATH=VALUE")
+    parser.add_argument("--seed", type=int)
+    args = parser.parse_args(arguments)
+    try:
+        from distributed import Client
+    except ImportError:
+        print("error: Dask is not installed for this Python; pip install 'holdover[dask]'", file=sys.stderr)
+        return 1
+    last = 0.0
+
+    def progress(done: int, expected: int) -> None:
+        nonlocal last
+        if sys.stderr.isatty() and time.monotonic() - last > 0.5:
+            last = time.monotonic()
+            print(f"\r{done} of about {expected} runs", end="", file=sys.stderr)
+
+    try:
+        scenario = Scenario.open(args.scenario)
+        scenario = Scenario(scenario._native.with_texts(args.set))
+        if args.seed is not None:
+            scenario = scenario.with_(seed=args.seed)
+        driver = _holdover.SweepDriver(scenario._native, Path(args.out))
+        if driver.is_complete():
+            return 0
+        with Client(args.dask, timeout="10s") as client:
+            _drive(driver, scenario, client, 1.0, progress)
+    except KeyboardInterrupt:
+        return 130
+    except Interrupted as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 130
+    except ScenarioError as error:
+        print(error.report, end="", file=sys.stderr)
+        return 2
+    except (HoldoverError, OSError, ImportError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    # As a module of its own name, so that workers find what they are to call.
+    from holdover.sweeps import _main as main
+
+    sys.exit(main())

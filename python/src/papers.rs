@@ -1,0 +1,119 @@
+//! Papers and their claims.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use holdover_lab::reproduce::catalogue::Catalogue;
+use holdover_lab::reproduce::judge;
+use holdover_lab::reproduce::script::Scripts;
+use holdover_lab::reproduce::work::{Running, Work};
+use holdover_lab::sweep::Progress;
+use pyo3::exceptions::PyKeyError;
+use pyo3::prelude::*;
+
+use crate::errors::{failed, interrupted};
+use crate::scenario::PyScenario;
+
+/// Of a paper: its name, title, authors, its experiments (name and title) and claims (name, experiment and text).
+type Described = (String, String, String, Vec<(String, Option<String>)>, Vec<(String, String, String)>);
+
+/// A claim: its name, experiment, text, verdict, and what was found.
+type Claim = (String, String, String, String, String);
+
+fn catalogue(py: Python<'_>, name: &str) -> PyResult<Catalogue> {
+    let all = Catalogue::all(None).map_err(|error| failed(py, error))?;
+    let known: Vec<String> = all.iter().map(|catalogue| catalogue.name.clone()).collect();
+    all.into_iter()
+        .find(|catalogue| catalogue.name == name)
+        .ok_or_else(|| PyKeyError::new_err(format!("there is no paper \"{name}\"; there are {}", known.join(", "))))
+}
+
+/// All papers.
+#[pyfunction]
+pub(crate) fn papers(py: Python<'_>) -> PyResult<Vec<Described>> {
+    let all = Catalogue::all(None).map_err(|error| failed(py, error))?;
+    let describe = |catalogue: Catalogue| {
+        let experiments = catalogue.experiments.iter().map(|one| (one.id.clone(), one.scenario.clone()));
+        let claims = catalogue.claims.iter().map(|one| (one.id.clone(), one.experiment.clone(), one.text.clone()));
+        (
+            catalogue.name.clone(),
+            catalogue.paper.title.clone(),
+            catalogue.paper.authors.clone(),
+            experiments.collect(),
+            claims.collect(),
+        )
+    };
+    Ok(all.into_iter().map(describe).collect())
+}
+
+/// A scenario of a paper.
+#[pyfunction]
+pub(crate) fn paper_scenario(py: Python<'_>, paper: &str, scenario: &str) -> PyResult<PyScenario> {
+    let catalogue = catalogue(py, paper)?;
+    catalogue.scenario(scenario).map(PyScenario).map_err(|error| failed(py, error))
+}
+
+/// Runs experiments of a paper into the directory `out`, or what of them is not there yet, and judges its claims.
+#[pyfunction]
+pub(crate) fn reproduce(
+    py: Python<'_>,
+    paper: &str,
+    experiments: Option<Vec<String>>,
+    out: PathBuf,
+    jobs: usize,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Vec<Claim>> {
+    let catalogue = catalogue(py, paper)?;
+    let place = |id: &String| {
+        catalogue.experiments.iter().position(|one| one.id == *id).ok_or_else(|| {
+            let known: Vec<&str> = catalogue.experiments.iter().map(|one| one.id.as_str()).collect();
+            PyKeyError::new_err(format!("{paper} has no experiment \"{id}\"; it has {}", known.join(", ")))
+        })
+    };
+    let chosen = match &experiments {
+        Some(ids) => ids.iter().map(place).collect::<PyResult<Vec<_>>>()?,
+        None => (0..catalogue.experiments.len()).collect(),
+    };
+    let work = py.detach(|| Work::new(catalogue, chosen)).map_err(|error| failed(py, error))?;
+    let stop = AtomicBool::new(false);
+    let latest = Mutex::new((String::new(), Progress::default()));
+    let lock = || latest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let watch = |name: &str, progress: Option<Progress>| *lock() = (name.to_owned(), progress.unwrap_or_default());
+    let (ran, raised) = py.detach(|| {
+        std::thread::scope(|scope| {
+            let running = Running { jobs, stop: &stop, watch: &watch };
+            let (work, out) = (&work, &out);
+            let thread = scope.spawn(move || work.run(out, &running));
+            let mut raised = None;
+            while !thread.is_finished() {
+                std::thread::sleep(std::time::Duration::from_millis(50));
+                let (name, Progress { done, expected }) = lock().clone();
+                let told = Python::attach(|py| {
+                    py.check_signals()?;
+                    progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (name, done, expected)).map(|_| ()))
+                });
+                if let Err(error) = told {
+                    raised.get_or_insert(error);
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+            (thread.join(), raised)
+        })
+    });
+    if let Some(error) = raised {
+        return Err(error);
+    }
+    let Ok(ran) = ran else { return Err(failed(py, "a thread has ended by a panic: this is a defect")) };
+    let Some(results) = ran.map_err(|error| failed(py, error))? else {
+        return Err(interrupted(py, "interrupted; what was finished is kept"));
+    };
+    Ok(judged(&work, &results))
+}
+
+fn judged(work: &Work, results: &BTreeMap<String, holdover_lab::reproduce::results::Results>) -> Vec<Claim> {
+    let scripts = Scripts::new(results);
+    let judged = judge::claims(&work.catalogue, &work.ids(), &scripts).into_iter();
+    judged.map(|one| (one.id, one.experiment, one.text, one.verdict.name().to_owned(), one.found)).collect()
+}

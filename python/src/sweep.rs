@@ -1,0 +1,193 @@
+//! Sweeps: on this machine, and as a driver and workers for others.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use holdover_lab::sweep::driver::{Driver, Worker};
+use holdover_lab::sweep::engine::{self, Outcome};
+use holdover_lab::sweep::summary::Summary;
+use holdover_lab::sweep::{Finished, Plan, PlanError, Progress, SweepDir, Unit, tables};
+use holdover_report::Manifest;
+use pyo3::prelude::*;
+
+use crate::errors::{failed, interrupted, scenario_error};
+use crate::scenario::PyScenario;
+use crate::table::PyTable;
+
+/// The tables of a sweep, its tests if variants were compared, and its summary as JSON.
+type Results = (PyTable, PyTable, Option<PyTable>, String);
+
+fn plan_error(py: Python<'_>, error: &PlanError) -> PyErr {
+    match error {
+        PlanError::Scenario(error) => scenario_error(py, error),
+        error => failed(py, error),
+    }
+}
+
+fn open(py: Python<'_>, scenario: &PyScenario, out: &Path) -> PyResult<(Plan, SweepDir)> {
+    let scenario = scenario.0.clone();
+    let plan = py.detach(|| Plan::new(scenario)).map_err(|error| plan_error(py, &error))?;
+    let directory = SweepDir::at(out, false).map_err(|error| failed(py, error))?;
+    Ok((plan, directory))
+}
+
+fn finish(
+    py: Python<'_>,
+    plan: &Plan,
+    runs: &[Vec<Finished>],
+    directory: &SweepDir,
+    took_s: f64,
+    started: (String, Vec<String>),
+) -> PyResult<Results> {
+    let manifest = Manifest {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        seed: Some(plan.scenario.seed()),
+        command_line: started.1,
+        started_at: started.0,
+        took_s,
+    };
+    py.detach(|| {
+        directory.write_results(plan, runs)?;
+        directory.write_manifest(&manifest)
+    })
+    .map_err(|error| failed(py, error))?;
+    let tests = tables::tests(plan, runs).map(|tests| PyTable::new(py, &tests)).transpose()?;
+    let summary = Summary::new(plan, runs).to_json().map_err(|error| failed(py, error))?;
+    let [runs, points] = [tables::runs(plan, runs), tables::points(plan, runs)];
+    Ok((PyTable::new(py, &runs)?, PyTable::new(py, &points)?, tests, summary))
+}
+
+/// Sweeps on `jobs` threads of this process. `progress` is called with the number of runs made and expected.
+#[pyfunction]
+pub(crate) fn sweep(
+    py: Python<'_>,
+    scenario: PyRef<'_, PyScenario>,
+    out: PathBuf,
+    jobs: usize,
+    progress: Option<Py<PyAny>>,
+    started: (String, Vec<String>),
+) -> PyResult<Results> {
+    let began = std::time::Instant::now();
+    let (plan, directory) = open(py, &scenario, &out)?;
+    let (journal, schedule) = engine::open_journal(&plan, &directory.journal()).map_err(|error| failed(py, error))?;
+    directory.write_scenario(&plan).map_err(|error| failed(py, error))?;
+    let stop = AtomicBool::new(false);
+    let latest = std::sync::Mutex::new(schedule.progress());
+    let lock = || latest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let watch = |progress: Progress| *lock() = progress;
+    let (outcome, raised) = py.detach(|| {
+        std::thread::scope(|scope| {
+            let work = scope.spawn(|| engine::run(&plan, journal, schedule, jobs, &stop, &watch));
+            let mut raised = None;
+            while !work.is_finished() {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                let Progress { done, expected } = *lock();
+                let told = Python::attach(|py| {
+                    py.check_signals()?;
+                    progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (done, expected)).map(|_| ()))
+                });
+                if let Err(error) = told {
+                    raised.get_or_insert(error);
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+            (work.join(), raised)
+        })
+    });
+    if let Some(error) = raised {
+        return Err(error);
+    }
+    let Ok(outcome) = outcome else {
+        return Err(failed(py, "a thread of the sweep has ended by a panic: this is a defect"));
+    };
+    match outcome.map_err(|error| failed(py, error))? {
+        Outcome::Complete(runs) => finish(py, &plan, &runs, &directory, began.elapsed().as_secs_f64(), started),
+        Outcome::Interrupted(progress) => {
+            let message = format!(
+                "interrupted; {} of about {} runs are kept in {}; the same call goes on with them",
+                progress.done,
+                progress.expected,
+                directory.path().display()
+            );
+            Err(interrupted(py, &message))
+        }
+    }
+}
+
+/// The side of a distributed sweep that decides and keeps.
+#[pyclass(name = "SweepDriver", module = "holdover._holdover")]
+pub(crate) struct PyDriver {
+    driver: Option<Driver>,
+    directory: SweepDir,
+    began: std::time::Instant,
+}
+
+#[pymethods]
+impl PyDriver {
+    #[new]
+    fn new(py: Python<'_>, scenario: PyRef<'_, PyScenario>, out: PathBuf) -> PyResult<Self> {
+        let (plan, directory) = open(py, &scenario, &out)?;
+        let driver = Driver::open(plan, &directory.journal()).map_err(|error| failed(py, error))?;
+        directory.write_scenario(driver.plan()).map_err(|error| failed(py, error))?;
+        Ok(Self { driver: Some(driver), directory, began: std::time::Instant::now() })
+    }
+
+    /// At most `most` runs to make, as pairs of cell and run.
+    fn next(&mut self, py: Python<'_>, most: usize) -> PyResult<Vec<(usize, u32)>> {
+        Ok(self.open(py)?.next(most).into_iter().map(|unit| (unit.cell, unit.run)).collect())
+    }
+
+    /// Keeps rows that workers have made.
+    fn take(&mut self, py: Python<'_>, rows: Vec<String>) -> PyResult<()> {
+        let driver = self.open(py)?;
+        rows.iter().try_for_each(|row| driver.take(row)).map_err(|error| failed(py, error))
+    }
+
+    /// Runs made and expected.
+    fn progress(&mut self, py: Python<'_>) -> PyResult<(u64, u64)> {
+        let Progress { done, expected } = self.open(py)?.progress();
+        Ok((done, expected))
+    }
+
+    fn is_complete(&mut self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.open(py)?.is_complete())
+    }
+
+    /// Writes the results of a complete sweep and gives its tables.
+    fn finish(&mut self, py: Python<'_>, started: (String, Vec<String>)) -> PyResult<Results> {
+        if !self.open(py)?.is_complete() {
+            return Err(failed(py, "the sweep is not complete"));
+        }
+        let Some(driver) = self.driver.take() else { return Err(failed(py, OVER)) };
+        let (plan, runs) = driver.into_runs();
+        finish(py, &plan, &runs, &self.directory, self.began.elapsed().as_secs_f64(), started)
+    }
+}
+
+const OVER: &str = "the sweep has been finished";
+
+impl PyDriver {
+    fn open(&mut self, py: Python<'_>) -> PyResult<&mut Driver> {
+        self.driver.as_mut().ok_or_else(|| failed(py, OVER))
+    }
+}
+
+/// The side of a distributed sweep that makes runs.
+#[pyclass(name = "SweepWorker", module = "holdover._holdover")]
+pub(crate) struct PyWorker(Worker);
+
+#[pymethods]
+impl PyWorker {
+    #[new]
+    fn new(py: Python<'_>, scenario: PyRef<'_, PyScenario>) -> PyResult<Self> {
+        Worker::new(scenario.0.clone()).map(Self).map_err(|error| plan_error(py, &error))
+    }
+
+    /// Makes the runs, and gives their rows as JSON.
+    fn make(&mut self, py: Python<'_>, units: Vec<(usize, u32)>) -> PyResult<Vec<String>> {
+        let Self(worker) = self;
+        let made = py
+            .detach(|| units.into_iter().map(|(cell, run)| worker.make(Unit { cell, run })).collect::<Result<_, _>>());
+        made.map_err(|error| failed(py, error))
+    }
+}

@@ -1,0 +1,79 @@
+import signal
+import threading
+import time
+
+import pyarrow
+import pyarrow.types as types
+import pytest
+
+import holdover
+
+
+def test_a_run_is_that_of_the_program_and_its_tables_are_arrow(scenario, files, tmp_path):
+    seen = []
+    run = scenario.run(out=tmp_path / "a", progress=seen.append)
+    scenario.run(out=tmp_path / "b", jobs=1)
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+    assert seen[-1] == 1.0 and all(0 <= share <= 1 for share in seen)
+    assert {"report.html", "summary.json", "flows.csv", "scenario.toml"} <= files(tmp_path / "a").keys()
+
+    flows = pyarrow.table(run.flows)
+    assert flows.num_rows == 2 and flows["variant"].to_pylist() == ["cubic", "bsd"]
+    assert types.is_float64(flows.schema.field("goodput_bps").type)
+    assert types.is_uint64(flows.schema.field("timeouts").type)
+    assert run.flows["goodput_bps"] == flows["goodput_bps"].to_pylist()
+    summary = run.summary["variants"][0]["flows"][0]
+    assert flows["goodput_bps"][0].as_py() == summary["goodput_bps"]
+
+    cubic = run["cubic"]
+    samples = cubic.samples.to_pandas()
+    assert samples["t_s"].is_monotonic_increasing and samples["snd_cwnd"].max() > 10
+    events = cubic.events.to_pandas()
+    down = events[events["event"] == "link-down"]
+    assert list(down["t_s"]) == [0.5] and list(down["link"]) == ["radio"]
+    assert len(cubic.captures) == 2 and all(path.stat().st_size > 1000 for path in cubic.captures.values())
+    assert "<svg" in run._repr_html_() and "<table>" in run._repr_html_()
+    with pytest.raises(KeyError, match="there are cubic, bsd"):
+        run["reno"]
+    again = holdover.open_run(tmp_path / "a")
+    assert pyarrow.table(again.flows) == flows
+
+
+def test_what_cannot_be_run_is_refused(scenario, tmp_path):
+    (tmp_path / "thesis.txt").write_text("precious")
+    with pytest.raises(holdover.HoldoverError, match="not empty"):
+        scenario.run(out=tmp_path)
+    with pytest.raises(ValueError, match="there are cubic, bsd"):
+        scenario.run(variants=["reno"])
+    with pytest.raises(ValueError, match="there are phone, server"):
+        scenario.run(mechanisms={"laptop": holdover.Mechanism})
+    with pytest.raises(holdover.HoldoverError, match="summary.json"):
+        holdover.open_run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_other_threads_go_on_and_an_interruption_ends_the_run(scenario, tmp_path):
+    long = scenario.with_({"time_limit": "10 h", "flow.download.bulk": "9 h"})
+    counted = 0
+
+    def interrupt():
+        nonlocal counted
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            counted += 1
+            time.sleep(0.001)
+        signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        long.run(out=tmp_path / "out", captures=False, report=False)
+    thread.join()
+    assert counted > 20, "the interpreter was free"
+    assert not (tmp_path / "out").exists(), "nothing is kept"
+
+    def stop(share):
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        long.run(captures=False, report=False, progress=stop)

@@ -1,0 +1,61 @@
+import pytest
+
+import holdover
+from conftest import SCENARIO
+from holdover import traces
+
+# The columns and values of the data set of 2020, cut to six rows: one idle, one without a value, one written twice.
+GNETTRACK = """Timestamp,Longitude,Latitude,Speed,Operatorname,CellID,NetworkMode,RSRP,RSRQ,SNR,CQI,RSSI,DL_bitrate,UL_bitrate,State,PINGAVG
+2019.12.16_13.40.04,-8.39,51.88,0,B,11,5G,-90,-12,9.0,10,-,20000,100,D,-
+2019.12.16_13.40.05,-8.39,51.88,0,B,11,5G,-90,-12,9.0,10,-,50,0,I,-
+2019.12.16_13.40.06,-8.39,51.88,0,B,11,LTE,-95,-13,5.0,8,-,-,-,D,-
+2019.12.16_13.40.07,-8.39,51.88,0,B,12,LTE,-95,-13,5.0,8,-,0,0,D,-
+2019.12.16_13.40.08,-8.39,51.88,0,B,12,LTE,-95,-13,5.0,8,-,1,1,D,-
+2019.12.16_13.40.08,-8.39,51.88,0,B,12,LTE,-95,-13,5.0,8,-,8000,40,D,-
+"""
+
+GHENT = """1453121790686 250 51.0386 3.7312 125000 1000
+1453121791690 1254 51.0386 3.7312 0 1004
+1453121792686 2250 51.0387 3.7313 500000 996
+"""
+
+
+def test_a_log_of_gnettrack_becomes_a_trace_that_a_link_takes(tmp_path):
+    (tmp_path / "log.csv").write_text(GNETTRACK)
+    text = traces.from_gnettrack(tmp_path / "log.csv")
+    assert text.splitlines()[1:] == [
+        "t,rate,up",
+        "0.000000,20000000,1",
+        "3.000000,1000,0",
+        "4.000000,8000000,1",
+        "5.000000,8000000,1",
+    ]
+    (tmp_path / "link.csv").write_text(text)
+    with_trace = SCENARIO.replace('rate = "4 Mbit/s"\n', 'trace = "link.csv"\n').split("outages")[0] + SCENARIO.split("}\n", 1)[1]
+    scenario = holdover.Scenario.parse(with_trace, "traced.toml", tmp_path)
+    run = scenario.run(variants=["cubic"], captures=False, report=False)
+    assert run.flows["status"] == ["completed"]
+    assert traces.from_gnettrack(tmp_path / "log.csv", "up").splitlines()[2] == "0.000000,100000,1"
+
+
+def test_a_log_of_ghent_becomes_a_trace(tmp_path):
+    (tmp_path / "report_car_0001.log").write_text(GHENT)
+    lines = traces.from_ghent(tmp_path / "report_car_0001.log").splitlines()
+    assert lines[1:] == ["t,rate,up", "0.000000,1000000,1", "1.000000,1000,0", "2.004000,4016064,1", "3.008000,4016064,1"]
+
+
+def test_what_is_no_such_log_is_refused_with_its_place(tmp_path):
+    (tmp_path / "bad").write_text("a,b\n1,2\n")
+    with pytest.raises(holdover.HoldoverError, match="Timestamp"):
+        traces.from_gnettrack(tmp_path / "bad")
+    with pytest.raises(holdover.HoldoverError, match="bad:1: six numbers"):
+        traces.from_ghent(tmp_path / "bad")
+    (tmp_path / "bad").write_text(GNETTRACK.replace("2019.12.16_13.40.07", "yesterday"))
+    with pytest.raises(holdover.HoldoverError, match="bad:5: .*yesterday"):
+        traces.from_gnettrack(tmp_path / "bad")
+    with pytest.raises(holdover.HoldoverError, match="two moments"):
+        traces.table([traces.Condition(0, 1e6)])
+    with pytest.raises(holdover.HoldoverError, match="some have none"):
+        traces.table([traces.Condition(0, 1e6, 0.01), traces.Condition(1, 1e6)])
+    text = traces.table([traces.Condition(5, 1e6, 0.01, 0.1), traces.Condition(7, 2e6, 0.02, 0)])
+    assert text.splitlines()[:2] == ["t,rate,up,delay,loss", "0.000000,1000000,1,0.010000000,0.100000000"]
