@@ -11,6 +11,7 @@ mod demo_command;
 mod doctor_command;
 mod examples;
 mod explain_command;
+mod gateway_command;
 mod generate_command;
 mod kernel_matrix;
 mod packetdrill_command;
@@ -47,6 +48,8 @@ enum Command {
     Conformance(conformance::ConformanceArgs),
     /// Tell where each connection of a capture or of a run lost its time.
     Explain(explain_command::ExplainArgs),
+    /// On a router: keep packets for mobile hosts while they are away. The daemon, and what is asked of it.
+    Gateway(gateway_command::GatewayArgs),
     /// Transfer data between Holdover's TCP and this machine's kernel under many combinations of settings.
     KernelMatrix(kernel_matrix::KernelMatrixArgs),
     /// Run packetdrill scripts against Holdover's TCP in virtual time, and say where it differs.
@@ -99,6 +102,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo_command::run(&args),
         Command::Doctor(args) => doctor_command::run(&args),
         Command::Explain(args) => explain_command::run(&args),
+        Command::Gateway(args) => gateway_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),
         Command::Man(args) => generate_command::man(&args),
         Command::Packetdrill(args) => packetdrill_command::run(&args),

@@ -23,6 +23,7 @@ use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict};
 use holdover_wire::Packet;
 
+use crate::fifo::{Entry, Fifo};
 use crate::warning_sign::{Shown, WarningSign};
 
 /// What the gateway does. See the [module](self).
@@ -50,7 +51,7 @@ impl Default for BlockingBufferConfig {
 #[derive(Debug)]
 pub struct BlockingBuffer {
     config: BlockingBufferConfig,
-    mobiles: BTreeMap<IpAddr, Fifo>,
+    mobiles: BTreeMap<IpAddr, Mobile>,
     ready: VecDeque<Injected>,
     dropped: VecDeque<Packet>,
     deeds: VecDeque<Deed>,
@@ -58,11 +59,9 @@ pub struct BlockingBuffer {
 
 /// What waits for one mobile host.
 #[derive(Clone, Default, Debug)]
-struct Fifo {
+struct Mobile {
     blocked: bool,
-    /// With the time at which each came.
-    packets: VecDeque<(Instant, Packet)>,
-    bytes: usize,
+    packets: Fifo<Packet>,
 }
 
 impl BlockingBuffer {
@@ -82,25 +81,26 @@ impl BlockingBuffer {
 
     /// Bytes that wait for `mobile`, with their headers.
     pub fn waiting_bytes(&self, mobile: IpAddr) -> usize {
-        self.mobiles.get(&mobile).map_or(0, |fifo| fifo.bytes)
+        self.mobiles.get(&mobile).map_or(0, |mobile| mobile.packets.bytes() as usize)
     }
 
     fn handle_from_fixed(&mut self, now: Instant, packet: &mut Packet) -> Verdict {
         let sign = self.config.sign;
         sign.mark(packet, false);
-        let Some(fifo) = self.mobiles.get_mut(&packet.dst) else { return Verdict::Pass };
-        if !fifo.blocked && fifo.packets.is_empty() {
+        let Some(mobile) = self.mobiles.get_mut(&packet.dst) else { return Verdict::Pass };
+        if !mobile.blocked && mobile.packets.is_empty() {
             self.mobiles.remove(&packet.dst);
             return Verdict::Pass;
         }
-        if !fifo.blocked {
-            let head = fifo.pop();
-            self.ready.extend(head.map(|packet| Injected { direction: Direction::Outgoing, packet }));
+        if !mobile.blocked {
+            let head = mobile.packets.pop();
+            self.ready.extend(head.map(|head| Injected { direction: Direction::Outgoing, packet: head.item }));
         }
-        if fifo.bytes + packet.wire_len() > self.config.buffer_bytes {
+        let len = packet.wire_len();
+        if mobile.packets.bytes() as usize + len > self.config.buffer_bytes {
             return Verdict::Drop;
         }
-        fifo.push(now, packet.clone());
+        mobile.packets.push(now, len as u32, packet.clone());
         Verdict::Keep
     }
 
@@ -110,55 +110,44 @@ impl BlockingBuffer {
         let deed = |what| connection.map(|connection| Deed { at: now, connection, mechanism: Self::NAME, what });
         match shown {
             Shown::Warning => {
-                let fifo = self.mobiles.entry(packet.src).or_default();
-                if !core::mem::replace(&mut fifo.blocked, true) {
+                let mobile = self.mobiles.entry(packet.src).or_default();
+                if !core::mem::replace(&mut mobile.blocked, true) {
                     self.deeds.extend(deed("blocked"));
                 }
             }
             Shown::Working => {
-                let Some(fifo) = self.mobiles.get_mut(&packet.src) else { return };
-                if core::mem::take(&mut fifo.blocked) {
+                let Some(mobile) = self.mobiles.get_mut(&packet.src) else { return };
+                if core::mem::take(&mut mobile.blocked) {
                     self.deeds.extend(deed("unblocked"));
                 }
-                release(&self.config, fifo, &mut self.ready);
+                release(&self.config, &mut mobile.packets, &mut self.ready);
             }
         }
     }
 
     fn handle_registration(&mut self, now: Instant, mobile: IpAddr) {
-        let Some(fifo) = self.mobiles.get_mut(&mobile).filter(|fifo| fifo.blocked) else { return };
-        fifo.blocked = false;
-        let first = fifo.packets.front().and_then(|(_, packet)| Connection::of(Direction::Outgoing, packet));
-        release(&self.config, fifo, &mut self.ready);
+        let Some(mobile) = self.mobiles.get_mut(&mobile).filter(|mobile| mobile.blocked) else { return };
+        mobile.blocked = false;
+        let first = mobile.packets.front().and_then(|head| Connection::of(Direction::Outgoing, &head.item));
+        release(&self.config, &mut mobile.packets, &mut self.ready);
         let deed = |connection| Deed { at: now, connection, mechanism: Self::NAME, what: "unblocked" };
         self.deeds.extend(first.map(deed));
     }
 }
 
 /// As many as the burst limit allows go on.
-fn release(config: &BlockingBufferConfig, fifo: &mut Fifo, ready: &mut VecDeque<Injected>) {
+fn release(config: &BlockingBufferConfig, fifo: &mut Fifo<Packet>, ready: &mut VecDeque<Injected>) {
     let most = config.burst_packets.map_or(usize::MAX, |most| most as usize);
-    for mut packet in core::iter::from_fn(|| fifo.pop()).take(most) {
+    for Entry { item: mut packet, .. } in core::iter::from_fn(|| fifo.pop()).take(most) {
         config.sign.mark(&mut packet, true);
         ready.push_back(Injected { direction: Direction::Outgoing, packet });
     }
 }
 
-impl Fifo {
-    fn push(&mut self, now: Instant, packet: Packet) {
-        self.bytes += packet.wire_len();
-        self.packets.push_back((now, packet));
-    }
-
-    fn pop(&mut self) -> Option<Packet> {
-        let (_, packet) = self.packets.pop_front()?;
-        self.bytes -= packet.wire_len();
-        Some(packet)
-    }
-
-    /// When its head has been kept for too long.
+impl Mobile {
+    /// When its oldest packet has been kept for too long.
     fn expires_at(&self, longest: Duration) -> Option<Instant> {
-        self.packets.front().map(|&(came_at, _)| came_at + longest)
+        self.packets.front().map(|head| head.came_at + longest)
     }
 }
 
@@ -187,11 +176,11 @@ impl SegmentFilter for BlockingBuffer {
 
     fn handle_timeout(&mut self, now: Instant) {
         let longest = self.config.longest;
-        for fifo in self.mobiles.values_mut() {
-            while fifo.expires_at(longest).is_some_and(|at| at <= now) {
-                self.dropped.extend(fifo.pop());
+        for mobile in self.mobiles.values_mut() {
+            while mobile.expires_at(longest).is_some_and(|at| at <= now) {
+                self.dropped.extend(mobile.packets.pop().map(|head| head.item));
                 // The sign that would unblock it may be lost: what comes now goes on.
-                fifo.blocked = false;
+                mobile.blocked = false;
             }
         }
     }
@@ -209,6 +198,6 @@ impl SegmentFilter for BlockingBuffer {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        self.mobiles.values().filter_map(|fifo| fifo.expires_at(self.config.longest)).min()
+        self.mobiles.values().filter_map(|mobile| mobile.expires_at(self.config.longest)).min()
     }
 }

@@ -6,12 +6,15 @@
 //! | [`Requests`] | requests to the kernel by rtnetlink, and their answers, as messages |
 //! | [`Netlink`] | the same in the verbs of `ip link`, `ip address`, `ip route` and `ip neighbour` |
 //! | [`neighbours`] | the next hop to a peer, and whether the kernel knows its link-layer address |
+//! | [`neighbour_frames`] | address resolution as bytes: questions and answers |
 //! | [`Tun`] | TUN and TAP devices; what the kernel leaves to them is [`offload`]'s |
 //! | [`sysctl`] | the kernel parameters of a namespace |
 //! | [`clsact`] | programs as filters of an interface, where the kernel has no tcx |
 //! | [`packet_socket`] | packets past the host's filters and routes |
 //! | [`control_socket`] | a daemon's control socket: who has it, and who asks by it |
 //! | [`session`] | conversations over stream sockets in a poll loop, with bounds |
+//! | [`scrape`] | the answer to Prometheus |
+//! | [`config_error`], [`time_text`] | what is wrong with a configuration, and where; times in it |
 //! | [`clock`], [`log`] | this machine's clocks as points in time; what a daemon writes down |
 //! | [`notify`] | what the service manager is told |
 //! | [`privileges`] | giving up all capabilities but a few |
@@ -23,10 +26,12 @@
 
 pub mod clock;
 pub mod clsact;
+pub mod config_error;
 mod confine;
 pub mod control_socket;
 pub mod log;
 mod namespace;
+pub mod neighbour_frames;
 pub mod neighbours;
 mod netlink;
 pub mod notify;
@@ -34,8 +39,10 @@ pub mod offload;
 pub mod packet_socket;
 pub mod privileges;
 mod requests;
+pub mod scrape;
 pub mod session;
 pub mod sysctl;
+pub mod time_text;
 pub mod tun;
 
 pub use namespace::{Namespace, NamespaceError, NamespaceId, NamespaceThread};

@@ -67,9 +67,7 @@ pub fn start(config: &Log) -> Result<(), LogInUse> {
     let lines = fmt().with_max_level(level).with_writer(io::stderr).with_target(false);
     let started = match (config.format, has_own_time) {
         (LogFormat::Json, _) => tracing::subscriber::set_global_default(lines.json().flatten_event(true).finish()),
-        (LogFormat::Text, false) => {
-            tracing::subscriber::set_global_default(lines.with_ansi(io::stderr().is_terminal()).finish())
-        }
+        (LogFormat::Text, false) => tracing::subscriber::set_global_default(lines.finish()),
         (LogFormat::Text, true) => tracing::subscriber::set_global_default(lines.without_time().finish()),
     };
     started.map_err(|_| LogInUse)

@@ -58,6 +58,22 @@ impl Neighbours {
         }
     }
 
+    /// The way of this host's own packets to `remote` over an interface; `None` if there is none.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn own_way(&mut self, index: u32, remote: IpAddr) -> io::Result<Option<NextHop>> {
+        match self.look_up(index, None, remote) {
+            Err(error) if is_refused(&error) => Ok(None),
+            found => {
+                let hop = |(hop, local): (Option<IpAddr>, Option<IpAddr>)| {
+                    Some(NextHop { hop: hop.unwrap_or(remote), local: local? })
+                };
+                Ok(found?.and_then(hop))
+            }
+        }
+    }
+
     /// The interface, and the gateway if there is one, by which packets of this host with a mark go to `remote`; `None` if there is no way.
     ///
     /// # Errors

@@ -2,7 +2,6 @@
 //!
 //! A file is refused as a whole if anything in it is not understood, with the place and what would be accepted there.
 
-mod error;
 mod text;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,9 +23,10 @@ use crate::policy::{FlowRule, Policy, PolicyError, PolicyOptions};
 use crate::sockets::owner::uid_of;
 use crate::user_timeout::UserTimeoutOptions;
 
-pub use self::error::ConfigError;
-pub use self::text::{Dbm, NamePattern, Time};
-use self::text::{between, if_between};
+pub use self::text::{Dbm, NamePattern};
+pub use holdover_host::config_error::ConfigError;
+pub use holdover_host::time_text::Time;
+use holdover_host::time_text::{between, if_between};
 
 /// Where the file is looked for if no other is named.
 pub const DEFAULT_PATH: &str = "/etc/holdover/agent.toml";

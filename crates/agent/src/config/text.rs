@@ -4,74 +4,11 @@ use core::fmt;
 use core::str::FromStr;
 use std::borrow::Cow;
 
-use holdover_base::Duration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer, Unexpected};
 use serde::{Serialize, Serializer};
 
 use crate::policy::pattern;
-
-/// A span of time, written with its unit: `"300ms"`, `"2 s"`. Less than a century, so that sums of a few are times, too.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Time(pub Duration);
-
-const EXPECTED_TIME: &str = "a time with its unit, such as \"300 ms\" (ns, us, ms, s, min, h)";
-
-/// See [`Time`].
-const LONGEST: Duration = Duration::from_secs(100 * 366 * 86_400);
-
-impl FromStr for Time {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().ok().filter(|&time: &Duration| time < LONGEST).map(Self).ok_or(EXPECTED_TIME)
-    }
-}
-
-/// Reads a [`Time`] from `MIN_MS` to `MAX_MS` milliseconds, both included: `#[serde(deserialize_with = "between::<..>")]`.
-///
-/// # Errors
-/// It is no time, or not within these bounds.
-pub(super) fn between<'de, const MIN_MS: u64, const MAX_MS: u64, D>(deserializer: D) -> Result<Time, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    let text = Cow::<'de, str>::deserialize(deserializer)?;
-    let bounds = Bounds { min: Duration::from_millis(MIN_MS), max: Duration::from_millis(MAX_MS) };
-    let time = text.parse().ok().filter(|Time(time)| bounds.min <= *time && *time <= bounds.max);
-    time.ok_or_else(|| de::Error::invalid_value(Unexpected::Str(&text), &bounds))
-}
-
-/// The same where the field may be missing.
-///
-/// # Errors
-/// As [`between`].
-pub(super) fn if_between<'de, const MIN_MS: u64, const MAX_MS: u64, D>(
-    deserializer: D,
-) -> Result<Option<Time>, D::Error>
-where
-    D: Deserializer<'de>,
-{
-    between::<MIN_MS, MAX_MS, D>(deserializer).map(Some)
-}
-
-/// What a time may be.
-struct Bounds {
-    min: Duration,
-    max: Duration,
-}
-
-impl de::Expected for Bounds {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a time from {} to {}, with its unit (ns, us, ms, s, min, h)", self.min, self.max)
-    }
-}
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// An interface's name, or a pattern with `*` (any letters) and `?` (one letter).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -154,7 +91,6 @@ macro_rules! written_as_text {
 }
 
 written_as_text! {
-    Time: EXPECTED_TIME, "^([0-9][0-9_]*(\\.[0-9]+)? ?(ns|nsec|us|usec|µs|ms|msec|s|sec|min|h)|0)$";
     NamePattern: EXPECTED_PATTERN, "^[^\\s/]{1,32}$";
     Dbm: EXPECTED_DBM, "^(0|-[0-9]{1,3}) ?dBm$";
 }
@@ -165,14 +101,8 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_read_again() {
-        let time: Time = "1.5 s".parse().unwrap();
-        assert_eq!(time, Time(Duration::from_millis(1500)));
-        assert_eq!(time.to_string().parse(), Ok(time));
         let level: Dbm = "-78 dBm".parse().unwrap();
         assert_eq!((level, level.to_string().as_str()), (Dbm(-78), "-78 dBm"));
-        for text in ["300", "", "-1 s", "1000000 h"] {
-            assert!(text.parse::<Time>().is_err(), "{text}");
-        }
         for text in ["-78", "5 dBm", "-121 dBm", "dBm"] {
             assert!(text.parse::<Dbm>().is_err(), "{text}");
         }

@@ -26,6 +26,7 @@ use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
 use holdover_host::log::with_causes;
 use holdover_host::notify::Notifier;
 use holdover_host::privileges::{self, CapabilitySet};
+use holdover_host::scrape;
 use holdover_host::session::{Bounds, SessionId, Sessions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -225,7 +226,7 @@ const CONTROL: Bounds = Bounds {
 
 /// Callers of the endpoint for Prometheus.
 const SCRAPES: Bounds = Bounds {
-    mark: metrics::END_OF_REQUEST,
+    mark: scrape::END_OF_REQUEST,
     question_bytes: 8192,
     callers: 8,
     time: Duration::from_secs(5),
@@ -607,7 +608,7 @@ impl<A: Attach> Daemon<A> {
                 });
                 self.scraped.insert(scraped).text.clone()
             };
-            sessions.answer(now, caller, &metrics::respond(&request, text), false);
+            sessions.answer(now, caller, &scrape::respond(&request, text), false);
         }
     }
 }

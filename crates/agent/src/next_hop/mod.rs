@@ -11,7 +11,6 @@
 //!
 //! Nothing is asked if no connection waits, if the kernel knows the neighbours' addresses, or on links without any (PPP, raw IP).
 
-pub(crate) mod frames;
 mod search;
 mod socket;
 
@@ -23,9 +22,9 @@ use std::os::fd::OwnedFd;
 use holdover_base::{Duration, Instant};
 use holdover_mobility::Connection;
 
-use self::frames::{Mac, Question};
 use self::search::{Asked, Search};
 use self::socket::ResolutionSocket;
+use holdover_host::neighbour_frames::{Mac, Question};
 use holdover_host::neighbours::Neighbours;
 
 /// The next hops of the connections of one interface.

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 
-use super::frames::Mac;
+use holdover_host::neighbour_frames::Mac;
 
 /// A next hop, and the address of the host's that it is asked from and so learns.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

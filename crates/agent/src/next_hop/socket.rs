@@ -4,7 +4,7 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-use super::frames::{ETHERTYPE_IPV6, Mac, ethertype, neighbour};
+use holdover_host::neighbour_frames::{ETHERTYPE_IPV6, Mac, ethertype, neighbour};
 
 /// Asks on one interface, and hears the answers.
 #[derive(Debug)]

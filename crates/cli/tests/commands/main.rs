@@ -7,6 +7,7 @@ mod agent;
 mod demo;
 mod doctor;
 mod explain;
+mod gateway;
 mod kernel;
 mod packetdrill;
 mod reproduce;

@@ -5,22 +5,27 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use holdover_wire::transport_checksum;
 
 /// An Ethernet address.
-pub(crate) type Mac = [u8; 6];
+pub type Mac = [u8; 6];
 
 /// To all stations of the link.
-pub(crate) const BROADCAST: Mac = [0xff; 6];
+pub const BROADCAST: Mac = [0xff; 6];
 
 /// An ARP request or neighbour solicitation for `hop`. The recipient learns that `mac` is the link-layer address of `local`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Question {
-    pub(crate) mac: Mac,
-    pub(crate) local: IpAddr,
-    pub(crate) hop: IpAddr,
+pub struct Question {
+    /// The sender's Ethernet address.
+    pub mac: Mac,
+    /// The sender's IP address.
+    pub local: IpAddr,
+    /// The neighbour that is asked for its Ethernet address.
+    pub hop: IpAddr,
 }
 
 const ETHERTYPE_ARP: u16 = 0x0806;
-const ETHERTYPE_IPV4: u16 = 0x0800;
-pub(crate) const ETHERTYPE_IPV6: u16 = 0x86dd;
+/// The EtherType of IPv4.
+pub const ETHERTYPE_IPV4: u16 = 0x0800;
+/// The EtherType of IPv6.
+pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// The shortest frame without its checksum.
 const LEAST_FRAME: usize = 60;
 const ARP_LEN: usize = 28;
@@ -38,7 +43,7 @@ const TARGET_LINK_LAYER_ADDRESS: u8 = 2;
 impl Question {
     /// The frame that asks, at `known` if the neighbour's address is known from before, and else everyone; `None` if the two
     /// addresses are of different families.
-    pub(crate) fn frame(&self, known: Option<Mac>) -> Option<Vec<u8>> {
+    pub fn frame(&self, known: Option<Mac>) -> Option<Vec<u8>> {
         match (self.local, self.hop) {
             (IpAddr::V4(local), IpAddr::V4(hop)) => Some(self.arp(local, hop, known)),
             (IpAddr::V6(local), IpAddr::V6(hop)) => Some(self.solicitation(local, hop, known)),
@@ -93,12 +98,12 @@ impl Question {
 }
 
 /// The EtherType of a frame.
-pub(crate) fn ethertype(frame: &[u8]) -> Option<u16> {
+pub fn ethertype(frame: &[u8]) -> Option<u16> {
     frame.get(12..14).map(|field| u16::from_be_bytes([field[0], field[1]]))
 }
 
 /// Whose address a frame tells: the neighbour and its Ethernet address. `None` for any other frame.
-pub(crate) fn neighbour(frame: &[u8]) -> Option<(IpAddr, Mac)> {
+pub fn neighbour(frame: &[u8]) -> Option<(IpAddr, Mac)> {
     let (header, body) = frame.split_at_checked(14)?;
     match u16::from_be_bytes([header[12], header[13]]) {
         ETHERTYPE_ARP => of_arp(body),

@@ -30,7 +30,8 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
-    pub(super) fn invalid(file: &Path, text: &str, error: &toml::de::Error) -> Self {
+    /// TOML that is not understood, by what its reader says.
+    pub fn invalid(file: &Path, text: &str, error: &toml::de::Error) -> Self {
         let Range { start, .. } = error.span().unwrap_or(0..0);
         let message = in_plain_words(&error.message().trim().replace('\n', "; "));
         let message = match key_at(text, start) {
@@ -41,7 +42,7 @@ impl ConfigError {
     }
 
     /// Something is wrong with what begins at the byte `offset` of the text.
-    pub(crate) fn at(file: &Path, text: &str, offset: usize, message: String) -> Self {
+    pub fn at(file: &Path, text: &str, offset: usize, message: String) -> Self {
         let (line, column) = place(text, offset);
         Self::Invalid { file: file.to_owned(), line, column, message }
     }

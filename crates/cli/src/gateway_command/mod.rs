@@ -1,0 +1,262 @@
+//! `holdover gateway`: the daemon of a router behind which mobile hosts come and go, and what is asked of it.
+
+mod text;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use holdover_gatewayd::config::{Config, DEFAULT_PATH, Mode};
+use holdover_gatewayd::control::{ClientError, DEFAULT_SOCKET, Request, Response, Word, ask};
+use holdover_gatewayd::daemon::{Daemon, DaemonError, Setup, give_up_privileges, stop_signal};
+use holdover_gatewayd::features::{self, Feature};
+use holdover_host::config_error::ConfigError;
+use holdover_host::log::{self, LogFormat};
+use holdover_host::time_text::Time;
+use serde::Serialize;
+
+use crate::command_support::{print, print_error, print_json, with_causes};
+
+/// Arguments of `holdover gateway`.
+#[derive(Args, Debug)]
+pub(crate) struct GatewayArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Keep packets for mobile hosts behind an interface while they are away, until told to stop.
+    Run(RunArgs),
+    /// Say what is in force with a configuration, or what is wrong with it and where, and whether the gateway would work if this user
+    /// started it. Exits with 2 if something is wrong with the configuration.
+    Check(CheckArgs),
+    /// Print the JSON schema of the configuration, for editors.
+    Schema,
+    /// Show how the gateway is, and what it has done.
+    Status(AskArgs),
+    /// Show the mobile hosts: which are away, since when, and what waits for them.
+    Mobiles(AskArgs),
+    /// Tell the gateway what has become of a mobile host: for scripts, access points, whoever knows.
+    Mobile(MobileArgs),
+    /// Divert nothing from now on, and end the gateway when nothing waits any more.
+    Drain(DrainArgs),
+}
+
+#[derive(Args, Debug)]
+struct RunArgs {
+    /// The interface behind which the mobile hosts are; [mobiles] interface of the configuration if it is not named.
+    #[arg(long, value_name = "IF")]
+    interface: Option<String>,
+    /// The configuration; /etc/holdover/gateway.toml if there is one.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Divert nothing, whatever the configuration says: absences are counted and reported.
+    #[arg(long)]
+    dry_run: bool,
+    /// For people: readable lines, whatever [log] says.
+    #[arg(long)]
+    foreground: bool,
+    /// Where to make the control socket.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+}
+
+#[derive(Args, Debug)]
+struct CheckArgs {
+    /// The configuration; /etc/holdover/gateway.toml if there is one.
+    file: Option<PathBuf>,
+    /// Print JSON instead of TOML with comments: the configuration, and the features.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `check --json` prints.
+#[derive(Debug, Serialize)]
+struct Checked<'a> {
+    /// What is in force, as TOML.
+    config: String,
+    /// Whether the gateway could work.
+    can_work: bool,
+    features: &'a [Feature],
+}
+
+#[derive(Args, Debug)]
+struct SocketArgs {
+    /// The gateway's control socket.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+}
+
+#[derive(Args, Debug)]
+struct AskArgs {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+#[derive(Args, Debug)]
+struct MobileArgs {
+    /// Its address.
+    address: IpAddr,
+    /// What has become of it. A packet from it always means that it is present.
+    presence: Presence,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// What can become of a mobile host.
+#[derive(Clone, Copy, ValueEnum, Debug)]
+enum Presence {
+    /// It is there.
+    Present,
+    /// It is about to go.
+    Fading,
+    /// It is not there: packets for it are kept.
+    Away,
+    /// It is attached elsewhere, where packets that are forwarded find it.
+    Moved,
+}
+
+#[derive(Args, Debug)]
+struct DrainArgs {
+    /// End after this time in any case. What still waits then stays for the next start.
+    #[arg(long, value_name = "TIME", default_value = "60 s")]
+    within: Time,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// The exit status for something that has to be written differently.
+const WRONG: u8 = 2;
+/// `EX_NOPERM` of `sysexits.h`: to start it again changes nothing, so that service managers need not try (`RestartPreventExitStatus=`).
+const CANNOT_WORK: u8 = 77;
+
+pub(crate) fn run(args: &GatewayArgs) -> ExitCode {
+    match &args.command {
+        Command::Run(args) => start(args),
+        Command::Check(args) => check(args),
+        Command::Schema => print(&Config::schema()),
+        Command::Status(args) => status(args),
+        Command::Mobiles(args) => mobiles(args),
+        Command::Mobile(args) => {
+            let request = Request::Mobile { address: args.address, presence: args.presence.into() };
+            match ask(&args.socket.socket, &request) {
+                Ok(_) => print(&format!("noted: {} is {}\n", args.address, Word::from(args.presence))),
+                Err(error) => failed(&error),
+            }
+        }
+        Command::Drain(args) => match ask(&args.socket.socket, &Request::Drain { within: args.within }) {
+            Ok(Response::Draining { waiting }) => {
+                print(&format!("draining: {waiting} packets wait; the gateway ends within {}\n", args.within))
+            }
+            Ok(_) => unexpected(),
+            Err(error) => failed(&error),
+        },
+    }
+}
+
+fn start(args: &RunArgs) -> ExitCode {
+    let mut config = match read_config(args.config.as_ref()) {
+        Ok(config) => config,
+        Err(error) => {
+            print_error(&error);
+            return ExitCode::from(WRONG);
+        }
+    };
+    if args.dry_run {
+        config.mobiles.mode = Mode::Observe;
+    }
+    if args.foreground {
+        config.log.format = LogFormat::Text;
+    }
+    let Some(interface) = args.interface.clone().or_else(|| config.mobiles.interface.clone()) else {
+        print_error(
+            &"behind which interface are the mobile hosts? --interface IF, or [mobiles] interface in the configuration",
+        );
+        return ExitCode::from(WRONG);
+    };
+    let directory = config.buffer.directory.clone();
+    let setup = Setup { config, interface, socket: args.socket.clone() };
+    match serve(setup) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            print_error(&with_causes(&error));
+            let can_work = features::can_work(&features::examine(&directory));
+            if can_work { ExitCode::FAILURE } else { ExitCode::from(CANNOT_WORK) }
+        }
+    }
+}
+
+fn serve(setup: Setup) -> Result<(), DaemonError> {
+    // Nothing else in this program writes a log.
+    let _ = log::start(&setup.config.log);
+    give_up_privileges()?;
+    Daemon::open(setup, stop_signal()?)?.run()
+}
+
+fn check(args: &CheckArgs) -> ExitCode {
+    let config = match read_config(args.file.as_ref()) {
+        Ok(config) => config,
+        Err(error) => {
+            print_error(&error);
+            return ExitCode::from(WRONG);
+        }
+    };
+    let features = features::examine(&config.buffer.directory);
+    if args.json {
+        let can_work = features::can_work(&features);
+        return print_json(&Checked { config: config.to_toml(), can_work, features: &features });
+    }
+    let is_default = args.file.is_none() && !std::path::Path::new(DEFAULT_PATH).exists();
+    let origin = format!("# There is no {DEFAULT_PATH}: this is built in, and holds.\n");
+    let origin = if is_default { origin } else { String::new() };
+    print(&[origin, config.to_toml(), text::features(&features)].concat())
+}
+
+fn status(args: &AskArgs) -> ExitCode {
+    match ask(&args.socket.socket, &Request::Status) {
+        Ok(Response::Status(status)) if args.json => print_json(&status),
+        Ok(Response::Status(status)) => print(&text::status(&status)),
+        Ok(_) => unexpected(),
+        Err(error) => failed(&error),
+    }
+}
+
+fn mobiles(args: &AskArgs) -> ExitCode {
+    match ask(&args.socket.socket, &Request::Mobiles) {
+        Ok(Response::Mobiles { mobiles }) if args.json => print_json(&mobiles),
+        Ok(Response::Mobiles { mobiles }) => print(&text::mobiles(&mobiles)),
+        Ok(_) => unexpected(),
+        Err(error) => failed(&error),
+    }
+}
+
+fn read_config(file: Option<&PathBuf>) -> Result<Config, ConfigError> {
+    file.map_or_else(Config::read_default, |file| Config::read(file))
+}
+
+/// The exit status says whether the request was wrong or the gateway is not there.
+fn failed(error: &ClientError) -> ExitCode {
+    print_error(&with_causes(error));
+    if matches!(error, ClientError::Refused(_)) { ExitCode::from(WRONG) } else { ExitCode::FAILURE }
+}
+
+fn unexpected() -> ExitCode {
+    print_error(&"the gateway answered something else: is it of another version?");
+    ExitCode::FAILURE
+}
+
+impl From<Presence> for Word {
+    fn from(presence: Presence) -> Self {
+        match presence {
+            Presence::Present => Self::Present,
+            Presence::Fading => Self::Fading,
+            Presence::Away => Self::Away,
+            Presence::Moved => Self::Moved,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What the gateway tells, as text for people.
+
+use std::fmt::Write as _;
+
+use holdover_gatewayd::features::{self, Feature};
+use holdover_gatewayd::status::{MobileLine, Status};
+
+/// What the gateway would have here, as comments.
+pub(super) fn features(features: &[Feature]) -> String {
+    let can = if features::can_work(features) { "can" } else { "cannot" };
+    let mut text = format!("# Started by this user, the gateway {can} work here:\n");
+    for Feature { name, fine, found, .. } in features {
+        let mark = if *fine { "ok" } else { "--" };
+        let _ = writeln!(text, "# {mark}  {name:<16} {}", found.replace('\n', " "));
+    }
+    text
+}
+
+pub(super) fn status(status: &Status) -> String {
+    let Status { interface, mode, mobiles, away, waiting, waiting_bytes, path, buffer, unsendable, .. } = status;
+    let mut text = format!(
+        "gateway {} on {interface}: {mode:?}, attached by {:?}, running for {:.0} s{}\n",
+        status.version,
+        status.attached_by,
+        status.running_s,
+        if status.draining { ", draining" } else { "" },
+    );
+    let _ = writeln!(text, "mobile hosts  {mobiles} known, {away} away; {} absences so far", buffer.absences);
+    let _ = writeln!(text, "waiting       {waiting} packets, {waiting_bytes} bytes");
+    let _ =
+        writeln!(text, "packets       {} passed, {} diverted, {} released", path.passed, path.diverted, path.released);
+    let lost = [
+        ("the buffer of the host was full", buffer.mobile_full),
+        ("the buffer was full", buffer.total_full),
+        ("made room for others", buffer.evicted),
+        ("waited too long", buffer.aged),
+        ("not stored", buffer.storage),
+        ("longer than the MTU", unsendable.too_big),
+        ("refused by the kernel", unsendable.refused),
+    ];
+    for (why, count) in lost.into_iter().filter(|&(_, count)| count > 0) {
+        let _ = writeln!(text, "dropped       {count}: {why}");
+    }
+    if path.expired > 0 {
+        let _ = writeln!(text, "passed        {} although away: the gateway did not run for a while", path.expired);
+    }
+    text
+}
+
+pub(super) fn mobiles(mobiles: &[MobileLine]) -> String {
+    if mobiles.is_empty() {
+        return "no mobile host was heard yet\n".to_owned();
+    }
+    let width = mobiles.iter().map(|mobile| mobile.address.to_string().len()).max().unwrap_or(0).max(7);
+    let mut text = format!(
+        "{:<width$}  {:<8} {:>8} {:>8} {:>8} {:>9} {:>7}  away by\n",
+        "address", "", "away", "silent", "waiting", "released", "dropped"
+    );
+    for mobile in mobiles {
+        let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"));
+        let buffer = &mobile.buffer;
+        let dropped = buffer.mobile_full + buffer.total_full + buffer.evicted + buffer.aged + buffer.storage;
+        let _ = writeln!(
+            text,
+            "{:<width$}  {:<8} {:>8} {:>8} {:>8} {:>9} {dropped:>7}  {}",
+            mobile.address.to_string(),
+            mobile.standing,
+            time(mobile.away_s),
+            time(mobile.silent_s),
+            mobile.waiting,
+            buffer.released,
+            mobile.away_by.join(", "),
+        );
+    }
+    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}

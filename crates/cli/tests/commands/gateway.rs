@@ -1,0 +1,42 @@
+//! `holdover gateway`, as far as it goes without a router: `crates/gatewayd/tests/gateway` has the rest.
+
+use crate::support::Place;
+
+#[test]
+fn a_configuration_is_checked_and_its_schema_is_the_published_one() {
+    let place = Place::new("gateway-check");
+    place.write(
+        "good.toml",
+        "[mobiles]\ninterface = \"wlan7\"\nnetworks = [\"10.3.0.0/16\"]\n[buffer]\nlongest = \"20 s\"\n",
+    );
+    let printed = place.run("gateway check good.toml").well().out;
+    assert!(printed.contains("interface = \"wlan7\"") && printed.contains("longest = \"20s\""), "{printed}");
+    assert!(printed.contains("# Started by this user, the gateway can"), "{printed}");
+    let json: serde_json::Value =
+        serde_json::from_str(&place.run("gateway check good.toml --json").well().out).unwrap();
+    assert_eq!(json["features"].as_array().unwrap().len(), 4, "{json}");
+    place.write("bad.toml", "[buffer]\nmobile_byte = 8\n");
+    assert!(place.run("gateway check bad.toml").refused().contains("bad.toml:2:1"));
+    assert!(place.run("gateway run --config bad.toml").refused().contains("bad.toml:2:1"));
+    assert!(place.run("gateway check nowhere.toml").refused().contains("nowhere.toml"));
+    let published = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/gateway.schema.json");
+    assert_eq!(place.run("gateway schema").well().out, std::fs::read_to_string(published).unwrap());
+}
+
+#[test]
+fn what_cannot_be_is_said() {
+    let place = Place::new("gateway-errors");
+    place.write("none.toml", "");
+    let nowhere = place.run("gateway run --config none.toml").refused();
+    assert!(nowhere.contains("behind which interface are the mobile hosts? --interface IF"), "{nowhere}");
+    for command in ["status", "mobiles", "mobile 10.0.0.1 away", "drain"] {
+        let ended = place.run(&format!("gateway {command} --socket no.sock"));
+        assert_eq!(ended.code, Some(1), "{command}");
+        let text = ended.err;
+        assert!(text.contains("no gateway answers at no.sock") && text.contains("holdover gateway run"), "{text}");
+    }
+    assert!(place.run("gateway mobile phone away").refused().contains("invalid IP address"));
+    assert!(
+        place.run("gateway mobile 10.0.0.1 asleep").refused().contains("possible values: present, fading, away, moved")
+    );
+}

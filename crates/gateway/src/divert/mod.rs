@@ -1,0 +1,601 @@
+//! **Diverting**: what a gateway does with the packets of mobile hosts that come and go, whatever their protocol, without looking into
+//! them. While a mobile host is away, packets for it are diverted into a queue instead of being lost behind the gateway; when it is back,
+//! they are released in order, paced, and packets that come meanwhile queue behind them. It is the buffer of M-TCP's supervisor host
+//! (section 4) and of BUFFER-FREEZE without their TCP: for gateways that terminate and rewrite nothing.
+//!
+//! A [`Diverter`] decides; its owner (the gateway's daemon) diverts, stores and sends. `T` is where the owner has stored a packet.
+//!
+//! # Presence
+//!
+//! Several sources report about a host ([`Source`]). It is away while at least one says so, and a packet from it outweighs them all, except
+//! within [`STRAGGLERS`] of the report.
+//!
+//! # Bounds
+//!
+//! A queue has a limit, and so have all together; a packet has an age limit, which is applied once a second. Beyond the limit of a host, its
+//! new packets are dropped. Beyond the limit of all, the host that occupies most loses its newest packets: of a TCP flight the front is worth
+//! more than the rear, as the receiver acknowledges it.
+//!
+//! # The order of calls
+//!
+//! [`Diverter::handle_report`], [`Diverter::handle_heard`], [`Diverter::handle_packet`], [`Diverter::handle_timeout`]; then
+//! [`Diverter::poll_change`], [`Diverter::poll_course`] (answered by [`Diverter::handle_settled`] for [`Course::Pass`]),
+//! [`Diverter::poll_discarded`] until `None`; [`Diverter::due`] with [`Diverter::handle_sent`] or [`Diverter::handle_busy`] as long as there
+//! is something due; then [`Diverter::poll_timeout`].
+
+mod presence;
+mod silence;
+#[cfg(test)]
+mod tests;
+
+use core::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use holdover_base::{BitRate, ByteCount, Duration, Instant};
+use holdover_filter::Presence;
+
+use crate::fifo::Fifo;
+use presence::Reports;
+pub use presence::{STRAGGLERS, Source, Standing};
+pub use silence::{Inquiry, Prober, SilenceConfig};
+
+/// Limits and pace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DiverterConfig {
+    /// Whether packets are diverted at all. If not, presence is followed and nothing is done.
+    pub diverts: bool,
+    /// The most bytes that wait for one mobile host.
+    pub mobile_bytes: u64,
+    /// The most bytes that wait in all.
+    pub total_bytes: u64,
+    /// How long a packet waits at most.
+    pub longest: Duration,
+    /// How fast packets of one mobile host are released; `None` for as fast as the interface takes them.
+    pub rate: Option<BitRate>,
+    /// How many bytes of one mobile host are released at once before [`Self::rate`] applies.
+    pub burst_bytes: u64,
+    /// So many mobile hosts are known at most.
+    pub most_mobiles: usize,
+}
+
+impl Default for DiverterConfig {
+    /// 4 MB for a mobile host, 256 MB in all, 120 s (the longest that TCP waits between two tries), 100 Mbit/s after 30 kB (twice the
+    /// initial window of RFC 6928), 65,536 mobile hosts.
+    fn default() -> Self {
+        Self {
+            diverts: true,
+            mobile_bytes: 4_000_000,
+            total_bytes: 256_000_000,
+            longest: Duration::from_secs(120),
+            rate: Some(BitRate::from_mbps(100)),
+            burst_bytes: 30_000,
+            most_mobiles: 65_536,
+        }
+    }
+}
+
+/// What the path does with packets for a mobile host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Course {
+    /// Packets are forwarded as if there were no gateway daemon.
+    Pass,
+    /// Packets are diverted.
+    Divert,
+}
+
+/// Why a packet was discarded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Loss {
+    /// The queue of its mobile host is full.
+    MobileFull,
+    /// All queues together are full, and no other host occupies more.
+    TotalFull,
+    /// It made room for a packet of a host that occupies less.
+    Evicted,
+    /// It has waited for too long.
+    Aged,
+    /// It could not be stored.
+    Storage,
+    /// Its mobile host was forgotten, or the gateway stops.
+    Forgotten,
+}
+
+/// What was counted for one mobile host or for all.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    /// How often a mobile host went away.
+    pub absences: u64,
+    /// Packets that were queued.
+    pub queued: u64,
+    /// Bytes of these.
+    pub queued_bytes: u64,
+    /// Packets that were released.
+    pub released: u64,
+    /// Packets dropped because the queue of the host was full.
+    pub mobile_full: u64,
+    /// Packets dropped because all queues were full.
+    pub total_full: u64,
+    /// Packets that made room for others.
+    pub evicted: u64,
+    /// Packets that waited for too long.
+    pub aged: u64,
+    /// Packets that could not be stored.
+    pub storage: u64,
+    /// Packets discarded with their mobile host.
+    pub forgotten: u64,
+}
+
+impl Tally {
+    fn note_loss(&mut self, loss: Loss) {
+        *match loss {
+            Loss::MobileFull => &mut self.mobile_full,
+            Loss::TotalFull => &mut self.total_full,
+            Loss::Evicted => &mut self.evicted,
+            Loss::Aged => &mut self.aged,
+            Loss::Storage => &mut self.storage,
+            Loss::Forgotten => &mut self.forgotten,
+        } += 1;
+    }
+
+    /// Packets that were discarded, for whatever reason.
+    pub const fn lost(&self) -> u64 {
+        self.mobile_full + self.total_full + self.evicted + self.aged + self.storage + self.forgotten
+    }
+}
+
+/// One mobile host, for status output.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MobileStatus {
+    /// What follows from the reports.
+    pub standing: Standing,
+    /// Since when it is away, if it is.
+    pub away_since: Option<Instant>,
+    /// The sources that say that it is away.
+    pub objections: Vec<Source>,
+    /// What the path was told to do.
+    pub course: Course,
+    /// Packets that wait.
+    pub waiting: usize,
+    /// Bytes of these.
+    pub waiting_bytes: u64,
+    /// What was counted.
+    pub tally: Tally,
+}
+
+/// The machine. See the [module](self).
+#[derive(Debug)]
+pub struct Diverter<T> {
+    config: DiverterConfig,
+    mobiles: BTreeMap<IpAddr, Mobile<T>>,
+    bytes: u64,
+    /// Mobile hosts for which packets wait, by their bytes.
+    by_size: BTreeSet<(u64, IpAddr)>,
+    /// When the next packet of a host may be released, a number that makes turns of equal times fair, and the host.
+    turns: BTreeSet<(Instant, u64, IpAddr)>,
+    turn: u64,
+    /// When hosts whose path still diverts are looked at again. May name hosts that have settled since.
+    refused: BTreeSet<(Instant, IpAddr)>,
+    courses: VecDeque<(IpAddr, Course)>,
+    changes: VecDeque<(IpAddr, Standing)>,
+    discarded: VecDeque<(IpAddr, T, Loss)>,
+    is_draining: bool,
+    look_at_ages_at: Instant,
+    tally: Tally,
+}
+
+#[derive(Debug)]
+struct Mobile<T> {
+    reports: Reports,
+    /// What was last told of it.
+    standing: Standing,
+    fifo: Fifo<T>,
+    phase: Phase,
+    /// When what was released is through at the configured rate.
+    released_until: Instant,
+    /// Its place among [`Diverter::turns`].
+    turn: Option<(Instant, u64)>,
+    tally: Tally,
+}
+
+/// How far the path is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Passing,
+    Diverting,
+    /// The path was told to let packets pass, and has not confirmed that it does.
+    Settling,
+    /// The path still diverts: it is told again at this time.
+    Refused(Instant),
+}
+
+/// How soon something is tried again that the path or the interface has refused.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// How often ages are looked at.
+const AGES_EVERY: Duration = Duration::from_secs(1);
+
+impl<T> Mobile<T> {
+    fn new() -> Self {
+        Self {
+            reports: Reports::default(),
+            standing: Standing::Present,
+            fifo: Fifo::default(),
+            phase: Phase::Passing,
+            released_until: Instant::ZERO,
+            turn: None,
+            tally: Tally::default(),
+        }
+    }
+
+    fn course(&self) -> Course {
+        if self.phase == Phase::Passing { Course::Pass } else { Course::Divert }
+    }
+}
+
+impl<T> Diverter<T> {
+    /// A diverter that knows no mobile host.
+    pub fn new(config: DiverterConfig) -> Self {
+        Self {
+            config,
+            mobiles: BTreeMap::new(),
+            bytes: 0,
+            by_size: BTreeSet::new(),
+            turns: BTreeSet::new(),
+            turn: 0,
+            refused: BTreeSet::new(),
+            courses: VecDeque::new(),
+            changes: VecDeque::new(),
+            discarded: VecDeque::new(),
+            is_draining: false,
+            look_at_ages_at: Instant::ZERO,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Packets that wait for all hosts, in bytes.
+    pub fn waiting_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Mobile hosts that are known.
+    pub fn len(&self) -> usize {
+        self.mobiles.len()
+    }
+
+    /// Whether no mobile host is known.
+    pub fn is_empty(&self) -> bool {
+        self.mobiles.is_empty()
+    }
+
+    /// Mobile hosts that are away.
+    pub fn away(&self) -> impl Iterator<Item = IpAddr> {
+        let away = self.mobiles.iter().filter(|(_, mobile)| mobile.standing == Standing::Away);
+        away.map(|(&address, _)| address)
+    }
+
+    /// What was counted in all.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// One mobile host; `None` if it is not known.
+    pub fn status(&self, address: IpAddr) -> Option<MobileStatus> {
+        self.mobiles.get(&address).map(Self::describe)
+    }
+
+    /// All mobile hosts that are known, in the order of their addresses.
+    pub fn statuses(&self) -> impl Iterator<Item = (IpAddr, MobileStatus)> {
+        self.mobiles.iter().map(|(&address, mobile)| (address, Self::describe(mobile)))
+    }
+
+    fn describe(mobile: &Mobile<T>) -> MobileStatus {
+        MobileStatus {
+            standing: mobile.standing,
+            away_since: mobile.reports.away_since(),
+            objections: mobile.reports.objections().collect(),
+            course: mobile.course(),
+            waiting: mobile.fifo.len(),
+            waiting_bytes: mobile.fifo.bytes(),
+            tally: mobile.tally,
+        }
+    }
+
+    /// A source reports about a mobile host. Returns whether there was room to take note of it.
+    pub fn handle_report(&mut self, now: Instant, address: IpAddr, source: Source, presence: Presence) -> bool {
+        let Some(mobile) = self.mobile(address) else { return false };
+        mobile.reports.handle_report(now, source, presence);
+        self.update(now, address);
+        true
+    }
+
+    /// A packet came from a mobile host.
+    pub fn handle_heard(&mut self, now: Instant, address: IpAddr) {
+        let Some(mobile) = self.mobiles.get_mut(&address) else { return };
+        mobile.reports.handle_heard(now);
+        self.update(now, address);
+    }
+
+    /// A packet of `len` bytes for a mobile host was diverted. `store` is called if it is to be queued, and says where the packet is, or
+    /// `None` if it could not be stored.
+    ///
+    /// # Errors
+    /// Why the packet is not queued.
+    pub fn handle_packet(
+        &mut self,
+        now: Instant,
+        address: IpAddr,
+        len: u32,
+        store: impl FnOnce() -> Option<T>,
+    ) -> Result<(), Loss> {
+        let room = self.make_room(now, address, u64::from(len));
+        let stored = room.and_then(|()| store().ok_or(Loss::Storage));
+        match stored {
+            Ok(item) => {
+                self.enqueue(now, address, len, item);
+                self.update(now, address);
+                Ok(())
+            }
+            Err(loss) => {
+                self.tally.note_loss(loss);
+                if let Some(mobile) = self.mobiles.get_mut(&address) {
+                    mobile.tally.note_loss(loss);
+                }
+                Err(loss)
+            }
+        }
+    }
+
+    /// A packet that an earlier process has stored, after those of its host that were restored before it. Limits do not apply. The host is
+    /// away until it is heard.
+    pub fn restore(&mut self, now: Instant, address: IpAddr, came_at: Instant, len: u32, item: T) {
+        self.enqueue(came_at.min(now), address, len, item);
+        self.handle_report(now, address, Source::Buffer, Presence::Away);
+    }
+
+    /// Nothing new is diverted from now on. What waits is released as hosts return.
+    pub fn drain(&mut self, now: Instant) {
+        self.is_draining = true;
+        let addresses: Vec<IpAddr> = self.mobiles.keys().copied().collect();
+        for address in addresses {
+            self.update(now, address);
+        }
+    }
+
+    /// Forgets a mobile host for which nothing waits and which is not away. Returns whether it did.
+    pub fn forget(&mut self, address: IpAddr) -> bool {
+        let is_idle = |mobile: &Mobile<T>| mobile.phase == Phase::Passing && mobile.fifo.is_empty();
+        let goes =
+            self.mobiles.get(&address).is_some_and(|mobile| is_idle(mobile) && mobile.standing != Standing::Away);
+        if goes {
+            self.mobiles.remove(&address);
+        }
+        goes
+    }
+
+    /// Discards what waits for a mobile host.
+    pub fn discard(&mut self, now: Instant, address: IpAddr) {
+        while let Some((item, _)) = self.take(address, true) {
+            self.lose(address, item, Loss::Forgotten);
+        }
+        self.update(now, address);
+    }
+
+    /// The path lets packets of a mobile host pass (`is_passing`), or had something left that it has diverted.
+    pub fn handle_settled(&mut self, now: Instant, address: IpAddr, is_passing: bool) {
+        let Some(mobile) = self.mobiles.get_mut(&address) else { return };
+        if mobile.phase == Phase::Settling {
+            let again_at = now + RETRY;
+            mobile.phase = if is_passing { Phase::Passing } else { Phase::Refused(again_at) };
+            if !is_passing {
+                self.refused.insert((again_at, address));
+            }
+        }
+        self.update(now, address);
+    }
+
+    /// The host of the next packet to release, and where that is stored. The owner sends it and calls [`Self::handle_sent`], or cannot and
+    /// calls [`Self::handle_busy`].
+    pub fn due(&self, now: Instant) -> Option<(IpAddr, &T)> {
+        let &(_, _, address) = self.turns.first().filter(|(at, ..)| *at <= now)?;
+        let head = self.mobiles.get(&address)?.fifo.front()?;
+        Some((address, &head.item))
+    }
+
+    /// The packet that was due was sent.
+    pub fn handle_sent(&mut self, now: Instant, address: IpAddr) {
+        let Some((_, len)) = self.take(address, false) else { return };
+        let config = self.config;
+        self.tally.released += 1;
+        if let Some(mobile) = self.mobiles.get_mut(&address) {
+            mobile.tally.released += 1;
+            if let Some(rate) = config.rate {
+                mobile.released_until =
+                    mobile.released_until.max(now) + rate.transmission_time(ByteCount(u64::from(len)));
+            }
+        }
+        self.take_turn(now, address, None);
+        self.update(now, address);
+    }
+
+    /// The packet that was due could not be sent now; it is due again at `again_at`.
+    pub fn handle_busy(&mut self, again_at: Instant, address: IpAddr) {
+        if self.mobiles.get(&address).is_some_and(|mobile| mobile.turn.is_some()) {
+            self.take_turn(again_at, address, Some(again_at));
+        }
+    }
+
+    /// A deadline has passed.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((_, address)) = self.refused.first().copied().filter(|&(at, _)| at <= now) {
+            self.refused.pop_first();
+            self.update(now, address);
+        }
+        if self.bytes > 0 && now >= self.look_at_ages_at {
+            self.look_at_ages_at = now + AGES_EVERY;
+            self.discard_aged(now);
+        }
+    }
+
+    /// What the path is to do with packets of a mobile host from now on. [`Course::Pass`] is to be answered.
+    pub fn poll_course(&mut self) -> Option<(IpAddr, Course)> {
+        self.courses.pop_front()
+    }
+
+    /// A mobile host whose standing has changed.
+    pub fn poll_change(&mut self) -> Option<(IpAddr, Standing)> {
+        self.changes.pop_front()
+    }
+
+    /// A packet that was discarded after it had been stored.
+    pub fn poll_discarded(&mut self) -> Option<(IpAddr, T, Loss)> {
+        self.discarded.pop_front()
+    }
+
+    /// When [`Self::due`] has a packet, or [`Self::handle_timeout`] something to do.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let release = self.turns.first().map(|&(at, ..)| at);
+        let ages = (self.bytes > 0).then_some(self.look_at_ages_at);
+        let refused = self.refused.first().map(|&(at, _)| at);
+        release.into_iter().chain(ages).chain(refused).min()
+    }
+
+    /// The mobile host, known from now on; `None` if there is no room for another one.
+    fn mobile(&mut self, address: IpAddr) -> Option<&mut Mobile<T>> {
+        if self.mobiles.len() >= self.config.most_mobiles && !self.mobiles.contains_key(&address) {
+            return None;
+        }
+        Some(self.mobiles.entry(address).or_insert_with(Mobile::new))
+    }
+
+    /// Draws the conclusions from what has changed for a mobile host.
+    fn update(&mut self, now: Instant, address: IpAddr) {
+        let Self { mobiles, courses, changes, config, is_draining, tally, .. } = self;
+        let Some(mobile) = mobiles.get_mut(&address) else { return };
+        let standing = mobile.reports.standing(now);
+        if standing != mobile.standing {
+            if standing == Standing::Away {
+                tally.absences += 1;
+                mobile.tally.absences += 1;
+            }
+            mobile.standing = standing;
+            changes.push_back((address, standing));
+        }
+        let is_away = standing == Standing::Away;
+        let diverts = is_away && config.diverts && !(*is_draining && mobile.fifo.is_empty());
+        match mobile.phase {
+            Phase::Passing | Phase::Settling if diverts => {
+                mobile.phase = Phase::Diverting;
+                courses.push_back((address, Course::Divert));
+            }
+            Phase::Refused(_) if diverts => mobile.phase = Phase::Diverting,
+            Phase::Diverting if !diverts && mobile.fifo.is_empty() => {
+                mobile.phase = Phase::Settling;
+                courses.push_back((address, Course::Pass));
+            }
+            Phase::Refused(at) if !diverts && mobile.fifo.is_empty() && at <= now => {
+                mobile.phase = Phase::Settling;
+                courses.push_back((address, Course::Pass));
+            }
+            _ => {}
+        }
+        let releases = !is_away && !mobile.fifo.is_empty();
+        if !releases {
+            self.give_up_turn(address);
+        } else if mobile.turn.is_none() {
+            self.take_turn(now, address, None);
+        }
+    }
+
+    /// Gives a mobile host the place among the turns that the pace allows, not before `at_least`; none if nothing waits.
+    fn take_turn(&mut self, now: Instant, address: IpAddr, at_least: Option<Instant>) {
+        self.give_up_turn(address);
+        let Some(mobile) = self.mobiles.get_mut(&address).filter(|mobile| !mobile.fifo.is_empty()) else { return };
+        let burst =
+            self.config.rate.map_or(Duration::ZERO, |rate| rate.transmission_time(ByteCount(self.config.burst_bytes)));
+        let ahead = mobile.released_until.saturating_since(now).saturating_sub(burst);
+        let at = (now + ahead).max(at_least.unwrap_or(Instant::ZERO));
+        self.turn += 1;
+        mobile.turn = Some((at, self.turn));
+        self.turns.insert((at, self.turn, address));
+    }
+
+    fn give_up_turn(&mut self, address: IpAddr) {
+        if let Some((at, turn)) = self.mobiles.get_mut(&address).and_then(|mobile| mobile.turn.take()) {
+            self.turns.remove(&(at, turn, address));
+        }
+    }
+
+    /// Evicts packets until `len` bytes more fit.
+    fn make_room(&mut self, now: Instant, address: IpAddr, len: u64) -> Result<(), Loss> {
+        let limits = self.config;
+        let own = self.mobile(address).ok_or(Loss::TotalFull)?.fifo.bytes();
+        if own + len > limits.mobile_bytes {
+            return Err(Loss::MobileFull);
+        }
+        while self.bytes + len > limits.total_bytes {
+            let largest = self.by_size.last().copied().filter(|&(bytes, other)| other != address && bytes > own + len);
+            let (_, largest) = largest.ok_or(Loss::TotalFull)?;
+            let Some((item, _)) = self.take(largest, true) else { return Err(Loss::TotalFull) };
+            self.lose(largest, item, Loss::Evicted);
+            self.update(now, largest);
+        }
+        Ok(())
+    }
+
+    fn enqueue(&mut self, came_at: Instant, address: IpAddr, len: u32, item: T) {
+        let mobile = self.mobiles.entry(address).or_insert_with(Mobile::new);
+        let before = mobile.fifo.bytes();
+        mobile.fifo.push(came_at, len, item);
+        mobile.tally.queued += 1;
+        mobile.tally.queued_bytes += u64::from(len);
+        self.tally.queued += 1;
+        self.tally.queued_bytes += u64::from(len);
+        self.resize(address, before);
+    }
+
+    /// Takes the oldest or the newest packet of a mobile host, and its length.
+    fn take(&mut self, address: IpAddr, newest: bool) -> Option<(T, u32)> {
+        let mobile = self.mobiles.get_mut(&address)?;
+        let before = mobile.fifo.bytes();
+        let entry = if newest { mobile.fifo.pop_newest() } else { mobile.fifo.pop() }?;
+        self.resize(address, before);
+        Some((entry.item, entry.len))
+    }
+
+    /// The bytes that wait for a mobile host have changed.
+    fn resize(&mut self, address: IpAddr, before: u64) {
+        let Some(mobile) = self.mobiles.get(&address) else { return };
+        let after = mobile.fifo.bytes();
+        let is_empty = mobile.fifo.is_empty();
+        self.by_size.remove(&(before, address));
+        self.bytes = self.bytes + after - before;
+        if is_empty {
+            self.give_up_turn(address);
+        } else {
+            self.by_size.insert((after, address));
+        }
+    }
+
+    fn lose(&mut self, address: IpAddr, item: T, loss: Loss) {
+        self.tally.note_loss(loss);
+        if let Some(mobile) = self.mobiles.get_mut(&address) {
+            mobile.tally.note_loss(loss);
+        }
+        self.discarded.push_back((address, item, loss));
+    }
+
+    fn discard_aged(&mut self, now: Instant) {
+        let longest = self.config.longest;
+        let waiting: Vec<IpAddr> = self.by_size.iter().map(|&(_, address)| address).collect();
+        for address in waiting {
+            let is_aged = |mobile: &Mobile<T>| {
+                mobile.fifo.front().is_some_and(|head| now.saturating_since(head.came_at) >= longest)
+            };
+            while self.mobiles.get(&address).is_some_and(is_aged) {
+                let Some((item, _)) = self.take(address, false) else { break };
+                self.lose(address, item, Loss::Aged);
+            }
+            self.update(now, address);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Whether one mobile host is there, from several sources that may disagree.
+
+use core::fmt;
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::Presence;
+
+/// Who reports about a mobile host.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(u8)]
+pub enum Source {
+    /// The operator, or a program of the operator's.
+    Command,
+    /// The carrier of the interface behind which the host is.
+    Carrier,
+    /// The kernel's neighbour table: address resolution has failed.
+    Neighbour,
+    /// The access point's list of stations.
+    Station,
+    /// The forwarding table of a bridge.
+    Bridge,
+    /// Packets that got no answer, and probes that got none either (M-TCP's wintimer, section 4.1).
+    Silence,
+    /// Packets of the host that an earlier process has left behind.
+    Buffer,
+}
+
+impl Source {
+    /// All of them, in the order of their names in status output.
+    pub const ALL: [Self; 7] =
+        [Self::Command, Self::Carrier, Self::Neighbour, Self::Station, Self::Bridge, Self::Silence, Self::Buffer];
+
+    /// Whether a report that the host is present is evidence of its own, and not only the withdrawal of an earlier report.
+    const fn proves_presence(self) -> bool {
+        matches!(self, Self::Command | Self::Station)
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// Prints `command`, `carrier`, `neighbour`, `station`, `bridge`, `silence`, `buffer`.
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Command => "command",
+            Self::Carrier => "carrier",
+            Self::Neighbour => "neighbour",
+            Self::Station => "station",
+            Self::Bridge => "bridge",
+            Self::Silence => "silence",
+            Self::Buffer => "buffer",
+        })
+    }
+}
+
+/// What follows from all reports about a mobile host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// Packets for it get through.
+    Present,
+    /// Packets for it get through, and a source has said that this will end.
+    Fading,
+    /// Packets for it get lost.
+    Away,
+    /// It is attached elsewhere, where packets that are forwarded find it.
+    Moved,
+}
+
+/// Prints `present`, `fading`, `away`, `moved`.
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Present => "present",
+            Self::Fading => "fading",
+            Self::Away => "away",
+            Self::Moved => "moved",
+        })
+    }
+}
+
+/// Packets of a host may arrive for so long after it was reported away: they were under way.
+pub const STRAGGLERS: Duration = Duration::from_millis(100);
+
+/// A warning without a time holds for so long.
+const FADING: Duration = Duration::from_secs(10);
+
+/// The reports about one mobile host. It is away while at least one source says so; a packet from it outweighs them all.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct Reports {
+    /// The sources that say that it is away, as bits.
+    objections: u8,
+    away_since: Option<Instant>,
+    fading_until: Option<Instant>,
+    has_moved: bool,
+}
+
+impl Reports {
+    pub(super) fn handle_report(&mut self, now: Instant, source: Source, presence: Presence) {
+        match presence {
+            Presence::Away => {
+                self.objections |= source.bit();
+                self.away_since.get_or_insert(now);
+            }
+            Presence::Fading { lead } => self.fading_until = Some(now + lead.unwrap_or(FADING)),
+            Presence::Moved => *self = Self { has_moved: true, ..Self::default() },
+            Presence::Present | Presence::Rebound if source.proves_presence() => *self = Self::default(),
+            Presence::Present | Presence::Rebound => {
+                self.objections &= !source.bit();
+                self.fading_until = None;
+                if self.objections == 0 {
+                    self.away_since = None;
+                }
+            }
+        }
+    }
+
+    /// A packet came from the host. Ignored just after the host was reported away.
+    pub(super) fn handle_heard(&mut self, now: Instant) {
+        match self.away_since {
+            Some(since) if now.saturating_since(since) < STRAGGLERS => {}
+            Some(_) => *self = Self { fading_until: self.fading_until, ..Self::default() },
+            None => self.has_moved = false,
+        }
+    }
+
+    pub(super) fn standing(&self, now: Instant) -> Standing {
+        if self.objections != 0 {
+            Standing::Away
+        } else if self.has_moved {
+            Standing::Moved
+        } else if self.fading_until.is_some_and(|until| now < until) {
+            Standing::Fading
+        } else {
+            Standing::Present
+        }
+    }
+
+    /// Since when the host is away, if it is.
+    pub(super) fn away_since(&self) -> Option<Instant> {
+        self.away_since
+    }
+
+    /// The sources that say that it is away.
+    pub(super) fn objections(&self) -> impl Iterator<Item = Source> + use<> {
+        let bits = self.objections;
+        Source::ALL.into_iter().filter(move |source| bits & source.bit() != 0)
+    }
+}

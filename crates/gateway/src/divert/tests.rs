@@ -1,0 +1,332 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn mobile(number: u8) -> IpAddr {
+    [10, 0, 0, number].into()
+}
+
+fn at(ms: u64) -> Instant {
+    Instant::from_millis(ms)
+}
+
+fn small() -> DiverterConfig {
+    DiverterConfig { mobile_bytes: 5_000, total_bytes: 8_000, rate: None, ..DiverterConfig::default() }
+}
+
+/// Releases all that is due, as the number of each packet.
+fn release(diverter: &mut Diverter<u32>, now: Instant) -> Vec<u32> {
+    let mut released = Vec::new();
+    while let Some((address, &item)) = diverter.due(now) {
+        released.push(item);
+        diverter.handle_sent(now, address);
+    }
+    released
+}
+
+fn push(diverter: &mut Diverter<u32>, now: Instant, address: IpAddr, item: u32) -> Result<(), Loss> {
+    diverter.handle_packet(now, address, 1000, || Some(item))
+}
+
+#[test]
+fn packets_of_an_absence_come_out_in_order_and_then_the_path_passes() {
+    let mut diverter = Diverter::new(small());
+    let host = mobile(1);
+    assert!(diverter.handle_report(at(0), host, Source::Silence, Presence::Away));
+    assert_eq!(diverter.poll_change(), Some((host, Standing::Away)));
+    assert_eq!(diverter.poll_course(), Some((host, Course::Divert)));
+    for item in 0..3 {
+        push(&mut diverter, at(10), host, item).unwrap();
+    }
+    assert_eq!(diverter.due(at(3000)), None, "nothing is released while it is away");
+    // What was under way when it went proves nothing.
+    diverter.handle_heard(at(50), host);
+    assert_eq!(diverter.poll_change(), None);
+    diverter.handle_heard(at(3000), host);
+    assert_eq!(diverter.poll_change(), Some((host, Standing::Present)));
+    assert_eq!(diverter.poll_course(), None, "packets still queue behind what is released");
+    push(&mut diverter, at(3001), host, 3).unwrap();
+    assert_eq!(release(&mut diverter, at(3001)), [0, 1, 2, 3]);
+    assert_eq!(diverter.poll_course(), Some((host, Course::Pass)));
+    // The path has diverted one more.
+    push(&mut diverter, at(3001), host, 4).unwrap();
+    diverter.handle_settled(at(3001), host, false);
+    assert_eq!(release(&mut diverter, at(3001)), [4]);
+    assert_eq!(diverter.poll_course(), None);
+    assert_eq!(diverter.poll_timeout(), Some(at(3002)));
+    diverter.handle_timeout(at(3002));
+    assert_eq!(diverter.poll_course(), Some((host, Course::Pass)));
+    diverter.handle_settled(at(3002), host, true);
+    assert_eq!((diverter.poll_course(), diverter.poll_timeout(), diverter.waiting_bytes()), (None, None, 0));
+    assert_eq!(diverter.tally(), Tally { absences: 1, queued: 5, queued_bytes: 5000, released: 5, ..Tally::default() });
+}
+
+#[test]
+fn it_is_away_while_any_source_says_so_and_a_packet_outweighs_all() {
+    let mut diverter = Diverter::<u32>::new(small());
+    let host = mobile(1);
+    let standing = |diverter: &Diverter<u32>| diverter.status(host).unwrap().standing;
+    diverter.handle_report(at(0), host, Source::Carrier, Presence::Away);
+    diverter.handle_report(at(1), host, Source::Neighbour, Presence::Away);
+    diverter.handle_report(at(2), host, Source::Carrier, Presence::Present);
+    assert_eq!(standing(&diverter), Standing::Away);
+    assert_eq!(diverter.status(host).unwrap().objections, [Source::Neighbour]);
+    diverter.handle_report(at(3), host, Source::Neighbour, Presence::Present);
+    assert_eq!(standing(&diverter), Standing::Present);
+    for source in Source::ALL {
+        diverter.handle_report(at(1000), host, source, Presence::Away);
+    }
+    diverter.handle_heard(at(1100), host);
+    assert_eq!(standing(&diverter), Standing::Present);
+    for source in Source::ALL {
+        diverter.handle_report(at(2000), host, source, Presence::Away);
+    }
+    diverter.handle_report(at(2001), host, Source::Command, Presence::Present);
+    assert_eq!(standing(&diverter), Standing::Present);
+    diverter.handle_report(at(3000), host, Source::Command, Presence::Fading { lead: None });
+    assert_eq!(standing(&diverter), Standing::Fading);
+    diverter.handle_report(at(3001), host, Source::Station, Presence::Away);
+    diverter.handle_report(at(3002), host, Source::Station, Presence::Moved);
+    assert_eq!(standing(&diverter), Standing::Moved);
+    diverter.handle_heard(at(4000), host);
+    assert_eq!(standing(&diverter), Standing::Present);
+}
+
+#[test]
+fn the_rear_of_the_largest_queue_makes_room_for_smaller_ones() {
+    let mut diverter = Diverter::new(small());
+    for number in [1, 2, 3] {
+        diverter.handle_report(at(0), mobile(number), Source::Command, Presence::Away);
+    }
+    for item in 0..5 {
+        push(&mut diverter, at(1), mobile(1), item).unwrap();
+    }
+    assert_eq!(push(&mut diverter, at(1), mobile(1), 5), Err(Loss::MobileFull));
+    for item in 10..13 {
+        push(&mut diverter, at(1), mobile(2), item).unwrap();
+    }
+    push(&mut diverter, at(1), mobile(3), 20).unwrap();
+    assert_eq!(diverter.poll_discarded(), Some((mobile(1), 4, Loss::Evicted)));
+    push(&mut diverter, at(1), mobile(3), 21).unwrap();
+    assert_eq!(diverter.poll_discarded(), Some((mobile(1), 3, Loss::Evicted)));
+    // All have as much as others: who comes now goes.
+    push(&mut diverter, at(1), mobile(3), 22).unwrap_err();
+    assert_eq!(diverter.poll_discarded(), None);
+    assert_eq!(diverter.waiting_bytes(), 8000);
+    diverter.handle_report(at(2), mobile(1), Source::Command, Presence::Present);
+    assert_eq!(release(&mut diverter, at(2)), [0, 1, 2]);
+}
+
+#[test]
+fn what_has_waited_for_too_long_is_discarded() {
+    let mut diverter = Diverter::new(DiverterConfig { longest: Duration::from_secs(10), ..small() });
+    diverter.handle_report(at(0), mobile(1), Source::Command, Presence::Away);
+    push(&mut diverter, at(0), mobile(1), 0).unwrap();
+    diverter.handle_timeout(at(0));
+    push(&mut diverter, at(5000), mobile(1), 1).unwrap();
+    assert_eq!(diverter.poll_timeout(), Some(at(1000)));
+    diverter.handle_timeout(at(10_500));
+    assert_eq!(diverter.poll_discarded(), Some((mobile(1), 0, Loss::Aged)));
+    assert_eq!(diverter.poll_discarded(), None);
+    diverter.handle_timeout(at(15_500));
+    assert_eq!(diverter.poll_discarded(), Some((mobile(1), 1, Loss::Aged)));
+    assert_eq!((diverter.waiting_bytes(), diverter.poll_timeout()), (0, None));
+}
+
+#[test]
+fn the_burst_goes_at_once_and_the_rest_at_the_rate() {
+    let rate = Some(BitRate::from_mbps(8)); // 1 ms for each packet
+    let config = DiverterConfig { rate, burst_bytes: 2000, mobile_bytes: 100_000, total_bytes: 100_000, ..small() };
+    let mut diverter = Diverter::new(config);
+    for number in [1, 2] {
+        diverter.handle_report(at(0), mobile(number), Source::Command, Presence::Away);
+        for item in 0..10 {
+            push(&mut diverter, at(1), mobile(number), 100 * u32::from(number) + item).unwrap();
+        }
+        diverter.handle_report(at(2), mobile(number), Source::Command, Presence::Present);
+    }
+    // Three: the burst is what may be ahead when the next one leaves.
+    assert_eq!(release(&mut diverter, at(2)), [100, 200, 101, 201, 102, 202]);
+    diverter.handle_timeout(at(2));
+    assert_eq!(diverter.poll_timeout(), Some(at(3)));
+    assert_eq!(release(&mut diverter, at(3)), [103, 203]);
+    assert_eq!(release(&mut diverter, at(5)), [104, 204, 105, 205]);
+    let (address, _) = diverter.due(at(6)).unwrap();
+    diverter.handle_busy(at(9), address);
+    assert_eq!(release(&mut diverter, at(6)), [206], "the other one goes on");
+    assert_eq!(release(&mut diverter, at(20)), [207, 106, 208, 107, 209, 108], "a burst each");
+    assert_eq!(release(&mut diverter, at(21)), [109]);
+}
+
+#[test]
+fn observing_changes_nothing_and_draining_ends_with_the_last_packet() {
+    let mut observer = Diverter::<u32>::new(DiverterConfig { diverts: false, ..small() });
+    observer.handle_report(at(0), mobile(1), Source::Carrier, Presence::Away);
+    assert_eq!((observer.poll_course(), observer.poll_change()), (None, Some((mobile(1), Standing::Away))));
+
+    let mut diverter = Diverter::new(small());
+    for number in [1, 2] {
+        diverter.handle_report(at(0), mobile(number), Source::Carrier, Presence::Away);
+        diverter.poll_course().unwrap();
+    }
+    push(&mut diverter, at(1), mobile(1), 7).unwrap();
+    diverter.drain(at(2));
+    assert_eq!(diverter.poll_course(), Some((mobile(2), Course::Pass)), "nothing waits for it");
+    assert_eq!(diverter.poll_course(), None);
+    diverter.handle_settled(at(2), mobile(2), true);
+    diverter.handle_report(at(3), mobile(2), Source::Silence, Presence::Away);
+    assert_eq!(diverter.poll_course(), None);
+    diverter.handle_heard(at(1000), mobile(1));
+    assert_eq!(release(&mut diverter, at(1000)), [7]);
+    assert_eq!(diverter.poll_course(), Some((mobile(1), Course::Pass)));
+}
+
+#[test]
+fn the_number_of_hosts_is_bounded_and_idle_ones_are_forgotten() {
+    let mut diverter = Diverter::<u32>::new(DiverterConfig { most_mobiles: 2, ..small() });
+    assert!(diverter.handle_report(at(0), mobile(1), Source::Command, Presence::Away));
+    assert!(diverter.handle_report(at(0), mobile(2), Source::Command, Presence::Present));
+    assert!(!diverter.handle_report(at(0), mobile(3), Source::Command, Presence::Away));
+    assert_eq!(push(&mut diverter, at(0), mobile(3), 1), Err(Loss::TotalFull));
+    assert!(!diverter.forget(mobile(1)), "it is away");
+    assert!(diverter.forget(mobile(2)));
+    assert!(diverter.handle_report(at(0), mobile(3), Source::Command, Presence::Away));
+}
+
+/// What happens to a diverter and its path.
+#[derive(Clone, Debug)]
+enum Step {
+    Report(u8, Source, bool),
+    Heard(u8),
+    /// A packet of so many bytes comes for a host. It is diverted if the path was told to.
+    Packet(u8, u32),
+    Wait(u64),
+    /// So many packets leave, of which every third finds the interface busy.
+    Release(usize),
+    Discard(u8),
+    Drain,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let number = 1u8..5;
+    let source = proptest::sample::select(Source::ALL.to_vec());
+    let step = prop_oneof![
+        3 => (number.clone(), source, any::<bool>()).prop_map(|(number, source, away)| Step::Report(number, source, away)),
+        2 => number.clone().prop_map(Step::Heard),
+        12 => (number.clone(), 40u32..2000).prop_map(|(number, len)| Step::Packet(number, len)),
+        4 => (1u64..3000).prop_map(Step::Wait),
+        4 => (0usize..6).prop_map(Step::Release),
+        1 => number.prop_map(Step::Discard),
+        1 => Just(Step::Drain),
+    ];
+    prop::collection::vec(step, 1..300)
+}
+
+/// What a gateway's path does: counts what it diverts, and passes on the rest.
+#[derive(Default)]
+struct Path {
+    diverted: BTreeSet<IpAddr>,
+    /// What has reached each host, in order.
+    arrived: BTreeMap<IpAddr, Vec<u32>>,
+}
+
+impl Path {
+    fn obey(&mut self, now: Instant, diverter: &mut Diverter<u32>) {
+        while let Some((address, course)) = diverter.poll_course() {
+            match course {
+                Course::Divert => drop(self.diverted.insert(address)),
+                Course::Pass => {
+                    let is_empty = diverter.status(address).is_some_and(|status| status.waiting == 0);
+                    if is_empty {
+                        self.diverted.remove(&address);
+                    }
+                    diverter.handle_settled(now, address, is_empty);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// Each host gets its packets in the order in which they came, none twice, none while it is away; limits hold; nothing is
+    /// unaccounted for; and when all are back, everything has left and the path passes.
+    #[test]
+    fn nothing_is_reordered_doubled_or_lost_without_a_count(steps in steps()) {
+        let config = DiverterConfig {
+            mobile_bytes: 9_000, total_bytes: 20_000, longest: Duration::from_secs(20), rate: Some(BitRate::from_mbps(10)), ..small()
+        };
+        let (mut now, mut diverter, mut path) = (at(1000), Diverter::new(config), Path::default());
+        let (mut next, mut discarded, mut dropped) = (0u32, 0u64, 0u64);
+        for (number, step) in steps.into_iter().chain([1, 2, 3, 4].map(Step::Heard)).enumerate() {
+            match step {
+                Step::Report(host, source, away) => {
+                    let presence = if away { Presence::Away } else { Presence::Present };
+                    prop_assert!(diverter.handle_report(now, mobile(host), source, presence));
+                }
+                Step::Heard(host) => diverter.handle_heard(now, mobile(host)),
+                Step::Packet(host, len) => {
+                    next += 1;
+                    if path.diverted.contains(&mobile(host)) {
+                        dropped += u64::from(diverter.handle_packet(now, mobile(host), len, || Some(next)).is_err());
+                    } else {
+                        path.arrived.entry(mobile(host)).or_default().push(next);
+                    }
+                }
+                Step::Wait(ms) => {
+                    now += Duration::from_millis(ms);
+                    diverter.handle_timeout(now);
+                }
+                Step::Release(most) => {
+                    for turn in 0..most {
+                        let Some((address, &item)) = diverter.due(now) else { break };
+                        prop_assert_ne!(diverter.status(address).unwrap().standing, Standing::Away);
+                        if turn % 3 == 2 {
+                            diverter.handle_busy(now + RETRY, address);
+                        } else {
+                            path.arrived.entry(address).or_default().push(item);
+                            diverter.handle_sent(now, address);
+                        }
+                    }
+                }
+                Step::Discard(host) => diverter.discard(now, mobile(host)),
+                Step::Drain if number % 7 == 0 => diverter.drain(now),
+                Step::Drain => {}
+            }
+            path.obey(now, &mut diverter);
+            while diverter.poll_discarded().is_some() {
+                discarded += 1;
+            }
+            let waiting: u64 = diverter.statuses().map(|(_, status)| status.waiting_bytes).sum();
+            prop_assert_eq!(diverter.waiting_bytes(), waiting);
+            prop_assert!(waiting <= 20_000);
+            prop_assert!(diverter.statuses().all(|(_, status)| status.waiting_bytes <= 9_000));
+            let tally = diverter.tally();
+            let count: u64 = diverter.statuses().map(|(_, status)| status.waiting as u64).sum();
+            prop_assert_eq!(tally.queued, tally.released + discarded + count);
+            prop_assert_eq!(tally.lost(), discarded + dropped);
+        }
+        for _ in 0..10_000 {
+            let Some(at) = diverter.poll_timeout() else { break };
+            now = now.max(at) + STRAGGLERS;
+            for host in 1..5 {
+                diverter.handle_heard(now, mobile(host));
+            }
+            diverter.handle_timeout(now);
+            for (address, item) in core::iter::from_fn(|| {
+                let (address, &item) = diverter.due(now)?;
+                diverter.handle_sent(now, address);
+                Some((address, item))
+            }) {
+                path.arrived.entry(address).or_default().push(item);
+            }
+            path.obey(now, &mut diverter);
+            while diverter.poll_discarded().is_some() {}
+        }
+        prop_assert_eq!((diverter.waiting_bytes(), diverter.poll_timeout()), (0, None));
+        for (_, items) in path.arrived {
+            prop_assert!(items.windows(2).all(|pair| pair[0] < pair[1]), "{:?}", items);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+// The path of the gateway on its mobile-facing interface: which mobile hosts are heard, which of them are not, and where packets for those
+// that are away go instead.
+//
+// The programs send nothing and have no timer. User space reads notices from the ring `notices`, looks at mobile hosts in the map `mobiles`,
+// and changes their course by running the program `order`. If user space hangs, `expires_at` passes, and from then on every packet passes as
+// it is. Maps and programs go with the process that loaded them.
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "gateway/state.h"
+
+// The mobile host of an address; 0 if it is not known.
+INLINE struct mobile *mobile_of(const struct address *address)
+{
+	return bpf_map_lookup_elem(&mobiles, address);
+}
+
+INLINE void set_ipv4(struct address *address, u32 value)
+{
+	address->words[0] = 0;
+	address->words[1] = 0;
+	address->words[2] = bpf_htonl(0xffff);
+	address->words[3] = value;
+}
+
+// Reads the address of the mobile host's side from an IP header: the destination on the way out, the source on the way in. Returns whether
+// the packet is one of a mobile host.
+INLINE int read_address(struct __sk_buff *skb, struct address *address, int is_out)
+{
+	u32 at = rules.frame_len;
+
+	if (skb->vlan_present)
+		return 0;
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		u32 value;
+
+		if (bpf_skb_load_bytes(skb, at + (is_out ? 16 : 12), &value, sizeof(value)))
+			return 0;
+		set_ipv4(address, value);
+		return 1;
+	}
+	if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct icmp_start start;
+
+		if (bpf_skb_load_bytes(skb, at + (is_out ? 24 : 8), address, sizeof(*address)))
+			return 0;
+		if (!is_out)
+			return 1;
+		if (bpf_skb_load_bytes(skb, at + 6, &start.next_header, 1))
+			return 0;
+		if (start.next_header != IPPROTO_ICMPV6)
+			return 1;
+		// Neighbour discovery is the link's own business (RFC 4861: types 133 to 137).
+		if (bpf_skb_load_bytes(skb, at + sizeof(struct ipv6hdr), &start.type, 1))
+			return 0;
+		return start.type < 133 || start.type > 137;
+	}
+	return 0;
+}
+
+// The sender's IP address in an ARP packet, a request or an answer (RFC 826).
+INLINE int read_arp_sender(struct __sk_buff *skb, struct address *address)
+{
+	u32 value;
+
+	if (rules.frame_len != ETH_HLEN || skb->protocol != bpf_htons(ETH_P_ARP))
+		return 0;
+	if (bpf_skb_load_bytes(skb, ETH_HLEN + 14, &value, sizeof(value)) || !value)
+		return 0;
+	set_ipv4(address, value);
+	return 1;
+}
+
+SEC("classifier")
+int egress(struct __sk_buff *skb)
+{
+	struct address address;
+
+	if (skb->mark && skb->mark == rules.mark) {
+		skb->mark = 0;
+		count(RELEASED);
+		return PASS;
+	}
+	if (!read_address(skb, &address, 1))
+		return PASS;
+	struct mobile *mobile = mobile_of(&address);
+
+	if (!mobile)
+		return PASS;
+	u64 now = bpf_ktime_get_ns();
+	int is_diverted = 0;
+
+	if (mobile->course == DIVERT) {
+		if (now >= expires_at()) {
+			count(EXPIRED);
+			return PASS;
+		}
+		bpf_spin_lock(&mobile->lock);
+		if (mobile->course == DIVERT) {
+			mobile->diverted++;
+			is_diverted = 1;
+		}
+		bpf_spin_unlock(&mobile->lock);
+	}
+	if (is_diverted) {
+		count(DIVERTED);
+		return bpf_redirect(rules.divert_to, 0);
+	}
+	count(PASSED);
+	if (!mobile->waiting_since)
+		mobile->waiting_since = now;
+	return PASS;
+}
+
+// The host was heard: it is present, and nothing waits for its answer.
+INLINE void note_heard(struct __sk_buff *skb, struct mobile *mobile, const struct address *address)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct mac mac = {};
+
+	mobile->heard_at = now;
+	mobile->waiting_since = 0;
+	if (rules.frame_len == ETH_HLEN && !bpf_skb_load_bytes(skb, ETH_ALEN, &mac, ETH_ALEN) && mac_differs(&mobile->mac, &mac)) {
+		bpf_spin_lock(&mobile->lock);
+		mobile->mac = mac;
+		bpf_spin_unlock(&mobile->lock);
+	}
+	if (mobile->course != DIVERT || now - mobile->noticed_at < NOTICE_EVERY)
+		return;
+	mobile->noticed_at = now;
+	struct notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
+
+	if (!notice) {
+		count(NOTICE_LOST);
+		return;
+	}
+	notice->at = now;
+	notice->address = *address;
+	bpf_ringbuf_submit(notice, 0);
+}
+
+// Whether an address belongs to mobile hosts, by the networks of the configuration.
+INLINE int is_of_network(const struct address *address)
+{
+	struct network_key key = {.bits = 128, .address = *address};
+	u32 *kind = bpf_map_lookup_elem(&networks, &key);
+
+	return kind && *kind;
+}
+
+SEC("classifier")
+int ingress(struct __sk_buff *skb)
+{
+	struct address address;
+
+	if (!read_arp_sender(skb, &address) && !read_address(skb, &address, 0))
+		return PASS;
+	struct mobile *mobile = mobile_of(&address);
+
+	if (!mobile) {
+		if (!is_of_network(&address))
+			return PASS;
+		u32 zero = 0;
+		struct blank *anew = bpf_map_lookup_elem(&blank, &zero);
+
+		if (!anew)
+			return PASS;
+		bpf_map_update_elem(&mobiles, &address, anew, BPF_NOEXIST);
+		mobile = mobile_of(&address);
+		if (!mobile) {
+			count(FULL);
+			return PASS;
+		}
+	}
+	count(HEARD);
+	note_heard(skb, mobile, &address);
+	return PASS;
+}
+
+// User space runs this program on an order instead of a packet. Returns 0 if it was carried out.
+SEC("classifier")
+int order(struct __sk_buff *skb)
+{
+	struct order order;
+	int is_refused = 0;
+
+	if (bpf_skb_load_bytes(skb, 0, &order, sizeof(order)))
+		return 1;
+	struct mobile *mobile = mobile_of(&order.address);
+
+	if (!mobile)
+		return 2;
+	bpf_spin_lock(&mobile->lock);
+	if (order.course == PASSING && mobile->diverted != order.diverted) {
+		is_refused = 1;
+	} else {
+		mobile->course = order.course;
+		mobile->noticed_at = 0;
+		mobile->waiting_since = 0;
+	}
+	bpf_spin_unlock(&mobile->lock);
+	return is_refused;
+}
+
+char _license[] SEC("license") = "Dual MIT/GPL";

@@ -1,0 +1,154 @@
+// What the programs of the gateway and user space share: crates/gatewayd/src/path/records.rs has the same layouts, and a test compares them
+// with the BTF of the object.
+
+#pragma once
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+
+#define INLINE static __always_inline
+#define PASS -1 // TCX_NEXT: the next program of the hook runs
+#define MS 1000000ULL
+
+// An IPv6 address, or an IPv4 address mapped into one (RFC 4291 section 2.5.5.2), in the order of the network.
+struct address {
+	u32 words[4];
+};
+
+struct mac {
+	u16 words[3];
+	u16 unused;
+};
+
+// What becomes of packets for a mobile host.
+#define PASSING 0
+#define DIVERT 1
+
+struct mobile {
+	struct bpf_spin_lock lock; // of `course` with `diverted`, and of `mac`
+	u32 course;
+	u64 diverted;      // packets, since the mobile host is known
+	u64 heard_at;      // the last packet from it
+	u64 waiting_since; // the first packet to it since then; 0 if there was none
+	u64 noticed_at;
+	struct mac mac; // of the frame of the last packet from it
+};
+
+// A mobile host before its first packet, as words: a value with a lock cannot be copied.
+struct blank {
+	u64 words[sizeof(struct mobile) / 8];
+};
+
+// A packet came from a mobile host whose packets are diverted.
+struct notice {
+	u64 at;
+	struct address address;
+};
+
+struct order {
+	struct address address;
+	u64 diverted; // with PASSING: carried out if so many packets were diverted, and refused otherwise
+	u32 course;
+	u32 unused;
+};
+
+// Set when the programs are loaded.
+struct rules {
+	u32 frame_len; // bytes before the IP header: of Ethernet, or 0
+	u32 mark;      // of packets that are released
+	u32 divert_to; // the index of the interface to which packets are diverted
+	u32 unused;
+};
+
+const volatile struct rules rules = {};
+
+struct icmp_start {
+	u8 next_header;
+	u8 type;
+};
+
+// A mobile host is noticed so often at most.
+#define NOTICE_EVERY (5 * MS)
+
+enum counter {
+	PASSED,      // packets to known mobile hosts that were left alone
+	DIVERTED,    // packets that were diverted
+	EXPIRED,     // packets that were left alone because user space hangs
+	RELEASED,    // packets that user space has sent
+	HEARD,       // packets from known mobile hosts
+	FULL,        // packets of mobile hosts for which there was no room
+	NOTICE_LOST, // notices for which there was no room
+	COUNTERS,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct address);
+	__type(value, struct mobile);
+} mobiles SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct blank);
+} blank SEC(".maps");
+
+struct network_key {
+	u32 bits;
+	struct address address;
+};
+
+// Networks of mobile hosts (1), and exceptions from them (0): the longest prefix applies.
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct network_key);
+	__type(value, u32);
+} networks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} expiry SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} notices SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTERS);
+	__type(key, u32);
+	__type(value, u64);
+} counters SEC(".maps");
+
+INLINE void count(u32 what)
+{
+	u64 *value = bpf_map_lookup_elem(&counters, &what);
+
+	if (value)
+		*value += 1;
+}
+
+// When packets pass whatever their course is, by the clock of bpf_ktime_get_ns().
+INLINE u64 expires_at(void)
+{
+	u32 zero = 0;
+	u64 *at = bpf_map_lookup_elem(&expiry, &zero);
+
+	return at ? *at : 0;
+}
+
+INLINE int mac_differs(const struct mac *left, const struct mac *right)
+{
+	return left->words[0] != right->words[0] || left->words[1] != right->words[1] || left->words[2] != right->words[2];
+}

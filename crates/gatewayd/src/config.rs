@@ -1,0 +1,356 @@
+//! What the gateway is told: `/etc/holdover/gateway.toml`, every field of which may be missing, as may the file.
+//!
+//! A file is refused as a whole if anything in it is not understood, with the place and what would be accepted there.
+
+use std::borrow::Cow;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use holdover_base::{BitRate, Duration};
+use holdover_gateway::divert::DiverterConfig;
+use holdover_host::config_error::ConfigError;
+use holdover_host::log::Log;
+use holdover_host::time_text::{Time, between};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::network::Network;
+
+/// Where the file is looked for if no other is named.
+pub const DEFAULT_PATH: &str = "/etc/holdover/gateway.toml";
+
+/// Everything that can be set. [`Config::default`] is what holds without a file.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(title = "Configuration of the Holdover gateway")]
+pub struct Config {
+    /// Which mobile hosts the gateway serves, and how.
+    pub mobiles: Mobiles,
+    /// Packets that wait for mobile hosts.
+    pub buffer: Buffer,
+    /// By what it knows that a mobile host is away.
+    pub presence: PresenceSources,
+    /// The endpoint for Prometheus.
+    pub metrics: Metrics,
+    /// What it writes down.
+    pub log: Log,
+}
+
+/// Which mobile hosts the gateway serves, and how.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Mobiles {
+    /// The interface behind which they are, if none is named on the command line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// What is done.
+    pub mode: Mode,
+    /// Their networks. If none is named: the networks of the interface's own addresses.
+    pub networks: Vec<Network>,
+    /// Networks and addresses that are left alone.
+    pub exclude: Vec<Network>,
+}
+
+/// What is done for mobile hosts that are away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Packets for them are kept, and released in order when they are back.
+    #[default]
+    Buffer,
+    /// Nothing: absences are counted and reported.
+    Observe,
+}
+
+/// Packets that wait for mobile hosts.
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Buffer {
+    /// Where they are kept: a directory on tmpfs, in which each interface has its own.
+    pub directory: PathBuf,
+    /// The most bytes that wait for one mobile host.
+    #[schemars(range(min = 65_536))]
+    pub mobile_bytes: u64,
+    /// The most bytes that wait in all.
+    #[schemars(range(min = 65_536))]
+    pub total_bytes: u64,
+    /// How long a packet waits at most.
+    #[serde(deserialize_with = "between::<100, 3_600_000, _>")]
+    pub longest: Time,
+    /// How fast packets of one mobile host are released: a rate, or "unlimited" for as fast as the interface takes them.
+    pub rate: Pace,
+    /// How many bytes of one mobile host are released at once before the rate applies.
+    pub burst_bytes: u64,
+    /// So many mobile hosts are known at most.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub most_mobiles: u32,
+}
+
+/// By what the gateway knows that a mobile host is away.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PresenceSources {
+    /// The carrier of the interface.
+    pub carrier: bool,
+    /// The kernel's neighbour table: an address that cannot be resolved.
+    pub neighbours: bool,
+    /// Silence: packets to it are not answered, and probes of address resolution are not either.
+    pub silence: bool,
+    /// With silence: it is probed when nothing came from it for so long after a packet to it.
+    #[serde(deserialize_with = "between::<20, 60_000, _>")]
+    pub silence_after: Time,
+    /// With silence: from one probe to the next.
+    #[serde(deserialize_with = "between::<10, 10_000, _>")]
+    pub probe_every: Time,
+    /// With silence: it is away when so many probes in a row were not answered.
+    #[schemars(range(min = 1, max = 100))]
+    pub probes: u32,
+}
+
+/// The endpoint for Prometheus.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "GatewayMetrics")]
+pub struct Metrics {
+    /// Whether it is there.
+    pub enabled: bool,
+    /// Its address: of this host only, as anybody may ask.
+    pub listen: SocketAddr,
+}
+
+/// A rate in text, such as `"100 Mbit/s"`; `None` is `"unlimited"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pace(pub Option<BitRate>);
+
+const EXPECTED_PACE: &str = "a rate such as \"100 Mbit/s\", or \"unlimited\"";
+
+impl Serialize for Pace {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            Some(rate) => serializer.collect_str(&rate),
+            None => serializer.serialize_str("unlimited"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Pace {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
+        let rate = text.parse::<BitRate>().ok().filter(|rate| rate.0 > 0);
+        match (&*text, rate) {
+            ("unlimited", _) => Ok(Self(None)),
+            (_, Some(rate)) => Ok(Self(Some(rate))),
+            _ => Err(de::Error::custom(format!("\"{text}\" is not {EXPECTED_PACE}"))),
+        }
+    }
+}
+
+impl JsonSchema for Pace {
+    fn schema_name() -> Cow<'static, str> {
+        "Pace".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "description": EXPECTED_PACE })
+    }
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        let limits = DiverterConfig::default();
+        Self {
+            directory: "/run/holdover/gateway".into(),
+            mobile_bytes: limits.mobile_bytes,
+            total_bytes: limits.total_bytes,
+            longest: Time(limits.longest),
+            rate: Pace(limits.rate),
+            burst_bytes: limits.burst_bytes,
+            most_mobiles: limits.most_mobiles as u32,
+        }
+    }
+}
+
+impl Default for PresenceSources {
+    /// All of them. A mobile host is away about 0.27 s after the last packet from it: three probes, 40 ms apart, after 150 ms without an
+    /// answer. Linux acknowledges after at most 40 ms.
+    fn default() -> Self {
+        Self {
+            carrier: true,
+            neighbours: true,
+            silence: true,
+            silence_after: Time(Duration::from_millis(150)),
+            probe_every: Time(Duration::from_millis(40)),
+            probes: 3,
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self { enabled: false, listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9787)) }
+    }
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, is not TOML, or has something in it that is not understood.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { file: path.to_owned(), source })?;
+        Self::parse(path, &text)
+    }
+
+    /// Reads [`DEFAULT_PATH`] if there is such a file, and has the defaults if not.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_default() -> Result<Self, ConfigError> {
+        match Self::read(Path::new(DEFAULT_PATH)) {
+            Err(ConfigError::Unreadable { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                Ok(Self::default())
+            }
+            other => other,
+        }
+    }
+
+    /// Reads the text of a file, whose name is for errors.
+    ///
+    /// # Errors
+    /// It is not TOML, or has something in it that is not understood or out of bounds.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))?;
+        match config.problem() {
+            Some((key, problem)) => {
+                let offset = text.find(key).unwrap_or(0);
+                Err(ConfigError::at(path, text, offset, format!("{key}: {problem}")))
+            }
+            None => Ok(config),
+        }
+    }
+
+    /// A key whose value is out of bounds, and what is accepted.
+    fn problem(&self) -> Option<(&'static str, String)> {
+        /// The longest packet of a TUN device: less could not hold one.
+        const LEAST: u64 = 65_536;
+        let Self { buffer, presence, metrics, .. } = self;
+        if buffer.mobile_bytes < LEAST {
+            return Some(("mobile_bytes", format!("at least {LEAST} are needed, for one packet of the kernel's")));
+        }
+        if buffer.total_bytes < buffer.mobile_bytes {
+            return Some(("total_bytes", format!("less than mobile_bytes ({})", buffer.mobile_bytes)));
+        }
+        if !(1..=1_000_000).contains(&buffer.most_mobiles) {
+            return Some(("most_mobiles", "a number from 1 to 1000000 is expected".to_owned()));
+        }
+        if !(1..=100).contains(&presence.probes) {
+            return Some(("probes", "a number from 1 to 100 is expected".to_owned()));
+        }
+        if !buffer.directory.is_absolute() {
+            return Some(("directory", "an absolute path is expected, such as \"/run/holdover/gateway\"".to_owned()));
+        }
+        let is_public = metrics.enabled && !metrics.listen.ip().is_loopback();
+        is_public.then(|| ("listen", "an address of this host only is expected, such as \"127.0.0.1:9787\"".to_owned()))
+    }
+
+    /// The limits and the pace.
+    pub fn diverter(&self) -> DiverterConfig {
+        DiverterConfig {
+            diverts: self.mobiles.mode == Mode::Buffer,
+            mobile_bytes: self.buffer.mobile_bytes,
+            total_bytes: self.buffer.total_bytes,
+            longest: self.buffer.longest.0,
+            rate: self.buffer.rate.0,
+            burst_bytes: self.buffer.burst_bytes,
+            most_mobiles: self.buffer.most_mobiles as usize,
+        }
+    }
+
+    /// Everything that is in force, as a file that would say so.
+    pub fn to_toml(&self) -> String {
+        // Every value is a text, a number, a truth value or a list of texts, all of which TOML has.
+        toml::to_string(self).unwrap_or_else(|error| format!("# {error}\n"))
+    }
+
+    /// The JSON schema of the file, which ends with a line feed.
+    pub fn schema() -> String {
+        let schema = schemars::schema_for!(Self);
+        serde_json::to_string_pretty(&schema).map_or_else(|error| error.to_string(), |text| text + "\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(Path::new("gateway.toml"), text).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_is_printed_is_read_again_and_an_empty_file_is_the_default() {
+        assert_eq!(parse(""), Ok(Config::default()));
+        let text = "[mobiles]\ninterface = \"wlan0\"\nmode = \"observe\"\nnetworks = [\"10.0.1.0/24\", \"fd00::/64\"]\n\
+                    [buffer]\nrate = \"8 Mbit/s\"\nlongest = \"30 s\"\n[presence]\nsilence_after = \"300 ms\"\n";
+        let config = parse(text).unwrap();
+        assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
+        assert_eq!(config.diverter().rate, Some(BitRate::from_mbps(8)));
+        assert!(!config.diverter().diverts);
+        assert_eq!(parse("[buffer]\nrate = \"unlimited\"").unwrap().diverter().rate, None);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_with_its_place() {
+        for (text, wanted) in [
+            (
+                "[mobiles]\nmode = \"m-tcp\"\n",
+                "gateway.toml:2:8: mode: unknown variant `m-tcp`, expected `buffer` or `observe`",
+            ),
+            ("[mobile]\n", "gateway.toml:1:2: unknown field `mobile`"),
+            ("[mobiles]\nnetworks = [\"10.0.0.0/40\"]\n", "\"10.0.0.0/40\" is not a network such as"),
+            ("[buffer]\nmobile_bytes = 100\n", "gateway.toml:2:1: mobile_bytes: at least 65536 are needed"),
+            ("[buffer]\ntotal_bytes = 70000\n", "gateway.toml:2:1: total_bytes: less than mobile_bytes (4000000)"),
+            ("[buffer]\nrate = \"fast\"\n", "\"fast\" is not a rate such as"),
+            ("[buffer]\nlongest = \"1 day\"\n", "a time from 100ms to 3600s"),
+            ("[buffer]\ndirectory = \"packets\"\n", "directory: an absolute path is expected"),
+            ("[presence]\nprobes = 0\n", "probes: a number from 1 to 100"),
+            (
+                "[metrics]\nenabled = true\nlisten = \"0.0.0.0:9787\"\n",
+                "gateway.toml:3:1: listen: an address of this host only",
+            ),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.contains(wanted), "{text}\n{error}");
+        }
+    }
+
+    fn file(path: &str) -> String {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    }
+
+    #[test]
+    fn the_file_that_is_installed_says_what_holds_without_it() {
+        let mut config = Config::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist/gateway.toml")).unwrap();
+        assert_eq!(config.mobiles.interface.take().as_deref(), Some("wlan0"));
+        assert_eq!(config, Config::default());
+    }
+
+    #[test]
+    fn the_guide_tells_every_field_and_the_published_schema_is_this_one() {
+        assert_eq!(file("docs/schema/gateway.schema.json"), Config::schema());
+        let guide = file("docs/guide/gateway.md");
+        let schema: serde_json::Value = serde_json::from_str(&Config::schema()).unwrap();
+        let tables = std::iter::once(&schema).chain(schema["$defs"].as_object().unwrap().values());
+        let fields: Vec<String> = tables
+            .filter_map(|table| table.get("properties")?.as_object())
+            .flat_map(|fields| fields.keys().cloned())
+            .filter(|field| !["mobiles", "buffer", "presence", "metrics", "log"].contains(&field.as_str()))
+            .collect();
+        assert!(fields.len() > 18, "{fields:?}");
+        let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
+        assert!(untold.is_empty(), "{untold:?}");
+    }
+}

@@ -1,0 +1,326 @@
+//! The daemon: one thread, one poll loop around the engine.
+//!
+//! It ends on SIGTERM and SIGINT, or when it has drained. However it ends, the programs go with it (with clsact they let everything pass),
+//! and packets that wait stay in their files for the next process.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+
+use holdover_base::{Duration, Instant};
+use holdover_host::clock;
+use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
+use holdover_host::log::with_causes;
+use holdover_host::notify::Notifier;
+use holdover_host::privileges::{self, CapabilitySet};
+use holdover_host::scrape;
+use holdover_host::session::{Bounds, Sessions};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::config::{Config, Mode};
+use crate::control::{LONGEST_REQUEST, Request, Response};
+use crate::engine::{Engine, EngineError};
+use crate::metrics;
+use crate::status::{MobileLine, Status};
+
+/// With what the daemon starts.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Setup {
+    /// What is in force.
+    pub config: Config,
+    /// The mobile-facing interface.
+    pub interface: String,
+    /// The control socket.
+    pub socket: PathBuf,
+}
+
+/// The daemon cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The engine cannot work.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The control socket cannot be had.
+    #[error(transparent)]
+    Control(#[from] ControlSocketError),
+    /// Signals cannot be waited for.
+    #[error("signals of the system: {0}")]
+    Signals(#[source] io::Error),
+    /// Waiting failed.
+    #[error("waiting for packets: {0}")]
+    Wait(#[source] io::Error),
+    /// The privileges that are not needed could not be given up.
+    #[error("giving up privileges: {0}")]
+    Privileges(#[source] io::Error),
+}
+
+/// Callers of the control socket.
+const CONTROL: Bounds = Bounds {
+    mark: b"\n",
+    question_bytes: LONGEST_REQUEST,
+    callers: 16,
+    time: Duration::from_secs(5),
+    backlog_bytes: 1 << 20,
+};
+
+/// Callers of the endpoint for Prometheus.
+const SCRAPES: Bounds = Bounds {
+    mark: scrape::END_OF_REQUEST,
+    question_bytes: 8192,
+    callers: 8,
+    time: Duration::from_secs(5),
+    backlog_bytes: 0,
+};
+
+/// Becomes readable when SIGTERM or SIGINT comes.
+///
+/// # Errors
+/// [`DaemonError::Signals`].
+pub fn stop_signal() -> Result<UnixStream, DaemonError> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let register = || {
+        let (reader, writer) = UnixStream::pair()?;
+        for signal in [SIGTERM, SIGINT] {
+            signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+        }
+        Ok(reader)
+    };
+    register().map_err(DaemonError::Signals)
+}
+
+/// Gives up every privilege that the daemon does not need, for good. To be called before the first thread is started.
+///
+/// # Errors
+/// [`DaemonError::Privileges`].
+pub fn give_up_privileges() -> Result<(), DaemonError> {
+    let needed = CapabilitySet::BPF | CapabilitySet::NET_ADMIN | CapabilitySet::NET_RAW | CapabilitySet::PERFMON;
+    privileges::drop_all_but(needed).map_err(|errno| DaemonError::Privileges(errno.into()))
+}
+
+/// The daemon.
+pub struct Daemon {
+    engine: Engine,
+    mode: Mode,
+    began: Instant,
+    stop: UnixStream,
+    control: Sessions<UnixListener>,
+    metrics: Option<Sessions<TcpListener>>,
+    notifier: Notifier,
+    watchdog_due: Option<Instant>,
+    /// When it ends although something waits.
+    drained_by: Option<Instant>,
+    _ownership: Ownership,
+}
+
+/// What has something to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Token {
+    Stop,
+    Diverted,
+    Heard,
+    Watch,
+    Control,
+    Metrics,
+}
+
+impl Daemon {
+    /// Opens everything.
+    ///
+    /// # Errors
+    /// Something that it cannot do without is missing.
+    pub fn open(setup: Setup, stop: UnixStream) -> Result<Self, DaemonError> {
+        raise_file_limit();
+        let (listener, ownership) = listen(&setup.socket)?;
+        let now = clock::now();
+        let notifier = Notifier::from_environment();
+        let engine = Engine::open(now, &setup.interface, &setup.config)?;
+        Ok(Self {
+            engine,
+            mode: setup.config.mobiles.mode,
+            began: now,
+            stop,
+            control: Sessions::new(listener, CONTROL),
+            metrics: serve(&setup.config),
+            watchdog_due: notifier.watchdog().map(|every| now + every),
+            notifier,
+            drained_by: None,
+            _ownership: ownership,
+        })
+    }
+
+    /// Goes on until it is told to stop.
+    ///
+    /// # Errors
+    /// Something that it cannot do without has failed.
+    pub fn run(mut self) -> Result<(), DaemonError> {
+        self.notifier.tell("READY=1");
+        tracing::info!(interface = self.engine.interface(), mode = ?self.mode, "the gateway is running");
+        let result = loop {
+            match self.step() {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.notifier.tell("STOPPING=1");
+        self.engine.flush(clock::now());
+        let waiting_bytes = self.engine.diverter().waiting_bytes();
+        tracing::info!(waiting_bytes, "the gateway stops");
+        result
+    }
+
+    /// Waits for news and acts on it; whether to go on.
+    fn step(&mut self) -> Result<bool, DaemonError> {
+        let ready = self.wait()?;
+        let now = clock::now();
+        for token in ready {
+            match token {
+                Token::Stop => return Ok(false),
+                Token::Diverted => drop(self.engine.handle_diverted(now)?),
+                Token::Heard => self.engine.handle_heard(now),
+                Token::Watch => self.engine.handle_watch(now)?,
+                Token::Control => self.serve_control(now),
+                Token::Metrics => self.serve_metrics(now),
+            }
+        }
+        self.engine.advance(now)?;
+        self.control.hang_up(now);
+        if let Some(metrics) = &mut self.metrics {
+            metrics.hang_up(now);
+        }
+        if let Some(every) = self.notifier.watchdog()
+            && self.watchdog_due.is_some_and(|due| due <= now)
+        {
+            self.notifier.tell("WATCHDOG=1");
+            self.watchdog_due = Some(now + every);
+        }
+        let is_drained = self.drained_by.is_some_and(|by| self.engine.diverter().waiting_bytes() == 0 || now >= by);
+        Ok(!is_drained)
+    }
+
+    /// Sleeps until something has something to say, or is due.
+    fn wait(&self) -> Result<Vec<Token>, DaemonError> {
+        let [diverted, heard, watch] = self.engine.descriptors();
+        let mut waited_for = vec![(Token::Stop, PollFd::new(&self.stop, PollFlags::IN))];
+        // The carrier before packets, so that what was diverted by its loss is known to be.
+        for (token, descriptor) in [(Token::Watch, watch), (Token::Diverted, diverted), (Token::Heard, heard)] {
+            waited_for.push((token, PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
+        }
+        let add = |token: Token| move |(descriptor, flags)| (token, PollFd::from_borrowed_fd(descriptor, flags));
+        waited_for.extend(self.control.descriptors().map(add(Token::Control)));
+        waited_for.extend(self.metrics.iter().flat_map(Sessions::descriptors).map(add(Token::Metrics)));
+        let (tokens, mut descriptors): (Vec<Token>, Vec<PollFd<'_>>) = waited_for.into_iter().unzip();
+        match poll(&mut descriptors, Some(&self.patience())) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Vec::new()),
+            Err(errno) => return Err(DaemonError::Wait(errno.into())),
+        }
+        let ready = tokens.into_iter().zip(&descriptors).filter(|(_, descriptor)| !descriptor.revents().is_empty());
+        let mut ready: Vec<Token> = ready.map(|(token, _)| token).collect();
+        ready.dedup();
+        Ok(ready)
+    }
+
+    /// How long nothing is due.
+    fn patience(&self) -> Timespec {
+        let sessions =
+            self.control.poll_timeout().into_iter().chain(self.metrics.as_ref().and_then(Sessions::poll_timeout));
+        let deadlines = sessions.chain(self.watchdog_due).chain(self.drained_by);
+        let at = deadlines.chain([self.engine.poll_timeout()]).min().unwrap_or(Instant::ZERO);
+        let wait = at.saturating_since(clock::now());
+        Timespec { tv_sec: i64::try_from(wait.as_secs()).unwrap_or(0), tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ }
+    }
+
+    fn status(&self, now: Instant) -> Status {
+        let running_s = now.saturating_since(self.began).as_secs_f64();
+        Status::of(&self.engine, self.mode, running_s, self.drained_by.is_some())
+    }
+
+    fn serve_control(&mut self, now: Instant) {
+        for (caller, question) in self.control.handle_ready(now) {
+            let answer = match Request::parse(&question) {
+                Ok(request) => self.answer(now, &request),
+                Err(message) => Response::Refused { message },
+            };
+            self.control.answer(now, caller, &answer.to_line(), false);
+        }
+    }
+
+    fn answer(&mut self, now: Instant, request: &Request) -> Response {
+        match *request {
+            Request::Status => Response::Status(Box::new(self.status(now))),
+            Request::Mobiles => {
+                let mobiles = self.engine.mobiles().into_iter();
+                let line = |(address, (seen, status))| MobileLine::of(now, address, seen, Option::as_ref(&status));
+                Response::Mobiles { mobiles: mobiles.map(line).collect() }
+            }
+            Request::Mobile { address, .. } if !self.engine.serves(address) => {
+                let message =
+                    format!("{address} is no mobile host behind {}: [mobiles] networks", self.engine.interface());
+                Response::Refused { message }
+            }
+            Request::Mobile { address, presence } => {
+                tracing::info!(mobile = %address, %presence, "reported by command");
+                match self.engine.report(now, address, presence.to_presence()) {
+                    Ok(true) => Response::Noted,
+                    Ok(false) => Response::Refused {
+                        message: "as many mobile hosts are known as there is room for: [buffer] most_mobiles"
+                            .to_owned(),
+                    },
+                    Err(error) => Response::Refused { message: with_causes(&error) },
+                }
+            }
+            Request::Drain { within } => {
+                self.engine.drain(now);
+                self.drained_by = Some(now + within.0);
+                let waiting = self.status(now).waiting;
+                tracing::info!(waiting, %within, "draining");
+                Response::Draining { waiting }
+            }
+        }
+    }
+
+    fn serve_metrics(&mut self, now: Instant) {
+        let status = self.status(now);
+        let Some(sessions) = &mut self.metrics else { return };
+        for (caller, request) in sessions.handle_ready(now) {
+            let answer = scrape::respond(&request, || metrics::encode_status(&status));
+            sessions.answer(now, caller, &answer, false);
+        }
+    }
+}
+
+impl std::fmt::Debug for Daemon {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Daemon").field("engine", &self.engine).finish_non_exhaustive()
+    }
+}
+
+/// The endpoint for Prometheus. The gateway's work does not depend on it.
+fn serve(config: &Config) -> Option<Sessions<TcpListener>> {
+    let bind = |address: SocketAddr| {
+        let listener = TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok::<_, io::Error>(listener)
+    };
+    if !config.metrics.enabled {
+        return None;
+    }
+    match bind(config.metrics.listen) {
+        Ok(listener) => Some(Sessions::new(listener, SCRAPES)),
+        Err(error) => {
+            tracing::warn!(address = %config.metrics.listen, %error, "no metrics are served: [metrics] listen");
+            None
+        }
+    }
+}
+
+/// As many open files as the system allows: mobile hosts for which packets wait have one each, up to a bound.
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // Less than that is enough for fewer of them.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+}

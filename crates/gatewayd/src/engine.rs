@@ -1,0 +1,558 @@
+//! The engine: joins what decides ([`Diverter`], [`Prober`]) with the path, the store and the sender.
+//!
+//! The order of calls: [`Engine::handle_diverted`], [`Engine::handle_heard`] and [`Engine::handle_watch`] when their descriptors are
+//! readable, [`Engine::report`] at any time; then [`Engine::advance`], and [`Engine::poll_timeout`] for when to call that again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use bytes::BytesMut;
+use holdover_base::{Duration, Instant};
+use holdover_filter::Presence;
+use holdover_gateway::divert::{
+    Course, Diverter, Inquiry, Loss, MobileStatus, Prober, STRAGGLERS, SilenceConfig, Source, Standing,
+};
+use holdover_host::neighbours::{Neighbours, NextHop};
+use holdover_host::{Namespace, NamespaceError, Requests, Tun, TunConfig, TunError};
+
+use crate::config::Config;
+use crate::interface::{Interface, InterfaceError};
+use crate::network::Network;
+use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
+use crate::sender::{Sender, Sent};
+use crate::store::{Store, StoreError, Stored};
+use crate::too_big::TooBig;
+use crate::watch::{News, Watch};
+
+/// The engine cannot be made, or has ceased to work.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The interface cannot be served.
+    #[error(transparent)]
+    Interface(#[from] InterfaceError),
+    /// There are no mobile hosts.
+    #[error(
+        "interface {interface} has no address, so the networks of mobile hosts behind it are not known: [mobiles] networks names them"
+    )]
+    NoNetworks {
+        /// The interface.
+        interface: String,
+    },
+    /// The programs are not in the path.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// Packets cannot be kept.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Packets cannot be diverted.
+    #[error("packets cannot be diverted (/dev/net/tun, CAP_NET_ADMIN)")]
+    Tun(#[from] TunError),
+    /// This process is in no network namespace that it knows.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// The kernel's sockets cannot be had.
+    #[error("{what} cannot be opened: CAP_NET_ADMIN and CAP_NET_RAW are needed")]
+    Socket {
+        /// Which.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The interface is gone.
+    #[error("interface {interface} is gone")]
+    Gone {
+        /// The interface.
+        interface: String,
+    },
+}
+
+/// Serves the mobile hosts behind one interface.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    interface: Interface,
+    networks: Vec<(Network, bool)>,
+    config: Config,
+    requests: Requests,
+    neighbours: Neighbours,
+    watch: Watch,
+    tun: Tun,
+    path: KernelPath,
+    store: Store,
+    sender: Sender,
+    too_big: TooBig,
+    diverter: Diverter<Stored>,
+    prober: Prober,
+    buffer: BytesMut,
+    packet: Vec<u8>,
+    look_at: Instant,
+    renew_at: Instant,
+    keep_neighbours_at: Instant,
+    unsendable: Unsendable,
+}
+
+/// Packets that were kept and could not be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Unsendable {
+    /// Longer than the interface's MTU, which has changed meanwhile. Their senders were told.
+    pub too_big: u64,
+    /// Refused by the kernel, or unreadable.
+    pub refused: u64,
+}
+
+/// The programs hear so often that the daemon is there.
+const RENEW_EVERY: Duration = Duration::from_millis(400);
+
+/// Hosts are looked at so often, or less often if they are many.
+const LOOK_EVERY: Duration = Duration::from_millis(40);
+/// While somebody is asked.
+const LOOK_SOON: Duration = Duration::from_millis(10);
+/// So long for each host that is known.
+const LOOK_FOR_EACH: Duration = Duration::from_micros(40);
+
+/// The kernel is told so often where hosts that are away are: it forgets an entry that is used and not confirmed after 5 s, and packets to a
+/// neighbour that it does not know never reach the programs.
+const KEEP_NEIGHBOURS_EVERY: Duration = Duration::from_secs(2);
+
+/// Packets that are taken or sent before others have their turn.
+const BATCH: usize = 256;
+
+/// A full queue is tried again after this time, an interface that is down or without a carrier after these.
+const BUSY: Duration = Duration::from_millis(1);
+const DOWN: Duration = Duration::from_millis(100);
+const NO_CARRIER: Duration = Duration::from_millis(10);
+/// A host of which the Ethernet address is not known is asked for it meanwhile.
+const UNRESOLVED: Duration = Duration::from_millis(50);
+
+/// A host that was not heard of for so long is forgotten.
+const FORGET_AFTER: Duration = Duration::from_secs(600);
+
+/// Packets wait in the device so long as the daemon does not take them.
+const QUEUE: u32 = 2000;
+
+impl Engine {
+    /// Puts the programs in the path of an interface's packets, and takes over what an earlier process has left behind.
+    pub(crate) fn open(now: Instant, name: &str, config: &Config) -> Result<Self, EngineError> {
+        let socket = |what| move |source| EngineError::Socket { what, source };
+        let mut requests = Requests::open().map_err(socket("a netlink socket"))?;
+        let interface = Interface::find(&mut requests, name)?;
+        let networks = networks(&interface, &mut requests, config)?;
+        let (store, restored) = Store::open(&config.buffer.directory.join(name))?;
+        let namespace = Namespace::current()?;
+        let tun_config = TunConfig {
+            tx_queue_len: QUEUE,
+            offload: true,
+            ..TunConfig::new(&format!("hgw{}", interface.index), LONGEST_PACKET)
+        };
+        let tun = Tun::open(&namespace, &tun_config)?;
+        let divert_to = Interface::find(&mut requests, tun.name())?.index;
+        let place = Place {
+            interface: name,
+            index: interface.index,
+            frame_len: interface.frame_len().unwrap_or(0),
+            divert_to,
+            most_mobiles: config.buffer.most_mobiles,
+        };
+        let mut path = KernelPath::attach(place, &networks)?;
+        path.renew(now)?;
+        let silence = &config.presence;
+        let silence =
+            SilenceConfig { after: silence.silence_after.0, every: silence.probe_every.0, probes: silence.probes };
+        let mut engine = Self {
+            networks,
+            config: config.clone(),
+            requests,
+            neighbours: Neighbours::open().map_err(socket("a netlink socket"))?,
+            watch: Watch::open(interface.index).map_err(socket("a netlink socket"))?,
+            interface,
+            tun,
+            path,
+            store,
+            sender: Sender::open().map_err(socket("a packet socket"))?,
+            too_big: TooBig::open(),
+            diverter: Diverter::new(config.diverter()),
+            prober: Prober::new(silence),
+            buffer: BytesMut::new(),
+            packet: Vec::new(),
+            look_at: now,
+            renew_at: now + RENEW_EVERY,
+            keep_neighbours_at: now,
+            unsendable: Unsendable::default(),
+        };
+        let packets = restored.len();
+        for found in restored {
+            engine.diverter.restore(now, found.mobile, found.came_at, found.len, found.stored);
+        }
+        if packets > 0 {
+            let mobiles = engine.diverter.len();
+            tracing::info!(packets, mobiles, "took over what an earlier process has left behind");
+        }
+        engine.handle_link(now);
+        engine.advance(now)?;
+        Ok(engine)
+    }
+
+    /// Readable: packets that were diverted, notices of the programs, news of the kernel.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
+        [self.tun.as_fd(), self.path.as_fd(), self.watch.as_fd()]
+    }
+
+    /// Takes packets that were diverted. Returns whether there may be more.
+    pub(crate) fn handle_diverted(&mut self, now: Instant) -> Result<bool, EngineError> {
+        let Self { tun, store, diverter, buffer, .. } = self;
+        for _ in 0..BATCH {
+            let Some((offload, packet)) = tun.recv_offloaded(buffer)? else { return Ok(false) };
+            // The device has no address of its own; what is for a group is the kernel's own.
+            let Some(mobile) = destination(&packet).filter(|address| !address.is_multicast()) else { continue };
+            let stored = diverter.handle_packet(now, mobile, packet.len() as u32, || {
+                let appended = store.append(mobile, now, offload, &packet);
+                appended.inspect_err(|error| tracing::warn!(%error, %mobile, "a packet cannot be kept")).ok()
+            });
+            if let Err(loss) = stored {
+                tracing::trace!(?loss, %mobile, "a packet is dropped");
+            }
+        }
+        Ok(true)
+    }
+
+    /// Mobile hosts were heard.
+    pub(crate) fn handle_heard(&mut self, now: Instant) {
+        while let Some(mobile) = self.path.next_notice() {
+            self.diverter.handle_heard(now, mobile);
+        }
+    }
+
+    /// The kernel has news.
+    pub(crate) fn handle_watch(&mut self, now: Instant) -> Result<(), EngineError> {
+        for news in self.watch.handle_ready() {
+            match news {
+                News::Link(interface) => {
+                    let before = std::mem::replace(&mut self.interface, interface);
+                    if before.has_carrier != self.interface.has_carrier {
+                        self.handle_link(now);
+                    }
+                }
+                News::Gone => return Err(EngineError::Gone { interface: self.interface.name.clone() }),
+                News::Unresolved(hop) if self.config.presence.neighbours => {
+                    if self.path.seen(hop).is_some() {
+                        self.diverter.handle_report(now, hop, Source::Neighbour, Presence::Away);
+                    }
+                }
+                News::Unresolved(_) => {}
+                News::Lost => {
+                    self.interface = Interface::find(&mut self.requests, &self.interface.name.clone())?;
+                    self.handle_link(now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A source outside reports about a mobile host. Returns whether there was room to take note of it.
+    pub(crate) fn report(&mut self, now: Instant, mobile: IpAddr, presence: Presence) -> Result<bool, PathError> {
+        self.path.know(mobile)?;
+        Ok(self.diverter.handle_report(now, mobile, Source::Command, presence))
+    }
+
+    /// Whether an address is one of a mobile host, by the configuration.
+    pub(crate) fn serves(&self, address: IpAddr) -> bool {
+        let fitting = self.networks.iter().filter(|(network, _)| network.contains(address));
+        fitting.max_by_key(|(network, _)| network.mapped().1).is_some_and(|&(_, is_mobile)| is_mobile)
+    }
+
+    /// Nothing new is diverted from now on.
+    pub(crate) fn drain(&mut self, now: Instant) {
+        self.diverter.drain(now);
+    }
+
+    /// Does what is due, and what follows from all that was handled.
+    pub(crate) fn advance(&mut self, now: Instant) -> Result<(), EngineError> {
+        if now >= self.renew_at {
+            self.renew_at = now + RENEW_EVERY;
+            self.path.renew(now)?;
+        }
+        if now >= self.look_at {
+            self.look(now);
+        }
+        self.diverter.handle_timeout(now);
+        self.tell_changes(now);
+        self.set_courses(now)?;
+        self.release(now);
+        // What was released may have been the last.
+        self.set_courses(now)?;
+        self.discard();
+        if now >= self.keep_neighbours_at {
+            self.keep_neighbours_at = now + KEEP_NEIGHBOURS_EVERY;
+            let away: Vec<IpAddr> = self.diverter.away().collect();
+            away.into_iter().for_each(|mobile| self.keep_neighbour(mobile));
+        }
+        Ok(())
+    }
+
+    /// When [`Self::advance`] is to be called.
+    pub(crate) fn poll_timeout(&self) -> Instant {
+        let deadlines = [self.look_at, self.renew_at, self.keep_neighbours_at].into_iter();
+        deadlines.chain(self.diverter.poll_timeout()).min().unwrap_or(self.renew_at)
+    }
+
+    /// Sends what waits for hosts that are present, without a pace: the daemon stops.
+    pub(crate) fn flush(&mut self, now: Instant) {
+        // The queue of the interface may be full: what does not fit is left for the next process.
+        let later = now + Duration::from_secs(3600);
+        for _ in 0..64 {
+            self.release(later);
+        }
+    }
+
+    pub(crate) fn interface(&self) -> &str {
+        &self.interface.name
+    }
+
+    pub(crate) fn attached_by(&self) -> AttachedBy {
+        self.path.attached_by()
+    }
+
+    pub(crate) fn counters(&self) -> PathCounters {
+        self.path.counters()
+    }
+
+    pub(crate) fn unsendable(&self) -> Unsendable {
+        self.unsendable
+    }
+
+    pub(crate) fn diverter(&self) -> &Diverter<Stored> {
+        &self.diverter
+    }
+
+    /// All mobile hosts that the programs or the diverter know.
+    pub(crate) fn mobiles(&self) -> BTreeMap<IpAddr, (Option<Seen>, Option<MobileStatus>)> {
+        let mut mobiles: BTreeMap<IpAddr, (Option<Seen>, Option<MobileStatus>)> =
+            self.path.all().into_iter().map(|(mobile, seen)| (mobile, (Some(seen), None))).collect();
+        for (mobile, status) in self.diverter.statuses() {
+            mobiles.entry(mobile).or_default().1 = Some(status);
+        }
+        mobiles
+    }
+
+    /// The carrier has come or gone.
+    fn handle_link(&mut self, now: Instant) {
+        if !self.config.presence.carrier {
+            return;
+        }
+        let has_carrier = self.interface.has_carrier;
+        tracing::info!(interface = self.interface.name, has_carrier, "carrier");
+        for (mobile, _) in self.path.all() {
+            if !has_carrier {
+                self.diverter.handle_report(now, mobile, Source::Carrier, Presence::Away);
+                continue;
+            }
+            // With Ethernet the host itself is asked, and its answer is what counts.
+            if !self.is_asked(mobile) {
+                self.diverter.handle_report(now, mobile, Source::Carrier, Presence::Present);
+            }
+            self.prober.ask_now(mobile);
+        }
+        self.look_at = now;
+    }
+
+    /// Whether a host is asked by address resolution.
+    fn is_asked(&self, mobile: IpAddr) -> bool {
+        let is_direct = |seen: Seen| seen.mac.is_some();
+        self.config.presence.silence && self.interface.has_ethernet() && self.path.seen(mobile).is_some_and(is_direct)
+    }
+
+    /// Looks at all hosts: who is silent, who is to be asked, who is to be forgotten.
+    fn look(&mut self, now: Instant) {
+        let all = self.path.all();
+        let absent = self.diverter.away().count();
+        let asks = self.config.presence.silence && self.interface.has_ethernet();
+        for &(mobile, seen) in &all {
+            let status = self.diverter.status(mobile);
+            let away_since = status.as_ref().filter(|status| status.standing == Standing::Away);
+            if let Some(since) = away_since.and_then(|status| status.away_since) {
+                // Without diverting there are no notices, and one may be lost.
+                if seen.heard_at.is_some_and(|at| at >= since + STRAGGLERS) {
+                    self.diverter.handle_heard(now, mobile);
+                    continue;
+                }
+                if asks && self.interface.has_carrier && self.prober.look_away(now, mobile, since, absent) {
+                    self.probe(mobile, seen);
+                }
+                continue;
+            }
+            if asks {
+                match self.prober.look_present(now, mobile, seen.waiting_since) {
+                    Inquiry::None => {}
+                    Inquiry::Ask => self.probe(mobile, seen),
+                    Inquiry::Silent => drop(self.diverter.handle_report(now, mobile, Source::Silence, Presence::Away)),
+                }
+            }
+            let last = seen.heard_at.max(seen.waiting_since);
+            let is_old = last.is_some_and(|at| now.saturating_since(at) >= FORGET_AFTER);
+            if is_old && (status.is_none() || self.diverter.forget(mobile)) {
+                self.path.forget(mobile);
+            }
+        }
+        let every = if self.prober.is_asking() { LOOK_SOON } else { LOOK_EVERY };
+        let for_all = Duration::from_nanos(LOOK_FOR_EACH.as_nanos().saturating_mul(all.len() as u64));
+        self.look_at = now + every.max(for_all);
+    }
+
+    /// Asks a host for its Ethernet address. Its answer is heard by the programs.
+    fn probe(&mut self, mobile: IpAddr, seen: Seen) {
+        if let Some(NextHop { hop, local }) = self.way(mobile) {
+            self.sender.probe(&self.interface, local, hop, seen.mac.filter(|_| hop == mobile));
+        }
+    }
+
+    fn way(&mut self, mobile: IpAddr) -> Option<NextHop> {
+        let found = self.neighbours.own_way(self.interface.index, mobile);
+        found.inspect_err(|error| tracing::debug!(%error, %mobile, "no way is known")).ok().flatten()
+    }
+
+    /// Has the kernel know the neighbour, so that it hands packets to the interface instead of asking for an address.
+    fn keep_neighbour(&mut self, mobile: IpAddr) {
+        let Some(mac) = self.path.seen(mobile).and_then(|seen| seen.mac) else { return };
+        let Some(NextHop { hop, .. }) = self.way(mobile) else { return };
+        if let Err(error) = self.neighbours.learn(self.interface.index, hop, mac, false) {
+            tracing::debug!(%error, %mobile, "the kernel was not told of a neighbour");
+        }
+    }
+
+    fn tell_changes(&mut self, now: Instant) {
+        while let Some((mobile, standing)) = self.diverter.poll_change() {
+            let Some(status) = self.diverter.status(mobile) else { continue };
+            match standing {
+                Standing::Away => {
+                    let sources: Vec<String> = status.objections.iter().map(Source::to_string).collect();
+                    tracing::info!(%mobile, sources = sources.join(", "), "away");
+                    self.prober.ask_now(mobile);
+                    self.look_at = self.look_at.min(now + LOOK_SOON);
+                }
+                _ => tracing::info!(%mobile, waiting = status.waiting, bytes = status.waiting_bytes, "{standing}"),
+            }
+            self.keep_neighbour(mobile);
+        }
+    }
+
+    fn set_courses(&mut self, now: Instant) -> Result<(), EngineError> {
+        while let Some((mobile, course)) = self.diverter.poll_course() {
+            match course {
+                Course::Divert => {
+                    if let Err(error) = self.path.divert(mobile) {
+                        tracing::warn!(%error, %mobile, "packets cannot be diverted");
+                    }
+                }
+                Course::Pass => {
+                    let is_passing = self.settle(now, mobile)?;
+                    self.diverter.handle_settled(now, mobile, is_passing);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets packets for a host pass if none is left that was diverted: else those would be overtaken.
+    fn settle(&mut self, now: Instant, mobile: IpAddr) -> Result<bool, EngineError> {
+        let Some(seen) = self.path.seen(mobile) else { return Ok(true) };
+        if self.handle_diverted(now)? {
+            return Ok(false);
+        }
+        let is_empty = self.diverter.status(mobile).is_none_or(|status| status.waiting == 0);
+        Ok(is_empty && self.path.pass(mobile, seen.diverted)?)
+    }
+
+    /// Sends what is due.
+    fn release(&mut self, now: Instant) {
+        for _ in 0..BATCH {
+            let Some((mobile, &stored)) = self.diverter.due(now) else { return };
+            // The kernel drops what is sent without a carrier, and does not say so.
+            if !self.interface.has_carrier {
+                self.diverter.handle_busy(now + NO_CARRIER, mobile);
+                continue;
+            }
+            let mac = self.path.seen(mobile).and_then(|seen| seen.mac);
+            if mac.is_none() && self.interface.has_ethernet() {
+                self.ask_everyone(mobile);
+                self.diverter.handle_busy(now + UNRESOLVED, mobile);
+                continue;
+            }
+            let sent = match self.store.read(mobile, stored, &mut self.packet) {
+                Ok(offload) => self.sender.release(&self.interface, mac.unwrap_or_default(), offload, &self.packet),
+                Err(error) => {
+                    tracing::warn!(%error, %mobile, "a packet that was kept cannot be read");
+                    Sent::Refused
+                }
+            };
+            match sent {
+                Sent::Done => {}
+                Sent::Busy => {
+                    self.diverter.handle_busy(now + BUSY, mobile);
+                    return;
+                }
+                Sent::Down => {
+                    self.diverter.handle_busy(now + DOWN, mobile);
+                    continue;
+                }
+                Sent::TooBig => {
+                    self.unsendable.too_big += 1;
+                    self.too_big.tell(self.interface.mtu, &self.packet);
+                }
+                Sent::Refused => self.unsendable.refused += 1,
+            }
+            self.remove(mobile, stored);
+            self.diverter.handle_sent(now, mobile);
+        }
+    }
+
+    fn ask_everyone(&mut self, mobile: IpAddr) {
+        if let Some(NextHop { hop, local }) = self.way(mobile) {
+            self.sender.probe(&self.interface, local, hop, None);
+        }
+    }
+
+    fn discard(&mut self) {
+        while let Some((mobile, stored, loss)) = self.diverter.poll_discarded() {
+            if loss == Loss::Aged {
+                tracing::debug!(%mobile, "a packet has waited for too long");
+            }
+            self.remove(mobile, stored);
+        }
+    }
+
+    fn remove(&mut self, mobile: IpAddr, stored: Stored) {
+        if let Err(error) = self.store.remove(mobile, stored) {
+            tracing::warn!(%error, %mobile, "a packet that was kept cannot be removed");
+        }
+    }
+}
+
+/// No packet of a TUN device is longer.
+const LONGEST_PACKET: u32 = 65_535;
+
+/// The networks of mobile hosts (true) and their exceptions (false). The router itself is one.
+fn networks(
+    interface: &Interface,
+    requests: &mut Requests,
+    config: &Config,
+) -> Result<Vec<(Network, bool)>, EngineError> {
+    let mut networks = config.mobiles.networks.clone();
+    if networks.is_empty() {
+        networks = interface.networks(requests).map_err(InterfaceError::Netlink)?;
+    }
+    if networks.is_empty() {
+        return Err(EngineError::NoNetworks { interface: interface.name.clone() });
+    }
+    let exceptions = config.mobiles.exclude.iter().map(|&network| (network, false));
+    Ok(networks.into_iter().map(|network| (network, true)).chain(exceptions).collect())
+}
+
+/// Where an IP packet goes.
+fn destination(packet: &[u8]) -> Option<IpAddr> {
+    match packet.first()? >> 4 {
+        4 => Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(16..20)?).ok()?)),
+        6 => Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(24..40)?).ok()?)),
+        _ => None,
+    }
+}

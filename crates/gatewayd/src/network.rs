@@ -1,0 +1,109 @@
+//! A network: an address and the length of its prefix, such as `10.0.1.0/24`.
+
+use core::fmt;
+use core::str::FromStr;
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv6Addr};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, Deserialize, Deserializer};
+use serde::{Serialize, Serializer};
+
+use crate::path::mapped;
+
+/// All addresses that begin with the same bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+const EXPECTED: &str = "a network such as \"10.0.1.0/24\" or \"2001:db8::/64\", or one address";
+
+impl Network {
+    /// The network of an address; `None` if the prefix is longer than the address.
+    pub fn new(address: IpAddr, bits: u8) -> Option<Self> {
+        let masked = match address {
+            IpAddr::V4(address) if bits <= 32 => {
+                let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
+                IpAddr::V4((address.to_bits() & mask).into())
+            }
+            IpAddr::V6(address) if bits <= 128 => {
+                let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
+                IpAddr::V6((address.to_bits() & mask).into())
+            }
+            _ => return None,
+        };
+        Some(Self { address: masked, bits })
+    }
+
+    /// Whether an address is of this network.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        address.is_ipv4() == self.address.is_ipv4() && Self::new(address, self.bits) == Some(*self)
+    }
+
+    /// The same among IPv6 addresses, where IPv4 addresses are mapped.
+    pub(crate) fn mapped(&self) -> (Ipv6Addr, u8) {
+        (mapped(self.address), self.bits + if self.address.is_ipv4() { 96 } else { 0 })
+    }
+}
+
+impl FromStr for Network {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
+        let address: IpAddr = address.parse().map_err(|_| EXPECTED)?;
+        let whole = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(whole), str::parse).map_err(|_| EXPECTED)?;
+        Self::new(address, bits).ok_or(EXPECTED)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.bits)
+    }
+}
+
+impl Serialize for Network {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Network {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(|expected| de::Error::custom(format!("\"{text}\" is not {expected}")))
+    }
+}
+
+impl JsonSchema for Network {
+    fn schema_name() -> Cow<'static, str> {
+        "Network".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "type": "string", "description": "A network such as 10.0.1.0/24, or one address." })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_read_and_contain_their_addresses() {
+        let network: Network = "10.0.1.7/24".parse().unwrap();
+        assert_eq!(network.to_string(), "10.0.1.0/24");
+        assert!(network.contains([10, 0, 1, 255].into()) && !network.contains([10, 0, 2, 0].into()));
+        assert_eq!(network.mapped(), ("::ffff:10.0.1.0".parse().unwrap(), 120));
+        let all: Network = "::/0".parse().unwrap();
+        assert!(all.contains("fd00::1".parse().unwrap()) && !all.contains([10, 0, 0, 1].into()));
+        assert_eq!("fd00::1".parse::<Network>().unwrap().to_string(), "fd00::1/128");
+        for text in ["", "10.0.0.1/33", "10.0.0/8", "fd00::/129", "10.0.0.0/-1", "10.0.0.0/8/8"] {
+            assert_eq!(text.parse::<Network>(), Err(EXPECTED), "{text}");
+        }
+    }
+}

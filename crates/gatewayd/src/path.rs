@@ -1,0 +1,332 @@
+//! The gateway's eBPF programs (`bpf/gateway.bpf.c`) on the mobile-facing interface, and their maps.
+
+mod records;
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::maps::lpm_trie::{Key as NetworkKey, LpmTrie};
+use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions};
+use aya::sys::SyscallError;
+use aya::{Ebpf, EbpfLoader};
+use holdover_base::{Duration, Instant};
+use holdover_gateway::divert::Course;
+use holdover_host::clsact::{Filters, Owner};
+
+use crate::network::Network;
+use records::{Address, MobileRecord, NoticeRecord, Order, Rules};
+
+/// The programs, for little-endian machines.
+static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/gateway.bpf.o");
+
+/// If nothing is heard of the daemon for so long, packets pass as they are.
+pub const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
+
+/// Of packets that the daemon sends: "HG" and a number of no meaning.
+pub(crate) const MARK: u32 = 0x4847_5231;
+
+/// Linux's `BPF_F_LOCK`: the value is copied while nobody changes it.
+const LOCK: u64 = 4;
+/// Linux's `BPF_NOEXIST`.
+const NO_EXIST: u64 = 1;
+
+/// How the programs were put in the path of packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttachedBy {
+    /// By tcx (Linux 6.6): the programs go with the process.
+    Tcx,
+    /// As filters of the `clsact` qdisc, which stay until they are removed; [`EXPIRES_AFTER`] after a process that was killed they let all
+    /// packets pass.
+    Clsact,
+}
+
+/// The programs are not in the path of packets.
+#[derive(Debug, thiserror::Error)]
+pub enum PathError {
+    /// They or their maps were not loaded.
+    #[error(
+        "the kernel does not load the gateway's eBPF programs: they need Linux 5.15, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+    )]
+    Load(#[from] aya::EbpfError),
+    /// A program was refused, or an order to it.
+    #[error(
+        "the kernel refuses an eBPF program of the gateway: it needs Linux 5.15, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON"
+    )]
+    Program(#[from] ProgramError),
+    /// A map was refused.
+    #[error("the kernel refuses a map of the gateway's eBPF programs")]
+    Map(#[from] MapError),
+    /// The filters were refused.
+    #[error("filters of the clsact qdisc (CONFIG_NET_SCH_INGRESS, CONFIG_NET_CLS_BPF)")]
+    Clsact(#[source] std::io::Error),
+    /// The object that was built in is not the gateway's.
+    #[error("the gateway's eBPF object has no {lacks}")]
+    Object {
+        /// What is missing.
+        lacks: &'static str,
+    },
+}
+
+/// What the programs have counted, in packets (a large segment of an offload counts once).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub struct PathCounters {
+    /// For known mobile hosts, left alone.
+    pub passed: u64,
+    /// For mobile hosts that are away, diverted.
+    pub diverted: u64,
+    /// For mobile hosts that are away, left alone because the daemon hung.
+    pub expired: u64,
+    /// Sent by the daemon.
+    pub released: u64,
+    /// From known mobile hosts.
+    pub heard: u64,
+    /// Of mobile hosts for which there was no room.
+    pub full: u64,
+    /// Notices for which there was no room.
+    pub notice_lost: u64,
+}
+
+/// What the programs know of a mobile host. Times are on the clock of [`holdover_host::clock`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    pub(crate) course: Course,
+    /// Packets that were diverted so far.
+    pub(crate) diverted: u64,
+    /// The last packet from it; `None` before the first one.
+    pub(crate) heard_at: Option<Instant>,
+    /// The first packet to it since then.
+    pub(crate) waiting_since: Option<Instant>,
+    /// The source of its frames; `None` before the first one, or without Ethernet.
+    pub(crate) mac: Option<[u8; 6]>,
+}
+
+/// Where the programs are, and where they divert to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place<'a> {
+    /// The mobile-facing interface.
+    pub(crate) interface: &'a str,
+    /// Its index.
+    pub(crate) index: u32,
+    /// Bytes before the IP header in its frames.
+    pub(crate) frame_len: u32,
+    /// The index of the interface to which packets are diverted.
+    pub(crate) divert_to: u32,
+    /// So many mobile hosts are known at most.
+    pub(crate) most_mobiles: u32,
+}
+
+/// The programs and maps. With tcx they go with this value, or with the process.
+pub(crate) struct KernelPath {
+    ebpf: Ebpf,
+    mobiles: HashMap<MapData, Address, MobileRecord>,
+    expiry: Array<MapData, u64>,
+    counters: PerCpuArray<MapData, u64>,
+    notices: RingBuf<MapData>,
+    _filters: Option<Filters>,
+    attached_by: AttachedBy,
+}
+
+impl KernelPath {
+    /// Loads the programs and puts them in the path of an interface's packets.
+    pub(crate) fn attach(place: Place<'_>, networks: &[(Network, bool)]) -> Result<Self, PathError> {
+        let rules = Rules { frame_len: place.frame_len, mark: MARK, divert_to: place.divert_to, unused: 0 };
+        let mut ebpf = open_object(rules, place.most_mobiles)?;
+        for name in ["egress", "ingress", "order"] {
+            program(&mut ebpf, name)?.load()?;
+        }
+        let mut of_networks = LpmTrie::<_, [u8; 16], u32>::try_from(take(&mut ebpf, "networks")?)?;
+        for (network, is_mobile) in networks {
+            let (address, bits) = network.mapped();
+            of_networks.insert(&NetworkKey::new(bits.into(), address.octets()), u32::from(*is_mobile), 0)?;
+        }
+        let mut path = Self {
+            mobiles: HashMap::try_from(take(&mut ebpf, "mobiles")?)?,
+            expiry: Array::try_from(take(&mut ebpf, "expiry")?)?,
+            counters: PerCpuArray::try_from(take(&mut ebpf, "counters")?)?,
+            notices: RingBuf::try_from(take(&mut ebpf, "notices")?)?,
+            ebpf,
+            _filters: None,
+            attached_by: AttachedBy::Tcx,
+        };
+        match path.attach_tcx(place.interface) {
+            Ok(()) => drop(Filters::clear(Owner::GATEWAY, place.index)),
+            Err(error) if is_unknown_to_kernel(&error) => {
+                let of = |name| -> Result<_, PathError> {
+                    let program: &SchedClassifier =
+                        path.ebpf.program(name).ok_or(PathError::Object { lacks: name })?.try_into()?;
+                    Ok((program.fd()?.as_fd(), program.info()?.id()))
+                };
+                let programs = [of("ingress")?, of("egress")?];
+                path._filters =
+                    Some(Filters::attach(Owner::GATEWAY, place.index, programs).map_err(PathError::Clsact)?);
+                path.attached_by = AttachedBy::Clsact;
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(path)
+    }
+
+    /// Whether the kernel takes the programs. They are not attached to anything.
+    pub(crate) fn probe() -> Result<(), PathError> {
+        let mut ebpf = open_object(Rules::default(), 1)?;
+        for name in ["egress", "ingress", "order"] {
+            program(&mut ebpf, name)?.load()?;
+        }
+        Ok(())
+    }
+
+    fn attach_tcx(&mut self, interface: &str) -> Result<(), ProgramError> {
+        // Nearest to the device on the way out, and first on the way in, as far as others let us.
+        let hooks = [
+            ("ingress", TcAttachType::Ingress, LinkOrder::first()),
+            ("egress", TcAttachType::Egress, LinkOrder::last()),
+        ];
+        for (name, direction, order) in hooks {
+            let program: &mut SchedClassifier =
+                self.ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
+            program.attach_with_options(interface, direction, TcAttachOptions::TcxOrder(order))?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn attached_by(&self) -> AttachedBy {
+        self.attached_by
+    }
+
+    /// Tells the programs that somebody is there.
+    pub(crate) fn renew(&mut self, now: Instant) -> Result<(), PathError> {
+        Ok(self.expiry.set(0, (now + EXPIRES_AFTER).as_nanos(), 0)?)
+    }
+
+    /// The next mobile host that was heard although it is said to be away.
+    pub(crate) fn next_notice(&mut self) -> Option<IpAddr> {
+        loop {
+            let item = self.notices.next()?;
+            if let Some(notice) = NoticeRecord::from_bytes(&item) {
+                return Some(notice.address.to_ip());
+            }
+        }
+    }
+
+    /// What is known of a mobile host.
+    pub(crate) fn seen(&self, mobile: IpAddr) -> Option<Seen> {
+        self.mobiles.get(&Address::new(mobile), LOCK).ok().map(Seen::from)
+    }
+
+    /// All mobile hosts that are known. One that comes or goes meanwhile may be there or not.
+    pub(crate) fn all(&self) -> Vec<(IpAddr, Seen)> {
+        let addresses = self.mobiles.keys().filter_map(Result::ok);
+        addresses.filter_map(|address| Some((address.to_ip(), self.seen(address.to_ip())?))).collect()
+    }
+
+    /// Makes a mobile host known that has sent nothing yet. Nothing happens if it is known.
+    pub(crate) fn know(&mut self, mobile: IpAddr) -> Result<(), PathError> {
+        match self.mobiles.insert(Address::new(mobile), MobileRecord::default(), NO_EXIST) {
+            Err(MapError::SyscallError(SyscallError { io_error, .. }))
+                if io_error.raw_os_error() == Some(libc::EEXIST) =>
+            {
+                Ok(())
+            }
+            result => Ok(result?),
+        }
+    }
+
+    /// Forgets a mobile host.
+    pub(crate) fn forget(&mut self, mobile: IpAddr) {
+        // One that is gone already is forgotten.
+        let _ = self.mobiles.remove(&Address::new(mobile));
+    }
+
+    /// Has packets for a mobile host diverted.
+    pub(crate) fn divert(&mut self, mobile: IpAddr) -> Result<(), PathError> {
+        self.know(mobile)?;
+        self.run(Order::new(mobile, Course::Divert, 0)).map(drop)
+    }
+
+    /// Lets packets for a mobile host pass if so many were diverted in all: whether that is so.
+    pub(crate) fn pass(&mut self, mobile: IpAddr, diverted: u64) -> Result<bool, PathError> {
+        self.run(Order::new(mobile, Course::Pass, diverted))
+    }
+
+    /// What was counted.
+    pub(crate) fn counters(&self) -> PathCounters {
+        let sum = |index| self.counters.get(&index, 0).map_or(0, |values| values.iter().sum());
+        PathCounters {
+            passed: sum(0),
+            diverted: sum(1),
+            expired: sum(2),
+            released: sum(3),
+            heard: sum(4),
+            full: sum(5),
+            notice_lost: sum(6),
+        }
+    }
+
+    /// Carries out an order: false if it was refused.
+    fn run(&self, order: Order) -> Result<bool, PathError> {
+        let program: &SchedClassifier =
+            self.ebpf.program("order").ok_or(PathError::Object { lacks: "order" })?.try_into()?;
+        let bytes = order.to_bytes();
+        let options = TestRunOptions { data_in: Some(&bytes), ..TestRunOptions::new() };
+        let result = program.test_run(options)?;
+        Ok(result.return_value == 0)
+    }
+}
+
+/// Readable when there are notices.
+impl AsFd for KernelPath {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.notices.as_fd()
+    }
+}
+
+impl std::fmt::Debug for KernelPath {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KernelPath").field("attached_by", &self.attached_by).finish_non_exhaustive()
+    }
+}
+
+impl From<MobileRecord> for Seen {
+    fn from(record: MobileRecord) -> Self {
+        let time = |nanos: u64| (nanos != 0).then(|| Instant::from_nanos(nanos));
+        Self {
+            course: record.course(),
+            diverted: record.diverted,
+            heard_at: time(record.heard_at),
+            waiting_since: time(record.waiting_since),
+            mac: Some(record.mac).filter(|mac| *mac != [0; 6]),
+        }
+    }
+}
+
+fn open_object(rules: Rules, most_mobiles: u32) -> Result<Ebpf, PathError> {
+    let ebpf = EbpfLoader::new()
+        .override_global("rules", &rules, true)
+        .map_max_entries("mobiles", most_mobiles.max(1))
+        .load(OBJECT)?;
+    Ok(ebpf)
+}
+
+fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, PathError> {
+    Ok(ebpf.program_mut(name).ok_or(PathError::Object { lacks: name })?.try_into()?)
+}
+
+fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, PathError> {
+    ebpf.take_map(name).ok_or(PathError::Object { lacks: name })
+}
+
+/// Whether the kernel does not know tcx: it says of a kind of attachment that is unknown to it that the argument is wrong.
+fn is_unknown_to_kernel(error: &ProgramError) -> bool {
+    matches!(error, ProgramError::SyscallError(SyscallError { io_error, .. }) if io_error.raw_os_error() == Some(libc::EINVAL))
+}
+
+/// An IPv4 address as IPv6 has it.
+pub(crate) fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}

@@ -1,0 +1,119 @@
+//! Releases packets to mobile hosts, and asks whether they are there: through a packet socket, past the router's filters and routes, with
+//! the Ethernet address of the mobile host as it is now.
+
+use std::io;
+use std::net::IpAddr;
+
+use holdover_host::Offload;
+use holdover_host::neighbour_frames::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Mac, Question};
+use holdover_host::packet_socket::PacketSocket;
+
+use crate::interface::Interface;
+use crate::path::MARK;
+
+/// What has become of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sent {
+    /// It is in the interface's queue.
+    Done,
+    /// There is no room now.
+    Busy,
+    /// The interface is down.
+    Down,
+    /// It is longer than the interface allows: the MTU has changed since it came.
+    TooBig,
+    /// The kernel refuses it.
+    Refused,
+}
+
+/// Sends out of one interface.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    socket: PacketSocket,
+    frame: Vec<u8>,
+}
+
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
+
+impl Sender {
+    /// In the calling thread's network namespace.
+    pub(crate) fn open() -> io::Result<Self> {
+        Ok(Self { socket: PacketSocket::open(MARK)?.with_offload()?, frame: Vec::new() })
+    }
+
+    /// Sends a packet to the neighbour with this Ethernet address, which interfaces without Ethernet ignore.
+    pub(crate) fn release(&mut self, interface: &Interface, to: Mac, offload: Offload, packet: &[u8]) -> Sent {
+        let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);
+        if longest_segment(offload, packet) > interface.mtu as usize {
+            return Sent::TooBig;
+        }
+        let ethernet = if interface.has_ethernet() { ETHERNET } else { 0 };
+        self.frame.clear();
+        self.frame.extend(offload.behind(ethernet as u16).to_bytes());
+        if ethernet != 0 {
+            self.frame.extend(to);
+            self.frame.extend(interface.mac);
+            self.frame.extend(if is_ipv4 { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 }.to_be_bytes());
+        }
+        self.frame.extend(packet);
+        match self.socket.send(interface.index as i32, is_ipv4, &self.frame) {
+            Ok(()) => Sent::Done,
+            Err(error) => match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Sent::Busy,
+                Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => Sent::Down,
+                Some(libc::EMSGSIZE) => Sent::TooBig,
+                _ => {
+                    tracing::debug!(%error, "a packet was refused");
+                    Sent::Refused
+                }
+            },
+        }
+    }
+
+    /// Asks for the Ethernet address of `hop`: at `known` if that was its address, and else everyone. What fails is tried again with the next
+    /// probe.
+    pub(crate) fn probe(&mut self, interface: &Interface, local: IpAddr, hop: IpAddr, known: Option<Mac>) {
+        let Some(frame) = (Question { mac: interface.mac, local, hop }).frame(known) else { return };
+        self.frame.clear();
+        self.frame.extend(Offload::default().to_bytes());
+        self.frame.extend(frame);
+        // ARP goes out with IPv4's protocol number: it is the frame that says what it is.
+        if let Err(error) = self.socket.send(interface.index as i32, hop.is_ipv4(), &self.frame) {
+            tracing::trace!(%error, %hop, "a probe was not sent");
+        }
+    }
+}
+
+/// The length of the longest packet that the kernel will make of this one, in bytes.
+fn longest_segment(offload: Offload, packet: &[u8]) -> usize {
+    let bytes = offload.to_bytes();
+    let gso_size = u16::from_ne_bytes([bytes[4], bytes[5]]);
+    if bytes[1] == 0 || gso_size == 0 {
+        return packet.len();
+    }
+    let at = |index: usize| packet.get(index).copied().unwrap_or(0);
+    // What the kernel leaves to be segmented is TCP, at the place where its checksum begins.
+    let tcp = usize::from(u16::from_ne_bytes([bytes[6], bytes[7]]));
+    let headers = tcp + usize::from(at(tcp + 12) >> 4) * 4;
+    packet.len().min(headers + usize::from(gso_size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_segment_of_a_large_packet_has_its_headers() {
+        let mut packet = vec![0; 20_000];
+        (packet[0], packet[20 + 12]) = (0x45, 0x80);
+        // TCP over IPv4, 1448 bytes a segment, a checksum from byte 20 on.
+        let mut header = [0; Offload::LEN];
+        (header[0], header[1]) = (1, 1);
+        header[4..6].copy_from_slice(&1448u16.to_ne_bytes());
+        header[6..8].copy_from_slice(&20u16.to_ne_bytes());
+        assert_eq!(longest_segment(Offload::from_bytes(&header), &packet), 20 + 32 + 1448);
+        assert_eq!(longest_segment(Offload::from_bytes(&header), &packet[..700]), 700);
+        assert_eq!(longest_segment(Offload::default(), &packet), 20_000);
+    }
+}

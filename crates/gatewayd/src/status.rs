@@ -1,0 +1,137 @@
+//! What the gateway tells about itself and its mobile hosts.
+
+use std::net::IpAddr;
+
+use holdover_base::Instant;
+use holdover_gateway::divert::{Course, MobileStatus, Standing, Tally};
+use serde::{Deserialize, Serialize};
+
+use crate::config::Mode;
+use crate::engine::{Engine, Unsendable};
+use crate::path::{AttachedBy, PathCounters, Seen};
+
+/// How it all is.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// Of the gateway.
+    pub version: String,
+    /// The mobile-facing interface.
+    pub interface: String,
+    /// What it does.
+    pub mode: Mode,
+    /// How its programs are in the path of packets.
+    pub attached_by: AttachedBy,
+    /// For how long it has been running.
+    pub running_s: f64,
+    /// Whether it will end when nothing waits any more.
+    pub draining: bool,
+    /// Mobile hosts that are known.
+    pub mobiles: u64,
+    /// Those of them that are away.
+    pub away: u64,
+    /// Packets that wait.
+    pub waiting: u64,
+    /// Bytes of these.
+    pub waiting_bytes: u64,
+    /// What the programs have counted.
+    pub path: PathCounters,
+    /// What has become of packets that were diverted, and how often mobile hosts were away.
+    pub buffer: BufferCounters,
+    /// Packets that could not be sent.
+    pub unsendable: Unsendable,
+}
+
+/// What has become of packets that were diverted, since the process was started.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct BufferCounters {
+    /// How often mobile hosts were away.
+    pub absences: u64,
+    /// Packets that were kept.
+    pub queued: u64,
+    /// Bytes of these.
+    pub queued_bytes: u64,
+    /// Packets that were released.
+    pub released: u64,
+    /// Dropped because the buffer of their mobile host was full.
+    pub mobile_full: u64,
+    /// Dropped because the buffer was full.
+    pub total_full: u64,
+    /// Dropped to make room for others.
+    pub evicted: u64,
+    /// Dropped because they had waited for too long.
+    pub aged: u64,
+    /// Dropped because they could not be stored.
+    pub storage: u64,
+}
+
+/// A mobile host.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct MobileLine {
+    /// Its address.
+    pub address: IpAddr,
+    /// `present`, `fading`, `away` or `moved`.
+    pub standing: String,
+    /// The sources that say that it is away.
+    pub away_by: Vec<String>,
+    /// For how long it has been away.
+    pub away_s: Option<f64>,
+    /// Whether packets for it are diverted.
+    pub diverts: bool,
+    /// For how long nothing came from it.
+    pub silent_s: Option<f64>,
+    /// Its Ethernet address.
+    pub mac: Option<String>,
+    /// Packets that wait.
+    pub waiting: u64,
+    /// Bytes of these.
+    pub waiting_bytes: u64,
+    /// What has become of its packets.
+    pub buffer: BufferCounters,
+}
+
+impl From<Tally> for BufferCounters {
+    fn from(tally: Tally) -> Self {
+        let Tally { absences, queued, queued_bytes, released, .. } = tally;
+        let Tally { mobile_full, total_full, evicted, aged, storage, .. } = tally;
+        Self { absences, queued, queued_bytes, released, mobile_full, total_full, evicted, aged, storage }
+    }
+}
+
+impl Status {
+    pub(crate) fn of(engine: &Engine, mode: Mode, running_s: f64, draining: bool) -> Self {
+        let diverter = engine.diverter();
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            interface: engine.interface().to_owned(),
+            mode,
+            attached_by: engine.attached_by(),
+            running_s,
+            draining,
+            mobiles: engine.mobiles().len() as u64,
+            away: diverter.away().count() as u64,
+            waiting: diverter.statuses().map(|(_, status)| status.waiting as u64).sum(),
+            waiting_bytes: diverter.waiting_bytes(),
+            path: engine.counters(),
+            buffer: diverter.tally().into(),
+            unsendable: engine.unsendable(),
+        }
+    }
+}
+
+impl MobileLine {
+    pub(crate) fn of(now: Instant, address: IpAddr, seen: Option<Seen>, status: Option<&MobileStatus>) -> Self {
+        let since = |at: Instant| now.saturating_since(at).as_secs_f64();
+        Self {
+            address,
+            standing: status.map_or(Standing::Present, |status| status.standing).to_string(),
+            away_by: status.iter().flat_map(|status| &status.objections).map(ToString::to_string).collect(),
+            away_s: status.and_then(|status| status.away_since).map(since),
+            diverts: seen.is_some_and(|seen| seen.course == Course::Divert),
+            silent_s: seen.and_then(|seen| seen.heard_at).map(since),
+            mac: seen.and_then(|seen| seen.mac).map(|mac| holdover_wire::MacAddress(mac).to_string()),
+            waiting: status.map_or(0, |status| status.waiting as u64),
+            waiting_bytes: status.map_or(0, |status| status.waiting_bytes),
+            buffer: status.map(|status| status.tally.into()).unwrap_or_default(),
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! Packets on disk, in files of a directory that should be on tmpfs: what waits for mobile hosts outlives the process that diverted it,
+//! however that ends.
+//!
+//! A mobile host has a file, named by its address, from its first waiting packet until its last one is gone. It begins with [`MAGIC`] and
+//! the place of the oldest record; records follow each other. A record is whole or not there: a check at its end tells. Packets are appended
+//! at the end, and removed at the beginning (the space is given back to the file system as holes) or at the end (the file is cut off).
+//!
+//! A packet that was sent just before the process was killed may still be in its file, and is sent again by the next process.
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use holdover_base::Instant;
+use holdover_host::Offload;
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::io::Errno;
+
+/// What a file begins with; another layout would have another one.
+const MAGIC: u64 = u64::from_le_bytes(*b"HoldGW\x00\x01");
+
+/// Bytes before the first record: [`MAGIC`], and the place of the oldest record.
+const FILE_HEADER: u64 = 16;
+
+/// Bytes before a packet: a mark, its length, when it came, and what the kernel has left to do.
+const RECORD_HEADER: usize = 32;
+
+/// Bytes after a packet.
+const RECORD_END: usize = 8;
+
+/// What a record begins with.
+const MARK: u32 = 0x4850_4b54;
+
+/// No packet of a TUN device is longer.
+const LONGEST: usize = 1 << 16;
+
+/// So much of a file is given back at once.
+const HOLE: u64 = 1 << 18;
+
+/// So many files are open at once. Others are opened when they are needed.
+const OPEN_FILES: usize = 512;
+
+/// The packets that wait, of all mobile hosts of one interface.
+#[derive(Debug)]
+pub(crate) struct Store {
+    directory: PathBuf,
+    logs: BTreeMap<IpAddr, Log>,
+    open: usize,
+    buffer: Vec<u8>,
+    /// Holds the lock until it is closed.
+    _lock: File,
+}
+
+/// The file of one mobile host.
+#[derive(Debug)]
+struct Log {
+    file: Option<File>,
+    /// The place of the oldest record.
+    head: u64,
+    /// The place after the newest record.
+    tail: u64,
+    /// All before this was given back.
+    given_back: u64,
+}
+
+/// Where a packet is in the file of its mobile host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stored {
+    at: u64,
+    len: u32,
+}
+
+/// A packet that an earlier process has left behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Restored {
+    pub(crate) mobile: IpAddr,
+    pub(crate) came_at: Instant,
+    pub(crate) len: u32,
+    pub(crate) stored: Stored,
+}
+
+/// The directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another gateway uses it.
+    #[error("{} is in use by another gateway: one process for each interface", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The kernel refuses.
+    #[error("packets cannot be kept in {}: another place is named by [buffer] directory", path.display())]
+    Refused {
+        /// The directory or file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Stored {
+    /// The place after its record.
+    fn end(self) -> u64 {
+        self.at + (RECORD_HEADER + self.len as usize + RECORD_END) as u64
+    }
+}
+
+impl Store {
+    /// Opens the directory, which is made if it is not there, and reads what is in it: the packets of each mobile host in their order. Files
+    /// of other layouts are removed, and others are left alone.
+    pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<Restored>), StoreError> {
+        let refused = |source: io::Error| StoreError::Refused { path: directory.to_owned(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(refused)?;
+        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(directory.join("lock"));
+        let lock = lock.map_err(refused)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse { path: directory.to_owned() }),
+            Err(errno) => return Err(refused(errno.into())),
+        }
+        let (logs, buffer) = (BTreeMap::new(), Vec::new());
+        let mut store = Self { directory: directory.to_owned(), logs, open: 0, buffer, _lock: lock };
+        let mut restored = Vec::new();
+        for entry in fs::read_dir(directory).map_err(refused)? {
+            let name = entry.map_err(refused)?.file_name();
+            let Some(mobile) = name.to_str().and_then(|name| name.parse::<IpAddr>().ok()) else { continue };
+            let path = directory.join(name);
+            store.restore(mobile, &path, &mut restored).map_err(|source| StoreError::Refused { path, source })?;
+        }
+        Ok((store, restored))
+    }
+
+    /// Appends a packet.
+    pub(crate) fn append(
+        &mut self,
+        mobile: IpAddr,
+        came_at: Instant,
+        offload: Offload,
+        packet: &[u8],
+    ) -> io::Result<Stored> {
+        if packet.len() > LONGEST {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let written = self.log(mobile, true).and_then(|log| {
+            let stored = Stored { at: log.tail, len: packet.len() as u32 };
+            write_record(&mut buffer, stored, came_at, offload, packet);
+            log.file()?.write_all_at(&buffer, stored.at)?;
+            log.tail = stored.end();
+            Ok(stored)
+        });
+        self.buffer = buffer;
+        if written.is_err() {
+            // A file that was made for it, or what was written of it before the file system was full.
+            self.cut_off(mobile);
+        }
+        written
+    }
+
+    /// Reads a packet into `packet`, which is emptied before.
+    pub(crate) fn read(&mut self, mobile: IpAddr, stored: Stored, packet: &mut Vec<u8>) -> io::Result<Offload> {
+        let log = self.log(mobile, false)?;
+        let mut header = [0; RECORD_HEADER];
+        log.file()?.read_exact_at(&mut header, stored.at)?;
+        packet.clear();
+        packet.resize(stored.len as usize, 0);
+        log.file()?.read_exact_at(packet, stored.at + RECORD_HEADER as u64)?;
+        Ok(Offload::from_bytes(&header[16..16 + Offload::LEN]))
+    }
+
+    /// Removes the oldest or the newest packet of a mobile host.
+    pub(crate) fn remove(&mut self, mobile: IpAddr, stored: Stored) -> io::Result<()> {
+        let log = self.log(mobile, false)?;
+        if stored.end() >= log.tail {
+            log.tail = stored.at;
+            if log.tail > log.head {
+                return log.file()?.set_len(log.tail);
+            }
+        } else {
+            log.head = log.head.max(stored.end());
+        }
+        if log.head >= log.tail {
+            return self.delete(mobile);
+        }
+        log.file()?.write_all_at(&log.head.to_le_bytes(), 8)?;
+        log.give_back();
+        Ok(())
+    }
+
+    /// The log of a mobile host with its file open, made if that is wanted.
+    fn log(&mut self, mobile: IpAddr, make: bool) -> io::Result<&mut Log> {
+        let is_closed = self.logs.get(&mobile).is_none_or(|log| log.file.is_none());
+        if is_closed {
+            if self.open >= OPEN_FILES {
+                self.logs.values_mut().for_each(|log| log.file = None);
+                self.open = 0;
+            }
+            let is_new = !self.logs.contains_key(&mobile);
+            if is_new && !make {
+                return Err(io::ErrorKind::NotFound.into());
+            }
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).mode(0o600);
+            let file = options.create(is_new).truncate(is_new).open(self.directory.join(mobile.to_string()))?;
+            if is_new {
+                file.write_all_at(&[MAGIC.to_le_bytes(), FILE_HEADER.to_le_bytes()].concat(), 0)?;
+                let log = Log { file: None, head: FILE_HEADER, tail: FILE_HEADER, given_back: FILE_HEADER };
+                self.logs.insert(mobile, log);
+            }
+            self.open += 1;
+            if let Some(log) = self.logs.get_mut(&mobile) {
+                log.file = Some(file);
+            }
+        }
+        self.logs.get_mut(&mobile).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Takes away what is behind the newest record.
+    fn cut_off(&mut self, mobile: IpAddr) {
+        let is_empty = self.logs.get(&mobile).is_none_or(|log| log.head >= log.tail);
+        // There is an error already, which is reported.
+        let _ = if is_empty {
+            self.delete(mobile)
+        } else {
+            self.log(mobile, false).and_then(|log| log.file()?.set_len(log.tail))
+        };
+    }
+
+    fn delete(&mut self, mobile: IpAddr) -> io::Result<()> {
+        if let Some(Log { file: Some(_), .. }) = self.logs.remove(&mobile) {
+            self.open -= 1;
+        }
+        fs::remove_file(self.directory.join(mobile.to_string()))
+    }
+
+    fn restore(&mut self, mobile: IpAddr, path: &Path, restored: &mut Vec<Restored>) -> io::Result<()> {
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let mut header = [0; FILE_HEADER as usize];
+        let is_ours = file.read_exact_at(&mut header, 0).is_ok() && u64_at(&header, 0) == MAGIC;
+        let head = u64_at(&header, 8);
+        if !is_ours || head < FILE_HEADER {
+            tracing::warn!(path = %path.display(), "packets of another version cannot be read and are removed");
+            return fs::remove_file(path);
+        }
+        let mut log = Log { file: None, head, tail: head, given_back: FILE_HEADER };
+        let mut packet = Vec::new();
+        while let Some((stored, came_at)) = read_record(&file, log.tail, &mut packet) {
+            restored.push(Restored { mobile, came_at, len: stored.len, stored });
+            log.tail = stored.end();
+        }
+        if log.tail == log.head {
+            return fs::remove_file(path);
+        }
+        file.set_len(log.tail)?;
+        self.logs.insert(mobile, log);
+        Ok(())
+    }
+}
+
+impl Log {
+    fn file(&self) -> io::Result<&File> {
+        self.file.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Gives space before the oldest record back to the file system. Where that has no holes, it is given back with the file.
+    fn give_back(&mut self) {
+        if self.head - self.given_back < HOLE {
+            return;
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if let Some(file) = &self.file {
+            let _ = fallocate(file, flags, self.given_back, self.head - self.given_back);
+        }
+        self.given_back = self.head;
+    }
+}
+
+/// The last word of a record, which a record that was written in part does not have.
+fn check(stored: Stored, came_at: u64) -> u64 {
+    let mixed = stored.at.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(stored.len).rotate_left(40) ^ came_at;
+    mixed | 1
+}
+
+fn write_record(buffer: &mut Vec<u8>, stored: Stored, came_at: Instant, offload: Offload, packet: &[u8]) {
+    buffer.clear();
+    buffer.extend(MARK.to_le_bytes());
+    buffer.extend(stored.len.to_le_bytes());
+    buffer.extend(came_at.as_nanos().to_le_bytes());
+    buffer.extend(offload.to_bytes());
+    buffer.resize(RECORD_HEADER, 0);
+    buffer.extend(packet);
+    buffer.extend(check(stored, came_at.as_nanos()).to_le_bytes());
+}
+
+/// The record at a place, if there is a whole one.
+fn read_record(file: &File, at: u64, packet: &mut Vec<u8>) -> Option<(Stored, Instant)> {
+    let mut header = [0; RECORD_HEADER];
+    file.read_exact_at(&mut header, at).ok()?;
+    let len = u32::from_le_bytes(header[4..8].try_into().ok()?);
+    if u32::from_le_bytes(header[..4].try_into().ok()?) != MARK || len as usize > LONGEST {
+        return None;
+    }
+    packet.clear();
+    packet.resize(len as usize + RECORD_END, 0);
+    file.read_exact_at(packet, at + RECORD_HEADER as u64).ok()?;
+    let (stored, came_at) = (Stored { at, len }, u64_at(&header, 8));
+    (u64_at(packet, len as usize) == check(stored, came_at)).then_some((stored, Instant::from_nanos(came_at)))
+}
+
+/// The number at a place; 0 if that is not in `bytes`.
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir().join(format!("holdover-store-{}-{name}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            Self(path)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn host(number: u8) -> IpAddr {
+        if number.is_multiple_of(2) { [10, 0, 0, number].into() } else { format!("fd00::{number}").parse().unwrap() }
+    }
+
+    fn offload(number: u8) -> Offload {
+        Offload::from_bytes(&[1, 1, number, 0, 7, 5, 20, 0, 16, 0])
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Append(u8, u16),
+        RemoveOldest(u8),
+        RemoveNewest(u8),
+        /// The process is killed, and another one takes over.
+        Reopen,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let number = 1u8..4;
+        let step = prop_oneof![
+            6 => (number.clone(), 20u16..60_000).prop_map(|(number, len)| Step::Append(number, len)),
+            3 => number.clone().prop_map(Step::RemoveOldest),
+            1 => number.prop_map(Step::RemoveNewest),
+            1 => Just(Step::Reopen),
+        ];
+        prop::collection::vec(step, 1..120)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_process_finds_what_the_one_before_has_left(steps in steps()) {
+            let scratch = Scratch::new("property");
+            let (mut store, found) = Store::open(&scratch.0).unwrap();
+            prop_assert!(found.is_empty());
+            let mut model: BTreeMap<u8, VecDeque<(Stored, Vec<u8>, Instant)>> = BTreeMap::new();
+            let mut read = Vec::new();
+            for (number, step) in steps.into_iter().enumerate() {
+                let came_at = Instant::from_millis(number as u64);
+                match step {
+                    Step::Append(mobile, len) => {
+                        let packet: Vec<u8> = (0..len).map(|at| (at as usize + number) as u8).collect();
+                        let stored = store.append(host(mobile), came_at, offload(mobile), &packet).unwrap();
+                        model.entry(mobile).or_default().push_back((stored, packet, came_at));
+                    }
+                    Step::RemoveOldest(mobile) | Step::RemoveNewest(mobile) => {
+                        let Some(queue) = model.get_mut(&mobile) else { continue };
+                        let oldest = matches!(step, Step::RemoveOldest(_));
+                        let Some((stored, ..)) = (if oldest { queue.pop_front() } else { queue.pop_back() }) else { continue };
+                        store.remove(host(mobile), stored).unwrap();
+                    }
+                    Step::Reopen => {
+                        drop(store);
+                        let (anew, found) = Store::open(&scratch.0).unwrap();
+                        store = anew;
+                        for (&mobile, queue) in &model {
+                            let found: Vec<_> = found.iter().filter(|found| found.mobile == host(mobile)).collect();
+                            prop_assert_eq!(found.len(), queue.len());
+                            for (found, (stored, packet, came_at)) in found.into_iter().zip(queue) {
+                                prop_assert_eq!((found.stored, found.len as usize, found.came_at), (*stored, packet.len(), *came_at));
+                            }
+                        }
+                    }
+                }
+            }
+            for (mobile, queue) in model {
+                prop_assert_eq!(scratch.0.join(host(mobile).to_string()).exists(), !queue.is_empty());
+                for (stored, packet, _) in queue {
+                    prop_assert_eq!(store.read(host(mobile), stored, &mut read).unwrap(), offload(mobile));
+                    prop_assert_eq!(&read, &packet);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_that_was_written_in_part_ends_the_file() {
+        let scratch = Scratch::new("torn");
+        let (mut store, _) = Store::open(&scratch.0).unwrap();
+        let first = store.append(host(2), Instant::from_millis(1), offload(1), &[1; 100]).unwrap();
+        store.append(host(2), Instant::from_millis(2), offload(1), &[2; 100]).unwrap();
+        drop(store);
+        let path = scratch.0.join(host(2).to_string());
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        for cut in 1..=(RECORD_HEADER + 100 + RECORD_END) as u64 {
+            file.set_len(first.end() + (RECORD_HEADER + 100 + RECORD_END) as u64 - cut).unwrap();
+            let (_, found) = Store::open(&scratch.0).unwrap();
+            assert_eq!(found.iter().map(|found| found.stored).collect::<Vec<_>>(), [first]);
+            assert_eq!(file.metadata().unwrap().len(), first.end());
+        }
+    }
+
+    #[test]
+    fn other_layouts_are_removed_other_files_stay_and_one_process_has_the_directory() {
+        let scratch = Scratch::new("others");
+        fs::create_dir_all(&scratch.0).unwrap();
+        for (name, content) in
+            [("10.0.0.9", &b"HoldGW\x00\x02................"[..]), ("10.0.0.8", b""), ("notes", b"mine")]
+        {
+            fs::write(scratch.0.join(name), content).unwrap();
+        }
+        let (store, found) = Store::open(&scratch.0).unwrap();
+        assert!(found.is_empty());
+        assert!(!scratch.0.join("10.0.0.9").exists() && !scratch.0.join("10.0.0.8").exists());
+        assert!(scratch.0.join("notes").exists());
+        assert!(matches!(Store::open(&scratch.0), Err(StoreError::InUse { .. })));
+        drop(store);
+        Store::open(&scratch.0).unwrap();
+    }
+
+    #[test]
+    fn more_hosts_than_open_files_and_space_is_given_back() {
+        let scratch = Scratch::new("many");
+        let (mut store, _) = Store::open(&scratch.0).unwrap();
+        let hosts: Vec<IpAddr> =
+            (0..OPEN_FILES + 40).map(|number| [10, 1, (number >> 8) as u8, number as u8].into()).collect();
+        let stored: Vec<Stored> =
+            hosts.iter().map(|&host| store.append(host, Instant::ZERO, offload(0), &[5; 64]).unwrap()).collect();
+        let mut packet = Vec::new();
+        for (&host, &stored) in hosts.iter().zip(&stored) {
+            store.read(host, stored, &mut packet).unwrap();
+            assert_eq!(packet, [5; 64]);
+            store.remove(host, stored).unwrap();
+        }
+        assert_eq!((store.open, store.logs.len()), (0, 0));
+        assert_eq!(store.read(hosts[0], stored[0], &mut packet).unwrap_err().kind(), io::ErrorKind::NotFound);
+        // A queue that never gets empty does not grow.
+        let mut queue = VecDeque::new();
+        for _ in 0..200 {
+            queue.push_back(store.append(host(2), Instant::ZERO, offload(0), &[6; 50_000]).unwrap());
+            if queue.len() > 2 {
+                store.remove(host(2), queue.pop_front().unwrap()).unwrap();
+            }
+        }
+        use std::os::unix::fs::MetadataExt as _;
+        let metadata = fs::metadata(scratch.0.join(host(2).to_string())).unwrap();
+        assert!(metadata.len() > 9_000_000 && metadata.blocks() * 512 < 1_500_000, "{} blocks", metadata.blocks());
+    }
+}

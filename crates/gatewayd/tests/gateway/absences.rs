@@ -1,0 +1,183 @@
+//! Mobile hosts that are away for a while.
+
+use std::collections::BTreeSet;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use holdover_testbed::Namespace;
+
+use crate::Test;
+use crate::process::Gateway;
+use crate::world::{Cut, Transfer, World};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("downloads_go_on_at_once_after_silent_cuts", |_| downloads(&World::new(1), Cut::Silent)),
+    ("downloads_go_on_at_once_after_the_carrier_was_lost", |_| downloads(&World::new(1), Cut::Carrier)),
+    ("downloads_over_ipv6_go_on_at_once", |_| downloads_over_ipv6()),
+    ("uploads_are_exact_after_silent_cuts", |_| uploads(Cut::Silent)),
+    ("uploads_are_exact_after_the_carrier_was_lost", |_| uploads(Cut::Carrier)),
+    ("datagrams_come_in_order_and_none_that_was_diverted_is_missing", datagrams_come_in_order),
+    ("the_others_are_not_diverted", the_others_are_not_diverted),
+    ("observing_diverts_nothing", observing_diverts_nothing),
+];
+
+/// Data goes on in so long after a return, on a machine that is busy. A kernel left alone takes as long again as the outage at worst. Linux tells of
+/// a carrier that is back up to a second late (`linkwatch`).
+fn at_once(cut: Cut) -> Duration {
+    Duration::from_millis(if cut == Cut::Silent { 1000 } else { 2000 })
+}
+
+fn lengths() -> [Duration; 3] {
+    [300, 3000, 10_000].map(Duration::from_millis)
+}
+
+fn downloads(world: &World, cut: Cut) {
+    let gateway = Gateway::start(&world.router, "");
+    for length in lengths() {
+        let transfer = Transfer::start(world, 0, false);
+        transfer.goes_on(2_000_000);
+        world.set_cut(cut, true);
+        sleep(length);
+        let took = transfer.resumes(|| world.set_cut(cut, false));
+        eprintln!("{cut:?} cut of {length:?}: data {took:?} after the return");
+        assert!(took < at_once(cut), "{length:?}: {took:?}");
+        transfer.goes_on(2_000_000);
+        transfer.is_exact();
+    }
+    let status = gateway.status();
+    assert_eq!((status.waiting, status.away, gateway.files()), (0, 0, 0), "{status:?}");
+    assert!(status.buffer.released > 0 && status.buffer.absences >= 2, "{status:?}");
+}
+
+fn downloads_over_ipv6() {
+    let world = World::v6();
+    for cut in [Cut::Silent, Cut::Carrier] {
+        let gateway = Gateway::start(&world.router, "");
+        let transfer = Transfer::start(&world, 0, false);
+        transfer.goes_on(1_000_000);
+        world.set_cut(cut, true);
+        gateway.says(world.mobile_address(0), "away");
+        sleep(Duration::from_secs(3));
+        let took = transfer.resumes(|| world.set_cut(cut, false));
+        eprintln!("IPv6, {cut:?} cut of 3 s: data {took:?} after the return");
+        assert!(took < at_once(cut), "{took:?}");
+        transfer.goes_on(1_000_000);
+        transfer.is_exact();
+        assert!(gateway.status().buffer.released > 0);
+    }
+}
+
+/// The mobile host's own timer decides when it sends again: the gateway holds nothing back for it.
+fn uploads(cut: Cut) {
+    let world = World::new(1);
+    let gateway = Gateway::start(&world.router, "");
+    for length in lengths() {
+        let transfer = Transfer::start(&world, 0, true);
+        transfer.goes_on(2_000_000);
+        world.set_cut(cut, true);
+        sleep(length);
+        let took = transfer.resumes(|| world.set_cut(cut, false));
+        eprintln!("upload, {cut:?} cut of {length:?}: data {took:?} after the return");
+        transfer.goes_on(2_000_000);
+        transfer.is_exact();
+    }
+    assert_eq!(gateway.status().waiting, 0);
+}
+
+fn datagrams_come_in_order(_: &Namespace) {
+    let world = World::new(1);
+    let gateway = Gateway::start(&world.router, "");
+    let mobile = world.mobile_address(0);
+    let bind = |address| move || UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();
+    let into = world.mobiles[0].enter(bind(mobile)).unwrap();
+    let from = world.fixed.enter(bind(world.fixed_address())).unwrap();
+    // The mobile host is known from its first packet on.
+    into.send_to(b"hello", from.local_addr().unwrap()).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let sender = std::thread::spawn({
+        let (to, is_over) = (into.local_addr().unwrap(), Arc::clone(&is_over));
+        move || {
+            let mut number = 0u32;
+            while !is_over.load(Ordering::SeqCst) {
+                from.send_to(&number.to_be_bytes(), to).unwrap();
+                number += 1;
+                sleep(Duration::from_millis(1));
+            }
+            number
+        }
+    });
+    into.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
+    // It reads all the time: the kernel has room for some hundred.
+    let receiver_ends = Arc::new(AtomicBool::new(false));
+    let ends = Arc::clone(&receiver_ends);
+    let receiver = std::thread::spawn(move || {
+        let (mut received, mut buffer) = (Vec::new(), [0; 16]);
+        loop {
+            match into.recv(&mut buffer) {
+                Ok(4) => received.push(u32::from_be_bytes(buffer[..4].try_into().unwrap())),
+                Err(_) if ends.load(Ordering::SeqCst) => return received,
+                _ => {}
+            }
+        }
+    });
+    sleep(Duration::from_millis(300));
+    for _ in 0..3 {
+        world.set_cut(Cut::Silent, true);
+        gateway.says(mobile, "away");
+        sleep(Duration::from_millis(500));
+        world.set_cut(Cut::Silent, false);
+        gateway.says(mobile, "present");
+        sleep(Duration::from_millis(300));
+    }
+    is_over.store(true, Ordering::SeqCst);
+    let sent = sender.join().unwrap();
+    receiver_ends.store(true, Ordering::SeqCst);
+    let received = receiver.join().unwrap();
+    let different: BTreeSet<u32> = received.iter().copied().collect();
+    assert_eq!(different.len(), received.len(), "none comes twice");
+    assert!(received.windows(2).all(|pair| pair[0] < pair[1]), "in order");
+    let buffer = gateway.status().buffer;
+    assert_eq!((buffer.queued, buffer.mobile_full + buffer.evicted + buffer.aged), (buffer.released, 0));
+    eprintln!("{} of {sent} datagrams came, {} of them from the buffer", received.len(), buffer.released);
+    // What was lost was lost before the gateway knew that the host was away: three times some 0.3 s of 1 datagram a millisecond.
+    let lost = sent as usize - received.len();
+    assert!(buffer.released > 500 && lost < 2400, "{lost} lost, {buffer:?}");
+}
+
+fn the_others_are_not_diverted(_: &Namespace) {
+    let world = World::new(2);
+    let gateway = Gateway::start(&world.router, "");
+    let transfers = [0, 1].map(|mobile| Transfer::start(&world, mobile, false));
+    transfers.iter().for_each(|transfer| transfer.goes_on(500_000));
+    world.set_cut(Cut::Silent, true);
+    gateway.says(world.mobile_address(0), "away");
+    transfers[1].goes_on(4_000_000);
+    let other = gateway.mobile(world.mobile_address(1)).unwrap();
+    assert_eq!((other.standing.as_str(), other.diverts, other.buffer.queued), ("present", false, 0), "{other:?}");
+    let away = gateway.mobile(world.mobile_address(0)).unwrap();
+    assert!(away.diverts && away.away_by == ["silence"], "{away:?}");
+    world.set_cut(Cut::Silent, false);
+    for transfer in transfers {
+        transfer.goes_on(500_000);
+        transfer.is_exact();
+    }
+}
+
+fn observing_diverts_nothing(_: &Namespace) {
+    let world = World::new(1);
+    let gateway = Gateway::start(&world.router, "[mobiles]\nmode = \"observe\"\n");
+    let transfer = Transfer::start(&world, 0, false);
+    transfer.goes_on(500_000);
+    world.set_cut(Cut::Silent, true);
+    gateway.says(world.mobile_address(0), "away");
+    sleep(Duration::from_secs(1));
+    world.set_cut(Cut::Silent, false);
+    gateway.says(world.mobile_address(0), "present");
+    transfer.goes_on(500_000);
+    transfer.is_exact();
+    let status = gateway.status();
+    assert_eq!((status.path.diverted, status.buffer.queued, status.buffer.absences), (0, 0, 1), "{status:?}");
+}

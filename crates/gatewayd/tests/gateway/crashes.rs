@@ -1,0 +1,144 @@
+//! Daemons that are killed, hang, or are told to end.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use holdover_testbed::Namespace;
+use rustix::process::Signal;
+
+use crate::Test;
+use crate::process::Gateway;
+use crate::world::{Cut, Transfer, World};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("killed_while_all_are_present", killed_while_all_are_present),
+    ("killed_while_one_is_away", killed_while_one_is_away),
+    ("a_daemon_that_hangs_lets_packets_pass", a_daemon_that_hangs_lets_packets_pass),
+    ("draining_ends_when_the_last_packet_has_left", draining_ends_when_the_last_packet_has_left),
+    ("told_to_end_while_one_is_away", told_to_end_while_one_is_away),
+];
+
+fn killed_while_all_are_present(_: &Namespace) {
+    let world = World::new(1);
+    let mut gateway = Gateway::start(&world.router, "");
+    let transfers = [false, true].map(|is_upload| Transfer::start(&world, 0, is_upload));
+    for _ in 0..3 {
+        transfers.iter().for_each(|transfer| transfer.goes_on(500_000));
+        gateway.kill();
+        let killed_at = Instant::now();
+        transfers.iter().for_each(|transfer| transfer.goes_on(500_000));
+        assert!(killed_at.elapsed() < Duration::from_secs(5), "transfers go on without it: {:?}", killed_at.elapsed());
+        gateway.restart();
+    }
+    for transfer in transfers {
+        transfer.goes_on(500_000);
+        transfer.is_exact();
+    }
+}
+
+fn killed_while_one_is_away(_: &Namespace) {
+    let world = World::new(1);
+    let mut gateway = Gateway::start(&world.router, "");
+    let mobile = world.mobile_address(0);
+    let transfer = Transfer::start(&world, 0, false);
+    transfer.goes_on(1_000_000);
+    world.set_cut(Cut::Carrier, true);
+    gateway.says(mobile, "away");
+    sleep(Duration::from_millis(1500));
+    let before = gateway.mobile(mobile).unwrap();
+    assert!(before.waiting > 0 && gateway.files() == 1, "{before:?}");
+    gateway.kill();
+    sleep(Duration::from_millis(300));
+    gateway.restart();
+    let after = gateway.mobile(mobile).unwrap();
+    assert!(after.waiting >= before.waiting && after.diverts && after.standing == "away", "{before:?} {after:?}");
+    let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false));
+    eprintln!("killed while away: {} packets were taken over; data {took:?} after the return", before.waiting);
+    assert!(took < Duration::from_millis(2500), "{took:?}");
+    transfer.goes_on(1_000_000);
+    transfer.is_exact();
+    assert_eq!(gateway.files(), 0);
+
+    // It is back before the next process is there.
+    let transfer = Transfer::start(&world, 0, false);
+    transfer.goes_on(500_000);
+    world.set_cut(Cut::Silent, true);
+    gateway.says(mobile, "away");
+    sleep(Duration::from_secs(1));
+    gateway.kill();
+    world.set_cut(Cut::Silent, false);
+    transfer.goes_on(500_000);
+    gateway.restart();
+    transfer.goes_on(500_000);
+    transfer.is_exact();
+    gateway.says(mobile, "present");
+    assert_eq!((gateway.status().waiting, gateway.files()), (0, 0));
+}
+
+fn a_daemon_that_hangs_lets_packets_pass(_: &Namespace) {
+    let world = World::new(1);
+    let gateway = Gateway::start(&world.router, "");
+    let mobile = world.mobile_address(0);
+    let transfer = Transfer::start(&world, 0, false);
+    transfer.goes_on(500_000);
+    world.set_cut(Cut::Silent, true);
+    gateway.says(mobile, "away");
+    gateway.signal(Signal::STOP);
+    world.set_cut(Cut::Silent, false);
+    // Its packets are still diverted to a daemon that does not take them, for 1.5 s.
+    let bind = |address| move || UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();
+    let into = world.mobiles[0].enter(bind(mobile)).unwrap();
+    let from = world.fixed.enter(bind(world.fixed_address())).unwrap();
+    into.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let began = Instant::now();
+    while into.recv(&mut [0; 16]).is_err() {
+        from.send_to(b"hello", into.local_addr().unwrap()).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(10), "nothing passes");
+    }
+    eprintln!("hung: packets pass after {:?}", began.elapsed());
+    transfer.goes_on(500_000);
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    gateway.signal(Signal::CONT);
+    gateway.says(mobile, "present");
+    transfer.goes_on(500_000);
+    transfer.is_exact();
+    let status = gateway.status();
+    assert!(status.path.expired > 0 && status.waiting == 0, "{status:?}");
+}
+
+fn draining_ends_when_the_last_packet_has_left(_: &Namespace) {
+    let world = World::new(1);
+    let mut gateway = Gateway::start(&world.router, "");
+    let transfer = Transfer::start(&world, 0, false);
+    transfer.goes_on(500_000);
+    world.set_cut(Cut::Carrier, true);
+    gateway.says(world.mobile_address(0), "away");
+    sleep(Duration::from_secs(1));
+    assert!(gateway.drain(Duration::from_secs(60)) > 0);
+    sleep(Duration::from_millis(500));
+    assert!(gateway.status().draining);
+    world.set_cut(Cut::Carrier, false);
+    assert!(gateway.ends(Duration::from_secs(10)));
+    assert_eq!(gateway.files(), 0);
+    transfer.goes_on(500_000);
+    transfer.is_exact();
+}
+
+fn told_to_end_while_one_is_away(_: &Namespace) {
+    let world = World::new(1);
+    let mut gateway = Gateway::start(&world.router, "");
+    let transfer = Transfer::start(&world, 0, false);
+    transfer.goes_on(500_000);
+    world.set_cut(Cut::Carrier, true);
+    gateway.says(world.mobile_address(0), "away");
+    sleep(Duration::from_secs(1));
+    gateway.signal(Signal::TERM);
+    assert!(gateway.ends(Duration::from_secs(10)));
+    assert_eq!(gateway.files(), 1, "what waits is for the next process");
+    gateway.restart();
+    let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false));
+    assert!(took < Duration::from_millis(2500), "{took:?}");
+    transfer.goes_on(500_000);
+    transfer.is_exact();
+}

@@ -1,0 +1,170 @@
+//! The daemon as a process of its own: this program again, in another role.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use holdover_gatewayd::config::Config;
+use holdover_gatewayd::control::{Request, Response, Word, ask};
+use holdover_gatewayd::daemon::{Daemon, Setup, stop_signal};
+use holdover_gatewayd::status::{MobileLine, Status};
+use holdover_host::log::{Log, LogLevel, with_causes};
+use holdover_host::time_text::Time;
+use holdover_testbed::Namespace;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::world::MOBILE_FACING;
+
+/// In the environment of the daemon: its directory.
+const DIRECTORY: &str = "HOLDOVER_TEST_GATEWAY_DIRECTORY";
+
+/// Runs the daemon if this process was started for that.
+pub(crate) fn role() -> Option<ExitCode> {
+    let directory = PathBuf::from(std::env::var_os(DIRECTORY)?);
+    let level = if std::env::var_os("HOLDOVER_TEST_LOG").is_some() { LogLevel::Debug } else { LogLevel::Error };
+    holdover_host::log::start(&Log { level, ..Log::default() }).expect("the first log");
+    let config = Config::read(&directory.join("gateway.toml")).expect("written by the test");
+    let setup = Setup { config, interface: MOBILE_FACING.to_owned(), socket: socket(&directory) };
+    let daemon = Daemon::open(setup, stop_signal().expect("signals"));
+    Some(match daemon.and_then(Daemon::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("gateway: {}", with_causes(&error));
+            ExitCode::FAILURE
+        }
+    })
+}
+
+fn socket(directory: &Path) -> PathBuf {
+    directory.join("gateway.sock")
+}
+
+/// A daemon, and the directory that it shares with those before and after it.
+pub(crate) struct Gateway {
+    namespace: Namespace,
+    directory: PathBuf,
+    child: Option<Child>,
+}
+
+impl Gateway {
+    /// Starts the daemon in a namespace, with what else is to be in its configuration.
+    pub(crate) fn start(namespace: &Namespace, sections: &str) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("holdover-gateway-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let buffer = if sections.contains("[buffer]") { "" } else { "[buffer]\n" };
+        let place = format!("directory = {:?}\n", directory.join("packets"));
+        let text = format!("{buffer}{sections}").replacen("[buffer]\n", &format!("[buffer]\n{place}"), 1);
+        std::fs::write(directory.join("gateway.toml"), text).unwrap();
+        let mut gateway = Self { namespace: namespace.clone(), directory, child: None };
+        gateway.restart();
+        gateway
+    }
+
+    /// Starts another daemon after the end of the last one.
+    pub(crate) fn restart(&mut self) {
+        let directory = self.directory.clone();
+        let spawn = move || {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.env(DIRECTORY, directory).stdin(Stdio::null()).stdout(Stdio::null());
+            command.spawn().unwrap()
+        };
+        self.child = Some(self.namespace.enter(spawn).unwrap());
+        let began = Instant::now();
+        while ask(&socket(&self.directory), &Request::Status).is_err() {
+            assert!(began.elapsed() < Duration::from_secs(30), "the daemon does not answer");
+            let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());
+            assert!(ended.is_none(), "the daemon ended: {ended:?}");
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        match ask(&socket(&self.directory), &Request::Status) {
+            Ok(Response::Status(status)) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn mobile(&self, address: IpAddr) -> Option<MobileLine> {
+        match ask(&socket(&self.directory), &Request::Mobiles) {
+            Ok(Response::Mobiles { mobiles }) => mobiles.into_iter().find(|mobile| mobile.address == address),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Reports by command.
+    pub(crate) fn report(&self, address: IpAddr, presence: Word) -> Result<(), String> {
+        match ask(&socket(&self.directory), &Request::Mobile { address, presence }) {
+            Ok(Response::Noted) => Ok(()),
+            Err(error) => Err(error.to_string()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Waits until a mobile host is said to be so.
+    #[track_caller]
+    pub(crate) fn says(&self, address: IpAddr, standing: &str) -> Duration {
+        let began = Instant::now();
+        loop {
+            let line = self.mobile(address);
+            if line.as_ref().is_some_and(|line| line.standing == standing) {
+                return began.elapsed();
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "not {standing}: {line:?}");
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn drain(&self, within: Duration) -> u64 {
+        let within = Time(holdover_base::Duration::from_millis(within.as_millis() as u64));
+        match ask(&socket(&self.directory), &Request::Drain { within }) {
+            Ok(Response::Draining { waiting }) => waiting,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = self.child.as_ref().map(|child| Pid::from_child(child)).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// `kill -9`.
+    pub(crate) fn kill(&mut self) {
+        let mut child = self.child.take().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// Waits for the end of the daemon; whether it was a good one.
+    pub(crate) fn ends(&mut self, within: Duration) -> bool {
+        let began = Instant::now();
+        loop {
+            if let Some(ended) = self.child.as_mut().unwrap().try_wait().unwrap() {
+                self.child = None;
+                return ended.success();
+            }
+            assert!(began.elapsed() < within, "the daemon goes on");
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Files of mobile hosts for which packets wait.
+    pub(crate) fn files(&self) -> usize {
+        let entries = std::fs::read_dir(self.directory.join("packets").join(MOBILE_FACING)).into_iter().flatten();
+        entries.filter(|entry| entry.as_ref().unwrap().file_name() != "lock").count()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            self.kill();
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
