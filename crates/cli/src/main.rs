@@ -10,6 +10,7 @@ mod conformance;
 mod demo_command;
 mod doctor_command;
 mod explain_command;
+mod hip_command;
 mod kernel_matrix;
 mod packetdrill_command;
 mod reproduce_command;
@@ -48,6 +49,8 @@ enum Command {
     Conformance(conformance::ConformanceArgs),
     /// Tell where each connection of a capture or of a run lost its time.
     Explain(explain_command::ExplainArgs),
+    /// Talk to peers by who they are, wherever they are: identities, peers, and the daemon whose connections survive a new address.
+    Hip(hip_command::HipArgs),
     /// Transfer data between Holdover's TCP and this machine's kernel under many combinations of settings.
     KernelMatrix(kernel_matrix::KernelMatrixArgs),
     /// Run packetdrill scripts against Holdover's TCP in virtual time, and say where it differs.
@@ -86,6 +89,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo_command::run(&args),
         Command::Doctor(args) => doctor_command::run(&args),
         Command::Explain(args) => explain_command::run(&args),
+        Command::Hip(args) => hip_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),
         Command::Packetdrill(args) => packetdrill_command::run(&args),
         Command::Reproduce(args) => reproduce_command::run(&args),
