@@ -17,8 +17,10 @@
 
 #define PASS -1 // TCX_NEXT: the next program of the hook runs
 
-// The flow of a packet; 0 if it is not in the table, which is counted. A packet of the host may begin a flow.
-INLINE struct flow *find(const struct key *key, const struct packet *packet, int direction, int *is_new)
+// The flow of a packet; 0 if it is not in the table, which is counted. A packet of the host may begin a flow. Predictions, which are asked
+// before the table, end with their flow.
+INLINE struct flow *find(const struct key *key, const struct packet *packet, struct prediction *own, struct prediction *other,
+			 int direction, int *is_new)
 {
 	struct flow *flow = bpf_map_lookup_elem(&flows, key);
 
@@ -33,6 +35,8 @@ INLINE struct flow *find(const struct key *key, const struct packet *packet, int
 	}
 	if (flow)
 		return flow;
+	free_prediction(own, key);
+	free_prediction(other, key);
 	if (!begins_flow(packet)) {
 		count(ALONE_UNKNOWN);
 		return 0;
@@ -77,7 +81,7 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 	packet->now = rules.test_clock ? skb->tstamp : bpf_ktime_get_ns();
 	if (direction == INCOMING)
 		note_incoming(key, link, family, packet->now);
-	struct flow *flow = find(key, packet, direction, &is_new);
+	struct flow *flow = find(key, packet, own, other, direction, &is_new);
 
 	if (!flow)
 		return PASS;

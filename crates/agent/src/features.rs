@@ -10,11 +10,11 @@ use std::thread;
 use serde::Serialize;
 
 use crate::engine::{Attachable, Engine, EngineError};
-use crate::link_watch::neighbours::Neighbours;
 use crate::link_watch::nl80211::Station;
-use crate::log::with_causes;
 use crate::sockets::{SocketDiag, find_cgroup2_mount};
 use crate::user_timeout::UserTimeouts;
+use holdover_host::log::with_causes;
+use holdover_host::neighbours::Neighbours;
 
 /// Something that the agent uses.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]

@@ -4,21 +4,18 @@
 // This crate is an I/O floor: clocks, sockets, threads and files are what it is for.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
-pub mod clock;
 pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod engine;
 pub mod features;
 pub mod link_watch;
-pub mod log;
 pub mod metrics;
 mod next_hop;
 pub mod outcomes;
 mod pace;
 pub mod path_engine;
 pub mod policy;
-mod session;
 pub mod sockets;
 pub mod status;
 pub mod user_timeout;

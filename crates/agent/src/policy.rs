@@ -33,8 +33,8 @@ use holdover_base::Duration;
 use holdover_mobility::Connection;
 use holdover_wire::UserTimeout;
 
-use crate::log::with_causes;
 use crate::sockets::owner::{Process, UserError};
+use holdover_host::log::with_causes;
 
 pub use pattern::{Pattern, PatternError};
 pub use place::{Addresses, PlaceError, Ports, Prefix};

@@ -33,9 +33,10 @@ use holdover_wire::UserTimeout;
 
 use self::kernel::KernelWish;
 use self::program::Program;
+use crate::pace;
 use crate::policy::{Decision, Owner, Owners, Policy, longest_patience};
 use crate::sockets::{SocketDiag, TcpSocket};
-use crate::{clock, pace};
+use holdover_host::clock;
 
 pub use self::error::UserTimeoutError;
 

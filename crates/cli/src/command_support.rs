@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub(crate) use holdover_agent::log::with_causes;
 use holdover_base::Duration;
+pub(crate) use holdover_host::log::with_causes;
 use holdover_report::LatenessMetrics;
 use holdover_scenario::{Override, Scenario, ScenarioError, Style};
 use holdover_testbed::world::Lateness;

@@ -1,8 +1,7 @@
 //! What a link is made of below IP.
 
-use core::fmt;
-
 use holdover_base::{Duration, Instant};
+use holdover_wire::MacAddress;
 
 /// What a link is made of below IP, and how its outages look from there.
 ///
@@ -96,10 +95,6 @@ pub struct EthernetHeader {
     pub ether_type: u16,
 }
 
-/// An Ethernet address.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct MacAddress(pub [u8; 6]);
-
 impl Families {
     /// Whether packets of this family are among them.
     pub const fn has(self, ipv6: bool) -> bool {
@@ -162,13 +157,6 @@ impl EthernetHeader {
         bytes[6..12].copy_from_slice(&self.source.0);
         bytes[12..].copy_from_slice(&self.ether_type.to_be_bytes());
         bytes
-    }
-}
-
-impl fmt::Display for MacAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
     }
 }
 

@@ -64,7 +64,7 @@ pub use error::WorldError;
 pub use external::{Order, Tidings};
 pub use flow::{ConnectionReport, End, FlowId, FlowReport, FlowStatus, Reconnection};
 pub use frame::Frame;
-pub use layer2::{AddressLoss, EthernetHeader, Families, Layer2, LinkKind, MacAddress, OutageKind};
+pub use layer2::{AddressLoss, EthernetHeader, Families, Layer2, LinkKind, OutageKind};
 pub use mobility::{
     Attachment, Beacons, CellId, MobileHost, Movement, Path, Prediction, RadioCell, RegisterOn, Registration, Repeat,
     Selection, Stop, Visit, Visits,

@@ -8,9 +8,10 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
+use holdover_wire::MacAddress;
 
 use crate::frame::Frame;
-use crate::layer2::{EthernetHeader, MacAddress};
+use crate::layer2::EthernetHeader;
 
 /// From one request to the next: RETRANS_TIMER of RFC 4861 section 10, `retrans_time_ms` of Linux.
 const RETRANSMIT_AFTER: Duration = Duration::from_secs(1);

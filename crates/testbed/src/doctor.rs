@@ -84,8 +84,8 @@ fn user_namespaces() -> Check {
 }
 
 fn tun_device() -> Check {
-    let path = crate::tun::DEVICE_NAME;
-    let found = match crate::tun::open_device() {
+    let path = holdover_host::tun::DEVICE_NAME;
+    let found = match holdover_host::tun::open_device() {
         Ok(_) => Ok(format!("{path} can be opened")),
         Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
             Err((format!("{path} may not be opened by this user"), format!("chmod 0666 {path}, or run as root")))

@@ -47,7 +47,6 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod capture;
-mod confine;
 pub mod conformance;
 mod counters;
 pub mod doctor;
@@ -55,29 +54,23 @@ mod endpoint;
 mod impair;
 mod listen;
 pub mod matrix;
-mod namespace;
-mod netlink;
-mod offload;
 mod privilege;
 mod shell;
 mod socket;
-pub mod sysctl;
-mod tun;
 pub mod world;
 
+pub use holdover_host::{
+    Link, Namespace, NamespaceError, NamespaceId, NamespaceThread, Neighbour, Netlink, NetlinkError, Offload, Route,
+    SysctlError, Tun, TunConfig, TunError, sysctl,
+};
 pub use holdover_wire::{CaState, TcpInfo, TcpState};
 
 pub use counters::{Counters, CountersError};
 pub use impair::{Impairment, ImpairmentConfig, ImpairmentCounters, ImpairmentError, Outage};
 pub use listen::{Heard, PacketListener};
-pub use namespace::{Namespace, NamespaceError, NamespaceId, NamespaceThread};
-pub use netlink::{Link, Neighbour, Netlink, NetlinkError, Route};
-pub use offload::Offload;
 pub use privilege::{Privilege, PrivilegeError, enter_user_namespace, run_in_user_namespace};
 pub use shell::{Direction, PacketEndpoint, Shell, ShellCounters, ShellError, Stopped, Waker, WallClock};
 pub use socket::{Congestion, KernelListener, KernelStream, SocketError, SocketOptions};
-pub use sysctl::SysctlError;
-pub use tun::{Tun, TunConfig, TunError};
 
 /// The release of the running kernel, as `uname -r` prints it.
 pub fn kernel_release() -> String {

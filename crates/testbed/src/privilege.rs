@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
 
-use crate::tun;
+use holdover_host::tun;
 
 /// Whether and how this process can make network namespaces with TUN devices in them.
 #[derive(Debug)]

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use holdover_base::Duration;
+use holdover_host::log::Log;
 use holdover_mobility::ack_stall::AckStallConfig;
 use holdover_mobility::hold_back::HoldBackConfig;
 use holdover_mobility::release::ReleaseConfig;
@@ -213,44 +214,6 @@ pub struct Metrics {
     /// Whether that address may be another than a loopback address. Whoever can reach it then sees how many connections this
     /// host has, and when its links were down.
     pub allow_remote: bool,
-}
-
-/// What the agent writes down, on its standard error.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Log {
-    /// How much.
-    pub level: LogLevel,
-    /// As what.
-    pub format: LogFormat,
-}
-
-/// How much is written down. Nothing is written for each packet at any level.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum LogLevel {
-    /// What fails.
-    Error,
-    /// And what is odd.
-    Warn,
-    /// And what happens to links, with a summary of what was done.
-    #[default]
-    Info,
-    /// And what is done to each connection.
-    Debug,
-    /// And every signal, also those that changed nothing.
-    Trace,
-}
-
-/// As what it is written down.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum LogFormat {
-    /// Lines for people.
-    #[default]
-    Text,
-    /// One JSON object a line.
-    Json,
 }
 
 impl Config {

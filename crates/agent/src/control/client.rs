@@ -1,17 +1,15 @@
 //! Whoever asks the agent.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+
+use holdover_host::control_socket::{self, AnswerError};
 
 use super::{Refusal, Request, Response};
 
 /// A connection to the agent, for one request.
 #[derive(Debug)]
-pub struct Client {
-    reader: BufReader<UnixStream>,
-}
+pub struct Client(control_socket::Client);
 
 /// The agent could not be asked, or would not answer.
 #[derive(Debug, thiserror::Error)]
@@ -50,28 +48,19 @@ fn why_not(reason: &io::Error) -> String {
     }
 }
 
-/// So long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// An answer that is longer comes from something else than an agent.
-const LONGEST_ANSWER: u64 = 64 << 20;
-
 impl Client {
     /// Sends a request.
     ///
     /// # Errors
     /// Nobody is there, or the socket is for others.
     pub fn ask(path: &Path, request: &Request) -> Result<Self, ClientError> {
-        let stream = UnixStream::connect(path).map_err(|source| match source.kind() {
+        control_socket::Client::ask(path, request).map(Self).map_err(|source| match source.kind() {
             io::ErrorKind::PermissionDenied => ClientError::NotPermitted { path: path.to_owned() },
-            _ => ClientError::NotRunning { path: path.to_owned(), reason: source },
-        })?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        let mut line = serde_json::to_vec(request)?;
-        line.push(b'\n');
-        (&stream).write_all(&line)?;
-        Ok(Self { reader: BufReader::new(stream) })
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                ClientError::NotRunning { path: path.to_owned(), reason: source }
+            }
+            _ => ClientError::Broken(source),
+        })
     }
 
     /// The answer.
@@ -80,7 +69,7 @@ impl Client {
     /// It does not come in time, is not understood, or is a refusal.
     pub fn answer(mut self) -> Result<Response, ClientError> {
         let none = || io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up");
-        self.next_answer()?.ok_or_else(|| none().into())
+        self.next_answer(false)?.ok_or_else(|| none().into())
     }
 
     /// The next of several answers, however long it takes; `None` when the agent hangs up.
@@ -88,19 +77,22 @@ impl Client {
     /// # Errors
     /// It is not understood, or is a refusal.
     pub fn follow(&mut self) -> Result<Option<Response>, ClientError> {
-        self.reader.get_ref().set_read_timeout(None)?;
-        self.next_answer()
+        self.next_answer(true)
     }
 
-    fn next_answer(&mut self) -> Result<Option<Response>, ClientError> {
-        let mut line = Vec::new();
-        self.reader.by_ref().take(LONGEST_ANSWER).read_until(b'\n', &mut line)?;
-        if line.is_empty() {
-            return Ok(None);
+    fn next_answer(&mut self, patient: bool) -> Result<Option<Response>, ClientError> {
+        match self.0.next_answer(patient).map_err(ClientError::from)? {
+            Some(Response::Refused { reason, .. }) => Err(ClientError::Refused(reason)),
+            answer => Ok(answer),
         }
-        match serde_json::from_slice(&line)? {
-            Response::Refused { reason, .. } => Err(ClientError::Refused(reason)),
-            answer => Ok(Some(answer)),
+    }
+}
+
+impl From<AnswerError> for ClientError {
+    fn from(error: AnswerError) -> Self {
+        match error {
+            AnswerError::Broken(error) => Self::Broken(error),
+            AnswerError::NotUnderstood(error) => Self::NotUnderstood(error),
         }
     }
 }

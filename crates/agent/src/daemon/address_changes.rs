@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use holdover_base::Instant;
 use holdover_mobility::Connection;
 
-use crate::clock::Utc;
 use crate::config::{AddressGone, Config, Time};
 use crate::link_watch::kernel::Interfaces;
 use crate::link_watch::lost_addresses::LostAddresses;
-use crate::log::with_causes;
 use crate::sockets::{SocketDiag, SocketDiagError, TcpSocket};
 use crate::status::DeedLine;
+use holdover_host::clock::Utc;
+use holdover_host::log::with_causes;
 
 /// Looks after connections on addresses that are gone.
 #[derive(Default)]

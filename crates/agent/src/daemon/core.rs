@@ -12,7 +12,6 @@ use holdover_mobility::{Connection, LinkEvent};
 
 use super::link::{Link, Path};
 use super::silence::Question;
-use crate::clock::Utc;
 use crate::config::{Config, Dbm, Time};
 use crate::control::{Refusal, SignalRequest};
 use crate::link_watch::kernel::Change;
@@ -21,6 +20,7 @@ use crate::link_watch::wifi::WifiWatch;
 use crate::link_watch::{Signal, Source};
 use crate::path_engine::{Attach, Counters, PathEngine as _};
 use crate::status::{DeedLine, Status, UserTimeoutStatus};
+use holdover_host::clock::Utc;
 
 /// The agent's mind.
 pub(super) struct Core<A: Attach> {

@@ -7,14 +7,14 @@ use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Deed, LinkEvent, WakeOutcome};
 
 use super::silence::Question;
-use crate::clock::Utc;
 use crate::link_watch::silence::SilenceWatch;
 use crate::link_watch::wifi::WifiWatch;
 use crate::link_watch::{Arbiter, Families, Family, LinkChange, LinkState, Signal, Source};
-use crate::log::with_causes;
 use crate::outcomes::{OutcomeLine, saved_s};
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine, Retry};
 use crate::status::{ConnectionStatus, DeedLine, LinkRecord, LinkStatus};
+use holdover_host::clock::Utc;
+use holdover_host::log::with_causes;
 
 /// An interface of this machine.
 pub(super) struct Link<E> {

@@ -4,14 +4,11 @@
 //! them everything that they have in the path of packets.
 
 mod address_changes;
-mod control_socket;
 mod core;
 mod dry_run;
 mod exemptions;
 mod link;
 mod next_hops;
-mod notify;
-mod privileges;
 mod silence;
 mod timeouts;
 mod wifi;
@@ -24,20 +21,23 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
 use holdover_base::{Duration, Instant};
+use holdover_host::clock::{self, Utc};
+use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
+use holdover_host::log::with_causes;
+use holdover_host::notify::Notifier;
+use holdover_host::privileges::{self, CapabilitySet};
+use holdover_host::session::{Bounds, SessionId, Sessions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
 use self::address_changes::AddressChanges;
-use self::control_socket::{Ownership, listen};
 use self::core::Core;
 pub use self::dry_run::{DryEngine, DryRun};
 use self::exemptions::Exemptions;
 use self::next_hops::NextHops;
-use self::notify::Notifier;
 use self::timeouts::Timeouts;
 use self::wifi::Wifi;
-use crate::clock::{self, Utc};
 use crate::config::{Config, ConfigError, Metrics};
 use crate::control::{LONGEST_REQUEST, Request, Response};
 use crate::link_watch::endpoints::Endpoints;
@@ -46,10 +46,8 @@ use crate::link_watch::logind::{Announcement, Inhibitor, Logind, LogindOptions};
 use crate::link_watch::netlink::{Monitor, MonitorError};
 use crate::link_watch::schedule::{Schedule, ScheduleWatch};
 use crate::link_watch::suspend::SuspendWatch;
-use crate::log::with_causes;
 use crate::metrics;
 use crate::path_engine::Attach;
-use crate::session::{Bounds, SessionId, Sessions};
 use crate::sockets::{SocketDiag, owner};
 use crate::status::{ConnectionStatus, Status};
 
@@ -118,6 +116,25 @@ pub enum DaemonError {
     Privileges(#[source] io::Error),
 }
 
+impl From<ControlSocketError> for DaemonError {
+    fn from(error: ControlSocketError) -> Self {
+        match error {
+            ControlSocketError::AlreadyRunning { path, pid } => Self::AlreadyRunning { path, pid },
+            ControlSocketError::NotASocket { path } => Self::NotASocket { path },
+            ControlSocketError::Refused { path, source } => Self::Socket { path, source },
+        }
+    }
+}
+
+/// What is kept: eBPF programs and their maps (`CAP_BPF`, `CAP_PERFMON`), putting them in the path of packets (`CAP_NET_ADMIN`), raw
+/// packets (`CAP_NET_RAW`), and which process a connection belongs to (`CAP_SYS_PTRACE`, `CAP_DAC_READ_SEARCH`).
+const KEPT: CapabilitySet = CapabilitySet::BPF
+    .union(CapabilitySet::PERFMON)
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::NET_RAW)
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::DAC_READ_SEARCH);
+
 /// ` (pid 4711)`, where it is known.
 fn process(pid: Option<u32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
@@ -157,7 +174,7 @@ impl Orders {
 /// # Errors
 /// [`DaemonError::Privileges`].
 pub fn give_up_privileges() -> Result<(), DaemonError> {
-    privileges::drop_all_but_needed().map_err(|errno| DaemonError::Privileges(errno.into()))
+    privileges::drop_all_but(KEPT).map_err(|errno| DaemonError::Privileges(errno.into()))
 }
 
 /// The daemon.

@@ -5,10 +5,10 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use holdover_base::{Duration, Instant};
 
 use crate::config::Config;
-use crate::log::with_causes;
 use crate::policy::PolicyError;
 use crate::status::{GivenUserTimeout, UserTimeoutStatus};
 use crate::user_timeout::{Given, UserTimeoutError, UserTimeoutOptions, UserTimeouts, kernel_patience};
+use holdover_host::log::with_causes;
 
 /// The rules at work.
 pub(super) struct Timeouts {

@@ -14,7 +14,6 @@
 
 mod attach;
 mod batch;
-mod clsact;
 mod connection_status;
 mod inject;
 mod interface;
@@ -41,9 +40,9 @@ use holdover_mobility::{Connection, Deed, Direction, Injected, LinkEvent, WakeOu
 use holdover_wire::TcpState;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::clock;
 use crate::link_watch::{Family, LinkChange};
 use crate::sockets::{SocketDiag, SocketDiagError};
+use holdover_host::clock;
 use inject::Injector;
 use interface::Interface;
 use lock::InterfaceLock;

@@ -13,10 +13,10 @@ use holdover_flow::{
     Counter, FRAME_LEN, Flow, FlowTable, Key, Link, LinkState, NoticeRecord, Order, OrderRecord, PREDICTIONS,
     Prediction, Rules, STATUS_CALM, STATUS_CALM_IPV6, STATUS_FRAMES, STATUS_LISTENS, STATUS_NUMBER,
 };
+use holdover_host::clsact::{Filters, Owner};
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Direction};
 
-use super::clsact::Filters;
 use super::{AttachError, AttachMode, AttachedBy, EngineError, Interface, batch};
 use crate::link_watch::Family;
 use crate::path_engine::Traffic;
@@ -171,7 +171,7 @@ impl KernelPath {
                 Ok(()) => {
                     self.attached_by = Some(AttachedBy::Tcx);
                     // Else what is left of an agent that had no tcx would rewrite the packets, too, if it ever woke.
-                    if let Err(error) = Filters::clear(interface.index) {
+                    if let Err(error) = Filters::clear(Owner::AGENT, interface.index) {
                         tracing::debug!(%error, "filters of an agent before cannot be looked for");
                     }
                     return Ok(());
@@ -188,7 +188,7 @@ impl KernelPath {
             let program = loaded(&self.ebpf, name)?;
             Ok((program.fd()?.as_fd(), program.info()?.id()))
         };
-        let attached = Filters::attach(interface.index, [of("ingress")?, of("egress")?]);
+        let attached = Filters::attach(Owner::AGENT, interface.index, [of("ingress")?, of("egress")?]);
         self.filters = Some(attached.map_err(|error| failed(AttachError::Clsact(error)))?);
         self.attached_by = Some(AttachedBy::Clsact);
         Ok(())
@@ -289,10 +289,14 @@ impl KernelPath {
         }
     }
 
-    /// Forgets a connection.
+    /// Forgets a connection, and then what is predicted of its packets, which would pass unseen.
     pub(super) fn forget(&mut self, connection: Connection) {
+        let key = Key::new(connection);
         // It may have gone.
-        let _ = self.flows.remove(&Plain(Key::new(connection)));
+        let _ = self.flows.remove(&Plain(key));
+        for direction in [Direction::Outgoing, Direction::Incoming] {
+            self.run_order(OrderRecord::free_prediction(key, Prediction::number(&key, direction)));
+        }
     }
 
     /// Leaves a connection alone, or not any more.

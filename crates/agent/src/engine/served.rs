@@ -11,8 +11,8 @@ use super::interface::Interface;
 use super::lock::InterfaceLock;
 use super::{Engine, EngineError, EngineOptions};
 use crate::link_watch::{Families, LinkChange};
-use crate::log::with_causes;
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine, Retry, Survey, Traffic};
+use holdover_host::log::with_causes;
 
 /// Puts engines on interfaces of the calling thread's network namespace, on each of which there is no other such engine: see
 /// [`EngineError::Held`].

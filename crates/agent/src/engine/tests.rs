@@ -34,6 +34,8 @@ enum Step {
     LeaveAlone(bool),
     /// What follows is about the other connection.
     Switch,
+    /// The agent forgets the connection.
+    Forget,
     /// The agent frees predictions that have been idle.
     FreeIdle,
     /// The host begins another connection of the same name, and its SYN has this number.
@@ -180,9 +182,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<bool>().prop_map(Step::LeaveAlone),
         2 => Just(Step::Switch),
         1 => Just(Step::FreeIdle),
-        // No flow is forgotten: the kernel looks for a prediction before it looks for the flow, and one that outlives its flow takes
-        // packets for nobody. This shell always has a flow.
-        1 => any::<u32>().prop_map(Step::Reopen),
+        1 => prop_oneof![Just(Step::Forget), any::<u32>().prop_map(Step::Reopen)],
     ]
 }
 
@@ -287,7 +287,7 @@ impl Native {
         let segment = packet.tcp().expect("it is TCP");
         if direction == Direction::Outgoing {
             if self.flows.get(&connection).is_some_and(|flow| flow.is_ended_by(packet, segment)) {
-                self.flows.remove(&connection);
+                self.forget(connection);
             }
             if Flow::begins_with(packet, segment) {
                 self.flows.entry(connection).or_default();
@@ -300,6 +300,14 @@ impl Native {
         let link = Link::new(link);
         let environment = Environment { now, link: &link, rules: &self.rules };
         flow.handle_packet(&mut self.places[Self::place(&key)], &key, environment, direction, packet, form)
+    }
+
+    fn forget(&mut self, connection: Connection) {
+        let key = Key::new(connection);
+        for direction in [Direction::Outgoing, Direction::Incoming] {
+            self.places[Self::place(&key)].free(&key, direction);
+        }
+        self.flows.remove(&connection);
     }
 
     fn order(&mut self, connection: Connection, order: OrderRecord) {
@@ -590,7 +598,7 @@ impl<'a> Both<'a> {
         // What was left of the case before.
         for connection in connections {
             kernel.forget(connection);
-            native.flows.remove(&connection);
+            native.forget(connection);
         }
         while kernel.next_notice().is_some() {}
         let stamp = |first: u32| if first > u32::MAX / 2 { u32::MAX - 20 } else { 5_000 };
@@ -682,6 +690,11 @@ impl<'a> Both<'a> {
                 self.kernel.free_idle_predictions();
                 self.native.free_idle_predictions();
             }
+            Step::Forget => {
+                let connection = self.connection();
+                self.kernel.forget(connection);
+                self.native.forget(connection);
+            }
             Step::Reopen(first) => {
                 let stamp = self.end(true).stamp;
                 *self.end(true) = End { first: *first, nxt: *first, stamp };
@@ -722,8 +735,7 @@ impl<'a> Both<'a> {
             is_outgoing: shape.is_outgoing,
             seq,
             ack: other.nxt.wrapping_sub(shape.ack_short as u32),
-            // A SYN-ACK of the host ends a flow and begins none: predictions would outlive the flow.
-            flags: if shape.is_outgoing && shape.flags & 0x12 == 0x12 { 0x10 } else { shape.flags },
+            flags: shape.flags,
             window: shape.window,
             options,
             len: shape.len,

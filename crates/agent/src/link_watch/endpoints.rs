@@ -7,8 +7,8 @@ use holdover_base::Instant;
 
 use super::Family;
 use super::kernel::{Interfaces, News, Tunnel, Way};
-use super::neighbours::Neighbours;
 use super::wireguard::{self, WireGuard};
+use holdover_host::neighbours::Neighbours;
 
 /// Sockets to ask with, which are opened with the first tunnel.
 #[derive(Default)]

@@ -18,7 +18,7 @@ use zbus::connection::Builder;
 use zbus::message::Type;
 use zbus::{Connection, MatchRule, Message, MessageStream};
 
-use crate::clock;
+use holdover_host::clock;
 
 /// Something that logind says.
 #[derive(Debug)]

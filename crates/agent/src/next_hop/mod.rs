@@ -26,7 +26,7 @@ use holdover_mobility::Connection;
 use self::frames::{Mac, Question};
 use self::search::{Asked, Search};
 use self::socket::ResolutionSocket;
-use crate::link_watch::neighbours::Neighbours;
+use holdover_host::neighbours::Neighbours;
 
 /// The next hops of the connections of one interface.
 #[derive(Default)]

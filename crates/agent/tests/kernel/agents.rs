@@ -6,10 +6,10 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use holdover_agent::clock;
 use holdover_agent::engine::{Engine, EngineOptions};
 use holdover_agent::path_engine::PathEngine as _;
 use holdover_agent::sockets::SocketDiag;
+use holdover_host::clock;
 use holdover_mobility::LinkEvent;
 use holdover_testbed::{Namespace, Netlink};
 

@@ -3,10 +3,10 @@
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
-use holdover_agent::clock;
 use holdover_agent::daemon::{DryEngine, DryRun};
 use holdover_agent::link_watch::LinkChange;
 use holdover_agent::path_engine::{Attach as _, PathEngine as _};
+use holdover_host::clock;
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, LinkEvent};
 use holdover_testbed::{Namespace, Netlink};

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::time::{Duration, Instant as WallInstant};
 
-use holdover_agent::clock;
 use holdover_agent::link_watch::kernel::{Change, Interfaces};
 use holdover_agent::link_watch::netlink::Monitor;
 use holdover_agent::link_watch::{Arbiter, LinkChange, Signal};
+use holdover_host::clock;
 use holdover_testbed::{Namespace, Netlink, Route};
 
 use crate::Test;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use holdover_agent::clock;
 use holdover_agent::sockets::TcpSocket;
 use holdover_base::Duration;
+use holdover_host::clock;
 use holdover_testbed::{
     Congestion, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace, Netlink, SocketOptions, Tun,
     TunConfig, sysctl,

@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use holdover_agent::config::{Config, LogFormat, LogLevel};
+use holdover_agent::config::Config;
 use holdover_agent::control::DEFAULT_SOCKET;
 use holdover_agent::daemon::{Daemon, DaemonError, DryRun, Orders, Setup, give_up_privileges};
 use holdover_agent::engine::KernelAttach;
-use holdover_agent::log;
 use holdover_agent::path_engine::Attach;
+use holdover_host::log::{self, LogFormat, LogLevel};
 
 use super::{WRONG, read_config};
 use crate::command_support::{print_error, with_causes};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration as WallDuration, Instant as WallInstant};
 
-use holdover_agent::clock;
 use holdover_agent::engine::{Cost, Engine, EngineOptions, count_cost};
+use holdover_host::clock;
 use holdover_testbed::KernelStream;
 use serde::Serialize;
 

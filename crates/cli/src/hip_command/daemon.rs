@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use holdover_agent::config::{Log, LogLevel};
-use holdover_agent::log;
+use holdover_host::log::{self, Log, LogLevel};
 use holdover_hipd::control::{self, Request, Response};
 use holdover_hipd::daemon::{Daemon, DaemonError, Setup};
 

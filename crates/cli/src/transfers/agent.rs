@@ -2,8 +2,8 @@
 
 use std::sync::mpsc;
 
-use holdover_agent::clock;
 use holdover_agent::engine::{Engine, EngineError, EngineOptions};
+use holdover_host::clock;
 use holdover_mobility::Mechanisms;
 use holdover_sim::{NodeId, Observer, World, WorldConfig};
 use holdover_testbed::NamespaceError;

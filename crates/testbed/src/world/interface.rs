@@ -2,10 +2,10 @@
 
 use bytes::{Bytes, BytesMut};
 use holdover_base::{Duration, Instant};
-use holdover_sim::{EthernetHeader, Frame, LinkId, LinkKind, MacAddress, NodeId};
-use holdover_wire::{EmitError, Packet, Payload};
+use holdover_host::offload::{Joiner, Offload, Segments, segments};
+use holdover_sim::{EthernetHeader, Frame, LinkId, LinkKind, NodeId};
+use holdover_wire::{EmitError, MacAddress, Packet, Payload};
 
-use crate::offload::{Joiner, Offload, Segments, segments};
 use crate::{Tun, TunError, WallClock};
 
 /// What one side of a link with a second layer is to be.

@@ -4,7 +4,8 @@ use std::io::{self, Write as _};
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::{Command, Stdio};
 
-use holdover_sim::{LinkId, MacAddress, NodeId, OutageKind, WorldConfig};
+use holdover_sim::{LinkId, NodeId, OutageKind, WorldConfig};
+use holdover_wire::MacAddress;
 
 use super::host::{HostError, addresses_on};
 use super::interface::{Interface, Port};

@@ -8,8 +8,8 @@ use toml::Spanned;
 use toml::value::{Datetime, Offset};
 
 use super::{Cut, Repeat, Schedule};
-use crate::clock::Utc;
 use crate::config::{ConfigError, Time};
+use holdover_host::clock::Utc;
 
 /// How long before a cut it is foretold if the file says nothing of it: a round trip of most paths, with queues.
 const WARN: Duration = Duration::from_millis(300);

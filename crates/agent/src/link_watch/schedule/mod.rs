@@ -8,7 +8,7 @@ mod file;
 use holdover_base::{Duration, Instant};
 use holdover_mobility::LinkEvent;
 
-use crate::clock::Utc;
+use holdover_host::clock::Utc;
 
 /// When a link is down.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,8 +3,8 @@
 use std::thread::sleep;
 use std::time::Duration as StdDuration;
 
-use holdover_agent::clock;
 use holdover_base::Duration;
+use holdover_host::clock;
 use holdover_mobility::Direction;
 use holdover_testbed::{Congestion, ImpairmentConfig, Namespace};
 use rustix::process::Signal;

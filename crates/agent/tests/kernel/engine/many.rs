@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::thread::sleep;
 use std::time::Duration as StdDuration;
 
-use holdover_agent::clock;
 use holdover_agent::engine::{Engine, EngineOptions};
 use holdover_base::Duration;
+use holdover_host::clock;
 use holdover_mobility::{Connection, LinkEvent};
 use holdover_testbed::{ImpairmentConfig, Namespace, Netlink};
 

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::thread::sleep;
 use std::time::Duration as StdDuration;
 
-use holdover_agent::clock;
 use holdover_agent::engine::EngineOptions;
 use holdover_base::Duration;
+use holdover_host::clock;
 use holdover_mobility::LinkEvent;
 use holdover_testbed::{Congestion, ImpairmentConfig, KernelStream, Namespace, SocketOptions};
 

@@ -5,9 +5,9 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 
-use holdover_agent::clock;
 use holdover_agent::engine::{AttachMode, Counters, Engine, EngineOptions};
 use holdover_base::{Duration, Instant, Rng};
+use holdover_host::clock;
 use holdover_mobility::LinkEvent;
 use holdover_testbed::{Namespace, NamespaceError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{JoinHandle, sleep};
 use std::time::Duration as StdDuration;
 
-use holdover_agent::clock;
 use holdover_base::{ByteCount, Duration, Instant};
+use holdover_host::clock;
 use holdover_mobility::{Direction, LinkEvent};
 use holdover_testbed::matrix::{Digest, Sink, Source};
 use holdover_testbed::{Congestion, KernelListener, KernelStream, Namespace, SocketOptions, sysctl};

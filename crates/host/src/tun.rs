@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bytes::{Bytes, BytesMut};
-use holdover_sim::MacAddress;
+use holdover_wire::MacAddress;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ use crate::sysctl::{self, SysctlError};
 use crate::{Namespace, NamespaceError, Netlink, NetlinkError};
 
 /// The device that makes TUN interfaces.
-pub(crate) const DEVICE_NAME: &str = "/dev/net/tun";
+pub const DEVICE_NAME: &str = "/dev/net/tun";
 
 /// How a TUN interface shall look from its kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -293,13 +293,13 @@ const RTF_LOCAL: u32 = 0x8000_0000;
 
 /// Opens the device in the calling thread's namespace. A system call and nothing else: the privilege probe calls it in a
 /// forked child.
-pub(crate) fn open_device() -> Result<OwnedFd, Errno> {
+pub fn open_device() -> Result<OwnedFd, Errno> {
     const DEVICE: &CStr = c"/dev/net/tun";
     rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Makes the interface `name` out of an open device. A system call and nothing else, as [`open_device`].
-pub(crate) fn attach(device: &OwnedFd, name: &[u8; IFNAMSIZ], offload: bool, ethernet: bool) -> Result<(), Errno> {
+pub fn attach(device: &OwnedFd, name: &[u8; IFNAMSIZ], offload: bool, ethernet: bool) -> Result<(), Errno> {
     // The interface is not persistent unless TUNSETPERSIST says so: it goes with the descriptor.
     let flags = if ethernet { IFF_TAP } else { IFF_TUN } | IFF_NO_PI | if offload { IFF_VNET_HDR } else { 0 };
     let request = IfReq { name: *name, flags, unused: [0; 22] };
@@ -315,7 +315,7 @@ fn offload(device: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// `name`, which has at most 15 bytes, as the kernel's array.
-pub(crate) fn device_name(name: &str) -> [u8; IFNAMSIZ] {
+pub fn device_name(name: &str) -> [u8; IFNAMSIZ] {
     let mut array = [0; IFNAMSIZ];
     array[..name.len()].copy_from_slice(name.as_bytes());
     array

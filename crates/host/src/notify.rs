@@ -10,14 +10,14 @@ use holdover_base::Duration;
 
 /// The service manager, if there is one.
 #[derive(Debug, Default)]
-pub(super) struct Notifier {
+pub struct Notifier {
     socket: Option<UnixDatagram>,
     watchdog: Option<Duration>,
 }
 
 impl Notifier {
     /// As `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID` have it.
-    pub(super) fn from_environment() -> Self {
+    pub fn from_environment() -> Self {
         let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Self::default() };
         let text = |name| std::env::var(name).ok();
         let is_for_us = text("WATCHDOG_PID").is_none_or(|pid| pid == std::process::id().to_string());
@@ -32,13 +32,13 @@ impl Notifier {
         }
     }
 
-    /// How often the watchdog is to hear from us: twice as often as it asks for.
-    pub(super) fn watchdog(&self) -> Option<Duration> {
+    /// How often the watchdog is to hear from this process: twice as often as it asks for.
+    pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog.map(|every| every / 2)
     }
 
     /// Tells of a new state, such as `READY=1`.
-    pub(super) fn tell(&self, state: &str) {
+    pub fn tell(&self, state: &str) {
         if let Some(socket) = &self.socket
             && let Err(error) = socket.send(state.as_bytes())
         {

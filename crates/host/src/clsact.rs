@@ -1,38 +1,53 @@
 //! The programs as filters of the `clsact` qdisc (`tc-bpf(8)`): for kernels without tcx, which came with Linux 6.6.
 //!
-//! A tcx link goes with the process that holds it. A filter stays until it is removed, also after SIGKILL; what an agent has left
-//! behind does no harm ([`path::EXPIRES_AFTER`](super::path::EXPIRES_AFTER): every packet passes as it is), and the next agent
-//! on the interface replaces it. Filters of an agent are known by their handle and their name together; others are never touched. At
-//! most one filter of an agent is on each hook: a new one takes the place of the old one in a single step of the kernel, so that no
-//! packet passes both.
+//! A tcx link goes with the process that holds it. A filter stays until it is removed, also after SIGKILL: programs have to see to it
+//! that they do no harm without their daemon. The next daemon of the same kind on the interface replaces it. Filters of a daemon are
+//! known by their handle and their name together ([`Owner`]); others are never touched. At most one filter of an owner is on each hook:
+//! a new one takes the place of the old one in a single step of the kernel, so that no packet passes both.
 //!
-//! The qdisc is removed with the last filter on it if an agent has made it, which the name of the filter says.
+//! The qdisc is removed with the last filter on it if its owner has made it, which the name of the filter says.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer,
-    NetlinkMessage, Parseable as _,
-};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, Parseable as _};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{TcAttribute, TcBpfFlags, TcFilterBpfOption, TcHandle, TcHeader, TcMessage, TcOption};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-/// "HO".
-const HANDLE: u32 = 0x484f;
+use crate::Requests;
 
-/// The name of a filter on a qdisc that was there before, and on one that an agent has made.
-const NAME: &str = "holdover";
-/// See [`NAME`].
-const NAME_MADE_QDISC: &str = "holdover-made-clsact";
+/// Which daemon filters belong to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    handle: u32,
+    name: &'static str,
+    /// The name of a filter on a qdisc that its owner has made.
+    name_made_qdisc: &'static str,
+}
+
+impl Owner {
+    /// The agent of a mobile host. The handle is "HO".
+    pub const AGENT: Self = Self { handle: 0x484f, name: "holdover", name_made_qdisc: "holdover-made-clsact" };
+    /// The gateway. The handle is "HG".
+    pub const GATEWAY: Self =
+        Self { handle: 0x4847, name: "holdover-gateway", name_made_qdisc: "holdover-gateway-made-clsact" };
+
+    fn owns(&self, filter: &Filter) -> bool {
+        filter.handle == self.handle
+            && filter.name.as_deref().is_some_and(|name| [self.name, self.name_made_qdisc].contains(&name))
+    }
+
+    fn has_made_qdisc(&self, filter: &Filter) -> bool {
+        self.owns(filter) && filter.name.as_deref() == Some(self.name_made_qdisc)
+    }
+}
 
 /// `ETH_P_ALL` in the order of the wire.
 const ALL_PROTOCOLS: u32 = (libc::ETH_P_ALL as u16).to_be() as u32;
 
 /// Where a program is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Hook {
+enum Hook {
     Ingress,
     Egress,
 }
@@ -63,20 +78,11 @@ struct Filter {
     program: Option<u32>,
 }
 
-impl Filter {
-    fn is_ours(&self) -> bool {
-        self.handle == HANDLE && self.name.as_deref().is_some_and(|name| [NAME, NAME_MADE_QDISC].contains(&name))
-    }
-
-    fn has_made_qdisc(&self) -> bool {
-        self.name.as_deref() == Some(NAME_MADE_QDISC)
-    }
-}
-
 /// The two filters of one engine. They are removed when this is dropped.
 #[derive(Debug)]
-pub(super) struct Filters {
+pub struct Filters {
     control: Control,
+    owner: Owner,
     /// The kernel's number of the interface.
     index: u32,
     /// The kernel's numbers of the two programs.
@@ -85,61 +91,56 @@ pub(super) struct Filters {
 
 impl Filters {
     /// Puts programs, given as descriptors and the kernel's numbers, on the ingress and the egress hook of an interface of the calling
-    /// thread's network namespace, in the place of those that an agent before has left there.
-    pub(super) fn attach(index: u32, programs: [(BorrowedFd<'_>, u32); 2]) -> Result<Self, io::Error> {
+    /// thread's network namespace, in the place of those that their owner has left there before.
+    ///
+    /// # Errors
+    /// The kernel refuses the qdisc or a filter; then nothing is left behind.
+    pub fn attach(owner: Owner, index: u32, programs: [(BorrowedFd<'_>, u32); 2]) -> Result<Self, io::Error> {
         let mut control = Control::open()?;
         let is_new = control.add_qdisc(index)?;
         // From here on, whatever fails takes away what is there.
-        let mut this = Self { control, index, programs: programs.map(|(_, number)| number) };
+        let mut this = Self { control, owner, index, programs: programs.map(|(_, number)| number) };
         let before = [this.control.filters(index, HOOKS[0])?, this.control.filters(index, HOOKS[1])?];
-        let made_qdisc = is_new || before.iter().flatten().any(|filter| filter.is_ours() && filter.has_made_qdisc());
+        let made_qdisc = is_new || before.iter().flatten().any(|filter| owner.has_made_qdisc(filter));
         for ((hook, (program, _)), filters) in HOOKS.into_iter().zip(programs).zip(&before) {
-            let mut ours = filters.iter().filter(|filter| filter.is_ours());
+            let mut ours = filters.iter().filter(|filter| owner.owns(filter));
             let priority = ours.next().map_or_else(|| hook.free_priority(filters), |filter| filter.priority);
-            let name = if made_qdisc { NAME_MADE_QDISC } else { NAME };
-            this.control.put(index, hook, priority, name, program)?;
+            let name = if made_qdisc { owner.name_made_qdisc } else { owner.name };
+            this.control.put(owner, (index, hook, priority), name, program)?;
             for other in ours {
-                this.control.remove(index, hook, other.priority)?;
+                this.control.remove(owner, index, hook, other.priority)?;
             }
         }
         Ok(this)
     }
 
-    /// Removes what agents before have left on an interface: how many filters that were.
-    pub(super) fn clear(index: u32) -> Result<usize, io::Error> {
-        Control::open()?.clear(index, &|filter| filter.is_ours())
+    /// Removes what an owner has left on an interface: how many filters that were.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn clear(owner: Owner, index: u32) -> Result<usize, io::Error> {
+        Control::open()?.clear(owner, index, &|filter| owner.owns(filter))
     }
 }
 
 impl Drop for Filters {
     fn drop(&mut self) {
-        let programs = self.programs;
-        let is_own = |filter: &Filter| filter.is_ours() && filter.program.is_some_and(|own| programs.contains(&own));
+        let (owner, programs) = (self.owner, self.programs);
+        let is_own = |filter: &Filter| owner.owns(filter) && filter.program.is_some_and(|own| programs.contains(&own));
         // The interface may have gone, and its filters with it.
-        if let Err(error) = self.control.clear(self.index, &is_own) {
+        if let Err(error) = self.control.clear(owner, self.index, &is_own) {
             tracing::debug!(%error, "filters are not removed");
         }
     }
 }
 
-/// A socket by which the kernel is asked, in the network namespace in which it was opened.
-struct Control {
-    socket: Socket,
-    sequence: u32,
-}
-
-impl std::fmt::Debug for Control {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Control").finish_non_exhaustive()
-    }
-}
+/// What is asked of the kernel.
+#[derive(Debug)]
+struct Control(Requests);
 
 impl Control {
     fn open() -> Result<Self, io::Error> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.connect(&SocketAddr::new(0, 0))?;
-        Ok(Self { socket, sequence: 0 })
+        Requests::open().map(Self)
     }
 
     /// Makes the qdisc: whether it was not there before. An error if there is another one in its place: `ingress` has the same handle,
@@ -164,51 +165,39 @@ impl Control {
 
     /// The kind of the qdisc in the place of `clsact`; `None` if there is none.
     fn qdisc_kind(&mut self, index: u32) -> Result<Option<String>, io::Error> {
-        self.send(RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(index as i32)), NLM_F_DUMP)?;
-        let mut kind = None;
-        loop {
-            let (datagram, _) = self.socket.recv_from_full()?;
-            for answer in answers(&datagram, self.sequence) {
-                match answer {
-                    Answer::Qdisc(found) if found.header.index == index as i32 && is_clsact_place(&found) => {
-                        kind = found.attributes.into_iter().find_map(|attribute| match attribute {
-                            TcAttribute::Kind(kind) => Some(kind),
-                            _ => None,
-                        });
-                    }
-                    Answer::Qdisc(_) | Answer::Filter(_) => {}
-                    Answer::End(result) => return result.map(|()| kind),
-                }
-            }
-        }
+        let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(index as i32));
+        let qdiscs = self.0.request(request, NLM_F_DUMP)?.into_iter().filter_map(|answer| match answer {
+            RouteNetlinkMessage::NewQueueDiscipline(qdisc) => Some(qdisc),
+            _ => None,
+        });
+        let mut here = qdiscs.filter(|found| found.header.index == index as i32 && is_clsact_place(found));
+        Ok(here.next().into_iter().flat_map(|found| found.attributes).find_map(|attribute| match attribute {
+            TcAttribute::Kind(kind) => Some(kind),
+            _ => None,
+        }))
     }
 
     /// The filters on a hook; none if there is no qdisc.
     fn filters(&mut self, index: u32, hook: Hook) -> Result<Vec<Filter>, io::Error> {
         let mut filters = Vec::new();
-        self.send(RouteNetlinkMessage::GetTrafficFilter(message(index, hook.parent())), NLM_F_DUMP)?;
-        loop {
-            let (datagram, _) = self.socket.recv_from_full()?;
-            for answer in answers(&datagram, self.sequence) {
-                match answer {
-                    Answer::Filter(filter) => filters.push(filter),
-                    Answer::Qdisc(_) => {}
-                    Answer::End(result) => return result.map(|()| filters),
-                }
+        let request = RouteNetlinkMessage::GetTrafficFilter(message(index, hook.parent()));
+        self.0.exchange(request, NLM_F_DUMP, |header, payload| {
+            if header.message_type == libc::RTM_NEWTFILTER {
+                filters.extend(filter_of(payload));
             }
-        }
+        })?;
+        Ok(filters)
     }
 
     /// Puts a program where the filter of a priority is or will be.
     fn put(
         &mut self,
-        index: u32,
-        hook: Hook,
-        priority: u16,
+        owner: Owner,
+        (index, hook, priority): (u32, Hook, u16),
         name: &str,
         program: BorrowedFd<'_>,
     ) -> Result<(), io::Error> {
-        let mut message = filter(index, hook, priority);
+        let mut message = filter(owner, index, hook, priority);
         message.attributes = vec![
             TcAttribute::Kind("bpf".to_owned()),
             TcAttribute::Options(vec![
@@ -220,18 +209,18 @@ impl Control {
         self.request(RouteNetlinkMessage::NewTrafficFilter(message), NLM_F_CREATE)
     }
 
-    fn remove(&mut self, index: u32, hook: Hook, priority: u16) -> Result<(), io::Error> {
-        self.request(RouteNetlinkMessage::DelTrafficFilter(filter(index, hook, priority)), 0)
+    fn remove(&mut self, owner: Owner, index: u32, hook: Hook, priority: u16) -> Result<(), io::Error> {
+        self.request(RouteNetlinkMessage::DelTrafficFilter(filter(owner, index, hook, priority)), 0)
     }
 
-    /// Removes filters, and the qdisc if an agent has made it and nothing else is on it: how many filters that were.
-    fn clear(&mut self, index: u32, goes: &dyn Fn(&Filter) -> bool) -> Result<usize, io::Error> {
+    /// Removes filters, and the qdisc if their owner has made it and nothing else is on it: how many filters that were.
+    fn clear(&mut self, owner: Owner, index: u32, goes: &dyn Fn(&Filter) -> bool) -> Result<usize, io::Error> {
         let (mut gone, mut stays, mut made_qdisc) = (0, 0, false);
         for hook in HOOKS {
             let (ours, others): (Vec<_>, Vec<_>) = self.filters(index, hook)?.into_iter().partition(goes);
             for filter in &ours {
-                self.remove(index, hook, filter.priority)?;
-                made_qdisc |= filter.has_made_qdisc();
+                self.remove(owner, index, hook, filter.priority)?;
+                made_qdisc |= owner.has_made_qdisc(filter);
             }
             gone += ours.len();
             // Besides its filters, each priority is listed itself, with handle 0.
@@ -245,64 +234,10 @@ impl Control {
         Ok(gone)
     }
 
-    fn send(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), io::Error> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let mut request = NetlinkMessage::from(message);
-        request.header.flags = NLM_F_REQUEST | flags;
-        request.header.sequence_number = self.sequence;
-        request.finalize();
-        let mut bytes = vec![0; request.buffer_len()];
-        request.serialize(&mut bytes);
-        self.socket.send(&bytes, 0).map(drop)
-    }
-
     /// Sends a request that is answered by success or failure.
     fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), io::Error> {
-        self.send(message, flags | NLM_F_ACK)?;
-        loop {
-            let (datagram, _) = self.socket.recv_from_full()?;
-            for answer in answers(&datagram, self.sequence) {
-                if let Answer::End(result) = answer {
-                    return result;
-                }
-            }
-        }
+        self.0.request(message, flags).map(drop)
     }
-}
-
-/// A message of an answer.
-enum Answer {
-    Filter(Filter),
-    Qdisc(TcMessage),
-    End(Result<(), io::Error>),
-}
-
-/// The messages of a datagram that answer a request.
-fn answers(mut datagram: &[u8], sequence: u32) -> impl Iterator<Item = Answer> {
-    std::iter::from_fn(move || {
-        loop {
-            let message = NetlinkBuffer::new_checked(datagram).ok()?;
-            let length = (message.length() as usize).next_multiple_of(4);
-            datagram = datagram.get(length..).unwrap_or(&[]);
-            if message.sequence_number() != sequence {
-                continue;
-            }
-            match message.message_type() {
-                libc::RTM_NEWTFILTER => return filter_of(message.payload()).map(Answer::Filter),
-                libc::RTM_NEWQDISC => {
-                    if let Ok(qdisc) = TcMessage::parse(message.payload()) {
-                        return Some(Answer::Qdisc(qdisc));
-                    }
-                }
-                NLMSG_DONE | NLMSG_ERROR => {
-                    let code = message.payload().first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
-                    let result = if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) };
-                    return Some(Answer::End(result));
-                }
-                _ => {}
-            }
-        }
-    })
 }
 
 fn message(index: u32, parent: TcHandle) -> TcMessage {
@@ -325,9 +260,9 @@ fn qdisc(index: u32) -> TcMessage {
     message
 }
 
-fn filter(index: u32, hook: Hook, priority: u16) -> TcMessage {
+fn filter(owner: Owner, index: u32, hook: Hook, priority: u16) -> TcMessage {
     let mut message = message(index, hook.parent());
-    message.header.handle = HANDLE.into();
+    message.header.handle = owner.handle.into();
     message.header.info = u32::from(priority) << 16 | ALL_PROTOCOLS;
     message
 }
@@ -361,10 +296,14 @@ mod tests {
     }
 
     #[test]
-    fn an_agents_filter_has_its_handle_and_its_name() {
-        assert!(filter(1, HANDLE, NAME).is_ours() && filter(1, HANDLE, NAME_MADE_QDISC).is_ours());
-        assert!(!filter(1, 1, NAME).is_ours() && !filter(1, HANDLE, "holdovers").is_ours());
-        assert!(!Filter { priority: 1, handle: HANDLE, name: None, program: None }.is_ours());
+    fn an_owners_filter_has_its_handle_and_its_name() {
+        for (owner, other) in [(Owner::AGENT, Owner::GATEWAY), (Owner::GATEWAY, Owner::AGENT)] {
+            let (plain, made) = (filter(1, owner.handle, owner.name), filter(1, owner.handle, owner.name_made_qdisc));
+            assert!(owner.owns(&plain) && owner.owns(&made) && !other.owns(&plain) && !other.owns(&made));
+            assert!(owner.has_made_qdisc(&made) && !owner.has_made_qdisc(&plain) && !other.has_made_qdisc(&made));
+            assert!(!owner.owns(&filter(1, 1, owner.name)) && !owner.owns(&filter(1, owner.handle, "holdovers")));
+            assert!(!owner.owns(&Filter { priority: 1, handle: owner.handle, name: None, program: None }));
+        }
     }
 
     #[test]

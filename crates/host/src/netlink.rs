@@ -3,11 +3,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
-use holdover_sim::MacAddress;
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer, NetlinkMessage,
-    NetlinkPayload,
-};
+use holdover_wire::MacAddress;
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
 use netlink_packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
@@ -15,15 +12,13 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use crate::{Namespace, NamespaceError};
+use crate::{Namespace, NamespaceError, Requests};
 
 /// A netlink socket of one namespace. It may be used from any thread: it stays in the namespace it was opened in.
 #[derive(Debug)]
 pub struct Netlink {
-    socket: Socket,
-    sequence: u32,
+    requests: Requests,
 }
 
 /// An interface as the kernel describes it.
@@ -83,9 +78,6 @@ pub enum NetlinkError {
     /// The socket failed.
     #[error("netlink socket")]
     Socket(#[source] io::Error),
-    /// The kernel's answer was not understood.
-    #[error("netlink answer not understood: {0}")]
-    Answer(Box<str>),
     /// The calling thread is not in the namespace.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
@@ -95,10 +87,7 @@ impl Netlink {
     /// Opens a socket in `namespace`, in which the calling thread must be.
     pub fn open(namespace: &Namespace) -> Result<Self, NetlinkError> {
         namespace.require_current()?;
-        let mut socket = Socket::new(NETLINK_ROUTE).map_err(NetlinkError::Socket)?;
-        socket.bind_auto().map_err(NetlinkError::Socket)?;
-        socket.connect(&SocketAddr::new(0, 0)).map_err(NetlinkError::Socket)?;
-        Ok(Self { socket, sequence: 0 })
+        Ok(Self { requests: Requests::open().map_err(NetlinkError::Socket)? })
     }
 
     /// All interfaces, in the order of their indices.
@@ -316,34 +305,8 @@ impl Netlink {
         message: RouteNetlinkMessage,
         flags: u16,
     ) -> Result<Vec<RouteNetlinkMessage>, NetlinkError> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let mut request = NetlinkMessage::from(message);
-        request.header.flags = NLM_F_REQUEST | flags;
-        request.header.sequence_number = self.sequence;
-        request.finalize();
-        let mut bytes = vec![0; request.buffer_len()];
-        request.serialize(&mut bytes);
-        self.socket.send(&bytes, 0).map_err(NetlinkError::Socket)?;
-
-        let mut answers = Vec::new();
-        loop {
-            let (datagram, _) = self.socket.recv_from_full().map_err(NetlinkError::Socket)?;
-            for answer in messages(&datagram) {
-                let answer = answer?;
-                if answer.header.sequence_number != self.sequence {
-                    continue;
-                }
-                match answer.payload {
-                    NetlinkPayload::Done(_) => return Ok(answers),
-                    NetlinkPayload::Error(error) if error.code.is_none() => return Ok(answers),
-                    NetlinkPayload::Error(error) => {
-                        return Err(NetlinkError::Refused { request: what.into(), source: error.to_io() });
-                    }
-                    NetlinkPayload::InnerMessage(message) => answers.push(message),
-                    _ => {}
-                }
-            }
-        }
+        let answers = self.requests.request(message, flags);
+        answers.map_err(|source| NetlinkError::Refused { request: what.into(), source })
     }
 }
 
@@ -361,28 +324,6 @@ fn unless_gone<T>(removed: Result<T, NetlinkError>) -> Result<(), NetlinkError> 
 
 /// A metric that is worse than those of all other routes.
 const LAST_RESORT: u32 = 1_000_000;
-
-/// The messages of one datagram, each of which begins with its length and is padded to a multiple of 4.
-fn messages(mut datagram: &[u8]) -> impl Iterator<Item = Result<NetlinkMessage<RouteNetlinkMessage>, NetlinkError>> {
-    std::iter::from_fn(move || {
-        if datagram.is_empty() {
-            return None;
-        }
-        let not_understood = |error: &dyn std::fmt::Display| NetlinkError::Answer(error.to_string().into());
-        let parsed = NetlinkBuffer::new_checked(datagram)
-            .and_then(|buffer| Ok((buffer.length() as usize, NetlinkMessage::deserialize(datagram)?)));
-        match parsed {
-            Ok((length, message)) => {
-                datagram = &datagram[length.next_multiple_of(4).min(datagram.len())..];
-                Some(Ok(message))
-            }
-            Err(error) => {
-                datagram = &[];
-                Some(Err(not_understood(&error)))
-            }
-        }
-    })
-}
 
 fn link_of(message: RouteNetlinkMessage) -> Option<Link> {
     let RouteNetlinkMessage::NewLink(message) = message else { return None };

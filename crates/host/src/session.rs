@@ -10,7 +10,8 @@ use holdover_base::{Duration, Instant};
 use rustix::event::PollFlags;
 
 /// A socket on which others call.
-pub(crate) trait Listener: AsFd {
+pub trait Listener: AsFd {
+    /// A connection to a caller.
     type Stream: Read + Write + AsFd;
 
     /// The next caller, whose stream does not block; `None` if there is none, or none who may call.
@@ -19,21 +20,21 @@ pub(crate) trait Listener: AsFd {
 
 /// The bounds of conversations.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub struct Bounds {
     /// What a question ends with.
-    pub(crate) mark: &'static [u8],
+    pub mark: &'static [u8],
     /// How long a question may be, its mark included.
-    pub(crate) question_bytes: usize,
+    pub question_bytes: usize,
     /// How many callers there may be at a time.
-    pub(crate) callers: usize,
+    pub callers: usize,
     /// How long a conversation may take that does not go on.
-    pub(crate) time: Duration,
+    pub time: Duration,
     /// How much may wait for a caller who follows; who does not keep up is hung up on.
-    pub(crate) backlog_bytes: usize,
+    pub backlog_bytes: usize,
 }
 
 /// A listener and the conversations with those who called.
-pub(crate) struct Sessions<L: Listener> {
+pub struct Sessions<L: Listener> {
     listener: L,
     bounds: Bounds,
     next_id: u64,
@@ -42,7 +43,7 @@ pub(crate) struct Sessions<L: Listener> {
 
 /// Names a conversation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SessionId(u64);
+pub struct SessionId(u64);
 
 struct Session<S> {
     id: SessionId,
@@ -71,19 +72,20 @@ enum Stage {
 const ACCEPTED_AT_ONCE: usize = 16;
 
 impl<L: Listener> Sessions<L> {
-    pub(crate) fn new(listener: L, bounds: Bounds) -> Self {
+    /// Without callers.
+    pub fn new(listener: L, bounds: Bounds) -> Self {
         Self { listener, bounds, next_id: 0, sessions: Vec::new() }
     }
 
     /// What is to be polled.
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+    pub fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let listener = (self.listener.as_fd(), PollFlags::IN);
         let sessions = self.sessions.iter().map(|session| (session.stream.as_fd(), session.interest()));
         std::iter::once(listener).chain(sessions)
     }
 
     /// Goes on with every conversation as far as possible, and hands out questions that are complete.
-    pub(crate) fn handle_ready(&mut self, now: Instant) -> Vec<(SessionId, Vec<u8>)> {
+    pub fn handle_ready(&mut self, now: Instant) -> Vec<(SessionId, Vec<u8>)> {
         let bounds = self.bounds;
         let questions = self.sessions.iter_mut().filter_map(|session| Some((session.id, session.advance(&bounds)?)));
         let mut questions = questions.collect();
@@ -99,7 +101,7 @@ impl<L: Listener> Sessions<L> {
     }
 
     /// Answers. If it goes on, more answers may follow.
-    pub(crate) fn answer(&mut self, now: Instant, id: SessionId, answer: &[u8], goes_on: bool) {
+    pub fn answer(&mut self, now: Instant, id: SessionId, answer: &[u8], goes_on: bool) {
         let bounds = self.bounds;
         if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
             session.answer.extend_from_slice(answer);
@@ -112,17 +114,17 @@ impl<L: Listener> Sessions<L> {
     }
 
     /// Whether the caller is still there.
-    pub(crate) fn is_there(&self, id: SessionId) -> bool {
+    pub fn is_there(&self, id: SessionId) -> bool {
         self.sessions.iter().any(|session| session.id == id)
     }
 
     /// Hangs up on who is done or takes too long.
-    pub(crate) fn hang_up(&mut self, now: Instant) {
+    pub fn hang_up(&mut self, now: Instant) {
         self.sessions.retain(|session| !session.is_over && (session.stage == Stage::GoesOn || now < session.until));
     }
 
     /// When somebody will have taken too long.
-    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         self.sessions.iter().filter(|session| session.stage != Stage::GoesOn).map(|session| session.until).min()
     }
 }

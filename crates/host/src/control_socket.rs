@@ -1,12 +1,12 @@
-//! The control socket: one agent's, for root alone.
+//! The control socket of a daemon, for root alone: whose it is, and who asks by it. A question and its answer are a line of JSON each.
 //!
-//! A lock decides whose it is: `flock(2)` on a file beside it, held for as long as the agent runs. The kernel gives it back with the
-//! last descriptor of the process, however that ends; a socket that is there without it is a dead agent's. A process that is being
+//! A lock decides whose it is: `flock(2)` on a file beside it, held for as long as the daemon runs. The kernel gives it back with the
+//! last descriptor of the process, however that ends; a socket that is there without it is a dead daemon's. A process that is being
 //! killed still answers `connect(2)` for some milliseconds, and so does its lock: both are waited for, up to [`PATIENCE`].
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,37 +16,122 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
 use rustix::io::Errno;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use socket2::{Domain, SockAddr, Socket, Type};
-
-use super::DaemonError;
 
 /// Callers who wait to be let in.
 const BACKLOG: i32 = 128;
 
-/// How long an agent that has the socket is given to end. A process that was killed takes some 10 ms, more on a busy machine.
+/// How long a daemon that has the socket is given to end. A process that was killed takes some 10 ms, more on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// From one try to the next.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// No answer is longer.
+const LONGEST_ANSWER: u64 = 64 << 20;
+
+/// So long an answer is waited for.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The control socket cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlSocketError {
+    /// Another process has it.
+    #[error("{} belongs to a process that is running already{}", path.display(), process(*pid))]
+    AlreadyRunning {
+        /// The socket.
+        path: PathBuf,
+        /// The process, as it calls itself; `None` if it is not known.
+        pid: Option<u32>,
+    },
+    /// It would take the place of something else.
+    #[error("{} is there and is not a socket; it is left as it is, and the control socket needs another place (--socket)", path.display())]
+    NotASocket {
+        /// What is there.
+        path: PathBuf,
+    },
+    /// It cannot be made.
+    #[error("the control socket {} cannot be made; it needs root, or another place (--socket)", path.display())]
+    Refused {
+        /// The socket, or the file of its lock.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// ` (pid 4711)`, where it is known.
+fn process(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+}
+
+/// A connection to a daemon, for one request.
+#[derive(Debug)]
+pub struct Client {
+    reader: BufReader<UnixStream>,
+}
+
+/// A daemon's answer cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum AnswerError {
+    /// It did not come.
+    #[error("no answer: {0}")]
+    Broken(#[from] io::Error),
+    /// It was not understood.
+    #[error("the answer was not understood ({0}): is it of another version?")]
+    NotUnderstood(#[from] serde_json::Error),
+}
+
+impl Client {
+    /// Sends a request, which is written as a line of JSON.
+    ///
+    /// # Errors
+    /// Nobody is there, or the socket is for others.
+    pub fn ask(path: &Path, request: &impl Serialize) -> io::Result<Self> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
+        stream.set_write_timeout(Some(ANSWER_PATIENCE))?;
+        let mut line = serde_json::to_vec(request)?;
+        line.push(b'\n');
+        (&stream).write_all(&line)?;
+        Ok(Self { reader: BufReader::new(stream) })
+    }
+
+    /// The next answer, for which it waits 10 s, or as long as it takes if it is told to be `patient`; `None` when the daemon hangs up.
+    ///
+    /// # Errors
+    /// It does not come in time, or is not understood.
+    pub fn next_answer<A: DeserializeOwned>(&mut self, patient: bool) -> Result<Option<A>, AnswerError> {
+        self.reader.get_ref().set_read_timeout((!patient).then_some(ANSWER_PATIENCE))?;
+        let mut line = Vec::new();
+        self.reader.by_ref().take(LONGEST_ANSWER).read_until(b'\n', &mut line)?;
+        if line.is_empty() { Ok(None) } else { Ok(Some(serde_json::from_slice(&line)?)) }
+    }
+}
+
 /// The right to the control socket. When it is dropped, the socket and the file of the lock are removed.
 #[derive(Debug)]
-pub(super) struct Ownership {
+pub struct Ownership {
     socket: PathBuf,
-    /// Whether what is at that path is this agent's.
+    /// Whether what is at that path is this daemon's.
     is_bound: bool,
     lock: PathBuf,
     /// Holds the lock until it is closed.
     _file: File,
 }
 
-/// Makes the socket. What a dead agent has left behind is removed, and nothing else.
-pub(super) fn listen(path: &Path) -> Result<(UnixListener, Ownership), DaemonError> {
+/// Makes the socket. What a dead daemon has left behind is removed, and nothing else.
+///
+/// # Errors
+/// Another process has it, something else is in its place, or the kernel refuses.
+pub fn listen(path: &Path) -> Result<(UnixListener, Ownership), ControlSocketError> {
     listen_within(path, PATIENCE)
 }
 
-fn listen_within(path: &Path, patience: Duration) -> Result<(UnixListener, Ownership), DaemonError> {
-    let failed = |source| DaemonError::Socket { path: path.to_owned(), source };
+fn listen_within(path: &Path, patience: Duration) -> Result<(UnixListener, Ownership), ControlSocketError> {
+    let failed = |source| ControlSocketError::Refused { path: path.to_owned(), source };
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory).map_err(failed)?;
     }
@@ -55,7 +140,7 @@ fn listen_within(path: &Path, patience: Duration) -> Result<(UnixListener, Owner
     while !remove_stale(path)? {
         // It answers without the lock: it is of an older version, or on the point of ending.
         if Instant::now() >= until {
-            return Err(DaemonError::AlreadyRunning { path: path.to_owned(), pid: None });
+            return Err(ControlSocketError::AlreadyRunning { path: path.to_owned(), pid: None });
         }
         sleep(PAUSE);
     }
@@ -75,12 +160,14 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Whether the path is free now; not if somebody listens there.
-fn remove_stale(path: &Path) -> Result<bool, DaemonError> {
-    let failed = |source| DaemonError::Socket { path: path.to_owned(), source };
+fn remove_stale(path: &Path) -> Result<bool, ControlSocketError> {
+    let failed = |source| ControlSocketError::Refused { path: path.to_owned(), source };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         Err(error) => return Err(failed(error)),
-        Ok(found) if !found.file_type().is_socket() => return Err(DaemonError::NotASocket { path: path.to_owned() }),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(ControlSocketError::NotASocket { path: path.to_owned() });
+        }
         Ok(_) => {}
     }
     match UnixStream::connect(path) {
@@ -89,7 +176,7 @@ fn remove_stale(path: &Path) -> Result<bool, DaemonError> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(failed).map(|()| true)
         }
-        // An agent that ends removes it.
+        // A daemon that ends removes it.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(failed(error)),
     }
@@ -97,11 +184,11 @@ fn remove_stale(path: &Path) -> Result<bool, DaemonError> {
 
 impl Ownership {
     /// Locks a file beside the socket. Were it the directory that is locked, anyone who may read it could be in the way.
-    fn take(socket: &Path, until: Instant) -> Result<Self, DaemonError> {
+    fn take(socket: &Path, until: Instant) -> Result<Self, ControlSocketError> {
         let mut lock = OsString::from(socket);
         lock.push(".lock");
         let lock = PathBuf::from(lock);
-        let failed = |source| DaemonError::Socket { path: lock.clone(), source };
+        let failed = |source| ControlSocketError::Refused { path: lock.clone(), source };
         loop {
             let mut options = OpenOptions::new();
             options.read(true).write(true).create(true).mode(0o600);
@@ -116,7 +203,7 @@ impl Ownership {
                 Ok(()) | Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) if Instant::now() < until => sleep(PAUSE),
                 Err(Errno::WOULDBLOCK) => {
-                    return Err(DaemonError::AlreadyRunning { path: socket.to_owned(), pid: holder(&mut file) });
+                    return Err(ControlSocketError::AlreadyRunning { path: socket.to_owned(), pid: holder(&mut file) });
                 }
                 Err(errno) => return Err(failed(errno.into())),
             }
@@ -126,7 +213,7 @@ impl Ownership {
 
 impl Drop for Ownership {
     fn drop(&mut self) {
-        // While it is still locked: what is at these paths is this agent's.
+        // While it is still locked: what is at these paths is this daemon's.
         if self.is_bound {
             let _ = fs::remove_file(&self.socket);
         }
@@ -203,7 +290,7 @@ mod tests {
         let refused = listen_within(&socket, Duration::from_millis(20));
         let pid = Some(std::process::id());
         assert!(
-            matches!(&refused, Err(DaemonError::AlreadyRunning { pid: found, .. }) if *found == pid),
+            matches!(&refused, Err(ControlSocketError::AlreadyRunning { pid: found, .. }) if *found == pid),
             "{refused:?}"
         );
         drop(running);
@@ -229,7 +316,7 @@ mod tests {
         fs::remove_file(&socket).unwrap();
         let _old = UnixListener::bind(&socket).unwrap();
         let refused = listen_within(&socket, Duration::from_millis(20));
-        assert!(matches!(refused, Err(DaemonError::AlreadyRunning { pid: None, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(ControlSocketError::AlreadyRunning { pid: None, .. })), "{refused:?}");
     }
 
     #[test]
@@ -239,7 +326,7 @@ mod tests {
         drop(listen(&socket).unwrap());
         fs::write(&socket, "127.0.0.1 localhost").unwrap();
         let refused = listen(&socket);
-        assert!(matches!(refused, Err(DaemonError::NotASocket { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(ControlSocketError::NotASocket { .. })), "{refused:?}");
         assert_eq!(fs::read_to_string(&socket).unwrap(), "127.0.0.1 localhost");
         assert_eq!(place.names(), ["agent.sock"]);
     }
@@ -256,7 +343,7 @@ mod tests {
                 let starting: Vec<_> = (0..4).map(|_| scope.spawn(|| listen_within(&socket, patience))).collect();
                 starting.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
-            let is_running = |result: &&Result<_, _>| matches!(result, Err(DaemonError::AlreadyRunning { .. }));
+            let is_running = |result: &&Result<_, _>| matches!(result, Err(ControlSocketError::AlreadyRunning { .. }));
             assert_eq!(all.iter().filter(|result| result.is_ok()).count(), 1);
             assert_eq!(all.iter().filter(is_running).count(), 3, "{all:?}");
         }

@@ -5,7 +5,7 @@
 //! read; which of the two varies with the kernel.
 //!
 //! `net.ipv4.tcp_congestion_control` accepts only the algorithms of the machine's
-//! `net.ipv4.tcp_allowed_congestion_control` in a namespace; [`crate::SocketOptions::new`] sets any algorithm.
+//! `net.ipv4.tcp_allowed_congestion_control` in a namespace; `SocketOptions::new` of the test bed sets any algorithm.
 
 use std::fs;
 use std::io;

@@ -44,7 +44,7 @@ pub enum NamespaceError {
         /// The name.
         name: Box<str>,
     },
-    /// The kernel refused; [`crate::Privilege::detect`] knows why.
+    /// The kernel refused; the test bed's `Privilege::detect` knows why.
     #[error("{call} was refused for namespace \"{name}\"")]
     Refused {
         /// The system call.
@@ -66,6 +66,21 @@ impl Namespace {
     /// Makes a namespace. It holds a loopback interface that is down, and nothing else.
     pub fn new(name: &str) -> Result<Self, NamespaceError> {
         Self::run(name, Self::clone)
+    }
+
+    /// The namespace that the calling thread is in: for a daemon, the host's own, or the one that it was started in.
+    ///
+    /// # Errors
+    /// `/proc` is not mounted, or not readable.
+    pub fn current() -> Result<Self, NamespaceError> {
+        let name: Arc<str> = "current".into();
+        let opened = open_current().and_then(|link| Ok((NamespaceId::of(&link)?, link)));
+        match opened {
+            Ok((id, link)) => Ok(Self { name, id, link: Arc::new(link) }),
+            Err(errno) => {
+                Err(NamespaceError::Refused { call: "open(/proc/thread-self/ns/net)", name, source: errno.into() })
+            }
+        }
     }
 
     /// Makes a namespace and runs `body` on a new thread in it; returns when the namespace is there. Threads that `body`
@@ -146,7 +161,8 @@ impl Namespace {
         }
     }
 
-    pub(crate) fn link(&self) -> &OwnedFd {
+    /// The descriptor by which it is named to the kernel.
+    pub fn link(&self) -> &OwnedFd {
         &self.link
     }
 

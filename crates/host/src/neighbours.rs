@@ -3,31 +3,48 @@
 use std::io;
 use std::net::IpAddr;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteVia};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::neighbours::Neighbours;
+use crate::Requests;
 
 /// The way to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct NextHop {
+pub struct NextHop {
     /// The neighbour that packets are handed to: a router, or the peer itself.
-    pub(crate) hop: IpAddr,
+    pub hop: IpAddr,
     /// The host's own address towards it.
-    pub(crate) local: IpAddr,
+    pub local: IpAddr,
 }
 
+/// Asks the kernel about routes and neighbours, and tells it of neighbours.
+#[derive(Debug)]
+pub struct Neighbours(Requests);
+
 impl Neighbours {
+    /// In the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// The kernel has no such socket for this process.
+    pub fn open() -> io::Result<Self> {
+        Requests::open().map(Self)
+    }
+
+    /// Sends one request; the first message of its answer.
+    fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Option<RouteNetlinkMessage>> {
+        Ok(self.0.request(message, flags)?.into_iter().next())
+    }
+
     /// The way that packets from `local` to `remote` take over an interface, in whatever table it is; `None` if they take none.
     /// `local` need not be an address of this host's, which may forward for others.
     ///
     /// # Errors
     /// The kernel cannot be asked.
-    pub(crate) fn route(&mut self, index: u32, local: IpAddr, remote: IpAddr) -> io::Result<Option<NextHop>> {
+    pub fn route(&mut self, index: u32, local: IpAddr, remote: IpAddr) -> io::Result<Option<NextHop>> {
         let found = match self.look_up(index, Some(local), remote) {
             // Not an address of this host's.
             Err(error) if is_refused(&error) => self.look_up(index, None, remote),
@@ -45,7 +62,7 @@ impl Neighbours {
     ///
     /// # Errors
     /// The kernel cannot be asked.
-    pub(super) fn way_to(&mut self, remote: IpAddr, mark: u32) -> io::Result<Option<(u32, Option<IpAddr>)>> {
+    pub fn way_to(&mut self, remote: IpAddr, mark: u32) -> io::Result<Option<(u32, Option<IpAddr>)>> {
         let mut message = RouteMessage::default();
         message.header.address_family = family(remote);
         message.header.destination_prefix_length = if remote.is_ipv4() { 32 } else { 128 };
@@ -95,7 +112,7 @@ impl Neighbours {
     ///
     /// # Errors
     /// The kernel cannot be asked.
-    pub(crate) fn is_resolved(&mut self, index: u32, hop: IpAddr) -> io::Result<bool> {
+    pub fn is_resolved(&mut self, index: u32, hop: IpAddr) -> io::Result<bool> {
         let message = neighbour(index, hop);
         let answer = match self.request(RouteNetlinkMessage::GetNeighbour(message), 0) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(false),
@@ -109,10 +126,10 @@ impl Neighbours {
     ///
     /// # Errors
     /// The kernel refuses; it needs `CAP_NET_ADMIN`.
-    pub(crate) fn resolve(&mut self, index: u32, hop: IpAddr) -> io::Result<()> {
+    pub fn resolve(&mut self, index: u32, hop: IpAddr) -> io::Result<()> {
         let mut message = neighbour(index, hop);
         message.header.flags = NeighbourFlags::Use;
-        self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_ACK | NLM_F_CREATE).map(drop)
+        self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE).map(drop)
     }
 
     /// Whether packets reach a neighbour without a link-layer address of its own, as over modems that look like Ethernet (`IFF_NOARP`):
@@ -120,7 +137,7 @@ impl Neighbours {
     ///
     /// # Errors
     /// The kernel cannot be asked; it needs `CAP_NET_ADMIN`.
-    pub(crate) fn needs_no_address(&mut self, index: u32, hop: IpAddr) -> io::Result<bool> {
+    pub fn needs_no_address(&mut self, index: u32, hop: IpAddr) -> io::Result<bool> {
         self.resolve(index, hop)?;
         self.is_resolved(index, hop)
     }
@@ -129,14 +146,14 @@ impl Neighbours {
     ///
     /// # Errors
     /// The kernel refuses; it needs `CAP_NET_ADMIN`.
-    pub(crate) fn learn(&mut self, index: u32, hop: IpAddr, mac: [u8; 6], is_router: bool) -> io::Result<()> {
+    pub fn learn(&mut self, index: u32, hop: IpAddr, mac: [u8; 6], is_router: bool) -> io::Result<()> {
         let mut message = neighbour(index, hop);
         message.header.state = NeighbourState::Stale;
         if is_router {
             message.header.flags = NeighbourFlags::Router;
         }
         message.attributes.push(NeighbourAttribute::LinkLayerAddress(mac.to_vec()));
-        let flags = NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE;
+        let flags = NLM_F_CREATE | NLM_F_REPLACE;
         self.request(RouteNetlinkMessage::NewNeighbour(message), flags).map(drop)
     }
 }

@@ -43,9 +43,10 @@ const IPV6_HEADER_LEN: usize = 40;
 
 impl Offload {
     /// Bytes of the header before each packet.
-    pub(crate) const LEN: usize = 10;
+    pub const LEN: usize = 10;
 
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
+    /// Reads `struct virtio_net_hdr`; bytes that are missing are 0.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
         let at = |index: usize| bytes.get(index).copied().unwrap_or(0);
         let pair = |index: usize| u16::from_ne_bytes([at(index), at(index + 1)]);
         Self {
@@ -59,13 +60,13 @@ impl Offload {
     }
 
     /// The same for a packet with so many bytes of header before it.
-    pub(crate) fn behind(self, header: u16) -> Self {
+    pub fn behind(self, header: u16) -> Self {
         let shift = |at: u16| if self.flags & NEEDS_CSUM == 0 && self.gso_type == GSO_NONE { at } else { at + header };
         Self { hdr_len: shift(self.hdr_len), csum_start: shift(self.csum_start), ..self }
     }
 
     /// The same for a packet without the header of so many bytes that is before it.
-    pub(crate) fn without(self, header: u16) -> Self {
+    pub fn without(self, header: u16) -> Self {
         Self {
             hdr_len: self.hdr_len.saturating_sub(header),
             csum_start: self.csum_start.saturating_sub(header),
@@ -74,7 +75,7 @@ impl Offload {
     }
 
     /// Fills in the checksum that the kernel has left to this process, if it has.
-    pub(crate) fn complete(self, packet: Bytes) -> Bytes {
+    pub fn complete(self, packet: Bytes) -> Bytes {
         let (start, place) = (usize::from(self.csum_start), usize::from(self.csum_start + self.csum_offset));
         if self.flags & NEEDS_CSUM == 0 || packet.len() < place + 2 {
             return packet;
@@ -89,7 +90,8 @@ impl Offload {
         bytes.into()
     }
 
-    pub(crate) fn to_bytes(self) -> [u8; Self::LEN] {
+    /// Writes `struct virtio_net_hdr`.
+    pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         (bytes[0], bytes[1]) = (self.flags, self.gso_type);
         let pairs = [self.hdr_len, self.gso_size, self.csum_start, self.csum_offset];
@@ -101,7 +103,7 @@ impl Offload {
 }
 
 /// The packets that a kernel's packet stands for, with headers as the kernel wrote them.
-pub(crate) fn segments(offload: Offload, bytes: Bytes) -> Result<Segments, ParseError> {
+pub fn segments(offload: Offload, bytes: Bytes) -> Result<Segments, ParseError> {
     let packet = Packet::parse_to_forward(bytes, Checksums::Ignore)?;
     let size = match &packet.payload {
         Payload::Tcp(segment) if offload.gso_type != GSO_NONE && segment.payload.len() > offload.gso_size.into() => {
@@ -113,7 +115,7 @@ pub(crate) fn segments(offload: Offload, bytes: Bytes) -> Result<Segments, Parse
 }
 
 /// Packets cut from one.
-pub(crate) struct Segments {
+pub struct Segments {
     rest: Option<Packet>,
     /// Bytes of payload in each; 0 for one packet as it is.
     size: usize,
@@ -122,7 +124,7 @@ pub(crate) struct Segments {
 
 impl Segments {
     /// The packet that they are cut from, before the first one is taken.
-    pub(crate) fn whole(&self) -> Option<&Packet> {
+    pub fn whole(&self) -> Option<&Packet> {
         self.rest.as_ref()
     }
 }
@@ -159,7 +161,7 @@ impl Iterator for Segments {
 
 /// Segments of one connection, joined into one packet for the kernel.
 #[derive(Debug, Default)]
-pub(crate) struct Joiner {
+pub struct Joiner {
     first: Option<Packet>,
     /// The first one's payload, and those of the ones that follow it.
     payloads: Vec<Bytes>,
@@ -170,10 +172,11 @@ pub(crate) struct Joiner {
 }
 
 /// A packet for the kernel.
-pub(crate) struct Joined<'a> {
-    pub(crate) offload: Offload,
+pub struct Joined<'a> {
+    /// What is left to do with the packet.
+    pub offload: Offload,
     /// Headers, and payloads.
-    pub(crate) pieces: Vec<&'a [u8]>,
+    pub pieces: Vec<&'a [u8]>,
 }
 
 impl Joiner {
@@ -182,12 +185,13 @@ impl Joiner {
     /// The most pieces in one `writev` (`IOV_MAX` is 1024).
     const MOST_PIECES: usize = 512;
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nothing waits to be joined.
+    pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 
     /// Takes `packet` if it is the first one or continues what is there; else gives it back.
-    pub(crate) fn push(&mut self, mut packet: Packet) -> Option<Packet> {
+    pub fn push(&mut self, mut packet: Packet) -> Option<Packet> {
         if self.first.is_some() && !self.continues(&packet) {
             return Some(packet);
         }
@@ -227,7 +231,7 @@ impl Joiner {
     }
 
     /// What was joined, as the kernel takes it; `None` if that is nothing. [`Self::clear`] comes next.
-    pub(crate) fn joined(&mut self) -> Result<Option<Joined<'_>>, EmitError> {
+    pub fn joined(&mut self) -> Result<Option<Joined<'_>>, EmitError> {
         let Some(first) = &self.first else { return Ok(None) };
         self.header.clear();
         first.emit_into(&mut self.header)?;
@@ -250,7 +254,7 @@ impl Joiner {
     }
 
     /// Ready for the next one.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.first = None;
         self.payloads.clear();
         (self.len, self.is_closed) = (0, false);

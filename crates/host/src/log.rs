@@ -2,10 +2,48 @@
 
 use std::io::{self, IsTerminal as _};
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt;
 
-use crate::config::{Log, LogFormat, LogLevel};
+/// What a daemon writes down, on its standard error.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// How much.
+    pub level: LogLevel,
+    /// As what.
+    pub format: LogFormat,
+}
+
+/// How much is written down. Nothing is written for each packet at any level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogLevel {
+    /// What fails.
+    Error,
+    /// And what is odd.
+    Warn,
+    /// And what happens to links, with a summary of what was done.
+    #[default]
+    Info,
+    /// And what is done to each connection.
+    Debug,
+    /// And every signal, also those that changed nothing.
+    Trace,
+}
+
+/// As what it is written down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// Lines for people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
 
 /// Another log is in use already.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,46 @@
+//! What every shell on a Linux host needs once: the daemons, and the test bed.
+//!
+//! | module | what for |
+//! | --- | --- |
+//! | [`Namespace`] | network namespaces, and threads that live in them |
+//! | [`Requests`] | requests to the kernel by rtnetlink, and their answers, as messages |
+//! | [`Netlink`] | the same in the verbs of `ip link`, `ip address`, `ip route` and `ip neighbour` |
+//! | [`neighbours`] | the next hop to a peer, and whether the kernel knows its link-layer address |
+//! | [`Tun`] | TUN and TAP devices; what the kernel leaves to them is [`offload`]'s |
+//! | [`sysctl`] | the kernel parameters of a namespace |
+//! | [`clsact`] | programs as filters of an interface, where the kernel has no tcx |
+//! | [`packet_socket`] | packets past the host's filters and routes |
+//! | [`control_socket`] | a daemon's control socket: who has it, and who asks by it |
+//! | [`session`] | conversations over stream sockets in a poll loop, with bounds |
+//! | [`clock`], [`log`] | this machine's clocks as points in time; what a daemon writes down |
+//! | [`notify`] | what the service manager is told |
+//! | [`privileges`] | giving up all capabilities but a few |
+//!
+//! Everything works on the network namespace of the calling thread when it is opened, and stays in it from then on.
+
+// This crate is I/O; the bans protect the state machines below it.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod clock;
+pub mod clsact;
+mod confine;
+pub mod control_socket;
+pub mod log;
+mod namespace;
+pub mod neighbours;
+mod netlink;
+pub mod notify;
+pub mod offload;
+pub mod packet_socket;
+pub mod privileges;
+mod requests;
+pub mod session;
+pub mod sysctl;
+pub mod tun;
+
+pub use namespace::{Namespace, NamespaceError, NamespaceId, NamespaceThread};
+pub use netlink::{Link, Neighbour, Netlink, NetlinkError, Route};
+pub use offload::Offload;
+pub use requests::{Requests, messages};
+pub use sysctl::SysctlError;
+pub use tun::{Tun, TunConfig, TunError};

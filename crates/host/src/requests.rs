@@ -1,0 +1,122 @@
+//! Requests to the kernel by `rtnetlink(7)`, each with its answer.
+
+use std::io;
+use std::time::Duration;
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_DONE, NLMSG_ERROR, NetlinkBuffer, NetlinkDeserializable as _,
+    NetlinkHeader, NetlinkMessage, Parseable as _,
+};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+/// A socket for requests. It may be used from any thread: it stays in the namespace in which it was opened.
+pub struct Requests {
+    socket: Socket,
+    sequence: u32,
+}
+
+/// The kernel answers at once. If it has not answered after this time, the answer was lost.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl std::fmt::Debug for Requests {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Requests").field("sequence", &self.sequence).finish_non_exhaustive()
+    }
+}
+
+impl Requests {
+    /// In the network namespace of the calling thread.
+    ///
+    /// # Errors
+    /// The kernel has no such socket for this process.
+    pub fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        Ok(Self { socket, sequence: 0 })
+    }
+
+    /// Sends one request and collects what the kernel answers. Messages of kinds that are not known are left out.
+    ///
+    /// # Errors
+    /// The kernel refuses, does not answer, or the socket fails.
+    pub fn request(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<RouteNetlinkMessage>> {
+        let mut answers = Vec::new();
+        self.exchange(message, flags, |header, payload| {
+            answers.extend(RouteNetlinkMessage::deserialize(header, payload).ok());
+        })?;
+        Ok(answers)
+    }
+
+    /// Sends one request and hands out the header and the payload of each message of its answer, up to its end: of a dump the last
+    /// message, else the acknowledgement, which is always asked for.
+    ///
+    /// # Errors
+    /// As of [`request`](Self::request).
+    pub fn exchange(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        mut answer: impl FnMut(&NetlinkHeader, &[u8]),
+    ) -> io::Result<()> {
+        self.send(message, if flags & NLM_F_DUMP == NLM_F_DUMP { flags } else { flags | NLM_F_ACK })?;
+        loop {
+            let (datagram, _) = self.socket.recv_from_full()?;
+            let mut rest = datagram.as_slice();
+            while let Some((message, next)) = split(rest) {
+                rest = next;
+                // What is left of a request that failed half-way is passed over.
+                if message.sequence_number() != self.sequence {
+                    continue;
+                }
+                match message.message_type() {
+                    NLMSG_DONE | NLMSG_ERROR => {
+                        let code = message.payload().first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
+                        return if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) };
+                    }
+                    _ => {
+                        if let Ok(header) = NetlinkHeader::parse(&message) {
+                            answer(&header, message.payload());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut request = NetlinkMessage::from(message);
+        request.header.flags = NLM_F_REQUEST | flags;
+        request.header.sequence_number = self.sequence;
+        request.finalize();
+        let mut bytes = vec![0; request.buffer_len()];
+        request.serialize(&mut bytes);
+        self.socket.send(&bytes, 0).map(drop)
+    }
+}
+
+/// The first message of a datagram, and what is behind it. Each begins with its length and is padded to a multiple of 4; what is not
+/// understood ends the datagram, because nothing tells where the next one begins.
+fn split(datagram: &[u8]) -> Option<(NetlinkBuffer<&[u8]>, &[u8])> {
+    let message = NetlinkBuffer::new_checked(datagram).ok()?;
+    let length = (message.length() as usize).next_multiple_of(4);
+    Some((message, datagram.get(length..).unwrap_or(&[])))
+}
+
+/// The messages of one datagram that are understood.
+pub fn messages(mut datagram: &[u8]) -> impl Iterator<Item = NetlinkMessage<RouteNetlinkMessage>> {
+    std::iter::from_fn(move || {
+        loop {
+            let (message, rest) = split(datagram)?;
+            datagram = rest;
+            // A message of a kind that is not known is of no concern.
+            if let Ok(message) = NetlinkMessage::deserialize(message.into_inner()) {
+                return Some(message);
+            }
+        }
+    })
+}
