@@ -53,7 +53,9 @@ pub enum InvitationError {
     #[error("the invitation is damaged (its checksum does not fit): copy it again, all of it")]
     Checksum,
     /// The version is another one.
-    #[error("the invitation is of version {version}, and this program reads version {VERSION}: update the older of the two")]
+    #[error(
+        "the invitation is of version {version}, and this program reads version {VERSION}: update the older of the two"
+    )]
     Version {
         /// The version.
         version: u8,

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use holdover_host::log::{self, Log, LogLevel};
 use holdover_hipd::control::{self, Request, Response};
 use holdover_hipd::daemon::{Daemon, DaemonError, Setup};
+use holdover_host::log::{self, Log, LogLevel};
 
 use super::{DirectoryArgs, Failure, SocketArgs, StatusArgs, text};
 use crate::command_support::{print, print_json, with_causes};

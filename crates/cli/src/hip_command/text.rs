@@ -39,7 +39,8 @@ pub(super) fn status(status: &Status) -> String {
     let rows: Vec<_> = rows.collect();
     text.push_str(&table(["peer", "state", "at", "out / in", "moves"], &rows));
     let counters = &status.counters;
-    let dropped = counters.not_authentic + counters.unknown_spi + counters.no_path + counters.not_sealed + counters.not_waited;
+    let dropped =
+        counters.not_authentic + counters.unknown_spi + counters.no_path + counters.not_sealed + counters.not_waited;
     let _ = writeln!(
         text,
         "dropped: {dropped} packets of data, {} of HIP; {} to unreachable peers",

@@ -30,7 +30,11 @@ pub(super) enum Carried {
 
 /// Takes a packet out of UDP.
 pub(super) fn open(packet: &Packet, udp: &Udp) -> Carried {
-    let outer = |payload| Packet { ttl: packet.ttl, traffic_class: packet.traffic_class, ..Packet::new(packet.src, packet.dst, payload) };
+    let outer = |payload| Packet {
+        ttl: packet.ttl,
+        traffic_class: packet.traffic_class,
+        ..Packet::new(packet.src, packet.dst, payload)
+    };
     if udp.payload[..] == *KEEP_ALIVE {
         return Carried::KeepAlive;
     }

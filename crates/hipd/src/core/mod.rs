@@ -9,8 +9,6 @@
 
 mod encapsulation;
 mod peer;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -139,7 +137,8 @@ impl Core {
 
     /// These are the peers from now on. What there was with others ends.
     pub fn set_peers(&mut self, now: Instant, peers: &Peers) {
-        let gone: Vec<Hit> = self.peers.iter().filter(|(_, state)| state.is_configured()).map(|(&hit, _)| hit).collect();
+        let gone: Vec<Hit> =
+            self.peers.iter().filter(|(_, state)| state.is_configured()).map(|(&hit, _)| hit).collect();
         for hit in gone.into_iter().filter(|&hit| peers.iter().all(|peer| peer.hit() != hit)) {
             self.host.remove_peer(now, hit);
             self.peers.remove(&hit);

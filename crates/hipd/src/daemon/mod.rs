@@ -67,7 +67,10 @@ pub enum DaemonError {
         capability: &'static str,
     },
     /// There is no device for TUN interfaces.
-    #[error("{} is not there: modprobe tun; in a container, hand it in (--device /dev/net/tun)", holdover_host::tun::DEVICE_NAME)]
+    #[error(
+        "{} is not there: modprobe tun; in a container, hand it in (--device /dev/net/tun)",
+        holdover_host::tun::DEVICE_NAME
+    )]
     NoTun,
     /// The TUN device cannot be made.
     #[error("the TUN device")]
@@ -416,7 +419,9 @@ fn write_down(note: &Note) {
         Event::Failed { peer, reason } => tracing::warn!(%peer, %reason, "no association"),
         Event::Closed { peer } => tracing::info!(%peer, "association closed"),
         Event::Readdressed { peer, address } => match note.after {
-            Some(after) => tracing::info!(%peer, %address, after_ms = after.as_secs_f64() * 1e3, "found here by the peer"),
+            Some(after) => {
+                tracing::info!(%peer, %address, after_ms = after.as_secs_f64() * 1e3, "found here by the peer")
+            }
             None => tracing::debug!(%peer, %address, "found here by the peer"),
         },
         Event::PeerReaddressed { peer, address } => tracing::info!(%peer, %address, "the peer is at"),

@@ -233,14 +233,17 @@ impl Told {
             len.copy_from_slice(&head[..WORD]);
             let int = |at: usize| i32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
             let (level, kind) = (int(WORD), int(WORD + 4));
-            let Some(data) = usize::from_ne_bytes(len).checked_sub(HEADER).and_then(|len| rest.get(..len)) else { break };
+            let Some(data) = usize::from_ne_bytes(len).checked_sub(HEADER).and_then(|len| rest.get(..len)) else {
+                break;
+            };
             match (level, kind) {
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                     told.dst = data.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes).into());
                 }
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                     // Index, local address, destination in the header.
-                    told.dst = data.get(8..12).and_then(|it| it.first_chunk::<4>()).map(|it| Ipv4Addr::from(*it).into());
+                    told.dst =
+                        data.get(8..12).and_then(|it| it.first_chunk::<4>()).map(|it| Ipv4Addr::from(*it).into());
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) | (libc::IPPROTO_IP, libc::IP_TTL) => {
                     told.ttl = number(data).unwrap_or(told.ttl);

@@ -55,13 +55,17 @@ pub struct Peers {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PeerError {
     /// The name.
-    #[error("\"{name}\" cannot name a peer: 1 to {MAX_NAME} letters, digits, '-', '_' and '.', beginning with a letter or digit")]
+    #[error(
+        "\"{name}\" cannot name a peer: 1 to {MAX_NAME} letters, digits, '-', '_' and '.', beginning with a letter or digit"
+    )]
     Name {
         /// The name.
         name: String,
     },
     /// The name is another peer's.
-    #[error("there is a peer {name} already, with HIT {hit}: remove it (holdover hip peer remove {name}) or choose another name")]
+    #[error(
+        "there is a peer {name} already, with HIT {hit}: remove it (holdover hip peer remove {name}) or choose another name"
+    )]
     NameTaken {
         /// The name.
         name: String,
@@ -319,7 +323,8 @@ mod tests {
         for name in ["", "-a", "a b", "ä", "a\n", &"a".repeat(64)] {
             assert!(matches!(new(name, hit(1), "192.0.2.1"), Err(PeerError::Name { .. })), "{name}");
         }
-        for address in ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "fe80::1", "2001:25::9", "::ffff:192.0.2.1"]
+        for address in
+            ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "fe80::1", "2001:25::9", "::ffff:192.0.2.1"]
         {
             assert!(matches!(new("a", hit(1), address), Err(PeerError::Address { .. })), "{address}");
         }
