@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::status::Status;
 
 /// Where the socket is if no other place is named.
-pub const DEFAULT_SOCKET: &str = "/run/holdover/hip.sock";
+pub const DEFAULT_SOCKET: &str = "/run/holdover-hip/control.sock";
 
 /// No request is longer, its line feed included.
 pub const LONGEST_REQUEST: usize = 1024;

@@ -11,6 +11,7 @@ mod moves;
 mod network;
 mod talk;
 mod transfer;
+mod words;
 
 use std::process::ExitCode;
 
@@ -25,6 +26,12 @@ fn main() -> ExitCode {
     let missing = Privilege::acquire().err().map(|error| error.to_string());
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
     let tests: Vec<Test> = [talk::TESTS, moves::TESTS].concat();
+    let words = words::TESTS.iter().map(|&(name, test)| {
+        Trial::test(name, move || {
+            test();
+            Ok(())
+        })
+    });
     let trials = tests.into_iter().map(|(name, test)| {
         let missing = missing.clone();
         Trial::ignorable_test(name, move || match missing {
@@ -36,5 +43,5 @@ fn main() -> ExitCode {
             }
         })
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+    libtest_mimic::run(&arguments, trials.chain(words).collect()).exit_code()
 }

@@ -105,7 +105,7 @@ fn from_ipv4_to_ipv6_and_back() {
 
 /// What the others gain: a kernel alone tries again when its timer says so, which has doubled each time.
 fn without_wake_tcp_waits_for_its_timer() {
-    let outcome = move_once(Way::ToMobile, [WIFI, LTE], Some(Duration::from_secs(15)), [false, false]);
+    let outcome = move_once(Way::ToMobile, [WIFI, LTE], Some(Duration::from_secs(10)), [false, false]);
     assert!(outcome.readdressing < ROUND_TRIP * 3 / 2 + SLACK, "{outcome:?}");
     assert!(outcome.resumption > Duration::from_secs(1), "{outcome:?}");
 }

@@ -77,8 +77,8 @@ pub struct Core {
     inner: VecDeque<Packet>,
     notes: VecDeque<Note>,
     counters: Counters,
-    /// Peers are called when there is an address to call from.
-    is_started: bool,
+    /// All associations are ending, and none is opened.
+    is_ending: bool,
 }
 
 impl Core {
@@ -93,7 +93,7 @@ impl Core {
             inner: VecDeque::new(),
             notes: VecDeque::new(),
             counters: Counters::default(),
-            is_started: false,
+            is_ending: false,
         }
     }
 
@@ -148,7 +148,9 @@ impl Core {
             self.peers.entry(peer.hit()).or_default().configure(peer);
         }
         self.collect(now, None);
-        self.start(now, peers.iter().map(Peer::hit).collect());
+        if !self.locators.is_empty() {
+            self.connect_those(now, peers.iter().map(Peer::hit).collect());
+        }
     }
 
     /// This host is at these addresses from now on, the preferred one first.
@@ -171,25 +173,14 @@ impl Core {
             self.drain_wake(now, peer);
         }
         if !locators.is_empty() {
-            let waiting = self.peers.iter().filter(|(_, peer)| peer.waits()).map(|(&hit, _)| hit).collect();
-            self.connect_those(now, waiting);
-            self.start(now, self.peers.keys().copied().collect());
-        }
-    }
-
-    /// Calls the peers, once: those that have had an association with this host before it was started learn of it.
-    fn start(&mut self, now: Instant, peers: Vec<Hit>) {
-        if self.locators.is_empty() {
-            return;
-        }
-        if !self.is_started {
-            self.is_started = true;
-            self.connect_those(now, peers);
+            // Elsewhere, it calls all peers: those that it had an association with could not find it here.
+            let called = self.peers.iter().filter(|(_, peer)| is_other || peer.waits());
+            self.connect_those(now, called.map(|(&hit, _)| hit).collect());
         }
     }
 
     fn connect_those(&mut self, now: Instant, peers: Vec<Hit>) {
-        for peer in peers {
+        for peer in peers.into_iter().filter(|_| !self.is_ending) {
             // Where there is an association or no address, there is nothing to be done.
             let _ = self.host.connect(now, peer);
         }
@@ -206,8 +197,9 @@ impl Core {
         result
     }
 
-    /// Ends all associations.
+    /// Ends all associations, and opens none any more.
     pub fn close_all(&mut self, now: Instant) {
+        self.is_ending = true;
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
             let _ = self.host.close(now, peer);
         }
@@ -379,6 +371,9 @@ impl Core {
     /// A packet for a peer with which there is no association yet.
     fn wait(&mut self, now: Instant, hit: Hit, packet: Packet) {
         let Some(peer) = self.peers.get_mut(&hit) else { return self.refuse(&packet) };
+        if self.is_ending {
+            return;
+        }
         let is_off = self.locators.is_empty();
         match self.host.connect(now, hit) {
             Ok(()) | Err(CommandError::State { .. }) => {}
@@ -473,7 +468,7 @@ impl Core {
                 let waiting = self.peers.get_mut(&hit).map(PeerState::take_waiting).unwrap_or_default();
                 if matches!(event, Event::Failed { .. }) {
                     waiting.last().into_iter().for_each(|packet| self.refuse(packet));
-                } else if !waiting.is_empty() {
+                } else if !waiting.is_empty() && !self.is_ending {
                     let _ = self.host.connect(now, hit);
                     let peer = self.peers.entry(hit).or_default();
                     waiting.into_iter().for_each(|packet| _ = peer.wait(packet));

@@ -94,8 +94,13 @@ impl PeerState {
             // The peer has found it there already, and been told so: both go on at once.
             Some(first) if self.proven.contains(first) => {
                 self.moved_at = None;
-                let is_back = self.is_down;
-                self.tell_link(now, if is_back { UP } else { MOVED });
+                if self.is_down {
+                    self.tell_link(now, UP);
+                } else {
+                    self.counters.readdressed += 1;
+                    self.last_move = Some(Duration::ZERO);
+                    self.tell_link(now, MOVED);
+                }
             }
             Some(_) => self.moved_at = Some(now),
             None => {}
