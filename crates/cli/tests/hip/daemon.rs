@@ -155,6 +155,8 @@ pub(crate) fn pair(place: &Place, namespaces: [&Namespace; 2], addresses: [&[&st
 
 /// What `tshark` finds in a capture; `None` if it is not installed.
 pub(crate) fn tshark(capture: &Path, arguments: &[&str]) -> Option<String> {
-    let output = Command::new("tshark").arg("-r").arg(capture).args(arguments).stderr(Stdio::null()).output().ok()?;
+    let checked = ["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"];
+    let output = Command::new("tshark").arg("-r").arg(capture).args(checked).args(arguments).output().ok()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -82,7 +82,7 @@ fn wrong_words_are_refused() {
         ("join hello --dir d --socket s".to_owned(), "begins with \"hip:\""),
         ("join hip:a!b --dir d --socket s".to_owned(), "'!'"),
         (format!("join {damaged} --dir d --socket s"), "copy it again"),
-        (format!("join {} --dir d --socket s", &invitation.trim()[..60]), "copy it again"),
+        (format!("join {} --dir d --socket s", &invitation.trim()[..40]), "copy it again"),
         ("peer add x 2001:db8::1 192.0.2.1 --dir d --socket s".to_owned(), "not a HIT"),
         (format!("peer add x {hit} 224.0.0.1 --dir d --socket s"), "multicast"),
         (format!("peer add x {hit} fe80::1 --dir d --socket s"), "link-local"),
