@@ -13,6 +13,7 @@ mod examples;
 mod explain_command;
 mod gateway_command;
 mod generate_command;
+mod hip_command;
 mod kernel_matrix;
 mod packetdrill_command;
 mod reproduce_command;
@@ -50,6 +51,8 @@ enum Command {
     Explain(explain_command::ExplainArgs),
     /// On a router: keep packets for mobile hosts while they are away. The daemon, and what is asked of it.
     Gateway(gateway_command::GatewayArgs),
+    /// Talk to peers by who they are, wherever they are: identities, peers, and the daemon whose connections survive a new address.
+    Hip(hip_command::HipArgs),
     /// Transfer data between Holdover's TCP and this machine's kernel under many combinations of settings.
     KernelMatrix(kernel_matrix::KernelMatrixArgs),
     /// Run packetdrill scripts against Holdover's TCP in virtual time, and say where it differs.
@@ -103,6 +106,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor_command::run(&args),
         Command::Explain(args) => explain_command::run(&args),
         Command::Gateway(args) => gateway_command::run(&args),
+        Command::Hip(args) => hip_command::run(&args),
         Command::KernelMatrix(args) => kernel_matrix::run(&args),
         Command::Man(args) => generate_command::man(&args),
         Command::Packetdrill(args) => packetdrill_command::run(&args),

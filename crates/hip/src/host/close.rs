@@ -93,7 +93,7 @@ impl Association {
     }
 
     /// Back to UNASSOCIATED. The peer is remembered for as long as an I2 of before could be accepted.
-    fn end(&mut self, local: &mut Local, now: Instant) {
+    pub(super) fn end(&mut self, local: &mut Local, now: Instant) {
         self.abandon_exchange(local);
         self.forget_keys(local);
         self.enter(State::Unassociated, Some(now + local.config.r1_lifetime * 2));

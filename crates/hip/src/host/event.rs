@@ -73,6 +73,8 @@ pub enum Event {
     Readdressed {
         /// The peer.
         peer: Hit,
+        /// This host's address at which the peer asked.
+        address: IpAddr,
     },
     /// The peer is reachable at an address that it announced.
     PeerReaddressed {

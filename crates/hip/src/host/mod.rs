@@ -111,6 +111,16 @@ impl Host {
         association.paths.add_known(addresses);
     }
 
+    /// A peer is a stranger from now on: what there is between both ends, and its addresses are forgotten with it.
+    pub fn remove_peer(&mut self, now: Instant, peer: Hit) {
+        if let Some(association) = self.associations.get_mut(&peer) {
+            association.is_configured = false;
+            if association.close(&mut self.local, now).is_err() {
+                association.end(&mut self.local, now);
+            }
+        }
+    }
+
     /// Begins an exchange with a peer.
     ///
     /// # Errors

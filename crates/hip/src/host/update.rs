@@ -191,7 +191,7 @@ impl Association {
                 return Ok(None);
             }
             answer.push(Parameter::EchoResponseSigned(echo.clone()));
-            local.events.push_back(Event::Readdressed { peer: self.peer });
+            local.events.push_back(Event::Readdressed { peer: self.peer, address: src });
         }
         let src = if src.is_ipv4() == dst.is_ipv4() { Some(src) } else { local.source_for(dst) };
         let Some(src) = src else { return Ok(None) };

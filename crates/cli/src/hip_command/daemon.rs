@@ -1,0 +1,80 @@
+//! The daemon, and what it is asked.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use holdover_hipd::control::{self, Request, Response};
+use holdover_hipd::daemon::{Daemon, DaemonError, Setup};
+use holdover_host::log::{self, Log, LogLevel};
+
+use super::{DirectoryArgs, Failure, SocketArgs, StatusArgs, text};
+use crate::command_support::{print, print_json, with_causes};
+
+/// Arguments of `holdover hip up`.
+#[derive(Args, Debug)]
+pub(super) struct UpArgs {
+    #[command(flatten)]
+    directory: DirectoryArgs,
+    #[command(flatten)]
+    socket: SocketArgs,
+    /// The name of the TUN device.
+    #[arg(long, value_name = "IF", default_value = "hip0")]
+    interface: String,
+    /// Its MTU in bytes, so that packets in ESP fit through the network.
+    #[arg(long, default_value_t = 1400, value_parser = clap::value_parser!(u32).range(1280..=9000))]
+    mtu: u32,
+    /// Leave TCP to itself after a move: on hosts that never move, or where an agent does it.
+    #[arg(long)]
+    no_wake: bool,
+    /// Let hosts that are no peers open associations. Who they are is not checked against anything.
+    #[arg(long)]
+    accept_unknown: bool,
+    /// Say more of what is done.
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// `EX_NOPERM` of `sysexits.h`: to start it again changes nothing, so that service managers need not try.
+const CANNOT_WORK: u8 = 77;
+
+pub(super) fn up(args: &UpArgs) -> Result<ExitCode, Failure> {
+    let level = if args.verbose { LogLevel::Debug } else { LogLevel::Info };
+    // Nothing else in this program writes a log.
+    let _ = log::start(&Log { level, ..Log::default() });
+    let setup = Setup {
+        directory: args.directory.dir.clone(),
+        socket: args.socket.socket.clone(),
+        interface: args.interface.clone(),
+        mtu: args.mtu,
+        wake: !args.no_wake,
+        accept_unknown: args.accept_unknown,
+    };
+    match Daemon::open(setup).and_then(Daemon::run) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => {
+            let status = match error {
+                DaemonError::NotPermitted { .. } | DaemonError::NoTun => CANNOT_WORK,
+                _ => 1,
+            };
+            Err(Failure { text: with_causes(&error), status })
+        }
+    }
+}
+
+pub(super) fn down(args: &SocketArgs) -> Result<ExitCode, Failure> {
+    control::ask(&args.socket, &Request::Down)?;
+    // It is down when its socket is gone.
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while args.socket.exists() && std::time::Instant::now() < patience {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Ok(if args.socket.exists() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+pub(super) fn status(args: &StatusArgs) -> Result<ExitCode, Failure> {
+    let status = match control::ask(&args.socket.socket, &Request::Status)? {
+        Response::Status(status) => status,
+        _ => return Err(Failure { text: "the daemon answered something else".to_owned(), status: 1 }),
+    };
+    Ok(if args.json { print_json(&status) } else { print(&text::status(&status)) })
+}

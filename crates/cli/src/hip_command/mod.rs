@@ -1,0 +1,340 @@
+//! `holdover hip`: host identities, the peers of this host, and the daemon that talks to them.
+
+mod daemon;
+mod ping;
+mod text;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use holdover_hipd::control::{self, ClientError, DEFAULT_SOCKET, Request};
+use holdover_hipd::files::{DEFAULT_DIRECTORY, Peer, Peers, Via, check_address, check_name, generate};
+use holdover_hipd::files::{read_identity, write_identity};
+use holdover_hipd::invitation::Invitation;
+use serde_json::json;
+
+use crate::command_support::{print, print_error, print_json, with_causes};
+
+/// Arguments of `holdover hip`.
+#[derive(Args, Debug)]
+pub(crate) struct HipArgs {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    /// Make this host's identity: a key that root alone may read.
+    Keygen(KeygenArgs),
+    /// Print who this host is.
+    Id(IdArgs),
+    /// Who may talk to this host, and where they may be found.
+    #[command(subcommand)]
+    Peer(PeerCommand),
+    /// Print a string with which another host can make this one its peer: holdover hip join STRING.
+    Invite(InviteArgs),
+    /// Make the host that printed an invitation a peer, and print the invitation for its side.
+    Join(JoinArgs),
+    /// Run the daemon until told to stop.
+    Up(daemon::UpArgs),
+    /// End the associations with all peers, and the daemon.
+    Down(SocketArgs),
+    /// Show this host's addresses, its peers, and what went between them.
+    Status(StatusArgs),
+    /// See whether a peer answers, and how fast.
+    Ping(ping::PingArgs),
+}
+
+#[derive(Args, Debug)]
+struct DirectoryArgs {
+    /// Where identity and peers are kept.
+    #[arg(long, value_name = "DIR", default_value = DEFAULT_DIRECTORY)]
+    dir: PathBuf,
+}
+
+#[derive(Args, Debug)]
+struct SocketArgs {
+    /// The daemon's control socket.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+}
+
+#[derive(Args, Debug)]
+struct KeygenArgs {
+    #[command(flatten)]
+    directory: DirectoryArgs,
+    /// The kind of key.
+    #[arg(long, value_enum, default_value_t = KeyKind::Ed25519)]
+    algorithm: KeyKind,
+}
+
+/// Kinds of keys, by their names in the file.
+#[derive(Clone, Copy, ValueEnum, Debug)]
+enum KeyKind {
+    Ed25519,
+    EcdsaP256,
+    EcdsaP384,
+    Rsa,
+}
+
+#[derive(Args, Debug)]
+struct IdArgs {
+    #[command(flatten)]
+    directory: DirectoryArgs,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand, Debug)]
+enum PeerCommand {
+    /// Let a host talk to this one.
+    Add(PeerAddArgs),
+    /// Let it no more.
+    Remove(PeerRemoveArgs),
+    /// Show all of them.
+    List(PeerListArgs),
+}
+
+#[derive(Args, Debug)]
+struct PeerAddArgs {
+    /// What it is called on this host.
+    name: String,
+    /// Its HIT, as "holdover hip id" prints it there.
+    hit: std::net::Ipv6Addr,
+    /// Where it may be found; none if it always calls first.
+    addresses: Vec<IpAddr>,
+    /// How packets to it are carried.
+    #[arg(long, value_enum, default_value_t = ViaArg::Ip)]
+    via: ViaArg,
+    #[command(flatten)]
+    files: FileArgs,
+}
+
+#[derive(Args, Debug)]
+struct PeerRemoveArgs {
+    /// Its name or HIT.
+    name: String,
+    #[command(flatten)]
+    files: FileArgs,
+}
+
+#[derive(Args, Debug)]
+struct PeerListArgs {
+    #[command(flatten)]
+    directory: DirectoryArgs,
+    /// Print JSON.
+    #[arg(long, conflicts_with = "hosts")]
+    json: bool,
+    /// Print lines for /etc/hosts.
+    #[arg(long)]
+    hosts: bool,
+}
+
+/// What changes the file of peers: the daemon, if there is one, is told.
+#[derive(Args, Debug)]
+struct FileArgs {
+    #[command(flatten)]
+    directory: DirectoryArgs,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// How a peer's packets are carried.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+enum ViaArg {
+    /// As IP protocols 139 and 50.
+    Ip,
+    /// In UDP on port 10500.
+    Udp,
+}
+
+#[derive(Args, Debug)]
+struct InviteArgs {
+    #[command(flatten)]
+    directory: DirectoryArgs,
+    /// What this host is to be called; its host name if missing.
+    #[arg(long)]
+    name: Option<String>,
+    /// Where this host may be found. May be given more than once; the daemon is asked if it is missing.
+    #[arg(long = "address", value_name = "ADDRESS")]
+    addresses: Vec<IpAddr>,
+    /// How packets to this host are to be carried.
+    #[arg(long, value_enum, default_value_t = ViaArg::Ip)]
+    via: ViaArg,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+#[derive(Args, Debug)]
+struct JoinArgs {
+    /// What "holdover hip invite" printed on the other host.
+    invitation: String,
+    /// What to call the other host; what it calls itself if missing.
+    #[arg(long)]
+    name: Option<String>,
+    #[command(flatten)]
+    files: FileArgs,
+}
+
+#[derive(Args, Debug)]
+struct StatusArgs {
+    /// Print JSON instead of tables.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+/// The exit status for something that has to be written differently.
+const WRONG: u8 = 2;
+
+/// Why a command failed, with the text for people.
+struct Failure {
+    text: String,
+    status: u8,
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self { text: with_causes(&error), status: 1 }
+    }
+}
+
+fn wrong(error: &dyn std::error::Error) -> Failure {
+    Failure { text: with_causes(error), status: WRONG }
+}
+
+pub(crate) fn run(args: &HipArgs) -> ExitCode {
+    let result = match &args.command {
+        Command::Keygen(args) => keygen(args),
+        Command::Id(args) => id(args),
+        Command::Peer(PeerCommand::Add(args)) => add(args),
+        Command::Peer(PeerCommand::Remove(args)) => remove(args),
+        Command::Peer(PeerCommand::List(args)) => list(args),
+        Command::Invite(args) => invite(args),
+        Command::Join(args) => join(args),
+        Command::Up(args) => daemon::up(args),
+        Command::Down(args) => daemon::down(args),
+        Command::Status(args) => daemon::status(args),
+        Command::Ping(args) => ping::ping(args),
+    };
+    result.unwrap_or_else(|failure| {
+        print_error(&failure.text);
+        ExitCode::from(failure.status)
+    })
+}
+
+fn keygen(args: &KeygenArgs) -> Result<ExitCode, Failure> {
+    let name = args.algorithm.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
+    let pair = generate(&name).ok_or_else(|| Failure { text: format!("unknown algorithm {name}"), status: WRONG })?;
+    let path = write_identity(&args.directory.dir, &pair)?;
+    Ok(print(&format!("{}\nthe key is in {}\n", pair.hit(), path.display())))
+}
+
+fn id(args: &IdArgs) -> Result<ExitCode, Failure> {
+    let pair = read_identity(&args.directory.dir)?;
+    let hit = pair.hit().to_string();
+    Ok(if args.json { print_json(&json!({ "hit": hit })) } else { print(&format!("{hit}\n")) })
+}
+
+fn add(args: &PeerAddArgs) -> Result<ExitCode, Failure> {
+    let hit = holdover_hip::identity::Hit(args.hit);
+    let peer = Peer::new(&args.name, hit, args.addresses.clone(), args.via.into()).map_err(|error| wrong(&error))?;
+    keep(&args.files, peer)
+}
+
+fn keep(files: &FileArgs, peer: Peer) -> Result<ExitCode, Failure> {
+    let mut peers = Peers::read(&files.directory.dir)?;
+    let text = format!("{} is {}\n", peer.name, peer.hit());
+    peers.add(peer).map_err(|error| wrong(&error))?;
+    peers.write(&files.directory.dir)?;
+    tell(&files.socket.socket)?;
+    Ok(print(&text))
+}
+
+fn remove(args: &PeerRemoveArgs) -> Result<ExitCode, Failure> {
+    let mut peers = Peers::read(&args.files.directory.dir)?;
+    let peer = peers.remove(&args.name).map_err(|error| wrong(&error))?;
+    peers.write(&args.files.directory.dir)?;
+    tell(&args.files.socket.socket)?;
+    Ok(print(&format!("{} ({}) is no peer any more\n", peer.name, peer.hit())))
+}
+
+/// The daemon reads the peers again. Without one, it will when it starts.
+fn tell(socket: &Path) -> Result<(), Failure> {
+    match control::ask(socket, &Request::Reload) {
+        Ok(_) | Err(ClientError::NotRunning { .. }) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn list(args: &PeerListArgs) -> Result<ExitCode, Failure> {
+    let peers = Peers::read(&args.directory.dir)?;
+    let text = if args.json {
+        return Ok(print_json(&peers));
+    } else if args.hosts {
+        peers.iter().map(|peer| format!("{} {}\n", peer.hit(), peer.name)).collect()
+    } else {
+        text::peers(&peers)
+    };
+    Ok(print(&text))
+}
+
+fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => rustix::system::uname().nodename().to_string_lossy().into_owned(),
+    };
+    check_name(&name).map_err(|error| wrong(&error))?;
+    for &address in &args.addresses {
+        check_address(address).map_err(|error| wrong(&error))?;
+    }
+    let invitation = own_invitation(&args.directory.dir, &args.socket.socket, name, &args.addresses, args.via.into())?;
+    if invitation.addresses.is_empty() {
+        eprintln!("no address is known of this host (--address): it will have to call first");
+    }
+    Ok(print(&format!("{invitation}\n")))
+}
+
+/// With the addresses that are named, else with those that the daemon knows.
+fn own_invitation(
+    directory: &Path,
+    socket: &Path,
+    name: String,
+    addresses: &[IpAddr],
+    via: Via,
+) -> Result<Invitation, Failure> {
+    let hit = read_identity(directory)?.hit();
+    let addresses = match (addresses, control::ask(socket, &Request::Status)) {
+        ([], Ok(control::Response::Status(status))) => status.addresses,
+        (named, _) => named.to_vec(),
+    };
+    Ok(Invitation { name, hit, addresses, via })
+}
+
+fn join(args: &JoinArgs) -> Result<ExitCode, Failure> {
+    let invitation: Invitation = args.invitation.parse().map_err(|error| wrong(&error))?;
+    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let own = if check_name(&own).is_ok() { own } else { "peer".to_owned() };
+    let (directory, socket) = (&args.files.directory.dir, &args.files.socket.socket);
+    let back = own_invitation(directory, socket, own, &[], invitation.via)?;
+    if back.hit == invitation.hit {
+        return Err(Failure { text: "this is this host's own invitation".to_owned(), status: WRONG });
+    }
+    let name = args.name.clone().unwrap_or(invitation.name);
+    let peer = Peer::new(&name, invitation.hit, invitation.addresses, invitation.via).map_err(|error| wrong(&error))?;
+    keep(&args.files, peer)?;
+    Ok(print(&format!("now on {name}:\n  sudo holdover hip join {back}\n")))
+}
+
+impl From<ViaArg> for Via {
+    fn from(via: ViaArg) -> Self {
+        match via {
+            ViaArg::Ip => Self::Ip,
+            ViaArg::Udp => Self::Udp,
+        }
+    }
+}

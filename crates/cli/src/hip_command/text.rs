@@ -1,0 +1,76 @@
+//! What `holdover hip` shows to people.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use holdover_hipd::files::{Peers, Via};
+use holdover_hipd::status::Status;
+
+/// The peers in the file.
+pub(super) fn peers(peers: &Peers) -> String {
+    let rows = peers.iter().map(|peer| {
+        let via = if peer.via == Via::Udp { "udp" } else { "ip" };
+        [peer.name.clone(), peer.hit().to_string(), via.to_owned(), list(&peer.addresses)]
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return "no peers: holdover hip join, holdover hip peer add\n".to_owned();
+    }
+    table(["peer", "HIT", "via", "addresses"], &rows)
+}
+
+/// How it all is.
+pub(super) fn status(status: &Status) -> String {
+    let mut text = format!("{}  at {}  on {}\n", status.hit, list(&status.addresses), status.interface);
+    if !status.wake {
+        text.push_str("TCP is not woken after a move (--no-wake)\n");
+    }
+    let rows = status.peers.iter().map(|peer| {
+        let name = peer.name.clone().unwrap_or_else(|| peer.hit.clone());
+        let state = if peer.is_moving { format!("{}, moving", peer.state) } else { peer.state.clone() };
+        let moves = match peer.last_readdressing_s {
+            Some(last) => format!("{} (last {:.0} ms)", peer.counters.readdressed, last * 1e3),
+            None => "0".to_owned(),
+        };
+        let bytes = format!("{} / {}", bytes(peer.counters.bytes_out), bytes(peer.counters.bytes_in));
+        let way = if peer.in_udp { format!("{} (udp)", list(&peer.addresses)) } else { list(&peer.addresses) };
+        [name, state, way, bytes, moves]
+    });
+    let rows: Vec<_> = rows.collect();
+    text.push_str(&table(["peer", "state", "at", "out / in", "moves"], &rows));
+    let counters = &status.counters;
+    let dropped =
+        counters.not_authentic + counters.unknown_spi + counters.no_path + counters.not_sealed + counters.not_waited;
+    let _ = writeln!(
+        text,
+        "dropped: {dropped} packets of data, {} of HIP; {} to unreachable peers",
+        counters.hip_dropped, counters.unreachable
+    );
+    text
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    if addresses.is_empty() {
+        return "-".to_owned();
+    }
+    addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        0..10_000 => format!("{count} B"),
+        10_000..10_000_000 => format!("{} kB", count / 1000),
+        _ => format!("{} MB", count / 1_000_000),
+    }
+}
+
+fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).chain([head[column].len()]).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..N).map(width).collect();
+    let line = |cells: Vec<&str>| {
+        let cells = cells.into_iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    let rows = rows.iter().map(|row| line(row.iter().map(String::as_str).collect()));
+    std::iter::once(line(head.to_vec())).chain(rows).collect()
+}

@@ -1,0 +1,162 @@
+//! A host with its directory and its daemon.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use holdover_testbed::Namespace;
+
+/// Longer than anything here takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory of a test, which goes with it.
+pub(crate) struct Place(pub(crate) PathBuf);
+
+impl Place {
+    pub(crate) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("holdover-hip-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("left behind: {}", self.0.display());
+        } else {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// A host: `holdover hip` in its namespace, with a directory of its own.
+pub(crate) struct Host {
+    namespace: Namespace,
+    directory: PathBuf,
+    daemon: Option<Child>,
+}
+
+impl Host {
+    /// With a fresh identity.
+    pub(crate) fn new(place: &Place, name: &str, namespace: &Namespace) -> Self {
+        let directory = place.0.join(name);
+        fs::create_dir_all(&directory).unwrap();
+        let host = Self { namespace: namespace.clone(), directory, daemon: None };
+        host.ok("keygen");
+        host
+    }
+
+    /// Runs `holdover hip` with these words, and with its directory and socket.
+    pub(crate) fn run(&self, words: &str) -> Output {
+        let mut command = self.command(words);
+        self.namespace.enter(|| command.output().unwrap()).unwrap()
+    }
+
+    /// The same; it has to succeed. What it printed.
+    #[track_caller]
+    pub(crate) fn ok(&self, words: &str) -> String {
+        let output = self.run(words);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "hip {words}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    fn command(&self, words: &str) -> Command {
+        let mut words = words.split_whitespace();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdover"));
+        let first = words.next().unwrap();
+        command.arg("hip").arg(first);
+        command.args(words.clone());
+        let has_directory = !matches!(first, "down" | "status");
+        if has_directory {
+            command.arg("--dir").arg(&self.directory);
+        }
+        if !matches!(first, "keygen" | "id" | "ping") && !words.clone().any(|word| word == "list") {
+            command.arg("--socket").arg(self.socket());
+        }
+        command.env_remove("NOTIFY_SOCKET");
+        command
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.join("s")
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.join("log")).unwrap_or_default()
+    }
+
+    /// Starts the daemon, with more words, and waits until it is up.
+    pub(crate) fn up(&mut self, words: &str) {
+        let log = File::options().create(true).append(true).open(self.directory.join("log")).unwrap();
+        let mut command = self.command(&format!("up --verbose {words}"));
+        command.stderr(log).stdout(Stdio::null());
+        let mut child = self.namespace.enter(|| command.spawn().unwrap()).unwrap();
+        let patience = Instant::now() + PATIENCE;
+        while !self.run("status").status.success() {
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none() && Instant::now() < patience, "not up ({ended:?}): {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        self.daemon = Some(child);
+    }
+
+    /// Ends the daemon as a power cut does.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut daemon) = self.daemon.take() {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+    }
+
+    pub(crate) fn hit(&self) -> std::net::Ipv6Addr {
+        self.ok("id").trim().parse().unwrap()
+    }
+
+    /// What the daemon says of its first peer.
+    pub(crate) fn peer(&self) -> serde_json::Value {
+        let status: serde_json::Value = serde_json::from_str(&self.ok("status --json")).unwrap();
+        status["peers"][0].clone()
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for(&self, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let peer = self.peer();
+            if is_so(&peer) {
+                return peer;
+            }
+            assert!(Instant::now() < patience, "never {what}: {peer}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Two hosts that have each other's invitations; no daemon runs.
+pub(crate) fn pair(place: &Place, namespaces: [&Namespace; 2], addresses: [&[&str]; 2], via: &str) -> [Host; 2] {
+    let hosts = [Host::new(place, "mobile", namespaces[0]), Host::new(place, "server", namespaces[1])];
+    for (index, name) in ["mobile", "server"].into_iter().enumerate() {
+        let addresses: String = addresses[index].iter().map(|address| format!(" --address {address}")).collect();
+        let invitation = hosts[index].ok(&format!("invite --name {name} --via {via}{addresses}"));
+        hosts[1 - index].ok(&format!("join {}", invitation.trim()));
+    }
+    hosts
+}
+
+/// What `tshark` finds in a capture; `None` if it is not installed.
+pub(crate) fn tshark(capture: &Path, arguments: &[&str]) -> Option<String> {
+    let checked = ["-o", "ip.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"];
+    let output = Command::new("tshark").arg("-r").arg(capture).args(checked).args(arguments).output().ok()?;
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+}

@@ -1,0 +1,111 @@
+//! A host that moves while data flows.
+
+use std::time::{Duration, Instant};
+
+use crate::Test;
+use crate::daemon::{Place, pair};
+use crate::network::{Attachment, LTE, LTE_V6, Network, ROUND_TRIP, SERVER, WIFI};
+use crate::transfer::{Transfer, Way, first_after};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("make_before_break", make_before_break),
+    ("break_before_make_of_300_ms", break_before_make_of_300_ms),
+    ("break_before_make_of_3_s", break_before_make_of_3_s),
+    ("break_before_make_of_15_s", break_before_make_of_15_s),
+    ("from_ipv4_to_ipv6_and_back", from_ipv4_to_ipv6_and_back),
+    ("without_wake_tcp_waits_for_its_timer", without_wake_tcp_waits_for_its_timer),
+];
+
+/// What became of one move.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    /// From the new address to the peer's question there.
+    readdressing: Duration,
+    /// From then to the first new data of TCP.
+    resumption: Duration,
+}
+
+/// A transfer over a move from `from` to `to`, with nothing in between for so long; `None` for both at once for a while.
+fn move_once(way: Way, [from, to]: [Attachment; 2], gap: Option<Duration>, wake: [bool; 2]) -> Outcome {
+    let place = Place::new(&format!("move-{:?}", std::thread::current().id()).replace(['(', ')'], ""));
+    let network = Network::new(None);
+    network.attach(&from);
+    let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[from.address], &SERVER], "ip");
+    let words = wake.map(|wake| if wake { "" } else { "--no-wake" });
+    mobile.up(words[0]);
+    server.up(words[1]);
+    let transfer = Transfer::start(way, &network.mobile, &network.server, server.hit());
+    transfer.wait_for_more(2_000_000);
+    let moved_at = match gap {
+        Some(gap) => {
+            network.detach(&from);
+            std::thread::sleep(gap);
+            let moved_at = Instant::now();
+            network.attach(&to);
+            moved_at
+        }
+        None => {
+            let moved_at = Instant::now();
+            network.attach(&to);
+            std::thread::sleep(Duration::from_millis(500));
+            network.detach(&from);
+            moved_at
+        }
+    };
+    let peer = mobile.wait_for("found at its new address", |peer| peer["readdressed"].as_u64() >= Some(1));
+    let readdressing = Duration::from_secs_f64(peer["last_readdressing_s"].as_f64().unwrap());
+    transfer.wait_for_more(1_000_000);
+    let arrivals = transfer.end();
+    let found_at = moved_at + readdressing;
+    let resumption =
+        first_after(&arrivals, if gap.is_some() { moved_at } else { found_at }).saturating_duration_since(found_at);
+    let outcome = Outcome { readdressing, resumption };
+    eprintln!("{way:?}, {gap:?} between, wake {wake:?}: {outcome:?}");
+    assert_eq!(server.peer()["addresses"].as_array().unwrap()[0], to.address);
+    outcome
+}
+
+/// Generous: other tests run beside this one.
+const SLACK: Duration = Duration::from_millis(300);
+
+fn check(outcome: Outcome) {
+    assert!(outcome.readdressing < ROUND_TRIP * 3 / 2 + SLACK, "{outcome:?}");
+    assert!(outcome.resumption < ROUND_TRIP * 3 / 2 + SLACK, "{outcome:?}");
+}
+
+fn both_ways(gap: Option<Duration>) {
+    for way in [Way::ToMobile, Way::FromMobile] {
+        check(move_once(way, [WIFI, LTE], gap, [true, false]));
+    }
+    check(move_once(Way::ToMobile, [WIFI, LTE], gap, [true, true]));
+}
+
+fn make_before_break() {
+    both_ways(None);
+}
+
+fn break_before_make_of_300_ms() {
+    both_ways(Some(Duration::from_millis(300)));
+}
+
+fn break_before_make_of_3_s() {
+    both_ways(Some(Duration::from_secs(3)));
+}
+
+fn break_before_make_of_15_s() {
+    both_ways(Some(Duration::from_secs(15)));
+}
+
+fn from_ipv4_to_ipv6_and_back() {
+    for gap in [None, Some(Duration::from_secs(3))] {
+        check(move_once(Way::ToMobile, [WIFI, LTE_V6], gap, [true, false]));
+        check(move_once(Way::FromMobile, [LTE_V6, WIFI], gap, [true, false]));
+    }
+}
+
+/// What the others gain: a kernel alone tries again when its timer says so, which has doubled each time.
+fn without_wake_tcp_waits_for_its_timer() {
+    let outcome = move_once(Way::ToMobile, [WIFI, LTE], Some(Duration::from_secs(10)), [false, false]);
+    assert!(outcome.readdressing < ROUND_TRIP * 3 / 2 + SLACK, "{outcome:?}");
+    assert!(outcome.resumption > Duration::from_secs(1), "{outcome:?}");
+}

@@ -1,0 +1,169 @@
+//! Two hosts and a router: a mobile one with two links, and a fixed one.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io::BufWriter;
+use std::net::IpAddr;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use holdover_testbed::{Namespace, Netlink, Route, Tun, TunConfig};
+use holdover_wire::pcapng;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Half of a round trip.
+pub(crate) const DELAY: Duration = Duration::from_millis(20);
+/// A whole one.
+pub(crate) const ROUND_TRIP: Duration = Duration::from_millis(40);
+
+pub(crate) const SERVER: [&str; 2] = ["10.9.0.2", "fd00:9::2"];
+
+/// A link of the mobile host, in one address family.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attachment {
+    pub(crate) link: &'static str,
+    pub(crate) address: &'static str,
+}
+
+pub(crate) const WIFI: Attachment = Attachment { link: "wifi", address: "10.1.0.2" };
+pub(crate) const LTE: Attachment = Attachment { link: "lte", address: "10.2.0.2" };
+pub(crate) const LTE_V6: Attachment = Attachment { link: "lte", address: "fd00:2::2" };
+
+/// See the module's documentation. The devices go with it.
+pub(crate) struct Network {
+    pub(crate) mobile: Namespace,
+    pub(crate) server: Namespace,
+    is_over: Arc<AtomicBool>,
+    router: Option<JoinHandle<()>>,
+}
+
+impl Network {
+    /// The mobile host is at no address, the fixed one at [`SERVER`]. What the router forwards goes into `capture`.
+    pub(crate) fn new(capture: Option<&Path>) -> Self {
+        let (mobile, server) = (Namespace::new("mobile").unwrap(), Namespace::new("server").unwrap());
+        let open = |namespace: &Namespace, name| {
+            namespace.enter(|| Tun::open(namespace, &TunConfig::new(name, 1500)).unwrap()).unwrap()
+        };
+        let tuns = [open(&mobile, WIFI.link), open(&mobile, LTE.link), open(&server, "wan")];
+        server
+            .enter(|| {
+                for address in SERVER {
+                    attach(&server, &Attachment { link: "wan", address });
+                }
+            })
+            .unwrap();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let capture = capture.map(|path| BufWriter::new(File::create(path).unwrap()));
+        let router = std::thread::spawn({
+            let is_over = Arc::clone(&is_over);
+            move || route(&tuns, capture, &is_over)
+        });
+        Self { mobile, server, is_over, router: Some(router) }
+    }
+
+    /// The mobile host gets an address, and its default route is there.
+    pub(crate) fn attach(&self, attachment: &Attachment) {
+        self.mobile.enter(|| attach(&self.mobile, attachment)).unwrap();
+    }
+
+    /// The address goes, and all routes of the link with it.
+    pub(crate) fn detach(&self, attachment: &Attachment) {
+        let address: IpAddr = attachment.address.parse().unwrap();
+        self.mobile
+            .enter(|| {
+                let mut netlink = Netlink::open(&self.mobile).unwrap();
+                netlink.remove_route(&default_route(attachment)).unwrap();
+                netlink.remove_address(attachment.link, address, if address.is_ipv4() { 24 } else { 64 }).unwrap();
+            })
+            .unwrap();
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        if let Some(router) = self.router.take() {
+            let _ = router.join();
+        }
+    }
+}
+
+fn attach(namespace: &Namespace, attachment: &Attachment) {
+    let address: IpAddr = attachment.address.parse().unwrap();
+    let mut netlink = Netlink::open(namespace).unwrap();
+    netlink.add_address(attachment.link, address, if address.is_ipv4() { 24 } else { 64 }).unwrap();
+    netlink.replace_route(&default_route(attachment)).unwrap();
+}
+
+fn default_route(attachment: &Attachment) -> Route {
+    let address: IpAddr = attachment.address.parse().unwrap();
+    let any: IpAddr = if address.is_ipv4() { "0.0.0.0".parse().unwrap() } else { "::".parse().unwrap() };
+    Route { destination: (any, 0), gateway: None, link: attachment.link.to_owned(), source: None }
+}
+
+/// The device behind which an address is.
+fn device(packet: &[u8]) -> Option<usize> {
+    match packet.first()? >> 4 {
+        4 => match packet.get(16..18)? {
+            [10, 1] => Some(0),
+            [10, 2] => Some(1),
+            [10, 9] => Some(2),
+            _ => None,
+        },
+        6 => match packet.get(24..28)? {
+            [0xfd, 0, 0, 1] => Some(0),
+            [0xfd, 0, 0, 2] => Some(1),
+            [0xfd, 0, 0, 9] => Some(2),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn route(tuns: &[Tun; 3], capture: Option<BufWriter<File>>, is_over: &AtomicBool) {
+    let start = Instant::now();
+    let mut capture = capture.map(|out| {
+        let mut writer = pcapng::Writer::new(out, "tests").unwrap();
+        let interface = writer.add_interface(&pcapng::Interface::new("router")).unwrap();
+        (writer, interface)
+    });
+    let mut flying: BinaryHeap<Reverse<(Instant, u64, usize, Bytes)>> = BinaryHeap::new();
+    let mut scratch = vec![0; 2000];
+    let mut count = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        for tun in tuns {
+            while let Ok(Some(bytes)) = tun.recv(&mut scratch) {
+                if let Some((writer, interface)) = &mut capture {
+                    let at = holdover_base::Instant::ZERO + start.elapsed().into();
+                    writer.write_bytes(&pcapng::Record::new(at, *interface), &bytes, bytes.len()).unwrap();
+                }
+                if let Some(to) = device(&bytes) {
+                    count += 1;
+                    flying.push(Reverse((Instant::now() + DELAY, count, to, bytes)));
+                }
+            }
+        }
+        let now = Instant::now();
+        while flying.peek().is_some_and(|Reverse((at, ..))| *at <= now) {
+            if let Some(Reverse((_, _, to, bytes))) = flying.pop() {
+                // A device that takes nothing is a link that loses.
+                let _ = tuns[to].send(&bytes);
+            }
+        }
+        let wait =
+            flying.peek().map_or(Duration::from_millis(50), |Reverse((at, ..))| at.saturating_duration_since(now));
+        let wait = wait.min(Duration::from_millis(50));
+        let timeout = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as _ };
+        let mut fds = tuns.each_ref().map(|tun| PollFd::from_borrowed_fd(tun.as_fd(), PollFlags::IN));
+        let _ = poll(&mut fds, Some(&timeout));
+    }
+    if let Some((writer, _)) = &mut capture {
+        writer.flush().unwrap();
+    }
+}

@@ -1,0 +1,133 @@
+//! Two hosts that stay where they are.
+
+use std::time::Duration;
+
+use crate::Test;
+use crate::daemon::{Host, Place, pair, tshark};
+use crate::network::{LTE, Network, SERVER, WIFI};
+use crate::transfer::{Transfer, Way};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("two_hosts_talk_after_one_command_each", two_hosts_talk_after_one_command_each),
+    ("they_talk_in_udp", they_talk_in_udp),
+    ("another_identity_is_refused", another_identity_is_refused),
+    ("a_daemon_that_is_killed_and_started_again_goes_on", a_daemon_that_is_killed_and_started_again_goes_on),
+    ("tshark_finds_nothing_malformed", tshark_finds_nothing_malformed),
+];
+
+fn two_hosts_talk_after_one_command_each() {
+    let (place, network) = (Place::new("talk"), Network::new(None));
+    network.attach(&WIFI);
+    let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");
+    mobile.up("");
+    server.up("");
+    let pinged = mobile.ok("ping server --count 3");
+    assert!(pinged.contains("3 of 3 answered"), "{pinged}");
+    server.ok("ping mobile --count 1");
+    let peer = mobile.wait_for("established", |peer| peer["state"] == "ESTABLISHED");
+    assert_eq!(peer["name"], "server");
+    assert!(peer["packets_in"].as_u64().unwrap() >= 4, "{peer}");
+    let text = server.ok("status");
+    assert!(text.contains("mobile") && text.contains("ESTABLISHED") && text.contains(WIFI.address), "{text}");
+    // A peer that goes is told.
+    mobile.ok("down");
+    server.wait_for("closed", |peer| peer["state"] == "CLOSED");
+    assert!(!mobile.run("status").status.success());
+    assert!(!mobile.socket().exists());
+}
+
+fn they_talk_in_udp() {
+    let place = Place::new("udp");
+    let capture = place.0.join("udp.pcapng");
+    let network = Network::new(Some(&capture));
+    network.attach(&WIFI);
+    let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "udp");
+    mobile.up("");
+    server.up("");
+    assert!(mobile.ok("ping server --count 2").contains("2 of 2 answered"));
+    let transfer = Transfer::start(Way::ToMobile, &network.mobile, &network.server, server.hit());
+    transfer.wait_for_more(200_000);
+    network.detach(&WIFI);
+    network.attach(&LTE);
+    transfer.wait_for_more(200_000);
+    transfer.end();
+    mobile.wait_for("moved", |peer| peer["readdressed"] == 1);
+    drop((mobile, server));
+    drop(network);
+    if let Some(others) = tshark(&capture, &["-Y", "not udp.port == 10500 and not icmpv6"]) {
+        assert_eq!(others, "");
+        // ESP in UDP has no dissector at this port, and is taken for this and that.
+        let bad = "hip and (_ws.malformed or hip.checksum.status == \"Bad\") or udp.checksum.status == \"Bad\"";
+        assert_eq!(tshark(&capture, &["-Y", bad]).unwrap(), "");
+        assert!(!tshark(&capture, &["-Y", "hip"]).unwrap().is_empty());
+    }
+}
+
+fn another_identity_is_refused() {
+    let (place, network) = (Place::new("other"), Network::new(None));
+    network.attach(&WIFI);
+    let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");
+    // At the mobile host's address there is another host, which knows where the server is.
+    let mut other = Host::new(&place, "other", &network.mobile);
+    let invitation = server.ok(&format!("invite --name server --address {}", SERVER[0]));
+    other.ok(&format!("join {}", invitation.trim()));
+    server.up("");
+    other.up("");
+    let output = other.run("ping server --count 1");
+    assert!(!output.status.success(), "{output:?}");
+    assert_ne!(other.peer()["state"], "ESTABLISHED");
+    assert_ne!(server.peer()["state"], "ESTABLISHED");
+    other.ok("down");
+    mobile.up("");
+    mobile.ok("ping server --count 1");
+}
+
+fn a_daemon_that_is_killed_and_started_again_goes_on() {
+    let (place, network) = (Place::new("restart"), Network::new(None));
+    network.attach(&WIFI);
+    let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");
+    mobile.up("");
+    server.up("");
+    let transfer = Transfer::start(Way::FromMobile, &network.mobile, &network.server, server.hit());
+    transfer.wait_for_more(200_000);
+    server.kill();
+    std::thread::sleep(Duration::from_millis(500));
+    server.up("");
+    transfer.wait_for_more(200_000);
+    mobile.kill();
+    mobile.up("");
+    transfer.wait_for_more(200_000);
+    transfer.end();
+}
+
+fn tshark_finds_nothing_malformed() {
+    let place = Place::new("capture");
+    let capture = place.0.join("hip.pcapng");
+    let network = Network::new(Some(&capture));
+    network.attach(&WIFI);
+    let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");
+    mobile.up("");
+    server.up("");
+    mobile.ok("ping server --count 2");
+    network.attach(&LTE);
+    std::thread::sleep(Duration::from_millis(300));
+    network.detach(&WIFI);
+    mobile.ok("ping server --count 2");
+    mobile.ok("down");
+    drop(server);
+    drop(network);
+    let Some(types) = tshark(&capture, &["-Y", "hip", "-T", "fields", "-e", "hip.packet_type"]) else {
+        let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
+        assert!(!is_required, "tshark is not installed");
+        eprintln!("tshark is not installed: the capture is not looked at");
+        return;
+    };
+    // I1, R1, I2, R2, UPDATE, CLOSE, CLOSE_ACK.
+    for kind in [1, 2, 3, 4, 16, 18, 19] {
+        assert!(types.lines().any(|line| line.trim() == kind.to_string()), "{kind}: {types}");
+    }
+    assert!(!tshark(&capture, &["-Y", "esp"]).unwrap().is_empty());
+    let bad =
+        tshark(&capture, &["-Y", "_ws.malformed or hip.checksum.status == \"Bad\" or ip.checksum.status == \"Bad\""]);
+    assert_eq!(bad.unwrap(), "");
+}

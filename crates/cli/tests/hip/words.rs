@@ -1,0 +1,111 @@
+//! The commands that need no daemon, and what they say of wrong input. They need no privileges either.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use crate::Test;
+use crate::daemon::Place;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("an_identity_is_made_once", an_identity_is_made_once),
+    ("invitations_go_both_ways", invitations_go_both_ways),
+    ("wrong_words_are_refused", wrong_words_are_refused),
+    ("without_a_daemon_it_is_said_how_to_start_one", without_a_daemon_it_is_said_how_to_start_one),
+];
+
+/// Exit status, standard output and standard error.
+fn run(place: &Place, words: &str) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdover"));
+    let output = command.current_dir(&place.0).arg("hip").args(words.split_whitespace()).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    let (code, out, err) = (output.status.code().unwrap(), text(output.stdout), text(output.stderr));
+    assert!(!err.contains("panicked"), "{words}: {err}");
+    (code, out, err)
+}
+
+#[track_caller]
+fn well(place: &Place, words: &str) -> String {
+    let (code, out, err) = run(place, words);
+    assert_eq!(code, 0, "{words}: {err}");
+    out
+}
+
+fn an_identity_is_made_once() {
+    let place = Place::new("words-id");
+    let (code, _, err) = run(&place, "id --dir d");
+    assert!(code == 1 && err.contains("sudo holdover hip keygen"), "{err}");
+    let made = well(&place, "keygen --dir d");
+    let hit = well(&place, "id --dir d");
+    assert!(made.starts_with(hit.trim()) && hit.starts_with("2001:25:"), "{made}{hit}");
+    let path = place.0.join("d/identity.toml");
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o7777, 0o600);
+    let (code, _, err) = run(&place, "keygen --dir d");
+    assert!(code == 1 && err.contains("is there already"), "{err}");
+    assert_eq!(well(&place, "id --dir d"), hit);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let (code, _, err) = run(&place, "id --dir d");
+    assert!(code == 1 && err.contains("chmod 600"), "{err}");
+    for (algorithm, prefix) in [("ecdsa-p256", "2001:22:"), ("ecdsa-p384", "2001:22:")] {
+        assert!(well(&place, &format!("keygen --dir {algorithm} --algorithm {algorithm}")).starts_with(prefix));
+    }
+}
+
+fn invitations_go_both_ways() {
+    let place = Place::new("words-invite");
+    for host in ["a", "b"] {
+        well(&place, &format!("keygen --dir {host}"));
+    }
+    let of_a =
+        well(&place, "invite --dir a --socket s --name alpha --address 192.0.2.1 --address 2001:db8::1 --via udp");
+    let joined = well(&place, &format!("join {} --dir b --socket s", of_a.trim()));
+    let back = joined.split_whitespace().find(|word| word.starts_with("hip:")).unwrap();
+    well(&place, &format!("join {back} --dir a --socket s --name beta"));
+    let listed = well(&place, "peer list --dir b");
+    assert!(listed.contains("alpha") && listed.contains("udp  192.0.2.1, 2001:db8::1"), "{listed}");
+    let hosts = well(&place, "peer list --dir a --hosts");
+    assert_eq!(hosts, format!("{} beta\n", well(&place, "id --dir b").trim()));
+    let (code, _, err) = run(&place, &format!("join {} --dir b --socket s", of_a.trim()));
+    assert!(code == 2 && err.contains("known already, as alpha"), "{err}");
+    let (code, _, err) = run(&place, &format!("join {} --dir a --socket s", of_a.trim()));
+    assert!(code == 2 && err.contains("own invitation"), "{err}");
+    well(&place, "peer remove alpha --dir b --socket s");
+    assert!(well(&place, "peer list --dir b").contains("no peers"));
+}
+
+fn wrong_words_are_refused() {
+    let place = Place::new("words-wrong");
+    well(&place, "keygen --dir d");
+    let invitation = well(&place, "invite --dir d --socket s --name alpha --address 192.0.2.1");
+    let damaged = invitation.trim().replacen(|c: char| c == 'a' || c == 'b', "7", 1).replace("h7p", "hip");
+    let hit = "2001:25:1111:2222:3333:4444:5555:6666";
+    for (words, told) in [
+        ("join hello --dir d --socket s".to_owned(), "begins with \"hip:\""),
+        ("join hip:a!b --dir d --socket s".to_owned(), "'!'"),
+        (format!("join {damaged} --dir d --socket s"), "copy it again"),
+        (format!("join {} --dir d --socket s", &invitation.trim()[..40]), "copy it again"),
+        ("peer add x 2001:db8::1 192.0.2.1 --dir d --socket s".to_owned(), "not a HIT"),
+        (format!("peer add x {hit} 224.0.0.1 --dir d --socket s"), "multicast"),
+        (format!("peer add x {hit} fe80::1 --dir d --socket s"), "link-local"),
+        (format!("peer add -- -x {hit} --dir d"), "error"),
+        ("peer remove nobody --dir d --socket s".to_owned(), "there are: none"),
+        ("invite --dir d --socket s --name a/b".to_owned(), "cannot name a peer"),
+        ("up --dir d --mtu 900".to_owned(), "900"),
+        ("ping nobody --dir d".to_owned(), "no peer \"nobody\""),
+    ] {
+        let (code, out, err) = run(&place, &words);
+        assert!(code == 2 && out.is_empty() && err.contains(told), "{words}: {code} {out} {err}");
+    }
+    std::fs::write(place.0.join("d/peers.toml"), "[[peer]]\nname = 7\n").unwrap();
+    let (code, _, err) = run(&place, "peer list --dir d");
+    assert!(code == 1 && err.contains("peers.toml") && err.contains("line 2"), "{err}");
+}
+
+fn without_a_daemon_it_is_said_how_to_start_one() {
+    let place = Place::new("words-daemon");
+    for words in ["status --socket s", "down --socket s"] {
+        let (code, _, err) = run(&place, words);
+        assert!(code == 1 && err.contains("sudo holdover hip up"), "{words}: {err}");
+    }
+    let (code, _, err) = run(&place, "up --dir nowhere --socket s");
+    assert!(code == 1 && err.contains("hip keygen"), "{err}");
+}

@@ -1,0 +1,118 @@
+//! The control socket: a question and its answer, each a line of JSON, over a Unix socket that root alone may use.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use holdover_host::control_socket::{AnswerError, Client};
+use serde::{Deserialize, Serialize};
+
+use crate::status::Status;
+
+/// Where the socket is if no other place is named.
+pub const DEFAULT_SOCKET: &str = "/run/holdover-hip/control.sock";
+
+/// No request is longer, its line feed included.
+pub const LONGEST_REQUEST: usize = 1024;
+
+/// What the daemon is asked.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// How is it all?
+    Status,
+    /// Read the file of peers again.
+    Reload,
+    /// End all associations, and then yourself.
+    Down,
+}
+
+/// What the daemon answers.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "response", rename_all = "kebab-case")]
+pub enum Response {
+    /// How it all is.
+    Status(Box<Status>),
+    /// It is done, or will be.
+    Done,
+    /// No.
+    Refused {
+        /// Why, and what to do about it.
+        message: String,
+    },
+}
+
+/// The daemon could not be asked, or would not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody is there.
+    #[error("no daemon answers at {} ({reason})\nstart it: sudo systemctl start holdover-hip, or sudo holdover hip up; or name its socket: --socket", path.display())]
+    NotRunning {
+        /// The socket.
+        path: PathBuf,
+        /// Why. It is in the text, before what to do, and so is no further cause.
+        reason: io::Error,
+    },
+    /// The socket is not for this user.
+    #[error("{} is for root only: sudo", path.display())]
+    NotPermitted {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The daemon hung up, took too long, or was not understood.
+    #[error("the daemon: {0}")]
+    Answer(#[from] AnswerError),
+    /// The daemon said no.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Request {
+    /// Reads a line.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(line: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(line).map_err(|error| format!("this is not a request: {error}"))
+    }
+}
+
+impl Response {
+    /// A line, its line feed included.
+    pub fn to_line(&self) -> Vec<u8> {
+        // Every value is a text, a number, a truth value or a list of these, which JSON has.
+        let mut line = serde_json::to_vec(self).unwrap_or_default();
+        line.push(b'\n');
+        line
+    }
+}
+
+/// Asks the daemon at `path`.
+///
+/// # Errors
+/// [`ClientError`]: nobody is there, the socket is for others, or the answer is none.
+pub fn ask(path: &Path, request: &Request) -> Result<Response, ClientError> {
+    let mut client = Client::ask(path, request).map_err(|reason| match reason.kind() {
+        io::ErrorKind::PermissionDenied => ClientError::NotPermitted { path: path.to_owned() },
+        _ => ClientError::NotRunning { path: path.to_owned(), reason },
+    })?;
+    match client.next_answer(false)? {
+        Some(Response::Refused { message }) => Err(ClientError::Refused(message)),
+        Some(answer) => Ok(answer),
+        None => Err(AnswerError::from(io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up")).into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_what_the_guide_says() {
+        assert_eq!(Request::parse(br#"{"request":"status"}"#), Ok(Request::Status));
+        assert_eq!(Request::parse(br#"{"request":"down"}"#), Ok(Request::Down));
+        for line in [&b"hello"[..], b"", b"{}", b"\xff", br#"{"request":"up"}"#, br#"{"request":"down","now":true}"#] {
+            assert!(Request::parse(line).is_err(), "{line:?}");
+        }
+        assert_eq!(Response::Done.to_line(), b"{\"response\":\"done\"}\n");
+    }
+}

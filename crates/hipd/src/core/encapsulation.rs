@@ -1,0 +1,86 @@
+//! HIP and ESP in UDP (RFC 9028 section 5.1, RFC 3948 section 2).
+//!
+//! A HIP packet has four bytes of zero before it, where ESP has its SPI, which is never zero. Its own checksum is zero in UDP,
+//! because it covers addresses that a translator may change; [`open`] fills in the one that the packet would have without.
+
+use core::net::IpAddr;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use holdover_hip::codec::{HEADER_LEN, PROTOCOL};
+use holdover_hip::identity::Hit;
+use holdover_wire::{Packet, Payload, Udp, transport_checksum};
+
+/// The port of HIP (RFC 9028 section 5.1), as source and as destination.
+pub const PORT: u16 = 10_500;
+/// What tells a HIP packet from ESP.
+const MARKER: [u8; 4] = [0; 4];
+/// The one byte of a packet that keeps a translator's binding (RFC 3948 section 2.3).
+const KEEP_ALIVE: &[u8] = &[0xff];
+/// Where a HIP packet has its checksum.
+const CHECKSUM: core::ops::Range<usize> = 4..6;
+
+/// What was in a UDP datagram.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Carried {
+    Hip(Packet),
+    Esp(Packet),
+    KeepAlive,
+    Nothing,
+}
+
+/// Takes a packet out of UDP.
+pub(super) fn open(packet: &Packet, udp: &Udp) -> Carried {
+    let outer = |payload| Packet {
+        ttl: packet.ttl,
+        traffic_class: packet.traffic_class,
+        ..Packet::new(packet.src, packet.dst, payload)
+    };
+    if udp.payload[..] == *KEEP_ALIVE {
+        return Carried::KeepAlive;
+    }
+    match udp.payload.split_first_chunk::<4>() {
+        Some((&MARKER, hip)) if hip.len() >= HEADER_LEN && hip[CHECKSUM] == [0, 0] => {
+            let mut bytes = BytesMut::from(hip);
+            let sum = transport_checksum(packet.src, packet.dst, PROTOCOL, &bytes);
+            bytes[CHECKSUM].copy_from_slice(&sum.to_be_bytes());
+            Carried::Hip(outer(Payload::Other { protocol: PROTOCOL, payload: bytes.freeze() }))
+        }
+        Some((&MARKER, _)) | None => Carried::Nothing,
+        Some(_) => Carried::Esp(outer(Payload::Esp(udp.payload.clone()))),
+    }
+}
+
+/// Puts a packet into UDP.
+pub(super) fn close(packet: Packet, port: u16) -> Packet {
+    let payload: Bytes = match &packet.payload {
+        Payload::Esp(esp) => esp.clone(),
+        Payload::Other { protocol: PROTOCOL, payload } if payload.len() >= HEADER_LEN => {
+            let mut bytes = BytesMut::with_capacity(MARKER.len() + payload.len());
+            bytes.put_slice(&MARKER);
+            bytes.put_slice(payload);
+            bytes[MARKER.len()..][CHECKSUM].fill(0);
+            bytes.freeze()
+        }
+        _ => return packet,
+    };
+    Packet { payload: Payload::Udp(Udp { src_port: PORT, dst_port: port, payload }), ..packet }
+}
+
+/// Whom a HIP packet is for.
+pub(super) fn receiver_of(packet: &Packet) -> Option<Hit> {
+    hit_at(packet, 24)
+}
+
+/// Who says to have sent a HIP packet.
+pub(super) fn sender_of(packet: &Packet) -> Option<Hit> {
+    hit_at(packet, 8)
+}
+
+fn hit_at(packet: &Packet, start: usize) -> Option<Hit> {
+    let Payload::Other { protocol: PROTOCOL, payload } = &packet.payload else { return None };
+    let bytes: [u8; 16] = payload.get(start..start + 16)?.try_into().ok()?;
+    match IpAddr::from(bytes) {
+        IpAddr::V6(address) => Some(Hit(address)),
+        IpAddr::V4(_) => None,
+    }
+}

@@ -1,0 +1,497 @@
+//! Everything that the daemon decides, without its sockets and clocks: a host with its associations ([`Host`]), the ways its packets
+//! are carried, and [`Wake`] between the host's own TCP and each peer.
+//!
+//! The order of calls: one of the `handle_*`, `set_*` or commands, then [`Core::poll_network`], [`Core::poll_inner`] and
+//! [`Core::poll_note`] until `None`, then [`Core::poll_timeout`]. Time is an argument and never goes back.
+//!
+//! A packet of a program goes TUN device -> [`Core::handle_inner`] -> wake -> [`Host::seal`] -> [`Core::poll_network`]; one from a
+//! peer [`Core::handle_network`] -> [`Host::open`] -> wake -> [`Core::poll_inner`] -> TUN device.
+
+mod encapsulation;
+mod peer;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use core::net::IpAddr;
+
+use holdover_base::{Duration, Instant};
+use holdover_hip::codec::PROTOCOL;
+use holdover_hip::host::{CommandError, DataError, Event, Host, HostConfig, State};
+use holdover_hip::identity::{Hit, KeyPair};
+use holdover_mobility::wake::WakeConfig;
+use holdover_mobility::{Direction, LinkEvent, SegmentFilter as _, Verdict};
+use holdover_wire::{IcmpError, Packet, Payload, Unreachable};
+use rand_core::CryptoRng;
+
+pub use self::encapsulation::PORT;
+use self::encapsulation::{Carried, receiver_of};
+use self::peer::PeerState;
+use crate::files::{Peer, Peers};
+use crate::status::{Counters, PeerStatus};
+
+/// After UPDATEs were given up, they are begun again so often: the path may be broken for long while the address stays.
+const ANNOUNCE_AGAIN: Duration = Duration::from_secs(10);
+/// A host that has lost its keys, as by a restart, opens an association so often at most because of packets that it cannot read.
+const KNOCK_EVERY: Duration = Duration::from_secs(5);
+
+/// What an owner chooses for the core.
+#[derive(Clone, Debug)]
+pub struct CoreConfig {
+    /// The protocol.
+    pub host: HostConfig,
+    /// What stands in the path of the host's own TCP; `None` for nothing.
+    pub wake: Option<WakeConfig>,
+}
+
+impl Default for CoreConfig {
+    /// Peers that are named only; the first retransmission after 300 ms, so that a lost UPDATE costs little.
+    fn default() -> Self {
+        let host = HostConfig {
+            accept_unknown_peers: false,
+            max_associations: 4096,
+            retransmit_after: Duration::from_millis(300),
+            retries: 7,
+            ..HostConfig::default()
+        };
+        Self { host, wake: Some(WakeConfig::all()) }
+    }
+}
+
+/// Something that has happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// What.
+    pub event: Event,
+    /// For [`Event::Readdressed`] after a move: the time since the new address was there.
+    pub after: Option<Duration>,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub struct Core {
+    host: Host,
+    config: CoreConfig,
+    peers: BTreeMap<Hit, PeerState>,
+    locators: Vec<IpAddr>,
+    network: VecDeque<Packet>,
+    inner: VecDeque<Packet>,
+    notes: VecDeque<Note>,
+    counters: Counters,
+    /// All associations are ending, and none is opened.
+    is_ending: bool,
+}
+
+impl Core {
+    /// A host at no address, without peers. `rng` has to be a cryptographic one.
+    pub fn new(keys: KeyPair, config: CoreConfig, rng: Box<dyn CryptoRng + Send>) -> Self {
+        Self {
+            host: Host::new(keys, config.host.clone(), rng),
+            config,
+            peers: BTreeMap::new(),
+            locators: Vec::new(),
+            network: VecDeque::new(),
+            inner: VecDeque::new(),
+            notes: VecDeque::new(),
+            counters: Counters::default(),
+            is_ending: false,
+        }
+    }
+
+    /// This host's HIT.
+    pub const fn hit(&self) -> Hit {
+        self.host.hit()
+    }
+
+    /// Where this host is.
+    pub fn locators(&self) -> &[IpAddr] {
+        &self.locators
+    }
+
+    /// The state of the association with a peer.
+    pub fn state(&self, peer: Hit) -> State {
+        self.host.state(peer)
+    }
+
+    /// What was done with packets.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The addresses at which peers may be: the system's routes to them say where this host is.
+    pub fn peer_addresses(&self) -> Vec<IpAddr> {
+        let configured = self.peers.values().flat_map(|peer| peer.addresses.iter().copied());
+        let verified = self.peers.keys().flat_map(|&peer| self.host.verified_addresses(peer));
+        let mut addresses: Vec<IpAddr> = verified.chain(configured).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        addresses.retain(|&address| seen.insert(address));
+        addresses
+    }
+
+    /// How it is with each peer.
+    pub fn peer_status(&self) -> Vec<PeerStatus> {
+        let status = |(&hit, peer): (&Hit, &PeerState)| {
+            peer.status(hit, self.host.state(hit), self.host.verified_addresses(hit))
+        };
+        self.peers.iter().map(status).collect()
+    }
+
+    /// These are the peers from now on. What there was with others ends.
+    pub fn set_peers(&mut self, now: Instant, peers: &Peers) {
+        let gone: Vec<Hit> =
+            self.peers.iter().filter(|(_, state)| state.is_configured()).map(|(&hit, _)| hit).collect();
+        for hit in gone.into_iter().filter(|&hit| peers.iter().all(|peer| peer.hit() != hit)) {
+            self.host.remove_peer(now, hit);
+            self.peers.remove(&hit);
+        }
+        for peer in peers.iter() {
+            self.host.add_peer(peer.hit(), &peer.addresses);
+            self.peers.entry(peer.hit()).or_default().configure(peer);
+        }
+        self.collect(now, None);
+        if !self.locators.is_empty() {
+            self.connect_those(now, peers.iter().map(Peer::hit).collect());
+        }
+    }
+
+    /// This host is at these addresses from now on, the preferred one first.
+    pub fn set_locators(&mut self, now: Instant, locators: &[IpAddr]) {
+        if self.locators == locators {
+            return;
+        }
+        let before = std::mem::replace(&mut self.locators, locators.to_vec());
+        let is_other = before.first() != locators.first();
+        for peer in self.peers.values_mut() {
+            if locators.is_empty() {
+                peer.tell_link(now, LinkEvent::Down);
+            } else if is_other {
+                peer.note_move(now, locators);
+            }
+        }
+        self.host.set_locators(now, locators);
+        self.collect(now, None);
+        for peer in self.peers.keys().copied().collect::<Vec<_>>() {
+            self.drain_wake(now, peer);
+        }
+        if !locators.is_empty() {
+            // Elsewhere, it calls all peers: those that it had an association with could not find it here.
+            let called = self.peers.iter().filter(|(_, peer)| is_other || peer.waits());
+            self.connect_those(now, called.map(|(&hit, _)| hit).collect());
+        }
+    }
+
+    fn connect_those(&mut self, now: Instant, peers: Vec<Hit>) {
+        for peer in peers.into_iter().filter(|_| !self.is_ending) {
+            // Where there is an association or no address, there is nothing to be done.
+            let _ = self.host.connect(now, peer);
+        }
+        self.collect(now, None);
+    }
+
+    /// Opens an association with a peer.
+    ///
+    /// # Errors
+    /// [`CommandError`] if there is one, or no address of the peer that can be reached.
+    pub fn connect(&mut self, now: Instant, peer: Hit) -> Result<(), CommandError> {
+        let result = self.host.connect(now, peer);
+        self.collect(now, None);
+        result
+    }
+
+    /// Ends all associations, and opens none any more.
+    pub fn close_all(&mut self, now: Instant) {
+        self.is_ending = true;
+        for peer in self.peers.keys().copied().collect::<Vec<_>>() {
+            let _ = self.host.close(now, peer);
+        }
+        self.collect(now, None);
+    }
+
+    /// Whether a CLOSE is still unanswered.
+    pub fn is_closing(&self) -> bool {
+        self.peers.keys().any(|&peer| self.host.state(peer) == State::Closing)
+    }
+
+    /// A packet of this host's programs, for a peer.
+    pub fn handle_inner(&mut self, now: Instant, packet: Packet) {
+        let IpAddr::V6(dst) = packet.dst else { return self.counters.not_for_hits += 1 };
+        let peer = Hit(dst);
+        if peer.suite().is_none() || packet.src != IpAddr::V6(self.hit().0) {
+            self.counters.not_for_hits += 1;
+            return;
+        }
+        self.filter(now, peer, Direction::Outgoing, packet);
+    }
+
+    /// A packet from the network for one of this host's addresses: HIP, ESP, or either in UDP.
+    pub fn handle_network(&mut self, now: Instant, packet: Packet) {
+        match &packet.payload {
+            Payload::Esp(_) => self.handle_esp(now, &packet, None),
+            Payload::Other { protocol: PROTOCOL, .. } => self.handle_hip(now, &packet, None),
+            Payload::Udp(udp) if udp.dst_port == PORT => {
+                let port = Some(udp.src_port);
+                match encapsulation::open(&packet, udp) {
+                    Carried::Hip(packet) => self.handle_hip(now, &packet, port),
+                    Carried::Esp(packet) => self.handle_esp(now, &packet, port),
+                    Carried::KeepAlive => {}
+                    Carried::Nothing => self.counters.hip_dropped += 1,
+                }
+            }
+            _ => self.counters.hip_dropped += 1,
+        }
+    }
+
+    /// Every deadline at or before `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.host.poll_timeout().is_some_and(|at| at <= now) {
+            self.host.handle_timeout(now);
+        }
+        let due = |peer: &PeerState| peer.poll_timeout().is_some_and(|at| at <= now);
+        for hit in self.peers.iter().filter(|(_, peer)| due(peer)).map(|(&hit, _)| hit).collect::<Vec<_>>() {
+            let Some(peer) = self.peers.get_mut(&hit) else { continue };
+            if peer.take_announce(now) {
+                let _ = self.host.announce(now, hit);
+            }
+            if let Some(wake) = &mut peer.wake
+                && wake.poll_timeout().is_some_and(|at| at <= now)
+            {
+                wake.handle_timeout(now);
+            }
+            self.drain_wake(now, hit);
+        }
+        self.collect(now, None);
+    }
+
+    /// The next packet for the network.
+    pub fn poll_network(&mut self) -> Option<Packet> {
+        self.network.pop_front()
+    }
+
+    /// The next packet for this host's programs.
+    pub fn poll_inner(&mut self) -> Option<Packet> {
+        self.inner.pop_front()
+    }
+
+    /// The next thing that has happened.
+    pub fn poll_note(&mut self) -> Option<Note> {
+        self.notes.pop_front()
+    }
+
+    /// The next deadline.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.peers.values().filter_map(PeerState::poll_timeout).chain(self.host.poll_timeout()).min()
+    }
+
+    fn handle_hip(&mut self, now: Instant, packet: &Packet, port: Option<u16>) {
+        self.counters.hip_in += 1;
+        let sender = encapsulation::sender_of(packet);
+        match self.host.handle_packet(now, packet) {
+            Ok(()) => {
+                // An I1 proves nothing of its sender, so that nothing is remembered of it.
+                let is_known = |peer: &Hit| matches!(self.host.state(*peer), State::R2Sent | State::Established);
+                if let Some(peer) = sender.filter(is_known) {
+                    self.peers.entry(peer).or_default().heard(packet.src, port);
+                }
+            }
+            Err(dropped) => {
+                self.counters.hip_dropped += 1;
+                tracing::debug!(src = %packet.src, %dropped, "HIP packet dropped");
+            }
+        }
+        self.collect(now, sender.map(|peer| (peer, packet.src, port)));
+    }
+
+    fn handle_esp(&mut self, now: Instant, packet: &Packet, port: Option<u16>) {
+        match self.host.open(now, packet) {
+            Ok(inner) => {
+                let IpAddr::V6(src) = inner.src else { return };
+                let peer = Hit(src);
+                let state = self.peers.entry(peer).or_default();
+                state.heard(packet.src, port);
+                state.counters.packets_in += 1;
+                state.counters.bytes_in += inner.wire_len() as u64;
+                self.counters.opened += 1;
+                self.filter(now, peer, Direction::Incoming, inner);
+            }
+            Err(DataError::NoAssociation) => {
+                self.counters.unknown_spi += 1;
+                self.knock(now, packet.src);
+            }
+            Err(_) => self.counters.not_authentic += 1,
+        }
+        // The first data of an initiator ends R2-SENT.
+        self.collect(now, None);
+    }
+
+    /// ESP came for an association that this host does not have: it may have had it before a restart. Peers whose address this is are
+    /// called, so that they learn of it.
+    fn knock(&mut self, now: Instant, src: IpAddr) {
+        let host = &self.host;
+        let is_without = |hit| matches!(host.state(hit), State::Unassociated | State::Closed | State::EFailed);
+        let found = self.peers.iter_mut().find(|(hit, peer)| peer.addresses.contains(&src) && is_without(**hit));
+        if let Some((&hit, peer)) = found
+            && peer.may_knock(now, KNOCK_EVERY)
+        {
+            let _ = self.host.connect(now, hit);
+        }
+    }
+
+    /// A packet between this host's programs and a peer meets what stands in its path.
+    fn filter(&mut self, now: Instant, peer: Hit, direction: Direction, mut packet: Packet) {
+        let wake = self.peers.get_mut(&peer).and_then(|state| state.wake.as_mut());
+        let verdict = wake.map_or(Verdict::Pass, |wake| wake.handle_packet(now, direction, &mut packet));
+        if verdict == Verdict::Pass {
+            self.forward(now, peer, direction, packet);
+        }
+        self.drain_wake(now, peer);
+    }
+
+    fn forward(&mut self, now: Instant, peer: Hit, direction: Direction, packet: Packet) {
+        match direction {
+            Direction::Incoming => self.inner.push_back(packet),
+            Direction::Outgoing => self.seal(now, peer, packet),
+        }
+    }
+
+    fn seal(&mut self, now: Instant, peer: Hit, packet: Packet) {
+        match self.host.seal(now, &packet) {
+            Ok(outer) => {
+                self.counters.sealed += 1;
+                if let Some(state) = self.peers.get_mut(&peer) {
+                    state.counters.packets_out += 1;
+                    state.counters.bytes_out += packet.wire_len() as u64;
+                }
+                self.carry(peer, outer, None);
+            }
+            Err(DataError::NoAssociation) => self.wait(now, peer, packet),
+            Err(DataError::NoPath) => self.counters.no_path += 1,
+            Err(_) => self.counters.not_sealed += 1,
+        }
+    }
+
+    /// A packet for a peer with which there is no association yet.
+    fn wait(&mut self, now: Instant, hit: Hit, packet: Packet) {
+        let Some(peer) = self.peers.get_mut(&hit) else { return self.refuse(&packet) };
+        if self.is_ending {
+            return;
+        }
+        let is_off = self.locators.is_empty();
+        match self.host.connect(now, hit) {
+            Ok(()) | Err(CommandError::State { .. }) => {}
+            // The host is nowhere, and will be somewhere.
+            Err(CommandError::NoAddress { .. }) if is_off => {}
+            Err(_) => return self.refuse(&packet),
+        }
+        if !peer.wait(packet) {
+            self.counters.not_waited += 1;
+        }
+        self.collect(now, None);
+    }
+
+    /// Tells a program that its peer cannot be reached.
+    fn refuse(&mut self, packet: &Packet) {
+        self.counters.unreachable += 1;
+        // An ICMP error about an ICMP error is none (RFC 4443 section 2.4).
+        if matches!(packet.payload, Payload::IcmpError(_)) {
+            return;
+        }
+        if let Ok(error) = IcmpError::quoting_packet(Unreachable::Host, packet) {
+            let own = IpAddr::V6(self.hit().0);
+            self.inner.push_back(Packet::new(own, own, error));
+        }
+    }
+
+    /// What wake has made.
+    fn drain_wake(&mut self, now: Instant, hit: Hit) {
+        while let Some(wake) = self.peers.get_mut(&hit).and_then(|peer| peer.wake.as_mut()) {
+            while let Some(deed) = wake.poll_deed() {
+                tracing::debug!(peer = %hit, connection = %deed.connection, what = deed.what, "{}", deed.mechanism);
+            }
+            while let Some(outcome) = wake.poll_outcome() {
+                tracing::debug!(peer = %hit, ?outcome, "woken");
+            }
+            let Some(injected) = wake.poll_transmit(now) else { return };
+            self.counters.woken += 1;
+            self.forward(now, hit, injected.direction, injected.packet);
+        }
+    }
+
+    /// Takes what the host has to send and to say. Answers to a packet go the way it came.
+    fn collect(&mut self, now: Instant, came: Option<(Hit, IpAddr, Option<u16>)>) {
+        while let Some(packet) = self.host.poll_transmit() {
+            self.counters.hip_out += 1;
+            let receiver = receiver_of(&packet).unwrap_or(Hit::UNSPECIFIED);
+            let way = came.filter(|(peer, src, _)| (*peer, *src) == (receiver, packet.dst)).map(|(_, _, port)| port);
+            self.carry(receiver, packet, way);
+        }
+        while let Some(event) = self.host.poll_event() {
+            self.handle_event(now, event);
+        }
+    }
+
+    /// Sends a packet to a peer, in UDP where that is its way; `way` is the one by which it was heard just now.
+    fn carry(&mut self, peer: Hit, packet: Packet, way: Option<Option<u16>>) {
+        let way = way.unwrap_or_else(|| self.peers.get(&peer).and_then(|state| state.port(packet.dst)));
+        self.network.push_back(match way {
+            Some(port) => encapsulation::close(packet, port),
+            None => packet,
+        });
+    }
+
+    fn handle_event(&mut self, now: Instant, event: Event) {
+        let mut after = None;
+        let hit = *peer_of(&event);
+        match &event {
+            Event::Established { .. } => {
+                let peer = self.peers.entry(hit).or_default();
+                peer.establish(now, self.config.wake, &self.locators);
+                let waiting = peer.take_waiting();
+                if self.locators.len() > 1 {
+                    // The exchange has told the peer of one.
+                    let _ = self.host.announce(now, hit);
+                }
+                for packet in waiting {
+                    self.seal(now, hit, packet);
+                }
+            }
+            Event::Readdressed { address, .. } => {
+                if let Some(peer) = self.peers.get_mut(&hit) {
+                    after = peer.note_readdressed(now, *address);
+                }
+                self.drain_wake(now, hit);
+            }
+            Event::GaveUp { .. } => {
+                if let Some(peer) = self.peers.get_mut(&hit) {
+                    peer.announce_at = Some(now + ANNOUNCE_AGAIN);
+                }
+            }
+            Event::Failed { .. } | Event::Closed { .. } => {
+                let waiting = self.peers.get_mut(&hit).map(PeerState::take_waiting).unwrap_or_default();
+                if matches!(event, Event::Failed { .. }) {
+                    waiting.last().into_iter().for_each(|packet| self.refuse(packet));
+                } else if !waiting.is_empty() && !self.is_ending {
+                    let _ = self.host.connect(now, hit);
+                    let peer = self.peers.entry(hit).or_default();
+                    waiting.into_iter().for_each(|packet| _ = peer.wait(packet));
+                }
+                if self.peers.get(&hit).is_some_and(|peer| !peer.is_configured()) {
+                    self.peers.remove(&hit);
+                }
+            }
+            Event::PeerReaddressed { .. } | Event::Rekeyed { .. } | Event::Notified { .. } => {}
+        }
+        self.notes.push_back(Note { event, after });
+    }
+}
+
+const fn peer_of(event: &Event) -> &Hit {
+    match event {
+        Event::Established { peer, .. }
+        | Event::Failed { peer, .. }
+        | Event::Closed { peer }
+        | Event::Readdressed { peer, .. }
+        | Event::PeerReaddressed { peer, .. }
+        | Event::Rekeyed { peer }
+        | Event::GaveUp { peer }
+        | Event::Notified { peer, .. } => peer,
+    }
+}

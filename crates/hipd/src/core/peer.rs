@@ -1,0 +1,178 @@
+//! What the daemon knows of one peer beside its association.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use core::net::IpAddr;
+
+use holdover_base::{Duration, Instant};
+use holdover_hip::host::State;
+use holdover_hip::identity::Hit;
+use holdover_mobility::wake::{Wake, WakeConfig};
+use holdover_mobility::{LinkEvent, SegmentFilter as _};
+use holdover_wire::Packet;
+
+use super::PORT;
+use crate::files::{MAX_ADDRESSES, Peer, Via};
+use crate::status::{PeerCounters, PeerStatus};
+
+/// So many packets wait for an exchange with one peer; the oldest give way.
+const MAX_WAITING: usize = 64;
+
+const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
+const MOVED: LinkEvent = LinkEvent::Up { symmetric: false, moved: true };
+
+/// A peer.
+#[derive(Default, Debug)]
+pub(super) struct PeerState {
+    /// What it is called, if it is in the file of peers.
+    name: Option<String>,
+    pub(super) addresses: Vec<IpAddr>,
+    via: Via,
+    /// Its packets came in UDP lately.
+    in_udp: bool,
+    /// The ports from which they came.
+    ports: BTreeMap<IpAddr, u16>,
+    pub(super) wake: Option<Wake>,
+    /// What `wake` was told last.
+    is_down: bool,
+    waiting: VecDeque<Packet>,
+    /// Addresses of this host at which the peer has found it.
+    proven: Vec<IpAddr>,
+    /// When this host was elsewhere, and the peer had not found it there yet.
+    moved_at: Option<Instant>,
+    pub(super) announce_at: Option<Instant>,
+    knocked_at: Option<Instant>,
+    last_move: Option<Duration>,
+    pub(super) counters: PeerCounters,
+}
+
+impl PeerState {
+    pub(super) fn configure(&mut self, peer: &Peer) {
+        self.name = Some(peer.name.clone());
+        self.addresses.clone_from(&peer.addresses);
+        self.via = peer.via;
+    }
+
+    pub(super) const fn is_configured(&self) -> bool {
+        self.name.is_some()
+    }
+
+    /// An authentic packet came from this address, in UDP from that port or without UDP.
+    pub(super) fn heard(&mut self, address: IpAddr, port: Option<u16>) {
+        self.in_udp = port.is_some();
+        match port {
+            Some(port) if self.ports.len() < MAX_ADDRESSES || self.ports.contains_key(&address) => {
+                self.ports.insert(address, port);
+            }
+            Some(port) => self.ports = BTreeMap::from([(address, port)]),
+            None => _ = self.ports.remove(&address),
+        }
+    }
+
+    /// The port to which packets for that address go in UDP; `None` without UDP.
+    pub(super) fn port(&self, address: IpAddr) -> Option<u16> {
+        (self.via == Via::Udp || self.in_udp).then(|| self.ports.get(&address).copied().unwrap_or(PORT))
+    }
+
+    /// There are keys.
+    pub(super) fn establish(&mut self, now: Instant, wake: Option<WakeConfig>, locators: &[IpAddr]) {
+        if self.wake.is_none() {
+            self.wake = wake.map(Wake::new);
+        }
+        self.proven = locators.first().copied().into_iter().collect();
+        self.announce_at = None;
+        let was_elsewhere = self.moved_at.take().is_some();
+        if was_elsewhere || self.is_down {
+            self.tell_link(now, MOVED);
+        }
+    }
+
+    /// This host is elsewhere.
+    pub(super) fn note_move(&mut self, now: Instant, locators: &[IpAddr]) {
+        self.proven.retain(|address| locators.contains(address));
+        match locators.first() {
+            // The peer has found it there already, and been told so: both go on at once.
+            Some(first) if self.proven.contains(first) => {
+                self.moved_at = None;
+                if self.is_down {
+                    self.tell_link(now, UP);
+                } else {
+                    self.counters.readdressed += 1;
+                    self.last_move = Some(Duration::ZERO);
+                    self.tell_link(now, MOVED);
+                }
+            }
+            Some(_) => self.moved_at = Some(now),
+            None => {}
+        }
+    }
+
+    /// The peer has found this host at an address; the time since it is there, if that is news.
+    pub(super) fn note_readdressed(&mut self, now: Instant, address: IpAddr) -> Option<Duration> {
+        if !self.proven.contains(&address) {
+            self.proven.push(address);
+        }
+        let after = now.saturating_since(self.moved_at.take()?);
+        self.counters.readdressed += 1;
+        self.last_move = Some(after);
+        self.tell_link(now, MOVED);
+        Some(after)
+    }
+
+    pub(super) fn tell_link(&mut self, now: Instant, event: LinkEvent) {
+        self.is_down = event == LinkEvent::Down;
+        if let Some(wake) = &mut self.wake {
+            wake.handle_link(now, event);
+        }
+    }
+
+    /// Keeps a packet until there is an association; `false` if an older one has given way.
+    pub(super) fn wait(&mut self, packet: Packet) -> bool {
+        self.waiting.push_back(packet);
+        let has_room = self.waiting.len() <= MAX_WAITING;
+        if !has_room {
+            self.waiting.pop_front();
+        }
+        has_room
+    }
+
+    pub(super) fn waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    pub(super) fn take_waiting(&mut self) -> Vec<Packet> {
+        self.waiting.drain(..).collect()
+    }
+
+    /// Whether UPDATEs are to be begun again now.
+    pub(super) fn take_announce(&mut self, now: Instant) -> bool {
+        self.announce_at.take_if(|at| *at <= now).is_some()
+    }
+
+    pub(super) fn may_knock(&mut self, now: Instant, every: Duration) -> bool {
+        let may = self.knocked_at.is_none_or(|at| now.saturating_since(at) >= every);
+        if may {
+            self.knocked_at = Some(now);
+        }
+        may
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.wake.as_ref().and_then(|wake| wake.poll_timeout()).into_iter().chain(self.announce_at).min()
+    }
+
+    pub(super) fn status(&self, hit: Hit, state: State, verified: Vec<IpAddr>) -> PeerStatus {
+        PeerStatus {
+            name: self.name.clone(),
+            hit: hit.to_string(),
+            state: state.to_string(),
+            in_udp: self.via == Via::Udp || self.in_udp,
+            addresses: verified,
+            known_addresses: self.addresses.clone(),
+            is_moving: self.moved_at.is_some(),
+            last_readdressing_s: self.last_move.map(Duration::as_secs_f64),
+            waiting_packets: self.waiting.len() as u64,
+            counters: self.counters,
+        }
+    }
+}

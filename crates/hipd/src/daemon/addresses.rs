@@ -1,0 +1,122 @@
+//! Where this host is: the addresses that the system's routes choose for packets to its peers, for as long as their links have a
+//! carrier. The kernel's news say when to look again.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+
+use holdover_hip::identity::Hit;
+use holdover_host::Requests;
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkFlags, LinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::{Socket, SocketAddr as NetlinkAddress};
+
+/// `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV4_RULE`, `RTNLGRP_IPV6_IFADDR`, `RTNLGRP_IPV6_ROUTE` and
+/// `RTNLGRP_IPV6_RULE` (`linux/rtnetlink.h`).
+const GROUPS: [u32; 7] = [1, 5, 7, 8, 9, 11, 19];
+/// Addresses beyond every network (RFC 5737, RFC 3849): the way to them is the default route.
+const ELSEWHERE: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
+/// A port for sockets that send nothing: "discard".
+const NO_PORT: u16 = 9;
+/// Locators that peers are told of.
+const MOST: usize = 8;
+
+/// The kernel's news, and a socket for questions.
+pub(super) struct Addresses {
+    news: Socket,
+    requests: Requests,
+}
+
+impl Addresses {
+    /// In the network namespace of the calling thread.
+    pub(super) fn open() -> io::Result<Self> {
+        let mut news = Socket::new(NETLINK_ROUTE)?;
+        news.bind(&NetlinkAddress::new(0, 0))?;
+        news.set_non_blocking(true)?;
+        for group in GROUPS {
+            news.add_membership(group)?;
+        }
+        Ok(Self { news, requests: Requests::open()? })
+    }
+
+    /// Takes the news; what they are about is looked at anew.
+    pub(super) fn take_news(&mut self) {
+        let mut buffer = Vec::with_capacity(1 << 16);
+        loop {
+            buffer.clear();
+            match self.news.recv(&mut buffer, 0) {
+                Ok(_) => {}
+                // Some were lost: it is looked at everything anyway.
+                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The addresses from which the system sends to these, the first one first, and to everywhere else.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub(super) fn look(&mut self, peers: &[IpAddr]) -> io::Result<Vec<IpAddr>> {
+        let links = self.usable()?;
+        let mut found: Vec<IpAddr> = Vec::new();
+        for &peer in peers.iter().chain(&ELSEWHERE) {
+            let Some(source) = source_for(peer) else { continue };
+            let is_hit = matches!(source, IpAddr::V6(address) if Hit(address).suite().is_some());
+            let is_loopback = source.is_loopback() && !peer.is_loopback();
+            let has_carrier = links.get(&source).copied().unwrap_or(false);
+            if has_carrier && !is_hit && !is_loopback && !found.contains(&source) && found.len() < MOST {
+                found.push(source);
+            }
+        }
+        Ok(found)
+    }
+
+    /// The host's addresses, and whether their link is up with a carrier.
+    fn usable(&mut self) -> io::Result<BTreeMap<IpAddr, bool>> {
+        let answers = self.requests.request(RouteNetlinkMessage::GetLink(LinkMessage::default()), NLM_F_DUMP)?;
+        let up = LinkFlags::Up | LinkFlags::LowerUp;
+        let links: BTreeMap<u32, bool> = answers
+            .into_iter()
+            .filter_map(|answer| match answer {
+                RouteNetlinkMessage::NewLink(link) => Some((link.header.index, link.header.flags.contains(up))),
+                _ => None,
+            })
+            .collect();
+        let answers = self.requests.request(RouteNetlinkMessage::GetAddress(AddressMessage::default()), NLM_F_DUMP)?;
+        let mut addresses = BTreeMap::new();
+        for answer in answers {
+            let RouteNetlinkMessage::NewAddress(message) = answer else { continue };
+            let is_up = links.get(&message.header.index).copied().unwrap_or(false);
+            for attribute in message.attributes {
+                if let AddressAttribute::Local(address) | AddressAttribute::Address(address) = attribute {
+                    *addresses.entry(address).or_default() |= is_up;
+                }
+            }
+        }
+        Ok(addresses)
+    }
+}
+
+/// The source address that the system would choose; nothing is sent.
+fn source_for(peer: IpAddr) -> Option<IpAddr> {
+    let any: SocketAddr = match peer {
+        IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect((peer, NO_PORT)).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
+}
+
+impl AsFd for Addresses {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is the socket's, which lives as long as what is returned.
+        unsafe { BorrowedFd::borrow_raw(self.news.as_raw_fd()) }
+    }
+}

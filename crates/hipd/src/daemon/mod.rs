@@ -1,0 +1,447 @@
+//! The daemon: one thread, one poll loop, around [`Core`].
+//!
+//! It ends on SIGTERM, SIGINT and `holdover hip down`, and reads the file of peers again on SIGHUP. Whatever way it ends, its TUN device
+//! goes with it. Connections of programs stay: their addresses are HITs, which are there again when the daemon is.
+
+mod addresses;
+mod sockets;
+
+use std::io::{self, Read as _};
+use std::net::IpAddr;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+
+use bytes::BytesMut;
+use holdover_base::{Duration, Instant};
+use holdover_hip::host::{Event, HostConfig};
+use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
+use holdover_host::notify::Notifier;
+use holdover_host::privileges::{CapabilitySet, drop_all_but};
+use holdover_host::session::{Bounds, Sessions};
+use holdover_host::{Namespace, NamespaceError, Tun, TunConfig, TunError, clock};
+use holdover_wire::Packet;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use self::addresses::Addresses;
+use self::sockets::Sockets;
+use crate::control::{LONGEST_REQUEST, Request, Response};
+use crate::core::{Core, CoreConfig, Note};
+use crate::files::{IdentityFileError, Peers, PeersFileError, read_identity};
+use crate::random::SystemRandom;
+use crate::status::Status;
+
+/// With what the daemon starts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Setup {
+    /// Where identity and peers are.
+    pub directory: PathBuf,
+    /// The control socket.
+    pub socket: PathBuf,
+    /// The name of the TUN device.
+    pub interface: String,
+    /// Its MTU, in bytes.
+    pub mtu: u32,
+    /// Whether TCP is woken after a move.
+    pub wake: bool,
+    /// Whether hosts that are no peers may open associations.
+    pub accept_unknown: bool,
+}
+
+/// The daemon cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// No usable key.
+    #[error(transparent)]
+    Identity(#[from] IdentityFileError),
+    /// No usable file of peers.
+    #[error(transparent)]
+    Peers(#[from] PeersFileError),
+    /// This process may not.
+    #[error("{what} need {capability}: sudo, or the service of dist/holdover-hip.service")]
+    NotPermitted {
+        /// What.
+        what: &'static str,
+        /// The capability.
+        capability: &'static str,
+    },
+    /// There is no device for TUN interfaces.
+    #[error(
+        "{} is not there: modprobe tun; in a container, hand it in (--device /dev/net/tun)",
+        holdover_host::tun::DEVICE_NAME
+    )]
+    NoTun,
+    /// The TUN device cannot be made.
+    #[error("the TUN device")]
+    Tun(#[from] TunError),
+    /// The namespace cannot be found out.
+    #[error("the network namespace")]
+    Namespace(#[from] NamespaceError),
+    /// The control socket cannot be had.
+    #[error(transparent)]
+    Control(#[from] ControlSocketError),
+    /// A socket towards the network failed.
+    #[error("sockets for HIP and ESP")]
+    Sockets(#[source] io::Error),
+    /// The kernel's news of addresses cannot be had.
+    #[error("news of addresses and routes")]
+    Addresses(#[source] io::Error),
+    /// Signals of the system cannot be waited for.
+    #[error("signals of the system")]
+    Signals(#[source] io::Error),
+    /// Waiting failed.
+    #[error("waiting for packets")]
+    Wait(#[source] io::Error),
+    /// The privileges that are not needed could not be given up.
+    #[error("giving up privileges")]
+    Privileges(#[source] io::Error),
+}
+
+/// Callers of the control socket.
+const CONTROL: Bounds = Bounds {
+    mark: b"\n",
+    question_bytes: LONGEST_REQUEST,
+    callers: 16,
+    time: Duration::from_secs(5),
+    backlog_bytes: 1 << 20,
+};
+/// Packets that one round takes from the TUN device, and from each socket.
+const BATCH: usize = 64;
+/// How many packets of programs the kernel queues before it drops more.
+const TX_QUEUE_LEN: u32 = 1000;
+/// Bits of the prefix of HITs: 2001:20::/28 (RFC 7343 section 2) is reached by the TUN device.
+const HIT_PREFIX_LEN: u8 = 28;
+/// How long peers are given to confirm that associations end.
+const CLOSING: Duration = Duration::from_secs(1);
+/// Packets go between its queues and the TUN device, so that it needs the right to make one, and raw sockets; nothing else.
+const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
+
+/// The daemon.
+pub struct Daemon {
+    core: Core,
+    setup: Setup,
+    tun: Tun,
+    sockets: Sockets,
+    addresses: Addresses,
+    control: Sessions<UnixListener>,
+    /// Dropped after the TUN device: the next daemon finds its name free.
+    _ownership: Ownership,
+    notifier: Notifier,
+    watchdog_due: Option<Instant>,
+    stop: UnixStream,
+    reload: UnixStream,
+    /// It is ending, and will have ended by then.
+    ends_at: Option<Instant>,
+    started: Instant,
+    /// Packets that the system did not send, and that could not be read.
+    not_sent: u64,
+    not_read: u64,
+    inner_buffer: Vec<u8>,
+    scratch: BytesMut,
+}
+
+/// What has something to say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Token {
+    Stop,
+    Reload,
+    Addresses,
+    Control,
+    Tun,
+    Socket(usize),
+}
+
+impl Daemon {
+    /// Opens everything.
+    ///
+    /// # Errors
+    /// Something that it cannot do without is missing.
+    pub fn open(setup: Setup) -> Result<Self, DaemonError> {
+        let keys = read_identity(&setup.directory)?;
+        let peers = Peers::read(&setup.directory)?;
+        let (listener, ownership) = listen(&setup.socket)?;
+        let sockets = Sockets::open()?;
+        let tun = open_tun(&setup, keys.hit().0.into())?;
+        drop_all_but(KEPT).map_err(|errno| DaemonError::Privileges(errno.into()))?;
+        let addresses = Addresses::open().map_err(DaemonError::Addresses)?;
+        let defaults = CoreConfig::default();
+        let host = HostConfig {
+            accept_unknown_peers: setup.accept_unknown,
+            // Later than in every earlier run, as long as the calendar goes forward.
+            r1_counter: clock::utc().0.as_nanos() / 1_000_000_000,
+            ..defaults.host
+        };
+        let config = CoreConfig { host, wake: defaults.wake.filter(|_| setup.wake) };
+        let core = Core::new(keys, config, Box::new(SystemRandom));
+        let (notifier, now) = (Notifier::from_environment(), clock::now());
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let mut daemon = Self {
+            core,
+            tun,
+            sockets,
+            addresses,
+            control: Sessions::new(listener, CONTROL),
+            _ownership: ownership,
+            watchdog_due: notifier.watchdog().map(|every| now + every),
+            notifier,
+            stop: pipe(&[SIGTERM, SIGINT]).map_err(DaemonError::Signals)?,
+            reload: pipe(&[SIGHUP]).map_err(DaemonError::Signals)?,
+            ends_at: None,
+            started: now,
+            not_sent: 0,
+            not_read: 0,
+            inner_buffer: vec![0; 1 << 16],
+            scratch: BytesMut::with_capacity(1 << 16),
+            setup,
+        };
+        daemon.core.set_peers(now, &peers);
+        daemon.look_at_addresses(now)?;
+        Ok(daemon)
+    }
+
+    /// Goes on until it is told to stop.
+    ///
+    /// # Errors
+    /// Something that it cannot do without has failed.
+    pub fn run(mut self) -> Result<(), DaemonError> {
+        self.notifier.tell("READY=1");
+        tracing::info!(hit = %self.core.hit(), interface = self.tun.name(), addresses = ?self.core.locators(), "up");
+        self.flush();
+        let result = loop {
+            match self.step() {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        self.notifier.tell("STOPPING=1");
+        tracing::info!("down");
+        result
+    }
+
+    /// Waits for packets and news and acts on them; whether to go on.
+    fn step(&mut self) -> Result<bool, DaemonError> {
+        let ready = self.wait()?;
+        let now = clock::now();
+        for token in ready {
+            match token {
+                Token::Stop => {
+                    drain(&mut self.stop);
+                    self.begin_to_end(now);
+                }
+                Token::Reload => {
+                    drain(&mut self.reload);
+                    if let Err(error) = self.read_peers(now) {
+                        tracing::error!(%error, "the peers are left as they were");
+                    }
+                }
+                Token::Addresses => {
+                    self.addresses.take_news();
+                    self.look_at_addresses(now)?;
+                }
+                Token::Control => self.serve_control(now),
+                Token::Tun => self.take_inner(now)?,
+                Token::Socket(index) => self.take_outer(now, index),
+            }
+        }
+        self.core.handle_timeout(now);
+        if self.flush() {
+            // A peer is elsewhere: the way to it may begin at another address.
+            self.look_at_addresses(now)?;
+            self.flush();
+        }
+        self.control.hang_up(now);
+        if let Some(every) = self.notifier.watchdog()
+            && self.watchdog_due.is_some_and(|due| due <= now)
+        {
+            self.notifier.tell("WATCHDOG=1");
+            self.watchdog_due = Some(now + every);
+        }
+        Ok(self.ends_at.is_none_or(|at| now < at && self.core.is_closing()))
+    }
+
+    /// Sleeps until something has something to say, or is due.
+    fn wait(&self) -> Result<Vec<Token>, DaemonError> {
+        let mut waited_for = vec![
+            (Token::Stop, PollFd::new(&self.stop, PollFlags::IN)),
+            (Token::Reload, PollFd::new(&self.reload, PollFlags::IN)),
+            (Token::Addresses, PollFd::from_borrowed_fd(self.addresses.as_fd(), PollFlags::IN)),
+        ];
+        let control = self.control.descriptors();
+        waited_for.extend(control.map(|(fd, flags)| (Token::Control, PollFd::from_borrowed_fd(fd, flags))));
+        let sockets = self.sockets.descriptors().enumerate();
+        waited_for.extend(sockets.map(|(i, fd)| (Token::Socket(i), PollFd::from_borrowed_fd(fd, PollFlags::IN))));
+        waited_for.push((Token::Tun, PollFd::from_borrowed_fd(self.tun.as_fd(), PollFlags::IN)));
+        let (tokens, mut descriptors): (Vec<Token>, Vec<PollFd<'_>>) = waited_for.into_iter().unzip();
+        match poll(&mut descriptors, self.patience().as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Vec::new()),
+            Err(errno) => return Err(DaemonError::Wait(errno.into())),
+        }
+        let ready = tokens.into_iter().zip(&descriptors).filter(|(_, descriptor)| !descriptor.revents().is_empty());
+        let mut ready: Vec<Token> = ready.map(|(token, _)| token).collect();
+        ready.dedup();
+        Ok(ready)
+    }
+
+    /// How long nothing is due.
+    fn patience(&self) -> Option<Timespec> {
+        let now = clock::now();
+        let deadlines = self.core.poll_timeout().into_iter().chain(self.control.poll_timeout());
+        let wait = deadlines.chain(self.watchdog_due).chain(self.ends_at).min()?.saturating_since(now);
+        let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
+        Some(Timespec { tv_sec: seconds, tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ })
+    }
+
+    fn begin_to_end(&mut self, now: Instant) {
+        if self.ends_at.is_none() {
+            self.ends_at = Some(now + CLOSING);
+            self.core.close_all(now);
+        }
+    }
+
+    fn read_peers(&mut self, now: Instant) -> Result<(), DaemonError> {
+        let peers = Peers::read(&self.setup.directory)?;
+        self.core.set_peers(now, &peers);
+        tracing::info!(peers = peers.iter().count(), "peers read");
+        self.look_at_addresses(now)
+    }
+
+    fn look_at_addresses(&mut self, now: Instant) -> Result<(), DaemonError> {
+        let peers = self.core.peer_addresses();
+        let locators = self.addresses.look(&peers).map_err(DaemonError::Addresses)?;
+        if locators != self.core.locators() {
+            tracing::info!(addresses = ?locators, "this host is at");
+            self.core.set_locators(now, &locators);
+        }
+        Ok(())
+    }
+
+    fn take_inner(&mut self, now: Instant) -> Result<(), DaemonError> {
+        for _ in 0..BATCH {
+            match self.tun.recv(&mut self.inner_buffer) {
+                Ok(Some(bytes)) => match Packet::parse(bytes) {
+                    Ok(packet) => self.core.handle_inner(now, packet),
+                    Err(_) => self.not_read += 1,
+                },
+                Ok(None) | Err(TunError::Down { .. }) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.flush();
+        Ok(())
+    }
+
+    fn take_outer(&mut self, now: Instant, index: usize) {
+        for _ in 0..BATCH {
+            match self.sockets.receive(index) {
+                Ok(Some(packet)) => self.core.handle_network(now, packet),
+                Ok(None) => break,
+                Err(_) => self.not_read += 1,
+            }
+        }
+        self.flush();
+    }
+
+    /// Sends what the core has for the network and for programs; whether a peer was found elsewhere.
+    fn flush(&mut self) -> bool {
+        while let Some(packet) = self.core.poll_network() {
+            if let Err(error) = self.sockets.send(&packet, &mut self.scratch) {
+                self.not_sent += 1;
+                tracing::debug!(src = %packet.src, dst = %packet.dst, %error, "not sent");
+            }
+        }
+        while let Some(packet) = self.core.poll_inner() {
+            self.scratch.clear();
+            // It is the kernel's to drop what it does not want.
+            let sent = packet.emit_into(&mut self.scratch).is_ok() && self.tun.send(&self.scratch).is_ok();
+            self.not_sent += u64::from(!sent);
+        }
+        let mut is_elsewhere = false;
+        while let Some(note) = self.core.poll_note() {
+            is_elsewhere |= matches!(note.event, Event::PeerReaddressed { .. } | Event::Established { .. });
+            write_down(&note);
+        }
+        is_elsewhere
+    }
+
+    fn serve_control(&mut self, now: Instant) {
+        for (caller, question) in self.control.handle_ready(now) {
+            let answer = match Request::parse(&question) {
+                Ok(Request::Status) => Response::Status(Box::new(self.status(now))),
+                Ok(Request::Reload) => match self.read_peers(now) {
+                    Ok(()) => Response::Done,
+                    Err(error) => Response::Refused { message: error.to_string() },
+                },
+                Ok(Request::Down) => {
+                    self.begin_to_end(now);
+                    Response::Done
+                }
+                Err(message) => Response::Refused { message },
+            };
+            self.control.answer(now, caller, &answer.to_line(), false);
+        }
+    }
+
+    fn status(&self, now: Instant) -> Status {
+        let mut counters = *self.core.counters();
+        (counters.not_sent, counters.not_read) = (self.not_sent, self.not_read);
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            running_s: now.saturating_since(self.started).as_secs_f64(),
+            hit: self.core.hit().to_string(),
+            interface: self.tun.name().to_owned(),
+            addresses: self.core.locators().to_vec(),
+            udp: self.sockets.has_udp(),
+            wake: self.setup.wake,
+            peers: self.core.peer_status(),
+            counters,
+        }
+    }
+}
+
+fn open_tun(setup: &Setup, hit: IpAddr) -> Result<Tun, DaemonError> {
+    let config = TunConfig { tx_queue_len: TX_QUEUE_LEN, ..TunConfig::new(&setup.interface, setup.mtu) };
+    let config = config.address(hit, HIT_PREFIX_LEN);
+    Tun::open(&Namespace::current()?, &config).map_err(|error| match &error {
+        TunError::Refused { source, .. } if source.kind() == io::ErrorKind::NotFound => DaemonError::NoTun,
+        TunError::Refused { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            DaemonError::NotPermitted { what: "TUN devices", capability: "CAP_NET_ADMIN" }
+        }
+        _ => error.into(),
+    })
+}
+
+fn write_down(note: &Note) {
+    match &note.event {
+        Event::Established { peer, initiator } => tracing::info!(%peer, initiator, "association established"),
+        Event::Failed { peer, reason } => tracing::warn!(%peer, %reason, "no association"),
+        Event::Closed { peer } => tracing::info!(%peer, "association closed"),
+        Event::Readdressed { peer, address } => match note.after {
+            Some(after) => {
+                tracing::info!(%peer, %address, after_ms = after.as_secs_f64() * 1e3, "found here by the peer")
+            }
+            None => tracing::debug!(%peer, %address, "found here by the peer"),
+        },
+        Event::PeerReaddressed { peer, address } => tracing::info!(%peer, %address, "the peer is at"),
+        Event::Rekeyed { peer } => tracing::info!(%peer, "keys changed"),
+        Event::GaveUp { peer } => tracing::warn!(%peer, "no answer to UPDATE; it is sent again later"),
+        Event::Notified { peer, notification } => tracing::info!(%peer, ?notification, "NOTIFY"),
+    }
+}
+
+/// A byte for each of these signals.
+fn pipe(signals: &[i32]) -> io::Result<UnixStream> {
+    let (reader, writer) = UnixStream::pair()?;
+    reader.set_nonblocking(true)?;
+    for &signal in signals {
+        signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+    }
+    Ok(reader)
+}
+
+fn drain(signals: &mut UnixStream) {
+    let mut bytes = [0; 64];
+    while matches!(signals.read(&mut bytes), Ok(1..)) {}
+}

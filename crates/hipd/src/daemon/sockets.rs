@@ -1,0 +1,268 @@
+//! The sockets towards the network: raw ones for HIP and ESP, UDP ones for both in UDP, and raw ones to send with.
+//!
+//! What is sent has its IP header already (`IPPROTO_RAW`, `raw(7)`), so that a packet leaves from the address that the core has chosen,
+//! with its hop limit and traffic class. Raw IPv4 sockets hand out packets with their header; of IPv6 and UDP the kernel tells
+//! addresses beside the data (`IPV6_RECVPKTINFO`, `IP_PKTINFO`).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+
+use bytes::{Bytes, BytesMut};
+use holdover_hip::codec::PROTOCOL;
+use holdover_wire::{Packet, Payload, Udp};
+use socket2::{Domain, MaybeUninitSlice, MsgHdrMut, Protocol, SockAddr, Socket, Type};
+
+use super::DaemonError;
+use crate::core::PORT;
+
+/// The IP protocol number of ESP.
+const ESP: u8 = 50;
+/// Room for packets that arrive while others are being opened.
+const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
+/// No packet is longer.
+const LONGEST: usize = 1 << 16;
+
+/// What a socket receives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Packets with their IPv4 header.
+    RawV4,
+    /// What is behind an IPv6 header, of one protocol.
+    RawV6(u8),
+    /// What is in datagrams to [`PORT`].
+    Udp,
+}
+
+/// A socket, and what it receives.
+#[derive(Debug)]
+struct Receiver {
+    socket: Socket,
+    kind: Kind,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(super) struct Sockets {
+    receivers: Vec<Receiver>,
+    out_v4: Socket,
+    out_v6: Option<Socket>,
+    has_udp: bool,
+    buffer: Vec<MaybeUninit<u8>>,
+}
+
+impl Sockets {
+    /// Opens them. A kernel without IPv6 does without; a UDP port that is taken is no reason to fail either.
+    ///
+    /// # Errors
+    /// [`DaemonError`] if this process may not.
+    pub(super) fn open() -> Result<Self, DaemonError> {
+        let mut receivers = Vec::new();
+        for protocol in [PROTOCOL, ESP] {
+            receivers.push(Receiver { socket: raw(Domain::IPV4, protocol)?, kind: Kind::RawV4 });
+            match raw(Domain::IPV6, protocol) {
+                Ok(socket) => {
+                    for option in [libc::IPV6_RECVPKTINFO, libc::IPV6_RECVHOPLIMIT, libc::IPV6_RECVTCLASS] {
+                        enable(&socket, libc::IPPROTO_IPV6, option).map_err(DaemonError::Sockets)?;
+                    }
+                    receivers.push(Receiver { socket, kind: Kind::RawV6(protocol) });
+                }
+                Err(error) => tracing::warn!(%error, "no IPv6"),
+            }
+        }
+        let mut has_udp = true;
+        for domain in [Domain::IPV4, Domain::IPV6] {
+            match udp(domain) {
+                Ok(socket) => receivers.push(Receiver { socket, kind: Kind::Udp }),
+                Err(error) => {
+                    has_udp &= domain == Domain::IPV6;
+                    tracing::warn!(%error, port = PORT, "packets in UDP are not received");
+                }
+            }
+        }
+        let out_v4 = raw(Domain::IPV4, libc::IPPROTO_RAW as u8)?;
+        let out_v6 = raw(Domain::IPV6, libc::IPPROTO_RAW as u8).ok();
+        Ok(Self { receivers, out_v4, out_v6, has_udp, buffer: vec![MaybeUninit::uninit(); LONGEST] })
+    }
+
+    pub(super) const fn has_udp(&self) -> bool {
+        self.has_udp
+    }
+
+    /// What is to be polled, in the order of [`Self::receive`]'s index.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.receivers.iter().map(|receiver| receiver.socket.as_fd())
+    }
+
+    /// The next packet of a socket: `Ok(None)` if there is none now, an error if what came is no packet.
+    pub(super) fn receive(&mut self, index: usize) -> io::Result<Option<Packet>> {
+        let Some(Receiver { socket, kind }) = self.receivers.get(index) else { return Ok(None) };
+        match kind {
+            Kind::RawV4 => receive_whole(socket, &mut self.buffer),
+            Kind::RawV6(protocol) => receive_parts(socket, &mut self.buffer, *protocol, None),
+            Kind::Udp => receive_parts(socket, &mut self.buffer, 0, Some(PORT)),
+        }
+    }
+
+    /// Sends a packet, whose header it has already.
+    ///
+    /// # Errors
+    /// The system's reason; the packet is lost, as it may be in the network.
+    pub(super) fn send(&self, packet: &Packet, scratch: &mut BytesMut) -> io::Result<()> {
+        scratch.clear();
+        packet.emit_into(scratch).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
+        let (socket, to) = match packet.dst {
+            IpAddr::V4(dst) => (Some(&self.out_v4), SocketAddr::V4(SocketAddrV4::new(dst, 0))),
+            IpAddr::V6(dst) => (self.out_v6.as_ref(), SocketAddr::V6(SocketAddrV6::new(dst, 0, 0, 0))),
+        };
+        let socket = socket.ok_or(io::ErrorKind::Unsupported)?;
+        socket.send_to(scratch, &SockAddr::from(to)).map(drop)
+    }
+}
+
+fn raw(domain: Domain, protocol: u8) -> Result<Socket, DaemonError> {
+    let open = || {
+        let socket = Socket::new(domain, Type::RAW, Some(Protocol::from(i32::from(protocol))))?;
+        socket.set_nonblocking(true)?;
+        let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
+        Ok::<_, io::Error>(socket)
+    };
+    open().map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => DaemonError::NotPermitted { what: "raw sockets", capability: "CAP_NET_RAW" },
+        _ => DaemonError::Sockets(error),
+    })
+}
+
+fn udp(domain: Domain) -> io::Result<Socket> {
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER_BYTES);
+    if domain == Domain::IPV6 {
+        socket.set_only_v6(true)?;
+        for option in [libc::IPV6_RECVPKTINFO, libc::IPV6_RECVHOPLIMIT, libc::IPV6_RECVTCLASS] {
+            enable(&socket, libc::IPPROTO_IPV6, option)?;
+        }
+        socket.bind(&SockAddr::from(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))))?;
+    } else {
+        for option in [libc::IP_PKTINFO, libc::IP_RECVTTL, libc::IP_RECVTOS] {
+            enable(&socket, libc::IPPROTO_IP, option)?;
+        }
+        socket.bind(&SockAddr::from(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))))?;
+    }
+    Ok(socket)
+}
+
+fn enable(socket: &Socket, level: libc::c_int, option: libc::c_int) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the option's value is one int, which lives until the call returns.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const on).cast(), len) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn receive_whole(socket: &Socket, buffer: &mut [MaybeUninit<u8>]) -> io::Result<Option<Packet>> {
+    match socket.recv(buffer) {
+        Ok(len) => Packet::parse(copy(&buffer[..len])).map(Some).map_err(not_a_packet),
+        Err(error) => none_now(error),
+    }
+}
+
+/// Makes the packet of its payload and of what the kernel tells of its header.
+fn receive_parts(
+    socket: &Socket,
+    buffer: &mut [MaybeUninit<u8>],
+    protocol: u8,
+    udp_port: Option<u16>,
+) -> io::Result<Option<Packet>> {
+    let mut control = [MaybeUninit::<u8>::uninit(); 256];
+    let mut from = SockAddr::from(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)));
+    let mut slices = [MaybeUninitSlice::new(buffer)];
+    let mut header = MsgHdrMut::new().with_addr(&mut from).with_buffers(&mut slices).with_control(&mut control);
+    let (len, control_len) = match socket.recvmsg(&mut header, 0) {
+        Ok(len) => (len, header.control_len()),
+        Err(error) => return none_now(error),
+    };
+    let control = copy(&control[..control_len.min(256)]);
+    let payload = copy(&buffer[..len]);
+    let from = from.as_socket().ok_or_else(|| not_a_packet("no source"))?;
+    let told = Told::read(&control);
+    let dst = told.dst.ok_or_else(|| not_a_packet("no destination"))?;
+    let payload = match (udp_port, protocol) {
+        (Some(dst_port), _) => Payload::Udp(Udp { src_port: from.port(), dst_port, payload }),
+        (None, ESP) => Payload::Esp(payload),
+        (None, protocol) => Payload::Other { protocol, payload },
+    };
+    let packet = Packet::new(from.ip(), dst, payload);
+    Ok(Some(Packet { ttl: told.ttl, traffic_class: told.traffic_class, ..packet }))
+}
+
+fn copy(bytes: &[MaybeUninit<u8>]) -> Bytes {
+    // SAFETY: the callers pass what the kernel has written, and bytes have no invalid values.
+    Bytes::copy_from_slice(unsafe { bytes.assume_init_ref() })
+}
+
+fn none_now<T>(error: io::Error) -> io::Result<Option<T>> {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+        // An ICMP error about something that was sent: the next call gives what came.
+        _ => Err(error),
+    }
+}
+
+fn not_a_packet(why: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.to_string())
+}
+
+/// What the kernel tells of a header.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    dst: Option<IpAddr>,
+    ttl: u8,
+    traffic_class: u8,
+}
+
+impl Told {
+    /// Reads control messages (`cmsg(3)`): length, level and type, then data, each aligned to the size of a length.
+    fn read(mut control: &[u8]) -> Self {
+        const WORD: usize = size_of::<usize>();
+        const HEADER: usize = WORD + 8;
+        let mut told = Self { dst: None, ttl: Packet::DEFAULT_TTL, traffic_class: 0 };
+        while let Some((head, rest)) = control.split_at_checked(HEADER) {
+            let mut len = [0; WORD];
+            len.copy_from_slice(&head[..WORD]);
+            let int = |at: usize| i32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+            let (level, kind) = (int(WORD), int(WORD + 4));
+            let Some(data) = usize::from_ne_bytes(len).checked_sub(HEADER).and_then(|len| rest.get(..len)) else {
+                break;
+            };
+            match (level, kind) {
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    told.dst = data.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes).into());
+                }
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    // Index, local address, destination in the header.
+                    told.dst =
+                        data.get(8..12).and_then(|it| it.first_chunk::<4>()).map(|it| Ipv4Addr::from(*it).into());
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) | (libc::IPPROTO_IP, libc::IP_TTL) => {
+                    told.ttl = number(data).unwrap_or(told.ttl);
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) | (libc::IPPROTO_IP, libc::IP_TOS) => {
+                    told.traffic_class = number(data).unwrap_or(0);
+                }
+                _ => {}
+            }
+            control = rest.get(data.len().next_multiple_of(WORD)..).unwrap_or_default();
+        }
+        told
+    }
+}
+
+/// An int, or a byte as `IP_RECVTOS` has it.
+fn number(data: &[u8]) -> Option<u8> {
+    match data {
+        [byte] => Some(*byte),
+        _ => data.first_chunk::<4>().map(|bytes| i32::from_ne_bytes(*bytes) as u8),
+    }
+}

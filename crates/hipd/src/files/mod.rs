@@ -1,0 +1,83 @@
+//! What the daemon keeps in a directory: `identity.toml`, the host's key, which root alone may read, and `peers.toml`.
+
+mod identity;
+mod peers;
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+pub use identity::{IdentityFileError, generate, read_identity, write_identity};
+pub use peers::{MAX_ADDRESSES, Peer, PeerError, Peers, PeersFileError, Via, check_address, check_name};
+
+/// Where the files are if no other place is named.
+pub const DEFAULT_DIRECTORY: &str = "/etc/holdover/hip";
+
+/// A file could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{} cannot be written", path.display())]
+pub struct WriteError {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+/// Writes a file as a whole or not at all; with `mode` from the first moment on. Makes its directory.
+fn replace(path: &Path, mode: u32, text: &str, keep: bool) -> Result<(), WriteError> {
+    let failed = |source| WriteError { path: path.to_owned(), source };
+    if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty()) {
+        fs::DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
+    }
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(format!(".{}.new", std::process::id()));
+    let fresh = PathBuf::from(fresh);
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&fresh)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        // A hard link, unlike a rename, does not replace what is there.
+        if keep { fs::hard_link(&fresh, path) } else { fs::rename(&fresh, path) }
+    };
+    let written = write();
+    if written.is_err() || keep {
+        let _ = fs::remove_file(&fresh);
+    }
+    written.map_err(failed)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A directory that is gone with the test.
+    pub(crate) struct Place(pub(crate) PathBuf);
+
+    impl Place {
+        pub(crate) fn new(name: &str) -> Self {
+            let directory = std::env::temp_dir().join(format!("holdover-hip-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&directory);
+            fs::create_dir_all(&directory).unwrap();
+            Self(directory)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_or_kept() {
+        let place = Place::new("replace");
+        let path = place.0.join("sub/file");
+        replace(&path, 0o600, "one", false).unwrap();
+        replace(&path, 0o600, "two", false).unwrap();
+        let refused = replace(&path, 0o600, "three", true).unwrap_err();
+        assert_eq!(refused.source.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!(fs::read_dir(place.0.join("sub")).unwrap().count(), 1, "no litter");
+    }
+}

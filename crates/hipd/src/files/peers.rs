@@ -1,0 +1,354 @@
+//! `peers.toml`: who may talk to this host, and where they may be found.
+
+use core::net::{IpAddr, Ipv6Addr};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use holdover_hip::identity::Hit;
+use serde::{Deserialize, Serialize};
+
+use super::{WriteError, replace};
+
+const FILE: &str = "peers.toml";
+/// As many as `holdover_hip` keeps for a peer.
+pub const MAX_ADDRESSES: usize = 8;
+/// As many characters as a label of the DNS has (RFC 1035 section 2.3.4).
+const MAX_NAME: usize = 63;
+
+/// How a peer's HIP and ESP packets are carried.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Via {
+    /// As IP protocols 139 and 50.
+    #[default]
+    Ip,
+    /// In UDP on port 10500 (RFC 9028 section 5.1, RFC 3948).
+    Udp,
+}
+
+/// A peer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peer {
+    /// What it is called on this host.
+    pub name: String,
+    /// Its HIT.
+    hit: Ipv6Addr,
+    /// Where it may be found.
+    #[serde(default)]
+    pub addresses: Vec<IpAddr>,
+    /// How its packets are carried.
+    #[serde(default)]
+    pub via: Via,
+}
+
+/// The peers of a host: each name and each HIT once.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Peers {
+    #[serde(default, rename = "peer")]
+    peers: Vec<Peer>,
+}
+
+/// Why something cannot be a peer.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PeerError {
+    /// The name.
+    #[error(
+        "\"{name}\" cannot name a peer: 1 to {MAX_NAME} letters, digits, '-', '_' and '.', beginning with a letter or digit"
+    )]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// The name is another peer's.
+    #[error(
+        "there is a peer {name} already, with HIT {hit}: remove it (holdover hip peer remove {name}) or choose another name"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Whose it is.
+        hit: Hit,
+    },
+    /// The HIT is another peer's.
+    #[error("{hit} is known already, as {name}: remove it first (holdover hip peer remove {name})")]
+    HitTaken {
+        /// The HIT.
+        hit: Hit,
+        /// Its name.
+        name: String,
+    },
+    /// Not a HIT.
+    #[error("{hit} is not a HIT of a supported suite: these begin with 2001:21, 2001:22 or 2001:25")]
+    Hit {
+        /// The address.
+        hit: Hit,
+    },
+    /// Not where a host can be.
+    #[error("{address} cannot be the address of a host: {problem}")]
+    Address {
+        /// The address.
+        address: IpAddr,
+        /// Why not.
+        problem: &'static str,
+    },
+    /// Too many.
+    #[error("{count} addresses are more than the {MAX_ADDRESSES} that are kept")]
+    TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// There is no such peer.
+    #[error("there is no peer \"{name}\"; there are: {}", list(known))]
+    Unknown {
+        /// The name or HIT.
+        name: String,
+        /// Those that there are.
+        known: Vec<String>,
+    },
+}
+
+/// Why the file of peers cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PeersFileError {
+    /// It cannot be read.
+    #[error("{} cannot be read", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is not what it should be.
+    #[error("{}: {message}", path.display())]
+    Contents {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and in which line.
+        message: String,
+    },
+    /// A peer that cannot be one.
+    #[error("{}: {source}", path.display())]
+    Peer {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: PeerError,
+    },
+    /// It cannot be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Whether a peer may be called so.
+///
+/// # Errors
+/// [`PeerError::Name`].
+pub fn check_name(name: &str) -> Result<(), PeerError> {
+    let is_fine = (1..=MAX_NAME).contains(&name.len())
+        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    if is_fine { Ok(()) } else { Err(PeerError::Name { name: name.into() }) }
+}
+
+/// Whether a host can be at this address.
+///
+/// # Errors
+/// [`PeerError::Address`].
+pub fn check_address(address: IpAddr) -> Result<(), PeerError> {
+    let problem = match address {
+        _ if address.is_unspecified() => "it is the unspecified address",
+        _ if address.is_multicast() => "it is a multicast address",
+        IpAddr::V4(address) if address.is_broadcast() => "it is the broadcast address",
+        IpAddr::V6(address) if address.is_unicast_link_local() => "it is link-local, and no link is named",
+        IpAddr::V6(address) if Hit(address).suite().is_some() => "it is a HIT",
+        IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => "write it as an IPv4 address",
+        _ => return Ok(()),
+    };
+    Err(PeerError::Address { address, problem })
+}
+
+impl Peer {
+    /// A peer.
+    ///
+    /// # Errors
+    /// [`PeerError`], whatever of it cannot be.
+    pub fn new(name: &str, hit: Hit, addresses: Vec<IpAddr>, via: Via) -> Result<Self, PeerError> {
+        let peer = Self { name: name.into(), hit: hit.0, addresses, via };
+        peer.check()?;
+        Ok(peer)
+    }
+
+    /// Who it is.
+    pub const fn hit(&self) -> Hit {
+        Hit(self.hit)
+    }
+
+    fn check(&self) -> Result<(), PeerError> {
+        check_name(&self.name)?;
+        if self.hit().suite().is_none() {
+            return Err(PeerError::Hit { hit: self.hit() });
+        }
+        if self.addresses.len() > MAX_ADDRESSES {
+            return Err(PeerError::TooMany { count: self.addresses.len() });
+        }
+        self.addresses.iter().try_for_each(|&address| check_address(address))
+    }
+}
+
+impl Peers {
+    /// Those in the directory; none if there is no file.
+    ///
+    /// # Errors
+    /// [`PeersFileError`] says where.
+    pub fn read(directory: &Path) -> Result<Self, PeersFileError> {
+        let path = directory.join(FILE);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(source) => return Err(PeersFileError::Read { path, source }),
+        };
+        let read: Result<Self, toml::de::Error> = toml::from_str(&text);
+        let read = read.map_err(|error| PeersFileError::Contents { path: path.clone(), message: error.to_string() })?;
+        let mut peers = Self::default();
+        for peer in read.peers {
+            peers.add(peer).map_err(|source| PeersFileError::Peer { path: path.clone(), source })?;
+        }
+        Ok(peers)
+    }
+
+    /// Keeps them in the directory.
+    ///
+    /// # Errors
+    /// [`PeersFileError::Write`].
+    pub fn write(&self, directory: &Path) -> Result<(), PeersFileError> {
+        let path = directory.join(FILE);
+        let text = toml::to_string_pretty(self);
+        let text = text.map_err(|error| PeersFileError::Contents { path: path.clone(), message: error.to_string() })?;
+        Ok(replace(&path, 0o644, &text, false)?)
+    }
+
+    /// One more.
+    ///
+    /// # Errors
+    /// [`PeerError`] if it cannot be, or is there already.
+    pub fn add(&mut self, peer: Peer) -> Result<(), PeerError> {
+        peer.check()?;
+        for other in &self.peers {
+            if other.hit == peer.hit {
+                return Err(PeerError::HitTaken { hit: peer.hit(), name: other.name.clone() });
+            }
+            if other.name == peer.name {
+                return Err(PeerError::NameTaken { name: peer.name, hit: other.hit() });
+            }
+        }
+        self.peers.push(peer);
+        Ok(())
+    }
+
+    /// One fewer, by its name or HIT.
+    ///
+    /// # Errors
+    /// [`PeerError::Unknown`].
+    pub fn remove(&mut self, name: &str) -> Result<Peer, PeerError> {
+        let hit = self.find(name)?.hit;
+        let index = self.peers.iter().position(|peer| peer.hit == hit).unwrap_or_default();
+        Ok(self.peers.remove(index))
+    }
+
+    /// By its name or HIT.
+    ///
+    /// # Errors
+    /// [`PeerError::Unknown`].
+    pub fn find(&self, name: &str) -> Result<&Peer, PeerError> {
+        let hit = name.parse::<Ipv6Addr>().ok();
+        let found = self.peers.iter().find(|peer| peer.name == name || Some(peer.hit) == hit);
+        let known = || self.peers.iter().map(|peer| peer.name.clone()).collect();
+        found.ok_or_else(|| PeerError::Unknown { name: name.into(), known: known() })
+    }
+
+    /// All of them, in the order of the file.
+    pub fn iter(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::Place;
+    use super::*;
+
+    fn hit(last: u16) -> Hit {
+        Hit(format!("2001:25::{last:x}").parse().unwrap())
+    }
+
+    fn peer(name: &str, last: u16) -> Peer {
+        Peer::new(name, hit(last), vec!["192.0.2.1".parse().unwrap()], Via::Udp).unwrap()
+    }
+
+    #[test]
+    fn peers_are_read_as_they_were_written() {
+        let place = Place::new("peers");
+        assert_eq!(Peers::read(&place.0).unwrap(), Peers::default());
+        let mut peers = Peers::default();
+        peers.add(peer("server", 1)).unwrap();
+        peers.add(Peer::new("laptop", hit(2), Vec::new(), Via::Ip).unwrap()).unwrap();
+        peers.write(&place.0).unwrap();
+        assert_eq!(Peers::read(&place.0).unwrap(), peers);
+        assert_eq!(peers.find("2001:25::2").unwrap().name, "laptop");
+        assert_eq!(peers.remove("server").unwrap().hit(), hit(1));
+        assert_eq!(peers.iter().count(), 1);
+        let unknown = peers.remove("server").unwrap_err();
+        assert_eq!(unknown.to_string(), "there is no peer \"server\"; there are: laptop");
+    }
+
+    #[test]
+    fn nobody_is_there_twice() {
+        let mut peers = Peers::default();
+        peers.add(peer("server", 1)).unwrap();
+        assert!(matches!(peers.add(peer("server", 2)), Err(PeerError::NameTaken { .. })));
+        assert!(matches!(peers.add(peer("other", 1)), Err(PeerError::HitTaken { .. })));
+    }
+
+    #[test]
+    fn what_cannot_be_a_peer_is_refused() {
+        let new = |name: &str, hit, address: &str| Peer::new(name, hit, vec![address.parse().unwrap()], Via::Ip);
+        assert!(new("a", hit(1), "192.0.2.1").is_ok());
+        for name in ["", "-a", "a b", "ä", "a\n", &"a".repeat(64)] {
+            assert!(matches!(new(name, hit(1), "192.0.2.1"), Err(PeerError::Name { .. })), "{name}");
+        }
+        for address in
+            ["0.0.0.0", "::", "224.0.0.1", "ff02::1", "255.255.255.255", "fe80::1", "2001:25::9", "::ffff:192.0.2.1"]
+        {
+            assert!(matches!(new("a", hit(1), address), Err(PeerError::Address { .. })), "{address}");
+        }
+        let not_a_hit = Hit("2001:db8::1".parse().unwrap());
+        assert!(matches!(new("a", not_a_hit, "192.0.2.1"), Err(PeerError::Hit { .. })));
+        let many = Peer::new("a", hit(1), vec!["192.0.2.1".parse().unwrap(); 9], Via::Ip);
+        assert_eq!(many, Err(PeerError::TooMany { count: 9 }));
+    }
+
+    #[test]
+    fn a_file_with_mistakes_is_refused_and_the_place_named() {
+        let place = Place::new("peers-wrong");
+        let entry = "[[peer]]\nname = \"a\"\nhit = \"2001:25::1\"\n";
+        for (text, word) in [
+            ("[[peer]]\n", "name"),
+            ("peer = 3\n", "line 1"),
+            ("[[peer]]\nname = \"a\"\nhit = \"2001:db8::1\"\n", "not a HIT"),
+            (&format!("{entry}address = \"1.2.3.4\"\n"), "line 4"),
+            (&format!("{entry}via = \"pigeon\"\n"), "pigeon"),
+            (&format!("{entry}{entry}"), "known already"),
+        ] {
+            fs::write(place.0.join(FILE), text).unwrap();
+            let error = Peers::read(&place.0).unwrap_err().to_string();
+            assert!(error.contains(word) && error.contains(FILE), "{text}: {error}");
+        }
+    }
+}

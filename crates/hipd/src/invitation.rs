@@ -1,0 +1,264 @@
+//! Invitations: what one host tells another so that it can become its peer, as a string that people can send each other.
+//!
+//! `hip:` and base32 (RFC 4648 section 6, lower case, no padding) of: version, HIT suite, flags, HIT, name, locators, and the first
+//! four bytes of the SHA-256 of all that. The checksum finds slips of copying. It proves nothing: an invitation is as trustworthy
+//! as the way by which it came, and whoever can change it on its way can put another HIT into it.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
+
+use holdover_hip::crypto::Rhash;
+use holdover_hip::identity::Hit;
+
+use crate::files::{PeerError, Via, check_address, check_name};
+
+/// What every invitation begins with.
+pub const PREFIX: &str = "hip:";
+const VERSION: u8 = 1;
+const CHECKSUM_LEN: usize = 4;
+const FLAG_UDP: u8 = 1;
+const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+/// Longer strings are not decoded: eight locators and the longest name fit.
+const MAX_CHARACTERS: usize = 600;
+
+/// What a host tells those who shall become its peers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Invitation {
+    /// What the host calls itself; the default for what it is called by others.
+    pub name: String,
+    /// Who it is.
+    pub hit: Hit,
+    /// Where it is, the preferred locator first; may be empty: then it is the one that begins the exchange.
+    pub addresses: Vec<IpAddr>,
+    /// How its packets are carried.
+    pub via: Via,
+}
+
+/// Why a string is not an invitation.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum InvitationError {
+    /// It begins with something else.
+    #[error("an invitation begins with \"{PREFIX}\": copy all that \"holdover hip invite\" printed on the other host")]
+    Prefix,
+    /// A character that base32 does not have.
+    #[error("character {position} of the invitation is '{character}', which invitations do not have")]
+    Character {
+        /// The character.
+        character: char,
+        /// Which one it is, from 1 on.
+        position: usize,
+    },
+    /// The checksum does not fit.
+    #[error("the invitation is damaged (its checksum does not fit): copy it again, all of it")]
+    Checksum,
+    /// The version is another one.
+    #[error(
+        "the invitation is of version {version}, and this program reads version {VERSION}: update the older of the two"
+    )]
+    Version {
+        /// The version.
+        version: u8,
+    },
+    /// The HIT is not one, or not of the suite that is named.
+    #[error("the invitation's HIT {hit} is not of a suite that this program supports")]
+    Hit {
+        /// The HIT.
+        hit: Hit,
+    },
+    /// The parts do not make up the whole, although the checksum fits.
+    #[error("the invitation was made by a program that does not follow the format")]
+    Format,
+    /// A name or an address that peers may not have.
+    #[error(transparent)]
+    Peer(#[from] PeerError),
+}
+
+impl fmt::Display for Invitation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flags = if self.via == Via::Udp { FLAG_UDP } else { 0 };
+        let suite = self.hit.suite().map_or(0, |suite| suite.id());
+        let mut bytes = vec![VERSION, suite, flags];
+        bytes.extend(self.hit.0.octets());
+        bytes.push(self.name.len().min(255) as u8);
+        bytes.extend(self.name.bytes().take(255));
+        bytes.push(self.addresses.len().min(255) as u8);
+        for address in self.addresses.iter().take(255) {
+            match address {
+                IpAddr::V4(address) => {
+                    bytes.push(4);
+                    bytes.extend(address.octets());
+                }
+                IpAddr::V6(address) => {
+                    bytes.push(6);
+                    bytes.extend(address.octets());
+                }
+            }
+        }
+        bytes.extend(checksum(&bytes));
+        write!(f, "{PREFIX}{}", to_base32(&bytes))
+    }
+}
+
+impl FromStr for Invitation {
+    type Err = InvitationError;
+
+    /// White space around and inside is skipped: mail programs break lines.
+    fn from_str(text: &str) -> Result<Self, InvitationError> {
+        let text: String = text.chars().filter(|character| !character.is_whitespace()).collect();
+        let encoded = text.strip_prefix(PREFIX).ok_or(InvitationError::Prefix)?;
+        if encoded.len() > MAX_CHARACTERS {
+            return Err(InvitationError::Checksum);
+        }
+        let bytes = from_base32(encoded)?;
+        let split = bytes.len().checked_sub(CHECKSUM_LEN).ok_or(InvitationError::Checksum)?;
+        let (body, sum) = bytes.split_at(split);
+        if checksum(body) != sum {
+            return Err(InvitationError::Checksum);
+        }
+        let mut reader = Reader(body);
+        let version = reader.byte()?;
+        if version != VERSION {
+            return Err(InvitationError::Version { version });
+        }
+        let (suite, flags) = (reader.byte()?, reader.byte()?);
+        let hit = Hit(Ipv6Addr::from(reader.array::<16>()?));
+        if hit.suite().is_none_or(|it| it.id() != suite) {
+            return Err(InvitationError::Hit { hit });
+        }
+        let len = usize::from(reader.byte()?);
+        let name = String::from_utf8(reader.take(len)?.to_vec()).map_err(|_| InvitationError::Format)?;
+        check_name(&name)?;
+        let mut addresses = Vec::new();
+        for _ in 0..reader.byte()? {
+            let address: IpAddr = match reader.byte()? {
+                4 => Ipv4Addr::from(reader.array::<4>()?).into(),
+                6 => Ipv6Addr::from(reader.array::<16>()?).into(),
+                _ => return Err(InvitationError::Format),
+            };
+            check_address(address)?;
+            addresses.push(address);
+        }
+        if !reader.0.is_empty() || addresses.len() > crate::files::MAX_ADDRESSES {
+            return Err(InvitationError::Format);
+        }
+        let via = if flags & FLAG_UDP == 0 { Via::Ip } else { Via::Udp };
+        Ok(Self { name, hit, addresses, via })
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], InvitationError> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(InvitationError::Format)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], InvitationError> {
+        self.take(N)?.try_into().map_err(|_| InvitationError::Format)
+    }
+
+    fn byte(&mut self) -> Result<u8, InvitationError> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+}
+
+fn checksum(bytes: &[u8]) -> Vec<u8> {
+    let mut hash = Rhash::Sha256.digest(&[PREFIX.as_bytes(), bytes]);
+    hash.truncate(CHECKSUM_LEN);
+    hash
+}
+
+fn to_base32(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(5) * 8);
+    let (mut bits, mut count) = (0_u32, 0);
+    for &byte in bytes {
+        (bits, count) = (bits << 8 | u32::from(byte), count + 8);
+        while count >= 5 {
+            count -= 5;
+            text.push(ALPHABET[(bits >> count & 31) as usize].into());
+        }
+    }
+    if count > 0 {
+        text.push(ALPHABET[(bits << (5 - count) & 31) as usize].into());
+    }
+    text
+}
+
+fn from_base32(text: &str) -> Result<Vec<u8>, InvitationError> {
+    let mut bytes = Vec::with_capacity(text.len() * 5 / 8);
+    let (mut bits, mut count) = (0_u32, 0);
+    for (index, character) in text.chars().enumerate() {
+        let digit = ALPHABET.iter().position(|&it| char::from(it) == character.to_ascii_lowercase());
+        let position = PREFIX.len() + index + 1;
+        let digit = digit.ok_or(InvitationError::Character { character, position })?;
+        (bits, count) = (bits << 5 | digit as u32, count + 5);
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count) as u8);
+        }
+    }
+    // What is left are bits that fill up the last character.
+    if bits & ((1 << count) - 1) != 0 { Err(InvitationError::Checksum) } else { Ok(bytes) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn invitation() -> Invitation {
+        Invitation {
+            name: "server".into(),
+            hit: Hit("2001:25:1234:5678:9abc:def0:1234:5678".parse().unwrap()),
+            addresses: vec!["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()],
+            via: Via::Udp,
+        }
+    }
+
+    #[test]
+    fn an_invitation_is_read_as_it_was_written() {
+        let text = invitation().to_string();
+        assert_eq!(text.parse(), Ok(invitation()));
+        // Upper case, and lines as mail programs break them.
+        let (head, tail) = text.split_at(30);
+        let mangled = format!("  {head}\n   {}\n", tail.to_uppercase());
+        assert_eq!(mangled.parse(), Ok(invitation()));
+        let alone = Invitation { addresses: Vec::new(), via: Via::Ip, ..invitation() };
+        assert_eq!(alone.to_string().parse(), Ok(alone));
+    }
+
+    #[test]
+    fn every_slip_of_one_character_is_found() {
+        let text = invitation().to_string();
+        for index in PREFIX.len()..text.len() {
+            for other in ALPHABET {
+                let mut bytes = text.clone().into_bytes();
+                if bytes[index] != *other {
+                    bytes[index] = *other;
+                    let slip = String::from_utf8(bytes).unwrap();
+                    assert_eq!(slip.parse::<Invitation>(), Err(InvitationError::Checksum), "{slip}");
+                }
+            }
+            assert!(text[..index].parse::<Invitation>().is_err());
+        }
+    }
+
+    #[test]
+    fn what_is_no_invitation_is_told_apart() {
+        let error = |text: &str| text.parse::<Invitation>().unwrap_err();
+        assert_eq!(error("https://example.org"), InvitationError::Prefix);
+        assert_eq!(error("hip:ab!"), InvitationError::Character { character: '!', position: 7 });
+        assert_eq!(error(&format!("hip:{}", "a".repeat(5000))), InvitationError::Checksum);
+        let sealed = |body: &[u8]| format!("{PREFIX}{}", to_base32(&[body, &checksum(body)].concat()));
+        assert_eq!(error(&sealed(&[9])), InvitationError::Version { version: 9 });
+        assert_eq!(error(&sealed(&[])), InvitationError::Format);
+        let not_a_hit = Invitation { hit: Hit("2001:db8::1".parse().unwrap()), ..invitation() };
+        assert!(matches!(error(&not_a_hit.to_string()), InvitationError::Hit { .. }));
+        let nameless = Invitation { name: String::new(), ..invitation() };
+        assert!(matches!(error(&nameless.to_string()), InvitationError::Peer(PeerError::Name { .. })));
+        let everywhere = Invitation { addresses: vec!["224.0.0.1".parse().unwrap()], ..invitation() };
+        assert!(matches!(error(&everywhere.to_string()), InvitationError::Peer(PeerError::Address { .. })));
+    }
+}

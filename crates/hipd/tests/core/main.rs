@@ -1,0 +1,298 @@
+//! The daemon's decisions, without I/O: two of them over a network in virtual time.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests")]
+
+mod world;
+
+use holdover_base::{Duration, Rng};
+use holdover_hip::host::{Event, State};
+use holdover_hipd::core::PORT;
+use holdover_hipd::files::{Peers, Via};
+use holdover_wire::{Packet, Payload, Udp};
+use proptest::prelude::*;
+
+use crate::world::{World, address};
+
+const BOTH: [bool; 2] = [true, true];
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A world in which both have talked already.
+fn talking(via: Via) -> World {
+    let mut world = World::new(1, via, BOTH);
+    world.send(0, 1);
+    world.run_for(SECOND * 3);
+    world.send(1, 2);
+    world.run_for(SECOND);
+    assert_eq!((world.numbers(1), world.numbers(0)), (vec![1], vec![2]));
+    world.notes.clear();
+    world.sent.clear();
+    world
+}
+
+#[test]
+fn the_first_packet_opens_an_association_and_is_not_lost() {
+    for (via, knows) in [(Via::Ip, BOTH), (Via::Udp, BOTH)] {
+        let mut world = World::new(3, via, knows);
+        world.send(0, 7);
+        world.run_for(SECOND);
+        assert_eq!(world.numbers(1), [7]);
+        let in_udp = |packet: &Packet| matches!(&packet.payload, Payload::Udp(udp) if udp.dst_port == PORT);
+        assert!(world.sent.iter().all(|packet| in_udp(packet) == (via == Via::Udp)), "{:?}", world.sent);
+    }
+}
+
+#[test]
+fn the_answer_to_a_peer_in_udp_goes_in_udp_to_its_port() {
+    // Host 1 has no idea of UDP, and host 0 is behind a translator of ports.
+    let mut world = World::new(3, Via::Udp, BOTH);
+    world.via = Via::Ip;
+    world.restart(1);
+    world.run_for(SECOND * 5);
+    world.send(0, 1);
+    world.run_for(SECOND);
+    world.send(1, 2);
+    world.run_for(SECOND);
+    assert_eq!((world.numbers(0), world.numbers(1)), (vec![2], vec![1]));
+    let last = world.sent.last().unwrap();
+    assert!(matches!(last.payload, Payload::Udp(_)), "{last}");
+}
+
+#[test]
+fn strangers_are_refused_and_programs_are_told() {
+    let mut world = World::new(4, Via::Ip, [true, false]);
+    world.send(0, 1);
+    world.run_for(SECOND * 200);
+    assert_eq!(world.hosts[1].state(world.hit(0)), State::Unassociated);
+    assert!(world.numbers(1).is_empty() && world.hosts[1].peer_status().is_empty());
+    let is_error = |packet: &Packet| matches!(packet.payload, Payload::IcmpError(_));
+    assert!(world.got[0].iter().any(is_error), "{:?}", world.got[0]);
+    // Nor does this host know whom the other one calls.
+    world.send(1, 2);
+    assert!(world.got[1].iter().any(is_error));
+    assert_eq!(world.hosts[1].counters().unreachable, 1);
+}
+
+#[test]
+fn a_peer_that_is_removed_is_a_stranger() {
+    let mut world = talking(Via::Ip);
+    world.hosts[1].set_peers(world.now, &Peers::default());
+    world.run_for(SECOND);
+    world.send(0, 3);
+    world.run_for(SECOND * 100);
+    assert_eq!(world.numbers(1), [1]);
+    let peers = world.peers(1);
+    world.hosts[1].set_peers(world.now, &peers);
+    world.send(0, 4);
+    world.run_for(SECOND * 5);
+    assert_eq!(world.numbers(1), [1, 4]);
+}
+
+/// 1 round trip from the new address to the peer's question, with which data goes both ways.
+#[test]
+fn a_move_takes_one_round_trip() {
+    for via in [Via::Ip, Via::Udp] {
+        let mut world = talking(via);
+        let moved_at = world.now;
+        world.move_to(0, &["203.0.113.1"]);
+        world.run_for(SECOND);
+        let after = |(at, host, note): &(_, usize, holdover_hipd::core::Note)| match note.event {
+            Event::Readdressed { address: found, .. } if *host == 0 => Some((*at, note.after, found)),
+            _ => None,
+        };
+        let expected = (moved_at + world.delay * 2, Some(world.delay * 2), address("203.0.113.1"));
+        assert_eq!(world.notes.iter().filter_map(after).collect::<Vec<_>>(), [expected]);
+        world.send(1, 5);
+        world.send(0, 6);
+        world.run_for(SECOND);
+        assert_eq!((world.numbers(0), world.numbers(1)), (vec![2, 5], vec![1, 6]));
+        assert_eq!(world.hosts[0].peer_status()[0].counters.readdressed, 1);
+    }
+}
+
+#[test]
+fn a_host_that_is_nowhere_for_long_is_found_again() {
+    for gap in [1, 15, 300, 1000] {
+        let mut world = talking(Via::Ip);
+        world.move_to(0, &[]);
+        world.send(0, 3);
+        world.run_for(SECOND * gap);
+        world.move_to(0, &["2001:db8::5", "203.0.113.9"]);
+        world.run_for(SECOND * 10);
+        world.send(1, 4);
+        world.send(0, 5);
+        world.run_for(SECOND * 10);
+        assert!(world.numbers(0).contains(&4) && world.numbers(1).contains(&5), "{gap} s: {:?}", world.got);
+    }
+}
+
+#[test]
+fn the_same_address_after_a_break_is_no_move() {
+    let mut world = talking(Via::Ip);
+    world.move_to(0, &[]);
+    world.run_for(SECOND * 3);
+    world.move_to(0, &["192.0.2.1"]);
+    world.run_for(SECOND);
+    world.send(1, 4);
+    world.run_for(SECOND);
+    assert_eq!(world.numbers(0), [2, 4]);
+    assert!(!world.hosts[0].peer_status()[0].is_moving);
+}
+
+#[test]
+fn a_daemon_that_is_started_anew_goes_on() {
+    for restarted in [0, 1] {
+        let mut world = talking(Via::Ip);
+        world.restart(restarted);
+        world.run_for(SECOND * 3);
+        world.send(0, 3);
+        world.send(1, 4);
+        world.run_for(SECOND * 3);
+        assert!(world.numbers(1).contains(&3) && world.numbers(0).contains(&4), "{restarted}: {:?}", world.got);
+    }
+}
+
+#[test]
+fn waiting_packets_are_bounded() {
+    let mut world = World::new(9, Via::Ip, BOTH);
+    world.move_to(0, &[]);
+    world.run_for(SECOND * 200);
+    for number in 0..10_000 {
+        world.send(0, number);
+    }
+    assert_eq!(world.hosts[0].peer_status()[0].waiting_packets, 64);
+    assert_eq!(world.hosts[0].counters().not_waited, 10_000 - 64);
+}
+
+#[test]
+fn what_is_not_between_hits_does_not_leave() {
+    let mut world = talking(Via::Ip);
+    let (own, peer) = (world.hit(0).0.into(), world.hit(1).0.into());
+    let payload = || Udp { src_port: 1, dst_port: 2, payload: bytes::Bytes::from_static(b"secret") };
+    for (src, dst) in [
+        (own, address("2001:db8::1")),
+        (address("2001:db8::1"), peer),
+        (own, address("ff02::2")),
+        (peer, own),
+        (address("192.0.2.1"), address("198.51.100.2")),
+    ] {
+        world.hosts[0].handle_inner(world.now, Packet::new(src, dst, payload()));
+    }
+    world.run_for(SECOND);
+    assert!(world.sent.is_empty(), "{:?}", world.sent);
+    assert_eq!(world.hosts[0].counters().not_for_hits, 5);
+}
+
+/// I1s of strangers, as fast as they come, leave nothing behind.
+#[test]
+fn a_flood_of_i1_leaves_nothing_behind() {
+    let mut world = talking(Via::Ip);
+    let (own, mut rng) = (world.hit(0), Rng::new(5));
+    let before = world.hosts[0].peer_status();
+    for _ in 0..20_000 {
+        let sender =
+            holdover_hip::identity::Hit((0x2001_0025_u128 << 96 | u128::from(rng.next_u64())).to_be_bytes().into());
+        let i1 = holdover_hip::codec::HipPacket::new(holdover_hip::codec::PacketType::I1, sender, own);
+        let packet = i1.emit(address("203.0.113.77"), address("192.0.2.1")).unwrap();
+        world.hosts[0].handle_network(world.now, packet);
+    }
+    assert_eq!(world.hosts[0].peer_status(), before);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send(usize),
+    Move(usize, u8),
+    Vanish(usize),
+    Restart(usize),
+    Lose(u8),
+    Wait(u16),
+    Replay(u16),
+    Mangle(u16, u16, u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let host = 0..2_usize;
+    prop_oneof![
+        4 => host.clone().prop_map(Step::Send),
+        2 => (host.clone(), 1..200_u8).prop_map(|(host, place)| Step::Move(host, place)),
+        1 => host.clone().prop_map(Step::Vanish),
+        1 => host.prop_map(Step::Restart),
+        1 => (0..60_u8).prop_map(Step::Lose),
+        4 => (1..20_000_u16).prop_map(Step::Wait),
+        1 => any::<u16>().prop_map(Step::Replay),
+        2 => (any::<u16>(), any::<u16>(), any::<u8>()).prop_map(|(which, at, bits)| Step::Mangle(which, at, bits)),
+    ]
+}
+
+fn obey(world: &mut World, step: &Step, number: &mut u64) {
+    match *step {
+        Step::Send(from) => {
+            *number += 1;
+            world.send(from, *number);
+        }
+        Step::Move(host, place) => {
+            world.move_to(host, &[&format!("203.0.113.{place}"), &format!("2001:db8:{host}::{place}")])
+        }
+        Step::Vanish(host) => world.move_to(host, &[]),
+        Step::Restart(host) => world.restart(host),
+        Step::Lose(percent) => {
+            world.loss = f64::from(percent) / 100.0;
+            world.duplication = world.loss / 2.0;
+            world.jitter = Duration::from_millis(u64::from(percent));
+        }
+        Step::Wait(ms) => world.run_for(Duration::from_millis(ms.into())),
+        Step::Replay(which) => {
+            if let Some(packet) = world.sent.get(usize::from(which) % world.sent.len().max(1)).cloned() {
+                world.deliver(packet);
+            }
+        }
+        Step::Mangle(which, at, bits) => {
+            let Some(packet) = world.sent.get(usize::from(which) % world.sent.len().max(1)) else { return };
+            let mut bytes = packet.emit().unwrap().to_vec();
+            let at = usize::from(at) % bytes.len();
+            bytes[at] ^= bits | 1;
+            for host in &mut world.hosts {
+                if let Ok(packet) = Packet::parse_with(bytes.clone().into(), holdover_wire::Checksums::Ignore) {
+                    host.handle_network(world.now, packet);
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Whatever happens, programs get what programs have sent, each packet once, and when the network is well again and one of the
+    /// hosts is where the other one's file has it, both talk.
+    #[test]
+    fn whatever_happens_they_talk_in_the_end(steps in prop::collection::vec(step(), 1..40), via in 0..2_u8) {
+        let via = if via == 0 { Via::Ip } else { Via::Udp };
+        let mut world = World::new(2, via, BOTH);
+        let mut number = 0;
+        for step in &steps {
+            obey(&mut world, step, &mut number);
+        }
+        (world.loss, world.duplication, world.jitter) = (0.0, 0.0, Duration::ZERO);
+        world.move_to(0, &["192.0.2.1"]);
+        world.move_to(1, &["198.51.100.2"]);
+        // As long as the longest time between two attempts.
+        for _ in 0..12 {
+            world.send(0, 1_000_000);
+            world.send(1, 1_000_000);
+            world.run_for(SECOND * 30);
+        }
+        world.send(0, 2_000_000);
+        world.send(1, 3_000_000);
+        world.run_for(SECOND * 5);
+        prop_assert!(world.numbers(1).contains(&2_000_000) && world.numbers(0).contains(&3_000_000));
+        for at in 0..2 {
+            let numbers: Vec<u64> = world.numbers(at).into_iter().filter(|&it| it < 1_000_000).collect();
+            prop_assert!(numbers.iter().all(|&it| it <= number));
+            let mut once = numbers.clone();
+            once.sort_unstable();
+            once.dedup();
+            prop_assert_eq!(once.len(), numbers.len());
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Two hosts and a network that loses, repeats and reorders their packets.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::{Duration, Instant, Rng};
+use holdover_hip::identity::{Algorithm, Hit, KeyPair};
+use holdover_hipd::core::{Core, CoreConfig, Note};
+use holdover_hipd::files::{Peer, Peers, Via};
+use holdover_wire::{Packet, Payload, Udp};
+use rand_core::{TryCryptoRng, TryRng};
+
+/// No scenario here needs nearly as many steps.
+const MAX_STEPS: usize = 200_000;
+
+/// Randomness of a seed: not fit for keys outside of tests.
+struct TestRng(Rng);
+
+impl TryRng for TestRng {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        Ok(self.0.next_u32())
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        Ok(self.0.next_u64())
+    }
+
+    fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), Infallible> {
+        for chunk in out.chunks_mut(8) {
+            chunk.copy_from_slice(&self.0.next_u64().to_le_bytes()[..chunk.len()]);
+        }
+        Ok(())
+    }
+}
+
+impl TryCryptoRng for TestRng {}
+
+pub(crate) fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn key(index: usize) -> KeyPair {
+    KeyPair::generate(Algorithm::Ed25519, &mut TestRng(Rng::new(77 + index as u64)))
+}
+
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    pub(crate) hosts: Vec<Core>,
+    pub(crate) places: Vec<Vec<IpAddr>>,
+    /// Whether each host has the other one in its file.
+    pub(crate) knows: [bool; 2],
+    pub(crate) via: Via,
+    pub(crate) delay: Duration,
+    pub(crate) jitter: Duration,
+    pub(crate) loss: f64,
+    pub(crate) duplication: f64,
+    rng: Rng,
+    starts: u64,
+    flying: BTreeMap<(Instant, u64), Packet>,
+    count: u64,
+    /// Everything that was sent into the network.
+    pub(crate) sent: Vec<Packet>,
+    /// What programs got: of host 0, of host 1.
+    pub(crate) got: [Vec<Packet>; 2],
+    pub(crate) notes: Vec<(Instant, usize, Note)>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, via: Via, knows: [bool; 2]) -> Self {
+        let mut world = Self {
+            now: Instant::from_secs(1000),
+            hosts: Vec::new(),
+            places: vec![vec![address("192.0.2.1")], vec![address("198.51.100.2")]],
+            knows,
+            via,
+            delay: Duration::from_millis(50),
+            jitter: Duration::ZERO,
+            loss: 0.0,
+            duplication: 0.0,
+            rng: Rng::split(seed, "network"),
+            starts: 0,
+            flying: BTreeMap::new(),
+            count: 0,
+            sent: Vec::new(),
+            got: [Vec::new(), Vec::new()],
+            notes: Vec::new(),
+        };
+        for index in 0..2 {
+            let host = world.fresh(index);
+            world.hosts.push(host);
+        }
+        for index in 0..2 {
+            world.introduce(index);
+        }
+        world.collect();
+        world
+    }
+
+    fn fresh(&mut self, index: usize) -> Core {
+        self.starts += 1;
+        let mut config = CoreConfig::default();
+        config.host.r1_counter = 1 + self.starts;
+        Core::new(key(index), config, Box::new(TestRng(Rng::new(self.starts * 1000 + index as u64))))
+    }
+
+    pub(crate) fn hit(&self, index: usize) -> Hit {
+        self.hosts[index].hit()
+    }
+
+    pub(crate) fn peers(&self, index: usize) -> Peers {
+        let mut peers = Peers::default();
+        if self.knows[index] {
+            // As the file has it: where the other host was at the start.
+            let places = [address("192.0.2.1"), address("198.51.100.2")];
+            let peer = Peer::new("peer", key(1 - index).hit(), vec![places[1 - index]], self.via);
+            peers.add(peer.unwrap()).unwrap();
+        }
+        peers
+    }
+
+    fn introduce(&mut self, index: usize) {
+        let peers = self.peers(index);
+        self.hosts[index].set_peers(self.now, &peers);
+        let places = self.places[index].clone();
+        self.hosts[index].set_locators(self.now, &places);
+    }
+
+    /// The daemon is started anew: it has its key and its file of peers, and nothing else.
+    pub(crate) fn restart(&mut self, index: usize) {
+        self.hosts[index] = self.fresh(index);
+        self.introduce(index);
+        self.collect();
+    }
+
+    pub(crate) fn move_to(&mut self, index: usize, places: &[&str]) {
+        self.places[index] = places.iter().map(|place| address(place)).collect();
+        let places = self.places[index].clone();
+        self.hosts[index].set_locators(self.now, &places);
+        self.collect();
+    }
+
+    /// A program sends a datagram with this number.
+    pub(crate) fn send(&mut self, from: usize, number: u64) -> Packet {
+        let (src, dst) = (self.hit(from), self.hit(1 - from));
+        let payload = Bytes::copy_from_slice(&number.to_be_bytes());
+        let packet = Packet::new(src.0.into(), dst.0.into(), Udp { src_port: 1000, dst_port: 2000, payload });
+        self.hosts[from].handle_inner(self.now, packet.clone());
+        self.collect();
+        packet
+    }
+
+    /// The numbers that programs of a host have got.
+    pub(crate) fn numbers(&self, at: usize) -> Vec<u64> {
+        let number = |packet: &Packet| match &packet.payload {
+            Payload::Udp(udp) => Some(u64::from_be_bytes(udp.payload[..].try_into().ok()?)),
+            _ => None,
+        };
+        self.got[at].iter().filter_map(number).collect()
+    }
+
+    pub(crate) fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        self.collect();
+        for _ in 0..MAX_STEPS {
+            let arrival = self.flying.keys().next().map(|(at, _)| *at);
+            let deadline = self.hosts.iter().filter_map(Core::poll_timeout).min().map(|at| at.max(self.now));
+            let next = arrival.into_iter().chain(deadline).min().unwrap_or(end);
+            if next >= end {
+                self.now = end;
+                return;
+            }
+            self.now = next;
+            if arrival == Some(next) {
+                let (_, packet) = self.flying.pop_first().unwrap();
+                self.deliver(packet);
+            } else {
+                for host in &mut self.hosts {
+                    host.handle_timeout(next);
+                }
+            }
+            self.collect();
+        }
+        panic!("livelock at {:?}", self.now);
+    }
+
+    pub(crate) fn deliver(&mut self, packet: Packet) {
+        if let Some(index) = self.places.iter().position(|places| places.contains(&packet.dst)) {
+            // As bytes, which is what crosses a network.
+            let packet = Packet::parse(packet.emit().unwrap()).unwrap();
+            self.hosts[index].handle_network(self.now, packet);
+        }
+    }
+
+    fn collect(&mut self) {
+        for index in 0..self.hosts.len() {
+            while let Some(packet) = self.hosts[index].poll_network() {
+                self.sent.push(packet.clone());
+                if self.places[index].contains(&packet.src) {
+                    self.carry(packet);
+                }
+            }
+            while let Some(packet) = self.hosts[index].poll_inner() {
+                self.got[index].push(packet);
+            }
+            while let Some(note) = self.hosts[index].poll_note() {
+                self.notes.push((self.now, index, note));
+            }
+        }
+    }
+
+    fn carry(&mut self, packet: Packet) {
+        let copies = if self.rng.chance(self.duplication) { 2 } else { 1 };
+        for _ in 0..copies {
+            if !self.rng.chance(self.loss) {
+                let jitter = Duration::from_nanos(self.rng.below(self.jitter.as_nanos() + 1));
+                self.count += 1;
+                self.flying.insert((self.now + self.delay + jitter, self.count), packet.clone());
+            }
+        }
+    }
+}
