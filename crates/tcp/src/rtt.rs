@@ -24,6 +24,17 @@ pub(crate) struct RttEstimator {
     backoff: u32,
     /// The least sample so far; [`Duration::MAX`] before the first.
     min_rtt: Duration,
+    /// [`Estimator::Ns2`]: its own SRTT and variance.
+    ticks: Option<Ticks>,
+}
+
+/// What ns-2 keeps: whole numbers.
+#[derive(Clone, Copy, Debug)]
+struct Ticks {
+    /// In eighths of a tick.
+    srtt: u64,
+    /// In quarters of a tick.
+    rttvar: u64,
 }
 
 impl RttEstimator {
@@ -37,6 +48,7 @@ impl RttEstimator {
             rto: config.initial,
             backoff: 0,
             min_rtt: Duration::MAX,
+            ticks: None,
         }
     }
 
@@ -69,7 +81,10 @@ impl RttEstimator {
         match config.estimator {
             Estimator::Rfc6298 => self.smooth(rtt),
             Estimator::Linux => self.smooth_as_linux(config, rtt, snd_una, snd_nxt),
-            Estimator::Ns2 => self.smooth_as_ns2(config, measured),
+            Estimator::Ns2 => {
+                self.count_as_ns2(config, measured);
+                self.smooth(rtt);
+            }
         }
         self.backoff = 0;
         self.rto = self.unbacked(config);
@@ -121,27 +136,21 @@ impl RttEstimator {
         }
     }
 
-    /// ns-2 `TcpAgent::rtt_update`: SRTT in eighths of a tick and the variance in quarters of one, both whole numbers.
-    fn smooth_as_ns2(&mut self, config: &RtoConfig, rtt: Duration) {
-        let tick = Self::grain_of_ns2(config);
-        let ticks = |span: Duration, parts: u64| (span.as_nanos() * parts / tick) as i64;
-        let span = |number: i64, parts: u64| Duration::from_nanos(number.max(1) as u64 * tick / parts);
-        let sample = ticks(rtt + Duration::from_nanos(tick / 2), 1).max(1);
-        if self.srtt.is_zero() {
-            self.srtt = span(sample * 8, 8);
-            self.mdev = span(sample * 2, 4);
-        } else {
-            let (srtt, rttvar) = (ticks(self.srtt, 8), ticks(self.mdev, 4));
-            let delta = sample - (srtt >> 3);
-            self.srtt = span(srtt + delta, 8);
-            self.mdev = span(rttvar + delta.abs() - (rttvar >> 2), 4);
-        }
-        self.margin = self.mdev * 4;
-    }
-
-    /// The tick in nanoseconds, in whole eighths; ns-2 has no clock without one.
-    fn grain_of_ns2(config: &RtoConfig) -> u64 {
-        (config.tick.as_nanos() / 8 * 8).max(8)
+    /// ns-2 `TcpAgent::rtt_update`, for the timeout alone.
+    fn count_as_ns2(&mut self, config: &RtoConfig, rtt: Duration) {
+        // Whole ticks, the nearest; more than any ceiling of the timeout makes no difference.
+        let tick = config.tick.as_nanos().max(1);
+        let sample = ((rtt.as_nanos() + tick / 2) / tick).clamp(1, 1 << 24);
+        self.ticks = Some(match self.ticks {
+            None => Ticks { srtt: sample * 8, rttvar: sample * 2 },
+            Some(Ticks { srtt, rttvar }) => {
+                let deviation = sample.abs_diff(srtt >> 3);
+                Ticks {
+                    srtt: (srtt + sample - (srtt >> 3)).max(1),
+                    rttvar: (rttvar + deviation - (rttvar >> 2)).max(1),
+                }
+            }
+        });
     }
 
     /// The timeout without backoff.
@@ -153,8 +162,9 @@ impl RttEstimator {
             Estimator::Rfc6298 => (self.srtt + self.margin.max(config.tick)).max(config.min),
             Estimator::Linux => self.srtt + self.margin,
             Estimator::Ns2 => {
-                let (rto, tick) = ((self.srtt + self.margin).as_nanos(), Self::grain_of_ns2(config));
-                return Duration::from_nanos(rto / tick * tick).max(config.min).min(config.max);
+                let ticks = self.ticks.map_or(0, |ticks| (ticks.srtt + (ticks.rttvar << 3)) >> 3);
+                let rto = Duration::from_nanos(config.tick.as_nanos().max(1).saturating_mul(ticks));
+                return rto.max(config.min).min(config.max);
             }
         };
         rto.round_up_to(config.tick).min(config.max)
