@@ -14,7 +14,8 @@ pub(crate) struct RttEstimator {
     mdev: Duration,
     /// What is added to SRTT: 4 RTTVAR.
     margin: Duration,
-    /// [`Estimator::Linux`]: the largest `mdev` of the current window, never below the floor.
+    /// [`Estimator::Linux`]: the largest `mdev` of the current window, never below the floor. [`Estimator::Ns2`]: [`Ticks`], packed,
+    /// as every connection pays for a field of its own.
     margin_max: Duration,
     /// [`Estimator::Linux`]: the end of the current window.
     window_end: Seq,
@@ -24,17 +25,24 @@ pub(crate) struct RttEstimator {
     backoff: u32,
     /// The least sample so far; [`Duration::MAX`] before the first.
     min_rtt: Duration,
-    /// [`Estimator::Ns2`]: its own SRTT and variance.
-    ticks: Option<Ticks>,
 }
 
-/// What ns-2 keeps: whole numbers.
+/// What ns-2 keeps: SRTT in eighths of a tick and the variance in quarters of one, both whole numbers.
 #[derive(Clone, Copy, Debug)]
 struct Ticks {
-    /// In eighths of a tick.
-    srtt: u64,
-    /// In quarters of a tick.
-    rttvar: u64,
+    srtt: u32,
+    rttvar: u32,
+}
+
+impl Ticks {
+    fn pack(self) -> Duration {
+        Duration::from_nanos(u64::from(self.srtt) << 32 | u64::from(self.rttvar))
+    }
+
+    fn unpack(packed: Duration) -> Self {
+        let packed = packed.as_nanos();
+        Self { srtt: (packed >> 32) as u32, rttvar: packed as u32 }
+    }
 }
 
 impl RttEstimator {
@@ -48,7 +56,6 @@ impl RttEstimator {
             rto: config.initial,
             backoff: 0,
             min_rtt: Duration::MAX,
-            ticks: None,
         }
     }
 
@@ -140,17 +147,15 @@ impl RttEstimator {
     fn count_as_ns2(&mut self, config: &RtoConfig, rtt: Duration) {
         // Whole ticks, the nearest; more than any ceiling of the timeout makes no difference.
         let tick = config.tick.as_nanos().max(1);
-        let sample = ((rtt.as_nanos() + tick / 2) / tick).clamp(1, 1 << 24);
-        self.ticks = Some(match self.ticks {
-            None => Ticks { srtt: sample * 8, rttvar: sample * 2 },
-            Some(Ticks { srtt, rttvar }) => {
-                let deviation = sample.abs_diff(srtt >> 3);
-                Ticks {
-                    srtt: (srtt + sample - (srtt >> 3)).max(1),
-                    rttvar: (rttvar + deviation - (rttvar >> 2)).max(1),
-                }
-            }
-        });
+        let sample = (rtt.as_nanos().saturating_add(tick / 2) / tick).clamp(1, 1 << 20) as u32;
+        let ticks = if self.srtt.is_zero() {
+            Ticks { srtt: sample * 8, rttvar: sample * 2 }
+        } else {
+            let Ticks { srtt, rttvar } = Ticks::unpack(self.margin_max);
+            let deviation = sample.abs_diff(srtt >> 3);
+            Ticks { srtt: (srtt + sample - (srtt >> 3)).max(1), rttvar: (rttvar + deviation - (rttvar >> 2)).max(1) }
+        };
+        self.margin_max = ticks.pack();
     }
 
     /// The timeout without backoff.
@@ -162,7 +167,8 @@ impl RttEstimator {
             Estimator::Rfc6298 => (self.srtt + self.margin.max(config.tick)).max(config.min),
             Estimator::Linux => self.srtt + self.margin,
             Estimator::Ns2 => {
-                let ticks = self.ticks.map_or(0, |ticks| (ticks.srtt + (ticks.rttvar << 3)) >> 3);
+                let Ticks { srtt, rttvar } = Ticks::unpack(self.margin_max);
+                let ticks = u64::from((srtt + (rttvar << 3)) >> 3);
                 let rto = Duration::from_nanos(config.tick.as_nanos().max(1).saturating_mul(ticks));
                 return rto.max(config.min).min(config.max);
             }
