@@ -545,8 +545,10 @@ fn a_base_station_that_tries_in_vain_takes_airtime_from_its_neighbours() {
         world.run_until(Instant::from_secs(10));
         world.names().len()
     });
-    assert!(beside_nobody_home * 20 < alone * 19, "{beside_nobody_home} against {alone}");
-    assert!(beside_nobody_home * 3 > alone, "{beside_nobody_home} against {alone}");
+    // Seven attempts for a frame, each an RTS and the wait for its CTS, and some 1500 slots of backoff in all, of which the neighbour's
+    // exchanges let 15.5 pass each: 4 ms of attempts beside 0.55 s of exchanges.
+    assert!(beside_nobody_home + 5 < alone, "{beside_nobody_home} against {alone}");
+    assert!(beside_nobody_home * 100 > alone * 97, "{beside_nobody_home} against {alone}");
 }
 
 #[test]

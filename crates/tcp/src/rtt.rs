@@ -14,7 +14,8 @@ pub(crate) struct RttEstimator {
     mdev: Duration,
     /// What is added to SRTT: 4 RTTVAR.
     margin: Duration,
-    /// [`Estimator::Linux`]: the largest `mdev` of the current window, never below the floor.
+    /// [`Estimator::Linux`]: the largest `mdev` of the current window, never below the floor. [`Estimator::Ns2`]: [`Ticks`], packed,
+    /// as every connection pays for a field of its own.
     margin_max: Duration,
     /// [`Estimator::Linux`]: the end of the current window.
     window_end: Seq,
@@ -24,6 +25,24 @@ pub(crate) struct RttEstimator {
     backoff: u32,
     /// The least sample so far; [`Duration::MAX`] before the first.
     min_rtt: Duration,
+}
+
+/// What ns-2 keeps: SRTT in eighths of a tick and the variance in quarters of one, both whole numbers.
+#[derive(Clone, Copy, Debug)]
+struct Ticks {
+    srtt: u32,
+    rttvar: u32,
+}
+
+impl Ticks {
+    fn pack(self) -> Duration {
+        Duration::from_nanos(u64::from(self.srtt) << 32 | u64::from(self.rttvar))
+    }
+
+    fn unpack(packed: Duration) -> Self {
+        let packed = packed.as_nanos();
+        Self { srtt: (packed >> 32) as u32, rttvar: packed as u32 }
+    }
 }
 
 impl RttEstimator {
@@ -69,7 +88,10 @@ impl RttEstimator {
         match config.estimator {
             Estimator::Rfc6298 => self.smooth(rtt),
             Estimator::Linux => self.smooth_as_linux(config, rtt, snd_una, snd_nxt),
-            Estimator::Ns2 => self.smooth_as_ns2(config, measured),
+            Estimator::Ns2 => {
+                self.count_as_ns2(config, measured);
+                self.smooth(rtt);
+            }
         }
         self.backoff = 0;
         self.rto = self.unbacked(config);
@@ -121,27 +143,19 @@ impl RttEstimator {
         }
     }
 
-    /// ns-2 `TcpAgent::rtt_update`: SRTT in eighths of a tick and the variance in quarters of one, both whole numbers.
-    fn smooth_as_ns2(&mut self, config: &RtoConfig, rtt: Duration) {
-        let tick = Self::grain_of_ns2(config);
-        let ticks = |span: Duration, parts: u64| (span.as_nanos() * parts / tick) as i64;
-        let span = |number: i64, parts: u64| Duration::from_nanos(number.max(1) as u64 * tick / parts);
-        let sample = ticks(rtt + Duration::from_nanos(tick / 2), 1).max(1);
-        if self.srtt.is_zero() {
-            self.srtt = span(sample * 8, 8);
-            self.mdev = span(sample * 2, 4);
+    /// ns-2 `TcpAgent::rtt_update`, for the timeout alone.
+    fn count_as_ns2(&mut self, config: &RtoConfig, rtt: Duration) {
+        // Whole ticks, the nearest; more than any ceiling of the timeout makes no difference.
+        let tick = config.tick.as_nanos().max(1);
+        let sample = (rtt.as_nanos().saturating_add(tick / 2) / tick).clamp(1, 1 << 20) as u32;
+        let ticks = if self.srtt.is_zero() {
+            Ticks { srtt: sample * 8, rttvar: sample * 2 }
         } else {
-            let (srtt, rttvar) = (ticks(self.srtt, 8), ticks(self.mdev, 4));
-            let delta = sample - (srtt >> 3);
-            self.srtt = span(srtt + delta, 8);
-            self.mdev = span(rttvar + delta.abs() - (rttvar >> 2), 4);
-        }
-        self.margin = self.mdev * 4;
-    }
-
-    /// The tick in nanoseconds, in whole eighths; ns-2 has no clock without one.
-    fn grain_of_ns2(config: &RtoConfig) -> u64 {
-        (config.tick.as_nanos() / 8 * 8).max(8)
+            let Ticks { srtt, rttvar } = Ticks::unpack(self.margin_max);
+            let deviation = sample.abs_diff(srtt >> 3);
+            Ticks { srtt: (srtt + sample - (srtt >> 3)).max(1), rttvar: (rttvar + deviation - (rttvar >> 2)).max(1) }
+        };
+        self.margin_max = ticks.pack();
     }
 
     /// The timeout without backoff.
@@ -153,8 +167,10 @@ impl RttEstimator {
             Estimator::Rfc6298 => (self.srtt + self.margin.max(config.tick)).max(config.min),
             Estimator::Linux => self.srtt + self.margin,
             Estimator::Ns2 => {
-                let (rto, tick) = ((self.srtt + self.margin).as_nanos(), Self::grain_of_ns2(config));
-                return Duration::from_nanos(rto / tick * tick).max(config.min).min(config.max);
+                let Ticks { srtt, rttvar } = Ticks::unpack(self.margin_max);
+                let ticks = u64::from((srtt + (rttvar << 3)) >> 3);
+                let rto = Duration::from_nanos(config.tick.as_nanos().max(1).saturating_mul(ticks));
+                return rto.max(config.min).min(config.max);
             }
         };
         rto.round_up_to(config.tick).min(config.max)
