@@ -160,7 +160,9 @@ fn the_socket_is_for_one_agent_and_one_user() {
     let mode = std::fs::metadata(agent.socket()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let refused = listen(&agent.socket()).map(drop);
-    assert!(matches!(refused, Err(ControlSocketError::AlreadyRunning { pid: Some(pid), .. }) if pid == std::process::id()));
+    assert!(
+        matches!(refused, Err(ControlSocketError::AlreadyRunning { pid: Some(pid), .. }) if pid == std::process::id())
+    );
     let socket = agent.socket();
     agent.stop();
     let gone = Client::ask(&socket, &Request::Status);
