@@ -4,6 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use holdover_agent::link_watch::LinkState;
+use holdover_agent::metrics::encode_status;
+use holdover_agent::outcomes::Outcomes;
+use holdover_agent::path_engine::Counters;
+use holdover_agent::status::{LinkRecord, LinkStatus, Status, UserTimeoutStatus};
+
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// So many crates are not listed one by one.
@@ -113,6 +119,60 @@ fn the_notes_on_linux_tell_every_experiment() {
     }
     assert!(done.len() >= 14, "{done:?}");
     assert_eq!(told, done);
+}
+
+/// Every metric, and every value of `fate` and `outcome`, that the dashboard and the alerts in `dist` name is one of the agent's.
+#[test]
+fn dashboards_and_alerts_name_metrics_that_exist() {
+    let text = encode_status(&status());
+    for (file, least) in [("dist/grafana/holdover-agent.json", 12), ("dist/prometheus/holdover-agent.rules.yml", 5)] {
+        let asked = read(file).replace("\\\"", "\"");
+        let names: BTreeSet<&str> = asked.match_indices("holdover_").map(|(at, _)| name_at(&asked[at..])).collect();
+        assert!(names.len() >= least, "{file}: {names:?}");
+        for name in names {
+            let exists = |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+            assert!(text.lines().any(exists), "{file} asks for {name}, which is not in\n{text}");
+        }
+        for label in ["fate=\"", "fate!=\"", "outcome=\""] {
+            for value in asked.split(label).skip(1).filter_map(|rest| rest.split('"').next()) {
+                let (name, _) = label.split_once(['=', '!']).unwrap();
+                assert!(text.contains(&format!("{name}=\"{value}\"")), "{file} asks for {name} {value}");
+            }
+        }
+    }
+}
+
+/// The name of a metric at the beginning of a text.
+fn name_at(text: &str) -> &str {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap()
+}
+
+/// An agent with one link.
+fn status() -> Status {
+    let record =
+        LinkRecord { outcomes: Outcomes { saved_s: Some(1.0), ..Outcomes::default() }, ..LinkRecord::default() };
+    let link = LinkStatus {
+        interface: "wwan0".to_owned(),
+        state: LinkState::Up,
+        state_s: 1.0,
+        families_down: Vec::new(),
+        objections: Vec::new(),
+        problem: None,
+        trouble: None,
+        next_cut_s: None,
+        record,
+        counters: Counters::default(),
+    };
+    Status {
+        version: "1".to_owned(),
+        running_s: 1.0,
+        dry_run: false,
+        links: vec![link],
+        connections: Vec::new(),
+        connections_in_all: 0,
+        counters: Counters::default(),
+        user_timeouts: UserTimeoutStatus::default(),
+    }
 }
 
 fn read(path: impl AsRef<Path>) -> String {
