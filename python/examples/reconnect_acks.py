@@ -150,7 +150,7 @@ bulk = "4 MB"
 name = "upload"
 from = "phone"
 to = "server"
-bulk = "200 kB"
+bulk = "1 MB"
 """
 
 

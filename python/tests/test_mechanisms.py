@@ -51,10 +51,10 @@ def test_a_mechanism_changes_drops_keeps_and_has_timers(scenario):
     class Small(holdover.Mechanism):
         def handle_packet(self, now, direction, packet):
             if direction == "out":
-                packet.window = min(packet.window, 50)
+                packet.window = min(packet.window, 4)
 
     options = {"variants": ["cubic"], "captures": False, "report": False}
-    calm = scenario.with_({"link.radio.loss": "0 %"})
+    calm = scenario.with_({"link.radio.loss": "0 %", "link.radio.outages.list": [{"at": "20 s", "for": "1 s"}]})
     goodput = {name: calm.run(mechanisms=own, **options).flows["goodput_bps"][0] for name, own in [
         ("plain", {}), ("late", {"phone": Late}), ("small", [("cubic", "phone", Small)]),
     ]}

@@ -80,7 +80,7 @@ def test_a_sweep_goes_on_after_its_scheduler_has_gone(swept, files, tmp_path):
 
 def test_the_module_fills_the_journal_for_the_program(swept, tmp_path):
     (tmp_path / "short.toml").write_text(swept.to_toml())
-    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
         command = [sys.executable, "-m", "holdover.sweeps", "short.toml", "--out", "out", "--dask"]
         subprocess.run([*command, cluster.scheduler_address], cwd=tmp_path, check=True, timeout=120)
     rows = (tmp_path / "out" / "journal.jsonl").read_text().splitlines()

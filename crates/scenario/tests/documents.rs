@@ -21,7 +21,9 @@ fn text(path: &str) -> String {
 /// `cargo run -p holdover -- scenario schema > docs/schema/scenario.schema.json` brings it up to date.
 #[test]
 fn the_committed_schema_is_the_present_one() {
-    assert_eq!(text("docs/schema/scenario.schema.json"), holdover_scenario::schema());
+    // As values: in which order objects are written is up to the features that serde_json is built with.
+    let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    assert_eq!(value(&text("docs/schema/scenario.schema.json")), value(&holdover_scenario::schema()));
 }
 
 /// The fields of every table in the schema.
