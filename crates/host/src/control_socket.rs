@@ -2,7 +2,7 @@
 //!
 //! A lock decides whose it is: `flock(2)` on a file beside it, held for as long as the daemon runs. The kernel gives it back with the
 //! last descriptor of the process, however that ends; a socket that is there without it is a dead daemon's. A process that is being
-//! killed still answers `connect(2)` for some milliseconds, and so does its lock: both are waited for, up to [`PATIENCE`].
+//! killed still answers `connect(2)` for some milliseconds, and so does its lock: both are waited for, up to 1 s.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
