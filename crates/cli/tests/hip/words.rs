@@ -76,7 +76,7 @@ fn wrong_words_are_refused() {
     let place = Place::new("words-wrong");
     well(&place, "keygen --dir d");
     let invitation = well(&place, "invite --dir d --socket s --name alpha --address 192.0.2.1");
-    let damaged = invitation.trim().replacen(|c: char| c == 'a' || c == 'b', "7", 1).replace("h7p", "hip");
+    let damaged = invitation.trim().replacen(['a', 'b'], "7", 1).replace("h7p", "hip");
     let hit = "2001:25:1111:2222:3333:4444:5555:6666";
     for (words, told) in [
         ("join hello --dir d --socket s".to_owned(), "begins with \"hip:\""),

@@ -1,5 +1,5 @@
 //! Everything that the daemon decides, without its sockets and clocks: a host with its associations ([`Host`]), the ways its packets
-//! are carried, and [`Wake`] between the host's own TCP and each peer.
+//! are carried, and [`Wake`](holdover_mobility::wake::Wake) between the host's own TCP and each peer.
 //!
 //! The order of calls: one of the `handle_*`, `set_*` or commands, then [`Core::poll_network`], [`Core::poll_inner`] and
 //! [`Core::poll_note`] until `None`, then [`Core::poll_timeout`]. Time is an argument and never goes back.
