@@ -605,7 +605,7 @@ mod tests {
     fn a_script_that_does_not_work_is_an_error() {
         for (script, part) in [
             ("within(", "cannot be read"),
-            (r#"of(r, "no")"#, "no cell"),
+            (r#"of(r, "no")"#, "no variant"),
             (r#"results("no")"#, "no results"),
             ("within([], 1, 2)", "nothing to check"),
             ("1 + 1", "expected a check"),
