@@ -27,8 +27,11 @@ pub(super) fn status(status: &Status) -> String {
     );
     let _ = writeln!(text, "mobile hosts  {mobiles} known, {away} away; {} absences so far", buffer.absences);
     let _ = writeln!(text, "waiting       {waiting} packets, {waiting_bytes} bytes");
-    let _ =
-        writeln!(text, "packets       {} passed, {} diverted, {} released", path.passed, path.diverted, path.released);
+    let _ = writeln!(
+        text,
+        "packets       {} passed, {} diverted, {} released",
+        path.passed, path.diverted, buffer.released
+    );
     let lost = [
         ("the buffer of the host was full", buffer.mobile_full),
         ("the buffer was full", buffer.total_full),
