@@ -286,9 +286,8 @@ impl Core {
         let sender = encapsulation::sender_of(packet);
         match self.host.handle_packet(now, packet) {
             Ok(()) => {
-                // An I1 proves nothing of its sender, so that nothing is remembered of it.
                 let is_known = |peer: &Hit| matches!(self.host.state(*peer), State::R2Sent | State::Established);
-                if let Some(peer) = sender.filter(is_known) {
+                if let Some(peer) = sender.filter(is_known).filter(|_| encapsulation::proves_sender(packet)) {
                     self.peers.entry(peer).or_default().heard(packet.src, port);
                 }
             }

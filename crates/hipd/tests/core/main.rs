@@ -5,6 +5,7 @@
 mod world;
 
 use holdover_base::{Duration, Rng};
+use holdover_hip::codec::{HipPacket, PacketType};
 use holdover_hip::host::{Event, State};
 use holdover_hipd::core::PORT;
 use holdover_hipd::files::{Peers, Via};
@@ -191,11 +192,33 @@ fn a_flood_of_i1_leaves_nothing_behind() {
     for _ in 0..20_000 {
         let sender =
             holdover_hip::identity::Hit((0x2001_0025_u128 << 96 | u128::from(rng.next_u64())).to_be_bytes().into());
-        let i1 = holdover_hip::codec::HipPacket::new(holdover_hip::codec::PacketType::I1, sender, own);
+        let i1 = HipPacket::new(PacketType::I1, sender, own);
         let packet = i1.emit(address("203.0.113.77"), address("192.0.2.1")).unwrap();
         world.hosts[0].handle_network(world.now, packet);
     }
     assert_eq!(world.hosts[0].peer_status(), before);
+}
+
+/// An I1 has no MAC: one in UDP that names a peer does not move that peer's packets into UDP.
+#[test]
+fn a_forged_i1_changes_nobodys_way() {
+    let mut world = talking(Via::Ip);
+    let i1 = HipPacket::new(PacketType::I1, world.hit(1), world.hit(0));
+    for (src, in_udp) in [("203.0.113.77", true), ("192.0.2.2", true), ("203.0.113.77", false)] {
+        let (src, dst) = (address(src), address("192.0.2.1"));
+        let plain = i1.emit(src, dst).unwrap();
+        let Payload::Other { payload, .. } = &plain.payload else { panic!("{plain}") };
+        let mut bytes = [&[0; 4], &payload[..]].concat();
+        // The checksum is zero in UDP.
+        bytes[8..10].fill(0);
+        let udp = Udp { src_port: 4000, dst_port: PORT, payload: bytes.into() };
+        let packet = if in_udp { Packet::new(src, dst, Payload::Udp(udp)) } else { plain };
+        world.hosts[0].handle_network(world.now, packet);
+    }
+    assert!(!world.hosts[0].peer_status()[0].in_udp);
+    world.send(0, 9);
+    world.run_for(SECOND);
+    assert_eq!(world.numbers(1), [9]);
 }
 
 #[derive(Clone, Debug)]
