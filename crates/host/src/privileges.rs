@@ -52,7 +52,7 @@ mod tests {
         let before = capabilities(None).unwrap();
         let (held, is_unbounded) = after.join().unwrap();
         assert!(KEPT.contains(held.permitted) && KEPT.contains(held.effective));
-        assert_eq!(held.permitted, before.permitted.intersection(keep));
+        assert_eq!(held.permitted, before.permitted.intersection(KEPT));
         assert_eq!(is_unbounded, !before.effective.contains(CapabilitySet::SETPCAP) && is_unbounded);
     }
 }
