@@ -200,6 +200,70 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("holdover completions zsh > _holdover", "The same for zsh, for a directory of $fpath"),
         ],
     ),
+    (
+        "gateway",
+        &[
+            (
+                "sudo holdover gateway run --interface wlan0 --foreground",
+                "Run the gateway in this terminal until Ctrl-C",
+            ),
+            ("sudo holdover gateway mobiles", "Who is away, and what waits"),
+        ],
+    ),
+    (
+        "gateway run",
+        &[
+            (
+                "sudo holdover gateway run --interface wlan0 --dry-run --foreground",
+                "Follow who is away; divert nothing",
+            ),
+            ("sudo holdover gateway run", "With the interface that /etc/holdover/gateway.toml names"),
+        ],
+    ),
+    ("gateway check", &[("holdover gateway check ./gateway.toml", "Check a file before it is used")]),
+    ("gateway schema", &[("holdover gateway schema > gateway.schema.json", "Write the schema for an editor")]),
+    ("gateway status", &[("sudo holdover gateway status --json", "What the gateway does and has done; print JSON")]),
+    ("gateway mobiles", &[("sudo holdover gateway mobiles", "Who is away, since when, and what waits")]),
+    (
+        "gateway mobile",
+        &[
+            ("sudo holdover gateway mobile 10.0.1.7 away", "Keep what comes for it"),
+            ("sudo holdover gateway mobile 10.0.1.7 present", "Release it"),
+        ],
+    ),
+    ("gateway drain", &[("sudo holdover gateway drain --within 30s", "End within 30 s, sooner if nothing waits")]),
+    (
+        "hip",
+        &[
+            ("sudo holdover hip keygen", "Make this host's identity"),
+            ("sudo holdover hip up", "Run the daemon in this terminal until Ctrl-C"),
+            ("sudo holdover hip status", "Where this host and its peers are"),
+        ],
+    ),
+    ("hip keygen", &[("sudo holdover hip keygen --algorithm ecdsa-p256", "An identity of another kind")]),
+    ("hip id", &[("sudo holdover hip id", "The HIT by which peers know this host")]),
+    ("hip peer", &[("sudo holdover hip peer list", "All peers")]),
+    (
+        "hip peer add",
+        &[(
+            "sudo holdover hip peer add server 2001:21::1 192.0.2.7",
+            "By its HIT, and an address where it may be found",
+        )],
+    ),
+    ("hip peer remove", &[("sudo holdover hip peer remove server", "Its association ends")]),
+    ("hip peer list", &[("sudo holdover hip peer list --hosts", "In the form of /etc/hosts")]),
+    ("hip invite", &[("sudo holdover hip invite --name server", "A string for the other host's `hip join`")]),
+    ("hip join", &[("sudo holdover hip join hip:aecqaiaba...", "Make the host that printed it a peer")]),
+    (
+        "hip up",
+        &[
+            ("sudo holdover hip up", "Until Ctrl-C"),
+            ("sudo holdover hip up --no-wake", "TCP finds out by itself that a path is back"),
+        ],
+    ),
+    ("hip down", &[("sudo holdover hip down", "End all associations and the daemon")]),
+    ("hip status", &[("sudo holdover hip status --json", "Print JSON")]),
+    ("hip ping", &[("sudo holdover hip ping --count 10 server", "Ten echo requests")]),
 ];
 
 /// The command and all below it, with their examples at the end of `--help`.

@@ -337,6 +337,8 @@ impl Engine {
 
     /// The carrier has come or gone.
     fn handle_link(&mut self, now: Instant) {
+        // A loss of carrier takes the kernel's neighbours with it.
+        self.keep_neighbours_at = now;
         if !self.config.presence.carrier {
             return;
         }

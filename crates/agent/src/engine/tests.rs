@@ -470,32 +470,30 @@ fn a_fast_transfer_that_slows_down_is_looked_at_again() {
     }
 }
 
-/// Of two transfers with one place only the first is predicted, until nothing has come of it for a while.
+/// Of two transfers with one place only the first is predicted, until nothing has come of it for a while, or it is forgotten.
 #[test]
 fn a_place_for_predictions_is_one_flows_until_it_is_freed() {
     if !may_load("a_place_for_predictions_is_one_flows_until_it_is_freed") {
         return;
     }
     let mut shells = load(0);
-    let predicted = |shells: &mut Shells, is_other| {
-        let before = shells.kernel.predicted();
-        let scales = (Some(7), Some(7));
-        let steps = fast_bulk(true);
-        let first = (7, 9);
-        run(shells, &Case { config: 0, ipv6: false, is_old: false, scales, first, is_other, compared: 1000, steps });
+    let mut predicted = |parts: &[&[Step]]| {
+        let (before, scales, first) = (shells.kernel.predicted(), (Some(7), Some(7)), (7, 9));
+        let steps = parts.concat();
+        let case = Case { config: 0, ipv6: false, is_old: true, scales, first, is_other: false, compared: 1000, steps };
+        run(&mut shells, &case);
         shells.kernel.predicted() - before
     };
-    let free_idle = |shells: &mut Shells| {
-        shells.kernel.free_idle_predictions();
-        shells.native.free_idle_predictions();
-    };
-    assert!(predicted(&mut shells, false) > 2500);
-    assert_eq!(predicted(&mut shells, true), 0);
-    free_idle(&mut shells);
-    assert_eq!(predicted(&mut shells, true), 0);
-    free_idle(&mut shells);
-    assert!(predicted(&mut shells, true) > 2500);
-    assert_eq!(predicted(&mut shells, false), 0);
+    let bulk = fast_bulk(true);
+    let one = predicted(&[&bulk]);
+    assert!(one > 2500, "{one}");
+    let switch = [Step::Switch];
+    assert_eq!(predicted(&[&bulk, &switch, &bulk]), one);
+    let idle = [Step::FreeIdle];
+    let freed = predicted(&[&bulk, &switch, &bulk, &idle, &bulk, &idle, &bulk]) - one;
+    assert!((2500..3500).contains(&freed), "{freed}");
+    let forgotten = predicted(&[&bulk, &[Step::Forget], &switch, &bulk]) - one;
+    assert!(forgotten > 2500, "{forgotten}");
 }
 
 /// Two connections whose predictions have the same place.

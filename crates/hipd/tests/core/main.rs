@@ -218,7 +218,7 @@ fn a_forged_i1_changes_nobodys_way() {
     assert!(!world.hosts[0].peer_status()[0].in_udp);
     world.send(0, 9);
     world.run_for(SECOND);
-    assert_eq!(world.numbers(1), [9]);
+    assert_eq!(world.numbers(1), [1, 9]);
 }
 
 #[derive(Clone, Debug)]

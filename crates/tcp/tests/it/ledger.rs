@@ -2,7 +2,7 @@
 //! window closed, and a window for each round trip in which something arrived out of order. A storm overdraws it, however exact the
 //! streams are.
 
-use holdover_tcp::{Config, Connection, Disposition, LossDetection, Reason, Transmit};
+use holdover_tcp::{Algorithm, Config, Connection, Disposition, LossDetection, Reason, Transmit};
 use holdover_wire::{Flags, Segment, Seq};
 
 use crate::world::{Host, Side, World};
@@ -96,9 +96,14 @@ impl Ledger {
 }
 
 /// Whether a needless retransmission may cause the duplicate ACKs that begin the next one, without end: in 4.3BSD, which lets
-/// fast retransmits follow a timeout, and if fewer than three duplicates are enough.
+/// fast retransmits follow a timeout, if fewer than three duplicates are enough, and if Tahoe, which sends all again that is outstanding,
+/// stands above BBR, whose window stays as large as it was.
 pub(crate) fn feeds_itself(config: &Config) -> bool {
-    !config.recovery.bar_after_timeout || config.recovery.dup_ack_threshold < 3
+    let recovery = &config.recovery;
+    let is_tahoe = [recovery.with_sack, recovery.without_sack].contains(&LossDetection::Tahoe);
+    !recovery.bar_after_timeout
+        || recovery.dup_ack_threshold < 3
+        || (is_tahoe && config.congestion.algorithm == Algorithm::Bbr)
 }
 
 /// Tahoe takes duplicates for a timeout; RFC 6675 fills the window with what may not be lost.

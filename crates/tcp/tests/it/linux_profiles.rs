@@ -124,6 +124,7 @@ fn linux_quick_acks_at_the_start() {
 #[test]
 fn linux_6_acknowledges_each_segment_while_the_window_grows() {
     let mut config = linux_6();
+    config.receive.quick_while_growing = true;
     config.receive.initial_window_bytes = 54_000;
     config.receive.buffer_bytes = 66_000;
     config.receive.max_buffer_bytes = 66_000;
