@@ -45,7 +45,7 @@ fn downloads(world: &World, cut: Cut) {
         eprintln!("{cut:?} cut of {length:?}: data {took:?} after the return");
         assert!(took < at_once(cut), "{length:?}: {took:?}");
         transfer.goes_on(2_000_000);
-        transfer.is_exact();
+        transfer.ends_exact();
     }
     let status = gateway.status();
     assert_eq!((status.waiting, status.away, gateway.files()), (0, 0, 0), "{status:?}");
@@ -65,7 +65,7 @@ fn downloads_over_ipv6() {
         eprintln!("IPv6, {cut:?} cut of 3 s: data {took:?} after the return");
         assert!(took < at_once(cut), "{took:?}");
         transfer.goes_on(1_000_000);
-        transfer.is_exact();
+        transfer.ends_exact();
         assert!(gateway.status().buffer.released > 0);
     }
 }
@@ -82,7 +82,7 @@ fn uploads(cut: Cut) {
         let took = transfer.resumes(|| world.set_cut(cut, false));
         eprintln!("upload, {cut:?} cut of {length:?}: data {took:?} after the return");
         transfer.goes_on(2_000_000);
-        transfer.is_exact();
+        transfer.ends_exact();
     }
     assert_eq!(gateway.status().waiting, 0);
 }
@@ -162,7 +162,7 @@ fn the_others_are_not_diverted(_: &Namespace) {
     world.set_cut(Cut::Silent, false);
     for transfer in transfers {
         transfer.goes_on(500_000);
-        transfer.is_exact();
+        transfer.ends_exact();
     }
 }
 
@@ -177,7 +177,7 @@ fn observing_diverts_nothing(_: &Namespace) {
     world.set_cut(Cut::Silent, false);
     gateway.says(world.mobile_address(0), "present");
     transfer.goes_on(500_000);
-    transfer.is_exact();
+    transfer.ends_exact();
     let status = gateway.status();
     assert_eq!((status.path.diverted, status.buffer.queued, status.buffer.absences), (0, 0, 1), "{status:?}");
 }

@@ -33,7 +33,7 @@ fn killed_while_all_are_present(_: &Namespace) {
     }
     for transfer in transfers {
         transfer.goes_on(500_000);
-        transfer.is_exact();
+        transfer.ends_exact();
     }
 }
 
@@ -57,7 +57,7 @@ fn killed_while_one_is_away(_: &Namespace) {
     eprintln!("killed while away: {} packets were taken over; data {took:?} after the return", before.waiting);
     assert!(took < Duration::from_millis(2500), "{took:?}");
     transfer.goes_on(1_000_000);
-    transfer.is_exact();
+    transfer.ends_exact();
     assert_eq!(gateway.files(), 0);
 
     // It is back before the next process is there.
@@ -71,7 +71,7 @@ fn killed_while_one_is_away(_: &Namespace) {
     transfer.goes_on(500_000);
     gateway.restart();
     transfer.goes_on(500_000);
-    transfer.is_exact();
+    transfer.ends_exact();
     gateway.says(mobile, "present");
     assert_eq!((gateway.status().waiting, gateway.files()), (0, 0));
 }
@@ -102,7 +102,7 @@ fn a_daemon_that_hangs_lets_packets_pass(_: &Namespace) {
     gateway.signal(Signal::CONT);
     gateway.says(mobile, "present");
     transfer.goes_on(500_000);
-    transfer.is_exact();
+    transfer.ends_exact();
     let status = gateway.status();
     assert!(status.path.expired > 0 && status.waiting == 0, "{status:?}");
 }
@@ -122,7 +122,7 @@ fn draining_ends_when_the_last_packet_has_left(_: &Namespace) {
     assert!(gateway.ends(Duration::from_secs(10)));
     assert_eq!(gateway.files(), 0);
     transfer.goes_on(500_000);
-    transfer.is_exact();
+    transfer.ends_exact();
 }
 
 fn told_to_end_while_one_is_away(_: &Namespace) {
@@ -140,5 +140,5 @@ fn told_to_end_while_one_is_away(_: &Namespace) {
     let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false));
     assert!(took < Duration::from_millis(2500), "{took:?}");
     transfer.goes_on(500_000);
-    transfer.is_exact();
+    transfer.ends_exact();
 }

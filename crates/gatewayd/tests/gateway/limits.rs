@@ -35,7 +35,7 @@ fn away(sections: &str) -> (World, Gateway) {
     let gateway = Gateway::start(&world.router, sections);
     let transfer = Transfer::start(&world, 0, false);
     transfer.goes_on(100_000);
-    transfer.is_exact();
+    transfer.ends_exact();
     world.set_cut(Cut::Carrier, true);
     gateway.says(world.mobile_address(0), "away");
     (world, gateway)
@@ -80,7 +80,7 @@ fn a_smaller_mtu_on_return(_: &Namespace) {
     eprintln!("MTU of 1300 on the return: data after {took:?}");
     assert!(took < Duration::from_secs(2), "{took:?}");
     transfer.goes_on(500_000);
-    transfer.is_exact();
+    transfer.ends_exact();
     let status = gateway.status();
     assert!(status.unsendable.too_big > 0, "{status:?}");
 }

@@ -129,7 +129,7 @@ impl Gateway {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        let pid = self.child.as_ref().map(|child| Pid::from_child(child)).unwrap();
+        let pid = self.child.as_ref().map(Pid::from_child).unwrap();
         kill_process(pid, signal).unwrap();
     }
 

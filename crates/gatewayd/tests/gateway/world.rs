@@ -224,7 +224,7 @@ impl Transfer {
 
     /// Ends it: every byte that was sent has come, and as it was sent.
     #[track_caller]
-    pub(crate) fn is_exact(mut self) -> u64 {
+    pub(crate) fn ends_exact(mut self) -> u64 {
         self.is_sending.store(false, Ordering::SeqCst);
         let sent = self.sender.take().unwrap().join().expect("it was sent");
         let began = Instant::now();
