@@ -1,0 +1,103 @@
+//! The shell in this process.
+
+use super::*;
+
+/// The shell in this process, with a table of flows and predictions like the kernel's.
+pub(super) struct Native {
+    pub(super) flows: BTreeMap<Connection, Flow>,
+    pub(super) places: Vec<Place>,
+    pub(super) predictions_before: Vec<Option<Prediction>>,
+    pub(super) rules: Rules,
+}
+
+impl Native {
+    pub(super) fn new(rules: Rules) -> Self {
+        let places = vec![Place::default(); PREDICTIONS as usize / 2];
+        Self { flows: BTreeMap::new(), places, predictions_before: vec![None; PREDICTIONS as usize], rules }
+    }
+
+    pub(super) fn place(key: &Key) -> usize {
+        Prediction::number(key, Direction::Outgoing) as usize / 2
+    }
+
+    pub(super) fn handle_packet(
+        &mut self,
+        now: Instant,
+        link: &LinkState,
+        connection: Connection,
+        direction: Direction,
+        packet: &mut Packet,
+        form: Form,
+    ) -> (Verdict, Option<Notice>) {
+        let key = Key::new(connection);
+        let segment = packet.tcp().expect("it is TCP");
+        if direction == Direction::Outgoing {
+            if self.flows.get(&connection).is_some_and(|flow| flow.is_ended_by(packet, segment)) {
+                self.forget(connection);
+            }
+            if Flow::begins_with(packet, segment) {
+                self.flows.entry(connection).or_default();
+            }
+        }
+        let Some(flow) = self.flows.get_mut(&connection) else { return (Verdict::Pass, None) };
+        if !flow.is_left_alone() {
+            flow.note_frame(direction, frame(connection));
+        }
+        let link = Link::new(link);
+        let environment = Environment { now, link: &link, rules: &self.rules };
+        flow.handle_packet(&mut self.places[Self::place(&key)], &key, environment, direction, packet, form)
+    }
+
+    pub(super) fn forget(&mut self, connection: Connection) {
+        let key = Key::new(connection);
+        for direction in [Direction::Outgoing, Direction::Incoming] {
+            self.places[Self::place(&key)].free(&key, direction);
+        }
+        self.flows.remove(&connection);
+    }
+
+    pub(super) fn order(&mut self, connection: Connection, order: OrderRecord) {
+        let place = &mut self.places[Self::place(&Key::new(connection))];
+        if let Some(flow) = self.flows.get_mut(&connection) {
+            flow.handle_order(place, &order);
+        }
+    }
+
+    pub(super) fn free_idle_predictions(&mut self) {
+        for number in 0..PREDICTIONS {
+            let (place, direction) = (number as usize / 2, way(number % 2 == 0));
+            let prediction = self.places[place].predictions()[number as usize % 2];
+            let before = self.predictions_before[number as usize].replace(prediction);
+            if !prediction.is_free() && before == Some(prediction) {
+                let key = prediction.key();
+                match self.flows.get_mut(&key.connection()) {
+                    Some(flow) => {
+                        flow.handle_order(&mut self.places[place], &OrderRecord::free_prediction(key, number));
+                    }
+                    None => self.places[place].free(&key, direction),
+                }
+            }
+        }
+    }
+}
+
+/// A path whose orders go nowhere: the case gives its own.
+pub(super) struct Recorder(Option<Flow>, Connection);
+
+impl FlowTable for Recorder {
+    fn snapshot(&self, connection: Connection) -> Option<Flow> {
+        self.0.filter(|_| connection == self.1)
+    }
+
+    fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow)) {
+        self.0.iter().for_each(|flow| look(self.1, flow));
+    }
+
+    fn order(&mut self, _now: Instant, _connection: Connection, _direction: Direction, _order: Order) {}
+
+    fn set_link(&mut self, _link: LinkState) {}
+}
+
+pub(super) fn way(is_outgoing: bool) -> Direction {
+    if is_outgoing { Direction::Outgoing } else { Direction::Incoming }
+}
