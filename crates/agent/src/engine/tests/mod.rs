@@ -24,7 +24,7 @@ use proptest::test_runner::{Config, TestRunner};
 use super::path::{EXPIRES_AFTER, KernelPath};
 use crate::link_watch::Family;
 use both::{Both, Shells};
-use cases::{Case, OptionShape, Shape, Step, bulk, case, step};
+use cases::{Case, OptionShape, Shape, Step, case, in_order};
 use native::{Native, Recorder, way};
 use raw::Raw;
 

@@ -82,7 +82,7 @@ impl Native {
 }
 
 /// A path whose orders go nowhere: the case gives its own.
-pub(super) struct Recorder(Option<Flow>, Connection);
+pub(super) struct Recorder(pub(super) Option<Flow>, pub(super) Connection);
 
 impl FlowTable for Recorder {
     fn snapshot(&self, connection: Connection) -> Option<Flow> {
