@@ -132,6 +132,8 @@ fn describe_event(event: &WorldEvent, config: &WorldConfig) -> (&'static str, Va
             let family = if families.has(true) { "ipv6" } else { "ipv4" };
             ("family-lost", json!({ "link": link(id), "family": family }))
         }
+        WorldEvent::LinkAvoided(id) => ("link-avoided", json!({ "link": link(id) })),
+        WorldEvent::LinkUsedAgain(id) => ("link-used-again", json!({ "link": link(id) })),
         WorldEvent::AccessLink(id, access) => ("access-link", json!({ "node": node(id), "link": access.map(link) })),
         WorldEvent::InRange(id, cell) => ("in-range", in_cell(id, cell)),
         WorldEvent::OutOfRange(id, cell) => ("out-of-range", in_cell(id, cell)),

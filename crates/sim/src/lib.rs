@@ -14,15 +14,16 @@
 //! Sources are numbered so:
 //!
 //! 1. links, in the order of their description, the direction from the first named node before the other;
-//! 2. mobile hosts, in the order of their description: a new piece of their movement, then an attachment that is complete,
+//! 2. routing (routers heed that a link has gone down or come back);
+//! 3. mobile hosts, in the order of their description: a new piece of their movement, then an attachment that is complete,
 //!    then a registration request to be sent again, then a look ahead;
-//! 3. cells, in the order of their description;
-//! 4. base stations, in the order of their cells (beacons);
-//! 5. hosts, in the order of their description (the timers of their connections);
-//! 6. routers with mechanisms, in the order of the description of those;
-//! 7. routers whose processors take time, in the order of the description of those;
-//! 8. flows, in the order of their description (applications);
-//! 9. the sampler.
+//! 4. cells, in the order of their description;
+//! 5. base stations, in the order of their cells (beacons);
+//! 6. hosts, in the order of their description (the timers of their connections);
+//! 7. routers with mechanisms, in the order of the description of those;
+//! 8. routers whose processors take time, in the order of the description of those;
+//! 9. flows, in the order of their description (applications);
+//! 10. the sampler.
 //!
 //! # Mobile hosts
 //!
@@ -34,6 +35,7 @@
 
 mod air;
 mod app;
+mod black_hole;
 mod check;
 mod config;
 mod control;
@@ -41,10 +43,12 @@ mod cpu;
 mod error;
 mod external;
 mod flow;
+mod following;
 mod forewarning;
 mod frame;
 mod gateway;
 mod host;
+mod icmp;
 mod layer2;
 mod mobility;
 mod neighbour;
@@ -55,9 +59,11 @@ mod schedule;
 mod segment;
 mod world;
 
+pub use black_hole::{BlackHole, black_holes};
 pub use config::{
     Addresses, Amount, Bulk, FlowConfig, GatewayMechanisms, HostAddressing, HostIdentity, HostMechanisms, LinkBetween,
-    NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role, RouterCpu, Traffic, WorldConfig,
+    LinkDetection, NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role, Route, RouterCpu, Routing, Traffic,
+    WorldConfig,
 };
 pub use cpu::CpuStatistics;
 pub use error::WorldError;

@@ -6,6 +6,7 @@ use holdover_base::Instant;
 /// documentation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sources {
+    pub(crate) routing: usize,
     pub(crate) mobiles: usize,
     pub(crate) cells: usize,
     pub(crate) beacons: usize,

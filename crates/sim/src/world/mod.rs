@@ -190,8 +190,10 @@ impl World {
 
     fn step<O: Observer>(&mut self, source: usize, observer: &mut O) {
         let sources = self.network.sources;
-        if source < sources.mobiles {
+        if source < sources.routing {
             self.step_hop(source, observer);
+        } else if source < sources.mobiles {
+            self.step_routing(observer);
         } else if source < sources.cells {
             self.step_mobile(source - sources.mobiles, observer);
         } else if source < sources.beacons {
