@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_frame_of_n_bits_survives_with_the_nth_power() {
-        for (rate, bits) in [(1e-5, 12_000_u64), (1e-5, 320), (1e-4, 12_000), (1e-9, 12_000)] {
+        for (rate, bits) in [(1e-5_f64, 12_000_u64), (1e-5, 320), (1e-4, 12_000), (1e-9, 12_000)] {
             let expected = 1.0 - (1.0 - rate).powi(bits as i32);
             // Four standard errors of a share.
             let standard_error = (expected * (1.0 - expected) / f64::from(N)).sqrt();
