@@ -143,6 +143,8 @@ fn describe_event(event: &WorldEvent, config: &WorldConfig) -> (&'static str, Va
         }
         WorldEvent::BindingChanged(id, cell) => ("binding-changed", in_cell(id, cell)),
         WorldEvent::Registered(id, cell) => ("registered", in_cell(id, cell)),
+        WorldEvent::RegistrationExpired(id, at) => ("registration-expired", in_cell(id, at)),
+        WorldEvent::BindingExpired(id) => ("binding-expired", json!({ "node": node(id) })),
         WorldEvent::Attached(id, cell) => ("attached", in_cell(id, cell)),
         WorldEvent::Fading(id, cell, lead) => {
             let lead = lead.map(holdover_base::Duration::as_secs_f64);

@@ -360,6 +360,9 @@ fn check_mobiles(config: &WorldConfig) -> Result<(), WorldError> {
             if registration.retransmit_after.is_zero() {
                 return Err(WorldError::RetransmitAfter { node });
             }
+            if registration.lifetime.is_some_and(|lifetime| lifetime.is_zero()) {
+                return Err(WorldError::NoLifetime { node });
+            }
             if let Some(&cell) = cells.iter().find(|&&cell| config.cells[cell].beacons.is_none()) {
                 return Err(WorldError::NoBeacons { node, cell: config.cells[cell].name.clone() });
             }

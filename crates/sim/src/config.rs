@@ -1,6 +1,7 @@
 //! What a world is made of.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
@@ -10,7 +11,7 @@ use holdover_mobility::Mechanisms;
 use holdover_tcp::Config;
 
 use crate::layer2::Layer2;
-use crate::mobility::{MobileHost, RadioCell};
+use crate::mobility::{Attachment, MobileHost, RadioCell};
 use crate::observer::LinkId;
 
 /// A node of a world: its place in [`WorldConfig::nodes`].
@@ -66,6 +67,17 @@ impl Default for WorldConfig {
             time_limit: Instant::FAR_FUTURE,
             sample_every: None,
         }
+    }
+}
+
+impl WorldConfig {
+    /// The gateways that mobile hosts register with, each once.
+    pub(crate) fn home_agents(&self) -> BTreeSet<NodeId> {
+        let gateway = |mobile: &MobileHost| match &mobile.attachment {
+            Attachment::Registration(registration) => Some(registration.gateway),
+            Attachment::HandoffTime(_) => None,
+        };
+        self.mobiles.iter().filter_map(gateway).collect()
     }
 }
 
@@ -357,12 +369,18 @@ impl NodeId {
 
     /// The node's address: 10.0.0.0/8, or fd00::/64, with the node's number in it.
     pub fn address(self, ipv6: bool) -> IpAddr {
-        let [_, b, c, d] = (self.0 + 1).to_be_bytes();
         if ipv6 {
+            let [_, b, c, d] = (self.0 + 1).to_be_bytes();
             IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, u16::from(b), u16::from_be_bytes([c, d])))
         } else {
-            IpAddr::V4(Ipv4Addr::new(10, b, c, d))
+            IpAddr::V4(self.ipv4())
         }
+    }
+
+    /// [`Self::address`] of IPv4.
+    pub(crate) fn ipv4(self) -> Ipv4Addr {
+        let [_, b, c, d] = (self.0 + 1).to_be_bytes();
+        Ipv4Addr::new(10, b, c, d)
     }
 
     /// The node's address at one of its links, which are counted in the order of their description: 172.16.0.0/12, or

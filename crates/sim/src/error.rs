@@ -382,6 +382,12 @@ pub enum WorldError {
         /// The host.
         node: String,
     },
+    /// A registration that is over at once.
+    #[error("{node} is to register for 0 s, expected more than 0 s")]
+    NoLifetime {
+        /// The host.
+        node: String,
+    },
     /// A threshold that is no percentage above 0.
     #[error("{node}: a prediction threshold of {percent} %, expected a number above 0")]
     Threshold {

@@ -98,14 +98,26 @@ impl Network {
         }
         let routing = hops.len();
         let mobiles = routing + 1;
-        let cells = mobiles + config.mobiles.len();
+        let home_agents = mobiles + config.mobiles.len();
+        let cells = home_agents + config.home_agents().len();
         let beacons = cells + airs.len();
         let first_host = beacons + airs.len();
         let gateways = first_host + hosts;
         let cpus = gateways + config.gateways.len();
         let flows = cpus + config.cpus.len();
         let sampler = flows + config.flows.len();
-        let sources = Sources { routing, mobiles, cells, beacons, hosts: first_host, gateways, cpus, flows, sampler };
+        let sources = Sources {
+            routing,
+            mobiles,
+            home_agents,
+            cells,
+            beacons,
+            hosts: first_host,
+            gateways,
+            cpus,
+            flows,
+            sampler,
+        };
         let mut mobile_of = Vec::new();
         if !config.mobiles.is_empty() {
             mobile_of = vec![None; config.nodes.len()];

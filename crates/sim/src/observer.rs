@@ -115,6 +115,10 @@ pub enum WorldEvent {
     BindingChanged(NodeId, CellId),
     /// A mobile host got the reply to its registration request: it sends through this cell from now on.
     Registered(NodeId, CellId),
+    /// A mobile host's registration is over, for its lifetime has passed: it sends nowhere until it has registered again.
+    RegistrationExpired(NodeId, CellId),
+    /// The gateway's binding of a mobile host is over: it has nowhere to send its packets.
+    BindingExpired(NodeId),
     /// Without registration: the routes to and from a mobile host lead through a cell from now on.
     Attached(NodeId, CellId),
     /// A mobile host expects to lose its cell, this long from now if it goes on as it does.

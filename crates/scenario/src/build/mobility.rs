@@ -232,6 +232,9 @@ fn registration(table: &file::Registration, nodes: &Nodes) -> Result<Registratio
         }
         registration.tunnel_overhead = overhead.0;
     }
+    if let Some(OrNone(Some(time))) = table.lifetime {
+        registration.lifetime = Some(above_zero(time, "lifetime")?);
+    }
     if let Some(time) = table.retransmit_after {
         registration.retransmit_after = above_zero(time, "retransmit_after")?;
     }

@@ -177,6 +177,9 @@ pub(crate) struct Registration {
     pub(crate) gateway: String,
     /// What the tunnel adds to a packet. The default is 20 bytes.
     pub(crate) tunnel_overhead: Option<Bytes>,
+    /// For how long a registration holds, in whole seconds; it is renewed after half of that. The default is "none": it does not
+    /// end.
+    pub(crate) lifetime: Option<OrNone<Time>>,
     /// How long it waits for a reply before it asks again; doubled each time. The default is 1 s.
     pub(crate) retransmit_after: Option<Time>,
     /// The longest such wait. The default is 64 s.

@@ -3,6 +3,7 @@
 use core::net::IpAddr;
 
 use holdover_filter::ControlMessage;
+use holdover_mobility::mobile_ip::Message;
 use holdover_mobility::{Direction, LinkEvent, Verdict};
 use holdover_tcp::Outgoing;
 use holdover_wire::{Payload, Unreachable};
@@ -16,7 +17,6 @@ use crate::external::Order;
 use crate::flow::{End, FIRST_PORT, FlowId};
 use crate::frame::Frame;
 use crate::host::Host;
-use crate::mobility::messages::Message;
 use crate::observer::{Dropped, Observer, WorldEvent};
 
 impl World {

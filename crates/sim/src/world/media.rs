@@ -264,7 +264,7 @@ impl World {
         let air = &mut self.network.airs[index];
         let base = air.base;
         let Some(beacons) = &mut air.beacons else { return };
-        let frame = beacons.send(now, base);
+        let frame = beacons.send(now, &mut air.agent);
         let next_at = beacons.next_at;
         observer.packet(now, air.place(base, Direction::Out), &frame);
         air.cell.handle_packet(now, Hop::Broadcast { frame });
