@@ -46,7 +46,8 @@ fn dwell(table: &file::BitErrorBursts) -> Result<Dwell, Problem> {
     };
     match (good_for.is_some() || bad_for.is_some(), good_bits.is_some() || bad_bits.is_some()) {
         (true, true) => {
-            let message = "the states last for times (\"good_for\" and \"bad_for\") or for bits (\"good_bits\" and \"bad_bits\"); choose one";
+            let message = "the states last for times (\"good_for\" and \"bad_for\") or for bits (\"good_bits\" and \"bad_bits\"); \
+                           choose one";
             Err(Problem::conflict(message))
         }
         (false, true) => Ok(Dwell::Bits { good: bits(good_bits, "good_bits")?, bad: bits(bad_bits, "bad_bits")? }),
