@@ -23,7 +23,8 @@ enum Command {
     /// Say what is in a scenario, or what is wrong with it and where.
     ///
     /// The whole file is checked, its variants, the values of its sweep and the traces that it names included; nothing is
-    /// run. The exit code is 0 if it can be run, and 2 if not.
+    /// run. Warnings name flows that stop with a link although another way leads to their end. The exit code is 0 if it can be
+    /// run, and 2 if not.
     Check(CheckArgs),
     /// Print the JSON schema of scenario files, for editors and other programs.
     ///
@@ -101,6 +102,7 @@ struct Contents {
     #[serde(skip_serializing_if = "Option::is_none")]
     sweep: Option<SweepContents>,
     traces: Vec<String>,
+    warnings: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -146,7 +148,10 @@ fn check(args: &CheckArgs) -> ExitCode {
         return if printed == ExitCode::SUCCESS { code } else { printed };
     }
     match contents {
-        Ok(contents) => print(&contents.text()),
+        Ok(contents) => {
+            contents.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+            print(&contents.text())
+        }
         Err(error) => {
             print_scenario_error(&error);
             code
@@ -176,6 +181,7 @@ impl Contents {
                 points: sweep.len(),
             }),
             traces: scenario.files().map(|(name, _)| name.to_owned()).collect(),
+            warnings: scenario.warnings()?,
         })
     }
 

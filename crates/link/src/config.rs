@@ -5,6 +5,7 @@ use std::sync::Arc;
 use holdover_base::{Duration, Instant};
 
 use crate::arq::Arq;
+use crate::bit_errors::BitErrors;
 use crate::jitter::Jitter;
 use crate::loss::Loss;
 use crate::outage::{OutagePolicy, Outages};
@@ -34,6 +35,8 @@ pub struct LinkConfig {
     pub duplicate: f64,
     /// Probability that a frame arrives damaged (netem's `corrupt`).
     pub corrupt: f64,
+    /// Bits that are damaged on the wire, those of [`Self::overhead_bytes`] included. A frame with any of them arrives damaged.
+    pub bit_errors: BitErrors,
     /// Frames that skip the propagation delay.
     pub reorder: Option<Reordering>,
     /// When the link is down.
@@ -120,6 +123,11 @@ pub(crate) fn check_positive(field: &'static str, value: f64) -> Result<(), Conf
 }
 
 impl LinkConfig {
+    /// Whether it ever goes down, as far as the description says.
+    pub fn goes_down(&self) -> bool {
+        self.outages != Outages::Never || self.conditions.as_ref().is_some_and(|trace| trace.has_up())
+    }
+
     /// Whether a link can be as described.
     pub fn check(&self) -> Result<(), ConfigError> {
         if matches!(self.rate, Rate::Fixed(rate) if rate.0 == 0) {
@@ -128,6 +136,7 @@ impl LinkConfig {
         check_probability("duplicate", self.duplicate)?;
         check_probability("corrupt", self.corrupt)?;
         crate::loss::check(self.loss)?;
+        crate::bit_errors::check(self.bit_errors)?;
         if let Some(reordering) = self.reorder {
             check_probability("reorder", reordering.probability)?;
         }

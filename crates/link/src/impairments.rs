@@ -1,9 +1,10 @@
-//! What chance does to a frame: loss, damage, duplication, jitter and reordering, each drawn from a stream of its own.
+//! What chance does to a frame: loss, damage, bit errors, duplication, jitter and reordering, each drawn from a stream of its own.
 
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant, Rng};
 
+use crate::bit_errors::{BitErrorProcess, Exposure};
 use crate::config::LinkConfig;
 use crate::jitter::JitterProcess;
 use crate::loss::{Loss, LossProcess};
@@ -15,6 +16,9 @@ use crate::wire::Mark;
 pub(crate) struct Impairments {
     loss: Option<LossProcess>,
     corruption: Option<Chance>,
+    bit_errors: Option<BitErrorProcess>,
+    /// Bytes that the link adds to each frame.
+    overhead_bytes: u32,
     duplication: Option<Chance>,
     jitter: Option<JitterProcess>,
     reorder: Option<ReorderProcess>,
@@ -43,6 +47,8 @@ impl Impairments {
         let impairments = Self {
             loss: (config.loss != Loss::None || trace_loses).then(|| LossProcess::new(config.loss, stream("loss"))),
             corruption: chance(config.corrupt, "corrupt"),
+            bit_errors: BitErrorProcess::new(config.bit_errors, seed),
+            overhead_bytes: config.overhead_bytes,
             duplication: chance(config.duplicate, "duplicate"),
             keep_order: jitter.as_ref().is_none_or(JitterProcess::keeps_order),
             jitter,
@@ -52,6 +58,7 @@ impl Impairments {
         };
         let none = impairments.loss.is_none()
             && impairments.corruption.is_none()
+            && impairments.bit_errors.is_none()
             && impairments.duplication.is_none()
             && impairments.jitter.is_none()
             && impairments.reorder.is_none()
@@ -64,13 +71,21 @@ impl Impairments {
         self.duplication.as_mut().is_some_and(Chance::strikes)
     }
 
-    /// What happens to a frame whose last bit is sent at `sent`.
-    pub(crate) fn mark(&mut self, sent: Instant) -> Mark {
-        let trace_loss = self.conditions.as_ref().and_then(|trace| trace.loss(sent)).unwrap_or(0.0);
+    /// What happens to a frame of `len` bytes, at `now`, that is sent from `start` to `end`.
+    pub(crate) fn mark(&mut self, now: Instant, len: u32, start: Instant, end: Instant) -> Mark {
+        let trace_loss = self.conditions.as_ref().and_then(|trace| trace.loss(end)).unwrap_or(0.0);
+        let bits = 8 * (u64::from(len) + u64::from(self.overhead_bytes));
+        // Drawn for every frame, so that losses leave alone which others are damaged.
+        let has_bit_errors =
+            self.bit_errors.as_mut().is_some_and(|process| process.damages(now, Exposure { bits, start, end }));
         if self.loss.as_mut().is_some_and(|process| process.loses(trace_loss)) {
             return Mark::Lost;
         }
-        if self.corruption.as_mut().is_some_and(Chance::strikes) { Mark::Damaged } else { Mark::Clean }
+        if self.corruption.as_mut().is_some_and(Chance::strikes) || has_bit_errors {
+            Mark::Damaged
+        } else {
+            Mark::Clean
+        }
     }
 
     /// How long a frame whose last bit is sent at `sent` is on the wire.

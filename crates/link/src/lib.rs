@@ -47,6 +47,7 @@
 #![forbid(unsafe_code)]
 
 mod arq;
+mod bit_errors;
 mod capacity;
 pub mod cell;
 mod config;
@@ -67,6 +68,7 @@ mod transmitter;
 mod wire;
 
 pub use arq::Arq;
+pub use bit_errors::{BitErrorBursts, BitErrors, Dwell};
 pub use capacity::Capacity;
 pub use config::{ConfigError, LinkConfig};
 pub use frame::Frame;

@@ -90,11 +90,13 @@ pub enum DropCause {
     NotForwarding,
     /// The link's ARQ has transmitted it as often as it may.
     AttemptsUsed,
+    /// In a radio cell: damaged as often as the retry limit allows it to be sent, or a damaged broadcast.
+    BitErrors,
 }
 
 impl DropCause {
     /// All causes, in the order of their declaration.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::QueueFull,
         Self::Loss,
         Self::LinkDown,
@@ -104,6 +106,7 @@ impl DropCause {
         Self::StationLeft,
         Self::NotForwarding,
         Self::AttemptsUsed,
+        Self::BitErrors,
     ];
 
     /// The cause's name in reports.
@@ -118,6 +121,7 @@ impl DropCause {
             Self::StationLeft => "station-left",
             Self::NotForwarding => "not-forwarding",
             Self::AttemptsUsed => "attempts-used",
+            Self::BitErrors => "bit-errors",
         }
     }
 }

@@ -158,7 +158,7 @@ impl<F: Frame> PointToPoint<F> {
             }
             self.queue.push(now, sent.start, len);
         }
-        let mark = self.mark(sent);
+        let mark = self.mark(now, len, sent);
         let (at, fate) = self.arrival(sent, mark);
         let order = self.entered;
         self.entered += 1;
@@ -167,9 +167,9 @@ impl<F: Frame> PointToPoint<F> {
 
     /// What chance does to a frame.
     #[inline]
-    fn mark(&mut self, sent: Transmission) -> Mark {
+    fn mark(&mut self, now: Instant, len: u32, sent: Transmission) -> Mark {
         match &mut self.impairments {
-            Some(impairments) if sent.outcome != Outcome::Flushed => impairments.mark(sent.end),
+            Some(impairments) if sent.outcome != Outcome::Flushed => impairments.mark(now, len, sent.start, sent.end),
             _ => Mark::Clean,
         }
     }
@@ -319,7 +319,7 @@ impl<F: Frame> PointToPoint<F> {
                     self.queue.insert(index, now, sent.start, item.len);
                     starts.push(sent.start);
                 }
-                item.mark = self.mark(sent);
+                item.mark = self.mark(now, item.len, sent);
             } else {
                 starts.push(sent.start);
             }

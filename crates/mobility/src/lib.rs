@@ -8,6 +8,8 @@
 //! Every ACK that a mechanism sends or lets pass covers only bytes that the host's TCP has acknowledged or would have
 //! acknowledged; no SACK block is made up.
 
+//! [`mobile_ip`] is no mechanism but the protocol by which mobile hosts say where they are, with the agents of the network that hear it.
+
 #![forbid(unsafe_code)]
 
 pub mod ack_stall;
@@ -19,6 +21,7 @@ pub mod fast_retransmit;
 pub mod freeze;
 pub mod hold_back;
 mod mechanisms;
+pub mod mobile_ip;
 pub mod new_cell_window;
 pub mod probe;
 pub mod reconnect_acks;

@@ -132,6 +132,8 @@ fn describe_event(event: &WorldEvent, config: &WorldConfig) -> (&'static str, Va
             let family = if families.has(true) { "ipv6" } else { "ipv4" };
             ("family-lost", json!({ "link": link(id), "family": family }))
         }
+        WorldEvent::LinkAvoided(id) => ("link-avoided", json!({ "link": link(id) })),
+        WorldEvent::LinkUsedAgain(id) => ("link-used-again", json!({ "link": link(id) })),
         WorldEvent::AccessLink(id, access) => ("access-link", json!({ "node": node(id), "link": access.map(link) })),
         WorldEvent::InRange(id, cell) => ("in-range", in_cell(id, cell)),
         WorldEvent::OutOfRange(id, cell) => ("out-of-range", in_cell(id, cell)),
@@ -141,6 +143,8 @@ fn describe_event(event: &WorldEvent, config: &WorldConfig) -> (&'static str, Va
         }
         WorldEvent::BindingChanged(id, cell) => ("binding-changed", in_cell(id, cell)),
         WorldEvent::Registered(id, cell) => ("registered", in_cell(id, cell)),
+        WorldEvent::RegistrationExpired(id, at) => ("registration-expired", in_cell(id, at)),
+        WorldEvent::BindingExpired(id) => ("binding-expired", json!({ "node": node(id) })),
         WorldEvent::Attached(id, cell) => ("attached", in_cell(id, cell)),
         WorldEvent::Fading(id, cell, lead) => {
             let lead = lead.map(holdover_base::Duration::as_secs_f64);

@@ -331,6 +331,9 @@ pub struct CellMetrics {
     pub handed_back_packets: u64,
     /// Attempts that nobody answered.
     pub unanswered: u64,
+    /// Attempts whose data frames were damaged by bit errors.
+    #[serde(default)]
+    pub damaged: u64,
     /// Attempts that collided.
     pub collisions: u64,
     /// How long the medium was busy, over the length of the run.
@@ -423,6 +426,7 @@ impl CellMetrics {
             up: DirectionMetrics::new(&counted.up, run),
             handed_back_packets: counted.handed_back,
             unanswered: counted.unanswered,
+            damaged: counted.damaged,
             collisions: counted.collisions,
             airtime_share: if run_s > 0.0 { counted.airtime.as_secs_f64() / run_s } else { 0.0 },
         }

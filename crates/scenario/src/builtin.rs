@@ -35,6 +35,7 @@ impl Builtin {
         example!("satellite-pass", "traces/satellite-pass.csv"),
         example!("switch-port"),
         example!("access-point"),
+        example!("backup-path"),
         example!("base-stations"),
         example!("supervisors"),
         example!("lte-trace", "traces/lte-drive.trace"),

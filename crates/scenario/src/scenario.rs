@@ -209,6 +209,30 @@ impl Scenario {
         &self.output
     }
 
+    /// What is no error but hardly meant, a sentence each: flows that stop with a link although another way leads to their end.
+    ///
+    /// # Errors
+    ///
+    /// None that reading the scenario has not found already.
+    pub fn warnings(&self) -> Result<Vec<String>, ScenarioError> {
+        let mut warnings: Vec<(String, Vec<&str>)> = Vec::new();
+        for variant in &self.variants {
+            let explain = |problem| variant.tree.explain(problem, &variant.sources);
+            for warning in build::warnings(&variant.file, &mut variant.traces.clone()).map_err(explain)? {
+                match warnings.iter_mut().find(|(known, _)| *known == warning) {
+                    Some((_, variants)) => variants.push(variant.name()),
+                    None => warnings.push((warning, vec![variant.name()])),
+                }
+            }
+        }
+        let of_some = |(warning, variants): (String, Vec<&str>)| match variants.len() {
+            all if all == self.variants.len() => warning,
+            1 => format!("variant {}: {warning}", variants[0]),
+            _ => format!("variants {}: {warning}", variants.join(", ")),
+        };
+        Ok(warnings.into_iter().map(of_some).collect())
+    }
+
     /// The files that it names: their names in it, and their texts. Whoever keeps the scenario keeps these too.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.traces.texts()

@@ -707,3 +707,51 @@ fn settings_of_comparators_that_cannot_work_are_refused() {
         assert_eq!((error.kind, error.field.as_str()), (kind, field), "{error}");
     }
 }
+
+#[test]
+fn routes_lead_by_own_links_to_nodes_that_stay() {
+    let route = |to: &str, link: &str| {
+        let routes = format!("name = \"middle\"\nroutes = [{{ to = \"{to}\", link = \"{link}\" }}]");
+        GOOD.replace("name = \"middle\"", &routes)
+    };
+    assert!(Scenario::parse("test.toml", &route("server", "cable"), NoFiles).is_ok());
+    let error = error_of(&route("sever", "cable"));
+    assert_eq!((error.kind, &*error.field), (ErrorKind::UnknownName, "router.middle.routes.0.to"));
+    assert_eq!(error.did_you_mean.as_deref(), Some("server"));
+    let error = error_of(&route("server", "radoi"));
+    assert_eq!((error.kind, &*error.field), (ErrorKind::UnknownName, "router.middle.routes.0.link"));
+    let error = error_of(&route("default", "cable"));
+    assert_eq!((error.kind, &*error.field), (ErrorKind::Conflict, "router.middle.routes.0.link"));
+    let error = extended("\n[routing]\ndetection = \"none\"\nrecovery = \"1 s\"\n");
+    assert_eq!((error.kind, &*error.field), (ErrorKind::Conflict, "routing.recovery"));
+}
+
+#[test]
+fn bit_errors_are_a_rate_or_two_states() {
+    let with = |errors: &str| GOOD.replace("delay = \"25 ms\"", &format!("delay = \"25 ms\"\nbit_errors = {errors}"));
+    for good in [
+        "0",
+        "1e-6",
+        "{ bad = 1e-3, good_for = \"4 s\", bad_for = \"100 ms\" }",
+        "{ bad = 1, good_bits = 1e6, bad_bits = 1e4 }",
+    ] {
+        assert!(Scenario::parse("test.toml", &with(good), NoFiles).is_ok(), "{good}");
+    }
+    for (bad, kind, field) in [
+        ("2", ErrorKind::BadValue, "link.radio.bit_errors"),
+        ("\"1 %\"", ErrorKind::WrongType, "link.radio.bit_errors"),
+        ("{ bad = -1e-9, good_for = \"4 s\", bad_for = \"1 s\" }", ErrorKind::BadValue, "link.radio.bit_errors.bad"),
+        ("{ bad = 1e-3, good_for = \"4 s\" }", ErrorKind::MissingField, "link.radio.bit_errors"),
+        ("{ bad = 1e-3 }", ErrorKind::MissingField, "link.radio.bit_errors"),
+        (
+            "{ bad = 1e-3, good_for = \"0 s\", bad_for = \"1 s\" }",
+            ErrorKind::BadValue,
+            "link.radio.bit_errors.good_for",
+        ),
+        ("{ bad = 1e-3, good_bits = 0, bad_bits = 1 }", ErrorKind::BadValue, "link.radio.bit_errors.good_bits"),
+        ("{ bad = 1e-3, good_for = \"4 s\", bad_bits = 1 }", ErrorKind::Conflict, "link.radio.bit_errors"),
+    ] {
+        let error = error_of(&with(bad));
+        assert_eq!((error.kind, &*error.field), (kind, field), "{bad}");
+    }
+}

@@ -3,11 +3,12 @@
 use holdover_base::{Instant, Rng};
 use holdover_link::Link;
 use holdover_link::cell::{Cell, StationId};
+use holdover_mobility::mobile_ip::{ForeignAgent, Lifetime};
 
 use crate::config::NodeId;
 use crate::error::WorldError;
 use crate::frame::Frame;
-use crate::mobility::{Beacons, CellId, RadioCell, messages};
+use crate::mobility::{Beacons, CellId, RadioCell};
 use crate::observer::{Direction, Medium, Place};
 
 /// A cell.
@@ -16,6 +17,8 @@ pub(crate) struct Air {
     pub(crate) cell: Cell<Box<Frame>>,
     pub(crate) id: CellId,
     pub(crate) base: NodeId,
+    /// The base station as an agent of Mobile IP.
+    pub(crate) agent: ForeignAgent,
     pub(crate) beacons: Option<BeaconClock>,
 }
 
@@ -26,7 +29,7 @@ impl Air {
             Cell::new(config.cell, cell_seed).map_err(|error| WorldError::Cell { cell: config.name.clone(), error })?;
         let rng = Rng::split(seed, &format!("beacons {}", config.name));
         let beacons = config.beacons.map(|beacons| BeaconClock::new(beacons, rng));
-        Ok(Self { cell, id, base: config.base, beacons })
+        Ok(Self { cell, id, base: config.base, agent: ForeignAgent::new(config.base.ipv4()), beacons })
     }
 
     pub(crate) fn place(&self, node: NodeId, direction: Direction) -> Place {
@@ -49,25 +52,18 @@ pub(crate) fn station(node: NodeId) -> StationId {
 pub(crate) struct BeaconClock {
     config: Beacons,
     rng: Rng,
-    sequence: u16,
     pub(crate) next_at: Instant,
 }
 
 impl BeaconClock {
     fn new(config: Beacons, mut rng: Rng) -> Self {
         let next_at = Instant::ZERO + config.first.draw(&mut rng);
-        Self { config, rng, sequence: 0, next_at }
+        Self { config, rng, next_at }
     }
 
     /// The beacon that is due.
-    pub(crate) fn send(&mut self, now: Instant, base: NodeId) -> Box<Frame> {
-        let packet = messages::beacon(base, self.sequence);
-        self.sequence = match self.sequence {
-            // RFC 5944 section 2.3.2: only a base station that has started anew uses the numbers below 256.
-            u16::MAX => 256,
-            sequence => sequence + 1,
-        };
+    pub(crate) fn send(&mut self, now: Instant, agent: &mut ForeignAgent) -> Box<Frame> {
         self.next_at = now + self.config.interval.draw(&mut self.rng);
-        Box::new(Frame::new(packet, None))
+        Box::new(Frame::new(agent.advertise(Lifetime::INFINITE), None))
     }
 }

@@ -33,6 +33,7 @@ pub(crate) fn describes_a_world(config: &WorldConfig) -> Result<(), WorldError> 
             return Err(WorldError::Layer2Ends { link: link.name.clone() });
         }
     }
+    check_routes(config)?;
     check_cells(config)?;
     check_mobiles(config)?;
     check_mechanisms(config)?;
@@ -40,6 +41,31 @@ pub(crate) fn describes_a_world(config: &WorldConfig) -> Result<(), WorldError> 
     check_cpus(config)?;
     check_addressing(config)?;
     check_flows(config)
+}
+
+fn check_routes(config: &WorldConfig) -> Result<(), WorldError> {
+    for route in &config.routing.routes {
+        check_router(config, "router", "a route", route.router)?;
+        let router = name(config, route.router);
+        let Some(link) = config.links.get(route.link.0 as usize) else {
+            return Err(WorldError::NoSuchLink { router, link: route.link.0, links: config.links.len() });
+        };
+        if link.a != route.router && link.b != route.router {
+            return Err(WorldError::RouteBySomeLink { router, link: link.name.clone() });
+        }
+        if let Some(to) = route.to {
+            check_node(config, &router, to)?;
+            if config.mobiles.iter().any(|mobile| mobile.node == to) {
+                return Err(WorldError::RouteToMobile { router, mobile: name(config, to) });
+            }
+        }
+        let other = if link.a == route.router { link.b } else { link.a };
+        if config.nodes[other.index()].role == Role::Host && route.to != Some(other) {
+            let to = route.to.map_or("default".to_owned(), |to| name(config, to));
+            return Err(WorldError::RouteThroughHost { router, to, host: name(config, other) });
+        }
+    }
+    Ok(())
 }
 
 fn check_mechanisms(config: &WorldConfig) -> Result<(), WorldError> {
@@ -184,7 +210,10 @@ fn is_on_a_way(config: &WorldConfig, network: &Network, node: NodeId, from: Node
     // A host with several links may take another one than it takes when all are up.
     let is_joined =
         |host: NodeId| config.links.iter().any(|link| [(link.a, link.b), (link.b, link.a)].contains(&(node, host)));
-    if is_joined(from) || is_joined(to) {
+    // Routers that follow links, or have routes set by hand, may take another way than they take when all links are up.
+    let routing = &config.routing;
+    let is_settled = routing.detection.is_none() && routing.routes.is_empty();
+    if is_joined(from) || is_joined(to) || !is_settled {
         return true;
     }
     let crosses = |from: NodeId, to: NodeId| {
@@ -330,6 +359,9 @@ fn check_mobiles(config: &WorldConfig) -> Result<(), WorldError> {
             check_router(config, "gateway", &node, registration.gateway)?;
             if registration.retransmit_after.is_zero() {
                 return Err(WorldError::RetransmitAfter { node });
+            }
+            if registration.lifetime.is_some_and(|lifetime| lifetime.is_zero()) {
+                return Err(WorldError::NoLifetime { node });
             }
             if let Some(&cell) = cells.iter().find(|&&cell| config.cells[cell].beacons.is_none()) {
                 return Err(WorldError::NoBeacons { node, cell: config.cells[cell].name.clone() });

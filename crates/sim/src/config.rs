@@ -1,6 +1,7 @@
 //! What a world is made of.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use holdover_base::{BitRate, ByteCount, Duration, Instant};
@@ -10,7 +11,8 @@ use holdover_mobility::Mechanisms;
 use holdover_tcp::Config;
 
 use crate::layer2::Layer2;
-use crate::mobility::{MobileHost, RadioCell};
+use crate::mobility::{Attachment, MobileHost, RadioCell};
+use crate::observer::LinkId;
 
 /// A node of a world: its place in [`WorldConfig::nodes`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -25,6 +27,8 @@ pub struct WorldConfig {
     pub nodes: Vec<NodeConfig>,
     /// Links between them.
     pub links: Vec<LinkBetween>,
+    /// How routers choose between several ways.
+    pub routing: Routing,
     /// Radio cells.
     pub cells: Vec<RadioCell>,
     /// Which hosts move between cells, and how.
@@ -52,6 +56,7 @@ impl Default for WorldConfig {
             seed: 0,
             nodes: Vec::new(),
             links: Vec::new(),
+            routing: Routing::default(),
             cells: Vec::new(),
             mobiles: Vec::new(),
             mechanisms: Vec::new(),
@@ -62,6 +67,17 @@ impl Default for WorldConfig {
             time_limit: Instant::FAR_FUTURE,
             sample_every: None,
         }
+    }
+}
+
+impl WorldConfig {
+    /// The gateways that mobile hosts register with, each once.
+    pub(crate) fn home_agents(&self) -> BTreeSet<NodeId> {
+        let gateway = |mobile: &MobileHost| match &mobile.attachment {
+            Attachment::Registration(registration) => Some(registration.gateway),
+            Attachment::HandoffTime(_) => None,
+        };
+        self.mobiles.iter().filter_map(gateway).collect()
     }
 }
 
@@ -83,6 +99,51 @@ pub enum Role {
     Host,
     /// It forwards packets.
     Router,
+}
+
+/// How routers choose between several ways to a destination.
+///
+/// Each router takes the first of these that there is: the route with the lowest metric to the destination, the default route with the
+/// lowest metric (unless a link joins it with the destination), the way with the fewest hops (of equals, over the link that is described
+/// first). With [`Self::detection`], links that
+/// are known to be down are left out, and a router without a route answers by "destination unreachable". Without, all links
+/// count as up at all times.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Routing {
+    /// When routers heed that a link has gone down or come back; `None` for never. All routers learn of every link at the same
+    /// time, as by a link-state protocol whose flooding takes no time.
+    pub detection: Option<LinkDetection>,
+    /// Routes set by hand.
+    pub routes: Vec<Route>,
+}
+
+/// How long it takes until routers heed a change of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LinkDetection {
+    /// From when it goes down to when no router uses it any more. A shorter outage is not noticed.
+    pub down_after: Duration,
+    /// From its return to when routers use it again.
+    pub up_after: Duration,
+}
+
+impl Default for LinkDetection {
+    /// 150 ms each: three packets of Bidirectional Forwarding Detection (RFC 5880) at an interval of 50 ms.
+    fn default() -> Self {
+        Self { down_after: Duration::from_millis(150), up_after: Duration::from_millis(150) }
+    }
+}
+
+/// A route of a router, as `ip route add TO dev LINK metric METRIC`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// The router.
+    pub router: NodeId,
+    /// The destination, a host or a router that does not move; `None` for the default route.
+    pub to: Option<NodeId>,
+    /// The link to send by, which ends at the router.
+    pub link: LinkId,
+    /// Of several routes to the same destination, the one with the lowest metric is used; of equals, the first.
+    pub metric: u32,
 }
 
 /// What a host does for its connections when its links come and go.
@@ -308,12 +369,18 @@ impl NodeId {
 
     /// The node's address: 10.0.0.0/8, or fd00::/64, with the node's number in it.
     pub fn address(self, ipv6: bool) -> IpAddr {
-        let [_, b, c, d] = (self.0 + 1).to_be_bytes();
         if ipv6 {
+            let [_, b, c, d] = (self.0 + 1).to_be_bytes();
             IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, u16::from(b), u16::from_be_bytes([c, d])))
         } else {
-            IpAddr::V4(Ipv4Addr::new(10, b, c, d))
+            IpAddr::V4(self.ipv4())
         }
+    }
+
+    /// [`Self::address`] of IPv4.
+    pub(crate) fn ipv4(self) -> Ipv4Addr {
+        let [_, b, c, d] = (self.0 + 1).to_be_bytes();
+        Ipv4Addr::new(10, b, c, d)
     }
 
     /// The node's address at one of its links, which are counted in the order of their description: 172.16.0.0/12, or

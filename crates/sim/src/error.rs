@@ -242,6 +242,42 @@ pub enum WorldError {
         /// Why.
         error: ConfigError,
     },
+    /// A route by a link that does not exist.
+    #[error("{router} has a route by link {link}, and there are {links}")]
+    NoSuchLink {
+        /// The router.
+        router: String,
+        /// The link.
+        link: u32,
+        /// How many links there are.
+        links: usize,
+    },
+    /// A router sends by its own links only.
+    #[error("{router} has a route by link {link}, which does not end at it")]
+    RouteBySomeLink {
+        /// The router.
+        router: String,
+        /// The link.
+        link: String,
+    },
+    /// Mobile hosts are found through their gateway or base station.
+    #[error("{router} has a route to {mobile}, which moves; routes lead to hosts with links and to routers")]
+    RouteToMobile {
+        /// The router.
+        router: String,
+        /// The mobile host.
+        mobile: String,
+    },
+    /// Hosts do not forward.
+    #[error("{router} has a route to {to} through {host}, a host, which forwards nothing")]
+    RouteThroughHost {
+        /// The router.
+        router: String,
+        /// The destination.
+        to: String,
+        /// The host at the other end of the link.
+        host: String,
+    },
     /// Cells on one channel speak the same language.
     #[error("cells {first} and {second} share channel {channel}, expected the same medium of both")]
     ChannelMedium {
@@ -343,6 +379,12 @@ pub enum WorldError {
     /// A request that is sent again without waiting.
     #[error("{node} is to repeat its registration request after 0 s, expected more than 0 s")]
     RetransmitAfter {
+        /// The host.
+        node: String,
+    },
+    /// A registration that is over at once.
+    #[error("{node} is to register for 0 s, expected more than 0 s")]
+    NoLifetime {
         /// The host.
         node: String,
     },

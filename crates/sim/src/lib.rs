@@ -14,26 +14,29 @@
 //! Sources are numbered so:
 //!
 //! 1. links, in the order of their description, the direction from the first named node before the other;
-//! 2. mobile hosts, in the order of their description: a new piece of their movement, then an attachment that is complete,
+//! 2. routing (routers heed that a link has gone down or come back);
+//! 3. mobile hosts, in the order of their description: a new piece of their movement, then an attachment that is complete,
 //!    then a registration request to be sent again, then a look ahead;
-//! 3. cells, in the order of their description;
-//! 4. base stations, in the order of their cells (beacons);
-//! 5. hosts, in the order of their description (the timers of their connections);
-//! 6. routers with mechanisms, in the order of the description of those;
-//! 7. routers whose processors take time, in the order of the description of those;
-//! 8. flows, in the order of their description (applications);
-//! 9. the sampler.
+//! 4. gateways that mobile hosts register with, in the order of their description (bindings that expire);
+//! 5. cells, in the order of their description;
+//! 6. base stations, in the order of their cells (beacons);
+//! 7. hosts, in the order of their description (the timers of their connections);
+//! 8. routers with mechanisms, in the order of the description of those;
+//! 9. routers whose processors take time, in the order of the description of those;
+//! 10. flows, in the order of their description (applications);
+//! 11. the sampler.
 //!
 //! # Mobile hosts
 //!
 //! A mobile host has no links. It sends in one cell and packets to it are sent to one cell; it is *connected* while that is
 //! the same and covers it. At the start of a run it is attached to the first cell that covers it. How that changes is told
-//! at [`Attachment`]. Bindings hold for both of a host's addresses, IPv4 and IPv6, and do not expire.
+//! at [`Attachment`]. Bindings hold for both of a host's addresses, IPv4 and IPv6, until the lifetime of the registration has passed.
 
 #![forbid(unsafe_code)]
 
 mod air;
 mod app;
+mod black_hole;
 mod check;
 mod config;
 mod control;
@@ -41,10 +44,12 @@ mod cpu;
 mod error;
 mod external;
 mod flow;
+mod following;
 mod forewarning;
 mod frame;
 mod gateway;
 mod host;
+mod icmp;
 mod layer2;
 mod mobility;
 mod neighbour;
@@ -55,9 +60,11 @@ mod schedule;
 mod segment;
 mod world;
 
+pub use black_hole::{BlackHole, black_holes};
 pub use config::{
     Addresses, Amount, Bulk, FlowConfig, GatewayMechanisms, HostAddressing, HostIdentity, HostMechanisms, LinkBetween,
-    NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role, RouterCpu, Traffic, WorldConfig,
+    LinkDetection, NodeConfig, NodeId, OnOff, Opener, RequestResponse, Role, Route, RouterCpu, Routing, Traffic,
+    WorldConfig,
 };
 pub use cpu::CpuStatistics;
 pub use error::WorldError;

@@ -3,11 +3,14 @@
 use holdover_base::{Instant, Rng};
 use holdover_link::cell::{Hop as CellHop, contend};
 use holdover_link::{Capacity, Link, LinkConfig, LinkEvent, PointToPoint};
+use holdover_wire::Unreachable;
 
 use crate::air::{Air, station};
 use crate::config::{Addresses, LinkBetween, NodeId, WorldConfig};
 use crate::error::WorldError;
+use crate::following::Following;
 use crate::frame::{Frame, FramePool};
+use crate::icmp::IcmpErrors;
 use crate::layer2::Families;
 use crate::mobility::{Attachment, CellId};
 use crate::observer::{Direction, Dropped, LinkId, Medium, Observer, Place};
@@ -55,6 +58,9 @@ pub(crate) struct Network {
     /// The mobile host that a node is; empty if there are none.
     mobile_of: Vec<Option<u32>>,
     routes: Routes,
+    /// What routers have not noticed yet, if they follow links.
+    pub(crate) following: Option<Following>,
+    icmp: IcmpErrors,
     /// Whether any host has addresses for each of its links.
     per_link: bool,
     /// Which links are up, as far as has been told.
@@ -90,14 +96,28 @@ impl Network {
         for (index, cell) in config.cells.iter().enumerate() {
             airs.push(Air::new(CellId(index as u32), cell, config.seed)?);
         }
-        let (mobiles, cells) = (hops.len(), hops.len() + config.mobiles.len());
+        let routing = hops.len();
+        let mobiles = routing + 1;
+        let home_agents = mobiles + config.mobiles.len();
+        let cells = home_agents + config.home_agents().len();
         let beacons = cells + airs.len();
         let first_host = beacons + airs.len();
         let gateways = first_host + hosts;
         let cpus = gateways + config.gateways.len();
         let flows = cpus + config.cpus.len();
         let sampler = flows + config.flows.len();
-        let sources = Sources { mobiles, cells, beacons, hosts: first_host, gateways, cpus, flows, sampler };
+        let sources = Sources {
+            routing,
+            mobiles,
+            home_agents,
+            cells,
+            beacons,
+            hosts: first_host,
+            gateways,
+            cpus,
+            flows,
+            sampler,
+        };
         let mut mobile_of = Vec::new();
         if !config.mobiles.is_empty() {
             mobile_of = vec![None; config.nodes.len()];
@@ -120,7 +140,9 @@ impl Network {
         Ok(Self {
             roaming: roaming.collect(),
             mobile_of,
-            routes: Routes::new(&config.nodes, &config.links),
+            routes: Routes::new(&config.nodes, &config.links, &config.routing),
+            following: config.routing.detection.map(|detection| Following::new(detection, config.links.len())),
+            icmp: IcmpErrors::default(),
             per_link: config.addressing.iter().any(|host| host.addresses == Addresses::PerLink),
             link_up: vec![true; config.links.len()],
             carries: vec![[true; 2]; config.links.len()],
@@ -145,7 +167,26 @@ impl Network {
         }
         match NodeId::of(frame.packet.dst) {
             Some(destination) => self.forward_towards(now, node, destination, frame, observer),
-            None => observer.dropped(now, Dropped::NoRoute(node), &frame),
+            None => self.refuse(now, Dropped::NoRoute(node), Unreachable::Network, frame, observer),
+        }
+    }
+
+    /// A node cannot forward a packet. A router tells the packet's sender (RFC 1812 section 4.3.3.1, RFC 4443 section 3.1).
+    pub(crate) fn refuse<O: Observer>(
+        &mut self,
+        now: Instant,
+        why: Dropped,
+        kind: Unreachable,
+        frame: Box<Frame>,
+        observer: &mut O,
+    ) {
+        observer.dropped(now, why, &frame);
+        let (Dropped::NoRoute(node) | Dropped::HopLimit(node) | Dropped::Unresolved(node)) = why else { return };
+        if self.routes.is_router(node)
+            && let Some(error) = self.icmp.about(now, node, kind, &frame)
+        {
+            let error = self.pool.frame(error, None);
+            self.forward(now, node, error, observer);
         }
     }
 
@@ -166,7 +207,7 @@ impl Network {
         let Some(mobile) = destination.and_then(|destination| self.mobile(destination)) else {
             return match destination {
                 Some(destination) => self.forward_towards(now, node, destination, frame, observer),
-                None => observer.dropped(now, Dropped::NoRoute(node), &frame),
+                None => self.refuse(now, Dropped::NoRoute(node), Unreachable::Network, frame, observer),
             };
         };
         if let Some(end) = frame.tunnel {
@@ -180,7 +221,9 @@ impl Network {
             Via::Gateway { overhead, .. } => Some(overhead),
             Via::Routes => None,
         };
-        let Some(cell) = roaming.binding else { return observer.dropped(now, Dropped::NoRoute(node), &frame) };
+        let Some(cell) = roaming.binding else {
+            return self.refuse(now, Dropped::NoRoute(node), Unreachable::Host, frame, observer);
+        };
         let (base, host) = (self.airs[cell].base, roaming.node);
         if base == node {
             return self.send_down(now, cell, host, frame, observer);
@@ -202,7 +245,7 @@ impl Network {
     ) {
         match self.next_hop(node, destination, &frame) {
             Some(index) => self.send_along(now, index, frame, observer),
-            None => observer.dropped(now, Dropped::NoRoute(node), &frame),
+            None => self.refuse(now, Dropped::NoRoute(node), Unreachable::Network, frame, observer),
         }
     }
 
@@ -323,8 +366,29 @@ impl Network {
         self.airs.iter().position(|air| air.base == base)
     }
 
-    pub(crate) fn set_link_up(&mut self, link: LinkId, up: bool) {
-        self.link_up[link.0 as usize] = up;
+    pub(crate) fn set_link_up(&mut self, now: Instant, link: LinkId, up: bool) {
+        let link = link.0 as usize;
+        self.link_up[link] = up;
+        if let Some(following) = &mut self.following {
+            following.note(now, link, up);
+            self.schedule.set(self.sources.routing, following.deadline());
+        }
+    }
+
+    /// The next link that routers notice a change of by `now`, which their routes heed from now on, and whether it is up.
+    pub(crate) fn notice_link(&mut self, now: Instant) -> Option<(LinkId, bool)> {
+        let following = self.following.as_mut()?;
+        let noticed = following.poll_change(now);
+        self.schedule.set(self.sources.routing, following.deadline());
+        let (link, up) = noticed?;
+        self.routes.set_known(link, up);
+        Some((LinkId(link as u32), up))
+    }
+
+    /// A link is down, and routers that follow links know it.
+    pub(crate) fn take_down(&mut self, link: LinkId) {
+        self.link_up[link.0 as usize] = false;
+        self.routes.set_known(link.0 as usize, false);
     }
 
     pub(crate) fn set_carries(&mut self, link: LinkId, families: Families, carries: bool) {
@@ -372,7 +436,8 @@ impl Network {
         let mut hops = Vec::new();
         let mut at = from;
         while at != to {
-            if at != from && self.routes.accesses(at) > 0 {
+            // Routes set by hand can lead round and round.
+            if at != from && self.routes.accesses(at) > 0 || hops.len() > self.hops.len() {
                 return None;
             }
             let hop = self.routes.next_hop(at, to, &self.link_up)?;

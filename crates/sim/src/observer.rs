@@ -51,7 +51,7 @@ pub enum Dropped {
     Lost(Medium, DropCause),
     /// It arrived damaged, so that its receiver dropped it.
     Corrupted(Medium),
-    /// A node does not know where to send it: a mobile host that is registered nowhere.
+    /// A node does not know where to send it: a mobile host that is registered nowhere, or no way over links that are up.
     NoRoute(NodeId),
     /// Its hop limit ran out at a router.
     HopLimit(NodeId),
@@ -97,6 +97,10 @@ pub enum WorldEvent {
     LinkCarries(LinkId),
     /// A link does not carry packets of one family any more, and stays up.
     FamilyLost(LinkId, Families),
+    /// Routers know that a link is down, and use it no more.
+    LinkAvoided(LinkId),
+    /// Routers know that a link is back, and use it again.
+    LinkUsedAgain(LinkId),
     /// A host with several links uses another one than before; `None` if none is up.
     AccessLink(NodeId, Option<LinkId>),
     /// A mobile host came within the range of a cell.
@@ -111,6 +115,10 @@ pub enum WorldEvent {
     BindingChanged(NodeId, CellId),
     /// A mobile host got the reply to its registration request: it sends through this cell from now on.
     Registered(NodeId, CellId),
+    /// A mobile host's registration is over, for its lifetime has passed: it sends nowhere until it has registered again.
+    RegistrationExpired(NodeId, CellId),
+    /// The gateway's binding of a mobile host is over: it has nowhere to send its packets.
+    BindingExpired(NodeId),
     /// Without registration: the routes to and from a mobile host lead through a cell from now on.
     Attached(NodeId, CellId),
     /// A mobile host expects to lose its cell, this long from now if it goes on as it does.

@@ -1,20 +1,29 @@
 //! Which way a packet goes.
 //!
-//! Between routers: fewest hops, and of equals the link that is described first; an outage changes nothing. Hosts do not
-//! forward. A host with several links uses the first one, in the order of their description, that is up and leads there;
-//! packets to it take the first one that is up and that they can reach; if none is up, the first.
+//! Between routers: a route set by hand, or else fewest hops, and of equals the link that is described first. An outage changes nothing
+//! of that, unless routers follow links: then those that they know to be down are left out. Hosts do not forward. A host with
+//! several links uses the first one, in the order of their description, that is up and leads there; packets to it take the
+//! first one that is up and that they can reach; if none is up, the first.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::config::{LinkBetween, NodeConfig, NodeId, Role};
+use crate::config::{LinkBetween, NodeConfig, NodeId, Role, Routing};
 
 /// The ways between all nodes. Memory grows with the square of the number of routers, not of hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct Routes {
     place: Vec<Where>,
     routers: usize,
+    /// The links that arrive at each router from other routers: directed links, and the router at the other end.
+    arriving: Vec<Vec<(u32, usize)>>,
     /// For every router and destination router, the directed link (twice the link's number, plus one from `b` to `a`).
     next: Vec<u32>,
+    /// The same while all links are up, if routers follow links.
+    next_at_first: Vec<u32>,
+    /// Which links are up as routers know it; empty if they do not follow links.
+    known_up: Vec<bool>,
+    /// Routes set by hand, by router and destination (`None` for the default route): directed links, the best first.
+    by_hand: BTreeMap<(NodeId, Option<NodeId>), Vec<u32>>,
 }
 
 #[derive(Clone, Debug)]
@@ -36,7 +45,7 @@ struct Access {
 const NONE: u32 = u32::MAX;
 
 impl Routes {
-    pub(crate) fn new(nodes: &[NodeConfig], links: &[LinkBetween]) -> Self {
+    pub(crate) fn new(nodes: &[NodeConfig], links: &[LinkBetween], routing: &Routing) -> Self {
         let mut routers = 0;
         let mut place: Vec<Where> = Vec::with_capacity(nodes.len());
         for node in nodes {
@@ -61,25 +70,57 @@ impl Routes {
                 }
             }
         }
-        let mut routes = Self { place, routers, next: vec![NONE; routers * routers] };
-        for destination in 0..routers {
-            routes.spread_from(destination, &arriving);
+        let mut routes = Self {
+            place,
+            routers,
+            arriving,
+            next: Vec::new(),
+            next_at_first: Vec::new(),
+            known_up: Vec::new(),
+            by_hand: by_hand(links, routing),
+        };
+        routes.spread();
+        if routing.detection.is_some() {
+            routes.next_at_first.clone_from(&routes.next);
+            routes.known_up = vec![true; links.len()];
         }
         routes
     }
 
+    /// Routers know from now on that a link is down, or up. Does nothing unless they follow links.
+    pub(crate) fn set_known(&mut self, link: usize, up: bool) {
+        if let Some(known) = self.known_up.get_mut(link)
+            && core::mem::replace(known, up) != up
+        {
+            self.spread();
+        }
+    }
+
+    /// Finds the ways between routers.
+    fn spread(&mut self) {
+        self.next.clear();
+        self.next.resize(self.routers * self.routers, NONE);
+        for destination in 0..self.routers {
+            self.spread_from(destination);
+        }
+    }
+
     /// Breadth first from the destination backwards.
-    fn spread_from(&mut self, destination: usize, arriving: &[Vec<(u32, usize)>]) {
+    fn spread_from(&mut self, destination: usize) {
         let mut reached = VecDeque::from([destination]);
         while let Some(router) = reached.pop_front() {
-            for &(link, from) in &arriving[router] {
+            for &(link, from) in &self.arriving[router] {
                 let next = &mut self.next[from * self.routers + destination];
-                if *next == NONE && from != destination {
+                if *next == NONE && from != destination && is_up(&self.known_up, link as usize) {
                     *next = link;
                     reached.push_back(from);
                 }
             }
         }
+    }
+
+    pub(crate) fn is_router(&self, node: NodeId) -> bool {
+        matches!(self.place.get(node.index()), Some(Where::Router(_)))
     }
 
     /// How many links a host has; 0 for a router.
@@ -107,7 +148,7 @@ impl Routes {
                 let leads_there = |access: &&Access| {
                     access.neighbour == destination
                         || matches!(self.place[access.neighbour.index()], Where::Router(router)
-                            if self.router_hop(access.neighbour, router, destination, up).is_some())
+                            if self.automatic_hop(&self.at_first(), access.neighbour, router, destination).is_some())
                 };
                 first_that_is_up(access.iter().filter(leads_there).map(|access| access.away as usize), up)
             }
@@ -133,7 +174,9 @@ impl Routes {
         let access = access.get(arrive_by as usize)?;
         match (&self.place[node.index()], &self.place[access.neighbour.index()]) {
             _ if access.neighbour == node => Some(access.back as usize),
-            (Where::Router(here), Where::Router(there)) => self.between(*here, *there),
+            (Where::Router(here), Where::Router(there)) => {
+                self.hop_by_hand(node, destination).or_else(|| self.between(&self.next, *here, *there))
+            }
             (Where::Host(_), _) => self.next_hop(node, access.neighbour, up),
             (Where::Router(_), Where::Host(_)) => None,
         }
@@ -145,22 +188,60 @@ impl Routes {
         access.iter().position(|access| access.away as usize / 2 == link).map(|index| index as u32)
     }
 
+    /// What routers go by now, where nodes know which links are `up`.
+    fn now<'a>(&'a self, up: &'a [bool]) -> Table<'a> {
+        Table { next: &self.next, up: if self.known_up.is_empty() { up } else { &self.known_up } }
+    }
+
+    /// What routers go by while all links are up: whether a link leads somewhere at all, which is what a host knows of it.
+    fn at_first(&self) -> Table<'_> {
+        let next = if self.next_at_first.is_empty() { &self.next } else { &self.next_at_first };
+        Table { next, up: &[] }
+    }
+
     fn router_hop(&self, node: NodeId, router: usize, destination: NodeId, up: &[bool]) -> Option<usize> {
+        self.hop_by_hand(node, destination).or_else(|| self.automatic_hop(&self.now(up), node, router, destination))
+    }
+
+    /// By the best of a router's own routes whose link is not known to be down: those to the destination, then the default routes.
+    fn hop_by_hand(&self, router: NodeId, destination: NodeId) -> Option<usize> {
+        if self.by_hand.is_empty() || router == destination {
+            return None;
+        }
+        let best = |to| {
+            let hops = self.by_hand.get(&(router, to))?;
+            hops.iter().map(|&hop| hop as usize).find(|&hop| is_up(&self.known_up, hop))
+        };
+        best(Some(destination)).or_else(|| if self.is_joined(router, destination) { None } else { best(None) })
+    }
+
+    /// Whether a link joins a router and another node: then the default route is not for that node.
+    fn is_joined(&self, router: NodeId, node: NodeId) -> bool {
+        match (&self.place[router.index()], self.place.get(node.index())) {
+            (_, Some(Where::Host(access))) => access.iter().any(|access| access.neighbour == router),
+            (Where::Router(here), Some(Where::Router(there))) => {
+                self.arriving[*there].iter().any(|&(_, from)| from == *here)
+            }
+            _ => false,
+        }
+    }
+
+    fn automatic_hop(&self, table: &Table<'_>, node: NodeId, router: usize, destination: NodeId) -> Option<usize> {
         match self.place.get(destination.index())? {
-            Where::Router(there) => self.between(router, *there),
+            Where::Router(there) => self.between(table.next, router, *there),
             Where::Host(access) => {
                 let hops = access.iter().filter_map(|access| {
                     let last = access.back as usize;
                     let hop = match self.place[access.neighbour.index()] {
                         _ if access.neighbour == node => Some(last),
-                        Where::Router(neighbour) => self.between(router, neighbour),
+                        Where::Router(neighbour) => self.between(table.next, router, neighbour),
                         Where::Host(_) => None,
                     };
                     hop.map(|hop| (last, hop))
                 });
                 let mut first = None;
                 for (last, hop) in hops {
-                    if up[last / 2] {
+                    if is_up(table.up, last) {
                         return Some(hop);
                     }
                     first.get_or_insert(hop);
@@ -170,10 +251,35 @@ impl Routes {
         }
     }
 
-    fn between(&self, router: usize, destination: usize) -> Option<usize> {
-        let link = self.next[router * self.routers + destination];
+    fn between(&self, next: &[u32], router: usize, destination: usize) -> Option<usize> {
+        let link = next[router * self.routers + destination];
         (link != NONE).then_some(link as usize)
     }
+}
+
+/// What routers go by.
+struct Table<'a> {
+    /// As [`Routes::next`].
+    next: &'a [u32],
+    /// Which links are up; without entries, all are.
+    up: &'a [bool],
+}
+
+/// Whether a directed link is up, where links without an entry are.
+fn is_up(up: &[bool], hop: usize) -> bool {
+    up.get(hop / 2).copied().unwrap_or(true)
+}
+
+/// Routes set by hand by router and destination, the lowest metric first, and of equals the one that is described first.
+fn by_hand(links: &[LinkBetween], routing: &Routing) -> BTreeMap<(NodeId, Option<NodeId>), Vec<u32>> {
+    let mut sorted: Vec<_> = routing.routes.iter().collect();
+    sorted.sort_by_key(|route| route.metric);
+    let mut by_hand: BTreeMap<_, Vec<u32>> = BTreeMap::new();
+    for route in sorted {
+        let backward = links[route.link.0 as usize].a != route.router;
+        by_hand.entry((route.router, route.to)).or_default().push(route.link.0 * 2 + u32::from(backward));
+    }
+    by_hand
 }
 
 fn first_that_is_up(links: impl Iterator<Item = usize>, up: &[bool]) -> Option<usize> {
@@ -190,6 +296,8 @@ fn first_that_is_up(links: impl Iterator<Item = usize>, up: &[bool]) -> Option<u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{LinkDetection, Route};
+    use crate::observer::LinkId;
 
     fn nodes(roles: &str) -> Vec<NodeConfig> {
         let role = |kind| if kind == 'h' { Role::Host } else { Role::Router };
@@ -204,7 +312,11 @@ mod tests {
 
     /// The nodes on the way.
     fn way(roles: &str, ends: &[(u32, u32)], up: &[bool], from: u32, to: u32) -> Option<Vec<u32>> {
-        let routes = Routes::new(&nodes(roles), &links(ends));
+        let routes = Routes::new(&nodes(roles), &links(ends), &Routing::default());
+        way_by(&routes, roles, ends, up, from, to)
+    }
+
+    fn way_by(routes: &Routes, roles: &str, ends: &[(u32, u32)], up: &[bool], from: u32, to: u32) -> Option<Vec<u32>> {
         let mut at = from;
         let mut way = vec![at];
         while at != to {
@@ -250,5 +362,65 @@ mod tests {
         assert_eq!(way("hhh", &ends, &[false, true], 0, 1), Some(vec![0, 1]));
         assert_eq!(way("hhh", &ends, &[true, true], 0, 2), Some(vec![0, 2]));
         assert_eq!(way("hhh", &ends, &[true, true], 2, 1), None, "not through the host between");
+    }
+
+    /// The host 0 at router 2, the host 1 at router 3, which are joined twice: directly (link 1), and over router 4 (links 2 and 3).
+    const RING: [(u32, u32); 5] = [(0, 2), (2, 3), (2, 4), (4, 3), (3, 1)];
+
+    fn ring(detection: bool, routes: &[(u32, Option<u32>, u32, u32)]) -> Routes {
+        let route = |&(router, to, link, metric): &(u32, Option<u32>, u32, u32)| Route {
+            router: NodeId(router),
+            to: to.map(NodeId),
+            link: LinkId(link),
+            metric,
+        };
+        let routes = routes.iter().map(route).collect();
+        let routing = Routing { detection: detection.then(LinkDetection::default), routes };
+        Routes::new(&nodes("hhrrr"), &links(&RING), &routing)
+    }
+
+    fn ring_way(routes: &Routes, up: &[bool], from: u32, to: u32) -> Option<Vec<u32>> {
+        way_by(routes, "hhrrr", &RING, up, from, to)
+    }
+
+    #[test]
+    fn routers_that_follow_links_leave_out_those_known_to_be_down() {
+        let mut routes = ring(true, &[]);
+        let cut = [true, false, true, true, true];
+        let (direct, around) = (Some(vec![0, 2, 3, 1]), Some(vec![0, 2, 4, 3, 1]));
+        assert_eq!(ring_way(&routes, &cut, 0, 1), direct, "not noticed yet");
+        routes.set_known(1, false);
+        assert_eq!(ring_way(&routes, &cut, 0, 1), around);
+        assert_eq!(ring_way(&routes, &cut, 1, 0), Some(vec![1, 3, 4, 2, 0]));
+        routes.set_known(3, false);
+        assert_eq!(ring_way(&routes, &[true, false, true, false, true], 0, 1), None, "cut in two");
+        assert_eq!(routes.next_hop(NodeId(0), NodeId(1), &cut), Some(0), "the host does not know");
+        routes.set_known(1, true);
+        assert_eq!(ring_way(&routes, &cut, 0, 1), direct);
+        let mut routes = ring(false, &[]);
+        routes.set_known(1, false);
+        assert_eq!(ring_way(&routes, &cut, 0, 1), direct, "they do not follow links");
+    }
+
+    #[test]
+    fn of_routes_set_by_hand_the_lowest_metric_over_a_link_that_is_up_goes_first() {
+        let up = [true; 5];
+        // Router 2 prefers the way over router 4; router 3 has the default only, over router 4 as a backup.
+        let by_hand = [(2, Some(1), 1, 20), (2, Some(1), 2, 10), (3, None, 3, 5), (3, None, 1, 1)];
+        let mut routes = ring(true, &by_hand);
+        assert_eq!(ring_way(&routes, &up, 0, 1), Some(vec![0, 2, 4, 3, 1]));
+        assert_eq!(ring_way(&routes, &up, 1, 0), Some(vec![1, 3, 2, 0]));
+        routes.set_known(2, false);
+        assert_eq!(ring_way(&routes, &up, 0, 1), Some(vec![0, 2, 3, 1]));
+        routes.set_known(2, true);
+        routes.set_known(1, false);
+        assert_eq!(ring_way(&routes, &up, 1, 0), Some(vec![1, 3, 4, 2, 0]));
+    }
+
+    #[test]
+    fn where_all_routes_by_hand_are_down_the_automatic_way_is_taken() {
+        let mut routes = ring(true, &[(2, Some(1), 1, 0)]);
+        routes.set_known(1, false);
+        assert_eq!(ring_way(&routes, &[true; 5], 0, 1), Some(vec![0, 2, 4, 3, 1]));
     }
 }

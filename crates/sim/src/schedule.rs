@@ -6,7 +6,9 @@ use holdover_base::Instant;
 /// documentation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sources {
+    pub(crate) routing: usize,
     pub(crate) mobiles: usize,
+    pub(crate) home_agents: usize,
     pub(crate) cells: usize,
     pub(crate) beacons: usize,
     pub(crate) hosts: usize,

@@ -2,6 +2,7 @@
 
 use holdover_base::Instant;
 use holdover_link::{Link, LinkConfig, LinkEvent, Outages, PointToPoint};
+use holdover_wire::Unreachable;
 
 use crate::config::LinkBetween;
 use crate::error::WorldError;
@@ -168,9 +169,12 @@ impl Network {
             match segment.neighbour(hop, ipv6).handle_timeout(now) {
                 None => {}
                 Some(Due::Ask) => self.send_along(now, hop, Message::Request.frame(ipv6), observer),
+                // As Linux does for what waited (`arp_error_report`, `ndisc_error_report`).
                 Some(Due::GiveUp(waiting)) => {
                     let node = self.hops[hop].from;
-                    waiting.iter().for_each(|frame| observer.dropped(now, Dropped::Unresolved(node), frame));
+                    for frame in waiting {
+                        self.refuse(now, Dropped::Unresolved(node), Unreachable::Host, frame, observer);
+                    }
                 }
             }
         }

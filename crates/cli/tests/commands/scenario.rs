@@ -59,6 +59,7 @@ fn the_built_in_scenarios_are_listed_shown_copied_and_can_be_run() {
             "satellite-pass",
             "switch-port",
             "access-point",
+            "backup-path",
             "base-stations",
             "supervisors",
             "lte-trace"
@@ -101,4 +102,22 @@ fn a_trace_may_begin_with_a_byte_order_mark() {
     let checked = place.run("scenario check short.toml");
     assert!(!checked.err.contains("unknown column"), "{}", checked.err);
     checked.well();
+}
+
+#[test]
+fn check_warns_of_a_black_hole() {
+    let place = Place::with_scenario("scenario-black-hole", SCENARIO);
+    place.run("scenario copy backup-path .").well();
+    let ended = place.run("scenario check backup-path.toml").well();
+    // One for each direction of the flow, in the variant whose routers do not follow links.
+    let warnings: Vec<&str> = ended.err.lines().filter(|line| line.starts_with("warning: ")).collect();
+    assert_eq!(warnings.len(), 2, "{}", ended.err);
+    assert!(
+        warnings.iter().all(|warning| warning.contains("variant static") && warning.contains("\"fibre\"")),
+        "{warnings:?}"
+    );
+    let printed = place.run("scenario check backup-path.toml --json").well().json();
+    assert_eq!(printed["scenario"]["warnings"].as_array().map(Vec::len), Some(2), "{printed}");
+    let printed = place.run("scenario check short.toml --json").well().json();
+    assert_eq!(printed["scenario"]["warnings"].as_array().map(Vec::len), Some(0), "{printed}");
 }

@@ -4,6 +4,7 @@ use super::dcf::{Contention, Dcf};
 use super::hop::StationId;
 use super::motion::Position;
 use super::radio::Radio;
+use crate::bit_errors::BitErrors;
 use crate::config::ConfigError;
 use crate::queue::QueueLimit;
 
@@ -32,6 +33,8 @@ pub struct CellConfig {
     pub station_buffer: QueueLimit,
     /// What becomes of the frames of a station that leaves.
     pub leave_policy: LeavePolicy,
+    /// Bits of data frames that are damaged on the air, MAC header included. RTS, CTS and acknowledgments are never damaged.
+    pub bit_errors: BitErrors,
     /// The number of the channel; `None` for one of its own. A cell with a number sends only when [`super::contend`] says so.
     pub channel: Option<u32>,
 }
@@ -47,6 +50,7 @@ impl CellConfig {
             base_buffer,
             station_buffer: QueueLimit::Unlimited,
             leave_policy: LeavePolicy::default(),
+            bit_errors: BitErrors::None,
             channel: None,
         }
     }
@@ -59,6 +63,7 @@ impl CellConfig {
         if self.channel.is_some() && self.dcf.contention != Contention::Drawn {
             return Err(ConfigError::ChannelInTurns);
         }
+        crate::bit_errors::check(self.bit_errors)?;
         self.radio.check()
     }
 }

@@ -125,7 +125,12 @@ impl Dcf {
     /// (SIFS, a slot and the PHY's delay, which here is preamble and PLCP header).
     pub fn unanswered(&self, len: u32) -> Duration {
         let first = if self.uses_rts(len) { self.rts() } else { self.data(len) };
-        first + self.sifs + self.slot + self.plcp
+        first + self.answer_timeout()
+    }
+
+    /// How long a sender waits for the first bit of an answer (section 9.2.8).
+    pub fn answer_timeout(&self) -> Duration {
+        self.sifs + self.slot + self.plcp
     }
 
     /// The contention window after so many failures in a row, in slots.

@@ -11,6 +11,7 @@ use super::motion::Motion;
 use super::radio::Watts;
 use super::sender::{Head, Sender};
 use super::statistics::{CellStatistics, add_queues};
+use crate::bit_errors::{BitErrorProcess, Exposure};
 use crate::config::ConfigError;
 use crate::frame::Frame;
 use crate::link::{DropCause, Link, Timer};
@@ -22,6 +23,7 @@ pub struct Cell<F> {
     /// The latest `now` seen.
     clock: Instant,
     rng: Rng,
+    bit_errors: Option<BitErrorProcess>,
     base: Sender<F>,
     stations: BTreeMap<StationId, Station<F>>,
     attempt: Option<Attempt>,
@@ -54,12 +56,17 @@ struct Attempt {
     until: Instant,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 enum Outcome {
     Answered,
     Unanswered,
     Collided,
-    Broadcast,
+    /// Heard, with bit errors: no acknowledgment comes.
+    Damaged,
+    /// Each receiver hears it damaged with this probability.
+    Broadcast {
+        damaged: f64,
+    },
 }
 
 impl<F: Frame> Cell<F> {
@@ -70,6 +77,7 @@ impl<F: Frame> Cell<F> {
             config,
             clock: Instant::ZERO,
             rng: Rng::split(seed, "contention"),
+            bit_errors: BitErrorProcess::new(config.bit_errors, seed),
             base: Sender::new(config.base_buffer),
             stations: BTreeMap::new(),
             attempt: None,
@@ -260,7 +268,10 @@ impl<F: Frame> Cell<F> {
         // A station that left in the middle has taken its frame along.
         let Some(head) = self.sender_mut(node).and_then(|sender| sender.head.take()) else { return };
         let station = match head.hop {
-            Hop::Broadcast { frame } => return self.receive_broadcast(at, head.len, frame),
+            Hop::Broadcast { frame } => {
+                let damaged = if let Outcome::Broadcast { damaged } = outcome { damaged } else { 0.0 };
+                return self.receive_broadcast(at, head.len, frame, damaged);
+            }
             Hop::Down { to, .. } => to,
             Hop::Up { from, .. } => from,
         };
@@ -289,7 +300,7 @@ impl<F: Frame> Cell<F> {
         self.received.push_back(Reception { at, from, to, frame, power, margin });
     }
 
-    fn receive_broadcast(&mut self, at: Instant, len: u32, frame: F) {
+    fn receive_broadcast(&mut self, at: Instant, len: u32, frame: F, damaged: f64) {
         let hearers: Vec<StationId> =
             self.stations.iter().filter(|(_, entry)| entry.in_range(at)).map(|(&station, _)| station).collect();
         if hearers.is_empty() {
@@ -300,7 +311,11 @@ impl<F: Frame> Cell<F> {
                 self.counts.down.duplicated.add(len);
             }
             let hop = Hop::Broadcast { frame: frame.clone() };
-            self.receive(at, station, Head::new(len, hop));
+            if self.bit_errors.as_mut().is_some_and(|process| process.strikes(damaged)) {
+                self.drop_hop(at, DropCause::BitErrors, len, hop);
+            } else {
+                self.receive(at, station, Head::new(len, hop));
+            }
         }
     }
 
@@ -308,7 +323,11 @@ impl<F: Frame> Cell<F> {
         head.failures += 1;
         head.backoff_slots = None;
         if head.failures >= self.config.dcf.retry_limit {
-            let cause = if outcome == Outcome::Collided { DropCause::Collision } else { DropCause::OutOfRange };
+            let cause = match outcome {
+                Outcome::Collided => DropCause::Collision,
+                Outcome::Damaged => DropCause::BitErrors,
+                Outcome::Answered | Outcome::Unanswered | Outcome::Broadcast { .. } => DropCause::OutOfRange,
+            };
             return self.drop_hop(at, cause, head.len, head.hop);
         }
         if let Some(sender) = self.sender_mut(node) {
@@ -374,11 +393,13 @@ impl<F: Frame> Cell<F> {
     }
 
     fn start(&mut self, start: Instant, senders: Vec<Node>, alone: bool) {
-        let attempt = self.attempt_of(start, senders, alone);
+        let mut attempt = self.attempt_of(start, senders, alone);
+        self.expose(start, &mut attempt);
         match attempt.outcome {
             Outcome::Unanswered => self.counts.unanswered += 1,
             Outcome::Collided => self.counts.collisions += 1,
-            Outcome::Answered | Outcome::Broadcast => {}
+            Outcome::Damaged => self.counts.damaged += 1,
+            Outcome::Answered | Outcome::Broadcast { .. } => {}
         }
         self.counts.airtime += attempt.until.saturating_since(start);
         self.attempt = Some(attempt);
@@ -411,7 +432,7 @@ impl<F: Frame> Cell<F> {
             Some(head) if alone && senders.len() == 1 => match self.peer_of(&head.hop) {
                 None => {
                     let end = start + dcf.broadcast(head.len);
-                    one(end, end, Outcome::Broadcast)
+                    one(end, end, Outcome::Broadcast { damaged: 0.0 })
                 }
                 Some(station) if self.in_range(station, start) => {
                     one(start + dcf.until_data_received(head.len), start + dcf.exchange(head.len), Outcome::Answered)
@@ -427,6 +448,28 @@ impl<F: Frame> Cell<F> {
             }
         };
         Attempt { senders, outcome, result_at, until }
+    }
+
+    /// Lets bit errors act on a data frame that is heard.
+    fn expose(&mut self, start: Instant, attempt: &mut Attempt) {
+        let Some(len) = attempt.senders.first().and_then(|&node| self.head(node)).map(|head| head.len) else { return };
+        let (Some(process), Some(end)) = (&mut self.bit_errors, attempt.result_at) else { return };
+        let dcf = &self.config.dcf;
+        let bits = 8 * (u64::from(len) + u64::from(dcf.header_bytes));
+        let sends = if attempt.outcome == Outcome::Answered { dcf.data(len) } else { dcf.broadcast(len) };
+        // What is announced by an RTS is sent after the CTS.
+        let frame = Exposure { bits, start: start.max(end - sends), end };
+        match &mut attempt.outcome {
+            Outcome::Answered => {
+                // No acknowledgment comes.
+                if process.damages(start, frame) {
+                    let until = end + dcf.answer_timeout();
+                    (attempt.outcome, attempt.result_at, attempt.until) = (Outcome::Damaged, Some(until), until);
+                }
+            }
+            Outcome::Broadcast { damaged } => *damaged = process.probability(start, frame),
+            Outcome::Unanswered | Outcome::Collided | Outcome::Damaged => {}
+        }
     }
 
     fn first_frame_and_timeout(&self, head: &Head<F>) -> Duration {

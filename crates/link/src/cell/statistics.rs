@@ -15,6 +15,8 @@ pub struct CellStatistics {
     pub handed_back: u64,
     /// Attempts that nobody answered.
     pub unanswered: u64,
+    /// Attempts of single senders whose data frames were damaged by bit errors.
+    pub damaged: u64,
     /// Attempts that collided, each counted once for all who took part.
     pub collisions: u64,
     /// Time in which somebody was sending or an exchange was under way.

@@ -9,6 +9,7 @@ mod exact_ends;
 mod fast_retransmit;
 mod freeze;
 mod identity;
+mod mobile_ip;
 mod new_cell_window;
 mod probe;
 mod probe_worlds;

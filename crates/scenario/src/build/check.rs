@@ -1,7 +1,7 @@
 //! What only the simulator can say of a world: whether ways lead to where packets have to go.
 
 use holdover_base::Instant;
-use holdover_sim::{World, WorldConfig, WorldError};
+use holdover_sim::{BlackHole, NodeId, World, WorldConfig, WorldError};
 
 use super::flow::start_of;
 use crate::error::ErrorKind;
@@ -16,6 +16,27 @@ pub(crate) fn within_reach(file: &ScenarioFile, mut config: WorldConfig) -> Resu
     }
     let time_limit = config.time_limit;
     World::new(config).map(drop).map_err(|error| place(file, time_limit, &error))
+}
+
+/// What is no error in `config` but hardly meant: flows that stop with a link although another way exists.
+pub(crate) fn warnings(config: &WorldConfig) -> Vec<String> {
+    // A scenario is checked first.
+    let black_holes = holdover_sim::black_holes(config).unwrap_or_default();
+    let text = |hole: &BlackHole| {
+        let node = |id: NodeId| &config.nodes[id.0 as usize].name;
+        let (from, to) = (node(hole.from), node(hole.to));
+        let link = &config.links[hole.link.0 as usize].name;
+        let flow = &config.flows[hole.flow.0 as usize].name;
+        let why = match config.routing.detection {
+            None => "routers do not follow links; with a table [routing] they do",
+            Some(_) => "it begins at another link of a host, which does not know that this one leads nowhere",
+        };
+        format!(
+            "flow \"{flow}\": while link \"{link}\" is down, packets from \"{from}\" to \"{to}\" do not take the other way \
+             that there is: {why}"
+        )
+    };
+    black_holes.iter().map(text).collect()
 }
 
 /// The problem that a world's error is in the scenario.

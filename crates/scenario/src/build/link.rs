@@ -9,6 +9,7 @@ use holdover_link::{
 };
 use holdover_sim::LinkBetween;
 
+use super::bit_errors;
 use super::layer2;
 use super::nodes::Nodes;
 use super::{above_zero, check_name, check_new, turns};
@@ -102,6 +103,9 @@ fn direction(
         Some((_, name)) if inner => result.under(name),
         _ => result,
     };
+    let inner = own.is_some_and(|over| over.bit_errors.is_some());
+    let given = own.and_then(|over| over.bit_errors).or(link.bit_errors);
+    under(bit_errors::of(given).under("bit_errors").map(|errors| config.bit_errors = errors), inner)?;
     let inner = own.is_some_and(|over| over.overhead.is_some());
     under(set_overhead(&mut config, if inner { own.and_then(|over| over.overhead) } else { link.overhead }), inner)?;
     // A direction that says how fast it is replaces all that the link says about that.

@@ -8,6 +8,7 @@ use holdover_sim::{
     Visit, Visits,
 };
 
+use super::bit_errors;
 use super::link::{length, queue};
 use super::nodes::Nodes;
 use super::{above_zero, check_name, check_new};
@@ -47,6 +48,7 @@ fn one_cell(cell: &file::Cell, nodes: &Nodes, before: &[RadioCell]) -> Result<Ra
         station_buffer: limit(cell.host_queue_limit),
         leave_policy: cell.on_leave.map_or_else(Default::default, |policy| policy.0),
         channel: cell.channel,
+        bit_errors: bit_errors::of(cell.bit_errors.as_ref()).under("bit_errors")?,
         ..CellConfig::wavelan(cell.range.0, limit(cell.queue_limit))
     };
     config.check().map_err(|error| Problem::new(ErrorKind::BadValue, error.to_string()))?;
@@ -229,6 +231,9 @@ fn registration(table: &file::Registration, nodes: &Nodes) -> Result<Registratio
             return Err(problem.under("tunnel_overhead"));
         }
         registration.tunnel_overhead = overhead.0;
+    }
+    if let Some(OrNone(Some(time))) = table.lifetime {
+        registration.lifetime = Some(above_zero(time, "lifetime")?);
     }
     if let Some(time) = table.retransmit_after {
         registration.retransmit_after = above_zero(time, "retransmit_after")?;

@@ -2,6 +2,7 @@
 
 mod acts;
 mod addressing;
+mod bit_errors;
 mod check;
 mod cpu;
 mod flow;
@@ -11,6 +12,7 @@ mod link;
 mod mechanisms;
 mod mobility;
 mod nodes;
+mod routing;
 mod stack;
 mod turns;
 
@@ -35,6 +37,11 @@ pub(crate) fn check(file: &ScenarioFile, traces: &mut Traces) -> Result<(), Prob
     check::within_reach(file, config)
 }
 
+/// What is no error in `file`, which was checked, but hardly meant.
+pub(crate) fn warnings(file: &ScenarioFile, traces: &mut Traces) -> Result<Vec<String>, Problem> {
+    Ok(check::warnings(&with_one_of_each_flow(file, 0, traces)?))
+}
+
 /// The world that `file` describes, which was checked. A problem lies below the root of the file.
 pub(crate) fn world(file: &ScenarioFile, seed: u64, traces: &mut Traces) -> Result<WorldConfig, Problem> {
     let mut config = with_one_of_each_flow(file, seed, traces)?;
@@ -53,10 +60,12 @@ fn with_one_of_each_flow(file: &ScenarioFile, seed: u64, traces: &mut Traces) ->
     nodes.check_neighbours(file)?;
     let flows = flow::kinds(file, &nodes)?;
     let gateways = gateways::all(file, &nodes, &default_stack, &links, &mobiles)?;
+    let routing = routing::of(file, &nodes, &links)?;
     Ok(WorldConfig {
         seed,
         nodes: nodes.configs,
         links,
+        routing,
         cells,
         mobiles,
         mechanisms: mechanisms::all(file, &default_stack)?,

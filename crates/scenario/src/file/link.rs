@@ -5,6 +5,7 @@ use holdover_sim::{Families, LinkKind, OutageKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
+use crate::file::BitErrors;
 use crate::quantity::{Bytes, DataRate, Percent, Quantity, QueueSize, Time};
 use crate::word::{OrNone, Short, Shorthand, Word, vocabulary};
 
@@ -36,6 +37,9 @@ macro_rules! with_direction {
             pub(crate) duplicate: Option<Percent>,
             /// How many packets arrive damaged, so that their receiver drops them. The default is "0 %".
             pub(crate) corrupt: Option<Percent>,
+            /// The bit error rate: a number such as 1e-6, or a table for errors in bursts. A packet with a damaged bit arrives damaged,
+            /// so that long ones suffer more. The default is 0.
+            pub(crate) bit_errors: Option<BitErrors>,
             /// How many packets skip the delay and so overtake others. The default is "0 %".
             pub(crate) reorder: Option<Short<Reorder>>,
         }
@@ -53,6 +57,7 @@ macro_rules! with_direction {
                     loss: self.loss.as_ref(),
                     duplicate: self.duplicate.as_ref(),
                     corrupt: self.corrupt.as_ref(),
+                    bit_errors: self.bit_errors.as_ref(),
                     reorder: self.reorder.as_ref().map(|reorder| &reorder.0),
                 }
             }
@@ -72,6 +77,7 @@ pub(crate) struct DirectionRef<'a> {
     pub(crate) loss: Option<&'a Loss>,
     pub(crate) duplicate: Option<&'a Percent>,
     pub(crate) corrupt: Option<&'a Percent>,
+    pub(crate) bit_errors: Option<&'a BitErrors>,
     pub(crate) reorder: Option<&'a Reorder>,
 }
 

@@ -5,7 +5,7 @@ use holdover_sim::{RegisterOn, Repeat, Selection};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::file::Length;
+use crate::file::{BitErrors, Length};
 use crate::quantity::{Bytes, DataRate, Distance, Percent, QueueSize, Speed, Time};
 use crate::word::{OrNone, Word, vocabulary};
 
@@ -34,6 +34,9 @@ pub(crate) struct Cell {
     pub(crate) beacons: Option<OrNone<Beacons>>,
     /// Medium access. The default is IEEE 802.11-1997 with direct sequence at 2 Mbit/s.
     pub(crate) medium: Option<Medium>,
+    /// The bit error rate: a number such as 1e-6, or a table for errors in bursts. A data frame with a damaged bit is sent again, up
+    /// to the retry limit; a damaged broadcast is lost. The default is 0.
+    pub(crate) bit_errors: Option<BitErrors>,
     /// The number of the radio channel: cells with the same one contend for one medium, which has to be the same with drawn
     /// contention. The default is a channel for each cell.
     pub(crate) channel: Option<u32>,
@@ -174,6 +177,9 @@ pub(crate) struct Registration {
     pub(crate) gateway: String,
     /// What the tunnel adds to a packet. The default is 20 bytes.
     pub(crate) tunnel_overhead: Option<Bytes>,
+    /// For how long a registration holds, in whole seconds; it is renewed after half of that. The default is "none": it does not
+    /// end.
+    pub(crate) lifetime: Option<OrNone<Time>>,
     /// How long it waits for a reply before it asks again; doubled each time. The default is 1 s.
     pub(crate) retransmit_after: Option<Time>,
     /// The longest such wait. The default is 64 s.

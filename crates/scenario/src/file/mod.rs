@@ -1,5 +1,6 @@
 //! The form of a scenario file: what may stand where. The doc comments here are the descriptions in the published schema.
 
+mod bit_errors;
 mod flow;
 mod gateway;
 mod link;
@@ -7,6 +8,7 @@ mod mechanisms;
 mod mobility;
 mod node;
 mod output;
+mod routing;
 mod stack;
 mod sweep;
 mod variant;
@@ -17,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::quantity::Time;
 use crate::word::Short;
 
+pub(crate) use bit_errors::{BitErrorBursts, BitErrors};
 pub(crate) use flow::{Flow, OnOff, RequestResponse};
 pub(crate) use gateway::{
     BlockingBuffer, BufferFreeze, CopyAndForward, Ebsn, MTcp, RouterMechanisms, Snoop, Split, Srp, Supervisor, Tawcf,
@@ -33,6 +36,7 @@ pub(crate) use mechanisms::{
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};
 pub(crate) use node::{Cpu, Host, Identity, Router};
 pub(crate) use output::{AllOrNone, Captured, Output};
+pub(crate) use routing::{Route, Routing};
 pub(crate) use stack::{Ack, AckKind, Stack};
 pub(crate) use sweep::{Axis, Compare, Measure, Range, Replicate, Scale, Sweep};
 pub(crate) use variant::Variant;
@@ -60,6 +64,8 @@ pub(crate) struct ScenarioFile {
     /// What forwards packets.
     #[serde(default, rename = "router", skip_serializing_if = "Vec::is_empty")]
     pub(crate) routers: Vec<Router>,
+    /// Whether routers follow links that go down and come back. The default is that they do not, unless one has routes.
+    pub(crate) routing: Option<Routing>,
     /// What joins hosts and routers.
     #[serde(default, rename = "link", skip_serializing_if = "Vec::is_empty")]
     pub(crate) links: Vec<Link>,

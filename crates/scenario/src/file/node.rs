@@ -4,7 +4,7 @@ use holdover_sim::Addresses;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::file::{Length, Mechanisms, RouterMechanisms, Stack};
+use crate::file::{Length, Mechanisms, Route, RouterMechanisms, Stack};
 use crate::quantity::{Bytes, Time};
 use crate::word::{Short, Word, vocabulary};
 
@@ -54,6 +54,9 @@ pub(crate) struct Router {
     pub(crate) name: String,
     /// What it does for the connections of mobile hosts. The default is nothing.
     pub(crate) mechanisms: Option<RouterMechanisms>,
+    /// Its routes, which go before the way with the fewest hops. The default is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) routes: Vec<Route>,
     /// The time that its processor takes for packets. The default is none.
     pub(crate) cpu: Option<Cpu>,
 }

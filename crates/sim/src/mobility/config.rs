@@ -3,6 +3,7 @@
 use holdover_base::{ByteCount, Duration, Instant};
 use holdover_link::Length;
 use holdover_link::cell::{CellConfig, Position};
+use holdover_mobility::mobile_ip::{Lifetime, MobileNodeConfig, RegisterOn};
 
 use crate::config::NodeId;
 
@@ -153,6 +154,8 @@ pub struct Registration {
     pub gateway: NodeId,
     /// Bytes that the tunnel adds to a packet; 20 for IP in IP (RFC 2003).
     pub tunnel_overhead: ByteCount,
+    /// For how long a registration holds; it is renewed after half of that. `None` if it does not end. In whole seconds, rounded up.
+    pub lifetime: Option<Duration>,
     /// How long the mobile host waits for a reply before it sends its request again; doubled each time (RFC 5944 section
     /// 3.6.3).
     pub retransmit_after: Duration,
@@ -171,22 +174,29 @@ impl Registration {
         Self {
             gateway,
             tunnel_overhead: ByteCount(20),
+            lifetime: None,
             retransmit_after: Duration::from_secs(1),
             retransmit_at_most: Duration::from_secs(64),
             on: RegisterOn::NewCell,
             tell_old_base: false,
         }
     }
-}
 
-/// Which beacons a mobile host answers by a registration request.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum RegisterOn {
-    /// Those of a base station with which it is not registered.
-    #[default]
-    NewCell,
-    /// Every beacon of the base station that it has chosen: bindings are refreshed.
-    EveryBeacon,
+    pub(crate) fn lifetime(&self) -> Lifetime {
+        self.lifetime.map_or(Lifetime::INFINITE, Lifetime::of)
+    }
+
+    /// The mobile host's part.
+    pub(crate) fn of_mobile(&self, mobile: NodeId) -> MobileNodeConfig {
+        MobileNodeConfig {
+            home: mobile.ipv4(),
+            home_agent: self.gateway.ipv4(),
+            lifetime: self.lifetime(),
+            retransmit_after: self.retransmit_after,
+            retransmit_at_most: self.retransmit_at_most,
+            on: self.on,
+        }
+    }
 }
 
 /// Which cell a mobile host chooses where several overlap.

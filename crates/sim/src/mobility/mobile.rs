@@ -1,8 +1,9 @@
-//! A mobile host under way: where it is, what it has asked for, and what it foresees.
+//! A mobile host under way: where it is, where it is registered, and what it foresees.
 
 use holdover_base::{Duration, Instant, Rng};
+use holdover_mobility::mobile_ip::MobileNode;
 
-use super::config::{MobileHost, Prediction, RadioCell, Registration};
+use super::config::{Attachment, MobileHost, Prediction, RadioCell};
 use super::track::Track;
 use crate::config::NodeId;
 
@@ -13,11 +14,8 @@ pub(crate) struct Mobile {
     pub(crate) track: Track,
     /// Which cells it is in range of.
     pub(crate) covered: Vec<bool>,
-    /// A registration that has not been answered.
-    pub(crate) request: Option<Request>,
-    /// A request was given up unanswered: the gateway may have granted it, so that the binding is not known.
-    pub(crate) unsure: bool,
-    pub(crate) next_id: u64,
+    /// How it registers, if it does.
+    pub(crate) registrar: Option<MobileNode>,
     /// Without registration: when it will be attached, and to which cell.
     pub(crate) attaches: Option<(Instant, usize)>,
     /// Whether packets get through to it and back.
@@ -28,18 +26,6 @@ pub(crate) struct Mobile {
     pub(crate) fading: bool,
     /// When to look again whether one is.
     pub(crate) look_at: Option<Instant>,
-}
-
-/// A registration request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
-    pub(crate) cell: usize,
-    pub(crate) id: u64,
-    /// How often it was sent.
-    pub(crate) attempts: u32,
-    /// How long after the last time it is sent again.
-    pub(crate) wait: Duration,
-    pub(crate) again_at: Instant,
 }
 
 /// What a mobile host foresees.
@@ -59,9 +45,10 @@ impl Mobile {
         Self {
             track: Track::new(&config.movement, rng),
             covered: vec![false; cells],
-            request: None,
-            unsure: false,
-            next_id: 0,
+            registrar: match &config.attachment {
+                Attachment::Registration(registration) => Some(MobileNode::new(registration.of_mobile(config.node))),
+                Attachment::HandoffTime(_) => None,
+            },
             attaches: None,
             connected: false,
             last_cell: None,
@@ -77,27 +64,9 @@ impl Mobile {
 
     /// The first event that is its own.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let request = self.request.map(|request| request.again_at);
+        let request = self.registrar.as_ref().and_then(MobileNode::poll_timeout);
         let attaches = self.attaches.map(|(at, _)| at);
         [self.track.next_at(), self.look_at, request, attaches].into_iter().flatten().min()
-    }
-
-    /// A request for `cell`, and when to repeat it: the next of the same series, or the first of a new one.
-    pub(crate) fn next_request(&mut self, now: Instant, cell: usize, registration: &Registration) -> Request {
-        let request = match self.request.filter(|request| request.cell == cell) {
-            Some(last) => {
-                let wait = (last.wait * 2).min(registration.retransmit_at_most.max(registration.retransmit_after));
-                Request { attempts: last.attempts + 1, wait, again_at: now + wait, ..last }
-            }
-            None => {
-                self.unsure |= self.request.is_some();
-                self.next_id += 1;
-                let wait = registration.retransmit_after;
-                Request { cell, id: self.next_id, attempts: 1, wait, again_at: now + wait }
-            }
-        };
-        self.request = Some(request);
-        request
     }
 
     /// Looks ahead, and decides when to look again. `cell` is the one it is connected through.

@@ -84,7 +84,7 @@ impl World {
             let return_path = self.network.way(to, from);
             let whole = self.is_whole(path.as_ref(), ipv6) && self.is_whole(return_path.as_ref(), ipv6);
             let moves = |node| self.network.mobile(node).is_some() || self.network.accesses(node) > 1;
-            let roams = moves(from) || moves(to);
+            let roams = moves(from) || moves(to) || self.network.following.is_some();
             let now = self.now;
             let flow = &mut self.flows[index];
             (flow.path, flow.return_path, flow.roams) = (path, return_path, roams);

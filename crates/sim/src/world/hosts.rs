@@ -3,9 +3,10 @@
 use core::net::IpAddr;
 
 use holdover_filter::ControlMessage;
+use holdover_mobility::mobile_ip::Message;
 use holdover_mobility::{Direction, LinkEvent, Verdict};
 use holdover_tcp::Outgoing;
-use holdover_wire::Payload;
+use holdover_wire::{Payload, Unreachable};
 
 use super::World;
 use super::gateways::Onward;
@@ -16,7 +17,6 @@ use crate::external::Order;
 use crate::flow::{End, FIRST_PORT, FlowId};
 use crate::frame::Frame;
 use crate::host::Host;
-use crate::mobility::messages::Message;
 use crate::observer::{Dropped, Observer, WorldEvent};
 
 impl World {
@@ -114,10 +114,11 @@ impl World {
         }
         // One hop less to live (RFC 1812 section 5.3.1). In a tunnel it is the outer header that counts, which starts anew.
         if frame.tunnel.is_none() {
-            frame.packet.ttl = frame.packet.ttl.saturating_sub(1);
-        }
-        if frame.packet.ttl == 0 {
-            return observer.dropped(self.now, Dropped::HopLimit(node), &frame);
+            if frame.packet.ttl <= 1 {
+                let exceeded = Unreachable::TimeExceeded { code: 0 };
+                return self.network.refuse(self.now, Dropped::HopLimit(node), exceeded, frame, observer);
+            }
+            frame.packet.ttl -= 1;
         }
         self.pass_gateway(node, Onward::Routes, frame, observer);
     }

@@ -84,7 +84,7 @@ impl World {
         let carries_at_once =
             self.config.links[link].carries_after().is_zero() && layer2.addresses == AddressLoss::Kept;
         let carries = up && carries_at_once;
-        self.network.set_link_up(id, up);
+        self.network.set_link_up(at, id, up);
         self.network.set_carries(id, Families::Both, carries);
         if !up && self.network.has_segment(link) {
             self.forget_neighbours(link, observer);
@@ -107,6 +107,16 @@ impl World {
             } else if carries {
                 self.tell_gateway(node, other, Presence::Present, observer);
             }
+        }
+    }
+
+    /// Routers notice that links have gone down or come back.
+    pub(super) fn step_routing<O: Observer>(&mut self, observer: &mut O) {
+        let now = self.now;
+        while let Some((id, up)) = self.network.notice_link(now) {
+            observer.event(now, &if up { WorldEvent::LinkUsedAgain(id) } else { WorldEvent::LinkAvoided(id) });
+            let link = id.0 as usize;
+            self.review_paths(now, |way| way.hops.iter().any(|&hop| hop / 2 == link));
         }
     }
 
@@ -254,7 +264,7 @@ impl World {
         let air = &mut self.network.airs[index];
         let base = air.base;
         let Some(beacons) = &mut air.beacons else { return };
-        let frame = beacons.send(now, base);
+        let frame = beacons.send(now, &mut air.agent);
         let next_at = beacons.next_at;
         observer.packet(now, air.place(base, Direction::Out), &frame);
         air.cell.handle_packet(now, Hop::Broadcast { frame });

@@ -7,6 +7,7 @@ mod gateways;
 mod hosts;
 mod identity;
 mod media;
+mod registration;
 mod report;
 mod roam;
 
@@ -14,6 +15,7 @@ use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::Chain;
+use holdover_mobility::mobile_ip::HomeAgent;
 
 pub use report::Holdings;
 
@@ -51,6 +53,8 @@ pub struct World {
     /// The host of each node.
     host_of: Vec<Option<u32>>,
     mobiles: Vec<Mobile>,
+    /// Gateways that mobile hosts register with.
+    home_agents: Vec<(NodeId, HomeAgent)>,
     /// Routers with mechanisms.
     gateways: Vec<Gateway>,
     /// Routers whose processors take time.
@@ -96,6 +100,7 @@ impl World {
         let gateways = config.gateways.iter().map(|gateway| Gateway::new(gateway, &addresses, config.seed)).collect();
         let unfinished = flows.iter().filter(|flow| flow.is_finite()).count();
         let mut world = Self {
+            home_agents: registration::home_agents(&config),
             now: Instant::ZERO,
             next_sample: config.sample_every.map(|_| Instant::ZERO),
             network,
@@ -190,10 +195,14 @@ impl World {
 
     fn step<O: Observer>(&mut self, source: usize, observer: &mut O) {
         let sources = self.network.sources;
-        if source < sources.mobiles {
+        if source < sources.routing {
             self.step_hop(source, observer);
-        } else if source < sources.cells {
+        } else if source < sources.mobiles {
+            self.step_routing(observer);
+        } else if source < sources.home_agents {
             self.step_mobile(source - sources.mobiles, observer);
+        } else if source < sources.cells {
+            self.step_home_agent(source - sources.home_agents, observer);
         } else if source < sources.beacons {
             self.step_air(source - sources.cells, observer);
         } else if source < sources.hosts {
@@ -233,6 +242,9 @@ impl World {
         }
         for mobile in 0..self.mobiles.len() {
             self.reschedule_mobile(mobile);
+        }
+        for agent in 0..self.home_agents.len() {
+            self.reschedule_home_agent(agent);
         }
         for cell in 0..self.network.airs.len() {
             self.network.reschedule_air(self.now, cell);

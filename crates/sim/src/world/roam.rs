@@ -1,4 +1,4 @@
-//! Mobile hosts move, attach to cells and register.
+//! Mobile hosts move, and attach to cells.
 
 use holdover_base::Instant;
 use holdover_filter::Presence;
@@ -8,9 +8,7 @@ use holdover_mobility::LinkEvent;
 use super::World;
 use crate::air::station;
 use crate::config::NodeId;
-use crate::frame::Frame;
-use crate::mobility::messages::Message;
-use crate::mobility::{Attachment, Foresight, RegisterOn, Registration, Selection};
+use crate::mobility::{Attachment, Foresight, Selection};
 use crate::observer::{Observer, WorldEvent};
 
 impl World {
@@ -34,6 +32,8 @@ impl World {
             mobile.connected = first.is_some();
             mobile.last_cell = first;
             if let Some(cell) = first {
+                self.register_at_first(index, cell);
+                let mobile = &mut self.mobiles[index];
                 // Whether a disconnection is foreseen is told when the run begins.
                 mobile.look_at = mobile.config.prediction.map(|_| Instant::ZERO);
                 debug_assert!(self.network.airs[cell].cell.in_range(station(node), Instant::ZERO));
@@ -58,10 +58,11 @@ impl World {
             self.mobiles[index].attaches = None;
             self.attach(index, cell, observer);
         }
-        if let Some(request) = self.mobiles[index].request
-            && request.again_at <= now
+        if let Some(registrar) = &mut self.mobiles[index].registrar
+            && registrar.poll_timeout().is_some_and(|at| at <= now)
         {
-            self.request(index, request.cell, observer);
+            registrar.handle_timeout(now);
+            self.serve_registrar(index, observer);
         }
         if self.mobiles[index].look_at.is_some_and(|at| at <= now) {
             self.look_ahead(index, observer);
@@ -91,9 +92,8 @@ impl World {
         let Some(index) = self.network.mobile(node) else { return };
         let mobile = &mut self.mobiles[index];
         mobile.covered[cell] = covered;
-        if !covered && mobile.request.is_some_and(|request| request.cell == cell) {
-            mobile.request = None;
-            mobile.unsure = true;
+        if let Some(registrar) = mobile.registrar.as_mut().filter(|_| !covered) {
+            registrar.handle_lost(self.network.airs[cell].base.ipv4());
         }
         self.review_connectivity(index, observer);
         self.choose_without_registration(index);
@@ -101,7 +101,7 @@ impl World {
     }
 
     /// Without registration: which cell it will be attached to, and when.
-    fn choose_without_registration(&mut self, index: usize) {
+    pub(super) fn choose_without_registration(&mut self, index: usize) {
         let Attachment::HandoffTime(handoff_time) = self.mobiles[index].config.attachment else { return };
         let current = self.network.roaming[index].uplink;
         let wanted = self.best_cell(index, current);
@@ -132,7 +132,7 @@ impl World {
 
     /// From a mobile host to the base station of a cell, relative to the cell's range: who is nearer so is heard better above
     /// what its radio needs.
-    fn distance_m(&self, index: usize, cell: usize) -> f64 {
+    pub(super) fn distance_m(&self, index: usize, cell: usize) -> f64 {
         let config = &self.config.cells[cell];
         let position: Position = self.mobiles[index].track.motion(cell, config).position(self.now);
         position.distance_m(config.cell.position) / config.cell.radio.range_m()
@@ -152,129 +152,8 @@ impl World {
         self.review_connectivity(index, observer);
     }
 
-    /// A mobile host hears a beacon.
-    pub(super) fn hear_beacon<O: Observer>(&mut self, node: NodeId, cell: usize, observer: &mut O) {
-        let Some(index) = self.network.mobile(node) else { return };
-        observer.event(self.now, &WorldEvent::BeaconHeard(node, self.network.airs[cell].id));
-        if self.wants_to_register(index, cell) {
-            self.request(index, cell, observer);
-        }
-        self.choose_without_registration(index);
-        self.reschedule_mobile(index);
-    }
-
-    /// Whether a mobile host answers a beacon by a registration request.
-    fn wants_to_register(&self, index: usize, cell: usize) -> bool {
-        let mobile = &self.mobiles[index];
-        let Attachment::Registration(registration) = &mobile.config.attachment else { return false };
-        let current = self.network.roaming[index].uplink;
-        if let Some(request) = mobile.request {
-            // One request at a time, unless something better comes.
-            let better = mobile.config.selection == Selection::Strongest
-                && self.distance_m(index, cell) < self.distance_m(index, request.cell);
-            return request.cell != cell && better;
-        }
-        match current {
-            Some(current) if current == cell => mobile.unsure || registration.on == RegisterOn::EveryBeacon,
-            Some(current) if mobile.covered[current] => {
-                mobile.config.selection == Selection::Strongest
-                    && self.distance_m(index, cell) < self.distance_m(index, current)
-            }
-            _ => true,
-        }
-    }
-
-    /// A mobile host sends a registration request, for the first time or again.
-    fn request<O: Observer>(&mut self, index: usize, cell: usize, observer: &mut O) {
-        let now = self.now;
-        let mobile = &mut self.mobiles[index];
-        let Attachment::Registration(registration) = &mobile.config.attachment else { return };
-        let registration: Registration = registration.clone();
-        let request = mobile.next_request(now, cell, &registration);
-        let (node, base) = (mobile.node(), self.network.airs[cell].base);
-        let id = self.network.airs[cell].id;
-        observer.event(now, &WorldEvent::RegistrationRequested(node, id, request.attempts));
-        let message = Message::Request { mobile: node, gateway: registration.gateway, base, id: request.id };
-        let frame = Box::new(Frame::new(message.packet(node, base), None));
-        self.network.send_up(now, cell, node, frame, observer);
-    }
-
-    /// A message for a base station or a gateway.
-    pub(super) fn relay_message<O: Observer>(&mut self, node: NodeId, message: Message, observer: &mut O) {
-        let now = self.now;
-        match message {
-            Message::Request { mobile, gateway, base, id } if node == gateway => {
-                let presence = self.bind(mobile, base, observer);
-                let reply = Message::Reply { mobile, gateway, id };
-                self.send_message(node, base, reply, observer);
-                // After the reply, which so precedes what a gateway has kept for the host.
-                if let Some(presence) = presence {
-                    self.tell_of_registration(node, mobile, presence, observer);
-                }
-            }
-            Message::Request { gateway, .. } => self.send_message(node, gateway, message, observer),
-            Message::Reply { mobile, .. } => {
-                if let Some(cell) = self.network.cell_of(node) {
-                    let frame = Box::new(Frame::new(message.packet(node, mobile), None));
-                    self.network.send_down(now, cell, mobile, frame, observer);
-                }
-            }
-            Message::Revocation { mobile, .. } => {
-                let bound = self.network.mobile(mobile).and_then(|index| self.network.roaming[index].binding);
-                if let Some(cell) = self.network.cell_of(node).filter(|&cell| bound != Some(cell)) {
-                    self.network.airs[cell].cell.recall_from_base(now, station(mobile));
-                    self.network.reschedule_air(now, cell);
-                }
-            }
-        }
-    }
-
-    /// A base station or gateway sends a message to another, or to itself if it is both.
-    fn send_message<O: Observer>(&mut self, from: NodeId, to: NodeId, message: Message, observer: &mut O) {
-        if from == to {
-            return self.relay_message(to, message, observer);
-        }
-        let frame = Box::new(Frame::new(message.packet(from, to), None));
-        self.network.forward(self.now, from, frame, observer);
-    }
-
-    /// The gateway sends a mobile host's packets to a base station from now on. Returns what its mechanisms hear of that.
-    fn bind<O: Observer>(&mut self, node: NodeId, base: NodeId, observer: &mut O) -> Option<Presence> {
-        let (Some(index), Some(cell)) = (self.network.mobile(node), self.network.cell_of(base)) else { return None };
-        let before = self.network.roaming[index].binding.replace(cell);
-        if before != Some(cell) {
-            observer.event(self.now, &WorldEvent::BindingChanged(node, self.network.airs[cell].id));
-        }
-        if let Attachment::Registration(registration) = &self.mobiles[index].config.attachment
-            && let Some(old) = before.filter(|&before| before != cell && registration.tell_old_base)
-        {
-            let (gateway, base) = (registration.gateway, self.network.airs[old].base);
-            self.send_message(gateway, base, Message::Revocation { mobile: node, gateway, base }, observer);
-        }
-        self.review_connectivity(index, observer);
-        Some(if before == Some(cell) { Presence::Present } else { Presence::Rebound })
-    }
-
-    /// A message for a mobile host: the reply to its request, unless it has given that up.
-    pub(super) fn hear_message<O: Observer>(&mut self, node: NodeId, message: Message, observer: &mut O) {
-        let Message::Reply { id, .. } = message else { return };
-        let Some(index) = self.network.mobile(node) else { return };
-        let mobile = &mut self.mobiles[index];
-        let Some(request) = mobile.request.take_if(|request| request.id == id) else { return };
-        mobile.unsure = false;
-        let cell = request.cell;
-        let old = self.network.roaming[index].uplink.replace(cell).filter(|&old| old != cell);
-        observer.event(self.now, &WorldEvent::Registered(node, self.network.airs[cell].id));
-        if let Some(old) = old {
-            self.network.airs[old].cell.recall_from_station(self.now, station(node));
-            self.network.reschedule_air(self.now, old);
-        }
-        self.review_connectivity(index, observer);
-        self.reschedule_mobile(index);
-    }
-
     /// Whether packets get through to a mobile host and back may have changed.
-    fn review_connectivity<O: Observer>(&mut self, index: usize, observer: &mut O) {
+    pub(super) fn review_connectivity<O: Observer>(&mut self, index: usize, observer: &mut O) {
         let roaming = &self.network.roaming[index];
         let node = roaming.node;
         let cell = roaming.uplink.filter(|&cell| roaming.binding == Some(cell) && self.mobiles[index].covered[cell]);

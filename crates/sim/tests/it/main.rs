@@ -15,6 +15,7 @@ mod gateways;
 mod identity;
 mod prediction;
 mod registration;
+mod routing;
 mod scale;
 mod support;
 mod theory;

@@ -4,7 +4,7 @@ use holdover_base::{ByteCount, Instant};
 use holdover_link::{Length, Loss};
 use holdover_sim::{
     Attachment, Beacons, Direction, Dropped, FlowStatus, Frame, Medium, Movement, NodeId, Observer, Place, RegisterOn,
-    Registration, Selection, World, WorldConfig, WorldEvent,
+    Registration, Selection, Visit, World, WorldConfig, WorldEvent,
 };
 use holdover_wire::Payload;
 
@@ -286,4 +286,49 @@ fn a_gateway_that_is_a_base_station_too_needs_no_tunnel() {
         "{:?}",
         of_mobile(&log)
     );
+}
+
+#[test]
+fn a_registration_is_renewed_after_half_of_its_lifetime() {
+    let mut config = registering(Registration { lifetime: Some(secs(6)), ..Registration::through(GATEWAY) });
+    config.mobiles[0].movement = Movement::Script(vec![Visit { at: Instant::ZERO, cell: Some(CELL_1) }]);
+    config.flows = vec![flow("download", FIXED, MOBILE, bulk_for(secs(20)))];
+    config.time_limit = Instant::from_secs(19);
+    let (log, _) = run(config);
+    let asked = log.when(|event| matches!(event, WorldEvent::RegistrationRequested(NODE, CELL_1, 1)));
+    // Three seconds after each request that was granted.
+    assert_eq!(asked, [3_000.0, 6_000.0, 9_000.0, 12_000.0, 15_000.0, 18_000.0]);
+    let over = |event: &WorldEvent| {
+        matches!(
+            event,
+            WorldEvent::BindingExpired(_) | WorldEvent::RegistrationExpired(..) | WorldEvent::ConnectivityLost(NODE)
+        )
+    };
+    assert_eq!(log.when(over), []);
+}
+
+#[test]
+fn bindings_expire_and_what_comes_then_is_unreachable() {
+    let mut config = registering(Registration { lifetime: Some(secs(6)), ..Registration::through(GATEWAY) });
+    let visit = |millis, cell| Visit { at: at_ms(millis), cell };
+    config.mobiles[0].movement =
+        Movement::Script(vec![visit(0, Some(CELL_1)), visit(2_500, None), visit(20_000, Some(CELL_1))]);
+    config.flows = vec![flow("download", FIXED, MOBILE, bulk_bytes(1_000_000))];
+    config.time_limit = Instant::from_secs(60);
+    let (log, world) = run(config.clone());
+    assert_eq!(log.when(|event| *event == WorldEvent::BindingExpired(NODE)), [6_000.0]);
+    assert_eq!(log.when(|event| *event == WorldEvent::RegistrationExpired(NODE, CELL_1)), [6_000.0]);
+    let unreachable: Vec<Instant> =
+        log.drops.iter().filter(|(_, why)| *why == Dropped::NoRoute(GATEWAY)).map(|(at, _)| *at).collect();
+    assert!(!unreachable.is_empty());
+    assert!(unreachable.iter().all(|at| (at_ms(6_000)..at_ms(20_400)).contains(at)), "{unreachable:?}");
+    // The first beacon after its return is answered by a request.
+    let back = log.when(|event| *event == WorldEvent::BindingChanged(NODE, CELL_1));
+    assert!(back.len() == 1 && (20_250.0..20_300.0).contains(&back[0]), "{back:?}");
+    assert_eq!(world.report()[0].status, FlowStatus::Completed);
+    // The fixed host is told, and retransmits more often for it (RFC 6069).
+    config.mobiles[0].attachment = Attachment::Registration(Registration::through(GATEWAY));
+    let (_, unlimited) = run(config);
+    let timeouts = |world: &World| world.report()[0].sender.as_ref().unwrap().timeouts;
+    assert!(timeouts(&world) > timeouts(&unlimited), "{} and {}", timeouts(&world), timeouts(&unlimited));
 }

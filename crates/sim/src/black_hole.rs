@@ -1,0 +1,86 @@
+//! Black holes: a link goes down, another way exists, and packets go on into the dead link.
+
+use std::collections::VecDeque;
+
+use crate::check;
+use crate::config::{NodeId, Role, WorldConfig};
+use crate::error::WorldError;
+use crate::flow::FlowId;
+use crate::network::Network;
+use crate::observer::LinkId;
+use crate::segment::own_outages;
+
+/// A flow that stops with one link although another way leads to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlackHole {
+    /// The flow.
+    pub flow: FlowId,
+    /// The link.
+    pub link: LinkId,
+    /// The end of the flow whose packets do not arrive while the link is down.
+    pub from: NodeId,
+    /// Where they are to go.
+    pub to: NodeId,
+}
+
+/// The flows of a world, in order, that one link with outages stops although another way exists: routers go on sending into the dead
+/// link, or know no way around it. For each flow and direction, the first such link. Flows of hosts in radio cells are left out.
+///
+/// # Errors
+///
+/// Those of [`crate::World::new`].
+pub fn black_holes(config: &WorldConfig) -> Result<Vec<BlackHole>, WorldError> {
+    check::describes_a_world(config)?;
+    let network = Network::new(config, 0)?;
+    check::all_is_within_reach(config, &network)?;
+    let goes_down = |link: &usize| own_outages(&config.links[*link]).goes_down();
+    let links: Vec<usize> = (0..config.links.len()).filter(goes_down).collect();
+    let mut found = Vec::new();
+    for (flow, id) in config.flows.iter().zip(0..) {
+        if network.mobile(flow.from).is_some() || network.mobile(flow.to).is_some() {
+            continue;
+        }
+        for (from, to) in [(flow.from, flow.to), (flow.to, flow.from)] {
+            let ends_in = |link: &&usize| is_black_hole(config, &network, **link, from, to);
+            if let Some(&link) = links.iter().find(ends_in) {
+                found.push(BlackHole { flow: FlowId(id), link: LinkId(link as u32), from, to });
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_black_hole(config: &WorldConfig, network: &Network, link: usize, from: NodeId, to: NodeId) -> bool {
+    let crosses = |way: &[usize]| way.iter().any(|&hop| hop / 2 == link);
+    if !network.wired_way(from, to).is_some_and(|way| crosses(&way)) {
+        return false;
+    }
+    let mut without = network.clone();
+    without.take_down(LinkId(link as u32));
+    let is_dead = without.wired_way(from, to).is_none_or(|way| crosses(&way));
+    is_dead && is_joined_without(config, link, from, to)
+}
+
+/// Whether any way leads from one host to another over routers and links other than `link`.
+fn is_joined_without(config: &WorldConfig, link: usize, from: NodeId, to: NodeId) -> bool {
+    let mut reached = vec![false; config.nodes.len()];
+    let mut queue = VecDeque::from([from]);
+    while let Some(node) = queue.pop_front() {
+        if node == to {
+            return true;
+        }
+        if core::mem::replace(&mut reached[node.index()], true) {
+            continue;
+        }
+        if node != from && config.nodes[node.index()].role == Role::Host {
+            continue;
+        }
+        let others = config.links.iter().enumerate().filter(|&(index, _)| index != link);
+        queue.extend(others.filter_map(|(_, link)| match (link.a == node, link.b == node) {
+            (true, _) => Some(link.b),
+            (_, true) => Some(link.a),
+            _ => None,
+        }));
+    }
+    false
+}
