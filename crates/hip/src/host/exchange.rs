@@ -120,6 +120,7 @@ impl Association {
             outbound: Outbound::new(peer_spi, esp_out, local.hit, self.peer),
             inbound: Inbound::new(spi, esp_in, local.hit, self.peer),
             old_inbound: None,
+            keyed_at: now,
             answered: Some((i2, r2.clone())),
             close_nonce: None,
         }));
