@@ -26,7 +26,7 @@ pub(super) struct UpArgs {
     /// Its MTU in bytes, so that packets in ESP fit through the network.
     #[arg(long, default_value_t = 1400, value_parser = clap::value_parser!(u32).range(1280..=9000))]
     mtu: u32,
-    /// Leave TCP to itself after a move: on hosts that never move, or where an agent does it.
+    /// Leave TCP to itself after a move of this host or of a peer, as where an agent wakes it.
     #[arg(long)]
     no_wake: bool,
     /// Let hosts that are no peers open associations. Who they are is not checked against anything.

@@ -54,6 +54,12 @@ pub(super) struct Pending {
     pub(super) at: Instant,
 }
 
+impl Pending {
+    pub(super) const fn is_sent_again(&self) -> bool {
+        self.attempts > 0
+    }
+}
+
 /// An R1 that was accepted, while its puzzle is being solved.
 #[derive(Debug)]
 pub(super) struct Solving {

@@ -190,16 +190,17 @@ impl Host {
     }
 
     /// A packet of the peer that is authentic and newer than all others ([`Opened::is_newest`]) came in UDP from an address, or a port of
-    /// it, where the peer was not before. It is asked there. `false` if that changes too often; the owner stays with the old port then.
-    pub fn follow(&mut self, now: Instant, peer: Hit, address: IpAddr) -> bool {
+    /// it if `is_rebound`, where the peer was not expected. It is asked there. `false` if that changes too often; the owner stays with
+    /// the old port then.
+    pub fn follow(&mut self, now: Instant, peer: Hit, address: IpAddr, is_rebound: bool) -> bool {
         let association = self.associations.get_mut(&peer);
-        association.is_some_and(|association| association.follow(&mut self.local, now, address))
+        association.is_some_and(|association| association.follow(&mut self.local, now, address, is_rebound))
     }
 
-    /// Whether the peer may be at an address: it was found there, or is being asked.
-    pub fn is_followed_to(&self, peer: Hit, address: IpAddr) -> bool {
-        let status = self.associations.get(&peer).and_then(|association| association.paths.status(address));
-        matches!(status, Some(Status::Active | Status::Unverified))
+    /// Whether packets of a peer may come from an address: it was found there, or is being asked, and data does not go elsewhere within
+    /// the credit.
+    pub fn is_expected_at(&self, peer: Hit, address: IpAddr) -> bool {
+        self.associations.get(&peer).is_some_and(|association| association.paths.is_expected(address))
     }
 
     /// Ends an association.

@@ -28,6 +28,10 @@ impl PeerAddress {
     pub(super) const fn is_announced(&self) -> bool {
         self.expires_at.is_some()
     }
+
+    fn is_unverified_translation(&self) -> bool {
+        self.is_translated && self.status == Status::Unverified
+    }
 }
 
 /// What is known of an address (RFC 8046 section 3.2.1).
@@ -222,6 +226,24 @@ impl Paths {
 
     pub(super) fn status(&self, address: IpAddr) -> Option<Status> {
         self.get(address).map(|it| it.status)
+    }
+
+    /// The newest packet comes from an address that is verified: what was followed to another one and has not answered is left.
+    pub(super) fn return_to(&mut self, address: IpAddr) {
+        for entry in &mut self.addresses {
+            if entry.is_unverified_translation() {
+                entry.status = Status::Deprecated;
+            }
+            entry.preferred = entry.address == address;
+        }
+    }
+
+    /// Whether a packet from there is nothing new: the address is in use or being asked, and data is not on its way to where a translator
+    /// was thought to be.
+    pub(super) fn is_expected(&self, address: IpAddr) -> bool {
+        let is_elsewhere = |it: &PeerAddress| it.preferred && it.address != address && it.is_unverified_translation();
+        let is_in_use = |it: &PeerAddress| it.address == address && it.status != Status::Deprecated;
+        self.addresses.iter().any(is_in_use) && !self.addresses.iter().any(is_elsewhere)
     }
 
     pub(super) fn is_preferred(&self, address: IpAddr) -> bool {

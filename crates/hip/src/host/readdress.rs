@@ -124,9 +124,15 @@ impl Association {
         first
     }
 
-    /// The newest packet of the peer came in UDP from an address, or a port of it, where it was not before: a translator has another
-    /// binding for it. It is asked there; `false` if it was followed elsewhere just now.
-    pub(super) fn follow(&mut self, local: &mut Local, now: Instant, address: IpAddr) -> bool {
+    /// The newest packet of the peer came in UDP from an address, or a port of it if `is_rebound`, where it was not before: a translator has
+    /// another binding for it. It is asked there, unless it was found there before; `false` if it was followed elsewhere just now.
+    pub(super) fn follow(&mut self, local: &mut Local, now: Instant, address: IpAddr, is_rebound: bool) -> bool {
+        if !is_rebound && self.paths.status(address) == Some(Status::Active) {
+            self.paths.return_to(address);
+            let is_left = |check: &Check| self.paths.status(check.address) == Some(Status::Deprecated);
+            self.updates.checks.retain(|check| !is_left(check));
+            return true;
+        }
         let is_early = self.updates.followed_at.is_some_and(|at| now.saturating_since(at) < FOLLOW_EVERY);
         if is_early || !self.is_usable() || local.source_for(address).is_none() {
             return false;

@@ -96,7 +96,9 @@ impl PeerState {
     /// There are keys.
     pub(super) fn establish(&mut self, now: Instant, wake: Option<WakeConfig>, locators: &[IpAddr]) {
         if self.wake.is_none() {
+            // It knows of no connection that would have to be woken, and takes the link for up.
             self.wake = wake.map(Wake::new);
+            (self.is_down, self.moved_at) = (false, None);
         }
         self.proven = locators.first().copied().into_iter().collect();
         self.announce_at = None;
