@@ -99,7 +99,7 @@ fn worn_out_keys_are_not_used() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     /// Small limits over a network that loses, repeats and reorders, so that changes are given up, cross and are begun by both hosts. Data
     /// sent while the network is well arrives in the end, with keys that were changed.

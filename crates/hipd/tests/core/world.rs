@@ -211,7 +211,8 @@ impl World {
             if udp.dst_port != port {
                 return;
             }
-            (packet.dst, udp.dst_port) = (self.places[0][0], PORT);
+            let Some(&inside) = self.places[0].first() else { return };
+            (packet.dst, udp.dst_port) = (inside, PORT);
         }
         if let Some(index) = self.places.iter().position(|places| places.contains(&packet.dst)) {
             // As bytes, which is what crosses a network.
