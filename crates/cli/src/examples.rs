@@ -259,6 +259,7 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         &[
             ("sudo holdover hip up", "Until Ctrl-C"),
             ("sudo holdover hip up --no-wake", "TCP finds out by itself that a path is back"),
+            ("sudo holdover hip up --esp-keys /root/esp_sa", "Write keys with which Wireshark decrypts captures"),
         ],
     ),
     ("hip down", &[("sudo holdover hip down", "End all associations and the daemon")]),

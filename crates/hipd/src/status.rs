@@ -68,6 +68,12 @@ pub struct PeerCounters {
     pub bytes_in: u64,
     /// How often it has found this host at a new address.
     pub readdressed: u64,
+    /// How often keys were changed.
+    #[serde(default)]
+    pub rekeyed: u64,
+    /// How often a translator of addresses showed it at another address or port.
+    #[serde(default)]
+    pub followed: u64,
 }
 
 /// What was done with packets, for all peers.
@@ -97,6 +103,9 @@ pub struct Counters {
     pub hip_out: u64,
     /// Packets that came and had no effect: malformed, forged, out of date, or from a stranger.
     pub hip_dropped: u64,
+    /// Packets to peers in UDP that keep the bindings of translators.
+    #[serde(default)]
+    pub keep_alives: u64,
     /// Packets that wake has made.
     pub woken: u64,
     /// Packets that the system refused to send, as for want of a route.

@@ -1,8 +1,11 @@
 //! The daemon, and what it is asked.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use holdover_base::Duration;
+use holdover_hip::host::RekeyLimits;
 use holdover_hipd::control::{self, Request, Response};
 use holdover_hipd::daemon::{Daemon, DaemonError, Setup};
 use holdover_host::log::{self, Log, LogLevel};
@@ -23,12 +26,22 @@ pub(super) struct UpArgs {
     /// Its MTU in bytes, so that packets in ESP fit through the network.
     #[arg(long, default_value_t = 1400, value_parser = clap::value_parser!(u32).range(1280..=9000))]
     mtu: u32,
-    /// Leave TCP to itself after a move: on hosts that never move, or where an agent does it.
+    /// Leave TCP to itself after a move of this host or of a peer, as where an agent wakes it.
     #[arg(long)]
     no_wake: bool,
     /// Let hosts that are no peers open associations. Who they are is not checked against anything.
     #[arg(long)]
     accept_unknown: bool,
+    /// Change the keys of an association after so many seconds of use.
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(10..=86_400))]
+    rekey_after: u64,
+    /// Change them after so many bytes in one direction at the latest.
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 36, value_parser = clap::value_parser!(u64).range(1_000_000..))]
+    rekey_bytes: u64,
+    /// Write the keys of ESP into a file from which Wireshark decrypts captures (its table esp_sa). For debugging: the keys are no
+    /// secret from whoever reads it.
+    #[arg(long, value_name = "FILE")]
+    esp_keys: Option<PathBuf>,
     /// Say more of what is done.
     #[arg(long, short)]
     verbose: bool,
@@ -48,6 +61,12 @@ pub(super) fn up(args: &UpArgs) -> Result<ExitCode, Failure> {
         mtu: args.mtu,
         wake: !args.no_wake,
         accept_unknown: args.accept_unknown,
+        rekey: RekeyLimits {
+            age: Duration::from_secs(args.rekey_after),
+            bytes: args.rekey_bytes,
+            ..RekeyLimits::default()
+        },
+        esp_keys: args.esp_keys.clone(),
     };
     match Daemon::open(setup).and_then(Daemon::run) {
         Ok(()) => Ok(ExitCode::SUCCESS),

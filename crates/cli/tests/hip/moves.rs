@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::Test;
 use crate::daemon::{Place, pair};
-use crate::network::{Attachment, LTE, LTE_V6, Network, ROUND_TRIP, SERVER, WIFI};
+use crate::network::{Attachment, CAFE, HOME, LTE, LTE_V6, Network, ROUND_TRIP, SERVER, WIFI};
 use crate::transfer::{Transfer, Way, first_after};
 
 pub(crate) const TESTS: &[Test] = &[
@@ -13,6 +13,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("break_before_make_of_3_s", break_before_make_of_3_s),
     ("break_before_make_of_15_s", break_before_make_of_15_s),
     ("from_ipv4_to_ipv6_and_back", from_ipv4_to_ipv6_and_back),
+    ("data_goes_on_within_1_5_round_trips", data_goes_on_within_1_5_round_trips),
+    ("from_behind_one_translator_to_behind_another", from_behind_one_translator_to_behind_another),
     ("without_wake_tcp_waits_for_its_timer", without_wake_tcp_waits_for_its_timer),
 ];
 
@@ -75,9 +77,50 @@ fn check(outcome: Outcome) {
 
 fn both_ways(gap: Option<Duration>) {
     for way in [Way::ToMobile, Way::FromMobile] {
-        check(move_once(way, [WIFI, LTE], gap, [true, false]));
+        for server_wakes in [false, true] {
+            check(move_once(way, [WIFI, LTE], gap, [true, server_wakes]));
+        }
     }
-    check(move_once(Way::ToMobile, [WIFI, LTE], gap, [true, true]));
+}
+
+/// What four processes of a busy machine wait for the processor.
+const SCHEDULING: Duration = Duration::from_millis(15);
+
+/// With wake at both ends. The best of a few, as other tests run beside this one.
+fn data_goes_on_within_1_5_round_trips() {
+    for way in [Way::ToMobile, Way::FromMobile] {
+        let mut outcomes = Vec::new();
+        let is_quick = |outcome: &Outcome| outcome.resumption < ROUND_TRIP * 3 / 2 + SCHEDULING;
+        while outcomes.len() < 5 && !outcomes.last().is_some_and(is_quick) {
+            outcomes.push(move_once(way, [WIFI, LTE], Some(Duration::from_secs(1)), [true, true]));
+        }
+        assert!(outcomes.last().is_some_and(is_quick), "{way:?}: {outcomes:?}");
+    }
+}
+
+/// The server follows to where the second translator shows the mobile host, and to another port when that changes.
+fn from_behind_one_translator_to_behind_another() {
+    let (place, network) = (Place::new("nat"), Network::new(None));
+    network.attach(&HOME);
+    let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[HOME.address], &SERVER], "udp");
+    mobile.up("");
+    server.up("");
+    mobile.ok("ping server --count 2");
+    assert_eq!(server.peer()["addresses"][0], "10.1.0.1");
+    for (way, to) in [(Way::ToMobile, [HOME, CAFE]), (Way::FromMobile, [CAFE, HOME])] {
+        let transfer = Transfer::start(way, &network.mobile, &network.server, server.hit());
+        transfer.wait_for_more(500_000);
+        network.detach(&to[0]);
+        network.attach(&to[1]);
+        transfer.wait_for_more(500_000);
+        network.rebind();
+        transfer.wait_for_more(500_000);
+        transfer.end();
+    }
+    let peer = server.wait_for("followed", |peer| peer["followed"].as_u64() >= Some(2));
+    assert_eq!(peer["addresses"][0], "10.1.0.1", "{peer}");
+    assert_eq!(mobile.peer()["readdressed"], 2);
+    assert!(server.ok("ping mobile --count 1").contains("1 of 1 answered"));
 }
 
 fn make_before_break() {

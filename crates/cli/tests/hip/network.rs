@@ -7,14 +7,14 @@ use std::io::BufWriter;
 use std::net::IpAddr;
 use std::os::fd::AsFd as _;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use holdover_testbed::{Namespace, Netlink, Route, Tun, TunConfig};
-use holdover_wire::pcapng;
+use holdover_wire::{Packet, Payload, pcapng};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Half of a round trip.
@@ -35,8 +35,19 @@ pub(crate) const WIFI: Attachment = Attachment { link: "wifi", address: "10.1.0.
 pub(crate) const LTE: Attachment = Attachment { link: "lte", address: "10.2.0.2" };
 pub(crate) const LTE_V6: Attachment = Attachment { link: "lte", address: "fd00:2::2" };
 
+/// The same links behind translators of addresses, at 10.1.0.1 and 10.2.0.1.
+pub(crate) const HOME: Attachment = Attachment { link: "wifi", address: "192.168.1.2" };
+pub(crate) const CAFE: Attachment = Attachment { link: "lte", address: "192.168.2.2" };
+
+/// HIP in UDP, on either side of a translator that has not been there.
+const UDP_PORT: u16 = 10_500;
+
+/// The ports that the translators have for the mobile host: endpoint-independent mapping, and filtering by nothing (RFC 4787).
+type Bindings = Arc<Mutex<[u16; 2]>>;
+
 /// See the module's documentation. The devices go with it.
 pub(crate) struct Network {
+    bindings: Bindings,
     pub(crate) mobile: Namespace,
     pub(crate) server: Namespace,
     is_over: Arc<AtomicBool>,
@@ -59,12 +70,18 @@ impl Network {
             })
             .unwrap();
         let is_over = Arc::new(AtomicBool::new(false));
+        let bindings = Arc::new(Mutex::new([20_000, 30_000]));
         let capture = capture.map(|path| BufWriter::new(File::create(path).unwrap()));
         let router = std::thread::spawn({
-            let is_over = Arc::clone(&is_over);
-            move || route(&tuns, capture, &is_over)
+            let (is_over, bindings) = (Arc::clone(&is_over), Arc::clone(&bindings));
+            move || route(&tuns, capture, &bindings, &is_over)
         });
-        Self { mobile, server, is_over, router: Some(router) }
+        Self { bindings, mobile, server, is_over, router: Some(router) }
+    }
+
+    /// The translators forget their bindings: the next packet of the mobile host makes others, and what comes for the old ones is dropped.
+    pub(crate) fn rebind(&self) {
+        self.bindings.lock().unwrap().iter_mut().for_each(|port| *port += 1);
     }
 
     /// The mobile host gets an address, and its default route is there.
@@ -114,6 +131,7 @@ fn device(packet: &[u8]) -> Option<usize> {
             [10, 1] => Some(0),
             [10, 2] => Some(1),
             [10, 9] => Some(2),
+            [192, 168] => Some(usize::from(packet[18] == 2)),
             _ => None,
         },
         6 => match packet.get(24..28)? {
@@ -126,7 +144,32 @@ fn device(packet: &[u8]) -> Option<usize> {
     }
 }
 
-fn route(tuns: &[Tun; 3], capture: Option<BufWriter<File>>, is_over: &AtomicBool) {
+/// What the translators make of a packet; `None` if they drop it.
+fn translate(bytes: Bytes, bindings: &Bindings) -> Option<Bytes> {
+    let outside = |index: usize| IpAddr::from([10, 1 + index as u8, 0, 1]);
+    let inside = |index: usize| IpAddr::from([192, 168, 1 + index as u8, 2]);
+    let is_outside = |address: &[u8]| address[0] == 10 && address[1] < 9 && address[3] == 1;
+    if bytes[0] >> 4 != 4 || bytes[12] != 192 && bytes[16] != 192 && !is_outside(&bytes[16..20]) {
+        return Some(bytes);
+    }
+    let mut packet = Packet::parse(bytes).ok()?;
+    let ports = *bindings.lock().unwrap();
+    let Payload::Udp(udp) = &mut packet.payload else { return None };
+    for (index, port) in ports.into_iter().enumerate() {
+        if packet.src == inside(index) {
+            (packet.src, udp.src_port) = (outside(index), port);
+            // What names a private address outside goes nowhere.
+            return if packet.dst.to_string().starts_with("192.168.") { None } else { packet.emit().ok() };
+        }
+        if packet.dst == outside(index) && udp.dst_port == port {
+            (packet.dst, udp.dst_port) = (inside(index), UDP_PORT);
+            return packet.emit().ok();
+        }
+    }
+    None
+}
+
+fn route(tuns: &[Tun; 3], capture: Option<BufWriter<File>>, bindings: &Bindings, is_over: &AtomicBool) {
     let start = Instant::now();
     let mut capture = capture.map(|out| {
         let mut writer = pcapng::Writer::new(out, "tests").unwrap();
@@ -143,6 +186,7 @@ fn route(tuns: &[Tun; 3], capture: Option<BufWriter<File>>, is_over: &AtomicBool
                     let at = holdover_base::Instant::ZERO + start.elapsed().into();
                     writer.write_bytes(&pcapng::Record::new(at, *interface), &bytes, bytes.len()).unwrap();
                 }
+                let Some(bytes) = translate(bytes, bindings) else { continue };
                 if let Some(to) = device(&bytes) {
                     count += 1;
                     flying.push(Reverse((Instant::now() + DELAY, count, to, bytes)));

@@ -1,5 +1,6 @@
 //! Two hosts that stay where they are.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use crate::Test;
@@ -12,6 +13,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("they_talk_in_udp", they_talk_in_udp),
     ("another_identity_is_refused", another_identity_is_refused),
     ("a_daemon_that_is_killed_and_started_again_goes_on", a_daemon_that_is_killed_and_started_again_goes_on),
+    ("keys_are_changed_and_written_for_wireshark", keys_are_changed_and_written_for_wireshark),
     ("tshark_finds_nothing_malformed", tshark_finds_nothing_malformed),
 ];
 
@@ -98,6 +100,36 @@ fn a_daemon_that_is_killed_and_started_again_goes_on() {
     mobile.up("");
     transfer.wait_for_more(200_000);
     transfer.end();
+}
+
+fn keys_are_changed_and_written_for_wireshark() {
+    let place = Place::new("keys");
+    let (capture, keys) = (place.0.join("esp.pcapng"), place.0.join("keys"));
+    let network = Network::new(Some(&capture));
+    network.attach(&WIFI);
+    let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");
+    mobile.up(&format!("--rekey-bytes 1000000 --esp-keys {}", keys.display()));
+    server.up("");
+    assert!(mobile.log().contains("can read the traffic"), "{}", mobile.log());
+    let transfer = Transfer::start(Way::ToMobile, &network.mobile, &network.server, server.hit());
+    transfer.wait_for_more(4_000_000);
+    transfer.end();
+    let peer = mobile.wait_for("rekeyed", |peer| peer["rekeyed"].as_u64() >= Some(3));
+    assert_eq!(server.peer()["rekeyed"], peer["rekeyed"]);
+    drop((mobile, server));
+    drop(network);
+    assert_eq!(std::fs::metadata(&keys).unwrap().permissions().mode() & 0o7777, 0o600);
+    let lines = std::fs::read_to_string(&keys).unwrap();
+    let mut arguments = vec!["-o".to_owned(), "esp.enable_encryption_decode:TRUE".to_owned()];
+    arguments.extend(lines.lines().flat_map(|line| ["-o".to_owned(), format!("uat:esp_sa:{line}")]));
+    let count = |filter: &str| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).chain(["-Y", filter]).collect();
+        tshark(&capture, &arguments).map(|found| found.lines().count())
+    };
+    if let Some(all) = count("esp") {
+        let read = count("esp and (tcp.port == 5001 or icmpv6 or ipv6.nxt == 59)").unwrap();
+        assert!(all > 3000 && read == all, "{read} of {all} were decrypted");
+    }
 }
 
 fn tshark_finds_nothing_malformed() {

@@ -9,7 +9,9 @@ mod engine;
 mod replay;
 mod security_association;
 mod suite;
+mod wireshark;
 
 pub use replay::ReplayWindow;
 pub use security_association::{Inbound, OpenError, Outbound, SealError};
 pub use suite::{EspKeys, EspSuite};
+pub use wireshark::esp_sa;

@@ -10,6 +10,8 @@ use crate::identity::Hit;
 
 /// Bytes of an IPv6 header.
 const IPV6_LEN: usize = 40;
+/// The next header of a dummy packet (RFC 4303 section 2.6).
+const NO_NEXT_HEADER: u8 = 59;
 
 /// Why a packet is not sealed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -55,6 +57,9 @@ pub enum OpenError {
     /// What was in it is not a packet.
     #[error("what was encrypted is not a packet: {0}")]
     Inner(ParseError),
+    /// A dummy packet (RFC 4303 section 2.6): authentic, with nothing to deliver.
+    #[error("a dummy packet")]
+    Dummy,
 }
 
 /// A security association for packets to a peer.
@@ -68,6 +73,8 @@ pub struct Outbound {
     peer: Hit,
     /// The sequence number of the last packet.
     number: u64,
+    /// Bytes that were encrypted, padding not counted.
+    bytes: u64,
 }
 
 /// A security association for packets from a peer.
@@ -80,12 +87,14 @@ pub struct Inbound {
     local: Hit,
     peer: Hit,
     window: ReplayWindow,
+    /// Bytes that were decrypted, padding not counted.
+    bytes: u64,
 }
 
 impl Outbound {
     /// An association to the peer that listens at `spi`.
     pub fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
-        Self { spi, engine: Engine::new(&keys), keys, local, peer, number: 0 }
+        Self { spi, engine: Engine::new(&keys), keys, local, peer, number: 0, bytes: 0 }
     }
 
     /// The SPI.
@@ -101,6 +110,11 @@ impl Outbound {
     /// How many packets have been sealed.
     pub const fn packets(&self) -> u64 {
         self.number
+    }
+
+    /// How many bytes have been sealed.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Goes on behind a sequence number: for an association that another data plane has used, and for tests of the wrap of the
@@ -122,6 +136,15 @@ impl Outbound {
         }
         let bytes = inner.emit().map_err(|_| SealError::Packet)?;
         self.seal_payload(bytes[6], &bytes[IPV6_LEN..], rng)
+    }
+
+    /// The ESP payload of a dummy packet (RFC 4303 section 2.6), which the peer authenticates and discards.
+    ///
+    /// # Errors
+    ///
+    /// [`SealError::Exhausted`].
+    pub fn seal_dummy<R: CryptoRng + ?Sized>(&mut self, rng: &mut R) -> Result<Bytes, SealError> {
+        self.seal_payload(NO_NEXT_HEADER, &[], rng)
     }
 
     /// The ESP payload for what follows the inner IPv6 header, of protocol `next_header`.
@@ -157,6 +180,7 @@ impl Outbound {
         let engine = self.engine.as_ref().ok_or(SealError::Exhausted)?;
         engine.encrypt(&mut out, body, number).ok_or(SealError::Exhausted)?;
         self.number = number;
+        self.bytes += payload.len() as u64;
         Ok(Bytes::from(out))
     }
 }
@@ -164,7 +188,7 @@ impl Outbound {
 impl Inbound {
     /// An association from `peer` at this host's `spi`.
     pub fn new(spi: u32, keys: EspKeys, local: Hit, peer: Hit) -> Self {
-        Self { spi, engine: Engine::new(&keys), keys, local, peer, window: ReplayWindow::default() }
+        Self { spi, engine: Engine::new(&keys), keys, local, peer, window: ReplayWindow::default(), bytes: 0 }
     }
 
     /// The SPI.
@@ -177,6 +201,16 @@ impl Inbound {
         &self.keys
     }
 
+    /// The greatest sequence number that was received.
+    pub const fn greatest(&self) -> u64 {
+        self.window.greatest()
+    }
+
+    /// How many bytes have been opened.
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// The packet between HITs in an ESP payload. `ttl` and `traffic_class` are the outer header's.
     ///
     /// # Errors
@@ -184,6 +218,9 @@ impl Inbound {
     /// [`OpenError`]; nothing changes then, but that an authentic packet whose contents are unusable counts as received.
     pub fn open(&mut self, esp: &[u8], ttl: u8, traffic_class: u8) -> Result<Packet, OpenError> {
         let (next_header, payload) = self.open_payload(esp)?;
+        if next_header == NO_NEXT_HEADER {
+            return Err(OpenError::Dummy);
+        }
         let mut bytes = BytesMut::with_capacity(IPV6_LEN + payload.len());
         bytes.put_u32(6 << 28 | u32::from(traffic_class) << 20);
         bytes.put_u16(payload.len() as u16);
@@ -225,6 +262,7 @@ impl Inbound {
             return Err(OpenError::Padding);
         }
         plain.truncate(len);
+        self.bytes += len as u64;
         Ok((next_header, plain))
     }
 }

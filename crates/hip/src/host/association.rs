@@ -54,6 +54,12 @@ pub(super) struct Pending {
     pub(super) at: Instant,
 }
 
+impl Pending {
+    pub(super) const fn is_sent_again(&self) -> bool {
+        self.attempts > 0
+    }
+}
+
 /// An R1 that was accepted, while its puzzle is being solved.
 #[derive(Debug)]
 pub(super) struct Solving {
@@ -113,6 +119,8 @@ pub(super) struct Secured {
     pub(super) inbound: Inbound,
     /// The security association before the last rekeying, and until when it is kept.
     pub(super) old_inbound: Option<(Instant, Inbound)>,
+    /// When the keys of ESP were made.
+    pub(super) keyed_at: Instant,
     /// The I2 that was accepted, and the R2 that answers it again; of a responder.
     pub(super) answered: Option<(Vec<u8>, Builder)>,
     /// The data in this host's CLOSE, which the CLOSE_ACK returns.
@@ -145,7 +153,8 @@ impl Association {
         let solving = self.solving.as_ref().map(|solving| solving.at);
         let old = self.secured.as_ref().and_then(|secured| secured.old_inbound.as_ref()).map(|(at, _)| *at);
         let unused = (self.state == State::Established).then(|| self.used_at + local.config.unused_lifetime);
-        let candidates = [pending, solving, old, unused, self.state_until, self.updates.deadline()];
+        let candidates =
+            [pending, solving, old, unused, self.state_until, self.updates.deadline(), self.rekey_at(local)];
         candidates.into_iter().flatten().min()
     }
 

@@ -127,6 +127,7 @@ impl Association {
                 _ => self.state_until = None,
             }
         }
+        self.rekey_if_due(local, now);
         self.retransmit_updates(local, now)
     }
 

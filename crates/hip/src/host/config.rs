@@ -5,6 +5,28 @@ use holdover_base::Duration;
 use crate::crypto::{DhGroup, HipCipher};
 use crate::esp::EspSuite;
 
+/// How long keys of ESP are used (RFC 7402 section 6.9 leaves the numbers to policy). Whichever limit is reached first, in either
+/// direction, has the keys changed. The host with the smaller HIT waits an eighth longer, so that both seldom begin at once. At twice
+/// the packets or bytes nothing more is sent with the old keys, whether the peer has agreed to others or not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RekeyLimits {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of data.
+    pub bytes: u64,
+    /// Time. Keys that were not used are not changed.
+    pub age: Duration,
+    /// Whether each change brings a new Diffie-Hellman exchange. Without, it does when the keying material is used up.
+    pub new_dh: bool,
+}
+
+impl Default for RekeyLimits {
+    /// 2^32 packets, as with sequence numbers of 32 bits; 64 GiB, which are 2^32 blocks of AES; one hour; new material each time.
+    fn default() -> Self {
+        Self { packets: 1 << 32, bytes: 1 << 36, age: Duration::from_secs(3600), new_dh: true }
+    }
+}
+
 /// How a host takes part in exchanges. RFC 7401 leaves the numbers to implementations, unless a section is named.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostConfig {
@@ -54,6 +76,8 @@ pub struct HostConfig {
     pub failed_hold: Duration,
     /// How long the old keys are accepted after rekeying.
     pub old_keys_hold: Duration,
+    /// When this host changes the keys of ESP by itself; `None` for when it is told to.
+    pub rekey: Option<RekeyLimits>,
     /// The lifetime of this host's locators in LOCATOR_SET.
     pub locator_lifetime: Duration,
 }
@@ -82,6 +106,7 @@ impl Default for HostConfig {
             max_segment_lifetime: Duration::from_secs(120),
             failed_hold: Duration::from_secs(30),
             old_keys_hold: Duration::from_secs(60),
+            rekey: Some(RekeyLimits::default()),
             locator_lifetime: Duration::from_secs(24 * 3600),
         }
     }

@@ -3,6 +3,8 @@
 use core::fmt;
 use core::net::IpAddr;
 
+use holdover_wire::Packet;
+
 use crate::codec::{DecodeError, Notification};
 use crate::crypto::{DhError, KeymatError};
 use crate::esp::{OpenError, SealError};
@@ -68,12 +70,20 @@ pub enum Event {
         /// The peer.
         peer: Hit,
     },
-    /// The peer has answered a check of this host's new address: data goes both ways again. Again if the answer was lost and is
-    /// repeated.
+    /// The peer knows this host's new address: it has asked there, or has acknowledged it without a question. Data goes both ways again.
+    /// Again if the answer was lost and is repeated.
     Readdressed {
         /// The peer.
         peer: Hit,
         /// This host's address at which the peer asked.
+        address: IpAddr,
+    },
+    /// The peer says that it is at another address, or its packets come from one: data goes there from now on, within the credit until
+    /// [`Self::PeerReaddressed`].
+    PeerMoved {
+        /// The peer.
+        peer: Hit,
+        /// The address.
         address: IpAddr,
     },
     /// The peer is reachable at an address that it announced.
@@ -173,6 +183,17 @@ pub enum DataError {
     /// See there.
     #[error(transparent)]
     Open(#[from] OpenError),
+}
+
+/// What was in ESP that is authentic and was not received before.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Opened {
+    /// The sender.
+    pub peer: Hit,
+    /// The packet between HITs; `None` of a dummy, which keeps the bindings of translators.
+    pub inner: Option<Packet>,
+    /// Whether its sequence number is greater than all before, under the newest keys: the peer was where it came from last.
+    pub is_newest: bool,
 }
 
 /// Why a HIP packet was dropped. Nothing has changed then, but for counters.

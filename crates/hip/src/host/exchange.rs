@@ -6,7 +6,7 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_wire::Packet;
 
-use super::association::{Association, Secured, SessionKeys};
+use super::association::{Association, Pending, Secured, SessionKeys};
 use super::initiator::read_identity;
 use super::local::{Local, find, missing, value, verify_mac, verify_signature};
 use super::responder::Solved;
@@ -34,9 +34,12 @@ impl Host {
         self.check_policy(i1.sender)?;
         let local = &mut self.local;
         if let Some(association) = self.associations.get(&i1.sender) {
-            // Both hosts have begun: the one with the greater HIT is the responder (RFC 7401 section 4.4.3).
+            // Both hosts have begun: the one with the greater HIT is the responder (RFC 7401 section 4.4.3). If this host's I1 has had no
+            // answer, the initiator may be where it cannot be called, as behind a translator.
             let state = association.state;
-            if matches!(state, State::I1Sent | State::I2Sent) && local.hit < i1.sender {
+            let is_unanswered = association.pending.as_ref().is_some_and(Pending::is_sent_again);
+            let has_begun = state == State::I2Sent || state == State::I1Sent && !is_unanswered;
+            if has_begun && local.hit < i1.sender {
                 return Err(Dropped::State { state });
             }
         }
@@ -120,6 +123,7 @@ impl Association {
             outbound: Outbound::new(peer_spi, esp_out, local.hit, self.peer),
             inbound: Inbound::new(spi, esp_in, local.hit, self.peer),
             old_inbound: None,
+            keyed_at: now,
             answered: Some((i2, r2.clone())),
             close_nonce: None,
         }));

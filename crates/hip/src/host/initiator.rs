@@ -190,6 +190,7 @@ impl Association {
             outbound: Outbound::new(new_spi, esp_out, local.hit, self.peer),
             inbound: Inbound::new(spi, esp_in, local.hit, self.peer),
             old_inbound: None,
+            keyed_at: now,
             answered: None,
             close_nonce: None,
         }));

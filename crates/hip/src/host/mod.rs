@@ -20,8 +20,8 @@ mod rekey;
 mod responder;
 mod update;
 
-pub use config::HostConfig;
-pub use event::{CommandError, DataError, Dropped, Event, Failure, State};
+pub use config::{HostConfig, RekeyLimits};
+pub use event::{CommandError, DataError, Dropped, Event, Failure, Opened, State};
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -36,7 +36,7 @@ use self::local::Local;
 use self::paths::Status;
 use self::responder::Responder;
 use crate::codec::{DomainId, HipPacket, PacketType, Received};
-use crate::esp::{Inbound, Outbound};
+use crate::esp::{Inbound, OpenError, Outbound, SealError};
 use crate::identity::{Hit, KeyPair};
 
 /// ESP's SPI is in its first four bytes.
@@ -189,6 +189,20 @@ impl Host {
         association.rekey(&mut self.local, now, new_dh)
     }
 
+    /// A packet of the peer that is authentic and newer than all others ([`Opened::is_newest`]) came in UDP from an address, or a port of
+    /// it if `is_rebound`, where the peer was not expected. It is asked there. `false` if that changes too often; the owner stays with
+    /// the old port then.
+    pub fn follow(&mut self, now: Instant, peer: Hit, address: IpAddr, is_rebound: bool) -> bool {
+        let association = self.associations.get_mut(&peer);
+        association.is_some_and(|association| association.follow(&mut self.local, now, address, is_rebound))
+    }
+
+    /// Whether packets of a peer may come from an address: it was found there, or is being asked, and data does not go elsewhere within
+    /// the credit.
+    pub fn is_expected_at(&self, peer: Hit, address: IpAddr) -> bool {
+        self.associations.get(&peer).is_some_and(|association| association.paths.is_expected(address))
+    }
+
     /// Ends an association.
     ///
     /// # Errors
@@ -206,6 +220,19 @@ impl Host {
     ///
     /// [`Dropped`]: the packet has had no effect.
     pub fn handle_packet(&mut self, now: Instant, packet: &Packet) -> Result<(), Dropped> {
+        self.handle(now, packet, false)
+    }
+
+    /// A HIP packet has come in UDP: its source may be a translator's.
+    ///
+    /// # Errors
+    ///
+    /// [`Dropped`]: the packet has had no effect.
+    pub fn handle_packet_in_udp(&mut self, now: Instant, packet: &Packet) -> Result<(), Dropped> {
+        self.handle(now, packet, true)
+    }
+
+    fn handle(&mut self, now: Instant, packet: &Packet, in_udp: bool) -> Result<(), Dropped> {
         let received = HipPacket::parse(packet)?;
         let HipPacket { kind, sender, receiver, .. } = received.packet;
         let is_opportunistic = kind == PacketType::I1 && receiver == Hit::UNSPECIFIED;
@@ -227,7 +254,7 @@ impl Host {
         match kind {
             PacketType::R1 => association.handle_r1(local, now, &received, between),
             PacketType::R2 => association.handle_r2(local, now, &received),
-            PacketType::Update => association.handle_update(local, now, &received, between),
+            PacketType::Update => association.handle_update(local, now, &received, between, in_udp),
             PacketType::Notify => association.handle_notify(local, &received),
             PacketType::Close => association.handle_close(local, now, &received, between),
             PacketType::CloseAck => association.handle_close_ack(local, now, &received),
@@ -300,6 +327,9 @@ impl Host {
         let is_reachable = |dst| local.source_for(dst).is_some();
         let dst = association.paths.for_data(now, packet.wire_len() + OVERHEAD, is_reachable);
         let (src, dst) = dst.and_then(|dst| Some((local.source_for(dst)?, dst))).ok_or(DataError::NoPath)?;
+        if association.is_worn_out(local) {
+            return Err(SealError::Exhausted.into());
+        }
         let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
         let esp = secured.outbound.seal(packet, &mut *local.rng)?;
         association.used_at = now;
@@ -307,23 +337,51 @@ impl Host {
         Ok(Packet { ttl: packet.ttl, traffic_class: packet.traffic_class, ..outer })
     }
 
-    /// ESP becomes the packet between HITs that is in it.
+    /// A dummy packet for a peer (RFC 4303 section 2.6), which keeps the bindings of translators on its way, and tells the peer of another
+    /// binding: unlike a NOTIFY, it cannot be played back.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError`] without an association or a usable address.
+    pub fn keep_alive(&mut self, now: Instant, peer: Hit) -> Result<Packet, DataError> {
+        let association = self.associations.get_mut(&peer).filter(|association| association.is_usable());
+        let association = association.ok_or(DataError::NoAssociation)?;
+        let local = &mut self.local;
+        let dst = association.paths.for_data(now, OVERHEAD, |dst| local.source_for(dst).is_some());
+        let (src, dst) = dst.and_then(|dst| Some((local.source_for(dst)?, dst))).ok_or(DataError::NoPath)?;
+        if association.is_worn_out(local) {
+            return Err(SealError::Exhausted.into());
+        }
+        let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
+        let esp = secured.outbound.seal_dummy(&mut *local.rng)?;
+        association.used_at = now;
+        Ok(Packet::new(src, dst, Payload::Esp(esp)))
+    }
+
+    /// ESP becomes the packet between HITs that is in it, if it is not a dummy.
     ///
     /// # Errors
     ///
     /// [`DataError`]; the packet is to be dropped.
-    pub fn open(&mut self, now: Instant, packet: &Packet) -> Result<Packet, DataError> {
+    pub fn open(&mut self, now: Instant, packet: &Packet) -> Result<Opened, DataError> {
         let Payload::Esp(esp) = &packet.payload else { return Err(DataError::NoAssociation) };
         let spi = esp.first_chunk::<SPI_LEN>().map(|bytes| u32::from_be_bytes(*bytes));
-        let peer = spi.and_then(|spi| self.local.spis.get(&spi)).ok_or(DataError::NoAssociation)?;
-        let association = self.associations.get_mut(peer).filter(|association| association.is_usable());
+        let peer = *spi.and_then(|spi| self.local.spis.get(&spi)).ok_or(DataError::NoAssociation)?;
+        let association = self.associations.get_mut(&peer).filter(|association| association.is_usable());
         let association = association.ok_or(DataError::NoAssociation)?;
         let secured = association.secured.as_mut().ok_or(DataError::NoAssociation)?;
         let old = secured.old_inbound.as_mut().map(|(_, old)| old).filter(|old| Some(old.spi()) == spi);
+        let is_current = old.is_none();
         let inbound = old.unwrap_or(&mut secured.inbound);
-        let inner = inbound.open(esp, packet.ttl, packet.traffic_class)?;
+        let before = inbound.greatest();
+        let inner = match inbound.open(esp, packet.ttl, packet.traffic_class) {
+            Ok(inner) => Some(inner),
+            Err(OpenError::Dummy) => None,
+            Err(error) => return Err(error.into()),
+        };
+        let is_newest = is_current && inbound.greatest() > before;
         association.note_alive(now);
         association.paths.earn(now, packet.wire_len());
-        Ok(inner)
+        Ok(Opened { peer, inner, is_newest })
     }
 }

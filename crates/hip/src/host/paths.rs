@@ -19,12 +19,18 @@ pub(super) struct PeerAddress {
     pub(super) status: Status,
     preferred: bool,
     expires_at: Option<Instant>,
+    /// The peer does not know it: its packets come from there, behind a translator of addresses.
+    is_translated: bool,
 }
 
 impl PeerAddress {
     /// Whether the peer has announced it, with a lifetime.
     pub(super) const fn is_announced(&self) -> bool {
         self.expires_at.is_some()
+    }
+
+    fn is_unverified_translation(&self) -> bool {
+        self.is_translated && self.status == Status::Unverified
     }
 }
 
@@ -53,7 +59,8 @@ impl Paths {
         for &address in addresses {
             if self.get(address).is_none() && self.addresses.len() < MAX_ADDRESSES {
                 let status = Status::Unverified;
-                self.addresses.push(PeerAddress { address, status, preferred: false, expires_at: None });
+                let entry = PeerAddress { address, status, preferred: false, expires_at: None, is_translated: false };
+                self.addresses.push(entry);
             }
         }
     }
@@ -69,6 +76,30 @@ impl Paths {
         }
         if let Some(entry) = self.addresses.iter_mut().find(|it| it.address == address) {
             entry.status = Status::Active;
+            let is_translated = entry.is_translated;
+            // The translator has replaced what it had for the peer before, or the peer is behind another one.
+            let replaced = |it: &&mut PeerAddress| is_translated && it.is_translated && it.address != address;
+            self.addresses.iter_mut().filter(replaced).for_each(|it| it.status = Status::Deprecated);
+        }
+    }
+
+    /// The peer's packets come from there, which it does not know itself: preferred from now on.
+    pub(super) fn follow(&mut self, address: IpAddr, status: Status) {
+        if !is_usable(address) {
+            return;
+        }
+        for entry in &mut self.addresses {
+            entry.preferred = entry.address == address;
+        }
+        match self.addresses.iter_mut().find(|it| it.address == address) {
+            Some(entry) => {
+                (entry.status, entry.is_translated, entry.expires_at) = (status, true, None);
+            }
+            None => {
+                let entry = PeerAddress { address, status, preferred: true, expires_at: None, is_translated: true };
+                self.addresses.push(entry);
+                self.forget_excess();
+            }
         }
     }
 
@@ -93,12 +124,14 @@ impl Paths {
             let known = self.addresses.iter_mut().find(|it| it.address == address);
             if let Some(entry) = known {
                 (entry.preferred, entry.expires_at) = (locator.preferred, Some(expires_at));
+                entry.is_translated = false;
                 if entry.status == Status::Deprecated {
                     entry.status = Status::Unverified;
                 }
             } else {
                 let (status, preferred) = (Status::Unverified, locator.preferred);
-                self.addresses.push(PeerAddress { address, status, preferred, expires_at: Some(expires_at) });
+                let (expires_at, is_translated) = (Some(expires_at), false);
+                self.addresses.push(PeerAddress { address, status, preferred, expires_at, is_translated });
             }
         }
         for entry in &mut self.addresses {
@@ -115,7 +148,8 @@ impl Paths {
     fn forget_excess(&mut self) {
         while self.addresses.len() > MAX_ADDRESSES {
             let oldest = self.addresses.iter().position(|it| it.status == Status::Deprecated);
-            self.addresses.remove(oldest.unwrap_or(0));
+            let other = || self.addresses.iter().position(|it| !it.preferred);
+            self.addresses.remove(oldest.or_else(other).unwrap_or(0));
         }
     }
 
@@ -192,6 +226,28 @@ impl Paths {
 
     pub(super) fn status(&self, address: IpAddr) -> Option<Status> {
         self.get(address).map(|it| it.status)
+    }
+
+    /// The newest packet comes from an address that is verified: what was followed to another one and has not answered is left.
+    pub(super) fn return_to(&mut self, address: IpAddr) {
+        for entry in &mut self.addresses {
+            if entry.is_unverified_translation() {
+                entry.status = Status::Deprecated;
+            }
+            entry.preferred = entry.address == address;
+        }
+    }
+
+    /// Whether a packet from there is nothing new: the address is in use or being asked, and data is not on its way to where a translator
+    /// was thought to be.
+    pub(super) fn is_expected(&self, address: IpAddr) -> bool {
+        let is_elsewhere = |it: &PeerAddress| it.preferred && it.address != address && it.is_unverified_translation();
+        let is_in_use = |it: &PeerAddress| it.address == address && it.status != Status::Deprecated;
+        self.addresses.iter().any(is_in_use) && !self.addresses.iter().any(is_elsewhere)
+    }
+
+    pub(super) fn is_preferred(&self, address: IpAddr) -> bool {
+        self.get(address).is_some_and(|it| it.preferred)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &PeerAddress> {

@@ -1,10 +1,13 @@
 //! Readdressing (RFC 8046 sections 3.2, 5.2 to 5.4): a host that moved tells its peers, who ask at the new address whether it is
 //! there.
+//!
+//! A host behind a translator of addresses does not know the address at which it can be reached. Its peer sees it, as the source of
+//! authentic packets, and asks there in the same way (the peer-reflexive candidates of RFC 9028 section 4.6).
 
 use core::net::IpAddr;
 
 use bytes::Bytes;
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 
 use super::association::Association;
 use super::local::Local;
@@ -15,6 +18,10 @@ use crate::codec::{EspInfo, Locator, Parameter};
 
 /// How many addresses of a peer are asked at the same time: each one costs a stranger packets if the peer lies.
 const MAX_CHECKS: usize = 4;
+
+/// An association follows its peer to another source address so often at most: whoever can change the sources of its packets on their
+/// way has so many questions sent to strangers.
+const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 
 /// A question to an address of the peer.
 #[derive(Debug)]
@@ -61,6 +68,9 @@ impl Association {
         let nonce = local.random();
         let id = self.updates.next_id();
         self.updates.checks.retain(|check| check.address != address);
+        if self.updates.checks.len() >= 2 * MAX_CHECKS {
+            self.updates.checks.remove(0);
+        }
         self.updates.checks.push(Check { address, nonce, outgoing: Outgoing::new(local, now, id) });
         request(id, nonce)
     }
@@ -80,14 +90,24 @@ impl Association {
     }
 
     /// Second message: is the peer where it says that it is? Gives the first address to ask and what to ask there, which goes
-    /// with the acknowledgement; the others are asked at once.
+    /// with the acknowledgement; the others are asked at once. `seen_at` is where a packet in UDP came from: if that is none of the
+    /// locators, it is the one by which a translator can be passed.
     pub(super) fn check_locators(
         &mut self,
         local: &mut Local,
         now: Instant,
         locators: &[Locator],
+        seen_at: Option<IpAddr>,
     ) -> Option<(IpAddr, Vec<Parameter>)> {
-        let unverified = self.paths.announce(now, locators);
+        let translated = seen_at.filter(|seen_at| locators.iter().all(|it| it.address() != Some(*seen_at)));
+        let status = translated.and_then(|address| self.paths.status(address));
+        let mut unverified = self.paths.announce(now, locators);
+        if let Some(address) = translated {
+            // Asked even if it is verified, so that the peer learns that it is found.
+            let is_verified = status == Some(Status::Active);
+            self.paths.follow(address, if is_verified { Status::Active } else { Status::Unverified });
+            unverified.insert(0, address);
+        }
         self.updates.checks.retain(|check| unverified.contains(&check.address));
         let mut first = None;
         let reachable: Vec<IpAddr> = unverified.into_iter().filter(|it| local.source_for(*it).is_some()).collect();
@@ -99,7 +119,32 @@ impl Association {
                 local.send(&builder, address);
             }
         }
+        let moved_to = first.as_ref().map(|(address, _)| *address).filter(|it| self.paths.is_preferred(*it));
+        local.events.extend(moved_to.map(|address| Event::PeerMoved { peer: self.peer, address }));
         first
+    }
+
+    /// The newest packet of the peer came in UDP from an address, or a port of it if `is_rebound`, where it was not before: a translator has
+    /// another binding for it. It is asked there, unless it was found there before; `false` if it was followed elsewhere just now.
+    pub(super) fn follow(&mut self, local: &mut Local, now: Instant, address: IpAddr, is_rebound: bool) -> bool {
+        if !is_rebound && self.paths.status(address) == Some(Status::Active) {
+            self.paths.return_to(address);
+            let is_left = |check: &Check| self.paths.status(check.address) == Some(Status::Deprecated);
+            self.updates.checks.retain(|check| !is_left(check));
+            return true;
+        }
+        let is_early = self.updates.followed_at.is_some_and(|at| now.saturating_since(at) < FOLLOW_EVERY);
+        if is_early || !self.is_usable() || local.source_for(address).is_none() {
+            return false;
+        }
+        self.updates.followed_at = Some(now);
+        self.paths.follow(address, Status::Unverified);
+        let request = self.ask(local, now, address);
+        if let Ok(builder) = self.update(local, request) {
+            local.send(&builder, address);
+        }
+        local.events.push_back(Event::PeerMoved { peer: self.peer, address });
+        true
     }
 
     /// Third message: the peer is there.
@@ -107,7 +152,8 @@ impl Association {
         let checks = &mut self.updates.checks;
         let Some(index) = checks.iter().position(|check| check.nonce[..] == echo[..]) else { return };
         let Check { address, .. } = checks.swap_remove(index);
-        if self.paths.status(address) == Some(Status::Unverified) {
+        // One that is active is asked if the peer announces itself from behind a translator, whose port may be another one.
+        if matches!(self.paths.status(address), Some(Status::Unverified | Status::Active)) {
             self.paths.verify(address);
             local.events.push_back(Event::PeerReaddressed { peer: self.peer, address });
             if self.updates.announcement.is_some() {

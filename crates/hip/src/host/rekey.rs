@@ -2,15 +2,18 @@
 //! Diffie-Hellman values for new material.
 
 use bytes::Bytes;
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 
 use super::association::Association;
 use super::local::{Local, find, value};
 use super::update::Outgoing;
-use super::{CommandError, Dropped, Event};
+use super::{CommandError, Dropped, Event, RekeyLimits};
 use crate::codec::{EspInfo, HipPacket, Parameter, kind};
 use crate::crypto::{DhKeyPair, KeymatError};
 use crate::esp::{EspKeys, Inbound, Outbound};
+
+/// After a change of keys was given up, this host waits so long before it begins another one by itself.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// A change of keys under way.
 #[derive(Debug)]
@@ -32,7 +35,48 @@ impl Rekey {
     }
 }
 
+impl RekeyLimits {
+    /// For the one of both hosts that waits longer.
+    fn extended(self) -> Self {
+        let more = |limit: u64| limit.saturating_add(limit / 8);
+        Self { packets: more(self.packets), bytes: more(self.bytes), age: self.age + self.age / 8, ..self }
+    }
+}
+
 impl Association {
+    /// When this host changes the keys by itself; in the past if they are used up.
+    pub(super) fn rekey_at(&self, local: &Local) -> Option<Instant> {
+        let limits = local.config.rekey?;
+        let limits = if local.hit > self.peer { limits } else { limits.extended() };
+        let secured = self.secured.as_ref().filter(|_| self.is_usable() && self.updates.rekey.is_none())?;
+        let (outbound, inbound) = (&secured.outbound, &secured.inbound);
+        let packets = outbound.packets().max(inbound.greatest());
+        let is_used_up = packets >= limits.packets || outbound.bytes().max(inbound.bytes()) >= limits.bytes;
+        let at = if is_used_up { secured.keyed_at } else { secured.keyed_at + limits.age };
+        (packets > 0).then(|| self.updates.no_rekey_before.map_or(at, |before| at.max(before)))
+    }
+
+    /// Whether nothing may be sent with the keys any more.
+    pub(super) fn is_worn_out(&self, local: &Local) -> bool {
+        local.config.rekey.zip(self.secured.as_ref()).is_some_and(|(limits, secured)| {
+            let is_beyond = |used: u64, limit: u64| used >= limit.saturating_mul(2);
+            is_beyond(secured.outbound.packets(), limits.packets) || is_beyond(secured.outbound.bytes(), limits.bytes)
+        })
+    }
+
+    /// Changes the keys if it is time.
+    pub(super) fn rekey_if_due(&mut self, local: &mut Local, now: Instant) {
+        let Some(limits) = local.config.rekey else { return };
+        if self.rekey_at(local).is_none_or(|at| at > now) {
+            return;
+        }
+        let begun = self.rekey(local, now, limits.new_dh);
+        if begun.is_err() {
+            // The keying material is used up; new material needs nothing.
+            let _ = self.rekey(local, now, true);
+        }
+    }
+
     /// Begins to change keys: from the same material, or with new Diffie-Hellman values.
     pub(super) fn rekey(&mut self, local: &mut Local, now: Instant, new_dh: bool) -> Result<(), CommandError> {
         let state = self.state;
@@ -149,6 +193,7 @@ impl Association {
         };
         let (esp_out, esp_in) = EspKeys::draw(keys.suite, &keymat, index, local.hit, self.peer)?;
         (keys.keymat, keys.index) = (keymat, index + keys.suite.keymat_len());
+        secured.keyed_at = now;
         let inbound = Inbound::new(rekey.new_spi, esp_in, local.hit, self.peer);
         let old = core::mem::replace(&mut secured.inbound, inbound);
         let until = now + local.config.old_keys_hold;
@@ -193,6 +238,7 @@ impl Association {
                     local.spis.remove(&rekey.new_spi);
                 }
                 self.updates.rekey_in_doubt |= rekey.ready.is_some();
+                self.updates.no_rekey_before = Some(now + TRY_AGAIN_AFTER);
                 local.events.push_back(Event::GaveUp { peer: self.peer });
                 Ok(())
             }

@@ -34,6 +34,10 @@ pub(super) struct Updates {
     pub(super) rekey: Option<Rekey>,
     /// A change of keys was given up whose outcome is open: it is begun again when the peer is heard of.
     pub(super) rekey_in_doubt: bool,
+    /// A change of keys was given up: this host does not begin another one by itself before.
+    pub(super) no_rekey_before: Option<Instant>,
+    /// When the peer was last followed to another source address.
+    pub(super) followed_at: Option<Instant>,
 }
 
 /// A packet, and between which addresses it goes.
@@ -105,13 +109,14 @@ impl Updates {
 }
 
 impl Association {
-    /// An UPDATE: authenticated, its acknowledgements taken, and itself answered.
+    /// An UPDATE: authenticated, its acknowledgements taken, and itself answered. `between` are this host's address and the peer's.
     pub(super) fn handle_update(
         &mut self,
         local: &mut Local,
         now: Instant,
         update: &Received,
         between: (IpAddr, IpAddr),
+        in_udp: bool,
     ) -> Result<(), Dropped> {
         let state = self.state;
         let secured = self.secured.as_ref().filter(|_| matches!(state, State::R2Sent | State::Established));
@@ -119,8 +124,12 @@ impl Association {
         verify(update, secured.keys.rhash, &secured.keys.inbound, &secured.identity)?;
         self.note_alive(now);
         let packet = &update.packet;
-        if let Some(acks) = find!(packet, Ack) {
-            self.take_acks(acks);
+        if let Some(acks) = find!(packet, Ack)
+            && self.take_acks(acks)
+            && find!(packet, EchoRequestSigned).is_none()
+        {
+            // Nothing is to be verified: the peer knows this address already.
+            local.events.push_back(Event::Readdressed { peer: self.peer, address: between.0 });
         }
         if let Some(echo) = find!(packet, EchoResponseSigned) {
             self.take_echo(local, now, echo);
@@ -141,7 +150,7 @@ impl Association {
             Some(1..0x8000_0000) => return Err(Dropped::Stale),
             _ => {}
         }
-        let answer = self.answer(local, now, update, id, between)?;
+        let answer = self.answer(local, now, update, id, between, in_udp)?;
         self.updates.peer_id = Some(id);
         if let Some((builder, (src, dst))) = answer {
             local.send_from(&builder, src, dst);
@@ -171,13 +180,15 @@ impl Association {
         update: &Received,
         id: u32,
         (src, dst): (IpAddr, IpAddr),
+        in_udp: bool,
     ) -> Result<Option<Addressed>, Dropped> {
         let packet = &update.packet;
         let mut answer = vec![Parameter::Ack(vec![id])];
         self.take_rekey(local, now, packet, &mut answer)?;
         let mut dst = dst;
         if let Some(locators) = find!(packet, LocatorSet) {
-            if let Some((first, request)) = self.check_locators(local, now, locators) {
+            let seen_at = in_udp.then_some(dst);
+            if let Some((first, request)) = self.check_locators(local, now, locators, seen_at) {
                 // From this host's address of that family: the request may have come over the other one.
                 answer.extend(request);
                 let Some(own) = local.source_for(first) else { return Ok(None) };
@@ -198,12 +209,14 @@ impl Association {
         Ok(Some((self.update(local, answer)?, (src, dst))))
     }
 
-    fn take_acks(&mut self, acks: &[u32]) {
+    /// Whether this host's locators are acknowledged now.
+    fn take_acks(&mut self, acks: &[u32]) -> bool {
         let updates = &mut self.updates;
-        updates.announcement.take_if(|it| it.is_acknowledged(acks));
+        let announced = updates.announcement.take_if(|it| it.is_acknowledged(acks));
         if let Some(rekey) = updates.rekey.as_mut().filter(|it| it.outgoing.is_acknowledged(acks)) {
             rekey.is_acknowledged = true;
         }
+        announced.is_some()
     }
 
     /// An UPDATE with these parameters, MAC and signature.

@@ -112,6 +112,23 @@ fn simultaneous_opens() {
     }
 }
 
+/// One of them cannot be called, as behind a translator of addresses, and the other tries: it takes the call all the same.
+#[test]
+fn a_host_that_cannot_be_called_calls() {
+    for index in 0..2 {
+        let mut world = World::pair(5, Network::CLEAN, &quick());
+        let caller = world.hit(index);
+        world.tamper = Some(Box::new(move |packet| {
+            HipPacket::parse(packet).is_ok_and(|it| it.packet.kind != PacketType::I1 || it.packet.sender == caller)
+        }));
+        world.connect(1 - index);
+        world.run_for(Duration::from_millis(100));
+        world.connect(index);
+        world.run_for(Duration::from_secs(20));
+        assert_eq!(states(&world), BOTH, "the caller's HIT is greater: {}", caller > world.hit(1 - index));
+    }
+}
+
 #[test]
 fn each_lost_packet_is_sent_again() {
     for lost in [PacketType::I1, PacketType::R1, PacketType::I2, PacketType::R2] {

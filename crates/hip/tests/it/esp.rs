@@ -7,7 +7,7 @@ use std::process::Command;
 use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_hip::crypto::{DhGroup, DhKeyPair, Keymat, Rhash};
-use holdover_hip::esp::{EspKeys, EspSuite, Inbound, OpenError, Outbound, ReplayWindow, SealError};
+use holdover_hip::esp::{EspKeys, EspSuite, Inbound, OpenError, Outbound, ReplayWindow, SealError, esp_sa};
 use holdover_hip::identity::Hit;
 use holdover_wire::{Flags, Packet, Payload, Segment, Seq, Udp, pcap};
 use proptest::collection::vec;
@@ -172,12 +172,7 @@ fn tshark_decrypts() {
         println!("tshark is not installed: skipped");
         return;
     }
-    for (suite, encryption, authentication) in [
-        (EspSuite::NullHmacSha256, "NULL", "HMAC-SHA-256-128 [RFC4868]"),
-        (EspSuite::Aes128CbcHmacSha256, "AES-CBC [RFC3602]", "HMAC-SHA-256-128 [RFC4868]"),
-        (EspSuite::Aes256CbcHmacSha256, "AES-CBC [RFC3602]", "HMAC-SHA-256-128 [RFC4868]"),
-        (EspSuite::Aes128Gcm16, "AES-GCM with 16 octet ICV [RFC4106]", "NULL"),
-    ] {
+    for suite in EspSuite::ALL {
         let (mut outbound, _) = pair(suite);
         let datagram = Udp { src_port: 4000, dst_port: 4242, payload: Bytes::from_static(b"holdover") };
         let mut capture = pcap::Writer::new(Vec::new(), 65_535).unwrap();
@@ -188,16 +183,8 @@ fn tshark_decrypts() {
         }
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("esp-{}.pcap", suite.id()));
         std::fs::write(&path, capture.into_inner()).unwrap();
-        let hex = |bytes: &[u8]| {
-            let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            if digits.is_empty() { digits } else { format!("0x{digits}") }
-        };
-        let keys = outbound.keys();
-        let (key, auth_key) = (hex(&keys.encryption), hex(&keys.authentication));
-        let association = format!(
-            "uat:esp_sa:\"IPv4\",\"192.0.2.1\",\"198.51.100.2\",\"{SPI:#010x}\",\"{encryption}\",\"{key}\",\
-             \"{authentication}\",\"{auth_key}\""
-        );
+        let lines = esp_sa(SPI, outbound.keys());
+        let association = format!("uat:esp_sa:{}", lines.lines().next().unwrap());
         let output = Command::new("tshark")
             .arg("-r")
             .arg(&path)

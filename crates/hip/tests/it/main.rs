@@ -8,6 +8,7 @@ mod esp;
 mod exchange;
 mod identity;
 mod pair;
+mod rekey;
 mod support;
 mod update;
 mod world;

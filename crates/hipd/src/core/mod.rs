@@ -8,6 +8,7 @@
 //! peer [`Core::handle_network`] -> [`Host::open`] -> wake -> [`Core::poll_inner`] -> TUN device.
 
 mod encapsulation;
+mod events;
 mod peer;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,21 +17,25 @@ use core::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 use holdover_hip::codec::PROTOCOL;
-use holdover_hip::host::{CommandError, DataError, Event, Host, HostConfig, State};
+use holdover_hip::esp::esp_sa;
+use holdover_hip::host::{CommandError, DataError, Event, Host, HostConfig, Opened, State};
 use holdover_hip::identity::{Hit, KeyPair};
+use holdover_mobility::release::ReleaseConfig;
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Direction, LinkEvent, SegmentFilter as _, Verdict};
 use holdover_wire::{IcmpError, Packet, Payload, Unreachable};
 use rand_core::CryptoRng;
 
+use self::encapsulation::Carried;
 pub use self::encapsulation::PORT;
-use self::encapsulation::{Carried, receiver_of};
 use self::peer::PeerState;
 use crate::files::{Peer, Peers};
 use crate::status::{Counters, PeerStatus};
 
 /// After UPDATEs were given up, they are begun again so often: the path may be broken for long while the address stays.
 const ANNOUNCE_AGAIN: Duration = Duration::from_secs(10);
+/// Translators of addresses forget a UDP binding after 30 s or more; RFC 9028 section 4.10 has keep-alives every 15 s.
+const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 /// A host that has lost its keys, as by a restart, opens an association so often at most because of packets that it cannot read.
 const KNOCK_EVERY: Duration = Duration::from_secs(5);
 
@@ -41,10 +46,14 @@ pub struct CoreConfig {
     pub host: HostConfig,
     /// What stands in the path of the host's own TCP; `None` for nothing.
     pub wake: Option<WakeConfig>,
+    /// A peer to which nothing was sent in UDP for so long gets a keep-alive.
+    pub keep_alive: Duration,
 }
 
 impl Default for CoreConfig {
-    /// Peers that are named only; the first retransmission after 300 ms, so that a lost UPDATE costs little.
+    /// Peers that are named only; the first retransmission after 300 ms, so that a lost UPDATE costs little. Wake does not wait for data
+    /// that comes by itself: what a peer with wake sends right behind its question would be taken for that, and lets a sender believe
+    /// that its timeout was spurious (F-RTO) if it is the first that the sender hears.
     fn default() -> Self {
         let host = HostConfig {
             accept_unknown_peers: false,
@@ -53,7 +62,8 @@ impl Default for CoreConfig {
             retries: 7,
             ..HostConfig::default()
         };
-        Self { host, wake: Some(WakeConfig::all()) }
+        let release = ReleaseConfig { grace: Duration::ZERO, ..ReleaseConfig::default() };
+        Self { host, wake: Some(WakeConfig { release, ..WakeConfig::all() }), keep_alive: KEEP_ALIVE_EVERY }
     }
 }
 
@@ -127,6 +137,12 @@ impl Core {
         addresses
     }
 
+    /// The keys of ESP to and from a peer as Wireshark reads them, for as long as there is an association.
+    pub fn esp_keys(&self, peer: Hit) -> Option<String> {
+        let (outbound, inbound) = self.host.security_associations(peer)?;
+        Some(esp_sa(outbound.spi(), outbound.keys()) + &esp_sa(inbound.spi(), inbound.keys()))
+    }
+
     /// How it is with each peer.
     pub fn peer_status(&self) -> Vec<PeerStatus> {
         let status = |(&hit, peer): (&Hit, &PeerState)| {
@@ -160,14 +176,18 @@ impl Core {
         }
         let before = std::mem::replace(&mut self.locators, locators.to_vec());
         let is_other = before.first() != locators.first();
-        for peer in self.peers.values_mut() {
+        let mut returned = Vec::new();
+        for (&hit, peer) in &mut self.peers {
             if locators.is_empty() {
                 peer.tell_link(now, LinkEvent::Down);
-            } else if is_other {
-                peer.note_move(now, locators);
+            } else if is_other && peer.note_move(now, locators) {
+                returned.push(hit);
             }
         }
         self.host.set_locators(now, locators);
+        for hit in returned {
+            let _ = self.host.announce(now, hit);
+        }
         self.collect(now, None);
         for peer in self.peers.keys().copied().collect::<Vec<_>>() {
             self.drain_wake(now, peer);
@@ -251,6 +271,10 @@ impl Core {
             if peer.take_announce(now) {
                 let _ = self.host.announce(now, hit);
             }
+            if peer.take_keep_alive(now) {
+                self.keep_alive(now, hit);
+            }
+            let Some(peer) = self.peers.get_mut(&hit) else { continue };
             if let Some(wake) = &mut peer.wake
                 && wake.poll_timeout().is_some_and(|at| at <= now)
             {
@@ -281,10 +305,31 @@ impl Core {
         self.peers.values().filter_map(PeerState::poll_timeout).chain(self.host.poll_timeout()).min()
     }
 
+    /// Keeps the bindings of translators between this host and a peer.
+    fn keep_alive(&mut self, now: Instant, hit: Hit) {
+        match self.host.keep_alive(now, hit) {
+            Ok(packet) => {
+                self.counters.keep_alives += 1;
+                self.carry(now, hit, packet, None);
+            }
+            // The association is over.
+            Err(DataError::NoAssociation) => {}
+            Err(_) => {
+                if let Some(peer) = self.peers.get_mut(&hit) {
+                    peer.keep_alive_at = Some(now + self.config.keep_alive);
+                }
+            }
+        }
+    }
+
     fn handle_hip(&mut self, now: Instant, packet: &Packet, port: Option<u16>) {
         self.counters.hip_in += 1;
         let sender = encapsulation::sender_of(packet);
-        match self.host.handle_packet(now, packet) {
+        let handled = match port {
+            Some(_) => self.host.handle_packet_in_udp(now, packet),
+            None => self.host.handle_packet(now, packet),
+        };
+        match handled {
             Ok(()) => {
                 let is_known = |peer: &Hit| matches!(self.host.state(*peer), State::R2Sent | State::Established);
                 if let Some(peer) = sender.filter(is_known).filter(|_| encapsulation::proves_sender(packet)) {
@@ -300,16 +345,20 @@ impl Core {
     }
 
     fn handle_esp(&mut self, now: Instant, packet: &Packet, port: Option<u16>) {
+        let mut came = None;
         match self.host.open(now, packet) {
-            Ok(inner) => {
-                let IpAddr::V6(src) = inner.src else { return };
-                let peer = Hit(src);
-                let state = self.peers.entry(peer).or_default();
-                state.heard(packet.src, port);
-                state.counters.packets_in += 1;
-                state.counters.bytes_in += inner.wire_len() as u64;
+            Ok(Opened { peer, inner, is_newest }) => {
+                if is_newest {
+                    self.learn_source(now, peer, packet.src, port);
+                    came = Some((peer, packet.src, port));
+                }
                 self.counters.opened += 1;
-                self.filter(now, peer, Direction::Incoming, inner);
+                if let Some(inner) = inner {
+                    let state = self.peers.entry(peer).or_default();
+                    state.counters.packets_in += 1;
+                    state.counters.bytes_in += inner.wire_len() as u64;
+                    self.filter(now, peer, Direction::Incoming, inner);
+                }
             }
             Err(DataError::NoAssociation) => {
                 self.counters.unknown_spi += 1;
@@ -318,7 +367,7 @@ impl Core {
             Err(_) => self.counters.not_authentic += 1,
         }
         // The first data of an initiator ends R2-SENT.
-        self.collect(now, None);
+        self.collect(now, came);
     }
 
     /// ESP came for an association that this host does not have: it may have had it before a restart. Peers whose address this is are
@@ -359,7 +408,7 @@ impl Core {
                     state.counters.packets_out += 1;
                     state.counters.bytes_out += packet.wire_len() as u64;
                 }
-                self.carry(peer, outer, None);
+                self.carry(now, peer, outer, None);
             }
             Err(DataError::NoAssociation) => self.wait(now, peer, packet),
             Err(DataError::NoPath) => self.counters.no_path += 1,
@@ -412,85 +461,5 @@ impl Core {
             self.counters.woken += 1;
             self.forward(now, hit, injected.direction, injected.packet);
         }
-    }
-
-    /// Takes what the host has to send and to say. Answers to a packet go the way it came.
-    fn collect(&mut self, now: Instant, came: Option<(Hit, IpAddr, Option<u16>)>) {
-        while let Some(packet) = self.host.poll_transmit() {
-            self.counters.hip_out += 1;
-            let receiver = receiver_of(&packet).unwrap_or(Hit::UNSPECIFIED);
-            let way = came.filter(|(peer, src, _)| (*peer, *src) == (receiver, packet.dst)).map(|(_, _, port)| port);
-            self.carry(receiver, packet, way);
-        }
-        while let Some(event) = self.host.poll_event() {
-            self.handle_event(now, event);
-        }
-    }
-
-    /// Sends a packet to a peer, in UDP where that is its way; `way` is the one by which it was heard just now.
-    fn carry(&mut self, peer: Hit, packet: Packet, way: Option<Option<u16>>) {
-        let way = way.unwrap_or_else(|| self.peers.get(&peer).and_then(|state| state.port(packet.dst)));
-        self.network.push_back(match way {
-            Some(port) => encapsulation::close(packet, port),
-            None => packet,
-        });
-    }
-
-    fn handle_event(&mut self, now: Instant, event: Event) {
-        let mut after = None;
-        let hit = *peer_of(&event);
-        match &event {
-            Event::Established { .. } => {
-                let peer = self.peers.entry(hit).or_default();
-                peer.establish(now, self.config.wake, &self.locators);
-                let waiting = peer.take_waiting();
-                if self.locators.len() > 1 {
-                    // The exchange has told the peer of one.
-                    let _ = self.host.announce(now, hit);
-                }
-                for packet in waiting {
-                    self.seal(now, hit, packet);
-                }
-            }
-            Event::Readdressed { address, .. } => {
-                if let Some(peer) = self.peers.get_mut(&hit) {
-                    after = peer.note_readdressed(now, *address);
-                }
-                self.drain_wake(now, hit);
-            }
-            Event::GaveUp { .. } => {
-                if let Some(peer) = self.peers.get_mut(&hit) {
-                    peer.announce_at = Some(now + ANNOUNCE_AGAIN);
-                }
-            }
-            Event::Failed { .. } | Event::Closed { .. } => {
-                let waiting = self.peers.get_mut(&hit).map(PeerState::take_waiting).unwrap_or_default();
-                if matches!(event, Event::Failed { .. }) {
-                    waiting.last().into_iter().for_each(|packet| self.refuse(packet));
-                } else if !waiting.is_empty() && !self.is_ending {
-                    let _ = self.host.connect(now, hit);
-                    let peer = self.peers.entry(hit).or_default();
-                    waiting.into_iter().for_each(|packet| _ = peer.wait(packet));
-                }
-                if self.peers.get(&hit).is_some_and(|peer| !peer.is_configured()) {
-                    self.peers.remove(&hit);
-                }
-            }
-            Event::PeerReaddressed { .. } | Event::Rekeyed { .. } | Event::Notified { .. } => {}
-        }
-        self.notes.push_back(Note { event, after });
-    }
-}
-
-const fn peer_of(event: &Event) -> &Hit {
-    match event {
-        Event::Established { peer, .. }
-        | Event::Failed { peer, .. }
-        | Event::Closed { peer }
-        | Event::Readdressed { peer, .. }
-        | Event::PeerReaddressed { peer, .. }
-        | Event::Rekeyed { peer }
-        | Event::GaveUp { peer }
-        | Event::Notified { peer, .. } => peer,
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct PeerState {
     /// When this host was elsewhere, and the peer had not found it there yet.
     moved_at: Option<Instant>,
     pub(super) announce_at: Option<Instant>,
+    /// When it gets a keep-alive, unless something else is sent in UDP before.
+    pub(super) keep_alive_at: Option<Instant>,
     knocked_at: Option<Instant>,
     last_move: Option<Duration>,
     pub(super) counters: PeerCounters,
@@ -57,8 +59,21 @@ impl PeerState {
         self.name.is_some()
     }
 
-    /// An authentic packet came from this address, in UDP from that port or without UDP.
+    /// A packet that the peer has made came from this address, in UDP from that port or without UDP. It may be an old one: a port that is
+    /// known stays.
     pub(super) fn heard(&mut self, address: IpAddr, port: Option<u16>) {
+        if !self.is_at_other_port(address, port) {
+            self.set_port(address, port);
+        }
+    }
+
+    /// Whether packets from that address came from another port than this.
+    pub(super) fn is_at_other_port(&self, address: IpAddr, port: Option<u16>) -> bool {
+        port.is_some_and(|port| self.ports.get(&address).is_some_and(|known| *known != port))
+    }
+
+    /// The peer is at this address, in UDP at that port or without UDP.
+    pub(super) fn set_port(&mut self, address: IpAddr, port: Option<u16>) {
         self.in_udp = port.is_some();
         match port {
             Some(port) if self.ports.len() < MAX_ADDRESSES || self.ports.contains_key(&address) => {
@@ -71,13 +86,19 @@ impl PeerState {
 
     /// The port to which packets for that address go in UDP; `None` without UDP.
     pub(super) fn port(&self, address: IpAddr) -> Option<u16> {
-        (self.via == Via::Udp || self.in_udp).then(|| self.ports.get(&address).copied().unwrap_or(PORT))
+        self.uses_udp().then(|| self.ports.get(&address).copied().unwrap_or(PORT))
+    }
+
+    fn uses_udp(&self) -> bool {
+        self.via == Via::Udp || self.in_udp
     }
 
     /// There are keys.
     pub(super) fn establish(&mut self, now: Instant, wake: Option<WakeConfig>, locators: &[IpAddr]) {
         if self.wake.is_none() {
+            // It knows of no connection that would have to be woken, and takes the link for up.
             self.wake = wake.map(Wake::new);
+            (self.is_down, self.moved_at) = (false, None);
         }
         self.proven = locators.first().copied().into_iter().collect();
         self.announce_at = None;
@@ -87,9 +108,16 @@ impl PeerState {
         }
     }
 
-    /// This host is elsewhere.
-    pub(super) fn note_move(&mut self, now: Instant, locators: &[IpAddr]) {
+    /// This host is elsewhere. Returns whether the peer is to be told of an address that it knows: after a time without one, there may be
+    /// another translator before it.
+    pub(super) fn note_move(&mut self, now: Instant, locators: &[IpAddr]) -> bool {
         self.proven.retain(|address| locators.contains(address));
+        let is_back = locators.first().is_some_and(|first| self.proven.contains(first)) && self.is_down;
+        if is_back && self.uses_udp() {
+            self.proven.clear();
+            self.moved_at = Some(now);
+            return true;
+        }
         match locators.first() {
             // The peer has found it there already, and been told so: both go on at once.
             Some(first) if self.proven.contains(first) => {
@@ -104,6 +132,15 @@ impl PeerState {
             }
             Some(_) => self.moved_at = Some(now),
             None => {}
+        }
+        false
+    }
+
+    /// The peer is elsewhere: its ACKs have died, and so has data on its way to it. This host's TCP and the peer's are told so at once,
+    /// and not when the peer has found out by itself what arrived.
+    pub(super) fn note_peer_move(&mut self, now: Instant) {
+        if !self.is_down && self.moved_at.is_none() {
+            self.tell_link(now, MOVED);
         }
     }
 
@@ -123,6 +160,8 @@ impl PeerState {
         self.is_down = event == LinkEvent::Down;
         if let Some(wake) = &mut self.wake {
             wake.handle_link(now, event);
+            // What there is to let go goes before anything else that has come meanwhile.
+            wake.handle_timeout(now);
         }
     }
 
@@ -149,6 +188,11 @@ impl PeerState {
         self.announce_at.take_if(|at| *at <= now).is_some()
     }
 
+    /// Whether a keep-alive is to be sent now.
+    pub(super) fn take_keep_alive(&mut self, now: Instant) -> bool {
+        self.keep_alive_at.take_if(|at| *at <= now).is_some()
+    }
+
     pub(super) fn may_knock(&mut self, now: Instant, every: Duration) -> bool {
         let may = self.knocked_at.is_none_or(|at| now.saturating_since(at) >= every);
         if may {
@@ -158,7 +202,8 @@ impl PeerState {
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
-        self.wake.as_ref().and_then(|wake| wake.poll_timeout()).into_iter().chain(self.announce_at).min()
+        let wake = self.wake.as_ref().and_then(|wake| wake.poll_timeout());
+        wake.into_iter().chain(self.announce_at).chain(self.keep_alive_at).min()
     }
 
     pub(super) fn status(&self, hit: Hit, state: State, verified: Vec<IpAddr>) -> PeerStatus {

@@ -4,6 +4,7 @@
 //! goes with it. Connections of programs stay: their addresses are HITs, which are there again when the daemon is.
 
 mod addresses;
+mod key_file;
 mod sockets;
 
 use std::io::{self, Read as _};
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
-use holdover_hip::host::{Event, HostConfig};
+use holdover_hip::host::{Event, HostConfig, RekeyLimits};
 use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
 use holdover_host::notify::Notifier;
 use holdover_host::privileges::{CapabilitySet, drop_all_but};
@@ -25,6 +26,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use self::addresses::Addresses;
+use self::key_file::KeyFile;
 use self::sockets::Sockets;
 use crate::control::{LONGEST_REQUEST, Request, Response};
 use crate::core::{Core, CoreConfig, Note};
@@ -47,6 +49,10 @@ pub struct Setup {
     pub wake: bool,
     /// Whether hosts that are no peers may open associations.
     pub accept_unknown: bool,
+    /// How long keys are used.
+    pub rekey: RekeyLimits,
+    /// A file for the keys of ESP, for Wireshark.
+    pub esp_keys: Option<PathBuf>,
 }
 
 /// The daemon cannot go on.
@@ -81,6 +87,14 @@ pub enum DaemonError {
     /// The control socket cannot be had.
     #[error(transparent)]
     Control(#[from] ControlSocketError),
+    /// The file for keys cannot be written.
+    #[error("{}", path.display())]
+    KeyFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A socket towards the network failed.
     #[error("sockets for HIP and ESP")]
     Sockets(#[source] io::Error),
@@ -137,6 +151,7 @@ pub struct Daemon {
     /// Packets that the system did not send, and that could not be read.
     not_sent: u64,
     not_read: u64,
+    key_file: Option<KeyFile>,
     inner_buffer: Vec<u8>,
     scratch: BytesMut,
 }
@@ -162,17 +177,19 @@ impl Daemon {
         let peers = Peers::read(&setup.directory)?;
         let (listener, ownership) = listen(&setup.socket)?;
         let sockets = Sockets::open()?;
+        let key_file = setup.esp_keys.as_deref().map(KeyFile::open).transpose()?;
         let tun = open_tun(&setup, keys.hit().0.into())?;
         drop_all_but(KEPT).map_err(|errno| DaemonError::Privileges(errno.into()))?;
         let addresses = Addresses::open().map_err(DaemonError::Addresses)?;
         let defaults = CoreConfig::default();
         let host = HostConfig {
             accept_unknown_peers: setup.accept_unknown,
+            rekey: Some(setup.rekey),
             // Later than in every earlier run, as long as the calendar goes forward.
             r1_counter: clock::utc().0.as_nanos() / 1_000_000_000,
             ..defaults.host
         };
-        let config = CoreConfig { host, wake: defaults.wake.filter(|_| setup.wake) };
+        let config = CoreConfig { host, wake: defaults.wake.filter(|_| setup.wake), ..defaults };
         let core = Core::new(keys, config, Box::new(SystemRandom));
         let (notifier, now) = (Notifier::from_environment(), clock::now());
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -191,6 +208,7 @@ impl Daemon {
             started: now,
             not_sent: 0,
             not_read: 0,
+            key_file,
             inner_buffer: vec![0; 1 << 16],
             scratch: BytesMut::with_capacity(1 << 16),
             setup,
@@ -362,6 +380,11 @@ impl Daemon {
         while let Some(note) = self.core.poll_note() {
             is_elsewhere |= matches!(note.event, Event::PeerReaddressed { .. } | Event::Established { .. });
             write_down(&note);
+            if let Event::Established { peer, .. } | Event::Rekeyed { peer } = &note.event
+                && let (Some(file), Some(keys)) = (&mut self.key_file, self.core.esp_keys(*peer))
+            {
+                file.add(&keys);
+            }
         }
         is_elsewhere
     }
@@ -424,6 +447,7 @@ fn write_down(note: &Note) {
             }
             None => tracing::debug!(%peer, %address, "found here by the peer"),
         },
+        Event::PeerMoved { peer, address } => tracing::debug!(%peer, %address, "the peer says that it is at"),
         Event::PeerReaddressed { peer, address } => tracing::info!(%peer, %address, "the peer is at"),
         Event::Rekeyed { peer } => tracing::info!(%peer, "keys changed"),
         Event::GaveUp { peer } => tracing::warn!(%peer, "no answer to UPDATE; it is sent again later"),

@@ -7,12 +7,12 @@ mod world;
 use holdover_base::{Duration, Rng};
 use holdover_hip::codec::{HipPacket, PacketType};
 use holdover_hip::host::{Event, State};
-use holdover_hipd::core::PORT;
+use holdover_hipd::core::{Note, PORT};
 use holdover_hipd::files::{Peers, Via};
 use holdover_wire::{Packet, Payload, Udp};
 use proptest::prelude::*;
 
-use crate::world::{World, address};
+use crate::world::{Translator, World, address};
 
 const BOTH: [bool; 2] = [true, true];
 const SECOND: Duration = Duration::from_secs(1);
@@ -197,6 +197,123 @@ fn a_flood_of_i1_leaves_nothing_behind() {
         world.hosts[0].handle_network(world.now, packet);
     }
     assert_eq!(world.hosts[0].peer_status(), before);
+}
+
+fn translator(outside: &str, port: u16) -> Translator {
+    Translator { outside: address(outside), port }
+}
+
+/// Host 0 is behind a translator, and both have talked.
+fn translated() -> World {
+    let mut world = World::new(11, Via::Udp, BOTH);
+    world.move_behind(translator("203.0.113.1", 20_000), &["192.168.1.2"]);
+    world.send(0, 1);
+    world.run_for(SECOND * 30);
+    world.send(1, 2);
+    world.run_for(SECOND);
+    assert_eq!((world.numbers(1), world.numbers(0)), (vec![1], vec![2]));
+    assert_eq!(world.hosts[1].peer_status()[0].addresses, [address("203.0.113.1")]);
+    world.notes.clear();
+    world.sent.clear();
+    world
+}
+
+/// Another network with another translator, where the host may have the same address as before, or one that a third network has too.
+#[test]
+fn a_host_moves_behind_another_translator() {
+    for (place, gap) in [("192.168.1.2", SECOND), ("192.168.9.9", Duration::ZERO), ("192.168.77.5", SECOND * 100)] {
+        let mut world = translated();
+        if gap > Duration::ZERO {
+            world.move_to(0, &[]);
+            world.run_for(gap);
+        }
+        let moved_at = world.now;
+        world.move_behind(translator("198.51.100.77", 30_000), &[place]);
+        world.run_for(SECOND);
+        let found = |(at, host, note): &(_, usize, Note)| match note.event {
+            Event::Readdressed { .. } if *host == 0 => Some((*at, note.after)),
+            _ => None,
+        };
+        let expected = (moved_at + world.delay * 2, Some(world.delay * 2));
+        assert_eq!(world.notes.iter().find_map(found), Some(expected), "{place}");
+        assert_eq!(world.hosts[1].peer_status()[0].addresses, [address("198.51.100.77")], "{place}");
+        world.send(1, 3);
+        world.send(0, 4);
+        world.run_for(SECOND);
+        assert_eq!((world.numbers(0), world.numbers(1)), (vec![2, 3], vec![1, 4]), "{place}");
+    }
+}
+
+/// The translator forgets its binding. What the host sends next, at the latest its keep-alive, shows the peer the new one.
+#[test]
+fn a_binding_that_is_forgotten_is_found_again() {
+    for sends in [false, true] {
+        let mut world = translated();
+        world.translator = Some(translator("203.0.113.1", 20_001));
+        world.send(1, 3);
+        world.run_for(Duration::from_millis(200));
+        assert_eq!(world.numbers(0), [2], "it went to the old binding");
+        if sends {
+            world.send(0, 4);
+            world.run_for(Duration::from_millis(51));
+            world.send(1, 5);
+            world.run_for(Duration::from_millis(51));
+            assert_eq!(world.numbers(0), [2, 5], "within the credit, as soon as the peer has seen it");
+        }
+        world.run_for(SECOND * 16);
+        world.send(1, 6);
+        world.run_for(SECOND);
+        assert_eq!(world.numbers(0).last(), Some(&6));
+        assert_eq!(world.hosts[1].peer_status()[0].counters.followed, 1);
+    }
+}
+
+/// Keep-alives go when nothing else does, and at no peer without UDP.
+#[test]
+fn keep_alives_every_15_s() {
+    let mut world = translated();
+    let before = world.hosts[0].counters().keep_alives;
+    world.run_for(SECOND * 150);
+    assert_eq!(world.hosts[0].counters().keep_alives - before, 10);
+    let before = world.hosts[0].counters().keep_alives;
+    for number in 0..30 {
+        world.send(0, number + 100);
+        world.run_for(SECOND * 5);
+    }
+    assert_eq!(world.hosts[0].counters().keep_alives, before);
+    let mut world = talking(Via::Ip);
+    world.run_for(SECOND * 150);
+    assert_eq!(world.hosts[0].counters().keep_alives, 0);
+    assert!(world.sent.is_empty());
+}
+
+/// Whoever copies packets with another source has them followed at most within the credit, and played back they change nothing.
+#[test]
+fn a_copied_packet_from_elsewhere_gets_no_more_than_the_credit() {
+    let mut world = translated();
+    world.send(0, 3);
+    let mut stolen = world.sent.last().unwrap().clone();
+    world.run_for(SECOND);
+    stolen.src = address("203.0.113.66");
+    world.deliver(stolen.clone());
+    world.send(1, 4);
+    world.run_for(SECOND);
+    assert_eq!(world.numbers(0).last(), Some(&4), "a replay is no news");
+    // The copy overtakes the original, which is a replay then.
+    world.send(0, 5);
+    stolen = world.sent.last().unwrap().clone();
+    stolen.src = address("203.0.113.66");
+    world.deliver(stolen);
+    world.sent.clear();
+    for number in 0..1000 {
+        world.send(1, number + 1000);
+    }
+    let elsewhere = world.sent.iter().filter(|packet| packet.dst == address("203.0.113.66")).count();
+    assert!(elsewhere < 30, "{elsewhere} packets went to a stranger");
+    world.run_for(SECOND * 20);
+    world.send(1, 9);
+    world.run_for(SECOND);
+    assert_eq!(world.numbers(0).last(), Some(&9), "the next packet of the peer brings it back");
 }
 
 /// An I1 has no MAC: one in UDP that names a peer does not move that peer's packets into UDP.

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant, Rng};
 use holdover_hip::identity::{Algorithm, Hit, KeyPair};
-use holdover_hipd::core::{Core, CoreConfig, Note};
+use holdover_hipd::core::{Core, CoreConfig, Note, PORT};
 use holdover_hipd::files::{Peer, Peers, Via};
 use holdover_wire::{Packet, Payload, Udp};
 use rand_core::{TryCryptoRng, TryRng};
@@ -67,6 +67,15 @@ pub(crate) struct World {
     /// What programs got: of host 0, of host 1.
     pub(crate) got: [Vec<Packet>; 2],
     pub(crate) notes: Vec<(Instant, usize, Note)>,
+    /// What stands between host 0 and the network.
+    pub(crate) translator: Option<Translator>,
+}
+
+/// A translator of addresses and ports: endpoint-independent mapping, and filtering by nothing (RFC 4787).
+#[derive(Clone, Copy)]
+pub(crate) struct Translator {
+    pub(crate) outside: IpAddr,
+    pub(crate) port: u16,
 }
 
 impl World {
@@ -88,6 +97,7 @@ impl World {
             sent: Vec::new(),
             got: [Vec::new(), Vec::new()],
             notes: Vec::new(),
+            translator: None,
         };
         for index in 0..2 {
             let host = world.fresh(index);
@@ -187,7 +197,23 @@ impl World {
         panic!("livelock at {:?}", self.now);
     }
 
-    pub(crate) fn deliver(&mut self, packet: Packet) {
+    /// Host 0 is at these addresses, and another translator is before it.
+    pub(crate) fn move_behind(&mut self, translator: Translator, places: &[&str]) {
+        self.translator = Some(translator);
+        self.move_to(0, places);
+    }
+
+    pub(crate) fn deliver(&mut self, mut packet: Packet) {
+        if let Some(Translator { outside, port }) = self.translator
+            && packet.dst == outside
+        {
+            let Payload::Udp(udp) = &mut packet.payload else { return };
+            if udp.dst_port != port {
+                return;
+            }
+            let Some(&inside) = self.places[0].first() else { return };
+            (packet.dst, udp.dst_port) = (inside, PORT);
+        }
         if let Some(index) = self.places.iter().position(|places| places.contains(&packet.dst)) {
             // As bytes, which is what crosses a network.
             let packet = Packet::parse(packet.emit().unwrap()).unwrap();
@@ -200,7 +226,7 @@ impl World {
             while let Some(packet) = self.hosts[index].poll_network() {
                 self.sent.push(packet.clone());
                 if self.places[index].contains(&packet.src) {
-                    self.carry(packet);
+                    self.leave(index, packet);
                 }
             }
             while let Some(packet) = self.hosts[index].poll_inner() {
@@ -210,6 +236,17 @@ impl World {
                 self.notes.push((self.now, index, note));
             }
         }
+    }
+
+    /// A packet leaves a host, through its translator if there is one.
+    fn leave(&mut self, index: usize, mut packet: Packet) {
+        if let Some(Translator { outside, port }) = self.translator.filter(|_| index == 0) {
+            let Payload::Udp(udp) = &mut packet.payload else { return };
+            (packet.src, udp.src_port) = (outside, port);
+        } else if packet.dst.to_string().starts_with("192.168.") {
+            return;
+        }
+        self.carry(packet);
     }
 
     fn carry(&mut self, packet: Packet) {

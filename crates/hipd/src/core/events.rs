@@ -1,0 +1,142 @@
+//! What the host of the protocol has to send and to say, and the ways by which its packets go.
+
+use core::net::IpAddr;
+
+use holdover_base::Instant;
+use holdover_hip::host::Event;
+use holdover_hip::identity::Hit;
+use holdover_wire::Packet;
+
+use super::encapsulation::{self, receiver_of};
+use super::peer::PeerState;
+use super::{ANNOUNCE_AGAIN, Core, Note};
+
+/// A peer, the address from which its packet came, and the port if it came in UDP.
+pub(super) type Way = (Hit, IpAddr, Option<u16>);
+
+impl Core {
+    /// An authentic packet that is newer than all others came from there. If a translator shows the peer at another address or port than
+    /// before, the host follows it.
+    pub(super) fn learn_source(&mut self, now: Instant, hit: Hit, src: IpAddr, port: Option<u16>) {
+        let peer = self.peers.entry(hit).or_default();
+        let is_rebound = peer.is_at_other_port(src, port);
+        if port.is_some() && (is_rebound || !self.host.is_expected_at(hit, src)) {
+            if !self.host.follow(now, hit, src, is_rebound) {
+                return;
+            }
+            peer.counters.followed += 1;
+        }
+        peer.set_port(src, port);
+    }
+
+    /// Takes what the host has to send and to say. Answers to a packet go the way it came, before anything that an event leads to.
+    pub(super) fn collect(&mut self, now: Instant, came: Option<Way>) {
+        loop {
+            while let Some(packet) = self.host.poll_transmit() {
+                self.counters.hip_out += 1;
+                let receiver = receiver_of(&packet).unwrap_or(Hit::UNSPECIFIED);
+                let way = came.filter(|(peer, src, _)| (*peer, *src) == (receiver, packet.dst));
+                self.carry(now, receiver, packet, way.map(|(_, _, port)| port));
+            }
+            let Some(event) = self.host.poll_event() else { return };
+            let came = came.filter(|(peer, ..)| peer == peer_of(&event));
+            self.handle_event(now, event, came);
+        }
+    }
+
+    /// Sends a packet to a peer, in UDP where that is its way; `way` is the one by which it was heard just now.
+    pub(super) fn carry(&mut self, now: Instant, peer: Hit, packet: Packet, way: Option<Option<u16>>) {
+        let state = self.peers.get_mut(&peer);
+        let way = way.unwrap_or_else(|| state.as_ref().and_then(|state| state.port(packet.dst)));
+        if let (Some(_), Some(state)) = (way, state) {
+            state.keep_alive_at = Some(now + self.config.keep_alive);
+        }
+        self.network.push_back(match way {
+            Some(port) => encapsulation::close(packet, port),
+            None => packet,
+        });
+    }
+
+    /// `came` is the way by which the packet of this peer came that the event is about.
+    fn handle_event(&mut self, now: Instant, event: Event, came: Option<Way>) {
+        let mut after = None;
+        let hit = *peer_of(&event);
+        match &event {
+            Event::Established { .. } => {
+                let peer = self.peers.entry(hit).or_default();
+                if let Some((_, src, port)) = came {
+                    peer.set_port(src, port);
+                }
+                peer.establish(now, self.config.wake, &self.locators);
+                let waiting = peer.take_waiting();
+                if self.locators.len() > 1 {
+                    // The exchange has told the peer of one.
+                    let _ = self.host.announce(now, hit);
+                }
+                for packet in waiting {
+                    self.seal(now, hit, packet);
+                }
+            }
+            Event::Readdressed { address, .. } => {
+                if let Some(peer) = self.peers.get_mut(&hit) {
+                    after = peer.note_readdressed(now, *address);
+                }
+                self.drain_wake(now, hit);
+            }
+            Event::GaveUp { .. } => {
+                if let Some(peer) = self.peers.get_mut(&hit) {
+                    peer.announce_at = Some(now + ANNOUNCE_AGAIN);
+                }
+            }
+            Event::Failed { .. } | Event::Closed { .. } => {
+                let waiting = self.peers.get_mut(&hit).map(PeerState::take_waiting).unwrap_or_default();
+                if matches!(event, Event::Failed { .. }) {
+                    waiting.last().into_iter().for_each(|packet| self.refuse(packet));
+                } else if !waiting.is_empty() && !self.is_ending {
+                    let _ = self.host.connect(now, hit);
+                    let peer = self.peers.entry(hit).or_default();
+                    waiting.into_iter().for_each(|packet| _ = peer.wait(packet));
+                }
+                if self.peers.get(&hit).is_some_and(|peer| !peer.is_configured()) {
+                    self.peers.remove(&hit);
+                }
+            }
+            Event::PeerMoved { address, .. } => {
+                if let Some((_, src, port)) = came.filter(|(_, src, _)| src == address) {
+                    self.learn_source(now, hit, src, port);
+                }
+                if let Some(peer) = self.peers.get_mut(&hit) {
+                    peer.note_peer_move(now);
+                }
+                self.drain_wake(now, hit);
+            }
+            Event::PeerReaddressed { address, .. } => {
+                let proven = came.filter(|(_, src, _)| src == address);
+                if let (Some((_, src, port)), Some(peer)) = (proven, self.peers.get_mut(&hit)) {
+                    peer.set_port(src, port);
+                }
+            }
+            Event::Rekeyed { .. } => {
+                if let Some(peer) = self.peers.get_mut(&hit) {
+                    peer.counters.rekeyed += 1;
+                }
+            }
+            Event::Notified { .. } => {}
+        }
+        self.notes.push_back(Note { event, after });
+    }
+}
+
+const fn peer_of(event: &Event) -> &Hit {
+    match event {
+        Event::Established { peer, .. }
+        | Event::Failed { peer, .. }
+        | Event::Closed { peer }
+        | Event::Readdressed { peer, .. }
+        | Event::PeerMoved { peer, .. }
+        | Event::PeerReaddressed { peer, .. }
+        | Event::Rekeyed { peer }
+        | Event::GaveUp { peer }
+        | Event::Notified { peer, .. } => peer,
+    }
+}
