@@ -16,6 +16,7 @@
 //! | [`scrape`] | the answer to Prometheus |
 //! | [`config_error`], [`time_text`] | what is wrong with a configuration, and where; times in it |
 //! | [`clock`], [`log`] | this machine's clocks as points in time; what a daemon writes down |
+//! | [`map_batch`] | all entries of an eBPF map |
 //! | [`notify`] | what the service manager is told |
 //! | [`privileges`] | giving up all capabilities but a few |
 //!
@@ -30,6 +31,7 @@ pub mod config_error;
 mod confine;
 pub mod control_socket;
 pub mod log;
+pub mod map_batch;
 mod namespace;
 pub mod neighbour_frames;
 pub mod neighbours;

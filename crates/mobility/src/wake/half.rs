@@ -319,7 +319,10 @@ impl Half {
         let echo = config
             .release
             .refresh_timestamps
-            .then(|| release::fresh_echo(&clock, at.direction, connection.latest_round_trip(), now));
+            .then(|| {
+                let (latest, beyond) = (connection.latest_round_trip(), connection.round_trip_beyond());
+                release::fresh_echo(&clock, at.direction, latest, beyond, now)
+            });
         let echo = echo.flatten();
         let may_be_lost = at.direction == Direction::Outgoing && config.holds();
         let packets = if flow.is_held() || may_be_lost || flow.is_window_shrunk() {
