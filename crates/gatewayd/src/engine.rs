@@ -12,9 +12,7 @@ use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Injected, Presence};
 use holdover_flow::Rules;
-use holdover_gateway::divert::{
-    Course, Diverter, Inquiry, Loss, MobileStatus, Prober, Source, Standing,
-};
+use holdover_gateway::divert::{Course, Diverter, Inquiry, Loss, MobileStatus, Prober, Source, Standing};
 use holdover_host::neighbours::{Neighbours, NextHop};
 use holdover_host::{Namespace, NamespaceError, Requests, Tun, TunConfig, TunError};
 
@@ -93,6 +91,7 @@ pub(crate) struct Engine {
     buffer: BytesMut,
     packet: Vec<u8>,
     advanced_at: Instant,
+    ask_carrier_at: Instant,
     look_at: Instant,
     renew_at: Instant,
     keep_neighbours_at: Instant,
@@ -119,6 +118,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(40);
 const LOOK_SOON: Duration = Duration::from_millis(10);
 /// So long for each host that is known.
 const LOOK_FOR_EACH: Duration = Duration::from_micros(40);
+
+/// An interface without a carrier is asked for it so often: by itself the kernel may tell a second late.
+const ASK_CARRIER_EVERY: Duration = Duration::from_millis(10);
 
 /// The kernel is told so often where hosts that are away are: it forgets an entry that is used and not confirmed after 5 s, and packets to a
 /// neighbour that it does not know never reach the programs.
@@ -190,6 +192,7 @@ impl Engine {
             buffer: BytesMut::new(),
             packet: Vec::new(),
             advanced_at: now,
+            ask_carrier_at: now,
             look_at: now,
             renew_at: now + RENEW_EVERY,
             keep_neighbours_at: now,
@@ -284,6 +287,10 @@ impl Engine {
     /// Does what is due, and what follows from all that was handled.
     pub(crate) fn advance(&mut self, now: Instant) -> Result<(), EngineError> {
         self.advanced_at = now;
+        if self.asks_carrier() && now >= self.ask_carrier_at {
+            self.ask_carrier_at = now + ASK_CARRIER_EVERY;
+            self.sender.ask_carrier(&self.interface);
+        }
         if now >= self.renew_at {
             self.renew_at = now + RENEW_EVERY;
             self.path.renew(now)?;
@@ -319,7 +326,14 @@ impl Engine {
         let deadlines = [self.look_at, self.renew_at, self.keep_neighbours_at].into_iter();
         let waker = self.waker.as_ref().map(Waker::poll_timeout);
         let again = self.refused.as_ref().map(|_| self.advanced_at + BUSY);
-        deadlines.chain(self.diverter.poll_timeout()).chain(waker).chain(again).min().unwrap_or(self.renew_at)
+        let carrier = self.asks_carrier().then_some(self.ask_carrier_at);
+        deadlines
+            .chain(self.diverter.poll_timeout())
+            .chain(waker)
+            .chain(again)
+            .chain(carrier)
+            .min()
+            .unwrap_or(self.renew_at)
     }
 
     /// Sends what waits for hosts that are present, without a pace, and shows every sender what was held back: the daemon stops.
@@ -391,6 +405,11 @@ impl Engine {
             self.prober.ask_now(mobile);
         }
         self.look_at = now;
+    }
+
+    /// Whether the interface is asked for its carrier.
+    fn asks_carrier(&self) -> bool {
+        self.config.presence.carrier && !self.interface.has_carrier
     }
 
     /// Whether a host is asked by address resolution.

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use holdover_filter::{Direction, Injected};
 use holdover_host::Offload;
+use holdover_host::carrier;
 use holdover_host::neighbour_frames::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Mac, Question};
 use holdover_host::packet_socket::PacketSocket;
 
@@ -93,6 +94,12 @@ impl Sender {
                 }
             },
         }
+    }
+
+    /// Asks whether the interface has a carrier now, which has the kernel tell if that is news.
+    pub(crate) fn ask_carrier(&self, interface: &Interface) {
+        // The news comes by netlink.
+        let _ = carrier::has_carrier(&self.socket, &interface.name);
     }
 
     /// Asks for the Ethernet address of `hop`: at `known` if that was its address, and else everyone. What fails is tried again with the next

@@ -181,7 +181,7 @@ impl Waker {
         path: &mut KernelPath,
         act: impl FnOnce(&mut WakeControl, &mut crate::path::MobileFlows<'_>),
     ) {
-        let control = self.controls.entry(mobile).or_insert_with(|| WakeControl::new(self.config));
+        let control = self.controls.entry(mobile).or_insert_with(|| WakeControl::between(self.config));
         act(control, &mut path.of_mobile(mobile));
         while let Some(deed) = control.poll_deed() {
             tracing::debug!(connection = ?deed.connection, what = deed.what, "woken");
@@ -234,8 +234,7 @@ fn plain_data(packet: &[u8]) -> Option<(Connection, Seq)> {
     if header[13] & SYN_FIN_RST != 0 {
         return None;
     }
-    let connection =
-        Connection { local: (source, word(tcp)?).into(), remote: (destination, word(tcp + 2)?).into() };
+    let connection = Connection { local: (source, word(tcp)?).into(), remote: (destination, word(tcp + 2)?).into() };
     let start = Seq::new(u32::from_be_bytes(header[4..8].try_into().ok()?));
     Some((connection, start + data as u32))
 }

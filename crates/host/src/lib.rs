@@ -8,6 +8,7 @@
 //! | [`neighbours`] | the next hop to a peer, and whether the kernel knows its link-layer address |
 //! | [`neighbour_frames`] | address resolution as bytes: questions and answers |
 //! | [`Tun`] | TUN and TAP devices; what the kernel leaves to them is [`offload`]'s |
+//! | [`carrier`] | whether an interface has a carrier now |
 //! | [`sysctl`] | the kernel parameters of a namespace |
 //! | [`clsact`] | programs as filters of an interface, where the kernel has no tcx |
 //! | [`packet_socket`] | packets past the host's filters and routes |
@@ -25,6 +26,7 @@
 // This crate is I/O; the bans protect the state machines below it.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod carrier;
 pub mod clock;
 pub mod clsact;
 pub mod config_error;

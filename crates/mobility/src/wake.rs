@@ -200,6 +200,8 @@ impl SegmentFilter for Wake {
 #[derive(Debug)]
 pub struct WakeControl {
     config: WakeConfig,
+    /// It is not at the host, but between both hosts.
+    is_between: bool,
     /// Connections of which there is something to remember.
     connections: BTreeMap<Connection, State>,
     link: Link,
@@ -286,6 +288,7 @@ impl WakeControl {
     pub fn new(config: WakeConfig) -> Self {
         Self {
             config,
+            is_between: false,
             connections: BTreeMap::new(),
             link: Link::default(),
             held_by: hold_back::NAME,
@@ -297,6 +300,11 @@ impl WakeControl {
             known_path: Path::Told,
             pokes: Pacing::default(),
         }
+    }
+
+    /// The same at a gateway, where the link is behind what is called this host elsewhere: an ACK that was let go to it cannot be said anew.
+    pub fn between(config: WakeConfig) -> Self {
+        Self { is_between: true, ..Self::new(config) }
     }
 
     /// What is on.
@@ -622,7 +630,11 @@ impl WakeControl {
                 // A newer ACK has come since, or nothing is held any more.
                 half.flush_at = flow_half.flush_at().filter(|&at| at > now);
                 let is_due = flow_half.flush_at().is_some_and(|at| at <= now);
-                if is_due && !flow.withholds_all(environment) {
+                let is_kept =
+                    self.is_between && direction == Direction::Incoming && half.may_be_cut_off(now, flow_half);
+                if is_due && is_kept {
+                    half.flush_at = self.config.hold_back.map(|config| now + config.flush);
+                } else if is_due && !flow.withholds_all(environment) {
                     // What comes before the order is given is looked after too.
                     half.flush_at = self.config.hold_back.map(|config| now + config.flush);
                     half.flush(now, at, flow_half, path).into_iter().for_each(&mut send);

@@ -268,7 +268,8 @@ impl KernelPath {
         }
         let map = self.flows.map().fd().as_fd();
         // SAFETY: these are the map's key and value, integers without padding.
-        let walked = unsafe { map_batch::for_each(map, LOCK, &mut |key: &Key, flow: &Flow| look(key.connection(), flow)) };
+        let walked =
+            unsafe { map_batch::for_each(map, LOCK, &mut |key: &Key, flow: &Flow| look(key.connection(), flow)) };
         if let Err(io_error) = walked {
             let call = "BPF_MAP_LOOKUP_BATCH";
             self.refused.set(Some(MapError::from(SyscallError { call, io_error }).into()));

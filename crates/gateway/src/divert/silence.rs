@@ -168,7 +168,8 @@ mod tests {
         // Or as often as it is told.
         let often = SilenceConfig { away_every: Duration::from_millis(10), ..CONFIG };
         let mut prober_of_often = Prober::new(often);
-        let asked = (0..100).filter(|tick| prober_of_often.look_away(at(100_000 + 10 * tick), host(), at(0), 1)).count();
+        let asked =
+            (0..100).filter(|tick| prober_of_often.look_away(at(100_000 + 10 * tick), host(), at(0), 1)).count();
         assert_eq!(asked, 100);
         // A thousand together ask as often as 2,000 times a second.
         assert!(prober.look_away(at(200_000), host(), at(199_999), 10_000));

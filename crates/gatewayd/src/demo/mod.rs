@@ -7,6 +7,6 @@ mod wire;
 mod world;
 
 pub use process::{MakeCommand, Process};
-pub use show::{CASES, Case, DemoError, Outcome, Way, run};
+pub use show::{CASES, Case, DemoError, Outcome, ROUND_TRIP, Way, run};
 pub use transfer::{LIMIT, Transfer, TransferError};
 pub use world::{Cut, MOBILE_FACING, World, WorldError};

@@ -71,7 +71,7 @@ const BEFORE_BYTES: u64 = 2_000_000;
 const ALL_BYTES: u64 = 8_000_000;
 
 /// Between the fixed host and the router.
-const ROUND_TRIP: holdover_base::Duration = holdover_base::Duration::from_millis(40);
+pub const ROUND_TRIP: holdover_base::Duration = holdover_base::Duration::from_millis(40);
 
 /// Tries one outage in all four ways at once. `directory` is for the daemons' files and must not be there.
 ///

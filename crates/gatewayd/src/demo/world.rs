@@ -91,8 +91,12 @@ impl World {
         let (router_fixed, router_mobile, bits) = (world.address(1, 1), world.address(2, 1), world.bits());
         let fixed_end = world.fixed.clone();
         if round_trip > Duration::ZERO {
-            world._wire =
-                Some(Wire::between((&world.fixed, world.address(1, 2)), (&world.router, router_fixed), bits, round_trip / 2)?);
+            world._wire = Some(Wire::between(
+                (&world.fixed, world.address(1, 2)),
+                (&world.router, router_fixed),
+                bits,
+                round_trip / 2,
+            )?);
         } else {
             inside(&world.router, |netlink| {
                 netlink.add_veth("fix0", "eth0", &fixed_end)?;
@@ -137,8 +141,7 @@ impl World {
 
     fn add_default_route(&self, host: &Namespace, gateway: IpAddr) -> Result<(), WorldError> {
         let nowhere: IpAddr = if self.is_v6 { [0; 16].into() } else { [0; 4].into() };
-        let route =
-            Route { destination: (nowhere, 0), gateway: Some(gateway), link: "eth0".to_owned(), source: None };
+        let route = Route { destination: (nowhere, 0), gateway: Some(gateway), link: "eth0".to_owned(), source: None };
         inside(host, |netlink| netlink.add_route(&route))
     }
 

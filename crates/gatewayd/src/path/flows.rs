@@ -60,7 +60,8 @@ impl Flows {
     fn for_each(&self, mut look: impl FnMut(Connection, &Flow)) {
         let map = self.map.map().fd().as_fd();
         // SAFETY: these are the map's key and value, integers without padding.
-        let walked = unsafe { map_batch::for_each(map, LOCK, &mut |key: &Key, flow: &Flow| look(key.connection(), flow)) };
+        let walked =
+            unsafe { map_batch::for_each(map, LOCK, &mut |key: &Key, flow: &Flow| look(key.connection(), flow)) };
         if let Err(error) = walked {
             tracing::warn!(%error, "connections cannot be listed");
         }

@@ -57,7 +57,8 @@ unsafe impl Pod for MobileRecord {}
 // SAFETY: as above.
 unsafe impl Pod for MobileOrder {}
 
-const _: () = assert!(size_of::<Address>() == 16 && size_of::<Link>() == 64 && size_of::<MobileRecord>() == 64 + 2 * 64);
+const _: () =
+    assert!(size_of::<Address>() == 16 && size_of::<Link>() == 64 && size_of::<MobileRecord>() == 64 + 2 * 64);
 const _: () = assert!(size_of::<NoticeRecord>() == 24 && size_of::<MobileOrder>() == 32 + 64);
 
 /// `DIVERT`.

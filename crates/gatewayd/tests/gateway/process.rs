@@ -17,8 +17,6 @@ use holdover_host::time_text::Time;
 use holdover_testbed::Namespace;
 use rustix::process::{Pid, Signal, kill_process};
 
-
-
 /// In the environment of the daemon: its directory.
 const DIRECTORY: &str = "HOLDOVER_TEST_GATEWAY_DIRECTORY";
 
