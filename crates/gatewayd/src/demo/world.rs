@@ -1,10 +1,10 @@
 //! A fixed host, a router, a bridge whose ports are the link, and mobile hosts, in namespaces of their own.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
 use holdover_base::Duration;
-use holdover_host::{Namespace, NamespaceError, Netlink, NetlinkError, Route, SysctlError, TunError, sysctl};
+use holdover_host::{Namespace, NamespaceError, Netlink, NetlinkError, Route, SysctlError, TunError, carrier, sysctl};
 
 use super::wire::Wire;
 
@@ -185,7 +185,13 @@ impl World {
     /// The kernel refuses.
     pub fn set_cut(&self, cut: Cut, is_cut: bool) -> Result<(), WorldError> {
         let port = if cut == Cut::Silent { "mobile0" } else { "router0" };
-        inside(&self.bridge, |netlink| if is_cut { netlink.set_down(port) } else { netlink.set_up(port) })
+        if is_cut {
+            return inside(&self.bridge, |netlink| netlink.set_down(port));
+        }
+        inside(&self.bridge, |netlink| netlink.set_up(port))?;
+        // The link is back when the ends that are not the router's know it.
+        know_carrier(&self.bridge, port)?;
+        if cut == Cut::Silent { know_carrier(&self.mobiles[0], "eth0") } else { Ok(()) }
     }
 
     /// Sets the MTU of the router's mobile-facing interface.
@@ -195,6 +201,15 @@ impl World {
     pub fn set_mobile_mtu(&self, mtu: u32) -> Result<(), WorldError> {
         inside(&self.router, |netlink| netlink.set_mtu(MOBILE_FACING, mtu))
     }
+}
+
+/// Has the kernel take note of an interface's carrier, which it may do a second late by itself.
+fn know_carrier(namespace: &Namespace, interface: &str) -> Result<(), WorldError> {
+    let ask = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        carrier::has_carrier(&socket, interface).map_err(io::Error::from)
+    };
+    Ok(namespace.enter(ask)?.map(drop)?)
 }
 
 fn inside<T: Send>(
