@@ -16,6 +16,7 @@
 //! is [`WakeControl`], which works with any [`FlowTable`]. [`Wake`] puts both together into one filter.
 
 mod attempt;
+mod between;
 mod half;
 mod silence;
 mod waking;
@@ -300,11 +301,6 @@ impl WakeControl {
             known_path: Path::Told,
             pokes: Pacing::default(),
         }
-    }
-
-    /// The same at a gateway, where the link is behind what is called this host elsewhere: an ACK that was let go to it cannot be said anew.
-    pub fn between(config: WakeConfig) -> Self {
-        Self { is_between: true, ..Self::new(config) }
     }
 
     /// What is on.
@@ -631,7 +627,7 @@ impl WakeControl {
                 half.flush_at = flow_half.flush_at().filter(|&at| at > now);
                 let is_due = flow_half.flush_at().is_some_and(|at| at <= now);
                 let is_kept =
-                    self.is_between && direction == Direction::Incoming && half.may_be_cut_off(now, flow_half);
+                    self.is_between && direction == Direction::Incoming && between::may_be_cut_off(now, flow_half);
                 if is_due && is_kept {
                     half.flush_at = self.config.hold_back.map(|config| now + config.flush);
                 } else if is_due && !flow.withholds_all(environment) {

@@ -101,17 +101,22 @@ fn transfer(case: Case, way: Way, directory: PathBuf, command: MakeCommand) -> R
     transfer.goes_on(BEFORE_BYTES)?;
     let returns_at = Instant::now() + Duration::from_millis(case.cut_ms);
     world.set_cut(case.cut, true)?;
-    if case.is_killed {
-        sleep(returns_at.saturating_duration_since(Instant::now()) / 2);
-        if let Some(gateway) = &mut gateway {
-            gateway.kill();
-            gateway.restart()?;
-        }
-    }
-    sleep(returns_at.saturating_duration_since(Instant::now()));
-    let mut made_whole = Ok(());
-    let first_data = transfer.resumes(|| made_whole = world.set_cut(case.cut, false))?;
-    made_whole?;
+    // The link is back when it is, whether or not the next daemon is there.
+    let first_data = std::thread::scope(|scope| {
+        let killed = gateway.as_mut().filter(|_| case.is_killed).map(|gateway| {
+            scope.spawn(move || {
+                sleep(returns_at.saturating_duration_since(Instant::now()) / 2);
+                gateway.kill();
+                gateway.restart()
+            })
+        });
+        sleep(returns_at.saturating_duration_since(Instant::now()));
+        let mut made_whole = Ok(());
+        let first_data = transfer.resumes(|| made_whole = world.set_cut(case.cut, false))?;
+        made_whole?;
+        killed.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join).map_err(|_| DemoError::Panicked)??;
+        Ok::<_, DemoError>(first_data)
+    })?;
     transfer.goes_on(ALL_BYTES.saturating_sub(transfer.received()))?;
     let total = began.elapsed();
     transfer.ends_exact()?;

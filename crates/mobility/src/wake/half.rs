@@ -11,10 +11,6 @@ use crate::echo_clock::EchoClock;
 use crate::unreachable_poke::{self, Pacing};
 use crate::{Direction, Injected, hold_back, release};
 
-/// At a gateway, what is in hand of data under way is kept for so long after it was to be flushed: longer than it takes to find that a mobile
-/// host is silent.
-const KEPT_FOR: Duration = Duration::from_secs(1);
-
 /// A direction of data is under way if some came within this time before the host was told of the cut, which may be long after
 /// it (a missed beacon, a modem that asks again).
 const UNDER_WAY: Duration = Duration::from_secs(10);
@@ -225,12 +221,6 @@ impl Half {
             path.order(now, at.connection, at.direction, Order::Clock(false));
         }
         core::iter::repeat_n(packet, copies).flatten().map(move |packet| at.inject(packet))
-    }
-
-    /// Whether data are under way to a receiver that has not acknowledged them for a while: either it does soon, or its link is cut, and
-    /// what is in hand is needed when that is back. Not for ever, as its receiver may be gone.
-    pub(super) fn may_be_cut_off(&self, now: Instant, flow: &FlowHalf) -> bool {
-        flow.awaits_ack() && flow.flush_at().is_some_and(|at| now < at + KEPT_FOR)
     }
 
     /// The sender may be waiting for what is held.
