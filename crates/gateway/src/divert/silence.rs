@@ -160,7 +160,8 @@ mod tests {
         let mut count = |from: u64, to: u64| {
             (from / 10..to / 10).filter(|tick| prober.look_away(at(10 * tick), host(), at(0), 1)).count()
         };
-        assert!((70..=100).contains(&count(0, 1000)));
+        let first = count(0, 1000);
+        assert!((55..=80).contains(&first), "{first}");
         let middle = count(8000, 12_000);
         assert!((14..=20).contains(&middle), "{middle}");
         let late = count(100_000, 110_000);
