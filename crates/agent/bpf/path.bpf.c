@@ -5,15 +5,15 @@
 // changes them by running the program `order`. If user space hangs, the link's `expires_at` passes, and from then on every packet passes
 // as it is. Maps and programs go with the process that loaded them.
 
-#include "path/kernel.h"
+#include "kernel.h"
 
 #include "flow.h"
 
 #include "path/maps.h"
 #include "path/notices.h"
-#include "path/parse.h"
+#include "parse.h"
 #include "path/predicted.h"
-#include "path/rewrite.h"
+#include "rewrite.h"
 
 #define PASS -1 // TCX_NEXT: the next program of the hook runs
 

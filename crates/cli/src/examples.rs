@@ -211,6 +211,13 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         ],
     ),
     (
+        "gateway demo",
+        &[
+            ("sudo holdover gateway demo", "Outages with and without the gateway, side by side"),
+            ("sudo holdover gateway demo --json > demo.json", "The same as JSON"),
+        ],
+    ),
+    (
         "gateway run",
         &[
             (

@@ -215,13 +215,15 @@ INLINE u64 whole_micros(u64 nanos)
 // Measures the bytes in flight: those acknowledged in a round trip.
 INLINE void note_flight(struct half *half, const struct flow *flow, u64 now)
 {
+	u64 round_trip = flow->smoothed + flow->beyond;
+
 	if (!(flow->flags & TRIP_SAMPLED))
 		return;
 	if (half->flight_since) {
 		u64 elapsed = since(now, half->flight_since);
 		u64 bytes = half->bytes_acked - half->flight_from;
 
-		if (elapsed < flow->smoothed)
+		if (elapsed < round_trip)
 			return;
 		if (bytes > 0xffffffff)
 			bytes = 0xffffffff;
@@ -229,9 +231,9 @@ INLINE void note_flight(struct half *half, const struct flow *flow, u64 now)
 
 		int is_fast = bytes > (half->flags & HALF_FAST ? STILL_FAST : FASTEST) * micros;
 
-		bytes = is_fast ? 0 : bytes * whole_micros(flow->smoothed) / micros;
+		bytes = is_fast ? 0 : bytes * whole_micros(round_trip) / micros;
 		// If nothing was acknowledged for four round trips, the sender has paused: no measurement.
-		if (elapsed < flow->smoothed * 4 || (half->flags & HALF_FAST && elapsed < SELDOM)) {
+		if (elapsed < round_trip * 4 || (half->flags & HALF_FAST && elapsed < SELDOM)) {
 			half->flight_bytes = bytes > 0xffffffff ? 0xffffffff : bytes;
 			half->flags = is_fast ? half->flags | HALF_FAST : half->flags & ~HALF_FAST;
 		}

@@ -95,6 +95,10 @@ struct flow {
 	u64 stamped_at, timed_at, heard_at;
 	u32 stamped, timed, nxt;
 	u32 flags;
+	// Of a shell between two hosts (between.h); 0 at the host itself.
+	u64 beyond; // the shortest round trip from the shell to the host
+	u64 far_stamped_at, far_timed_at;
+	u32 far_stamped, far_timed;
 	// For the owner of the flow table, and for senders of frames.
 	u64 seen_at, began_at;
 	u64 bytes_in, bytes_out;
@@ -111,6 +115,8 @@ struct flow {
 #define TRIP_STAMPED 0x2 // the echo of `stamped`, sent at `stamped_at`, is awaited
 #define TRIP_TIMED 0x4   // the ACK of `timed`, sent at `timed_at`, is awaited
 #define TRIP_NXT 0x8     // `nxt` is valid
+#define TRIP_FAR_STAMPED 0x10 // the echo of `far_stamped`, which the peer sent at `far_stamped_at`, is awaited
+#define TRIP_FAR_TIMED 0x20   // the ACK of `far_timed`, which the peer sent at `far_timed_at`, is awaited
 
 #define STAGE_ISN 0x1 // `host_isn` is valid
 #define STAGE_HOST_FIN 0x2

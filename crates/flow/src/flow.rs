@@ -98,17 +98,23 @@ impl Flow {
 
     /// The path's round trip, with queues (RFC 6298's SRTT); `None` before the first sample.
     pub fn smoothed_round_trip(&self) -> Option<Duration> {
-        (self.flags & TRIP_SAMPLED != 0).then_some(Duration::from_nanos(self.smoothed))
+        (self.flags & TRIP_SAMPLED != 0).then_some(Duration::from_nanos(self.smoothed + self.beyond))
     }
 
-    /// The last round trip; zero before the first sample.
+    /// The last round trip from the shell to the peer; zero before the first sample.
     pub const fn latest_round_trip(&self) -> Duration {
         Duration::from_nanos(self.latest)
     }
 
     /// The shortest round trip that was measured; `None` before the first sample.
     pub fn least_round_trip(&self) -> Option<Duration> {
-        (self.flags & TRIP_SAMPLED != 0).then_some(Duration::from_nanos(self.least))
+        (self.flags & TRIP_SAMPLED != 0).then_some(Duration::from_nanos(self.least + self.beyond))
+    }
+
+    /// The shortest round trip from the shell to the host, where the shell stands between both hosts; `None` at the host, or before the
+    /// first sample.
+    pub fn round_trip_beyond(&self) -> Option<Duration> {
+        (self.beyond != 0).then_some(Duration::from_nanos(self.beyond))
     }
 
     /// When data went in either direction the last time.

@@ -1,20 +1,13 @@
-// The path of the gateway on its mobile-facing interface: which mobile hosts are heard, which of them are not, and where packets for those
-// that are away go instead.
+// The path of the gateway on its mobile-facing interface: which mobile hosts are heard, which of them are not, where packets for those
+// that are away go instead, and the flow path (crates/flow/c/flow.h) for their TCP connections.
 //
-// The programs send nothing and have no timer. User space reads notices from the ring `notices`, looks at mobile hosts in the map `mobiles`,
-// and changes their course by running the program `order`. If user space hangs, `expires_at` passes, and from then on every packet passes as
-// it is. Maps and programs go with the process that loaded them.
-
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <linux/pkt_cls.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
+// The programs send nothing and have no timer. User space reads notices from the rings `notices` and `flow_notices`, looks at the maps
+// `mobiles` and `flows`, and changes them by running the programs `order` and `flow_order`. If user space hangs, `expires_at` passes, and
+// from then on every packet passes as it is. Maps and programs go with the process that loaded them.
 
 #include "gateway/state.h"
+
+#include "gateway/flows.h"
 
 // The mobile host of an address; 0 if it is not known.
 INLINE struct mobile *mobile_of(const struct address *address)
@@ -83,25 +76,32 @@ int egress(struct __sk_buff *skb)
 {
 	struct address address;
 
-	if (skb->mark && skb->mark == rules.mark) {
+	if (skb->mark && skb->mark == rules.mark_out) {
 		skb->mark = 0;
 		count(RELEASED);
 		return PASS;
 	}
+	// Made by the daemon, as if it came from a mobile host.
+	if (skb->mark && skb->mark == rules.mark_in)
+		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	if (!read_address(skb, &address, 1))
 		return PASS;
 	struct mobile *mobile = mobile_of(&address);
 
 	if (!mobile)
 		return PASS;
-	u64 now = bpf_ktime_get_ns();
+	u64 now = bpf_ktime_get_ns(), expires = expires_at();
 	int is_diverted = 0;
 
-	if (mobile->course == DIVERT) {
-		if (now >= expires_at()) {
+	if (now >= expires) {
+		if (mobile->course == DIVERT)
 			count(EXPIRED);
-			return PASS;
-		}
+		return PASS;
+	}
+	// TCP of this router would take a drop that it hears of for congestion. There is no interface 0.
+	if (withholds(skb, mobile, now, expires, OUTGOING))
+		return bpf_redirect(0, 0);
+	if (mobile->course == DIVERT) {
 		bpf_spin_lock(&mobile->lock);
 		if (mobile->course == DIVERT) {
 			mobile->diverted++;
@@ -111,7 +111,7 @@ int egress(struct __sk_buff *skb)
 	}
 	if (is_diverted) {
 		count(DIVERTED);
-		return bpf_redirect(rules.divert_to, 0);
+		return bpf_redirect(divert_to, 0);
 	}
 	count(PASSED);
 	if (!mobile->waiting_since)
@@ -120,9 +120,8 @@ int egress(struct __sk_buff *skb)
 }
 
 // The host was heard: it is present, and nothing waits for its answer.
-INLINE void note_heard(struct __sk_buff *skb, struct mobile *mobile, const struct address *address)
+INLINE void note_heard(struct __sk_buff *skb, struct mobile *mobile, const struct address *address, u64 now)
 {
-	u64 now = bpf_ktime_get_ns();
 	struct mac mac = {};
 
 	mobile->heard_at = now;
@@ -135,7 +134,7 @@ INLINE void note_heard(struct __sk_buff *skb, struct mobile *mobile, const struc
 	if (mobile->course != DIVERT || now - mobile->noticed_at < NOTICE_EVERY)
 		return;
 	mobile->noticed_at = now;
-	struct notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
+	struct mobile_notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
 
 	if (!notice) {
 		count(NOTICE_LOST);
@@ -160,6 +159,11 @@ int ingress(struct __sk_buff *skb)
 {
 	struct address address;
 
+	if (skb->mark && skb->mark == rules.mark_in) {
+		skb->mark = 0;
+		count(INJECTED);
+		return PASS;
+	}
 	if (!read_arp_sender(skb, &address) && !read_address(skb, &address, 0))
 		return PASS;
 	struct mobile *mobile = mobile_of(&address);
@@ -168,7 +172,7 @@ int ingress(struct __sk_buff *skb)
 		if (!is_of_network(&address))
 			return PASS;
 		u32 zero = 0;
-		struct blank *anew = bpf_map_lookup_elem(&blank, &zero);
+		struct blank_mobile *anew = bpf_map_lookup_elem(&blank_mobiles, &zero);
 
 		if (!anew)
 			return PASS;
@@ -179,16 +183,18 @@ int ingress(struct __sk_buff *skb)
 			return PASS;
 		}
 	}
+	u64 now = bpf_ktime_get_ns(), expires = expires_at();
+
 	count(HEARD);
-	note_heard(skb, mobile, &address);
-	return PASS;
+	note_heard(skb, mobile, &address, now);
+	return now < expires && withholds(skb, mobile, now, expires, INCOMING) ? TC_ACT_SHOT : PASS;
 }
 
 // User space runs this program on an order instead of a packet. Returns 0 if it was carried out.
 SEC("classifier")
 int order(struct __sk_buff *skb)
 {
-	struct order order;
+	struct mobile_order order;
 	int is_refused = 0;
 
 	if (bpf_skb_load_bytes(skb, 0, &order, sizeof(order)))
@@ -197,6 +203,13 @@ int order(struct __sk_buff *skb)
 
 	if (!mobile)
 		return 2;
+	if (order.kind == MOBILE_LINK) {
+		u32 other = (mobile->link ^ 1) & 1;
+
+		mobile->links[other] = order.link;
+		WRITE_ONCE(mobile->link, other);
+		return 0;
+	}
 	bpf_spin_lock(&mobile->lock);
 	if (order.course == PASSING && mobile->diverted != order.diverted) {
 		is_refused = 1;
@@ -207,6 +220,26 @@ int order(struct __sk_buff *skb)
 	}
 	bpf_spin_unlock(&mobile->lock);
 	return is_refused;
+}
+
+// The same on an order about a flow. Returns 0 if there is such a flow.
+SEC("classifier")
+int flow_order(struct __sk_buff *skb)
+{
+	struct order order;
+	u32 zero = 0;
+
+	if (bpf_skb_load_bytes(skb, 0, &order, sizeof(order)))
+		return 1;
+	struct current *current = bpf_map_lookup_elem(&currents, &zero);
+	struct flow *flow = bpf_map_lookup_elem(&flows, &order.key);
+
+	if (!flow || !current)
+		return 1;
+	bpf_spin_lock(&flow->lock);
+	handle_order(flow, &order, &current->none[0], &current->none[1]);
+	bpf_spin_unlock(&flow->lock);
+	return 0;
 }
 
 char _license[] SEC("license") = "Dual MIT/GPL";

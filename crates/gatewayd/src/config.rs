@@ -7,10 +7,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use holdover_base::{BitRate, Duration};
-use holdover_gateway::divert::DiverterConfig;
+use holdover_gateway::divert::{DiverterConfig, SilenceConfig};
 use holdover_host::config_error::ConfigError;
 use holdover_host::log::Log;
 use holdover_host::time_text::{Time, between};
+use holdover_mobility::wake::WakeConfig;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize, Serializer};
@@ -31,6 +32,8 @@ pub struct Config {
     pub buffer: Buffer,
     /// By what it knows that a mobile host is away.
     pub presence: PresenceSources,
+    /// ACKs that are held back, so that TCP goes on at once when a mobile host is back.
+    pub hold_back: HoldBack,
     /// The endpoint for Prometheus.
     pub metrics: Metrics,
     /// What it writes down.
@@ -106,6 +109,21 @@ pub struct PresenceSources {
     /// With silence: it is away when so many probes in a row were not answered.
     #[schemars(range(min = 1, max = 100))]
     pub probes: u32,
+    /// With silence: the longest time between two probes of a mobile host that is away, so that its return is noticed that late at most.
+    #[serde(deserialize_with = "between::<10, 10_000, _>")]
+    pub away_probe_every: Time,
+}
+
+/// ACKs that are held back, so that TCP goes on at once when a mobile host is back.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "GatewayHoldBack")]
+pub struct HoldBack {
+    /// Whether it is done: the ACK of the last segments of a transfer, in either direction, waits until the next one, or for 40 ms.
+    pub enabled: bool,
+    /// So many TCP connections are known at most.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub most_connections: u32,
 }
 
 /// The endpoint for Prometheus.
@@ -182,7 +200,15 @@ impl Default for PresenceSources {
             silence_after: Time(Duration::from_millis(150)),
             probe_every: Time(Duration::from_millis(40)),
             probes: 3,
+            away_probe_every: Time(Duration::from_millis(10)),
         }
+    }
+}
+
+impl Default for HoldBack {
+    /// On, for 65,536 connections.
+    fn default() -> Self {
+        Self { enabled: true, most_connections: 65_536 }
     }
 }
 
@@ -245,6 +271,9 @@ impl Config {
         if !(1..=1_000_000).contains(&buffer.most_mobiles) {
             return Some(("most_mobiles", "a number from 1 to 1000000 is expected".to_owned()));
         }
+        if !(1..=1_000_000).contains(&self.hold_back.most_connections) {
+            return Some(("most_connections", "a number from 1 to 1000000 is expected".to_owned()));
+        }
         if !(1..=100).contains(&presence.probes) {
             return Some(("probes", "a number from 1 to 100 is expected".to_owned()));
         }
@@ -266,6 +295,18 @@ impl Config {
             burst_bytes: self.buffer.burst_bytes,
             most_mobiles: self.buffer.most_mobiles as usize,
         }
+    }
+
+    /// What is done for TCP connections; `None` for nothing. Cuts are not foreseen, so that no ACKs are stalled before them.
+    pub fn wake(&self) -> Option<WakeConfig> {
+        let is_on = self.hold_back.enabled && self.mobiles.mode == Mode::Buffer;
+        is_on.then(|| WakeConfig { ack_stall: None, ..WakeConfig::all() })
+    }
+
+    /// When mobile hosts are probed.
+    pub fn silence(&self) -> SilenceConfig {
+        let PresenceSources { silence_after, probe_every, probes, away_probe_every, .. } = self.presence;
+        SilenceConfig { after: silence_after.0, every: probe_every.0, probes, away_every: away_probe_every.0 }
     }
 
     /// Everything that is in force, as a file that would say so.
@@ -315,6 +356,7 @@ mod tests {
             ("[buffer]\nrate = \"fast\"\n", "\"fast\" is not a rate such as"),
             ("[buffer]\nlongest = \"1 day\"\n", "a time from 100ms to 3600s"),
             ("[buffer]\ndirectory = \"packets\"\n", "directory: an absolute path is expected"),
+            ("[hold_back]\nmost_connections = 0\n", "most_connections: a number from 1 to 1000000"),
             ("[presence]\nprobes = 0\n", "probes: a number from 1 to 100"),
             (
                 "[metrics]\nenabled = true\nlisten = \"0.0.0.0:9787\"\n",
@@ -347,7 +389,7 @@ mod tests {
         let fields: Vec<String> = tables
             .filter_map(|table| table.get("properties")?.as_object())
             .flat_map(|fields| fields.keys().cloned())
-            .filter(|field| !["mobiles", "buffer", "presence", "metrics", "log"].contains(&field.as_str()))
+            .filter(|field| !["mobiles", "buffer", "presence", "hold_back", "metrics", "log"].contains(&field.as_str()))
             .collect();
         assert!(fields.len() > 18, "{fields:?}");
         let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();

@@ -203,10 +203,12 @@ impl Daemon {
 
     /// Sleeps until something has something to say, or is due.
     fn wait(&self) -> Result<Vec<Token>, DaemonError> {
-        let [diverted, heard, watch] = self.engine.descriptors();
+        let [diverted, heard, connections, watch] = self.engine.descriptors();
         let mut waited_for = vec![(Token::Stop, PollFd::new(&self.stop, PollFlags::IN))];
         // The carrier before packets, so that what was diverted by its loss is known to be.
-        for (token, descriptor) in [(Token::Watch, watch), (Token::Diverted, diverted), (Token::Heard, heard)] {
+        let descriptors =
+            [(Token::Watch, watch), (Token::Diverted, diverted), (Token::Heard, heard), (Token::Heard, connections)];
+        for (token, descriptor) in descriptors {
             waited_for.push((token, PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
         }
         let add = |token: Token| move |(descriptor, flags)| (token, PollFd::from_borrowed_fd(descriptor, flags));

@@ -1,7 +1,7 @@
-//! The engine: joins what decides ([`Diverter`], [`Prober`]) with the path, the store and the sender.
+//! The engine: joins what decides ([`Diverter`], [`Prober`], [`Waker`]) with the path, the store and the sender.
 //!
 //! The order of calls: [`Engine::handle_diverted`], [`Engine::handle_heard`] and [`Engine::handle_watch`] when their descriptors are
-//! readable, [`Engine::report`] at any time; then [`Engine::advance`], and [`Engine::poll_timeout`] for when to call that again.
+//! readable (connections' notices are read with every [`Engine::advance`]), [`Engine::report`] at any time; then [`Engine::advance`], and [`Engine::poll_timeout`] for when to call that again.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,10 +10,9 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
-use holdover_filter::Presence;
-use holdover_gateway::divert::{
-    Course, Diverter, Inquiry, Loss, MobileStatus, Prober, STRAGGLERS, SilenceConfig, Source, Standing,
-};
+use holdover_filter::{Injected, Presence};
+use holdover_flow::Rules;
+use holdover_gateway::divert::{Course, Diverter, Inquiry, Loss, MobileStatus, Prober, Source, Standing};
 use holdover_host::neighbours::{Neighbours, NextHop};
 use holdover_host::{Namespace, NamespaceError, Requests, Tun, TunConfig, TunError};
 
@@ -24,6 +23,7 @@ use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
 use crate::sender::{Sender, Sent};
 use crate::store::{Store, StoreError, Stored};
 use crate::too_big::TooBig;
+use crate::waker::{Waker, Woken, is_redundant};
 use crate::watch::{News, Watch};
 
 /// The engine cannot be made, or has ceased to work.
@@ -84,8 +84,14 @@ pub(crate) struct Engine {
     too_big: TooBig,
     diverter: Diverter<Stored>,
     prober: Prober,
+    /// `None` if nothing is held back.
+    waker: Option<Waker>,
+    /// A packet of the waker's that the interface did not take.
+    refused: Option<(IpAddr, Injected, u32)>,
     buffer: BytesMut,
     packet: Vec<u8>,
+    advanced_at: Instant,
+    ask_carrier_at: Instant,
     look_at: Instant,
     renew_at: Instant,
     keep_neighbours_at: Instant,
@@ -99,6 +105,8 @@ pub struct Unsendable {
     pub too_big: u64,
     /// Refused by the kernel, or unreadable.
     pub refused: u64,
+    /// Not sent: retransmissions that the mobile host has acknowledged already.
+    pub redundant: u64,
 }
 
 /// The programs hear so often that the daemon is there.
@@ -111,12 +119,18 @@ const LOOK_SOON: Duration = Duration::from_millis(10);
 /// So long for each host that is known.
 const LOOK_FOR_EACH: Duration = Duration::from_micros(40);
 
+/// An interface without a carrier is asked for it so often: by itself the kernel may tell a second late.
+const ASK_CARRIER_EVERY: Duration = Duration::from_millis(10);
+
 /// The kernel is told so often where hosts that are away are: it forgets an entry that is used and not confirmed after 5 s, and packets to a
 /// neighbour that it does not know never reach the programs.
 const KEEP_NEIGHBOURS_EVERY: Duration = Duration::from_secs(2);
 
 /// Packets that are taken or sent before others have their turn.
 const BATCH: usize = 256;
+
+/// A packet that was made for a connection is tried again so often after [`BUSY`].
+const MOST_TRIES: u32 = 200;
 
 /// A full queue is tried again after this time, an interface that is down or without a carrier after these.
 const BUSY: Duration = Duration::from_millis(1);
@@ -147,18 +161,18 @@ impl Engine {
         };
         let tun = Tun::open(&namespace, &tun_config)?;
         let divert_to = Interface::find(&mut requests, tun.name())?.index;
+        let wake = config.wake();
         let place = Place {
             interface: name,
             index: interface.index,
             frame_len: interface.frame_len().unwrap_or(0),
             divert_to,
             most_mobiles: config.buffer.most_mobiles,
+            most_connections: if wake.is_some() { config.hold_back.most_connections } else { 1 },
+            rules: wake.map_or_else(Rules::default, |wake| wake.rules()),
         };
         let mut path = KernelPath::attach(place, &networks)?;
         path.renew(now)?;
-        let silence = &config.presence;
-        let silence =
-            SilenceConfig { after: silence.silence_after.0, every: silence.probe_every.0, probes: silence.probes };
         let mut engine = Self {
             networks,
             config: config.clone(),
@@ -172,9 +186,13 @@ impl Engine {
             sender: Sender::open().map_err(socket("a packet socket"))?,
             too_big: TooBig::open(),
             diverter: Diverter::new(config.diverter()),
-            prober: Prober::new(silence),
+            prober: Prober::new(config.silence()),
+            waker: wake.map(|wake| Waker::new(now, wake, config.hold_back.most_connections)),
+            refused: None,
             buffer: BytesMut::new(),
             packet: Vec::new(),
+            advanced_at: now,
+            ask_carrier_at: now,
             look_at: now,
             renew_at: now + RENEW_EVERY,
             keep_neighbours_at: now,
@@ -193,9 +211,9 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Readable: packets that were diverted, notices of the programs, news of the kernel.
-    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
-        [self.tun.as_fd(), self.path.as_fd(), self.watch.as_fd()]
+    /// Readable: packets that were diverted, notices of the programs about mobile hosts and about connections, news of the kernel.
+    pub(crate) fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
+        [self.tun.as_fd(), self.path.as_fd(), self.path.flow_notices(), self.watch.as_fd()]
     }
 
     /// Takes packets that were diverted. Returns whether there may be more.
@@ -268,6 +286,11 @@ impl Engine {
 
     /// Does what is due, and what follows from all that was handled.
     pub(crate) fn advance(&mut self, now: Instant) -> Result<(), EngineError> {
+        self.advanced_at = now;
+        if self.asks_carrier() && now >= self.ask_carrier_at {
+            self.ask_carrier_at = now + ASK_CARRIER_EVERY;
+            self.sender.ask_carrier(&self.interface);
+        }
         if now >= self.renew_at {
             self.renew_at = now + RENEW_EVERY;
             self.path.renew(now)?;
@@ -276,11 +299,19 @@ impl Engine {
             self.look(now);
         }
         self.diverter.handle_timeout(now);
+        self.path.begin_turn();
+        if let Some(waker) = &mut self.waker {
+            waker.handle_notices(now, &mut self.path);
+        }
         self.tell_changes(now);
         self.set_courses(now)?;
         self.release(now);
         // What was released may have been the last.
         self.set_courses(now)?;
+        if let Some(waker) = &mut self.waker {
+            waker.handle_timeout(now, &mut self.path);
+        }
+        self.inject(now);
         self.discard();
         if now >= self.keep_neighbours_at {
             self.keep_neighbours_at = now + KEEP_NEIGHBOURS_EVERY;
@@ -293,11 +324,24 @@ impl Engine {
     /// When [`Self::advance`] is to be called.
     pub(crate) fn poll_timeout(&self) -> Instant {
         let deadlines = [self.look_at, self.renew_at, self.keep_neighbours_at].into_iter();
-        deadlines.chain(self.diverter.poll_timeout()).min().unwrap_or(self.renew_at)
+        let waker = self.waker.as_ref().map(Waker::poll_timeout);
+        let again = self.refused.as_ref().map(|_| self.advanced_at + BUSY);
+        let carrier = self.asks_carrier().then_some(self.ask_carrier_at);
+        deadlines
+            .chain(self.diverter.poll_timeout())
+            .chain(waker)
+            .chain(again)
+            .chain(carrier)
+            .min()
+            .unwrap_or(self.renew_at)
     }
 
-    /// Sends what waits for hosts that are present, without a pace: the daemon stops.
+    /// Sends what waits for hosts that are present, without a pace, and shows every sender what was held back: the daemon stops.
     pub(crate) fn flush(&mut self, now: Instant) {
+        if let Some(waker) = &mut self.waker {
+            waker.handle_end(now, &mut self.path);
+            self.inject(now);
+        }
         // The queue of the interface may be full: what does not fit is left for the next process.
         let later = now + Duration::from_secs(3600);
         for _ in 0..64 {
@@ -319,6 +363,11 @@ impl Engine {
 
     pub(crate) fn unsendable(&self) -> Unsendable {
         self.unsendable
+    }
+
+    /// What was done for TCP connections.
+    pub(crate) fn woken(&self) -> Woken {
+        self.waker.as_ref().map(Waker::woken).unwrap_or_default()
     }
 
     pub(crate) fn diverter(&self) -> &Diverter<Stored> {
@@ -358,6 +407,11 @@ impl Engine {
         self.look_at = now;
     }
 
+    /// Whether the interface is asked for its carrier.
+    fn asks_carrier(&self) -> bool {
+        self.config.presence.carrier && !self.interface.has_carrier
+    }
+
     /// Whether a host is asked by address resolution.
     fn is_asked(&self, mobile: IpAddr) -> bool {
         let is_direct = |seen: Seen| seen.mac.is_some();
@@ -374,7 +428,8 @@ impl Engine {
             let away_since = status.as_ref().filter(|status| status.standing == Standing::Away);
             if let Some(since) = away_since.and_then(|status| status.away_since) {
                 // Without diverting there are no notices, and one may be lost.
-                if seen.heard_at.is_some_and(|at| at >= since + STRAGGLERS) {
+                let counts_from = away_since.and_then(|status| status.counts_from).unwrap_or(since);
+                if seen.heard_at.is_some_and(|at| at >= counts_from) {
                     self.diverter.handle_heard(now, mobile);
                     continue;
                 }
@@ -385,8 +440,11 @@ impl Engine {
             }
             if asks {
                 match self.prober.look_present(now, mobile, seen.waiting_since) {
-                    Inquiry::None => {}
-                    Inquiry::Ask => self.probe(mobile, seen),
+                    Inquiry::None => self.note_heard(now, mobile, seen),
+                    Inquiry::Ask => {
+                        self.probe(mobile, seen);
+                        self.note_silence(mobile, seen);
+                    }
                     Inquiry::Silent => drop(self.diverter.handle_report(now, mobile, Source::Silence, Presence::Away)),
                 }
             }
@@ -394,11 +452,33 @@ impl Engine {
             let is_old = last.is_some_and(|at| now.saturating_since(at) >= FORGET_AFTER);
             if is_old && (status.is_none() || self.diverter.forget(mobile)) {
                 self.path.forget(mobile);
+                if let Some(waker) = &mut self.waker {
+                    waker.forget(mobile);
+                }
             }
         }
         let every = if self.prober.is_asking() { LOOK_SOON } else { LOOK_EVERY };
         let for_all = Duration::from_nanos(LOOK_FOR_EACH.as_nanos().saturating_mul(all.len() as u64));
         self.look_at = now + every.max(for_all);
+    }
+
+    /// A host that has not answered a first question is not away yet, but what was sent to it meanwhile may be lost.
+    fn note_silence(&mut self, mobile: IpAddr, seen: Seen) {
+        if let Some(waker) = &mut self.waker
+            && self.prober.unanswered(mobile) > 0
+            && let Some(since) = seen.waiting_since
+        {
+            waker.handle_silence(mobile, since, &mut self.path);
+        }
+    }
+
+    /// A host is not waited for, as it was heard.
+    fn note_heard(&mut self, now: Instant, mobile: IpAddr, seen: Seen) {
+        if let Some(waker) = &mut self.waker
+            && seen.heard_at.is_some()
+        {
+            waker.handle_heard(now, mobile, &mut self.path);
+        }
     }
 
     /// Asks a host for its Ethernet address. Its answer is heard by the programs.
@@ -433,6 +513,9 @@ impl Engine {
                     self.look_at = self.look_at.min(now + LOOK_SOON);
                 }
                 _ => tracing::info!(%mobile, waiting = status.waiting, bytes = status.waiting_bytes, "{standing}"),
+            }
+            if let Some(waker) = &mut self.waker {
+                waker.handle_standing(now, mobile, standing, &mut self.path);
             }
             self.keep_neighbour(mobile);
         }
@@ -481,6 +564,10 @@ impl Engine {
                 continue;
             }
             let sent = match self.store.read(mobile, stored, &mut self.packet) {
+                Ok(_) if self.waker.is_some() && is_redundant(&self.path, &self.packet) => {
+                    self.unsendable.redundant += 1;
+                    Sent::Done
+                }
                 Ok(offload) => self.sender.release(&self.interface, mac.unwrap_or_default(), offload, &self.packet),
                 Err(error) => {
                     tracing::warn!(%error, %mobile, "a packet that was kept cannot be read");
@@ -505,6 +592,29 @@ impl Engine {
             }
             self.remove(mobile, stored);
             self.diverter.handle_sent(now, mobile);
+        }
+    }
+
+    /// Sends what was made for connections.
+    fn inject(&mut self, now: Instant) {
+        let Some(waker) = &mut self.waker else { return };
+        loop {
+            let waiting = self.refused.take().or_else(|| waker.poll_transmit().map(|(mobile, made)| (mobile, made, 0)));
+            let Some((mobile, made, tries)) = waiting else { return };
+            let mac = self.path.seen(mobile).and_then(|seen| seen.mac);
+            if mac.is_none() && self.interface.has_ethernet() {
+                waker.note_unsent();
+                continue;
+            }
+            match self.sender.inject(&self.interface, mac.unwrap_or_default(), &made) {
+                Sent::Done => {}
+                Sent::Busy if tries < MOST_TRIES => {
+                    self.refused = Some((mobile, made, tries + 1));
+                    self.advanced_at = now;
+                    return;
+                }
+                Sent::Busy | Sent::Down | Sent::TooBig | Sent::Refused => waker.note_unsent(),
+            }
         }
     }
 

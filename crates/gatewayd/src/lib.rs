@@ -1,14 +1,16 @@
-//! The gateway's daemon: it stands on a Linux router in the path between fixed hosts and mobile hosts that come and go, terminates and
-//! rewrites nothing, and keeps the packets of mobile hosts while they are away.
+//! The gateway's daemon: it stands on a Linux router in the path between fixed hosts and mobile hosts that come and go, and terminates no
+//! connection. It keeps the packets of mobile hosts while they are away, and has their TCP connections go on at once when they are back.
 //!
 //! | module | what for |
 //! | --- | --- |
 //! | [`path`] | eBPF programs on the mobile-facing interface, which divert packets and hear mobile hosts |
 //! | `store` | packets that wait, in files that outlive the process |
+//! | `waker` | TCP connections of mobile hosts: what is done with the ACKs that the programs hold back |
 //! | `sender`, `too_big` | releases packets, probes mobile hosts, tells senders of an MTU |
 //! | `interface`, `watch` | the mobile-facing interface, its carrier and its neighbours |
-//! | `engine` | joins these with what decides: [`holdover_gateway::divert`] |
+//! | `engine` | joins these with what decides: [`holdover_gateway::divert`], [`holdover_mobility::wake`] |
 //! | [`daemon`] | the poll loop, the control socket ([`control`]), Prometheus ([`metrics`]) |
+//! | [`demo`] | hosts in namespaces, to try it without hardware |
 //! | [`config`], [`network`] | what it is told |
 //!
 //! `docs/architecture.md` follows a packet through it.
@@ -19,6 +21,7 @@
 pub mod config;
 pub mod control;
 pub mod daemon;
+pub mod demo;
 mod engine;
 pub mod features;
 mod interface;
@@ -29,6 +32,8 @@ mod sender;
 pub mod status;
 mod store;
 mod too_big;
+mod waker;
 mod watch;
 
 pub use engine::{EngineError, Unsendable};
+pub use waker::Woken;

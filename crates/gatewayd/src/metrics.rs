@@ -64,8 +64,14 @@ pub fn encode_status(status: &Status) -> String {
         ("not_stored", buffer.storage),
         ("too_big", unsendable.too_big),
         ("refused", unsendable.refused),
+        ("redundant", unsendable.redundant),
     ];
     registry.register("diverted_packets", "Packets that were diverted, by what became of them", counts(&fates));
+    let acks = [("lowered", status.path.lowered), ("withheld", status.path.withheld)];
+    registry.register("acks_held", "ACKs of TCP that were held back, by what became of their packets", counts(&acks));
+    let woken = [("released", status.woken.released), ("poked", status.woken.poked)];
+    registry.register("woken", "TCP senders that were woken after absences, by how", counts(&woken));
+    registry.register("connections", "TCP connections that are known", gauge(status.woken.connections));
     let mut text = String::new();
     // Writing to a text does not fail.
     let _ = encode(&mut text, &registry);

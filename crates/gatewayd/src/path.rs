@@ -1,5 +1,6 @@
 //! The gateway's eBPF programs (`bpf/gateway.bpf.c`) on the mobile-facing interface, and their maps.
 
+mod flows;
 mod records;
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,11 +13,15 @@ use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Test
 use aya::sys::SyscallError;
 use aya::{Ebpf, EbpfLoader};
 use holdover_base::{Duration, Instant};
+use holdover_flow::{Counter, Rules};
 use holdover_gateway::divert::Course;
 use holdover_host::clsact::{Filters, Owner};
+use holdover_mobility::wake::WakeConfig;
 
 use crate::network::Network;
-use records::{Address, MobileRecord, NoticeRecord, Order, Rules};
+pub(crate) use flows::MobileFlows;
+use flows::{Flows, Plain};
+use records::{Address, MobileOrder, MobileRecord, NoticeRecord};
 
 /// The programs, for little-endian machines.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/gateway.bpf.o");
@@ -26,6 +31,11 @@ pub const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
 
 /// Of packets that the daemon sends: "HG" and a number of no meaning.
 pub(crate) const MARK: u32 = 0x4847_5231;
+/// Of packets that the daemon makes as if they came from a mobile host.
+pub(crate) const MARK_BACK: u32 = 0x4847_5232;
+
+/// The programs.
+const PROGRAMS: [&str; 4] = ["egress", "ingress", "order", "flow_order"];
 
 /// Linux's `BPF_F_LOCK`: the value is copied while nobody changes it.
 const LOCK: u64 = 4;
@@ -87,6 +97,16 @@ pub struct PathCounters {
     pub full: u64,
     /// Notices for which there was no room.
     pub notice_lost: u64,
+    /// TCP packets that the flow path has seen.
+    pub tcp: u64,
+    /// ACKs that were lowered.
+    pub lowered: u64,
+    /// ACKs that were withheld: a later one says more.
+    pub withheld: u64,
+    /// ACKs and probes made for fixed hosts.
+    pub injected: u64,
+    /// TCP packets of connections for which there was no room.
+    pub connections_full: u64,
 }
 
 /// What the programs know of a mobile host. Times are on the clock of [`holdover_host::clock`].
@@ -116,6 +136,10 @@ pub(crate) struct Place<'a> {
     pub(crate) divert_to: u32,
     /// So many mobile hosts are known at most.
     pub(crate) most_mobiles: u32,
+    /// So many TCP connections are known at most.
+    pub(crate) most_connections: u32,
+    /// What the flow path does. With [`Rules::default`] it sees nothing.
+    pub(crate) rules: Rules,
 }
 
 /// The programs and maps. With tcx they go with this value, or with the process.
@@ -125,6 +149,7 @@ pub(crate) struct KernelPath {
     expiry: Array<MapData, u64>,
     counters: PerCpuArray<MapData, u64>,
     notices: RingBuf<MapData>,
+    flows: Flows,
     _filters: Option<Filters>,
     attached_by: AttachedBy,
 }
@@ -132,11 +157,12 @@ pub(crate) struct KernelPath {
 impl KernelPath {
     /// Loads the programs and puts them in the path of an interface's packets.
     pub(crate) fn attach(place: Place<'_>, networks: &[(Network, bool)]) -> Result<Self, PathError> {
-        let rules = Rules { frame_len: place.frame_len, mark: MARK, divert_to: place.divert_to, unused: 0 };
-        let mut ebpf = open_object(rules, place.most_mobiles)?;
-        for name in ["egress", "ingress", "order"] {
+        let mut ebpf = open_object(&place)?;
+        for name in PROGRAMS {
             program(&mut ebpf, name)?.load()?;
         }
+        let mut blank = Array::<_, MobileRecord>::try_from(take(&mut ebpf, "blank_mobiles")?)?;
+        blank.set(0, MobileRecord::default(), 0)?;
         let mut of_networks = LpmTrie::<_, [u8; 16], u32>::try_from(take(&mut ebpf, "networks")?)?;
         for (network, is_mobile) in networks {
             let (address, bits) = network.mapped();
@@ -147,6 +173,7 @@ impl KernelPath {
             expiry: Array::try_from(take(&mut ebpf, "expiry")?)?,
             counters: PerCpuArray::try_from(take(&mut ebpf, "counters")?)?,
             notices: RingBuf::try_from(take(&mut ebpf, "notices")?)?,
+            flows: Flows::open(&mut ebpf)?,
             ebpf,
             _filters: None,
             attached_by: AttachedBy::Tcx,
@@ -171,8 +198,11 @@ impl KernelPath {
 
     /// Whether the kernel takes the programs. They are not attached to anything.
     pub(crate) fn probe() -> Result<(), PathError> {
-        let mut ebpf = open_object(Rules::default(), 1)?;
-        for name in ["egress", "ingress", "order"] {
+        let rules = WakeConfig::all().rules();
+        let place =
+            Place { interface: "", index: 0, frame_len: 14, divert_to: 0, most_mobiles: 1, most_connections: 1, rules };
+        let mut ebpf = open_object(&place)?;
+        for name in PROGRAMS {
             program(&mut ebpf, name)?.load()?;
         }
         Ok(())
@@ -243,40 +273,54 @@ impl KernelPath {
     /// Has packets for a mobile host diverted.
     pub(crate) fn divert(&mut self, mobile: IpAddr) -> Result<(), PathError> {
         self.know(mobile)?;
-        self.run(Order::new(mobile, Course::Divert, 0)).map(drop)
+        self.run(MobileOrder::course(mobile, Course::Divert, 0)).map(drop)
     }
 
     /// Lets packets for a mobile host pass if so many were diverted in all: whether that is so.
     pub(crate) fn pass(&mut self, mobile: IpAddr, diverted: u64) -> Result<bool, PathError> {
-        self.run(Order::new(mobile, Course::Pass, diverted))
+        self.run(MobileOrder::course(mobile, Course::Pass, diverted))
     }
 
     /// What was counted.
     pub(crate) fn counters(&self) -> PathCounters {
-        let sum = |index| self.counters.get(&index, 0).map_or(0, |values| values.iter().sum());
+        let sum = |index: u32| self.counters.get(&index, 0).map_or(0, |values| values.iter().sum());
+        let of_flows = |counter: Counter| sum(counter as u32);
+        // `enum mobile_counter`
+        let own = |number: u32| sum(Counter::Counters as u32 + number);
         PathCounters {
-            passed: sum(0),
-            diverted: sum(1),
-            expired: sum(2),
-            released: sum(3),
-            heard: sum(4),
-            full: sum(5),
-            notice_lost: sum(6),
+            passed: own(0),
+            diverted: own(1),
+            expired: own(2),
+            released: own(3),
+            heard: own(4),
+            full: own(5),
+            notice_lost: of_flows(Counter::NoticeLost),
+            tcp: of_flows(Counter::Seen) + of_flows(Counter::SeenIn),
+            lowered: of_flows(Counter::Lowered),
+            withheld: of_flows(Counter::Withheld),
+            injected: of_flows(Counter::Injected),
+            connections_full: of_flows(Counter::AloneFull),
         }
     }
 
     /// Carries out an order: false if it was refused.
-    fn run(&self, order: Order) -> Result<bool, PathError> {
+    fn run(&self, order: MobileOrder) -> Result<bool, PathError> {
         let program: &SchedClassifier =
             self.ebpf.program("order").ok_or(PathError::Object { lacks: "order" })?.try_into()?;
-        let bytes = order.to_bytes();
-        let options = TestRunOptions { data_in: Some(&bytes), ..TestRunOptions::new() };
+        let options = TestRunOptions { data_in: Some(order.as_bytes()), ..TestRunOptions::new() };
         let result = program.test_run(options)?;
         Ok(result.return_value == 0)
     }
 }
 
-/// Readable when there are notices.
+impl KernelPath {
+    /// Readable when there are notices about connections.
+    pub(crate) fn flow_notices(&self) -> BorrowedFd<'_> {
+        self.flows.as_fd()
+    }
+}
+
+/// Readable when there are notices about mobile hosts.
 impl AsFd for KernelPath {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.notices.as_fd()
@@ -302,10 +346,13 @@ impl From<MobileRecord> for Seen {
     }
 }
 
-fn open_object(rules: Rules, most_mobiles: u32) -> Result<Ebpf, PathError> {
+fn open_object(place: &Place<'_>) -> Result<Ebpf, PathError> {
+    let rules = place.rules.on_interface(place.frame_len, MARK, MARK_BACK);
     let ebpf = EbpfLoader::new()
-        .override_global("rules", &rules, true)
-        .map_max_entries("mobiles", most_mobiles.max(1))
+        .override_global("rules", &Plain(rules), true)
+        .override_global("divert_to", &place.divert_to, true)
+        .map_max_entries("mobiles", place.most_mobiles.max(1))
+        .map_max_entries("flows", place.most_connections.max(1))
         .load(OBJECT)?;
     Ok(ebpf)
 }

@@ -1,15 +1,18 @@
 //! Releases packets to mobile hosts, and asks whether they are there: through a packet socket, past the router's filters and routes, with
-//! the Ethernet address of the mobile host as it is now.
+//! the Ethernet address of the mobile host as it is now. Packets made for fixed hosts are turned round by the programs, so that the router
+//! forwards them as if they had come from the mobile host.
 
 use std::io;
 use std::net::IpAddr;
 
+use holdover_filter::{Direction, Injected};
 use holdover_host::Offload;
+use holdover_host::carrier;
 use holdover_host::neighbour_frames::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Mac, Question};
 use holdover_host::packet_socket::PacketSocket;
 
 use crate::interface::Interface;
-use crate::path::MARK;
+use crate::path::{MARK, MARK_BACK};
 
 /// What has become of a packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +33,7 @@ pub(crate) enum Sent {
 #[derive(Debug)]
 pub(crate) struct Sender {
     socket: PacketSocket,
+    back: PacketSocket,
     frame: Vec<u8>,
 }
 
@@ -39,25 +43,46 @@ const ETHERNET: usize = 14;
 impl Sender {
     /// In the calling thread's network namespace.
     pub(crate) fn open() -> io::Result<Self> {
-        Ok(Self { socket: PacketSocket::open(MARK)?.with_offload()?, frame: Vec::new() })
+        let open = |mark| PacketSocket::open(mark)?.with_offload();
+        Ok(Self { socket: open(MARK)?, back: open(MARK_BACK)?, frame: Vec::new() })
     }
 
     /// Sends a packet to the neighbour with this Ethernet address, which interfaces without Ethernet ignore.
     pub(crate) fn release(&mut self, interface: &Interface, to: Mac, offload: Offload, packet: &[u8]) -> Sent {
-        let is_ipv4 = packet.first().is_some_and(|first| first >> 4 == 4);
         if longest_segment(offload, packet) > interface.mtu as usize {
             return Sent::TooBig;
         }
+        self.write_frame(interface, (to, interface.mac), offload, packet);
+        self.send(Direction::Outgoing, interface, packet)
+    }
+
+    /// Sends a packet that was made for the connection of a mobile host: to it, or as if it came from it.
+    pub(crate) fn inject(&mut self, interface: &Interface, mobile: Mac, injected: &Injected) -> Sent {
+        let Ok(packet) = injected.packet.emit() else { return Sent::Refused };
+        let addresses = match injected.direction {
+            Direction::Outgoing => (mobile, interface.mac),
+            Direction::Incoming => (interface.mac, mobile),
+        };
+        self.write_frame(interface, addresses, Offload::default(), &packet);
+        self.send(injected.direction, interface, &packet)
+    }
+
+    fn write_frame(&mut self, interface: &Interface, (to, from): (Mac, Mac), offload: Offload, packet: &[u8]) {
         let ethernet = if interface.has_ethernet() { ETHERNET } else { 0 };
         self.frame.clear();
         self.frame.extend(offload.behind(ethernet as u16).to_bytes());
         if ethernet != 0 {
             self.frame.extend(to);
-            self.frame.extend(interface.mac);
-            self.frame.extend(if is_ipv4 { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 }.to_be_bytes());
+            self.frame.extend(from);
+            self.frame.extend(if is_ipv4(packet) { ETHERTYPE_IPV4 } else { ETHERTYPE_IPV6 }.to_be_bytes());
         }
         self.frame.extend(packet);
-        match self.socket.send(interface.index as i32, is_ipv4, &self.frame) {
+    }
+
+    /// Sends the frame of a packet.
+    fn send(&self, direction: Direction, interface: &Interface, packet: &[u8]) -> Sent {
+        let socket = if direction == Direction::Outgoing { &self.socket } else { &self.back };
+        match socket.send(interface.index as i32, is_ipv4(packet), &self.frame) {
             Ok(()) => Sent::Done,
             Err(error) => match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => Sent::Busy,
@@ -69,6 +94,12 @@ impl Sender {
                 }
             },
         }
+    }
+
+    /// Asks whether the interface has a carrier now, which has the kernel tell if that is news.
+    pub(crate) fn ask_carrier(&self, interface: &Interface) {
+        // The news comes by netlink.
+        let _ = carrier::has_carrier(&self.socket, &interface.name);
     }
 
     /// Asks for the Ethernet address of `hop`: at `known` if that was its address, and else everyone. What fails is tried again with the next
@@ -83,6 +114,10 @@ impl Sender {
             tracing::trace!(%error, %hop, "a probe was not sent");
         }
     }
+}
+
+fn is_ipv4(packet: &[u8]) -> bool {
+    packet.first().is_some_and(|first| first >> 4 == 4)
 }
 
 /// The length of the longest packet that the kernel will make of this one, in bytes.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Mode;
 use crate::engine::{Engine, Unsendable};
 use crate::path::{AttachedBy, PathCounters, Seen};
+use crate::waker::Woken;
 
 /// How it all is.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -39,6 +40,8 @@ pub struct Status {
     pub buffer: BufferCounters,
     /// Packets that could not be sent.
     pub unsendable: Unsendable,
+    /// What was done for TCP connections of mobile hosts that came back.
+    pub woken: Woken,
 }
 
 /// What has become of packets that were diverted, since the process was started.
@@ -114,6 +117,7 @@ impl Status {
             path: engine.counters(),
             buffer: diverter.tally().into(),
             unsendable: engine.unsendable(),
+            woken: engine.woken(),
         }
     }
 }

@@ -8,6 +8,7 @@
 //! | [`neighbours`] | the next hop to a peer, and whether the kernel knows its link-layer address |
 //! | [`neighbour_frames`] | address resolution as bytes: questions and answers |
 //! | [`Tun`] | TUN and TAP devices; what the kernel leaves to them is [`offload`]'s |
+//! | [`carrier`] | whether an interface has a carrier now |
 //! | [`sysctl`] | the kernel parameters of a namespace |
 //! | [`clsact`] | programs as filters of an interface, where the kernel has no tcx |
 //! | [`packet_socket`] | packets past the host's filters and routes |
@@ -16,6 +17,7 @@
 //! | [`scrape`] | the answer to Prometheus |
 //! | [`config_error`], [`time_text`] | what is wrong with a configuration, and where; times in it |
 //! | [`clock`], [`log`] | this machine's clocks as points in time; what a daemon writes down |
+//! | [`map_batch`] | all entries of an eBPF map |
 //! | [`notify`] | what the service manager is told |
 //! | [`privileges`] | giving up all capabilities but a few |
 //!
@@ -24,12 +26,14 @@
 // This crate is I/O; the bans protect the state machines below it.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod carrier;
 pub mod clock;
 pub mod clsact;
 pub mod config_error;
 mod confine;
 pub mod control_socket;
 pub mod log;
+pub mod map_batch;
 mod namespace;
 pub mod neighbour_frames;
 pub mod neighbours;

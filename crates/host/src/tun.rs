@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{IntegerSetter, Setter, ioctl, opcode};
 use socket2::{Domain, Socket, Type};
 
+use crate::carrier;
 use crate::offload::Offload;
 use crate::sysctl::{self, SysctlError};
 use crate::{Namespace, NamespaceError, Netlink, NetlinkError};
@@ -216,19 +217,14 @@ impl Tun {
         }
     }
 
-    /// Gives the interface its carrier, or takes it away, as a cable does. All who watch it know when this returns: by itself, the
-    /// kernel tells of a second loss of carrier within a second, of any interface of the machine, only after that second.
-    pub fn set_carrier(&self, carrier: bool) -> Result<(), TunError> {
-        let value = libc::c_int::from(carrier);
+    /// Gives the interface its carrier, or takes it away, as a cable does. All who watch it know when this returns ([`carrier`]).
+    pub fn set_carrier(&self, is_on: bool) -> Result<(), TunError> {
+        let value = libc::c_int::from(is_on);
         // SAFETY: TUNSETCARRIER reads one int.
         unsafe { ioctl(&self.device, Setter::<TUNSETCARRIER, libc::c_int>::new(value)) }
             .map_err(|errno| self.failed("ioctl(TUNSETCARRIER)", errno))?;
-        let mut asked = EthtoolValue { command: ETHTOOL_GLINK, data: 0 };
-        let request = IfReqData { name: device_name(&self.name), data: &raw mut asked, unused: [0; 16] };
-        // SAFETY: SIOCETHTOOL reads one `struct ifreq`, which `IfReqData` is laid out as, and reads and writes the `struct
-        // ethtool_value` that it points to, which lives until it returns. To be asked for its link brings an interface's state
-        // up to date (`linkwatch_sync_dev`).
-        unsafe { ioctl(&self.control, Setter::<SIOCETHTOOL, IfReqData>::new(request)) }
+        carrier::has_carrier(&self.control, &self.name)
+            .map(drop)
             .map_err(|errno| self.failed("ioctl(SIOCETHTOOL)", errno))
     }
 
@@ -321,7 +317,7 @@ pub fn device_name(name: &str) -> [u8; IFNAMSIZ] {
     array
 }
 
-const IFNAMSIZ: usize = 16;
+pub(crate) const IFNAMSIZ: usize = 16;
 /// `linux/if_tun.h`: packets of IP rather than frames of Ethernet.
 const IFF_TUN: u16 = 0x0001;
 /// `linux/if_tun.h`: frames of Ethernet.
@@ -342,28 +338,6 @@ const TUNSETOFFLOAD: rustix::ioctl::Opcode = opcode::write::<libc::c_uint>(b'T',
 const TUNSETIFF: rustix::ioctl::Opcode = opcode::write::<libc::c_int>(b'T', 202);
 /// `linux/if_tun.h`: `_IOW('T', 226, int)`.
 const TUNSETCARRIER: rustix::ioctl::Opcode = opcode::write::<libc::c_int>(b'T', 226);
-/// `linux/sockios.h`.
-const SIOCETHTOOL: rustix::ioctl::Opcode = 0x8946;
-/// `linux/ethtool.h`.
-const ETHTOOL_GLINK: u32 = 0x0000_000a;
-
-/// `struct ethtool_value` of `linux/ethtool.h`.
-#[repr(C)]
-struct EthtoolValue {
-    command: u32,
-    data: u32,
-}
-
-/// `struct ifreq` of `linux/if.h` with the member `ifru_data` of its union.
-#[repr(C)]
-struct IfReqData {
-    name: [u8; IFNAMSIZ],
-    data: *mut EthtoolValue,
-    unused: [u8; 16],
-}
-
-const _: () = assert!(size_of::<IfReqData>() == 40, "struct ifreq is of 40 bytes where pointers are of 8");
-
 /// `struct ifreq` of `linux/if.h` with the member `ifru_flags` of its union, which is 24 bytes long.
 #[repr(C, align(8))]
 struct IfReq {

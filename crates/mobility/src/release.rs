@@ -116,18 +116,22 @@ fn steps(
     shown.unwrap_or_else(|| vec![step_from]).into_iter().map(|ack| ack + 1).collect()
 }
 
-/// A TSecr from the time after the outage that the sender's clock has passed; `None` if its rate is not known.
+/// A TSecr from the time after the outage that the sender's clock has passed; `None` if its rate is not known. `beyond` is the round trip
+/// to the host, of a controller that is not there.
 pub(crate) fn fresh_echo(
     clock: &EchoClock,
     direction: Direction,
     latest_round_trip: Duration,
+    beyond: Option<Duration>,
     now: Instant,
 ) -> Option<u32> {
-    match direction {
+    match (direction, beyond) {
         // The TSvals took their time to come here, which keeps the estimate behind.
-        Direction::Outgoing => clock.at(now),
+        (Direction::Outgoing, None) => clock.at(now),
+        // At a gateway they took less than to the host, of which an ACK would come: a round trip between the two is missing.
+        (Direction::Outgoing, Some(beyond)) => clock.around(now - beyond),
         // An ACK that comes now echoes a TSval of a round trip ago. What the host has sent since then, a retransmission into a path
         // that was not there yet, would be a round trip that is shorter than any: BBR would believe it for ten seconds.
-        Direction::Incoming => clock.around(now - latest_round_trip),
+        (Direction::Incoming, _) => clock.around(now - latest_round_trip),
     }
 }

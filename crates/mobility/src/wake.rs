@@ -16,6 +16,7 @@
 //! is [`WakeControl`], which works with any [`FlowTable`]. [`Wake`] puts both together into one filter.
 
 mod attempt;
+mod between;
 mod half;
 mod silence;
 mod waking;
@@ -200,6 +201,8 @@ impl SegmentFilter for Wake {
 #[derive(Debug)]
 pub struct WakeControl {
     config: WakeConfig,
+    /// It is not at the host, but between both hosts.
+    is_between: bool,
     /// Connections of which there is something to remember.
     connections: BTreeMap<Connection, State>,
     link: Link,
@@ -286,6 +289,7 @@ impl WakeControl {
     pub fn new(config: WakeConfig) -> Self {
         Self {
             config,
+            is_between: false,
             connections: BTreeMap::new(),
             link: Link::default(),
             held_by: hold_back::NAME,
@@ -622,7 +626,11 @@ impl WakeControl {
                 // A newer ACK has come since, or nothing is held any more.
                 half.flush_at = flow_half.flush_at().filter(|&at| at > now);
                 let is_due = flow_half.flush_at().is_some_and(|at| at <= now);
-                if is_due && !flow.withholds_all(environment) {
+                let is_kept =
+                    self.is_between && direction == Direction::Incoming && between::may_be_cut_off(now, flow_half);
+                if is_due && is_kept {
+                    half.flush_at = self.config.hold_back.map(|config| now + config.flush);
+                } else if is_due && !flow.withholds_all(environment) {
                     // What comes before the order is given is looked after too.
                     half.flush_at = self.config.hold_back.map(|config| now + config.flush);
                     half.flush(now, at, flow_half, path).into_iter().for_each(&mut send);

@@ -5,13 +5,12 @@
 //! they are, and turn the others round.
 
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _};
 
 use bytes::BytesMut;
+use holdover_host::carrier;
 use holdover_host::packet_socket::PacketSocket;
 use holdover_mobility::{Direction, Injected};
 
-use super::interface::request;
 use super::{EngineError, Interface, MARK_BACK, MARK_OUT};
 
 /// Sends out of one interface.
@@ -49,18 +48,6 @@ impl Injector {
 
     /// Whether the interface has a carrier now, by its driver (`ETHTOOL_GLINK`); `None` if that is not known.
     pub(super) fn has_carrier(&self, interface: &str) -> Option<bool> {
-        /// `struct ethtool_value` of `linux/ethtool.h`.
-        #[repr(C)]
-        struct EthtoolValue {
-            cmd: u32,
-            data: u32,
-        }
-        const ETHTOOL_GLINK: u32 = 0x0a;
-        let mut request = request(interface)?;
-        let mut value = EthtoolValue { cmd: ETHTOOL_GLINK, data: 0 };
-        request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: the request reads the name and the pointer of one `struct ifreq`, and writes into the value, which outlives the call.
-        let answer = unsafe { libc::ioctl(self.out.as_fd().as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
-        (answer == 0).then_some(value.data != 0)
+        carrier::has_carrier(&self.out, interface).ok()
     }
 }

@@ -55,7 +55,7 @@ impl Interface {
 const ARPHRD_RAWIP: u16 = 519;
 
 /// A `struct ifreq` for this interface; `None` if no interface can have that name.
-pub(super) fn request(name: &str) -> Option<libc::ifreq> {
+fn request(name: &str) -> Option<libc::ifreq> {
     // SAFETY: all zero is a valid `ifreq`.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     let is_fine = !name.is_empty() && name.len() < request.ifr_name.len() && !name.contains('\0');

@@ -13,7 +13,6 @@
 //! [`Engine::poll_timeout`].
 
 mod attach;
-mod batch;
 mod connection_status;
 mod inject;
 mod interface;

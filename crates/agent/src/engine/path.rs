@@ -14,10 +14,11 @@ use holdover_flow::{
     Prediction, Rules, STATUS_CALM, STATUS_CALM_IPV6, STATUS_FRAMES, STATUS_LISTENS, STATUS_NUMBER,
 };
 use holdover_host::clsact::{Filters, Owner};
+use holdover_host::map_batch;
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Connection, Direction};
 
-use super::{AttachError, AttachMode, AttachedBy, EngineError, Interface, batch};
+use super::{AttachError, AttachMode, AttachedBy, EngineError, Interface};
 use crate::link_watch::Family;
 use crate::path_engine::Traffic;
 
@@ -34,7 +35,7 @@ pub(super) const EXPIRES_AFTER: Duration = Duration::from_millis(1500);
 const CALM: [u32; 2] = [STATUS_CALM, STATUS_CALM_IPV6];
 
 /// Linux's `BPF_F_LOCK`: the value is copied while nobody changes it.
-pub(super) const LOCK: u64 = 4;
+const LOCK: u64 = 4;
 
 /// The programs and maps of one interface. They go with this value, or with the process.
 pub(super) struct KernelPath {
@@ -266,7 +267,10 @@ impl KernelPath {
             self.run_order(OrderRecord::fold(prediction.key()));
         }
         let map = self.flows.map().fd().as_fd();
-        if let Err(io_error) = batch::for_each(map, &mut |key, flow| look(key.connection(), flow)) {
+        // SAFETY: these are the map's key and value, integers without padding.
+        let walked =
+            unsafe { map_batch::for_each(map, LOCK, &mut |key: &Key, flow: &Flow| look(key.connection(), flow)) };
+        if let Err(io_error) = walked {
             let call = "BPF_MAP_LOOKUP_BATCH";
             self.refused.set(Some(MapError::from(SyscallError { call, io_error }).into()));
         }

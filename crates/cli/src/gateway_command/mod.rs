@@ -1,5 +1,6 @@
 //! `holdover gateway`: the daemon of a router behind which mobile hosts come and go, and what is asked of it.
 
+mod demo;
 mod text;
 
 use std::net::IpAddr;
@@ -27,6 +28,9 @@ pub(crate) struct GatewayArgs {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Show what the gateway does, without hardware: the same downloads and uploads over the same outages with and without it, in network
+    /// namespaces, with a `kill -9` of the gateway among them. Needs root; takes half a minute, and leaves nothing behind.
+    Demo(demo::DemoArgs),
     /// Keep packets for mobile hosts behind an interface while they are away, until told to stop.
     Run(RunArgs),
     /// Say what is in force with a configuration, or what is wrong with it and where, and whether the gateway would work if this user
@@ -137,6 +141,7 @@ const CANNOT_WORK: u8 = 77;
 
 pub(crate) fn run(args: &GatewayArgs) -> ExitCode {
     match &args.command {
+        Command::Demo(args) => demo::run(args),
         Command::Run(args) => start(args),
         Command::Check(args) => check(args),
         Command::Schema => print(&Config::schema()),

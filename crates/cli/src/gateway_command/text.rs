@@ -17,7 +17,7 @@ pub(super) fn features(features: &[Feature]) -> String {
 }
 
 pub(super) fn status(status: &Status) -> String {
-    let Status { interface, mode, mobiles, away, waiting, waiting_bytes, path, buffer, unsendable, .. } = status;
+    let Status { interface, mode, mobiles, away, waiting, waiting_bytes, path, buffer, unsendable, woken, .. } = status;
     let mut text = format!(
         "gateway {} on {interface}: {mode:?}, attached by {:?}, running for {:.0} s{}\n",
         status.version,
@@ -31,6 +31,11 @@ pub(super) fn status(status: &Status) -> String {
         text,
         "packets       {} passed, {} diverted, {} released",
         path.passed, path.diverted, buffer.released
+    );
+    let _ = writeln!(
+        text,
+        "TCP           {} connections, {} ACKs lowered, {} withheld; after absences {} senders were shown what was held, {} told otherwise",
+        woken.connections, path.lowered, path.withheld, woken.released, woken.poked
     );
     let lost = [
         ("the buffer of the host was full", buffer.mobile_full),

@@ -8,7 +8,7 @@
 //! # Presence
 //!
 //! Several sources report about a host ([`Source`]). It is away while at least one says so, and a packet from it outweighs them all, except
-//! within [`STRAGGLERS`] of the report.
+//! within [`STRAGGLERS`] of a report other than one of silence.
 //!
 //! # Bounds
 //!
@@ -150,6 +150,8 @@ pub struct MobileStatus {
     pub standing: Standing,
     /// Since when it is away, if it is.
     pub away_since: Option<Instant>,
+    /// From when on a packet from it means that it is back, if it is away.
+    pub counts_from: Option<Instant>,
     /// The sources that say that it is away.
     pub objections: Vec<Source>,
     /// What the path was told to do.
@@ -292,6 +294,7 @@ impl<T> Diverter<T> {
         MobileStatus {
             standing: mobile.standing,
             away_since: mobile.reports.away_since(),
+            counts_from: mobile.reports.counts_from(),
             objections: mobile.reports.objections().collect(),
             course: mobile.course(),
             waiting: mobile.fifo.len(),

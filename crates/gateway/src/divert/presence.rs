@@ -118,8 +118,8 @@ impl Reports {
 
     /// A packet came from the host. Ignored just after the host was reported away.
     pub(super) fn handle_heard(&mut self, now: Instant) {
-        match self.away_since {
-            Some(since) if now.saturating_since(since) < STRAGGLERS => {}
+        match self.counts_from() {
+            Some(from) if now < from => {}
             Some(_) => *self = Self { fading_until: self.fading_until, ..Self::default() },
             None => self.has_moved = false,
         }
@@ -140,6 +140,12 @@ impl Reports {
     /// Since when the host is away, if it is.
     pub(super) fn away_since(&self) -> Option<Instant> {
         self.away_since
+    }
+
+    /// From when on a packet of the host means that it is back, if it is away. When it was found silent, nothing of it was under way.
+    pub(super) fn counts_from(&self) -> Option<Instant> {
+        let stragglers = if self.objections == Source::Silence.bit() { Duration::ZERO } else { STRAGGLERS };
+        Some(self.away_since? + stragglers)
     }
 
     /// The sources that say that it is away.

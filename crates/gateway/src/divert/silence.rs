@@ -15,6 +15,8 @@ pub struct SilenceConfig {
     pub every: Duration,
     /// So many questions in a row without an answer mean that it is away.
     pub probes: u32,
+    /// The longest time between two questions to a host that is away.
+    pub away_every: Duration,
 }
 
 /// What is to be done about a mobile host.
@@ -29,10 +31,8 @@ pub enum Inquiry {
 }
 
 /// A host that is away is asked so often at first, and from then on after a fortieth of its absence, so that it is late by that at most.
-const SOONEST: Duration = Duration::from_millis(50);
+const SOONEST: Duration = Duration::from_millis(10);
 const FORTIETH: u64 = 40;
-/// The longest time between two questions to a host that is away.
-const LATEST: Duration = Duration::from_secs(1);
 /// All questions to hosts that are away together are as far apart as this on average.
 const APART: Duration = Duration::from_micros(500);
 
@@ -59,7 +59,7 @@ impl Prober {
 
     /// Looks at a host that is present. `waiting_since` is the time of the first packet to it since the last one from it.
     pub fn look_present(&mut self, now: Instant, mobile: IpAddr, waiting_since: Option<Instant>) -> Inquiry {
-        let SilenceConfig { after, every, probes } = self.config;
+        let SilenceConfig { after, every, probes, .. } = self.config;
         if waiting_since.is_none_or(|since| now.saturating_since(since) < after) {
             self.asked.remove(&mobile);
             return Inquiry::None;
@@ -84,14 +84,19 @@ impl Prober {
         if now < asked.next_at {
             return false;
         }
-        *asked =
-            Asked { times: asked.times.saturating_add(1), next_at: now + pause.max(SOONEST).min(LATEST).max(fair) };
+        let pause = pause.min(self.config.away_every).max(SOONEST).max(fair);
+        *asked = Asked { times: asked.times.saturating_add(1), next_at: now + pause };
         true
     }
 
     /// A host may be back, as its interface has a carrier again: it is asked when it is looked at next.
     pub fn ask_now(&mut self, mobile: IpAddr) {
         self.asked.remove(&mobile);
+    }
+
+    /// Questions in a row that a host has left without an answer, the last one excepted.
+    pub fn unanswered(&self, mobile: IpAddr) -> u32 {
+        self.asked.get(&mobile).map_or(0, |asked| asked.times.saturating_sub(1))
     }
 
     /// Whether an answer is waited for.
@@ -104,8 +109,12 @@ impl Prober {
 mod tests {
     use super::*;
 
-    const CONFIG: SilenceConfig =
-        SilenceConfig { after: Duration::from_millis(150), every: Duration::from_millis(40), probes: 3 };
+    const CONFIG: SilenceConfig = SilenceConfig {
+        after: Duration::from_millis(150),
+        every: Duration::from_millis(40),
+        probes: 3,
+        away_every: Duration::from_secs(1),
+    };
 
     fn at(ms: u64) -> Instant {
         Instant::from_millis(ms)
@@ -134,6 +143,7 @@ mod tests {
         assert_eq!(prober.look_present(at(200), host(), Some(at(0))), Inquiry::Ask);
         assert_eq!(prober.look_present(at(240), host(), Some(at(0))), Inquiry::Ask);
         assert!(prober.is_asking());
+        assert_eq!(prober.unanswered(host()), 1);
         assert_eq!(prober.look_present(at(250), host(), Some(at(245))), Inquiry::None);
         assert_eq!(prober.look_present(at(260), host(), None), Inquiry::None);
         assert!(!prober.is_asking());
@@ -150,11 +160,18 @@ mod tests {
         let mut count = |from: u64, to: u64| {
             (from / 10..to / 10).filter(|tick| prober.look_away(at(10 * tick), host(), at(0), 1)).count()
         };
-        assert_eq!(count(0, 1000), 20);
+        let first = count(0, 1000);
+        assert!((55..=80).contains(&first), "{first}");
         let middle = count(8000, 12_000);
         assert!((14..=20).contains(&middle), "{middle}");
         let late = count(100_000, 110_000);
         assert!((9..=11).contains(&late), "{late}");
+        // Or as often as it is told.
+        let often = SilenceConfig { away_every: Duration::from_millis(10), ..CONFIG };
+        let mut prober_of_often = Prober::new(often);
+        let asked =
+            (0..100).filter(|tick| prober_of_often.look_away(at(100_000 + 10 * tick), host(), at(0), 1)).count();
+        assert_eq!(asked, 100);
         // A thousand together ask as often as 2,000 times a second.
         assert!(prober.look_away(at(200_000), host(), at(199_999), 10_000));
         assert!(!prober.look_away(at(204_000), host(), at(199_999), 10_000));

@@ -32,7 +32,7 @@ fn push(diverter: &mut Diverter<u32>, now: Instant, address: IpAddr, item: u32) 
 fn packets_of_an_absence_come_out_in_order_and_then_the_path_passes() {
     let mut diverter = Diverter::new(small());
     let host = mobile(1);
-    assert!(diverter.handle_report(at(0), host, Source::Silence, Presence::Away));
+    assert!(diverter.handle_report(at(0), host, Source::Carrier, Presence::Away));
     assert_eq!(diverter.poll_change(), Some((host, Standing::Away)));
     assert_eq!(diverter.poll_course(), Some((host, Course::Divert)));
     for item in 0..3 {
@@ -59,6 +59,23 @@ fn packets_of_an_absence_come_out_in_order_and_then_the_path_passes() {
     diverter.handle_settled(at(3002), host, true);
     assert_eq!((diverter.poll_course(), diverter.poll_timeout(), diverter.waiting_bytes()), (None, None, 0));
     assert_eq!(diverter.tally(), Tally { absences: 1, queued: 5, queued_bytes: 5000, released: 5, ..Tally::default() });
+}
+
+#[test]
+fn nothing_of_a_silent_host_was_under_way() {
+    let mut diverter = Diverter::<u32>::new(small());
+    let host = mobile(1);
+    diverter.handle_report(at(0), host, Source::Silence, Presence::Away);
+    assert_eq!(diverter.status(host).unwrap().counts_from, Some(at(0)));
+    diverter.handle_heard(at(1), host);
+    assert_eq!(diverter.status(host).unwrap().standing, Standing::Present);
+    // With a carrier that is lost as well, something may have been.
+    for source in [Source::Silence, Source::Carrier] {
+        diverter.handle_report(at(10), host, source, Presence::Away);
+    }
+    assert_eq!(diverter.status(host).unwrap().counts_from, Some(at(10) + STRAGGLERS));
+    diverter.handle_heard(at(11), host);
+    assert_eq!(diverter.status(host).unwrap().standing, Standing::Away);
 }
 
 #[test]

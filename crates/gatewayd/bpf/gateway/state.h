@@ -1,16 +1,13 @@
-// What the programs of the gateway and user space share: crates/gatewayd/src/path/records.rs has the same layouts, and a test compares them
-// with the BTF of the object.
+// What the programs of the gateway and user space share of mobile hosts: crates/gatewayd/src/path/records.rs has the same layouts. What they
+// share of flows is in crates/flow/c/state.h.
 
 #pragma once
 
-typedef __u8 u8;
-typedef __u16 u16;
-typedef __u32 u32;
-typedef __u64 u64;
+#include "kernel.h"
 
-#define INLINE static __always_inline
+#include "packet.h"
+
 #define PASS -1 // TCX_NEXT: the next program of the hook runs
-#define MS 1000000ULL
 
 // An IPv6 address, or an IPv4 address mapped into one (RFC 4291 section 2.5.5.2), in the order of the network.
 struct address {
@@ -34,35 +31,42 @@ struct mobile {
 	u64 waiting_since; // the first packet to it since then; 0 if there was none
 	u64 noticed_at;
 	struct mac mac; // of the frame of the last packet from it
+	u32 link;       // which of `links` is the current one
+	u32 unused;
+	u64 arrival_noticed_at;
+	struct link links[2]; // the link to it, as its flows see it; `expires_at` is that of all
 };
 
 // A mobile host before its first packet, as words: a value with a lock cannot be copied.
-struct blank {
+struct blank_mobile {
 	u64 words[sizeof(struct mobile) / 8];
 };
 
+// A flow before its first packet.
+struct blank_flow {
+	u64 words[sizeof(struct flow) / 8];
+};
+
 // A packet came from a mobile host whose packets are diverted.
-struct notice {
+struct mobile_notice {
 	u64 at;
 	struct address address;
 };
 
-struct order {
+struct mobile_order {
 	struct address address;
-	u64 diverted; // with PASSING: carried out if so many packets were diverted, and refused otherwise
+	u64 diverted; // of MOBILE_COURSE with PASSING: carried out if so many packets were diverted, and refused otherwise
 	u32 course;
-	u32 unused;
+	u32 kind;
+	struct link link; // of MOBILE_LINK
 };
 
-// Set when the programs are loaded.
-struct rules {
-	u32 frame_len; // bytes before the IP header: of Ethernet, or 0
-	u32 mark;      // of packets that are released
-	u32 divert_to; // the index of the interface to which packets are diverted
-	u32 unused;
-};
+#define MOBILE_COURSE 0
+#define MOBILE_LINK 1
 
+// Set when the programs are loaded: what the flow path has to know, and the index of the interface to which packets are diverted.
 const volatile struct rules rules = {};
+const volatile u32 divert_to = 0;
 
 struct icmp_start {
 	u8 next_header;
@@ -72,15 +76,15 @@ struct icmp_start {
 // A mobile host is noticed so often at most.
 #define NOTICE_EVERY (5 * MS)
 
-enum counter {
-	PASSED,      // packets to known mobile hosts that were left alone
-	DIVERTED,    // packets that were diverted
-	EXPIRED,     // packets that were left alone because user space hangs
-	RELEASED,    // packets that user space has sent
-	HEARD,       // packets from known mobile hosts
-	FULL,        // packets of mobile hosts for which there was no room
-	NOTICE_LOST, // notices for which there was no room
-	COUNTERS,
+// Counted beside `enum counter` of the flow path.
+enum mobile_counter {
+	PASSED = COUNTERS, // packets to known mobile hosts that were left alone
+	DIVERTED,          // packets that were diverted
+	EXPIRED,           // packets that were left alone because user space hangs
+	RELEASED,          // packets that user space has sent
+	HEARD,             // packets from known mobile hosts
+	FULL,              // packets of mobile hosts for which there was no room
+	ALL_COUNTERS,
 };
 
 struct {
@@ -95,8 +99,24 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, struct blank);
-} blank SEC(".maps");
+	__type(value, struct blank_mobile);
+} blank_mobiles SEC(".maps");
+
+// `local` of a key is the fixed host, `remote` is the mobile host.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct key);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct blank_flow);
+} blank_flows SEC(".maps");
 
 struct network_key {
 	u32 bits;
@@ -125,8 +145,13 @@ struct {
 } notices SEC(".maps");
 
 struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} flow_notices SEC(".maps");
+
+struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, COUNTERS);
+	__uint(max_entries, ALL_COUNTERS);
 	__type(key, u32);
 	__type(value, u64);
 } counters SEC(".maps");

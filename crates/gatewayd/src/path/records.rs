@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use aya::Pod;
+use holdover_flow::{Link, LinkState};
 use holdover_gateway::divert::Course;
 
 use super::mapped;
@@ -14,7 +15,7 @@ pub(super) struct Address([u8; 16]);
 
 /// `struct mobile`.
 #[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct MobileRecord {
     lock: u32,
     course: u32,
@@ -24,9 +25,13 @@ pub(super) struct MobileRecord {
     noticed_at: u64,
     pub(super) mac: [u8; 6],
     unused: u16,
+    link: u32,
+    unused_too: u32,
+    arrival_noticed_at: u64,
+    links: [Link; 2],
 }
 
-/// `struct notice`.
+/// `struct mobile_notice`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NoticeRecord {
@@ -34,24 +39,15 @@ pub(super) struct NoticeRecord {
     pub(super) address: Address,
 }
 
-/// `struct order`.
+/// `struct mobile_order`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Order {
+pub(super) struct MobileOrder {
     address: Address,
     diverted: u64,
     course: u32,
-    unused: u32,
-}
-
-/// `struct rules`.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Rules {
-    pub(super) frame_len: u32,
-    pub(super) mark: u32,
-    pub(super) divert_to: u32,
-    pub(super) unused: u32,
+    kind: u32,
+    link: Link,
 }
 
 // SAFETY: `repr(C)` integers without padding (asserted below); any bytes are a value.
@@ -59,13 +55,40 @@ unsafe impl Pod for Address {}
 // SAFETY: as above.
 unsafe impl Pod for MobileRecord {}
 // SAFETY: as above.
-unsafe impl Pod for Rules {}
+unsafe impl Pod for MobileOrder {}
 
-const _: () = assert!(size_of::<Address>() == 16 && size_of::<MobileRecord>() == 48 && size_of::<Rules>() == 16);
-const _: () = assert!(size_of::<NoticeRecord>() == 24 && size_of::<Order>() == 32);
+const _: () =
+    assert!(size_of::<Address>() == 16 && size_of::<Link>() == 64 && size_of::<MobileRecord>() == 64 + 2 * 64);
+const _: () = assert!(size_of::<NoticeRecord>() == 24 && size_of::<MobileOrder>() == 32 + 64);
 
 /// `DIVERT`.
 const DIVERT: u32 = 1;
+
+/// `MOBILE_COURSE`.
+const COURSE: u32 = 0;
+/// `MOBILE_LINK`.
+const LINK: u32 = 1;
+
+impl Default for MobileRecord {
+    /// A mobile host that was not heard yet, over a link that is up.
+    fn default() -> Self {
+        let up = Link::new(&LinkState::default());
+        Self {
+            lock: 0,
+            course: 0,
+            diverted: 0,
+            heard_at: 0,
+            waiting_since: 0,
+            noticed_at: 0,
+            mac: [0; 6],
+            unused: 0,
+            link: 0,
+            unused_too: 0,
+            arrival_noticed_at: 0,
+            links: [up; 2],
+        }
+    }
+}
 
 impl Address {
     pub(super) fn new(address: IpAddr) -> Self {
@@ -93,18 +116,21 @@ impl NoticeRecord {
     }
 }
 
-impl Order {
-    pub(super) fn new(mobile: IpAddr, course: Course, diverted: u64) -> Self {
+impl MobileOrder {
+    /// Sets the course. [`Course::Pass`] is refused unless so many packets were diverted.
+    pub(super) fn course(mobile: IpAddr, course: Course, diverted: u64) -> Self {
         let course = if course == Course::Divert { DIVERT } else { 0 };
-        Self { address: Address::new(mobile), diverted, course, unused: 0 }
+        Self { address: Address::new(mobile), diverted, course, kind: COURSE, link: Link::default() }
     }
 
-    pub(super) fn to_bytes(self) -> [u8; 32] {
-        let mut bytes = [0; 32];
-        bytes[..16].copy_from_slice(&self.address.0);
-        bytes[16..24].copy_from_slice(&self.diverted.to_ne_bytes());
-        bytes[24..28].copy_from_slice(&self.course.to_ne_bytes());
-        bytes
+    /// Sets the link.
+    pub(super) fn link(mobile: IpAddr, link: Link) -> Self {
+        Self { link, kind: LINK, ..Self::course(mobile, Course::Pass, 0) }
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        // SAFETY: `Pod`, so all bytes are initialized, and they live as long as `self`.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast(), size_of::<Self>()) }
     }
 }
 
@@ -126,8 +152,14 @@ mod tests {
 
     #[test]
     fn an_order_is_laid_out_as_the_program_reads_it() {
-        let bytes = Order::new([10, 0, 0, 1].into(), Course::Divert, 0x0102).to_bytes();
+        let order = MobileOrder::course([10, 0, 0, 1].into(), Course::Divert, 0x0102);
+        let bytes = order.as_bytes();
         assert_eq!(bytes[..16], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1]);
         assert_eq!((&bytes[16..24], &bytes[24..28]), (&0x0102u64.to_ne_bytes()[..], &1u32.to_ne_bytes()[..]));
+        let link = LinkState { epoch: 0x0304, ..LinkState::default() };
+        let order = MobileOrder::link([10, 0, 0, 1].into(), Link::new(&link));
+        let bytes = order.as_bytes();
+        // `epoch` is behind six times of 8 bytes.
+        assert_eq!((&bytes[28..32], &bytes[32 + 48..32 + 52]), (&1u32.to_ne_bytes()[..], &0x0304u32.to_ne_bytes()[..]));
     }
 }

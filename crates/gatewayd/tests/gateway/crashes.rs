@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::Test;
 use crate::process::Gateway;
-use crate::world::{Cut, Transfer, World};
+use holdover_gatewayd::demo::{Cut, Transfer, World};
 
 pub(crate) const TESTS: &[Test] = &[
     ("killed_while_all_are_present", killed_while_all_are_present),
@@ -20,30 +20,30 @@ pub(crate) const TESTS: &[Test] = &[
 ];
 
 fn killed_while_all_are_present(_: &Namespace) {
-    let world = World::new(1);
-    let mut gateway = Gateway::start(&world.router, "");
-    let transfers = [false, true].map(|is_upload| Transfer::start(&world, 0, is_upload));
+    let world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), "");
+    let transfers = [false, true].map(|is_upload| Transfer::start(&world, 0, is_upload).unwrap());
     for _ in 0..3 {
-        transfers.iter().for_each(|transfer| transfer.goes_on(500_000));
+        transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
         gateway.kill();
         let killed_at = Instant::now();
-        transfers.iter().for_each(|transfer| transfer.goes_on(500_000));
+        transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
         assert!(killed_at.elapsed() < Duration::from_secs(5), "transfers go on without it: {:?}", killed_at.elapsed());
         gateway.restart();
     }
     for transfer in transfers {
-        transfer.goes_on(500_000);
-        transfer.ends_exact();
+        transfer.goes_on(500_000).unwrap();
+        transfer.ends_exact().unwrap();
     }
 }
 
 fn killed_while_one_is_away(_: &Namespace) {
-    let world = World::new(1);
-    let mut gateway = Gateway::start(&world.router, "");
+    let world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), "");
     let mobile = world.mobile_address(0);
-    let transfer = Transfer::start(&world, 0, false);
-    transfer.goes_on(1_000_000);
-    world.set_cut(Cut::Carrier, true);
+    let transfer = Transfer::start(&world, 0, false).unwrap();
+    transfer.goes_on(1_000_000).unwrap();
+    world.set_cut(Cut::Carrier, true).unwrap();
     gateway.says(mobile, "away");
     sleep(Duration::from_millis(1500));
     let before = gateway.mobile(mobile).unwrap();
@@ -53,43 +53,43 @@ fn killed_while_one_is_away(_: &Namespace) {
     gateway.restart();
     let after = gateway.mobile(mobile).unwrap();
     assert!(after.waiting >= before.waiting && after.diverts && after.standing == "away", "{before:?} {after:?}");
-    let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false));
+    let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false).unwrap()).unwrap();
     eprintln!("killed while away: {} packets were taken over; data {took:?} after the return", before.waiting);
     assert!(took < Duration::from_millis(2500), "{took:?}");
-    transfer.goes_on(1_000_000);
-    transfer.ends_exact();
+    transfer.goes_on(1_000_000).unwrap();
+    transfer.ends_exact().unwrap();
     assert_eq!(gateway.files(), 0);
 
     // It is back before the next process is there.
-    let transfer = Transfer::start(&world, 0, false);
-    transfer.goes_on(500_000);
-    world.set_cut(Cut::Silent, true);
+    let transfer = Transfer::start(&world, 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(mobile, "away");
     sleep(Duration::from_secs(1));
     gateway.kill();
-    world.set_cut(Cut::Silent, false);
-    transfer.goes_on(500_000);
+    world.set_cut(Cut::Silent, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
     gateway.restart();
-    transfer.goes_on(500_000);
-    transfer.ends_exact();
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
     gateway.says(mobile, "present");
     assert_eq!((gateway.status().waiting, gateway.files()), (0, 0));
 }
 
 fn a_daemon_that_hangs_lets_packets_pass(_: &Namespace) {
-    let world = World::new(1);
-    let gateway = Gateway::start(&world.router, "");
+    let world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), "");
     let mobile = world.mobile_address(0);
-    let transfer = Transfer::start(&world, 0, false);
-    transfer.goes_on(500_000);
-    world.set_cut(Cut::Silent, true);
+    let transfer = Transfer::start(&world, 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    world.set_cut(Cut::Silent, true).unwrap();
     gateway.says(mobile, "away");
     gateway.signal(Signal::STOP);
-    world.set_cut(Cut::Silent, false);
+    world.set_cut(Cut::Silent, false).unwrap();
     // Its packets are still diverted to a daemon that does not take them, for 1.5 s.
     let bind = |address| move || UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();
-    let into = world.mobiles[0].enter(bind(mobile)).unwrap();
-    let from = world.fixed.enter(bind(world.fixed_address())).unwrap();
+    let into = world.mobile(0).enter(bind(mobile)).unwrap();
+    let from = world.fixed().enter(bind(world.fixed_address())).unwrap();
     into.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let began = Instant::now();
     while into.recv(&mut [0; 16]).is_err() {
@@ -97,48 +97,48 @@ fn a_daemon_that_hangs_lets_packets_pass(_: &Namespace) {
         assert!(began.elapsed() < Duration::from_secs(10), "nothing passes");
     }
     eprintln!("hung: packets pass after {:?}", began.elapsed());
-    transfer.goes_on(500_000);
+    transfer.goes_on(500_000).unwrap();
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     gateway.signal(Signal::CONT);
     gateway.says(mobile, "present");
-    transfer.goes_on(500_000);
-    transfer.ends_exact();
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
     let status = gateway.status();
     assert!(status.path.expired > 0 && status.waiting == 0, "{status:?}");
 }
 
 fn draining_ends_when_the_last_packet_has_left(_: &Namespace) {
-    let world = World::new(1);
-    let mut gateway = Gateway::start(&world.router, "");
-    let transfer = Transfer::start(&world, 0, false);
-    transfer.goes_on(500_000);
-    world.set_cut(Cut::Carrier, true);
+    let world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), "");
+    let transfer = Transfer::start(&world, 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    world.set_cut(Cut::Carrier, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
     sleep(Duration::from_secs(1));
     assert!(gateway.drain(Duration::from_secs(60)) > 0);
     sleep(Duration::from_millis(500));
     assert!(gateway.status().draining);
-    world.set_cut(Cut::Carrier, false);
+    world.set_cut(Cut::Carrier, false).unwrap();
     assert!(gateway.ends(Duration::from_secs(10)));
     assert_eq!(gateway.files(), 0);
-    transfer.goes_on(500_000);
-    transfer.ends_exact();
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
 }
 
 fn told_to_end_while_one_is_away(_: &Namespace) {
-    let world = World::new(1);
-    let mut gateway = Gateway::start(&world.router, "");
-    let transfer = Transfer::start(&world, 0, false);
-    transfer.goes_on(500_000);
-    world.set_cut(Cut::Carrier, true);
+    let world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), "");
+    let transfer = Transfer::start(&world, 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    world.set_cut(Cut::Carrier, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
     sleep(Duration::from_secs(1));
     gateway.signal(Signal::TERM);
     assert!(gateway.ends(Duration::from_secs(10)));
     assert_eq!(gateway.files(), 1, "what waits is for the next process");
     gateway.restart();
-    let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false));
+    let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false).unwrap()).unwrap();
     assert!(took < Duration::from_millis(2500), "{took:?}");
-    transfer.goes_on(500_000);
-    transfer.ends_exact();
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
 }

@@ -9,7 +9,7 @@ use holdover_testbed::Namespace;
 
 use crate::Test;
 use crate::process::Gateway;
-use crate::world::{Cut, Transfer, World};
+use holdover_gatewayd::demo::{Cut, Transfer, World};
 
 pub(crate) const TESTS: &[Test] = &[
     ("a_full_buffer_drops_what_comes_and_counts_it", a_full_buffer_drops_what_comes),
@@ -20,7 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
 
 fn flood(world: &World, packets: usize) {
     let bind = || UdpSocket::bind(SocketAddr::new(world.fixed_address(), 0)).unwrap();
-    let from = world.fixed.enter(bind).unwrap();
+    let from = world.fixed().enter(bind).unwrap();
     for number in 0..packets {
         from.send_to(&[0; 1000], SocketAddr::new(world.mobile_address(0), 9)).unwrap();
         if number % 50 == 49 {
@@ -31,12 +31,12 @@ fn flood(world: &World, packets: usize) {
 
 /// A mobile host that is known and away.
 fn away(sections: &str) -> (World, Gateway) {
-    let world = World::new(1);
-    let gateway = Gateway::start(&world.router, sections);
-    let transfer = Transfer::start(&world, 0, false);
-    transfer.goes_on(100_000);
-    transfer.ends_exact();
-    world.set_cut(Cut::Carrier, true);
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), sections);
+    let transfer = Transfer::start(&world, 0, false).unwrap();
+    transfer.goes_on(100_000).unwrap();
+    transfer.ends_exact().unwrap();
+    world.set_cut(Cut::Carrier, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
     (world, gateway)
 }
@@ -48,7 +48,7 @@ fn a_full_buffer_drops_what_comes(_: &Namespace) {
     let status = gateway.status();
     assert!((95_000..=100_000).contains(&status.waiting_bytes), "{status:?}");
     assert!(status.buffer.mobile_full > 800, "{status:?}");
-    world.set_cut(Cut::Carrier, false);
+    world.set_cut(Cut::Carrier, false).unwrap();
     gateway.says(world.mobile_address(0), "present");
     sleep(Duration::from_millis(300));
     let after = gateway.status();
@@ -63,32 +63,32 @@ fn packets_that_have_waited_too_long(_: &Namespace) {
     sleep(Duration::from_secs(4));
     let status = gateway.status();
     assert!(status.waiting == 0 && status.buffer.aged >= 50 && gateway.files() == 0, "{status:?}");
-    world.set_cut(Cut::Carrier, false);
+    world.set_cut(Cut::Carrier, false).unwrap();
     gateway.says(world.mobile_address(0), "present");
 }
 
 fn a_smaller_mtu_on_return(_: &Namespace) {
-    let world = World::new(1);
-    let gateway = Gateway::start(&world.router, "");
-    let transfer = Transfer::start(&world, 0, false);
-    transfer.goes_on(500_000);
-    world.set_cut(Cut::Carrier, true);
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), "");
+    let transfer = Transfer::start(&world, 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    world.set_cut(Cut::Carrier, true).unwrap();
     gateway.says(world.mobile_address(0), "away");
     sleep(Duration::from_secs(1));
-    world.set_mobile_mtu(1300);
-    let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false));
+    world.set_mobile_mtu(1300).unwrap();
+    let took = transfer.resumes(|| world.set_cut(Cut::Carrier, false).unwrap()).unwrap();
     eprintln!("MTU of 1300 on the return: data after {took:?}");
     assert!(took < Duration::from_secs(2), "{took:?}");
-    transfer.goes_on(500_000);
-    transfer.ends_exact();
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
     let status = gateway.status();
     assert!(status.unsendable.too_big > 0, "{status:?}");
 }
 
 fn commands_are_believed(_: &Namespace) {
-    let world = World::new(1);
+    let world = World::new(1).unwrap();
     // Nobody asks: what is said holds until something is heard.
-    let gateway = Gateway::start(&world.router, "[presence]\nsilence = false\n");
+    let gateway = Gateway::start(world.router(), "[presence]\nsilence = false\n");
     let mobile = world.mobile_address(0);
     gateway.report(mobile, Word::Away).unwrap();
     flood(&world, 20);
@@ -96,7 +96,7 @@ fn commands_are_believed(_: &Namespace) {
     let line = gateway.mobile(mobile).unwrap();
     assert_eq!((line.standing.as_str(), line.away_by.join(", ").as_str()), ("away", "command"), "{line:?}");
     let bind = || UdpSocket::bind(SocketAddr::new(mobile, 0)).unwrap();
-    let socket = world.mobiles[0].enter(bind).unwrap();
+    let socket = world.mobile(0).enter(bind).unwrap();
     socket.send_to(b"here", SocketAddr::new(world.fixed_address(), 9)).unwrap();
     gateway.says(mobile, "present");
     for (address, wanted) in

@@ -10,7 +10,6 @@ mod absences;
 mod crashes;
 mod limits;
 mod process;
-mod world;
 
 use std::process::ExitCode;
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 use holdover_gatewayd::config::Config;
 use holdover_gatewayd::control::{Request, Response, Word, ask};
 use holdover_gatewayd::daemon::{Daemon, Setup, stop_signal};
+use holdover_gatewayd::demo::{MOBILE_FACING, Process};
 use holdover_gatewayd::status::{MobileLine, Status};
 use holdover_host::log::{Log, LogLevel, with_causes};
 use holdover_host::time_text::Time;
 use holdover_testbed::Namespace;
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::world::MOBILE_FACING;
 
 /// In the environment of the daemon: its directory.
 const DIRECTORY: &str = "HOLDOVER_TEST_GATEWAY_DIRECTORY";
@@ -42,12 +41,8 @@ fn socket(directory: &Path) -> PathBuf {
     directory.join("gateway.sock")
 }
 
-/// A daemon, and the directory that it shares with those before and after it.
-pub(crate) struct Gateway {
-    namespace: Namespace,
-    directory: PathBuf,
-    child: Option<Child>,
-}
+/// A daemon under test.
+pub(crate) struct Gateway(Process);
 
 impl Gateway {
     /// Starts the daemon in a namespace, with what else is to be in its configuration.
@@ -55,43 +50,25 @@ impl Gateway {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let directory = std::env::temp_dir().join(format!("holdover-gateway-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let buffer = if sections.contains("[buffer]") { "" } else { "[buffer]\n" };
-        let place = format!("directory = {:?}\n", directory.join("packets"));
-        let text = format!("{buffer}{sections}").replacen("[buffer]\n", &format!("[buffer]\n{place}"), 1);
-        std::fs::write(directory.join("gateway.toml"), text).unwrap();
-        let mut gateway = Self { namespace: namespace.clone(), directory, child: None };
-        gateway.restart();
-        gateway
+        let command = |directory: &Path| {
+            let mut command = Command::new(std::env::current_exe().unwrap());
+            command.env(DIRECTORY, directory);
+            command
+        };
+        Self(Process::start(namespace, directory, sections, command).unwrap())
     }
 
     /// Starts another daemon after the end of the last one.
     pub(crate) fn restart(&mut self) {
-        let directory = self.directory.clone();
-        let spawn = move || {
-            let mut command = Command::new(std::env::current_exe().unwrap());
-            command.env(DIRECTORY, directory).stdin(Stdio::null()).stdout(Stdio::null());
-            command.spawn().unwrap()
-        };
-        self.child = Some(self.namespace.enter(spawn).unwrap());
-        let began = Instant::now();
-        while ask(&socket(&self.directory), &Request::Status).is_err() {
-            assert!(began.elapsed() < Duration::from_secs(30), "the daemon does not answer");
-            let ended = self.child.as_mut().and_then(|child| child.try_wait().unwrap());
-            assert!(ended.is_none(), "the daemon ended: {ended:?}");
-            sleep(Duration::from_millis(5));
-        }
+        self.0.restart().unwrap();
     }
 
     pub(crate) fn status(&self) -> Status {
-        match ask(&socket(&self.directory), &Request::Status) {
-            Ok(Response::Status(status)) => *status,
-            other => panic!("{other:?}"),
-        }
+        self.0.status().unwrap()
     }
 
     pub(crate) fn mobile(&self, address: IpAddr) -> Option<MobileLine> {
-        match ask(&socket(&self.directory), &Request::Mobiles) {
+        match ask(&self.0.socket(), &Request::Mobiles) {
             Ok(Response::Mobiles { mobiles }) => mobiles.into_iter().find(|mobile| mobile.address == address),
             other => panic!("{other:?}"),
         }
@@ -99,7 +76,7 @@ impl Gateway {
 
     /// Reports by command.
     pub(crate) fn report(&self, address: IpAddr, presence: Word) -> Result<(), String> {
-        match ask(&socket(&self.directory), &Request::Mobile { address, presence }) {
+        match ask(&self.0.socket(), &Request::Mobile { address, presence }) {
             Ok(Response::Noted) => Ok(()),
             Err(error) => Err(error.to_string()),
             other => panic!("{other:?}"),
@@ -122,30 +99,28 @@ impl Gateway {
 
     pub(crate) fn drain(&self, within: Duration) -> u64 {
         let within = Time(holdover_base::Duration::from_millis(within.as_millis() as u64));
-        match ask(&socket(&self.directory), &Request::Drain { within }) {
+        match ask(&self.0.socket(), &Request::Drain { within }) {
             Ok(Response::Draining { waiting }) => waiting,
             other => panic!("{other:?}"),
         }
     }
 
-    pub(crate) fn signal(&self, signal: Signal) {
-        let pid = self.child.as_ref().map(Pid::from_child).unwrap();
+    pub(crate) fn signal(&mut self, signal: Signal) {
+        let pid = self.0.child().as_ref().map(Pid::from_child).unwrap();
         kill_process(pid, signal).unwrap();
     }
 
     /// `kill -9`.
     pub(crate) fn kill(&mut self) {
-        let mut child = self.child.take().unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
+        self.0.kill();
     }
 
     /// Waits for the end of the daemon; whether it was a good one.
     pub(crate) fn ends(&mut self, within: Duration) -> bool {
         let began = Instant::now();
         loop {
-            if let Some(ended) = self.child.as_mut().unwrap().try_wait().unwrap() {
-                self.child = None;
+            if let Some(ended) = self.0.child().as_mut().unwrap().try_wait().unwrap() {
+                *self.0.child() = None;
                 return ended.success();
             }
             assert!(began.elapsed() < within, "the daemon goes on");
@@ -155,16 +130,7 @@ impl Gateway {
 
     /// Files of mobile hosts for which packets wait.
     pub(crate) fn files(&self) -> usize {
-        let entries = std::fs::read_dir(self.directory.join("packets").join(MOBILE_FACING)).into_iter().flatten();
+        let entries = std::fs::read_dir(self.0.directory().join("packets").join(MOBILE_FACING)).into_iter().flatten();
         entries.filter(|entry| entry.as_ref().unwrap().file_name() != "lock").count()
-    }
-}
-
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        if self.child.is_some() {
-            self.kill();
-        }
-        let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

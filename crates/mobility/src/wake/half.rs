@@ -316,10 +316,10 @@ impl Half {
         let Times { cut_at, now, .. } = times;
         let (least_round_trip, flow) = (connection.least_round_trip(), connection.half(at.direction));
         let clock = flow.stamps().map_or_else(EchoClock::default, |[first, newest]| EchoClock::between(first, newest));
-        let echo = config
-            .release
-            .refresh_timestamps
-            .then(|| release::fresh_echo(&clock, at.direction, connection.latest_round_trip(), now));
+        let echo = config.release.refresh_timestamps.then(|| {
+            let (latest, beyond) = (connection.latest_round_trip(), connection.round_trip_beyond());
+            release::fresh_echo(&clock, at.direction, latest, beyond, now)
+        });
         let echo = echo.flatten();
         let may_be_lost = at.direction == Direction::Outgoing && config.holds();
         let packets = if flow.is_held() || may_be_lost || flow.is_window_shrunk() {

@@ -1,8 +1,10 @@
 // Reads a packet: Ethernet, IPv4 or IPv6 with extension headers, TCP and its options. `wire` reads the same in user space.
+//
+// The shell that includes this has declared `rules` and `count` (of `enum counter`) before.
 
 #pragma once
 
-#include "maps.h"
+#include "kernel.h"
 
 #include "header_prediction.h"
 

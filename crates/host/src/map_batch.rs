@@ -1,19 +1,15 @@
-//! All entries of the map of flows, many with each system call.
+//! All entries of an eBPF hash map, many with each system call.
 //!
-//! One at a time takes two calls for each: with tens of thousands of connections, whoever has to look at them all would be late
-//! for everything else.
+//! One at a time takes two calls for each: with tens of thousands of entries, a process that has to look at them all would be late for
+//! everything else.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use holdover_flow::{Flow, Key};
-
-use super::path::LOCK;
-
 /// `enum bpf_cmd` of `linux/bpf.h`.
 const BPF_MAP_LOOKUP_BATCH: libc::c_int = 24;
 
-/// So many entries are asked for at once: 600 kB.
+/// So many entries are asked for at once.
 const AT_ONCE: usize = 512;
 
 /// The part of `union bpf_attr` that the call reads.
@@ -29,10 +25,21 @@ struct Batch {
     flags: u64,
 }
 
-/// Looks at each entry as it is when its turn comes. One that comes or goes in the meantime may be seen or not.
-pub(super) fn for_each(map: BorrowedFd<'_>, look: &mut dyn FnMut(&Key, &Flow)) -> io::Result<()> {
-    let mut keys = vec![Key::default(); AT_ONCE];
-    let mut values = vec![Flow::default(); AT_ONCE];
+/// Looks at each entry as it is when its turn comes. One that comes or goes in the meantime may be seen or not. `flags` are those of a
+/// look-up (`BPF_F_LOCK`).
+///
+/// # Safety
+/// Keys and values of the map have the sizes of `K` and `V`, and any bytes are a value of each type.
+///
+/// # Errors
+/// The kernel refuses.
+pub unsafe fn for_each<K: Copy + Default, V: Copy + Default>(
+    map: BorrowedFd<'_>,
+    flags: u64,
+    look: &mut dyn FnMut(&K, &V),
+) -> io::Result<()> {
+    let mut keys = vec![K::default(); AT_ONCE];
+    let mut values = vec![V::default(); AT_ONCE];
     // The place where the next call begins: 4 bytes that are the kernel's own.
     let (mut from, mut next) = (None::<u64>, 0_u64);
     loop {
@@ -43,11 +50,11 @@ pub(super) fn for_each(map: BorrowedFd<'_>, look: &mut dyn FnMut(&Key, &Flow)) -
             values: values.as_mut_ptr().expose_provenance() as u64,
             count: keys.len() as u32,
             map_fd: map.as_raw_fd().cast_unsigned(),
-            elem_flags: LOCK,
+            elem_flags: flags,
             flags: 0,
         };
         // SAFETY: the kernel writes at most `count` keys and values of the map's sizes, which are those of the elements, and one
-        // place; all of them live during the call. Any bytes are a key and a value.
+        // place; all of them live during the call. Any bytes are a key and a value, as the caller promises.
         let result = unsafe {
             libc::syscall(libc::SYS_bpf, BPF_MAP_LOOKUP_BATCH, std::ptr::from_mut(&mut batch), size_of::<Batch>())
         };
@@ -57,8 +64,8 @@ pub(super) fn for_each(map: BorrowedFd<'_>, look: &mut dyn FnMut(&Key, &Flow)) -
             Some(Some(libc::ENOENT)) => true,
             // What has one hash does not fit.
             Some(Some(libc::ENOSPC)) => {
-                keys.resize(2 * keys.len(), Key::default());
-                values.resize(2 * values.len(), Flow::default());
+                keys.resize(2 * keys.len(), K::default());
+                values.resize(2 * values.len(), V::default());
                 continue;
             }
             Some(_) => return Err(error.unwrap_or_else(|| io::ErrorKind::Other.into())),

@@ -1,0 +1,127 @@
+//! `holdover gateway demo`.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::Args;
+use holdover_gatewayd::demo::{CASES, Case, DemoError, MOBILE_FACING, Outcome};
+use holdover_gatewayd::{demo, features};
+use holdover_testbed::Privilege;
+use serde::Serialize;
+
+use super::CANNOT_WORK;
+use crate::command_support::{print, print_error, print_json, with_causes};
+
+/// Arguments of `holdover gateway demo`.
+#[derive(Args, Debug)]
+pub(super) struct DemoArgs {
+    /// Print JSON instead of a table, and no progress.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Shown {
+    /// Between the fixed host and the gateway.
+    round_trip_s: f64,
+    outcomes: Vec<Outcome>,
+}
+
+pub(super) fn run(args: &DemoArgs) -> ExitCode {
+    // Before the first thread.
+    if let Err(error) = Privilege::acquire() {
+        print_error(&format_args!("the demo needs network namespaces: {error}"));
+        return ExitCode::from(CANNOT_WORK);
+    }
+    let missing = features::examine(Path::new("/")).into_iter().find(|feature| feature.needed && !feature.fine);
+    if let Some(missing) = missing {
+        print_error(&format_args!("the demo needs what the gateway needs; {}: {}", missing.name, missing.found));
+        return ExitCode::from(CANNOT_WORK);
+    }
+    match show(args.json) {
+        Ok(outcomes) if args.json => print_json(&Shown { round_trip_s: demo::ROUND_TRIP.as_secs_f64(), outcomes }),
+        Ok(outcomes) => print(&table(&outcomes)),
+        Err(error) => {
+            print_error(&with_causes(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show(is_quiet: bool) -> Result<Vec<Outcome>, DemoError> {
+    let is_quiet = is_quiet || !std::io::stderr().is_terminal();
+    let directory = std::env::temp_dir().join(format!("holdover-gateway-demo-{}", std::process::id()));
+    let mut outcomes = Vec::new();
+    let result = CASES.into_iter().enumerate().try_for_each(|(number, case)| {
+        if !is_quiet {
+            let _ = write!(std::io::stderr(), "\r\x1b[K{} of {}: {} ...", number + 1, CASES.len(), case.name);
+        }
+        outcomes.extend(demo::run(case, &directory, daemon)?);
+        Ok(())
+    });
+    if !is_quiet {
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+    // Each daemon has removed its own.
+    let _ = std::fs::remove_dir(&directory);
+    result.map(|()| outcomes)
+}
+
+/// This program again, as the daemon.
+fn daemon(directory: &Path) -> Command {
+    let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("holdover"));
+    let mut command = Command::new(program);
+    command.args(["gateway", "run", "--interface", MOBILE_FACING, "--config"]).arg(directory.join("gateway.toml"));
+    command.arg("--socket").arg(directory.join("gateway.sock"));
+    // What happens to the demo's hosts is not news, and it is killed on purpose.
+    command.stderr(std::process::Stdio::null());
+    command
+}
+
+fn table(outcomes: &[Outcome]) -> String {
+    let mut text = format!(
+        "Transfers of 8 MB at 4 MB/s, {} ms of round trip, CUBIC or what the kernel has; unmodified hosts.\n\n\
+         {:<32} {:<9} {:>10} {:>10}   {:>9} {:>9}\n{:<32} {:<9} {:>10} {:>10}   {:>9} {:>9}\n",
+        demo::ROUND_TRIP.as_millis(),
+        "",
+        "",
+        "first data",
+        "after",
+        "total",
+        "",
+        "outage",
+        "",
+        "plain",
+        "gateway",
+        "plain",
+        "gateway",
+    );
+    for (case, is_upload) in CASES.into_iter().flat_map(|case| [(case, false), (case, true)]) {
+        let find = |has_gateway| {
+            outcomes.iter().find(|outcome| {
+                outcome.case == case && outcome.way.is_upload == is_upload && outcome.way.has_gateway == has_gateway
+            })
+        };
+        if let (Some(plain), Some(gateway)) = (find(false), find(true)) {
+            line(&mut text, case, is_upload, plain, gateway);
+        }
+    }
+    text.push_str("\nFirst data: from the return of the link to the first new data at the receiver.\n");
+    text
+}
+
+fn line(text: &mut String, case: Case, is_upload: bool, plain: &Outcome, gateway: &Outcome) {
+    let direction = if is_upload { "upload" } else { "download" };
+    let _ = writeln!(
+        text,
+        "{:<32} {direction:<9} {:>7.0} ms {:>7.0} ms   {:>7.2} s {:>7.2} s",
+        case.name,
+        plain.first_data_s * 1000.0,
+        gateway.first_data_s * 1000.0,
+        plain.total_s,
+        gateway.total_s,
+    );
+}

@@ -1,0 +1,81 @@
+// What a shell between two hosts needs beyond flow.h. To a gateway the *peer* is the mobile host, and the *host* is the other end, whose
+// round trip is measured here. docs/mechanisms/hold_back.md says what for.
+
+#pragma once
+
+#include "packet.h"
+#include "segments.h"
+#include "sequence.h"
+
+// The shortest sample counts: the host may delay its ACKs, and has no data to send for a while.
+INLINE void sample_beyond(struct flow *flow, u64 sample)
+{
+	if (!flow->beyond || sample < flow->beyond)
+		flow->beyond = sample ? sample : 1;
+}
+
+// A segment of the peer's goes on to the host.
+INLINE void time_to_host(struct flow *flow, const struct packet *packet)
+{
+	const struct half *data = &flow->outgoing;
+	u32 len = seq_len(packet);
+
+	if (packet->has_stamps && !(flow->flags & TRIP_FAR_STAMPED)) {
+		flow->flags |= TRIP_FAR_STAMPED;
+		flow->far_stamped = packet->val;
+		flow->far_stamped_at = packet->now;
+	}
+	if (!len)
+		return;
+	// Karn's rule: a retransmission measures nothing (RFC 6298 section 3).
+	if (data->runs_len && before(packet->seq, runs_end(data))) {
+		flow->flags &= ~TRIP_FAR_TIMED;
+	} else if (!(flow->flags & TRIP_FAR_TIMED)) {
+		flow->flags |= TRIP_FAR_TIMED;
+		flow->far_timed = packet->seq + len;
+		flow->far_timed_at = packet->now;
+	}
+}
+
+// A segment of the host's has come.
+INLINE void time_from_host(struct flow *flow, const struct packet *packet)
+{
+	if (flow->flags & TRIP_FAR_TIMED && packet->flags & ACK && !before(packet->ack, flow->far_timed)) {
+		flow->flags &= ~TRIP_FAR_TIMED;
+		sample_beyond(flow, since(packet->now, flow->far_timed_at));
+	}
+	if (flow->flags & TRIP_FAR_STAMPED && packet->has_stamps) {
+		int ahead = (int)(packet->ecr - flow->far_stamped);
+
+		if (ahead >= 0)
+			flow->flags &= ~TRIP_FAR_STAMPED;
+		if (ahead == 0)
+			sample_beyond(flow, since(packet->now, flow->far_stamped_at));
+	}
+}
+
+// To be called before handle_segment.
+INLINE void time_beyond(struct flow *flow, const struct packet *packet, int direction)
+{
+	if (direction == INCOMING)
+		time_to_host(flow, packet);
+	else
+		time_from_host(flow, packet);
+}
+
+// Whether a packet, of either end, begins another connection with the same addresses: a SYN, unless it is a retransmission.
+INLINE int begins_between(const struct flow *flow, const struct packet *packet)
+{
+	int is_first = (packet->flags & (SYN | ACK | RST)) == SYN;
+
+	return is_first && !(flow->stage & STAGE_ISN && flow->host_isn == packet->seq);
+}
+
+// Notes the initial sequence number of the end that has opened the connection, for begins_between.
+INLINE void note_opening(struct flow *flow, const struct packet *packet)
+{
+	if ((packet->flags & (SYN | ACK | RST)) == SYN) {
+		flow->host_isn = packet->seq;
+		flow->stage |= STAGE_ISN;
+	}
+}

@@ -1,0 +1,142 @@
+// The flow path for the TCP connections of mobile hosts. Its link is that of the mobile host, whose side is the peer's; what is called the
+// host there is the fixed host.
+
+#pragma once
+
+#include "state.h"
+
+#include "between.h"
+#include "flow.h"
+
+#include "parse.h"
+#include "rewrite.h"
+
+#define KEY struct key __attribute__((aligned(8)))
+
+// What does not fit the stack. A processor runs one program at a time: both hooks run with softirqs off.
+struct current {
+	struct link link;
+	struct prediction none[2]; // header prediction is for hosts with a few fast flows: these lines are never active
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct current);
+} currents SEC(".maps");
+
+INLINE struct prediction *neighbour_of(struct prediction *own, u32 number)
+{
+	return 0;
+}
+
+INLINE void notify_of_flow(const struct key *key, u64 now, int direction, u8 kind, u32 ack)
+{
+	struct notice *notice = bpf_ringbuf_reserve(&flow_notices, sizeof(*notice), 0);
+
+	if (!notice) {
+		count(NOTICE_LOST);
+		return;
+	}
+	notice->at = now;
+	notice->key = *key;
+	notice->ack = ack;
+	notice->direction = direction;
+	notice->kind = kind;
+	__builtin_memset(notice->unused, 0, sizeof(notice->unused));
+	bpf_ringbuf_submit(notice, 0);
+}
+
+#define ARRIVAL_EVERY (1 * MS)
+
+// To be called after the flow was updated, as user space looks at it.
+INLINE void note_arrival(struct mobile *mobile, const struct key *key, const struct link *link, u64 now)
+{
+	if (!link->awaits_packets || now - mobile->arrival_noticed_at < ARRIVAL_EVERY)
+		return;
+	mobile->arrival_noticed_at = now;
+	notify_of_flow(key, now, INCOMING, NOTICE_ARRIVED, 0);
+}
+
+// The flow of a packet; 0 if there is no room for it, or if it is about a flow that is not known. Connections that are older than the
+// programs are learnt from any of their packets.
+INLINE struct flow *find(const struct key *key, const struct packet *packet, int *is_new)
+{
+	struct flow *flow = bpf_map_lookup_elem(&flows, key);
+
+	if (flow && begins_between(flow, packet)) {
+		bpf_map_delete_elem(&flows, key);
+		flow = 0;
+	}
+	if (flow)
+		return flow;
+	if (packet->flags & RST) {
+		count(ALONE_UNKNOWN);
+		return 0;
+	}
+	u32 zero = 0;
+	struct blank_flow *anew = bpf_map_lookup_elem(&blank_flows, &zero);
+
+	if (!anew)
+		return 0;
+	*is_new = 1;
+	bpf_map_update_elem(&flows, key, anew, BPF_NOEXIST);
+	flow = bpf_map_lookup_elem(&flows, key);
+	if (!flow)
+		count(ALONE_FULL);
+	return flow;
+}
+
+// Sends a packet to or from a mobile host on the flow path, if it is TCP. Returns whether it is withheld; it may be rewritten.
+INLINE int withholds(struct __sk_buff *skb, struct mobile *mobile, u64 now, u64 expires, int direction)
+{
+	KEY key = {};
+	u32 zero = 0;
+	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
+	struct current *current = bpf_map_lookup_elem(&currents, &zero);
+
+	if (!rules.holds || !scratch || !current)
+		return 0;
+	struct packet *packet = &scratch->packet;
+	struct verdict *verdict = &scratch->verdict;
+
+	__builtin_memset(&scratch->offsets, 0, sizeof(scratch->offsets));
+	__builtin_memset(packet, 0, sizeof(*packet));
+	__builtin_memset(verdict, 0, sizeof(*verdict));
+	if (read_packet(skb, scratch, &key, direction) != READ)
+		return 0;
+	count(direction == OUTGOING ? SEEN : SEEN_IN);
+	packet->now = now;
+	// User space writes the one that is not the current one.
+	current->link = mobile->links[mobile->link & 1];
+	current->link.expires_at = expires;
+	const struct link *link = &current->link;
+	int is_new = 0;
+	struct flow *flow = find(&key, packet, &is_new);
+
+	if (!flow)
+		return 0;
+	if (flow->stage & STAGE_LEFT_ALONE) {
+		count(ALONE_POLICY);
+		return 0;
+	}
+	begin_verdict(verdict, packet);
+
+	bpf_spin_lock(&flow->lock);
+	time_beyond(flow, packet, direction);
+	handle_segment(flow, link, &rules, &key, packet, verdict, &current->none[0], &current->none[1], is_new, 0, direction);
+	note_opening(flow, packet);
+	bpf_spin_unlock(&flow->lock);
+
+	if (direction == INCOMING)
+		note_arrival(mobile, &key, link, now);
+	if (verdict->notice)
+		notify_of_flow(&key, now, direction, verdict->notice, verdict->notice_ack);
+	if (verdict->withhold) {
+		count(WITHHELD);
+		return 1;
+	}
+	rewrite(skb, &scratch->offsets, packet, verdict);
+	return 0;
+}

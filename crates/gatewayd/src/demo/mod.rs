@@ -1,0 +1,12 @@
+//! The gateway without hardware: hosts in network namespaces, for `holdover gateway demo` and for the tests against real kernels.
+
+mod process;
+mod show;
+mod transfer;
+mod wire;
+mod world;
+
+pub use process::{MakeCommand, Process};
+pub use show::{CASES, Case, DemoError, Outcome, ROUND_TRIP, Way, run};
+pub use transfer::{LIMIT, Transfer, TransferError};
+pub use world::{Cut, MOBILE_FACING, World, WorldError};

@@ -1,0 +1,122 @@
+//! The daemon as a process of its own, in a namespace.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use holdover_host::Namespace;
+
+use super::WorldError;
+use crate::control::{Request, Response, ask};
+use crate::status::Status;
+
+/// What is run, given the directory with `gateway.toml`, in which the daemon is to make `gateway.sock`.
+pub type MakeCommand = fn(&Path) -> Command;
+
+/// A daemon, and the directory that it shares with those before and after it. Both end with this value.
+pub struct Process {
+    namespace: Namespace,
+    directory: PathBuf,
+    command: MakeCommand,
+    child: Option<Child>,
+}
+
+/// It answers within this time after its start: the kernel verifies its programs first, several at a time if several are started.
+const STARTS_WITHIN: Duration = Duration::from_secs(30);
+
+impl Process {
+    /// Starts the daemon in a namespace, with this configuration but for where packets are kept. `directory` must not be there.
+    ///
+    /// # Errors
+    /// It does not start, or does not answer.
+    pub fn start(
+        namespace: &Namespace,
+        directory: PathBuf,
+        sections: &str,
+        command: MakeCommand,
+    ) -> Result<Self, WorldError> {
+        std::fs::create_dir_all(&directory)?;
+        let mut this = Self { namespace: namespace.clone(), directory, command, child: None };
+        let buffer = if sections.contains("[buffer]") { "" } else { "[buffer]\n" };
+        let place = format!("directory = {:?}\n", this.directory.join("packets"));
+        let text = format!("{buffer}{sections}").replacen("[buffer]\n", &format!("[buffer]\n{place}"), 1);
+        std::fs::write(this.directory.join("gateway.toml"), text)?;
+        this.restart()?;
+        Ok(this)
+    }
+
+    /// Starts another daemon after the end of the last one.
+    ///
+    /// # Errors
+    /// See [`Self::start`].
+    pub fn restart(&mut self) -> Result<(), WorldError> {
+        let mut command = (self.command)(&self.directory);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = self.namespace.enter(move || command.spawn())??;
+        let began = Instant::now();
+        while ask(&self.socket(), &Request::Status).is_err() {
+            if let Some(status) = child.try_wait()? {
+                return Err(WorldError::Daemon(format!("it ended: {status}")));
+            }
+            if began.elapsed() > STARTS_WITHIN {
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(WorldError::Daemon(format!("no answer within {} s", STARTS_WITHIN.as_secs())));
+            }
+            sleep(Duration::from_millis(5));
+        }
+        self.child = Some(child);
+        Ok(())
+    }
+
+    /// Its control socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.join("gateway.sock")
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The process, while there is one.
+    pub fn child(&mut self) -> &mut Option<Child> {
+        &mut self.child
+    }
+
+    /// How it is.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn status(&self) -> Result<Status, WorldError> {
+        match ask(&self.socket(), &Request::Status) {
+            Ok(Response::Status(status)) => Ok(*status),
+            Ok(other) => Err(WorldError::Daemon(format!("it answered {other:?}"))),
+            Err(error) => Err(WorldError::Daemon(error.to_string())),
+        }
+    }
+
+    /// `kill -9`. Does nothing if it has ended.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // One that has ended meanwhile is not killed.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Process").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}

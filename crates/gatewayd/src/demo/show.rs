@@ -1,0 +1,124 @@
+//! What the demo shows: the same transfers over the same outages, with and without the gateway, side by side.
+
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::{Cut, MakeCommand, Process, Transfer, TransferError, World, WorldError};
+
+/// An outage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Case {
+    /// What happens.
+    pub name: &'static str,
+    /// How the link is cut.
+    pub cut: Cut,
+    /// For how long, in ms.
+    pub cut_ms: u64,
+    /// Whether the daemon is killed in the middle, and started again.
+    pub is_killed: bool,
+}
+
+/// What the demo tries.
+pub const CASES: [Case; 4] = [
+    Case { name: "silent cut of 0.3 s", cut: Cut::Silent, cut_ms: 300, is_killed: false },
+    Case { name: "silent cut of 3 s", cut: Cut::Silent, cut_ms: 3000, is_killed: false },
+    Case { name: "carrier lost for 3 s", cut: Cut::Carrier, cut_ms: 3000, is_killed: false },
+    Case { name: "kill -9 in a silent cut of 4 s", cut: Cut::Silent, cut_ms: 4000, is_killed: true },
+];
+
+/// A direction, with or without the gateway.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Way {
+    /// Whether the mobile host sends.
+    pub is_upload: bool,
+    /// Whether the daemon runs on the router.
+    pub has_gateway: bool,
+}
+
+/// What came of one transfer.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Outcome {
+    /// The outage.
+    pub case: Case,
+    /// The transfer.
+    #[serde(flatten)]
+    pub way: Way,
+    /// From the return of the link to the first new data at the receiver.
+    pub first_data_s: f64,
+    /// From the first byte to the last one.
+    pub total_s: f64,
+}
+
+/// The demo has failed.
+#[derive(Debug, thiserror::Error)]
+pub enum DemoError {
+    /// The hosts cannot be made, or the daemon does not run.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// A transfer did not go on, or its bytes were wrong.
+    #[error("a transfer: {0}")]
+    Transfer(#[from] TransferError),
+    /// A thread has panicked.
+    #[error("a part of the demo has panicked")]
+    Panicked,
+}
+
+/// Before the outage, and in all. Some 4 MB flow in a second.
+const BEFORE_BYTES: u64 = 2_000_000;
+const ALL_BYTES: u64 = 8_000_000;
+
+/// Between the fixed host and the router.
+pub const ROUND_TRIP: holdover_base::Duration = holdover_base::Duration::from_millis(40);
+
+/// Tries one outage in all four ways at once. `directory` is for the daemons' files and must not be there.
+///
+/// # Errors
+/// The kernel refuses something, or a transfer does not end as it should.
+pub fn run(case: Case, directory: &Path, command: MakeCommand) -> Result<Vec<Outcome>, DemoError> {
+    let ways = [(false, false), (false, true), (true, false), (true, true)];
+    let ways = ways.map(|(is_upload, has_gateway)| Way { is_upload, has_gateway });
+    let outcomes = std::thread::scope(|scope| {
+        let threads = ways.map(|way| {
+            let place = directory.join(format!("{}-{}", way.is_upload, way.has_gateway));
+            scope.spawn(move || transfer(case, way, place, command))
+        });
+        threads.map(|thread| thread.join().unwrap_or(Err(DemoError::Panicked)))
+    });
+    outcomes.into_iter().collect()
+}
+
+fn transfer(case: Case, way: Way, directory: PathBuf, command: MakeCommand) -> Result<Outcome, DemoError> {
+    let world = World::with_round_trip(1, ROUND_TRIP)?;
+    let mut gateway = match way.has_gateway {
+        true => Some(Process::start(world.router(), directory, "", command)?),
+        false => None,
+    };
+    let began = Instant::now();
+    let transfer = Transfer::start(&world, 0, way.is_upload)?;
+    transfer.goes_on(BEFORE_BYTES)?;
+    let returns_at = Instant::now() + Duration::from_millis(case.cut_ms);
+    world.set_cut(case.cut, true)?;
+    // The link is back when it is, whether or not the next daemon is there.
+    let first_data = std::thread::scope(|scope| {
+        let killed = gateway.as_mut().filter(|_| case.is_killed).map(|gateway| {
+            scope.spawn(move || {
+                sleep(returns_at.saturating_duration_since(Instant::now()) / 2);
+                gateway.kill();
+                gateway.restart()
+            })
+        });
+        sleep(returns_at.saturating_duration_since(Instant::now()));
+        let mut made_whole = Ok(());
+        let first_data = transfer.resumes(|| made_whole = world.set_cut(case.cut, false))?;
+        made_whole?;
+        killed.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join).map_err(|_| DemoError::Panicked)??;
+        Ok::<_, DemoError>(first_data)
+    })?;
+    transfer.goes_on(ALL_BYTES.saturating_sub(transfer.received()))?;
+    let total = began.elapsed();
+    transfer.ends_exact()?;
+    Ok(Outcome { case, way, first_data_s: first_data.as_secs_f64(), total_s: total.as_secs_f64() })
+}

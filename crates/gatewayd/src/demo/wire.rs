@@ -1,0 +1,93 @@
+//! A wire with a delay between two namespaces: a TUN device at each end, and a thread that carries packets.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use bytes::{Bytes, BytesMut};
+use holdover_base::{Duration, Instant};
+use holdover_host::{Namespace, Offload, Tun, TunConfig, TunError, clock};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::WorldError;
+
+/// Carries packets until it is dropped.
+#[derive(Debug)]
+pub(super) struct Wire {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Packets on their way to one end.
+#[derive(Debug, Default)]
+struct Way {
+    packets: VecDeque<(Instant, Offload, Bytes)>,
+}
+
+/// So long the thread sleeps at most.
+const LONGEST_SLEEP: Duration = Duration::from_millis(50);
+
+impl Wire {
+    /// Between `eth0` of a host and `fix0` of the router, each with its address.
+    pub(super) fn between(
+        host: (&Namespace, IpAddr),
+        router: (&Namespace, IpAddr),
+        bits: u8,
+        delay: Duration,
+    ) -> Result<Self, WorldError> {
+        let open = |(namespace, address): (&Namespace, IpAddr), name: &str| {
+            let config = TunConfig { offload: true, ..TunConfig::new(name, 1500).address(address, bits) };
+            namespace.enter(|| Tun::open(namespace, &config))
+        };
+        let ends = [open(host, "eth0")??, open(router, "fix0")??];
+        let is_over = Arc::new(AtomicBool::new(false));
+        let thread = std::thread::Builder::new().name("wire".to_owned()).spawn({
+            let is_over = Arc::clone(&is_over);
+            move || {
+                if let Err(error) = carry(&ends, delay, &is_over) {
+                    tracing::warn!(%error, "the wire is cut");
+                }
+            }
+        })?;
+        Ok(Self { is_over, thread: Some(thread) })
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            // Its panic has been told by the panic's own message.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn carry(ends: &[Tun; 2], delay: Duration, is_over: &AtomicBool) -> Result<(), TunError> {
+    let mut ways = [Way::default(), Way::default()];
+    let mut buffer = BytesMut::new();
+    while !is_over.load(Ordering::SeqCst) {
+        let now = clock::now();
+        for (from, to) in [(0, 1), (1, 0)] {
+            while let Some((offload, packet)) = ends[from].recv_offloaded(&mut buffer)? {
+                ways[to].packets.push_back((now + delay, offload, packet));
+            }
+            while let Some((_, offload, packet)) = ways[to].packets.pop_front_if(|(at, ..)| *at <= clock::now()) {
+                match ends[to].send_offloaded(offload, &[&packet]) {
+                    // IPv6 of an interface without it.
+                    Ok(()) | Err(TunError::NotIp) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        let due = ways.iter().filter_map(|way| Some(way.packets.front()?.0)).min();
+        let wait = due.map_or(LONGEST_SLEEP, |at| at.saturating_since(clock::now())).min(LONGEST_SLEEP);
+        let patience = Timespec { tv_sec: 0, tv_nsec: wait.as_nanos() as _ };
+        let mut readable = [PollFd::new(&ends[0], PollFlags::IN), PollFd::new(&ends[1], PollFlags::IN)];
+        // Interrupted or not, the next round looks.
+        let _ = poll(&mut readable, Some(&patience));
+    }
+    Ok(())
+}

@@ -1,0 +1,220 @@
+//! A fixed host, a router, a bridge whose ports are the link, and mobile hosts, in namespaces of their own.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+
+use holdover_base::Duration;
+use holdover_host::{Namespace, NamespaceError, Netlink, NetlinkError, Route, SysctlError, TunError, carrier, sysctl};
+
+use super::wire::Wire;
+
+/// The router's interface behind which the mobile hosts are.
+pub const MOBILE_FACING: &str = "mob0";
+
+/// How the link is cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cut {
+    /// Behind the bridge: the router's interface keeps its carrier.
+    Silent,
+    /// At the router's interface.
+    Carrier,
+}
+
+/// The world cannot be made, or does not work.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// No namespace.
+    #[error(transparent)]
+    Namespace(#[from] NamespaceError),
+    /// An interface, an address or a route was refused.
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    /// A kernel parameter was refused.
+    #[error(transparent)]
+    Sysctl(#[from] SysctlError),
+    /// A device of the wire was refused.
+    #[error(transparent)]
+    Tun(#[from] TunError),
+    /// A socket or a thread was refused.
+    #[error("a socket or a thread of the hosts: {0}")]
+    Io(#[from] io::Error),
+    /// The daemon does not do what it should.
+    #[error("the daemon: {0}")]
+    Daemon(String),
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct World {
+    fixed: Namespace,
+    router: Namespace,
+    bridge: Namespace,
+    mobiles: Vec<Namespace>,
+    is_v6: bool,
+    _wire: Option<Wire>,
+}
+
+impl World {
+    /// So many mobile hosts, without delays.
+    ///
+    /// # Errors
+    /// The kernel refuses something: this is root's, or needs a user namespace.
+    pub fn new(mobiles: u8) -> Result<Self, WorldError> {
+        Self::of_family(mobiles, false, Duration::ZERO)
+    }
+
+    /// The same with a round trip between the fixed host and the router.
+    ///
+    /// # Errors
+    /// See [`Self::new`].
+    pub fn with_round_trip(mobiles: u8, round_trip: Duration) -> Result<Self, WorldError> {
+        Self::of_family(mobiles, false, round_trip)
+    }
+
+    /// The same over IPv6, with one mobile host and no delay.
+    ///
+    /// # Errors
+    /// See [`Self::new`].
+    pub fn v6() -> Result<Self, WorldError> {
+        Self::of_family(1, true, Duration::ZERO)
+    }
+
+    fn of_family(mobiles: u8, is_v6: bool, round_trip: Duration) -> Result<Self, WorldError> {
+        let new = Namespace::new;
+        let (fixed, router, bridge) = (new("fixed")?, new("router")?, new("bridge")?);
+        let mobiles = (0..mobiles).map(|_| new("mobile")).collect::<Result<Vec<_>, _>>()?;
+        let mut world = Self { fixed, router, bridge, mobiles, is_v6, _wire: None };
+        // The bridge comes first, so that the ends of a veth pair have different indices: Linux acts on the carrier of a pair with equal
+        // ones once a second (`linkwatch_urgent_event`).
+        inside(&world.bridge, |netlink| netlink.add_bridge("br0"))?;
+        let (router_fixed, router_mobile, bits) = (world.address(1, 1), world.address(2, 1), world.bits());
+        let fixed_end = world.fixed.clone();
+        if round_trip > Duration::ZERO {
+            world._wire = Some(Wire::between(
+                (&world.fixed, world.address(1, 2)),
+                (&world.router, router_fixed),
+                bits,
+                round_trip / 2,
+            )?);
+        } else {
+            inside(&world.router, |netlink| {
+                netlink.add_veth("fix0", "eth0", &fixed_end)?;
+                netlink.set_up("fix0")?;
+                netlink.add_address("fix0", router_fixed, bits)
+            })?;
+            let address = world.address(1, 2);
+            inside(&world.fixed, |netlink| {
+                netlink.set_up("eth0")?;
+                netlink.add_address("eth0", address, bits)
+            })?;
+        }
+        inside(&world.router, |netlink| {
+            netlink.add_veth(MOBILE_FACING, "router0", &world.bridge)?;
+            netlink.set_up(MOBILE_FACING)?;
+            netlink.add_address(MOBILE_FACING, router_mobile, bits)
+        })?;
+        let forwards = if is_v6 { "net.ipv6.conf.all.forwarding" } else { "net.ipv4.ip_forward" };
+        world.router.enter(|| sysctl::set(&world.router, forwards, "1"))??;
+        for (number, mobile) in world.mobiles.iter().enumerate() {
+            let address = world.mobile_address(number);
+            inside(mobile, |netlink| {
+                netlink.set_up("lo")?;
+                netlink.add_veth("eth0", &format!("mobile{number}"), &world.bridge)?;
+                netlink.set_up("eth0")?;
+                netlink.add_address("eth0", address, bits)
+            })?;
+            world.add_default_route(mobile, router_mobile)?;
+        }
+        world.add_default_route(&world.fixed, router_fixed)?;
+        world.bridge.enter(|| sysctl::set(&world.bridge, "net.ipv6.conf.all.disable_ipv6", "1"))??;
+        inside(&world.bridge, |netlink| {
+            let ports = (0..world.mobiles.len()).map(|number| format!("mobile{number}"));
+            for port in ports.chain(["router0".to_owned()]) {
+                netlink.add_port("br0", &port)?;
+                netlink.set_up(&port)?;
+            }
+            netlink.set_up("br0")
+        })?;
+        Ok(world)
+    }
+
+    fn add_default_route(&self, host: &Namespace, gateway: IpAddr) -> Result<(), WorldError> {
+        let nowhere: IpAddr = if self.is_v6 { [0; 16].into() } else { [0; 4].into() };
+        let route = Route { destination: (nowhere, 0), gateway: Some(gateway), link: "eth0".to_owned(), source: None };
+        inside(host, |netlink| netlink.add_route(&route))
+    }
+
+    fn bits(&self) -> u8 {
+        if self.is_v6 { 64 } else { 24 }
+    }
+
+    fn address(&self, net: u8, host: u8) -> IpAddr {
+        let v6 = std::net::Ipv6Addr::new(0xfd00, net.into(), 0, 0, 0, 0, 0, host.into());
+        if self.is_v6 { v6.into() } else { [10, net, 0, host].into() }
+    }
+
+    /// The fixed host.
+    pub fn fixed(&self) -> &Namespace {
+        &self.fixed
+    }
+
+    /// The router, on which the daemon is to run.
+    pub fn router(&self) -> &Namespace {
+        &self.router
+    }
+
+    /// The mobile host of this number.
+    pub fn mobile(&self, number: usize) -> &Namespace {
+        &self.mobiles[number]
+    }
+
+    /// The fixed host's address.
+    pub fn fixed_address(&self) -> IpAddr {
+        self.address(1, 2)
+    }
+
+    /// The address of a mobile host.
+    pub fn mobile_address(&self, number: usize) -> IpAddr {
+        self.address(2, 7 + number as u8)
+    }
+
+    /// Cuts the link of the first mobile host, or of all with [`Cut::Carrier`], or makes it whole.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_cut(&self, cut: Cut, is_cut: bool) -> Result<(), WorldError> {
+        let port = if cut == Cut::Silent { "mobile0" } else { "router0" };
+        if is_cut {
+            return inside(&self.bridge, |netlink| netlink.set_down(port));
+        }
+        inside(&self.bridge, |netlink| netlink.set_up(port))?;
+        // The link is back when the ends that are not the router's know it.
+        know_carrier(&self.bridge, port)?;
+        if cut == Cut::Silent { know_carrier(&self.mobiles[0], "eth0") } else { Ok(()) }
+    }
+
+    /// Sets the MTU of the router's mobile-facing interface.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_mobile_mtu(&self, mtu: u32) -> Result<(), WorldError> {
+        inside(&self.router, |netlink| netlink.set_mtu(MOBILE_FACING, mtu))
+    }
+}
+
+/// Has the kernel take note of an interface's carrier, which it may do a second late by itself.
+fn know_carrier(namespace: &Namespace, interface: &str) -> Result<(), WorldError> {
+    let ask = || {
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        carrier::has_carrier(&socket, interface).map_err(io::Error::from)
+    };
+    Ok(namespace.enter(ask)?.map(drop)?)
+}
+
+fn inside<T: Send>(
+    namespace: &Namespace,
+    body: impl FnOnce(&mut Netlink) -> Result<T, NetlinkError> + Send,
+) -> Result<T, WorldError> {
+    Ok(namespace.enter(|| body(&mut Netlink::open(namespace)?))??)
+}

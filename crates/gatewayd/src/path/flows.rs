@@ -1,0 +1,180 @@
+//! The TCP connections of mobile hosts, as the flow path in the programs has them.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use aya::maps::{HashMap, IterableMap as _, MapData, RingBuf};
+use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
+use aya::{Ebpf, Pod};
+use holdover_base::{Duration, Instant};
+use holdover_filter::{Connection, Direction};
+use holdover_flow::{Flow, FlowTable, Key, Link, LinkState, NoticeRecord, Order, OrderRecord, Rules};
+use holdover_host::map_batch;
+
+use super::records::MobileOrder;
+use super::{KernelPath, LOCK, PathError, take};
+
+/// A key or value of a map, or a global.
+#[repr(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Plain<T>(pub(super) T);
+
+// SAFETY: `repr(C)` integers without padding, as `holdover_flow` asserts of each of its structures; any bytes are a value.
+unsafe impl Pod for Plain<Key> {}
+// SAFETY: as above.
+unsafe impl Pod for Plain<Flow> {}
+// SAFETY: as above.
+unsafe impl Pod for Plain<Rules> {}
+
+/// The maps of flows.
+pub(super) struct Flows {
+    map: HashMap<MapData, Plain<Key>, Plain<Flow>>,
+    notices: RingBuf<MapData>,
+    /// Which connections each mobile host has, as far as that was asked since [`KernelPath::begin_turn`].
+    of_mobiles: RefCell<Option<BTreeMap<IpAddr, Vec<Connection>>>>,
+}
+
+/// A connection that is over is remembered for so long, for what is retransmitted.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// When there is no room, one in so many goes: those that have been idle for longest.
+const EVICTED_PART: usize = 16;
+
+impl Flows {
+    pub(super) fn open(ebpf: &mut Ebpf) -> Result<Self, PathError> {
+        let mut blank = aya::maps::Array::<_, Plain<Flow>>::try_from(take(ebpf, "blank_flows")?)?;
+        blank.set(0, Plain(Flow::new()), 0)?;
+        Ok(Self {
+            map: HashMap::try_from(take(ebpf, "flows")?)?,
+            notices: RingBuf::try_from(take(ebpf, "flow_notices")?)?,
+            of_mobiles: RefCell::new(None),
+        })
+    }
+
+    fn get(&self, connection: Connection) -> Option<Flow> {
+        self.map.get(&Plain(Key::new(connection)), LOCK).ok().map(|value| value.0)
+    }
+
+    fn for_each(&self, mut look: impl FnMut(Connection, &Flow)) {
+        let map = self.map.map().fd().as_fd();
+        // SAFETY: these are the map's key and value, integers without padding.
+        let walked =
+            unsafe { map_batch::for_each(map, LOCK, &mut |key: &Key, flow: &Flow| look(key.connection(), flow)) };
+        if let Err(error) = walked {
+            tracing::warn!(%error, "connections cannot be listed");
+        }
+    }
+}
+
+/// Readable when there are notices about connections.
+impl AsFd for Flows {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.notices.as_fd()
+    }
+}
+
+impl KernelPath {
+    /// The next thing that the flow path has noticed.
+    pub(crate) fn next_flow_notice(&mut self) -> Option<NoticeRecord> {
+        loop {
+            let item = self.flows.notices.next()?;
+            if let Some(notice) = NoticeRecord::from_bytes(&item) {
+                return Some(notice);
+            }
+        }
+    }
+
+    /// Which connections a mobile host has is found out anew.
+    pub(crate) fn begin_turn(&mut self) {
+        self.flows.of_mobiles.take();
+    }
+
+    /// A connection as it is now.
+    pub(crate) fn flow(&self, connection: Connection) -> Option<Flow> {
+        self.flows.get(connection)
+    }
+
+    /// The connections of a mobile host, as a controller sees them.
+    pub(crate) fn of_mobile(&mut self, mobile: IpAddr) -> MobileFlows<'_> {
+        MobileFlows { path: self, mobile }
+    }
+
+    /// Forgets connections that are over, and, when there is no room, those that have been idle for longest. Returns how many are left.
+    pub(crate) fn tend_flows(&mut self, now: Instant, most: usize, is_full: bool) -> usize {
+        let (mut over, mut all) = (Vec::new(), Vec::new());
+        self.flows.for_each(|connection, flow| {
+            let is_done = flow.is_over() || flow.is_unanswered();
+            if is_done && now.saturating_since(flow.seen_at()) >= LINGER {
+                over.push(connection);
+            } else {
+                // Evict closed and unanswered connections first.
+                all.push((if is_done { Instant::ZERO } else { flow.seen_at() }, connection));
+            }
+        });
+        let mut left = all.len();
+        if is_full || left >= most {
+            let evicted = left.div_ceil(EVICTED_PART);
+            if evicted < left {
+                all.select_nth_unstable(evicted);
+            }
+            over.extend(all.iter().take(evicted).map(|&(_, connection)| connection));
+            left -= evicted;
+        }
+        for connection in over {
+            // It may have gone.
+            let _ = self.flows.map.remove(&Plain(Key::new(connection)));
+        }
+        left
+    }
+
+    fn order_flow(&self, order: OrderRecord) {
+        let bytes = order.to_bytes();
+        let options = TestRunOptions { data_in: Some(bytes.as_ref()), ..TestRunOptions::new() };
+        let program: Option<&SchedClassifier> =
+            self.ebpf.program("flow_order").and_then(|program| program.try_into().ok());
+        if let Some(Err(error)) = program.map(|program| program.test_run(options)) {
+            tracing::warn!(%error, "the kernel refuses an order about a connection");
+        }
+    }
+}
+
+/// See [`KernelPath::of_mobile`].
+pub(crate) struct MobileFlows<'a> {
+    path: &'a mut KernelPath,
+    mobile: IpAddr,
+}
+
+impl FlowTable for MobileFlows<'_> {
+    fn snapshot(&self, connection: Connection) -> Option<Flow> {
+        self.path.flow(connection)
+    }
+
+    fn for_each_live(&self, look: &mut dyn FnMut(Connection, &Flow)) {
+        let flows = &self.path.flows;
+        let mut of_mobiles = flows.of_mobiles.borrow_mut();
+        let of_mobiles = of_mobiles.get_or_insert_with(|| {
+            let mut found = BTreeMap::<IpAddr, Vec<Connection>>::new();
+            flows.for_each(|connection, _| found.entry(connection.remote.ip()).or_default().push(connection));
+            found
+        });
+        for &connection in of_mobiles.get(&self.mobile).into_iter().flatten() {
+            if let Some(flow) = flows.get(connection).filter(|flow| !flow.is_over() && !flow.is_left_alone()) {
+                look(connection, &flow);
+            }
+        }
+    }
+
+    fn order(&mut self, now: Instant, connection: Connection, direction: Direction, order: Order) {
+        self.path.order_flow(OrderRecord::new(now, connection, direction, order));
+    }
+
+    fn set_link(&mut self, link: LinkState) {
+        let order = MobileOrder::link(self.mobile, Link::new(&link));
+        // A mobile host that was forgotten has no connections of interest.
+        if let Err(error) = self.path.know(self.mobile).and_then(|()| self.path.run(order)) {
+            tracing::warn!(%error, mobile = %self.mobile, "the programs were not told of a link");
+        }
+    }
+}

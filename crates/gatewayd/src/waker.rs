@@ -1,0 +1,271 @@
+//! Wakes TCP connections of mobile hosts that are back: one [`WakeControl`] for each mobile host, over the flow path of the programs.
+//!
+//! A gateway stands at the near end of the link, as an agent would on the fixed host: *outgoing* is towards the mobile host, *incoming* is
+//! from it. So the ACKs of a download are incoming, and let go to the fixed host; those of an upload are outgoing, and let go to the mobile
+//! host. Each mobile host has its own link, which is down while the host is away.
+//!
+//! The order of calls: [`Waker::handle_notices`], [`Waker::handle_standing`], [`Waker::handle_silence`], [`Waker::handle_heard`],
+//! [`Waker::handle_timeout`]; then [`Waker::poll_transmit`] until `None`, then [`Waker::poll_timeout`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::{Connection, Direction, Injected, LinkEvent};
+use holdover_flow::Report;
+use holdover_gateway::divert::Standing;
+use holdover_mobility::wake::{WakeConfig, WakeControl};
+use holdover_wire::Seq;
+
+use crate::path::KernelPath;
+
+/// What was done for TCP connections of mobile hosts that came back.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Woken {
+    /// Halves of connections of which held ACKs were let go.
+    pub released: u64,
+    /// Halves of connections of which nothing was held, and whose senders were told otherwise.
+    pub poked: u64,
+    /// Packets that were made for it.
+    pub packets: u64,
+    /// Of these, packets that the interface did not take.
+    pub unsent: u64,
+    /// TCP connections that are known, as of the last look at all of them.
+    pub connections: u64,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Waker {
+    config: WakeConfig,
+    most_connections: usize,
+    controls: BTreeMap<IpAddr, WakeControl>,
+    /// The deadline of each control that has one.
+    deadlines: BTreeSet<(Instant, IpAddr)>,
+    scheduled: BTreeMap<IpAddr, Instant>,
+    /// Mobile hosts for which packets may be ready.
+    touched: BTreeSet<IpAddr>,
+    tend_at: Instant,
+    seen_full: u64,
+    woken: Woken,
+}
+
+/// So often it is looked what is over.
+const TEND_EVERY: Duration = Duration::from_secs(5);
+
+impl Waker {
+    pub(crate) fn new(now: Instant, config: WakeConfig, most_connections: u32) -> Self {
+        Self {
+            config,
+            most_connections: most_connections as usize,
+            controls: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            scheduled: BTreeMap::new(),
+            touched: BTreeSet::new(),
+            tend_at: now + TEND_EVERY,
+            seen_full: 0,
+            woken: Woken::default(),
+        }
+    }
+
+    pub(crate) fn woken(&self) -> Woken {
+        self.woken
+    }
+
+    pub(crate) fn note_unsent(&mut self) {
+        self.woken.unsent += 1;
+    }
+
+    /// Reads what the flow path has noticed.
+    pub(crate) fn handle_notices(&mut self, now: Instant, path: &mut KernelPath) {
+        while let Some(notice) = path.next_flow_notice() {
+            match notice.report() {
+                Some(Report::Notice(connection, direction, told)) => {
+                    let at = notice.at().min(now);
+                    self.with(connection.remote.ip(), path, |control, flows| {
+                        control.handle_notice(at, connection, direction, told, flows);
+                    });
+                }
+                Some(Report::Arrived(connection)) => {
+                    self.with(connection.remote.ip(), path, |control, flows| control.note_arrival(now, flows));
+                }
+                // The gateway hears of mobile hosts from their packets of any kind.
+                Some(Report::Incoming(_)) | None => {}
+            }
+        }
+    }
+
+    /// A mobile host is away, or back.
+    pub(crate) fn handle_standing(&mut self, now: Instant, mobile: IpAddr, standing: Standing, path: &mut KernelPath) {
+        let event = match standing {
+            Standing::Away => LinkEvent::Down,
+            Standing::Present | Standing::Moved => LinkEvent::Up { symmetric: false, moved: false },
+            Standing::Fading => return,
+        };
+        self.with(mobile, path, |control, flows| control.handle_link(now, event, flows));
+    }
+
+    /// A mobile host was asked, and has not answered: nothing has come from it since `since`. It is not held to be away yet.
+    pub(crate) fn handle_silence(&mut self, mobile: IpAddr, since: Instant, path: &mut KernelPath) {
+        let is_known = self.controls.get(&mobile).is_some_and(|control| control.silent_since().is_some());
+        if !is_known {
+            self.with(mobile, path, |control, flows| control.handle_silence(since, flows));
+        }
+    }
+
+    /// A mobile host was heard: if it was silent before, its connections are woken.
+    pub(crate) fn handle_heard(&mut self, now: Instant, mobile: IpAddr, path: &mut KernelPath) {
+        if self.controls.get(&mobile).is_some_and(|control| control.silent_since().is_some()) {
+            self.with(mobile, path, |control, flows| control.end_silence(now, flows));
+        }
+    }
+
+    /// A mobile host is forgotten.
+    pub(crate) fn forget(&mut self, mobile: IpAddr) {
+        self.controls.remove(&mobile);
+        self.touched.remove(&mobile);
+        if let Some(at) = self.scheduled.remove(&mobile) {
+            self.deadlines.remove(&(at, mobile));
+        }
+    }
+
+    /// A deadline has passed.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, path: &mut KernelPath) {
+        while let Some(&(at, mobile)) = self.deadlines.first()
+            && at <= now
+        {
+            self.with(mobile, path, |control, flows| control.handle_timeout(now, flows));
+            // A control whose deadline has not moved is not asked twice at one time.
+            if self.scheduled.get(&mobile) == Some(&at) {
+                break;
+            }
+        }
+        if now >= self.tend_at {
+            self.tend_at = now + TEND_EVERY;
+            let full = path.counters().connections_full;
+            let is_full = full != self.seen_full;
+            self.seen_full = full;
+            self.woken.connections = path.tend_flows(now, self.most_connections, is_full) as u64;
+        }
+    }
+
+    /// Nobody will be there: every sender is shown what there is.
+    pub(crate) fn handle_end(&mut self, now: Instant, path: &mut KernelPath) {
+        let mobiles: Vec<IpAddr> = self.controls.keys().copied().collect();
+        for mobile in mobiles {
+            self.with(mobile, path, |control, flows| control.handle_end(now, flows));
+        }
+    }
+
+    /// The next packet to send: to the mobile host if it is outgoing, and to the fixed host as if it came from the mobile host otherwise.
+    pub(crate) fn poll_transmit(&mut self) -> Option<(IpAddr, Injected)> {
+        while let Some(&mobile) = self.touched.first() {
+            let control = self.controls.get_mut(&mobile);
+            if let Some((_, injected)) = control.and_then(WakeControl::poll_transmit) {
+                self.woken.packets += 1;
+                return Some((mobile, injected));
+            }
+            self.touched.pop_first();
+        }
+        None
+    }
+
+    /// The next deadline.
+    pub(crate) fn poll_timeout(&self) -> Instant {
+        self.deadlines.first().map_or(self.tend_at, |&(at, _)| at.min(self.tend_at))
+    }
+
+    fn with(
+        &mut self,
+        mobile: IpAddr,
+        path: &mut KernelPath,
+        act: impl FnOnce(&mut WakeControl, &mut crate::path::MobileFlows<'_>),
+    ) {
+        let control = self.controls.entry(mobile).or_insert_with(|| WakeControl::between(self.config));
+        act(control, &mut path.of_mobile(mobile));
+        while let Some(deed) = control.poll_deed() {
+            tracing::debug!(connection = ?deed.connection, what = deed.what, "woken");
+            *if deed.what == "poked" { &mut self.woken.poked } else { &mut self.woken.released } += 1;
+        }
+        while let Some(outcome) = control.poll_outcome() {
+            tracing::debug!(?outcome, "outcome");
+        }
+        let deadline = control.poll_timeout();
+        self.touched.insert(mobile);
+        if self.scheduled.get(&mobile).copied() == deadline {
+            return;
+        }
+        if let Some(at) = self.scheduled.remove(&mobile) {
+            self.deadlines.remove(&(at, mobile));
+        }
+        if let Some(at) = deadline {
+            self.scheduled.insert(mobile, at);
+            self.deadlines.insert((at, mobile));
+        }
+    }
+}
+
+/// Whether a packet that waits for a mobile host is one that it has acknowledged: a retransmission that its sender has made because the ACK
+/// was held back. The mobile host would answer it with a report (DSACK, RFC 2883) by which the sender takes its timeout for spurious, and
+/// what was lost in the cut for under way (RFC 3708).
+pub(crate) fn is_redundant(path: &KernelPath, packet: &[u8]) -> bool {
+    let Some((connection, end)) = plain_data(packet) else { return false };
+    let acked = path.flow(connection).and_then(|flow| flow.half(Direction::Incoming).acked());
+    acked.is_some_and(|acked| acked.ge(end))
+}
+
+/// The connection of a packet for a mobile host, and where its data end, if it is a TCP segment with data and without SYN, FIN or RST.
+fn plain_data(packet: &[u8]) -> Option<(Connection, Seq)> {
+    const SYN_FIN_RST: u8 = 0x07;
+    let word = |at: usize| packet.get(at..at + 2).map(|bytes| u16::from_be_bytes([bytes[0], bytes[1]]));
+    let (source, destination, tcp, end) = match packet.first()? >> 4 {
+        4 if *packet.get(9)? == 6 && word(6)? & 0x3fff == 0 => {
+            let address = |at: usize| Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(at..at + 4)?).ok()?));
+            (address(12)?, address(16)?, usize::from(packet[0] & 0xf) * 4, usize::from(word(2)?))
+        }
+        6 if *packet.get(6)? == 6 => {
+            let address = |at: usize| Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(at..at + 16)?).ok()?));
+            (address(8)?, address(24)?, 40, 40 + usize::from(word(4)?))
+        }
+        _ => return None,
+    };
+    let header = packet.get(tcp..tcp + 20)?;
+    let data = end.checked_sub(tcp + usize::from(header[12] >> 4) * 4).filter(|&len| len > 0)?;
+    if header[13] & SYN_FIN_RST != 0 {
+        return None;
+    }
+    let connection = Connection { local: (source, word(tcp)?).into(), remote: (destination, word(tcp + 2)?).into() };
+    let start = Seq::new(u32::from_be_bytes(header[4..8].try_into().ok()?));
+    Some((connection, start + data as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use holdover_wire::{Flags, Packet, Segment};
+
+    use super::*;
+
+    #[test]
+    fn data_of_a_packet_end_behind_its_headers() {
+        for (from, to) in [("192.0.2.1", "10.0.0.7"), ("2001:db8::1", "fd00::7")] {
+            let [from, to] = [from, to].map(|text| text.parse::<IpAddr>().unwrap());
+            let segment = Segment {
+                src_port: 80,
+                dst_port: 4000,
+                seq: Seq::new(u32::MAX - 9),
+                flags: Flags::ACK,
+                payload: Bytes::from_static(&[0; 100]),
+                ..Segment::default()
+            };
+            let bytes = |segment: Segment| Packet::new(from, to, segment).emit().unwrap();
+            let connection = Connection { local: (from, 80).into(), remote: (to, 4000).into() };
+            let data = bytes(segment.clone());
+            assert_eq!(plain_data(&data), Some((connection, Seq::new(90))));
+            // Neither a pure ACK, nor the end of the connection, nor half a packet.
+            assert_eq!(plain_data(&bytes(Segment { payload: Bytes::new(), ..segment.clone() })), None);
+            assert_eq!(plain_data(&bytes(Segment { flags: Flags::ACK | Flags::FIN, ..segment })), None);
+            assert!((0..data.len()).all(|len| plain_data(&data[..len]).is_none_or(|found| found.1 == Seq::new(90))));
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Whether an interface has a carrier now, by its driver.
+//!
+//! The kernel tells of a second change of carrier within a second, of any interface of the machine, only after that second (`linkwatch`), and
+//! drops what is sent until then. To be asked brings an interface's state up to date (`linkwatch_sync_dev`), and has it told.
+
+use std::os::fd::AsFd;
+
+use rustix::io::Errno;
+use rustix::ioctl::{Setter, ioctl};
+
+use crate::tun::{IFNAMSIZ, device_name};
+
+/// Asks (`ETHTOOL_GLINK`). Any socket of the namespace of the interface will do.
+///
+/// # Errors
+/// There is no such interface, or it is not one to be asked.
+pub fn has_carrier(socket: impl AsFd, interface: &str) -> Result<bool, Errno> {
+    let mut asked = EthtoolValue { command: ETHTOOL_GLINK, data: 0 };
+    let request = IfReqData { name: device_name(interface), data: &raw mut asked, unused: [0; 16] };
+    // SAFETY: SIOCETHTOOL reads one `struct ifreq`, which `IfReqData` is laid out as, and reads and writes the `struct ethtool_value`
+    // that it points to, which lives until it returns.
+    unsafe { ioctl(socket, Setter::<SIOCETHTOOL, IfReqData>::new(request)) }?;
+    Ok(asked.data != 0)
+}
+
+/// `linux/sockios.h`.
+const SIOCETHTOOL: rustix::ioctl::Opcode = 0x8946;
+/// `linux/ethtool.h`.
+const ETHTOOL_GLINK: u32 = 0x0000_000a;
+
+/// `struct ethtool_value` of `linux/ethtool.h`.
+#[repr(C)]
+struct EthtoolValue {
+    command: u32,
+    data: u32,
+}
+
+/// `struct ifreq` of `linux/if.h` with the member `ifru_data` of its union.
+#[repr(C)]
+struct IfReqData {
+    name: [u8; IFNAMSIZ],
+    data: *mut EthtoolValue,
+    unused: [u8; 16],
+}
+
+const _: () = assert!(size_of::<IfReqData>() == 40, "struct ifreq is of 40 bytes where pointers are of 8");
