@@ -7,7 +7,7 @@
 //!
 //! Every ACK that a mechanism sends or lets pass covers only bytes that the host's TCP has acknowledged or would have
 //! acknowledged; no SACK block is made up.
-
+//!
 //! [`mobile_ip`] is no mechanism but the protocol by which mobile hosts say where they are, with the agents of the network that hear it.
 
 #![forbid(unsafe_code)]

@@ -127,7 +127,10 @@ mod tests {
         assert!(!about(&of(Packet { dst: [224, 0, 0, 1].into(), ..good.packet.clone() })));
         assert!(!about(&of(Packet { src: [192, 0, 2, 1].into(), ..good.packet.clone() })), "of no node");
         assert!(!about(&of(Packet { payload: Payload::Esp(Bytes::from_static(b"x")), ..good.packet.clone() })));
-        assert!(!about(&Frame { tunnel: Some(OTHER), ..good.clone() }));
-        assert!(!about(&Frame { sealed: true, ..good }));
+        let (mut tunnelled, mut sealed) = (good.clone(), good);
+        tunnelled.enter_tunnel(OTHER, 20);
+        sealed.seal(20);
+        assert!(!about(&tunnelled));
+        assert!(!about(&sealed));
     }
 }
