@@ -26,3 +26,102 @@ impl WakeControl {
 pub(super) fn may_be_cut_off(now: Instant, flow: &FlowHalf) -> bool {
     flow.awaits_ack() && flow.flush_at().is_some_and(|at| now < at + KEPT_FOR)
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use holdover_wire::{Flags, Packet, Segment, Seq};
+
+    use super::*;
+    use crate::wake::Wake;
+    use crate::{Direction, SegmentFilter as _};
+
+    /// A transfer over the link, a segment of 1,000 bytes each ms, with 40 ms of round trip.
+    struct Transfer {
+        wake: Wake,
+        now: Instant,
+        sent: Seq,
+        acked: Seq,
+    }
+
+    impl Transfer {
+        fn new(is_between: bool) -> Self {
+            let mut wake = Wake::new(WakeConfig::all());
+            wake.control.is_between = is_between;
+            let mut this = Self { wake, now: Instant::from_secs(1), sent: Seq::new(1), acked: Seq::new(1) };
+            this.pass(Direction::Outgoing, Segment { flags: Flags::SYN, ..Segment::default() });
+            this.now += Duration::from_millis(40);
+            let flags = Flags::SYN | Flags::ACK;
+            this.pass(Direction::Incoming, Segment { flags, ack: Seq::new(1), ..Segment::default() });
+            for sent in 0..400 {
+                this.send();
+                if sent >= 40 {
+                    this.acknowledge();
+                }
+                this.pass_a_millisecond();
+            }
+            this
+        }
+
+        fn pass_a_millisecond(&mut self) {
+            self.now += Duration::from_millis(1);
+            self.wake.handle_timeout(self.now);
+            assert!(self.wake.control.poll_transmit().is_none(), "a newer ACK comes before a flush");
+        }
+
+        fn pass(&mut self, direction: Direction, segment: Segment) {
+            let (host, peer) = (([10, 0, 0, 1], 1000), ([10, 0, 0, 2], 80));
+            let (from, to) = if direction == Direction::Outgoing { (host, peer) } else { (peer, host) };
+            let segment = Segment { src_port: from.1, dst_port: to.1, ..segment };
+            let mut packet = Packet::new(from.0.into(), to.0.into(), segment);
+            let _ = self.wake.handle_packet(self.now, direction, &mut packet);
+        }
+
+        fn send(&mut self) {
+            let (seq, payload) = (self.sent, Bytes::from_static(&[0; 1000]));
+            self.sent = seq + 1000;
+            let data = Segment { seq, ack: Seq::new(1), flags: Flags::ACK, payload, ..Segment::default() };
+            self.pass(Direction::Outgoing, data);
+        }
+
+        /// The receiver acknowledges one segment more.
+        fn acknowledge(&mut self) {
+            self.acked += 1000;
+            let ack =
+                Segment { seq: Seq::new(1), ack: self.acked, flags: Flags::ACK, window: 60_000, ..Segment::default() };
+            self.pass(Direction::Incoming, ack);
+        }
+
+        /// When an ACK is let go to the sender within 3 s, and up to where.
+        fn flushed(&mut self) -> Option<(u64, Seq)> {
+            (0..3000).find_map(|ms| {
+                self.now += Duration::from_millis(1);
+                self.wake.handle_timeout(self.now);
+                let (_, made) = self.wake.control.poll_transmit()?;
+                assert_eq!(made.direction, Direction::Incoming);
+                Some((ms + 2, made.packet.tcp()?.ack))
+            })
+        }
+    }
+
+    #[test]
+    fn what_is_in_hand_is_kept_while_data_are_under_way() {
+        // The last ACK was a millisecond ago, and 40 ms is when it is flushed.
+        for is_between in [false, true] {
+            let mut t = Transfer::new(is_between);
+            while t.acked != t.sent {
+                t.acknowledge();
+                t.pass_a_millisecond();
+            }
+            let (at, ack) = t.flushed().expect("the sender waits for it");
+            assert_eq!(ack, t.acked);
+            assert!((40..45).contains(&at), "all is acknowledged: {at} ms");
+        }
+        for (is_between, expected) in [(false, 40..45), (true, 1000..1100)] {
+            let mut t = Transfer::new(is_between);
+            let (at, ack) = t.flushed().expect("not for ever");
+            assert_eq!(ack, t.acked);
+            assert!(expected.contains(&at), "{is_between}: {at} ms");
+        }
+    }
+}
