@@ -84,16 +84,12 @@ fn daemon(directory: &Path) -> Command {
 fn table(outcomes: &[Outcome]) -> String {
     let mut text = format!(
         "Transfers of 8 MB at 4 MB/s, {} ms of round trip, CUBIC or what the kernel has; unmodified hosts.\n\n\
-         {:<32} {:<9} {:>10} {:>10}   {:>9} {:>9}\n{:<32} {:<9} {:>10} {:>10}   {:>9} {:>9}\n",
+         {:<42} {:^21}   {:^19}\n{:<42} {:>10} {:>10}   {:>9} {:>9}\n",
         demo::ROUND_TRIP.as_millis(),
         "",
-        "",
-        "first data",
-        "after",
+        "first data after",
         "total",
-        "",
         "outage",
-        "",
         "plain",
         "gateway",
         "plain",

@@ -169,8 +169,6 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Later than anything that happens.
-
 /// A case: how the connection begins, and what happens.
 #[derive(Clone, Debug)]
 pub(super) struct Case {

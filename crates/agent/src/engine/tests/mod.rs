@@ -28,6 +28,7 @@ use cases::{Case, OptionShape, Shape, Step, case, in_order};
 use native::{Native, Recorder, way};
 use raw::Raw;
 
+/// Later than anything that happens.
 const FOREVER: Instant = Instant::from_secs(1_000_000);
 
 #[test]
