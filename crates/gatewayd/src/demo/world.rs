@@ -44,7 +44,7 @@ pub enum WorldError {
     Daemon(String),
 }
 
-/// See the [module](self).
+/// A fixed host, a router, a bridge whose ports are the link, and mobile hosts, in namespaces of their own.
 #[derive(Debug)]
 pub struct World {
     fixed: Namespace,
