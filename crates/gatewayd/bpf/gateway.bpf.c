@@ -93,14 +93,14 @@ int egress(struct __sk_buff *skb)
 	u64 now = bpf_ktime_get_ns(), expires = expires_at();
 	int is_diverted = 0;
 
+	// TCP of this router would take a drop that it hears of for congestion. There is no interface 0.
+	if (withholds(skb, mobile, now, expires, OUTGOING))
+		return bpf_redirect(0, 0);
 	if (now >= expires) {
 		if (mobile->course == DIVERT)
 			count(EXPIRED);
 		return PASS;
 	}
-	// TCP of this router would take a drop that it hears of for congestion. There is no interface 0.
-	if (withholds(skb, mobile, now, expires, OUTGOING))
-		return bpf_redirect(0, 0);
 	if (mobile->course == DIVERT) {
 		bpf_spin_lock(&mobile->lock);
 		if (mobile->course == DIVERT) {
@@ -187,7 +187,7 @@ int ingress(struct __sk_buff *skb)
 
 	count(HEARD);
 	note_heard(skb, mobile, &address, now);
-	return now < expires && withholds(skb, mobile, now, expires, INCOMING) ? TC_ACT_SHOT : PASS;
+	return withholds(skb, mobile, now, expires, INCOMING) ? TC_ACT_SHOT : PASS;
 }
 
 // User space runs this program on an order instead of a packet. Returns 0 if it was carried out.
@@ -204,10 +204,9 @@ int order(struct __sk_buff *skb)
 	if (!mobile)
 		return 2;
 	if (order.kind == MOBILE_LINK) {
-		u32 other = (mobile->link ^ 1) & 1;
-
-		mobile->links[other] = order.link;
-		WRITE_ONCE(mobile->link, other);
+		bpf_spin_lock(&mobile->lock);
+		mobile->link = order.link;
+		bpf_spin_unlock(&mobile->lock);
 		return 0;
 	}
 	bpf_spin_lock(&mobile->lock);

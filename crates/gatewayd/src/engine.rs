@@ -287,6 +287,7 @@ impl Engine {
     /// Does what is due, and what follows from all that was handled.
     pub(crate) fn advance(&mut self, now: Instant) -> Result<(), EngineError> {
         self.advanced_at = now;
+        self.path.begin_turn();
         if self.asks_carrier() && now >= self.ask_carrier_at {
             self.ask_carrier_at = now + ASK_CARRIER_EVERY;
             self.sender.ask_carrier(&self.interface);
@@ -299,7 +300,6 @@ impl Engine {
             self.look(now);
         }
         self.diverter.handle_timeout(now);
-        self.path.begin_turn();
         if let Some(waker) = &mut self.waker {
             waker.handle_notices(now, &mut self.path);
         }
@@ -338,14 +338,15 @@ impl Engine {
 
     /// Sends what waits for hosts that are present, without a pace, and shows every sender what was held back: the daemon stops.
     pub(crate) fn flush(&mut self, now: Instant) {
+        self.path.begin_turn();
         if let Some(waker) = &mut self.waker {
             waker.handle_end(now, &mut self.path);
-            self.inject(now);
         }
         // The queue of the interface may be full: what does not fit is left for the next process.
         let later = now + Duration::from_secs(3600);
         for _ in 0..64 {
             self.release(later);
+            self.inject(now);
         }
     }
 
@@ -440,6 +441,8 @@ impl Engine {
             }
             if asks {
                 match self.prober.look_present(now, mobile, seen.waiting_since) {
+                    // Of a host that has left a question unanswered, none is due yet.
+                    Inquiry::None if self.prober.unanswered(mobile) > 0 => {}
                     Inquiry::None => self.note_heard(now, mobile, seen),
                     Inquiry::Ask => {
                         self.probe(mobile, seen);

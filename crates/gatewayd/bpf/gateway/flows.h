@@ -59,12 +59,34 @@ INLINE void note_arrival(struct mobile *mobile, const struct key *key, const str
 	notify_of_flow(key, now, INCOMING, NOTICE_ARRIVED, 0);
 }
 
+// Whether both ends have agreed on their numbers, and neither has ended.
+INLINE int is_under_way(const struct flow *flow)
+{
+	u16 ended = STAGE_HOST_FIN | STAGE_PEER_FIN;
+
+	return (flow->incoming.flags | flow->outgoing.flags) & HALF_ACKED && !(flow->stage & STAGE_RESET) &&
+	       (flow->stage & ended) != ended;
+}
+
+// Whether a mobile host refuses what comes from the fixed side: anybody can send it. (The core asks the same of what comes in.)
+INLINE int is_refused(const struct flow *flow, const struct packet *packet)
+{
+	const struct half *data = &flow->incoming;
+
+	return is_beyond_window(data, packet) || is_before_window(data, packet);
+}
+
 // The flow of a packet; 0 if there is no room for it, or if it is about a flow that is not known. Connections that are older than the
 // programs are learnt from any of their packets.
 INLINE struct flow *find(const struct key *key, const struct packet *packet, int *is_new)
 {
 	struct flow *flow = bpf_map_lookup_elem(&flows, key);
 
+	// A SYN from a stranger would change the numbers of a connection whose ends do not heed it (RFC 5961 section 4).
+	if (flow && packet->flags & SYN && is_under_way(flow)) {
+		count(ALONE_UNKNOWN);
+		return 0;
+	}
 	if (flow && begins_between(flow, packet)) {
 		bpf_map_delete_elem(&flows, key);
 		flow = 0;
@@ -108,8 +130,9 @@ INLINE int withholds(struct __sk_buff *skb, struct mobile *mobile, u64 now, u64 
 		return 0;
 	count(direction == OUTGOING ? SEEN : SEEN_IN);
 	packet->now = now;
-	// User space writes the one that is not the current one.
-	current->link = mobile->links[mobile->link & 1];
+	bpf_spin_lock(&mobile->lock);
+	current->link = mobile->link;
+	bpf_spin_unlock(&mobile->lock);
 	current->link.expires_at = expires;
 	const struct link *link = &current->link;
 	int is_new = 0;
@@ -124,6 +147,10 @@ INLINE int withholds(struct __sk_buff *skb, struct mobile *mobile, u64 now, u64 
 	begin_verdict(verdict, packet);
 
 	bpf_spin_lock(&flow->lock);
+	if (direction == OUTGOING && is_refused(flow, packet)) {
+		bpf_spin_unlock(&flow->lock);
+		return 0;
+	}
 	time_beyond(flow, packet, direction);
 	handle_segment(flow, link, &rules, &key, packet, verdict, &current->none[0], &current->none[1], is_new, 0, direction);
 	note_opening(flow, packet);
@@ -133,6 +160,9 @@ INLINE int withholds(struct __sk_buff *skb, struct mobile *mobile, u64 now, u64 
 		note_arrival(mobile, &key, link, now);
 	if (verdict->notice)
 		notify_of_flow(&key, now, direction, verdict->notice, verdict->notice_ack);
+	// User space hangs: the flow is followed, and nothing is done.
+	if (now >= expires)
+		return 0;
 	if (verdict->withhold) {
 		count(WITHHELD);
 		return 1;

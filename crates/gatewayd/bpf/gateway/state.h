@@ -24,17 +24,15 @@ struct mac {
 #define DIVERT 1
 
 struct mobile {
-	struct bpf_spin_lock lock; // of `course` with `diverted`, and of `mac`
+	struct bpf_spin_lock lock; // of `course` with `diverted`, of `mac` and of `link`
 	u32 course;
 	u64 diverted;      // packets, since the mobile host is known
 	u64 heard_at;      // the last packet from it
 	u64 waiting_since; // the first packet to it since then; 0 if there was none
 	u64 noticed_at;
 	struct mac mac; // of the frame of the last packet from it
-	u32 link;       // which of `links` is the current one
-	u32 unused;
 	u64 arrival_noticed_at;
-	struct link links[2]; // the link to it, as its flows see it; `expires_at` is that of all
+	struct link link; // to it, as its flows see it; `expires_at` is that of all
 };
 
 // A mobile host before its first packet, as words: a value with a lock cannot be copied.

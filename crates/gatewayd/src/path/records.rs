@@ -25,10 +25,8 @@ pub(super) struct MobileRecord {
     noticed_at: u64,
     pub(super) mac: [u8; 6],
     unused: u16,
-    link: u32,
-    unused_too: u32,
     arrival_noticed_at: u64,
-    links: [Link; 2],
+    link: Link,
 }
 
 /// `struct mobile_notice`.
@@ -57,8 +55,7 @@ unsafe impl Pod for MobileRecord {}
 // SAFETY: as above.
 unsafe impl Pod for MobileOrder {}
 
-const _: () =
-    assert!(size_of::<Address>() == 16 && size_of::<Link>() == 64 && size_of::<MobileRecord>() == 64 + 2 * 64);
+const _: () = assert!(size_of::<Address>() == 16 && size_of::<Link>() == 64 && size_of::<MobileRecord>() == 56 + 64);
 const _: () = assert!(size_of::<NoticeRecord>() == 24 && size_of::<MobileOrder>() == 32 + 64);
 
 /// `DIVERT`.
@@ -72,7 +69,6 @@ const LINK: u32 = 1;
 impl Default for MobileRecord {
     /// A mobile host that was not heard yet, over a link that is up.
     fn default() -> Self {
-        let up = Link::new(&LinkState::default());
         Self {
             lock: 0,
             course: 0,
@@ -82,10 +78,8 @@ impl Default for MobileRecord {
             noticed_at: 0,
             mac: [0; 6],
             unused: 0,
-            link: 0,
-            unused_too: 0,
             arrival_noticed_at: 0,
-            links: [up; 2],
+            link: Link::new(&LinkState::default()),
         }
     }
 }
