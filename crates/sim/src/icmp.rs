@@ -60,8 +60,8 @@ impl Allowance {
     }
 }
 
-/// RFC 1812 section 4.3.2.7: no errors about ICMP errors, about multicast, or about fragments (of which the first is not told from the
-/// others here). A packet in a tunnel or under encryption is not the router's to quote.
+/// Routers send no errors about ICMP errors, multicast or fragments (RFC 1812 section 4.3.2.7; the first fragment, about which they may, is
+/// treated like the others), nor about packets in tunnels or between identities.
 fn deserves_an_error(frame: &Frame) -> bool {
     let packet = &frame.packet;
     let is_quotable = match &packet.payload {

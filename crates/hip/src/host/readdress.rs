@@ -19,8 +19,8 @@ use crate::codec::{EspInfo, Locator, Parameter};
 /// How many addresses of a peer are asked at the same time: each one costs a stranger packets if the peer lies.
 const MAX_CHECKS: usize = 4;
 
-/// An association follows its peer to another source address so often at most: whoever can change the sources of its packets on their
-/// way has so many questions sent to strangers.
+/// The shortest time between two moves of an association to the source address of a packet. It bounds how many UPDATEs an attacker who
+/// rewrites source addresses on the path can have sent to others.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
 
 /// A question to an address of the peer.

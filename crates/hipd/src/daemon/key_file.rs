@@ -30,7 +30,7 @@ impl KeyFile {
             Ok(file)
         };
         let file = open().map_err(|source| DaemonError::KeyFile { path: path.to_owned(), source })?;
-        tracing::warn!(file = %path.display(), "the keys of ESP are written: whoever reads this file can read the traffic");
+        tracing::warn!(file = %path.display(), "the keys of ESP are written: a reader of this file can read the traffic");
         Ok(Self { path: path.to_owned(), file })
     }
 

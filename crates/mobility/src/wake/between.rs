@@ -30,10 +30,11 @@ pub(super) fn may_be_cut_off(now: Instant, flow: &FlowHalf) -> bool {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use holdover_wire::{Flags, Packet, Segment, Seq};
+    use holdover_wire::{Flags, Segment, Seq};
 
     use super::*;
     use crate::wake::Wake;
+    use crate::wake::tests::pass;
     use crate::{Direction, SegmentFilter as _};
 
     /// A transfer over the link, a segment of 1,000 bytes each ms, with 40 ms of round trip.
@@ -70,11 +71,7 @@ mod tests {
         }
 
         fn pass(&mut self, direction: Direction, segment: Segment) {
-            let (host, peer) = (([10, 0, 0, 1], 1000), ([10, 0, 0, 2], 80));
-            let (from, to) = if direction == Direction::Outgoing { (host, peer) } else { (peer, host) };
-            let segment = Segment { src_port: from.1, dst_port: to.1, ..segment };
-            let mut packet = Packet::new(from.0.into(), to.0.into(), segment);
-            let _ = self.wake.handle_packet(self.now, direction, &mut packet);
+            pass(&mut self.wake, self.now, direction, segment);
         }
 
         fn send(&mut self) {

@@ -1,0 +1,98 @@
+//! What the controller does that scripts of whole transfers do not show.
+
+use bytes::Bytes;
+use holdover_wire::{Flags, Segment, Seq};
+
+use super::*;
+
+/// A segment of the one connection that these tests have, between the host's port 1000 and the peer's port 80.
+pub(super) fn pass(wake: &mut Wake, now: Instant, direction: Direction, segment: Segment) {
+    let (host, peer) = (([10, 0, 0, 1], 1000), ([10, 0, 0, 2], 80));
+    let (from, to) = if direction == Direction::Outgoing { (host, peer) } else { (peer, host) };
+    let segment = Segment { src_port: from.1, dst_port: to.1, ..segment };
+    let mut packet = Packet::new(from.0.into(), to.0.into(), segment);
+    let _ = wake.handle_packet(now, direction, &mut packet);
+}
+
+/// A download, a segment of 1,000 bytes each ms, with windows of 60,000 bytes and 40 ms of round trip.
+struct Download {
+    wake: Wake,
+    now: Instant,
+    data_end: Seq,
+}
+
+impl Download {
+    fn new(segments: u32) -> Self {
+        let (now, data_end) = (Instant::from_secs(1), Seq::new(1));
+        let mut this = Self { wake: Wake::new(WakeConfig::all()), now, data_end };
+        this.pass(Direction::Outgoing, Segment { flags: Flags::SYN, ..Segment::default() });
+        this.now += Duration::from_millis(40);
+        let flags = Flags::SYN | Flags::ACK;
+        this.pass(Direction::Incoming, Segment { flags, ack: Seq::new(1), ..Segment::default() });
+        this.exchange(segments);
+        this
+    }
+
+    fn pass(&mut self, direction: Direction, segment: Segment) {
+        pass(&mut self.wake, self.now, direction, segment);
+    }
+
+    fn exchange(&mut self, segments: u32) {
+        for _ in 0..segments {
+            let flags = Flags::ACK;
+            let (seq, payload) = (self.data_end, Bytes::from_static(&[0; 1000]));
+            self.data_end = seq + 1000;
+            self.pass(Direction::Incoming, Segment { seq, ack: Seq::new(1), flags, payload, ..Segment::default() });
+            let (seq, ack) = (Seq::new(1), self.data_end);
+            self.pass(Direction::Outgoing, Segment { seq, ack, flags, window: 60_000, ..Segment::default() });
+            self.now += Duration::from_millis(1);
+        }
+    }
+}
+
+/// A controller that ends in the middle of a stall says everything at once: nobody will be there to say the rest.
+#[test]
+fn at_the_end_nothing_is_left_unsaid() {
+    for is_warned in [false, true] {
+        let mut t = Download::new(300);
+        if is_warned {
+            t.wake.handle_link(t.now, LinkEvent::Fading { lead: Some(Duration::from_millis(20)) });
+            t.exchange(30);
+        }
+        let (connection, Tracked { flow, .. }) = t.wake.path.flows.live().next().unwrap();
+        assert_eq!(flow.half(Direction::Outgoing).acked(), Some(t.data_end));
+        assert!(flow.half(Direction::Outgoing).is_held(), "there is something to say");
+        t.wake.control.handle_end(t.now, &mut t.wake.path);
+        let made = std::iter::from_fn(|| t.wake.control.poll_transmit());
+        let said: Vec<Segment> = made.filter_map(|(_, made)| made.packet.tcp().cloned()).collect();
+        let [last] = &said[..] else { panic!("{said:?}") };
+        assert_eq!((last.ack, last.window), (t.data_end, 60_000));
+        let flow = t.wake.path.snapshot(connection).unwrap();
+        assert!(
+            !flow.half(Direction::Outgoing).is_held()
+                && !flow.half(Direction::Outgoing).is_window_shrunk()
+                && !flow.half(Direction::Outgoing).is_clocked()
+        );
+    }
+}
+
+/// The link is told to be up when packets pass already: what they brought was taken for an answer in a link that is down.
+#[test]
+fn an_ack_that_was_withheld_while_the_news_was_on_its_way_is_sent() {
+    let mut t = Download::new(300);
+    t.wake.handle_link(t.now, LinkEvent::Down);
+    t.now += Duration::from_millis(500);
+    let up_at = t.now;
+    t.now += Duration::from_millis(5);
+    let acked = t.data_end;
+    t.exchange(1);
+    let (connection, Tracked { flow, .. }) = t.wake.path.flows.live().next().unwrap();
+    assert!(flow.half(Direction::Outgoing).is_held(), "withheld");
+    t.wake.handle_link(up_at, LinkEvent::Up { symmetric: false, moved: false });
+    t.now += Duration::from_millis(1);
+    t.wake.handle_timeout(t.now);
+    let sent = std::iter::from_fn(|| t.wake.control.poll_transmit());
+    let acks: Vec<Seq> = sent.filter_map(|(_, sent)| Some(sent.packet.tcp()?.ack)).collect();
+    assert_eq!(acks, [acked + 1000]);
+    assert!(!t.wake.path.snapshot(connection).unwrap().half(Direction::Outgoing).is_held());
+}
