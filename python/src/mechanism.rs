@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdover_base::Instant;
-use holdover_filter::{Connection, Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::{Connection, Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 use holdover_wire::Packet;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -44,7 +44,7 @@ pub(crate) struct PythonFilter {
     name: &'static str,
     failure: Arc<Failure>,
     ready: VecDeque<Injected>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
     deadline: Option<Instant>,
 }
 
@@ -57,7 +57,7 @@ impl PythonFilter {
             name,
             failure,
             ready: VecDeque::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
             deadline: None,
         };
         Python::attach(|py| filter.fetch(py, Instant::ZERO))?;
@@ -107,7 +107,7 @@ impl PythonFilter {
             let packet: PyRef<'_, PyPacket> = entry.get_item(2)?.extract().map_err(PyErr::from)?;
             if let Some(connection) = Connection::of(direction, &packet.packet) {
                 let what = interned(&entry.get_item(0)?.extract::<String>()?)?;
-                self.deeds.push_back(Deed { at: now, connection, mechanism: self.name, what });
+                self.actions.push_back(Action { at: now, connection, mechanism: self.name, what });
             }
         }
         self.deadline = object.getattr("_wake_at")?.extract::<Option<u64>>()?.map(Instant::from_nanos);
@@ -167,8 +167,8 @@ impl SegmentFilter for PythonFilter {
         self.ready.pop_front()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

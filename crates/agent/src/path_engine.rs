@@ -1,14 +1,14 @@
 //! What the daemon asks of whatever stands in the path of packets of one interface.
 //!
 //! The order of calls: [`PathEngine::handle_link`], [`PathEngine::handle_ready`] when the descriptor is readable, or
-//! [`PathEngine::handle_timeout`]; then [`PathEngine::poll_deed`] and [`PathEngine::poll_outcome`] until `None`, then
+//! [`PathEngine::handle_timeout`]; then [`PathEngine::poll_action`] and [`PathEngine::poll_outcome`] until `None`, then
 //! [`PathEngine::poll_timeout`].
 
 use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed, WakeOutcome};
+use holdover_mobility::{Connection, Action, WakeOutcome};
 use serde::{Deserialize, Serialize};
 
 use crate::link_watch::{Families, LinkChange};
@@ -32,7 +32,7 @@ pub trait PathEngine {
     fn poll_timeout(&self) -> Option<Instant>;
 
     /// The next thing that it has done.
-    fn poll_deed(&mut self) -> Option<Deed>;
+    fn poll_action(&mut self) -> Option<Action>;
 
     /// The next outcome of waking a connection.
     fn poll_outcome(&mut self) -> Option<WakeOutcome> {

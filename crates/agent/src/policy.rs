@@ -25,7 +25,7 @@ pub(crate) mod pattern;
 mod place;
 mod rule;
 mod text;
-mod whose;
+mod owners;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -42,7 +42,7 @@ pub use rule::{FlowRule, UserName, UserNameError};
 pub use text::List;
 
 pub(crate) use rule::Rule;
-pub(crate) use whose::Owners;
+pub(crate) use owners::Owners;
 
 /// The rules in force.
 #[derive(Clone, PartialEq, Eq, Debug)]

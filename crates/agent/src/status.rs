@@ -139,10 +139,10 @@ pub struct ConnectionStatus {
     /// Whether it is let alone.
     pub left_alone: bool,
     /// How many things were done for it.
-    pub deeds: u64,
+    pub actions: u64,
     /// The last of them, or what came of it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub last_deed: Option<String>,
+    pub last_action: Option<String>,
     /// How much sooner it went on after outages than by this host's own timer, in seconds; missing where that is not known. See
     /// [`crate::outcomes`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -165,7 +165,7 @@ pub struct GivenUserTimeout {
 
 /// Something that was done, or would have been; or what became of a connection.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct DeedLine {
+pub struct ActionLine {
     /// When, by the calendar: seconds since 1970.
     pub time: f64,
     /// The interface.

@@ -69,10 +69,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
     ),
     ("agent top", &[("sudo holdover agent top", "The live view")]),
     (
-        "agent deeds",
+        "agent actions",
         &[
-            ("sudo holdover agent deeds", "The last actions"),
-            ("sudo holdover agent deeds --follow --json", "Each further action as a line of JSON, until Ctrl-C"),
+            ("sudo holdover agent actions", "The last actions"),
+            ("sudo holdover agent actions --follow --json", "Each further action as a line of JSON, until Ctrl-C"),
         ],
     ),
     (

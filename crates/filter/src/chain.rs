@@ -8,7 +8,7 @@ use holdover_tcp::Endpoint;
 use holdover_wire::Packet;
 
 use crate::{
-    ControlMessage, Deed, Direction, EndpointMechanism, Injected, LinkEvent, Presence, SegmentFilter, Verdict,
+    ControlMessage, Action, Direction, EndpointMechanism, Injected, LinkEvent, Presence, SegmentFilter, Verdict,
     WakeOutcome,
 };
 
@@ -129,8 +129,8 @@ impl Chain {
     }
 
     /// The next thing that one of them has done.
-    pub fn poll_deed(&mut self) -> Option<Deed> {
-        (0..self.len()).find_map(|index| self.mechanism(index).poll_deed())
+    pub fn poll_action(&mut self) -> Option<Action> {
+        (0..self.len()).find_map(|index| self.mechanism(index).poll_action())
     }
 
     /// The next outcome of waking a connection.

@@ -30,6 +30,21 @@ impl Connection {
         })
     }
 
+    /// The connection between a fixed and a mobile host, as a box of the network names it.
+    pub const fn between(fixed: SocketAddr, mobile: SocketAddr) -> Self {
+        Self { local: fixed, remote: mobile }
+    }
+
+    /// The fixed host's end, as a box of the network sees it: the near side of the link.
+    pub const fn fixed(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The mobile host's end, as a box of the network sees it: beyond the link.
+    pub const fn mobile(&self) -> SocketAddr {
+        self.remote
+    }
+
     /// The connection as whoever sends packets in `direction` names it: its own end first.
     pub const fn of_sender_going(self, direction: Direction) -> Self {
         match direction {

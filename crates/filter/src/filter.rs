@@ -52,7 +52,7 @@ pub struct Injected {
 
 /// An action of a mechanism, for logs and reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Deed {
+pub struct Action {
     /// When.
     pub at: Instant,
     /// To which connection.
@@ -65,7 +65,7 @@ pub struct Deed {
 
 /// A mechanism in the path of packets that needs nothing from the endpoint: it works in front of an unmodified kernel too.
 ///
-/// The order of calls: one of the `handle_*`, then [`Self::poll_transmit`], [`Self::poll_control`], [`Self::poll_deed`] and
+/// The order of calls: one of the `handle_*`, then [`Self::poll_transmit`], [`Self::poll_control`], [`Self::poll_action`] and
 /// [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
 pub trait SegmentFilter: fmt::Debug + Send {
     /// A packet passes, and may be rewritten. What the filter injects on this occasion comes after it.
@@ -111,7 +111,7 @@ pub trait SegmentFilter: fmt::Debug + Send {
     }
 
     /// The next thing that it has done.
-    fn poll_deed(&mut self) -> Option<Deed> {
+    fn poll_action(&mut self) -> Option<Action> {
         None
     }
 

@@ -1,7 +1,7 @@
 //! What became of a connection after an outage, as the packets in the path showed it.
 //!
 //! A mechanism that wakes senders reports an outcome for each connection that the outage had interrupted, once it is known: when the
-//! connection carries data again, or when the mechanism gives it up. An action alone ([`Deed`](crate::Deed)) proves nothing: a packet
+//! connection carries data again, or when the mechanism gives it up. An action alone ([`Action`](crate::Action)) proves nothing: a packet
 //! that was sent may be lost like any other.
 
 use holdover_base::{Duration, Instant};

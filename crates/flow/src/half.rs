@@ -1,7 +1,7 @@
 //! One direction of a flow's data, and its ACKs. The *receiver* of the data makes ACKs; its *sender* is shown some of them.
 
 use holdover_base::Instant;
-use holdover_filter::{Connection, Direction, Last, Spoken, tcp_mut};
+use holdover_filter::{Connection, Direction, SentNumbers, LastSent, tcp_mut};
 use holdover_wire::{Packet, SackBlocks, Seq, SeqRange, Timestamps};
 
 use crate::ffi;
@@ -172,9 +172,9 @@ impl Half {
     }
 
     /// The receiver's last segment.
-    fn last(&self) -> Spoken {
+    fn last(&self) -> LastSent {
         let stamps = Timestamps { val: self.last_val, ecr: self.last_ecr };
-        Spoken(self.has(HALF_LAST).then_some(Last {
+        LastSent(self.has(HALF_LAST).then_some(SentNumbers {
             nxt: Seq::new(self.last_nxt),
             ack: Seq::new(self.last_ack),
             window: self.last_window,

@@ -20,7 +20,7 @@ use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Connection, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict};
+use holdover_filter::{Connection, Action, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict};
 use holdover_wire::Packet;
 
 use crate::fifo::{Entry, Fifo};
@@ -54,7 +54,7 @@ pub struct BlockingBuffer {
     mobiles: BTreeMap<IpAddr, Mobile>,
     ready: VecDeque<Injected>,
     dropped: VecDeque<Packet>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 /// What waits for one mobile host.
@@ -75,7 +75,7 @@ impl BlockingBuffer {
             mobiles: BTreeMap::new(),
             ready: VecDeque::new(),
             dropped: VecDeque::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
         }
     }
 
@@ -107,18 +107,18 @@ impl BlockingBuffer {
     fn handle_from_mobile(&mut self, now: Instant, packet: &mut Packet) {
         let Some(shown) = self.config.sign.take(packet) else { return };
         let connection = Connection::of(Direction::Incoming, packet);
-        let deed = |what| connection.map(|connection| Deed { at: now, connection, mechanism: Self::NAME, what });
+        let action = |what| connection.map(|connection| Action { at: now, connection, mechanism: Self::NAME, what });
         match shown {
             Shown::Warning => {
                 let mobile = self.mobiles.entry(packet.src).or_default();
                 if !core::mem::replace(&mut mobile.blocked, true) {
-                    self.deeds.extend(deed("blocked"));
+                    self.actions.extend(action("blocked"));
                 }
             }
             Shown::Working => {
                 let Some(mobile) = self.mobiles.get_mut(&packet.src) else { return };
                 if core::mem::take(&mut mobile.blocked) {
-                    self.deeds.extend(deed("unblocked"));
+                    self.actions.extend(action("unblocked"));
                 }
                 release(&self.config, &mut mobile.packets, &mut self.ready);
             }
@@ -130,8 +130,8 @@ impl BlockingBuffer {
         mobile.blocked = false;
         let first = mobile.packets.front().and_then(|head| Connection::of(Direction::Outgoing, &head.item));
         release(&self.config, &mut mobile.packets, &mut self.ready);
-        let deed = |connection| Deed { at: now, connection, mechanism: Self::NAME, what: "unblocked" };
-        self.deeds.extend(first.map(deed));
+        let action = |connection| Action { at: now, connection, mechanism: Self::NAME, what: "unblocked" };
+        self.actions.extend(first.map(action));
     }
 }
 
@@ -193,8 +193,8 @@ impl SegmentFilter for BlockingBuffer {
         self.dropped.pop_front()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -27,7 +27,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Agenda, Connection, Deed, Direction, Injected, Presence, SegmentFilter, Spoken, Table, Verdict, tcp_mut,
+    Agenda, Connection, Action, Direction, Injected, Presence, SegmentFilter, LastSent, Table, Verdict, tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
@@ -65,7 +65,7 @@ pub struct BufferFreeze {
     /// Hosts that are known to be away.
     away: BTreeSet<IpAddr>,
     ready: VecDeque<Injected>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 /// What is known of a connection over which the fixed host sends.
@@ -79,7 +79,7 @@ struct State {
     /// The newest ACK, withheld.
     held: Option<Packet>,
     /// What the mobile host has said last.
-    spoken: Spoken,
+    last_sent: LastSent,
     timer: LocalTimer,
     due: Option<Instant>,
     mode: Mode,
@@ -104,7 +104,7 @@ impl BufferFreeze {
             agenda: Agenda::default(),
             away: BTreeSet::new(),
             ready: VecDeque::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
         }
     }
 
@@ -135,7 +135,7 @@ impl BufferFreeze {
 
     /// Data or an ACK of the mobile host.
     fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
-        let Self { config, connections, agenda, ready, deeds, .. } = self;
+        let Self { config, connections, agenda, ready, actions, .. } = self;
         let Some(segment) = packet.tcp() else { return Verdict::Pass };
         let noted = connections.observe(now, Direction::Incoming, connection, segment);
         let (state, is_over) = (noted.value, noted.is_over);
@@ -144,15 +144,15 @@ impl BufferFreeze {
             return Verdict::Pass;
         }
         let is_new = state.acked.is_none_or(|acked| segment.ack.gt(acked));
-        state.spoken.note(packet, segment);
+        state.last_sent.note(packet, segment);
         state.acked = Some(state.acked.map_or(segment.ack, |acked| acked.max(segment.ack)));
         state.sent = Some(state.sent.map_or(segment.ack, |sent| sent.max(segment.ack)));
         state.cache.acknowledge(segment.ack);
         state.timer.note_acked(now, segment.ack);
         let was_frozen = core::mem::take(&mut state.mode) == Mode::PersistReply;
         if was_frozen {
-            deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "thawed" });
-            if !is_new && !state.send_copies(now, connection, ready, deeds) {
+            actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "thawed" });
+            if !is_new && !state.send_copies(now, connection, ready, actions) {
                 state.sent = state.acked;
             }
         }
@@ -182,20 +182,20 @@ impl BufferFreeze {
 
     /// The mobile host is within reach again, here or elsewhere.
     fn end_handoff(&mut self, now: Instant, mobile: IpAddr, is_here: bool) {
-        let Self { config, connections, agenda, away, ready, deeds } = self;
+        let Self { config, connections, agenda, away, ready, actions } = self;
         let was_away = away.remove(&mobile) || !is_here;
-        for (connection, state) in connections.live_mut().filter(|(connection, _)| connection.remote.ip() == mobile) {
+        for (connection, state) in connections.live_mut().filter(|(connection, _)| connection.mobile().ip() == mobile) {
             if !was_away && state.mode == Mode::Normal {
                 continue;
             }
-            let has_copies = state.send_copies(now, connection, ready, deeds);
+            let has_copies = state.send_copies(now, connection, ready, actions);
             if state.mode == Mode::PersistReply && !has_copies {
-                let again = state.spoken.repeat(connection.of_sender_going(Direction::Incoming));
+                let again = state.last_sent.repeat(connection.of_sender_going(Direction::Incoming));
                 ready.extend(again.map(|packet| Injected { direction: Direction::Incoming, packet }));
                 state.mode = Mode::Normal;
                 // What was forwarded is lost, and waits at the fixed host.
                 state.sent = state.acked;
-                deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "reopened the window" });
+                actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "reopened the window" });
             }
             if is_here {
                 let due = state.freezes_at(now, config);
@@ -231,7 +231,7 @@ impl State {
         now: Instant,
         connection: Connection,
         ready: &mut VecDeque<Injected>,
-        deeds: &mut VecDeque<Deed>,
+        actions: &mut VecDeque<Action>,
     ) -> bool {
         self.timer.forget_pending();
         for cached in self.cache.iter_mut() {
@@ -240,7 +240,7 @@ impl State {
         }
         let has_copies = !self.cache.is_empty();
         if has_copies {
-            deeds.push_back(Deed { at: now, connection, mechanism: BufferFreeze::NAME, what: "sent copies" });
+            actions.push_back(Action { at: now, connection, mechanism: BufferFreeze::NAME, what: "sent copies" });
         }
         has_copies
     }
@@ -257,7 +257,7 @@ impl State {
 
     /// The ACK that is withheld, or the last one again, with a window of zero.
     fn shut(&mut self, connection: Connection) -> Option<Packet> {
-        let again = || self.spoken.repeat(connection.of_sender_going(Direction::Incoming));
+        let again = || self.last_sent.repeat(connection.of_sender_going(Direction::Incoming));
         let mut packet = self.held.take().or_else(again)?;
         tcp_mut(&mut packet)?.window = 0;
         Some(packet)
@@ -294,7 +294,7 @@ impl SegmentFilter for BufferFreeze {
 
     /// No ACK has come for longer than a round trip over the wireless link takes.
     fn handle_timeout(&mut self, now: Instant) {
-        let Self { connections, agenda, ready, deeds, .. } = self;
+        let Self { connections, agenda, ready, actions, .. } = self;
         while let Some(connection) = agenda.take_due(now) {
             let Some(state) = connections.get_mut(connection) else { continue };
             if state.due.take_if(|due| *due <= now).is_none() {
@@ -304,7 +304,7 @@ impl SegmentFilter for BufferFreeze {
             let Some(packet) = state.shut(connection) else { continue };
             state.mode = Mode::PersistReply;
             ready.push_back(Injected { direction: Direction::Incoming, packet });
-            deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "froze" });
+            actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "froze" });
         }
     }
 
@@ -312,8 +312,8 @@ impl SegmentFilter for BufferFreeze {
         self.ready.pop_front()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

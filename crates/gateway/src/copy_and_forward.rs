@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Agenda, Connection, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Table, Verdict,
+    Agenda, Connection, Action, Direction, Injected, LinkEvent, Presence, SegmentFilter, Table, Verdict,
 };
 use holdover_wire::{Flags, Packet, Seq};
 
@@ -51,7 +51,7 @@ pub struct CopyAndForward {
     connections: Table<State>,
     agenda: Agenda,
     ready: VecDeque<Injected>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 /// What is known of a connection over which the fixed host sends.
@@ -76,7 +76,7 @@ impl CopyAndForward {
             connections: Table::default(),
             agenda: Agenda::default(),
             ready: VecDeque::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
         }
     }
 
@@ -98,7 +98,7 @@ impl CopyAndForward {
     }
 
     fn handle_from_mobile(&mut self, now: Instant, connection: Connection, packet: &mut Packet) {
-        let Self { config, connections, agenda, deeds, .. } = self;
+        let Self { config, connections, agenda, actions, .. } = self;
         let shown = config.sign.take(packet);
         let Some(segment) = packet.tcp() else { return };
         let noted = connections.observe(now, Direction::Incoming, connection, segment);
@@ -115,14 +115,14 @@ impl CopyAndForward {
         };
         if core::mem::replace(&mut state.warned, warned) != warned {
             let what = if warned { "keeps copies" } else { "keeps no more copies" };
-            deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what });
+            actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what });
         }
     }
 
     /// The mobile host is in another cell: what went to the old one is sent there again.
     fn handle_rebound(&mut self, now: Instant, mobile: IpAddr) {
-        let Self { config, connections, ready, deeds, .. } = self;
-        for (connection, state) in connections.live_mut().filter(|(connection, _)| connection.remote.ip() == mobile) {
+        let Self { config, connections, ready, actions, .. } = self;
+        for (connection, state) in connections.live_mut().filter(|(connection, _)| connection.mobile().ip() == mobile) {
             if !core::mem::take(&mut state.warned) {
                 continue;
             }
@@ -132,7 +132,7 @@ impl CopyAndForward {
                 ready.push_back(Injected { direction: Direction::Outgoing, packet });
             }
             if !state.cache.is_empty() {
-                deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "sent copies" });
+                actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "sent copies" });
             }
         }
     }
@@ -189,8 +189,8 @@ impl SegmentFilter for CopyAndForward {
         self.ready.pop_front()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

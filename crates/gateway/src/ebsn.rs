@@ -23,7 +23,7 @@
 use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Connection, Deed, Direction, Injected, LinkEvent, SegmentFilter, Table, Verdict};
+use holdover_filter::{Connection, Action, Direction, Injected, LinkEvent, SegmentFilter, Table, Verdict};
 use holdover_wire::{Flags, IcmpError, Packet, Payload, Seq, Unreachable};
 
 /// What the base station does. See the [module](self).
@@ -47,7 +47,7 @@ pub struct Ebsn {
     connections: Table<State>,
     budget: Budget,
     ready: VecDeque<Packet>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 /// A connection over which a fixed host sends.
@@ -69,7 +69,7 @@ impl Ebsn {
             connections: Table::default(),
             budget: Budget::default(),
             ready: VecDeque::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
         }
     }
 }
@@ -100,15 +100,15 @@ impl SegmentFilter for Ebsn {
         let Ok(error) = IcmpError::quoting_packet(Unreachable::BadState, packet) else { return };
         state.notified_at = Some(now);
         self.ready.push_back(Packet::new(packet.dst, packet.src, Payload::IcmpError(error)));
-        self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "notified" });
+        self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "notified" });
     }
 
     fn poll_transmit(&mut self, _now: Instant) -> Option<Injected> {
         self.ready.pop_front().map(|packet| Injected { direction: Direction::Incoming, packet })
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 }
 

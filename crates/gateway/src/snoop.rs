@@ -62,7 +62,7 @@ use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Agenda, Connection, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Spoken, Table, Verdict, tcp_mut,
+    Agenda, Connection, Action, Direction, Injected, LinkEvent, Presence, SegmentFilter, LastSent, Table, Verdict, tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
@@ -106,7 +106,7 @@ pub struct Snoop {
 #[derive(Default, Debug)]
 struct Out {
     ready: VecDeque<Injected>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 /// A connection over which the fixed host sends.
@@ -128,7 +128,7 @@ struct State {
     /// The end of the last segment that was sent again from here.
     resent_to: Option<Seq>,
     /// The last ACK, to repeat.
-    last_ack: Spoken,
+    last_ack: LastSent,
     timer: LocalTimer,
     /// When the round-trip timer expires.
     timeout_at: Option<Instant>,
@@ -149,7 +149,7 @@ impl Default for State {
             expected: 0,
             surplus: 0,
             resent_to: None,
-            last_ack: Spoken::default(),
+            last_ack: LastSent::default(),
             timer: LocalTimer::weighing(4),
             timeout_at: None,
             persist_at: None,
@@ -367,7 +367,7 @@ impl State {
         self.resent_to = Some(first.end);
         self.timer.note_sent(now, first.end, true);
         out.ready.push_back(Injected { direction: Direction::Outgoing, packet: first.packet.clone() });
-        out.deeds.push_back(Deed { at: now, connection, mechanism: Snoop::NAME, what });
+        out.actions.push_back(Action { at: now, connection, mechanism: Snoop::NAME, what });
         self.start_timer(now, config);
         true
     }
@@ -429,7 +429,7 @@ impl SegmentFilter for Snoop {
     fn handle_mobile(&mut self, _now: Instant, mobile: IpAddr, presence: Presence) {
         if presence == Presence::Moved {
             let Self { connections, agenda, .. } = self;
-            for (connection, state) in connections.iter_mut().filter(|(connection, _)| connection.remote.ip() == mobile)
+            for (connection, state) in connections.iter_mut().filter(|(connection, _)| connection.mobile().ip() == mobile)
             {
                 state.forget(agenda, connection);
             }
@@ -452,8 +452,8 @@ impl SegmentFilter for Snoop {
         self.out.ready.pop_front()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.out.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.out.actions.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

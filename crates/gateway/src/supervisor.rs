@@ -29,7 +29,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Agenda, Connection, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Spoken, Table, Verdict, tcp_mut,
+    Agenda, Connection, Action, Direction, Injected, LinkEvent, Presence, SegmentFilter, LastSent, Table, Verdict, tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
@@ -98,7 +98,7 @@ pub struct Supervisor {
 #[derive(Default, Debug)]
 struct Out {
     ready: VecDeque<Injected>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 /// A connection over which the fixed host sends.
@@ -113,7 +113,7 @@ struct State {
     /// The end of what the fixed host has sent.
     sent: Option<Seq>,
     /// What the mobile host has said last.
-    spoken: Spoken,
+    last_sent: LastSent,
     cache: Cache,
     timer: LocalTimer,
     /// When the mobile host went, as far as was told, if it has not come back since.
@@ -161,7 +161,7 @@ impl Supervisor {
         }
         let is_away = match state.acked {
             Some(_) => state.gone_at.is_some(),
-            None => away.contains(&connection.remote.ip()),
+            None => away.contains(&connection.mobile().ip()),
         };
         let is_again = state.sent.is_some_and(|sent| segment.seq.lt(sent));
         let is_kept = segment.seq_len() > 0 && state.keep(now, config, packet, segment);
@@ -220,7 +220,7 @@ impl Supervisor {
     /// All connections of one mobile host.
     fn of_mobile(&mut self, mobile: IpAddr) -> (impl Iterator<Item = (Connection, &mut State)>, &mut Agenda, &mut Out) {
         let Self { connections, agenda, out, .. } = self;
-        (connections.live_mut().filter(move |(connection, _)| connection.remote.ip() == mobile), agenda, out)
+        (connections.live_mut().filter(move |(connection, _)| connection.mobile().ip() == mobile), agenda, out)
     }
 
     fn handle_away(&mut self, now: Instant, mobile: IpAddr) {
@@ -273,7 +273,7 @@ impl State {
 
     fn note_ack(&mut self, now: Instant, packet: &Packet) {
         let Some(segment) = packet.tcp() else { return };
-        self.spoken.note(packet, segment);
+        self.last_sent.note(packet, segment);
         self.acked_bytes += self.acked.map_or(0, |acked| u64::from(segment.ack.saturating_since(acked)));
         self.acked = Some(self.acked.map_or(segment.ack, |acked| acked.max(segment.ack)));
         self.sent = Some(self.sent.map_or(segment.ack, |sent| sent.max(segment.ack)));
@@ -311,7 +311,7 @@ impl State {
 
     /// The mobile host's last ACK again, with `ack` for its number and maybe another window.
     fn say(&self, connection: Connection, ack: Option<Seq>, window: Option<u16>) -> Option<Packet> {
-        let mut packet = self.spoken.repeat(connection.of_sender_going(Direction::Incoming))?;
+        let mut packet = self.last_sent.repeat(connection.of_sender_going(Direction::Incoming))?;
         let segment = tcp_mut(&mut packet)?;
         segment.ack = ack?;
         segment.window = window.unwrap_or(segment.window);
@@ -388,7 +388,7 @@ impl Out {
     }
 
     fn tell(&mut self, at: Instant, connection: Connection, what: &'static str) {
-        self.deeds.push_back(Deed { at, connection, mechanism: Supervisor::NAME, what });
+        self.actions.push_back(Action { at, connection, mechanism: Supervisor::NAME, what });
     }
 }
 
@@ -446,8 +446,8 @@ impl SegmentFilter for Supervisor {
         self.out.ready.pop_front()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.out.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.out.actions.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

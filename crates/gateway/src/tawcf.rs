@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Agenda, Connection, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Spoken, Table, Verdict, tcp_mut,
+    Agenda, Connection, Action, Direction, Injected, LinkEvent, Presence, SegmentFilter, LastSent, Table, Verdict, tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
@@ -89,7 +89,7 @@ pub struct Tawcf {
 struct Out {
     ready: VecDeque<Injected>,
     dropped: VecDeque<Packet>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 /// What is known of a mobile host that is here, or was here last.
@@ -120,7 +120,7 @@ enum Signal {
 #[derive(Clone, Default, Debug)]
 struct State {
     /// The mobile host's last ACK.
-    last_ack: Spoken,
+    last_ack: LastSent,
     /// Whether the fixed host has sent data.
     carries_data: bool,
     /// Whether the fixed host was sent a window of zero.
@@ -266,7 +266,7 @@ impl Tawcf {
 
 /// The connections of one mobile host.
 fn of_mobile(connections: &mut Table<State>, mobile: IpAddr) -> impl Iterator<Item = (Connection, &mut State)> {
-    connections.live_mut().filter(move |(connection, _)| connection.remote.ip() == mobile)
+    connections.live_mut().filter(move |(connection, _)| connection.mobile().ip() == mobile)
 }
 
 impl Mobile {
@@ -373,7 +373,7 @@ impl State {
         if let Some(packet) = self.ack_to_fixed(connection, Some(0)) {
             self.frozen = true;
             out.ready.push_back(Injected { direction: Direction::Incoming, packet });
-            out.deeds.push_back(Deed { at: now, connection, mechanism: Tawcf::NAME, what: "froze" });
+            out.actions.push_back(Action { at: now, connection, mechanism: Tawcf::NAME, what: "froze" });
         }
     }
 
@@ -384,7 +384,7 @@ impl State {
         }
         let packet = self.ack_to_fixed(connection, None).filter(|_| !waited);
         out.ready.extend(packet.map(|packet| Injected { direction: Direction::Incoming, packet }));
-        out.deeds.push_back(Deed { at: now, connection, mechanism: Tawcf::NAME, what: "unfroze" });
+        out.actions.push_back(Action { at: now, connection, mechanism: Tawcf::NAME, what: "unfroze" });
     }
 
     /// The mobile host's last ACK, maybe with another window.
@@ -450,8 +450,8 @@ impl SegmentFilter for Tawcf {
         self.out.dropped.pop_front()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.out.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.out.actions.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -183,9 +183,9 @@ impl Waker {
     ) {
         let control = self.controls.entry(mobile).or_insert_with(|| WakeControl::between(self.config));
         act(control, &mut path.of_mobile(mobile));
-        while let Some(deed) = control.poll_deed() {
-            tracing::debug!(connection = ?deed.connection, what = deed.what, "woken");
-            *if deed.what == "poked" { &mut self.woken.poked } else { &mut self.woken.released } += 1;
+        while let Some(action) = control.poll_action() {
+            tracing::debug!(connection = ?action.connection, what = action.what, "woken");
+            *if action.what == "poked" { &mut self.woken.poked } else { &mut self.woken.released } += 1;
         }
         while let Some(outcome) = control.poll_outcome() {
             tracing::debug!(?outcome, "outcome");

@@ -23,7 +23,7 @@ use holdover_base::{Duration, Instant};
 use holdover_filter::{Agenda, Connection, Table, tcp_mut};
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
-use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use crate::{Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 
 /// How long duplicates are held up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ pub struct DelayedDupacks {
     agenda: Agenda,
     ready: VecDeque<Packet>,
     dropped: VecDeque<Packet>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -82,12 +82,12 @@ impl DelayedDupacks {
             agenda: Agenda::default(),
             ready: VecDeque::new(),
             dropped: VecDeque::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
         }
     }
 
     fn handle_ack(&mut self, now: Instant, connection: Connection, packet: &Packet) -> Verdict {
-        let Self { config, connections, agenda, dropped, deeds, .. } = self;
+        let Self { config, connections, agenda, dropped, actions, .. } = self;
         let Some(segment) = packet.tcp().filter(|segment| segment.flags.contains(Flags::ACK)) else {
             return Verdict::Pass;
         };
@@ -95,7 +95,7 @@ impl DelayedDupacks {
         if !state.is_duplicate(segment) {
             if state.is_news(segment) {
                 if !state.held.is_empty() {
-                    deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "dropped duplicates" });
+                    actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "dropped duplicates" });
                 }
                 agenda.set(connection, &mut state.due, None);
                 dropped.extend(state.held.drain(..));
@@ -161,7 +161,7 @@ impl SegmentFilter for DelayedDupacks {
                 }
                 packet
             }));
-            self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "released duplicates" });
+            self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "released duplicates" });
         }
     }
 
@@ -173,8 +173,8 @@ impl SegmentFilter for DelayedDupacks {
         self.dropped.pop_front()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -14,7 +14,7 @@ use holdover_filter::Connection;
 use holdover_tcp::{ConnectionId, Endpoint};
 use holdover_wire::{Packet, Payload, Seq, Unreachable};
 
-use crate::{Deed, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
+use crate::{Action, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
 
 /// How long notifications are believed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +38,7 @@ pub struct Ebsn {
     arrived: VecDeque<(Connection, Seq)>,
     /// Since when notifications put off the timer of a connection, and where SND.UNA is meanwhile.
     since: BTreeMap<Connection, (Seq, Instant)>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 impl Ebsn {
@@ -50,11 +50,11 @@ impl Ebsn {
 
     /// A mechanism that has heard of nothing yet.
     pub const fn new(config: EbsnConfig) -> Self {
-        Self { config, arrived: VecDeque::new(), since: BTreeMap::new(), deeds: VecDeque::new() }
+        Self { config, arrived: VecDeque::new(), since: BTreeMap::new(), actions: VecDeque::new() }
     }
 
     /// Obeys one message, if it can be true. Returns whether the timer was started anew.
-    fn obey(&mut self, now: Instant, endpoint: &mut Endpoint, name: Connection, quoted: Seq) -> bool {
+    fn apply(&mut self, now: Instant, endpoint: &mut Endpoint, name: Connection, quoted: Seq) -> bool {
         let is_it = |connection: &holdover_tcp::Connection| {
             connection.local() == name.local && connection.remote() == name.remote && !connection.is_closed()
         };
@@ -93,17 +93,17 @@ impl SegmentFilter for Ebsn {
 
     fn handle_link(&mut self, _now: Instant, _event: LinkEvent) {}
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 }
 
 impl EndpointMechanism for Ebsn {
     fn steer(&mut self, now: Instant, endpoint: &mut Endpoint) {
         while let Some((connection, quoted)) = self.arrived.pop_front() {
-            if self.obey(now, endpoint, connection, quoted) {
+            if self.apply(now, endpoint, connection, quoted) {
                 let what = "restarted the timer";
-                self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what });
+                self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what });
             }
         }
         // Connections that have ended since are forgotten before they become many.

@@ -17,7 +17,7 @@ use holdover_base::Instant;
 use holdover_tcp::{AfterRetransmit, ConnectionId, Endpoint};
 use holdover_wire::Packet;
 
-use crate::{Deed, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
+use crate::{Action, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::Connection;
 
 /// What a handoff sets off.
@@ -43,7 +43,7 @@ impl Default for FastRetransmitConfig {
 pub struct FastRetransmit {
     config: FastRetransmitConfig,
     due: bool,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 impl FastRetransmit {
@@ -52,7 +52,7 @@ impl FastRetransmit {
 
     /// A mechanism that has heard of nothing yet.
     pub const fn new(config: FastRetransmitConfig) -> Self {
-        Self { config, due: false, deeds: VecDeque::new() }
+        Self { config, due: false, actions: VecDeque::new() }
     }
 }
 
@@ -67,8 +67,8 @@ impl SegmentFilter for FastRetransmit {
         }
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 }
 
@@ -87,7 +87,7 @@ impl EndpointMechanism for FastRetransmit {
             let retransmitted = self.config.own_data && connection.retransmit_now(now, AfterRetransmit::Reset);
             let what = if retransmitted { "retransmitted" } else { "sent ACKs" };
             if retransmitted || self.config.copies > 0 {
-                self.deeds.push_back(Deed { at: now, connection: name, mechanism: Self::NAME, what });
+                self.actions.push_back(Action { at: now, connection: name, mechanism: Self::NAME, what });
             }
         }
     }

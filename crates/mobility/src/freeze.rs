@@ -33,9 +33,9 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions, Timestamps};
 
 use crate::round_trip::RoundTrip;
-use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use crate::{Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::Agenda;
-use holdover_filter::Spoken;
+use holdover_filter::LastSent;
 use holdover_filter::{Connection, Table, tcp_mut};
 
 /// How hosts freeze their peers.
@@ -131,12 +131,12 @@ struct Warning {
 struct Out {
     agenda: Agenda,
     ready: VecDeque<Injected>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct State {
-    spoken: Spoken,
+    last_sent: LastSent,
     heard: Option<Heard>,
     round_trip: RoundTrip,
     data_at: Option<Instant>,
@@ -239,7 +239,7 @@ impl SegmentFilter for Freeze {
         state.over = noted.is_over;
         match direction {
             Direction::Outgoing => {
-                state.spoken.note(packet, segment);
+                state.last_sent.note(packet, segment);
                 state.round_trip.note_outgoing(now, segment);
                 if matches!(state.phase, Phase::Frozen { .. } | Phase::Cut) {
                     state.close_window(connection, packet, &mut self.out);
@@ -256,7 +256,7 @@ impl SegmentFilter for Freeze {
                     }
                 } else if self.config.thaw_on_probe
                     && was_probe
-                    && state.spoken.window().is_some_and(|window| window > 0)
+                    && state.last_sent.window().is_some_and(|window| window > 0)
                 {
                     state.thaw(now, connection, false, &mut self.out);
                 } else if !segment.payload.is_empty() {
@@ -291,8 +291,8 @@ impl SegmentFilter for Freeze {
         self.out.ready.pop_front()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.out.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.out.actions.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
@@ -355,7 +355,7 @@ impl State {
             }
             self.repeat_at = Some(now + config.ask_after.unwrap_or(Duration::ZERO));
         }
-        out.deeds.push_back(Deed { at: now, connection, mechanism: Freeze::NAME, what: "froze" });
+        out.actions.push_back(Action { at: now, connection, mechanism: Freeze::NAME, what: "froze" });
         self.reschedule(connection, out);
     }
 
@@ -366,9 +366,9 @@ impl State {
         if was_frozen {
             // Silence behind a closed window is no round trip.
             self.round_trip.forget_pending();
-            out.deeds.push_back(Deed { at: now, connection, mechanism: Freeze::NAME, what: "thawed" });
+            out.actions.push_back(Action { at: now, connection, mechanism: Freeze::NAME, what: "thawed" });
             if update && !self.over {
-                out.say(self.spoken.repeat(connection));
+                out.say(self.last_sent.repeat(connection));
             }
         }
         self.reschedule(connection, out);
@@ -435,7 +435,7 @@ impl State {
         if self.repeat_at.is_some_and(|at| at <= now) {
             self.repeat_at = None;
             for _ in 0..core::mem::take(&mut self.owed) {
-                let mut packet = self.spoken.repeat(connection).filter(|_| !self.over);
+                let mut packet = self.last_sent.repeat(connection).filter(|_| !self.over);
                 if let Some(packet) = &mut packet {
                     tcp_mut(packet).into_iter().for_each(|segment| segment.window = 0);
                     mark(config, packet);
@@ -452,7 +452,7 @@ impl State {
 
     /// Has the host's TCP acknowledge what it has.
     fn ask(&self, connection: Connection, out: &mut Out) {
-        let (Some(acked), Some(heard), false) = (self.spoken.ack(), self.heard, self.over) else { return };
+        let (Some(acked), Some(heard), false) = (self.last_sent.ack(), self.heard, self.over) else { return };
         let segment = Segment {
             src_port: connection.remote.port(),
             dst_port: connection.local.port(),
@@ -488,8 +488,8 @@ impl State {
             return false;
         }
         match segment.payload.len() {
-            0 => self.spoken.ack().is_some_and(|acked| segment.seq + 1 == acked),
-            1 => self.spoken.ack() == Some(segment.seq),
+            0 => self.last_sent.ack().is_some_and(|acked| segment.seq + 1 == acked),
+            1 => self.last_sent.ack() == Some(segment.seq),
             _ => false,
         }
     }

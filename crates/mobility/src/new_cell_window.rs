@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use holdover_base::Instant;
 use holdover_wire::{Flags, Packet, Seq};
 
-use crate::{Deed, Direction, LinkEvent, SegmentFilter, Verdict};
+use crate::{Action, Direction, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::WindowScale;
 use holdover_filter::{Connection, Table, tcp_mut};
 
@@ -41,7 +41,7 @@ impl Default for NewCellWindowConfig {
 pub struct NewCellWindow {
     config: NewCellWindowConfig,
     connections: Table<State>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl NewCellWindow {
 
     /// A filter that has seen nothing yet.
     pub fn new(config: NewCellWindowConfig) -> Self {
-        Self { config, connections: Table::default(), deeds: VecDeque::new() }
+        Self { config, connections: Table::default(), actions: VecDeque::new() }
     }
 }
 
@@ -87,7 +87,7 @@ impl SegmentFilter for NewCellWindow {
         } else if segment.window > 0 {
             // What the host offers by itself is no more.
             state.limit = None;
-            self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "opened" });
+            self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "opened" });
         }
         Verdict::Pass
     }
@@ -99,12 +99,12 @@ impl SegmentFilter for NewCellWindow {
         for (connection, state) in self.connections.live_mut() {
             if state.acked.is_some() {
                 state.limit = Some(self.config.initial_bytes);
-                self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "narrowed" });
+                self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "narrowed" });
             }
         }
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 }

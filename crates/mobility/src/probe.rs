@@ -70,7 +70,7 @@ use holdover_base::{Duration, Instant};
 use holdover_tcp::{ConnectionId, Endpoint};
 use holdover_wire::{Flags, Packet, Seq};
 
-use crate::{Deed, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
+use crate::{Action, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::{Agenda, Connection, LIMIT, tcp_mut};
 use option::{Bitmask, Message};
 use receiver::{Answer, Arrivals};
@@ -133,7 +133,7 @@ pub struct Probe {
     nacked: BTreeMap<ConnectionId, u8>,
     arrivals: BTreeMap<Connection, Arrivals>,
     agenda: Agenda,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 /// Whose way has changed.
@@ -180,12 +180,12 @@ impl Probe {
             nacked: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             agenda: Agenda::default(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
         }
     }
 
     fn note(&mut self, at: Instant, connection: Connection, what: &'static str) {
-        self.deeds.push_back(Deed { at, connection, mechanism: Self::NAME, what });
+        self.actions.push_back(Action { at, connection, mechanism: Self::NAME, what });
     }
 
     fn hear_of_link(&mut self, who: Who, event: LinkEvent) {
@@ -408,8 +408,8 @@ impl SegmentFilter for Probe {
         self.agenda.next()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 }
 

@@ -17,8 +17,8 @@ use std::collections::VecDeque;
 use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Packet};
 
-use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
-use holdover_filter::Spoken;
+use crate::{Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::LastSent;
 use holdover_filter::WindowScale;
 use holdover_filter::{Connection, Table, tcp_mut};
 
@@ -50,12 +50,12 @@ pub struct ReconnectAcks {
     connections: Table<State>,
     down_at: Option<Instant>,
     ready: VecDeque<Packet>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct State {
-    spoken: Spoken,
+    last_sent: LastSent,
     heard_at: Option<Instant>,
     scale: WindowScale,
 }
@@ -66,7 +66,7 @@ impl ReconnectAcks {
 
     /// A filter that has seen nothing yet.
     pub fn new(config: ReconnectAcksConfig) -> Self {
-        Self { config, connections: Table::default(), down_at: None, ready: VecDeque::new(), deeds: VecDeque::new() }
+        Self { config, connections: Table::default(), down_at: None, ready: VecDeque::new(), actions: VecDeque::new() }
     }
 
     fn announce(&mut self, now: Instant, moved: bool) {
@@ -74,7 +74,7 @@ impl ReconnectAcks {
         let restart_window = self.config.restart_window_bytes.filter(|_| moved);
         for (connection, state) in self.connections.live_mut() {
             let waits = state.heard_at.is_some_and(|at| cut_at.saturating_since(at) <= self.config.idle);
-            let Some(mut packet) = state.spoken.repeat(connection).filter(|_| waits) else { continue };
+            let Some(mut packet) = state.last_sent.repeat(connection).filter(|_| waits) else { continue };
             if let (Some(bytes), Some(segment)) = (restart_window, tcp_mut(&mut packet)) {
                 segment.window = segment.window.min(state.scale.field(bytes));
             }
@@ -82,7 +82,7 @@ impl ReconnectAcks {
                 segment.flags |= Flags::URG;
             }
             self.ready.extend((0..self.config.copies).map(|_| packet.clone()));
-            self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "sent ACKs" });
+            self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "sent ACKs" });
         }
     }
 }
@@ -94,7 +94,7 @@ impl SegmentFilter for ReconnectAcks {
         let state = self.connections.observe(now, direction, connection, segment).value;
         state.scale.note(direction, segment);
         match direction {
-            Direction::Outgoing => state.spoken.note(packet, segment),
+            Direction::Outgoing => state.last_sent.note(packet, segment),
             Direction::Incoming => state.heard_at = Some(now),
         }
         Verdict::Pass
@@ -112,7 +112,7 @@ impl SegmentFilter for ReconnectAcks {
         self.ready.pop_front().map(|packet| Injected { direction: Direction::Outgoing, packet })
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 }

@@ -23,7 +23,7 @@ use holdover_base::{Duration, Instant};
 use holdover_tcp::{AfterRetransmit, ConnectionId, Endpoint};
 use holdover_wire::{Experimental, ExperimentalId, Flags, Packet, Segment, Seq, TcpOptions};
 
-use crate::{Deed, Direction, EndpointMechanism, Injected, LinkEvent, SegmentFilter, Verdict};
+use crate::{Action, Direction, EndpointMechanism, Injected, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::{Connection, LIMIT, tcp_mut};
 
 /// The Immediate Retransmission option is a shared experimental option (RFC 6994) of kind 253 with this identifier, "HOIR", which
@@ -92,7 +92,7 @@ pub struct RetransmissionTrigger {
     asking: BTreeMap<Connection, Request>,
     requests: u16,
     ready: VecDeque<Packet>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 /// Somebody may be within reach again.
@@ -160,7 +160,7 @@ impl RetransmissionTrigger {
             asking: BTreeMap::new(),
             requests: 0,
             ready: VecDeque::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
         }
     }
 
@@ -171,7 +171,7 @@ impl RetransmissionTrigger {
     }
 
     fn note(&mut self, at: Instant, connection: Connection, what: &'static str) {
-        self.deeds.push_back(Deed { at, connection, mechanism: Self::NAME, what });
+        self.actions.push_back(Action { at, connection, mechanism: Self::NAME, what });
     }
 
     /// Whether a connection may be triggered again, and if so, that it was; if not, it will be.
@@ -363,8 +363,8 @@ impl SegmentFilter for RetransmissionTrigger {
         self.ready.pop_front().map(|packet| Injected { direction: Direction::Outgoing, packet })
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 }
 

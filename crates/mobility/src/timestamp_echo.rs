@@ -25,7 +25,7 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Packet, Segment, Seq, Timestamps};
 
 use crate::echo_clock::{EchoClock, is_older};
-use crate::{Deed, Direction, LinkEvent, SegmentFilter, Verdict};
+use crate::{Action, Direction, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::{Connection, Table, tcp_mut};
 
 /// How the echoed timestamp is kept up to date.
@@ -70,7 +70,7 @@ pub struct TimestampEcho {
     connections: Table<State>,
     fading: bool,
     down: bool,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -101,7 +101,7 @@ impl TimestampEcho {
 
     /// A filter that has seen nothing yet.
     pub fn new(config: TimestampEchoConfig) -> Self {
-        Self { config, connections: Table::default(), fading: false, down: false, deeds: VecDeque::new() }
+        Self { config, connections: Table::default(), fading: false, down: false, actions: VecDeque::new() }
     }
 
     fn on_up(&mut self, now: Instant) {
@@ -115,7 +115,7 @@ impl TimestampEcho {
             // A stamp that came later than the ACK is younger by that.
             let Some(ticks) = state.ticks(since.max(came_at), now) else { continue };
             state.floor = Some(Floor { stamp: stamp.wrapping_add(ticks), until: now + MSL });
-            self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "refreshed" });
+            self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "refreshed" });
         }
     }
 }
@@ -166,8 +166,8 @@ impl SegmentFilter for TimestampEcho {
         }
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 }
 

@@ -23,7 +23,7 @@ use holdover_base::{Duration, Instant};
 use holdover_tcp::{ConnectionId, Endpoint};
 use holdover_wire::{Packet, Seq};
 
-use crate::{Deed, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
+use crate::{Action, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
 use holdover_filter::Connection;
 
 /// When a long user timeout is asked for.
@@ -56,7 +56,7 @@ pub struct UserTimeoutPolicy {
     return_at: Option<Instant>,
     /// It returns to each connection that goes on.
     returns: bool,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,7 @@ impl UserTimeoutPolicy {
 
     /// A policy that has not done anything yet.
     pub fn new(config: UserTimeoutPolicyConfig) -> Self {
-        Self { config, former: BTreeMap::new(), due: None, return_at: None, returns: false, deeds: VecDeque::new() }
+        Self { config, former: BTreeMap::new(), due: None, return_at: None, returns: false, actions: VecDeque::new() }
     }
 
     fn raise(&mut self, now: Instant, endpoint: &mut Endpoint) {
@@ -108,7 +108,7 @@ impl UserTimeoutPolicy {
             let former = Former { timeout, advertise, changeable, una: None };
             let connection = Connection { local: tcp.local(), remote: tcp.remote() };
             self.former.insert(id, former);
-            self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "asked for long" });
+            self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "asked for long" });
         }
     }
 
@@ -134,7 +134,7 @@ impl UserTimeoutPolicy {
             tcp.set_user_timeout(now, former.timeout, former.changeable);
             tcp.advertise_user_timeout(former.advertise.or(self.config.afterwards));
             let connection = Connection { local: tcp.local(), remote: tcp.remote() };
-            self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "returned" });
+            self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "returned" });
         }
     }
 }
@@ -162,8 +162,8 @@ impl SegmentFilter for UserTimeoutPolicy {
         self.returns |= self.return_at.take_if(|at| *at <= now).is_some();
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

@@ -36,7 +36,7 @@ use crate::ack_stall::{self, AckStallConfig};
 use crate::hold_back::{self, HoldBackConfig};
 use crate::release::ReleaseConfig;
 use crate::unreachable_poke::{Pacing, UnreachablePokeConfig};
-use crate::{Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict, WakeOutcome};
+use crate::{Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict, WakeOutcome};
 use holdover_filter::{Connection, Table};
 
 /// Which of the three mechanisms are on.
@@ -180,8 +180,8 @@ impl SegmentFilter for Wake {
         self.control.poll_transmit().map(|(_, injected)| injected)
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.control.poll_deed()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.control.poll_action()
     }
 
     fn poll_outcome(&mut self) -> Option<WakeOutcome> {
@@ -196,7 +196,7 @@ impl SegmentFilter for Wake {
 /// All of [`Wake`] but what every packet passes.
 ///
 /// The order of calls: [`Self::handle_notice`], [`Self::note_incoming`], [`Self::note_arrival`], [`Self::handle_link`],
-/// [`Self::handle_next_hop`], [`Self::wake_outstanding`], [`Self::handle_silence`] or [`Self::handle_timeout`], then [`Self::poll_transmit`], [`Self::poll_deed`] and
+/// [`Self::handle_next_hop`], [`Self::wake_outstanding`], [`Self::handle_silence`] or [`Self::handle_timeout`], then [`Self::poll_transmit`], [`Self::poll_action`] and
 /// [`Self::poll_outcome`] until `None`, then [`Self::poll_timeout`].
 #[derive(Debug)]
 pub struct WakeControl {
@@ -211,7 +211,7 @@ pub struct WakeControl {
     /// Connections with a deadline, and one that is not later than it.
     deadlines: BTreeSet<(Instant, Connection)>,
     ready: VecDeque<(Connection, Injected)>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
     outcomes: VecDeque<WakeOutcome>,
     /// What is being woken since the link came back.
     waking: Option<Waking>,
@@ -295,10 +295,10 @@ impl WakeControl {
             held_by: hold_back::NAME,
             deadlines: BTreeSet::new(),
             ready: VecDeque::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
             outcomes: VecDeque::new(),
             waking: None,
-            known_path: Path::Told,
+            known_path: Path::Reported,
             pokes: Pacing::default(),
         }
     }
@@ -373,7 +373,7 @@ impl WakeControl {
             LinkEvent::Fading { lead } => self.warn(now, lead),
             LinkEvent::Recovered => self.end_stall(now, path),
             LinkEvent::Down => self.cut(now, path),
-            LinkEvent::Up { moved, .. } => self.connect(now, moved, Path::Told, path),
+            LinkEvent::Up { moved, .. } => self.connect(now, moved, Path::Reported, path),
         }
         path.set_link(self.link_state());
     }
@@ -410,8 +410,8 @@ impl WakeControl {
     }
 
     /// The next thing that was done.
-    pub fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     /// The next outcome of what was done.

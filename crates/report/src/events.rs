@@ -161,10 +161,10 @@ fn describe_event(event: &WorldEvent, config: &WorldConfig) -> (&'static str, Va
         WorldEvent::ReaddressingFailed(id, peer) => {
             ("readdressing-failed", json!({ "node": node(id), "peer": node(peer) }))
         }
-        WorldEvent::Mechanism(id, deed) => {
-            let connection = deed.connection.to_string();
+        WorldEvent::Mechanism(id, action) => {
+            let connection = action.connection.to_string();
             let what =
-                json!({ "node": node(id), "mechanism": deed.mechanism, "what": deed.what, "connection": connection });
+                json!({ "node": node(id), "mechanism": action.mechanism, "what": action.what, "connection": connection });
             ("mechanism", what)
         }
         WorldEvent::FlowStarted(id) => ("flow-started", json!({ "flow": flow(id) })),

@@ -6,10 +6,10 @@
 //!
 //! 1. [`World::run_to`] the present;
 //! 2. [`World::handle_external`] (or, for interfaces attached to one link, [`World::handle_interface`] and
-//!    [`World::handle_raw`]) for each packet that a host's kernel has sent, [`World::handle_tidings`] for what its
+//!    [`World::handle_raw`]) for each packet that a host's kernel has sent, [`World::handle_socket_event`] for what its
 //!    applications have seen, [`World::handle_sample`] for what a sampled socket has said;
 //! 3. [`World::poll_order`] until `None`, and does as told;
-//! 4. waits for packets, for tidings, or until [`World::next_deadline`].
+//! 4. waits for packets, for event, or until [`World::next_deadline`].
 //!
 //! A router can be external as well ([`World::set_external_router`]): it forwards nothing by itself. The ends of a link can be
 //! interfaces of kernels ([`World::attach_link`]), which exchange Ethernet frames of any kind over it and lose carrier with it; an
@@ -23,7 +23,7 @@
 //! [`World::attach_link`]: crate::World::attach_link
 //! [`World::handle_interface`]: crate::World::handle_interface
 //! [`World::handle_raw`]: crate::World::handle_raw
-//! [`World::handle_tidings`]: crate::World::handle_tidings
+//! [`World::handle_socket_event`]: crate::World::handle_socket_event
 //! [`World::handle_sample`]: crate::World::handle_sample
 //! [`World::poll_order`]: crate::World::poll_order
 //! [`World::next_deadline`]: crate::World::next_deadline
@@ -116,7 +116,7 @@ pub enum Order {
 
 /// What the application at one end of a flow has seen on an external host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Tidings {
+pub enum SocketEvent {
     /// The connection is established.
     Connected,
     /// So many bytes have been read.

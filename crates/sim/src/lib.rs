@@ -68,7 +68,7 @@ pub use config::{
 };
 pub use cpu::CpuStatistics;
 pub use error::WorldError;
-pub use external::{Order, Tidings};
+pub use external::{Order, SocketEvent};
 pub use flow::{ConnectionReport, End, FlowId, FlowReport, FlowStatus, Reconnection};
 pub use frame::Frame;
 pub use layer2::{AddressLoss, EthernetHeader, Families, Layer2, LinkKind, OutageKind};

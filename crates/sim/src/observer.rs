@@ -2,7 +2,7 @@
 
 use holdover_base::{Duration, Instant};
 use holdover_link::DropCause;
-use holdover_mobility::Deed;
+use holdover_mobility::Action;
 use holdover_tcp::{Connection, RecoveryState, State};
 
 use crate::config::NodeId;
@@ -145,7 +145,7 @@ pub enum WorldEvent {
     /// The first one got no answer from the second, and asks no more.
     ReaddressingFailed(NodeId, NodeId),
     /// A mechanism of a host has done something.
-    Mechanism(NodeId, Deed),
+    Mechanism(NodeId, Action),
     /// A flow began.
     FlowStarted(FlowId),
     /// Its connection is established.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Agenda, Connection, Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::{Agenda, Connection, Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 use holdover_tcp::{ConnectionId, Endpoint, Event, reset_for};
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
@@ -28,7 +28,7 @@ pub struct Srp {
     touched: BTreeSet<Connection>,
     ended: Ended,
     ready: VecDeque<Injected>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Srp {
             touched: BTreeSet::new(),
             ended: Ended::default(),
             ready: VecDeque::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
         }
     }
 
@@ -305,7 +305,7 @@ impl Srp {
     fn reset(&mut self, now: Instant, connection: Connection) {
         self.say(connection, &Message::Reset);
         let what = "reset";
-        self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what });
+        self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what });
         self.forget(now, connection);
     }
 
@@ -324,7 +324,7 @@ impl Srp {
         while let Some(out) = self.near.poll_transmit(now) {
             self.ready.push_back(Injected { direction: Direction::Incoming, packet: out.packet });
         }
-        self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "aborted" });
+        self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "aborted" });
         self.forget(now, connection);
     }
 
@@ -387,8 +387,8 @@ impl SegmentFilter for Srp {
         self.ready.pop_front()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

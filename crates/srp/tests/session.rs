@@ -263,7 +263,7 @@ impl Path {
             has_acted = true;
         }
         while end.host.poll_event().is_some() {}
-        while end.node.poll_deed().is_some() {}
+        while end.node.poll_action().is_some() {}
         has_acted
     }
 

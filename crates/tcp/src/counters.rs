@@ -2,7 +2,7 @@
 
 use holdover_base::ByteCount;
 
-use crate::rarely::Rarely;
+use crate::on_demand::OnDemand;
 
 macro_rules! counted_enum {
     ($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $text:literal,)* }) => {
@@ -135,7 +135,7 @@ pub struct Counters {
     /// What every connection has to count, each [`Kind`] at its [`Kind::common_place`].
     common: [u32; Kind::COMMON],
     /// The kinds that have occurred of the others, in order: on a path without trouble there are none.
-    rare: Rarely<Vec<(Kind, u32)>>,
+    rare: OnDemand<Vec<(Kind, u32)>>,
     /// Data bytes sent for the first time.
     pub bytes_sent: ByteCount,
     /// Data bytes sent again.

@@ -19,7 +19,7 @@ mod endpoint;
 pub mod fuzz;
 mod pacing;
 mod profile;
-mod rarely;
+mod on_demand;
 mod receive_buffer;
 mod recovery;
 mod rtt;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 use holdover_wire::{SackBlocks, Seq, SeqRange};
 
-use crate::rarely::{Absent, Rarely};
+use crate::on_demand::{Absent, OnDemand};
 
 /// Pieces smaller than this are copied together, so that a peer that sends single bytes cannot make the bookkeeping
 /// outgrow the data.
@@ -21,9 +21,9 @@ const MAX_BLOCKS: usize = 4096;
 pub(crate) struct ReceiveBuffer {
     /// The next chunk for the reader, and those behind it: a reader that keeps up never needs more than the one.
     next: Option<Bytes>,
-    behind: Rarely<VecDeque<Bytes>>,
+    behind: OnDemand<VecDeque<Bytes>>,
     readable_len: usize,
-    out_of_order: Rarely<OutOfOrder>,
+    out_of_order: OnDemand<OutOfOrder>,
 }
 
 /// Data that waits for a gap to close. There is none exactly if there is no block.

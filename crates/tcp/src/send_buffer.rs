@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use crate::rarely::Rarely;
+use crate::on_demand::OnDemand;
 use crate::receive_buffer::push_coalescing;
 
 /// Chunks in the order in which they were written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SendBuffer {
-    chunks: Rarely<VecDeque<Bytes>>,
+    chunks: OnDemand<VecDeque<Bytes>>,
     len: usize,
 }
 

@@ -5,7 +5,7 @@
 
 use holdover_base::{Duration, Instant};
 
-use crate::rarely::{Absent, Rarely};
+use crate::on_demand::{Absent, OnDemand};
 
 /// What a deadline is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -89,7 +89,7 @@ pub(crate) struct Timers {
     held: u16,
     /// Nanoseconds: the deadline of a timer that is armed, or, if it is held too, what remained of it.
     common: [u64; 5],
-    rare: Rarely<RareDeadlines>,
+    rare: OnDemand<RareDeadlines>,
 }
 
 #[derive(Clone, PartialEq, Debug)]

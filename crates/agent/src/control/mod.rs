@@ -1,6 +1,6 @@
 //! The control socket: a question and its answer, each a line of JSON, over a Unix socket that root alone may use.
 //!
-//! A request is [`Request`], an answer [`Response`]. After a [`Request::Deeds`] that follows, answers go on until one of the two
+//! A request is [`Request`], an answer [`Response`]. After a [`Request::Actions`] that follows, answers go on until one of the two
 //! hangs up; every other request has one answer, and the agent hangs up after it.
 
 mod client;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::client::{Client, ClientError};
 use crate::config::Time;
-use crate::status::{DeedLine, Status};
+use crate::status::{ActionLine, Status};
 
 /// Where the socket is if no other place is named.
 pub const DEFAULT_SOCKET: &str = "/run/holdover/agent.sock";
@@ -31,7 +31,8 @@ pub enum Request {
     /// How is it all?
     Status,
     /// What was done lately?
-    Deeds {
+    #[serde(alias = "deeds")]
+    Actions {
         /// Whether to go on with what will be done.
         #[serde(default)]
         follow: bool,
@@ -78,7 +79,7 @@ pub enum Response {
     /// How it all is.
     Status(Box<Status>),
     /// Something that was done.
-    Deed(DeedLine),
+    Action(ActionLine),
     /// No.
     Refused {
         /// Why.
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(expected.to_event(), Ok(LinkEvent::Fading { lead: Some(Duration::from_millis(300)) }));
         assert_eq!(Request::parse(signal), Ok(Request::Signal(expected)));
         assert_eq!(Request::parse(br#"{"request":"status"}"#), Ok(Request::Status));
-        assert_eq!(Request::parse(br#"{"request":"deeds"}"#), Ok(Request::Deeds { follow: false }));
+        assert_eq!(Request::parse(br#"{"request":"actions"}"#), Ok(Request::Actions { follow: false }));
     }
 
     #[test]

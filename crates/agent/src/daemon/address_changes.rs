@@ -10,7 +10,7 @@ use crate::config::{AddressGone, Config, Time};
 use crate::link_watch::kernel::Interfaces;
 use crate::link_watch::lost_addresses::LostAddresses;
 use crate::sockets::{SocketDiag, SocketDiagError, TcpSocket};
-use crate::status::DeedLine;
+use crate::status::ActionLine;
 use holdover_host::clock::Utc;
 use holdover_host::log::with_causes;
 
@@ -43,7 +43,7 @@ impl AddressChanges {
         config: &Config,
         left_alone: &BTreeSet<Connection>,
         dry_run: bool,
-    ) -> Vec<DeedLine> {
+    ) -> Vec<ActionLine> {
         if self.poll_timeout(config).is_none_or(|at| at > now) {
             return Vec::new();
         }
@@ -62,7 +62,7 @@ impl AddressChanges {
             dry_run,
             "connections on addresses that are gone are ended"
         );
-        let line = |connection: Connection| DeedLine {
+        let line = |connection: Connection| ActionLine {
             time: utc.0.as_secs_f64(),
             interface: String::new(),
             local: connection.local,

@@ -1,6 +1,6 @@
 //! Everything that the daemon decides, without its sockets and clocks.
 //!
-//! The shell calls one of the `handle_*`, then [`Core::take_deeds`], then asks for the next deadlines: [`Core::poll_timeout`] by the
+//! The shell calls one of the `handle_*`, then [`Core::take_actions`], then asks for the next deadlines: [`Core::poll_timeout`] by the
 //! clock that stands still in sleep, [`Core::poll_time`] by the calendar.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,7 +19,7 @@ use crate::link_watch::schedule::ScheduleWatch;
 use crate::link_watch::wifi::WifiWatch;
 use crate::link_watch::{Signal, Source};
 use crate::path_engine::{Attach, Counters, PathEngine as _};
-use crate::status::{DeedLine, Status, UserTimeoutStatus};
+use crate::status::{ActionLine, Status, UserTimeoutStatus};
 use holdover_host::clock::Utc;
 
 /// The agent's mind.
@@ -33,9 +33,9 @@ pub(super) struct Core<A: Attach> {
     links: BTreeMap<Box<str>, Link<A::Engine>>,
     schedule: Option<ScheduleWatch>,
     wifi_due: Option<Instant>,
-    deeds: VecDeque<DeedLine>,
+    actions: VecDeque<ActionLine>,
     /// What was done to connections, and not by engines.
-    own_deeds: Vec<DeedLine>,
+    own_actions: Vec<ActionLine>,
 }
 
 /// The sources that can be switched off.
@@ -51,8 +51,8 @@ const KERNEL: [Source; 7] = [
 
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 
-/// So many deeds are remembered for who asks.
-const MOST_DEEDS: usize = 1000;
+/// So many actions are remembered for who asks.
+const MOST_ACTIONS: usize = 1000;
 
 /// So many connections are told of one by one.
 const MOST_CONNECTIONS: usize = 2000;
@@ -68,8 +68,8 @@ impl<A: Attach> Core<A> {
             links: BTreeMap::new(),
             schedule: None,
             wifi_due: None,
-            deeds: VecDeque::new(),
-            own_deeds: Vec::new(),
+            actions: VecDeque::new(),
+            own_actions: Vec::new(),
         }
     }
 
@@ -238,17 +238,17 @@ impl<A: Attach> Core<A> {
     }
 
     /// Something was done to connections, and not by engines.
-    pub(super) fn note_deeds(&mut self, deeds: Vec<DeedLine>) {
-        self.own_deeds.extend(deeds);
+    pub(super) fn note_actions(&mut self, actions: Vec<ActionLine>) {
+        self.own_actions.extend(actions);
     }
 
     /// What was done since this was asked last.
-    pub(super) fn take_deeds(&mut self, now: Instant, utc: Utc) -> Vec<DeedLine> {
-        let mut fresh = std::mem::take(&mut self.own_deeds);
-        fresh.extend(self.links.values_mut().flat_map(|link| link.take_deeds(now, utc)));
-        self.deeds.extend(fresh.iter().cloned());
-        let surplus = self.deeds.len().saturating_sub(MOST_DEEDS);
-        self.deeds.drain(..surplus);
+    pub(super) fn take_actions(&mut self, now: Instant, utc: Utc) -> Vec<ActionLine> {
+        let mut fresh = std::mem::take(&mut self.own_actions);
+        fresh.extend(self.links.values_mut().flat_map(|link| link.take_actions(now, utc)));
+        self.actions.extend(fresh.iter().cloned());
+        let surplus = self.actions.len().saturating_sub(MOST_ACTIONS);
+        self.actions.drain(..surplus);
         fresh
     }
 
@@ -266,9 +266,9 @@ impl<A: Attach> Core<A> {
         }
     }
 
-    /// The last deeds, the oldest first.
-    pub(super) fn deeds(&self) -> impl Iterator<Item = &DeedLine> {
-        self.deeds.iter()
+    /// The last actions, the oldest first.
+    pub(super) fn actions(&self) -> impl Iterator<Item = &ActionLine> {
+        self.actions.iter()
     }
 
     /// The next hops of a link that can be asked whether they are there, and those that are known to answer.

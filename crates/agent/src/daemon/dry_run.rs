@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed, LinkEvent};
+use holdover_mobility::{Connection, Action, LinkEvent};
 use holdover_wire::TcpState;
 
 use crate::link_watch::kernel::Interfaces;
@@ -24,7 +24,7 @@ pub struct DryEngine {
     interface: Box<str>,
     config: WakeConfig,
     sockets: SocketDiag,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
     /// Connections as they were when the link went down: what is awaited then is what has to be woken.
     cut: Vec<TcpSocket>,
     /// What would be left alone.
@@ -40,7 +40,7 @@ impl Attach for DryRun {
             interface: interface.into(),
             config: *config,
             sockets: SocketDiag::open()?,
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
             cut: Vec::new(),
             left_alone: BTreeSet::new(),
         })
@@ -70,7 +70,7 @@ impl DryEngine {
     }
 
     fn say(&mut self, now: Instant, connection: Connection, mechanism: &'static str, what: &'static str) {
-        self.deeds.push_back(Deed { at: now, connection, mechanism, what });
+        self.actions.push_back(Action { at: now, connection, mechanism, what });
     }
 }
 
@@ -117,8 +117,8 @@ impl PathEngine for DryEngine {
         None
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     fn connections(&mut self, _: Instant) -> Vec<PathConnection> {

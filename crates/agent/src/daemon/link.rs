@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed, LinkEvent, WakeOutcome};
+use holdover_mobility::{Connection, Action, LinkEvent, WakeOutcome};
 
 use super::silence::Question;
 use crate::link_watch::silence::SilenceWatch;
@@ -12,7 +12,7 @@ use crate::link_watch::wifi::WifiWatch;
 use crate::link_watch::{Arbiter, Families, Family, LinkChange, LinkState, Signal, Source};
 use crate::outcomes::{OutcomeLine, saved_s};
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine, Retry};
-use crate::status::{ConnectionStatus, DeedLine, LinkRecord, LinkStatus};
+use crate::status::{ConnectionStatus, ActionLine, LinkRecord, LinkStatus};
 use holdover_host::clock::Utc;
 use holdover_host::log::with_causes;
 
@@ -55,7 +55,7 @@ pub(super) enum Path<E> {
 /// What was done for a connection.
 #[derive(Clone, Default, Debug)]
 struct Done {
-    deeds: u64,
+    actions: u64,
     /// The last thing that was done, or what came of it.
     last: Option<String>,
     saved_s: Option<f64>,
@@ -305,10 +305,10 @@ impl<E: PathEngine> Link<E> {
     }
 
     /// What the engine has done since this was asked last.
-    pub(super) fn take_deeds(&mut self, now: Instant, utc: Utc) -> Vec<DeedLine> {
+    pub(super) fn take_actions(&mut self, now: Instant, utc: Utc) -> Vec<ActionLine> {
         let Path::Attached(engine) = &mut self.path else { return Vec::new() };
         let trouble = engine.poll_trouble();
-        let deeds: Vec<Deed> = std::iter::from_fn(|| engine.poll_deed()).collect();
+        let actions: Vec<Action> = std::iter::from_fn(|| engine.poll_action()).collect();
         if let Some(trouble) = trouble {
             self.note_trouble(now, trouble);
         }
@@ -316,7 +316,7 @@ impl<E: PathEngine> Link<E> {
         let outcomes: Vec<WakeOutcome> = std::iter::from_fn(|| engine.poll_outcome()).collect();
         let saved = |outcome: &WakeOutcome| saved_s(outcome, engine.alternative_at(outcome.connection));
         let outcomes: Vec<_> = outcomes.into_iter().map(|outcome| (outcome, saved(&outcome))).collect();
-        let mut lines: Vec<DeedLine> = deeds.into_iter().map(|deed| self.note_deed((now, utc), deed)).collect();
+        let mut lines: Vec<ActionLine> = actions.into_iter().map(|action| self.note_action((now, utc), action)).collect();
         for (outcome, saved_s) in outcomes {
             lines.extend(self.note_outcome((now, utc), &outcome, saved_s));
         }
@@ -349,7 +349,7 @@ impl<E: PathEngine> Link<E> {
         (now, utc): (Instant, Utc),
         outcome: &WakeOutcome,
         saved_s: Option<f64>,
-    ) -> Option<DeedLine> {
+    ) -> Option<ActionLine> {
         let connection = outcome.connection;
         self.record.outcomes.count(outcome, saved_s);
         let line = OutcomeLine::of(outcome, now)?;
@@ -359,7 +359,7 @@ impl<E: PathEngine> Link<E> {
             *done.saved_s.get_or_insert(0.0) += saved_s;
         }
         tracing::debug!(interface = &*self.name, %connection, outcome = %line, saved_s, "outcome");
-        Some(DeedLine {
+        Some(ActionLine {
             time: utc.0.as_secs_f64(),
             interface: self.name.to_string(),
             local: connection.local,
@@ -371,18 +371,18 @@ impl<E: PathEngine> Link<E> {
         })
     }
 
-    fn note_deed(&mut self, (now, utc): (Instant, Utc), deed: Deed) -> DeedLine {
-        let Deed { connection, mechanism, what, .. } = deed;
+    fn note_action(&mut self, (now, utc): (Instant, Utc), action: Action) -> ActionLine {
+        let Action { connection, mechanism, what, .. } = action;
         let done = self.done(now, connection);
-        done.deeds += 1;
+        done.actions += 1;
         done.last = Some(format!("{mechanism}: {what}"));
         // What a dry run would do is all that it has to say.
         if what.starts_with("would") {
             tracing::info!(interface = &*self.name, %connection, mechanism, what, "dry run");
         } else {
-            tracing::debug!(interface = &*self.name, %connection, mechanism, what, "deed");
+            tracing::debug!(interface = &*self.name, %connection, mechanism, what, "action");
         }
-        DeedLine {
+        ActionLine {
             time: utc.0.as_secs_f64(),
             interface: self.name.to_string(),
             local: connection.local,
@@ -471,8 +471,8 @@ impl<E: PathEngine> Link<E> {
             backoff: None,
             user_timeout: None,
             left_alone: known.is_left_alone,
-            deeds: done.deeds,
-            last_deed: done.last,
+            actions: done.actions,
+            last_action: done.last,
             saved_s: done.saved_s,
         }
     }

@@ -200,7 +200,7 @@ pub struct Daemon<A: Attach> {
     metrics: Option<Sessions<TcpListener>>,
     /// What was answered last.
     scraped: Option<Scraped>,
-    /// Who wants to hear of every deed.
+    /// Who wants to hear of every action.
     followers: Vec<SessionId>,
     notifier: Notifier,
     watchdog_due: Option<Instant>,
@@ -391,8 +391,8 @@ impl<A: Attach> Daemon<A> {
             self.exemptions.handle_done(done, done.saturating_since(began));
         }
         self.end_what_cannot_go_on(now, utc);
-        for deed in self.core.take_deeds(now, utc) {
-            let line = Response::Deed(deed).to_line();
+        for action in self.core.take_actions(now, utc) {
+            let line = Response::Action(action).to_line();
             for &follower in &self.followers {
                 self.control.answer(now, follower, &line, true);
             }
@@ -420,7 +420,7 @@ impl<A: Attach> Daemon<A> {
         let in_path = self.core.in_path(now).into_iter();
         let left_alone = in_path.filter_map(|(connection, is_alone)| is_alone.then_some(connection)).collect();
         let ended = self.address_changes.handle_timeout((now, utc), config, &left_alone, self.setup.dry_run);
-        self.core.note_deeds(ended);
+        self.core.note_actions(ended);
     }
 
     /// Sleeps until something has something to say, or is due.
@@ -585,11 +585,11 @@ impl<A: Attach> Daemon<A> {
                     describe(&mut status.connections, &self.timeouts);
                     (Response::Status(Box::new(status)).to_line(), false)
                 }
-                Ok(Request::Deeds { follow }) => {
+                Ok(Request::Actions { follow }) => {
                     if follow {
                         self.followers.push(caller);
                     }
-                    (self.core.deeds().flat_map(|deed| Response::Deed(deed.clone()).to_line()).collect(), follow)
+                    (self.core.actions().flat_map(|action| Response::Action(action.clone()).to_line()).collect(), follow)
                 }
                 Err(refusal) => (Response::from(refusal).to_line(), false),
             };

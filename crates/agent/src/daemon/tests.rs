@@ -4,18 +4,18 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed};
+use holdover_mobility::{Connection, Action};
 
 use super::*;
 use crate::control::{Client, ClientError, Refusal, SignalRequest, Word};
 use crate::link_watch::LinkChange;
 use crate::path_engine::{Counters, PathConnection, PathEngine};
-use crate::status::DeedLine;
+use crate::status::ActionLine;
 
 /// An engine that says what it is told, and does something for each of it.
 struct Fake {
     told: mpsc::Sender<String>,
-    deed: Option<Deed>,
+    action: Option<Action>,
 }
 
 struct Fakes(mpsc::Sender<String>);
@@ -27,7 +27,7 @@ impl Attach for Fakes {
     fn attach(&mut self, _: &str, config: &WakeConfig) -> Result<Fake, Self::Error> {
         let how = if config.hold_back.is_some() { "attached" } else { "attached without holding back" };
         self.0.send(how.to_owned()).unwrap();
-        Ok(Fake { told: self.0.clone(), deed: None })
+        Ok(Fake { told: self.0.clone(), action: None })
     }
 }
 
@@ -42,7 +42,7 @@ impl PathEngine for Fake {
 
     fn handle_link(&mut self, now: Instant, change: LinkChange) {
         self.told.send(change.to_string()).unwrap();
-        self.deed = Some(Deed { at: now, connection: connection(), mechanism: "hold_back", what: "released" });
+        self.action = Some(Action { at: now, connection: connection(), mechanism: "hold_back", what: "released" });
     }
 
     fn handle_ready(&mut self, _: Instant) {}
@@ -53,8 +53,8 @@ impl PathEngine for Fake {
         None
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deed.take()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.action.take()
     }
 
     fn connections(&mut self, _: Instant) -> Vec<PathConnection> {
@@ -135,16 +135,16 @@ impl Running {
 const NO_METRICS: &str = "[metrics]\nenabled = false\n[user_timeouts]\nenabled = false\n";
 
 #[test]
-fn a_signal_reaches_the_engine_and_the_deed_whoever_follows() {
+fn a_signal_reaches_the_engine_and_the_action_whoever_follows() {
     let agent = Running::start("signal", NO_METRICS);
     assert_eq!(agent.hears(), "attached");
-    let mut follower = Client::ask(&agent.socket(), &Request::Deeds { follow: true }).unwrap();
+    let mut follower = Client::ask(&agent.socket(), &Request::Actions { follow: true }).unwrap();
     let lo = || Response::Signalled { links: vec!["lo".to_owned()] };
     assert_eq!(agent.signal(Word::Down, Some("lo")).unwrap(), lo());
     assert_eq!(agent.hears(), "down");
     assert_eq!(agent.signal(Word::Up, None).unwrap(), lo());
     assert_eq!(agent.hears(), "up");
-    let Some(Response::Deed(DeedLine { what, remote, .. })) = follower.follow().unwrap() else { panic!("no deed") };
+    let Some(Response::Action(ActionLine { what, remote, .. })) = follower.follow().unwrap() else { panic!("no action") };
     assert_eq!((what.as_str(), remote), ("released", connection().remote));
     let Response::Status(status) = agent.ask(&Request::Status).unwrap() else { panic!("no status") };
     assert_eq!((status.links.len(), status.links[0].record.outages), (1, 1));

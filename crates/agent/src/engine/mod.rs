@@ -9,7 +9,7 @@
 //! they are 1.5 s later.
 //!
 //! The order of calls: [`Engine::handle_ready`] when its descriptor is readable, [`Engine::handle_link`],
-//! [`Engine::handle_timeout`]; then [`Engine::poll_deed`] and [`Engine::poll_outcome`] until `None`, then
+//! [`Engine::handle_timeout`]; then [`Engine::poll_action`] and [`Engine::poll_outcome`] until `None`, then
 //! [`Engine::poll_timeout`].
 
 mod attach;
@@ -35,7 +35,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use holdover_base::{Duration, Instant};
 use holdover_flow::{FRAME_LEN, Order, Report};
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed, Direction, Injected, LinkEvent, WakeOutcome};
+use holdover_mobility::{Connection, Action, Direction, Injected, LinkEvent, WakeOutcome};
 use holdover_wire::TcpState;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
@@ -88,7 +88,7 @@ pub struct Engine {
     sockets: SocketDiag,
     /// Readable when the programs have noticed something, or a neighbour has answered.
     ready: OwnedFd,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
     renew_at: Instant,
     tend_at: Instant,
     /// When the kernel is asked which connections wait for its timers, if it is to be.
@@ -249,7 +249,7 @@ impl Engine {
             injector,
             sockets,
             ready,
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
             renew_at: Instant::ZERO,
             tend_at: Instant::ZERO,
             look_at_sockets_at: None,
@@ -353,8 +353,8 @@ impl Engine {
     }
 
     /// The next thing that was done.
-    pub fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     /// The next outcome of waking a connection.
@@ -478,19 +478,19 @@ impl Engine {
                 None => {}
             }
         }
-        self.take_deeds();
+        self.take_actions();
     }
 
-    fn take_deeds(&mut self) {
+    fn take_actions(&mut self) {
         for stack in &mut self.stacks {
-            self.deeds.extend(std::iter::from_fn(|| stack.control.poll_deed()));
+            self.actions.extend(std::iter::from_fn(|| stack.control.poll_action()));
         }
     }
 
     /// Sends what is ready, as far as the link takes it: the last ACK of many is the one that counts, and nobody makes it anew.
     fn send(&mut self, now: Instant) {
         Family::BOTH.into_iter().for_each(|family| self.send_of(now, family));
-        self.take_deeds();
+        self.take_actions();
     }
 
     fn send_of(&mut self, now: Instant, family: Family) {

@@ -74,7 +74,7 @@ pub struct Counters {
     /// Echoed timestamps that were replaced.
     pub refreshed: u64,
     /// Windows that were made small before a cut.
-    pub drawn_in: u64,
+    pub shrunk: u64,
     /// Packets that the agent has made.
     pub injected: u64,
     /// Left alone: fragments.
@@ -338,7 +338,7 @@ impl KernelPath {
             lowered: self.counter(Counter::Lowered),
             withheld: self.counter(Counter::Withheld),
             refreshed: self.counter(Counter::Refreshed),
-            drawn_in: self.counter(Counter::Shrunk),
+            shrunk: self.counter(Counter::Shrunk),
             injected: self.counter(Counter::Injected),
             alone_fragment: self.counter(Counter::AloneFragment),
             alone_vlan: self.counter(Counter::AloneVlan),

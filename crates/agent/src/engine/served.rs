@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use holdover_base::Instant;
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed, WakeOutcome};
+use holdover_mobility::{Connection, Action, WakeOutcome};
 
 use super::interface::Interface;
 use super::lock::InterfaceLock;
@@ -83,8 +83,8 @@ impl PathEngine for Engine {
         self.poll_timeout()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.poll_deed()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.poll_action()
     }
 
     fn poll_outcome(&mut self) -> Option<WakeOutcome> {
@@ -122,7 +122,7 @@ impl PathEngine for Engine {
         let counters = Engine::counters(self);
         Counters {
             packets: counters.seen,
-            rewritten: counters.lowered + counters.refreshed + counters.drawn_in,
+            rewritten: counters.lowered + counters.refreshed + counters.shrunk,
             held: counters.withheld,
             injected: counters.injected,
             unsent: self.failures,

@@ -33,8 +33,8 @@ fn what_a_rule_leaves_alone_is_not_said_to_be_woken(namespace: &Namespace) {
         engine.handle_link(clock::now(), LinkChange::of_both(LinkEvent::Fading { lead: None }));
         engine.handle_link(clock::now(), LinkChange::of_both(LinkEvent::Down));
         engine.handle_link(clock::now(), LinkChange::of_both(LinkEvent::Up { symmetric: false, moved: false }));
-        let deeds: Vec<_> = std::iter::from_fn(|| engine.poll_deed()).collect();
-        [alone, other].map(|connection| deeds.iter().any(|deed| deed.connection == connection))
+        let actions: Vec<_> = std::iter::from_fn(|| engine.poll_action()).collect();
+        [alone, other].map(|connection| actions.iter().any(|action| action.connection == connection))
     };
     assert_eq!(told_of(&mut engine), [true, true]);
     engine.leave_alone(alone, true);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use holdover_agent::control::{Client, Request, Response};
 use holdover_agent::link_watch::{Family, LinkState};
-use holdover_agent::status::DeedLine;
+use holdover_agent::status::ActionLine;
 use holdover_testbed::{Namespace, sysctl};
 
 use crate::Test;
@@ -71,10 +71,10 @@ fn one_goes(near: &Namespace, family: Family) {
     assert!(longest.max(after) < Duration::from_millis(300), "{longest:?}, {after:?}");
     let link = agent.status().links.remove(0);
     assert_eq!((link.state, link.families_down), (LinkState::Up, vec![]));
-    let touched: Vec<DeedLine> =
-        deeds(&agent).into_iter().filter(|deed| deed.local == undisturbed.connection().local).collect();
+    let touched: Vec<ActionLine> =
+        actions(&agent).into_iter().filter(|action| action.local == undisturbed.connection().local).collect();
     assert!(touched.is_empty(), "{touched:?}");
-    assert!(deeds(&agent).iter().any(|deed| deed.local == download.connection().local));
+    assert!(actions(&agent).iter().any(|action| action.local == download.connection().local));
     downloads.iter().for_each(Stream::end);
 }
 
@@ -93,11 +93,11 @@ fn longest_pause(stream: &Stream, time: Duration) -> Duration {
     longest
 }
 
-fn deeds(agent: &Agent) -> Vec<DeedLine> {
-    let mut answers = Client::ask(&agent.socket(), &Request::Deeds { follow: false }).unwrap();
-    let mut deeds = Vec::new();
-    while let Some(Response::Deed(deed)) = answers.follow().unwrap() {
-        deeds.push(deed);
+fn actions(agent: &Agent) -> Vec<ActionLine> {
+    let mut answers = Client::ask(&agent.socket(), &Request::Actions { follow: false }).unwrap();
+    let mut actions = Vec::new();
+    while let Some(Response::Action(action)) = answers.follow().unwrap() {
+        actions.push(action);
     }
-    deeds
+    actions
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use holdover_agent::control::{Client, ClientError, Request, Response, SignalRequest};
 
-use super::{DeedsArgs, SignalArgs, StatusArgs, WRONG, text};
+use super::{ActionsArgs, SignalArgs, StatusArgs, WRONG, text};
 use crate::command_support::{print, print_error, print_json, with_causes};
 
 pub(super) fn signal(args: &SignalArgs) -> ExitCode {
@@ -25,16 +25,16 @@ pub(super) fn status(args: &StatusArgs) -> ExitCode {
     }
 }
 
-pub(super) fn deeds(args: &DeedsArgs) -> ExitCode {
-    let mut client = match Client::ask(&args.socket.socket, &Request::Deeds { follow: args.follow }) {
+pub(super) fn actions(args: &ActionsArgs) -> ExitCode {
+    let mut client = match Client::ask(&args.socket.socket, &Request::Actions { follow: args.follow }) {
         Ok(client) => client,
         Err(error) => return failed(&error),
     };
     loop {
         match client.follow() {
             Ok(None) => return ExitCode::SUCCESS,
-            Ok(Some(Response::Deed(deed))) => {
-                let line = if args.json { serde_json::to_string(&deed).unwrap_or_default() } else { text::deed(&deed) };
+            Ok(Some(Response::Action(action))) => {
+                let line = if args.json { serde_json::to_string(&action).unwrap_or_default() } else { text::action(&action) };
                 if print(&(line + "\n")) != ExitCode::SUCCESS {
                     return ExitCode::FAILURE;
                 }

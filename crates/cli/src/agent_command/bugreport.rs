@@ -86,7 +86,7 @@ fn collect(args: &BugreportArgs, directory: &Path) -> io::Result<Written> {
     report.add("about.txt", &about())?;
     report.add("configuration.toml", &configuration(args.config.as_deref()))?;
     report.add_json("status.json", Client::status(&args.socket.socket).map_err(|error| with_causes(&error)))?;
-    report.add("deeds.jsonl", &deeds(&args.socket.socket))?;
+    report.add("actions.jsonl", &actions(&args.socket.socket))?;
     report.add("log.txt", &log())?;
     report.add("links.txt", &links())?;
     report.add("sysctl.txt", &sysctls())?;
@@ -181,14 +181,14 @@ fn read_bounded(path: &Path) -> io::Result<String> {
 }
 
 /// What the agent did lately, a line of JSON each.
-fn deeds(socket: &Path) -> String {
-    let mut client = match Client::ask(socket, &Request::Deeds { follow: false }) {
+fn actions(socket: &Path) -> String {
+    let mut client = match Client::ask(socket, &Request::Actions { follow: false }) {
         Ok(client) => client,
         Err(error) => return format!("{}\n", serde_json::json!({ "error": with_causes(&error) })),
     };
     let mut text = String::new();
-    while let Ok(Some(Response::Deed(deed))) = client.follow() {
-        let _ = writeln!(text, "{}", serde_json::to_string(&deed).unwrap_or_default());
+    while let Ok(Some(Response::Action(action))) = client.follow() {
+        let _ = writeln!(text, "{}", serde_json::to_string(&action).unwrap_or_default());
     }
     text
 }

@@ -50,7 +50,8 @@ enum Command {
     /// The same, live. Keys: s sorts, r reverses, q quits.
     Top(SocketArgs),
     /// Show what was done lately, connection by connection.
-    Deeds(DeedsArgs),
+    #[command(alias = "deeds")]
+    Actions(ActionsArgs),
     /// Check that the agent works on this machine: its programs and its daemon across an outage of half a second, in network
     /// namespaces of their own, and how the agent of this host is. Exits with 0 if it works, 1 if it does not, and 77 if this user
     /// or kernel does not allow the test.
@@ -123,7 +124,7 @@ struct StatusArgs {
 }
 
 #[derive(Args, Debug)]
-struct DeedsArgs {
+struct ActionsArgs {
     /// Go on with what will be done, until Ctrl-C.
     #[arg(long, short)]
     follow: bool,
@@ -149,7 +150,7 @@ pub(crate) fn run(args: &AgentArgs) -> ExitCode {
         Some(Command::Signal(args)) => ask::signal(args),
         Some(Command::Status(args)) => ask::status(args),
         Some(Command::Top(args)) => top::run(&args.socket),
-        Some(Command::Deeds(args)) => ask::deeds(args),
+        Some(Command::Actions(args)) => ask::actions(args),
         Some(Command::Test(args)) => self_test::run(args),
         Some(Command::Bugreport(args)) => bugreport::run(args),
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use holdover_agent::link_watch::LinkState;
 use holdover_agent::outcomes::Outcomes;
-use holdover_agent::status::{ConnectionStatus, DeedLine, LinkStatus, Status};
+use holdover_agent::status::{ConnectionStatus, ActionLine, LinkStatus, Status};
 
 use crate::command_support::utc;
 
@@ -15,7 +15,7 @@ pub(super) const LINK_COLUMNS: [&str; 11] =
 
 /// The columns of connections.
 pub(super) const CONNECTION_COLUMNS: [&str; 10] =
-    ["LINK", "LOCAL", "REMOTE", "PROGRAM", "OUT", "IN", "IDLE", "RTT", "HELD", "LAST DEED"];
+    ["LINK", "LOCAL", "REMOTE", "PROGRAM", "OUT", "IN", "IDLE", "RTT", "HELD", "LAST ACTION"];
 
 /// So many connections are printed; the rest is counted.
 const MOST_LINES: usize = 40;
@@ -80,7 +80,7 @@ pub(super) fn connection_cells(connection: &ConnectionStatus) -> [String; 10] {
         connection.idle_s.map(span).unwrap_or_default(),
         connection.round_trip_ms.map(|ms| span(ms / 1e3)).unwrap_or_default(),
         if connection.held_bytes > 0 { bytes(connection.held_bytes) } else { String::new() },
-        connection.last_deed.clone().unwrap_or_else(|| alone.to_owned()),
+        connection.last_action.clone().unwrap_or_else(|| alone.to_owned()),
     ]
 }
 
@@ -109,15 +109,15 @@ pub(super) fn status(status: &Status) -> String {
     text
 }
 
-/// A deed in a line.
-pub(super) fn deed(deed: &DeedLine) -> String {
-    let (time, _) = utc(UNIX_EPOCH + Duration::from_secs_f64(deed.time.max(0.0)));
-    let saved = match deed.saved_s {
+/// A action in a line.
+pub(super) fn action(action: &ActionLine) -> String {
+    let (time, _) = utc(UNIX_EPOCH + Duration::from_secs_f64(action.time.max(0.0)));
+    let saved = match action.saved_s {
         Some(saved) if saved < 0.0 => format!(", {} later than by its own timer", span(-saved)),
         Some(saved) => format!(", {} sooner than by its own timer", span(saved)),
         None => String::new(),
     };
-    let DeedLine { interface, local, remote, mechanism, what, .. } = deed;
+    let ActionLine { interface, local, remote, mechanism, what, .. } = action;
     format!("{time} {interface} {local} > {remote} {mechanism}: {what}{saved}")
 }
 

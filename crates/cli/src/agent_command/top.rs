@@ -28,7 +28,7 @@ enum SortBy {
     Received,
     Sent,
     RoundTrip,
-    Deeds,
+    Actions,
 }
 
 /// What is on the screen.
@@ -182,7 +182,7 @@ impl Screen {
             SortBy::RoundTrip => number(b.round_trip_ms).total_cmp(&number(a.round_trip_ms)),
             SortBy::Received => b.bytes_received.cmp(&a.bytes_received),
             SortBy::Sent => b.bytes_sent.cmp(&a.bytes_sent),
-            SortBy::Deeds => b.deeds.cmp(&a.deeds),
+            SortBy::Actions => b.actions.cmp(&a.actions),
         });
         if self.is_reversed {
             connections.reverse();
@@ -196,8 +196,8 @@ impl SortBy {
             Self::Idle => Self::Received,
             Self::Received => Self::Sent,
             Self::Sent => Self::RoundTrip,
-            Self::RoundTrip => Self::Deeds,
-            Self::Deeds => Self::Idle,
+            Self::RoundTrip => Self::Actions,
+            Self::Actions => Self::Idle,
         }
     }
 
@@ -207,7 +207,7 @@ impl SortBy {
             Self::Received => "bytes in",
             Self::Sent => "bytes out",
             Self::RoundTrip => "round trip",
-            Self::Deeds => "deeds",
+            Self::Actions => "actions",
         }
     }
 }
@@ -218,7 +218,7 @@ const LINK_WIDTHS: [u16; 11] = [12, 24, 8, 8, 8, 7, 6, 6, 6, 6, 8];
 /// MOVED and WARNED, then DOWN and SINCE.
 const LINKS_GIVE_UP: [usize; 4] = [6, 5, 4, 2];
 
-/// In characters. Addresses and the last deed get what is left.
+/// In characters. Addresses and the last action get what is left.
 const CONNECTION_WIDTHS: [u16; 10] = [8, 21, 21, 12, 6, 6, 6, 6, 6, 20];
 
 /// LOCAL, HELD, OUT and IN, then LINK and PROGRAM.
@@ -289,8 +289,8 @@ mod tests {
             backoff: None,
             user_timeout: None,
             left_alone: false,
-            deeds: 1,
-            last_deed: Some("hold_back: released".to_owned()),
+            actions: 1,
+            last_action: Some("hold_back: released".to_owned()),
             saved_s: Some(0.5),
         }
     }
@@ -347,8 +347,8 @@ mod tests {
         let has =
             |lines: &[String], name: &str| lines.iter().any(|line| line.split_whitespace().any(|word| word == name));
         for (width, there, gone) in [
-            (200, &["LOCAL", "HELD", "MOVED", "DEED"][..], &[][..]),
-            (80, &["REMOTE", "PROGRAM", "RTT", "DEED", "WOKEN", "SAVED"], &["LOCAL", "HELD", "MOVED"]),
+            (200, &["LOCAL", "HELD", "MOVED", "ACTION"][..], &[][..]),
+            (80, &["REMOTE", "PROGRAM", "RTT", "ACTION", "WOKEN", "SAVED"], &["LOCAL", "HELD", "MOVED"]),
         ] {
             let lines = drawn(&mut screen, width, 24);
             assert!(there.iter().all(|name| has(&lines, name)), "{lines:#?}");

@@ -31,9 +31,9 @@ pub(crate) struct ExplainArgs {
     /// its own, and its seconds count from its start.
     #[arg(long, value_name = "FROM-TO", value_parser = parse_outage)]
     outage: Vec<(f64, f64)>,
-    /// Do not look for outages that nobody has told.
-    #[arg(long)]
-    only_told: bool,
+    /// Use the given outages only: those of --outage and of a run.
+    #[arg(long, alias = "only-told")]
+    only_given: bool,
     /// Show no progress.
     #[arg(long)]
     quiet: bool,
@@ -122,15 +122,15 @@ struct OutageRow {
     from_between_s: [f64; 2],
     /// It ended no sooner and no later.
     to_between_s: [Option<f64>; 2],
-    certainty: Sureness,
+    certainty: Certainty,
 }
 
 /// How sure an outage is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Sureness {
+enum Certainty {
     /// By the run, or on the command line.
-    Told,
+    Given,
     Sure,
     Likely,
 }
@@ -157,7 +157,7 @@ pub(crate) fn run(args: &ExplainArgs) -> ExitCode {
 fn explain(args: &ExplainArgs) -> Result<Vec<Explained>, ExplainError> {
     if let Some(interface) = &args.live {
         let read = live::listen(interface, args.r#for, !args.quiet)?;
-        let all = explained(args, Path::new(interface), &read, read.first, |_| Told::default());
+        let all = explained(args, Path::new(interface), &read, read.first, |_| Given::default());
         return if all.is_empty() { Err(ExplainError::NothingHeard { interface: interface.clone() }) } else { Ok(all) };
     }
     let path = args.path.clone().unwrap_or_default();
@@ -168,7 +168,7 @@ fn explain(args: &ExplainArgs) -> Result<Vec<Explained>, ExplainError> {
             let run = run_directory::Run::read(&directory, !args.quiet)?;
             for (capture, read) in &run.captures {
                 // The times of a run are those of its report; other captures begin with their first packet.
-                all.extend(explained(args, capture, read, Instant::ZERO, |conversation| Told {
+                all.extend(explained(args, capture, read, Instant::ZERO, |conversation| Given {
                     outages: run.outages(conversation),
                     is_everything: true,
                 }));
@@ -176,15 +176,15 @@ fn explain(args: &ExplainArgs) -> Result<Vec<Explained>, ExplainError> {
         }
     } else {
         let read = input::read(&path, !args.quiet)?;
-        all = explained(args, &path, &read, read.first, |_| Told::default());
+        all = explained(args, &path, &read, read.first, |_| Given::default());
         unsupported.clone_from(&read.unsupported);
     }
     if all.is_empty() { Err(ExplainError::NothingThere { path, unsupported }) } else { Ok(all) }
 }
 
-/// Outages that somebody knows of.
+/// Outages that are known beforehand.
 #[derive(Default)]
-struct Told {
+struct Given {
     outages: Vec<Outage>,
     /// There were no others.
     is_everything: bool,
@@ -196,25 +196,25 @@ fn explained(
     capture: &Path,
     read: &input::Read,
     first: Instant,
-    told: impl Fn(&Conversation) -> Told,
+    given: impl Fn(&Conversation) -> Given,
 ) -> Vec<Explained> {
     let found = holdover_explain::outages_of_paths(&read.conversations);
     let explain_one = |(conversation, found): (&Conversation, Vec<FoundOutage>)| {
-        let mut told = told(conversation);
-        told.outages.extend(args.outage.iter().map(|&(from, to)| {
+        let mut given = given(conversation);
+        given.outages.extend(args.outage.iter().map(|&(from, to)| {
             let at = |seconds| first + Duration::from_secs_f64(seconds);
             Outage { down: at(from), up: at(to) }
         }));
-        let told_outages = merged(told.outages);
-        let is_told =
-            |found: &FoundOutage| told_outages.iter().any(|told| told.down < found.up.1 && found.down.0 < told.up);
-        let found: Vec<FoundOutage> = match told.is_everything || args.only_told {
+        let given_outages = merged(given.outages);
+        let is_given =
+            |found: &FoundOutage| given_outages.iter().any(|given| given.down < found.up.1 && found.down.0 < given.up);
+        let found: Vec<FoundOutage> = match given.is_everything || args.only_given {
             true => Vec::new(),
-            false => found.into_iter().filter(|found| !is_told(found)).collect(),
+            false => found.into_iter().filter(|found| !is_given(found)).collect(),
         };
-        let all = merged(told_outages.iter().copied().chain(found.iter().map(|found| found.guess)).collect());
+        let all = merged(given_outages.iter().copied().chain(found.iter().map(|found| found.guess)).collect());
         let account = holdover_explain::account(conversation, &all);
-        row(capture, first, conversation, &account, outage_rows(first, conversation, &told_outages, &found))
+        row(capture, first, conversation, &account, outage_rows(first, conversation, &given_outages, &found))
     };
     read.conversations.iter().zip(found).map(explain_one).collect()
 }
@@ -256,16 +256,16 @@ fn row(
 }
 
 /// The outages within a conversation's time, in order.
-fn outage_rows(first: Instant, conversation: &Conversation, told: &[Outage], found: &[FoundOutage]) -> Vec<OutageRow> {
+fn outage_rows(first: Instant, conversation: &Conversation, given: &[Outage], found: &[FoundOutage]) -> Vec<OutageRow> {
     let seconds = |at: Instant| at.saturating_since(first).as_secs_f64();
     let within = |at: Instant| (at != Instant::FAR_FUTURE).then(|| seconds(at));
-    let told = told.iter().filter(|outage| outage.down < conversation.end && conversation.begin < outage.up);
-    let told = told.map(|outage| OutageRow {
+    let given = given.iter().filter(|outage| outage.down < conversation.end && conversation.begin < outage.up);
+    let given = given.map(|outage| OutageRow {
         from_s: seconds(outage.down),
         to_s: within(outage.up),
         from_between_s: [seconds(outage.down); 2],
         to_between_s: [within(outage.up); 2],
-        certainty: Sureness::Told,
+        certainty: Certainty::Given,
     });
     let found = found.iter().map(|outage| OutageRow {
         from_s: seconds(outage.guess.down),
@@ -273,11 +273,11 @@ fn outage_rows(first: Instant, conversation: &Conversation, told: &[Outage], fou
         from_between_s: [seconds(outage.down.0), seconds(outage.down.1)],
         to_between_s: [within(outage.up.0), within(outage.up.1)],
         certainty: match outage.certainty {
-            Certainty::Sure => Sureness::Sure,
-            Certainty::Likely => Sureness::Likely,
+            Certainty::Sure => Certainty::Sure,
+            Certainty::Likely => Certainty::Likely,
         },
     });
-    let mut rows: Vec<OutageRow> = told.chain(found).collect();
+    let mut rows: Vec<OutageRow> = given.chain(found).collect();
     rows.sort_by(|a, b| a.from_s.total_cmp(&b.from_s));
     rows
 }

@@ -230,9 +230,9 @@ fn begun_here(path: &Path) -> Result<ResultsDir, CommandError> {
     Ok(ResultsDir::open(path)?)
 }
 
-/// What is said about a paper.
+/// The verdicts on one paper.
 #[derive(Serialize)]
-struct Told {
+struct PaperSummary {
     paper: String,
     counts: Counts,
     claims: Vec<Judged>,
@@ -243,7 +243,7 @@ struct Told {
     text: String,
 }
 
-fn tell(told: &[Told], directory: &ResultsDir, took_s: f64, json: bool) -> Result<String, CommandError> {
+fn tell(told: &[PaperSummary], directory: &ResultsDir, took_s: f64, json: bool) -> Result<String, CommandError> {
     if json {
         let all = serde_json::json!({ "papers": told, "directory": directory.path(), "took_s": took_s });
         return Ok(format!("{}\n", serde_json::to_string_pretty(&all)?));
@@ -288,7 +288,7 @@ fn one_paper(
     directory: &ResultsDir,
     args: &ReproduceArgs,
     running: &Running<'_>,
-) -> Result<Told, CommandError> {
+) -> Result<PaperSummary, CommandError> {
     let began = Instant::now();
     let results = work.run(&directory.path().join(&work.catalogue.name), running)?;
     let Some(results) = results else { return Err(CommandError::Interrupted(directory.path().to_owned())) };
@@ -327,7 +327,7 @@ fn one_paper(
     let text = reproduced.terminal();
     let counts = Counts::of(&claims);
     let paper = paper.clone();
-    Ok(Told { paper, counts, claims, text, took_s: began.elapsed().as_secs_f64(), results })
+    Ok(PaperSummary { paper, counts, claims, text, took_s: began.elapsed().as_secs_f64(), results })
 }
 
 /// The command that repeats the reproduction of a paper.

@@ -18,14 +18,14 @@ const SETTINGS: &str = "settings";
 
 /// The verdicts on a paper's claims over all sampled settings.
 #[derive(Serialize)]
-struct Told<'a> {
+struct SurveySummary<'a> {
     paper: &'a str,
     survey: &'a Survey,
-    claims: Vec<ToldClaim<'a>>,
+    claims: Vec<SurveyedClaim<'a>>,
 }
 
 #[derive(Serialize)]
-struct ToldClaim<'a> {
+struct SurveyedClaim<'a> {
     id: &'a str,
     text: &'a str,
     #[serde(flatten)]
@@ -97,11 +97,11 @@ fn tell(catalogue: &Catalogue, directory: &Path, json: bool) -> Result<String, C
     let Some(survey) = &catalogue.survey else { return Ok(String::new()) };
     let surveyed = catalogue.claims.iter().filter_map(|claim| {
         let surveyed = survey.of(&claim.id, &catalogue.inputs)?;
-        Some(ToldClaim { id: &claim.id, text: &claim.text, surveyed })
+        Some(SurveyedClaim { id: &claim.id, text: &claim.text, surveyed })
     });
-    let claims: Vec<ToldClaim<'_>> = surveyed.collect();
+    let claims: Vec<SurveyedClaim<'_>> = surveyed.collect();
     if json {
-        let told = Told { paper: &catalogue.name, survey, claims };
+        let told = SurveySummary { paper: &catalogue.name, survey, claims };
         return Ok(format!("{}\n", serde_json::to_string_pretty(&told)?));
     }
     let mut text = format!(

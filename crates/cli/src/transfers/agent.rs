@@ -157,7 +157,7 @@ fn serve(mut engine: Engine, events: &LinkEvents) -> Option<EngineError> {
         if engine.poll_timeout().is_some_and(|at| at <= now) {
             engine.handle_timeout(now);
         }
-        while engine.poll_deed().is_some() {}
+        while engine.poll_action().is_some() {}
         if let Some(error) = engine.poll_error() {
             return Some(error);
         }

@@ -52,7 +52,7 @@ fn a_signal_is_heard_and_told_again() {
     place.run("agent signal up --socket s").well();
     let text = place.run("agent status --socket s").well().out;
     assert!(text.contains("dry run: nothing is changed") && text.contains("lo    up"), "{text}");
-    place.run("agent deeds --socket s").well();
+    place.run("agent actions --socket s").well();
     let refused = place.run("agent signal up --interface nowhere --socket s").refused();
     assert!(refused.contains("it does after: lo"), "{refused}");
     let refused = place.run("agent signal down --lead 300ms --socket s").refused();
@@ -111,7 +111,7 @@ fn a_bug_report_has_what_is_needed_and_no_addresses() {
     assert_eq!(written["masked"], true, "{written}");
     let read = |name: &str| std::fs::read_to_string(place.path("report").join(name)).unwrap();
     for file in written["files"].as_array().unwrap() {
-        assert!(!read(file.as_str().unwrap()).is_empty() || file == "deeds.jsonl", "{file}");
+        assert!(!read(file.as_str().unwrap()).is_empty() || file == "actions.jsonl", "{file}");
     }
     let status: serde_json::Value = serde_json::from_str(&read("status.json")).unwrap();
     assert_eq!(status["links"][0]["interface"], "lo");

@@ -49,11 +49,11 @@ fn a_run_and_a_capture_are_explained() {
         assert!(outage["certainty"] == "sure" || outage["certainty"] == "likely", "{outage}");
         assert_eq!(alone[0]["captured"], if end == "server" { "sender" } else { "receiver" });
         adds_up(&alone[0]);
-        let only_told = place.run(&format!("explain {capture} --json --only-told")).well().json();
-        assert_eq!((seconds(&only_told[0], "outage"), &only_told[0]["outages"]), (0.0, &serde_json::json!([])));
+        let only_given = place.run(&format!("explain {capture} --json --only-given")).well().json();
+        assert_eq!((seconds(&only_given[0], "outage"), &only_given[0]["outages"]), (0.0, &serde_json::json!([])));
         let told = place.run(&format!("explain {capture} --json --outage 0.5-2")).well().json();
         assert!((seconds(&told[0], "outage") - 1.5).abs() < 0.2, "{end}: {told}");
-        assert_eq!(told[0]["outages"][0]["certainty"], "told");
+        assert_eq!(told[0]["outages"][0]["certainty"], "given");
         adds_up(&told[0]);
     }
 }

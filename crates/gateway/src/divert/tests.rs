@@ -248,7 +248,7 @@ struct Path {
 }
 
 impl Path {
-    fn obey(&mut self, now: Instant, diverter: &mut Diverter<u32>) {
+    fn apply(&mut self, now: Instant, diverter: &mut Diverter<u32>) {
         while let Some((address, course)) = diverter.poll_course() {
             match course {
                 Course::Divert => drop(self.diverted.insert(address)),
@@ -311,7 +311,7 @@ proptest! {
                 Step::Drain if number % 7 == 0 => diverter.drain(now),
                 Step::Drain => {}
             }
-            path.obey(now, &mut diverter);
+            path.apply(now, &mut diverter);
             while diverter.poll_discarded().is_some() {
                 discarded += 1;
             }
@@ -338,7 +338,7 @@ proptest! {
             }) {
                 path.arrived.entry(address).or_default().push(item);
             }
-            path.obey(now, &mut diverter);
+            path.apply(now, &mut diverter);
             while diverter.poll_discarded().is_some() {}
         }
         prop_assert_eq!((diverter.waiting_bytes(), diverter.poll_timeout()), (0, None));

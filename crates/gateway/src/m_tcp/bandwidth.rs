@@ -42,7 +42,7 @@ impl Bandwidth {
             self.hosts.retain(|_, host| !host.queues.is_empty() || host.free_at > now);
         }
         let fresh = || Host { free_at: Instant::ZERO, queues: BTreeMap::new(), last: None };
-        let host = self.hosts.entry(connection.remote.ip()).or_insert_with(fresh);
+        let host = self.hosts.entry(connection.mobile().ip()).or_insert_with(fresh);
         host.queues.entry(connection).or_default().push_back(packet);
     }
 
@@ -65,7 +65,7 @@ impl Bandwidth {
 
     /// Discards what waits of a connection.
     pub(super) fn discard(&mut self, connection: Connection) {
-        if let Some(host) = self.hosts.get_mut(&connection.remote.ip()) {
+        if let Some(host) = self.hosts.get_mut(&connection.mobile().ip()) {
             host.queues.remove(&connection);
         }
     }

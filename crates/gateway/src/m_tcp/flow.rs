@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Connection, Deed};
+use holdover_filter::{Connection, Action};
 use holdover_tcp::{AfterRetransmit, Timer};
 use holdover_wire::{Segment, Seq};
 
@@ -160,7 +160,7 @@ impl Flow {
         now: Instant,
         connection: Connection,
         split: &mut Split,
-        deeds: &mut VecDeque<Deed>,
+        actions: &mut VecDeque<Action>,
     ) {
         let Some(end) = self.end_to_end(connection, split, Side::Fixed) else { return };
         let Some(half) = split.half(connection, Side::Fixed) else { return };
@@ -170,7 +170,7 @@ impl Flow {
             // The fixed host may have nothing more to send: it is not to wait for the last byte.
             self.shows_all = true;
         } else {
-            self.choke(now, connection, split, deeds);
+            self.choke(now, connection, split, actions);
         }
     }
 
@@ -180,7 +180,7 @@ impl Flow {
         now: Instant,
         connection: Connection,
         split: &mut Split,
-        deeds: &mut VecDeque<Deed>,
+        actions: &mut VecDeque<Action>,
     ) {
         let Some(end) = self.end_to_end(connection, split, Side::Fixed) else { return };
         if self.shrunk || self.point[Side::Fixed as usize] == Some(end) {
@@ -192,7 +192,7 @@ impl Flow {
             half.clamp_window(Some(0));
             half.hold_ack_point(Some(end));
             half.send_acks(1);
-            deeds.push_back(Deed { at: now, connection, mechanism: MTcp::NAME, what: "shrank the window" });
+            actions.push_back(Action { at: now, connection, mechanism: MTcp::NAME, what: "shrank the window" });
         }
     }
 
@@ -202,14 +202,14 @@ impl Flow {
         connection: Connection,
         split: &mut Split,
         pulls_back: bool,
-        deeds: &mut VecDeque<Deed>,
+        actions: &mut VecDeque<Action>,
     ) {
         self.shrunk = false;
         self.recovering = self.point[Side::Fixed as usize].filter(|_| pulls_back);
         if let Some(half) = split.half_mut(connection, Side::Fixed) {
             half.clamp_window(None);
             half.send_acks(1);
-            deeds.push_back(Deed { at: now, connection, mechanism: MTcp::NAME, what: "reopened the window" });
+            actions.push_back(Action { at: now, connection, mechanism: MTcp::NAME, what: "reopened the window" });
         }
     }
 
@@ -219,7 +219,7 @@ impl Flow {
         connection: Connection,
         split: &mut Split,
         config: &MTcpConfig,
-        deeds: &mut VecDeque<Deed>,
+        actions: &mut VecDeque<Action>,
     ) {
         if let Some(half) = split.half_mut(connection, Side::Mobile) {
             half.hold_timer(now, Timer::Retransmit);
@@ -227,9 +227,9 @@ impl Flow {
         if self.persist.is_none() {
             let pause = config.persist_least.min(config.persist_most);
             self.persist = Some((now + pause, (pause * 2).min(config.persist_most)));
-            deeds.push_back(Deed { at: now, connection, mechanism: MTcp::NAME, what: "froze" });
+            actions.push_back(Action { at: now, connection, mechanism: MTcp::NAME, what: "froze" });
         }
-        self.choke(now, connection, split, deeds);
+        self.choke(now, connection, split, actions);
     }
 
     pub(super) fn thaw(
@@ -238,14 +238,14 @@ impl Flow {
         connection: Connection,
         split: &mut Split,
         resends: bool,
-        deeds: &mut VecDeque<Deed>,
+        actions: &mut VecDeque<Action>,
     ) {
         let was_frozen = self.persist.take().is_some();
         let cwnd = self.cwnd;
         let Some(half) = split.half_mut(connection, Side::Mobile) else { return };
         if was_frozen {
             half.release_timer(now, Timer::Retransmit);
-            deeds.push_back(Deed { at: now, connection, mechanism: MTcp::NAME, what: "thawed" });
+            actions.push_back(Action { at: now, connection, mechanism: MTcp::NAME, what: "thawed" });
         }
         if resends && half.retransmit_now(now, AfterRetransmit::Reset) {
             self.cwnd = cwnd.min(RESTART_SEGMENTS);

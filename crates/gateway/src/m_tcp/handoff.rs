@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Connection, Deed, Direction, Injected, Verdict};
+use holdover_filter::{Connection, Action, Direction, Injected, Verdict};
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use super::MTcp;
@@ -63,7 +63,7 @@ impl Peers {
     }
 
     fn waiting_of(&mut self, mobile: IpAddr) -> Vec<(Connection, [Option<Packet>; 2])> {
-        let of_mobile = |connection: &Connection| connection.remote.ip() == mobile;
+        let of_mobile = |connection: &Connection| connection.mobile().ip() == mobile;
         let connections: Vec<Connection> = self.waiting.keys().copied().filter(of_mobile).collect();
         connections.into_iter().filter_map(|connection| Some((connection, self.waiting.remove(&connection)?))).collect()
     }
@@ -85,7 +85,7 @@ impl MTcp {
         packet: &Packet,
     ) -> Verdict {
         let Some(peers) = &mut self.peers else { return Verdict::Pass };
-        let mobile = connection.remote.ip();
+        let mobile = connection.mobile().ip();
         let is_gone = peers.gone.contains_key(&connection);
         match peers.exchange.standing(now, mobile) {
             Standing::Settled if is_gone => return self.refuse(now, connection, direction, packet),
@@ -135,7 +135,7 @@ impl MTcp {
         let mut records = Vec::new();
         for connection in self.flows_of(mobile) {
             if let Some(flow) = self.flows.get_mut(&connection) {
-                flow.choke(now, connection, &mut self.split, &mut self.deeds);
+                flow.choke(now, connection, &mut self.split, &mut self.actions);
                 self.settle(now, connection);
             }
             let record = self.record(now, connection);
@@ -146,7 +146,7 @@ impl MTcp {
             let Some(record) = record.map(|record| Record { epoch: record.epoch.saturating_add(1), ..record }) else {
                 continue;
             };
-            self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "handed on" });
+            self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "handed on" });
             if let Some(peers) = &mut self.peers {
                 peers.gone.insert(connection, (record.epoch, now + peers.exchange.keep()));
             }
@@ -212,12 +212,12 @@ impl MTcp {
                 }
             }
         }
-        self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "took over" });
+        self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "took over" });
         if let Some(peers) = &mut self.peers {
             peers.gone.remove(&connection);
         }
         self.replay(now, connection);
-        if self.here.contains(&connection.remote.ip()) && self.flows.get(&connection).is_some_and(|flow| flow.shrunk) {
+        if self.here.contains(&connection.mobile().ip()) && self.flows.get(&connection).is_some_and(|flow| flow.shrunk) {
             self.note_mobile(now, connection, false, true);
         }
         self.settle(now, connection);
@@ -312,7 +312,7 @@ impl MTcp {
         };
         let packet = Packet::new(packet.dst, packet.src, reset);
         self.ready.push_back(Injected { direction: direction.opposite(), packet });
-        self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "refused" });
+        self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "refused" });
         Verdict::Drop
     }
 

@@ -37,7 +37,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdover_base::{BitRate, Duration, Instant};
 use holdover_filter::{
-    Agenda, Connection, ControlMessage, Deed, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict, tcp_mut,
+    Agenda, Connection, ControlMessage, Action, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict, tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment};
 
@@ -105,7 +105,7 @@ pub struct MTcp {
     here: BTreeSet<IpAddr>,
     /// Packets that go on as they came, after they have waited.
     ready: VecDeque<Injected>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 impl MTcp {
@@ -124,7 +124,7 @@ impl MTcp {
             agenda: Agenda::default(),
             here: BTreeSet::new(),
             ready: VecDeque::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
         }
     }
 
@@ -153,7 +153,7 @@ impl MTcp {
         let Some(flow) = self.flows.get_mut(&connection) else { return };
         let was_frozen = flow.persist.is_some();
         if was_frozen || is_marked {
-            flow.thaw(now, connection, &mut self.split, is_marked || !is_new, &mut self.deeds);
+            flow.thaw(now, connection, &mut self.split, is_marked || !is_new, &mut self.actions);
         }
         let half = self.split.half(connection, Side::Mobile);
         let timeout = half.filter(|half| half.snd_una().lt(half.snd_nxt())).map(holdover_tcp::Connection::rto);
@@ -163,7 +163,7 @@ impl MTcp {
             // All is acknowledged, and the last byte held back: the fixed host may have nothing more to say.
             flow.flush_at = timeout.is_none().then_some(now + self.config.flush);
             if flow.shrunk {
-                flow.reopen(now, connection, &mut self.split, self.config.pulls_back, &mut self.deeds);
+                flow.reopen(now, connection, &mut self.split, self.config.pulls_back, &mut self.actions);
             }
         }
     }
@@ -225,7 +225,7 @@ impl MTcp {
         let Some(flow) = self.flows.get_mut(&connection) else { return };
         flow.due = None;
         if flow.silent_at(connection, &self.split).is_some_and(|at| at <= now) {
-            flow.freeze(now, connection, &mut self.split, &self.config, &mut self.deeds);
+            flow.freeze(now, connection, &mut self.split, &self.config, &mut self.actions);
             self.discard_waiting(connection);
         }
         let Some(flow) = self.flows.get_mut(&connection) else { return };
@@ -233,7 +233,7 @@ impl MTcp {
             flow.shows_all = true;
         }
         if flow.wintimer_at.take_if(|at| *at <= now).is_some() {
-            flow.handle_wintimer(now, connection, &mut self.split, &mut self.deeds);
+            flow.handle_wintimer(now, connection, &mut self.split, &mut self.actions);
         }
         if let Some((at, pause)) = flow.persist
             && at <= now
@@ -301,7 +301,7 @@ impl MTcp {
             .half(connection, Side::Mobile)
             .is_some_and(|half| half.state().is_synchronized() && half.snd_una().lt(half.snd_nxt()));
         if is_waiting {
-            flow.freeze(now, connection, &mut self.split, &self.config, &mut self.deeds);
+            flow.freeze(now, connection, &mut self.split, &self.config, &mut self.actions);
             self.discard_waiting(connection);
         }
     }
@@ -314,7 +314,7 @@ impl MTcp {
     }
 
     fn flows_of(&self, mobile: IpAddr) -> Vec<Connection> {
-        self.flows.keys().copied().filter(|connection| connection.remote.ip() == mobile).collect()
+        self.flows.keys().copied().filter(|connection| connection.mobile().ip() == mobile).collect()
     }
 }
 
@@ -405,8 +405,8 @@ impl SegmentFilter for MTcp {
         self.peers.as_mut()?.exchange.poll_message()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front().or_else(|| self.split.poll_deed())
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front().or_else(|| self.split.poll_action())
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

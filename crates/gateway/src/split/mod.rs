@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use holdover_base::Instant;
-use holdover_filter::{Connection, Deed, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::{Connection, Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 use holdover_tcp::{Config, ConnectionId, Endpoint, Event, Resumption, reset_for};
 use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment};
 
@@ -103,7 +103,7 @@ pub struct Split {
     /// Connections on which something has happened since [`Self::take_changed`].
     changed: BTreeSet<Connection>,
     ready: VecDeque<Injected>,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
 }
 
 impl Split {
@@ -118,7 +118,7 @@ impl Split {
             pairs: BTreeMap::new(),
             changed: BTreeSet::new(),
             ready: VecDeque::new(),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
         }
     }
 
@@ -204,8 +204,8 @@ impl Split {
         }
         let to = from.other();
         let (own, peer) = match from {
-            Side::Fixed => (connection.local, connection.remote),
-            Side::Mobile => (connection.remote, connection.local),
+            Side::Fixed => (connection.fixed(), connection.mobile()),
+            Side::Mobile => (connection.mobile(), connection.fixed()),
         };
         let config = self.config_of(to);
         let half = &mut self.halves[to as usize];
@@ -315,7 +315,7 @@ impl Split {
         {
             let packet = Packet::new(syn.dst, syn.src, reset);
             self.ready.push_back(Injected { direction: from.direction(), packet });
-            self.deeds.push_back(Deed { at: now, connection, mechanism: Self::NAME, what: "refused" });
+            self.actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "refused" });
         }
         if failed && !is_other_over {
             if let Some(half) = self.half_mut(connection, other) {
@@ -356,8 +356,8 @@ impl Split {
         let Ok(quoted) = error.quoted_tcp() else { return Verdict::Pass };
         let (src, dst) = (SocketAddr::new(quoted.src, quoted.src_port), SocketAddr::new(quoted.dst, quoted.dst_port));
         let (side, connection) = match direction {
-            Direction::Outgoing => (Side::Fixed, Connection { local: dst, remote: src }),
-            Direction::Incoming => (Side::Mobile, Connection { local: src, remote: dst }),
+            Direction::Outgoing => (Side::Fixed, Connection::between(dst, src)),
+            Direction::Incoming => (Side::Mobile, Connection::between(src, dst)),
         };
         if !self.pairs.contains_key(&connection) {
             return Verdict::Pass;
@@ -430,8 +430,8 @@ impl SegmentFilter for Split {
         self.ready.pop_front()
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

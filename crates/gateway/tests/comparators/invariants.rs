@@ -116,7 +116,7 @@ impl Watch<'_> {
         while let Some(Injected { direction, packet }) = self.filter.poll_transmit(self.now) {
             self.check(direction, &packet);
         }
-        while self.filter.poll_deed().is_some() || self.filter.poll_dropped().is_some() {}
+        while self.filter.poll_action().is_some() || self.filter.poll_dropped().is_some() {}
     }
 
     fn check(&self, direction: Direction, packet: &Packet) {
@@ -222,5 +222,5 @@ fn drive(filter: &mut dyn SegmentFilter, now: Instant, op: &Op, base: u32, acked
         }
         Op::Presence(presence) => filter.handle_mobile(now, mobile(), presence),
     }
-    while filter.poll_transmit(now).is_some() || filter.poll_deed().is_some() || filter.poll_dropped().is_some() {}
+    while filter.poll_transmit(now).is_some() || filter.poll_action().is_some() || filter.poll_dropped().is_some() {}
 }

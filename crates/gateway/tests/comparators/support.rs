@@ -139,7 +139,7 @@ impl<F: SegmentFilter> Script<F> {
     }
 
     fn made(&mut self) -> Vec<String> {
-        while self.filter.poll_deed().is_some() {}
+        while self.filter.poll_action().is_some() {}
         let now = self.now;
         core::iter::from_fn(|| self.filter.poll_transmit(now)).map(|made| text(made.direction, &made.packet)).collect()
     }

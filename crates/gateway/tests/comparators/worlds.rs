@@ -321,12 +321,12 @@ fn a_base_station_that_foresees_the_handoff_loses_nothing() {
 
 /// What the mechanisms of base stations have done.
 #[derive(Default)]
-struct Deeds(Vec<&'static str>);
+struct Actions(Vec<&'static str>);
 
-impl Observer for Deeds {
+impl Observer for Actions {
     fn event(&mut self, _at: Instant, event: &WorldEvent) {
-        if let WorldEvent::Mechanism(_, deed) = event {
-            self.0.push(deed.what);
+        if let WorldEvent::Mechanism(_, action) = event {
+            self.0.push(action.what);
         }
     }
 }
@@ -346,9 +346,9 @@ fn a_signal_that_recovers_unfreezes() {
         speed_m_per_s: 10.0,
         repeat: Repeat::BackAndForth,
     });
-    let mut deeds = Deeds::default();
-    let (report, _) = run(world, CELLULAR_BYTES, &mut deeds);
+    let mut actions = Actions::default();
+    let (report, _) = run(world, CELLULAR_BYTES, &mut actions);
     assert_eq!(timeouts(&report), 0);
-    assert!(deeds.0.len() > 20);
-    assert!(deeds.0.chunks(2).all(|pair| pair == ["froze", "unfroze"]));
+    assert!(actions.0.len() > 20);
+    assert!(actions.0.chunks(2).all(|pair| pair == ["froze", "unfroze"]));
 }

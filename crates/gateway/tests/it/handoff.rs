@@ -127,7 +127,7 @@ fn what_somebody_may_have_who_does_not_answer_is_reset() {
     assert_eq!(alone.made(), [] as [&str; 0]);
     alone.wait(1_000);
     assert_eq!(alone.made(), ["to fixed RST 1", "to phone RST 100"]);
-    assert_eq!(alone.chain.poll_deed().map(|deed| deed.what), Some("refused"));
+    assert_eq!(alone.chain.poll_action().map(|action| action.what), Some("refused"));
 }
 
 /// Bytes that are no message, and messages with records that are none.
@@ -192,10 +192,10 @@ proptest! {
     fn no_handoff_loses_or_makes_up_a_byte(setup in setup()) {
         let last = setup.moves.last().map_or(0, |last| last.at_ms + last.gap_ms);
         let outcome = run(setup, last + 900_000);
-        prop_assert!(!outcome.failed, "{:?}", outcome.deeds);
+        prop_assert!(!outcome.failed, "{:?}", outcome.actions);
         prop_assert!(outcome.received == outcome.sent, "{} of {} bytes", outcome.received.len(), outcome.sent.len());
         // What is sent again after both ends have all may find the connection forgotten.
         let ended_at = outcome.ended_at.expect("it is over");
-        prop_assert!(!outcome.deeds.iter().any(|deed| deed.2 == "refused" && deed.0 < ended_at), "{:?}", outcome.deeds);
+        prop_assert!(!outcome.actions.iter().any(|action| action.2 == "refused" && action.0 < ended_at), "{:?}", outcome.actions);
     }
 }

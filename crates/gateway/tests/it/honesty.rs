@@ -127,7 +127,7 @@ proptest! {
                     prop_assert!(acked.is_some_and(|acked| number.le(acked)), "{packet} after {acked:?}");
                 }
             }
-            while chain.poll_deed().is_some() {}
+            while chain.poll_action().is_some() {}
             while chain.poll_dropped().is_some() {}
         }
     }

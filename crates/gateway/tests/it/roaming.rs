@@ -95,7 +95,7 @@ pub(crate) struct Outcome {
     pub(crate) sent: Vec<u8>,
     pub(crate) ended_at: Option<Instant>,
     /// What supervisor hosts did, and when.
-    pub(crate) deeds: Vec<(Instant, usize, &'static str)>,
+    pub(crate) actions: Vec<(Instant, usize, &'static str)>,
     /// When new data came to the receiver.
     pub(crate) progress: Vec<Instant>,
     pub(crate) failed: bool,
@@ -105,7 +105,7 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     pub(crate) fn count(&self, what: &str) -> usize {
-        self.deeds.iter().filter(|deed| deed.2 == what).count()
+        self.actions.iter().filter(|action| action.2 == what).count()
     }
 
     /// From `from` to the first new data after it.
@@ -198,7 +198,7 @@ impl Roaming {
                 received: Vec::new(),
                 sent,
                 ended_at: None,
-                deeds: Vec::new(),
+                actions: Vec::new(),
                 progress: Vec::new(),
                 failed: false,
                 longest_control: 0,
@@ -359,8 +359,8 @@ impl Roaming {
             let to = self.addresses.iter().position(|address| *address == peer).expect("a supervisor host");
             self.send(ms(10), What::Control(to, ControlMessage { peer: self.addresses[index], payload }));
         }
-        while let Some(deed) = self.chains[index].poll_deed() {
-            self.outcome.deeds.push((deed.at, index, deed.what));
+        while let Some(action) = self.chains[index].poll_action() {
+            self.outcome.actions.push((action.at, index, action.what));
         }
         while self.chains[index].poll_dropped().is_some() {}
     }

@@ -451,8 +451,8 @@ impl Core {
     /// What wake has made.
     fn drain_wake(&mut self, now: Instant, hit: Hit) {
         while let Some(wake) = self.peers.get_mut(&hit).and_then(|peer| peer.wake.as_mut()) {
-            while let Some(deed) = wake.poll_deed() {
-                tracing::debug!(peer = %hit, connection = %deed.connection, what = deed.what, "{}", deed.mechanism);
+            while let Some(action) = wake.poll_action() {
+                tracing::debug!(peer = %hit, connection = %action.connection, what = action.what, "{}", action.mechanism);
             }
             while let Some(outcome) = wake.poll_outcome() {
                 tracing::debug!(peer = %hit, ?outcome, "woken");

@@ -186,15 +186,15 @@ fn receive_parts(
     let control = copy(&control[..control_len.min(256)]);
     let payload = copy(&buffer[..len]);
     let from = from.as_socket().ok_or_else(|| not_a_packet("no source"))?;
-    let told = Told::read(&control);
-    let dst = told.dst.ok_or_else(|| not_a_packet("no destination"))?;
+    let ancillary = Ancillary::read(&control);
+    let dst = ancillary.dst.ok_or_else(|| not_a_packet("no destination"))?;
     let payload = match (udp_port, protocol) {
         (Some(dst_port), _) => Payload::Udp(Udp { src_port: from.port(), dst_port, payload }),
         (None, ESP) => Payload::Esp(payload),
         (None, protocol) => Payload::Other { protocol, payload },
     };
     let packet = Packet::new(from.ip(), dst, payload);
-    Ok(Some(Packet { ttl: told.ttl, traffic_class: told.traffic_class, ..packet }))
+    Ok(Some(Packet { ttl: ancillary.ttl, traffic_class: ancillary.traffic_class, ..packet }))
 }
 
 fn copy(bytes: &[MaybeUninit<u8>]) -> Bytes {
@@ -214,20 +214,20 @@ fn not_a_packet(why: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_string())
 }
 
-/// What the kernel tells of a header.
+/// Header fields from ancillary data (`cmsg(3)`).
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Ancillary {
     dst: Option<IpAddr>,
     ttl: u8,
     traffic_class: u8,
 }
 
-impl Told {
+impl Ancillary {
     /// Reads control messages (`cmsg(3)`): length, level and type, then data, each aligned to the size of a length.
     fn read(mut control: &[u8]) -> Self {
         const WORD: usize = size_of::<usize>();
         const HEADER: usize = WORD + 8;
-        let mut told = Self { dst: None, ttl: Packet::DEFAULT_TTL, traffic_class: 0 };
+        let mut ancillary = Self { dst: None, ttl: Packet::DEFAULT_TTL, traffic_class: 0 };
         while let Some((head, rest)) = control.split_at_checked(HEADER) {
             let mut len = [0; WORD];
             len.copy_from_slice(&head[..WORD]);
@@ -238,24 +238,24 @@ impl Told {
             };
             match (level, kind) {
                 (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                    told.dst = data.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes).into());
+                    ancillary.dst = data.first_chunk::<16>().map(|bytes| Ipv6Addr::from(*bytes).into());
                 }
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                     // Index, local address, destination in the header.
-                    told.dst =
+                    ancillary.dst =
                         data.get(8..12).and_then(|it| it.first_chunk::<4>()).map(|it| Ipv4Addr::from(*it).into());
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT) | (libc::IPPROTO_IP, libc::IP_TTL) => {
-                    told.ttl = number(data).unwrap_or(told.ttl);
+                    ancillary.ttl = number(data).unwrap_or(ancillary.ttl);
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) | (libc::IPPROTO_IP, libc::IP_TOS) => {
-                    told.traffic_class = number(data).unwrap_or(0);
+                    ancillary.traffic_class = number(data).unwrap_or(0);
                 }
                 _ => {}
             }
             control = rest.get(data.len().next_multiple_of(WORD)..).unwrap_or_default();
         }
-        told
+        ancillary
     }
 }
 

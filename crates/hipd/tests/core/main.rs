@@ -364,7 +364,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn obey(world: &mut World, step: &Step, number: &mut u64) {
+fn apply(world: &mut World, step: &Step, number: &mut u64) {
     match *step {
         Step::Send(from) => {
             *number += 1;
@@ -411,7 +411,7 @@ proptest! {
         let mut world = World::new(2, via, BOTH);
         let mut number = 0;
         for step in &steps {
-            obey(&mut world, step, &mut number);
+            apply(&mut world, step, &mut number);
         }
         (world.loss, world.duplication, world.jitter) = (0.0, 0.0, Duration::ZERO);
         world.move_to(0, &["192.0.2.1"]);

@@ -12,8 +12,8 @@ use holdover_filter::{Resumed, WakeOutcome};
 pub(super) enum Path {
     /// The next hop has not answered yet: what is sent may be lost.
     Unresolved,
-    /// The link is told to be up, and the next hop, if there is one to ask, has answered.
-    Told,
+    /// The link is reported up, and the next hop, if there is one to ask, has answered.
+    Reported,
     /// Packets have come in.
     Proven,
 }
@@ -95,8 +95,8 @@ impl Attempt {
         let answered_in = round_trip * 5 / 4 + ALLOWANCE;
         let wait = match path {
             // A first try over a path that is told to be there is as good as one over one that is.
-            Path::Told if self.tries == 1 => answered_in,
-            Path::Told | Path::Unresolved => {
+            Path::Reported if self.tries == 1 => answered_in,
+            Path::Reported | Path::Unresolved => {
                 let interval = (round_trip / 2).clamp(LEAST_INTERVAL, LONGEST_INTERVAL);
                 // Together they take no more of the link than a few alone.
                 let interval = interval * (1 + others as u64 / 4);

@@ -299,7 +299,7 @@ impl Half {
         // A retransmission that is lost again doubles the sender's timeout again.
         let outcome = match known {
             Path::Proven => self.begin_poke(config, times, at, connection.half(at.direction)),
-            Path::Told | Path::Unresolved => Outcome::Nothing,
+            Path::Reported | Path::Unresolved => Outcome::Nothing,
         };
         (packets, outcome)
     }

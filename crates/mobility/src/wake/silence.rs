@@ -22,7 +22,7 @@ impl WakeControl {
     /// Something but a TCP packet has shown that the link is back: wakes the connections that have heard nothing since the silence began.
     /// Does nothing without a silence.
     pub fn end_silence(&mut self, now: Instant, path: &mut impl FlowTable) {
-        self.wake_unheard(now, Path::Told, path);
+        self.wake_unheard(now, Path::Reported, path);
     }
 
     /// The same, by what is `known` of the path.

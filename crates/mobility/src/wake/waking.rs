@@ -21,7 +21,7 @@ use holdover_flow::FlowTable;
 use super::attempt::{Attempt, Path, UNKNOWN_ROUND_TRIP, path_probe};
 use super::half::{Crowd, Outcome, Times};
 use super::{At, BOTH, Standing, State, WakeControl};
-use crate::{Connection, Deed, Direction, ack_stall, unreachable_poke};
+use crate::{Connection, Action, Direction, ack_stall, unreachable_poke};
 
 /// What is being woken since the link came back.
 #[derive(Debug)]
@@ -217,7 +217,7 @@ impl WakeControl {
 
     /// The next hop has answered: from now on it is worth while to send.
     pub fn handle_next_hop(&mut self, now: Instant, path: &mut impl FlowTable) {
-        self.learn_of_path(now, Path::Told, path);
+        self.learn_of_path(now, Path::Reported, path);
     }
 
     /// A packet has come in, which the flow path has dealt with.
@@ -348,7 +348,7 @@ impl WakeControl {
                 Outcome::Released => (self.held_by, "released"),
                 Outcome::Poked => (unreachable_poke::NAME, "poked"),
             };
-            self.deeds.push_back(Deed { at: now, connection, mechanism, what });
+            self.actions.push_back(Action { at: now, connection, mechanism, what });
         }
         self.schedule(connection);
     }

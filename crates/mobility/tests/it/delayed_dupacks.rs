@@ -31,7 +31,7 @@ fn the_third_and_later_duplicates_wait_and_are_dropped_when_the_hole_is_filled()
     assert_eq!(passed, [true, true, false, false, false]);
     script.at(30).peer(from_peer(1000, 100));
     assert!(script.passes(from_host(1600, 500)).is_some());
-    assert_eq!(script.deeds(), [(30, "dropped duplicates")]);
+    assert_eq!(script.actions(), [(30, "dropped duplicates")]);
     script.at(1000);
     assert_eq!((script.sent().len(), script.next_deadline_ms()), (0, None));
     // A second hole begins anew.
@@ -49,7 +49,7 @@ fn a_hole_that_stays_is_told_after_the_delay() {
     script.at(20);
     assert!(!duplicate(&mut script));
     script.timeout(50);
-    assert_eq!(script.deeds(), [(50, "released duplicates")]);
+    assert_eq!(script.actions(), [(50, "released duplicates")]);
     let acks: Vec<Seq> = script.sent().iter().map(|segment| segment.ack).collect();
     assert_eq!(acks, [Seq::new(1000); 3]);
     assert!(duplicate(&mut script), "further ones pass at once");

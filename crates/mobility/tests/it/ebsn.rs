@@ -59,7 +59,7 @@ fn notifications_put_off_the_timer_and_change_nothing_else() {
         assert_eq!(ends.server.tcp().deadline(Timer::Retransmit).map(|at| at > ends.now), Some(true));
     }
     assert_eq!(before(&mut ends), first);
-    assert_eq!(ends.server.deeds().len(), 50);
+    assert_eq!(ends.server.actions().len(), 50);
     // They end: the timer expires as ever.
     let rto = ends.server.tcp().rto();
     ends.cut(rto + ms(1_000));
@@ -86,7 +86,7 @@ fn what_cannot_be_true_is_not_obeyed() {
     let soft = notification(&mut ends, una, Unreachable::Other { code: 5 });
     let now = ends.now;
     ends.server.takes(now, vec![other, soft]);
-    assert_eq!((ends.server.tcp().deadline(Timer::Retransmit), ends.server.deeds().len()), (deadline, 0));
+    assert_eq!((ends.server.tcp().deadline(Timer::Retransmit), ends.server.actions().len()), (deadline, 0));
     notify(&mut ends, i64::from(outstanding) - 1);
     assert!(ends.server.tcp().deadline(Timer::Retransmit) > deadline);
 }

@@ -71,8 +71,8 @@ impl End {
     }
 
     /// What the mechanisms have done.
-    pub(crate) fn deeds(&mut self) -> Vec<&'static str> {
-        core::iter::from_fn(|| self.chain.poll_deed()).map(|deed| deed.what).collect()
+    pub(crate) fn actions(&mut self) -> Vec<&'static str> {
+        core::iter::from_fn(|| self.chain.poll_action()).map(|action| action.what).collect()
     }
 
     pub(crate) fn writes(&mut self, now: Instant, segments: usize) {

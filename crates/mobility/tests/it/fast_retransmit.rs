@@ -72,7 +72,7 @@ fn a_handoff_sets_off_the_acks_and_the_oldest_segment() {
     assert!(acks.iter().all(|ack| ack.ack == rcv_nxt && *ack == acks[0]), "three identical ones");
     // The new cell is unknown: slow start from one segment.
     assert_eq!(ends.client.tcp().cwnd(), 1);
-    assert_eq!(ends.client.deeds(), ["retransmitted"]);
+    assert_eq!(ends.client.actions(), ["retransmitted"]);
     // The same link again is none, and a link that was not cut off before is one.
     assert!(after(FastRetransmitConfig::default(), SAME).1.is_empty());
     assert_eq!(after(ALWAYS, SAME).1.len(), 4);
@@ -80,12 +80,12 @@ fn a_handoff_sets_off_the_acks_and_the_oldest_segment() {
 
 #[test]
 fn each_half_can_be_left_out() {
-    for (copies, own_data, counts, deeds) in
+    for (copies, own_data, counts, actions) in
         [(0, true, (1, 0), vec!["retransmitted"]), (5, false, (0, 5), vec!["sent ACKs"]), (0, false, (0, 0), vec![])]
     {
         let (mut ends, sent) = after(FastRetransmitConfig { copies, own_data, only_moved: true }, MOVED);
         let data = sent.iter().filter(|segment| !segment.payload.is_empty()).count();
         assert_eq!((data, sent.len() - data), counts);
-        assert_eq!(ends.client.deeds(), deeds);
+        assert_eq!(ends.client.actions(), actions);
     }
 }

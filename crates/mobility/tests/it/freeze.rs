@@ -60,7 +60,7 @@ fn at_least_one_zero_window_ack_leaves_at_once() {
     let sent = script.sent();
     assert_eq!(sent.len(), 1);
     assert_eq!((sent[0].ack.value(), sent[0].window, sent[0].payload.len()), (1001, 0, 0));
-    assert_eq!(script.deeds(), [(100, "froze")]);
+    assert_eq!(script.actions(), [(100, "froze")]);
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_warning_that_is_early_is_waited_out() {
     assert_eq!(script.host(from_host(1001, 400)).window, 400);
     script.at(250);
     assert_eq!(script.host(from_host(1001, 400)).window, 0);
-    assert_eq!(script.deeds(), [(250, "froze")]);
+    assert_eq!(script.actions(), [(250, "froze")]);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_warning_that_is_late_or_names_no_time_freezes_at_once() {
     for event in [fading(10), LinkEvent::Fading { lead: None }] {
         let mut script = flowing(fixed(50));
         script.link(event);
-        assert_eq!(script.deeds(), [(100, "froze")]);
+        assert_eq!(script.actions(), [(100, "froze")]);
     }
 }
 
@@ -143,7 +143,7 @@ fn a_warning_that_is_late_or_names_no_time_freezes_at_once() {
 fn the_whole_lead_can_be_used() {
     let mut script = flowing(FreezeConfig { warning: WarningPeriod::WholeLead, ..FreezeConfig::default() });
     script.link(fading(500));
-    assert_eq!(script.deeds(), [(100, "froze")]);
+    assert_eq!(script.actions(), [(100, "froze")]);
 }
 
 /// The host's stamps come back 80 ms later on data.
@@ -157,7 +157,7 @@ fn the_warning_period_follows_the_round_trip_by_echoed_timestamps() {
         script.at(at + 80).peer(stamped(from_peer(seq + 1000, 1000), 9, 5000 + round));
     }
     script.link(fading(300)).at(3000);
-    assert_eq!(script.deeds().first(), Some(&(1600 + 300 - 80, "froze")));
+    assert_eq!(script.actions().first(), Some(&(1600 + 300 - 80, "froze")));
 }
 
 /// Without timestamps the handshake tells.
@@ -171,7 +171,7 @@ fn the_warning_period_follows_the_round_trip_of_the_handshake() {
     script.at(60).peer(flags(from_peer(0, 0), Flags::SYN));
     script.host(from_host(1, 400));
     script.peer(from_peer(1, 1000)).link(fading(300)).at(1000);
-    assert_eq!(script.deeds().first(), Some(&(60 + 300 - 120, "froze")));
+    assert_eq!(script.actions().first(), Some(&(60 + 300 - 120, "froze")));
 }
 
 /// Before anything was measured, the whole lead is used.
@@ -179,7 +179,7 @@ fn the_warning_period_follows_the_round_trip_of_the_handshake() {
 fn without_a_measured_round_trip_the_freeze_is_early() {
     let mut script = flowing(FreezeConfig::default());
     script.link(fading(300));
-    assert_eq!(script.deeds(), [(100, "froze")]);
+    assert_eq!(script.actions(), [(100, "froze")]);
 }
 
 /// The thesis's dynamic threshold: too early by experience, so later the next time.
@@ -198,7 +198,7 @@ fn the_warning_period_learns_from_each_cut() {
         script.at(at).peer(from_peer(1, 1000)).link(LinkEvent::Fading { lead: None });
         script.at(at + 100).link(LinkEvent::Down);
         script.at(at + 200).link(UP);
-        froze_after.extend(script.deeds().into_iter().filter(|(_, what)| *what == "froze").map(|(when, _)| when - at));
+        froze_after.extend(script.actions().into_iter().filter(|(_, what)| *what == "froze").map(|(when, _)| when - at));
     }
     // The round trip is 60 ms and the cut comes 100 ms after the warning: 40 ms after it would be just right.
     assert_eq!(froze_after, [0, 30, 60, 30, 60]);
@@ -219,7 +219,7 @@ fn nothing_is_frozen_without_a_warning() {
     let mut script = flowing(fixed(50));
     script.link(LinkEvent::Down).at(200).link(UP);
     assert_eq!(script.host(from_host(1001, 400)).window, 400);
-    assert!(script.sent().is_empty() && script.deeds().is_empty());
+    assert!(script.sent().is_empty() && script.actions().is_empty());
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn up_thaws_and_the_hosts_own_segments_tell_it() {
     script.link(UP);
     assert!(script.sent().is_empty());
     assert_eq!(script.host(from_host(1001, 400)).window, 400);
-    assert_eq!(script.deeds(), [(100, "froze"), (60_000, "thawed")]);
+    assert_eq!(script.actions(), [(100, "froze"), (60_000, "thawed")]);
 }
 
 #[test]
@@ -282,8 +282,8 @@ fn nothing_stays_frozen_longer_than_its_deadline() {
 fn a_repeated_warning_moves_the_deadline_only() {
     let mut script = flowing(FreezeConfig { patience: ms(300), ..fixed(50) });
     script.link(fading(50)).at(200).link(fading(50)).at(549);
-    assert_eq!(script.deeds(), [(100, "froze")]);
-    assert_eq!(script.at(550).deeds(), [(550, "thawed")]);
+    assert_eq!(script.actions(), [(100, "froze")]);
+    assert_eq!(script.at(550).actions(), [(550, "thawed")]);
 }
 
 /// Of all ACKs of the host, those with an open window: warnings come every 100 ms for a minute, over a link that works.
@@ -298,7 +298,7 @@ fn warnings_without_end_freeze_once() {
             open += u32::from(script.host(from_host(seq + 10, 400)).window > 0);
         }
         assert!(open >= 575, "{open} of 600 for {event}");
-        assert_eq!(script.deeds().iter().filter(|(_, what)| *what == "froze").count(), 1);
+        assert_eq!(script.actions().iter().filter(|(_, what)| *what == "froze").count(), 1);
     }
 }
 
@@ -306,12 +306,12 @@ fn warnings_without_end_freeze_once() {
 fn a_connection_that_was_frozen_in_vain_is_frozen_again_when_warnings_have_paused() {
     let mut script = flowing(FreezeConfig { patience: ms(300), ..fixed(50) });
     script.link(fading(50)).at(500);
-    assert_eq!(script.deeds(), [(100, "froze"), (450, "thawed")]);
+    assert_eq!(script.actions(), [(100, "froze"), (450, "thawed")]);
     // The last warning has been over since 450 ms.
     script.at(740).peer(from_peer(1001, 1000)).link(fading(50));
-    assert!(script.deeds().is_empty(), "no pause");
+    assert!(script.actions().is_empty(), "no pause");
     script.at(1_400).peer(from_peer(2001, 1000)).link(fading(50));
-    assert_eq!(script.deeds(), [(1_400, "froze")]);
+    assert_eq!(script.actions(), [(1_400, "froze")]);
 }
 
 /// A round trip of 80 ms, by stamps that come back on data.
@@ -341,9 +341,9 @@ fn an_outage_is_not_taken_for_a_round_trip() {
         script.host(stamped(from_host(41_001, 400), 5022, 0));
         script.link(UP).at(40_080).peer(stamped(from_peer(41_001, 1000), 9, 5020));
         script.host(stamped(from_host(42_001, 400), 6000, 0));
-        script.deeds();
+        script.actions();
         script.link(fading(3_000)).at(43_080);
-        let froze = script.deeds().first().map(|(at, _)| *at);
+        let froze = script.actions().first().map(|(at, _)| *at);
         assert_eq!(froze, Some(40_080 + 3_000 - 80), "frozen before: {frozen}");
     }
 }
@@ -363,9 +363,9 @@ fn an_adaptive_warning_period_learns_from_cuts_that_came_before_it() {
         let (start, lead) = (u64::from(cut + 1) * 5_000, if cut < 8 { 2_000 } else { 100 });
         script.at(start).peer(from_peer(cut * 1000 + 1, 500)).link(fading(lead));
         script.at(start + lead - 10).peer(from_peer(cut * 1000 + 501, 500)).at(start + lead).link(LinkEvent::Down);
-        froze.push(script.deeds().iter().any(|(_, what)| *what == "froze"));
+        froze.push(script.actions().iter().any(|(_, what)| *what == "froze"));
         script.at(start + 3_000).link(UP);
-        script.deeds();
+        script.actions();
     }
     assert_eq!(froze[..8], [true; 8]);
     assert_eq!(froze[10..], [true; 2], "{froze:?}");
@@ -386,7 +386,7 @@ fn nothing_is_asked_or_said_on_a_connection_that_is_over() {
     script.peer(flags(from_peer(1001, 0), Flags::FIN)).host(flags(from_host(1002, 400), Flags::FIN));
     script.peer(change(from_peer(1002, 0), |segment| segment.ack = holdover_wire::Seq::new(2)));
     script.link(fading(50)).at(400);
-    assert!(script.sent().is_empty() && script.handed_in().is_empty() && script.deeds().is_empty());
+    assert!(script.sent().is_empty() && script.handed_in().is_empty() && script.actions().is_empty());
 }
 
 /// One message from below reaches all connections (thesis, section 5.1.2): those with data freeze and thaw, each with its own
@@ -416,7 +416,7 @@ fn a_window_probe_thaws_only_if_there_is_room() {
     let mut script = flowing(FreezeConfig { thaw_on_probe: true, ..fixed(50) });
     script.link(fading(50)).host(from_host(1001, 0));
     script.at(130).peer(from_peer(1000, 0));
-    assert_eq!(script.deeds(), [(100, "froze")]);
+    assert_eq!(script.actions(), [(100, "froze")]);
     // The application has read.
     assert_eq!(script.host(from_host(1001, 300)).window, 0);
     script.at(140).peer(from_peer(1000, 0));

@@ -115,8 +115,8 @@ struct Narrowings(usize);
 
 impl Observer for Narrowings {
     fn event(&mut self, _at: Instant, event: &holdover_sim::WorldEvent) {
-        if let holdover_sim::WorldEvent::Mechanism(_, deed) = event {
-            self.0 += usize::from(deed.what == "narrowed");
+        if let holdover_sim::WorldEvent::Mechanism(_, action) = event {
+            self.0 += usize::from(action.what == "narrowed");
         }
     }
 }

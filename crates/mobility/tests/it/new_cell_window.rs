@@ -32,7 +32,7 @@ fn moved(mechanisms: Mechanisms) -> Script {
 fn the_window_is_small_at_first() {
     let mut script = moved(narrowing(100));
     assert_eq!(script.host(from_host(1001, 8_000)).window, 2_000);
-    assert_eq!(script.deeds(), [(500, "narrowed")]);
+    assert_eq!(script.actions(), [(500, "narrowed")]);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn it_is_enlarged_as_new_segments_arrive() {
 fn it_ends_when_it_is_as_large_as_the_real_one() {
     let mut script = moved(narrowing(100));
     script.host(from_host(8_001, 8_000));
-    assert_eq!(script.deeds().last(), Some(&(500, "opened")));
+    assert_eq!(script.actions().last(), Some(&(500, "opened")));
     assert_eq!(script.host(from_host(8_001, 60_000)).window, 60_000);
 }
 

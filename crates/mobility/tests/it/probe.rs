@@ -113,7 +113,7 @@ fn a_handoff_sets_off_three_nacks_of_the_last_byte_in_sequence() {
     assert_eq!(sent.len(), 3);
     assert!(sent.iter().all(|nack| nack.payload.is_empty() && nack.ack == rcv_nxt && *nack == sent[0]));
     assert_eq!(message(&sent[0]), Some((NACK, vec![1])));
-    assert_eq!(ends.client.deeds(), ["sent nacks"]);
+    assert_eq!(ends.client.actions(), ["sent nacks"]);
     // Kind 253, 8 bytes, and the identifier, on the wire.
     let address = |last| std::net::IpAddr::from([10, 0, 0, last]);
     let bytes = Packet::new(address(1), address(2), sent[0].clone()).emit().unwrap();
@@ -149,7 +149,7 @@ fn a_nack_sets_off_three_consecutive_probes() {
         assert_eq!(segment.payload.len() as u32, mss - ROOM);
         assert_eq!(message(segment), Some((PROBE, vec![1, index as u8, 3])));
     }
-    assert_eq!(ends.server.deeds(), ["probed"]);
+    assert_eq!(ends.server.actions(), ["probed"]);
     let tcp = ends.server.tcp();
     assert_eq!((tcp.backoff(), tcp.recovery_state()), (0, RecoveryState::Loss));
     assert!(tcp.rto() < plain_rto);
@@ -170,7 +170,7 @@ fn any_one_of_the_nacks_counts_and_the_others_do_not() {
         // The others come late, even after the phase.
         ends.server.takes(ends.now, nacks.clone());
         assert!(ends.server.sends(ends.now).is_empty());
-        assert_eq!(ends.server.deeds(), ["probed"]);
+        assert_eq!(ends.server.actions(), ["probed"]);
     }
     let mut ends = cut_off(default(), plain(), 8, &[], ms(5_000));
     let (una, mss) = (ends.server.tcp().snd_una(), ends.server.tcp().snd_mss());
@@ -181,10 +181,10 @@ fn any_one_of_the_nacks_counts_and_the_others_do_not() {
     let back = probed(&mut ends, probes);
     ends.server.takes(ends.now, back);
     assert_eq!(ends.server.tcp().snd_una(), una + 3 * (mss - ROOM));
-    assert_eq!(ends.server.deeds(), ["probed", "took the bitmask", "recovered"]);
+    assert_eq!(ends.server.actions(), ["probed", "took the bitmask", "recovered"]);
     ends.server.sends(ends.now);
     ends.server.takes(ends.now, nacks[1..].to_vec());
-    assert!(ends.server.sends(ends.now).is_empty() && ends.server.deeds().is_empty());
+    assert!(ends.server.sends(ends.now).is_empty() && ends.server.actions().is_empty());
 }
 
 /// Somebody who guesses at the connection cannot make it start over.
@@ -198,18 +198,18 @@ fn a_nack_counts_with_numbers_that_can_be_the_peers() {
             (segment.seq, segment.ack) = (ahead(segment.seq, seq_ahead), ahead(segment.ack, ack_ahead));
         });
         ends.server.takes(ends.now, vec![forged]);
-        assert_eq!(ends.server.deeds().len(), expected, "{seq_ahead} {ack_ahead}");
+        assert_eq!(ends.server.actions().len(), expected, "{seq_ahead} {ack_ahead}");
     }
 }
 
 #[test]
 fn nothing_outstanding_or_a_closed_window_begins_no_phase() {
     let mut ends = Ends::new(plain(), &probe(default()), &probe(default()));
-    assert!(nacked(&mut ends).is_empty() && ends.server.deeds().is_empty());
+    assert!(nacked(&mut ends).is_empty() && ends.server.actions().is_empty());
     let mut ends = cut_off(default(), plain(), 8, &[], ms(5_000));
     ends.client.tcp().clamp_window(Some(0));
     let sent = nacked(&mut ends);
-    assert!(sent.is_empty() && ends.server.deeds().is_empty(), "{sent:?}");
+    assert!(sent.is_empty() && ends.server.actions().is_empty(), "{sent:?}");
 }
 
 /// Of eight segments the second, fourth and fifth had come.
@@ -221,7 +221,7 @@ fn the_last_probe_is_answered_by_one_bitmask() {
     let sent = segments(&probed(&mut ends, probes));
     let bitmasks = of_kind(&sent, BITMASK);
     assert_eq!(bitmasks.len(), 1);
-    assert_eq!(ends.client.deeds(), ["sent nacks", "answered"]);
+    assert_eq!(ends.client.actions(), ["sent nacks", "answered"]);
     let (_, data) = message(bitmasks[0]).expect("a message");
     let bandwidth = u32::from_be_bytes([data[1], data[2], data[3], data[4]]);
     assert_eq!(bandwidth, (mss - ROOM) * 100, "10 ms apart");
@@ -252,7 +252,7 @@ fn the_bitmask_sets_the_windows_and_what_is_retransmitted() {
     let ssthresh = (mss - ROOM) * 10 / mss;
     assert_eq!(ends.server.tcp().ssthresh(), Some(ssthresh));
     assert_eq!(ends.server.tcp().cwnd(), ssthresh / 2);
-    assert_eq!(ends.server.deeds(), ["probed", "took the bitmask"]);
+    assert_eq!(ends.server.actions(), ["probed", "took the bitmask"]);
     let ranges: Vec<(u32, u32)> =
         sent.iter().map(|segment| (segment.seq - una, segment.seq - una + segment.payload.len() as u32)).collect();
     let from = 3 * (mss - ROOM);
@@ -354,20 +354,20 @@ fn without_a_bitmask_slow_start_goes_on_when_all_probes_are_acknowledged() {
     let back: Vec<Packet> = back.into_iter().map(strip).collect();
     ends.server.takes(ends.now, back);
     assert!(ends.server.tcp().snd_una().gt(una));
-    assert_eq!(ends.server.deeds(), ["probed"]);
+    assert_eq!(ends.server.actions(), ["probed"]);
     let sent = ends.server.sends(ends.now);
     assert_eq!((sent.len(), segments(&sent)[0].seq), (3, ends.server.tcp().snd_una()));
     ends.client.takes(ends.now, sent);
     ends.pass(ms(200));
     finish(&mut ends);
-    assert_eq!(ends.server.deeds(), ["was not answered"]);
+    assert_eq!(ends.server.actions(), ["was not answered"]);
 }
 
 #[test]
 fn without_any_answer_the_timer_runs_out_after_one_timeout() {
     let mut ends = cut_off(default(), plain(), 8, &[], ms(20_000));
     nacked(&mut ends);
-    ends.server.deeds();
+    ends.server.actions();
     let (una, rto) = (ends.server.tcp().snd_una(), ends.server.tcp().rto());
     let begun = ends.now;
     let mut again = Vec::new();
@@ -378,7 +378,7 @@ fn without_any_answer_the_timer_runs_out_after_one_timeout() {
         assert!(ends.now.saturating_since(begun) < rto + ms(600));
     }
     assert_eq!(again[0].seq, una);
-    assert_eq!(ends.server.deeds(), ["timed out"]);
+    assert_eq!(ends.server.actions(), ["timed out"]);
     // The rest goes as after any timeout.
     finish(&mut ends);
 }
@@ -389,7 +389,7 @@ fn the_phase_ends_when_all_up_to_recovery_end_is_acknowledged() {
     let una = ends.server.tcp().snd_una();
     recovered(&mut ends);
     let mss = ends.server.tcp().snd_mss();
-    assert_eq!(ends.server.deeds(), ["probed", "took the bitmask"]);
+    assert_eq!(ends.server.actions(), ["probed", "took the bitmask"]);
     let acknowledge = |ends: &mut Ends, ack: Seq| {
         let client = ends.client.tcp();
         let segment = Segment {
@@ -403,7 +403,7 @@ fn the_phase_ends_when_all_up_to_recovery_end_is_acknowledged() {
         };
         let packet = Packet::new(client.local().ip(), client.remote().ip(), segment);
         ends.server.takes(ends.now, vec![packet]);
-        ends.server.deeds()
+        ends.server.actions()
     };
     assert!(acknowledge(&mut ends, una + 4 * mss).is_empty());
     assert_eq!(acknowledge(&mut ends, una + 5 * mss), ["recovered"]);
@@ -417,7 +417,7 @@ fn three_duplicates_repeat_a_lost_retransmission() {
     assert!(!sent.is_empty());
     let una = ends.server.tcp().snd_una();
     assert_eq!(sent[0].seq, una);
-    ends.server.deeds();
+    ends.server.actions();
     let cwnd = ends.server.tcp().cwnd();
     let mut again = Vec::new();
     for _ in 0..6 {
@@ -427,7 +427,7 @@ fn three_duplicates_repeat_a_lost_retransmission() {
         again.push(segments(&ends.server.sends(ends.now)).iter().map(|segment| segment.seq).collect::<Vec<_>>());
     }
     assert_eq!(again, [vec![], vec![], vec![una], vec![], vec![], vec![]]);
-    assert_eq!(ends.server.deeds(), ["repeated"]);
+    assert_eq!(ends.server.actions(), ["repeated"]);
     assert_eq!((ends.server.tcp().cwnd(), ends.server.tcp().counters().recoveries), (cwnd, 0));
 }
 
@@ -451,7 +451,7 @@ fn a_mobile_sender_probes_at_once() {
             let back = ends.server.sends(ends.now);
             assert_eq!(of_kind(&segments(&back), BITMASK).len(), 1);
             ends.client.takes(ends.now, back);
-            assert_eq!(ends.client.deeds(), ["sent nacks", "probed", "took the bitmask", "recovered"]);
+            assert_eq!(ends.client.actions(), ["sent nacks", "probed", "took the bitmask", "recovered"]);
         }
         finish(&mut ends);
     }
@@ -471,11 +471,11 @@ fn both_directions_recover_at_once() {
         ends.server.takes(ends.now, out);
         ends.client.takes(ends.now, back);
     }
-    let count = |deeds: Vec<&str>, what: &str| deeds.iter().filter(|deed| **deed == what).count();
+    let count = |actions: Vec<&str>, what: &str| actions.iter().filter(|action| **action == what).count();
     for end in [&mut ends.client, &mut ends.server] {
-        let deeds = end.deeds();
+        let actions = end.actions();
         for what in ["probed", "answered", "took the bitmask", "recovered"] {
-            assert_eq!(count(deeds.clone(), what), 1, "{what} in {deeds:?}");
+            assert_eq!(count(actions.clone(), what), 1, "{what} in {actions:?}");
         }
     }
     finish(&mut ends);
@@ -493,7 +493,7 @@ fn a_lone_fin_is_sent_again() {
     ends.client.takes(ends.now, packets);
     ends.exchange();
     assert_eq!(ends.server.tcp().unacked(), 0);
-    assert_eq!(ends.server.deeds(), ["probed", "was not answered"]);
+    assert_eq!(ends.server.actions(), ["probed", "was not answered"]);
 }
 
 /// With timestamps and SACK the options still fit, and the probes into a full-sized packet.
@@ -510,7 +510,7 @@ fn linux_with_sack_and_timestamps() {
     assert_eq!(of_kind(&segments(&back), BITMASK).len(), 1);
     ends.pass(ms(50));
     ends.server.takes(ends.now, back);
-    assert_eq!(ends.server.deeds(), ["probed", "took the bitmask"]);
+    assert_eq!(ends.server.actions(), ["probed", "took the bitmask"]);
     // At least three ranges are listed.
     assert!(ends.server.tcp().sacked() >= 3);
     finish(&mut ends);
@@ -525,6 +525,6 @@ fn another_handoff_begins_the_phase_anew() {
     assert_eq!(of_kind(&segments(&again), PROBE).len(), 3);
     let back = probed(&mut ends, again);
     ends.server.takes(ends.now, back);
-    assert_eq!(ends.server.deeds(), ["probed", "probed", "took the bitmask", "recovered"]);
+    assert_eq!(ends.server.actions(), ["probed", "probed", "took the bitmask", "recovered"]);
     finish(&mut ends);
 }

@@ -23,28 +23,28 @@ const PROFILES: [Profile; 3] = [Profile::RenoBsd, Profile::TahoeBsd, Profile::Li
 
 /// How often PROBE did what.
 #[derive(Default, Debug)]
-struct Deeds(BTreeMap<&'static str, u32>);
+struct Actions(BTreeMap<&'static str, u32>);
 
-impl Observer for Deeds {
+impl Observer for Actions {
     fn event(&mut self, _at: Instant, event: &WorldEvent) {
-        if let WorldEvent::Mechanism(_, deed) = event
-            && deed.mechanism == "probe"
+        if let WorldEvent::Mechanism(_, action) = event
+            && action.mechanism == "probe"
         {
-            *self.0.entry(deed.what).or_default() += 1;
+            *self.0.entry(action.what).or_default() += 1;
         }
     }
 }
 
-impl Deeds {
+impl Actions {
     fn of(&self, what: &str) -> u32 {
         self.0.get(what).copied().unwrap_or(0)
     }
 }
 
-fn observed(config: WorldConfig) -> (FlowReport, Deeds) {
-    let (mut world, mut deeds) = (World::new(config).expect("a world"), Deeds::default());
-    world.run(&mut deeds);
-    (world.report().remove(0), deeds)
+fn observed(config: WorldConfig) -> (FlowReport, Actions) {
+    let (mut world, mut actions) = (World::new(config).expect("a world"), Actions::default());
+    world.run(&mut actions);
+    (world.report().remove(0), actions)
 }
 
 /// With PROBE at both ends, at every return of the link.
@@ -122,11 +122,11 @@ fn cells(profile: Profile, way: Way, bytes: u64, residence: Length, handoff: Dur
     }
 }
 
-fn both(world: WorldConfig, mobile: NodeId, fixed: NodeId) -> (FlowReport, FlowReport, Deeds) {
+fn both(world: WorldConfig, mobile: NodeId, fixed: NodeId) -> (FlowReport, FlowReport, Actions) {
     let (plain, _) = observed(world.clone());
-    let (probed, deeds) = observed(probing(world, mobile, fixed));
+    let (probed, actions) = observed(probing(world, mobile, fixed));
     assert_eq!((plain.status, probed.status), (FlowStatus::Completed, FlowStatus::Completed));
-    (plain, probed, deeds)
+    (plain, probed, actions)
 }
 
 /// A link that loses everything in flight and comes back between two ticks of 500 ms, by which BSD's timer goes: the data goes on
@@ -138,14 +138,14 @@ fn new_data_comes_within_a_few_round_trips() {
             for cut_ms in [630, 2_130, 6_130] {
                 let mut world = world(way, profile, 3_000_000, &[(1_000, 1_000 + cut_ms)]);
                 world.links[0].forward.outage_policy.in_flight = InFlightFate::Dropped;
-                let (plain, probed, deeds) = both(world, MOBILE, SERVER);
+                let (plain, probed, actions) = both(world, MOBILE, SERVER);
                 let idle = (idle_ms(&plain), idle_ms(&probed));
                 let took = (plain.duration(), probed.duration());
                 println!("{profile:?} {way:?} {cut_ms} ms: idle {idle:?} ms, took {} and {}", took.0, took.1);
                 // A round trip is 50 ms.
                 assert!(idle.1 <= 250 && idle.1 < idle.0, "{profile:?} {way:?} {cut_ms}: {idle:?}");
                 assert_eq!(
-                    (deeds.of("answered"), deeds.of("took the bitmask")),
+                    (actions.of("answered"), actions.of("took the bitmask")),
                     (1, 1),
                     "{profile:?} {way:?} {cut_ms}"
                 );
@@ -162,7 +162,7 @@ fn handoffs_between_cells_cost_less() {
         for handoff_ms in [200, 1_000, 3_000] {
             let world =
                 cells(profile, Way::Download, 3_000_000, Length::Constant(Duration::from_secs(5)), ms(handoff_ms));
-            let (plain, probed, deeds) = both(world, NodeId(4), NodeId(0));
+            let (plain, probed, actions) = both(world, NodeId(4), NodeId(0));
             let handoffs = probed.reconnections.len() as u32;
             let mean = |report: &FlowReport| {
                 let idle: Vec<u64> =
@@ -170,13 +170,13 @@ fn handoffs_between_cells_cost_less() {
                 idle.iter().sum::<u64>() / idle.len().max(1) as u64
             };
             println!(
-                "{profile:?} {handoff_ms} ms: {:.0} and {:.0} kbit/s, idle {} and {} ms, {handoffs} handoffs, {deeds:?}",
+                "{profile:?} {handoff_ms} ms: {:.0} and {:.0} kbit/s, idle {} and {} ms, {handoffs} handoffs, {actions:?}",
                 plain.goodput_bps() / 1e3,
                 probed.goodput_bps() / 1e3,
                 mean(&plain),
                 mean(&probed),
             );
-            assert!(handoffs > 0 && deeds.of("answered") <= handoffs, "at most one bitmask a handoff: {deeds:?}");
+            assert!(handoffs > 0 && actions.of("answered") <= handoffs, "at most one bitmask a handoff: {actions:?}");
             assert!(mean(&probed) <= mean(&plain), "{profile:?} {handoff_ms}");
         }
     }
@@ -310,9 +310,9 @@ proptest! {
             let mechanisms = Mechanisms { probe: Some(probe), ..Mechanisms::default() };
             config.mechanisms.push(HostMechanisms { node, mechanisms, foresight: None });
         }
-        let (report, deeds) = observed(config);
+        let (report, actions) = observed(config);
         prop_assert_eq!(report.status, FlowStatus::Completed, "{} bytes", report.bytes_received);
         prop_assert_eq!(report.bytes_received, 400_000);
-        prop_assert!(deeds.of("took the bitmask") <= outages.len() as u32, "{:?}", deeds);
+        prop_assert!(actions.of("took the bitmask") <= outages.len() as u32, "{:?}", actions);
     }
 }

@@ -41,7 +41,7 @@ fn so_many_identical_acks_are_sent_at_once() {
         let sent = sent_after(&mut script, 5_000, UP);
         assert_eq!(sent.len(), usize::from(copies));
         assert!(sent.iter().all(|segment| *segment == sent[0]));
-        assert_eq!(script.deeds(), [(5_100, "sent ACKs")]);
+        assert_eq!(script.actions(), [(5_100, "sent ACKs")]);
         assert!(script.at(600_000).sent().is_empty(), "and that is all");
     }
 }

@@ -58,7 +58,7 @@ fn a_symmetric_indicator_retransmits_the_first_segment_at_once_at_both_ends() {
         assert_eq!(sent.len(), 1, "one segment and nothing else");
         assert_eq!(sent[0].seq, una);
         assert!(!sent[0].payload.is_empty() && sent[0].options.experimental.is_none());
-        assert_eq!(end.deeds(), ["retransmitted"]);
+        assert_eq!(end.actions(), ["retransmitted"]);
     }
 }
 
@@ -92,7 +92,7 @@ fn nothing_outstanding_means_nothing_to_do() {
     let mut ends = Ends::new(linux(), &trigger(default()), &Mechanisms::default());
     let now = ends.now;
     ends.client.hears(now, symmetric());
-    assert_eq!((ends.client.sends(now), ends.client.deeds()), (vec![], vec![]));
+    assert_eq!((ends.client.sends(now), ends.client.actions()), (vec![], vec![]));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn indicators_come_through_once_in_an_interval() {
         }
     }
     assert_eq!(sent, [0, 10, 20]);
-    assert_eq!(ends.client.deeds().iter().filter(|what| **what == "held back").count(), 22);
+    assert_eq!(ends.client.actions().iter().filter(|what| **what == "held back").count(), 22);
 }
 
 /// With nothing to resend, a bare ACK carries the option.
@@ -170,7 +170,7 @@ fn the_option_goes_on_a_bare_ack_where_nothing_is_outstanding() {
     assert_eq!(sent.len(), 1);
     assert!(sent[0].payload.is_empty());
     assert_eq!(request(&sent[0]).map(|data| data.len()), Some(2));
-    assert_eq!(ends.client.deeds(), ["asked"]);
+    assert_eq!(ends.client.actions(), ["asked"]);
     // Kind 253, 8 bytes, and the identifier, on the wire.
     let bytes = sent_bytes(&sent[0]);
     assert!(bytes.windows(6).any(|bytes| bytes == [253, 8, 0x48, 0x4f, 0x49, 0x52]));
@@ -220,7 +220,7 @@ fn whoever_gets_the_option_reacts_as_to_a_symmetric_indicator() {
     assert!(back.iter().any(|segment| segment.seq == una_back && !segment.payload.is_empty()), "it retransmits");
     assert!(back.iter().all(|segment| request(segment).is_none()), "and asks for nothing back");
     assert!(back.iter().any(|segment| segment.ack.gt(una)), "and has got what it was sent");
-    assert_eq!(ends.server.deeds(), ["retransmitted"]);
+    assert_eq!(ends.server.actions(), ["retransmitted"]);
 }
 
 #[test]
@@ -232,14 +232,14 @@ fn a_duplicate_of_the_option_is_not_answered_again() {
     let out = ends.client.sends(now);
     ends.server.takes(now, out.clone());
     ends.server.sends(now);
-    assert_eq!(ends.server.deeds(), ["retransmitted"]);
+    assert_eq!(ends.server.actions(), ["retransmitted"]);
     ends.server.takes(now + ms(10), out);
-    assert_eq!(ends.server.deeds(), [""; 0]);
+    assert_eq!(ends.server.actions(), [""; 0]);
     // The next indicator is another request.
     ends.client.hears(now + ms(20), asymmetric());
     let out = ends.client.sends(now + ms(20));
     ends.server.takes(now + ms(30), out);
-    assert_eq!(ends.server.deeds(), ["retransmitted"]);
+    assert_eq!(ends.server.actions(), ["retransmitted"]);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn requests_come_through_once_in_an_interval() {
         ends.server.takes(now, out);
         ends.server.sends(now);
     }
-    assert_eq!(ends.server.deeds(), ["retransmitted", "held back", "held back", "held back"]);
+    assert_eq!(ends.server.actions(), ["retransmitted", "held back", "held back", "held back"]);
 }
 
 /// A request to the server, as its peer would make it with these numbers.
@@ -288,7 +288,7 @@ fn the_option_counts_with_numbers_that_can_be_the_peers() {
         let mut ends = cut_off(default(), ms(5_000));
         let forged = request_with(&mut ends, 9, (seq_ahead, ack_ahead));
         ends.server.takes(ends.now, vec![forged]);
-        assert_eq!(ends.server.deeds().len(), expected, "{seq_ahead} {ack_ahead}");
+        assert_eq!(ends.server.actions().len(), expected, "{seq_ahead} {ack_ahead}");
     }
 }
 
@@ -299,10 +299,10 @@ fn only_what_is_granted_counts_as_answered() {
     let forged = request_with(&mut ends, 1, (0, 1_000_000));
     let elsewhere = crate::script::change(forged.clone(), |segment| segment.src_port = 7);
     ends.server.takes(ends.now, vec![forged, elsewhere]);
-    assert_eq!(ends.server.deeds(), [""; 0]);
+    assert_eq!(ends.server.actions(), [""; 0]);
     let real = request_with(&mut ends, 1, (0, 0));
     ends.server.takes(ends.now, vec![real]);
-    assert_eq!(ends.server.deeds(), ["retransmitted"]);
+    assert_eq!(ends.server.actions(), ["retransmitted"]);
 }
 
 /// An early indicator, and the right one within the interval.
@@ -318,7 +318,7 @@ fn an_indicator_within_the_interval_is_put_off_to_its_end() {
     assert_eq!(ends.client.chain.poll_timeout(), Some(first + ms(500)));
     // The timer of the retransmission is not what follows: the interval ends sooner than its backoff.
     ends.pass(ms(400));
-    assert_eq!(ends.client.deeds(), ["retransmitted", "held back", "retransmitted"]);
+    assert_eq!(ends.client.actions(), ["retransmitted", "held back", "retransmitted"]);
     assert_eq!(ends.client.chain.poll_timeout(), None, "once");
 }
 
@@ -421,17 +421,17 @@ fn a_new_network_is_entered_by_slow_start() {
             ends.exchange();
         }
         ends.client.hears(ends.now, LinkEvent::Up { symmetric: true, moved });
-        (window, ends.client.tcp().cwnd(), ends.client.deeds())
+        (window, ends.client.tcp().cwnd(), ends.client.actions())
     };
     // Nothing is outstanding, so that no retransmission starts over.
-    let (window, forced, deeds) = cwnd(Duration::ZERO, true, true);
-    assert!(forced < window && deeds == ["slow start"], "{window} {forced} {deeds:?}");
-    let (window, kept, deeds) = cwnd(Duration::ZERO, true, false);
-    assert!(kept >= window && deeds.is_empty());
-    let (window, kept, deeds) = cwnd(Duration::ZERO, false, true);
-    assert!(kept >= window && deeds.is_empty());
-    let (_, forced, deeds) = cwnd(ms(100), true, true);
-    assert_eq!((forced, deeds), (1, vec!["retransmitted", "slow start"]));
+    let (window, forced, actions) = cwnd(Duration::ZERO, true, true);
+    assert!(forced < window && actions == ["slow start"], "{window} {forced} {actions:?}");
+    let (window, kept, actions) = cwnd(Duration::ZERO, true, false);
+    assert!(kept >= window && actions.is_empty());
+    let (window, kept, actions) = cwnd(Duration::ZERO, false, true);
+    assert!(kept >= window && actions.is_empty());
+    let (_, forced, actions) = cwnd(ms(100), true, true);
+    assert_eq!((forced, actions), (1, vec!["retransmitted", "slow start"]));
     // The timer ran out: slow start follows by itself.
     assert_eq!(cwnd(ms(5_000), true, true).2, ["retransmitted"]);
 }

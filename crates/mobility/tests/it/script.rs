@@ -4,7 +4,7 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
 use holdover_base::Instant;
-use holdover_mobility::{Chain, Deed, Direction, Injected, LinkEvent, Mechanisms, Verdict};
+use holdover_mobility::{Chain, Action, Direction, Injected, LinkEvent, Mechanisms, Verdict};
 use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions, Timestamps};
 
 use crate::support::at_ms;
@@ -69,12 +69,12 @@ pub(crate) struct Script {
     chain: Chain,
     now: Instant,
     injected: Vec<Injected>,
-    deeds: Vec<Deed>,
+    actions: Vec<Action>,
 }
 
 impl Script {
     pub(crate) fn new(mechanisms: Mechanisms) -> Self {
-        Self { chain: mechanisms.chain(), now: Instant::ZERO, injected: Vec::new(), deeds: Vec::new() }
+        Self { chain: mechanisms.chain(), now: Instant::ZERO, injected: Vec::new(), actions: Vec::new() }
     }
 
     /// Goes on to `millis`, past every deadline up to and including it.
@@ -144,8 +144,8 @@ impl Script {
     }
 
     /// What was done, with the time in ms.
-    pub(crate) fn deeds(&mut self) -> Vec<(u64, &'static str)> {
-        self.deeds.drain(..).map(|deed| (deed.at.as_millis(), deed.what)).collect()
+    pub(crate) fn actions(&mut self) -> Vec<(u64, &'static str)> {
+        self.actions.drain(..).map(|action| (action.at.as_millis(), action.what)).collect()
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
@@ -164,6 +164,6 @@ impl Script {
 
     fn collect(&mut self) {
         self.injected.extend(core::iter::from_fn(|| self.chain.poll_transmit()));
-        self.deeds.extend(core::iter::from_fn(|| self.chain.poll_deed()));
+        self.actions.extend(core::iter::from_fn(|| self.chain.poll_action()));
     }
 }

@@ -56,7 +56,7 @@ fn the_echo_advances_by_the_time_since_the_last_zero_window_in_ticks_of_the_peer
         script.host(zero(stamp));
         script.at(2_020).link(LinkEvent::Down).at(5_010).link(UP);
         assert_advanced(&script.host(ack(stamp)), stamp, ticks);
-        assert_eq!(script.deeds(), [(5_010, "refreshed")]);
+        assert_eq!(script.actions(), [(5_010, "refreshed")]);
     }
 }
 
@@ -83,7 +83,7 @@ fn without_a_zero_window_nothing_is_changed() {
     let (mut script, stamp) = flowing(updating(Since::ZeroWindow, Echo::Own), 1_000);
     script.link(FADING).link(LinkEvent::Down).at(5_000).link(UP);
     assert_eq!(echoed(&script.host(ack(stamp))), stamp);
-    assert!(script.deeds().is_empty());
+    assert!(script.actions().is_empty());
 }
 
 /// A window of zero because the buffer was full, long before the warning, is not one that says when the link went.

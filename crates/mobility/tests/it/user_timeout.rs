@@ -51,7 +51,7 @@ fn a_foreseen_disconnection_asks_for_a_long_timeout_at_both_ends() {
     let sent = ends.client.sends(ends.now);
     assert_eq!(sent.len(), 1, "the option does not wait for data");
     assert_eq!(segments(&sent)[0].options.user_timeout, UserTimeout::from_duration(secs(900)));
-    assert_eq!(ends.client.deeds(), ["asked for long"]);
+    assert_eq!(ends.client.actions(), ["asked for long"]);
     ends.server.takes(ends.now, sent);
     assert_eq!(timeouts(&mut ends), (Some(secs(900)), Some(secs(900))));
 }
@@ -81,7 +81,7 @@ fn the_former_timeout_returns_when_the_link_has_been_back_for_a_while() {
     ends.server.takes(ends.now, sent);
     // At this end what was before; the peer goes by what it is asked for afterwards.
     assert_eq!(timeouts(&mut ends), (Some(secs(30)), Some(secs(60))));
-    assert_eq!(ends.client.deeds(), ["asked for long", "returned"]);
+    assert_eq!(ends.client.actions(), ["asked for long", "returned"]);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_timeout_that_is_longer_stays() {
     let mut ends = ends(asking, UserTimeoutPolicyConfig::default());
     ends.client.sends(ends.now);
     ends.client.hears(ends.now, fading());
-    assert!(ends.client.sends(ends.now).is_empty() && ends.client.deeds().is_empty(), "it has asked for more");
+    assert!(ends.client.sends(ends.now).is_empty() && ends.client.actions().is_empty(), "it has asked for more");
 }
 
 /// The retransmission timer has backed off to minutes: the first retransmission comes long after the link.
@@ -198,7 +198,7 @@ fn what_the_long_timeout_saved_is_not_lost_by_the_short_one() {
         }
         ends.pass(secs(11));
         assert_eq!(timeouts(&mut ends).0, Some(secs(30)), "it goes on, and the former one is back");
-        assert_eq!(ends.client.deeds(), ["asked for long", "returned"]);
+        assert_eq!(ends.client.actions(), ["asked for long", "returned"]);
     }
 }
 
@@ -209,7 +209,7 @@ fn several_connections_are_asked_for_together() {
     ends.client.endpoint.connect(ends.now, std::sync::Arc::new(config()), None, remote).expect("another");
     ends.exchange();
     ends.client.hears(ends.now, fading());
-    assert_eq!(ends.client.deeds(), ["asked for long"; 2]);
+    assert_eq!(ends.client.actions(), ["asked for long"; 2]);
     let asked = segments(&ends.client.sends(ends.now));
     assert_eq!(asked.iter().filter(|segment| segment.options.user_timeout.is_some()).count(), 2);
 }

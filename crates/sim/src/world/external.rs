@@ -8,7 +8,7 @@ use holdover_wire::Packet;
 
 use super::{Ending, World};
 use crate::config::{NodeId, Role, Traffic};
-use crate::external::{Order, Tidings};
+use crate::external::{Order, SocketEvent};
 use crate::flow::{ConnectionReport, End, FlowId};
 use crate::frame::Frame;
 use crate::layer2::EthernetHeader;
@@ -111,17 +111,17 @@ impl World {
     }
 
     /// An application on an external host has seen something.
-    pub fn handle_tidings<O: Observer>(
+    pub fn handle_socket_event<O: Observer>(
         &mut self,
         now: Instant,
         flow: FlowId,
         end: End,
-        tidings: Tidings,
+        event: SocketEvent,
         observer: &mut O,
     ) {
         self.now = self.now.max(now);
         let Some(entry) = self.flows.get_mut(flow.0 as usize) else { return };
-        if let (Traffic::OnOff(_), Tidings::Read(bytes)) = (entry.config.traffic, tidings) {
+        if let (Traffic::OnOff(_), SocketEvent::Read(bytes)) = (entry.config.traffic, event) {
             entry.read_at_to += bytes;
             entry.note_new_data(self.now);
             return;
@@ -129,11 +129,11 @@ impl World {
         let (node, was_over) = (entry.node(end), entry.is_over());
         let Some(host) = self.host_index(node) else { return };
         let mut turn = self.flow_turn(flow, host);
-        match tidings {
-            Tidings::Connected => turn.connected(end, observer),
-            Tidings::Read(bytes) => turn.take_in(end, bytes, observer),
-            Tidings::PeerClosed => turn.peer_closed(end, observer),
-            Tidings::Failed(error) => turn.fail(error, observer),
+        match event {
+            SocketEvent::Connected => turn.connected(end, observer),
+            SocketEvent::Read(bytes) => turn.take_in(end, bytes, observer),
+            SocketEvent::PeerClosed => turn.peer_closed(end, observer),
+            SocketEvent::Failed(error) => turn.fail(error, observer),
         }
         self.after_turn(flow, was_over);
     }

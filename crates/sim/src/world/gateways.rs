@@ -110,8 +110,8 @@ impl World {
             }
             network.forward(now, gateway.node, frame, observer);
         }
-        while let Some(deed) = gateway.chain.poll_deed() {
-            observer.event(now, &WorldEvent::Mechanism(gateway.node, deed));
+        while let Some(action) = gateway.chain.poll_action() {
+            observer.event(now, &WorldEvent::Mechanism(gateway.node, action));
         }
         while let Some(lost) = gateway.chain.poll_dropped() {
             observer.dropped(now, Dropped::Filtered(gateway.node), &Frame::new(lost, None));

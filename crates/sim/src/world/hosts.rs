@@ -211,8 +211,8 @@ impl World {
             let frame = self.network.pool.frame(control::packet(*node, message), None);
             self.network.depart(now, *node, identity.as_deref(), frame, observer);
         }
-        while let Some(deed) = chain.poll_deed() {
-            observer.event(now, &WorldEvent::Mechanism(*node, deed));
+        while let Some(action) = chain.poll_action() {
+            observer.event(now, &WorldEvent::Mechanism(*node, action));
         }
         // A run's captures show both ends of each connection, which is more than an outcome says.
         while chain.poll_outcome().is_some() {}

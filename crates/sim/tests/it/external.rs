@@ -8,7 +8,7 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_link::{Outage, Outages};
 use holdover_sim::{
-    ConnectionReport, End, Ending, FlowId, FlowReport, FlowStatus, NoObserver, NodeId, Order, Tidings, World,
+    ConnectionReport, End, Ending, FlowId, FlowReport, FlowStatus, NoObserver, NodeId, Order, SocketEvent, World,
     WorldConfig,
 };
 use holdover_tcp::{ConnectionId, Endpoint, EndpointConfig, Event};
@@ -42,7 +42,7 @@ impl Elsewhere {
         loop {
             let ending = self.world.run_to(now, &mut NoObserver);
             self.endpoint.handle_timeout(now);
-            while self.obey(now) | self.act(now) {}
+            while self.apply(now) | self.act(now) {}
             if let Some(ending) = ending.or_else(|| self.world.run_to(now, &mut NoObserver)) {
                 if let Some(connection) = self.connection.and_then(|id| self.endpoint.connection(id)) {
                     let (counters, snd_mss) = (connection.counters().clone(), connection.snd_mss());
@@ -58,7 +58,7 @@ impl Elsewhere {
     }
 
     /// Carries out the world's orders. Returns whether there were any.
-    fn obey(&mut self, now: Instant) -> bool {
+    fn apply(&mut self, now: Instant) -> bool {
         let mut any = false;
         while let Some(order) = self.world.poll_order() {
             any = true;
@@ -93,24 +93,24 @@ impl Elsewhere {
     fn act(&mut self, now: Instant) -> bool {
         let mut any = false;
         let flow = FlowId(0);
-        let tell = |world: &mut World, tidings| world.handle_tidings(now, flow, End::From, tidings, &mut NoObserver);
+        let tell = |world: &mut World, event| world.handle_socket_event(now, flow, End::From, event, &mut NoObserver);
         while let Some((id, event)) = self.endpoint.poll_event() {
             any = true;
             match event {
-                Event::Connected => tell(&mut self.world, Tidings::Connected),
+                Event::Connected => tell(&mut self.world, SocketEvent::Connected),
                 Event::Readable => {
                     let connection = self.endpoint.connection_mut(id).expect("it has an event");
                     let mut read = 0;
                     while let Some(chunk) = connection.read(now) {
                         read += chunk.len() as u64;
                     }
-                    tell(&mut self.world, Tidings::Read(read));
+                    tell(&mut self.world, SocketEvent::Read(read));
                 }
-                Event::PeerClosed => tell(&mut self.world, Tidings::PeerClosed),
+                Event::PeerClosed => tell(&mut self.world, SocketEvent::PeerClosed),
                 Event::Closed => {
                     let error = self.endpoint.connection(id).and_then(|connection| connection.error());
                     if let Some(error) = error {
-                        tell(&mut self.world, Tidings::Failed(error));
+                        tell(&mut self.world, SocketEvent::Failed(error));
                     }
                 }
                 _ => {}

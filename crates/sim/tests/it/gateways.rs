@@ -56,11 +56,11 @@ fn they_see_what_comes_out_of_the_tunnel_and_what_goes_into_it() {
         let report = world.report().remove(0);
         assert_eq!((report.status, report.bytes_received), (FlowStatus::Completed, 1_000_000), "{mechanisms:?}");
         assert!(!log.drops.iter().any(|(_, why)| matches!(why, Dropped::HopLimit(_))), "nothing goes round in circles");
-        let deeds = log
+        let actions = log
             .events
             .iter()
             .filter(|(_, event)| matches!(event, WorldEvent::Mechanism(node, _) if nodes.contains(node)));
-        assert_eq!(deeds.count() > 0, acts, "{mechanisms:?}");
+        assert_eq!(actions.count() > 0, acts, "{mechanisms:?}");
     }
 }
 
@@ -137,10 +137,10 @@ fn a_connection_moves_between_supervisor_hosts_with_its_host() {
         world.run(&mut log);
         let report = world.report().remove(0);
         assert_eq!((report.status, report.bytes_received), (FlowStatus::Completed, 1_000_000), "{profile}");
-        let deeds =
-            |name: &str| log.when(|event| matches!(event, WorldEvent::Mechanism(_, deed) if deed.what == name)).len();
+        let actions =
+            |name: &str| log.when(|event| matches!(event, WorldEvent::Mechanism(_, action) if action.what == name)).len();
         let moves = log.when(|event| matches!(event, WorldEvent::Attached(NodeId(MOBILE), _))).len();
-        assert!(moves >= 1 && deeds("handed on") == moves && deeds("took over") == moves, "{profile}: {moves} moves");
+        assert!(moves >= 1 && actions("handed on") == moves && actions("took over") == moves, "{profile}: {moves} moves");
         for reconnection in &report.reconnections {
             let idle = reconnection.idle.expect("new data came");
             assert!(idle <= ms(most_idle_ms), "{profile}, upload {is_upload}: {idle}");

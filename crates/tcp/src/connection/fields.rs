@@ -6,7 +6,7 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::{Seq, SeqRange};
 
 use crate::counters::Reason;
-use crate::rarely::Absent;
+use crate::on_demand::Absent;
 
 /// An address and port: a [`SocketAddr`] without the flow label and scope that a TCP segment does not have.
 #[derive(Clone, Copy, Debug)]

@@ -47,7 +47,7 @@ use crate::congestion::CongestionWindow;
 use crate::counters::{Counters, Reason};
 use crate::ecn::EcnField;
 use crate::pacing::Pacer;
-use crate::rarely::Rarely;
+use crate::on_demand::OnDemand;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::recovery::queue::RetransmissionQueue;
 use crate::recovery::{Recovery, RecoveryState};
@@ -94,7 +94,7 @@ pub struct Connection {
     /// Zero-window probing, while it goes on.
     probing: Option<Box<Probing>>,
     silence: Silence,
-    steering: Rarely<Steering>,
+    steering: OnDemand<Steering>,
     /// What spaces data out, if anything does.
     pacer: Option<Box<Pacer>>,
     /// What congestion control knows of the path, where it goes by a model.
@@ -620,7 +620,7 @@ impl Connection {
 mod tests {
     use super::*;
 
-    /// A host has many connections that do nothing. A field that such a one does not need belongs into a [`Rarely`]; for one
+    /// A host has many connections that do nothing. A field that such a one does not need belongs into a [`OnDemand`]; for one
     /// that it does need there are a few bytes of slack here, and 1 KiB in all (see the endpoint's test).
     #[test]
     fn an_idle_connection_is_small() {

@@ -12,7 +12,7 @@ use super::{Connection, Event, EventSet};
 use crate::config::{AckPolicy, Config};
 use crate::congestion::CongestionWindow;
 use crate::counters::Counters;
-use crate::rarely::Rarely;
+use crate::on_demand::OnDemand;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::recovery::Recovery;
 use crate::recovery::queue::{RetransmissionQueue, Sent};
@@ -141,7 +141,7 @@ impl Connection {
             pending: Pending::default(),
             probing: None,
             silence: Silence { since: now, probes_unanswered: 0 },
-            steering: Rarely::absent(),
+            steering: OnDemand::absent(),
             pacer: None,
             model: None,
             timers: Timers::default(),

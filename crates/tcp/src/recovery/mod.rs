@@ -8,7 +8,7 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
 use crate::config::RecoveryConfig;
-use crate::rarely::{Absent, Rarely};
+use crate::on_demand::{Absent, OnDemand};
 
 /// The state of loss recovery, named as in `ss -ti` and Linux.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -40,7 +40,7 @@ pub(crate) struct Recovery {
     pub(crate) rack: Rack,
     /// A tail loss probe that is not judged yet.
     pub(crate) loss_probe: Option<LossProbe>,
-    pub(crate) episode: Rarely<Episode>,
+    pub(crate) episode: OnDemand<Episode>,
 }
 
 /// A tail loss probe (RFC 8985 section 7.3).
@@ -115,7 +115,7 @@ impl Recovery {
             retransmits: 0,
             rack: Rack::default(),
             loss_probe: None,
-            episode: Rarely::absent(),
+            episode: OnDemand::absent(),
         }
     }
 

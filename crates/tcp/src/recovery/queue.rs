@@ -10,7 +10,7 @@ use holdover_base::Instant;
 use holdover_wire::{Seq, SeqRange};
 
 use crate::delivery_rate::Departure;
-use crate::rarely::Rarely;
+use crate::on_demand::OnDemand;
 
 /// One segment in the retransmission queue.
 #[derive(Clone, Debug)]
@@ -53,7 +53,7 @@ impl Sent {
 /// The retransmission queue and its counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RetransmissionQueue {
-    records: Rarely<VecDeque<Sent>>,
+    records: OnDemand<VecDeque<Sent>>,
     sacked: u32,
     lost: u32,
     retransmitted: u32,

@@ -85,8 +85,8 @@ impl Verb {
 pub(crate) struct HostPlan {
     pub(crate) stack: Stack,
     pub(crate) reads_at_first: bool,
-    /// Millisecond and deed.
-    pub(crate) deeds: Vec<(u64, Action)>,
+    /// Millisecond and action.
+    pub(crate) actions: Vec<(u64, Action)>,
     pub(crate) leaves: bool,
 }
 
@@ -151,10 +151,10 @@ impl Plan {
             host.reads = plan.reads_at_first;
             host.closes = false;
             host.leaves = plan.leaves;
-            let mut deeds = plan.deeds.clone();
-            deeds.sort_by_key(|(at, _)| *at);
-            host.script = deeds.into_iter().map(|(at, deed)| (Instant::from_millis(at), deed)).collect();
-            host.script.extend(calm().into_iter().map(|deed| (CALM_FROM, deed)));
+            let mut actions = plan.actions.clone();
+            actions.sort_by_key(|(at, _)| *at);
+            host.script = actions.into_iter().map(|(at, action)| (Instant::from_millis(at), action)).collect();
+            host.script.extend(calm().into_iter().map(|action| (CALM_FROM, action)));
         }
         world
     }
@@ -162,8 +162,8 @@ impl Plan {
     /// Bytes that `side` writes.
     pub(crate) fn bytes(&self, side: Side) -> usize {
         let plan = if side == Side::Client { &self.client } else { &self.server };
-        let written = |(_, deed): &(u64, Action)| if let Action::Write(len) = deed { *len } else { 0 };
-        plan.deeds.iter().map(written).sum()
+        let written = |(_, action): &(u64, Action)| if let Action::Write(len) = action { *len } else { 0 };
+        plan.actions.iter().map(written).sum()
     }
 }
 
@@ -217,13 +217,13 @@ pub(crate) fn plans() -> impl Strategy<Value = Plan> {
 }
 
 fn hosts() -> impl Strategy<Value = HostPlan> {
-    let deeds = prop_oneof![
+    let actions = prop_oneof![
         Just(vec![]),
         vec((moments(), applications()), 1..12),
         vec((moments(), prop_oneof![applications(), verbs().prop_map(Action::Verb)]), 1..20),
     ];
-    (stacks(), prop::bool::weighted(0.8), deeds, any::<bool>())
-        .prop_map(|(stack, reads_at_first, deeds, leaves)| HostPlan { stack, reads_at_first, deeds, leaves })
+    (stacks(), prop::bool::weighted(0.8), actions, any::<bool>())
+        .prop_map(|(stack, reads_at_first, actions, leaves)| HostPlan { stack, reads_at_first, actions, leaves })
 }
 
 /// Milliseconds before the calm, most of them early.

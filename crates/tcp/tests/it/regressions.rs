@@ -18,8 +18,8 @@ fn stack(profile: Option<Profile>, changes: Vec<Change>) -> Stack {
     Stack { profile, changes }
 }
 
-fn host(stack: Stack, deeds: Vec<(u64, Action)>) -> HostPlan {
-    HostPlan { stack, reads_at_first: false, deeds, leaves: false }
+fn host(stack: Stack, actions: Vec<(u64, Action)>) -> HostPlan {
+    HostPlan { stack, reads_at_first: false, actions, leaves: false }
 }
 
 /// The growing limit of the window is below a segment, and the buffer has grown: the reader comes back, and the window
@@ -94,8 +94,8 @@ fn an_ack_of_a_fin_that_came_too_late_is_given_again_with_data() {
     let hold = || Action::Verb(Verb::HoldAckPoint(0));
     let client = host(stack(None, vec![]), vec![(2080, Action::Close), (104, hold()), (3638, hold()), (223, hold())]);
     let cwnd = (640, Action::Verb(Verb::SetCwnd(3)));
-    let deeds = vec![cwnd, (334, Action::Close), (0, Action::Write(2961))];
-    let mut plan = Plan::quiet(client, host(stack(None, vec![Change::Mss(999)]), deeds));
+    let actions = vec![cwnd, (334, Action::Close), (0, Action::Write(2961))];
+    let mut plan = Plan::quiet(client, host(stack(None, vec![Change::Mss(999)]), actions));
     plan.seed = 11_461_781_107_801_463_458;
     plan.forward.delay_us = 25_237;
     plan.forward.per_segment_us = 842;

@@ -10,7 +10,7 @@ use std::os::fd::AsFd as _;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Instant;
 
-use holdover_sim::{End, FlowId, NodeId, Tidings};
+use holdover_sim::{End, FlowId, NodeId, SocketEvent};
 use holdover_tcp::ConnectionError;
 use rustix::event::{PollFd, PollFlags, poll};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -55,7 +55,7 @@ pub(super) enum Command {
 /// What the thread has to say.
 #[derive(Debug)]
 pub(super) enum Report {
-    Tidings(FlowId, End, Tidings),
+    SocketEvent(FlowId, End, SocketEvent),
     Sample(FlowId, Box<TcpInfo>),
     /// The last words: what each connection has done.
     Finished(Vec<(FlowId, End, Box<TcpInfo>)>),
@@ -156,7 +156,7 @@ impl Applications {
                 match commands.try_recv() {
                     Ok(Command::Finish) => return self.finish(),
                     Ok(command) => {
-                        if let Err(error) = self.obey(command) {
+                        if let Err(error) = self.apply(command) {
                             self.tell(Report::Failed(error));
                         }
                     }
@@ -175,7 +175,7 @@ impl Applications {
         }
     }
 
-    fn obey(&mut self, command: Command) -> Result<(), HostError> {
+    fn apply(&mut self, command: Command) -> Result<(), HostError> {
         match command {
             Command::Connect { flow, end, local, remote } => self.connect(flow, end, local, remote)?,
             Command::Write { flow, end, bytes, until } => {
@@ -223,7 +223,7 @@ impl Applications {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => {}
             Err(error) => {
-                self.tell(Report::Tidings(flow, end, Tidings::Failed(ending(&error, true, user_timeout))));
+                self.tell(Report::SocketEvent(flow, end, SocketEvent::Failed(ending(&error, true, user_timeout))));
                 return Ok(());
             }
         }
@@ -279,7 +279,7 @@ impl Applications {
                 }
             }
             if read > 0 {
-                self.tell(Report::Tidings(flow, end, Tidings::Read(read)));
+                self.tell(Report::SocketEvent(flow, end, SocketEvent::Read(read)));
             }
             return Ok(());
         };
@@ -287,7 +287,7 @@ impl Applications {
             Ok((socket, _)) => {
                 socket.set_nonblocking(true).map_err(failed("fcntl(O_NONBLOCK)"))?;
                 self.connections.push(Connection::new(flow, end, socket, options.user_timeout.is_some()));
-                self.tell(Report::Tidings(flow, end, Tidings::Connected));
+                self.tell(Report::SocketEvent(flow, end, SocketEvent::Connected));
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
             Err(error) => return Err(failed("accept")(error)),
@@ -300,21 +300,21 @@ impl Applications {
         let (flow, end) = (connection.flow, connection.end);
         if connection.connecting {
             connection.connecting = false;
-            let tidings = match connection.socket.take_error() {
-                Ok(None) => Tidings::Connected,
+            let event = match connection.socket.take_error() {
+                Ok(None) => SocketEvent::Connected,
                 Ok(Some(error)) | Err(error) => {
                     connection.is_open = false;
-                    Tidings::Failed(ending(&error, true, connection.user_timeout))
+                    SocketEvent::Failed(ending(&error, true, connection.user_timeout))
                 }
             };
-            return self.tell(Report::Tidings(flow, end, tidings));
+            return self.tell(Report::SocketEvent(flow, end, event));
         }
         let (read, ended) = connection.read(&mut self.scratch);
         if read > 0 {
-            self.tell(Report::Tidings(flow, end, Tidings::Read(read)));
+            self.tell(Report::SocketEvent(flow, end, SocketEvent::Read(read)));
         }
-        if let Some(tidings) = ended {
-            self.tell(Report::Tidings(flow, end, tidings));
+        if let Some(event) = ended {
+            self.tell(Report::SocketEvent(flow, end, event));
         }
     }
 
@@ -385,7 +385,7 @@ impl Connection {
     }
 
     /// Reads what there is. Returns how much, and how the stream has ended if it has.
-    fn read(&mut self, scratch: &mut [u8]) -> (u64, Option<Tidings>) {
+    fn read(&mut self, scratch: &mut [u8]) -> (u64, Option<SocketEvent>) {
         let mut read = 0;
         for _ in 0..BATCH {
             if !self.is_open {
@@ -394,7 +394,7 @@ impl Connection {
             match self.socket.read(scratch) {
                 Ok(0) => {
                     self.is_open = false;
-                    return (read, Some(Tidings::PeerClosed));
+                    return (read, Some(SocketEvent::PeerClosed));
                 }
                 Ok(len) => read += len as u64,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -402,7 +402,7 @@ impl Connection {
                 Err(error) => {
                     self.is_open = false;
                     self.to_write = 0;
-                    return (read, Some(Tidings::Failed(ending(&error, false, self.user_timeout))));
+                    return (read, Some(SocketEvent::Failed(ending(&error, false, self.user_timeout))));
                 }
             }
         }

@@ -280,7 +280,7 @@ impl RealWorld {
             }
             let is_busy = self.receive(now, observer)?;
             self.hear(now, observer)?;
-            self.obey()?;
+            self.apply()?;
             if now.saturating_since(asked_at) >= LONGEST_SLEEP {
                 asked_at = now;
                 if !watch(&self.world) {
@@ -291,7 +291,7 @@ impl RealWorld {
                 self.sleep()?;
             }
         };
-        self.obey()?;
+        self.apply()?;
         self.finish(ending, observer)
     }
 
@@ -325,7 +325,7 @@ impl RealWorld {
     fn hear<O: Observer>(&mut self, now: Instant, observer: &mut O) -> Result<(), RealError> {
         while let Ok((node, report)) = self.reports.try_recv() {
             match report {
-                Report::Tidings(flow, end, tidings) => self.world.handle_tidings(now, flow, end, tidings, observer),
+                Report::SocketEvent(flow, end, event) => self.world.handle_socket_event(now, flow, end, event, observer),
                 Report::Sample(flow, info) => {
                     self.world.handle_sample(now, flow, observed::sample(&info), observer);
                 }
@@ -337,7 +337,7 @@ impl RealWorld {
     }
 
     /// Does what the world says.
-    fn obey(&mut self) -> Result<(), RealError> {
+    fn apply(&mut self) -> Result<(), RealError> {
         while let Some(order) = self.world.poll_order() {
             let flow_node = |flow: FlowId, end: End| {
                 let flow = &self.world.config().flows[flow.0 as usize];

@@ -3,7 +3,7 @@ use std::path::Path as FilePath;
 use std::rc::Rc;
 
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Deed, Resumed, WakeOutcome};
+use holdover_mobility::{Connection, Action, Resumed, WakeOutcome};
 
 use super::*;
 use crate::control::Word;
@@ -26,7 +26,7 @@ struct Fakes {
 struct Fake {
     name: String,
     diary: Diary,
-    deeds: VecDeque<Deed>,
+    actions: VecDeque<Action>,
     outcomes: VecDeque<WakeOutcome>,
     up_at: Option<Instant>,
 }
@@ -53,7 +53,7 @@ impl Attach for Fakes {
         Ok(Fake {
             name: interface.to_owned(),
             diary: Rc::clone(&self.diary),
-            deeds: VecDeque::new(),
+            actions: VecDeque::new(),
             outcomes: VecDeque::new(),
             up_at: None,
         })
@@ -78,8 +78,8 @@ impl PathEngine for Fake {
         self.diary.borrow_mut().push(format!("{} {change}", self.name));
         if matches!(change.event, LinkEvent::Up { .. }) {
             // One in each direction.
-            let deed = Deed { at: now, connection: connection(), mechanism: "hold_back", what: "released" };
-            self.deeds.extend([deed; 2]);
+            let action = Action { at: now, connection: connection(), mechanism: "hold_back", what: "released" };
+            self.actions.extend([action; 2]);
             self.up_at = Some(now);
             let outcome = WakeOutcome {
                 connection: connection(),
@@ -105,8 +105,8 @@ impl PathEngine for Fake {
         None
     }
 
-    fn poll_deed(&mut self) -> Option<Deed> {
-        self.deeds.pop_front()
+    fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
     }
 
     fn poll_outcome(&mut self) -> Option<WakeOutcome> {
@@ -289,10 +289,10 @@ fn sources_that_are_off_are_not_believed() {
 fn what_the_kernel_has_refused_is_told() {
     let (mut core, _) = core("", 0);
     appear(&mut core, "wlan0", true);
-    core.take_deeds(Instant::ZERO, NOON);
+    core.take_actions(Instant::ZERO, NOON);
     assert_eq!(core.status(Instant::ZERO, NOON).links[0].trouble, None);
     hear(&mut core, 1, "wlan0", Source::Carrier, LinkEvent::Down);
-    core.take_deeds(Instant::ZERO, NOON);
+    core.take_actions(Instant::ZERO, NOON);
     assert_eq!(core.status(Instant::ZERO, NOON).links[0].trouble.as_deref(), Some("no room"));
 }
 
@@ -319,13 +319,13 @@ fn what_was_done_is_told_and_what_came_of_it_is_counted() {
     appear(&mut core, "wlan0", true);
     hear(&mut core, 10, "wlan0", Source::Carrier, LinkEvent::Down);
     hear(&mut core, 17, "wlan0", Source::Carrier, UP);
-    let fresh = core.take_deeds(Instant::from_secs(17), NOON);
+    let fresh = core.take_actions(Instant::from_secs(17), NOON);
     assert_eq!((fresh.len(), fresh[0].what.as_str(), fresh[0].saved_s), (3, "released", None));
     let outcome = fresh[2].outcome.clone().unwrap();
     assert_eq!((outcome.kind.as_str(), outcome.resumed_s, outcome.tries), ("at_once", Some(0.06), 1));
     assert_eq!((fresh[2].what.as_str(), fresh[2].saved_s), ("resumed after 0.06 s, 1 try", Some(0.75)));
-    assert_eq!(core.take_deeds(Instant::from_secs(17), NOON), []);
-    assert_eq!(core.deeds().count(), 3);
+    assert_eq!(core.take_actions(Instant::from_secs(17), NOON), []);
+    assert_eq!(core.actions().count(), 3);
     let status = core.status(Instant::from_secs(20), NOON);
     let link = &status.links[0];
     let outcomes = &link.record.outcomes;
@@ -333,7 +333,7 @@ fn what_was_done_is_told_and_what_came_of_it_is_counted() {
     assert_eq!((outcomes.at_once.count, outcomes.later.count, outcomes.never), (1, 0, 0));
     assert_eq!((link.record.down_s, outcomes.saved_s), (7.0, Some(0.75)));
     let connection = &status.connections[0];
-    assert_eq!((connection.deeds, connection.last_deed.as_deref()), (2, Some("resumed after 0.06 s, 1 try")));
+    assert_eq!((connection.actions, connection.last_action.as_deref()), (2, Some("resumed after 0.06 s, 1 try")));
     assert_eq!(connection.saved_s, Some(0.75));
     assert_eq!((status.connections_in_all, status.counters.packets), (1, 10));
     // In the middle of an outage it counts already.

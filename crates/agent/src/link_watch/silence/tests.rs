@@ -99,14 +99,14 @@ impl World {
             what(self, step);
             if self.watch.poll_timeout() <= self.now {
                 self.watch.handle_traffic(self.now, self.traffic, self.is_listening);
-                self.obey();
+                self.apply();
             }
             self.now += STEP;
         }
         assert!(self.now.saturating_since(from) >= Duration::from_millis(millis - millis % 5));
     }
 
-    fn obey(&mut self) {
+    fn apply(&mut self) {
         while let Some(act) = self.watch.poll_act() {
             self.acts.push((self.now.saturating_since(self.began_at).as_millis(), act));
             match act {

@@ -57,8 +57,8 @@ pub(crate) fn packets_that_stand_for_many_are_rewritten_right(near: &Namespace) 
     let bytes: u64 = known.iter().map(|status| status.bytes_in + status.bytes_out).sum();
     eprintln!("{bytes} bytes in {} packets, ACKs included: {counters:?}", counters.seen);
     assert!(bytes / counters.seen > 1_460, "packets of several segments");
-    let deeds = [counters.withheld, counters.lowered, counters.injected, counters.drawn_in];
-    assert!(deeds.into_iter().all(|count| count > 0), "{counters:?}");
+    let actions = [counters.withheld, counters.lowered, counters.injected, counters.shrunk];
+    assert!(actions.into_iter().all(|count| count > 0), "{counters:?}");
     assert_eq!(counters.alone_malformed, 0);
 }
 

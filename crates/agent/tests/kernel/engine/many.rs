@@ -59,7 +59,7 @@ pub(crate) fn fifty_thousand_connections_take_bounded_memory_and_time(near: &Nam
             let began = clock::now();
             engine.handle_timeout(began);
             longest = longest.max(clock::now().saturating_since(began));
-            woken.extend(std::iter::from_fn(|| engine.poll_deed()).map(|deed| deed.connection));
+            woken.extend(std::iter::from_fn(|| engine.poll_action()).map(|action| action.connection));
         }
         (longest, woken.len())
     });

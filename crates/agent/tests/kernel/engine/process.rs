@@ -130,7 +130,7 @@ fn turn(engine: &mut Engine, until: Instant, other: Option<BorrowedFd<'_>>) -> b
     if engine.poll_timeout().is_some_and(|at| at <= now) {
         engine.handle_timeout(now);
     }
-    while engine.poll_deed().is_some() {}
+    while engine.poll_action().is_some() {}
     if let Some(error) = engine.poll_error() {
         panic!("the kernel has refused: {error:?}");
     }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 /// Reading needs no distinction: in its absence it reads as [`Absent::ABSENT`]. Writing does, and is explicit, so that a
 /// place that merely resets something cannot bring the value into being: [`Self::to_mut`] makes it,
 /// [`Self::if_present`] does not, [`Self::clear`] gives it back.
-pub(crate) struct Rarely<T>(Option<Box<T>>);
+pub(crate) struct OnDemand<T>(Option<Box<T>>);
 
 /// What a value reads as while there is none.
 pub(crate) trait Absent: Clone + 'static {
@@ -25,7 +25,7 @@ impl<T: Clone + 'static> Absent for VecDeque<T> {
     const ABSENT: &'static Self = &Self::new();
 }
 
-impl<T: Absent> Rarely<T> {
+impl<T: Absent> OnDemand<T> {
     pub(crate) const fn absent() -> Self {
         Self(None)
     }
@@ -67,7 +67,7 @@ impl<T: Absent> Rarely<T> {
     }
 }
 
-impl<T: Absent> Deref for Rarely<T> {
+impl<T: Absent> Deref for OnDemand<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -75,27 +75,27 @@ impl<T: Absent> Deref for Rarely<T> {
     }
 }
 
-impl<T: Absent> Default for Rarely<T> {
+impl<T: Absent> Default for OnDemand<T> {
     fn default() -> Self {
         Self::absent()
     }
 }
 
-impl<T: Absent> Clone for Rarely<T> {
+impl<T: Absent> Clone for OnDemand<T> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<T: Absent + PartialEq> PartialEq for Rarely<T> {
+impl<T: Absent + PartialEq> PartialEq for OnDemand<T> {
     fn eq(&self, other: &Self) -> bool {
         **self == **other
     }
 }
 
-impl<T: Absent + Eq> Eq for Rarely<T> {}
+impl<T: Absent + Eq> Eq for OnDemand<T> {}
 
-impl<T: Absent + fmt::Debug> fmt::Debug for Rarely<T> {
+impl<T: Absent + fmt::Debug> fmt::Debug for OnDemand<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)
     }
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn only_to_mut_makes_the_value() {
-        let mut limit = Rarely::<Limit>::absent();
+        let mut limit = OnDemand::<Limit>::absent();
         assert!(limit.is_absent() && limit.if_present().is_none());
         assert_eq!(*limit, Limit(None));
         limit.to_mut().0 = Some(7);

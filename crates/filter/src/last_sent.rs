@@ -7,11 +7,11 @@ use crate::Connection;
 
 /// The newest outgoing segment's numbers, as the host's TCP made them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Spoken(pub Option<Last>);
+pub struct LastSent(pub Option<SentNumbers>);
 
 /// A segment, as far as it can be said again.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Last {
+pub struct SentNumbers {
     /// SND.NXT, as far as it has been seen.
     pub nxt: Seq,
     /// The ACK number.
@@ -26,7 +26,7 @@ pub struct Last {
     pub traffic_class: u8,
 }
 
-impl Spoken {
+impl LastSent {
     /// The host's TCP sends `packet`, in which `segment` is.
     pub fn note(&mut self, packet: &Packet, segment: &Segment) {
         if !segment.flags.contains(Flags::ACK) || segment.flags.contains(Flags::RST) {
@@ -37,7 +37,7 @@ impl Spoken {
         // The window of a SYN-ACK is not scaled, and that of whatever repeats it is (RFC 7323 section 2.2).
         let shift = segment.options.window_scale.filter(|_| segment.flags.contains(Flags::SYN)).unwrap_or(0).min(14);
         // A retransmission carries the newest ACK too, so the last one to be sent says it all.
-        self.0 = Some(Last {
+        self.0 = Some(SentNumbers {
             nxt,
             ack: segment.ack,
             window: segment.window >> shift,
@@ -49,7 +49,7 @@ impl Spoken {
     }
 
     /// The newest segment.
-    pub fn last(&self) -> Option<&Last> {
+    pub fn last(&self) -> Option<&SentNumbers> {
         self.0.as_ref()
     }
 
