@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Action, WakeOutcome};
+use holdover_mobility::{Action, Connection, WakeOutcome};
 use serde::{Deserialize, Serialize};
 
 use crate::link_watch::{Families, LinkChange};

@@ -21,11 +21,11 @@
 //! ([`longest_patience`]) is raised to it, keep-alive is looked at socket by socket, and while a shut window is answered the time
 //! does not run. **Fail fast** is as short as it says, also for a window that stays shut.
 
+mod owners;
 pub(crate) mod pattern;
 mod place;
 mod rule;
 mod text;
-mod owners;
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -41,8 +41,8 @@ pub use place::{Addresses, PlaceError, Ports, Prefix};
 pub use rule::{FlowRule, UserName, UserNameError};
 pub use text::List;
 
-pub(crate) use rule::Rule;
 pub(crate) use owners::Owners;
+pub(crate) use rule::Rule;
 
 /// The rules in force.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -8,7 +8,7 @@ use holdover_tcp::Endpoint;
 use holdover_wire::Packet;
 
 use crate::{
-    ControlMessage, Action, Direction, EndpointMechanism, Injected, LinkEvent, Presence, SegmentFilter, Verdict,
+    Action, ControlMessage, Direction, EndpointMechanism, Injected, LinkEvent, Presence, SegmentFilter, Verdict,
     WakeOutcome,
 };
 

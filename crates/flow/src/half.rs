@@ -1,7 +1,7 @@
 //! One direction of a flow's data, and its ACKs. The *receiver* of the data makes ACKs; its *sender* is shown some of them.
 
 use holdover_base::Instant;
-use holdover_filter::{Connection, Direction, SentNumbers, LastSent, tcp_mut};
+use holdover_filter::{Connection, Direction, LastSent, SentNumbers, tcp_mut};
 use holdover_wire::{Packet, SackBlocks, Seq, SeqRange, Timestamps};
 
 use crate::ffi;

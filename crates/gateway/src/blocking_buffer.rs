@@ -20,7 +20,7 @@ use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Connection, Action, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict};
+use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict};
 use holdover_wire::Packet;
 
 use crate::fifo::{Entry, Fifo};

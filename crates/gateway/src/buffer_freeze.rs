@@ -27,7 +27,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Agenda, Connection, Action, Direction, Injected, Presence, SegmentFilter, LastSent, Table, Verdict, tcp_mut,
+    Action, Agenda, Connection, Direction, Injected, LastSent, Presence, SegmentFilter, Table, Verdict, tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment, Seq};
 

@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Agenda, Connection, Action, Direction, Injected, LinkEvent, Presence, SegmentFilter, Table, Verdict,
+    Action, Agenda, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Table, Verdict,
 };
 use holdover_wire::{Flags, Packet, Seq};
 

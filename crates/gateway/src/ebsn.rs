@@ -23,7 +23,7 @@
 use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Connection, Action, Direction, Injected, LinkEvent, SegmentFilter, Table, Verdict};
+use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, SegmentFilter, Table, Verdict};
 use holdover_wire::{Flags, IcmpError, Packet, Payload, Seq, Unreachable};
 
 /// What the base station does. See the [module](self).

@@ -62,7 +62,8 @@ use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Agenda, Connection, Action, Direction, Injected, LinkEvent, Presence, SegmentFilter, LastSent, Table, Verdict, tcp_mut,
+    Action, Agenda, Connection, Direction, Injected, LastSent, LinkEvent, Presence, SegmentFilter, Table, Verdict,
+    tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
@@ -429,7 +430,8 @@ impl SegmentFilter for Snoop {
     fn handle_mobile(&mut self, _now: Instant, mobile: IpAddr, presence: Presence) {
         if presence == Presence::Moved {
             let Self { connections, agenda, .. } = self;
-            for (connection, state) in connections.iter_mut().filter(|(connection, _)| connection.mobile().ip() == mobile)
+            for (connection, state) in
+                connections.iter_mut().filter(|(connection, _)| connection.mobile().ip() == mobile)
             {
                 state.forget(agenda, connection);
             }

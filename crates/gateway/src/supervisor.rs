@@ -29,7 +29,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::{
-    Agenda, Connection, Action, Direction, Injected, LinkEvent, Presence, SegmentFilter, LastSent, Table, Verdict, tcp_mut,
+    Action, Agenda, Connection, Direction, Injected, LastSent, LinkEvent, Presence, SegmentFilter, Table, Verdict,
+    tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment, Seq};
 

@@ -95,7 +95,12 @@ impl DelayedDupacks {
         if !state.is_duplicate(segment) {
             if state.is_news(segment) {
                 if !state.held.is_empty() {
-                    actions.push_back(Action { at: now, connection, mechanism: Self::NAME, what: "dropped duplicates" });
+                    actions.push_back(Action {
+                        at: now,
+                        connection,
+                        mechanism: Self::NAME,
+                        what: "dropped duplicates",
+                    });
                 }
                 agenda.set(connection, &mut state.due, None);
                 dropped.extend(state.held.drain(..));

@@ -34,7 +34,7 @@ pub mod user_timeout;
 pub mod wake;
 
 pub use holdover_filter::{
-    Chain, Connection, Action, Direction, EndpointMechanism, Injected, LinkEvent, Resumed, SegmentFilter, Verdict,
+    Action, Chain, Connection, Direction, EndpointMechanism, Injected, LinkEvent, Resumed, SegmentFilter, Verdict,
     WakeOutcome,
 };
 pub use mechanisms::{CombinationError, Mechanisms};

@@ -163,8 +163,7 @@ fn describe_event(event: &WorldEvent, config: &WorldConfig) -> (&'static str, Va
         }
         WorldEvent::Mechanism(id, action) => {
             let connection = action.connection.to_string();
-            let what =
-                json!({ "node": node(id), "mechanism": action.mechanism, "what": action.what, "connection": connection });
+            let what = json!({ "node": node(id), "mechanism": action.mechanism, "what": action.what, "connection": connection });
             ("mechanism", what)
         }
         WorldEvent::FlowStarted(id) => ("flow-started", json!({ "flow": flow(id) })),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Agenda, Connection, Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::{Action, Agenda, Connection, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 use holdover_tcp::{ConnectionId, Endpoint, Event, reset_for};
 use holdover_wire::{Flags, Packet, Segment, Seq};
 

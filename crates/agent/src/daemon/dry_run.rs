@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Action, LinkEvent};
+use holdover_mobility::{Action, Connection, LinkEvent};
 use holdover_wire::TcpState;
 
 use crate::link_watch::kernel::Interfaces;

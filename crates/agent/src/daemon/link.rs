@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Action, LinkEvent, WakeOutcome};
+use holdover_mobility::{Action, Connection, LinkEvent, WakeOutcome};
 
 use super::silence::Question;
 use crate::link_watch::silence::SilenceWatch;
@@ -12,7 +12,7 @@ use crate::link_watch::wifi::WifiWatch;
 use crate::link_watch::{Arbiter, Families, Family, LinkChange, LinkState, Signal, Source};
 use crate::outcomes::{OutcomeLine, saved_s};
 use crate::path_engine::{Attach, Counters, PathConnection, PathEngine, Retry};
-use crate::status::{ConnectionStatus, ActionLine, LinkRecord, LinkStatus};
+use crate::status::{ActionLine, ConnectionStatus, LinkRecord, LinkStatus};
 use holdover_host::clock::Utc;
 use holdover_host::log::with_causes;
 
@@ -316,7 +316,8 @@ impl<E: PathEngine> Link<E> {
         let outcomes: Vec<WakeOutcome> = std::iter::from_fn(|| engine.poll_outcome()).collect();
         let saved = |outcome: &WakeOutcome| saved_s(outcome, engine.alternative_at(outcome.connection));
         let outcomes: Vec<_> = outcomes.into_iter().map(|outcome| (outcome, saved(&outcome))).collect();
-        let mut lines: Vec<ActionLine> = actions.into_iter().map(|action| self.note_action((now, utc), action)).collect();
+        let mut lines: Vec<ActionLine> =
+            actions.into_iter().map(|action| self.note_action((now, utc), action)).collect();
         for (outcome, saved_s) in outcomes {
             lines.extend(self.note_outcome((now, utc), &outcome, saved_s));
         }

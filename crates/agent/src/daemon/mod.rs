@@ -589,7 +589,10 @@ impl<A: Attach> Daemon<A> {
                     if follow {
                         self.followers.push(caller);
                     }
-                    (self.core.actions().flat_map(|action| Response::Action(action.clone()).to_line()).collect(), follow)
+                    (
+                        self.core.actions().flat_map(|action| Response::Action(action.clone()).to_line()).collect(),
+                        follow,
+                    )
                 }
                 Err(refusal) => (Response::from(refusal).to_line(), false),
             };

@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Action};
+use holdover_mobility::{Action, Connection};
 
 use super::*;
 use crate::control::{Client, ClientError, Refusal, SignalRequest, Word};
@@ -144,7 +144,9 @@ fn a_signal_reaches_the_engine_and_the_action_whoever_follows() {
     assert_eq!(agent.hears(), "down");
     assert_eq!(agent.signal(Word::Up, None).unwrap(), lo());
     assert_eq!(agent.hears(), "up");
-    let Some(Response::Action(ActionLine { what, remote, .. })) = follower.follow().unwrap() else { panic!("no action") };
+    let Some(Response::Action(ActionLine { what, remote, .. })) = follower.follow().unwrap() else {
+        panic!("no action")
+    };
     assert_eq!((what.as_str(), remote), ("released", connection().remote));
     let Response::Status(status) = agent.ask(&Request::Status).unwrap() else { panic!("no status") };
     assert_eq!((status.links.len(), status.links[0].record.outages), (1, 1));

@@ -35,7 +35,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use holdover_base::{Duration, Instant};
 use holdover_flow::{FRAME_LEN, Order, Report};
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Action, Direction, Injected, LinkEvent, WakeOutcome};
+use holdover_mobility::{Action, Connection, Direction, Injected, LinkEvent, WakeOutcome};
 use holdover_wire::TcpState;
 use rustix::event::epoll::{self, EventData, EventFlags};
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use holdover_base::Instant;
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Action, WakeOutcome};
+use holdover_mobility::{Action, Connection, WakeOutcome};
 
 use super::interface::Interface;
 use super::lock::InterfaceLock;

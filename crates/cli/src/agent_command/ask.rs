@@ -34,7 +34,8 @@ pub(super) fn actions(args: &ActionsArgs) -> ExitCode {
         match client.follow() {
             Ok(None) => return ExitCode::SUCCESS,
             Ok(Some(Response::Action(action))) => {
-                let line = if args.json { serde_json::to_string(&action).unwrap_or_default() } else { text::action(&action) };
+                let line =
+                    if args.json { serde_json::to_string(&action).unwrap_or_default() } else { text::action(&action) };
                 if print(&(line + "\n")) != ExitCode::SUCCESS {
                     return ExitCode::FAILURE;
                 }

@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use holdover_agent::link_watch::LinkState;
 use holdover_agent::outcomes::Outcomes;
-use holdover_agent::status::{ConnectionStatus, ActionLine, LinkStatus, Status};
+use holdover_agent::status::{ActionLine, ConnectionStatus, LinkStatus, Status};
 
 use crate::command_support::utc;
 

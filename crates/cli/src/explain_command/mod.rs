@@ -122,13 +122,13 @@ struct OutageRow {
     from_between_s: [f64; 2],
     /// It ended no sooner and no later.
     to_between_s: [Option<f64>; 2],
-    certainty: Certainty,
+    certainty: Evidence,
 }
 
-/// How sure an outage is.
+/// Where an outage is known from, and how sure it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum Certainty {
+enum Evidence {
     /// By the run, or on the command line.
     Given,
     Sure,
@@ -265,7 +265,7 @@ fn outage_rows(first: Instant, conversation: &Conversation, given: &[Outage], fo
         to_s: within(outage.up),
         from_between_s: [seconds(outage.down); 2],
         to_between_s: [within(outage.up); 2],
-        certainty: Certainty::Given,
+        certainty: Evidence::Given,
     });
     let found = found.iter().map(|outage| OutageRow {
         from_s: seconds(outage.guess.down),
@@ -273,8 +273,8 @@ fn outage_rows(first: Instant, conversation: &Conversation, given: &[Outage], fo
         from_between_s: [seconds(outage.down.0), seconds(outage.down.1)],
         to_between_s: [within(outage.up.0), within(outage.up.1)],
         certainty: match outage.certainty {
-            Certainty::Sure => Certainty::Sure,
-            Certainty::Likely => Certainty::Likely,
+            Certainty::Sure => Evidence::Sure,
+            Certainty::Likely => Evidence::Likely,
         },
     });
     let mut rows: Vec<OutageRow> = given.chain(found).collect();

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use holdover_explain::{Cause, Place};
 
-use super::{Explained, OutageRow, SpanRow, Certainty};
+use super::{Evidence, Explained, OutageRow, SpanRow};
 
 /// More waits than a person reads.
 const MAX_WAITS: usize = 40;
@@ -73,8 +73,8 @@ fn round_trip(explained: &Explained) -> String {
 fn outage_line(outage: &OutageRow) -> String {
     let from = outage.from_s;
     match (outage.certainty, outage.to_s, outage.to_between_s) {
-        (Certainty::Given, Some(to), _) => format!("outage, as given, from {from:.3} s to {to:.3} s"),
-        (Certainty::Given, None, _) => format!("outage, as given, from {from:.3} s to the end"),
+        (Evidence::Given, Some(to), _) => format!("outage, as given, from {from:.3} s to {to:.3} s"),
+        (Evidence::Given, None, _) => format!("outage, as given, from {from:.3} s to the end"),
         (certainty, Some(to), [Some(first), Some(last)]) => format!(
             "outage found ({}) from about {from:.3} s to about {to:.3} s: it ended between {first:.3} and {last:.3} s",
             name(certainty)
@@ -83,10 +83,10 @@ fn outage_line(outage: &OutageRow) -> String {
     }
 }
 
-const fn name(certainty: Certainty) -> &'static str {
+const fn name(certainty: Evidence) -> &'static str {
     match certainty {
-        Certainty::Given => "given",
-        Certainty::Sure => "sure",
-        Certainty::Likely => "likely",
+        Evidence::Given => "given",
+        Evidence::Sure => "sure",
+        Evidence::Likely => "likely",
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Connection, Action};
+use holdover_filter::{Action, Connection};
 use holdover_tcp::{AfterRetransmit, Timer};
 use holdover_wire::{Segment, Seq};
 

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Connection, Action, Direction, Injected, Verdict};
+use holdover_filter::{Action, Connection, Direction, Injected, Verdict};
 use holdover_wire::{Flags, Packet, Segment, Seq};
 
 use super::MTcp;
@@ -217,7 +217,8 @@ impl MTcp {
             peers.gone.remove(&connection);
         }
         self.replay(now, connection);
-        if self.here.contains(&connection.mobile().ip()) && self.flows.get(&connection).is_some_and(|flow| flow.shrunk) {
+        if self.here.contains(&connection.mobile().ip()) && self.flows.get(&connection).is_some_and(|flow| flow.shrunk)
+        {
             self.note_mobile(now, connection, false, true);
         }
         self.settle(now, connection);

@@ -37,7 +37,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use holdover_base::{BitRate, Duration, Instant};
 use holdover_filter::{
-    Agenda, Connection, ControlMessage, Action, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict, tcp_mut,
+    Action, Agenda, Connection, ControlMessage, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict,
+    tcp_mut,
 };
 use holdover_wire::{Flags, Packet, Segment};
 

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use holdover_base::Instant;
-use holdover_filter::{Connection, Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 use holdover_tcp::{Config, ConnectionId, Endpoint, Event, Resumption, reset_for};
 use holdover_wire::{Flags, IcmpError, Packet, Payload, Segment};
 

@@ -21,7 +21,7 @@ use holdover_flow::FlowTable;
 use super::attempt::{Attempt, Path, UNKNOWN_ROUND_TRIP, path_probe};
 use super::half::{Crowd, Outcome, Times};
 use super::{At, BOTH, Standing, State, WakeControl};
-use crate::{Connection, Action, Direction, ack_stall, unreachable_poke};
+use crate::{Action, Connection, Direction, ack_stall, unreachable_poke};
 
 /// What is being woken since the link came back.
 #[derive(Debug)]

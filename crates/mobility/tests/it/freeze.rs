@@ -198,7 +198,8 @@ fn the_warning_period_learns_from_each_cut() {
         script.at(at).peer(from_peer(1, 1000)).link(LinkEvent::Fading { lead: None });
         script.at(at + 100).link(LinkEvent::Down);
         script.at(at + 200).link(UP);
-        froze_after.extend(script.actions().into_iter().filter(|(_, what)| *what == "froze").map(|(when, _)| when - at));
+        froze_after
+            .extend(script.actions().into_iter().filter(|(_, what)| *what == "froze").map(|(when, _)| when - at));
     }
     // The round trip is 60 ms and the cut comes 100 ms after the warning: 40 ms after it would be just right.
     assert_eq!(froze_after, [0, 30, 60, 30, 60]);

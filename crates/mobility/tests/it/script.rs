@@ -4,7 +4,7 @@ use core::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
 use holdover_base::Instant;
-use holdover_mobility::{Chain, Action, Direction, Injected, LinkEvent, Mechanisms, Verdict};
+use holdover_mobility::{Action, Chain, Direction, Injected, LinkEvent, Mechanisms, Verdict};
 use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions, Timestamps};
 
 use crate::support::at_ms;

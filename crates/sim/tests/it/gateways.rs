@@ -137,10 +137,14 @@ fn a_connection_moves_between_supervisor_hosts_with_its_host() {
         world.run(&mut log);
         let report = world.report().remove(0);
         assert_eq!((report.status, report.bytes_received), (FlowStatus::Completed, 1_000_000), "{profile}");
-        let actions =
-            |name: &str| log.when(|event| matches!(event, WorldEvent::Mechanism(_, action) if action.what == name)).len();
+        let actions = |name: &str| {
+            log.when(|event| matches!(event, WorldEvent::Mechanism(_, action) if action.what == name)).len()
+        };
         let moves = log.when(|event| matches!(event, WorldEvent::Attached(NodeId(MOBILE), _))).len();
-        assert!(moves >= 1 && actions("handed on") == moves && actions("took over") == moves, "{profile}: {moves} moves");
+        assert!(
+            moves >= 1 && actions("handed on") == moves && actions("took over") == moves,
+            "{profile}: {moves} moves"
+        );
         for reconnection in &report.reconnections {
             let idle = reconnection.idle.expect("new data came");
             assert!(idle <= ms(most_idle_ms), "{profile}, upload {is_upload}: {idle}");

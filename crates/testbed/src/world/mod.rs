@@ -325,7 +325,9 @@ impl RealWorld {
     fn hear<O: Observer>(&mut self, now: Instant, observer: &mut O) -> Result<(), RealError> {
         while let Ok((node, report)) = self.reports.try_recv() {
             match report {
-                Report::SocketEvent(flow, end, event) => self.world.handle_socket_event(now, flow, end, event, observer),
+                Report::SocketEvent(flow, end, event) => {
+                    self.world.handle_socket_event(now, flow, end, event, observer)
+                }
                 Report::Sample(flow, info) => {
                     self.world.handle_sample(now, flow, observed::sample(&info), observer);
                 }

@@ -3,7 +3,7 @@ use std::path::Path as FilePath;
 use std::rc::Rc;
 
 use holdover_mobility::wake::WakeConfig;
-use holdover_mobility::{Connection, Action, Resumed, WakeOutcome};
+use holdover_mobility::{Action, Connection, Resumed, WakeOutcome};
 
 use super::*;
 use crate::control::Word;
