@@ -1,4 +1,4 @@
-//! How long each connection is to wait for a peer that does not answer: rules in order, of which the first that fits decides.
+//! How long each connection is to wait for a peer that does not answer: rules in order; the first matching rule applies.
 //!
 //! Wishes are opposite: an ssh session is to live through an afternoon in a tunnel, a database client is to notice within seconds
 //! that its server is gone. So a rule says which connections it is for (ports, addresses, process, user, cgroup) and one of three
@@ -99,7 +99,7 @@ pub struct TimeoutWish {
     pub timeout: Duration,
     /// Whether it is there to be short.
     pub fails_fast: bool,
-    /// What is said of it to the peer in the option of RFC 5482. `None`: the option is neither sent nor heeded.
+    /// The timeout that is advertised to the peer in the option of RFC 5482. `None`: the option is neither sent nor heeded.
     pub advertise: Option<UserTimeout>,
     /// How far the peer's option may lengthen the timeout (U_LIMIT of RFC 5482 section 3.1); `timeout` at least.
     pub accept: Duration,

@@ -120,7 +120,7 @@ struct Question {
 /// From a question to its answer: connections come in groups, and to look for their owners takes a look at all processes.
 const ANSWER_AFTER: Duration = Duration::from_millis(50);
 
-/// A connection that nobody has accepted yet is nobody's.
+/// A connection that no process has accepted yet has no owner.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 
 /// What has failed for reasons of the system's fails again if it is tried at once.

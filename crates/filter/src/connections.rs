@@ -45,7 +45,7 @@ impl Connection {
         self.remote
     }
 
-    /// The connection as whoever sends packets in `direction` names it: its own end first.
+    /// The connection as the sender of packets in `direction` names it: its own end first.
     pub const fn of_sender_going(self, direction: Direction) -> Self {
         match direction {
             Direction::Outgoing => self,

@@ -4,7 +4,7 @@ use core::fmt;
 
 use holdover_base::Duration;
 
-/// Everything that mechanisms ever learn about the link, whoever noticed it: the simulator's radio, netlink, signal strength,
+/// Everything that mechanisms learn about the link, from any source: the simulator's radio, netlink, signal strength,
 /// a readdressing that is complete, a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LinkEvent {

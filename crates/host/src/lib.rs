@@ -7,6 +7,7 @@
 //! | [`Netlink`] | the same in the verbs of `ip link`, `ip address`, `ip route` and `ip neighbour` |
 //! | [`neighbours`] | the next hop to a peer, and whether the kernel knows its link-layer address |
 //! | [`neighbour_frames`] | address resolution as bytes: questions and answers |
+//! | [`resolution_socket`] | sending these on an interface, and hearing the answers |
 //! | [`Tun`] | TUN and TAP devices; what the kernel leaves to them is [`offload`]'s |
 //! | [`carrier`] | whether an interface has a carrier now |
 //! | [`sysctl`] | the kernel parameters of a namespace |
@@ -43,6 +44,7 @@ pub mod offload;
 pub mod packet_socket;
 pub mod privileges;
 mod requests;
+pub mod resolution_socket;
 pub mod scrape;
 pub mod session;
 pub mod sysctl;

@@ -30,6 +30,7 @@ pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 const LEAST_FRAME: usize = 60;
 const ARP_LEN: usize = 28;
 const ARP_REQUEST: u16 = 1;
+pub(crate) const ARP_REPLY: u16 = 2;
 
 const IPV6_HEADER: usize = 40;
 const ICMPV6: u8 = 58;

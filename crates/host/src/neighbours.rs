@@ -11,6 +11,7 @@ use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, Ro
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::Requests;
+use crate::neighbour_frames::Mac;
 
 /// The way to a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -129,13 +130,32 @@ impl Neighbours {
     /// # Errors
     /// The kernel cannot be asked.
     pub fn is_resolved(&mut self, index: u32, hop: IpAddr) -> io::Result<bool> {
+        let unresolved = [NeighbourState::None, NeighbourState::Incomplete, NeighbourState::Failed];
+        Ok(self.entry(index, hop)?.is_some_and(|entry| !unresolved.contains(&entry.header.state)))
+    }
+
+    /// A neighbour's Ethernet address in the kernel's table, also one that does not answer any more; `None` if there is none.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn mac(&mut self, index: u32, hop: IpAddr) -> io::Result<Option<Mac>> {
+        let attributes = self.entry(index, hop)?.map(|entry| entry.attributes).unwrap_or_default();
+        Ok(attributes.into_iter().find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(bytes) => bytes.try_into().ok(),
+            _ => None,
+        }))
+    }
+
+    fn entry(&mut self, index: u32, hop: IpAddr) -> io::Result<Option<NeighbourMessage>> {
         let message = neighbour(index, hop);
         let answer = match self.request(RouteNetlinkMessage::GetNeighbour(message), 0) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(None),
             answer => answer?,
         };
-        let Some(RouteNetlinkMessage::NewNeighbour(entry)) = answer else { return Ok(false) };
-        Ok(!matches!(entry.header.state, NeighbourState::None | NeighbourState::Incomplete | NeighbourState::Failed))
+        Ok(match answer {
+            Some(RouteNetlinkMessage::NewNeighbour(entry)) => Some(entry),
+            _ => None,
+        })
     }
 
     /// Has the kernel ask for a neighbour's address, and keep an entry that takes answers.
@@ -162,7 +182,7 @@ impl Neighbours {
     ///
     /// # Errors
     /// The kernel refuses; it needs `CAP_NET_ADMIN`.
-    pub fn learn(&mut self, index: u32, hop: IpAddr, mac: [u8; 6], is_router: bool) -> io::Result<()> {
+    pub fn learn(&mut self, index: u32, hop: IpAddr, mac: Mac, is_router: bool) -> io::Result<()> {
         let mut message = neighbour(index, hop);
         message.header.state = NeighbourState::Stale;
         if is_router {

@@ -199,7 +199,7 @@ impl Mechanisms {
             // The sequence numbers of the near side never leave the host.
             chain.push(Box::new(Srp::new(config.clone(), [0; 16])));
         }
-        // Nearest to the link: whoever tells the real window, it is not what leaves.
+        // Nearest to the link: no other mechanism can let the real window out.
         if let Some(config) = self.new_cell_window {
             chain.push(Box::new(NewCellWindow::new(config)));
         }

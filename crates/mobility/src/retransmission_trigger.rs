@@ -43,7 +43,7 @@ pub struct RetransmissionTriggerConfig {
     pub relay: Relay,
     /// Whether congestion state is forgotten when the attachment is a new one and the timer has not run out since the cut.
     pub forced_slow_start: bool,
-    /// At most one trigger on each connection in this time, whoever fires it. Another is put off until then.
+    /// At most one trigger on each connection in this time, from any source. Another is put off until then.
     pub min_interval: Duration,
 }
 

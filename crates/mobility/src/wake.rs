@@ -698,7 +698,7 @@ impl State {
 }
 
 impl At {
-    /// The connection as whoever makes the ACKs names it.
+    /// The connection as the receiver of the data, which makes the ACKs, names it.
     fn receiver(self) -> Connection {
         self.connection.of_sender_going(self.direction)
     }

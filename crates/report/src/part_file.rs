@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A file under way. Until [`PartFile::commit`] it is called `NAME.part`, so that whoever finds it after an interrupted run
-/// does not take it for whole. Dropped without a commit, it is removed.
+/// A file under way. Until [`PartFile::commit`] it is called `NAME.part`, so that the file of an interrupted run is
+/// not taken for whole. Dropped without a commit, it is removed.
 #[derive(Debug)]
 pub(crate) struct PartFile {
     path: PathBuf,

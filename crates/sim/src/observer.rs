@@ -1,4 +1,4 @@
-//! What a run tells to whoever listens.
+//! What a run reports to its observer.
 
 use holdover_base::{Duration, Instant};
 use holdover_link::DropCause;

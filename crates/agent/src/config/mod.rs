@@ -48,14 +48,14 @@ pub struct Config {
     pub metrics: Metrics,
     /// What it writes down.
     pub log: Log,
-    /// Whether and for whom the rules of `[[flow]]` hold.
+    /// Whether the rules of `[[flow]]` apply, and to which connections.
     pub user_timeouts: UserTimeoutTable,
     /// How long each connection waits for a peer that does not answer. The first rule that fits decides.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flow: Vec<FlowRule>,
 }
 
-/// Whether and for whom the rules of `[[flow]]` hold.
+/// Whether the rules of `[[flow]]` apply, and to which connections.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 #[schemars(rename = "UserTimeouts")]

@@ -51,7 +51,7 @@ const KERNEL: [Source; 7] = [
 
 const UP: LinkEvent = LinkEvent::Up { symmetric: false, moved: false };
 
-/// So many actions are remembered for who asks.
+/// Actions that are kept for requests.
 const MOST_ACTIONS: usize = 1000;
 
 /// So many connections are told of one by one.

@@ -233,7 +233,7 @@ const SCRAPES: Bounds = Bounds {
     backlog_bytes: 0,
 };
 
-/// Everyone on this host may ask for metrics, and looking at all connections takes its time: who asks again so soon hears the same.
+/// Everyone on this host may ask for metrics, and looking at all connections takes its time: a second request within this time gets the same answer.
 const SAME_SCRAPE: Duration = Duration::from_secs(1);
 
 /// The metrics at some time.

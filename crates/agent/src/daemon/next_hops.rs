@@ -10,7 +10,7 @@ use holdover_mobility::Connection;
 
 use super::core::Core;
 use crate::link_watch::kernel::{Interfaces, News};
-use crate::link_watch::neighbour_probe::{NeighbourProbe, Neighbourhood};
+use crate::link_watch::neighbour_probe::NeighbourProbe;
 use crate::next_hop;
 use crate::path_engine::Attach;
 
@@ -84,14 +84,11 @@ impl NextHops {
     pub(super) fn ask<A: Attach>(&mut self, core: &mut Core<A>, interfaces: &Interfaces) {
         for (link, question) in core.take_questions() {
             let Some(gateways) = interfaces.gateways(&link) else { continue };
-            let own = interfaces.addresses(&link).find_map(|address| match address {
-                IpAddr::V4(address) => Some(address),
-                IpAddr::V6(_) => None,
-            });
-            let place = Neighbourhood { name: &link, index: gateways.index, own };
             let asked = self.open().and_then(|probe| {
-                let questions =
-                    gateways.addresses.iter().map(|&next_hop| probe.ask(&place, next_hop, question.is_broadcast));
+                let questions = gateways
+                    .addresses
+                    .iter()
+                    .map(|&next_hop| probe.ask(gateways.index, next_hop, question.is_broadcast));
                 questions.fold(Ok(()), io::Result::and)
             });
             if let Err(error) = asked {

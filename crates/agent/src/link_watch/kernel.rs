@@ -43,7 +43,7 @@ pub enum News {
         kind: Box<str>,
         /// Whether it is `lo`.
         is_loopback: bool,
-        /// Whether it is set up, by whoever administers it.
+        /// Whether it is administratively up (`IFF_UP`).
         is_set_up: bool,
         /// Set up, with a carrier and not dormant.
         can_carry: bool,
@@ -255,7 +255,7 @@ impl Interfaces {
             News::Link { index, name, kind, is_loopback, is_set_up, can_carry, has_neighbours, stacking } => {
                 let interface = self.interfaces.entry(index).or_default();
                 if interface.is_named && interface.name != name {
-                    // Renamed: for whoever goes by names, one is gone and another one there.
+                    // Renamed: for configuration by name, one interface is gone and another one there.
                     self.changes.push_back(Change::Disappeared { interface: interface.name.clone() });
                     interface.was_told_eligible = None;
                     interface.said_down.clear();

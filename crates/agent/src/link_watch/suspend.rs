@@ -10,7 +10,7 @@
 use holdover_base::{Duration, Instant};
 use holdover_mobility::LinkEvent;
 
-/// Compares the clocks, and follows what is said of sleep. [`Self::handle_clocks`] is to be called whenever the process wakes up,
+/// Compares the clocks, and follows announcements of sleep. [`Self::handle_clocks`] is to be called whenever the process wakes up,
 /// before anything else is done.
 #[derive(Clone, Copy, Debug)]
 pub struct SuspendWatch {

@@ -12,7 +12,6 @@
 //! Nothing is asked if no connection waits, if the kernel knows the neighbours' addresses, or on links without any (PPP, raw IP).
 
 mod search;
-mod socket;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,9 +22,9 @@ use holdover_base::{Duration, Instant};
 use holdover_mobility::Connection;
 
 use self::search::{Asked, Search};
-use self::socket::ResolutionSocket;
 use holdover_host::neighbour_frames::{Mac, Question};
 use holdover_host::neighbours::Neighbours;
+use holdover_host::resolution_socket::{Heard, ResolutionSocket};
 
 /// The next hops of the connections of one interface.
 #[derive(Default)]
@@ -89,8 +88,8 @@ impl NextHops {
             }
         }
         let Some(search) = Search::new(now, unresolved, others_known) else { return Ok(false) };
-        let socket = ResolutionSocket::open(index)?;
-        self.own = Some(socket.mac());
+        let socket = ResolutionSocket::open(index, Heard::All)?;
+        self.own = Some(socket.mac()?);
         self.active = Some(Active { socket, neighbours, index, search, former });
         Ok(true)
     }
@@ -153,7 +152,8 @@ impl Active {
         if by_the_kernel {
             let _ = self.neighbours.resolve(self.index, hop);
         }
-        let question = Question { mac: self.socket.mac(), local, hop };
+        let Ok(mac) = self.socket.mac() else { return };
+        let question = Question { mac, local, hop };
         let known = self.former.get(&hop).copied().filter(|_| !to_all);
         if let Some(frame) = question.frame(known) {
             let _ = self.socket.send(&frame);

@@ -16,8 +16,8 @@ use super::{Action, Owner, RuleProblem, TimeoutWish, is_at, is_within_host};
 use crate::config::Time;
 use crate::sockets::owner::UserError;
 
-/// Which connections, and what for them: a `[[flow]]` of the configuration. Everything that is said of a connection has to fit; of
-/// a list, one thing. One of `hold`, `fail_fast` and `leave_alone` says what is done.
+/// A `[[flow]]` of the configuration: which connections, and what is done for them. A connection matches if it matches all fields; a list
+/// matches if one of its elements does. One of `hold`, `fail_fast` and `leave_alone` says what is done.
 ///
 /// A rule without addresses is not for connections within this host.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]

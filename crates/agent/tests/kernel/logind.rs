@@ -32,7 +32,7 @@ const INTERFACE: &str = "org.freedesktop.login1.Manager";
 /// Longer than anything takes on a slow machine.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A `dbus-daemon`, and on it whoever says that he is logind.
+/// A `dbus-daemon`, and on it a process that claims logind's name.
 struct Logind {
     daemon: Child,
     directory: PathBuf,

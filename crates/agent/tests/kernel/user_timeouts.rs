@@ -224,7 +224,7 @@ fn owners_are_found_out(near: &Namespace) {
     assert_eq!(user_timeout(&accepted), None);
     drive(&mut timeouts, |_| user_timeout(&accepted).is_some());
     assert_eq!(user_timeout(&accepted), secs(5 * 3600));
-    // The answer holds, pass after pass. (Connections of whoever else is on the machine are asked for meanwhile.)
+    // The answer holds, pass after pass. (Connections of other processes on the machine are looked up meanwhile.)
     timeouts.pass(now()).unwrap();
     assert_eq!(user_timeout(&accepted), secs(5 * 3600));
     drop(listener);

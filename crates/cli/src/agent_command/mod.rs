@@ -43,7 +43,7 @@ enum Command {
     Check(CheckArgs),
     /// Print the JSON schema of the configuration, for editors.
     Schema,
-    /// Tell the agent what has become of a link: for scripts, modems, whoever knows.
+    /// Tell the agent of a link's state: for scripts, modem managers and other programs that know it.
     Signal(SignalArgs),
     /// Show the links, the connections that cross them, and what was done for them.
     Status(StatusArgs),

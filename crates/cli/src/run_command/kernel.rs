@@ -281,7 +281,7 @@ fn summarize(plan: &Plan<'_>, index: usize, mut runs: Vec<(Record, RealOutcome)>
     (summary, record)
 }
 
-/// What whoever reads the figures should know.
+/// Remarks that a reader of the figures needs.
 pub(super) fn warnings(summary: &Summary) -> Vec<String> {
     const TOLERABLE: Duration = Duration::from_millis(1);
     let late = |variant: &&VariantSummary| {

@@ -14,7 +14,7 @@ pub enum LeavePolicy {
     /// They are dropped.
     #[default]
     Drop,
-    /// They are handed back, oldest first, for whoever forwards them to the new cell.
+    /// They are handed back, oldest first, for the node that forwards them to the new cell.
     HandBack,
 }
 

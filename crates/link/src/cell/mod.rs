@@ -1,6 +1,6 @@
 //! A radio cell: a half-duplex medium that a base station and its stations share, frame by frame.
 //!
-//! The model is the distributed coordination function of IEEE 802.11 ([`Dcf`]): whoever has a frame waits for the medium to
+//! The model is the distributed coordination function of IEEE 802.11 ([`Dcf`]): a station with a frame waits for the medium to
 //! be idle, backs off, and exchanges RTS, CTS, data and acknowledgment. Frames go between the base station and one station,
 //! or from the base station to all. Every node has one frame in its MAC and the others in a drop-tail buffer, so that a
 //! 20-packet buffer holds 20 besides the one that is being sent. (ns-2's `DropTail` refuses the packet that would fill it: its

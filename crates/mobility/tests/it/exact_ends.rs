@@ -22,7 +22,7 @@ fn stream_byte(position: usize) -> u8 {
     ((position as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
-/// What happens to the link, or is said of it.
+/// An event of the link, true or false.
 #[derive(Clone, Copy, Debug)]
 enum Happening {
     /// It breaks, whatever is said.

@@ -82,7 +82,7 @@ pub(crate) struct DirectionRef<'a> {
 }
 
 with_direction! {
-    /// A link between two nodes. What is said of the link holds for both directions; "forward" and "backward" change it for
+    /// A link between two nodes. The fields of the link apply to both directions; "forward" and "backward" change it for
     /// one.
     Link {
         /// Its name: letters, digits, "-", "_" and ".".

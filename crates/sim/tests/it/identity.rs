@@ -101,7 +101,7 @@ fn with_identities_the_connection_survives() {
     }
 }
 
-/// When readdressing was complete, in ms, and for whom.
+/// When readdressing was complete, in ms, and at which host.
 fn readdressed(log: &Log) -> Vec<(u64, NodeId)> {
     let events = log.events.iter().filter_map(|(at, event)| match event {
         WorldEvent::Readdressed(node, _) => Some((at.as_millis(), *node)),

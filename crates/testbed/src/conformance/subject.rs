@@ -251,7 +251,7 @@ struct KernelSide<'a> {
     clock: WallClock,
     end: Instant,
     options: SocketOptions,
-    /// For whoever asks the socket while the application uses it.
+    /// For readers of the socket's state while the application uses it.
     stream: OnceLock<KernelStream>,
     ended: Mutex<Option<Ended>>,
     is_over: AtomicBool,

@@ -67,7 +67,7 @@ pub(crate) fn report(info: &TcpInfo, host: Option<&Counters>) -> ConnectionRepor
 /// `TCP_INFINITE_SSTHRESH` of `net/tcp.h`.
 const UNLIMITED: u32 = 0x7fff_ffff;
 
-/// Acknowledged data. The kernel counts the SYN of whoever opened the connection as well.
+/// Acknowledged data. The kernel counts the SYN of the end that opened the connection as well.
 fn acked(info: &TcpInfo) -> u64 {
     info.tcpi_bytes_acked.min(info.tcpi_bytes_sent.saturating_sub(info.tcpi_bytes_retrans))
 }

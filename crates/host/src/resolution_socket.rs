@@ -1,17 +1,17 @@
-//! Packet sockets for address resolution (`packet(7)`): one for ARP, one for neighbour advertisements.
+//! Packet sockets for address resolution on one interface (`packet(7)`): one for ARP, one for neighbour advertisements. What they send is
+//! seen by the neighbours only: the kernel's own entries stay as they are, until it takes an answer itself.
 
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
-use holdover_host::neighbour_frames::{ETHERTYPE_IPV6, Mac, ethertype, neighbour};
+use crate::neighbour_frames::{ARP_REPLY, ETHERTYPE_IPV6, Mac, ethertype, neighbour};
 
 /// Asks on one interface, and hears the answers.
 #[derive(Debug)]
-pub(crate) struct ResolutionSocket {
+pub struct ResolutionSocket {
     arp: OwnedFd,
     advertisements: OwnedFd,
-    mac: Mac,
 }
 
 /// `tcpdump -dd 'icmp6 and ip6[40] == 136'`, written out for frames of Ethernet: neighbour advertisements.
@@ -26,6 +26,24 @@ const ADVERTISEMENTS: [libc::sock_filter; 6] = [
     libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 },
 ];
 
+/// ARP replies: requests of others on the link do not wake the process.
+const ARP_REPLIES: [libc::sock_filter; 4] = [
+    // The operation, at byte 20.
+    libc::sock_filter { code: 0x28, jt: 0, jf: 0, k: 20 },
+    libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: ARP_REPLY as u32 },
+    libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0xffff },
+    libc::sock_filter { code: 0x06, jt: 0, jf: 0, k: 0 },
+];
+
+/// Which ARP packets tell a neighbour's address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// Requests do so as well as replies: for a short time, in which each of them counts.
+    All,
+    /// Replies only: for as long as the interface is there.
+    Replies,
+}
+
 /// The longest frame that is read: an advertisement with its options.
 const LONGEST: usize = 256;
 
@@ -34,24 +52,31 @@ impl ResolutionSocket {
     ///
     /// # Errors
     /// It needs `CAP_NET_RAW`.
-    pub(crate) fn open(index: u32) -> io::Result<Self> {
-        let arp = open(libc::ETH_P_ARP as u16, index, None)?;
+    pub fn open(index: u32, heard: Heard) -> io::Result<Self> {
+        let replies = (heard == Heard::Replies).then_some(&ARP_REPLIES[..]);
+        let arp = open(libc::ETH_P_ARP as u16, index, replies)?;
         let advertisements = open(libc::ETH_P_IPV6 as u16, index, Some(&ADVERTISEMENTS))?;
-        let mac = hardware_address(&arp)?;
-        Ok(Self { arp, advertisements, mac })
+        Ok(Self { arp, advertisements })
     }
 
-    /// The interface's own address.
-    pub(crate) fn mac(&self) -> Mac {
-        self.mac
+    /// The interface's own Ethernet address, which may change while it is there.
+    ///
+    /// # Errors
+    /// The interface is gone, or is not Ethernet.
+    pub fn mac(&self) -> io::Result<Mac> {
+        hardware_address(&self.arp)
     }
 
-    pub(crate) fn descriptors(&self) -> [&OwnedFd; 2] {
+    /// Readable when a neighbour has told its address.
+    pub fn descriptors(&self) -> [&OwnedFd; 2] {
         [&self.arp, &self.advertisements]
     }
 
-    /// Sends a frame, by the socket of its protocol: drivers and filters go by that, and not by the frame.
-    pub(crate) fn send(&self, frame: &[u8]) -> io::Result<()> {
+    /// Sends a frame, by the socket of its protocol: drivers and filters go by that, and not by the frame. Never waits.
+    ///
+    /// # Errors
+    /// The queue is full, or the interface is down or gone.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         let socket = if ethertype(frame) == Some(ETHERTYPE_IPV6) { &self.advertisements } else { &self.arp };
         // SAFETY: the frame lives during the call, with the length that is given.
         let sent = unsafe { libc::send(socket.as_raw_fd(), frame.as_ptr().cast(), frame.len(), libc::MSG_DONTWAIT) };
@@ -59,7 +84,7 @@ impl ResolutionSocket {
     }
 
     /// The next neighbour that has told its address; `None` if none has.
-    pub(crate) fn receive(&self) -> Option<(IpAddr, Mac)> {
+    pub fn receive(&self) -> Option<(IpAddr, Mac)> {
         self.descriptors().into_iter().find_map(receive)
     }
 }
@@ -129,10 +154,26 @@ fn hardware_address(socket: &OwnedFd) -> io::Result<Mac> {
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::sockaddr_ll>() as u32;
     // SAFETY: the address lives during the call, with the length that is given.
-    let told = unsafe { libc::getsockname(socket.as_raw_fd(), std::ptr::from_mut(&mut address).cast(), &mut len) };
-    if told < 0 {
+    let result = unsafe { libc::getsockname(socket.as_raw_fd(), std::ptr::from_mut(&mut address).cast(), &mut len) };
+    if result < 0 {
         return Err(io::Error::last_os_error());
     }
     let [mac @ .., _, _] = address.sll_addr;
-    Ok(mac)
+    if address.sll_hatype == libc::ARPHRD_ETHER && address.sll_halen == 6 {
+        Ok(mac)
+    } else {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_has_no_ethernet_address() {
+        let socket = ResolutionSocket::open(1, Heard::Replies);
+        // Without CAP_NET_RAW there is no socket at all.
+        assert!(socket.and_then(|socket| socket.mac()).is_err());
+    }
 }
