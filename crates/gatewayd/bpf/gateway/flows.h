@@ -11,8 +11,6 @@
 #include "parse.h"
 #include "rewrite.h"
 
-#define KEY struct key __attribute__((aligned(8)))
-
 // What does not fit the stack. A processor runs one program at a time: both hooks run with softirqs off.
 struct current {
 	struct link link;
@@ -29,34 +27,6 @@ struct {
 INLINE struct prediction *neighbour_of(struct prediction *own, u32 number)
 {
 	return 0;
-}
-
-INLINE void notify_of_flow(const struct key *key, u64 now, int direction, u8 kind, u32 ack)
-{
-	struct notice *notice = bpf_ringbuf_reserve(&flow_notices, sizeof(*notice), 0);
-
-	if (!notice) {
-		count(NOTICE_LOST);
-		return;
-	}
-	notice->at = now;
-	notice->key = *key;
-	notice->ack = ack;
-	notice->direction = direction;
-	notice->kind = kind;
-	__builtin_memset(notice->unused, 0, sizeof(notice->unused));
-	bpf_ringbuf_submit(notice, 0);
-}
-
-#define ARRIVAL_EVERY (1 * MS)
-
-// To be called after the flow was updated, as user space looks at it.
-INLINE void note_arrival(struct mobile *mobile, const struct key *key, const struct link *link, u64 now)
-{
-	if (!link->awaits_packets || now - mobile->arrival_noticed_at < ARRIVAL_EVERY)
-		return;
-	mobile->arrival_noticed_at = now;
-	notify_of_flow(key, now, INCOMING, NOTICE_ARRIVED, 0);
 }
 
 // Whether both ends have agreed on their numbers, and neither has ended.
@@ -97,17 +67,8 @@ INLINE struct flow *find(const struct key *key, const struct packet *packet, int
 		count(ALONE_UNKNOWN);
 		return 0;
 	}
-	u32 zero = 0;
-	struct blank_flow *anew = bpf_map_lookup_elem(&blank_flows, &zero);
-
-	if (!anew)
-		return 0;
 	*is_new = 1;
-	bpf_map_update_elem(&flows, key, anew, BPF_NOEXIST);
-	flow = bpf_map_lookup_elem(&flows, key);
-	if (!flow)
-		count(ALONE_FULL);
-	return flow;
+	return new_flow(key);
 }
 
 // Sends a packet to or from a mobile host on the flow path, if it is TCP. Returns whether it is withheld; it may be rewritten.
@@ -157,9 +118,9 @@ INLINE int withholds(struct __sk_buff *skb, struct mobile *mobile, u64 now, u64 
 	bpf_spin_unlock(&flow->lock);
 
 	if (direction == INCOMING)
-		note_arrival(mobile, &key, link, now);
+		note_arrival(&mobile->arrival_noticed_at, &key, link, now);
 	if (verdict->notice)
-		notify_of_flow(&key, now, direction, verdict->notice, verdict->notice_ack);
+		notify(&key, now, direction, verdict->notice, verdict->notice_ack);
 	// User space hangs: the flow is followed, and nothing is done.
 	if (now >= expires)
 		return 0;
