@@ -1,7 +1,7 @@
 // The flow path on an interface of the mobile host: the shell in eBPF around crates/flow/c/flow.h, which decides. The shell finds the
 // flow, reads the packet, holds the lock and carries out the verdict.
 //
-// The programs send nothing and have no timer. User space reads notices from the ring `notices`, looks at flows in the map `flows`, and
+// The programs send nothing and have no timer. User space reads notices from the ring `flow_notices`, looks at flows in the map `flows`, and
 // changes them by running the program `order`. If user space hangs, the link's `expires_at` passes, and from then on every packet passes
 // as it is. Maps and programs go with the process that loaded them.
 
@@ -41,17 +41,8 @@ INLINE struct flow *find(const struct key *key, const struct packet *packet, str
 		count(ALONE_UNKNOWN);
 		return 0;
 	}
-	u32 zero = 0;
-	struct blank *anew = bpf_map_lookup_elem(&blank, &zero);
-
-	if (!anew)
-		return 0;
 	*is_new = 1;
-	bpf_map_update_elem(&flows, key, anew, BPF_NOEXIST);
-	flow = bpf_map_lookup_elem(&flows, key);
-	if (!flow)
-		count(ALONE_FULL);
-	return flow;
+	return new_flow(key);
 }
 
 INLINE int leave_alone(struct flow *flow, const struct packet *packet, int direction)
@@ -96,9 +87,11 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 	bpf_spin_unlock(&flow->lock);
 
 	if (direction == INCOMING)
-		note_arrival(key, link, family, packet->now);
+		note_arrival(&arrival_noticed_at[family & 1], key, link, packet->now);
 	if (verdict->notice)
 		notify(key, packet->now, direction, verdict->notice, verdict->notice_ack);
+	if (verdict->probe)
+		count(PROBED);
 	if (verdict->withhold) {
 		count(WITHHELD);
 		// The host's TCP would take a drop that it hears of for congestion. There is no interface 0.

@@ -68,6 +68,8 @@ INLINE void rewrite(struct __sk_buff *skb, const struct offsets *offsets, const 
 	}
 	if (verdict->shrink)
 		count(SHRUNK);
+	if (verdict->limit)
+		count(LIMITED);
 	if (verdict->window_changed) {
 		u16 old = bpf_htons(packet->window), new = bpf_htons(verdict->window);
 

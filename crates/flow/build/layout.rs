@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-/// Structures that do not begin with zeros: `src/flow.rs` has their defaults.
-const NOT_ZERO: [&str; 2] = ["half", "flow"];
+/// Structures that do not begin with zeros: `src/flow.rs` and `src/entry.rs` have their defaults.
+const NOT_ZERO: [&str; 4] = ["half", "flow", "side", "entry"];
 
 /// What the headers describe.
 #[derive(Default)]

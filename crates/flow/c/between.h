@@ -3,9 +3,7 @@
 
 #pragma once
 
-#include "packet.h"
-#include "segments.h"
-#include "sequence.h"
+#include "history.h"
 
 // The shortest sample counts: the host may delay its ACKs, and has no data to send for a while.
 INLINE void sample_beyond(struct flow *flow, u64 sample)
@@ -63,12 +61,29 @@ INLINE void time_beyond(struct flow *flow, const struct packet *packet, int dire
 		time_from_host(flow, packet);
 }
 
-// Whether a packet, of either end, begins another connection with the same addresses: a SYN, unless it is a retransmission.
-INLINE int begins_between(const struct flow *flow, const struct packet *packet)
+// Whether a packet, of either end, begins another connection with the same addresses: a SYN, unless it is a retransmission. `stage` and
+// `isn` are those of the flow or of its entry.
+INLINE int begins_between(u16 stage, u32 isn, const struct packet *packet)
 {
 	int is_first = (packet->flags & (SYN | ACK | RST)) == SYN;
 
-	return is_first && !(flow->stage & STAGE_ISN && flow->host_isn == packet->seq);
+	return is_first && !(stage & STAGE_ISN && isn == packet->seq);
+}
+
+// Whether both ends have agreed on their numbers, and neither has ended. `flags` are those of both halves or sides.
+INLINE int is_under_way(u16 stage, u32 flags)
+{
+	u16 ended = STAGE_HOST_FIN | STAGE_PEER_FIN;
+
+	return flags & HALF_ACKED && !(stage & STAGE_RESET) && (stage & ended) != ended;
+}
+
+// Whether a mobile host refuses what comes from the fixed side: anybody can send it. (The core asks the same of what comes in.)
+INLINE int is_refused(const struct flow *flow, const struct packet *packet)
+{
+	const struct half *data = &flow->incoming;
+
+	return is_beyond_window(data, packet) || is_before_window(data, packet);
 }
 
 // Notes the initial sequence number of the end that has opened the connection, for begins_between.

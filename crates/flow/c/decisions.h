@@ -56,7 +56,7 @@ INLINE int holding_now(const volatile struct rules *rules, const struct link *li
 		return HOLD_NOTHING;
 	if (link->is_down || stalls)
 		return HOLD_ALL;
-	if (!rules->hold_segments || link->awaits_packets || (link->has_up && since_up(link, now) < rules->hold_pause))
+	if ((!rules->hold_segments && !link->holds) || link->awaits_packets || (link->has_up && since_up(link, now) < rules->hold_pause))
 		return HOLD_NOTHING;
 	return HOLD_LAST;
 }
@@ -71,13 +71,32 @@ INLINE int keeps_the_edge(const struct half *half, const struct packet *packet, 
 	return !held || (half->window_shift != UNKNOWN_SHIFT && (held >> shift_or(half, 0)) + packet->window <= 0xffff);
 }
 
-// How far the sender is shown an ACK while the link is up. Returns 0 if all of it.
-INLINE int hold_back(const volatile struct rules *rules, const struct half *half, const struct packet *packet, int kind, u32 *limit)
+// Whether the link has orders about each ACK that comes in.
+INLINE int has_orders(const struct link *link)
 {
+	return link->holds || link->limits_window || link->drops_duplicates;
+}
+
+// How far the sender is shown an ACK while the link is up. Returns 0 if all of it. `was_acked` is what the ACK before acknowledged.
+INLINE int hold_back(const volatile struct rules *rules, const struct link *link, const struct half *half, const struct packet *packet,
+		     int kind, u32 was_acked, int direction, u32 *limit)
+{
+	u32 holds = direction == INCOMING ? link->holds : HOLDS_SEGMENTS;
+
 	if (kind != ADVANCING || packet->sack_len || packet->flags & (SYN | FIN | RST))
 		return 0;
 	if (half->flags & HALF_ENDING || half->bytes_acked < rules->hold_after_bytes ||
 	    half->bytes_acked < half->hold_from)
+		return 0;
+	if (holds == HOLDS_BYTES) {
+		*limit = packet->ack - link->held_bytes;
+		return keeps_the_edge(half, packet, *limit);
+	}
+	if (holds == HOLDS_NEWEST) {
+		*limit = was_acked;
+		return half->runs_len && before(packet->ack, runs_end(half)) && keeps_the_edge(half, packet, was_acked);
+	}
+	if (holds == HOLDS_NOTHING || !rules->hold_segments)
 		return 0;
 	if (!before_last(half, half->acked, rules->hold_segments, limit))
 		return 0;
@@ -133,6 +152,60 @@ INLINE void shrink_window(const struct half *half, const struct packet *packet, 
 	}
 }
 
+// Limits the window that the sender is shown, by order of the flow or of the link. The window of a SYN is not scaled, and that of a RST
+// says nothing.
+INLINE void limit_window(const struct half *half, const struct link *link, const struct packet *packet, struct verdict *verdict,
+			 int direction)
+{
+	int by_link = direction == INCOMING && link->limits_window, by_flow = !!(half->flags & HALF_LIMITED);
+	u32 most = by_link ? link->most_window : half->most_window;
+
+	if (by_link && by_flow && half->most_window < most)
+		most = half->most_window;
+	if ((!by_link && !by_flow) || packet->flags & (SYN | RST) || link->expires_at <= packet->now)
+		return;
+	// How many bytes a unit is may be unknown. None are none.
+	if (most && half->window_shift == UNKNOWN_SHIFT)
+		return;
+	u32 units = most >> shift_or(half, 0);
+
+	if (most && !units)
+		units = 1;
+	if (units < verdict->window) {
+		verdict->limit = 1;
+		verdict->window = units;
+		verdict->window_changed = verdict->window != packet->window;
+	}
+}
+
+// Whether the sender of data is shown a window of zero by order.
+INLINE int is_shut(const struct half *half, const struct link *link, int data_direction)
+{
+	int by_link = data_direction == OUTGOING && link->limits_window && !link->most_window;
+
+	return by_link || (half->flags & HALF_LIMITED && !half->most_window);
+}
+
+// Whether a segment asks for a window that is shut by order: nothing below what its sender was shown, as Linux has it, or one byte.
+INLINE int is_window_probe(const struct flow *flow, const struct link *link, const struct packet *packet, int direction)
+{
+	const struct half *half = direction == OUTGOING ? &flow->incoming : &flow->outgoing;
+
+	if (!is_shut(half, link, direction) || link->expires_at <= packet->now || packet->flags & (SYN | FIN | RST))
+		return 0;
+	if (!(half->flags & HALF_ACKED) || !(half->flags & HALF_LAST))
+		return 0;
+	return packet->len ? packet->len == 1 : before(packet->seq, half->shown);
+}
+
+// A duplicate ACK (RFC 5681 section 2), before it is noted.
+INLINE int is_duplicate(const struct half *half, const struct packet *packet)
+{
+	return half->flags & HALF_ACKED && half->flags & HALF_LAST && packet->ack == half->acked && !packet->len &&
+	       packet->flags & ACK && !(packet->flags & (SYN | FIN | RST)) && packet->window == half->last_window &&
+	       half->runs_len && before(half->acked, runs_end(half)) && !packet->says_more;
+}
+
 // Shows the sender an ACK up to `limit`, or all of it. `arrives` unless it goes into a dead link.
 INLINE void show_or_lower(struct half *half, const struct packet *packet, struct verdict *verdict, int kind, int opens,
 			  int has_limit, u32 limit, int arrives)
@@ -174,6 +247,8 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	int is_up = !link->is_down || link->is_releasing;
 	int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(&flow->outgoing, packet);
 	int was_held = is_held(half), opens = opens_window(half, packet);
+	int is_dropped = direction == INCOMING && link->drops_duplicates && link->expires_at > now && is_duplicate(half, packet);
+	u32 was_acked = half->acked;
 	int kind = is_past ? OTHER : note_ack(half, packet);
 	if (kind == ADVANCING)
 		note_flight(half, flow, now);
@@ -198,13 +273,19 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		// Data that flows by itself needs no release, and is acknowledged as it comes.
 		holding = HOLD_NOTHING;
 	}
+	int is_heard = half->flags & HALF_UNTIL_HEARD && (kind == ADVANCING || kind == REPEATED) && !link->is_down;
+
+	if (is_heard) {
+		half->flags &= ~(HALF_LIMITED | HALF_UNTIL_HEARD);
+		holding = HOLD_NOTHING;
+	}
 	u32 limit = half->shown;
 	int has_limit = 0;
 
 	if (!begins_stall && holding == HOLD_ALL)
 		has_limit = half->flags & HALF_ACKED;
-	else if (!begins_stall && holding == HOLD_LAST && rules->hold_segments)
-		has_limit = hold_back(rules, half, packet, kind, &limit);
+	else if (!begins_stall && holding == HOLD_LAST)
+		has_limit = hold_back(rules, link, half, packet, kind, was_acked, direction, &limit);
 	if (refreshes(rules, half, link, now) && packet->has_stamps && !before(half->refresh_stale, packet->ecr))
 		refresh_echo(half, packet, verdict);
 	int was_recording = half->flags & HALF_RECORDING;
@@ -224,6 +305,13 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		if (!half->flush_at || half->flush_at <= now)
 			verdict->notice = NOTICE_HELD;
 		half->flush_at = now + rules->hold_flush;
+	}
+	limit_window(half, link, packet, verdict, direction);
+	if (is_dropped)
+		verdict->withhold = 1;
+	if (is_heard) {
+		verdict->notice = NOTICE_HEARD;
+		verdict->notice_ack = packet->ack;
 	}
 }
 

@@ -15,6 +15,15 @@ INLINE void begin_verdict(struct verdict *verdict, const struct packet *packet)
 	verdict->window = packet->window;
 }
 
+// Its notice bears the direction of the probe: the ACKs of that half go the other way.
+INLINE void note_probe(const struct flow *flow, struct verdict *verdict, int direction)
+{
+	const struct half *half = direction == OUTGOING ? &flow->incoming : &flow->outgoing;
+
+	verdict->notice = NOTICE_PROBED;
+	verdict->notice_ack = half->acked;
+}
+
 // A segment passes that header prediction did not take. `own` is the line of its direction, `other` its neighbour. The caller holds the
 // lock of the flow and has called `begin_verdict`.
 INLINE void handle_segment(struct flow *flow, const struct link *link, const volatile struct rules *rules, const struct key *key,
@@ -30,6 +39,14 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 	}
 	fold(flow, own, key, direction);
 	fold(flow, other, key, !direction);
+	verdict->probe = is_window_probe(flow, link, packet, direction);
+	// One without data is before the window, where a receiver takes nothing from it. Of an absent one the controller answers in its place.
+	if (verdict->probe && (!packet->len || link->is_down)) {
+		verdict->withhold = link->is_down && direction == OUTGOING;
+		note_probe(flow, verdict, direction);
+		flow->seen_at = packet->now;
+		return;
+	}
 	if (direction == OUTGOING || packet->flags & SYN || !is_beyond_window(&flow->outgoing, packet)) {
 		u32 acked = acks->acked, was_acked = acks->flags & HALF_ACKED;
 
@@ -39,6 +56,8 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 	} else {
 		catch_up(flow, link);
 	}
+	if (verdict->probe && !verdict->notice)
+		note_probe(flow, verdict, direction);
 	note_stage(flow, packet, direction);
 	flow->withheld += verdict->withhold;
 	flow->lowered += verdict->lower;

@@ -91,7 +91,7 @@ INLINE int is_active(const struct prediction *prediction, const struct key *key)
 // Nothing happens to the link, nor is about to.
 INLINE int is_calm(const struct link *link)
 {
-	return !link->is_down && !link->is_releasing && !link->has_stall && !link->awaits_packets && !link->listens;
+	return !link->is_down && !link->is_releasing && !link->has_stall && !link->awaits_packets && !link->listens && !has_orders(link);
 }
 
 // Whether the data that an ACK acknowledges has passed. The neighbour's line, which another processor may be writing to, is read only if
@@ -240,7 +240,7 @@ INLINE void bound_prediction(const struct flow *flow, struct prediction *predict
 // Whether the next ACK of a half needs no decision.
 INLINE int is_quiet(const volatile struct rules *rules, const struct half *half, const struct link *link, u64 now)
 {
-	u32 busy = HALF_SHRUNK | HALF_RECORDING | HALF_CLOCKED | HALF_RESET;
+	u32 busy = HALF_SHRUNK | HALF_RECORDING | HALF_CLOCKED | HALF_RESET | HALF_LIMITED;
 
 	return !(half->flags & busy) && !half->flush_at && !half->sack_len && !is_held(half) && !refreshes(rules, half, link, now);
 }

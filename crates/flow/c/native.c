@@ -1,5 +1,6 @@
 // The flow path for a process: the shell around flow.h that Rust calls (src/ffi.rs). One thread has a flow at a time.
 
+#include "entry.h"
 #include "flow.h"
 
 INLINE struct prediction *neighbour_of(struct prediction *own, u32 number)
@@ -99,6 +100,49 @@ void flow_lower(const struct half *half, const struct packet *packet, struct ver
 {
 	begin_verdict(verdict, packet);
 	lower(half, packet, verdict, ack);
+}
+
+// ---- Entries (entry.h). ----
+
+// A segment of an entry without details passes. Returns whether the flow is to have details from now on.
+u32 flow_follow(struct entry *entry, const struct rules *rules, const struct packet *packet, u32 direction)
+{
+	struct flow flow = {};
+
+	return follow(entry, &flow, rules, packet, direction & 1);
+}
+
+// `flow` is all zeros.
+void flow_expand(struct flow *flow, const struct entry *entry, u32 epoch)
+{
+	expand(flow, entry, epoch);
+}
+
+void flow_compact(struct entry *entry, const struct flow *flow)
+{
+	compact(entry, flow);
+}
+
+u32 flow_needs_details(const struct link *link)
+{
+	return needs_details(link);
+}
+
+u32 flow_is_at_rest(const struct flow *flow)
+{
+	return is_at_rest(flow);
+}
+
+// As flow_handle_segment, in a shell between two hosts, without header prediction. Returns whether the receiver would refuse the segment,
+// which passes then.
+u32 flow_pass_between(struct flow *flow, const struct key *key, const struct link *link, const struct rules *rules,
+		      const struct packet *packet, struct verdict *verdict, u32 direction)
+{
+	struct prediction none[2] = {};
+	int way = direction & 1;
+
+	begin_verdict(verdict, packet);
+	return !pass_between(flow, link, rules, key, packet, verdict, none, way);
 }
 
 // ---- For the tests of the Rust side. ----

@@ -42,6 +42,11 @@ INLINE void apply(struct half *half, const struct order *order)
 		half->refresh_ticks_per_sec = order->c;
 		half->refresh_at = order->now;
 		break;
+	case ORDER_LIMIT_WINDOW:
+		set_flag(half, HALF_LIMITED, order->b != LIMIT_NONE);
+		set_flag(half, HALF_UNTIL_HEARD, order->b == LIMIT_UNTIL_HEARD);
+		half->most_window = order->b == LIMIT_NONE ? 0 : order->a;
+		break;
 	case ORDER_WINDOW_SHIFT:
 		if (half->window_shift == UNKNOWN_SHIFT)
 			half->window_shift = order->a > 14 ? 14 : order->a;

@@ -38,7 +38,9 @@ struct verdict {
 	u8 shrink;      // the window was shrunk before a cut
 	u8 notice;      // NOTICE_*, or 0
 	u8 advances;    // it acknowledges more than any before
-	u8 unused[3];
+	u8 limit;       // the window was limited by order
+	u8 probe;       // it asks for a window that is shut
+	u8 unused;
 };
 
 INLINE u32 seq_len(const struct packet *packet)

@@ -69,7 +69,7 @@ struct half {
 	u64 refresh_at, refresh_ticks_per_sec;
 	u32 first_stamp;
 	u32 refresh_stale, refresh_value;
-	u32 unused;
+	u32 most_window; // the sender is shown no larger one, in bytes
 };
 
 #define UNKNOWN_SHIFT 0xff
@@ -85,6 +85,8 @@ struct half {
 #define HALF_FLUSHED 0x100    // `flushed_from` is valid
 #define HALF_REFRESH 0x200    // `refresh_*` are valid
 #define HALF_FAST 0x400       // data has come faster than FASTEST, and since then faster than STILL_FAST
+#define HALF_LIMITED 0x800    // `most_window` is valid,
+#define HALF_UNTIL_HEARD 0x1000 // until the next ACK of the receiver
 
 // What is remembered of a connection.
 struct flow {
@@ -111,6 +113,40 @@ struct flow {
 	struct half incoming; // data that goes out: its ACKs come in
 };
 
+// What every packet of a connection touches where there are many: 128 bytes. The rest, a `struct flow`, is apart, for flows that need it
+// (entry.h).
+struct side {
+	u32 acked;    // as in `struct half`, as all that follows
+	u32 end;      // where the last byte of data ended that has passed, with SIDE_END
+	u32 last_nxt;
+	u32 last_val, last_ecr;
+	u32 bytes_acked; // no more than fit
+	u16 last_window;
+	u16 longest_segment;
+	u8 window_shift;
+	u8 flags; // HALF_* up to HALF_RESET, SIDE_END
+	u8 last_ttl, last_class;
+};
+
+#define SIDE_END 0x80
+
+struct entry {
+	struct bpf_spin_lock lock;
+	u32 flags; // TRIP_*, ENTRY_DETAILED
+	u64 seen_at, began_at;
+	u32 smoothed, beyond; // in microseconds
+	u32 host_isn, host_fin, peer_fin;
+	u16 stage;
+	u16 unused;
+	u32 timed, timed_at;         // the time in microseconds, modulo 2^32
+	u32 far_timed, far_timed_at;
+	struct side outgoing, incoming;
+};
+
+_Static_assert(sizeof(struct entry) == 128, "two cache lines");
+
+#define ENTRY_DETAILED 0x80000000 // there is a `struct flow`, which is newer
+
 #define TRIP_SAMPLED 0x1 // `smoothed`, `latest` and `least` are valid
 #define TRIP_STAMPED 0x2 // the echo of `stamped`, sent at `stamped_at`, is awaited
 #define TRIP_TIMED 0x4   // the ACK of `timed`, sent at `timed_at`, is awaited
@@ -126,7 +162,8 @@ struct flow {
 #define STAGE_RESET 0x20
 #define STAGE_LEFT_ALONE 0x40 // by policy
 
-// What the controller says of the link.
+// What the controller says of the link: that of an interface, or that to one mobile host, where each has its own. The orders at the end
+// apply to the ACKs that come in over it.
 struct link {
 	u64 down_at, up_at;
 	u64 stall_cut_at, stall_until; // a cut is foreseen
@@ -138,8 +175,18 @@ struct link {
 	u8 has_stall;
 	u8 awaits_packets; // incoming packets are reported
 	u8 listens;        // the link is silent: the next incoming packet is reported
-	u8 unused[6];
+	u8 holds;            // HOLDS_*: what is held back while the link is up
+	u8 limits_window;    // senders are shown no larger window than `most_window`
+	u8 drops_duplicates; // duplicate ACKs are withheld (RFC 5681 section 2)
+	u8 unused[3];
+	u32 held_bytes;  // of HOLDS_BYTES
+	u32 most_window; // in bytes; 0 shuts the window
 };
+
+#define HOLDS_SEGMENTS 0 // as many segments as the rules say
+#define HOLDS_NOTHING 1
+#define HOLDS_BYTES 2    // exactly `held_bytes` (M-TCP section 4.1 has one)
+#define HOLDS_NEWEST 3   // the newest ACK while data are outstanding (BUFFER-FREEZE section III.B)
 
 // What every packet needs to know in the kernel, in one cache line.
 #define STATUS_NUMBER 1 // which of two links is the current one
@@ -160,6 +207,8 @@ struct rules {
 	u32 mark_out;         // of packets that user space sends to the link
 	u32 mark_in;          // and to the host itself
 	u32 test_clock;       // the time is the packet's own, for tests
+	u32 detail_after;     // a flow has details from so many acknowledged bytes on, where entries are used
+	u32 unused;
 };
 
 // The name of a flow: IPv4 addresses are mapped (RFC 4291 section 2.5.5.2), ports are in network byte order.
@@ -203,6 +252,8 @@ struct notice {
 #define NOTICE_OPENED 4   // the sender was shown an ACK as it is: recorded ones are obsolete
 #define NOTICE_INCOMING 5 // a packet has come in over a link that is down, or after a silence
 #define NOTICE_ARRIVED 6  // a packet has come in while `awaits_packets`
+#define NOTICE_PROBED 7   // a sender asks for a window that is shut (RFC 9293 section 3.8.6.1)
+#define NOTICE_HEARD 8    // an ACK has come that ends HALF_UNTIL_HEARD: the sender was shown the receiver's window
 
 // A change of a flow, asked for by the controller. The meaning of `a`, `b` and `c` is that of the kind.
 struct order {
@@ -224,6 +275,12 @@ struct order {
 #define ORDER_LEAVE_ALONE 8  // leave the flow alone: `a`
 #define ORDER_FOLD 9         // fold predicted packets into the flow
 #define ORDER_FREE 10        // fold those of one direction, and free its prediction
+#define ORDER_LIMIT_WINDOW 11 // show no larger window than `a` bytes: `b` is LIMIT_*
+#define ORDER_COMPACT 12     // keep the entry of the flow table only, if nothing is held
+
+#define LIMIT_NONE 0       // any window
+#define LIMIT_ALWAYS 1
+#define LIMIT_UNTIL_HEARD 2 // until the receiver's next ACK
 
 // What becomes of the ACKs of a flow.
 enum holding {
@@ -252,5 +309,8 @@ enum counter {
 	SEEN_IN,          // as SEEN, incoming
 	PREDICTED_IN,     // as PREDICTED, incoming
 	OTHERS_IN,        // other incoming packets from beyond the link, counted during a silence only
+	LIMITED,          // windows that were limited by order
+	PROBED,           // zero-window probes that were noticed
+	DETAILED,         // flows that were given details (entry.h)
 	COUNTERS,         // how many there are
 };

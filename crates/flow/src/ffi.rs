@@ -4,11 +4,11 @@
 
 #![allow(unsafe_code)]
 
-use crate::layout::{Flow, Half, Holding, Key, Link, Notice, Order, Packet, Prediction, Rules, Verdict};
+use crate::layout::{Entry, Flow, Half, Holding, Key, Link, Notice, Order, Packet, Prediction, Rules, Verdict};
 use crate::prediction::Place;
 
 mod c {
-    use super::{Flow, Half, Key, Link, Order, Packet, Place, Prediction, Rules, Verdict};
+    use super::{Entry, Flow, Half, Key, Link, Order, Packet, Place, Prediction, Rules, Verdict};
 
     unsafe extern "C" {
         pub(super) fn flow_handle_segment(
@@ -31,6 +31,20 @@ mod c {
         pub(super) fn flow_is_calm(link: *const Link) -> u32;
         pub(super) fn flow_is_stalling(link: *const Link, flow: *const Flow, now: u64) -> u32;
         pub(super) fn flow_holding(link: *const Link, rules: *const Rules, flow: *const Flow, now: u64) -> u32;
+        pub(super) fn flow_follow(entry: *mut Entry, rules: *const Rules, packet: *const Packet, direction: u32) -> u32;
+        pub(super) fn flow_expand(flow: *mut Flow, entry: *const Entry, epoch: u32);
+        pub(super) fn flow_compact(entry: *mut Entry, flow: *const Flow);
+        pub(super) fn flow_needs_details(link: *const Link) -> u32;
+        pub(super) fn flow_is_at_rest(flow: *const Flow) -> u32;
+        pub(super) fn flow_pass_between(
+            flow: *mut Flow,
+            key: *const Key,
+            link: *const Link,
+            rules: *const Rules,
+            packet: *const Packet,
+            verdict: *mut Verdict,
+            direction: u32,
+        ) -> u32;
         pub(super) fn flow_lower(half: *const Half, packet: *const Packet, verdict: *mut Verdict, ack: u32);
     }
 
@@ -125,6 +139,58 @@ pub(crate) fn lower(half: &Half, packet: &Packet, ack: u32) -> Verdict {
     // SAFETY: as above.
     unsafe { c::flow_lower(half, packet, &raw mut verdict, ack) };
     verdict
+}
+
+/// A segment of an entry without details passes. Returns whether the flow is to have details from now on.
+pub(crate) fn follow(entry: &mut Entry, rules: &Rules, packet: &Packet, direction: u8) -> bool {
+    // SAFETY: as above.
+    unsafe { c::flow_follow(entry, rules, packet, direction.into()) != 0 }
+}
+
+/// Fills a flow that is all zeros.
+pub(crate) fn expand(flow: &mut Flow, entry: &Entry) {
+    // SAFETY: as above.
+    unsafe { c::flow_expand(flow, entry, 0) }
+}
+
+/// Fills an entry.
+pub(crate) fn compact(entry: &mut Entry, flow: &Flow) {
+    // SAFETY: as above.
+    unsafe { c::flow_compact(entry, flow) }
+}
+
+/// Whether packets over the link need details of their flows.
+pub(crate) fn needs_details(link: &Link) -> bool {
+    // SAFETY: as above.
+    unsafe { c::flow_needs_details(link) != 0 }
+}
+
+/// Whether an entry can stand for the flow.
+pub(crate) fn is_at_rest(flow: &Flow) -> bool {
+    // SAFETY: as above.
+    unsafe { c::flow_is_at_rest(flow) != 0 }
+}
+
+/// A segment passes in a shell between two hosts. Returns the verdict, or `None` if its receiver would refuse the segment, which passes as
+/// it is.
+pub(crate) fn pass_between(
+    flow: &mut Flow,
+    key: &Key,
+    (link, rules): (&Link, &Rules),
+    packet: &Packet,
+    direction: u8,
+) -> Option<Verdict> {
+    let mut verdict = Verdict::default();
+    // SAFETY: as above.
+    let is_refused =
+        unsafe { c::flow_pass_between(flow, key, link, rules, packet, &raw mut verdict, direction.into()) };
+    (is_refused == 0).then_some(verdict)
+}
+
+/// An entry that is all zeros.
+pub(crate) fn zeroed_entry() -> Entry {
+    // SAFETY: integers, of which any bytes are a value.
+    unsafe { std::mem::zeroed() }
 }
 
 /// A flow that is all zeros.

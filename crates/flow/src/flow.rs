@@ -57,6 +57,30 @@ impl Flow {
         (Verdict::Pass, notice)
     }
 
+    /// As [`Self::handle_packet`], in a shell that stands between two hosts, without header prediction.
+    pub fn pass_between(
+        &mut self,
+        key: &Key,
+        environment: Environment<'_>,
+        direction: Direction,
+        packet: &mut Packet,
+        form: Form,
+    ) -> (Verdict, Option<Notice>) {
+        let Environment { now, link, rules } = environment;
+        let Some(segment) = packet.tcp() else { return (Verdict::Pass, None) };
+        let read = segment::read(now, packet, segment, form);
+        let verdict = ffi::pass_between(self, key, (link, rules), &read, key::to_raw(direction));
+        let Some(verdict) = verdict else { return (Verdict::Pass, None) };
+        let notice = Notice::of(verdict.notice, verdict.notice_ack);
+        if verdict.withhold != 0 {
+            return (Verdict::Drop, notice);
+        }
+        if let Some(segment) = tcp_mut(packet) {
+            verdict.rewrite(segment);
+        }
+        (Verdict::Pass, notice)
+    }
+
     /// Carries out an order.
     pub fn handle_order(&mut self, place: &mut Place, order: &OrderRecord) {
         ffi::handle_order(self, place, &order.0);

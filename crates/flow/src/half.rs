@@ -7,8 +7,8 @@ use holdover_wire::{Packet, SackBlocks, Seq, SeqRange, Timestamps};
 use crate::ffi;
 use crate::flow::time;
 use crate::layout::{
-    HALF_ACKED, HALF_CLOCKED, HALF_ENDING, HALF_FLUSHED, HALF_LAST, HALF_LAST_STAMPS, HALF_RECORDING, HALF_RESET,
-    HALF_SHRUNK, Half, MOST_BLOCKS, MOST_RUNS, MOST_SHOWN, UNKNOWN_SHIFT,
+    HALF_ACKED, HALF_CLOCKED, HALF_ENDING, HALF_FLUSHED, HALF_LAST, HALF_LAST_STAMPS, HALF_LIMITED, HALF_RECORDING,
+    HALF_RESET, HALF_SHRUNK, Half, MOST_BLOCKS, MOST_RUNS, MOST_SHOWN, UNKNOWN_SHIFT,
 };
 use crate::segment::{self, Form};
 
@@ -112,6 +112,11 @@ impl Half {
     /// Whether the sender was shown a smaller window than the receiver's.
     pub const fn is_window_shrunk(&self) -> bool {
         self.has(HALF_SHRUNK)
+    }
+
+    /// The largest window that the sender is shown by order, in bytes; `None` for any.
+    pub fn window_limit(&self) -> Option<u32> {
+        self.has(HALF_LIMITED).then_some(self.most_window)
     }
 
     /// Whether ACKs of a stall are being recorded.

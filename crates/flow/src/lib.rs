@@ -18,6 +18,7 @@
 
 #![deny(unsafe_code)]
 
+mod entry;
 mod ffi;
 mod flow;
 mod half;
@@ -31,14 +32,15 @@ mod rules;
 mod segment;
 mod table;
 
+pub use entry::Followed;
 pub use flow::Environment;
 pub use layout::{
-    Counter, FRAME_LEN, Flow, Half, Key, Link, Prediction, Rules, STATUS_CALM, STATUS_CALM_IPV6, STATUS_FRAMES,
+    Counter, Entry, FRAME_LEN, Flow, Half, Key, Link, Prediction, Rules, STATUS_CALM, STATUS_CALM_IPV6, STATUS_FRAMES,
     STATUS_LISTENS, STATUS_NUMBER,
 };
-pub use link::{LinkState, Stall};
+pub use link::{Holds, LinkState, Stall};
 pub use notice::{Notice, NoticeRecord, Report};
-pub use order::{Order, OrderRecord};
+pub use order::{Order, OrderRecord, WindowLimit};
 pub use prediction::{PREDICTIONS, Place};
 pub use rules::HoldBack;
 pub use segment::Form;

@@ -3,7 +3,7 @@
 use holdover_base::{Duration, Instant};
 
 use crate::ffi;
-use crate::layout::Link;
+use crate::layout::{HOLDS_BYTES, HOLDS_NEWEST, HOLDS_NOTHING, HOLDS_SEGMENTS, Link};
 
 /// What a controller says of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +24,27 @@ pub struct LinkState {
     pub listens: bool,
     /// From then on every packet passes as it is: the controller should have renewed this.
     pub expires_at: Instant,
+    /// What is held back of the ACKs that come in.
+    pub holds: Holds,
+    /// Senders are shown no larger window of hosts beyond the link, in bytes; 0 shuts it. `None` for any.
+    pub most_window: Option<u32>,
+    /// Duplicate ACKs (RFC 5681 section 2) that come in are withheld.
+    pub drops_duplicates: bool,
+}
+
+/// How much of the ACKs that come in over the link is held back while it is up, after
+/// [`HoldBack::after_bytes`](crate::HoldBack::after_bytes).
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Holds {
+    /// As many segments as [`Rules`](crate::Rules) say.
+    #[default]
+    Segments,
+    /// Nothing.
+    Nothing,
+    /// Exactly so many bytes (M-TCP section 4.1 has one).
+    Bytes(u32),
+    /// The newest ACK, while data are outstanding (BUFFER-FREEZE section III.B).
+    Newest,
 }
 
 /// No ACK passes, because a cut is foreseen.
@@ -49,6 +70,9 @@ impl Default for LinkState {
             epoch: 0,
             listens: false,
             expires_at: Instant::FAR_FUTURE,
+            holds: Holds::Segments,
+            most_window: None,
+            drops_duplicates: false,
         }
     }
 }
@@ -58,6 +82,12 @@ impl Link {
     pub fn new(link: &LinkState) -> Self {
         let nanos = |at: Option<Instant>| at.map_or(0, Instant::as_nanos);
         let stall = link.stall.as_ref();
+        let (holds, held_bytes) = match link.holds {
+            Holds::Segments => (HOLDS_SEGMENTS, 0),
+            Holds::Nothing => (HOLDS_NOTHING, 0),
+            Holds::Bytes(bytes) => (HOLDS_BYTES, bytes),
+            Holds::Newest => (HOLDS_NEWEST, 0),
+        };
         Self {
             down_at: nanos(link.down_at),
             up_at: nanos(link.up_at),
@@ -73,6 +103,11 @@ impl Link {
             has_stall: stall.is_some().into(),
             awaits_packets: link.awaits_packets.into(),
             listens: link.listens.into(),
+            holds: holds as u8,
+            held_bytes,
+            limits_window: link.most_window.is_some().into(),
+            most_window: link.most_window.unwrap_or(0),
+            drops_duplicates: link.drops_duplicates.into(),
             ..Self::default()
         }
     }

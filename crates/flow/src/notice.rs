@@ -4,7 +4,10 @@ use holdover_base::Instant;
 use holdover_filter::{Connection, Direction};
 use holdover_wire::Seq;
 
-use crate::layout::{self, NOTICE_ARRIVED, NOTICE_HELD, NOTICE_INCOMING, NOTICE_OPENED, NOTICE_QUEUED, NOTICE_STALLED};
+use crate::layout::{
+    self, NOTICE_ARRIVED, NOTICE_HEARD, NOTICE_HELD, NOTICE_INCOMING, NOTICE_OPENED, NOTICE_PROBED, NOTICE_QUEUED,
+    NOTICE_STALLED,
+};
 use crate::{ffi, key};
 
 /// Something that a controller has to do.
@@ -18,6 +21,11 @@ pub enum Notice {
     Queued(Seq),
     /// The sender was shown an ACK as it is: those of a stall are obsolete.
     Opened,
+    /// The sender asks for a window that is shut by order (RFC 9293 section 3.8.6.1): the receiver has acknowledged up to here. Nothing has
+    /// answered yet; while the link is down the probe is withheld.
+    Probed(Seq),
+    /// The receiver has sent an ACK up to here, which ends [`WindowLimit::UntilHeard`](crate::WindowLimit::UntilHeard).
+    Heard(Seq),
 }
 
 /// What a notice of the programs in the kernel reports.
@@ -45,6 +53,8 @@ impl Notice {
             NOTICE_STALLED => Some(Self::Stalled(ack)),
             NOTICE_QUEUED => Some(Self::Queued(ack)),
             NOTICE_OPENED => Some(Self::Opened),
+            NOTICE_PROBED => Some(Self::Probed(ack)),
+            NOTICE_HEARD => Some(Self::Heard(ack)),
             _ => None,
         }
     }

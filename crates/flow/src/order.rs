@@ -5,8 +5,9 @@ use holdover_filter::{Connection, Direction};
 use holdover_wire::Seq;
 
 use crate::layout::{
-    self, Key, ORDER_CLOCK, ORDER_FLUSH, ORDER_FOLD, ORDER_FREE, ORDER_LEAVE_ALONE, ORDER_RECORD, ORDER_REFRESH,
-    ORDER_REOPENED, ORDER_SHOW, ORDER_WINDOW_SHIFT,
+    self, Key, LIMIT_ALWAYS, LIMIT_NONE, LIMIT_UNTIL_HEARD, ORDER_CLOCK, ORDER_COMPACT, ORDER_FLUSH, ORDER_FOLD,
+    ORDER_FREE, ORDER_LEAVE_ALONE, ORDER_LIMIT_WINDOW, ORDER_RECORD, ORDER_REFRESH, ORDER_REOPENED, ORDER_SHOW,
+    ORDER_WINDOW_SHIFT,
 };
 use crate::{ffi, key};
 
@@ -39,6 +40,20 @@ pub enum Order {
     },
     /// The receiver's window shift, if it is not known.
     WindowShift(u8),
+    /// How large a window of the receiver's the sender is shown.
+    LimitWindow(WindowLimit),
+}
+
+/// The largest window that a sender is shown, in bytes; 0 shuts it. A window that becomes smaller may end before data that are under way,
+/// which RFC 9293 section 3.8.6 discourages: that is what closes it at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WindowLimit {
+    /// Any.
+    None,
+    /// No more than this.
+    Always(u32),
+    /// No more than this until the next ACK of the receiver, which passes as it is.
+    UntilHeard(u32),
 }
 
 /// An order as the flow path reads it.
@@ -55,6 +70,14 @@ impl OrderRecord {
             Order::Record(is_on) => (ORDER_RECORD, is_on.into(), 0, 0),
             Order::Clock(is_on) => (ORDER_CLOCK, is_on.into(), 0, 0),
             Order::Refresh { stale, value, ticks_per_sec } => (ORDER_REFRESH, stale, value, ticks_per_sec),
+            Order::LimitWindow(limit) => {
+                let (bytes, kind) = match limit {
+                    WindowLimit::None => (0, LIMIT_NONE),
+                    WindowLimit::Always(bytes) => (bytes, LIMIT_ALWAYS),
+                    WindowLimit::UntilHeard(bytes) => (bytes, LIMIT_UNTIL_HEARD),
+                };
+                (ORDER_LIMIT_WINDOW, bytes, kind, 0)
+            }
             Order::WindowShift(shift) => (ORDER_WINDOW_SHIFT, shift.into(), 0, 0),
         };
         let direction = key::to_raw(direction);
@@ -77,6 +100,11 @@ impl OrderRecord {
     pub fn free_prediction(key: Key, number: u32) -> Self {
         let Self(order) = Self::of(ORDER_FREE, key);
         Self(layout::Order { direction: (number & 1) as u8, ..order })
+    }
+
+    /// Keeps the entry of a flow only, without its details, if nothing is held.
+    pub fn compact(connection: Connection) -> Self {
+        Self::of(ORDER_COMPACT, Key::new(connection))
     }
 
     /// As the programs in the kernel read it.

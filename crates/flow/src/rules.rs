@@ -44,6 +44,12 @@ impl Rules {
         Self { test_clock: 1, ..self }
     }
 
+    /// The same where flows have details from so many acknowledged bytes on ([`Entry`](crate::Entry)).
+    #[must_use]
+    pub fn with_details_after(self, bytes: u32) -> Self {
+        Self { detail_after: bytes, ..self }
+    }
+
     /// Bytes before the IP header.
     pub const fn frame_len(&self) -> u32 {
         self.frame_len

@@ -15,6 +15,7 @@ pub mod copy_and_forward;
 pub mod divert;
 pub mod ebsn;
 mod fifo;
+pub mod freeze;
 pub mod handoff;
 pub mod m_tcp;
 mod mechanisms;

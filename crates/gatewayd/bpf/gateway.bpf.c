@@ -71,6 +71,11 @@ INLINE int read_arp_sender(struct __sk_buff *skb, struct address *address)
 	return 1;
 }
 
+INLINE u64 time_of(const struct __sk_buff *skb)
+{
+	return rules.test_clock ? skb->tstamp : bpf_ktime_get_ns();
+}
+
 SEC("classifier")
 int egress(struct __sk_buff *skb)
 {
@@ -90,7 +95,7 @@ int egress(struct __sk_buff *skb)
 
 	if (!mobile)
 		return PASS;
-	u64 now = bpf_ktime_get_ns(), expires = expires_at();
+	u64 now = time_of(skb), expires = expires_at();
 	int is_diverted = 0;
 
 	// TCP of this router would take a drop that it hears of for congestion. There is no interface 0.
@@ -183,7 +188,7 @@ int ingress(struct __sk_buff *skb)
 			return PASS;
 		}
 	}
-	u64 now = bpf_ktime_get_ns(), expires = expires_at();
+	u64 now = time_of(skb), expires = expires_at();
 
 	count(HEARD);
 	note_heard(skb, mobile, &address, now);
@@ -233,6 +238,10 @@ int flow_order(struct __sk_buff *skb)
 	struct current *current = bpf_map_lookup_elem(&currents, &zero);
 	struct flow *flow = bpf_map_lookup_elem(&flows, &order.key);
 
+	if (order.kind == ORDER_COMPACT)
+		return !remove_details(&order.key);
+	if (!flow && add_details(&order.key))
+		flow = bpf_map_lookup_elem(&flows, &order.key);
 	if (!flow || !current)
 		return 1;
 	bpf_spin_lock(&flow->lock);

@@ -3,7 +3,8 @@
 //! A file is refused as a whole if anything in it is not understood, with the place and what would be accepted there.
 
 use std::borrow::Cow;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use holdover_base::{BitRate, Duration};
@@ -49,6 +50,9 @@ pub struct Mobiles {
     pub interface: Option<String>,
     /// What is done.
     pub mode: Mode,
+    /// What is done for mobile hosts of single networks instead, by network. Of several, the one with the longest prefix counts.
+    #[schemars(with = "BTreeMap<String, Mode>")]
+    pub modes: BTreeMap<Network, Mode>,
     /// Their networks. If none is named: the networks of the interface's own addresses.
     pub networks: Vec<Network>,
     /// Networks and addresses that are left alone.
@@ -64,6 +68,20 @@ pub enum Mode {
     Buffer,
     /// Nothing: absences are counted and reported.
     Observe,
+    /// Senders of data are shown a window of zero, and their probes are answered. Nothing is kept.
+    Freeze,
+    /// Both: packets are kept, and senders are shown a window of zero (BUFFER-FREEZE).
+    BufferFreeze,
+    /// As the paper has it (M-TCP): packets are kept, one byte is never acknowledged while data flow, and windows are shut when ACKs stop
+    /// coming.
+    MTcp,
+}
+
+impl Mode {
+    /// Whether packets for mobile hosts that are away are kept.
+    pub const fn diverts(self) -> bool {
+        !matches!(self, Self::Observe | Self::Freeze)
+    }
 }
 
 /// Packets that wait for mobile hosts.
@@ -124,6 +142,10 @@ pub struct HoldBack {
     /// So many TCP connections are known at most.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub most_connections: u32,
+    /// So many of them are known in detail at most: bulk transfers, and those that had packets while their mobile host was away. The rest passes
+    /// as it is.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub most_detailed: u32,
 }
 
 /// The endpoint for Prometheus.
@@ -206,9 +228,9 @@ impl Default for PresenceSources {
 }
 
 impl Default for HoldBack {
-    /// On, for 65,536 connections.
+    /// On, for 131,072 connections, half of them in detail.
     fn default() -> Self {
-        Self { enabled: true, most_connections: 65_536 }
+        Self { enabled: true, most_connections: 131_072, most_detailed: 65_536 }
     }
 }
 
@@ -274,6 +296,9 @@ impl Config {
         if !(1..=1_000_000).contains(&self.hold_back.most_connections) {
             return Some(("most_connections", "a number from 1 to 1000000 is expected".to_owned()));
         }
+        if !(1..=1_000_000).contains(&self.hold_back.most_detailed) {
+            return Some(("most_detailed", "a number from 1 to 1000000 is expected".to_owned()));
+        }
         if !(1..=100).contains(&presence.probes) {
             return Some(("probes", "a number from 1 to 100 is expected".to_owned()));
         }
@@ -287,7 +312,7 @@ impl Config {
     /// The limits and the pace.
     pub fn diverter(&self) -> DiverterConfig {
         DiverterConfig {
-            diverts: self.mobiles.mode == Mode::Buffer,
+            diverts: self.modes().any(Mode::diverts),
             mobile_bytes: self.buffer.mobile_bytes,
             total_bytes: self.buffer.total_bytes,
             longest: self.buffer.longest.0,
@@ -297,10 +322,40 @@ impl Config {
         }
     }
 
-    /// What is done for TCP connections; `None` for nothing. Cuts are not foreseen, so that no ACKs are stalled before them.
+    /// What is held back with [`Mode::Buffer`]; `None` for nothing. Cuts are not foreseen, so that no ACKs are stalled before them.
     pub fn wake(&self) -> Option<WakeConfig> {
-        let is_on = self.hold_back.enabled && self.mobiles.mode == Mode::Buffer;
-        is_on.then(|| WakeConfig { ack_stall: None, ..WakeConfig::all() })
+        self.hold_back.enabled.then(|| WakeConfig { ack_stall: None, ..WakeConfig::all() })
+    }
+
+    /// What is done for a mobile host.
+    pub fn mode_of(&self, mobile: IpAddr) -> Mode {
+        let fitting = self.mobiles.modes.iter().filter(|(network, _)| network.contains(mobile));
+        fitting.max_by_key(|(network, _)| network.mapped().1).map_or(self.mobiles.mode, |(_, &mode)| mode)
+    }
+
+    /// Networks whose mobile hosts are treated otherwise than the rest, and how.
+    pub(crate) fn modes_of_networks(&self) -> impl Iterator<Item = (Network, Mode)> {
+        self.mobiles.modes.iter().map(|(&network, &mode)| (network, mode))
+    }
+
+    /// All modes that mobile hosts may have.
+    fn modes(&self) -> impl Iterator<Item = Mode> {
+        self.mobiles.modes.values().copied().chain([self.mobiles.mode])
+    }
+
+    /// Whether TCP connections are followed at all.
+    pub fn follows_connections(&self) -> bool {
+        let follows = |mode| match mode {
+            Mode::Observe => false,
+            Mode::Buffer => self.hold_back.enabled,
+            Mode::Freeze | Mode::BufferFreeze | Mode::MTcp => true,
+        };
+        self.modes().any(follows)
+    }
+
+    /// Whether every mobile host has the same mode.
+    pub(crate) fn has_one_mode(&self) -> bool {
+        self.modes().all(|mode| mode == self.mobiles.mode)
     }
 
     /// When mobile hosts are probed.
@@ -346,8 +401,8 @@ mod tests {
     fn what_is_not_understood_is_refused_with_its_place() {
         for (text, wanted) in [
             (
-                "[mobiles]\nmode = \"m-tcp\"\n",
-                "gateway.toml:2:8: mode: unknown variant `m-tcp`, expected `buffer` or `observe`",
+                "[mobiles]\nmode = \"choke\"\n",
+                "gateway.toml:2:8: mode: unknown variant `choke`, expected one of `buffer`, `observe`, `freeze`, `buffer-freeze`, `m-tcp`",
             ),
             ("[mobile]\n", "gateway.toml:1:2: unknown field `mobile`"),
             ("[mobiles]\nnetworks = [\"10.0.0.0/40\"]\n", "\"10.0.0.0/40\" is not a network such as"),
@@ -357,6 +412,8 @@ mod tests {
             ("[buffer]\nlongest = \"1 day\"\n", "a time from 100ms to 3600s"),
             ("[buffer]\ndirectory = \"packets\"\n", "directory: an absolute path is expected"),
             ("[hold_back]\nmost_connections = 0\n", "most_connections: a number from 1 to 1000000"),
+            ("[hold_back]\nmost_detailed = 0\n", "most_detailed: a number from 1 to 1000000"),
+            ("[mobiles.modes]\n\"10.0.0.0/40\" = \"observe\"\n", "\"10.0.0.0/40\" is not a network such as"),
             ("[presence]\nprobes = 0\n", "probes: a number from 1 to 100"),
             (
                 "[metrics]\nenabled = true\nlisten = \"0.0.0.0:9787\"\n",
@@ -366,6 +423,24 @@ mod tests {
             let error = parse(text).unwrap_err();
             assert!(error.contains(wanted), "{text}\n{error}");
         }
+    }
+
+    #[test]
+    fn the_longest_network_says_what_is_done_for_a_mobile_host() {
+        let text = "[mobiles]\nmode = \"observe\"\n[mobiles.modes]\n\"10.0.2.0/24\" = \"freeze\"\n\
+                    \"10.0.2.128/25\" = \"buffer-freeze\"\n\"fd00::/16\" = \"m-tcp\"\n";
+        let config = parse(text).unwrap();
+        assert_eq!(parse(&config.to_toml()), Ok(config.clone()));
+        for (address, mode) in [
+            ("10.0.1.1", Mode::Observe),
+            ("10.0.2.1", Mode::Freeze),
+            ("10.0.2.129", Mode::BufferFreeze),
+            ("fd00::1", Mode::MTcp),
+        ] {
+            assert_eq!(config.mode_of(address.parse().unwrap()), mode, "{address}");
+        }
+        assert!(config.diverter().diverts && config.follows_connections() && !config.has_one_mode());
+        assert!(!parse("[mobiles]\nmode = \"observe\"\n").unwrap().follows_connections());
     }
 
     fn file(path: &str) -> String {

@@ -11,12 +11,13 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Injected, Presence};
-use holdover_flow::Rules;
+use holdover_flow::{Holds, LinkState, Rules};
 use holdover_gateway::divert::{Course, Diverter, Inquiry, Loss, MobileStatus, Prober, Source, Standing};
 use holdover_host::neighbours::{Neighbours, NextHop};
 use holdover_host::{Namespace, NamespaceError, Requests, Tun, TunConfig, TunError};
 
 use crate::config::Config;
+use crate::controller::{Controller, DETAILS_AFTER};
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
 use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
@@ -25,6 +26,7 @@ use crate::store::{Store, StoreError, Stored};
 use crate::too_big::TooBig;
 use crate::waker::{Waker, Woken, is_redundant};
 use crate::watch::{News, Watch};
+use holdover_mobility::wake::WakeConfig;
 
 /// The engine cannot be made, or has ceased to work.
 #[derive(Debug, thiserror::Error)]
@@ -161,15 +163,17 @@ impl Engine {
         };
         let tun = Tun::open(&namespace, &tun_config)?;
         let divert_to = Interface::find(&mut requests, tun.name())?.index;
-        let wake = config.wake();
+        let follows = config.follows_connections();
         let place = Place {
             interface: name,
             index: interface.index,
             frame_len: interface.frame_len().unwrap_or(0),
             divert_to,
             most_mobiles: config.buffer.most_mobiles,
-            most_connections: if wake.is_some() { config.hold_back.most_connections } else { 1 },
-            rules: wake.map_or_else(Rules::default, |wake| wake.rules()),
+            most_connections: if follows { config.hold_back.most_connections } else { 1 },
+            most_detailed: if follows { config.hold_back.most_detailed } else { 1 },
+            rules: if follows { rules() } else { Rules::default() },
+            link: first_link(config),
         };
         let mut path = KernelPath::attach(place, &networks)?;
         path.renew(now)?;
@@ -185,9 +189,9 @@ impl Engine {
             store,
             sender: Sender::open().map_err(socket("a packet socket"))?,
             too_big: TooBig::open(),
-            diverter: Diverter::new(config.diverter()),
+            diverter: diverter(config),
             prober: Prober::new(config.silence()),
-            waker: wake.map(|wake| Waker::new(now, wake, config.hold_back.most_connections)),
+            waker: follows.then(|| Waker::new(now, config)),
             refused: None,
             buffer: BytesMut::new(),
             packet: Vec::new(),
@@ -425,6 +429,9 @@ impl Engine {
         let absent = self.diverter.away().count();
         let asks = self.config.presence.silence && self.interface.has_ethernet();
         for &(mobile, seen) in &all {
+            if let Some(waker) = &mut self.waker {
+                waker.meet(mobile, &mut self.path);
+            }
             let status = self.diverter.status(mobile);
             let away_since = status.as_ref().filter(|status| status.standing == Standing::Away);
             if let Some(since) = away_since.and_then(|status| status.away_since) {
@@ -641,6 +648,29 @@ impl Engine {
             tracing::warn!(%error, %mobile, "a packet that was kept cannot be removed");
         }
     }
+}
+
+/// What the flow path does for all mobile hosts; each link says what is held.
+fn rules() -> Rules {
+    WakeConfig { ack_stall: None, ..WakeConfig::all() }.rules().with_details_after(DETAILS_AFTER)
+}
+
+/// The link to a mobile host that is not known yet. Where mobile hosts differ, nothing is held before its mode is known.
+fn first_link(config: &Config) -> LinkState {
+    if config.has_one_mode() {
+        Controller::new(config.mobiles.mode, config.wake()).link_state()
+    } else {
+        LinkState { holds: Holds::Nothing, ..LinkState::default() }
+    }
+}
+
+fn diverter(config: &Config) -> Diverter<Stored> {
+    let mut diverter = Diverter::new(config.diverter());
+    for (network, mode) in config.modes_of_networks() {
+        diverter.set_network(network.address(), network.bits(), mode.diverts());
+    }
+    diverter.set_others(config.mobiles.mode.diverts());
+    diverter
 }
 
 /// No packet of a TUN device is longer.

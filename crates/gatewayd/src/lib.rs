@@ -22,6 +22,7 @@ pub mod config;
 pub mod control;
 pub mod daemon;
 pub mod demo;
+mod controller;
 mod engine;
 pub mod features;
 mod interface;

@@ -37,6 +37,16 @@ impl Network {
         Some(Self { address: masked, bits })
     }
 
+    /// Its first address.
+    pub const fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Bits of its prefix.
+    pub const fn bits(&self) -> u8 {
+        self.bits
+    }
+
     /// Whether an address is of this network.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv4() == self.address.is_ipv4() && Self::new(address, self.bits) == Some(*self)

@@ -13,7 +13,7 @@ use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, Test
 use aya::sys::SyscallError;
 use aya::{Ebpf, EbpfLoader};
 use holdover_base::{Duration, Instant};
-use holdover_flow::{Counter, Rules};
+use holdover_flow::{Counter, LinkState, Rules};
 use holdover_gateway::divert::Course;
 use holdover_host::clsact::{Filters, Owner};
 use holdover_mobility::wake::WakeConfig;
@@ -107,6 +107,12 @@ pub struct PathCounters {
     pub injected: u64,
     /// TCP packets of connections for which there was no room.
     pub connections_full: u64,
+    /// Windows that were limited by order.
+    pub limited: u64,
+    /// Zero-window probes that were answered for mobile hosts.
+    pub probed: u64,
+    /// Connections that were given details: bulk, or packets in an absence.
+    pub detailed: u64,
 }
 
 /// What the programs know of a mobile host. Times are on the clock of [`holdover_host::clock`].
@@ -136,10 +142,14 @@ pub(crate) struct Place<'a> {
     pub(crate) divert_to: u32,
     /// So many mobile hosts are known at most.
     pub(crate) most_mobiles: u32,
-    /// So many TCP connections are known at most.
+    /// So many TCP connections are known at most,
     pub(crate) most_connections: u32,
+    /// and so many of them with details.
+    pub(crate) most_detailed: u32,
     /// What the flow path does. With [`Rules::default`] it sees nothing.
     pub(crate) rules: Rules,
+    /// The link to a mobile host that is not known yet.
+    pub(crate) link: LinkState,
 }
 
 /// The programs and maps. With tcx they go with this value, or with the process.
@@ -150,6 +160,8 @@ pub(crate) struct KernelPath {
     counters: PerCpuArray<MapData, u64>,
     notices: RingBuf<MapData>,
     flows: Flows,
+    /// A mobile host that is not known yet.
+    unknown: MobileRecord,
     _filters: Option<Filters>,
     attached_by: AttachedBy,
 }
@@ -157,27 +169,7 @@ pub(crate) struct KernelPath {
 impl KernelPath {
     /// Loads the programs and puts them in the path of an interface's packets.
     pub(crate) fn attach(place: Place<'_>, networks: &[(Network, bool)]) -> Result<Self, PathError> {
-        let mut ebpf = open_object(&place)?;
-        for name in PROGRAMS {
-            program(&mut ebpf, name)?.load()?;
-        }
-        let mut blank = Array::<_, MobileRecord>::try_from(take(&mut ebpf, "blank_mobiles")?)?;
-        blank.set(0, MobileRecord::default(), 0)?;
-        let mut of_networks = LpmTrie::<_, [u8; 16], u32>::try_from(take(&mut ebpf, "networks")?)?;
-        for (network, is_mobile) in networks {
-            let (address, bits) = network.mapped();
-            of_networks.insert(&NetworkKey::new(bits.into(), address.octets()), u32::from(*is_mobile), 0)?;
-        }
-        let mut path = Self {
-            mobiles: HashMap::try_from(take(&mut ebpf, "mobiles")?)?,
-            expiry: Array::try_from(take(&mut ebpf, "expiry")?)?,
-            counters: PerCpuArray::try_from(take(&mut ebpf, "counters")?)?,
-            notices: RingBuf::try_from(take(&mut ebpf, "notices")?)?,
-            flows: Flows::open(&mut ebpf)?,
-            ebpf,
-            _filters: None,
-            attached_by: AttachedBy::Tcx,
-        };
+        let mut path = Self::load(place, networks)?;
         match path.attach_tcx(place.interface) {
             Ok(()) => drop(Filters::clear(Owner::GATEWAY, place.index)),
             Err(error) if is_unknown_to_kernel(&error) => {
@@ -196,11 +188,38 @@ impl KernelPath {
         Ok(path)
     }
 
+    /// Loads the programs. They see nothing yet.
+    fn load(place: Place<'_>, networks: &[(Network, bool)]) -> Result<Self, PathError> {
+        let mut ebpf = open_object(&place)?;
+        for name in PROGRAMS {
+            program(&mut ebpf, name)?.load()?;
+        }
+        let mut blank = Array::<_, MobileRecord>::try_from(take(&mut ebpf, "blank_mobiles")?)?;
+        let unknown = MobileRecord::new(&place.link);
+        blank.set(0, unknown, 0)?;
+        let mut of_networks = LpmTrie::<_, [u8; 16], u32>::try_from(take(&mut ebpf, "networks")?)?;
+        for (network, is_mobile) in networks {
+            let (address, bits) = network.mapped();
+            of_networks.insert(&NetworkKey::new(bits.into(), address.octets()), u32::from(*is_mobile), 0)?;
+        }
+        Ok(Self {
+            mobiles: HashMap::try_from(take(&mut ebpf, "mobiles")?)?,
+            expiry: Array::try_from(take(&mut ebpf, "expiry")?)?,
+            counters: PerCpuArray::try_from(take(&mut ebpf, "counters")?)?,
+            notices: RingBuf::try_from(take(&mut ebpf, "notices")?)?,
+            flows: Flows::open(&mut ebpf)?,
+            ebpf,
+            _filters: None,
+            unknown,
+            attached_by: AttachedBy::Tcx,
+        })
+    }
+
     /// Whether the kernel takes the programs. They are not attached to anything.
     pub(crate) fn probe() -> Result<(), PathError> {
         let rules = WakeConfig::all().rules();
         let place =
-            Place { interface: "", index: 0, frame_len: 14, divert_to: 0, most_mobiles: 1, most_connections: 1, rules };
+            Place { interface: "", index: 0, frame_len: 14, divert_to: 0, most_mobiles: 1, most_connections: 1, most_detailed: 1, rules, link: LinkState::default() };
         let mut ebpf = open_object(&place)?;
         for name in PROGRAMS {
             program(&mut ebpf, name)?.load()?;
@@ -254,7 +273,7 @@ impl KernelPath {
 
     /// Makes a mobile host known that has sent nothing yet. Nothing happens if it is known.
     pub(crate) fn know(&mut self, mobile: IpAddr) -> Result<(), PathError> {
-        match self.mobiles.insert(Address::new(mobile), MobileRecord::default(), NO_EXIST) {
+        match self.mobiles.insert(Address::new(mobile), self.unknown, NO_EXIST) {
             Err(MapError::SyscallError(SyscallError { io_error, .. }))
                 if io_error.raw_os_error() == Some(libc::EEXIST) =>
             {
@@ -300,6 +319,9 @@ impl KernelPath {
             withheld: of_flows(Counter::Withheld),
             injected: of_flows(Counter::Injected),
             connections_full: of_flows(Counter::AloneFull),
+            limited: of_flows(Counter::Limited),
+            probed: of_flows(Counter::Probed),
+            detailed: of_flows(Counter::Detailed),
         }
     }
 
@@ -352,7 +374,8 @@ fn open_object(place: &Place<'_>) -> Result<Ebpf, PathError> {
         .override_global("rules", &Plain(rules), true)
         .override_global("divert_to", &place.divert_to, true)
         .map_max_entries("mobiles", place.most_mobiles.max(1))
-        .map_max_entries("flows", place.most_connections.max(1))
+        .map_max_entries("entries", place.most_connections.max(1))
+        .map_max_entries("flows", place.most_detailed.max(1))
         .load(OBJECT)?;
     Ok(ebpf)
 }

@@ -1,4 +1,5 @@
-//! Wakes TCP connections of mobile hosts that are back: one [`WakeControl`] for each mobile host, over the flow path of the programs.
+//! What is done for the TCP connections of mobile hosts that are away or back: one [`Controller`] for each mobile host, over the flow path of
+//! the programs.
 //!
 //! A gateway stands at the near end of the link, as an agent would on the fixed host: *outgoing* is towards the mobile host, *incoming* is
 //! from it. So the ACKs of a download are incoming, and let go to the fixed host; those of an upload are outgoing, and let go to the mobile
@@ -11,12 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
-use holdover_filter::{Connection, Direction, Injected, LinkEvent};
-use holdover_flow::Report;
+use holdover_filter::{Connection, Direction, Injected};
+use holdover_flow::{FlowTable as _, Report};
 use holdover_gateway::divert::Standing;
-use holdover_mobility::wake::{WakeConfig, WakeControl};
 use holdover_wire::Seq;
 
+use crate::config::Config;
+use crate::controller::{Controller, Did};
 use crate::path::KernelPath;
 
 /// What was done for TCP connections of mobile hosts that came back.
@@ -26,6 +28,12 @@ pub struct Woken {
     pub released: u64,
     /// Halves of connections of which nothing was held, and whose senders were told otherwise.
     pub poked: u64,
+    /// Halves of connections whose senders were shown a window of zero.
+    pub frozen: u64,
+    /// Of these, how many were shown the window again.
+    pub reopened: u64,
+    /// Zero-window probes that were answered.
+    pub answered: u64,
     /// Packets that were made for it.
     pub packets: u64,
     /// Of these, packets that the interface did not take.
@@ -37,9 +45,8 @@ pub struct Woken {
 /// See the [module](self).
 #[derive(Debug)]
 pub(crate) struct Waker {
-    config: WakeConfig,
-    most_connections: usize,
-    controls: BTreeMap<IpAddr, WakeControl>,
+    config: Config,
+    controls: BTreeMap<IpAddr, Controller>,
     /// The deadline of each control that has one.
     deadlines: BTreeSet<(Instant, IpAddr)>,
     scheduled: BTreeMap<IpAddr, Instant>,
@@ -54,10 +61,9 @@ pub(crate) struct Waker {
 const TEND_EVERY: Duration = Duration::from_secs(5);
 
 impl Waker {
-    pub(crate) fn new(now: Instant, config: WakeConfig, most_connections: u32) -> Self {
+    pub(crate) fn new(now: Instant, config: &Config) -> Self {
         Self {
-            config,
-            most_connections: most_connections as usize,
+            config: config.clone(),
             controls: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             scheduled: BTreeMap::new(),
@@ -97,12 +103,7 @@ impl Waker {
 
     /// A mobile host is away, or back.
     pub(crate) fn handle_standing(&mut self, now: Instant, mobile: IpAddr, standing: Standing, path: &mut KernelPath) {
-        let event = match standing {
-            Standing::Away => LinkEvent::Down,
-            Standing::Present | Standing::Moved => LinkEvent::Up { symmetric: false, moved: false },
-            Standing::Fading => return,
-        };
-        self.with(mobile, path, |control, flows| control.handle_link(now, event, flows));
+        self.with(mobile, path, |control, flows| control.handle_standing(now, standing, flows));
     }
 
     /// A mobile host was asked, and has not answered: nothing has come from it since `since`. It is not held to be away yet.
@@ -117,6 +118,13 @@ impl Waker {
     pub(crate) fn handle_heard(&mut self, now: Instant, mobile: IpAddr, path: &mut KernelPath) {
         if self.controls.get(&mobile).is_some_and(|control| control.silent_since().is_some()) {
             self.with(mobile, path, |control, flows| control.end_silence(now, flows));
+        }
+    }
+
+    /// A mobile host is there: its connections are treated by its mode from now on.
+    pub(crate) fn meet(&mut self, mobile: IpAddr, path: &mut KernelPath) {
+        if !self.config.has_one_mode() && !self.controls.contains_key(&mobile) {
+            self.with(mobile, path, |_, _| {});
         }
     }
 
@@ -145,7 +153,7 @@ impl Waker {
             let full = path.counters().connections_full;
             let is_full = full != self.seen_full;
             self.seen_full = full;
-            self.woken.connections = path.tend_flows(now, self.most_connections, is_full) as u64;
+            self.woken.connections = path.tend_flows(now, self.config.hold_back.most_connections as usize, is_full) as u64;
         }
     }
 
@@ -161,7 +169,7 @@ impl Waker {
     pub(crate) fn poll_transmit(&mut self) -> Option<(IpAddr, Injected)> {
         while let Some(&mobile) = self.touched.first() {
             let control = self.controls.get_mut(&mobile);
-            if let Some((_, injected)) = control.and_then(WakeControl::poll_transmit) {
+            if let Some(injected) = control.and_then(Controller::poll_transmit) {
                 self.woken.packets += 1;
                 return Some((mobile, injected));
             }
@@ -179,16 +187,27 @@ impl Waker {
         &mut self,
         mobile: IpAddr,
         path: &mut KernelPath,
-        act: impl FnOnce(&mut WakeControl, &mut crate::path::MobileFlows<'_>),
+        act: impl FnOnce(&mut Controller, &mut crate::path::MobileFlows<'_>),
     ) {
-        let control = self.controls.entry(mobile).or_insert_with(|| WakeControl::between(self.config));
-        act(control, &mut path.of_mobile(mobile));
-        while let Some(action) = control.poll_action() {
-            tracing::debug!(connection = ?action.connection, what = action.what, "woken");
-            *if action.what == "poked" { &mut self.woken.poked } else { &mut self.woken.released } += 1;
-        }
-        while let Some(outcome) = control.poll_outcome() {
-            tracing::debug!(?outcome, "outcome");
+        let mut flows = path.of_mobile(mobile);
+        let config = &self.config;
+        let control = self.controls.entry(mobile).or_insert_with(|| {
+            let control = Controller::new(config.mode_of(mobile), config.wake());
+            // What the programs do for mobile hosts that they meet is that of the default mode.
+            if !config.has_one_mode() {
+                flows.set_link(control.link_state());
+            }
+            control
+        });
+        act(control, &mut flows);
+        while let Some(did) = control.poll_did() {
+            *match did {
+                Did::Released => &mut self.woken.released,
+                Did::Poked => &mut self.woken.poked,
+                Did::Froze => &mut self.woken.frozen,
+                Did::Reopened => &mut self.woken.reopened,
+                Did::Answered => &mut self.woken.answered,
+            } += 1;
         }
         let deadline = control.poll_timeout();
         self.touched.insert(mobile);

@@ -363,6 +363,8 @@ impl WakeControl {
             // Older than the departure: those that the sender knows are not sent again.
             Notice::Opened if half.train.is_under_way() => {}
             Notice::Opened => half.train.cancel(),
+            // Windows are shut by other controllers.
+            Notice::Probed(_) | Notice::Heard(_) => {}
         }
         self.schedule(connection);
     }

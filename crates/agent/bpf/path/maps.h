@@ -1,13 +1,8 @@
-// The maps, and what a shell needs of them: the link as it is now, lines of predictions, counters.
+// The maps beside the flow table, and what the shell needs of them: the link as it is now, lines of predictions.
 
 #pragma once
 
-#include "kernel.h"
-
-#include "state.h"
-
-// Set when the programs are loaded.
-const volatile struct rules rules = {};
+#include "flow_table.h"
 
 // The current link is one of two in `links`, for each IP version apart, as they may fail apart; `status` (STATUS_*) says which one.
 #define IPV4 0
@@ -28,14 +23,6 @@ struct {
 } status SEC(".maps");
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
-	__type(key, struct key);
-	__type(value, struct flow);
-} flows SEC(".maps");
-
-struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE); // values begin with a page, so none lies in two cache lines
 	__uint(max_entries, 2 << PREDICTION_PLACES_BITS);
@@ -43,42 +30,7 @@ struct {
 	__type(value, struct prediction);
 } predictions SEC(".maps");
 
-// A flow before its first packet, as words: a value with a lock cannot be copied.
-struct blank {
-	u64 words[sizeof(struct flow) / 8];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct blank);
-} blank SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
-} notices SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, COUNTERS);
-	__type(key, u32);
-	__type(value, u64);
-} counters SEC(".maps");
-
-// Keys are compared in words (`word_at`).
-#define KEY struct key __attribute__((aligned(8)))
-
 _Static_assert(__builtin_offsetof(struct order, key) % 8 == 0 && sizeof(struct prediction) == 64, "word_at reads aligned words");
-
-INLINE void count(u32 what)
-{
-	u64 *value = bpf_map_lookup_elem(&counters, &what);
-
-	if (value)
-		*value += 1;
-}
 
 INLINE u64 status_now(void)
 {

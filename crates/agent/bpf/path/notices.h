@@ -8,27 +8,9 @@
 u64 incoming_noticed_at[2] = {};
 u64 arrival_noticed_at[2] = {};
 
-INLINE void notify(const struct key *key, u64 now, int direction, u8 kind, u32 ack)
-{
-	struct notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
-
-	if (!notice) {
-		count(NOTICE_LOST);
-		return;
-	}
-	notice->at = now;
-	notice->key = *key;
-	notice->ack = ack;
-	notice->direction = direction;
-	notice->kind = kind;
-	__builtin_memset(notice->unused, 0, sizeof(notice->unused));
-	bpf_ringbuf_submit(notice, 0);
-}
-
 // For so long after link-down, packets may still come that were on their way.
 #define STRAGGLERS (1000 * MS)
 #define INCOMING_EVERY (100 * MS)
-#define ARRIVAL_EVERY (1 * MS)
 
 INLINE void note_incoming(const struct key *key, const struct link *link, u32 family, u64 now)
 {
@@ -40,15 +22,6 @@ INLINE void note_incoming(const struct key *key, const struct link *link, u32 fa
 		return;
 	incoming_noticed_at[family & 1] = now;
 	notify(key, now, INCOMING, NOTICE_INCOMING, 0);
-}
-
-// To be called after the flow was updated, as user space looks at it.
-INLINE void note_arrival(const struct key *key, const struct link *link, u32 family, u64 now)
-{
-	if (!link->awaits_packets || now - arrival_noticed_at[family & 1] < ARRIVAL_EVERY)
-		return;
-	arrival_noticed_at[family & 1] = now;
-	notify(key, now, INCOMING, NOTICE_ARRIVED, 0);
 }
 
 #define TO_THIS_HOST 0 // PACKET_HOST of linux/if_packet.h

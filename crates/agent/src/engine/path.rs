@@ -129,7 +129,7 @@ impl KernelPath {
         for name in ["egress", "ingress", ORDER] {
             program(&mut ebpf, name)?.load()?;
         }
-        let mut blank = Array::<_, Plain<Flow>>::try_from(take(&mut ebpf, "blank")?)?;
+        let mut blank = Array::<_, Plain<Flow>>::try_from(take(&mut ebpf, "blank_flows")?)?;
         blank.set(0, Plain(Flow::new()), 0)?;
         let mut path = Self {
             flows: HashMap::try_from(take(&mut ebpf, "flows")?)?,
@@ -138,7 +138,7 @@ impl KernelPath {
             predictions: Array::try_from(take(&mut ebpf, "predictions")?)?,
             predictions_before: vec![None; PREDICTIONS as usize],
             counters: PerCpuArray::try_from(take(&mut ebpf, "counters")?)?,
-            notices: RingBuf::try_from(take(&mut ebpf, "notices")?)?,
+            notices: RingBuf::try_from(take(&mut ebpf, "flow_notices")?)?,
             ebpf,
             of_families: [LinkState::default(); 2],
             place: 0,

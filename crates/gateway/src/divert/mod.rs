@@ -181,6 +181,9 @@ pub struct Diverter<T> {
     changes: VecDeque<(IpAddr, Standing)>,
     discarded: VecDeque<(IpAddr, T, Loss)>,
     is_draining: bool,
+    /// Whether packets for mobile hosts of these networks are diverted, and for all others: address, bits of the prefix.
+    networks: Vec<(IpAddr, u8, bool)>,
+    diverts_others: bool,
     look_at_ages_at: Instant,
     tally: Tally,
 }
@@ -249,9 +252,23 @@ impl<T> Diverter<T> {
             changes: VecDeque::new(),
             discarded: VecDeque::new(),
             is_draining: false,
+            networks: Vec::new(),
+            diverts_others: true,
             look_at_ages_at: Instant::ZERO,
             tally: Tally::default(),
         }
+    }
+
+    /// Whether packets for mobile hosts of a network are diverted, where [`DiverterConfig::diverts`] allows it. Of several networks the one with
+    /// the longest prefix counts.
+    pub fn set_network(&mut self, address: IpAddr, bits: u8, diverts: bool) {
+        self.networks.push((address, bits, diverts));
+        self.networks.sort_by_key(|&(_, bits, _)| core::cmp::Reverse(bits));
+    }
+
+    /// The same for mobile hosts of no such network.
+    pub fn set_others(&mut self, diverts: bool) {
+        self.diverts_others = diverts;
     }
 
     /// Packets that wait for all hosts, in bytes.
@@ -472,6 +489,7 @@ impl<T> Diverter<T> {
 
     /// Draws the conclusions from what has changed for a mobile host.
     fn update(&mut self, now: Instant, address: IpAddr) {
+        let is_allowed = self.allows(address);
         let Self { mobiles, courses, changes, config, is_draining, tally, .. } = self;
         let Some(mobile) = mobiles.get_mut(&address) else { return };
         let standing = mobile.reports.standing(now);
@@ -484,7 +502,7 @@ impl<T> Diverter<T> {
             changes.push_back((address, standing));
         }
         let is_away = standing == Standing::Away;
-        let diverts = is_away && config.diverts && !(*is_draining && mobile.fifo.is_empty());
+        let diverts = is_away && config.diverts && is_allowed && !(*is_draining && mobile.fifo.is_empty());
         match mobile.phase {
             Phase::Passing | Phase::Settling if diverts => {
                 mobile.phase = Phase::Diverting;
@@ -507,6 +525,11 @@ impl<T> Diverter<T> {
         } else if mobile.turn.is_none() {
             self.take_turn(now, address, None);
         }
+    }
+
+    fn allows(&self, address: IpAddr) -> bool {
+        let fitting = self.networks.iter().find(|&&(network, bits, _)| has_prefix(address, network, bits));
+        fitting.map_or(self.diverts_others, |&(_, _, diverts)| diverts)
     }
 
     /// Gives a mobile host the place among the turns that the pace allows, not before `at_least`; none if nothing waits.
@@ -601,4 +624,15 @@ impl<T> Diverter<T> {
             self.update(now, address);
         }
     }
+}
+
+/// Whether an address begins with the first `bits` bits of a network's.
+fn has_prefix(address: IpAddr, network: IpAddr, bits: u8) -> bool {
+    let (address, network, width) = match (address, network) {
+        (IpAddr::V4(address), IpAddr::V4(network)) => (address.to_bits().into(), network.to_bits().into(), 32),
+        (IpAddr::V6(address), IpAddr::V6(network)) => (address.to_bits(), network.to_bits(), 128),
+        _ => return false,
+    };
+    let differing: u128 = address ^ network;
+    differing.checked_shr(width - u32::from(bits).min(width)).unwrap_or(0) == 0
 }

@@ -5,13 +5,10 @@
 
 #include "state.h"
 
-#include "between.h"
-#include "flow.h"
+#include "entry.h"
 
 #include "parse.h"
 #include "rewrite.h"
-
-#define KEY struct key __attribute__((aligned(8)))
 
 // What does not fit the stack. A processor runs one program at a time: both hooks run with softirqs off.
 struct current {
@@ -31,83 +28,150 @@ INLINE struct prediction *neighbour_of(struct prediction *own, u32 number)
 	return 0;
 }
 
-INLINE void notify_of_flow(const struct key *key, u64 now, int direction, u8 kind, u32 ack)
-{
-	struct notice *notice = bpf_ringbuf_reserve(&flow_notices, sizeof(*notice), 0);
+// The flow table is of entries; `flows` has the details of those that need them (entry.h).
+struct blank_entry {
+	u64 words[sizeof(struct entry) / 8];
+};
 
-	if (!notice) {
-		count(NOTICE_LOST);
-		return;
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 65536);
+	__type(key, struct key);
+	__type(value, struct entry);
+} entries SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct blank_entry);
+} blank_entries SEC(".maps");
+
+// Room to make a flow of an entry, and an entry of a flow.
+struct workroom {
+	struct blank_flow flow;
+	struct blank_entry entry;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct workroom);
+} workrooms SEC(".maps");
+
+INLINE struct flow *details_of(const struct key *key, const struct entry *entry)
+{
+	return READ_ONCE(entry->flags) & ENTRY_DETAILED ? bpf_map_lookup_elem(&flows, key) : 0;
+}
+
+// The entry of a packet; 0 if there is no room for it, or if it is about a connection that is not known. Connections that are older than
+// the programs are learnt from any of their packets.
+INLINE struct entry *find(const struct key *key, const struct packet *packet)
+{
+	struct entry *entry = bpf_map_lookup_elem(&entries, key);
+
+	if (entry && packet->flags & SYN) {
+		const struct flow *flow = details_of(key, entry);
+		u16 stage = flow ? flow->stage : entry->stage;
+		u32 isn = flow ? flow->host_isn : entry->host_isn;
+		u32 flags = flow ? flow->incoming.flags | flow->outgoing.flags : entry->incoming.flags | entry->outgoing.flags;
+
+		// A SYN from a stranger would change the numbers of a connection whose ends do not heed it (RFC 5961 section 4).
+		if (is_under_way(stage, flags)) {
+			count(ALONE_UNKNOWN);
+			return 0;
+		}
+		if (begins_between(stage, isn, packet)) {
+			bpf_map_delete_elem(&flows, key);
+			bpf_map_delete_elem(&entries, key);
+			entry = 0;
+		}
 	}
-	notice->at = now;
-	notice->key = *key;
-	notice->ack = ack;
-	notice->direction = direction;
-	notice->kind = kind;
-	__builtin_memset(notice->unused, 0, sizeof(notice->unused));
-	bpf_ringbuf_submit(notice, 0);
-}
-
-#define ARRIVAL_EVERY (1 * MS)
-
-// To be called after the flow was updated, as user space looks at it.
-INLINE void note_arrival(struct mobile *mobile, const struct key *key, const struct link *link, u64 now)
-{
-	if (!link->awaits_packets || now - mobile->arrival_noticed_at < ARRIVAL_EVERY)
-		return;
-	mobile->arrival_noticed_at = now;
-	notify_of_flow(key, now, INCOMING, NOTICE_ARRIVED, 0);
-}
-
-// Whether both ends have agreed on their numbers, and neither has ended.
-INLINE int is_under_way(const struct flow *flow)
-{
-	u16 ended = STAGE_HOST_FIN | STAGE_PEER_FIN;
-
-	return (flow->incoming.flags | flow->outgoing.flags) & HALF_ACKED && !(flow->stage & STAGE_RESET) &&
-	       (flow->stage & ended) != ended;
-}
-
-// Whether a mobile host refuses what comes from the fixed side: anybody can send it. (The core asks the same of what comes in.)
-INLINE int is_refused(const struct flow *flow, const struct packet *packet)
-{
-	const struct half *data = &flow->incoming;
-
-	return is_beyond_window(data, packet) || is_before_window(data, packet);
-}
-
-// The flow of a packet; 0 if there is no room for it, or if it is about a flow that is not known. Connections that are older than the
-// programs are learnt from any of their packets.
-INLINE struct flow *find(const struct key *key, const struct packet *packet, int *is_new)
-{
-	struct flow *flow = bpf_map_lookup_elem(&flows, key);
-
-	// A SYN from a stranger would change the numbers of a connection whose ends do not heed it (RFC 5961 section 4).
-	if (flow && packet->flags & SYN && is_under_way(flow)) {
-		count(ALONE_UNKNOWN);
-		return 0;
-	}
-	if (flow && begins_between(flow, packet)) {
-		bpf_map_delete_elem(&flows, key);
-		flow = 0;
-	}
-	if (flow)
-		return flow;
+	if (entry)
+		return entry;
 	if (packet->flags & RST) {
 		count(ALONE_UNKNOWN);
 		return 0;
 	}
 	u32 zero = 0;
-	struct blank_flow *anew = bpf_map_lookup_elem(&blank_flows, &zero);
+	struct blank_entry *anew = bpf_map_lookup_elem(&blank_entries, &zero);
 
 	if (!anew)
 		return 0;
-	*is_new = 1;
-	bpf_map_update_elem(&flows, key, anew, BPF_NOEXIST);
-	flow = bpf_map_lookup_elem(&flows, key);
-	if (!flow)
+	bpf_map_update_elem(&entries, key, anew, BPF_NOEXIST);
+	entry = bpf_map_lookup_elem(&entries, key);
+	if (!entry)
 		count(ALONE_FULL);
-	return flow;
+	return entry;
+}
+
+INLINE void clear_history(struct half *half)
+{
+	__builtin_memset(half->runs + 1, 0, sizeof(half->runs) - sizeof(half->runs[0]));
+	__builtin_memset(half->shown_lately, 0, sizeof(half->shown_lately));
+	__builtin_memset(half->sack, 0, sizeof(half->sack));
+}
+
+// Gives a flow details. Returns 0 if there is no room, which is counted: then its packets pass as they are. A packet that another
+// processor has at this moment may be missing in them.
+static __attribute__((noinline)) int add_details(const struct key *on_stack)
+{
+	KEY key = *on_stack;
+	u32 zero = 0;
+	struct entry *entry = bpf_map_lookup_elem(&entries, &key);
+	struct workroom *room = bpf_map_lookup_elem(&workrooms, &zero);
+
+	if (!entry || !room)
+		return 0;
+	struct flow *flow = (struct flow *)&room->flow;
+
+	__builtin_memset(flow->frame_out, 0, sizeof(flow->frame_out) + sizeof(flow->frame_in));
+	clear_history(&flow->outgoing);
+	clear_history(&flow->incoming);
+	bpf_spin_lock(&entry->lock);
+	expand(flow, entry, 0);
+	entry->flags |= ENTRY_DETAILED;
+	bpf_spin_unlock(&entry->lock);
+	bpf_map_update_elem(&flows, &key, flow, BPF_NOEXIST);
+	if (bpf_map_lookup_elem(&flows, &key)) {
+		count(DETAILED);
+		return 1;
+	}
+	count(ALONE_FULL);
+	return 0;
+}
+
+// Goes back to the entry alone, if nothing is held. Returns whether it does.
+static __attribute__((noinline)) int remove_details(const struct key *on_stack)
+{
+	KEY key = *on_stack;
+	u32 zero = 0;
+	struct entry *entry = bpf_map_lookup_elem(&entries, &key);
+	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
+	struct workroom *room = bpf_map_lookup_elem(&workrooms, &zero);
+
+	if (!entry || !flow || !room)
+		return 0;
+	struct entry *anew = (struct entry *)&room->entry;
+
+	anew->flags = 0;
+
+	bpf_spin_lock(&flow->lock);
+	int may = is_at_rest(flow);
+
+	if (may)
+		compact(anew, flow);
+	bpf_spin_unlock(&flow->lock);
+	if (!may)
+		return 0;
+	bpf_spin_lock(&entry->lock);
+	// Behind the lock.
+	__builtin_memcpy((u8 *)entry + 4, (u8 *)anew + 4, sizeof(*entry) - 4);
+	bpf_spin_unlock(&entry->lock);
+	bpf_map_delete_elem(&flows, &key);
+	return 1;
 }
 
 // Sends a packet to or from a mobile host on the flow path, if it is TCP. Returns whether it is withheld; it may be rewritten.
@@ -117,8 +181,9 @@ INLINE int withholds(struct __sk_buff *skb, struct mobile *mobile, u64 now, u64 
 	u32 zero = 0;
 	struct scratch *scratch = bpf_map_lookup_elem(&scratches, &zero);
 	struct current *current = bpf_map_lookup_elem(&currents, &zero);
+	struct workroom *room = bpf_map_lookup_elem(&workrooms, &zero);
 
-	if (!rules.holds || !scratch || !current)
+	if (!rules.holds || !scratch || !current || !room)
 		return 0;
 	struct packet *packet = &scratch->packet;
 	struct verdict *verdict = &scratch->verdict;
@@ -135,11 +200,22 @@ INLINE int withholds(struct __sk_buff *skb, struct mobile *mobile, u64 now, u64 
 	bpf_spin_unlock(&mobile->lock);
 	current->link.expires_at = expires;
 	const struct link *link = &current->link;
-	int is_new = 0;
-	struct flow *flow = find(&key, packet, &is_new);
+	struct entry *entry = find(&key, packet);
 
-	if (!flow)
+	if (!entry)
 		return 0;
+	struct flow *flow = details_of(&key, entry);
+
+	if (!flow && needs_details(link) && add_details(&key))
+		flow = bpf_map_lookup_elem(&flows, &key);
+	if (!flow) {
+		bpf_spin_lock(&entry->lock);
+		int wants = follow(entry, (struct flow *)&room->flow, &rules, packet, direction);
+		bpf_spin_unlock(&entry->lock);
+		if (wants)
+			add_details(&key);
+		return 0;
+	}
 	if (flow->stage & STAGE_LEFT_ALONE) {
 		count(ALONE_POLICY);
 		return 0;
@@ -147,22 +223,20 @@ INLINE int withholds(struct __sk_buff *skb, struct mobile *mobile, u64 now, u64 
 	begin_verdict(verdict, packet);
 
 	bpf_spin_lock(&flow->lock);
-	if (direction == OUTGOING && is_refused(flow, packet)) {
-		bpf_spin_unlock(&flow->lock);
-		return 0;
-	}
-	time_beyond(flow, packet, direction);
-	handle_segment(flow, link, &rules, &key, packet, verdict, &current->none[0], &current->none[1], is_new, 0, direction);
-	note_opening(flow, packet);
+	int is_taken = pass_between(flow, link, &rules, &key, packet, verdict, current->none, direction);
 	bpf_spin_unlock(&flow->lock);
 
+	if (!is_taken)
+		return 0;
 	if (direction == INCOMING)
-		note_arrival(mobile, &key, link, now);
+		note_arrival(&mobile->arrival_noticed_at, &key, link, now);
 	if (verdict->notice)
-		notify_of_flow(&key, now, direction, verdict->notice, verdict->notice_ack);
+		notify(&key, now, direction, verdict->notice, verdict->notice_ack);
 	// User space hangs: the flow is followed, and nothing is done.
 	if (now >= expires)
 		return 0;
+	if (verdict->probe)
+		count(PROBED);
 	if (verdict->withhold) {
 		count(WITHHELD);
 		return 1;

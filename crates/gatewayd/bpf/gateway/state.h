@@ -7,6 +7,22 @@
 
 #include "packet.h"
 
+// Counted beside `enum counter` of the flow path.
+enum mobile_counter {
+	PASSED = COUNTERS, // packets to known mobile hosts that were left alone
+	DIVERTED,          // packets that were diverted
+	EXPIRED,           // packets that were left alone because user space hangs
+	RELEASED,          // packets that user space has sent
+	HEARD,             // packets from known mobile hosts
+	FULL,              // packets of mobile hosts for which there was no room
+	MOBILE_COUNTERS,
+};
+
+#define ALL_COUNTERS MOBILE_COUNTERS
+
+// Of a key of the flow table, `local` is the fixed host and `remote` the mobile host.
+#include "flow_table.h"
+
 #define PASS -1 // TCX_NEXT: the next program of the hook runs
 
 // An IPv6 address, or an IPv4 address mapped into one (RFC 4291 section 2.5.5.2), in the order of the network.
@@ -40,11 +56,6 @@ struct blank_mobile {
 	u64 words[sizeof(struct mobile) / 8];
 };
 
-// A flow before its first packet.
-struct blank_flow {
-	u64 words[sizeof(struct flow) / 8];
-};
-
 // A packet came from a mobile host whose packets are diverted.
 struct mobile_notice {
 	u64 at;
@@ -62,8 +73,7 @@ struct mobile_order {
 #define MOBILE_COURSE 0
 #define MOBILE_LINK 1
 
-// Set when the programs are loaded: what the flow path has to know, and the index of the interface to which packets are diverted.
-const volatile struct rules rules = {};
+// Set when the programs are loaded: the index of the interface to which packets are diverted.
 const volatile u32 divert_to = 0;
 
 struct icmp_start {
@@ -73,17 +83,6 @@ struct icmp_start {
 
 // A mobile host is noticed so often at most.
 #define NOTICE_EVERY (5 * MS)
-
-// Counted beside `enum counter` of the flow path.
-enum mobile_counter {
-	PASSED = COUNTERS, // packets to known mobile hosts that were left alone
-	DIVERTED,          // packets that were diverted
-	EXPIRED,           // packets that were left alone because user space hangs
-	RELEASED,          // packets that user space has sent
-	HEARD,             // packets from known mobile hosts
-	FULL,              // packets of mobile hosts for which there was no room
-	ALL_COUNTERS,
-};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -99,22 +98,6 @@ struct {
 	__type(key, u32);
 	__type(value, struct blank_mobile);
 } blank_mobiles SEC(".maps");
-
-// `local` of a key is the fixed host, `remote` is the mobile host.
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 65536);
-	__type(key, struct key);
-	__type(value, struct flow);
-} flows SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct blank_flow);
-} blank_flows SEC(".maps");
 
 struct network_key {
 	u32 bits;
@@ -141,26 +124,6 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 20);
 } notices SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20);
-} flow_notices SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, ALL_COUNTERS);
-	__type(key, u32);
-	__type(value, u64);
-} counters SEC(".maps");
-
-INLINE void count(u32 what)
-{
-	u64 *value = bpf_map_lookup_elem(&counters, &what);
-
-	if (value)
-		*value += 1;
-}
 
 // When packets pass whatever their course is, by the clock of bpf_ktime_get_ns().
 INLINE u64 expires_at(void)

@@ -1,7 +1,7 @@
 //! The TCP connections of mobile hosts, as the flow path in the programs has them.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -10,7 +10,7 @@ use aya::programs::{SchedClassifier, TestRun as _, TestRunOptions};
 use aya::{Ebpf, Pod};
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Direction};
-use holdover_flow::{Flow, FlowTable, Key, Link, LinkState, NoticeRecord, Order, OrderRecord, Rules};
+use holdover_flow::{Entry, Flow, FlowTable, Key, Link, LinkState, NoticeRecord, Order, OrderRecord, Rules};
 use holdover_host::map_batch;
 
 use super::records::MobileOrder;
@@ -26,11 +26,14 @@ unsafe impl Pod for Plain<Key> {}
 // SAFETY: as above.
 unsafe impl Pod for Plain<Flow> {}
 // SAFETY: as above.
+unsafe impl Pod for Plain<Entry> {}
+// SAFETY: as above.
 unsafe impl Pod for Plain<Rules> {}
 
-/// The maps of flows.
+/// The maps of connections: an entry of each, and the details of those that need them.
 pub(super) struct Flows {
-    map: HashMap<MapData, Plain<Key>, Plain<Flow>>,
+    entries: HashMap<MapData, Plain<Key>, Plain<Entry>>,
+    details: HashMap<MapData, Plain<Key>, Plain<Flow>>,
     notices: RingBuf<MapData>,
     /// Which connections each mobile host has, as far as that was asked since [`KernelPath::begin_turn`].
     of_mobiles: RefCell<Option<BTreeMap<IpAddr, Vec<Connection>>>>,
@@ -39,6 +42,9 @@ pub(super) struct Flows {
 /// A connection that is over is remembered for so long, for what is retransmitted.
 const LINGER: Duration = Duration::from_secs(60);
 
+/// A connection that has been idle for so long needs no details, unless something is held.
+const DETAILED_FOR: Duration = Duration::from_secs(10);
+
 /// When there is no room, one in so many goes: those that have been idle for longest.
 const EVICTED_PART: usize = 16;
 
@@ -46,25 +52,43 @@ impl Flows {
     pub(super) fn open(ebpf: &mut Ebpf) -> Result<Self, PathError> {
         let mut blank = aya::maps::Array::<_, Plain<Flow>>::try_from(take(ebpf, "blank_flows")?)?;
         blank.set(0, Plain(Flow::new()), 0)?;
+        let mut blank = aya::maps::Array::<_, Plain<Entry>>::try_from(take(ebpf, "blank_entries")?)?;
+        blank.set(0, Plain(Entry::new()), 0)?;
         Ok(Self {
-            map: HashMap::try_from(take(ebpf, "flows")?)?,
+            entries: HashMap::try_from(take(ebpf, "entries")?)?,
+            details: HashMap::try_from(take(ebpf, "flows")?)?,
             notices: RingBuf::try_from(take(ebpf, "flow_notices")?)?,
             of_mobiles: RefCell::new(None),
         })
     }
 
     fn get(&self, connection: Connection) -> Option<Flow> {
-        self.map.get(&Plain(Key::new(connection)), LOCK).ok().map(|value| value.0)
+        let key = Plain(Key::new(connection));
+        let Plain(entry) = self.entries.get(&key, LOCK).ok()?;
+        let details = if entry.is_detailed() { self.details.get(&key, LOCK).ok() } else { None };
+        Some(details.map_or_else(|| entry.expand(), |Plain(flow)| flow))
     }
 
-    fn for_each(&self, mut look: impl FnMut(Connection, &Flow)) {
-        let map = self.map.map().fd().as_fd();
+    fn for_each_entry(&self, mut look: impl FnMut(Connection, &Entry)) {
+        let map = self.entries.map().fd().as_fd();
         // SAFETY: these are the map's key and value, integers without padding.
         let walked =
+            unsafe { map_batch::for_each(map, LOCK, &mut |key: &Key, entry: &Entry| look(key.connection(), entry)) };
+        warn_of(walked);
+    }
+
+    fn for_each_detailed(&self, mut look: impl FnMut(Connection, &Flow)) {
+        let map = self.details.map().fd().as_fd();
+        // SAFETY: as above.
+        let walked =
             unsafe { map_batch::for_each(map, LOCK, &mut |key: &Key, flow: &Flow| look(key.connection(), flow)) };
-        if let Err(error) = walked {
-            tracing::warn!(%error, "connections cannot be listed");
-        }
+        warn_of(walked);
+    }
+}
+
+fn warn_of(walked: std::io::Result<()>) {
+    if let Err(error) = walked {
+        tracing::warn!(%error, "connections cannot be listed");
     }
 }
 
@@ -104,13 +128,26 @@ impl KernelPath {
     /// Forgets connections that are over, and, when there is no room, those that have been idle for longest. Returns how many are left.
     pub(crate) fn tend_flows(&mut self, now: Instant, most: usize, is_full: bool) -> usize {
         let (mut over, mut all) = (Vec::new(), Vec::new());
-        self.flows.for_each(|connection, flow| {
+        let mut tend = |connection, flow: &Flow| {
             let is_done = flow.is_over() || flow.is_unanswered();
             if is_done && now.saturating_since(flow.seen_at()) >= LINGER {
                 over.push(connection);
             } else {
                 // Evict closed and unanswered connections first.
                 all.push((if is_done { Instant::ZERO } else { flow.seen_at() }, connection));
+            }
+        };
+        let (mut detailed, mut idle) = (BTreeSet::new(), Vec::new());
+        self.flows.for_each_detailed(|connection, flow| {
+            detailed.insert(connection);
+            if now.saturating_since(flow.seen_at()) >= DETAILED_FOR && Entry::of(flow).is_some() {
+                idle.push((flow.seen_at(), connection));
+            }
+            tend(connection, flow);
+        });
+        self.flows.for_each_entry(|connection, entry| {
+            if !detailed.contains(&connection) {
+                tend(connection, &entry.expand());
             }
         });
         let mut left = all.len();
@@ -123,8 +160,13 @@ impl KernelPath {
             left -= evicted;
         }
         for connection in over {
+            let key = Plain(Key::new(connection));
             // It may have gone.
-            let _ = self.flows.map.remove(&Plain(Key::new(connection)));
+            let _ = self.flows.details.remove(&key);
+            let _ = self.flows.entries.remove(&key);
+        }
+        for (_, connection) in idle {
+            self.order_flow(OrderRecord::compact(connection));
         }
         left
     }
@@ -156,7 +198,7 @@ impl FlowTable for MobileFlows<'_> {
         let mut of_mobiles = flows.of_mobiles.borrow_mut();
         let of_mobiles = of_mobiles.get_or_insert_with(|| {
             let mut found = BTreeMap::<IpAddr, Vec<Connection>>::new();
-            flows.for_each(|connection, _| found.entry(connection.remote.ip()).or_default().push(connection));
+            flows.for_each_entry(|connection, _| found.entry(connection.remote.ip()).or_default().push(connection));
             found
         });
         for &connection in of_mobiles.get(&self.mobile).into_iter().flatten() {

@@ -55,8 +55,8 @@ unsafe impl Pod for MobileRecord {}
 // SAFETY: as above.
 unsafe impl Pod for MobileOrder {}
 
-const _: () = assert!(size_of::<Address>() == 16 && size_of::<Link>() == 64 && size_of::<MobileRecord>() == 56 + 64);
-const _: () = assert!(size_of::<NoticeRecord>() == 24 && size_of::<MobileOrder>() == 32 + 64);
+const _: () = assert!(size_of::<Address>() == 16 && size_of::<Link>() == 72 && size_of::<MobileRecord>() == 56 + 72);
+const _: () = assert!(size_of::<NoticeRecord>() == 24 && size_of::<MobileOrder>() == 32 + 72);
 
 /// `DIVERT`.
 const DIVERT: u32 = 1;
@@ -66,9 +66,9 @@ const COURSE: u32 = 0;
 /// `MOBILE_LINK`.
 const LINK: u32 = 1;
 
-impl Default for MobileRecord {
-    /// A mobile host that was not heard yet, over a link that is up.
-    fn default() -> Self {
+impl MobileRecord {
+    /// A mobile host that was not heard yet, over this link.
+    pub(super) fn new(link: &LinkState) -> Self {
         Self {
             lock: 0,
             course: 0,
@@ -79,7 +79,7 @@ impl Default for MobileRecord {
             mac: [0; 6],
             unused: 0,
             arrival_noticed_at: 0,
-            link: Link::new(&LinkState::default()),
+            link: Link::new(link),
         }
     }
 }

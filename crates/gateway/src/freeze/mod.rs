@@ -1,0 +1,343 @@
+//! **Freezing** at a gateway: fixed hosts that send to a mobile host are shown a window of zero while it is away, and its window again when
+//! it is back. They keep their congestion windows and wait in persist mode (RFC 9293 section 3.8.6.1), for as long as it takes, and their
+//! probes are answered in the mobile host's place. Neither end takes part.
+//!
+//! It is one controller for two papers, which differ in what is held back, so that there is something new to say with the window:
+//!
+//! - *BUFFER-FREEZE* (section III.B) withholds the newest ACK while data are outstanding ([`FreezeConfig::buffer_freeze`]);
+//! - *M-TCP* (section 4.1) has acknowledged one byte less than the mobile host ([`FreezeConfig::m_tcp`]), and shuts the window as well when
+//!   ACKs stop coming (*wintimer*).
+//!
+//! Packets pass the flow path ([`holdover_flow`]), which holds back, shows shut windows and notices probes. [`FreezeControl`] is the rest,
+//! for one mobile host: it hears that the host is away or back, takes notices, runs timers and makes packets. [`Freeze`] puts both together
+//! into a filter.
+//!
+//! Data that were lost in the cut are lost: whether the fixed host notices soon depends on who kept copies. A zero window over lost data costs
+//! today's Linux senders more than their timers would (`docs/conformance/linux-6.18.md`, `dirty_freeze`).
+//!
+//! Never is more acknowledged than the mobile host has: every ACK that is made is made by [`Half::ack_up_to`](holdover_flow::Half::ack_up_to).
+
+mod filter;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::{Action, Connection, Direction, Injected, tcp_mut};
+use holdover_flow::{Flow, FlowTable, HoldBack, Holds, LinkState, Notice, Order, Rules, WindowLimit};
+use holdover_wire::Packet;
+
+pub use filter::Freeze;
+
+/// What is held back, and when a window is shut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FreezeConfig {
+    /// What the mobile host has acknowledged, and the fixed host is not shown, while data flow.
+    pub holds: Holds,
+    /// Nothing is held before so many bytes have been acknowledged.
+    pub held_after_bytes: u64,
+    /// What is held is shown after so long without a newer ACK, unless data are outstanding.
+    pub flush: Duration,
+    /// A window is shut when no ACK has come for twice a round trip over the wireless link, and for so long at least, while data are outstanding
+    /// and something is held. `None` for when the mobile host is said to be away only.
+    pub least_timeout: Option<Duration>,
+}
+
+impl FreezeConfig {
+    /// BUFFER-FREEZE: the newest ACK. It waits for reports, as a daemon has better ones than a timer's.
+    pub const fn buffer_freeze() -> Self {
+        Self {
+            holds: Holds::Newest,
+            held_after_bytes: 150_000,
+            flush: Duration::from_millis(40),
+            least_timeout: None,
+        }
+    }
+
+    /// M-TCP: one byte, and a timer of 250 ms at least (a delayed ACK may be 200 ms late).
+    pub const fn m_tcp() -> Self {
+        Self {
+            holds: Holds::Bytes(1),
+            least_timeout: Some(Duration::from_millis(250)),
+            ..Self::buffer_freeze()
+        }
+    }
+
+    /// What the flow path has to know of it.
+    pub fn rules(&self) -> Rules {
+        let hold =
+            HoldBack { segments: 0, after_bytes: self.held_after_bytes, pause: Duration::ZERO, flush: self.flush };
+        Rules::new(Some(hold), true, Duration::ZERO)
+    }
+}
+
+/// The name in actions.
+pub const NAME: &str = "freeze";
+
+/// A connection of which something is to be remembered.
+#[derive(Clone, Copy, Default, Debug)]
+struct State {
+    /// The fixed host was shown a window of zero.
+    is_frozen: bool,
+    /// When what is held is looked at.
+    due: Option<Instant>,
+}
+
+/// Freezes the connections of one mobile host. See the [module](self).
+///
+/// The order of calls: [`Self::handle_notice`], [`Self::handle_away`], [`Self::handle_back`] or [`Self::handle_timeout`], then
+/// [`Self::poll_transmit`] and [`Self::poll_action`] until `None`, then [`Self::poll_timeout`].
+#[derive(Debug)]
+pub struct FreezeControl {
+    config: FreezeConfig,
+    connections: BTreeMap<Connection, State>,
+    deadlines: BTreeSet<(Instant, Connection)>,
+    away_since: Option<Instant>,
+    back_at: Option<Instant>,
+    epoch: u32,
+    ready: VecDeque<(Connection, Injected)>,
+    actions: VecDeque<Action>,
+}
+
+impl FreezeControl {
+    /// A controller for a mobile host that is present.
+    pub fn new(config: FreezeConfig) -> Self {
+        Self {
+            config,
+            connections: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            away_since: None,
+            back_at: None,
+            epoch: 0,
+            ready: VecDeque::new(),
+            actions: VecDeque::new(),
+        }
+    }
+
+    /// What packets have to know of the link to the mobile host.
+    pub fn link_state(&self) -> LinkState {
+        LinkState {
+            down_at: self.away_since,
+            up_at: self.back_at,
+            epoch: self.epoch,
+            holds: self.config.holds,
+            ..LinkState::default()
+        }
+    }
+
+    /// Connections whose window is shut.
+    pub fn frozen(&self) -> usize {
+        self.connections.values().filter(|state| state.is_frozen).count()
+    }
+
+    /// The flow path has something to do for the half whose ACKs go in `direction`, or, with [`Notice::Probed`], for the sender of a probe
+    /// that goes in `direction`.
+    pub fn handle_notice(
+        &mut self,
+        now: Instant,
+        connection: Connection,
+        direction: Direction,
+        notice: Notice,
+        path: &mut impl FlowTable,
+    ) {
+        match (notice, direction) {
+            (Notice::Held, Direction::Incoming) => self.schedule(connection, Some(now + self.config.flush)),
+            (Notice::Probed(_), Direction::Outgoing) => {
+                let answer = path.snapshot(connection).and_then(|flow| last_ack(&flow, connection, true));
+                if let Some(packet) = answer {
+                    self.send(connection, packet);
+                    self.tell(now, connection, "answered a probe");
+                }
+            }
+            (Notice::Heard(_), Direction::Incoming) => {
+                if let Some(state) = self.connections.get_mut(&connection).filter(|state| state.is_frozen) {
+                    state.is_frozen = false;
+                    self.tell(now, connection, "thawed");
+                }
+                self.forget_idle(connection);
+            }
+            _ => {}
+        }
+    }
+
+    /// The mobile host is away.
+    pub fn handle_away(&mut self, now: Instant, path: &mut impl FlowTable) {
+        if self.away_since.is_some() {
+            return;
+        }
+        self.away_since = Some(now);
+        self.epoch += 1;
+        path.set_link(self.link_state());
+        let mut waiting = Vec::new();
+        path.for_each_live(&mut |connection, flow| {
+            let half = flow.half(Direction::Incoming);
+            if half.awaits_ack() || half.is_held() {
+                waiting.push(connection);
+            }
+        });
+        for connection in waiting {
+            self.freeze(now, connection, path);
+        }
+    }
+
+    /// The mobile host is back.
+    pub fn handle_back(&mut self, now: Instant, path: &mut impl FlowTable) {
+        if self.away_since.take().is_none() {
+            return;
+        }
+        self.back_at = Some(now);
+        self.epoch += 1;
+        path.set_link(self.link_state());
+        self.thaw_all(now, path);
+    }
+
+    /// Nobody will be there: every fixed host is shown what the mobile host has said.
+    pub fn handle_end(&mut self, now: Instant, path: &mut impl FlowTable) {
+        self.thaw_all(now, path);
+        let mut held = Vec::new();
+        path.for_each_live(&mut |connection, flow| {
+            if flow.half(Direction::Incoming).is_held() {
+                held.push(connection);
+            }
+        });
+        for connection in held {
+            self.show(now, connection, path);
+        }
+    }
+
+    /// A deadline has passed.
+    pub fn handle_timeout(&mut self, now: Instant, path: &mut impl FlowTable) {
+        while let Some(&(at, connection)) = self.deadlines.first()
+            && at <= now
+        {
+            self.schedule(connection, None);
+            self.look(now, connection, path);
+            self.forget_idle(connection);
+        }
+    }
+
+    /// The next packet to send: to the fixed host, as if it came from the mobile host.
+    pub fn poll_transmit(&mut self) -> Option<(Connection, Injected)> {
+        self.ready.pop_front()
+    }
+
+    /// The next thing that was done.
+    pub fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    /// The next deadline.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.first().map(|&(at, _)| at)
+    }
+
+    /// Something is held since a while.
+    fn look(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
+        let Some(flow) = path.snapshot(connection) else { return };
+        let half = flow.half(Direction::Incoming);
+        if !half.is_held() || self.connections.get(&connection).is_some_and(|state| state.is_frozen) {
+            return;
+        }
+        let newest = half.progress_at(Direction::Incoming).unwrap_or(now);
+        if !half.awaits_ack() {
+            // The end of a transfer, or a pause: its sender waits for nothing else.
+            if now >= newest + self.config.flush {
+                self.show(now, connection, path);
+            } else {
+                self.schedule(connection, Some(newest + self.config.flush));
+            }
+            return;
+        }
+        let timeout = match self.config.least_timeout {
+            Some(least) => least.max(flow.latest_round_trip() * 2),
+            // Somebody has to look again whether data are outstanding.
+            None => LOOK_AGAIN.max(self.config.flush),
+        };
+        if now < newest + timeout {
+            self.schedule(connection, Some(newest + timeout));
+        } else if self.config.least_timeout.is_some() {
+            self.freeze(now, connection, path);
+        } else if now >= newest + KEPT_FOR {
+            self.show(now, connection, path);
+        } else {
+            self.schedule(connection, Some(now + timeout));
+        }
+    }
+
+    /// Shuts the window, with all that the mobile host has acknowledged.
+    fn freeze(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
+        let Some(flow) = path.snapshot(connection) else { return };
+        let Some(packet) = last_ack(&flow, connection, true) else { return };
+        let Some(acked) = flow.half(Direction::Incoming).acked() else { return };
+        path.order(now, connection, Direction::Incoming, Order::Show(acked));
+        path.order(now, connection, Direction::Incoming, Order::LimitWindow(WindowLimit::UntilHeard(0)));
+        self.send(connection, packet);
+        self.tell(now, connection, "froze");
+        self.connections.entry(connection).or_default().is_frozen = true;
+        self.schedule(connection, None);
+    }
+
+    fn thaw_all(&mut self, now: Instant, path: &mut impl FlowTable) {
+        let frozen: Vec<Connection> = self.connections.iter().filter(|(_, state)| state.is_frozen).map(|(&it, _)| it).collect();
+        for connection in frozen {
+            self.connections.remove(&connection);
+            let Some(flow) = path.snapshot(connection) else { continue };
+            path.order(now, connection, Direction::Incoming, Order::LimitWindow(WindowLimit::None));
+            if let Some(packet) = last_ack(&flow, connection, false) {
+                self.send(connection, packet);
+                self.tell(now, connection, "reopened the window");
+            }
+        }
+    }
+
+    /// Shows the fixed host all that the mobile host has acknowledged.
+    fn show(&mut self, now: Instant, connection: Connection, path: &mut impl FlowTable) {
+        let Some(flow) = path.snapshot(connection) else { return };
+        let half = flow.half(Direction::Incoming);
+        let (Some(acked), Some(packet)) = (half.acked(), last_ack(&flow, connection, false)) else { return };
+        let hold_from = half.bytes_acked();
+        path.order(now, connection, Direction::Incoming, Order::Flush { ack: acked, hold_from });
+        self.send(connection, packet);
+    }
+
+    fn send(&mut self, connection: Connection, packet: Packet) {
+        self.ready.push_back((connection, Injected { direction: Direction::Incoming, packet }));
+    }
+
+    fn tell(&mut self, at: Instant, connection: Connection, what: &'static str) {
+        self.actions.push_back(Action { at, connection, mechanism: NAME, what });
+    }
+
+    fn schedule(&mut self, connection: Connection, due: Option<Instant>) {
+        let state = self.connections.entry(connection).or_default();
+        if let Some(at) = core::mem::replace(&mut state.due, due) {
+            self.deadlines.remove(&(at, connection));
+        }
+        if let Some(at) = due {
+            self.deadlines.insert((at, connection));
+        }
+    }
+
+    fn forget_idle(&mut self, connection: Connection) {
+        if self.connections.get(&connection).is_some_and(|state| !state.is_frozen && state.due.is_none()) {
+            self.connections.remove(&connection);
+        }
+    }
+}
+
+/// How soon a connection without a timer of its own is looked at again while something is held and data are outstanding.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// What is held is kept for so long while data are outstanding, if nobody says that the mobile host is away.
+const KEPT_FOR: Duration = Duration::from_secs(1);
+
+/// The mobile host's last ACK again, with its window or with none.
+fn last_ack(flow: &Flow, connection: Connection, is_shut: bool) -> Option<Packet> {
+    let half = flow.half(Direction::Incoming);
+    let mut packet = half.ack_up_to(half.acked()?, connection.of_sender_going(Direction::Incoming))?;
+    if is_shut {
+        tcp_mut(&mut packet)?.window = 0;
+    }
+    Some(packet)
+}

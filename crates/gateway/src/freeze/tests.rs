@@ -1,0 +1,250 @@
+//! Freezing, rule by rule; and whatever comes, in whatever order: no ACK says more than the mobile host.
+
+use core::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::{Duration, Instant};
+use holdover_filter::{Direction, Presence, SegmentFilter as _, Verdict};
+use holdover_flow::Holds;
+use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions};
+use proptest::prelude::*;
+
+use super::{Freeze, FreezeConfig};
+
+const FIXED: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 1));
+const PHONE: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(10, 0, 0, 2));
+
+fn segment((src_port, dst_port): (u16, u16), flags: Flags, seq: u32, ack: u32, window: u16, len: usize) -> Segment {
+    Segment {
+        src_port,
+        dst_port,
+        seq: Seq::new(seq),
+        ack: Seq::new(ack),
+        flags,
+        window,
+        payload: Bytes::from(vec![0; len]),
+        ..Segment::default()
+    }
+}
+
+fn data(seq: u32, len: usize) -> Packet {
+    Packet::new(FIXED, PHONE, segment((80, 1000), Flags::ACK, seq, 1, 500, len))
+}
+
+fn ack(number: u32, window: u16) -> Packet {
+    Packet::new(PHONE, FIXED, segment((1000, 80), Flags::ACK, 1, number, window, 0))
+}
+
+/// What comes out is written as `data 100:200` or `ack 200 win 500`.
+struct Script {
+    filter: Freeze,
+    now: Instant,
+}
+
+impl Script {
+    /// A connection between a mobile host and a server, whose windows are counted in bytes, over which data begin at `first`.
+    fn new(config: FreezeConfig, first: u32) -> Self {
+        let mut script = Self { filter: Freeze::new(config), now: Instant::from_secs(1) };
+        let options = TcpOptions { window_scale: Some(0), ..TcpOptions::default() };
+        let mut syn = segment((1000, 80), Flags::SYN, 0, 0, 500, 0);
+        syn.options = options.clone();
+        let mut reply = segment((80, 1000), Flags::SYN | Flags::ACK, first.wrapping_sub(1), 1, 500, 0);
+        reply.options = options;
+        script.pass(Packet::new(PHONE, FIXED, syn));
+        script.after(5);
+        script.pass(Packet::new(FIXED, PHONE, reply));
+        script.after(5);
+        script.pass(ack(first, 500));
+        script
+    }
+
+    fn pass(&mut self, mut packet: Packet) -> Vec<String> {
+        let direction = if packet.dst == PHONE { Direction::Outgoing } else { Direction::Incoming };
+        let verdict = self.filter.handle_packet(self.now, direction, &mut packet);
+        let mut out = if verdict == Verdict::Pass { vec![text(&packet)] } else { Vec::new() };
+        out.extend(self.made());
+        out
+    }
+
+    fn after(&mut self, millis: u64) -> Vec<String> {
+        self.now += Duration::from_millis(millis);
+        while self.filter.poll_timeout().is_some_and(|at| at <= self.now) {
+            self.filter.handle_timeout(self.now);
+        }
+        self.made()
+    }
+
+    fn phone_is(&mut self, presence: Presence) -> Vec<String> {
+        self.filter.handle_mobile(self.now, PHONE, presence);
+        self.made()
+    }
+
+    fn made(&mut self) -> Vec<String> {
+        core::iter::from_fn(|| self.filter.poll_transmit(self.now)).map(|made| text(&made.packet)).collect()
+    }
+}
+
+fn text(packet: &Packet) -> String {
+    let segment = packet.tcp().expect("all is TCP");
+    if packet.dst == PHONE {
+        let end = segment.seq + segment.payload.len() as u32;
+        format!("data {}:{}", segment.seq.value(), end.value())
+    } else {
+        format!("ack {} win {}", segment.ack.value(), segment.window)
+    }
+}
+
+fn at_once(config: FreezeConfig) -> FreezeConfig {
+    FreezeConfig { held_after_bytes: 0, ..config }
+}
+
+/// Two of three segments are acknowledged.
+fn under_way(config: FreezeConfig) -> Script {
+    let mut script = Script::new(at_once(config), 100);
+    for seq in [100, 200, 300] {
+        assert_eq!(script.pass(data(seq, 100)), [format!("data {seq}:{}", seq + 100)]);
+    }
+    script.after(10);
+    script
+}
+
+#[test]
+fn the_newest_ack_waits_for_the_next_one_while_data_are_outstanding() {
+    let mut script = under_way(FreezeConfig::buffer_freeze());
+    assert_eq!(script.pass(ack(200, 400)), [] as [&str; 0]);
+    // Lowered to the one before, with the window where it was.
+    assert_eq!(script.pass(ack(300, 300)), ["ack 200 win 400"]);
+    assert_eq!(script.pass(ack(400, 500)), ["ack 400 win 500"], "nothing is outstanding any more");
+}
+
+#[test]
+fn one_byte_is_held_exactly_and_shown_at_the_end() {
+    let mut script = under_way(FreezeConfig::m_tcp());
+    assert_eq!(script.pass(ack(200, 400)), ["ack 199 win 401"]);
+    assert_eq!(script.pass(ack(300, 300)), ["ack 299 win 301"]);
+    assert_eq!(script.pass(ack(400, 200)), ["ack 399 win 201"]);
+    assert_eq!(script.after(39), [] as [&str; 0]);
+    assert_eq!(script.after(1), ["ack 400 win 200"], "a sender at its end does not have to wait");
+    assert_eq!(script.after(10_000), [] as [&str; 0]);
+}
+
+#[test]
+fn a_mobile_host_that_goes_has_its_window_shut_and_its_probes_answered() {
+    let mut script = under_way(FreezeConfig::buffer_freeze());
+    script.pass(ack(200, 400));
+    script.pass(ack(300, 300));
+    assert_eq!(script.phone_is(Presence::Away), ["ack 300 win 0"], "with the ACK that was held");
+    script.after(400);
+    // As Linux probes, and as 4.4BSD does. Neither goes on to the host, which is not there.
+    assert_eq!(script.pass(data(299, 0)), ["ack 300 win 0"]);
+    assert_eq!(script.pass(data(400, 1)), ["ack 300 win 0"]);
+    // Data do.
+    assert_eq!(script.pass(data(300, 100)), ["data 300:400"]);
+    assert_eq!(script.after(60_000), [] as [&str; 0]);
+    assert_eq!(script.phone_is(Presence::Present), ["ack 300 win 300"]);
+    assert_eq!(script.pass(data(300, 100)), ["data 300:400"]);
+    script.after(10);
+    assert_eq!(script.pass(ack(400, 450)), ["ack 400 win 450"]);
+}
+
+#[test]
+fn a_mobile_host_that_speaks_ends_the_freeze_by_itself() {
+    let mut script = under_way(FreezeConfig::m_tcp());
+    assert_eq!(script.pass(ack(200, 400)), ["ack 199 win 401"]);
+    assert_eq!(script.after(260), ["ack 200 win 0"], "no ACK for 250 ms");
+    assert_eq!(script.after(5_000), [] as [&str; 0], "once");
+    assert_eq!(script.pass(data(199, 0)), ["data 199:199", "ack 200 win 0"], "the host may be there: it is asked, too");
+    assert_eq!(script.pass(ack(200, 400)), ["ack 200 win 400"]);
+    assert_eq!(script.pass(data(199, 0)), ["data 199:199"], "nothing is shut any more");
+}
+
+#[test]
+fn idle_connections_are_left_alone() {
+    let mut script = under_way(FreezeConfig::buffer_freeze());
+    script.pass(ack(400, 500));
+    assert_eq!(script.phone_is(Presence::Away), [] as [&str; 0]);
+    assert_eq!(script.phone_is(Presence::Present), [] as [&str; 0]);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Data { at: u32, len: usize },
+    Ack { at: u32, window: u16 },
+    Presence(Presence),
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0_u32..40, 0_usize..3).prop_map(|(at, len)| Step::Data { at: at * 50, len: len * 50 }),
+        1 => (0_u32..2000).prop_map(|at| Step::Data { at, len: 1 }),
+        4 => (0_u32..40, 0_u16..3).prop_map(|(at, window)| Step::Ack { at: at * 50, window: window * 4000 }),
+        1 => prop_oneof![Just(Presence::Away), Just(Presence::Present), Just(Presence::Moved)].prop_map(Step::Presence),
+        2 => (1_u64..600).prop_map(Step::Wait),
+    ]
+}
+
+fn configs() -> impl Strategy<Value = FreezeConfig> {
+    let holds = prop_oneof![
+        Just(Holds::Newest),
+        Just(Holds::Nothing),
+        (0_u32..500).prop_map(Holds::Bytes),
+        Just(Holds::Segments)
+    ];
+    let timeout = prop::option::of((0_u64..400).prop_map(Duration::from_millis));
+    (holds, timeout).prop_map(|(holds, least_timeout)| FreezeConfig {
+        holds,
+        least_timeout,
+        ..at_once(FreezeConfig::buffer_freeze())
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_ack_says_more_than_the_mobile_host_and_no_data_are_made_up(
+        config in configs(),
+        steps in prop::collection::vec(step(), 1..120),
+        first in any::<u32>(),
+    ) {
+        let mut script = Script::new(config, first);
+        let (mut acked, mut sent) = (Seq::new(first), Vec::new());
+        for step in steps {
+            let mut out = Vec::new();
+            match step {
+                Step::Data { at, len } => {
+                    let mut packet = data(first.wrapping_add(at), len);
+                    sent.push(packet.clone());
+                    if script.filter.handle_packet(script.now, Direction::Outgoing, &mut packet) == Verdict::Pass {
+                        out.push(packet);
+                    }
+                }
+                Step::Ack { at, window } => {
+                    let mut packet = ack(first.wrapping_add(at), window);
+                    acked = acked.max(Seq::new(first.wrapping_add(at)));
+                    if script.filter.handle_packet(script.now, Direction::Incoming, &mut packet) == Verdict::Pass {
+                        out.push(packet);
+                    }
+                }
+                Step::Presence(presence) => script.filter.handle_mobile(script.now, PHONE, presence),
+                Step::Wait(millis) => {
+                    script.now += Duration::from_millis(millis);
+                    let mut turns = 0;
+                    while script.filter.poll_timeout().is_some_and(|at| at <= script.now) {
+                        script.filter.handle_timeout(script.now);
+                        turns += 1;
+                        prop_assert!(turns < 100, "deadlines end");
+                    }
+                }
+            }
+            out.extend(core::iter::from_fn(|| script.filter.poll_transmit(script.now)).map(|made| made.packet));
+            for packet in out {
+                if packet.dst == PHONE {
+                    prop_assert!(sent.contains(&packet), "{packet} was never sent");
+                } else {
+                    let number = packet.tcp().expect("an ACK").ack;
+                    prop_assert!(number.le(acked), "{packet} after {acked:?}");
+                }
+            }
+        }
+    }
+}
