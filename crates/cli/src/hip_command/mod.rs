@@ -10,7 +10,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 use holdover_hipd::control::{self, ClientError, DEFAULT_SOCKET, Request};
-use holdover_hipd::files::{DEFAULT_DIRECTORY, MAX_SERVERS, Peer, Peers, Serves, Via, check_address, check_name, generate};
+use holdover_hipd::files::{
+    DEFAULT_DIRECTORY, MAX_SERVERS, Peer, Peers, Serves, Via, check_address, check_name, generate,
+};
 use holdover_hipd::files::{read_identity, write_identity};
 use holdover_hipd::invitation::Invitation;
 use serde_json::json;

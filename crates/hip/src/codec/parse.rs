@@ -8,8 +8,9 @@ use holdover_wire::{Packet, Payload, transport_checksum};
 use super::builder::{CHECKSUM, LENGTH, length_field};
 use super::parameter::{is_critical, is_repeatable};
 use super::{
-    Builder, DecodeError, EspInfo, HEADER_LEN, HipPacket, HostId, Locator, Notification, NotifyType, PROTOCOL, PacketType,
-    Parameter, PeerPermission, Puzzle, RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution, VERSION, kind,
+    Builder, DecodeError, EspInfo, HEADER_LEN, HipPacket, HostId, Locator, Notification, NotifyType, PROTOCOL,
+    PacketType, Parameter, PeerPermission, Puzzle, RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution,
+    VERSION, kind,
 };
 use crate::identity::Hit;
 
@@ -293,8 +294,7 @@ fn permission(contents: &Bytes) -> Option<Parameter> {
     rest.advance(3);
     let (relayed, peer) = (Ipv6Addr::from(rest.get_u128()), Ipv6Addr::from(rest.get_u128()));
     let (outbound_spi, inbound_spi) = (rest.get_u32(), rest.get_u32());
-    let permission =
-        PeerPermission { relayed_port, relayed, peer_port, peer, protocol, outbound_spi, inbound_spi };
+    let permission = PeerPermission { relayed_port, relayed, peer_port, peer, protocol, outbound_spi, inbound_spi };
     Some(Parameter::PeerPermission(permission))
 }
 

@@ -61,7 +61,14 @@ impl Paths {
         for &address in addresses {
             if self.get(address).is_none() && self.addresses.len() < MAX_ADDRESSES {
                 let status = Status::Unverified;
-                let entry = PeerAddress { address, status, preferred: false, expires_at: None, is_translated: false, is_relay: false };
+                let entry = PeerAddress {
+                    address,
+                    status,
+                    preferred: false,
+                    expires_at: None,
+                    is_translated: false,
+                    is_relay: false,
+                };
                 self.addresses.push(entry);
             }
         }
@@ -124,7 +131,14 @@ impl Paths {
                 (entry.status, entry.is_translated, entry.expires_at) = (status, true, None);
             }
             None => {
-                let entry = PeerAddress { address, status, preferred: true, expires_at: None, is_translated: true, is_relay: false };
+                let entry = PeerAddress {
+                    address,
+                    status,
+                    preferred: true,
+                    expires_at: None,
+                    is_translated: true,
+                    is_relay: false,
+                };
                 self.addresses.push(entry);
                 self.forget_excess();
             }
@@ -202,9 +216,8 @@ impl Paths {
         self.expire(now);
         self.age(now);
         let credit = self.credit_bytes >= bytes as u64;
-        let usable = |status| {
-            self.addresses.iter().filter(move |it| it.status == status).filter(|it| is_reachable(it.address))
-        };
+        let usable =
+            |status| self.addresses.iter().filter(move |it| it.status == status).filter(|it| is_reachable(it.address));
         let candidate = |status, preferred: bool| {
             usable(status).find(|it| !it.is_relay && (it.preferred || !preferred)).map(|it| it.address)
         };

@@ -243,8 +243,12 @@ impl Registry {
         for spi in [permission.outbound_spi, permission.inbound_spi] {
             self.permissions.insert((spi, client), (permission, until));
         }
-        let mut of_client: Vec<_> =
-            self.permissions.iter().filter(|((_, of), _)| *of == client).map(|(&key, &(_, until))| (until, key)).collect();
+        let mut of_client: Vec<_> = self
+            .permissions
+            .iter()
+            .filter(|((_, of), _)| *of == client)
+            .map(|(&key, &(_, until))| (until, key))
+            .collect();
         of_client.sort_unstable();
         // Each has two entries.
         let excess = of_client.len().saturating_sub(most * 2);

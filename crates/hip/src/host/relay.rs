@@ -15,8 +15,8 @@ use super::local::{Local, find, verify_mac_in};
 use super::registration::Service;
 use super::{DataError, Dropped, Event, Host, SPI_LEN, State};
 use crate::codec::{
-    Builder, HipPacket, Notification, NotifyType, PacketType, Parameter, PeerPermission, Received, RelayAddress, kind, map,
-    unmap,
+    Builder, HipPacket, Notification, NotifyType, PacketType, Parameter, PeerPermission, Received, RelayAddress, kind,
+    map, unmap,
 };
 use crate::crypto::Rhash;
 use crate::identity::Hit;

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::Rng;
 use holdover_hip::codec::{
-    DomainId, EspInfo, HostId, Locator, LocatorKind, LocatorTraffic, Notification, NotifyType, Parameter, PeerPermission, Puzzle,
-    RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution,
+    DomainId, EspInfo, HostId, Locator, LocatorKind, LocatorTraffic, Notification, NotifyType, Parameter,
+    PeerPermission, Puzzle, RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution,
 };
 use holdover_hip::identity::{Algorithm, Hit, KeyPair};
 use rand_core::{TryCryptoRng, TryRng};

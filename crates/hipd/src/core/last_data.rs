@@ -78,7 +78,8 @@ impl LastData {
 
     fn forget_excess(&mut self) {
         if self.connections.len() > MOST {
-            let oldest = self.connections.iter().min_by_key(|(_, last)| last.sent_at).map(|(&connection, _)| connection);
+            let oldest =
+                self.connections.iter().min_by_key(|(_, last)| last.sent_at).map(|(&connection, _)| connection);
             oldest.map(|connection| self.connections.remove(&connection));
         }
     }

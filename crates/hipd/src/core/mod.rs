@@ -347,7 +347,8 @@ impl Core {
         match handled {
             Ok(()) => {
                 let is_known = |peer: &Hit| matches!(self.host.state(*peer), State::R2Sent | State::Established);
-                let is_proof = encapsulation::proves_sender(packet) && encapsulation::receiver_of(packet) == Some(self.hit());
+                let is_proof =
+                    encapsulation::proves_sender(packet) && encapsulation::receiver_of(packet) == Some(self.hit());
                 if let Some(peer) = sender.filter(is_known).filter(|_| is_proof) {
                     self.peers.entry(peer).or_default().heard(packet.src, port);
                 }

@@ -79,7 +79,8 @@ struct World {
 
 impl World {
     fn new(mappings: [Mapping; 2]) -> Self {
-        let keys: Vec<KeyPair> = (0..3).map(|n| KeyPair::generate(Algorithm::Ed25519, &mut TestRng(Rng::new(50 + n)))).collect();
+        let keys: Vec<KeyPair> =
+            (0..3).map(|n| KeyPair::generate(Algorithm::Ed25519, &mut TestRng(Rng::new(50 + n)))).collect();
         let hits: Vec<_> = keys.iter().map(KeyPair::hit).collect();
         let places = ["192.168.1.2", "192.168.2.2", "203.0.113.3"].map(address).to_vec();
         let hosts = keys.into_iter().enumerate().map(|(index, keys)| {
@@ -90,15 +91,11 @@ impl World {
         });
         let hosts: Vec<Core> = hosts.collect();
         let [first, second] = mappings;
-        let translators = vec![
-            Some(Translator::new("198.51.100.1", first)),
-            Some(Translator::new("198.51.100.2", second)),
-            None,
-        ];
+        let translators =
+            vec![Some(Translator::new("198.51.100.1", first)), Some(Translator::new("198.51.100.2", second)), None];
         let now = Instant::from_secs(1000);
         let (flying, notes, got) = (BTreeMap::new(), Vec::new(), vec![Vec::new(); 3]);
-        let mut world =
-            Self { now, hosts, places, translators, flying, count: 0, notes, got, direct: 0 };
+        let mut world = Self { now, hosts, places, translators, flying, count: 0, notes, got, direct: 0 };
         for index in 0..3 {
             let mut peers = Peers::default();
             for other in (0..3).filter(|other| *other != index) {
@@ -205,7 +202,8 @@ fn established(mappings: [Mapping; 2]) -> World {
     let relay = world.hosts[RELAY].hit();
     for index in 0..2 {
         assert_eq!(world.hosts[index].state(relay), State::Established, "host {index} and the relay");
-        let is_registered = |(host, note): &(usize, Note)| *host == index && matches!(note.event, Event::Registered { .. });
+        let is_registered =
+            |(host, note): &(usize, Note)| *host == index && matches!(note.event, Event::Registered { .. });
         assert!(world.notes.iter().any(is_registered), "host {index}: {:?}", world.notes);
     }
     for (number, from) in [0, 1, 0].into_iter().enumerate() {
