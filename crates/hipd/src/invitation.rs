@@ -1,7 +1,7 @@
 //! Invitations: what one host tells another so that it can become its peer, as a string that people can send each other.
 //!
-//! `hip:` and base32 (RFC 4648 section 6, lower case, no padding) of: version, HIT suite, flags, HIT, name, locators, and the first
-//! four bytes of the SHA-256 of all that. The checksum finds slips of copying. It proves nothing: an invitation is as trustworthy
+//! `hip:` and base32 (RFC 4648 section 6, lower case, no padding) of: version, HIT suite, flags, HIT, name, locators, locators of its
+//! servers if the flags say so, and the first four bytes of the SHA-256 of all that. The checksum finds slips of copying. It proves nothing: an invitation is as trustworthy
 //! as the way by which it came, and whoever can change it on its way can put another HIT into it.
 
 use core::fmt;
@@ -11,16 +11,21 @@ use core::str::FromStr;
 use holdover_hip::crypto::Rhash;
 use holdover_hip::identity::Hit;
 
-use crate::files::{PeerError, Via, check_address, check_name};
+use crate::files::{PeerError, Serves, Via, check_address, check_name};
 
 /// What every invitation begins with.
 pub const PREFIX: &str = "hip:";
 const VERSION: u8 = 1;
 const CHECKSUM_LEN: usize = 4;
 const FLAG_UDP: u8 = 1;
+/// It serves as rendezvous server, or as relay.
+const FLAG_RENDEZVOUS: u8 = 2;
+const FLAG_RELAY: u8 = 4;
+/// It has servers.
+const FLAG_SERVERS: u8 = 8;
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-/// Longer strings are not decoded: eight locators and the longest name fit.
-const MAX_CHARACTERS: usize = 600;
+/// Longer strings are not decoded: eight locators, four of servers and the longest name fit.
+const MAX_CHARACTERS: usize = 700;
 
 /// What a host tells those who shall become its peers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +38,10 @@ pub struct Invitation {
     pub addresses: Vec<IpAddr>,
     /// How its packets are carried.
     pub via: Via,
+    /// Rendezvous servers and relays by way of which it can be reached.
+    pub servers: Vec<IpAddr>,
+    /// What it does for those who join it.
+    pub serves: Option<Serves>,
 }
 
 /// Why a string is not an invitation.
@@ -76,24 +85,21 @@ pub enum InvitationError {
 
 impl fmt::Display for Invitation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let flags = if self.via == Via::Udp { FLAG_UDP } else { 0 };
+        let mut flags = if self.via == Via::Udp { FLAG_UDP } else { 0 };
+        flags |= match self.serves {
+            None => 0,
+            Some(Serves::Rendezvous) => FLAG_RENDEZVOUS,
+            Some(Serves::Relay) => FLAG_RELAY,
+        };
+        flags |= if self.servers.is_empty() { 0 } else { FLAG_SERVERS };
         let suite = self.hit.suite().map_or(0, |suite| suite.id());
         let mut bytes = vec![VERSION, suite, flags];
         bytes.extend(self.hit.0.octets());
         bytes.push(self.name.len().min(255) as u8);
         bytes.extend(self.name.bytes().take(255));
-        bytes.push(self.addresses.len().min(255) as u8);
-        for address in self.addresses.iter().take(255) {
-            match address {
-                IpAddr::V4(address) => {
-                    bytes.push(4);
-                    bytes.extend(address.octets());
-                }
-                IpAddr::V6(address) => {
-                    bytes.push(6);
-                    bytes.extend(address.octets());
-                }
-            }
+        put_addresses(&mut bytes, &self.addresses);
+        if !self.servers.is_empty() {
+            put_addresses(&mut bytes, &self.servers);
         }
         bytes.extend(checksum(&bytes));
         write!(f, "{PREFIX}{}", to_base32(&bytes))
@@ -129,21 +135,19 @@ impl FromStr for Invitation {
         let len = usize::from(reader.byte()?);
         let name = String::from_utf8(reader.take(len)?.to_vec()).map_err(|_| InvitationError::Format)?;
         check_name(&name)?;
-        let mut addresses = Vec::new();
-        for _ in 0..reader.byte()? {
-            let address: IpAddr = match reader.byte()? {
-                4 => Ipv4Addr::from(reader.array::<4>()?).into(),
-                6 => Ipv6Addr::from(reader.array::<16>()?).into(),
-                _ => return Err(InvitationError::Format),
-            };
-            check_address(address)?;
-            addresses.push(address);
-        }
-        if !reader.0.is_empty() || addresses.len() > crate::files::MAX_ADDRESSES {
+        let addresses = reader.addresses(crate::files::MAX_ADDRESSES)?;
+        let servers =
+            if flags & FLAG_SERVERS == 0 { Vec::new() } else { reader.addresses(crate::files::MAX_SERVERS)? };
+        if !reader.0.is_empty() {
             return Err(InvitationError::Format);
         }
+        let serves = match flags & (FLAG_RENDEZVOUS | FLAG_RELAY) {
+            0 => None,
+            FLAG_RENDEZVOUS => Some(Serves::Rendezvous),
+            _ => Some(Serves::Relay),
+        };
         let via = if flags & FLAG_UDP == 0 { Via::Ip } else { Via::Udp };
-        Ok(Self { name, hit, addresses, via })
+        Ok(Self { name, hit, addresses, via, servers, serves })
     }
 }
 
@@ -160,8 +164,38 @@ impl<'a> Reader<'a> {
         self.take(N)?.try_into().map_err(|_| InvitationError::Format)
     }
 
+    fn addresses(&mut self, most: usize) -> Result<Vec<IpAddr>, InvitationError> {
+        let mut addresses = Vec::new();
+        for _ in 0..self.byte()? {
+            let address: IpAddr = match self.byte()? {
+                4 => Ipv4Addr::from(self.array::<4>()?).into(),
+                6 => Ipv6Addr::from(self.array::<16>()?).into(),
+                _ => return Err(InvitationError::Format),
+            };
+            check_address(address)?;
+            addresses.push(address);
+        }
+        if addresses.len() > most { Err(InvitationError::Format) } else { Ok(addresses) }
+    }
+
     fn byte(&mut self) -> Result<u8, InvitationError> {
         self.array::<1>().map(|[byte]| byte)
+    }
+}
+
+fn put_addresses(bytes: &mut Vec<u8>, addresses: &[IpAddr]) {
+    bytes.push(addresses.len().min(255) as u8);
+    for address in addresses.iter().take(255) {
+        match address {
+            IpAddr::V4(address) => {
+                bytes.push(4);
+                bytes.extend(address.octets());
+            }
+            IpAddr::V6(address) => {
+                bytes.push(6);
+                bytes.extend(address.octets());
+            }
+        }
     }
 }
 
@@ -214,6 +248,8 @@ mod tests {
             hit: Hit("2001:25:1234:5678:9abc:def0:1234:5678".parse().unwrap()),
             addresses: vec!["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()],
             via: Via::Udp,
+            servers: vec!["203.0.113.9".parse().unwrap()],
+            serves: None,
         }
     }
 
@@ -225,8 +261,14 @@ mod tests {
         let (head, tail) = text.split_at(30);
         let mangled = format!("  {head}\n   {}\n", tail.to_uppercase());
         assert_eq!(mangled.parse(), Ok(invitation()));
-        let alone = Invitation { addresses: Vec::new(), via: Via::Ip, ..invitation() };
+        let alone = Invitation { addresses: Vec::new(), via: Via::Ip, servers: Vec::new(), ..invitation() };
         assert_eq!(alone.to_string().parse(), Ok(alone));
+        for serves in [Serves::Rendezvous, Serves::Relay] {
+            let server = Invitation { serves: Some(serves), ..invitation() };
+            assert_eq!(server.to_string().parse(), Ok(server));
+        }
+        let many = Invitation { servers: vec!["203.0.113.9".parse().unwrap(); 5], ..invitation() };
+        assert_eq!(many.to_string().parse::<Invitation>(), Err(InvitationError::Format));
     }
 
     #[test]

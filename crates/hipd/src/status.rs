@@ -4,6 +4,8 @@ use core::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::files::Serves;
+
 /// How it all is.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Status {
@@ -21,6 +23,12 @@ pub struct Status {
     pub udp: bool,
     /// Whether TCP is woken after a move.
     pub wake: bool,
+    /// What this host serves as: "rendezvous", "relay".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serves: Option<Serves>,
+    /// Clients that are registered here.
+    #[serde(default)]
+    pub clients: u64,
     /// The peers: those in the file, and those with an association.
     pub peers: Vec<PeerStatus>,
     /// What was done with packets.
@@ -43,6 +51,12 @@ pub struct PeerStatus {
     pub addresses: Vec<IpAddr>,
     /// Where the file of peers says that it may be.
     pub known_addresses: Vec<IpAddr>,
+    /// Its rendezvous servers and relays, as the file of peers names them.
+    #[serde(default)]
+    pub servers: Vec<IpAddr>,
+    /// What it has granted to this host.
+    #[serde(default)]
+    pub services: Vec<String>,
     /// Whether this host has a new address at which the peer has not found it yet.
     pub is_moving: bool,
     /// How many seconds it took the last time, from the new address to the end of its verification.
@@ -106,6 +120,12 @@ pub struct Counters {
     /// Packets to peers in UDP that keep the bindings of translators.
     #[serde(default)]
     pub keep_alives: u64,
+    /// HIP packets that were forwarded to or for clients, or sent to a port where a relay has seen a peer.
+    #[serde(default)]
+    pub relayed_hip: u64,
+    /// ESP packets that were forwarded for clients.
+    #[serde(default)]
+    pub relayed_esp: u64,
     /// Packets that wake has made.
     pub woken: u64,
     /// Packets that the system refused to send, as for want of a route.

@@ -8,6 +8,7 @@ use holdover_base::Duration;
 use holdover_hip::host::RekeyLimits;
 use holdover_hipd::control::{self, Request, Response};
 use holdover_hipd::daemon::{Daemon, DaemonError, Setup};
+use holdover_hipd::files::Serves;
 use holdover_host::log::{self, Log, LogLevel};
 
 use super::{DirectoryArgs, Failure, SocketArgs, StatusArgs, text};
@@ -50,7 +51,7 @@ pub(super) struct UpArgs {
 /// `EX_NOPERM` of `sysexits.h`: to start it again changes nothing, so that service managers need not try.
 const CANNOT_WORK: u8 = 77;
 
-pub(super) fn up(args: &UpArgs) -> Result<ExitCode, Failure> {
+pub(super) fn up(args: &UpArgs, serves: Option<Serves>) -> Result<ExitCode, Failure> {
     let level = if args.verbose { LogLevel::Debug } else { LogLevel::Info };
     // Nothing else in this program writes a log.
     let _ = log::start(&Log { level, ..Log::default() });
@@ -61,6 +62,7 @@ pub(super) fn up(args: &UpArgs) -> Result<ExitCode, Failure> {
         mtu: args.mtu,
         wake: !args.no_wake,
         accept_unknown: args.accept_unknown,
+        serves,
         rekey: RekeyLimits {
             age: Duration::from_secs(args.rekey_after),
             bytes: args.rekey_bytes,

@@ -10,7 +10,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 use holdover_hipd::control::{self, ClientError, DEFAULT_SOCKET, Request};
-use holdover_hipd::files::{DEFAULT_DIRECTORY, Peer, Peers, Via, check_address, check_name, generate};
+use holdover_hipd::files::{
+    DEFAULT_DIRECTORY, MAX_SERVERS, Peer, Peers, Serves, Via, check_address, check_name, generate,
+};
 use holdover_hipd::files::{read_identity, write_identity};
 use holdover_hipd::invitation::Invitation;
 use serde_json::json;
@@ -39,6 +41,11 @@ enum Command {
     Join(JoinArgs),
     /// Run the daemon until told to stop.
     Up(daemon::UpArgs),
+    /// Run the daemon as a rendezvous server: hosts find its clients by way of it, wherever these are.
+    Rendezvous(daemon::UpArgs),
+    /// Run the daemon as a relay: two hosts behind translators of addresses find each other by way of it, and data goes by way of it
+    /// where there is no other.
+    Relay(daemon::UpArgs),
     /// End the associations with all peers, and the daemon.
     Down(SocketArgs),
     /// Show this host's addresses, its peers, and what went between them.
@@ -161,11 +168,21 @@ struct InviteArgs {
     /// Where this host may be found. May be given more than once; the daemon is asked if it is missing.
     #[arg(long = "address", value_name = "ADDRESS")]
     addresses: Vec<IpAddr>,
-    /// How packets to this host are to be carried.
+    /// How packets to this host are to be carried; "udp" if it is a relay or has one.
     #[arg(long, value_enum, default_value_t = ViaArg::Ip)]
     via: ViaArg,
+    /// This host serves those who join it; the daemon is asked if it is missing.
+    #[arg(long, value_enum)]
+    serves: Option<ServesArg>,
     #[command(flatten)]
     socket: SocketArgs,
+}
+
+/// What a host does for its peers.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+enum ServesArg {
+    Rendezvous,
+    Relay,
 }
 
 #[derive(Args, Debug)]
@@ -216,7 +233,9 @@ pub(crate) fn run(args: &HipArgs) -> ExitCode {
         Command::Peer(PeerCommand::List(args)) => list(args),
         Command::Invite(args) => invite(args),
         Command::Join(args) => join(args),
-        Command::Up(args) => daemon::up(args),
+        Command::Up(args) => daemon::up(args, None),
+        Command::Rendezvous(args) => daemon::up(args, Some(Serves::Rendezvous)),
+        Command::Relay(args) => daemon::up(args, Some(Serves::Relay)),
         Command::Down(args) => daemon::down(args),
         Command::Status(args) => daemon::status(args),
         Command::Ping(args) => ping::ping(args),
@@ -292,27 +311,41 @@ fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {
     for &address in &args.addresses {
         check_address(address).map_err(|error| wrong(&error))?;
     }
-    let invitation = own_invitation(&args.directory.dir, &args.socket.socket, name, &args.addresses, args.via.into())?;
-    if invitation.addresses.is_empty() {
+    let own = Own { addresses: &args.addresses, via: args.via.into(), serves: args.serves.map(Serves::from) };
+    let invitation = own.invitation(&args.directory.dir, &args.socket.socket, name)?;
+    if invitation.addresses.is_empty() && invitation.servers.is_empty() {
         eprintln!("no address is known of this host (--address): it will have to call first");
     }
     Ok(print(&format!("{invitation}\n")))
 }
 
-/// With the addresses that are named, else with those that the daemon knows.
-fn own_invitation(
-    directory: &Path,
-    socket: &Path,
-    name: String,
-    addresses: &[IpAddr],
+/// What was said of this host; the daemon is asked for the rest.
+struct Own<'a> {
+    addresses: &'a [IpAddr],
     via: Via,
-) -> Result<Invitation, Failure> {
-    let hit = read_identity(directory)?.hit();
-    let addresses = match (addresses, control::ask(socket, &Request::Status)) {
-        ([], Ok(control::Response::Status(status))) => status.addresses,
-        (named, _) => named.to_vec(),
-    };
-    Ok(Invitation { name, hit, addresses, via })
+    serves: Option<Serves>,
+}
+
+impl Own<'_> {
+    /// With the servers that are in the file of peers.
+    fn invitation(&self, directory: &Path, socket: &Path, name: String) -> Result<Invitation, Failure> {
+        let hit = read_identity(directory)?.hit();
+        let status = match control::ask(socket, &Request::Status) {
+            Ok(control::Response::Status(status)) => Some(status),
+            _ => None,
+        };
+        let addresses = match (self.addresses, &status) {
+            ([], Some(status)) => status.addresses.clone(),
+            (named, _) => named.to_vec(),
+        };
+        let peers = Peers::read(directory)?;
+        let own_servers = peers.iter().filter(|peer| peer.serves.is_some());
+        let servers = own_servers.flat_map(|peer| peer.addresses.iter().copied()).take(MAX_SERVERS).collect();
+        let serves = self.serves.or(status.and_then(|status| status.serves));
+        let has_relay = serves == Some(Serves::Relay) || peers.iter().any(|peer| peer.serves == Some(Serves::Relay));
+        let via = if has_relay { Via::Udp } else { self.via };
+        Ok(Invitation { name, hit, addresses, via, servers, serves })
+    }
 }
 
 fn join(args: &JoinArgs) -> Result<ExitCode, Failure> {
@@ -320,13 +353,15 @@ fn join(args: &JoinArgs) -> Result<ExitCode, Failure> {
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let own = if check_name(&own).is_ok() { own } else { "peer".to_owned() };
     let (directory, socket) = (&args.files.directory.dir, &args.files.socket.socket);
-    let back = own_invitation(directory, socket, own, &[], invitation.via)?;
+    let back = Own { addresses: &[], via: invitation.via, serves: None }.invitation(directory, socket, own)?;
     if back.hit == invitation.hit {
         return Err(Failure { text: "this is this host's own invitation".to_owned(), status: WRONG });
     }
     let name = args.name.clone().unwrap_or(invitation.name);
-    let peer = Peer::new(&name, invitation.hit, invitation.addresses, invitation.via).map_err(|error| wrong(&error))?;
-    keep(&args.files, peer)?;
+    let peer = Peer::new(&name, invitation.hit, invitation.addresses, invitation.via)
+        .and_then(|peer| peer.with_servers(invitation.servers))
+        .map_err(|error| wrong(&error))?;
+    keep(&args.files, peer.serving(invitation.serves))?;
     Ok(print(&format!("now on {name}:\n  sudo holdover hip join {back}\n")))
 }
 
@@ -335,6 +370,15 @@ impl From<ViaArg> for Via {
         match via {
             ViaArg::Ip => Self::Ip,
             ViaArg::Udp => Self::Udp,
+        }
+    }
+}
+
+impl From<ServesArg> for Serves {
+    fn from(serves: ServesArg) -> Self {
+        match serves {
+            ServesArg::Rendezvous => Self::Rendezvous,
+            ServesArg::Relay => Self::Relay,
         }
     }
 }

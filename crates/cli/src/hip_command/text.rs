@@ -25,6 +25,13 @@ pub(super) fn status(status: &Status) -> String {
     if !status.wake {
         text.push_str("TCP is not woken after a move (--no-wake)\n");
     }
+    if let Some(serves) = status.serves {
+        let _ = writeln!(text, "serves as {serves}: {} clients", status.clients);
+    }
+    for peer in status.peers.iter().filter(|peer| !peer.services.is_empty()) {
+        let name = peer.name.as_deref().unwrap_or(&peer.hit);
+        let _ = writeln!(text, "{name} serves this host as {}", peer.services.join(", "));
+    }
     let rows = status.peers.iter().map(|peer| {
         let name = peer.name.clone().unwrap_or_else(|| peer.hit.clone());
         let state = if peer.is_moving { format!("{}, moving", peer.state) } else { peer.state.clone() };

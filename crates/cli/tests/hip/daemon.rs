@@ -91,8 +91,13 @@ impl Host {
 
     /// Starts the daemon, with more words, and waits until it is up.
     pub(crate) fn up(&mut self, words: &str) {
+        self.start("up", words);
+    }
+
+    /// The same with `rendezvous` or `relay` instead of `up`.
+    pub(crate) fn start(&mut self, command: &str, words: &str) {
         let log = File::options().create(true).append(true).open(self.directory.join("log")).unwrap();
-        let mut command = self.command(&format!("up --verbose {words}"));
+        let mut command = self.command(&format!("{command} --verbose {words}"));
         command.stderr(log).stdout(Stdio::null());
         let mut child = self.namespace.enter(|| command.spawn().unwrap()).unwrap();
         let patience = Instant::now() + PATIENCE;
@@ -116,10 +121,27 @@ impl Host {
         self.ok("id").trim().parse().unwrap()
     }
 
+    pub(crate) fn status(&self) -> serde_json::Value {
+        serde_json::from_str(&self.ok("status --json")).unwrap()
+    }
+
     /// What the daemon says of its first peer.
     pub(crate) fn peer(&self) -> serde_json::Value {
-        let status: serde_json::Value = serde_json::from_str(&self.ok("status --json")).unwrap();
-        status["peers"][0].clone()
+        self.status()["peers"][0].clone()
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for_peer(&self, name: &str, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) {
+        let patience = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status();
+            let peer = status["peers"].as_array().unwrap().iter().find(|peer| peer["name"] == name).cloned();
+            if peer.as_ref().is_some_and(&is_so) {
+                return;
+            }
+            assert!(Instant::now() < patience, "never {what}: {peer:?}\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[track_caller]

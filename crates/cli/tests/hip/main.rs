@@ -7,8 +7,10 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "these tests are about sockets and threads")]
 
 mod daemon;
+mod internet;
 mod moves;
 mod network;
+mod servers;
 mod talk;
 mod transfer;
 mod words;
@@ -25,7 +27,7 @@ fn main() -> ExitCode {
     // Before the first thread: this may have to enter a user namespace.
     let missing = Privilege::acquire().err().map(|error| error.to_string());
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let tests: Vec<Test> = [talk::TESTS, moves::TESTS].concat();
+    let tests: Vec<Test> = [talk::TESTS, moves::TESTS, servers::TESTS].concat();
     let words = words::TESTS.iter().map(|&(name, test)| {
         Trial::test(name, move || {
             test();

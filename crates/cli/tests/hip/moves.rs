@@ -86,15 +86,20 @@ fn both_ways(gap: Option<Duration>) {
 /// What four processes of a busy machine wait for the processor.
 const SCHEDULING: Duration = Duration::from_millis(15);
 
-/// With wake at both ends. The best of a few, as other tests run beside this one.
+/// With wake at both ends, where the peer's TCP has not timed out yet when it is woken, where it has just now, and where it has for long. The
+/// best of a few, as other tests run beside this one; none waits for the 200 ms and more of a retransmission timer that begins anew.
 fn data_goes_on_within_1_5_round_trips() {
     for way in [Way::ToMobile, Way::FromMobile] {
-        let mut outcomes = Vec::new();
-        let is_quick = |outcome: &Outcome| outcome.resumption < ROUND_TRIP * 3 / 2 + SCHEDULING;
-        while outcomes.len() < 5 && !outcomes.last().is_some_and(is_quick) {
-            outcomes.push(move_once(way, [WIFI, LTE], Some(Duration::from_secs(1)), [true, true]));
+        for gap in [300, 500, 1000].map(Duration::from_millis) {
+            let mut outcomes = Vec::new();
+            let is_quick = |outcome: &Outcome| outcome.resumption < ROUND_TRIP * 3 / 2 + SCHEDULING;
+            while outcomes.len() < 5 && !outcomes.last().is_some_and(is_quick) {
+                outcomes.push(move_once(way, [WIFI, LTE], Some(gap), [true, true]));
+            }
+            assert!(outcomes.last().is_some_and(is_quick), "{way:?}: {outcomes:?}");
+            let late = outcomes.iter().filter(|outcome| outcome.resumption >= Duration::from_millis(200)).count();
+            assert!(late <= 1, "{way:?}: {outcomes:?}");
         }
-        assert!(outcomes.last().is_some_and(is_quick), "{way:?}: {outcomes:?}");
     }
 }
 

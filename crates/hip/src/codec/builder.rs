@@ -36,6 +36,14 @@ impl Builder {
         Self { bytes, last: None, puzzle: None }
     }
 
+    /// A packet that begins with a header and these parameters, of which `last` is the type of the last one.
+    pub(super) fn from_bytes(bytes: &[u8], last: Option<u16>) -> Self {
+        let mut bytes = bytes.to_vec();
+        bytes[CHECKSUM].fill(0);
+        bytes[LENGTH] = length_field(bytes.len());
+        Self { bytes, last, puzzle: None }
+    }
+
     /// The same with a controls field.
     #[must_use]
     pub fn controls(mut self, controls: u16) -> Self {

@@ -148,6 +148,6 @@ pub(crate) fn map(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-fn unmap(address: Ipv6Addr) -> IpAddr {
+pub(crate) fn unmap(address: Ipv6Addr) -> IpAddr {
     address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
 }

@@ -12,7 +12,7 @@ mod builder;
 mod error;
 mod identifier;
 mod locator;
-pub(crate) use locator::map;
+pub(crate) use locator::{map, unmap};
 mod numbers;
 mod parameter;
 mod parse;
@@ -24,7 +24,8 @@ pub use identifier::{DomainId, HostId};
 pub use locator::{Locator, LocatorKind, LocatorTraffic};
 pub use numbers::{NotifyType, PacketType, kind};
 pub use parameter::{
-    EspInfo, Notification, Parameter, Puzzle, RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution,
+    EspInfo, Notification, Parameter, PeerPermission, Puzzle, RegFailed, RegInfo, RegList, RelayAddress, Signature,
+    Solution,
 };
 pub use parse::Received;
 pub(crate) use parse::read_parameters;

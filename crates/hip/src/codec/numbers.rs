@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-/// Parameter types (RFC 7401 section 5.2, RFC 7402 section 5.1, RFC 8003 to 8004, RFC 8046 section 4, RFC 5770 section 5).
+/// Parameter types (RFC 7401 section 5.2, RFC 7402 section 5.1, RFC 8003 to 8004, RFC 8046 section 4, RFC 5770 section 5, RFC 9028
+/// section 5).
 pub mod kind {
     #![allow(missing_docs)]
     pub const ESP_INFO: u16 = 65;
@@ -31,6 +32,7 @@ pub mod kind {
     pub const ECHO_RESPONSE_SIGNED: u16 = 961;
     pub const TRANSPORT_FORMAT_LIST: u16 = 2049;
     pub const ESP_TRANSFORM: u16 = 4095;
+    pub const PEER_PERMISSION: u16 = 4680;
     pub const HIP_MAC: u16 = 61_505;
     pub const HIP_MAC_2: u16 = 61_569;
     pub const HIP_SIGNATURE_2: u16 = 61_633;
@@ -141,6 +143,8 @@ impl NotifyType {
     pub const RESPONDER_BUSY_PLEASE_RETRY: Self = Self(44);
     /// A locator has a type that is not supported (RFC 8046).
     pub const LOCATOR_TYPE_UNSUPPORTED: Self = Self(46);
+    /// A relay has not forwarded a packet (RFC 5770 section 5.10).
+    pub const MESSAGE_NOT_RELAYED: Self = Self(62);
     /// The responder has an I2 and will answer later.
     pub const I2_ACKNOWLEDGEMENT: Self = Self(16_384);
 

@@ -50,13 +50,13 @@ pub enum Parameter {
     Notification(Notification),
     /// ECHO_REQUEST_SIGNED (RFC 7401 section 5.2.20).
     EchoRequestSigned(Bytes),
-    /// REG_INFO: services on offer (RFC 8003 section 4.1).
+    /// REG_INFO: services on offer (RFC 8003 section 4.2).
     RegInfo(RegInfo),
-    /// REG_REQUEST: services asked for (RFC 8003 section 4.2).
+    /// REG_REQUEST: services asked for (RFC 8003 section 4.3).
     RegRequest(RegList),
-    /// REG_RESPONSE: services granted (RFC 8003 section 4.3).
+    /// REG_RESPONSE: services granted (RFC 8003 section 4.4).
     RegResponse(RegList),
-    /// REG_FAILED: services refused (RFC 8003 section 4.4).
+    /// REG_FAILED: services refused (RFC 8003 section 4.5).
     RegFailed(RegFailed),
     /// REG_FROM: where a relay saw a registration come from (RFC 5770 section 5.7).
     RegFrom(RelayAddress),
@@ -66,6 +66,8 @@ pub enum Parameter {
     TransportFormatList(Vec<u16>),
     /// ESP_TRANSFORM: suite IDs, the preferred one first (RFC 7402 section 5.1.2).
     EspTransform(Vec<u16>),
+    /// PEER_PERMISSION: whose data a relay is to forward (RFC 9028 section 5.13).
+    PeerPermission(PeerPermission),
     /// HIP_MAC (RFC 7401 section 5.2.12).
     HipMac(Bytes),
     /// HIP_MAC_2 (RFC 7401 section 5.2.13).
@@ -154,7 +156,7 @@ pub struct Notification {
     pub data: Bytes,
 }
 
-/// Services that a host offers, and for how long it grants them (RFC 8003 section 4.1).
+/// Services that a host offers, and for how long it grants them (RFC 8003 section 4.2).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RegInfo {
     /// The least lifetime, as 2^((value - 64) / 8) s.
@@ -177,7 +179,7 @@ pub struct RegList {
 /// Services that are refused.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RegFailed {
-    /// Why (RFC 8003 section 4.4).
+    /// Why (RFC 8003 section 4.5).
     pub failure: u8,
     /// Registration types.
     pub types: Vec<u8>,
@@ -192,6 +194,25 @@ pub struct RelayAddress {
     pub protocol: u8,
     /// The address; an IPv4 address is mapped.
     pub address: Ipv6Addr,
+}
+
+/// Data that a relay forwards between its client and a peer of the client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PeerPermission {
+    /// Where the relay receives what is for the client: its own UDP port and address.
+    pub relayed_port: u16,
+    /// The relay's address; an IPv4 address is mapped.
+    pub relayed: Ipv6Addr,
+    /// The peer's UDP port as the relay sees it.
+    pub peer_port: u16,
+    /// The peer's address as the relay sees it; an IPv4 address is mapped.
+    pub peer: Ipv6Addr,
+    /// The IP protocol between relay and peer: 17.
+    pub protocol: u8,
+    /// The SPI of data from the client to the peer.
+    pub outbound_spi: u32,
+    /// The SPI of data from the peer to the client.
+    pub inbound_spi: u32,
 }
 
 impl Parameter {
@@ -224,6 +245,7 @@ impl Parameter {
             Self::EchoResponseSigned(_) => kind::ECHO_RESPONSE_SIGNED,
             Self::TransportFormatList(_) => kind::TRANSPORT_FORMAT_LIST,
             Self::EspTransform(_) => kind::ESP_TRANSFORM,
+            Self::PeerPermission(_) => kind::PEER_PERMISSION,
             Self::HipMac(_) => kind::HIP_MAC,
             Self::HipMac2(_) => kind::HIP_MAC_2,
             Self::HipSignature2(_) => kind::HIP_SIGNATURE_2,
@@ -247,17 +269,25 @@ pub(super) const fn is_critical(kind: u16) -> bool {
 }
 
 /// Whether a packet may carry several parameters of this type. RFC 7401 allows it for notifications and unsigned echoes, RFC
-/// 8002 for certificates; of unknown types nothing can be said.
+/// 8002 for certificates, RFC 8003 for registrations; of unknown types nothing can be said.
 pub(super) fn is_repeatable(kind: u16) -> bool {
-    matches!(kind, kind::CERT | kind::NOTIFICATION | kind::ECHO_REQUEST_UNSIGNED | kind::ECHO_RESPONSE_UNSIGNED)
-        || !is_known(kind)
+    matches!(
+        kind,
+        kind::CERT
+            | kind::NOTIFICATION
+            | kind::ECHO_REQUEST_UNSIGNED
+            | kind::ECHO_RESPONSE_UNSIGNED
+            | kind::REG_REQUEST
+            | kind::REG_RESPONSE
+            | kind::REG_FAILED
+    ) || !is_known(kind)
 }
 
 fn is_known(kind: u16) -> bool {
     KNOWN.contains(&kind)
 }
 
-const KNOWN: [u16; 38] = [
+const KNOWN: [u16; 39] = [
     kind::ESP_INFO,
     kind::R1_COUNTER,
     kind::LOCATOR_SET,
@@ -284,6 +314,7 @@ const KNOWN: [u16; 38] = [
     kind::ECHO_RESPONSE_SIGNED,
     kind::TRANSPORT_FORMAT_LIST,
     kind::ESP_TRANSFORM,
+    kind::PEER_PERMISSION,
     kind::HIP_MAC,
     kind::HIP_MAC_2,
     kind::HIP_SIGNATURE_2,

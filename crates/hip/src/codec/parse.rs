@@ -8,8 +8,9 @@ use holdover_wire::{Packet, Payload, transport_checksum};
 use super::builder::{CHECKSUM, LENGTH, length_field};
 use super::parameter::{is_critical, is_repeatable};
 use super::{
-    DecodeError, EspInfo, HEADER_LEN, HipPacket, HostId, Locator, Notification, NotifyType, PROTOCOL, PacketType,
-    Parameter, Puzzle, RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution, VERSION, kind,
+    Builder, DecodeError, EspInfo, HEADER_LEN, HipPacket, HostId, Locator, Notification, NotifyType, PROTOCOL,
+    PacketType, Parameter, PeerPermission, Puzzle, RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution,
+    VERSION, kind,
 };
 use crate::identity::Hit;
 
@@ -58,6 +59,14 @@ impl Received {
     /// The HIP header and its parameters as they came.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// The packet without the parameters of types from `kind` on, to which others can be added: what a relay makes of it.
+    pub fn truncated(&self, kind: u16) -> Builder {
+        let index = self.packet.parameters.iter().position(|parameter| parameter.kind() >= kind);
+        let end = index.map_or(self.bytes.len(), |index| self.offsets[index]);
+        let kept = &self.packet.parameters[..index.unwrap_or(self.packet.parameters.len())];
+        Builder::from_bytes(&self.bytes[..end], kept.last().map(Parameter::kind))
     }
 
     fn locate(&self, kind: u16) -> Option<(usize, &Parameter)> {
@@ -148,6 +157,7 @@ fn read_parameter(kind: u16, contents: &Bytes) -> Result<Parameter, DecodeError>
         }
         kind::REG_INFO | kind::REG_REQUEST | kind::REG_RESPONSE | kind::REG_FAILED => registration(kind, contents),
         kind::REG_FROM | kind::RELAY_FROM | kind::RELAY_TO | kind::FROM | kind::VIA_RVS => addresses(kind, contents),
+        kind::PEER_PERMISSION => permission(contents),
         kind::NOTIFICATION | kind::ENCRYPTED | kind::HIP_SIGNATURE | kind::HIP_SIGNATURE_2 => headed(kind, contents),
         _ if is_critical(kind) => return Err(DecodeError::Critical { kind }),
         _ => Some(Parameter::Unknown { kind, contents: contents.clone() }),
@@ -273,6 +283,19 @@ fn addresses(kind: u16, contents: &Bytes) -> Option<Parameter> {
         }
         _ => None,
     }
+}
+
+fn permission(contents: &Bytes) -> Option<Parameter> {
+    let mut rest = contents.clone();
+    if rest.len() != 48 {
+        return None;
+    }
+    let (relayed_port, peer_port, protocol) = (rest.get_u16(), rest.get_u16(), rest.get_u8());
+    rest.advance(3);
+    let (relayed, peer) = (Ipv6Addr::from(rest.get_u128()), Ipv6Addr::from(rest.get_u128()));
+    let (outbound_spi, inbound_spi) = (rest.get_u32(), rest.get_u32());
+    let permission = PeerPermission { relayed_port, relayed, peer_port, peer, protocol, outbound_spi, inbound_spi };
+    Some(Parameter::PeerPermission(permission))
 }
 
 /// Parameters with a few bytes before data.

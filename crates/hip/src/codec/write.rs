@@ -100,6 +100,15 @@ impl Parameter {
                 out.put_slice(&[from.protocol, 0]);
                 out.put_slice(&from.address.octets());
             }
+            Self::PeerPermission(permission) => {
+                out.put_u16(permission.relayed_port);
+                out.put_u16(permission.peer_port);
+                out.put_slice(&[permission.protocol, 0, 0, 0]);
+                out.put_slice(&permission.relayed.octets());
+                out.put_slice(&permission.peer.octets());
+                out.put_u32(permission.outbound_spi);
+                out.put_u32(permission.inbound_spi);
+            }
             Self::From(address) => out.put_slice(&address.octets()),
             Self::ViaRvs(addresses) => addresses.iter().for_each(|address| out.put_slice(&address.octets())),
             Self::HipSignature2(signature) | Self::HipSignature(signature) => {

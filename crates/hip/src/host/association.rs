@@ -7,6 +7,8 @@ use holdover_base::{Duration, Instant};
 
 use super::local::Local;
 use super::paths::Paths;
+use super::registration::Client;
+use super::relay::RelayedPeer;
 use super::update::Updates;
 use super::{Event, Failure, State};
 use crate::codec::{Builder, HostId, PacketType};
@@ -28,6 +30,10 @@ pub(super) struct Association {
     pub(super) prospect: Option<Box<Prospect>>,
     pub(super) secured: Option<Box<Secured>>,
     pub(super) updates: Updates,
+    /// What this host is to the peer, if the peer is a server.
+    pub(super) client: Option<Client>,
+    /// How a relay forwards between this host and the peer.
+    pub(super) relayed: Option<RelayedPeer>,
     /// When the state ends by itself: R2-SENT, CLOSED, E-FAILED, and UNASSOCIATED, which is remembered for a while.
     pub(super) state_until: Option<Instant>,
     /// The greatest R1 counter that an authentic R1 has had.
@@ -85,6 +91,8 @@ pub(super) struct Offer {
     pub(super) public: Bytes,
     pub(super) cipher: HipCipher,
     pub(super) suite: EspSuite,
+    /// The registration types in its REG_INFO.
+    pub(super) services: Vec<u8>,
     pub(super) echo_signed: Option<Bytes>,
     pub(super) echo_unsigned: Vec<Bytes>,
 }
@@ -138,6 +146,8 @@ impl Association {
             prospect: None,
             secured: None,
             updates: Updates::default(),
+            client: None,
+            relayed: None,
             state_until: None,
             r1_counter: 0,
             r1s_left: 0,
@@ -155,7 +165,8 @@ impl Association {
         let unused = (self.state == State::Established).then(|| self.used_at + local.config.unused_lifetime);
         let candidates =
             [pending, solving, old, unused, self.state_until, self.updates.deadline(), self.rekey_at(local)];
-        candidates.into_iter().flatten().min()
+        let candidates = candidates.into_iter().chain([self.client_deadline()]);
+        candidates.flatten().min()
     }
 
     /// Whether there are keys that may be used.
@@ -193,6 +204,8 @@ impl Association {
         for spi in self.updates.forget() {
             local.spis.remove(&spi);
         }
+        local.registry.remove(self.peer);
+        self.relayed = None;
     }
 
     /// Sends a packet, and again until it is answered.

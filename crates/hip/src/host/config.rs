@@ -2,6 +2,7 @@
 
 use holdover_base::Duration;
 
+use super::registration::ServerConfig;
 use crate::crypto::{DhGroup, HipCipher};
 use crate::esp::EspSuite;
 
@@ -80,6 +81,8 @@ pub struct HostConfig {
     pub rekey: Option<RekeyLimits>,
     /// The lifetime of this host's locators in LOCATOR_SET.
     pub locator_lifetime: Duration,
+    /// What this host does as a rendezvous server or relay; `None` for nothing.
+    pub server: Option<ServerConfig>,
 }
 
 impl Default for HostConfig {
@@ -108,6 +111,7 @@ impl Default for HostConfig {
             old_keys_hold: Duration::from_secs(60),
             rekey: Some(RekeyLimits::default()),
             locator_lifetime: Duration::from_secs(24 * 3600),
+            server: None,
         }
     }
 }

@@ -3,8 +3,10 @@
 use core::fmt;
 use core::net::IpAddr;
 
+use holdover_base::Duration;
 use holdover_wire::Packet;
 
+use super::registration::Service;
 use crate::codec::{DecodeError, Notification};
 use crate::crypto::{DhError, KeymatError};
 use crate::esp::{OpenError, SealError};
@@ -103,6 +105,33 @@ pub enum Event {
     GaveUp {
         /// The peer.
         peer: Hit,
+    },
+    /// A server has granted services.
+    Registered {
+        /// The server.
+        peer: Hit,
+        /// The services.
+        services: Vec<Service>,
+        /// For how long; they are asked for again after half of it.
+        lifetime: Duration,
+        /// Where the server sees this host in UDP: address and port.
+        seen_at: Option<(IpAddr, u16)>,
+    },
+    /// A server has refused a service, or does not offer it. It is asked again a minute later, unless its R1 has said so.
+    RegistrationFailed {
+        /// The server.
+        peer: Hit,
+        /// The failure type (RFC 8003 section 4.5).
+        failure: u8,
+    },
+    /// A relay sees the peer at this address and port: it is asked there.
+    PeerCandidate {
+        /// The peer.
+        peer: Hit,
+        /// The address.
+        address: IpAddr,
+        /// The UDP port.
+        port: u16,
     },
     /// The peer has sent NOTIFY. Its signature was verified.
     Notified {

@@ -10,8 +10,8 @@ use super::association::{Association, Pending, Secured, SessionKeys};
 use super::initiator::read_identity;
 use super::local::{Local, find, missing, value, verify_mac, verify_signature};
 use super::responder::Solved;
-use super::{Dropped, Event, Host, State};
-use crate::codec::{Builder, EspInfo, HipPacket, PacketType, Parameter, Received, kind, read_parameters};
+use super::{Arrival, Dropped, Event, Host, State};
+use crate::codec::{Builder, EspInfo, HipPacket, PacketType, Parameter, Received, kind, map, read_parameters};
 use crate::crypto::{HipCipher, Keymat};
 use crate::esp::{EspKeys, EspSuite, Inbound, Outbound};
 use crate::identity::{Hit, HostIdentity};
@@ -26,7 +26,13 @@ struct Accepted {
 
 impl Host {
     /// An I1: answered with an R1, and forgotten.
-    pub(super) fn handle_i1(&mut self, now: Instant, i1: &HipPacket, packet: &Packet) -> Result<(), Dropped> {
+    pub(super) fn handle_i1(
+        &mut self,
+        now: Instant,
+        i1: &HipPacket,
+        packet: &Packet,
+        arrival: Arrival,
+    ) -> Result<(), Dropped> {
         let local = &mut self.local;
         if i1.receiver == Hit::UNSPECIFIED && !local.config.opportunistic {
             return Err(Dropped::Policy);
@@ -44,13 +50,26 @@ impl Host {
             }
         }
         let offered = find!(i1, DhGroupList).ok_or(missing(kind::DH_GROUP_LIST))?;
-        let r1 = self.responder.answer(local, now, i1.sender, (packet.src, packet.dst), offered)?;
-        local.send_from(&r1, packet.dst, packet.src);
+        // From a rendezvous server: answered to where the initiator is. From a relay: by way of it.
+        let met = arrival.via.filter(|via| !via.is_relay());
+        let from = met.map_or(packet.src, |via| via.from().0);
+        let own = if met.is_some() { local.source_for(from).ok_or(Dropped::NotForUs)? } else { packet.dst };
+        let mut r1 = self.responder.answer(local, now, i1.sender, (from, own), offered)?;
+        if let Some(via) = met {
+            r1.push(&Parameter::ViaRvs(vec![map(via.server_address())]))?;
+        }
+        local.send_from(&r1, own, from);
         Ok(())
     }
 
     /// An I2: if every check passes, the association is there, and an R2 says so.
-    pub(super) fn handle_i2(&mut self, now: Instant, i2: &Received, packet: &Packet) -> Result<(), Dropped> {
+    pub(super) fn handle_i2(
+        &mut self,
+        now: Instant,
+        i2: &Received,
+        packet: &Packet,
+        arrival: Arrival,
+    ) -> Result<(), Dropped> {
         let peer = i2.packet.sender;
         self.check_policy(peer)?;
         let covered = i2.covered_before(kind::HIP_SIGNATURE).ok_or(missing(kind::HIP_SIGNATURE))?;
@@ -73,7 +92,11 @@ impl Host {
         }
         let accepted = accept(&self.local, i2, solved)?;
         let association = self.associations.entry(peer).or_insert_with(|| Association::new(peer));
-        association.become_responder(&mut self.local, now, accepted, covered, (packet.dst, packet.src))
+        association.become_responder(&mut self.local, now, accepted, covered, (packet.dst, packet.src))?;
+        if let Some(via) = arrival.via {
+            association.note_relay(&mut self.local, now, &via);
+        }
+        Ok(())
     }
 
     fn check_policy(&self, peer: Hit) -> Result<(), Dropped> {
@@ -133,6 +156,7 @@ impl Association {
         self.enter(State::R2Sent, Some(now + local.config.exchange_complete));
         local.send_from(&r2, between.0, between.1);
         local.events.push_back(Event::Established { peer: self.peer, initiator: false });
+        self.begin_client(local, now, None);
         self.announce_if_moved(local, now);
         Ok(())
     }

@@ -7,7 +7,7 @@ use holdover_base::Instant;
 
 use super::association::{Association, Offer, Prospect, Secured, SessionKeys, Solving};
 use super::local::{Local, find, missing, value, verify_signature};
-use super::{CommandError, Dropped, Event, Failure, State};
+use super::{Arrival, CommandError, Dropped, Event, Failure, State};
 use crate::codec::{Builder, EspInfo, HipPacket, PacketType, Parameter, Received, Solution, kind};
 use crate::crypto::{DhGroup, DhKeyPair, HipCipher, Keymat, PuzzleSearch, puzzle_lifetime};
 use crate::esp::{EspKeys, EspSuite, Inbound, Outbound};
@@ -164,7 +164,13 @@ impl Association {
     }
 
     /// An R2: the exchange is complete. RFC 7401 section 6.10.
-    pub(super) fn handle_r2(&mut self, local: &mut Local, now: Instant, r2: &Received) -> Result<(), Dropped> {
+    pub(super) fn handle_r2(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        r2: &Received,
+        arrival: Arrival,
+    ) -> Result<(), Dropped> {
         let state = self.state;
         let prospect = self.prospect.as_ref().filter(|_| state == State::I2Sent).ok_or(Dropped::State { state })?;
         let (offer, keys) = (&prospect.offer, &prospect.keys);
@@ -200,6 +206,10 @@ impl Association {
         self.updates.begin(offer.between.0);
         self.enter(State::Established, None);
         local.events.push_back(Event::Established { peer: self.peer, initiator: true });
+        self.begin_client(local, now, Some(&offer.services));
+        if let Some(via) = arrival.via {
+            self.note_relay(local, now, &via);
+        }
         self.announce_if_moved(local, now);
         Ok(())
     }
@@ -276,6 +286,7 @@ fn choose(
         public,
         cipher: cipher.ok_or(none(kind::HIP_CIPHER))?,
         suite: suite.ok_or(none(kind::ESP_TRANSFORM))?,
+        services: find!(packet, RegInfo).map(|info| info.types.clone()).unwrap_or_default(),
         echo_signed: find!(packet, EchoRequestSigned).cloned(),
         echo_unsigned: packet
             .parameters

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use holdover_wire::Packet;
 use rand_core::CryptoRng;
 
+use super::registration::Registry;
+use super::relay::{Relayed, ReplyVia};
 use super::{Dropped, Event, HostConfig};
 use crate::codec::{BuildError, Builder, HostId, Parameter, Received, Signature, kind};
 use crate::crypto::{HipKeys, Rhash};
@@ -28,6 +30,11 @@ pub(super) struct Local {
     pub(super) spis: BTreeMap<u32, Hit>,
     pub(super) transmit: VecDeque<Packet>,
     pub(super) events: VecDeque<Event>,
+    /// What goes another way than to a peer's usual one.
+    pub(super) relayed: VecDeque<Relayed>,
+    pub(super) registry: Registry,
+    /// While a packet is handled that a relay has forwarded.
+    pub(super) reply_via: Option<ReplyVia>,
 }
 
 impl Local {
@@ -44,7 +51,11 @@ impl Local {
     }
 
     pub(super) fn send_from(&mut self, builder: &Builder, src: IpAddr, dst: IpAddr) {
-        self.transmit.push_back(builder.clone().finish(src, dst));
+        let mut builder = builder.clone();
+        if let Some(via) = &self.reply_via {
+            via.address(&mut builder, dst);
+        }
+        self.transmit.push_back(builder.finish(src, dst));
     }
 
     /// A fresh SPI for packets from `peer`.
@@ -97,6 +108,16 @@ pub(super) fn verify(
 pub(super) fn verify_mac(received: &Received, rhash: Rhash, keys: &HipKeys) -> Result<(), Dropped> {
     let mac = received.packet.find(|parameter| if let Parameter::HipMac(mac) = parameter { Some(mac) } else { None });
     let (mac, covered) = mac.zip(received.covered_before(kind::HIP_MAC)).ok_or(missing(kind::HIP_MAC))?;
+    if rhash.verify_mac(&keys.integrity, &covered, mac) { Ok(()) } else { Err(Dropped::Mac) }
+}
+
+/// Checks the MAC in a parameter that a server has added, or a client for its server.
+pub(super) fn verify_mac_in(received: &Received, rhash: Rhash, keys: &HipKeys, kind: u16) -> Result<(), Dropped> {
+    let mac = received.packet.find(|parameter| match parameter {
+        Parameter::RvsHmac(mac) | Parameter::RelayHmac(mac) if parameter.kind() == kind => Some(mac),
+        _ => None,
+    });
+    let (mac, covered) = mac.zip(received.covered_before(kind)).ok_or(missing(kind))?;
     if rhash.verify_mac(&keys.integrity, &covered, mac) { Ok(()) } else { Err(Dropped::Mac) }
 }
 

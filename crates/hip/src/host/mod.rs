@@ -1,7 +1,7 @@
 //! A host with an identity and its associations (RFC 7401 section 4.4, RFC 8046): base exchange, UPDATE, CLOSE, and ESP.
 //!
-//! The order of calls: a command, [`Host::handle_packet`] or [`Host::handle_timeout`], then [`Host::poll_transmit`] until `None`,
-//! then [`Host::poll_event`] until `None`, then [`Host::poll_timeout`]. Data passes [`Host::seal`] on its way out and
+//! The order of calls: a command, [`Host::handle_packet`] or [`Host::handle_timeout`], then [`Host::poll_transmit`] and
+//! [`Host::poll_relayed`] until `None`, then [`Host::poll_event`] until `None`, then [`Host::poll_timeout`]. Data passes [`Host::seal`] on its way out and
 //! [`Host::open`] on its way in. The owner gives randomness once, at the start; time is an argument and never goes back.
 //!
 //! A responder remembers nothing of an I1 (`responder.rs`). Every packet after it is authenticated before anything changes:
@@ -16,12 +16,16 @@ mod initiator;
 mod local;
 mod paths;
 mod readdress;
+mod registration;
 mod rekey;
+mod relay;
 mod responder;
 mod update;
 
 pub use config::{HostConfig, RekeyLimits};
 pub use event::{CommandError, DataError, Dropped, Event, Failure, Opened, State};
+pub use registration::{ServerConfig, Service, registration_lifetime};
+pub use relay::{RelayTarget, Relayed};
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -34,6 +38,8 @@ use rand_core::CryptoRng;
 use self::association::Association;
 use self::local::Local;
 use self::paths::Status;
+use self::registration::Registry;
+use self::relay::Via;
 use self::responder::Responder;
 use crate::codec::{DomainId, HipPacket, PacketType, Received};
 use crate::esp::{Inbound, OpenError, Outbound, SealError};
@@ -45,6 +51,15 @@ const SPI_LEN: usize = 4;
 const OVERHEAD: usize = 100;
 /// How many opportunistic exchanges may be under way.
 const MAX_OPPORTUNISTIC: usize = 64;
+
+/// How a HIP packet came.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    /// The port from which it came in UDP.
+    port: Option<u16>,
+    /// A server of this host has forwarded it.
+    via: Option<Via>,
+}
 
 /// A host.
 pub struct Host {
@@ -73,7 +88,9 @@ impl Host {
         let responder = Responder::new(&config);
         let (transmit, events) = (VecDeque::new(), VecDeque::new());
         let (locators, spis) = (Vec::new(), BTreeMap::new());
-        let local = Local { keys, hit, host_id, config, rng, locators, spis, transmit, events };
+        let (relayed, registry, reply_via) = (VecDeque::new(), Registry::default(), None);
+        let local =
+            Local { keys, hit, host_id, config, rng, locators, spis, transmit, events, relayed, registry, reply_via };
         Self { local, associations: BTreeMap::new(), responder, opportunistic: Vec::new() }
     }
 
@@ -203,6 +220,11 @@ impl Host {
         self.associations.get(&peer).is_some_and(|association| association.paths.is_expected(address))
     }
 
+    /// Whether a peer is reached at an address by way of a server.
+    pub fn is_relay(&self, peer: Hit, address: IpAddr) -> bool {
+        self.associations.get(&peer).is_some_and(|association| association.paths.is_relay(address))
+    }
+
     /// Ends an association.
     ///
     /// # Errors
@@ -220,30 +242,52 @@ impl Host {
     ///
     /// [`Dropped`]: the packet has had no effect.
     pub fn handle_packet(&mut self, now: Instant, packet: &Packet) -> Result<(), Dropped> {
-        self.handle(now, packet, false)
+        self.handle(now, packet, None)
     }
 
-    /// A HIP packet has come in UDP: its source may be a translator's.
+    /// A HIP packet has come in UDP from a port: its source may be a translator's.
     ///
     /// # Errors
     ///
     /// [`Dropped`]: the packet has had no effect.
-    pub fn handle_packet_in_udp(&mut self, now: Instant, packet: &Packet) -> Result<(), Dropped> {
-        self.handle(now, packet, true)
+    pub fn handle_packet_in_udp(&mut self, now: Instant, packet: &Packet, port: u16) -> Result<(), Dropped> {
+        self.handle(now, packet, Some(port))
     }
 
-    fn handle(&mut self, now: Instant, packet: &Packet, in_udp: bool) -> Result<(), Dropped> {
+    fn handle(&mut self, now: Instant, packet: &Packet, port: Option<u16>) -> Result<(), Dropped> {
         let received = HipPacket::parse(packet)?;
         let HipPacket { kind, sender, receiver, .. } = received.packet;
         let is_opportunistic = kind == PacketType::I1 && receiver == Hit::UNSPECIFIED;
-        if receiver != self.local.hit && !is_opportunistic || sender == self.local.hit {
+        if sender == self.local.hit {
             return Err(Dropped::NotForUs);
         }
+        if receiver != self.local.hit && !is_opportunistic {
+            return self.forward(now, &received, packet, port);
+        }
+        let via = self.find_server(&received, packet)?;
+        self.local.reply_via = via.as_ref().and_then(|via| self.reply_via(via));
+        let result = self.handle_own(now, &received, packet, Arrival { port, via });
+        self.local.reply_via = None;
+        if result.is_ok() {
+            self.permit_data(now, sender);
+        }
+        result
+    }
+
+    /// A packet for this host.
+    fn handle_own(
+        &mut self,
+        now: Instant,
+        received: &Received,
+        packet: &Packet,
+        arrival: Arrival,
+    ) -> Result<(), Dropped> {
+        let HipPacket { kind, sender, .. } = received.packet;
         match kind {
-            PacketType::I1 => return self.handle_i1(now, &received.packet, packet),
-            PacketType::I2 => return self.handle_i2(now, &received, packet),
+            PacketType::I1 => return self.handle_i1(now, &received.packet, packet, arrival),
+            PacketType::I2 => return self.handle_i2(now, received, packet, arrival),
             PacketType::R1 if self.state(sender) != State::I1Sent => {
-                if let Some(result) = self.handle_opportunistic_r1(now, &received, packet) {
+                if let Some(result) = self.handle_opportunistic_r1(now, received, packet) {
                     return result;
                 }
             }
@@ -252,12 +296,12 @@ impl Host {
         let (local, between) = (&mut self.local, (packet.dst, packet.src));
         let association = self.associations.get_mut(&sender).ok_or(Dropped::UnknownPeer)?;
         match kind {
-            PacketType::R1 => association.handle_r1(local, now, &received, between),
-            PacketType::R2 => association.handle_r2(local, now, &received),
-            PacketType::Update => association.handle_update(local, now, &received, between, in_udp),
-            PacketType::Notify => association.handle_notify(local, &received),
-            PacketType::Close => association.handle_close(local, now, &received, between),
-            PacketType::CloseAck => association.handle_close_ack(local, now, &received),
+            PacketType::R1 => association.handle_r1(local, now, received, between),
+            PacketType::R2 => association.handle_r2(local, now, received, arrival),
+            PacketType::Update => association.handle_update(local, now, received, between, arrival),
+            PacketType::Notify => association.handle_notify(local, received),
+            PacketType::Close => association.handle_close(local, now, received, between),
+            PacketType::CloseAck => association.handle_close_ack(local, now, received),
             PacketType::I1 | PacketType::I2 => Ok(()),
         }
     }
@@ -293,8 +337,20 @@ impl Host {
                 let _ = association.handle_timeout(&mut self.local, now);
             }
         }
+        self.forget_permissions();
         self.opportunistic.retain(|(_, association)| association.state == State::I1Sent);
         self.associations.retain(|_, association| !association.is_forgettable());
+    }
+
+    /// Permissions for data of peers with which there is no association any more are not renewed.
+    fn forget_permissions(&mut self) {
+        if !self.associations.values().any(|it| it.client.as_ref().is_some_and(|client| client.has_permissions())) {
+            return;
+        }
+        let usable: Vec<Hit> = self.associations.values().filter(|it| it.is_usable()).map(|it| it.peer).collect();
+        for client in self.associations.values_mut().filter_map(|it| it.client.as_mut()) {
+            client.keep_permissions(|peer| usable.binary_search(peer).is_ok());
+        }
     }
 
     /// The next packet to send.

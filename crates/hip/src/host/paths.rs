@@ -21,6 +21,8 @@ pub(super) struct PeerAddress {
     expires_at: Option<Instant>,
     /// The peer does not know it: its packets come from there, behind a translator of addresses.
     is_translated: bool,
+    /// It is a server of the peer's, which forwards packets to it.
+    is_relay: bool,
 }
 
 impl PeerAddress {
@@ -59,10 +61,43 @@ impl Paths {
         for &address in addresses {
             if self.get(address).is_none() && self.addresses.len() < MAX_ADDRESSES {
                 let status = Status::Unverified;
-                let entry = PeerAddress { address, status, preferred: false, expires_at: None, is_translated: false };
+                let entry = PeerAddress {
+                    address,
+                    status,
+                    preferred: false,
+                    expires_at: None,
+                    is_translated: false,
+                    is_relay: false,
+                };
                 self.addresses.push(entry);
             }
         }
+    }
+
+    /// A server there forwards packets to the peer.
+    pub(super) fn add_relay(&mut self, address: IpAddr) {
+        if !is_usable(address) {
+            return;
+        }
+        if self.get(address).is_none() && self.addresses.len() >= MAX_ADDRESSES {
+            let index = self.addresses.iter().position(|it| it.status == Status::Deprecated);
+            self.addresses.remove(index.unwrap_or(MAX_ADDRESSES - 1));
+        }
+        self.add_known(&[address]);
+        self.addresses.iter_mut().filter(|it| it.address == address).for_each(|it| it.is_relay = true);
+    }
+
+    /// Servers that forward packets to the peer.
+    pub(super) fn relays(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.addresses.iter().filter(|it| it.is_relay).map(|it| it.address)
+    }
+
+    pub(super) fn is_relay(&self, address: IpAddr) -> bool {
+        self.get(address).is_some_and(|it| it.is_relay)
+    }
+
+    pub(super) fn is_active(&self, address: IpAddr) -> bool {
+        self.status(address) == Some(Status::Active)
     }
 
     /// The peer has answered from there.
@@ -96,7 +131,14 @@ impl Paths {
                 (entry.status, entry.is_translated, entry.expires_at) = (status, true, None);
             }
             None => {
-                let entry = PeerAddress { address, status, preferred: true, expires_at: None, is_translated: true };
+                let entry = PeerAddress {
+                    address,
+                    status,
+                    preferred: true,
+                    expires_at: None,
+                    is_translated: true,
+                    is_relay: false,
+                };
                 self.addresses.push(entry);
                 self.forget_excess();
             }
@@ -130,12 +172,12 @@ impl Paths {
                 }
             } else {
                 let (status, preferred) = (Status::Unverified, locator.preferred);
-                let (expires_at, is_translated) = (Some(expires_at), false);
-                self.addresses.push(PeerAddress { address, status, preferred, expires_at, is_translated });
+                let (expires_at, is_translated, is_relay) = (Some(expires_at), false, false);
+                self.addresses.push(PeerAddress { address, status, preferred, expires_at, is_translated, is_relay });
             }
         }
         for entry in &mut self.addresses {
-            if !announced.iter().any(|(address, _)| *address == entry.address) {
+            if !entry.is_relay && !announced.iter().any(|(address, _)| *address == entry.address) {
                 entry.status = Status::Deprecated;
             }
         }
@@ -163,7 +205,8 @@ impl Paths {
     }
 
     /// Where data goes: a preferred address that is active; else a preferred one that is not verified, within the credit; else
-    /// any active one, else any unverified one with credit (RFC 8046 section 5.6).
+    /// any active one, else any unverified one with credit (RFC 8046 section 5.6). A relay by way of which the exchange took place comes
+    /// after active addresses, and before any that is not verified.
     pub(super) fn for_data(
         &mut self,
         now: Instant,
@@ -173,14 +216,17 @@ impl Paths {
         self.expire(now);
         self.age(now);
         let credit = self.credit_bytes >= bytes as u64;
+        let usable =
+            |status| self.addresses.iter().filter(move |it| it.status == status).filter(|it| is_reachable(it.address));
         let candidate = |status, preferred: bool| {
-            self.addresses
-                .iter()
-                .find(|it| it.status == status && (it.preferred || !preferred) && is_reachable(it.address))
-                .map(|it| it.address)
+            usable(status).find(|it| !it.is_relay && (it.preferred || !preferred)).map(|it| it.address)
         };
         if let Some(address) = candidate(Status::Active, true) {
             return Some(address);
+        }
+        if let Some(relay) = usable(Status::Active).find(|it| it.is_relay).map(|it| it.address) {
+            let has_moved = candidate(Status::Unverified, true).is_some();
+            return candidate(Status::Active, false).filter(|_| !has_moved).or(Some(relay));
         }
         let unverified = |preferred| candidate(Status::Unverified, preferred).filter(|_| credit);
         let chosen = unverified(true).map(|address| (address, true));
@@ -196,7 +242,7 @@ impl Paths {
     /// turn.
     pub(super) fn for_control(&self, attempt: u32, is_reachable: impl Fn(IpAddr) -> bool) -> Option<IpAddr> {
         let mut order: Vec<&PeerAddress> = self.addresses.iter().filter(|it| is_reachable(it.address)).collect();
-        order.sort_by_key(|it| (it.status.rank(), !it.preferred));
+        order.sort_by_key(|it| (it.status.rank(), it.is_relay, !it.preferred));
         let others = order.len().saturating_sub(1);
         let index = if attempt.is_multiple_of(2) || others == 0 { 0 } else { 1 + attempt as usize / 2 % others };
         order.get(index).map(|it| it.address)

@@ -56,10 +56,7 @@ impl Association {
         let asked = |address| self.updates.checks.iter().any(|check| check.address == address);
         let new = announced.map(|it| it.address).filter(|it| !asked(*it) && local.source_for(*it).is_some());
         for address in new.take(MAX_CHECKS).collect::<Vec<IpAddr>>() {
-            let request = self.ask(local, now, address);
-            if let Ok(builder) = self.update(local, request) {
-                local.send(&builder, address);
-            }
+            self.ask_at(local, now, address);
         }
     }
 
@@ -75,6 +72,19 @@ impl Association {
         request(id, nonce)
     }
 
+    /// Whether an address of the peer is being asked.
+    pub(super) fn is_asking(&self, address: IpAddr) -> bool {
+        self.updates.checks.iter().any(|check| check.address == address)
+    }
+
+    /// Asks at an address.
+    pub(super) fn ask_at(&mut self, local: &mut Local, now: Instant, address: IpAddr) {
+        let request = self.ask(local, now, address);
+        if let Ok(builder) = self.update(local, request) {
+            self.send_question(local, &builder, address);
+        }
+    }
+
     fn send_announcement(&mut self, local: &mut Local, id: u32, attempt: u32) {
         let Some(secured) = &self.secured else { return };
         let spi = secured.inbound.spi();
@@ -84,8 +94,12 @@ impl Association {
         let info = EspInfo { keymat_index: 0, old_spi: spi, new_spi: spi };
         let parameters = vec![Parameter::EspInfo(info), Parameter::LocatorSet(locators), Parameter::Seq(id)];
         let dst = self.paths.for_control(attempt, |dst| local.source_for(dst).is_some());
-        if let (Some(dst), Ok(builder)) = (dst, self.update(local, parameters)) {
-            local.send(&builder, dst);
+        let Ok(builder) = self.update(local, parameters) else { return };
+        dst.into_iter().for_each(|dst| local.send(&builder, dst));
+        if attempt == 0 {
+            // The peer may have moved as well: its servers know where it is (RFC 8046 section 3.2.3).
+            let servers: Vec<IpAddr> = self.paths.relays().filter(|it| Some(*it) != dst).collect();
+            servers.into_iter().for_each(|server| local.send(&builder, server));
         }
     }
 
@@ -116,7 +130,7 @@ impl Association {
             if first.is_none() {
                 first = Some((address, request));
             } else if let Ok(builder) = self.update(local, request) {
-                local.send(&builder, address);
+                self.send_question(local, &builder, address);
             }
         }
         let moved_to = first.as_ref().map(|(address, _)| *address).filter(|it| self.paths.is_preferred(*it));
@@ -127,6 +141,10 @@ impl Association {
     /// The newest packet of the peer came in UDP from an address, or a port of it if `is_rebound`, where it was not before: a translator has
     /// another binding for it. It is asked there, unless it was found there before; `false` if it was followed elsewhere just now.
     pub(super) fn follow(&mut self, local: &mut Local, now: Instant, address: IpAddr, is_rebound: bool) -> bool {
+        if self.paths.is_relay(address) {
+            // It is where the relay is, not the peer.
+            return true;
+        }
         if !is_rebound && self.paths.status(address) == Some(Status::Active) {
             self.paths.return_to(address);
             let is_left = |check: &Check| self.paths.status(check.address) == Some(Status::Deprecated);
@@ -139,10 +157,7 @@ impl Association {
         }
         self.updates.followed_at = Some(now);
         self.paths.follow(address, Status::Unverified);
-        let request = self.ask(local, now, address);
-        if let Ok(builder) = self.update(local, request) {
-            local.send(&builder, address);
-        }
+        self.ask_at(local, now, address);
         local.events.push_back(Event::PeerMoved { peer: self.peer, address });
         true
     }
@@ -183,7 +198,7 @@ impl Association {
             let mut check = self.updates.checks.swap_remove(index);
             if let Some(id) = check.outgoing.again(local, now, self.updates.newest_id_mut()) {
                 let builder = self.update(local, request(id, check.nonce))?;
-                local.send(&builder, check.address);
+                self.send_question(local, &builder, check.address);
                 self.updates.checks.push(check);
             }
         }

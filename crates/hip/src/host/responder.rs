@@ -169,7 +169,8 @@ impl Generation {
         let lifetime = lifetime_to_wire(lifetime(config));
         let random = Bytes::from(vec![0; local.keys.identity().algorithm().suite().rhash().output_len()]);
         let mut r1 = Builder::new(PacketType::R1, local.hit, Hit::UNSPECIFIED);
-        for parameter in [
+        let services = config.server.as_ref().map(|server| server.offer());
+        let parameters = [
             Parameter::R1Counter(self.counter),
             Parameter::Puzzle(Puzzle { difficulty, lifetime, opaque: [0; 2], random }),
             Parameter::DhGroupList(config.groups.iter().map(|group| group.id()).collect()),
@@ -179,8 +180,11 @@ impl Generation {
             Parameter::HitSuiteList(HitSuite::ALL.iter().map(|suite| suite.wire_id()).collect()),
             Parameter::TransportFormatList(vec![kind::ESP_TRANSFORM]),
             Parameter::EspTransform(config.suites.iter().map(|suite| suite.id()).collect()),
-        ] {
-            r1.push(&parameter)?;
+        ];
+        let mut parameters: Vec<Parameter> = parameters.into_iter().chain(services).collect();
+        parameters.sort_by_key(Parameter::kind);
+        for parameter in &parameters {
+            r1.push(parameter)?;
         }
         let signature = local.keys.sign(r1.covered(), &mut *local.rng);
         r1.push(&Parameter::HipSignature2(signature))?;

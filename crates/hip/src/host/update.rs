@@ -13,8 +13,11 @@ use super::local::{Local, find, verify};
 use super::paths::Status;
 use super::readdress::Check;
 use super::rekey::Rekey;
-use super::{Dropped, Event, State};
-use crate::codec::{Builder, PacketType, Parameter, Received};
+use super::{Arrival, Dropped, Event, State};
+use crate::codec::{Builder, PacketType, Parameter, Received, RelayAddress, map};
+
+/// The IP protocol number of UDP.
+const UDP: u8 = 17;
 
 /// The UPDATEs of an association.
 #[derive(Debug, Default)]
@@ -116,7 +119,7 @@ impl Association {
         now: Instant,
         update: &Received,
         between: (IpAddr, IpAddr),
-        in_udp: bool,
+        arrival: Arrival,
     ) -> Result<(), Dropped> {
         let state = self.state;
         let secured = self.secured.as_ref().filter(|_| matches!(state, State::R2Sent | State::Established));
@@ -124,7 +127,10 @@ impl Association {
         verify(update, secured.keys.rhash, &secured.keys.inbound, &secured.identity)?;
         self.note_alive(now);
         let packet = &update.packet;
-        if let Some(acks) = find!(packet, Ack)
+        let between = self.note_server(local, now, between, arrival);
+        let acks = find!(packet, Ack);
+        self.take_registration(local, now, packet, acks.map_or(&[], |acks| acks.as_slice()));
+        if let Some(acks) = acks
             && self.take_acks(acks)
             && find!(packet, EchoRequestSigned).is_none()
         {
@@ -150,13 +156,31 @@ impl Association {
             Some(1..0x8000_0000) => return Err(Dropped::Stale),
             _ => {}
         }
-        let answer = self.answer(local, now, update, id, between, in_udp)?;
+        let answer = self.answer(local, now, update, id, between, arrival)?;
         self.updates.peer_id = Some(id);
         if let Some((builder, (src, dst))) = answer {
             local.send_from(&builder, src, dst);
             self.updates.answer = Some((builder, (src, dst)));
         }
         Ok(())
+    }
+
+    /// Whether an UPDATE came by way of a server, and between which addresses its answer goes: to where a rendezvous server has seen
+    /// the peer, or back by way of a relay.
+    fn note_server(
+        &mut self,
+        local: &mut Local,
+        now: Instant,
+        between: (IpAddr, IpAddr),
+        arrival: Arrival,
+    ) -> (IpAddr, IpAddr) {
+        let Some(via) = arrival.via else { return between };
+        self.note_relay(local, now, &via);
+        let (from, _) = via.from();
+        match local.source_for(from).filter(|_| !via.is_relay()) {
+            Some(own) => (own, from),
+            None => between,
+        }
     }
 
     /// The same answer to the same UPDATE, to where it went before, unless one of the hosts has left meanwhile.
@@ -180,15 +204,30 @@ impl Association {
         update: &Received,
         id: u32,
         (src, dst): (IpAddr, IpAddr),
-        in_udp: bool,
+        arrival: Arrival,
     ) -> Result<Option<Addressed>, Dropped> {
         let packet = &update.packet;
+        let relay = arrival.via.filter(|via| via.is_relay());
         let mut answer = vec![Parameter::Ack(vec![id])];
+        self.serve(local, now, packet, &mut answer)?;
+        if let Some(port) = arrival.port.filter(|_| find!(packet, RegRequest).is_some()) {
+            // RFC 5770 section 5.7: where a client behind a translator is seen.
+            answer.push(Parameter::RegFrom(RelayAddress { port, protocol: UDP, address: map(dst) }));
+        }
         self.take_rekey(local, now, packet, &mut answer)?;
         let mut dst = dst;
         if let Some(locators) = find!(packet, LocatorSet) {
-            let seen_at = in_udp.then_some(dst);
-            if let Some((first, request)) = self.check_locators(local, now, locators, seen_at) {
+            let seen_at = relay.map(|via| via.from().0).or(arrival.port.map(|_| dst));
+            let asked = self.check_locators(local, now, locators, seen_at);
+            if relay.is_some() {
+                // Acknowledged the way it came; whether the other one is open, is another question.
+                if let Some((first, request)) = asked {
+                    let question = self.update(local, request)?;
+                    self.send_question(local, &question, first);
+                }
+                return Ok(Some((self.update(local, answer)?, (src, dst))));
+            }
+            if let Some((first, request)) = asked {
                 // From this host's address of that family: the request may have come over the other one.
                 answer.extend(request);
                 let Some(own) = local.source_for(first) else { return Ok(None) };

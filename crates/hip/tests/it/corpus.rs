@@ -95,6 +95,7 @@ fn seeds() -> BTreeMap<String, Vec<u8>> {
         ("esp-transform-short", "0fff 0001 00000000"),
         ("reg-info-1", "03a2 0001 40000000"),
         ("encrypted-empty", "0281 0004 00000000"),
+        ("peer-permission-4", "1248 0004 00000000"),
     ] {
         let mut packet = bytes(PacketType::Update, vec![]);
         packet.extend(unhex(hex));

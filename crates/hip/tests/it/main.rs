@@ -9,6 +9,8 @@ mod exchange;
 mod identity;
 mod pair;
 mod rekey;
+mod relay;
+mod rendezvous;
 mod support;
 mod update;
 mod world;

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::Rng;
 use holdover_hip::codec::{
-    DomainId, EspInfo, HostId, Locator, LocatorKind, LocatorTraffic, Notification, NotifyType, Parameter, Puzzle,
-    RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution,
+    DomainId, EspInfo, HostId, Locator, LocatorKind, LocatorTraffic, Notification, NotifyType, Parameter,
+    PeerPermission, Puzzle, RegFailed, RegInfo, RegList, RelayAddress, Signature, Solution,
 };
 use holdover_hip::identity::{Algorithm, Hit, KeyPair};
 use rand_core::{TryCryptoRng, TryRng};
@@ -97,6 +97,15 @@ pub(crate) fn every_parameter() -> Vec<Parameter> {
         Parameter::Unknown { kind: 2050, contents: data(13) },
         Parameter::TransportFormatList(vec![4095]),
         Parameter::EspTransform(vec![13, 8, 7]),
+        Parameter::PeerPermission(PeerPermission {
+            relayed_port: 10_500,
+            relayed: "2001:db8::9".parse().unwrap(),
+            peer_port: 40_000,
+            peer: "::ffff:192.0.2.7".parse().unwrap(),
+            protocol: 17,
+            outbound_spi: 0x1234_5678,
+            inbound_spi: 0x9abc_def0,
+        }),
         Parameter::HipMac(data(32)),
         Parameter::HipMac2(data(32)),
         Parameter::HipSignature2(signature()),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant, Rng};
 use holdover_hip::codec::{HipPacket, PacketType};
-use holdover_hip::host::{Dropped, Event, Host, HostConfig, State};
+use holdover_hip::host::{Dropped, Event, Host, HostConfig, Relayed, ServerConfig, Service, State};
 use holdover_hip::identity::{Algorithm, Hit};
 use holdover_wire::{Packet, Payload};
 
@@ -45,10 +45,16 @@ pub(crate) struct World {
     pub(crate) sent: Vec<(Instant, usize, PacketType)>,
     /// All packets that were sent, for replays and captures.
     pub(crate) packets: Vec<(Instant, Packet)>,
+    /// HIP packets that were forwarded: when, by which host, and the packet.
+    pub(crate) relayed: Vec<(Instant, usize, HipPacket)>,
     pub(crate) events: Vec<(Instant, usize, Event)>,
     pub(crate) dropped: Vec<(usize, Dropped)>,
     /// What a test does to packets in flight.
     pub(crate) tamper: Option<Tamper>,
+    /// Whether packets are carried in UDP, on port 10500 at both ends.
+    pub(crate) is_in_udp: bool,
+    /// What was in ESP that went through the network, and at which host it arrived.
+    pub(crate) got: Vec<(usize, Packet)>,
 }
 
 impl World {
@@ -69,13 +75,39 @@ impl World {
             count: 0,
             sent: Vec::new(),
             packets: Vec::new(),
+            relayed: Vec::new(),
             events: Vec::new(),
             dropped: Vec::new(),
             tamper: None,
+            is_in_udp: false,
+            got: Vec::new(),
         };
         for index in 0..2 {
             world.introduce(index);
         }
+        world
+    }
+
+    /// Two hosts, and a server that is host 2; host 1 is its client, and host 0 knows of host 1 that, and nothing else.
+    pub(crate) fn with_server(seed: u64, config: &HostConfig, server: &ServerConfig, services: &[Service]) -> Self {
+        let mut world = Self::pair(seed, Network::CLEAN, config);
+        let serving = HostConfig { server: Some(server.clone()), ..config.clone() };
+        world.hosts.push(host(Algorithm::Ed25519, seed + 2_000_003, seed, &serving));
+        world.places.push(vec![address("203.0.113.3")]);
+        let (now, places) = (world.now, world.places.clone());
+        world.hosts[0] = host(Algorithm::Ed25519, seed, seed, config);
+        world.hosts[0].set_locators(now, &places[0]);
+        let [initiator, client, server] = &mut world.hosts[..] else { panic!("three hosts") };
+        server.set_locators(now, &places[2]);
+        for other in [&mut *initiator, &mut *client] {
+            other.add_peer(server.hit(), &places[2]);
+            server.add_peer(other.hit(), &[]);
+        }
+        client.register(now, server.hit(), services);
+        client.connect(now, server.hit()).unwrap();
+        initiator.add_peer(client.hit(), &[]);
+        initiator.add_servers(client.hit(), &places[2]);
+        world.run_for(Duration::from_secs(5));
         world
     }
 
@@ -100,6 +132,12 @@ impl World {
         self.collect();
     }
 
+    /// Host 0 calls host 1, wherever it may be.
+    pub(crate) fn connect_by_server(&mut self) {
+        self.connect(0);
+        self.run_for(Duration::from_secs(15));
+    }
+
     /// An association between both, made over a clean network.
     pub(crate) fn established(seed: u64, config: &HostConfig) -> Self {
         let mut world = Self::pair(seed, Network::CLEAN, config);
@@ -112,6 +150,7 @@ impl World {
 
     pub(crate) fn forget_history(&mut self) {
         (self.sent, self.packets, self.events, self.dropped) = Default::default();
+        (self.relayed, self.got) = Default::default();
     }
 
     /// The host is elsewhere, or nowhere.
@@ -175,10 +214,19 @@ impl World {
         let Some(index) = self.places.iter().position(|places| places.contains(&packet.dst)) else { return };
         match &packet.payload {
             Payload::Esp(_) => {
-                let _ = self.hosts[index].open(self.now, packet);
+                let host = &mut self.hosts[index];
+                match host.open(self.now, packet) {
+                    Ok(opened) => self.got.extend(opened.inner.map(|inner| (index, inner))),
+                    Err(_) => _ = host.relay(self.now, packet),
+                }
             }
             _ => {
-                if let Err(dropped) = self.hosts[index].handle_packet(self.now, packet) {
+                let host = &mut self.hosts[index];
+                let handled = match self.is_in_udp {
+                    true => host.handle_packet_in_udp(self.now, packet, 10_500),
+                    false => host.handle_packet(self.now, packet),
+                };
+                if let Err(dropped) = handled {
                     self.dropped.push((index, dropped));
                 }
             }
@@ -196,6 +244,12 @@ impl World {
                 if self.places[index].contains(&packet.src) {
                     self.send(packet);
                 }
+            }
+            while let Some(Relayed { packet, .. }) = self.hosts[index].poll_relayed() {
+                if let Ok(received) = HipPacket::parse(&packet) {
+                    self.relayed.push((self.now, index, received.packet));
+                }
+                self.send(packet);
             }
             while let Some(event) = self.hosts[index].poll_event() {
                 self.events.push((self.now, index, event));

@@ -3,13 +3,13 @@
 use core::net::IpAddr;
 
 use holdover_base::Instant;
-use holdover_hip::host::Event;
+use holdover_hip::host::{Event, RelayTarget, Relayed};
 use holdover_hip::identity::Hit;
-use holdover_wire::Packet;
+use holdover_wire::{Packet, Payload};
 
 use super::encapsulation::{self, receiver_of};
 use super::peer::PeerState;
-use super::{ANNOUNCE_AGAIN, Core, Note};
+use super::{ANNOUNCE_AGAIN, CALL_SERVER_AGAIN, Core, Note};
 
 /// A peer, the address from which its packet came, and the port if it came in UDP.
 pub(super) type Way = (Hit, IpAddr, Option<u16>);
@@ -20,6 +20,9 @@ impl Core {
     pub(super) fn learn_source(&mut self, now: Instant, hit: Hit, src: IpAddr, port: Option<u16>) {
         let peer = self.peers.entry(hit).or_default();
         let is_rebound = peer.is_at_other_port(src, port);
+        if self.host.is_relay(hit, src) {
+            return peer.set_port(src, port);
+        }
         if port.is_some() && (is_rebound || !self.host.is_expected_at(hit, src)) {
             if !self.host.follow(now, hit, src, is_rebound) {
                 return;
@@ -37,6 +40,13 @@ impl Core {
                 let receiver = receiver_of(&packet).unwrap_or(Hit::UNSPECIFIED);
                 let way = came.filter(|(peer, src, _)| (*peer, *src) == (receiver, packet.dst));
                 self.carry(now, receiver, packet, way.map(|(_, _, port)| port));
+            }
+            while let Some(Relayed { packet, to }) = self.host.poll_relayed() {
+                self.counters.relayed_hip += u64::from(!matches!(packet.payload, Payload::Esp(_)));
+                match to {
+                    RelayTarget::Peer(peer) => self.carry(now, peer, packet, None),
+                    RelayTarget::Port(port) => self.network.push_back(encapsulation::close(packet, port)),
+                }
             }
             let Some(event) = self.host.poll_event() else { return };
             let came = came.filter(|(peer, ..)| peer == peer_of(&event));
@@ -81,7 +91,10 @@ impl Core {
                 if let Some(peer) = self.peers.get_mut(&hit) {
                     after = peer.note_readdressed(now, *address);
                 }
-                self.drain_wake(now, hit);
+                match after {
+                    Some(_) => self.wake_after_move(now, hit),
+                    None => self.drain_wake(now, hit),
+                }
             }
             Event::GaveUp { .. } => {
                 if let Some(peer) = self.peers.get_mut(&hit) {
@@ -97,8 +110,10 @@ impl Core {
                     let peer = self.peers.entry(hit).or_default();
                     waiting.into_iter().for_each(|packet| _ = peer.wait(packet));
                 }
-                if self.peers.get(&hit).is_some_and(|peer| !peer.is_configured()) {
-                    self.peers.remove(&hit);
+                match self.peers.get_mut(&hit) {
+                    Some(peer) if !peer.is_configured() => _ = self.peers.remove(&hit),
+                    Some(peer) if peer.is_server() => peer.call_at = Some(now + CALL_SERVER_AGAIN),
+                    _ => {}
                 }
             }
             Event::PeerMoved { address, .. } => {
@@ -108,7 +123,7 @@ impl Core {
                 if let Some(peer) = self.peers.get_mut(&hit) {
                     peer.note_peer_move(now);
                 }
-                self.drain_wake(now, hit);
+                self.wake_after_move(now, hit);
             }
             Event::PeerReaddressed { address, .. } => {
                 let proven = came.filter(|(_, src, _)| src == address);
@@ -121,7 +136,10 @@ impl Core {
                     peer.counters.rekeyed += 1;
                 }
             }
-            Event::Notified { .. } => {}
+            Event::PeerCandidate { address, port, .. } => {
+                self.peers.entry(hit).or_default().set_port(*address, Some(*port));
+            }
+            Event::Registered { .. } | Event::RegistrationFailed { .. } | Event::Notified { .. } => {}
         }
         self.notes.push_back(Note { event, after });
     }
@@ -136,6 +154,9 @@ const fn peer_of(event: &Event) -> &Hit {
         | Event::PeerMoved { peer, .. }
         | Event::PeerReaddressed { peer, .. }
         | Event::Rekeyed { peer }
+        | Event::Registered { peer, .. }
+        | Event::RegistrationFailed { peer, .. }
+        | Event::PeerCandidate { peer, .. }
         | Event::GaveUp { peer }
         | Event::Notified { peer, .. } => peer,
     }

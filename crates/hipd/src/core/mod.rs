@@ -9,6 +9,7 @@
 
 mod encapsulation;
 mod events;
+mod last_data;
 mod peer;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,7 +19,7 @@ use core::net::IpAddr;
 use holdover_base::{Duration, Instant};
 use holdover_hip::codec::PROTOCOL;
 use holdover_hip::esp::esp_sa;
-use holdover_hip::host::{CommandError, DataError, Event, Host, HostConfig, Opened, State};
+use holdover_hip::host::{CommandError, DataError, Event, Host, HostConfig, Opened, Service, State};
 use holdover_hip::identity::{Hit, KeyPair};
 use holdover_mobility::release::ReleaseConfig;
 use holdover_mobility::wake::WakeConfig;
@@ -29,13 +30,15 @@ use rand_core::CryptoRng;
 use self::encapsulation::Carried;
 pub use self::encapsulation::PORT;
 use self::peer::PeerState;
-use crate::files::{Peer, Peers};
+use crate::files::{Peer, Peers, Serves};
 use crate::status::{Counters, PeerStatus};
 
 /// After UPDATEs were given up, they are begun again so often: the path may be broken for long while the address stays.
 const ANNOUNCE_AGAIN: Duration = Duration::from_secs(10);
 /// Translators of addresses forget a UDP binding after 30 s or more; RFC 9028 section 4.10 has keep-alives every 15 s.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
+/// After an association with a server has failed or ended, it is called again.
+const CALL_SERVER_AGAIN: Duration = Duration::from_secs(10);
 /// A host that has lost its keys, as by a restart, opens an association so often at most because of packets that it cannot read.
 const KNOCK_EVERY: Duration = Duration::from_secs(5);
 
@@ -127,9 +130,14 @@ impl Core {
         &self.counters
     }
 
+    /// How many clients are registered here, and how many permissions to forward data they have.
+    pub fn clients(&self) -> (usize, usize) {
+        self.host.clients()
+    }
+
     /// The addresses at which peers may be: the system's routes to them say where this host is.
     pub fn peer_addresses(&self) -> Vec<IpAddr> {
-        let configured = self.peers.values().flat_map(|peer| peer.addresses.iter().copied());
+        let configured = self.peers.values().flat_map(|peer| peer.addresses.iter().chain(&peer.servers).copied());
         let verified = self.peers.keys().flat_map(|&peer| self.host.verified_addresses(peer));
         let mut addresses: Vec<IpAddr> = verified.chain(configured).collect();
         let mut seen = std::collections::BTreeSet::new();
@@ -146,7 +154,8 @@ impl Core {
     /// How it is with each peer.
     pub fn peer_status(&self) -> Vec<PeerStatus> {
         let status = |(&hit, peer): (&Hit, &PeerState)| {
-            peer.status(hit, self.host.state(hit), self.host.verified_addresses(hit))
+            let services = self.host.services(hit).iter().map(|service| service_name(*service).to_owned()).collect();
+            peer.status(hit, self.host.state(hit), self.host.verified_addresses(hit), services)
         };
         self.peers.iter().map(status).collect()
     }
@@ -161,6 +170,8 @@ impl Core {
         }
         for peer in peers.iter() {
             self.host.add_peer(peer.hit(), &peer.addresses);
+            self.host.add_servers(peer.hit(), &peer.servers);
+            self.host.register(now, peer.hit(), peer.serves.map_or(&[], Serves::services));
             self.peers.entry(peer.hit()).or_default().configure(peer);
         }
         self.collect(now, None);
@@ -271,6 +282,10 @@ impl Core {
             if peer.take_announce(now) {
                 let _ = self.host.announce(now, hit);
             }
+            if peer.take_call(now) && !self.is_ending && self.host.connect(now, hit).is_err() {
+                // Where there is an association, or no way to the server, there is nothing to be done now.
+                peer.call_at = (self.host.state(hit) == State::Unassociated).then(|| now + CALL_SERVER_AGAIN);
+            }
             if peer.take_keep_alive(now) {
                 self.keep_alive(now, hit);
             }
@@ -326,13 +341,15 @@ impl Core {
         self.counters.hip_in += 1;
         let sender = encapsulation::sender_of(packet);
         let handled = match port {
-            Some(_) => self.host.handle_packet_in_udp(now, packet),
+            Some(port) => self.host.handle_packet_in_udp(now, packet, port),
             None => self.host.handle_packet(now, packet),
         };
         match handled {
             Ok(()) => {
                 let is_known = |peer: &Hit| matches!(self.host.state(*peer), State::R2Sent | State::Established);
-                if let Some(peer) = sender.filter(is_known).filter(|_| encapsulation::proves_sender(packet)) {
+                let is_proof =
+                    encapsulation::proves_sender(packet) && encapsulation::receiver_of(packet) == Some(self.hit());
+                if let Some(peer) = sender.filter(is_known).filter(|_| is_proof) {
                     self.peers.entry(peer).or_default().heard(packet.src, port);
                 }
             }
@@ -360,10 +377,13 @@ impl Core {
                     self.filter(now, peer, Direction::Incoming, inner);
                 }
             }
-            Err(DataError::NoAssociation) => {
-                self.counters.unknown_spi += 1;
-                self.knock(now, packet.src);
-            }
+            Err(DataError::NoAssociation) => match self.host.relay(now, packet) {
+                Ok(()) => self.counters.relayed_esp += 1,
+                Err(_) => {
+                    self.counters.unknown_spi += 1;
+                    self.knock(now, packet.src);
+                }
+            },
             Err(_) => self.counters.not_authentic += 1,
         }
         // The first data of an initiator ends R2-SENT.
@@ -385,6 +405,12 @@ impl Core {
 
     /// A packet between this host's programs and a peer meets what stands in its path.
     fn filter(&mut self, now: Instant, peer: Hit, direction: Direction, mut packet: Packet) {
+        if let Some(state) = self.peers.get_mut(&peer).filter(|state| state.wake.is_some()) {
+            match direction {
+                Direction::Outgoing => state.last_data.note_outgoing(now, &packet),
+                Direction::Incoming => state.last_data.note_incoming(&packet),
+            }
+        }
         let wake = self.peers.get_mut(&peer).and_then(|state| state.wake.as_mut());
         let verdict = wake.map_or(Verdict::Pass, |wake| wake.handle_packet(now, direction, &mut packet));
         if verdict == Verdict::Pass {
@@ -448,6 +474,16 @@ impl Core {
         }
     }
 
+    /// One of both hosts has moved: what wake has made, and the last data of this host's connections once more.
+    fn wake_after_move(&mut self, now: Instant, hit: Hit) {
+        self.drain_wake(now, hit);
+        let last = self.peers.get_mut(&hit).map(|peer| peer.last_data.take(now)).unwrap_or_default();
+        for packet in last {
+            self.counters.woken += 1;
+            self.seal(now, hit, packet);
+        }
+    }
+
     /// What wake has made.
     fn drain_wake(&mut self, now: Instant, hit: Hit) {
         while let Some(wake) = self.peers.get_mut(&hit).and_then(|peer| peer.wake.as_mut()) {
@@ -461,5 +497,14 @@ impl Core {
             self.counters.woken += 1;
             self.forward(now, hit, injected.direction, injected.packet);
         }
+    }
+}
+
+/// A service as the status names it.
+const fn service_name(service: Service) -> &'static str {
+    match service {
+        Service::Rendezvous => "rendezvous",
+        Service::RelayHip => "relay of HIP",
+        Service::RelayEsp => "relay of data",
     }
 }

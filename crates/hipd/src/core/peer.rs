@@ -12,7 +12,8 @@ use holdover_mobility::{LinkEvent, SegmentFilter as _};
 use holdover_wire::Packet;
 
 use super::PORT;
-use crate::files::{MAX_ADDRESSES, Peer, Via};
+use super::last_data::LastData;
+use crate::files::{MAX_ADDRESSES, Peer, Serves, Via};
 use crate::status::{PeerCounters, PeerStatus};
 
 /// So many packets wait for an exchange with one peer; the oldest give way.
@@ -27,12 +28,16 @@ pub(super) struct PeerState {
     /// What it is called, if it is in the file of peers.
     name: Option<String>,
     pub(super) addresses: Vec<IpAddr>,
+    /// Its rendezvous servers and relays.
+    pub(super) servers: Vec<IpAddr>,
+    serves: Option<Serves>,
     via: Via,
     /// Its packets came in UDP lately.
     in_udp: bool,
     /// The ports from which they came.
     ports: BTreeMap<IpAddr, u16>,
     pub(super) wake: Option<Wake>,
+    pub(super) last_data: LastData,
     /// What `wake` was told last.
     is_down: bool,
     waiting: VecDeque<Packet>,
@@ -41,6 +46,8 @@ pub(super) struct PeerState {
     /// When this host was elsewhere, and the peer had not found it there yet.
     moved_at: Option<Instant>,
     pub(super) announce_at: Option<Instant>,
+    /// When it is called again, if it is a server.
+    pub(super) call_at: Option<Instant>,
     /// When it gets a keep-alive, unless something else is sent in UDP before.
     pub(super) keep_alive_at: Option<Instant>,
     knocked_at: Option<Instant>,
@@ -52,11 +59,17 @@ impl PeerState {
     pub(super) fn configure(&mut self, peer: &Peer) {
         self.name = Some(peer.name.clone());
         self.addresses.clone_from(&peer.addresses);
-        self.via = peer.via;
+        self.servers.clone_from(&peer.servers);
+        (self.via, self.serves) = (peer.via, peer.serves);
     }
 
     pub(super) const fn is_configured(&self) -> bool {
         self.name.is_some()
+    }
+
+    /// Whether it does something for this host.
+    pub(super) const fn is_server(&self) -> bool {
+        self.serves.is_some()
     }
 
     /// A packet that the peer has made came from this address, in UDP from that port or without UDP. It may be an old one: a port that is
@@ -188,6 +201,11 @@ impl PeerState {
         self.announce_at.take_if(|at| *at <= now).is_some()
     }
 
+    /// Whether a server is to be called again now.
+    pub(super) fn take_call(&mut self, now: Instant) -> bool {
+        self.call_at.take_if(|at| *at <= now).is_some()
+    }
+
     /// Whether a keep-alive is to be sent now.
     pub(super) fn take_keep_alive(&mut self, now: Instant) -> bool {
         self.keep_alive_at.take_if(|at| *at <= now).is_some()
@@ -203,10 +221,10 @@ impl PeerState {
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         let wake = self.wake.as_ref().and_then(|wake| wake.poll_timeout());
-        wake.into_iter().chain(self.announce_at).chain(self.keep_alive_at).min()
+        wake.into_iter().chain(self.announce_at).chain(self.call_at).chain(self.keep_alive_at).min()
     }
 
-    pub(super) fn status(&self, hit: Hit, state: State, verified: Vec<IpAddr>) -> PeerStatus {
+    pub(super) fn status(&self, hit: Hit, state: State, verified: Vec<IpAddr>, services: Vec<String>) -> PeerStatus {
         PeerStatus {
             name: self.name.clone(),
             hit: hit.to_string(),
@@ -214,6 +232,8 @@ impl PeerState {
             in_udp: self.via == Via::Udp || self.in_udp,
             addresses: verified,
             known_addresses: self.addresses.clone(),
+            servers: self.servers.clone(),
+            services,
             is_moving: self.moved_at.is_some(),
             last_readdressing_s: self.last_move.map(Duration::as_secs_f64),
             waiting_packets: self.waiting.len() as u64,

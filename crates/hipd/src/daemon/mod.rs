@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
-use holdover_hip::host::{Event, HostConfig, RekeyLimits};
+use holdover_hip::host::{Event, HostConfig, RekeyLimits, ServerConfig};
 use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
 use holdover_host::notify::Notifier;
 use holdover_host::privileges::{CapabilitySet, drop_all_but};
@@ -30,7 +30,7 @@ use self::key_file::KeyFile;
 use self::sockets::Sockets;
 use crate::control::{LONGEST_REQUEST, Request, Response};
 use crate::core::{Core, CoreConfig, Note};
-use crate::files::{IdentityFileError, Peers, PeersFileError, read_identity};
+use crate::files::{IdentityFileError, Peers, PeersFileError, Serves, read_identity};
 use crate::random::SystemRandom;
 use crate::status::Status;
 
@@ -49,6 +49,8 @@ pub struct Setup {
     pub wake: bool,
     /// Whether hosts that are no peers may open associations.
     pub accept_unknown: bool,
+    /// What this host does for its peers.
+    pub serves: Option<Serves>,
     /// How long keys are used.
     pub rekey: RekeyLimits,
     /// A file for the keys of ESP, for Wireshark.
@@ -185,6 +187,7 @@ impl Daemon {
         let host = HostConfig {
             accept_unknown_peers: setup.accept_unknown,
             rekey: Some(setup.rekey),
+            server: setup.serves.map(|serves| ServerConfig::new(serves.services())),
             // Later than in every earlier run, as long as the calendar goes forward.
             r1_counter: clock::utc().0.as_nanos() / 1_000_000_000,
             ..defaults.host
@@ -418,6 +421,8 @@ impl Daemon {
             addresses: self.core.locators().to_vec(),
             udp: self.sockets.has_udp(),
             wake: self.setup.wake,
+            serves: self.setup.serves,
+            clients: self.core.clients().0 as u64,
             peers: self.core.peer_status(),
             counters,
         }
@@ -451,6 +456,15 @@ fn write_down(note: &Note) {
         Event::PeerReaddressed { peer, address } => tracing::info!(%peer, %address, "the peer is at"),
         Event::Rekeyed { peer } => tracing::info!(%peer, "keys changed"),
         Event::GaveUp { peer } => tracing::warn!(%peer, "no answer to UPDATE; it is sent again later"),
+        Event::Registered { peer, services, lifetime, seen_at } => {
+            tracing::info!(%peer, ?services, lifetime_s = lifetime.as_secs_f64(), ?seen_at, "registered");
+        }
+        Event::RegistrationFailed { peer, failure } => {
+            tracing::warn!(%peer, failure, "the server has refused a service (RFC 8003 section 4.5)");
+        }
+        Event::PeerCandidate { peer, address, port } => {
+            tracing::debug!(%peer, %address, port, "the relay sees the peer at");
+        }
         Event::Notified { peer, notification } => tracing::info!(%peer, ?notification, "NOTIFY"),
     }
 }

@@ -9,7 +9,9 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 pub use identity::{IdentityFileError, generate, read_identity, write_identity};
-pub use peers::{MAX_ADDRESSES, Peer, PeerError, Peers, PeersFileError, Via, check_address, check_name};
+pub use peers::{
+    MAX_ADDRESSES, MAX_SERVERS, Peer, PeerError, Peers, PeersFileError, Serves, Via, check_address, check_name,
+};
 
 /// Where the files are if no other place is named.
 pub const DEFAULT_DIRECTORY: &str = "/etc/holdover/hip";

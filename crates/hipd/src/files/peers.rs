@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use holdover_hip::host::Service;
 use holdover_hip::identity::Hit;
 use serde::{Deserialize, Serialize};
 
@@ -13,6 +14,8 @@ use super::{WriteError, replace};
 const FILE: &str = "peers.toml";
 /// As many as `holdover_hip` keeps for a peer.
 pub const MAX_ADDRESSES: usize = 8;
+/// Of a peer's addresses, so many may be those of its servers.
+pub const MAX_SERVERS: usize = 4;
 /// As many characters as a label of the DNS has (RFC 1035 section 2.3.4).
 const MAX_NAME: usize = 63;
 
@@ -25,6 +28,35 @@ pub enum Via {
     Ip,
     /// In UDP on port 10500 (RFC 9028 section 5.1, RFC 3948).
     Udp,
+}
+
+/// What a peer does for this host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Serves {
+    /// It is this host's rendezvous server (RFC 8004).
+    Rendezvous,
+    /// It is also its relay, for HIP and data in UDP (RFC 9028).
+    Relay,
+}
+
+impl Serves {
+    /// The services to register for.
+    pub const fn services(self) -> &'static [Service] {
+        match self {
+            Self::Rendezvous => &[Service::Rendezvous],
+            Self::Relay => &[Service::Rendezvous, Service::RelayHip, Service::RelayEsp],
+        }
+    }
+}
+
+impl core::fmt::Display for Serves {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Rendezvous => "rendezvous",
+            Self::Relay => "relay",
+        })
+    }
 }
 
 /// A peer.
@@ -41,6 +73,12 @@ pub struct Peer {
     /// How its packets are carried.
     #[serde(default)]
     pub via: Via,
+    /// Addresses of its rendezvous servers and relays.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<IpAddr>,
+    /// What it does for this host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serves: Option<Serves>,
 }
 
 /// The peers of a host: each name and each HIT once.
@@ -97,6 +135,12 @@ pub enum PeerError {
     /// Too many.
     #[error("{count} addresses are more than the {MAX_ADDRESSES} that are kept")]
     TooMany {
+        /// How many.
+        count: usize,
+    },
+    /// Too many servers.
+    #[error("{count} addresses of servers are more than the {MAX_SERVERS} that are kept")]
+    TooManyServers {
         /// How many.
         count: usize,
     },
@@ -180,9 +224,25 @@ impl Peer {
     /// # Errors
     /// [`PeerError`], whatever of it cannot be.
     pub fn new(name: &str, hit: Hit, addresses: Vec<IpAddr>, via: Via) -> Result<Self, PeerError> {
-        let peer = Self { name: name.into(), hit: hit.0, addresses, via };
+        let peer = Self { name: name.into(), hit: hit.0, addresses, via, servers: Vec::new(), serves: None };
         peer.check()?;
         Ok(peer)
+    }
+
+    /// The same, with servers by way of which it may be reached.
+    ///
+    /// # Errors
+    /// [`PeerError`] if one of them cannot be one.
+    pub fn with_servers(self, servers: Vec<IpAddr>) -> Result<Self, PeerError> {
+        let peer = Self { servers, ..self };
+        peer.check()?;
+        Ok(peer)
+    }
+
+    /// The same, which does something for this host.
+    #[must_use]
+    pub fn serving(self, serves: Option<Serves>) -> Self {
+        Self { serves, ..self }
     }
 
     /// Who it is.
@@ -198,7 +258,10 @@ impl Peer {
         if self.addresses.len() > MAX_ADDRESSES {
             return Err(PeerError::TooMany { count: self.addresses.len() });
         }
-        self.addresses.iter().try_for_each(|&address| check_address(address))
+        if self.servers.len() > MAX_SERVERS {
+            return Err(PeerError::TooManyServers { count: self.servers.len() });
+        }
+        self.addresses.iter().chain(&self.servers).try_for_each(|&address| check_address(address))
     }
 }
 
@@ -299,13 +362,15 @@ mod tests {
         let mut peers = Peers::default();
         peers.add(peer("server", 1)).unwrap();
         peers.add(Peer::new("laptop", hit(2), Vec::new(), Via::Ip).unwrap()).unwrap();
+        let met = peer("met", 3).with_servers(vec!["203.0.113.9".parse().unwrap()]).unwrap();
+        peers.add(met.serving(Some(Serves::Relay))).unwrap();
         peers.write(&place.0).unwrap();
         assert_eq!(Peers::read(&place.0).unwrap(), peers);
         assert_eq!(peers.find("2001:25::2").unwrap().name, "laptop");
         assert_eq!(peers.remove("server").unwrap().hit(), hit(1));
-        assert_eq!(peers.iter().count(), 1);
+        assert_eq!(peers.iter().count(), 2);
         let unknown = peers.remove("server").unwrap_err();
-        assert_eq!(unknown.to_string(), "there is no peer \"server\"; there are: laptop");
+        assert_eq!(unknown.to_string(), "there is no peer \"server\"; there are: laptop, met");
     }
 
     #[test]
@@ -332,6 +397,10 @@ mod tests {
         assert!(matches!(new("a", not_a_hit, "192.0.2.1"), Err(PeerError::Hit { .. })));
         let many = Peer::new("a", hit(1), vec!["192.0.2.1".parse().unwrap(); 9], Via::Ip);
         assert_eq!(many, Err(PeerError::TooMany { count: 9 }));
+        let many = peer("a", 1).with_servers(vec!["192.0.2.1".parse().unwrap(); 5]);
+        assert_eq!(many, Err(PeerError::TooManyServers { count: 5 }));
+        let nowhere = peer("a", 1).with_servers(vec!["224.0.0.1".parse().unwrap()]);
+        assert!(matches!(nowhere, Err(PeerError::Address { .. })));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests")]
 
+mod nat;
 mod world;
 
 use holdover_base::{Duration, Rng};

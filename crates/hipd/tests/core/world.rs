@@ -16,7 +16,7 @@ use rand_core::{TryCryptoRng, TryRng};
 const MAX_STEPS: usize = 200_000;
 
 /// Randomness of a seed: not fit for keys outside of tests.
-struct TestRng(Rng);
+pub(crate) struct TestRng(pub(crate) Rng);
 
 impl TryRng for TestRng {
     type Error = Infallible;

@@ -1,0 +1,96 @@
+//! Rendezvous servers and relays between real kernels.
+
+use std::time::Duration;
+
+use crate::Test;
+use crate::daemon::{Host, Place};
+use crate::internet::{Internet, Masquerade, SERVER};
+use crate::transfer::{Transfer, Way};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("two_hosts_behind_translators_talk_directly", two_hosts_behind_translators_talk_directly),
+    ("data_goes_by_way_of_a_relay_where_ports_are_random", data_goes_by_way_of_a_relay_where_ports_are_random),
+    ("both_hosts_move_at_once_and_find_each_other", both_hosts_move_at_once_and_find_each_other),
+];
+
+/// Two hosts that have joined a server, and each other; all daemons run.
+fn three(place: &Place, namespaces: [&holdover_testbed::Namespace; 3], kind: &str) -> [Host; 3] {
+    let [mut alice, mut bob, mut server] = ["alice", "bob", "server"]
+        .into_iter()
+        .zip(namespaces)
+        .map(|(name, namespace)| Host::new(place, name, namespace))
+        .collect::<Vec<_>>()
+        .try_into()
+        .ok()
+        .unwrap();
+    let invitation = server.ok(&format!("invite --name server --address {SERVER} --serves {kind}"));
+    for (host, name) in [(&alice, "alice"), (&bob, "bob")] {
+        host.ok(&format!("join {}", invitation.trim()));
+        let own = host.ok(&format!("invite --name {name}"));
+        server.ok(&format!("join {}", own.trim()));
+    }
+    let [of_alice, of_bob] =
+        [(&alice, "alice"), (&bob, "bob")].map(|(host, name)| host.ok(&format!("invite --name {name}")));
+    alice.ok(&format!("join {}", of_bob.trim()));
+    bob.ok(&format!("join {}", of_alice.trim()));
+    server.start(kind, "");
+    alice.up("");
+    bob.up("");
+    for host in [&alice, &bob] {
+        host.wait_for_peer("server", "registered", |peer| peer["services"].as_array().is_some_and(|it| !it.is_empty()));
+    }
+    [alice, bob, server]
+}
+
+fn behind_translators(name: &str, masquerade: Masquerade) {
+    let (place, mut internet) = (Place::new(name), Internet::new());
+    let a = internet.host_behind("alice", 1, "198.51.100.1", masquerade);
+    let b = internet.host_behind("bob", 2, "198.51.100.2", masquerade);
+    let s = internet.host("server", SERVER);
+    let [alice, bob, server] = three(&place, [&a, &b, &s], "relay");
+    alice.ok("ping bob --count 3");
+    bob.ok("ping alice --count 3");
+    let is_direct = masquerade == Masquerade::Preserving;
+    if is_direct {
+        let outside = |peer: &serde_json::Value, address: &str| {
+            peer["addresses"].as_array().is_some_and(|it| it.iter().any(|it| it == address))
+        };
+        alice.wait_for_peer("bob", "found directly", |peer| outside(peer, "198.51.100.2"));
+        bob.wait_for_peer("alice", "found directly", |peer| outside(peer, "198.51.100.1"));
+    }
+    let relayed = || server.status()["counters"]["relayed_esp"].as_u64().unwrap();
+    let before = relayed();
+    let transfer = Transfer::start(Way::FromMobile, &a, &b, bob.hit());
+    transfer.wait_for_more(1_000_000);
+    transfer.end();
+    let packets = relayed() - before;
+    assert!(if is_direct { packets < 20 } else { packets > 700 }, "{packets} were relayed");
+    assert_eq!(server.status()["clients"], 2);
+}
+
+fn two_hosts_behind_translators_talk_directly() {
+    behind_translators("nat-direct", Masquerade::Preserving);
+}
+
+fn data_goes_by_way_of_a_relay_where_ports_are_random() {
+    behind_translators("nat-relay", Masquerade::Random);
+}
+
+fn both_hosts_move_at_once_and_find_each_other() {
+    let (place, mut internet) = (Place::new("rendezvous"), Internet::new());
+    let a = internet.host("alice", "198.51.100.11");
+    let b = internet.host("bob", "198.51.100.12");
+    let s = internet.host("server", SERVER);
+    let [_alice, bob, server] = three(&place, [&a, &b, &s], "rendezvous");
+    let transfer = Transfer::start(Way::FromMobile, &a, &b, bob.hit());
+    transfer.wait_for_more(500_000);
+    for (from, to) in [(1, 2), (2, 3), (3, 1)] {
+        Internet::renumber(&a, &format!("198.51.100.{from}1"), &format!("198.51.100.{to}1"));
+        Internet::renumber(&b, &format!("198.51.100.{from}2"), &format!("198.51.100.{to}2"));
+        transfer.wait_for_more(500_000);
+        std::thread::sleep(Duration::from_millis(1500));
+    }
+    transfer.end();
+    assert!(server.status()["counters"]["relayed_hip"].as_u64() > Some(2));
+    assert_eq!(server.status()["counters"]["relayed_esp"], 0);
+}

@@ -1,0 +1,357 @@
+//! Rendezvous server and relay (RFC 8004 section 4.3, RFC 5770 section 4, RFC 9028 section 4): a server forwards HIP packets to its
+//! clients and says where they came from, and forwards ESP that a client has permitted.
+//!
+//! A server keeps nothing of a packet that it forwards. The MAC that it adds proves to the client that a server of its own has seen
+//! the packet come from there.
+
+use core::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::Instant;
+use holdover_wire::{Packet, Payload};
+
+use super::association::Association;
+use super::local::{Local, find, verify_mac_in};
+use super::registration::Service;
+use super::{DataError, Dropped, Event, Host, SPI_LEN, State};
+use crate::codec::{
+    Builder, HipPacket, Notification, NotifyType, PacketType, Parameter, PeerPermission, Received, RelayAddress, kind,
+    map, unmap,
+};
+use crate::crypto::Rhash;
+use crate::identity::Hit;
+
+/// The UDP port of HIP (RFC 9028 section 5.1).
+const UDP_PORT: u16 = 10_500;
+/// The IP protocol number of UDP.
+const UDP: u8 = 17;
+
+/// A packet that a server forwards, or that goes to a port of its own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Relayed {
+    /// The packet.
+    pub packet: Packet,
+    /// For whom it is.
+    pub to: RelayTarget,
+}
+
+/// Where a [`Relayed`] packet goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RelayTarget {
+    /// To a peer, the way that packets to it go.
+    Peer(Hit),
+    /// In UDP to this port of the packet's destination.
+    Port(u16),
+}
+
+/// How a packet came that a server of this host has forwarded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Via {
+    server: Hit,
+    /// The server's address.
+    at: IpAddr,
+    /// Where the server has seen it come from; port 0 for a rendezvous server.
+    from: (IpAddr, u16),
+    is_relay: bool,
+}
+
+/// Where answers to a packet go by way of a relay: it knows where that came from, and forwards them there.
+#[derive(Clone, Debug)]
+pub(super) struct ReplyVia {
+    at: IpAddr,
+    to: RelayAddress,
+    rhash: Rhash,
+    key: Vec<u8>,
+}
+
+/// What is known of the way by which a relay forwards between this host and a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct RelayedPeer {
+    server: Hit,
+    at: IpAddr,
+    /// The peer as the relay sees it.
+    pub(super) from: (IpAddr, u16),
+}
+
+impl Via {
+    /// The address of the peer, if it may be sent to without the server; for a relay, one that is worth a try.
+    pub(super) const fn from(&self) -> (IpAddr, u16) {
+        self.from
+    }
+
+    pub(super) const fn is_relay(&self) -> bool {
+        self.is_relay
+    }
+
+    pub(super) const fn server_address(&self) -> IpAddr {
+        self.at
+    }
+}
+
+impl ReplyVia {
+    /// Adds RELAY_TO and RELAY_HMAC to a packet that goes to the relay (RFC 5770 sections 5.6 and 5.8).
+    pub(super) fn address(&self, builder: &mut Builder, dst: IpAddr) {
+        if dst != self.at {
+            return;
+        }
+        let mut addressed = builder.clone();
+        if addressed.push(&Parameter::RelayTo(self.to)).is_ok() {
+            let mac = self.rhash.mac(&self.key, addressed.covered());
+            if addressed.push(&Parameter::RelayHmac(Bytes::from(mac))).is_ok() {
+                *builder = addressed;
+            }
+        }
+    }
+}
+
+impl Host {
+    /// Whether a packet was forwarded by a server of this host, and by which.
+    pub(super) fn find_server(&self, received: &Received, packet: &Packet) -> Result<Option<Via>, Dropped> {
+        let HipPacket { kind, receiver, .. } = received.packet;
+        let direct = find!(received.packet, From).map(|&address| ((unmap(address), 0), kind::RVS_HMAC));
+        let relayed = find!(received.packet, RelayFrom);
+        let relayed = relayed.map(|address| ((unmap(address.address), address.port), kind::RELAY_HMAC));
+        let Some((from, mac)) = relayed.or(direct) else { return Ok(None) };
+        if kind == PacketType::I1 && receiver == Hit::UNSPECIFIED {
+            // RFC 8004 section 4.3.2.
+            return Err(Dropped::Policy);
+        }
+        let server = self.associations.values().filter(|it| it.client.is_some() && it.is_usable()).find(|it| {
+            let keys = it.secured.as_ref().map(|secured| &secured.keys);
+            keys.is_some_and(|keys| verify_mac_in(received, keys.rhash, &keys.inbound, mac).is_ok())
+        });
+        let server = server.ok_or(Dropped::Mac)?.peer;
+        Ok(Some(Via { server, at: packet.src, from, is_relay: mac == kind::RELAY_HMAC }))
+    }
+
+    /// How answers to a relayed packet are addressed.
+    pub(super) fn reply_via(&self, via: &Via) -> Option<ReplyVia> {
+        let keys = &self.associations.get(&via.server)?.secured.as_ref()?.keys;
+        let to = RelayAddress { port: via.from.1, protocol: UDP, address: map(via.from.0) };
+        let key = keys.outbound.integrity.to_vec();
+        via.is_relay.then(|| ReplyVia { at: via.at, to, rhash: keys.rhash, key })
+    }
+
+    /// The peer's data may come by way of a relay: it is told so. `sender` is a peer, or the relay itself.
+    pub(super) fn permit_data(&mut self, now: Instant, sender: Hit) {
+        let is_server = self.associations.get(&sender).is_some_and(|it| it.client.is_some());
+        let peers: Vec<Hit> = if is_server { self.associations.keys().copied().collect() } else { vec![sender] };
+        for peer in peers {
+            let Some(association) = self.associations.get(&peer).filter(|association| association.is_usable()) else {
+                continue;
+            };
+            let Some((relayed, secured)) = association.relayed.zip(association.secured.as_ref()) else { continue };
+            let permission = PeerPermission {
+                relayed_port: UDP_PORT,
+                relayed: map(relayed.at),
+                peer_port: relayed.from.1,
+                peer: map(relayed.from.0),
+                protocol: UDP,
+                outbound_spi: secured.outbound.spi(),
+                inbound_spi: secured.inbound.spi(),
+            };
+            if let Some(server) = self.associations.get_mut(&relayed.server) {
+                server.permit(&mut self.local, now, peer, permission);
+            }
+        }
+    }
+
+    /// A HIP packet for another host: forwarded if that is a client, or if a client asks for it.
+    pub(super) fn forward(
+        &mut self,
+        now: Instant,
+        received: &Received,
+        packet: &Packet,
+        port: Option<u16>,
+    ) -> Result<(), Dropped> {
+        let Some(config) = &self.local.config.server else { return Err(Dropped::NotForUs) };
+        let limit = config.max_hip_per_s;
+        let HipPacket { kind, sender, receiver, .. } = received.packet;
+        let is_relayed = self.local.registry.has(now, receiver, Service::RelayHip) && port.is_some();
+        let is_met = self.local.registry.has(now, receiver, Service::Rendezvous)
+            && matches!(kind, PacketType::I1 | PacketType::Update);
+        if !is_relayed && !is_met {
+            return self.forward_to_stranger(now, received, packet, limit);
+        }
+        if !is_relayed && (find!(received.packet, From).is_some() || find!(received.packet, RelayFrom).is_some()) {
+            // Another server has forwarded it: servers do not make chains.
+            return Err(Dropped::Value { kind: kind::FROM });
+        }
+        if !self.local.registry.allows_hip(now, receiver, limit) {
+            return Err(Dropped::Overload);
+        }
+        let (src, dst) = self.path_to_client(receiver).ok_or(Dropped::UnknownPeer)?;
+        let keys = self.associations.get(&receiver).and_then(|it| it.secured.as_ref()).map(|secured| &secured.keys);
+        let keys = keys.ok_or(Dropped::UnknownPeer)?;
+        // What another relay, or the sender for this one, has added says nothing to the client.
+        let mut builder = received.truncated(kind::RELAY_FROM);
+        let from = map(packet.src);
+        let mac = |builder: &Builder| Bytes::from(keys.rhash.mac(&keys.outbound.integrity, builder.covered()));
+        if is_relayed {
+            let address = RelayAddress { port: port.unwrap_or_default(), protocol: UDP, address: from };
+            builder.push(&Parameter::RelayFrom(address))?;
+            builder.push(&Parameter::RelayHmac(mac(&builder)))?;
+        } else {
+            builder.push(&Parameter::From(from))?;
+            builder.push(&Parameter::RvsHmac(mac(&builder)))?;
+        }
+        let to = RelayTarget::Peer(receiver);
+        self.local.relayed.push_back(Relayed { packet: builder.finish(src, dst), to });
+        let _ = sender;
+        Ok(())
+    }
+
+    /// A client answers a host that is no client: it says where that was seen (RELAY_TO). If there is no such host, the client hears
+    /// of it.
+    fn forward_to_stranger(
+        &mut self,
+        now: Instant,
+        received: &Received,
+        packet: &Packet,
+        limit: u32,
+    ) -> Result<(), Dropped> {
+        let sender = received.packet.sender;
+        let is_client = self.local.registry.has(now, sender, Service::RelayHip);
+        let is_there = self.path_to_client(sender).is_some_and(|(_, dst)| dst == packet.src);
+        if !is_client || !is_there || !self.local.registry.allows_hip(now, sender, limit) {
+            return Err(Dropped::NotForUs);
+        }
+        let Some(to) = find!(received.packet, RelayTo).copied() else {
+            return self.notify_not_relayed(received, packet);
+        };
+        let keys = self.associations.get(&sender).and_then(|it| it.secured.as_ref()).map(|secured| &secured.keys);
+        let keys = keys.ok_or(Dropped::UnknownPeer)?;
+        verify_mac_in(received, keys.rhash, &keys.inbound, kind::RELAY_HMAC)?;
+        let dst = unmap(to.address);
+        let src = self.local.source_for(dst).ok_or(Dropped::NotForUs)?;
+        let packet = received.truncated(kind::RELAY_FROM).finish(src, dst);
+        self.local.relayed.push_back(Relayed { packet, to: RelayTarget::Port(to.port) });
+        Ok(())
+    }
+
+    /// NOTIFY with MESSAGE_NOT_RELAYED (RFC 5770 section 5.10), whose data is the HIT that is not registered.
+    fn notify_not_relayed(&mut self, received: &Received, packet: &Packet) -> Result<(), Dropped> {
+        let HipPacket { kind, sender, receiver, .. } = received.packet;
+        if kind == PacketType::Notify {
+            // RFC 7401 section 5.3.6: a NOTIFY is not answered.
+            return Err(Dropped::NotForUs);
+        }
+        let local = &mut self.local;
+        let mut notify = Builder::new(PacketType::Notify, local.hit, sender);
+        let data = Bytes::copy_from_slice(&receiver.0.octets());
+        notify.push(&Parameter::Notification(Notification { kind: NotifyType::MESSAGE_NOT_RELAYED, data }))?;
+        local.sign(&mut notify)?;
+        local.send_from(&notify, packet.dst, packet.src);
+        Ok(())
+    }
+
+    /// This host's address and the client's.
+    fn path_to_client(&self, client: Hit) -> Option<(IpAddr, IpAddr)> {
+        let association = self.associations.get(&client).filter(|association| association.is_usable())?;
+        let dst = association.paths.for_control(0, |dst| self.local.source_for(dst).is_some())?;
+        Some((self.local.source_for(dst)?, dst))
+    }
+
+    /// ESP that is not for this host, which a client has permitted: what [`Self::poll_relayed`] gives then.
+    ///
+    /// # Errors
+    ///
+    /// [`DataError`]: it is to be dropped.
+    pub fn relay(&mut self, now: Instant, packet: &Packet) -> Result<(), DataError> {
+        let Payload::Esp(esp) = &packet.payload else { return Err(DataError::NoAssociation) };
+        let spi = esp.first_chunk::<SPI_LEN>().map(|bytes| u32::from_be_bytes(*bytes));
+        let limit = self.local.config.server.as_ref().map(|config| config.max_esp_per_s);
+        let (spi, limit) = spi.zip(limit).ok_or(DataError::NoAssociation)?;
+        let found: Vec<(Hit, PeerPermission)> = self.local.registry.permissions(now, spi).collect();
+        for (client, permission) in found {
+            if !self.local.registry.has(now, client, Service::RelayEsp) {
+                continue;
+            }
+            let Some((_, client_at)) = self.path_to_client(client) else { continue };
+            let (to, dst) = if spi == permission.inbound_spi && map(packet.src) == permission.peer {
+                (RelayTarget::Peer(client), client_at)
+            } else if spi == permission.outbound_spi && packet.src == client_at {
+                (RelayTarget::Port(permission.peer_port), unmap(permission.peer))
+            } else {
+                continue;
+            };
+            let src = self.local.source_for(dst).ok_or(DataError::NoPath)?;
+            if !self.local.registry.allows_esp(now, client, limit) {
+                return Err(DataError::NoPath);
+            }
+            self.local.relayed.push_back(Relayed { packet: Packet { src, dst, ..packet.clone() }, to });
+            return Ok(());
+        }
+        Err(DataError::NoAssociation)
+    }
+
+    /// The next packet that is forwarded, or goes to a port of its own.
+    pub fn poll_relayed(&mut self) -> Option<Relayed> {
+        self.local.relayed.pop_front()
+    }
+
+    /// How many clients are registered here, and how many permissions to forward data they have.
+    pub fn clients(&self) -> (usize, usize) {
+        self.local.registry.count()
+    }
+
+    /// Asks a peer for services, now if there is an association, and whenever there is one; for none if `services` is empty.
+    pub fn register(&mut self, now: Instant, server: Hit, services: &[Service]) {
+        let Some(association) = self.associations.get_mut(&server) else { return };
+        if association.client.as_ref().map_or(services.is_empty(), |client| client.wants(services)) {
+            return;
+        }
+        association.client = (!services.is_empty()).then(|| super::registration::Client::new(services));
+        if association.is_usable() {
+            association.begin_client(&mut self.local, now, None);
+        }
+    }
+
+    /// The services that a server has granted to this host.
+    pub fn services(&self, server: Hit) -> Vec<Service> {
+        let client = self.associations.get(&server).and_then(|association| association.client.as_ref());
+        Service::ALL.into_iter().filter(|&service| client.is_some_and(|client| client.has(service))).collect()
+    }
+
+    /// A peer may be reached by way of servers at these addresses. No data goes there, unless the exchange took place by way of it.
+    pub fn add_servers(&mut self, peer: Hit, addresses: &[IpAddr]) {
+        if let Some(association) = self.associations.get_mut(&peer) {
+            addresses.iter().for_each(|&address| association.paths.add_relay(address));
+        }
+    }
+}
+
+impl Association {
+    /// An authentic packet of the peer came by way of a relay: packets to it may go this way, and where the relay has seen it is worth a try
+    /// (RFC 9028 section 4.6).
+    pub(super) fn note_relay(&mut self, local: &mut Local, now: Instant, via: &Via) {
+        if !via.is_relay || !matches!(self.state, State::R2Sent | State::Established) {
+            return;
+        }
+        self.paths.add_relay(via.at);
+        let relayed = RelayedPeer { server: via.server, at: via.at, from: via.from };
+        let is_new = self.relayed != Some(relayed);
+        self.relayed = Some(relayed);
+        let (address, port) = via.from;
+        if !is_new || port == 0 || address == via.at || self.paths.is_active(address) {
+            return;
+        }
+        local.events.push_back(Event::PeerCandidate { peer: self.peer, address, port });
+        if !self.is_asking(address) {
+            self.paths.add_known(&[address]);
+            self.ask_at(local, now, address);
+        }
+    }
+
+    /// Sends a question to an address of the peer: to the port that the relay sees, if it is from the relay.
+    pub(super) fn send_question(&self, local: &mut Local, builder: &Builder, address: IpAddr) {
+        let port = self.relayed.map(|relayed| relayed.from).filter(|(seen, _)| *seen == address).map(|(_, port)| port);
+        match port.zip(local.source_for(address)) {
+            Some((port, src)) => {
+                let packet = builder.clone().finish(src, address);
+                local.relayed.push_back(Relayed { packet, to: RelayTarget::Port(port) });
+            }
+            None => local.send(builder, address),
+        }
+    }
+}

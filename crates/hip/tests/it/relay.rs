@@ -1,0 +1,188 @@
+//! Relays (RFC 5770, RFC 9028): all HIP packets of two hosts, and their data, by way of a third one.
+
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::Duration;
+use holdover_hip::codec::{HipPacket, PacketType, Parameter, RelayAddress};
+use holdover_hip::host::{Dropped, Event, ServerConfig, Service, State};
+use holdover_wire::{Packet, Payload};
+
+use crate::support::address;
+use crate::world::{World, quick};
+
+const RELAYED: &[Service] = &[Service::RelayHip, Service::RelayEsp];
+
+/// Two hosts that reach the server and not each other.
+fn world(seed: u64, are_both_clients: bool) -> World {
+    let mut world = World::with_server(seed, &quick(), &ServerConfig::new(RELAYED), RELAYED);
+    world.is_in_udp = true;
+    let (now, server) = (world.now, world.hosts[2].hit());
+    if are_both_clients {
+        world.hosts[0].register(now, server, RELAYED);
+        world.hosts[0].connect(now, server).unwrap();
+    }
+    // Anew, in UDP: the relay forwards in UDP alone.
+    world.hosts[1].close(now, server).unwrap();
+    world.run_for(Duration::from_secs(1));
+    let now = world.now;
+    world.hosts[1].connect(now, server).unwrap();
+    world.run_for(Duration::from_secs(5));
+    assert_eq!(world.hosts[1].services(server), RELAYED);
+    apart(&mut world);
+    world.forget_history();
+    world
+}
+
+fn apart(world: &mut World) {
+    world.tamper = Some(Box::new(|packet| {
+        let is_server = |it: IpAddr| it == address("203.0.113.3");
+        is_server(packet.src) || is_server(packet.dst)
+    }));
+}
+
+fn kinds_relayed(world: &World) -> Vec<PacketType> {
+    world.relayed.iter().filter(|(_, by, _)| *by == 2).map(|(_, _, packet)| packet.kind).collect()
+}
+
+/// Data through the network; whether it arrived.
+fn data_arrives(world: &mut World, from: usize) -> bool {
+    let (src, dst) = (world.hit(from), world.hit(1 - from));
+    let payload = Payload::Other { protocol: 253, payload: Bytes::from_static(b"by way of a relay") };
+    let inner = Packet::new(src.0.into(), dst.0.into(), payload);
+    let now = world.now;
+    let outer = world.hosts[from].seal(now, &inner).unwrap();
+    world.send(outer);
+    world.got.clear();
+    world.run_for(Duration::from_secs(1));
+    world.got.contains(&(1 - from, inner))
+}
+
+#[test]
+fn two_hosts_that_cannot_reach_each_other_talk_by_way_of_the_relay() {
+    for are_both_clients in [true, false] {
+        let mut world = world(1, are_both_clients);
+        world.connect_by_server();
+        assert_eq!((world.state(0), world.state(1)), (State::Established, State::Established));
+        let kinds = kinds_relayed(&world);
+        assert_eq!(kinds[..4], [PacketType::I1, PacketType::R1, PacketType::I2, PacketType::R2]);
+        world.run_for(Duration::from_secs(5));
+        let (_, permissions) = world.hosts[2].clients();
+        assert_eq!(permissions, if are_both_clients { 2 } else { 1 });
+        for from in [0, 1, 0] {
+            assert!(data_arrives(&mut world, from), "from {from}, both clients: {are_both_clients}");
+        }
+    }
+}
+
+#[test]
+fn data_leaves_the_relay_when_the_hosts_can_reach_each_other() {
+    let mut world = world(2, true);
+    world.tamper = None;
+    world.connect_by_server();
+    world.run_for(Duration::from_secs(5));
+    let found = |event: &Event| matches!(event, Event::PeerReaddressed { .. });
+    assert!(world.has_event(0, found) && world.has_event(1, found));
+    for from in [0, 1] {
+        world.data(from).unwrap_or_else(|error| panic!("from {from}: {error}"));
+    }
+}
+
+#[test]
+fn a_host_that_moves_is_found_by_way_of_the_relay() {
+    for moves in [0, 1] {
+        let mut world = world(3, true);
+        world.connect_by_server();
+        world.run_for(Duration::from_secs(2));
+        world.move_to(moves, &[["192.0.2.77"], ["198.51.100.77"]][moves]);
+        world.run_for(Duration::from_secs(5));
+        assert!(world.has_event(moves, |event| matches!(event, Event::Readdressed { .. })));
+        for from in [moves, 1 - moves] {
+            assert!(data_arrives(&mut world, from), "host {moves} has moved; from {from}");
+        }
+    }
+}
+
+#[test]
+fn keys_are_changed_by_way_of_the_relay() {
+    let mut world = world(4, true);
+    world.connect_by_server();
+    world.run_for(Duration::from_secs(2));
+    let (now, peer) = (world.now, world.hit(1));
+    world.hosts[0].rekey(now, peer, true).unwrap();
+    world.run_for(Duration::from_secs(2));
+    assert!(world.has_event(0, |event| matches!(event, Event::Rekeyed { .. })));
+    for from in [0, 1] {
+        assert!(data_arrives(&mut world, from));
+    }
+}
+
+#[test]
+fn strangers_data_and_forged_senders_are_not_forwarded() {
+    let mut world = world(5, true);
+    world.connect_by_server();
+    world.run_for(Duration::from_secs(2));
+    let (now, client, at) = (world.now, world.hit(1), world.places[2][0]);
+    let spi = world.hosts[1].security_associations(world.hosts[0].hit()).unwrap().1.spi();
+    let esp = |spi: u32, src: &str| {
+        let mut bytes = spi.to_be_bytes().to_vec();
+        bytes.resize(64, 0);
+        Packet::new(address(src), at, Payload::Esp(Bytes::from(bytes)))
+    };
+    assert!(world.hosts[2].relay(now, &esp(spi, "192.0.2.1")).is_ok());
+    assert!(world.hosts[2].relay(now, &esp(spi, "192.0.2.2")).is_err(), "from elsewhere");
+    assert!(world.hosts[2].relay(now, &esp(spi ^ 1, "192.0.2.1")).is_err(), "another SPI");
+    // RELAY_TO of a host that is no client, or without the client's MAC, would make of the relay a reflector.
+    world.collect();
+    let stranger = holdover_hip::identity::Hit("2001:25::5".parse().unwrap());
+    let to = RelayAddress { port: 53, protocol: 17, address: "::ffff:192.0.2.200".parse().unwrap() };
+    for (sender, src) in [(stranger, "192.0.2.1"), (client, "192.0.2.66"), (client, "198.51.100.2")] {
+        world.forget_history();
+        let mut r1 = HipPacket::new(PacketType::R1, sender, stranger);
+        r1.receiver = holdover_hip::identity::Hit("2001:25::6".parse().unwrap());
+        r1.parameters = vec![Parameter::RelayTo(to), Parameter::RelayHmac(Bytes::from_static(&[1; 32]))];
+        world.deliver(&r1.emit(address(src), at).unwrap());
+        world.collect();
+        assert!(world.relayed.is_empty(), "{src}");
+        assert!(matches!(world.dropped[..], [(2, Dropped::NotForUs | Dropped::Mac)]), "{:?}", world.dropped);
+    }
+}
+
+#[test]
+fn a_client_hears_that_a_host_is_not_registered() {
+    let mut world = world(6, true);
+    let (now, server) = (world.now, world.hosts[2].hit());
+    let nobody = holdover_hip::identity::Hit("2001:25::7".parse().unwrap());
+    world.hosts[0].add_peer(nobody, &[]);
+    world.hosts[0].add_servers(nobody, &[address("203.0.113.3")]);
+    world.hosts[0].connect(now, nobody).unwrap();
+    world.run_for(Duration::from_secs(1));
+    let expected = Bytes::copy_from_slice(&nobody.0.octets());
+    let told = |event: &Event| {
+        matches!(event, Event::Notified { peer, notification }
+            if *peer == server && notification.kind.0 == 62 && notification.data == expected)
+    };
+    assert!(world.has_event(0, told), "{:?}", world.events);
+}
+
+#[test]
+fn data_of_a_client_is_cut_at_its_rate() {
+    let mut config = ServerConfig::new(RELAYED);
+    config.max_esp_per_s = 10;
+    let mut world = World::with_server(7, &quick(), &config, RELAYED);
+    world.is_in_udp = true;
+    let (now, server) = (world.now, world.hosts[2].hit());
+    world.hosts[0].register(now, server, RELAYED);
+    world.hosts[0].connect(now, server).unwrap();
+    world.run_for(Duration::from_secs(5));
+    apart(&mut world);
+    world.connect_by_server();
+    world.run_for(Duration::from_secs(2));
+    let now = world.now;
+    let spi = world.hosts[1].security_associations(world.hosts[0].hit()).unwrap().1.spi();
+    let mut bytes = spi.to_be_bytes().to_vec();
+    bytes.resize(64, 0);
+    let esp = Packet::new(address("192.0.2.1"), world.places[2][0], Payload::Esp(Bytes::from(bytes)));
+    let forwarded = (0..100).filter(|_| world.hosts[2].relay(now, &esp).is_ok()).count();
+    assert_eq!(forwarded, 10);
+}

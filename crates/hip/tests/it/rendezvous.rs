@@ -1,0 +1,211 @@
+//! Registration (RFC 8003) and rendezvous servers (RFC 8004): who is forwarded, and to where.
+
+use bytes::Bytes;
+use holdover_base::Duration;
+use holdover_hip::codec::{HipPacket, NotifyType, PacketType, Parameter, RegInfo, RegList};
+use holdover_hip::host::{Dropped, Event, HostConfig, ServerConfig, Service, State, registration_lifetime};
+use holdover_hip::identity::Hit;
+use holdover_wire::{Packet, Payload};
+
+use crate::support::address;
+use crate::world::{World, quick};
+
+const MET: &[Service] = &[Service::Rendezvous];
+
+fn world(seed: u64) -> World {
+    World::with_server(seed, &quick(), &ServerConfig::new(MET), MET)
+}
+
+/// The first packet of a kind that a host has sent.
+fn sent(world: &World, from: usize, kind: PacketType) -> (Packet, HipPacket) {
+    let place = world.places[from].clone();
+    let packets = world.packets.iter().map(|(_, packet)| packet).filter(|packet| place.contains(&packet.src));
+    let mut parsed = packets.filter_map(|packet| Some((packet.clone(), HipPacket::parse(packet).ok()?.packet)));
+    parsed.find(|(_, packet)| packet.kind == kind).expect("such a packet")
+}
+
+#[test]
+fn a_client_registers_and_its_registration_is_renewed() {
+    let mut world = world(1);
+    let server = world.hosts[2].hit();
+    assert_eq!(world.hosts[1].services(server), MET);
+    assert_eq!(world.hosts[2].clients(), (1, 0));
+    let (_, r1) = sent(&world, 2, PacketType::R1);
+    let offer = r1.find(|it| if let Parameter::RegInfo(info) = it { Some(info.clone()) } else { None }).unwrap();
+    let RegInfo { min_lifetime, max_lifetime, types } = offer;
+    assert_eq!(types, [1]);
+    assert!(registration_lifetime(min_lifetime) <= Duration::from_secs(10));
+    assert!(registration_lifetime(max_lifetime) >= Duration::from_secs(120));
+    let lifetimes: Vec<Duration> = world
+        .events
+        .iter()
+        .filter_map(|(_, _, event)| if let Event::Registered { lifetime, .. } = event { Some(*lifetime) } else { None })
+        .collect();
+    let [lifetime] = lifetimes[..] else { panic!("{lifetimes:?}") };
+    assert!((540..=600).contains(&lifetime.as_secs()), "{lifetime:?}");
+    // Three lifetimes later the registration is there, and the association was not closed for want of use.
+    world.forget_history();
+    world.run_for(lifetime * 3);
+    assert_eq!(world.hosts[1].state(server), State::Established);
+    assert_eq!(world.hosts[1].services(server), MET);
+    world.connect_by_server();
+    assert_eq!(world.state(0), State::Established);
+    let asked = world.packets.iter().filter_map(|(_, packet)| HipPacket::parse(packet).ok());
+    let asked = asked.filter(|it| it.packet.find(|it| matches!(it, Parameter::RegRequest(_)).then_some(())).is_some());
+    assert!((5..=7).contains(&asked.count()));
+}
+
+#[test]
+fn a_server_is_not_asked_for_what_it_does_not_offer() {
+    let world = World::with_server(2, &quick(), &ServerConfig::new(MET), &[Service::RelayHip]);
+    assert!(world.has_event(1, |event| matches!(event, Event::RegistrationFailed { failure: 1, .. })));
+    assert_eq!(world.hosts[2].clients(), (0, 0));
+    let is_request = |parameter: &Parameter| matches!(parameter, Parameter::RegRequest(_)).then_some(());
+    assert!(world.packets.iter().all(|(_, it)| HipPacket::parse(it).unwrap().packet.find(is_request).is_none()));
+}
+
+#[test]
+fn a_server_without_room_says_so_and_is_asked_again() {
+    let config = ServerConfig { max_clients: 0, ..ServerConfig::new(MET) };
+    let mut world = World::with_server(3, &quick(), &config, MET);
+    assert!(world.has_event(1, |event| matches!(event, Event::RegistrationFailed { failure: 2, .. })));
+    world.forget_history();
+    world.run_for(Duration::from_secs(50));
+    assert_eq!(world.count(1, PacketType::Update), 0, "RFC 8003 section 4.5: not immediately");
+    world.run_for(Duration::from_secs(20));
+    assert!(world.count(1, PacketType::Update) > 0);
+}
+
+#[test]
+fn a_registration_that_is_not_renewed_expires() {
+    let mut world = world(4);
+    world.move_to(1, &[]);
+    world.run_for(Duration::from_secs(700));
+    world.forget_history();
+    let hit = world.hosts[1].hit();
+    let now = world.now;
+    world.hosts[0].connect(now, hit).unwrap();
+    world.run_for(Duration::from_secs(1));
+    assert!(world.relayed.is_empty());
+    assert!(world.dropped.contains(&(2, Dropped::NotForUs)), "{:?}", world.dropped);
+}
+
+#[test]
+fn an_exchange_begins_by_way_of_the_server_and_goes_on_without_it() {
+    let mut world = world(5);
+    world.forget_history();
+    world.connect_by_server();
+    assert_eq!((world.state(0), world.state(1)), (State::Established, State::Established));
+    let kinds: Vec<PacketType> = world.relayed.iter().map(|(_, _, packet)| packet.kind).collect();
+    assert_eq!(kinds, [PacketType::I1]);
+    let (_, _, i1) = &world.relayed[0];
+    let tail: Vec<u16> = i1.parameters.iter().map(Parameter::kind).collect();
+    assert_eq!(tail[tail.len() - 2..], [65_498, 65_500], "FROM, RVS_HMAC");
+    assert!(i1.parameters.contains(&Parameter::From("::ffff:192.0.2.1".parse().unwrap())));
+    // RFC 8004 section 4.3.3.
+    let (r1, packet) = sent(&world, 1, PacketType::R1);
+    assert_eq!((r1.src, r1.dst), (address("198.51.100.2"), address("192.0.2.1")));
+    assert_eq!(packet.parameters.last(), Some(&Parameter::ViaRvs(vec!["::ffff:203.0.113.3".parse().unwrap()])));
+    for from in [0, 1] {
+        world.data(from).unwrap();
+    }
+}
+
+#[test]
+fn both_hosts_that_move_at_once_find_each_other_by_way_of_the_server() {
+    for seed in 10..20 {
+        let mut world = world(seed);
+        world.connect_by_server();
+        world.forget_history();
+        world.move_to(0, &["192.0.2.77"]);
+        world.move_to(1, &["198.51.100.77"]);
+        world.run_for(Duration::from_secs(3));
+        assert!(world.relayed.iter().any(|(_, _, packet)| packet.kind == PacketType::Update));
+        for from in [0, 1] {
+            world.data(from).unwrap_or_else(|error| panic!("{seed}: from {from}: {error}"));
+        }
+        let gave_up = |event: &Event| matches!(event, Event::GaveUp { .. });
+        assert!(!world.has_event(0, gave_up) && !world.has_event(1, gave_up));
+    }
+}
+
+#[test]
+fn what_a_server_has_not_confirmed_is_dropped() {
+    // Somebody sends an I1 with FROM and a MAC that is none: the responder answers nobody.
+    let mut world = world(6);
+    world.forget_history();
+    let (initiator, client) = (world.hosts[0].hit(), world.hosts[1].hit());
+    let mut i1 = HipPacket::new(PacketType::I1, initiator, client);
+    i1.parameters = vec![
+        Parameter::DhGroupList(vec![7]),
+        Parameter::From("::ffff:192.0.2.99".parse().unwrap()),
+        Parameter::RvsHmac(Bytes::from_static(&[7; 32])),
+    ];
+    let dst = world.places[1][0];
+    for src in ["203.0.113.3", "192.0.2.99"] {
+        let packet = i1.emit(address(src), dst).unwrap();
+        world.deliver(&packet);
+        world.collect();
+    }
+    assert_eq!(world.dropped, [(1, Dropped::Mac), (1, Dropped::Mac)]);
+    assert_eq!(world.count(1, PacketType::R1), 0);
+    // RFC 8004 section 4.3.2: nor an opportunistic one that was relayed.
+    let packet = HipPacket { receiver: Hit::UNSPECIFIED, ..i1 }.emit(address("203.0.113.3"), dst).unwrap();
+    world.deliver(&packet);
+    assert_eq!(world.dropped[2], (1, Dropped::Policy));
+}
+
+#[test]
+fn a_flood_for_one_client_is_cut_and_costs_the_server_no_memory() {
+    let config = ServerConfig { max_hip_per_s: 20, ..ServerConfig::new(MET) };
+    let mut world = World::with_server(7, &quick(), &config, MET);
+    world.forget_history();
+    let (client, to) = (world.hosts[1].hit(), world.places[2][0]);
+    let before = world.hosts[2].remembered();
+    for n in 0..5000_u16 {
+        let sender = Hit(format!("2001:25::{n:x}").parse().unwrap());
+        let mut i1 = HipPacket::new(PacketType::I1, sender, client);
+        i1.parameters = vec![Parameter::DhGroupList(vec![7])];
+        let packet = i1.emit(address("192.0.2.50"), to).unwrap();
+        world.deliver(&packet);
+        world.collect();
+    }
+    assert_eq!(world.relayed.len(), 20);
+    assert_eq!(world.hosts[2].remembered(), before);
+    assert!(world.dropped.iter().all(|it| *it == (2, Dropped::Overload)));
+    world.run_for(Duration::from_secs(1));
+    world.connect_by_server();
+    assert_eq!(world.state(0), State::Established);
+}
+
+#[test]
+fn a_client_cancels_its_registration() {
+    // By hand: a request with a lifetime of zero (RFC 8003 section 5).
+    assert_eq!(registration_lifetime(RegList { lifetime: 0, types: vec![1] }.lifetime), Duration::ZERO);
+    let mut world = world(8);
+    let (now, server) = (world.now, world.hosts[2].hit());
+    world.hosts[1].register(now, server, &[]);
+    assert_eq!(world.hosts[1].services(server), []);
+    // The association's end is the registration's end.
+    world.hosts[1].close(now, server).unwrap();
+    world.run_for(Duration::from_secs(1200));
+    assert_eq!(world.hosts[2].clients(), (0, 0));
+}
+
+#[test]
+fn a_server_without_services_forwards_nothing() {
+    let mut world = World::pair(9, crate::world::Network::CLEAN, &HostConfig { ..quick() });
+    let stranger = Hit("2001:25::1".parse().unwrap());
+    let packet = HipPacket::new(PacketType::I1, world.hosts[0].hit(), stranger);
+    let packet = packet.emit(world.places[0][0], world.places[1][0]).unwrap();
+    world.deliver(&packet);
+    assert_eq!(world.dropped, [(1, Dropped::NotForUs)]);
+    let esp = Packet::new(world.places[0][0], world.places[1][0], Payload::Esp(Bytes::from_static(&[9; 64])));
+    let now = world.now;
+    assert!(world.hosts[1].relay(now, &esp).is_err());
+}
+
+#[test]
+fn notify_types_of_relays_are_errors() {
+    assert!(NotifyType::MESSAGE_NOT_RELAYED.is_error());
+}

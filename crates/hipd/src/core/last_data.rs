@@ -1,0 +1,164 @@
+//! The last data that this host's TCP has sent on each connection with a peer, to be sent once more when one of both has moved.
+//!
+//! A sender that has not timed out yet takes everything for in flight that was lost with the link. The ACKs that its peer says again
+//! start its timer anew, and nothing tells it of the loss: it would wait for the whole timeout. If its last segment arrives, the
+//! peer's TCP reports it by SACK, and the sender knows at once that what it had sent before is lost (RFC 8985 section 7 has tail loss probes
+//! for the same reason). It is a packet of its own that it had sent, and that a network might have repeated as well.
+
+use std::collections::BTreeMap;
+
+use holdover_base::{Duration, Instant};
+use holdover_mobility::{Connection, Direction};
+use holdover_wire::{Packet, Seq};
+
+/// So many connections with a peer are remembered; those that have sent nothing for longest give way.
+const MOST: usize = 64;
+/// What was sent longer ago is nothing that a move has lost.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// See the module's documentation.
+#[derive(Default, Debug)]
+pub(super) struct LastData {
+    connections: BTreeMap<Connection, Last>,
+}
+
+/// The last data of a connection that is not acknowledged.
+#[derive(Debug)]
+struct Last {
+    packet: Packet,
+    seq: Seq,
+    end: Seq,
+    sent_at: Instant,
+    /// Something older was sent again since then: the sender knows of the loss.
+    is_recovering: bool,
+}
+
+impl LastData {
+    /// A packet of this host's programs goes to the peer.
+    pub(super) fn note_outgoing(&mut self, now: Instant, packet: &Packet) {
+        let Some((connection, segment)) = Connection::of(Direction::Outgoing, packet).zip(packet.tcp()) else { return };
+        if segment.payload.is_empty() {
+            return;
+        }
+        let (seq, end) = (segment.seq, segment.seq + segment.payload.len() as u32);
+        match self.connections.get_mut(&connection) {
+            Some(last) if last.seq == seq => last.sent_at = now,
+            Some(last) if seq.lt(last.seq) => last.is_recovering = true,
+            known => {
+                let last = Last { packet: packet.clone(), seq, end, sent_at: now, is_recovering: false };
+                match known {
+                    Some(known) => *known = last,
+                    None => _ = self.connections.insert(connection, last),
+                }
+                self.forget_excess();
+            }
+        }
+    }
+
+    /// A packet of the peer goes to this host's programs.
+    pub(super) fn note_incoming(&mut self, packet: &Packet) {
+        let Some((connection, segment)) = Connection::of(Direction::Incoming, packet).zip(packet.tcp()) else { return };
+        if self.connections.get(&connection).is_some_and(|last| segment.ack.ge(last.end)) {
+            self.connections.remove(&connection);
+        }
+    }
+
+    /// What is to be sent once more after a move. What is sent once is not sent again, unless TCP does.
+    pub(super) fn take(&mut self, now: Instant) -> Vec<Packet> {
+        let mut taken = Vec::new();
+        self.connections.retain(|_, last| {
+            let is_lost = now.saturating_since(last.sent_at) <= LONGEST && !last.is_recovering;
+            if is_lost {
+                taken.push(last.packet.clone());
+            }
+            false
+        });
+        taken
+    }
+
+    fn forget_excess(&mut self) {
+        if self.connections.len() > MOST {
+            let oldest =
+                self.connections.iter().min_by_key(|(_, last)| last.sent_at).map(|(&connection, _)| connection);
+            oldest.map(|connection| self.connections.remove(&connection));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdover_wire::{Flags, Payload, Segment};
+
+    use super::*;
+
+    fn packet(direction: Direction, seq: u32, len: usize, ack: u32) -> Packet {
+        let mut addresses = ["2001:25::1".parse().unwrap(), "2001:25::2".parse().unwrap()];
+        let mut ports = [5001, 40_000];
+        if direction == Direction::Incoming {
+            addresses.reverse();
+            ports.reverse();
+        }
+        let segment = Segment {
+            src_port: ports[0],
+            dst_port: ports[1],
+            seq: Seq::new(seq),
+            ack: Seq::new(ack),
+            flags: Flags::ACK,
+            payload: vec![7; len].into(),
+            ..Segment::default()
+        };
+        Packet::new(addresses[0], addresses[1], segment)
+    }
+
+    fn sent(last: &mut LastData, now: u64, seq: u32) -> Packet {
+        let packet = packet(Direction::Outgoing, seq, 1000, 1);
+        last.note_outgoing(Instant::from_millis(now), &packet);
+        packet
+    }
+
+    #[test]
+    fn the_last_data_is_sent_again_once() {
+        let mut last = LastData::default();
+        sent(&mut last, 0, 1);
+        let second = sent(&mut last, 1, 1001);
+        last.note_incoming(&packet(Direction::Incoming, 1, 0, 1001));
+        assert_eq!(last.take(Instant::from_millis(500)), [second]);
+        assert_eq!(last.take(Instant::from_millis(500)), []);
+    }
+
+    #[test]
+    fn what_has_arrived_is_not_sent_again() {
+        let mut last = LastData::default();
+        sent(&mut last, 0, u32::MAX - 500);
+        last.note_incoming(&packet(Direction::Incoming, 1, 0, 499));
+        assert_eq!(last.take(Instant::from_millis(500)), []);
+    }
+
+    #[test]
+    fn a_sender_that_has_timed_out_is_left_alone() {
+        let mut last = LastData::default();
+        sent(&mut last, 0, 1);
+        sent(&mut last, 1, 1001);
+        // A tail loss probe is no timeout.
+        let probe = sent(&mut last, 100, 1001);
+        assert_eq!(last.take(Instant::from_millis(150)), [probe]);
+        sent(&mut last, 200, 2001);
+        sent(&mut last, 300, 1001);
+        assert_eq!(last.take(Instant::from_millis(500)), []);
+        // Long ago.
+        sent(&mut last, 600, 3001);
+        assert_eq!(last.take(Instant::from_millis(61_000)), []);
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut last = LastData::default();
+        for port in 0..1000_u16 {
+            let Payload::Tcp(segment) = packet(Direction::Outgoing, 1, 10, 1).payload else { panic!("a segment") };
+            let segment = Segment { src_port: port, ..segment };
+            let packet = Packet::new("2001:25::1".parse().unwrap(), "2001:25::2".parse().unwrap(), segment);
+            last.note_outgoing(Instant::from_millis(port.into()), &packet);
+        }
+        assert_eq!(last.take(Instant::from_secs(2)).len(), MOST);
+    }
+}

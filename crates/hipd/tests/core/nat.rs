@@ -1,0 +1,290 @@
+//! Two hosts behind translators of addresses, with a relay that both can reach.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use holdover_base::{Duration, Instant, Rng};
+use holdover_hip::host::{Event, ServerConfig, State};
+use holdover_hip::identity::{Algorithm, KeyPair};
+use holdover_hipd::core::{Core, CoreConfig, Note, PORT};
+use holdover_hipd::files::{Peer, Peers, Serves, Via};
+use holdover_wire::{Packet, Payload, Udp};
+
+use crate::world::{TestRng, address};
+
+const RELAY: usize = 2;
+const DELAY: Duration = Duration::from_millis(20);
+
+/// How a translator maps, and whom it lets in (RFC 4787): by address and port of the other side, as Linux does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mapping {
+    /// One port outside for a port inside.
+    Independent,
+    /// Another port for each destination.
+    Dependent,
+}
+
+struct Translator {
+    outside: IpAddr,
+    mapping: Mapping,
+    /// Ports outside by destination, if they depend on it.
+    ports: BTreeMap<(IpAddr, u16), u16>,
+    open: BTreeSet<(u16, IpAddr, u16)>,
+    next: u16,
+}
+
+impl Translator {
+    fn new(outside: &str, mapping: Mapping) -> Self {
+        let (ports, open) = (BTreeMap::new(), BTreeSet::new());
+        Self { outside: address(outside), mapping, ports, open, next: 30_000 }
+    }
+
+    fn leave(&mut self, packet: &mut Packet) -> bool {
+        let Payload::Udp(udp) = &mut packet.payload else { return false };
+        let key = match self.mapping {
+            Mapping::Independent => (self.outside, 0),
+            Mapping::Dependent => (packet.dst, udp.dst_port),
+        };
+        let next = &mut self.next;
+        let port = *self.ports.entry(key).or_insert_with(|| {
+            *next += 1;
+            *next
+        });
+        self.open.insert((port, packet.dst, udp.dst_port));
+        (packet.src, udp.src_port) = (self.outside, port);
+        true
+    }
+
+    fn enter(&self, packet: &mut Packet, inside: IpAddr) -> bool {
+        let Payload::Udp(udp) = &mut packet.payload else { return false };
+        let is_open = self.open.contains(&(udp.dst_port, packet.src, udp.src_port));
+        (packet.dst, udp.dst_port) = (inside, PORT);
+        is_open
+    }
+}
+
+struct World {
+    now: Instant,
+    hosts: Vec<Core>,
+    places: Vec<IpAddr>,
+    translators: Vec<Option<Translator>>,
+    flying: BTreeMap<(Instant, u64), Packet>,
+    count: u64,
+    notes: Vec<(usize, Note)>,
+    got: Vec<Vec<u64>>,
+    /// What went from translator to translator.
+    direct: u64,
+}
+
+impl World {
+    fn new(mappings: [Mapping; 2]) -> Self {
+        let keys: Vec<KeyPair> =
+            (0..3).map(|n| KeyPair::generate(Algorithm::Ed25519, &mut TestRng(Rng::new(50 + n)))).collect();
+        let hits: Vec<_> = keys.iter().map(KeyPair::hit).collect();
+        let places = ["192.168.1.2", "192.168.2.2", "203.0.113.3"].map(address).to_vec();
+        let hosts = keys.into_iter().enumerate().map(|(index, keys)| {
+            let mut config = CoreConfig::default();
+            config.host.difficulty = 1;
+            config.host.server = (index == RELAY).then(|| ServerConfig::new(Serves::Relay.services()));
+            Core::new(keys, config, Box::new(TestRng(Rng::new(900 + index as u64))))
+        });
+        let hosts: Vec<Core> = hosts.collect();
+        let [first, second] = mappings;
+        let translators =
+            vec![Some(Translator::new("198.51.100.1", first)), Some(Translator::new("198.51.100.2", second)), None];
+        let now = Instant::from_secs(1000);
+        let (flying, notes, got) = (BTreeMap::new(), Vec::new(), vec![Vec::new(); 3]);
+        let mut world = Self { now, hosts, places, translators, flying, count: 0, notes, got, direct: 0 };
+        for index in 0..3 {
+            let mut peers = Peers::default();
+            for other in (0..3).filter(|other| *other != index) {
+                let at = if other == RELAY { vec![world.places[RELAY]] } else { Vec::new() };
+                let servers = if other == RELAY || index == RELAY { Vec::new() } else { vec![world.places[RELAY]] };
+                let peer = Peer::new(&format!("host{other}"), hits[other], at, Via::Udp).unwrap();
+                let serves = (other == RELAY).then_some(Serves::Relay);
+                peers.add(peer.with_servers(servers).unwrap().serving(serves)).unwrap();
+            }
+            world.hosts[index].set_peers(now, &peers);
+            let place = world.places[index];
+            world.hosts[index].set_locators(now, &[place]);
+        }
+        world
+    }
+
+    fn collect(&mut self) {
+        for index in 0..3 {
+            while let Some(mut packet) = self.hosts[index].poll_network() {
+                let leaves = self.translators[index].as_mut().is_none_or(|it| it.leave(&mut packet));
+                if !leaves || packet.dst.to_string().starts_with("192.168.") {
+                    continue;
+                }
+                self.direct += u64::from(index != RELAY && packet.dst != self.places[RELAY]);
+                self.count += 1;
+                self.flying.insert((self.now + DELAY, self.count), packet);
+            }
+            while let Some(note) = self.hosts[index].poll_note() {
+                self.notes.push((index, note));
+            }
+            while let Some(packet) = self.hosts[index].poll_inner() {
+                let Payload::Udp(udp) = packet.payload else { continue };
+                self.got[index].push(u64::from_be_bytes(udp.payload[..].try_into().unwrap()));
+            }
+        }
+    }
+
+    fn deliver(&mut self, mut packet: Packet) {
+        for index in 0..3 {
+            let inside = self.places[index];
+            let is_here = match &self.translators[index] {
+                Some(translator) => packet.dst == translator.outside && translator.enter(&mut packet, inside),
+                None => packet.dst == inside,
+            };
+            if is_here {
+                let packet = Packet::parse(packet.emit().unwrap()).unwrap();
+                return self.hosts[index].handle_network(self.now, packet);
+            }
+        }
+    }
+
+    fn run_for(&mut self, time: Duration) {
+        let end = self.now + time;
+        self.collect();
+        for _ in 0..100_000 {
+            let arrival = self.flying.keys().next().map(|(at, _)| *at);
+            let deadline = self.hosts.iter().filter_map(Core::poll_timeout).min().map(|at| at.max(self.now));
+            let next = arrival.into_iter().chain(deadline).min().unwrap_or(end);
+            if next >= end {
+                self.now = end;
+                return;
+            }
+            self.now = next;
+            if arrival == Some(next) {
+                let (_, packet) = self.flying.pop_first().unwrap();
+                self.deliver(packet);
+            } else {
+                self.hosts.iter_mut().for_each(|host| host.handle_timeout(next));
+            }
+            self.collect();
+        }
+        panic!("livelock at {:?}", self.now);
+    }
+
+    /// A datagram from one host to the other; whether it arrives within a second.
+    #[track_caller]
+    fn talk(&mut self, from: usize, number: u64) {
+        let (src, dst) = (self.hosts[from].hit(), self.hosts[1 - from].hit());
+        let payload = Bytes::copy_from_slice(&number.to_be_bytes());
+        let packet = Packet::new(src.0.into(), dst.0.into(), Udp { src_port: 1000, dst_port: 2000, payload });
+        let now = self.now;
+        self.hosts[from].handle_inner(now, packet);
+        self.run_for(Duration::from_secs(1));
+        assert!(self.got[1 - from].contains(&number), "from {from}: {number}");
+    }
+
+    fn relayed_esp(&self) -> u64 {
+        self.hosts[RELAY].counters().relayed_esp
+    }
+
+    /// The host is behind another translator.
+    fn move_to(&mut self, index: usize, inside: &str, translator: Translator) {
+        self.translators[index] = Some(translator);
+        self.places[index] = address(inside);
+        let (now, place) = (self.now, self.places[index]);
+        self.hosts[index].set_locators(now, &[place]);
+        self.collect();
+    }
+}
+
+fn established(mappings: [Mapping; 2]) -> World {
+    let mut world = World::new(mappings);
+    world.run_for(Duration::from_secs(5));
+    let relay = world.hosts[RELAY].hit();
+    for index in 0..2 {
+        assert_eq!(world.hosts[index].state(relay), State::Established, "host {index} and the relay");
+        let is_registered =
+            |(host, note): &(usize, Note)| *host == index && matches!(note.event, Event::Registered { .. });
+        assert!(world.notes.iter().any(is_registered), "host {index}: {:?}", world.notes);
+    }
+    for (number, from) in [0, 1, 0].into_iter().enumerate() {
+        world.talk(from, number as u64);
+    }
+    world.run_for(Duration::from_secs(30));
+    world
+}
+
+#[test]
+fn two_hosts_behind_translators_find_a_direct_path() {
+    let mut world = established([Mapping::Independent; 2]);
+    let (direct, relayed) = (world.direct, world.relayed_esp());
+    for number in 100..110 {
+        world.talk(number as usize % 2, number);
+    }
+    assert!(world.direct >= direct + 10);
+    assert_eq!(world.relayed_esp(), relayed, "data goes by way of the relay no more");
+}
+
+#[test]
+fn data_goes_by_way_of_the_relay_where_no_path_is_open() {
+    let mut world = established([Mapping::Dependent; 2]);
+    let relayed = world.relayed_esp();
+    for number in 100..110 {
+        world.talk(number as usize % 2, number);
+    }
+    assert!(world.relayed_esp() >= relayed + 10);
+    // An hour later the registration, the permission and the keys are others.
+    world.run_for(Duration::from_secs(4000));
+    for number in 200..204 {
+        world.talk(number as usize % 2, number);
+    }
+}
+
+#[test]
+fn hosts_that_move_behind_other_translators_talk_on() {
+    for mapping in [Mapping::Independent, Mapping::Dependent] {
+        let mut world = established([mapping; 2]);
+        world.move_to(0, "192.168.7.2", Translator::new("198.51.100.7", mapping));
+        world.run_for(Duration::from_secs(5));
+        for number in 300..304 {
+            world.talk(number as usize % 2, number);
+        }
+        // Both at once.
+        world.move_to(0, "192.168.8.2", Translator::new("198.51.100.8", mapping));
+        world.move_to(1, "192.168.9.2", Translator::new("198.51.100.9", mapping));
+        world.run_for(Duration::from_secs(10));
+        for number in 400..404 {
+            world.talk(number as usize % 2, number);
+        }
+    }
+}
+
+#[test]
+fn a_relay_that_starts_anew_is_called_and_registered_with_again() {
+    let mut world = established([Mapping::Dependent; 2]);
+    let now = world.now;
+    world.hosts[RELAY].close_all(now);
+    world.collect();
+    world.run_for(Duration::from_secs(2));
+    // It is there again, with its key and its file of peers.
+    let again = World::new([Mapping::Dependent; 2]);
+    let [.., relay] = <[Core; 3]>::try_from(again.hosts).ok().expect("three hosts");
+    world.hosts[RELAY] = relay;
+    world.run_for(Duration::from_secs(60));
+    for number in 500..504 {
+        world.talk(number as usize % 2, number);
+    }
+}
+
+#[test]
+fn what_is_no_hip_packet_is_not_relayed() {
+    let mut world = established([Mapping::Dependent; 2]);
+    let before = *world.hosts[RELAY].counters();
+    for payload in [&b""[..], &[0; 4], &[0; 44], &[9; 3], &[9; 64]] {
+        let udp = Udp { src_port: 30_001, dst_port: PORT, payload: Bytes::copy_from_slice(payload) };
+        let packet = Packet::new(address("198.51.100.66"), world.places[RELAY], udp);
+        let now = world.now;
+        world.hosts[RELAY].handle_network(now, packet);
+    }
+    let after = world.hosts[RELAY].counters();
+    assert_eq!((after.relayed_hip, after.relayed_esp), (before.relayed_hip, before.relayed_esp));
+}
