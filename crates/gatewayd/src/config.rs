@@ -32,6 +32,12 @@ pub struct Config {
     pub buffer: Buffer,
     /// By what it knows that a mobile host is away.
     pub presence: PresenceSources,
+    /// Leases of a DHCP server, as another source.
+    pub leases: LeaseTable,
+    /// Reports of mobile hosts themselves, as another source.
+    pub registration: RegistrationTable,
+    /// Reports over HTTP, as another source.
+    pub webhook: WebhookTable,
     /// ACKs that are held back, so that TCP goes on at once when a mobile host is back.
     pub hold_back: HoldBack,
     /// The endpoint for Prometheus.
@@ -98,6 +104,8 @@ pub struct PresenceSources {
     pub carrier: bool,
     /// The kernel's neighbour table: an address that cannot be resolved.
     pub neighbours: bool,
+    /// The forwarding table of the interface, if that is a bridge: an entry that is deleted.
+    pub bridge: bool,
     /// Silence: packets to it are not answered, and probes of address resolution are not either.
     pub silence: bool,
     /// With silence: it is probed when nothing came from it for so long after a packet to it.
@@ -112,6 +120,65 @@ pub struct PresenceSources {
     /// With silence: the longest time between two probes of a mobile host that is away, so that its return is noticed that late at most.
     #[serde(deserialize_with = "between::<10, 10_000, _>")]
     pub away_probe_every: Time,
+}
+
+/// Leases of a DHCP server for mobile hosts.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Leases")]
+pub struct LeaseTable {
+    /// The server's file. Missing: leases are not followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// Whose file it is.
+    pub format: LeaseFormat,
+}
+
+/// The format of a file of leases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeaseFormat {
+    /// dnsmasq's, such as `/var/lib/misc/dnsmasq.leases`.
+    #[default]
+    Dnsmasq,
+    /// ISC's, such as `/var/lib/dhcp/dhcpd.leases`.
+    Dhcpd,
+}
+
+/// Reports of mobile hosts that run the agent.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Registration")]
+pub struct RegistrationTable {
+    /// The UDP address on which they are heard. Missing: they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// Those that are heard.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<RegisteredHost>,
+}
+
+/// A mobile host that reports about itself.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RegisteredHost {
+    /// The file with the key that it shares with the gateway: a line of 32 to 128 hexadecimal digits.
+    pub key_file: PathBuf,
+    /// The addresses, or networks, for which it speaks.
+    pub addresses: Vec<Network>,
+}
+
+/// Reports over HTTP.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Webhook")]
+pub struct WebhookTable {
+    /// The address on which requests are heard, of this host only. Missing: they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// The file with the token that requests have to have: at least 16 characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
 }
 
 /// ACKs that are held back, so that TCP goes on at once when a mobile host is back.
@@ -196,6 +263,7 @@ impl Default for PresenceSources {
         Self {
             carrier: true,
             neighbours: true,
+            bridge: true,
             silence: true,
             silence_after: Time(Duration::from_millis(150)),
             probe_every: Time(Duration::from_millis(40)),
@@ -280,6 +348,19 @@ impl Config {
         if !buffer.directory.is_absolute() {
             return Some(("directory", "an absolute path is expected, such as \"/run/holdover/gateway\"".to_owned()));
         }
+        if self.registration.listen.is_some() && self.registration.hosts.is_empty() {
+            return Some((
+                "[registration]",
+                "nobody could be heard: [[registration.hosts]] names mobile hosts".to_owned(),
+            ));
+        }
+        if self.webhook.listen.is_some_and(|listen| !listen.ip().is_loopback()) {
+            let problem = "an address of this host only is expected, such as \"127.0.0.1:9788\", as the token is sent in the clear";
+            return Some(("[webhook]", problem.to_owned()));
+        }
+        if self.webhook.listen.is_some() != self.webhook.token_file.is_some() {
+            return Some(("[webhook]", "listen and token_file are needed, or neither".to_owned()));
+        }
         let is_public = metrics.enabled && !metrics.listen.ip().is_loopback();
         is_public.then(|| ("listen", "an address of this host only is expected, such as \"127.0.0.1:9787\"".to_owned()))
     }
@@ -359,6 +440,17 @@ mod tests {
             ("[hold_back]\nmost_connections = 0\n", "most_connections: a number from 1 to 1000000"),
             ("[presence]\nprobes = 0\n", "probes: a number from 1 to 100"),
             (
+                "[registration]\nlisten = \"10.0.1.1:4786\"\n",
+                "gateway.toml:1:1: [registration]: nobody could be heard: [[registration.hosts]]",
+            ),
+            ("[[registration.hosts]]\nkey_file = \"k\"\n", "missing field `addresses`"),
+            (
+                "[webhook]\nlisten = \"10.0.1.1:4788\"\ntoken_file = \"t\"\n",
+                "gateway.toml:1:1: [webhook]: an address of this host only",
+            ),
+            ("[webhook]\nlisten = \"127.0.0.1:4788\"\n", "[webhook]: listen and token_file are needed"),
+            ("[leases]\nformat = \"kea\"\n", "unknown variant `kea`, expected `dnsmasq` or `dhcpd`"),
+            (
                 "[metrics]\nenabled = true\nlisten = \"0.0.0.0:9787\"\n",
                 "gateway.toml:3:1: listen: an address of this host only",
             ),
@@ -367,6 +459,9 @@ mod tests {
             assert!(error.contains(wanted), "{text}\n{error}");
         }
     }
+
+    const SECTIONS: [&str; 9] =
+        ["mobiles", "buffer", "presence", "leases", "registration", "webhook", "hold_back", "metrics", "log"];
 
     fn file(path: &str) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
@@ -389,9 +484,9 @@ mod tests {
         let fields: Vec<String> = tables
             .filter_map(|table| table.get("properties")?.as_object())
             .flat_map(|fields| fields.keys().cloned())
-            .filter(|field| !["mobiles", "buffer", "presence", "hold_back", "metrics", "log"].contains(&field.as_str()))
+            .filter(|field| !SECTIONS.contains(&field.as_str()))
             .collect();
-        assert!(fields.len() > 18, "{fields:?}");
+        assert!(fields.len() > 24, "{fields:?}");
         let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
         assert!(untold.is_empty(), "{untold:?}");
     }

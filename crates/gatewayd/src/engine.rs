@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
 use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
+use crate::presence::Told;
 use crate::sender::{Sender, Sent};
 use crate::store::{Store, StoreError, Stored};
 use crate::too_big::TooBig;
@@ -268,9 +269,42 @@ impl Engine {
     }
 
     /// A source outside reports about a mobile host. Returns whether there was room to take note of it.
-    pub(crate) fn report(&mut self, now: Instant, mobile: IpAddr, presence: Presence) -> Result<bool, PathError> {
+    pub(crate) fn report(
+        &mut self,
+        now: Instant,
+        mobile: IpAddr,
+        source: Source,
+        presence: Presence,
+    ) -> Result<bool, PathError> {
         self.path.know(mobile)?;
-        Ok(self.diverter.handle_report(now, mobile, Source::Command, presence))
+        Ok(self.diverter.handle_report(now, mobile, source, presence))
+    }
+
+    /// A source outside has learned something. Addresses that are not those of mobile hosts are left alone.
+    pub(crate) fn handle_told(&mut self, now: Instant, told: Told) -> Result<(), PathError> {
+        match told {
+            Told::Mobile { mobile, source, presence } if self.serves(mobile) => {
+                self.report(now, mobile, source, presence).map(drop)
+            }
+            Told::Frame { mac, source, presence } => {
+                let of_mac = self.path.all().into_iter().filter(|(_, seen)| seen.mac == Some(mac));
+                for (mobile, _) in of_mac {
+                    self.diverter.handle_report(now, mobile, source, presence);
+                }
+                Ok(())
+            }
+            Told::OtherHost { mobile } if self.serves(mobile) => {
+                tracing::info!(%mobile, "the address belongs to another host: what waits is dropped");
+                self.diverter.discard(now, mobile);
+                Ok(())
+            }
+            Told::Mobile { .. } | Told::OtherHost { .. } => Ok(()),
+        }
+    }
+
+    /// The mobile-facing interface as it is now.
+    pub(crate) fn mobile_facing(&self) -> &Interface {
+        &self.interface
     }
 
     /// Whether an address is one of a mobile host, by the configuration.

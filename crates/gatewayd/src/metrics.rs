@@ -62,6 +62,7 @@ pub fn encode_status(status: &Status) -> String {
         ("evicted", buffer.evicted),
         ("aged", buffer.aged),
         ("not_stored", buffer.storage),
+        ("other_host", buffer.forgotten),
         ("too_big", unsendable.too_big),
         ("refused", unsendable.refused),
         ("redundant", unsendable.redundant),
@@ -72,6 +73,17 @@ pub fn encode_status(status: &Status) -> String {
     let woken = [("released", status.woken.released), ("poked", status.woken.poked)];
     registry.register("woken", "TCP senders that were woken after absences, by how", counts(&woken));
     registry.register("connections", "TCP connections that are known", gauge(status.woken.connections));
+    let reports = [
+        ("registered", status.reports.registered),
+        ("challenged", status.reports.challenged),
+        ("replayed", status.reports.replayed),
+        ("refused", status.reports.refused),
+        ("forged", status.reports.forged),
+        ("requested", status.reports.requested),
+        ("lease", status.reports.leases),
+        ("bridge", status.reports.bridge),
+    ];
+    registry.register("reports", "Reports about mobile hosts from outside, by what became of them", counts(&reports));
     let mut text = String::new();
     // Writing to a text does not fail.
     let _ = encode(&mut text, &registry);
