@@ -71,6 +71,17 @@ INLINE int read_arp_sender(struct __sk_buff *skb, struct address *address)
 	return 1;
 }
 
+// ENODEV of linux/errno.h.
+#define NO_DEVICE (-19)
+
+// Whether the daemon's device is there. It goes with a process that is killed, and what is redirected to it then would be lost.
+INLINE int has_device(struct __sk_buff *skb)
+{
+	u32 mtu = 0;
+
+	return bpf_check_mtu(skb, divert_to, &mtu, 0, 0) != NO_DEVICE;
+}
+
 SEC("classifier")
 int egress(struct __sk_buff *skb)
 {
@@ -99,6 +110,10 @@ int egress(struct __sk_buff *skb)
 	if (now >= expires) {
 		if (mobile->course == DIVERT)
 			count(EXPIRED);
+		return PASS;
+	}
+	if (mobile->course == DIVERT && !has_device(skb)) {
+		count(EXPIRED);
 		return PASS;
 	}
 	if (mobile->course == DIVERT) {

@@ -17,6 +17,7 @@ use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::network::Network;
+use crate::path::is_bpf_fs;
 
 /// Where the file is looked for if no other is named.
 pub const DEFAULT_PATH: &str = "/etc/holdover/gateway.toml";
@@ -40,6 +41,8 @@ pub struct Config {
     pub webhook: WebhookTable,
     /// ACKs that are held back, so that TCP goes on at once when a mobile host is back.
     pub hold_back: HoldBack,
+    /// The programs in the path of packets.
+    pub programs: Programs,
     /// The endpoint for Prometheus.
     pub metrics: Metrics,
     /// What it writes down.
@@ -193,6 +196,17 @@ pub struct HoldBack {
     pub most_connections: u32,
 }
 
+/// The programs in the path of packets.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Programs {
+    /// Whether they, and what they know, outlive a process that is killed, until the next one takes them over. With Linux 6.6 and later.
+    pub pinned: bool,
+    /// The BPF file system in which they are pinned. It is mounted if it is not.
+    #[serde(rename = "bpf_directory")]
+    pub directory: PathBuf,
+}
+
 /// The endpoint for Prometheus.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -280,6 +294,13 @@ impl Default for HoldBack {
     }
 }
 
+impl Default for Programs {
+    /// Pinned where systemd mounts the BPF file system.
+    fn default() -> Self {
+        Self { pinned: true, directory: "/sys/fs/bpf".into() }
+    }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         Self { enabled: false, listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9787)) }
@@ -363,6 +384,12 @@ impl Config {
         }
         let is_public = metrics.enabled && !metrics.listen.ip().is_loopback();
         is_public.then(|| ("listen", "an address of this host only is expected, such as \"127.0.0.1:9787\"".to_owned()))
+    }
+
+    /// Where programs are pinned: `None` if they are not to be, or there is no BPF file system.
+    pub fn pins(&self) -> Option<PathBuf> {
+        let Programs { pinned, directory } = &self.programs;
+        (*pinned && is_bpf_fs(directory)).then(|| directory.join("holdover-gateway"))
     }
 
     /// The limits and the pace.
@@ -460,8 +487,18 @@ mod tests {
         }
     }
 
-    const SECTIONS: [&str; 9] =
-        ["mobiles", "buffer", "presence", "leases", "registration", "webhook", "hold_back", "metrics", "log"];
+    const SECTIONS: [&str; 10] = [
+        "mobiles",
+        "buffer",
+        "presence",
+        "leases",
+        "registration",
+        "webhook",
+        "hold_back",
+        "programs",
+        "metrics",
+        "log",
+    ];
 
     fn file(path: &str) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);

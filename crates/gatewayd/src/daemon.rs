@@ -1,10 +1,11 @@
 //! The daemon: one thread, one poll loop around the engine.
 //!
-//! It ends on SIGTERM and SIGINT, or when it has drained. However it ends, the programs go with it (with clsact they let everything pass),
-//! and packets that wait stay in their files for the next process.
+//! It ends on SIGTERM and SIGINT, or when it has drained, and the programs go with it. When it is killed, pinned programs go on until the
+//! next process takes them over (with clsact they let everything pass). Packets that wait stay in their files for it in any case.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
@@ -26,6 +27,7 @@ use crate::config::{Config, Mode};
 use crate::control::{LONGEST_REQUEST, Request, Response};
 use crate::engine::{Engine, EngineError};
 use crate::metrics;
+use crate::path::is_bpf_fs;
 use crate::presence::{HookAnswer, SecretError, Sources, Told};
 use crate::status::{MobileLine, Status};
 
@@ -95,6 +97,24 @@ pub fn stop_signal() -> Result<UnixStream, DaemonError> {
         Ok(reader)
     };
     register().map_err(DaemonError::Signals)
+}
+
+/// Mounts a BPF file system where the configuration wants programs pinned and there is none. To be called before privileges are given up.
+/// Without one the programs go with the process, which is told when they are loaded.
+pub fn mount_pins(config: &Config) {
+    let directory = &config.programs.directory;
+    if !config.programs.pinned || is_bpf_fs(directory) {
+        return;
+    }
+    let Ok(path) = std::ffi::CString::new(directory.as_os_str().as_bytes()) else { return };
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    // SAFETY: the texts end with zeros, and live until the call returns.
+    let result =
+        unsafe { libc::mount(c"bpf".as_ptr(), path.as_ptr(), c"bpf".as_ptr(), flags, c"mode=0700".as_ptr().cast()) };
+    if result != 0 {
+        let error = io::Error::last_os_error();
+        tracing::warn!(directory = %directory.display(), %error, "no BPF file system: programs go with the process");
+    }
 }
 
 /// Gives up every privilege that the daemon does not need, for good. To be called before the first thread is started.
@@ -177,6 +197,7 @@ impl Daemon {
         };
         self.notifier.tell("STOPPING=1");
         self.engine.flush(clock::now());
+        self.engine.unpin();
         let waiting_bytes = self.engine.diverter().waiting_bytes();
         tracing::info!(waiting_bytes, "the gateway stops");
         result

@@ -162,7 +162,7 @@ impl Engine {
         };
         let tun = Tun::open(&namespace, &tun_config)?;
         let divert_to = Interface::find(&mut requests, tun.name())?.index;
-        let wake = config.wake();
+        let (wake, pins) = (config.wake(), config.pins());
         let place = Place {
             interface: name,
             index: interface.index,
@@ -171,6 +171,7 @@ impl Engine {
             most_mobiles: config.buffer.most_mobiles,
             most_connections: if wake.is_some() { config.hold_back.most_connections } else { 1 },
             rules: wake.map_or_else(Rules::default, |wake| wake.rules()),
+            pins: pins.as_deref(),
         };
         let mut path = KernelPath::attach(place, &networks)?;
         path.renew(now)?;
@@ -207,9 +208,37 @@ impl Engine {
             let mobiles = engine.diverter.len();
             tracing::info!(packets, mobiles, "took over what an earlier process has left behind");
         }
+        if engine.path.is_taken_over() {
+            engine.take_over(now);
+        }
         engine.handle_link(now);
         engine.advance(now)?;
         Ok(engine)
+    }
+
+    /// An earlier process was killed, and its programs have gone on: whom it held to be away is so until it is heard, and nothing is held back
+    /// of the others that it may have forgotten to show.
+    fn take_over(&mut self, now: Instant) {
+        let all = self.path.all();
+        let (away, present): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, seen)| seen.course == Course::Divert);
+        tracing::info!(away = away.len(), present = present.len(), "took over the programs of an earlier process");
+        for (mobile, _) in away {
+            self.diverter.handle_report(now, mobile, Source::Buffer, Presence::Away);
+        }
+        if let Some(waker) = &mut self.waker {
+            self.path.begin_turn();
+            waker.handle_taken_over(now, present.into_iter().map(|(mobile, _)| mobile), &mut self.path);
+        }
+    }
+
+    /// Whether an earlier process has left its programs behind, and whether this one would.
+    pub(crate) fn pinning(&self) -> (bool, bool) {
+        (self.path.is_taken_over(), self.path.is_pinned())
+    }
+
+    /// The daemon ends: the programs go with it.
+    pub(crate) fn unpin(&mut self) {
+        self.path.unpin();
     }
 
     /// Readable: packets that were diverted, notices of the programs about mobile hosts and about connections, news of the kernel.

@@ -23,6 +23,10 @@ pub struct Status {
     pub mode: Mode,
     /// How its programs are in the path of packets.
     pub attached_by: AttachedBy,
+    /// Whether its programs and maps outlive a `kill -9`.
+    pub pinned: bool,
+    /// Whether it has taken over those of an earlier process.
+    pub taken_over: bool,
     /// For how long it has been running.
     pub running_s: f64,
     /// Whether it will end when nothing waits any more.
@@ -113,6 +117,8 @@ impl Status {
             interface: engine.interface().to_owned(),
             mode,
             attached_by: engine.attached_by(),
+            pinned: engine.pinning().1,
+            taken_over: engine.pinning().0,
             running_s,
             draining,
             mobiles: engine.mobiles().len() as u64,

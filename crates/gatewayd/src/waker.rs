@@ -149,6 +149,18 @@ impl Waker {
         }
     }
 
+    /// An earlier process was killed: the senders of these mobile hosts are shown what it has held back.
+    pub(crate) fn handle_taken_over(
+        &mut self,
+        now: Instant,
+        mobiles: impl Iterator<Item = IpAddr>,
+        path: &mut KernelPath,
+    ) {
+        for mobile in mobiles {
+            self.with(mobile, path, |control, flows| control.handle_end(now, flows));
+        }
+    }
+
     /// Nobody will be there: every sender is shown what there is.
     pub(crate) fn handle_end(&mut self, now: Instant, path: &mut KernelPath) {
         let mobiles: Vec<IpAddr> = self.controls.keys().copied().collect();
