@@ -31,7 +31,8 @@ mod c {
         pub(super) fn flow_is_calm(link: *const Link) -> u32;
         pub(super) fn flow_is_stalling(link: *const Link, flow: *const Flow, now: u64) -> u32;
         pub(super) fn flow_holding(link: *const Link, rules: *const Rules, flow: *const Flow, now: u64) -> u32;
-        pub(super) fn flow_follow(entry: *mut Entry, rules: *const Rules, packet: *const Packet, direction: u32) -> u32;
+        pub(super) fn flow_follow(entry: *mut Entry, rules: *const Rules, packet: *const Packet, direction: u32)
+        -> u32;
         pub(super) fn flow_expand(flow: *mut Flow, entry: *const Entry, epoch: u32);
         pub(super) fn flow_compact(entry: *mut Entry, flow: *const Flow);
         pub(super) fn flow_needs_details(link: *const Link) -> u32;

@@ -76,6 +76,17 @@ INLINE u64 time_of(const struct __sk_buff *skb)
 	return rules.test_clock ? skb->tstamp : bpf_ktime_get_ns();
 }
 
+// ENODEV of linux/errno.h.
+#define NO_DEVICE (-19)
+
+// Whether the daemon's device is there. It goes with a process that is killed, and what is redirected to it then would be lost.
+INLINE int has_device(struct __sk_buff *skb)
+{
+	u32 mtu = 0;
+
+	return bpf_check_mtu(skb, divert_to, &mtu, 0, 0) != NO_DEVICE;
+}
+
 SEC("classifier")
 int egress(struct __sk_buff *skb)
 {
@@ -104,6 +115,10 @@ int egress(struct __sk_buff *skb)
 	if (now >= expires) {
 		if (mobile->course == DIVERT)
 			count(EXPIRED);
+		return PASS;
+	}
+	if (mobile->course == DIVERT && !has_device(skb)) {
+		count(EXPIRED);
 		return PASS;
 	}
 	if (mobile->course == DIVERT) {

@@ -18,6 +18,7 @@ use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::network::Network;
+use crate::path::is_bpf_fs;
 
 /// Where the file is looked for if no other is named.
 pub const DEFAULT_PATH: &str = "/etc/holdover/gateway.toml";
@@ -33,8 +34,16 @@ pub struct Config {
     pub buffer: Buffer,
     /// By what it knows that a mobile host is away.
     pub presence: PresenceSources,
+    /// Leases of a DHCP server, as another source.
+    pub leases: LeaseTable,
+    /// Reports of mobile hosts themselves, as another source.
+    pub registration: RegistrationTable,
+    /// Reports over HTTP, as another source.
+    pub webhook: WebhookTable,
     /// ACKs that are held back, so that TCP goes on at once when a mobile host is back.
     pub hold_back: HoldBack,
+    /// The programs in the path of packets.
+    pub programs: Programs,
     /// The endpoint for Prometheus.
     pub metrics: Metrics,
     /// What it writes down.
@@ -116,6 +125,8 @@ pub struct PresenceSources {
     pub carrier: bool,
     /// The kernel's neighbour table: an address that cannot be resolved.
     pub neighbours: bool,
+    /// The forwarding table of the interface, if that is a bridge: an entry that is deleted.
+    pub bridge: bool,
     /// Silence: packets to it are not answered, and probes of address resolution are not either.
     pub silence: bool,
     /// With silence: it is probed when nothing came from it for so long after a packet to it.
@@ -132,6 +143,65 @@ pub struct PresenceSources {
     pub away_probe_every: Time,
 }
 
+/// Leases of a DHCP server for mobile hosts.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Leases")]
+pub struct LeaseTable {
+    /// The server's file. Missing: leases are not followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
+    /// Whose file it is.
+    pub format: LeaseFormat,
+}
+
+/// The format of a file of leases.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LeaseFormat {
+    /// dnsmasq's, such as `/var/lib/misc/dnsmasq.leases`.
+    #[default]
+    Dnsmasq,
+    /// ISC's, such as `/var/lib/dhcp/dhcpd.leases`.
+    Dhcpd,
+}
+
+/// Reports of mobile hosts that run the agent.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Registration")]
+pub struct RegistrationTable {
+    /// The UDP address on which they are heard. Missing: they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// Those that are heard.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<RegisteredHost>,
+}
+
+/// A mobile host that reports about itself.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RegisteredHost {
+    /// The file with the key that it shares with the gateway: a line of 32 to 128 hexadecimal digits.
+    pub key_file: PathBuf,
+    /// The addresses, or networks, for which it speaks.
+    pub addresses: Vec<Network>,
+}
+
+/// Reports over HTTP.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Webhook")]
+pub struct WebhookTable {
+    /// The address on which requests are heard, of this host only. Missing: they are not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// The file with the token that requests have to have: at least 16 characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<PathBuf>,
+}
+
 /// ACKs that are held back, so that TCP goes on at once when a mobile host is back.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -146,6 +216,17 @@ pub struct HoldBack {
     /// as it is.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub most_detailed: u32,
+}
+
+/// The programs in the path of packets.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Programs {
+    /// Whether they, and what they know, outlive a process that is killed, until the next one takes them over. With Linux 6.6 and later.
+    pub pinned: bool,
+    /// The BPF file system in which they are pinned. It is mounted if it is not.
+    #[serde(rename = "bpf_directory")]
+    pub directory: PathBuf,
 }
 
 /// The endpoint for Prometheus.
@@ -218,6 +299,7 @@ impl Default for PresenceSources {
         Self {
             carrier: true,
             neighbours: true,
+            bridge: true,
             silence: true,
             silence_after: Time(Duration::from_millis(150)),
             probe_every: Time(Duration::from_millis(40)),
@@ -231,6 +313,13 @@ impl Default for HoldBack {
     /// On, for 131,072 connections, half of them in detail.
     fn default() -> Self {
         Self { enabled: true, most_connections: 131_072, most_detailed: 65_536 }
+    }
+}
+
+impl Default for Programs {
+    /// Pinned where systemd mounts the BPF file system.
+    fn default() -> Self {
+        Self { pinned: true, directory: "/sys/fs/bpf".into() }
     }
 }
 
@@ -305,8 +394,27 @@ impl Config {
         if !buffer.directory.is_absolute() {
             return Some(("directory", "an absolute path is expected, such as \"/run/holdover/gateway\"".to_owned()));
         }
+        if self.registration.listen.is_some() && self.registration.hosts.is_empty() {
+            return Some((
+                "[registration]",
+                "nobody could be heard: [[registration.hosts]] names mobile hosts".to_owned(),
+            ));
+        }
+        if self.webhook.listen.is_some_and(|listen| !listen.ip().is_loopback()) {
+            let problem = "an address of this host only is expected, such as \"127.0.0.1:9788\", as the token is sent in the clear";
+            return Some(("[webhook]", problem.to_owned()));
+        }
+        if self.webhook.listen.is_some() != self.webhook.token_file.is_some() {
+            return Some(("[webhook]", "listen and token_file are needed, or neither".to_owned()));
+        }
         let is_public = metrics.enabled && !metrics.listen.ip().is_loopback();
         is_public.then(|| ("listen", "an address of this host only is expected, such as \"127.0.0.1:9787\"".to_owned()))
+    }
+
+    /// Where programs are pinned: `None` if they are not to be, or there is no BPF file system.
+    pub fn pins(&self) -> Option<PathBuf> {
+        let Programs { pinned, directory } = &self.programs;
+        (*pinned && is_bpf_fs(directory)).then(|| directory.join("holdover-gateway"))
     }
 
     /// The limits and the pace.
@@ -416,6 +524,17 @@ mod tests {
             ("[mobiles.modes]\n\"10.0.0.0/40\" = \"observe\"\n", "\"10.0.0.0/40\" is not a network such as"),
             ("[presence]\nprobes = 0\n", "probes: a number from 1 to 100"),
             (
+                "[registration]\nlisten = \"10.0.1.1:4786\"\n",
+                "gateway.toml:1:1: [registration]: nobody could be heard: [[registration.hosts]]",
+            ),
+            ("[[registration.hosts]]\nkey_file = \"k\"\n", "missing field `addresses`"),
+            (
+                "[webhook]\nlisten = \"10.0.1.1:4788\"\ntoken_file = \"t\"\n",
+                "gateway.toml:1:1: [webhook]: an address of this host only",
+            ),
+            ("[webhook]\nlisten = \"127.0.0.1:4788\"\n", "[webhook]: listen and token_file are needed"),
+            ("[leases]\nformat = \"kea\"\n", "unknown variant `kea`, expected `dnsmasq` or `dhcpd`"),
+            (
                 "[metrics]\nenabled = true\nlisten = \"0.0.0.0:9787\"\n",
                 "gateway.toml:3:1: listen: an address of this host only",
             ),
@@ -443,6 +562,19 @@ mod tests {
         assert!(!parse("[mobiles]\nmode = \"observe\"\n").unwrap().follows_connections());
     }
 
+    const SECTIONS: [&str; 10] = [
+        "mobiles",
+        "buffer",
+        "presence",
+        "leases",
+        "registration",
+        "webhook",
+        "hold_back",
+        "programs",
+        "metrics",
+        "log",
+    ];
+
     fn file(path: &str) -> String {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
         std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -464,9 +596,9 @@ mod tests {
         let fields: Vec<String> = tables
             .filter_map(|table| table.get("properties")?.as_object())
             .flat_map(|fields| fields.keys().cloned())
-            .filter(|field| !["mobiles", "buffer", "presence", "hold_back", "metrics", "log"].contains(&field.as_str()))
+            .filter(|field| !SECTIONS.contains(&field.as_str()))
             .collect();
-        assert!(fields.len() > 18, "{fields:?}");
+        assert!(fields.len() > 24, "{fields:?}");
         let untold: Vec<_> = fields.into_iter().filter(|field| !guide.contains(&format!("`{field}`"))).collect();
         assert!(untold.is_empty(), "{untold:?}");
     }

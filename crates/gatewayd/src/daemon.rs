@@ -1,14 +1,17 @@
 //! The daemon: one thread, one poll loop around the engine.
 //!
-//! It ends on SIGTERM and SIGINT, or when it has drained. However it ends, the programs go with it (with clsact they let everything pass),
-//! and packets that wait stay in their files for the next process.
+//! It ends on SIGTERM and SIGINT, or when it has drained, and the programs go with it. When it is killed, pinned programs go on until the
+//! next process takes them over (with clsact they let everything pass). Packets that wait stay in their files for it in any case.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
 use holdover_base::{Duration, Instant};
+use holdover_filter::Presence;
+use holdover_gateway::divert::Source;
 use holdover_host::clock;
 use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
 use holdover_host::log::with_causes;
@@ -24,6 +27,8 @@ use crate::config::{Config, Mode};
 use crate::control::{LONGEST_REQUEST, Request, Response};
 use crate::engine::{Engine, EngineError};
 use crate::metrics;
+use crate::path::is_bpf_fs;
+use crate::presence::{HookAnswer, SecretError, Sources, Told};
 use crate::status::{MobileLine, Status};
 
 /// With what the daemon starts.
@@ -43,6 +48,9 @@ pub enum DaemonError {
     /// The engine cannot work.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// A secret of the configuration, or the socket that it is for, cannot be used.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// The control socket cannot be had.
     #[error(transparent)]
     Control(#[from] ControlSocketError),
@@ -91,6 +99,24 @@ pub fn stop_signal() -> Result<UnixStream, DaemonError> {
     register().map_err(DaemonError::Signals)
 }
 
+/// Mounts a BPF file system where the configuration wants programs pinned and there is none. To be called before privileges are given up.
+/// Without one the programs go with the process, which is told when they are loaded.
+pub fn mount_pins(config: &Config) {
+    let directory = &config.programs.directory;
+    if !config.programs.pinned || is_bpf_fs(directory) {
+        return;
+    }
+    let Ok(path) = std::ffi::CString::new(directory.as_os_str().as_bytes()) else { return };
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    // SAFETY: the texts end with zeros, and live until the call returns.
+    let result =
+        unsafe { libc::mount(c"bpf".as_ptr(), path.as_ptr(), c"bpf".as_ptr(), flags, c"mode=0700".as_ptr().cast()) };
+    if result != 0 {
+        let error = io::Error::last_os_error();
+        tracing::warn!(directory = %directory.display(), %error, "no BPF file system: programs go with the process");
+    }
+}
+
 /// Gives up every privilege that the daemon does not need, for good. To be called before the first thread is started.
 ///
 /// # Errors
@@ -103,6 +129,7 @@ pub fn give_up_privileges() -> Result<(), DaemonError> {
 /// The daemon.
 pub struct Daemon {
     engine: Engine,
+    sources: Sources,
     mode: Mode,
     began: Instant,
     stop: UnixStream,
@@ -122,6 +149,7 @@ enum Token {
     Diverted,
     Heard,
     Watch,
+    Sources,
     Control,
     Metrics,
 }
@@ -137,8 +165,10 @@ impl Daemon {
         let now = clock::now();
         let notifier = Notifier::from_environment();
         let engine = Engine::open(now, &setup.interface, &setup.config)?;
+        let sources = Sources::open(now, engine.mobile_facing(), &setup.config)?;
         Ok(Self {
             engine,
+            sources,
             mode: setup.config.mobiles.mode,
             began: now,
             stop,
@@ -167,6 +197,7 @@ impl Daemon {
         };
         self.notifier.tell("STOPPING=1");
         self.engine.flush(clock::now());
+        self.engine.unpin();
         let waiting_bytes = self.engine.diverter().waiting_bytes();
         tracing::info!(waiting_bytes, "the gateway stops");
         result
@@ -182,10 +213,13 @@ impl Daemon {
                 Token::Diverted => drop(self.engine.handle_diverted(now)?),
                 Token::Heard => self.engine.handle_heard(now),
                 Token::Watch => self.engine.handle_watch(now)?,
+                Token::Sources => self.hear_sources(now)?,
                 Token::Control => self.serve_control(now),
                 Token::Metrics => self.serve_metrics(now),
             }
         }
+        let due = self.sources.handle_timeout(now);
+        self.tell_engine(now, due)?;
         self.engine.advance(now)?;
         self.control.hang_up(now);
         if let Some(metrics) = &mut self.metrics {
@@ -211,6 +245,7 @@ impl Daemon {
         for (token, descriptor) in descriptors {
             waited_for.push((token, PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
         }
+        waited_for.extend(self.sources.descriptors().map(|descriptor| (Token::Sources, descriptor)));
         let add = |token: Token| move |(descriptor, flags)| (token, PollFd::from_borrowed_fd(descriptor, flags));
         waited_for.extend(self.control.descriptors().map(add(Token::Control)));
         waited_for.extend(self.metrics.iter().flat_map(Sessions::descriptors).map(add(Token::Metrics)));
@@ -230,6 +265,7 @@ impl Daemon {
     fn patience(&self) -> Timespec {
         let sessions =
             self.control.poll_timeout().into_iter().chain(self.metrics.as_ref().and_then(Sessions::poll_timeout));
+        let sessions = sessions.chain(self.sources.poll_timeout());
         let deadlines = sessions.chain(self.watchdog_due).chain(self.drained_by);
         let at = deadlines.chain([self.engine.poll_timeout()]).min().unwrap_or(Instant::ZERO);
         let wait = at.saturating_since(clock::now());
@@ -238,7 +274,7 @@ impl Daemon {
 
     fn status(&self, now: Instant) -> Status {
         let running_s = now.saturating_since(self.began).as_secs_f64();
-        Status::of(&self.engine, self.mode, running_s, self.drained_by.is_some())
+        Status::of(&self.engine, self.sources.counters(), self.mode, running_s, self.drained_by.is_some())
     }
 
     fn serve_control(&mut self, now: Instant) {
@@ -259,22 +295,10 @@ impl Daemon {
                 let line = |(address, (seen, status))| MobileLine::of(now, address, seen, Option::as_ref(&status));
                 Response::Mobiles { mobiles: mobiles.map(line).collect() }
             }
-            Request::Mobile { address, .. } if !self.engine.serves(address) => {
-                let message =
-                    format!("{address} is no mobile host behind {}: [mobiles] networks", self.engine.interface());
-                Response::Refused { message }
-            }
-            Request::Mobile { address, presence } => {
-                tracing::info!(mobile = %address, %presence, "reported by command");
-                match self.engine.report(now, address, presence.to_presence()) {
-                    Ok(true) => Response::Noted,
-                    Ok(false) => Response::Refused {
-                        message: "as many mobile hosts are known as there is room for: [buffer] most_mobiles"
-                            .to_owned(),
-                    },
-                    Err(error) => Response::Refused { message: with_causes(&error) },
-                }
-            }
+            Request::Mobile { address, presence } => match self.command(now, address, presence.to_presence()) {
+                Ok(()) => Response::Noted,
+                Err(message) => Response::Refused { message },
+            },
             Request::Drain { within } => {
                 self.engine.drain(now);
                 self.drained_by = Some(now + within.0);
@@ -283,6 +307,41 @@ impl Daemon {
                 Response::Draining { waiting }
             }
         }
+    }
+
+    /// A person, or a script, reports about a mobile host.
+    fn command(&mut self, now: Instant, mobile: IpAddr, presence: Presence) -> Result<(), String> {
+        if !self.engine.serves(mobile) {
+            return Err(format!("{mobile} is no mobile host behind {}: [mobiles] networks", self.engine.interface()));
+        }
+        tracing::info!(%mobile, %presence, "reported by command");
+        match self.engine.report(now, mobile, Source::Command, presence) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("as many mobile hosts are known as there is room for: [buffer] most_mobiles".to_owned()),
+            Err(error) => Err(with_causes(&error)),
+        }
+    }
+
+    /// Sources of reports are readable.
+    fn hear_sources(&mut self, now: Instant) -> Result<(), DaemonError> {
+        let engine = &self.engine;
+        let told = self.sources.handle_ready(now, &|address| engine.serves(address));
+        self.tell_engine(now, told)?;
+        for (caller, mobile, presence) in self.sources.requests(now) {
+            let answer = match self.command(now, mobile, presence) {
+                Ok(()) => HookAnswer::Noted,
+                Err(why) => HookAnswer::Refused(why),
+            };
+            self.sources.answer(now, caller, &answer);
+        }
+        Ok(())
+    }
+
+    fn tell_engine(&mut self, now: Instant, told: Vec<Told>) -> Result<(), DaemonError> {
+        for one in told {
+            self.engine.handle_told(now, one).map_err(EngineError::from)?;
+        }
+        Ok(())
     }
 
     fn serve_metrics(&mut self, now: Instant) {

@@ -21,6 +21,7 @@ use crate::controller::{Controller, DETAILS_AFTER};
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
 use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
+use crate::presence::Told;
 use crate::sender::{Sender, Sent};
 use crate::store::{Store, StoreError, Stored};
 use crate::too_big::TooBig;
@@ -163,7 +164,7 @@ impl Engine {
         };
         let tun = Tun::open(&namespace, &tun_config)?;
         let divert_to = Interface::find(&mut requests, tun.name())?.index;
-        let follows = config.follows_connections();
+        let (follows, pins) = (config.follows_connections(), config.pins());
         let place = Place {
             interface: name,
             index: interface.index,
@@ -174,6 +175,7 @@ impl Engine {
             most_detailed: if follows { config.hold_back.most_detailed } else { 1 },
             rules: if follows { rules() } else { Rules::default() },
             link: first_link(config),
+            pins: pins.as_deref(),
         };
         let mut path = KernelPath::attach(place, &networks)?;
         path.renew(now)?;
@@ -210,9 +212,37 @@ impl Engine {
             let mobiles = engine.diverter.len();
             tracing::info!(packets, mobiles, "took over what an earlier process has left behind");
         }
+        if engine.path.is_taken_over() {
+            engine.take_over(now);
+        }
         engine.handle_link(now);
         engine.advance(now)?;
         Ok(engine)
+    }
+
+    /// An earlier process was killed, and its programs have gone on: whom it held to be away is so until it is heard, and nothing is held back
+    /// of the others that it may have forgotten to show.
+    fn take_over(&mut self, now: Instant) {
+        let all = self.path.all();
+        let (away, present): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, seen)| seen.course == Course::Divert);
+        tracing::info!(away = away.len(), present = present.len(), "took over the programs of an earlier process");
+        for (mobile, _) in away {
+            self.diverter.handle_report(now, mobile, Source::Buffer, Presence::Away);
+        }
+        if let Some(waker) = &mut self.waker {
+            self.path.begin_turn();
+            waker.handle_taken_over(now, present.into_iter().map(|(mobile, _)| mobile), &mut self.path);
+        }
+    }
+
+    /// Whether an earlier process has left its programs behind, and whether this one would.
+    pub(crate) fn pinning(&self) -> (bool, bool) {
+        (self.path.is_taken_over(), self.path.is_pinned())
+    }
+
+    /// The daemon ends: the programs go with it.
+    pub(crate) fn unpin(&mut self) {
+        self.path.unpin();
     }
 
     /// Readable: packets that were diverted, notices of the programs about mobile hosts and about connections, news of the kernel.
@@ -272,9 +302,42 @@ impl Engine {
     }
 
     /// A source outside reports about a mobile host. Returns whether there was room to take note of it.
-    pub(crate) fn report(&mut self, now: Instant, mobile: IpAddr, presence: Presence) -> Result<bool, PathError> {
+    pub(crate) fn report(
+        &mut self,
+        now: Instant,
+        mobile: IpAddr,
+        source: Source,
+        presence: Presence,
+    ) -> Result<bool, PathError> {
         self.path.know(mobile)?;
-        Ok(self.diverter.handle_report(now, mobile, Source::Command, presence))
+        Ok(self.diverter.handle_report(now, mobile, source, presence))
+    }
+
+    /// A source outside has learned something. Addresses that are not those of mobile hosts are left alone.
+    pub(crate) fn handle_told(&mut self, now: Instant, told: Told) -> Result<(), PathError> {
+        match told {
+            Told::Mobile { mobile, source, presence } if self.serves(mobile) => {
+                self.report(now, mobile, source, presence).map(drop)
+            }
+            Told::Frame { mac, source, presence } => {
+                let of_mac = self.path.all().into_iter().filter(|(_, seen)| seen.mac == Some(mac));
+                for (mobile, _) in of_mac {
+                    self.diverter.handle_report(now, mobile, source, presence);
+                }
+                Ok(())
+            }
+            Told::OtherHost { mobile } if self.serves(mobile) => {
+                tracing::info!(%mobile, "the address belongs to another host: what waits is dropped");
+                self.diverter.discard(now, mobile);
+                Ok(())
+            }
+            Told::Mobile { .. } | Told::OtherHost { .. } => Ok(()),
+        }
+    }
+
+    /// The mobile-facing interface as it is now.
+    pub(crate) fn mobile_facing(&self) -> &Interface {
+        &self.interface
     }
 
     /// Whether an address is one of a mobile host, by the configuration.

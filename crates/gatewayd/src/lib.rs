@@ -8,6 +8,7 @@
 //! | `waker` | TCP connections of mobile hosts: what is done with the ACKs that the programs hold back |
 //! | `sender`, `too_big` | releases packets, probes mobile hosts, tells senders of an MTU |
 //! | `interface`, `watch` | the mobile-facing interface, its carrier and its neighbours |
+//! | `presence` | reports about mobile hosts: a bridge, leases, mobile hosts themselves, scripts over HTTP |
 //! | `engine` | joins these with what decides: [`holdover_gateway::divert`], [`holdover_mobility::wake`] |
 //! | [`daemon`] | the poll loop, the control socket ([`control`]), Prometheus ([`metrics`]) |
 //! | [`demo`] | hosts in namespaces, to try it without hardware |
@@ -20,15 +21,16 @@
 
 pub mod config;
 pub mod control;
+mod controller;
 pub mod daemon;
 pub mod demo;
-mod controller;
 mod engine;
 pub mod features;
 mod interface;
 pub mod metrics;
 pub mod network;
 pub mod path;
+mod presence;
 mod sender;
 pub mod status;
 mod store;
@@ -37,4 +39,5 @@ mod waker;
 mod watch;
 
 pub use engine::{EngineError, Unsendable};
+pub use presence::{ReportCounters, SecretError};
 pub use waker::Woken;

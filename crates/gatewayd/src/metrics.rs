@@ -62,6 +62,7 @@ pub fn encode_status(status: &Status) -> String {
         ("evicted", buffer.evicted),
         ("aged", buffer.aged),
         ("not_stored", buffer.storage),
+        ("other_host", buffer.forgotten),
         ("too_big", unsendable.too_big),
         ("refused", unsendable.refused),
         ("redundant", unsendable.redundant),
@@ -72,8 +73,71 @@ pub fn encode_status(status: &Status) -> String {
     let woken = [("released", status.woken.released), ("poked", status.woken.poked)];
     registry.register("woken", "TCP senders that were woken after absences, by how", counts(&woken));
     registry.register("connections", "TCP connections that are known", gauge(status.woken.connections));
+    let reports = [
+        ("registered", status.reports.registered),
+        ("challenged", status.reports.challenged),
+        ("replayed", status.reports.replayed),
+        ("refused", status.reports.refused),
+        ("forged", status.reports.forged),
+        ("requested", status.reports.requested),
+        ("lease", status.reports.leases),
+        ("bridge", status.reports.bridge),
+    ];
+    registry.register("reports", "Reports about mobile hosts from outside, by what became of them", counts(&reports));
     let mut text = String::new();
     // Writing to a text does not fail.
     let _ = encode(&mut text, &registry);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Mode;
+    use crate::path::{AttachedBy, PathCounters};
+
+    fn status() -> Status {
+        Status {
+            version: "1".to_owned(),
+            interface: "wlan0".to_owned(),
+            mode: Mode::Buffer,
+            attached_by: AttachedBy::Tcx,
+            pinned: true,
+            taken_over: false,
+            running_s: 1.0,
+            draining: false,
+            mobiles: 1,
+            away: 0,
+            waiting: 0,
+            waiting_bytes: 0,
+            path: PathCounters::default(),
+            buffer: crate::status::BufferCounters::default(),
+            reports: crate::presence::ReportCounters::default(),
+            unsendable: crate::engine::Unsendable::default(),
+            woken: crate::waker::Woken::default(),
+        }
+    }
+
+    #[test]
+    fn dashboard_and_alerts_name_metrics_and_fates_that_exist() {
+        let text = encode_status(&status());
+        for (file, least) in
+            [("dist/grafana/holdover-gateway.json", 11), ("dist/prometheus/holdover-gateway.rules.yml", 5)]
+        {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
+            let asked = std::fs::read_to_string(path).unwrap().replace("\\\"", "\"");
+            let name = |at: usize| asked[at..].split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap();
+            let names: std::collections::BTreeSet<&str> =
+                asked.match_indices("holdover_gateway_").map(|(at, _)| name(at)).collect();
+            assert!(names.len() >= least, "{file}: {names:?}");
+            for name in names {
+                let exists = |line: &str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+                assert!(text.lines().any(exists), "{file} asks for {name}, which is not in\n{text}");
+            }
+            let values = ["fate=\"", "fate=~\""].into_iter().flat_map(|label| asked.split(label).skip(1));
+            for value in values.filter_map(|rest| rest.split('"').next()).flat_map(|values| values.split('|')) {
+                assert!(text.contains(&format!("fate=\"{value}\"")), "{file} asks for the fate {value}");
+            }
+        }
+    }
 }

@@ -1,13 +1,17 @@
 //! The gateway's eBPF programs (`bpf/gateway.bpf.c`) on the mobile-facing interface, and their maps.
 
 mod flows;
+mod pins;
 mod records;
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 
 use aya::maps::lpm_trie::{Key as NetworkKey, LpmTrie};
 use aya::maps::{Array, HashMap, MapData, MapError, PerCpuArray, RingBuf};
+use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, ProgramError, SchedClassifier, TcAttachType, TestRun as _, TestRunOptions};
 use aya::sys::SyscallError;
@@ -21,6 +25,8 @@ use holdover_mobility::wake::WakeConfig;
 use crate::network::Network;
 pub(crate) use flows::MobileFlows;
 use flows::{Flows, Plain};
+pub(crate) use pins::is_bpf_fs;
+use pins::{MAPS, Pins};
 use records::{Address, MobileOrder, MobileRecord, NoticeRecord};
 
 /// The programs, for little-endian machines.
@@ -87,7 +93,7 @@ pub struct PathCounters {
     pub passed: u64,
     /// For mobile hosts that are away, diverted.
     pub diverted: u64,
-    /// For mobile hosts that are away, left alone because the daemon hung.
+    /// For mobile hosts that are away, left alone because the daemon hung, or was killed.
     pub expired: u64,
     /// Sent by the daemon.
     pub released: u64,
@@ -150,9 +156,11 @@ pub(crate) struct Place<'a> {
     pub(crate) rules: Rules,
     /// The link to a mobile host that is not known yet.
     pub(crate) link: LinkState,
+    /// A directory of a BPF file system in which programs and maps outlive the process; `None` if they do not.
+    pub(crate) pins: Option<&'a Path>,
 }
 
-/// The programs and maps. With tcx they go with this value, or with the process.
+/// The programs and maps. With tcx they go with this value, or with the process, unless they are pinned.
 pub(crate) struct KernelPath {
     ebpf: Ebpf,
     mobiles: HashMap<MapData, Address, MobileRecord>,
@@ -164,14 +172,29 @@ pub(crate) struct KernelPath {
     unknown: MobileRecord,
     _filters: Option<Filters>,
     attached_by: AttachedBy,
+    /// `None` if nothing is pinned.
+    pins: Option<Pins>,
+    links: Vec<PinnedLink>,
+    is_taken_over: bool,
 }
 
 impl KernelPath {
     /// Loads the programs and puts them in the path of an interface's packets.
     pub(crate) fn attach(place: Place<'_>, networks: &[(Network, bool)]) -> Result<Self, PathError> {
-        let mut path = Self::load(place, networks)?;
+        let pins = place.pins.and_then(|root| {
+            let opened = Pins::open(root, &place);
+            opened
+                .inspect_err(|error| tracing::warn!(%error, "programs go with the process: they cannot be pinned"))
+                .ok()
+        });
+        let mut path = Self::load(&place, networks, pins)?;
         match path.attach_tcx(place.interface) {
-            Ok(()) => drop(Filters::clear(Owner::GATEWAY, place.index)),
+            Ok(()) => {
+                drop(Filters::clear(Owner::GATEWAY, place.index));
+                if let Some(pins) = &path.pins {
+                    pins.clear_others();
+                }
+            }
             Err(error) if is_unknown_to_kernel(&error) => {
                 let of = |name| -> Result<_, PathError> {
                     let program: &SchedClassifier =
@@ -182,6 +205,7 @@ impl KernelPath {
                 path._filters =
                     Some(Filters::attach(Owner::GATEWAY, place.index, programs).map_err(PathError::Clsact)?);
                 path.attached_by = AttachedBy::Clsact;
+                path.unpin();
             }
             Err(error) => return Err(error.into()),
         }
@@ -189,8 +213,9 @@ impl KernelPath {
     }
 
     /// Loads the programs. They see nothing yet.
-    fn load(place: Place<'_>, networks: &[(Network, bool)]) -> Result<Self, PathError> {
-        let mut ebpf = open_object(&place)?;
+    fn load(place: &Place<'_>, networks: &[(Network, bool)], pins: Option<Pins>) -> Result<Self, PathError> {
+        let is_taken_over = pins.as_ref().is_some_and(Pins::are_whole);
+        let mut ebpf = open_object(place, pins.as_ref())?;
         for name in PROGRAMS {
             program(&mut ebpf, name)?.load()?;
         }
@@ -198,9 +223,16 @@ impl KernelPath {
         let unknown = MobileRecord::new(&place.link);
         blank.set(0, unknown, 0)?;
         let mut of_networks = LpmTrie::<_, [u8; 16], u32>::try_from(take(&mut ebpf, "networks")?)?;
+        let mut wanted = BTreeSet::new();
         for (network, is_mobile) in networks {
             let (address, bits) = network.mapped();
             of_networks.insert(&NetworkKey::new(bits.into(), address.octets()), u32::from(*is_mobile), 0)?;
+            wanted.insert((u32::from(bits), address.octets()));
+        }
+        // Those of an earlier configuration.
+        let former: Vec<_> = of_networks.keys().filter_map(Result::ok).collect();
+        for key in former.iter().filter(|key| !wanted.contains(&(key.prefix_len(), key.data()))) {
+            of_networks.remove(key)?;
         }
         Ok(Self {
             mobiles: HashMap::try_from(take(&mut ebpf, "mobiles")?)?,
@@ -212,15 +244,28 @@ impl KernelPath {
             _filters: None,
             unknown,
             attached_by: AttachedBy::Tcx,
+            pins,
+            links: Vec::new(),
+            is_taken_over,
         })
     }
 
     /// Whether the kernel takes the programs. They are not attached to anything.
     pub(crate) fn probe() -> Result<(), PathError> {
         let rules = WakeConfig::all().rules();
-        let place =
-            Place { interface: "", index: 0, frame_len: 14, divert_to: 0, most_mobiles: 1, most_connections: 1, most_detailed: 1, rules, link: LinkState::default() };
-        let mut ebpf = open_object(&place)?;
+        let place = Place {
+            interface: "",
+            index: 0,
+            frame_len: 14,
+            divert_to: 0,
+            most_mobiles: 1,
+            most_connections: 1,
+            most_detailed: 1,
+            rules,
+            link: LinkState::default(),
+            pins: None,
+        };
+        let mut ebpf = open_object(&place, None)?;
         for name in PROGRAMS {
             program(&mut ebpf, name)?.load()?;
         }
@@ -230,15 +275,48 @@ impl KernelPath {
     fn attach_tcx(&mut self, interface: &str) -> Result<(), ProgramError> {
         // Nearest to the device on the way out, and first on the way in, as far as others let us.
         let hooks = [
-            ("ingress", TcAttachType::Ingress, LinkOrder::first()),
-            ("egress", TcAttachType::Egress, LinkOrder::last()),
+            ("ingress", TcAttachType::Ingress, LinkOrder::first as fn() -> LinkOrder),
+            ("egress", TcAttachType::Egress, LinkOrder::last),
         ];
         for (name, direction, order) in hooks {
             let program: &mut SchedClassifier =
                 self.ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
-            program.attach_with_options(interface, direction, TcAttachOptions::TcxOrder(order))?;
+            // A program of an earlier process is replaced, so that no packet meets none or two.
+            if let Some(link) = self.pins.as_ref().filter(|_| self.is_taken_over).and_then(|pins| pins.link(name)) {
+                program.attach_to_link(link)?;
+                continue;
+            }
+            let link = program.attach_with_options(interface, direction, TcAttachOptions::TcxOrder(order()))?;
+            let Some(pins) = &self.pins else { continue };
+            let link = FdLink::try_from(program.take_link(link)?).map_err(|error| error.to_string());
+            match link.and_then(|link| link.pin(pins.path(name)).map_err(|error| error.to_string())) {
+                Ok(link) => self.links.push(link),
+                Err(error) => {
+                    tracing::warn!(%error, "programs go with the process: they cannot be pinned");
+                    pins.clear();
+                    self.pins = None;
+                    program.attach_with_options(interface, direction, TcAttachOptions::TcxOrder(order()))?;
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Whether an earlier process has left programs and maps behind, which are used further.
+    pub(crate) fn is_taken_over(&self) -> bool {
+        self.is_taken_over
+    }
+
+    /// Whether programs and maps outlive the process.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pins.is_some()
+    }
+
+    /// Has programs and maps go with this value.
+    pub(crate) fn unpin(&mut self) {
+        if let Some(pins) = self.pins.take() {
+            pins.clear();
+        }
     }
 
     pub(crate) fn attached_by(&self) -> AttachedBy {
@@ -368,16 +446,22 @@ impl From<MobileRecord> for Seen {
     }
 }
 
-fn open_object(place: &Place<'_>) -> Result<Ebpf, PathError> {
+fn open_object(place: &Place<'_>, pins: Option<&Pins>) -> Result<Ebpf, PathError> {
     let rules = place.rules.on_interface(place.frame_len, MARK, MARK_BACK);
-    let ebpf = EbpfLoader::new()
-        .override_global("rules", &Plain(rules), true)
+    let rules = Plain(rules);
+    let mut loader = EbpfLoader::new();
+    loader
+        .override_global("rules", &rules, true)
         .override_global("divert_to", &place.divert_to, true)
         .map_max_entries("mobiles", place.most_mobiles.max(1))
         .map_max_entries("entries", place.most_connections.max(1))
-        .map_max_entries("flows", place.most_detailed.max(1))
-        .load(OBJECT)?;
-    Ok(ebpf)
+        .map_max_entries("flows", place.most_detailed.max(1));
+    if let Some(pins) = pins {
+        for name in MAPS {
+            loader.map_pin_path(name, pins.path(name));
+        }
+    }
+    Ok(loader.load(OBJECT)?)
 }
 
 fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut SchedClassifier, PathError> {

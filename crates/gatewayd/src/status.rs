@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Mode;
 use crate::engine::{Engine, Unsendable};
 use crate::path::{AttachedBy, PathCounters, Seen};
+use crate::presence::ReportCounters;
 use crate::waker::Woken;
 
 /// How it all is.
@@ -22,6 +23,10 @@ pub struct Status {
     pub mode: Mode,
     /// How its programs are in the path of packets.
     pub attached_by: AttachedBy,
+    /// Whether its programs and maps outlive a `kill -9`.
+    pub pinned: bool,
+    /// Whether it has taken over those of an earlier process.
+    pub taken_over: bool,
     /// For how long it has been running.
     pub running_s: f64,
     /// Whether it will end when nothing waits any more.
@@ -38,6 +43,8 @@ pub struct Status {
     pub path: PathCounters,
     /// What has become of packets that were diverted, and how often mobile hosts were away.
     pub buffer: BufferCounters,
+    /// What came in about mobile hosts from outside.
+    pub reports: ReportCounters,
     /// Packets that could not be sent.
     pub unsendable: Unsendable,
     /// What was done for TCP connections of mobile hosts that came back.
@@ -65,6 +72,8 @@ pub struct BufferCounters {
     pub aged: u64,
     /// Dropped because they could not be stored.
     pub storage: u64,
+    /// Dropped because they were for the former owner of an address.
+    pub forgotten: u64,
 }
 
 /// A mobile host.
@@ -95,19 +104,21 @@ pub struct MobileLine {
 impl From<Tally> for BufferCounters {
     fn from(tally: Tally) -> Self {
         let Tally { absences, queued, queued_bytes, released, .. } = tally;
-        let Tally { mobile_full, total_full, evicted, aged, storage, .. } = tally;
-        Self { absences, queued, queued_bytes, released, mobile_full, total_full, evicted, aged, storage }
+        let Tally { mobile_full, total_full, evicted, aged, storage, forgotten, .. } = tally;
+        Self { absences, queued, queued_bytes, released, mobile_full, total_full, evicted, aged, storage, forgotten }
     }
 }
 
 impl Status {
-    pub(crate) fn of(engine: &Engine, mode: Mode, running_s: f64, draining: bool) -> Self {
+    pub(crate) fn of(engine: &Engine, reports: ReportCounters, mode: Mode, running_s: f64, draining: bool) -> Self {
         let diverter = engine.diverter();
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             interface: engine.interface().to_owned(),
             mode,
             attached_by: engine.attached_by(),
+            pinned: engine.pinning().1,
+            taken_over: engine.pinning().0,
             running_s,
             draining,
             mobiles: engine.mobiles().len() as u64,
@@ -116,6 +127,7 @@ impl Status {
             waiting_bytes: diverter.waiting_bytes(),
             path: engine.counters(),
             buffer: diverter.tally().into(),
+            reports,
             unsendable: engine.unsendable(),
             woken: engine.woken(),
         }

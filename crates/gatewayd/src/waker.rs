@@ -153,7 +153,20 @@ impl Waker {
             let full = path.counters().connections_full;
             let is_full = full != self.seen_full;
             self.seen_full = full;
-            self.woken.connections = path.tend_flows(now, self.config.hold_back.most_connections as usize, is_full) as u64;
+            self.woken.connections =
+                path.tend_flows(now, self.config.hold_back.most_connections as usize, is_full) as u64;
+        }
+    }
+
+    /// An earlier process was killed: the senders of these mobile hosts are shown what it has held back.
+    pub(crate) fn handle_taken_over(
+        &mut self,
+        now: Instant,
+        mobiles: impl Iterator<Item = IpAddr>,
+        path: &mut KernelPath,
+    ) {
+        for mobile in mobiles {
+            self.with(mobile, path, |control, flows| control.handle_end(now, flows));
         }
     }
 

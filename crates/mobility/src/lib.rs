@@ -9,6 +9,7 @@
 //! acknowledged; no SACK block is made up.
 //!
 //! [`mobile_ip`] is no mechanism but the protocol by which mobile hosts say where they are, with the agents of the network that hear it.
+//! [`registration`] is the one by which a mobile host tells a gateway in its path of its link.
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ pub mod mobile_ip;
 pub mod new_cell_window;
 pub mod probe;
 pub mod reconnect_acks;
+pub mod registration;
 pub mod release;
 pub mod retransmission_trigger;
 mod round_trip;

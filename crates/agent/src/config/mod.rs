@@ -44,6 +44,8 @@ pub struct Config {
     pub signals: Signals,
     /// What becomes of connections that can never work again.
     pub connections: Connections,
+    /// The gateway that is told of a link.
+    pub gateway: GatewayTable,
     /// The endpoint for Prometheus.
     pub metrics: Metrics,
     /// What it writes down.
@@ -102,6 +104,22 @@ pub struct Wake {
     /// From link-up to the first packet that the agent sends. If data comes by itself in that time, nothing is done.
     #[serde(deserialize_with = "between::<0, 10_000, _>")]
     pub grace: Time,
+}
+
+/// The gateway in the path of a link's packets, which is told that the link fades, goes and is back. All three, or none.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Gateway")]
+pub struct GatewayTable {
+    /// The link's interface.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Where the gateway hears reports: `[registration] listen` of its configuration.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<SocketAddr>,
+    /// The file with the key that this host shares with the gateway: a line of 32 to 128 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
 }
 
 /// What becomes of connections that can never work again.
@@ -257,6 +275,12 @@ impl Config {
         if config.user_timeouts.cgroup.as_ref().is_some_and(|cgroup| !cgroup.is_absolute()) {
             let problem = "cgroup: an absolute path is expected, such as \"/sys/fs/cgroup/user.slice\"".to_owned();
             return Err(ConfigError::at(path, text, key_in_section(text, "[user_timeouts]", "cgroup"), problem));
+        }
+        let GatewayTable { interface, address, key_file } = &config.gateway;
+        let given = [interface.is_some(), address.is_some(), key_file.is_some()];
+        if given.contains(&true) && given.contains(&false) {
+            let problem = "[gateway]: interface, address and key_file are needed, or none of them".to_owned();
+            return Err(ConfigError::at(path, text, text.find("[gateway]").unwrap_or(0), problem));
         }
         Policy::check(&config.flow).map_err(|error| {
             let offset = text.match_indices("[[flow]]").nth(error.number - 1).map_or(0, |(offset, _)| offset);

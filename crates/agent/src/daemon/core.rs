@@ -17,7 +17,7 @@ use crate::control::{Refusal, SignalRequest};
 use crate::link_watch::kernel::Change;
 use crate::link_watch::schedule::ScheduleWatch;
 use crate::link_watch::wifi::WifiWatch;
-use crate::link_watch::{Signal, Source};
+use crate::link_watch::{LinkState, Signal, Source};
 use crate::path_engine::{Attach, Counters, PathEngine as _};
 use crate::status::{ActionLine, Status, UserTimeoutStatus};
 use holdover_host::clock::Utc;
@@ -293,6 +293,12 @@ impl<A: Attach> Core<A> {
     /// The links whose next hops are to be asked now whether they are there.
     pub(super) fn take_questions(&mut self) -> Vec<(Box<str>, Question)> {
         self.links.values_mut().filter_map(|link| Some((link.name.clone(), link.take_question()?))).collect()
+    }
+
+    /// How a link is, and when it will be cut if that is foreseen.
+    pub(super) fn outlook(&self, interface: &str) -> Option<(LinkState, Option<Instant>)> {
+        let link = self.links.get(interface)?;
+        Some((link.arbiter.state(), link.arbiter.foreseen_cut()))
     }
 
     /// The links that are looked after.

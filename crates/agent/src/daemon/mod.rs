@@ -7,6 +7,7 @@ mod address_changes;
 mod core;
 mod dry_run;
 mod exemptions;
+mod gateway;
 mod link;
 mod next_hops;
 mod silence;
@@ -36,6 +37,7 @@ use self::address_changes::AddressChanges;
 use self::core::Core;
 pub use self::dry_run::{DryEngine, DryRun};
 use self::exemptions::Exemptions;
+use self::gateway::GatewayReports;
 use self::next_hops::NextHops;
 use self::timeouts::Timeouts;
 use self::wifi::Wifi;
@@ -213,6 +215,8 @@ pub struct Daemon<A: Attach> {
     wifi: Wifi,
     /// Who asks next hops for a sign of life.
     next_hops: NextHops,
+    /// Reports to the gateway in the path of a link's packets.
+    gateway: GatewayReports,
 }
 
 /// Callers of the control socket.
@@ -258,6 +262,7 @@ enum Token {
     Metrics,
     Timeouts,
     NextHops,
+    Gateway,
     Engine(String),
 }
 
@@ -298,6 +303,7 @@ impl<A: Attach> Daemon<A> {
             notifier,
             wifi: Wifi::default(),
             next_hops: NextHops::default(),
+            gateway: GatewayReports::start(&setup.config.gateway, setup.dry_run),
             setup,
         };
         daemon.follow_logind();
@@ -361,6 +367,7 @@ impl<A: Attach> Daemon<A> {
                 Token::Metrics => self.serve_metrics(now, utc),
                 Token::Timeouts => self.timeouts.handle_ready(now),
                 Token::NextHops => self.next_hops.handle_ready(now, &mut self.core, &self.interfaces),
+                Token::Gateway => self.gateway.handle_ready(now),
                 Token::Engine(interface) => self.core.handle_ready(now, &interface),
             }
         }
@@ -391,6 +398,7 @@ impl<A: Attach> Daemon<A> {
             self.exemptions.handle_done(done, done.saturating_since(began));
         }
         self.end_what_cannot_go_on(now, utc);
+        self.gateway.report(now, |interface| self.core.outlook(interface), &self.interfaces);
         for action in self.core.take_actions(now, utc) {
             let line = Response::Action(action).to_line();
             for &follower in &self.followers {
@@ -446,6 +454,8 @@ impl<A: Attach> Daemon<A> {
         waited_for.extend(engines);
         let next_hops = self.next_hops.descriptors();
         waited_for.extend(next_hops.map(|fd| (Token::NextHops, PollFd::from_borrowed_fd(fd, PollFlags::IN))));
+        let gateway = self.gateway.descriptor().into_iter();
+        waited_for.extend(gateway.map(|fd| (Token::Gateway, PollFd::from_borrowed_fd(fd, PollFlags::IN))));
         let timeouts = self.timeouts.descriptor().into_iter();
         waited_for
             .extend(timeouts.map(|descriptor| (Token::Timeouts, PollFd::from_borrowed_fd(descriptor, PollFlags::IN))));
@@ -471,7 +481,7 @@ impl<A: Attach> Daemon<A> {
             sessions.chain(self.core.poll_timeout()).chain(self.timeouts.poll_timeout()).chain(self.watchdog_due);
         let deadlines = deadlines.chain(self.exemptions.poll_timeout()).chain(self.monitor.poll_timeout());
         let deadlines = deadlines.chain(self.suspend.poll_timeout());
-        let deadlines = deadlines.chain(self.next_hops.poll_timeout());
+        let deadlines = deadlines.chain(self.next_hops.poll_timeout()).chain(self.gateway.poll_timeout());
         let deadlines = deadlines.chain(self.address_changes.poll_timeout(&self.setup.config));
         let wait = deadlines.map(|at| at.saturating_since(now)).chain(until_time).min()?;
         let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
@@ -554,6 +564,9 @@ impl<A: Attach> Daemon<A> {
                 self.timeouts.configure(now, &self.setup.config, &config, self.setup.dry_run);
                 if config.flow != self.setup.config.flow {
                     self.exemptions.configure(now, &config);
+                }
+                if config.gateway != self.setup.config.gateway {
+                    self.gateway = GatewayReports::start(&config.gateway, self.setup.dry_run);
                 }
                 self.setup.config = config.clone();
                 if !config.signals.suspend {

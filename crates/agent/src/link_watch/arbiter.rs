@@ -87,6 +87,11 @@ impl Arbiter {
         }
     }
 
+    /// The first cut that the mechanisms have been told of.
+    pub fn foreseen_cut(&self) -> Option<Instant> {
+        self.0.iter().filter(|arbiter| !arbiter.is_down).filter_map(|arbiter| arbiter.told_cut).min()
+    }
+
     /// The IP versions for which the link is down.
     pub fn down(&self) -> Families {
         Family::BOTH.into_iter().filter(|&family| self.of(family).is_down).collect()

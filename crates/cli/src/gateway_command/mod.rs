@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use holdover_gatewayd::config::{Config, DEFAULT_PATH, Mode};
 use holdover_gatewayd::control::{ClientError, DEFAULT_SOCKET, Request, Response, Word, ask};
-use holdover_gatewayd::daemon::{Daemon, DaemonError, Setup, give_up_privileges, stop_signal};
+use holdover_gatewayd::daemon::{Daemon, DaemonError, Setup, give_up_privileges, mount_pins, stop_signal};
 use holdover_gatewayd::features::{self, Feature};
 use holdover_host::config_error::ConfigError;
 use holdover_host::log::{self, LogFormat};
@@ -199,6 +199,7 @@ fn start(args: &RunArgs) -> ExitCode {
 fn serve(setup: Setup) -> Result<(), DaemonError> {
     // Nothing else in this program writes a log.
     let _ = log::start(&setup.config.log);
+    mount_pins(&setup.config);
     give_up_privileges()?;
     Daemon::open(setup, stop_signal()?)?.run()
 }

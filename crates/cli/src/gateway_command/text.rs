@@ -43,6 +43,7 @@ pub(super) fn status(status: &Status) -> String {
         ("made room for others", buffer.evicted),
         ("waited too long", buffer.aged),
         ("not stored", buffer.storage),
+        ("for the former owner of an address", buffer.forgotten),
         ("longer than the MTU", unsendable.too_big),
         ("refused by the kernel", unsendable.refused),
     ];
@@ -67,7 +68,8 @@ pub(super) fn mobiles(mobiles: &[MobileLine]) -> String {
     for mobile in mobiles {
         let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"));
         let buffer = &mobile.buffer;
-        let dropped = buffer.mobile_full + buffer.total_full + buffer.evicted + buffer.aged + buffer.storage;
+        let dropped =
+            buffer.mobile_full + buffer.total_full + buffer.evicted + buffer.aged + buffer.storage + buffer.forgotten;
         let _ = writeln!(
             text,
             "{:<width$}  {:<8} {:>8} {:>8} {:>8} {:>9} {dropped:>7}  {}",

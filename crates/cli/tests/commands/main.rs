@@ -8,6 +8,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod gateway;
+mod gateway_and_agent;
 mod kernel;
 mod packetdrill;
 mod reproduce;

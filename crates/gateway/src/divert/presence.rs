@@ -19,6 +19,10 @@ pub enum Source {
     Station,
     /// The forwarding table of a bridge.
     Bridge,
+    /// The leases of a DHCP server.
+    Lease,
+    /// The mobile host itself.
+    Registration,
     /// Packets that got no answer, and probes that got none either (M-TCP's wintimer, section 4.1).
     Silence,
     /// Packets of the host that an earlier process has left behind.
@@ -27,20 +31,29 @@ pub enum Source {
 
 impl Source {
     /// All of them, in the order of their names in status output.
-    pub const ALL: [Self; 7] =
-        [Self::Command, Self::Carrier, Self::Neighbour, Self::Station, Self::Bridge, Self::Silence, Self::Buffer];
+    pub const ALL: [Self; 9] = [
+        Self::Command,
+        Self::Carrier,
+        Self::Neighbour,
+        Self::Station,
+        Self::Bridge,
+        Self::Lease,
+        Self::Registration,
+        Self::Silence,
+        Self::Buffer,
+    ];
 
     /// Whether a report that the host is present is evidence of its own, and not only the withdrawal of an earlier report.
     const fn proves_presence(self) -> bool {
-        matches!(self, Self::Command | Self::Station)
+        matches!(self, Self::Command | Self::Station | Self::Lease | Self::Registration)
     }
 
-    const fn bit(self) -> u8 {
+    const fn bit(self) -> u16 {
         1 << self as u8
     }
 }
 
-/// Prints `command`, `carrier`, `neighbour`, `station`, `bridge`, `silence`, `buffer`.
+/// Prints `command`, `carrier`, `neighbour`, `station`, `bridge`, `lease`, `registration`, `silence`, `buffer`.
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -49,6 +62,8 @@ impl fmt::Display for Source {
             Self::Neighbour => "neighbour",
             Self::Station => "station",
             Self::Bridge => "bridge",
+            Self::Lease => "lease",
+            Self::Registration => "registration",
             Self::Silence => "silence",
             Self::Buffer => "buffer",
         })
@@ -90,7 +105,7 @@ const FADING: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Reports {
     /// The sources that say that it is away, as bits.
-    objections: u8,
+    objections: u16,
     away_since: Option<Instant>,
     fading_until: Option<Instant>,
     has_moved: bool,

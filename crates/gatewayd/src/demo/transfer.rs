@@ -43,13 +43,13 @@ fn byte_at(place: u64) -> u8 {
     (place ^ place >> 8 ^ place >> 16) as u8
 }
 
-fn send(mut to: TcpStream, is_sending: &AtomicBool) -> std::io::Result<u64> {
+fn send(mut to: TcpStream, is_sending: &AtomicBool, pause: Duration) -> std::io::Result<u64> {
     let mut sent = 0;
     while is_sending.load(Ordering::SeqCst) {
         let chunk: Vec<u8> = (sent..sent + 8000).map(byte_at).collect();
         to.write_all(&chunk)?;
         sent += chunk.len() as u64;
-        sleep(Duration::from_millis(2));
+        sleep(pause);
     }
     Ok(sent)
 }
@@ -76,6 +76,14 @@ impl Transfer {
     /// # Errors
     /// The hosts do not connect.
     pub fn start(world: &World, mobile: usize, is_upload: bool) -> Result<Self, WorldError> {
+        Self::start_paced(world, mobile, is_upload, Duration::from_millis(2))
+    }
+
+    /// The same with 8,000 bytes after each such pause.
+    ///
+    /// # Errors
+    /// The hosts do not connect.
+    pub fn start_paced(world: &World, mobile: usize, is_upload: bool, pause: Duration) -> Result<Self, WorldError> {
         let listener = world.fixed().enter(|| TcpListener::bind(SocketAddr::new(world.fixed_address(), 0)))??;
         let to = listener.local_addr()?;
         let near = world.mobile(mobile).enter(|| TcpStream::connect(to))??;
@@ -85,7 +93,7 @@ impl Transfer {
         let wrong = Arc::new(Mutex::new(None));
         let sender = std::thread::spawn({
             let is_sending = Arc::clone(&is_sending);
-            move || send(from, &is_sending)
+            move || send(from, &is_sending, pause)
         });
         let receiver = std::thread::spawn({
             let (received, wrong) = (Arc::clone(&received), Arc::clone(&wrong));

@@ -49,6 +49,7 @@ pub enum WorldError {
 pub struct World {
     fixed: Namespace,
     router: Namespace,
+    /// Where the bridge is: in a namespace of its own, or the router's.
     bridge: Namespace,
     mobiles: Vec<Namespace>,
     is_v6: bool,
@@ -61,7 +62,7 @@ impl World {
     /// # Errors
     /// The kernel refuses something: this is root's, or needs a user namespace.
     pub fn new(mobiles: u8) -> Result<Self, WorldError> {
-        Self::of_family(mobiles, false, Duration::ZERO)
+        Self::of_family(mobiles, false, false, Duration::ZERO)
     }
 
     /// The same with a round trip between the fixed host and the router.
@@ -69,7 +70,7 @@ impl World {
     /// # Errors
     /// See [`Self::new`].
     pub fn with_round_trip(mobiles: u8, round_trip: Duration) -> Result<Self, WorldError> {
-        Self::of_family(mobiles, false, round_trip)
+        Self::of_family(mobiles, false, false, round_trip)
     }
 
     /// The same over IPv6, with one mobile host and no delay.
@@ -77,17 +78,28 @@ impl World {
     /// # Errors
     /// See [`Self::new`].
     pub fn v6() -> Result<Self, WorldError> {
-        Self::of_family(1, true, Duration::ZERO)
+        Self::of_family(1, true, false, Duration::ZERO)
     }
 
-    fn of_family(mobiles: u8, is_v6: bool, round_trip: Duration) -> Result<Self, WorldError> {
+    /// So many mobile hosts behind the ports of a bridge that is the router's mobile-facing interface, as on an access point. There is no
+    /// [`Cut::Carrier`].
+    ///
+    /// # Errors
+    /// See [`Self::new`].
+    pub fn bridged(mobiles: u8) -> Result<Self, WorldError> {
+        Self::of_family(mobiles, false, true, Duration::ZERO)
+    }
+
+    fn of_family(mobiles: u8, is_v6: bool, is_bridged: bool, round_trip: Duration) -> Result<Self, WorldError> {
         let new = Namespace::new;
-        let (fixed, router, bridge) = (new("fixed")?, new("router")?, new("bridge")?);
+        let (fixed, router) = (new("fixed")?, new("router")?);
+        let bridge = if is_bridged { router.clone() } else { new("bridge")? };
         let mobiles = (0..mobiles).map(|_| new("mobile")).collect::<Result<Vec<_>, _>>()?;
         let mut world = Self { fixed, router, bridge, mobiles, is_v6, _wire: None };
         // The bridge comes first, so that the ends of a veth pair have different indices: Linux acts on the carrier of a pair with equal
         // ones once a second (`linkwatch_urgent_event`).
-        inside(&world.bridge, |netlink| netlink.add_bridge("br0"))?;
+        let bridge_name = if is_bridged { MOBILE_FACING } else { "br0" };
+        inside(&world.bridge, |netlink| netlink.add_bridge(bridge_name))?;
         let (router_fixed, router_mobile, bits) = (world.address(1, 1), world.address(2, 1), world.bits());
         let fixed_end = world.fixed.clone();
         if round_trip > Duration::ZERO {
@@ -110,7 +122,9 @@ impl World {
             })?;
         }
         inside(&world.router, |netlink| {
-            netlink.add_veth(MOBILE_FACING, "router0", &world.bridge)?;
+            if !is_bridged {
+                netlink.add_veth(MOBILE_FACING, "router0", &world.bridge)?;
+            }
             netlink.set_up(MOBILE_FACING)?;
             netlink.add_address(MOBILE_FACING, router_mobile, bits)
         })?;
@@ -127,14 +141,16 @@ impl World {
             world.add_default_route(mobile, router_mobile)?;
         }
         world.add_default_route(&world.fixed, router_fixed)?;
-        world.bridge.enter(|| sysctl::set(&world.bridge, "net.ipv6.conf.all.disable_ipv6", "1"))??;
+        if !is_bridged {
+            world.bridge.enter(|| sysctl::set(&world.bridge, "net.ipv6.conf.all.disable_ipv6", "1"))??;
+        }
         inside(&world.bridge, |netlink| {
             let ports = (0..world.mobiles.len()).map(|number| format!("mobile{number}"));
-            for port in ports.chain(["router0".to_owned()]) {
-                netlink.add_port("br0", &port)?;
+            for port in ports.chain((!is_bridged).then(|| "router0".to_owned())) {
+                netlink.add_port(bridge_name, &port)?;
                 netlink.set_up(&port)?;
             }
-            netlink.set_up("br0")
+            netlink.set_up(bridge_name)
         })?;
         Ok(world)
     }

@@ -14,6 +14,9 @@ use holdover_gatewayd::demo::{Cut, Transfer, World};
 pub(crate) const TESTS: &[Test] = &[
     ("killed_while_all_are_present", killed_while_all_are_present),
     ("killed_while_one_is_away", killed_while_one_is_away),
+    ("what_is_known_of_connections_outlives_a_kill", what_is_known_outlives_a_kill),
+    ("many_transfers_survive_kills_at_random_moments", many_transfers),
+    ("another_layout_begins_anew_and_a_good_end_leaves_nothing", another_layout),
     ("a_daemon_that_hangs_lets_packets_pass", a_daemon_that_hangs_lets_packets_pass),
     ("draining_ends_when_the_last_packet_has_left", draining_ends_when_the_last_packet_has_left),
     ("told_to_end_while_one_is_away", told_to_end_while_one_is_away),
@@ -74,6 +77,90 @@ fn killed_while_one_is_away(_: &Namespace) {
     transfer.ends_exact().unwrap();
     gateway.says(mobile, "present");
     assert_eq!((gateway.status().waiting, gateway.files()), (0, 0));
+}
+
+fn what_is_known_outlives_a_kill(_: &Namespace) {
+    let world = World::with_round_trip(1, holdover_base::Duration::from_millis(40)).unwrap();
+    let mut gateway = Gateway::start(world.router(), "");
+    let mobile = world.mobile_address(0);
+    let upload = Transfer::start(&world, 0, true).unwrap();
+    upload.goes_on(2_000_000).unwrap();
+    world.set_cut(Cut::Silent, true).unwrap();
+    gateway.says(mobile, "away");
+    let before = gateway.status();
+    assert!(before.pinned && !before.taken_over && before.path.tcp > 0, "{before:?}");
+    gateway.kill();
+    sleep(Duration::from_millis(500));
+    gateway.restart();
+    let after = gateway.status();
+    assert!(after.taken_over && after.path.tcp >= before.path.tcp, "{after:?}");
+    let line = gateway.mobile(mobile).unwrap();
+    assert!(line.diverts && line.standing == "away" && line.mac.is_some(), "{line:?}");
+    sleep(Duration::from_secs(6));
+    // By itself the mobile host would try again seconds after its return.
+    let took = upload.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
+    eprintln!("killed during an absence of 7 s: an upload goes on {took:?} after the return");
+    assert!(took < Duration::from_millis(1500), "{took:?}, {:?}", gateway.status());
+    upload.goes_on(1_000_000).unwrap();
+    upload.ends_exact().unwrap();
+    assert!(gateway.status().woken.released + gateway.status().woken.poked > 0);
+}
+
+/// As many as two busy processors carry: 240 at 80 kB/s each, over four mobile hosts of which one comes and goes.
+fn many_transfers(_: &Namespace) {
+    let world = World::new(4).unwrap();
+    let mut gateway = Gateway::start(world.router(), "");
+    let pause = Duration::from_millis(100);
+    let transfers: Vec<Transfer> =
+        (0..240).map(|number| Transfer::start_paced(&world, number % 4, number % 3 == 0, pause).unwrap()).collect();
+    let mut random = holdover_base::Rng::new(20);
+    let mut is_cut = false;
+    for _ in 0..10 {
+        sleep(Duration::from_millis(random.below(700)));
+        if random.below(2) == 0 {
+            is_cut = !is_cut;
+            world.set_cut(Cut::Silent, is_cut).unwrap();
+        }
+        sleep(Duration::from_millis(random.below(500)));
+        gateway.kill();
+        sleep(Duration::from_millis(random.below(300)));
+        gateway.restart();
+        assert!(gateway.status().taken_over);
+    }
+    world.set_cut(Cut::Silent, false).unwrap();
+    gateway.says(world.mobile_address(0), "present");
+    let mut bytes = 0;
+    for transfer in transfers {
+        transfer.goes_on(8_000).unwrap();
+        bytes += transfer.ends_exact().unwrap();
+    }
+    let status = gateway.status();
+    eprintln!("240 transfers, 10 kills: {bytes} bytes, each as it was sent; {:?}", status.path);
+    assert_eq!((status.waiting, gateway.files()), (0, 0), "{status:?}");
+}
+
+fn another_layout(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), "");
+    let transfer = Transfer::start(&world, 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    gateway.kill();
+    gateway.configure("[hold_back]\nmost_connections = 1000\n");
+    gateway.restart();
+    let status = gateway.status();
+    assert!(status.pinned && !status.taken_over, "{status:?}");
+    transfer.goes_on(500_000).unwrap();
+    // What the first process has left is gone: the third one finds what the second has left.
+    gateway.kill();
+    gateway.restart();
+    assert!(gateway.status().taken_over);
+    transfer.goes_on(500_000).unwrap();
+    gateway.signal(Signal::TERM);
+    assert!(gateway.ends(Duration::from_secs(10)));
+    gateway.restart();
+    assert!(!gateway.status().taken_over, "a good end leaves no programs behind");
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
 }
 
 fn a_daemon_that_hangs_lets_packets_pass(_: &Namespace) {

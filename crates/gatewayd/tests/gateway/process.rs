@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use holdover_gatewayd::config::Config;
 use holdover_gatewayd::control::{Request, Response, Word, ask};
-use holdover_gatewayd::daemon::{Daemon, Setup, stop_signal};
+use holdover_gatewayd::daemon::{Daemon, Setup, mount_pins, stop_signal};
 use holdover_gatewayd::demo::{MOBILE_FACING, Process};
 use holdover_gatewayd::status::{MobileLine, Status};
 use holdover_host::log::{Log, LogLevel, with_causes};
@@ -26,6 +26,7 @@ pub(crate) fn role() -> Option<ExitCode> {
     let level = if std::env::var_os("HOLDOVER_TEST_LOG").is_some() { LogLevel::Debug } else { LogLevel::Error };
     holdover_host::log::start(&Log { level, ..Log::default() }).expect("the first log");
     let config = Config::read(&directory.join("gateway.toml")).expect("written by the test");
+    mount_pins(&config);
     let setup = Setup { config, interface: MOBILE_FACING.to_owned(), socket: socket(&directory) };
     let daemon = Daemon::open(setup, stop_signal().expect("signals"));
     Some(match daemon.and_then(Daemon::run) {
@@ -61,6 +62,13 @@ impl Gateway {
     /// Starts another daemon after the end of the last one.
     pub(crate) fn restart(&mut self) {
         self.0.restart().unwrap();
+    }
+
+    /// Adds sections to the configuration of the next daemon.
+    pub(crate) fn configure(&self, sections: &str) {
+        let file = self.0.directory().join("gateway.toml");
+        let text = std::fs::read_to_string(&file).unwrap();
+        std::fs::write(file, format!("{text}\n{sections}")).unwrap();
     }
 
     pub(crate) fn status(&self) -> Status {

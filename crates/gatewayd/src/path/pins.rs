@@ -1,0 +1,185 @@
+//! Programs and maps that outlive the process, pinned in a BPF file system: what is known of mobile hosts and connections goes on after a
+//! `kill -9`, and the next process takes it over.
+//!
+//! A gateway has a directory, named by its network namespace and the interface, and in it one named by the layout of its maps. A process of
+//! the same layout uses the maps that are there and puts its own programs in the place of those that are attached; one of another layout
+//! begins anew, and then removes what it has found. What belongs to an interface that is gone is removed as well.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use aya::programs::links::{FdLink, PinnedLink};
+use aya::programs::tc::SchedClassifierLink;
+use rustix::fs::statfs;
+use sha2::{Digest as _, Sha256};
+
+use super::Place;
+
+/// Where one gateway has its pins.
+#[derive(Debug)]
+pub(super) struct Pins {
+    /// Of this layout.
+    directory: PathBuf,
+}
+
+/// The maps that go on.
+pub(super) const MAPS: [&str; 11] = [
+    "mobiles",
+    "blank_mobiles",
+    "entries",
+    "blank_entries",
+    "flows",
+    "blank_flows",
+    "networks",
+    "expiry",
+    "notices",
+    "flow_notices",
+    "counters",
+];
+
+/// What decides how maps are laid out. Whoever changes a word of it gets other pins, and begins anew.
+const LAYOUT: [&str; 3] = [
+    include_str!("../../bpf/gateway/state.h"),
+    include_str!("../../../flow/c/state.h"),
+    include_str!("../../../flow/c/packet.h"),
+];
+
+/// `BPF_FS_MAGIC` of `linux/magic.h`.
+const BPF_FS: u64 = 0xcafe_4a11;
+
+/// Whether a directory is in a BPF file system.
+pub(crate) fn is_bpf_fs(directory: &Path) -> bool {
+    #[allow(clippy::unnecessary_cast, reason = "the type depends on the machine")]
+    statfs(directory).is_ok_and(|found| found.f_type as u32 as u64 == BPF_FS)
+}
+
+impl Pins {
+    /// Those of the gateway on an interface of this network namespace; the directories are made.
+    pub(super) fn open(root: &Path, place: &Place<'_>) -> io::Result<Self> {
+        let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
+        let mut layout = Sha256::new();
+        LAYOUT.iter().for_each(|text| layout.update(text));
+        layout.update(place.most_mobiles.to_ne_bytes());
+        layout.update(place.most_connections.to_ne_bytes());
+        layout.update(place.most_detailed.to_ne_bytes());
+        let layout: String = layout.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        // A BPF file system has no names with a dot.
+        let directory = root.join(format!("{namespace}-{}", place.index)).join(layout);
+        let pins = Self { directory };
+        if !pins.are_whole() {
+            // Of a process that was killed while it began or ended.
+            remove(&pins.directory);
+        }
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&pins.directory)?;
+        Ok(pins)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// A link that an earlier process has left attached.
+    pub(super) fn link(&self, name: &str) -> Option<SchedClassifierLink> {
+        let link = FdLink::from(PinnedLink::from_pin(self.path(name)).ok()?);
+        SchedClassifierLink::try_from(link).ok()
+    }
+
+    /// Whether an earlier process of this layout has left everything behind.
+    pub(super) fn are_whole(&self) -> bool {
+        ["ingress", "egress"].into_iter().chain(MAPS).all(|name| self.path(name).exists())
+            && is_attached(&self.path("egress"))
+    }
+
+    /// Removes all pins of this gateway's, whatever their layout: with the process, the programs go.
+    pub(super) fn clear(&self) {
+        if let Some(parent) = self.directory.parent() {
+            remove(parent);
+        }
+    }
+
+    /// Removes pins of other layouts, and those on interfaces that are gone.
+    pub(super) fn clear_others(&self) {
+        let Some(own) = self.directory.parent() else { return };
+        entries(own).into_iter().filter(|other| *other != self.directory).for_each(|other| remove(&other));
+        for other in own.parent().map(entries).unwrap_or_default().into_iter().filter(|other| other != own) {
+            let links: Vec<PathBuf> = entries(&other).into_iter().map(|layout| layout.join("egress")).collect();
+            if links.iter().all(|link| !is_attached(link)) {
+                remove(&other);
+            }
+        }
+    }
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+/// Removes a directory with what is in it. What cannot be removed is left, and named in the log.
+fn remove(directory: &Path) {
+    if let Err(error) = fs::remove_dir_all(directory)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        tracing::warn!(directory = %directory.display(), %error, "pinned programs cannot be removed");
+    }
+}
+
+/// Whether a pinned link is attached to an interface that is still there: the kernel says 0 for one that is gone.
+fn is_attached(link: &Path) -> bool {
+    interface_of(link).is_some_and(|index| index != 0)
+}
+
+/// `BPF_OBJ_GET` of `linux/bpf.h`.
+#[repr(C)]
+struct Get {
+    path: u64,
+    descriptor: u32,
+    flags: u32,
+}
+
+/// `BPF_OBJ_GET_INFO_BY_FD` of `linux/bpf.h`.
+#[repr(C)]
+struct GetInfo {
+    descriptor: u32,
+    info_bytes: u32,
+    info: u64,
+}
+
+/// The beginning of `struct bpf_link_info` of `linux/bpf.h`, for links of tcx.
+#[repr(C)]
+#[derive(Default)]
+struct LinkInfo {
+    kind: u32,
+    id: u32,
+    program: u32,
+    padding: u32,
+    interface: u32,
+    hook: u32,
+}
+
+/// `BPF_LINK_TYPE_TCX`.
+const TCX: u32 = 11;
+
+/// The index of the interface to which a pinned link is attached.
+fn interface_of(link: &Path) -> Option<u32> {
+    let path = CString::new(link.as_os_str().as_bytes()).ok()?;
+    let mut get = Get { path: path.as_ptr() as u64, descriptor: 0, flags: 0 };
+    // SAFETY: the command reads a structure of this size, and the path in it, which live until it returns.
+    let got = unsafe { libc::syscall(libc::SYS_bpf, 7, &raw mut get, size_of::<Get>()) };
+    let descriptor = i32::try_from(got).ok().filter(|&descriptor| descriptor >= 0)?;
+    // SAFETY: the kernel has opened it for this call, and nobody else has it.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
+    let mut info = LinkInfo::default();
+    let mut get = GetInfo {
+        descriptor: descriptor.as_raw_fd() as u32,
+        info_bytes: size_of::<LinkInfo>() as u32,
+        info: &raw mut info as u64,
+    };
+    // SAFETY: the command reads a structure of this size, and writes as many bytes of information as it names, into integers.
+    let got = unsafe { libc::syscall(libc::SYS_bpf, 15, &raw mut get, size_of::<GetInfo>()) };
+    (got == 0 && info.kind == TCX).then_some(info.interface)
+}

@@ -1,0 +1,112 @@
+//! The forwarding table of a bridge: the mobile-facing interface is a bridge, and mobile hosts are behind its ports. When a port goes down,
+//! the kernel deletes its entries, and so tells of all mobile hosts behind it at once.
+
+use std::io;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use holdover_filter::Presence;
+use holdover_gateway::divert::Source;
+use holdover_host::messages;
+use netlink_packet_core::NetlinkPayload;
+use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use rustix::event::{PollFd, PollFlags};
+
+use super::Told;
+
+/// Follows the forwarding table of one bridge.
+pub(super) struct Bridge {
+    socket: Socket,
+    index: u32,
+}
+
+/// `RTNLGRP_NEIGH` of `linux/rtnetlink.h`.
+const NEIGHBOURS: u32 = 3;
+
+impl Bridge {
+    /// Listens in the network namespace of the calling thread. An interface that is no bridge has no entries.
+    pub(super) fn open(index: u32) -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind(&SocketAddr::new(0, 0))?;
+        socket.add_membership(NEIGHBOURS)?;
+        socket.set_non_blocking(true)?;
+        Ok(Self { socket, index })
+    }
+
+    pub(super) fn descriptor(&self) -> PollFd<'_> {
+        // SAFETY: the descriptor is open for as long as the socket, which is borrowed.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(self.socket.as_raw_fd()) };
+        PollFd::from_borrowed_fd(descriptor, PollFlags::IN)
+    }
+
+    /// What was told since the last time. News that were lost are left to the other sources.
+    pub(super) fn handle_ready(&mut self, told: &mut Vec<Told>) {
+        loop {
+            match self.socket.recv_from_full() {
+                Ok((datagram, _)) => {
+                    for message in messages(&datagram) {
+                        if let NetlinkPayload::InnerMessage(message) = &message.payload {
+                            told.extend(read(message, self.index));
+                        }
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
+/// What a message says about a host behind the bridge of this index.
+fn read(message: &RouteNetlinkMessage, bridge: u32) -> Option<Told> {
+    let (entry, presence) = match message {
+        RouteNetlinkMessage::NewNeighbour(entry) => (entry, Presence::Present),
+        RouteNetlinkMessage::DelNeighbour(entry) => (entry, Presence::Away),
+        _ => return None,
+    };
+    let mac = learned(entry, bridge)?;
+    Some(Told::Frame { mac, source: Source::Bridge, presence })
+}
+
+/// The Ethernet address that the bridge has learned; `None` for entries that it has not learned, and of others.
+fn learned(entry: &NeighbourMessage, bridge: u32) -> Option<[u8; 6]> {
+    let is_learned = entry.header.family == AddressFamily::Bridge
+        && !matches!(entry.header.state, NeighbourState::Permanent | NeighbourState::Noarp);
+    let is_of_bridge = entry.attributes.contains(&NeighbourAttribute::Controller(bridge));
+    let mac = entry.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(mac) => <[u8; 6]>::try_from(mac.as_slice()).ok(),
+        _ => None,
+    });
+    mac.filter(|_| is_learned && is_of_bridge)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(state: NeighbourState, family: AddressFamily, bridge: u32) -> NeighbourMessage {
+        let mut entry = NeighbourMessage::default();
+        (entry.header.state, entry.header.family) = (state, family);
+        let mac = NeighbourAttribute::LinkLayerAddress(vec![2, 0, 0, 0, 0, 7]);
+        entry.attributes = vec![mac, NeighbourAttribute::Controller(bridge)];
+        entry
+    }
+
+    #[test]
+    fn only_learned_entries_of_the_bridge_count() {
+        let learned = entry(NeighbourState::Reachable, AddressFamily::Bridge, 4);
+        let expected = |presence| Some(Told::Frame { mac: [2, 0, 0, 0, 0, 7], source: Source::Bridge, presence });
+        let new = RouteNetlinkMessage::NewNeighbour(learned.clone());
+        assert_eq!(read(&new, 4), expected(Presence::Present));
+        assert_eq!(read(&RouteNetlinkMessage::DelNeighbour(learned), 4), expected(Presence::Away));
+        assert_eq!(read(&new, 5), None);
+        for other in [
+            entry(NeighbourState::Permanent, AddressFamily::Bridge, 4),
+            entry(NeighbourState::Noarp, AddressFamily::Bridge, 4),
+            entry(NeighbourState::Reachable, AddressFamily::Inet, 4),
+        ] {
+            assert_eq!(read(&RouteNetlinkMessage::DelNeighbour(other), 4), None);
+        }
+    }
+}

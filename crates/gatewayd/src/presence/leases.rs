@@ -1,0 +1,305 @@
+//! Leases of DHCP, from the file of the server: a renewed lease means that the host is there, a released or expired one that it is not, and
+//! a lease to another host that what waits for the address is not for its new owner.
+//!
+//! The file is looked at every [`LOOK_EVERY`]; both servers write it with every change.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::Presence;
+use holdover_gateway::divert::Source;
+use holdover_host::clock;
+
+use super::Told;
+use crate::config::LeaseFormat;
+
+/// Follows the file of leases.
+pub(super) struct LeaseWatch {
+    file: PathBuf,
+    format: LeaseFormat,
+    look_at: Instant,
+    /// Of the file as it was read last: its inode, length and time of change.
+    version: Option<(u64, u64, i64, i64)>,
+    table: LeaseTable,
+    was_missing: bool,
+}
+
+/// How often the file is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// A file that is longer is not read: some hundred bytes a lease are usual.
+const LONGEST: u64 = 64 << 20;
+
+impl LeaseWatch {
+    pub(super) fn new(now: Instant, file: &Path, format: LeaseFormat) -> Self {
+        Self {
+            file: file.to_owned(),
+            format,
+            look_at: now,
+            version: None,
+            table: LeaseTable::default(),
+            was_missing: false,
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Instant {
+        self.look_at
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: Instant, told: &mut Vec<Told>) {
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = now + LOOK_EVERY;
+        match self.read() {
+            Ok(leases) => {
+                self.was_missing = false;
+                let changes = self.table.update(clock::utc().0.as_nanos() / 1_000_000_000, leases);
+                told.extend(changes.into_iter().flat_map(|(mobile, change)| change.told(mobile)));
+            }
+            Err(error) if !self.was_missing => {
+                self.was_missing = true;
+                tracing::warn!(file = %self.file.display(), %error, "leases cannot be read: [leases] file");
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// The leases if the file has changed.
+    fn read(&mut self) -> std::io::Result<Option<Leases>> {
+        let found = fs::metadata(&self.file)?;
+        let version = Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()));
+        if version == self.version {
+            return Ok(None);
+        }
+        if found.len() > LONGEST {
+            return Err(std::io::Error::other("it is too long for a file of leases"));
+        }
+        let text = String::from_utf8_lossy(&fs::read(&self.file)?).into_owned();
+        self.version = version;
+        Ok(Some(match self.format {
+            LeaseFormat::Dnsmasq => dnsmasq(&text),
+            LeaseFormat::Dhcpd => dhcpd(&text),
+        }))
+    }
+}
+
+type Leases = BTreeMap<IpAddr, Lease>;
+
+/// A lease that is in force, or was.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Lease {
+    /// The Ethernet address or identifier of its host.
+    host: String,
+    /// In seconds since 1970; `None` for ever.
+    until: Option<u64>,
+}
+
+/// What has become of a lease.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    /// Made or renewed: its host has spoken to the server.
+    Renewed,
+    /// Released or expired.
+    Ended,
+    /// Given to another host.
+    OtherHost,
+}
+
+impl Change {
+    fn told(self, mobile: IpAddr) -> Vec<Told> {
+        let report = |presence| Told::Mobile { mobile, source: Source::Lease, presence };
+        match self {
+            Self::Renewed => vec![report(Presence::Present)],
+            Self::Ended => vec![report(Presence::Away)],
+            Self::OtherHost => vec![Told::OtherHost { mobile }, report(Presence::Present)],
+        }
+    }
+}
+
+/// The leases that are known. The first that are read are not news.
+#[derive(Default)]
+struct LeaseTable {
+    known: Option<Leases>,
+    /// Who had an address last, when the lease has ended.
+    former: BTreeMap<IpAddr, String>,
+}
+
+/// So many former owners of addresses are remembered.
+const MOST_FORMER: usize = 65_536;
+
+impl LeaseTable {
+    /// The leases are so, or as they were; and it is so late.
+    fn update(&mut self, now_s: u64, read: Option<Leases>) -> Vec<(IpAddr, Change)> {
+        let mut changes = Vec::new();
+        let is_over = |lease: &Lease| lease.until.is_some_and(|until| until <= now_s);
+        let Some(known) = &self.known else {
+            self.known = read.map(|leases| leases.into_iter().filter(|(_, lease)| !is_over(lease)).collect());
+            return changes;
+        };
+        let next = match read {
+            Some(read) => read,
+            None if known.values().any(is_over) => known.clone(),
+            None => return changes,
+        };
+        let next: Leases = next.into_iter().filter(|(_, lease)| !is_over(lease)).collect();
+        for (&address, lease) in &next {
+            let before = known.get(&address).map(|before| before.host.as_str());
+            let is_same =
+                before.or(self.former.get(&address).map(String::as_str)).is_none_or(|host| host == lease.host);
+            match known.get(&address) {
+                _ if !is_same => changes.push((address, Change::OtherHost)),
+                Some(before) if before == lease => {}
+                _ => changes.push((address, Change::Renewed)),
+            }
+            self.former.remove(&address);
+        }
+        for (&address, lease) in known.iter().filter(|(address, _)| !next.contains_key(address)) {
+            changes.push((address, Change::Ended));
+            if self.former.len() < MOST_FORMER {
+                self.former.insert(address, lease.host.clone());
+            }
+        }
+        self.known = Some(next);
+        changes
+    }
+}
+
+/// Reads dnsmasq's file: a lease a line, `EXPIRY MAC ADDRESS NAME IDENTIFIER`; after `duid`, IPv6 with the identifier for the host.
+fn dnsmasq(text: &str) -> Leases {
+    let lease = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let until: u64 = words.next()?.parse().ok()?;
+        let (mac, address, _name, identifier) = (words.next()?, words.next()?, words.next()?, words.next());
+        let address: IpAddr = address.parse().ok()?;
+        let host = if address.is_ipv4() { mac } else { identifier? };
+        Some((address, Lease { host: host.to_owned(), until: (until != 0).then_some(until) }))
+    };
+    text.lines().filter_map(lease).collect()
+}
+
+/// Reads ISC's `dhcpd.leases(5)`: blocks, of which the last about an address holds.
+fn dhcpd(text: &str) -> Leases {
+    let mut leases = Leases::new();
+    let mut block: Option<(IpAddr, bool, Lease)> = None;
+    for line in text.lines() {
+        let line = line.split(';').next().unwrap_or_default();
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match (words.as_slice(), &mut block) {
+            (["lease", address, "{"], _) => {
+                let lease = Lease { host: String::new(), until: None };
+                block = address.parse().ok().map(|address| (address, false, lease));
+            }
+            (["}"], Some(_)) => {
+                if let Some((address, is_active, lease)) = block.take() {
+                    leases.remove(&address);
+                    if is_active {
+                        leases.insert(address, lease);
+                    }
+                }
+            }
+            (["binding", "state", state], Some((_, is_active, _))) => *is_active = *state == "active",
+            (["hardware", _, mac], Some((.., lease))) => lease.host = (*mac).to_owned(),
+            (["ends", "never"], Some((.., lease))) => lease.until = None,
+            (["ends", "epoch", seconds, ..], Some((.., lease))) => lease.until = seconds.parse().ok(),
+            (["ends", _weekday, date, time], Some((.., lease))) => lease.until = unix_time(date, time),
+            _ => {}
+        }
+    }
+    leases
+}
+
+/// The seconds from 1970 to a date and time of UTC, such as `2026/11/25` and `01:02:03`.
+fn unix_time(date: &str, time: &str) -> Option<u64> {
+    let numbers = |text: &str, mark| text.split(mark).map(|word| word.parse::<u64>().ok()).collect::<Option<Vec<_>>>();
+    let (date, time) = (numbers(date, '/')?, numbers(time, ':')?);
+    let (&[year, month, day], &[hour, minute, second]) = (date.as_slice(), time.as_slice()) else { return None };
+    if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // Years that begin in March have their leap day at the end.
+    let (years, months) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * years + years / 4 - years / 100 + years / 400 + (153 * months + 2) / 5 + day;
+    /// The same for 1 January 1970.
+    const EPOCH: u64 = 719_469;
+    Some((days - EPOCH) * 86_400 + hour.min(23) * 3600 + minute.min(59) * 60 + second.min(60))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        [10, 2, 0, last].into()
+    }
+
+    #[test]
+    fn the_file_of_dnsmasq_is_read() {
+        let text = "1700000100 02:00:00:00:00:07 10.2.0.7 phone 01:02:00:00:00:00:07\n\
+                    0 02:00:00:00:00:08 10.2.0.8 * *\n\
+                    duid 00:01:00:01:2d:aa\n\
+                    1700000200 7 fd00:2::7 phone 00:01:00:01:99\n\
+                    this is no lease\n1700000100 02:00";
+        let leases = dnsmasq(text);
+        assert_eq!(leases.len(), 3, "{leases:?}");
+        assert_eq!(leases[&address(7)], Lease { host: "02:00:00:00:00:07".into(), until: Some(1_700_000_100) });
+        assert_eq!(leases[&address(8)].until, None);
+        assert_eq!(leases[&"fd00:2::7".parse::<IpAddr>().unwrap()].host, "00:01:00:01:99");
+    }
+
+    #[test]
+    fn the_last_block_of_dhcpd_holds() {
+        let block = |state: &str, ends: &str| {
+            format!(
+                "lease 10.2.0.7 {{\n  starts 3 2026/11/25 01:00:00;\n  ends {ends};\n  binding state {state};\n  \
+                 next binding state free;\n  hardware ethernet 02:00:00:00:00:07;\n}}\n"
+            )
+        };
+        let active = block("active", "3 2026/11/25 01:10:00");
+        let expected = Lease { host: "02:00:00:00:00:07".into(), until: Some(1_795_569_000) };
+        assert_eq!(dhcpd(&active)[&address(7)], expected);
+        assert_eq!(dhcpd(&block("active", "never"))[&address(7)].until, None);
+        assert_eq!(dhcpd(&block("active", "epoch 12; # Thu Jan 1"))[&address(7)].until, Some(12));
+        assert!(dhcpd(&[active.clone(), block("free", "never")].concat()).is_empty());
+        // The server is writing it.
+        for cut in 0..active.len() {
+            assert!(dhcpd(&active[..cut]).len() <= usize::from(cut >= active.len() - 2), "{cut}");
+        }
+    }
+
+    #[test]
+    fn dates_are_counted_from_1970() {
+        assert_eq!(unix_time("1970/01/01", "00:00:00"), Some(0));
+        assert_eq!(unix_time("2000/02/29", "12:00:00"), Some(951_825_600));
+        assert_eq!(unix_time("2026/11/25", "01:10:00"), Some(1_795_569_000));
+        for (date, time) in
+            [("2026/13/01", "00:00:00"), ("2026/11", "00:00:00"), ("1969/12/31", "00:00:00"), ("x", "y")]
+        {
+            assert_eq!(unix_time(date, time), None);
+        }
+    }
+
+    #[test]
+    fn renewals_ends_and_new_owners_are_news_and_the_first_reading_is_not() {
+        let lease = |host: &str, until| Lease { host: host.into(), until: Some(until) };
+        let leases = |entries: &[(u8, &str, u64)]| -> Option<Leases> {
+            Some(entries.iter().map(|&(last, host, until)| (address(last), lease(host, until))).collect())
+        };
+        let mut table = LeaseTable::default();
+        assert_eq!(table.update(100, leases(&[(7, "a", 200), (8, "b", 200), (9, "c", 90)])), []);
+        assert_eq!(table.update(110, None), []);
+        assert_eq!(table.update(120, leases(&[(7, "a", 300), (8, "b", 200)])), [(address(7), Change::Renewed)]);
+        assert_eq!(table.update(200, None), [(address(8), Change::Ended)]);
+        assert_eq!(table.update(210, leases(&[(8, "b", 400), (7, "a", 300)])), [(address(8), Change::Renewed)]);
+        assert_eq!(table.update(220, leases(&[(8, "b", 400)])), [(address(7), Change::Ended)]);
+        // Another host gets the address of one that is gone, or that is still there.
+        assert_eq!(
+            table.update(230, leases(&[(7, "z", 500), (8, "y", 500)])),
+            [(address(7), Change::OtherHost), (address(8), Change::OtherHost)]
+        );
+    }
+}

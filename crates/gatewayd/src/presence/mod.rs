@@ -1,0 +1,168 @@
+//! Reports about mobile hosts that do not come from the path of their packets: a bridge's forwarding table, leases of DHCP, mobile hosts
+//! themselves ([`registration`]), and scripts that speak HTTP ([`webhook`]).
+//!
+//! Each source is optional, and none can stop the gateway: one that fails is named in the log, and the others go on.
+
+mod bridge;
+mod leases;
+mod registration;
+mod webhook;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use holdover_base::Instant;
+use holdover_filter::Presence;
+use holdover_gateway::divert::Source;
+use rustix::event::PollFd;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::interface::Interface;
+use bridge::Bridge;
+use leases::LeaseWatch;
+use registration::Registration;
+pub use registration::SecretError;
+pub(crate) use webhook::HookAnswer;
+use webhook::Webhook;
+
+/// What a source tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Told {
+    /// About a mobile host, by its address.
+    Mobile { mobile: IpAddr, source: Source, presence: Presence },
+    /// About the mobile hosts with an Ethernet address.
+    Frame { mac: [u8; 6], source: Source, presence: Presence },
+    /// An address belongs to another host from now on: what waits for the former one is not for it.
+    OtherHost { mobile: IpAddr },
+}
+
+/// What came in from outside, and what became of it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct ReportCounters {
+    /// Reports of mobile hosts that count.
+    pub registered: u64,
+    /// Reports of mobile hosts that were answered with a nonce.
+    pub challenged: u64,
+    /// Reports of mobile hosts that were recorded and sent again, or overtaken.
+    pub replayed: u64,
+    /// Reports about addresses for which their sender does not speak, and requests without the right token.
+    pub refused: u64,
+    /// Datagrams that are not authentic.
+    pub forged: u64,
+    /// Requests of the webhook that count.
+    pub requested: u64,
+    /// Changes of leases that count.
+    pub leases: u64,
+    /// Changes of the bridge's forwarding table that count.
+    pub bridge: u64,
+}
+
+/// All sources that are configured.
+pub(crate) struct Sources {
+    bridge: Option<Bridge>,
+    leases: Option<LeaseWatch>,
+    registration: Option<Registration>,
+    webhook: Option<Webhook>,
+    /// When mobile hosts will be away that have said so.
+    going: BTreeMap<IpAddr, Instant>,
+    counters: ReportCounters,
+}
+
+impl Sources {
+    /// Opens what is configured. Secrets that cannot be read end the start: a gateway that ignores them would be less than what was asked
+    /// for.
+    pub(crate) fn open(now: Instant, interface: &Interface, config: &Config) -> Result<Self, SecretError> {
+        let bridge = config.presence.bridge.then(|| Bridge::open(interface.index));
+        let bridge = bridge.and_then(|opened| {
+            opened.inspect_err(|error| tracing::warn!(%error, "the bridge's forwarding table is not followed")).ok()
+        });
+        Ok(Self {
+            bridge,
+            leases: config.leases.file.as_ref().map(|file| LeaseWatch::new(now, file, config.leases.format)),
+            registration: Registration::open(&config.registration)?,
+            webhook: Webhook::open(&config.webhook)?,
+            going: BTreeMap::new(),
+            counters: ReportCounters::default(),
+        })
+    }
+
+    pub(crate) fn counters(&self) -> ReportCounters {
+        let mut counters = self.counters;
+        if let Some(registration) = &self.registration {
+            registration.add_to(&mut counters);
+        }
+        counters
+    }
+
+    /// What is to be polled.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = PollFd<'_>> {
+        let bridge = self.bridge.iter().map(Bridge::descriptor);
+        let registration = self.registration.iter().map(Registration::descriptor);
+        bridge.chain(registration).chain(self.webhook.iter().flat_map(Webhook::descriptors))
+    }
+
+    /// Reads what there is. `may` says whether an address is one of a mobile host's.
+    pub(crate) fn handle_ready(&mut self, now: Instant, may: &dyn Fn(IpAddr) -> bool) -> Vec<Told> {
+        let mut told = Vec::new();
+        if let Some(bridge) = &mut self.bridge {
+            let before = told.len();
+            bridge.handle_ready(&mut told);
+            self.counters.bridge += (told.len() - before) as u64;
+        }
+        if let Some(registration) = &mut self.registration {
+            registration.handle_ready(now, may, &mut told);
+        }
+        for one in &told {
+            self.note_going(now, one);
+        }
+        told
+    }
+
+    /// Requests of the webhook, each to be answered by [`Self::answer`].
+    pub(crate) fn requests(&mut self, now: Instant) -> Vec<(webhook::Caller, IpAddr, Presence)> {
+        let refused = &mut self.counters.refused;
+        self.webhook.as_mut().map(|webhook| webhook.handle_ready(now, refused)).unwrap_or_default()
+    }
+
+    /// Answers a request of the webhook.
+    pub(crate) fn answer(&mut self, now: Instant, caller: webhook::Caller, answer: &HookAnswer) {
+        if *answer == HookAnswer::Noted {
+            self.counters.requested += 1;
+        }
+        if let Some(webhook) = &mut self.webhook {
+            webhook.answer(now, caller, answer);
+        }
+    }
+
+    /// What is due.
+    pub(crate) fn handle_timeout(&mut self, now: Instant) -> Vec<Told> {
+        let mut told = Vec::new();
+        if let Some(leases) = &mut self.leases {
+            leases.handle_timeout(now, &mut told);
+            self.counters.leases += told.len() as u64;
+        }
+        let gone = self.going.extract_if(.., |_, at| *at <= now).map(|(mobile, _)| mobile);
+        told.extend(gone.map(|mobile| Told::Mobile { mobile, source: Source::Registration, presence: Presence::Away }));
+        if let Some(webhook) = &mut self.webhook {
+            webhook.hang_up(now);
+        }
+        told
+    }
+
+    /// When [`Self::handle_timeout`] is to be called.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        let leases = self.leases.as_ref().map(LeaseWatch::poll_timeout);
+        let webhook = self.webhook.as_ref().and_then(Webhook::poll_timeout);
+        leases.into_iter().chain(webhook).chain(self.going.values().copied()).min()
+    }
+
+    /// A mobile host that has said when it goes is away from then on, unless it says something else before.
+    fn note_going(&mut self, now: Instant, told: &Told) {
+        let &Told::Mobile { mobile, source: Source::Registration, presence } = told else { return };
+        self.going.remove(&mobile);
+        if let Presence::Fading { lead: Some(lead) } = presence {
+            self.going.insert(mobile, now + lead);
+        }
+    }
+}

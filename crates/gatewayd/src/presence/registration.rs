@@ -1,0 +1,152 @@
+//! Reports of mobile hosts themselves, as datagrams: the machine is [`holdover_mobility::registration`].
+
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+
+use holdover_base::Instant;
+use holdover_gateway::divert::Source;
+use holdover_mobility::registration::{Key, KeyError, LENGTH, Registrar};
+use rustix::event::{PollFd, PollFlags};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::{ReportCounters, Told};
+use crate::config::RegistrationTable;
+use crate::network::Network;
+
+/// Hears mobile hosts.
+pub(super) struct Registration {
+    socket: UdpSocket,
+    registrar: Registrar,
+    /// For which addresses each key speaks.
+    addresses: Vec<Vec<Network>>,
+}
+
+/// A secret, or the socket that it is for, cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SecretError {
+    /// The file cannot be read.
+    #[error("the secret {} cannot be read", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is something else in it.
+    #[error("{}", file.display())]
+    Key {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong with it.
+        source: KeyError,
+    },
+    /// Two hosts have the same.
+    #[error("{}: another mobile host has this key already; each needs its own", file.display())]
+    Twice {
+        /// The second file.
+        file: PathBuf,
+    },
+    /// Too short to be one.
+    #[error("{}: a token of at least 16 characters is expected", file.display())]
+    Short {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The address cannot be listened on.
+    #[error("{section} listen = \"{address}\"")]
+    Listen {
+        /// The section of the configuration.
+        section: &'static str,
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Datagrams that are taken before others have their turn.
+const BATCH: usize = 64;
+
+impl Registration {
+    /// `None` if it is not configured.
+    pub(super) fn open(config: &RegistrationTable) -> Result<Option<Self>, SecretError> {
+        let Some(address) = config.listen else { return Ok(None) };
+        let mut registrar = Registrar::new();
+        for host in &config.hosts {
+            if !registrar.add(read_key(&host.key_file)?) {
+                return Err(SecretError::Twice { file: host.key_file.clone() });
+            }
+        }
+        let bind = || {
+            let socket = UdpSocket::bind(address)?;
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        };
+        let socket = bind().map_err(|source| SecretError::Listen { section: "[registration]", address, source })?;
+        let addresses = config.hosts.iter().map(|host| host.addresses.clone()).collect();
+        Ok(Some(Self { socket, registrar, addresses }))
+    }
+
+    pub(super) fn descriptor(&self) -> PollFd<'_> {
+        PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)
+    }
+
+    pub(super) fn add_to(&self, counters: &mut ReportCounters) {
+        let own = self.registrar.counters();
+        counters.registered += own.noted;
+        counters.challenged += own.challenged;
+        counters.replayed += own.replayed;
+        counters.refused += own.refused;
+        counters.forged += own.forged;
+    }
+
+    pub(super) fn handle_ready(&mut self, now: Instant, may: &dyn Fn(IpAddr) -> bool, told: &mut Vec<Told>) {
+        let mut buffer = [0; LENGTH + 1];
+        for _ in 0..BATCH {
+            let (len, from) = match self.socket.recv_from(&mut buffer) {
+                Ok(received) => received,
+                // ICMP errors about earlier answers come this way, too.
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => continue,
+                Err(_) => return,
+            };
+            let Some(nonce) = random() else { return };
+            let addresses = &self.addresses;
+            let speaks_for = |number: usize, address: IpAddr| {
+                let own = addresses.get(number).is_some_and(|own| own.iter().any(|network| network.contains(address)));
+                own && may(address)
+            };
+            let (answer, report) = self.registrar.handle_datagram(now, &buffer[..len], nonce, speaks_for);
+            if let Some(answer) = answer {
+                // The mobile host repeats what is not answered.
+                let _ = self.socket.send_to(&answer, from);
+            }
+            if let Some(report) = report {
+                tracing::info!(mobile = %report.address, presence = %report.presence, "registered");
+                told.push(Told::Mobile {
+                    mobile: report.address,
+                    source: Source::Registration,
+                    presence: report.presence,
+                });
+            }
+        }
+    }
+}
+
+/// Random bytes of the kernel's; `None` if it has none yet.
+fn random() -> Option<[u8; 16]> {
+    let mut nonce = [0; 16];
+    let filled = getrandom(&mut nonce[..], GetRandomFlags::NONBLOCK).ok()?;
+    (filled == nonce.len()).then_some(nonce)
+}
+
+fn read_key(file: &Path) -> Result<Key, SecretError> {
+    let text = read_secret(file)?;
+    Key::from_text(&text).map_err(|source| SecretError::Key { file: file.to_owned(), source })
+}
+
+/// Reads a file with a secret.
+pub(super) fn read_secret(file: &Path) -> Result<String, SecretError> {
+    std::fs::read_to_string(file).map_err(|source| SecretError::Unreadable { file: file.to_owned(), source })
+}
