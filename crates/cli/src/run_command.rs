@@ -10,7 +10,9 @@ use std::time::{Instant, SystemTime};
 
 use clap::Args;
 use holdover_lab::run::{Plan, SimulateError, plot_kinds, recorder_options, write_report, write_scenario};
-use holdover_report::{Manifest, Record, RecordError, ResultsDir, ResultsError, Summary, VariantSummary};
+use holdover_report::{
+    ExportFormat, Manifest, Record, RecordError, RecorderOptions, ResultsDir, ResultsError, Summary, VariantSummary,
+};
 use holdover_scenario::{Output, ScenarioError};
 use holdover_sim::{WorldConfig, WorldError};
 
@@ -44,6 +46,9 @@ pub(crate) struct RunArgs {
     /// Draw no plots.
     #[arg(long)]
     no_plots: bool,
+    /// Write formats of other programs as well: qlog, xplot (tcptrace's), flowmon (ns-3's flow monitor).
+    #[arg(long, value_name = "FORMAT", value_delimiter = ',')]
+    export: Vec<ExportFormat>,
     /// Show no progress, and print nothing but errors (and the JSON, if asked for).
     #[arg(long)]
     quiet: bool,
@@ -190,7 +195,8 @@ struct Done {
 
 impl Tasks<'_> {
     fn run(&self, results: &ResultsDir, output: &Output) -> Result<Done, RunError> {
-        let options = recorder_options(output, !self.args.no_captures);
+        let exports = self.args.export.clone();
+        let options = RecorderOptions { exports, ..recorder_options(output, !self.args.no_captures) };
         let simulated = if self.kernels.with_simulator { self.names } else { &[] };
         let on_kernels = self.kernels.names(self.names);
         let all = simulated.iter().copied().chain(on_kernels.iter().map(String::as_str));

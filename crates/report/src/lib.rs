@@ -2,6 +2,7 @@
 //!
 //! - [`Recorder`] listens to a run and writes captures, events and samples as they happen, so that its memory does not grow
 //!   with the time that is simulated. What plots need is thinned out on the way ([`Series`]).
+//! - [`ExportFormat`] are formats of other programs in which a recorder writes the same run.
 //! - [`Record`] is what is known when the run has ended: every metric of every flow, the links, the files.
 //! - [`Summary`] has the records of all variants of a scenario; it is `summary.json`.
 //! - [`plots`] draws a record as SVG and PNG, and [`html`] puts everything on one page.
@@ -22,6 +23,7 @@ mod captures;
 mod document;
 mod draw;
 mod events;
+mod export;
 pub mod figures;
 pub mod html;
 mod kernel;
@@ -43,6 +45,7 @@ mod words;
 pub use article::{Article, Table};
 pub use captures::{CaptureFormat, CaptureLen, CaptureOptions};
 pub use document::Document;
+pub use export::{ExportFormat, UnknownFormat};
 pub use kernel::{Difference, HostCounters, KernelSummary, LatenessMetrics, Measure, Repetition};
 pub use metrics::{
     CellMetrics, ConnectionMetrics, CpuMetrics, DirectionMetrics, ExchangeMetrics, FlowMetrics, LinkMetrics,

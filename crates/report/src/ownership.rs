@@ -94,6 +94,9 @@ fn is_written(path: &Path) -> bool {
     match below {
         "captures" => matches!(ending, "pcapng" | "pcap"),
         "plots" => matches!(ending, "svg" | "png"),
+        "qlog" => ending == "sqlog",
+        "xplot" => ending == "xpl",
+        "flowmon" => name == "flowmon.xml",
         _ => matches!(name, "events.jsonl" | "samples.csv" | "time-sequence.csv"),
     }
 }

@@ -12,6 +12,7 @@ use holdover_sim::{
 
 use crate::captures::{CaptureOptions, Captures};
 use crate::events::EventLog;
+use crate::export::{ExportFormat, Exports};
 use crate::metrics::{CellMetrics, CpuMetrics, FlowMetrics, LinkMetrics, MobileMetrics};
 use crate::part_file::PartFile;
 use crate::samples::SampleTable;
@@ -29,12 +30,20 @@ pub struct RecorderOptions {
     pub packets_in_events: bool,
     /// Of how many flows plots are wanted, counted from the first.
     pub plotted_flows: usize,
+    /// Formats of other programs to write beside.
+    pub exports: Vec<ExportFormat>,
 }
 
 impl Default for RecorderOptions {
-    /// Captures and events, no packets among the events, plots of four flows.
+    /// Captures and events, no packets among the events, plots of four flows, no exports.
     fn default() -> Self {
-        Self { captures: Some(CaptureOptions::default()), events: true, packets_in_events: false, plotted_flows: 4 }
+        Self {
+            captures: Some(CaptureOptions::default()),
+            events: true,
+            packets_in_events: false,
+            plotted_flows: 4,
+            exports: Vec::new(),
+        }
     }
 }
 
@@ -98,6 +107,7 @@ pub struct Recorder {
     captures: Option<Captures>,
     events: Option<EventLog>,
     samples: SampleTable,
+    exports: Exports,
     series: Series,
     owners: Owners,
     ways: Ways,
@@ -150,6 +160,7 @@ impl Recorder {
             captures,
             events,
             samples: SampleTable::create(dir.join("samples.csv"))?,
+            exports: Exports::create(dir, &options.exports)?,
             series: Series::new(config, options.plotted_flows),
             owners: Owners::default(),
             ways: Ways::default(),
@@ -179,6 +190,7 @@ impl Recorder {
         let cut_captures = self.captures.take().map_or(Ok(Vec::new()), Captures::finish)?;
         self.events.take().map_or(Ok(()), EventLog::finish)?;
         self.samples.finish()?;
+        self.exports.finish(ended_at, &self.config)?;
         for ((id, config), report) in (0..).zip(&self.config.flows).zip(world.report()) {
             if let Traffic::Bulk(_) = config.traffic {
                 self.series.finish_bulk(FlowId(id), report.over_at(), report.bytes_received);
@@ -253,6 +265,8 @@ impl Observer for Recorder {
         let log = |events: &mut EventLog| events.packet(at, place, owner, frame, &self.config);
         let logged = self.events.as_mut().map_or(Ok(()), log);
         self.keep(logged);
+        let exported = self.exports.packet(at, place, owner, frame, &self.config);
+        self.keep(exported);
     }
 
     fn dropped(&mut self, at: Instant, why: Dropped, frame: &Frame) {
@@ -279,6 +293,7 @@ impl Observer for Recorder {
         let log = |events: &mut EventLog| events.dropped(at, by, why, owner, frame, &self.config);
         let logged = self.events.as_mut().map_or(Ok(()), log);
         self.keep(captured.and(logged));
+        self.exports.dropped(why, frame);
     }
 
     fn event(&mut self, at: Instant, event: &WorldEvent) {
@@ -307,6 +322,8 @@ impl Observer for Recorder {
         self.received[index] = sample.bytes_received;
         let written = self.samples.write(at, &self.config.flows[index].name, sample);
         self.keep(written);
+        let exported = self.exports.sample(at, flow, sample, &self.config);
+        self.keep(exported);
     }
 }
 

@@ -82,7 +82,7 @@ impl SampleTable {
 }
 
 /// Linux's names.
-fn ca_state(state: RecoveryState) -> &'static str {
+pub(crate) fn ca_state(state: RecoveryState) -> &'static str {
     match state {
         RecoveryState::Open => "open",
         RecoveryState::Disorder => "disorder",

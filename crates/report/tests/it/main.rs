@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 mod captures;
+mod exports;
 mod figures;
 mod files;
 mod page;
