@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use holdover_agent::features::{self, Feature};
+use holdover_gatewayd::config::Config as GatewayConfig;
+use holdover_gatewayd::features as gateway;
 use holdover_testbed::doctor::{self, Check, Need};
 use serde::Serialize;
 
@@ -31,6 +33,8 @@ enum Use {
     Kernel,
     /// `holdover agent` on this machine's own interfaces.
     Agent,
+    /// `holdover gateway` on this machine's own interfaces.
+    Gateway,
 }
 
 /// Whether something can be used.
@@ -60,6 +64,8 @@ pub(crate) struct Diagnosis {
     real_runs: bool,
     /// Whether the agent can work.
     agent: bool,
+    /// Whether the gateway can work.
+    gateway: bool,
     checks: Vec<Line>,
 }
 
@@ -84,11 +90,12 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
 /// Looks. Afterwards the process may be root of a namespace of its own.
 pub(crate) fn diagnose() -> Diagnosis {
     let features = features::examine();
-    Diagnosis::new(doctor::examine(), features)
+    let gateway = gateway::examine(&gateway_config());
+    Diagnosis::new(doctor::examine(), features, gateway)
 }
 
 impl Diagnosis {
-    fn new(checks: Vec<Check>, features: Vec<Feature>) -> Self {
+    fn new(checks: Vec<Check>, features: Vec<Feature>, of_gateway: Vec<gateway::Feature>) -> Self {
         let missing = |need: Need| {
             let missing = checks.iter().filter(|check| check.need == need && !check.is_fine);
             missing.map(|check| check.name).collect::<Vec<_>>()
@@ -123,12 +130,33 @@ impl Diagnosis {
             }
             (false, _) => (Verdict::Cannot, format!("The agent cannot work: see {}.", list(&lost))),
         };
+        let missing: Vec<&str> =
+            of_gateway.iter().filter(|feature| !feature.fine).map(|feature| feature.name).collect();
+        let gateway = gateway::can_work(&of_gateway);
+        let gateway_answer = match (gateway, missing.is_empty()) {
+            (true, true) => (Verdict::Works, "The gateway works.".to_owned()),
+            (true, false) => {
+                (Verdict::Works, format!("The gateway works, with less than it could: see {}.", list(&missing)))
+            }
+            (false, _) => (Verdict::Cannot, format!("The gateway cannot work: see {}.", list(&missing))),
+        };
         let answer = |r#use, (verdict, text)| Answer { r#use, verdict, text };
         Self {
-            uses: vec![answer(Use::Demo, demo), answer(Use::Kernel, kernel), answer(Use::Agent, agent_answer)],
+            uses: vec![
+                answer(Use::Demo, demo),
+                answer(Use::Kernel, kernel),
+                answer(Use::Agent, agent_answer),
+                answer(Use::Gateway, gateway_answer),
+            ],
             real_runs,
             agent,
-            checks: checks.into_iter().map(Line::from).chain(features.into_iter().map(Line::from)).collect(),
+            gateway,
+            checks: checks
+                .into_iter()
+                .map(Line::from)
+                .chain(features.into_iter().map(Line::from))
+                .chain(of_gateway.into_iter().map(Line::from))
+                .collect(),
         }
     }
 
@@ -190,6 +218,24 @@ impl From<Feature> for Line {
     }
 }
 
+impl From<gateway::Feature> for Line {
+    fn from(feature: gateway::Feature) -> Self {
+        Self {
+            name: feature.name,
+            needed_for: if feature.needed { "the gateway" } else { "part of what the gateway does" },
+            fine: feature.fine,
+            found: feature.found,
+            without: Some(feature.without),
+            fix: Some(feature.fix).filter(|fix| !fix.is_empty()).map(str::to_owned),
+        }
+    }
+}
+
+/// The gateway's configuration, or what holds without one that can be read.
+fn gateway_config() -> GatewayConfig {
+    GatewayConfig::read_default().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -204,11 +250,19 @@ mod tests {
         Feature { name: "another", fine: false, needed, found, without: "all is lost", fix }
     }
 
+    fn of_gateway(needed: bool) -> gateway::Feature {
+        let (found, without) = ("not there".to_owned(), "nothing is diverted");
+        gateway::Feature { name: "third", fine: false, found, needed, without, fix: "load it" }
+    }
+
     #[test]
     fn each_use_is_answered_by_what_it_needs() {
-        let diagnosis =
-            Diagnosis::new(vec![check(Need::RealRuns, true), check(Need::SomeRuns, false)], vec![feature(true)]);
-        assert!(diagnosis.real_runs && !diagnosis.agent);
+        let diagnosis = Diagnosis::new(
+            vec![check(Need::RealRuns, true), check(Need::SomeRuns, false)],
+            vec![feature(true)],
+            Vec::new(),
+        );
+        assert!(diagnosis.real_runs && !diagnosis.agent && diagnosis.gateway);
         assert!(diagnosis.can(Use::Demo) && diagnosis.can(Use::Kernel) && !diagnosis.can(Use::Agent));
         let text = diagnosis.text();
         assert!(text.contains("ok  thing") && text.contains("as it is; fix: modprobe it\n"), "{text}");
@@ -218,12 +272,16 @@ mod tests {
             "{text}"
         );
 
-        let diagnosis = Diagnosis::new(vec![check(Need::RealRuns, false)], vec![feature(false)]);
-        assert!(!diagnosis.real_runs && diagnosis.agent);
+        let diagnosis =
+            Diagnosis::new(vec![check(Need::RealRuns, false)], vec![feature(false)], vec![of_gateway(true)]);
+        assert!(!diagnosis.real_runs && diagnosis.agent && !diagnosis.gateway && !diagnosis.can(Use::Gateway));
         assert!(diagnosis.can(Use::Demo) && !diagnosis.can(Use::Kernel) && diagnosis.can(Use::Agent));
         let text = diagnosis.text();
         assert!(
-            text.contains("The demo works, in the simulator") && text.contains("kernel cannot work: see thing."),
+            text.contains("The gateway cannot work: see third.")
+                && text.contains("without it nothing is diverted; fix: load it")
+                && text.contains("The demo works, in the simulator")
+                && text.contains("kernel cannot work: see thing."),
             "{text}"
         );
         assert_eq!(diagnosis.uses[0].verdict, Verdict::Fallback);

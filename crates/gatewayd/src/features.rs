@@ -7,7 +7,8 @@ use holdover_host::packet_socket::PacketSocket;
 use rustix::fs::statfs;
 use serde::Serialize;
 
-use crate::path::KernelPath;
+use crate::config::Config;
+use crate::path::{KernelPath, is_bpf_fs};
 
 /// Something that the gateway needs or can use.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -18,32 +19,95 @@ pub struct Feature {
     pub fine: bool,
     /// What was found, or why it is not there.
     pub found: String,
-    /// Whether the gateway works without it.
+    /// Whether the gateway needs it.
     pub needed: bool,
+    /// What is lost without it.
+    pub without: &'static str,
+    /// What to do about it; empty if nothing is known.
+    pub fix: &'static str,
 }
 
 /// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS: i64 = 0x0102_1994;
 
 /// Tries everything, and leaves nothing behind.
-pub fn examine(directory: &Path) -> Vec<Feature> {
-    let feature = |name, needed, result: Result<String, String>| {
+pub fn examine(config: &Config) -> Vec<Feature> {
+    let feature = |name, needed, without, fix, result: Result<String, String>| {
         let fine = result.is_ok();
-        Feature { name, fine, found: result.unwrap_or_else(|why| why), needed }
+        let fix = if fine { "" } else { fix };
+        Feature { name, fine, found: result.unwrap_or_else(|why| why), needed, without, fix }
     };
     let programs = KernelPath::probe().map(|()| "the kernel takes the programs".to_owned());
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
     let socket = PacketSocket::open(0).and_then(PacketSocket::with_offload);
     vec![
-        feature("eBPF", true, programs.map_err(|error| with_causes(&error))),
         feature(
-            "TUN device",
+            "gateway's eBPF",
             true,
-            device.map(|_| "/dev/net/tun".to_owned()).map_err(|error| format!("/dev/net/tun: {error}")),
+            "nothing is diverted and nothing held back",
+            "run as root, on Linux 5.15 or later",
+            programs.map_err(|error| with_causes(&error)),
         ),
-        feature("packet socket", true, socket.map(|_| "with offloads".to_owned()).map_err(|error| error.to_string())),
-        feature("buffer in memory", false, is_tmpfs(directory)),
+        feature(
+            "gateway's TUN",
+            true,
+            "nothing can be diverted",
+            "modprobe tun; run as root",
+            device.map(|_| "/dev/net/tun can be opened".to_owned()).map_err(|error| format!("/dev/net/tun: {error}")),
+        ),
+        feature(
+            "gateway's sockets",
+            true,
+            "nothing can be released",
+            "run as root (CAP_NET_RAW)",
+            socket.map(|_| "packet sockets, with offloads".to_owned()).map_err(|error| error.to_string()),
+        ),
+        feature(
+            "gateway's buffer",
+            false,
+            "packets that wait are written to a disk",
+            "name a directory on tmpfs: [buffer] directory",
+            is_tmpfs(&config.buffer.directory),
+        ),
+        feature(
+            "gateway's pins",
+            false,
+            "what is known of connections goes with a process that is killed",
+            "mount -t bpf bpf /sys/fs/bpf, which systemd does; Linux 6.6 or later",
+            can_pin(config),
+        ),
+        feature(
+            "gateway's routes",
+            false,
+            "no packets pass from one interface to another",
+            "sysctl net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
+            forwards(),
+        ),
     ]
+}
+
+/// Whether programs can outlive the process.
+fn can_pin(config: &Config) -> Result<String, String> {
+    let directory = &config.programs.directory;
+    match (config.programs.pinned, is_bpf_fs(directory)) {
+        (false, _) => Err("[programs] pinned = false".to_owned()),
+        (true, true) => Ok(format!("{} is a BPF file system", directory.display())),
+        (true, false) => {
+            Err(format!("{} is no BPF file system; root has one mounted there at the start", directory.display()))
+        }
+    }
+}
+
+/// Whether this machine is a router.
+fn forwards() -> Result<String, String> {
+    let is_on = |path: &str| std::fs::read_to_string(path).is_ok_and(|value| value.trim() == "1");
+    let families = [("IPv4", "/proc/sys/net/ipv4/ip_forward"), ("IPv6", "/proc/sys/net/ipv6/conf/all/forwarding")];
+    let on: Vec<&str> = families.into_iter().filter(|(_, path)| is_on(path)).map(|(family, _)| family).collect();
+    if on.is_empty() {
+        Err("this machine forwards no packets".to_owned())
+    } else {
+        Ok(format!("forwards {}", on.join(" and ")))
+    }
 }
 
 /// Whether everything that is needed is there.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::Args;
+use holdover_gatewayd::config::Config;
 use holdover_gatewayd::demo::{CASES, Case, DemoError, MOBILE_FACING, Outcome};
 use holdover_gatewayd::{demo, features};
 use holdover_testbed::Privilege;
@@ -36,7 +37,7 @@ pub(super) fn run(args: &DemoArgs) -> ExitCode {
         print_error(&format_args!("the demo needs network namespaces: {error}"));
         return ExitCode::from(CANNOT_WORK);
     }
-    let missing = features::examine(Path::new("/")).into_iter().find(|feature| feature.needed && !feature.fine);
+    let missing = features::examine(&Config::default()).into_iter().find(|feature| feature.needed && !feature.fine);
     if let Some(missing) = missing {
         print_error(&format_args!("the demo needs what the gateway needs; {}: {}", missing.name, missing.found));
         return ExitCode::from(CANNOT_WORK);

@@ -2,6 +2,7 @@
 
 mod demo;
 mod text;
+mod top;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -40,6 +41,8 @@ enum Command {
     Schema,
     /// Show how the gateway is, and what it has done.
     Status(AskArgs),
+    /// Watch the gateway and its mobile hosts, in the terminal: those that are away first.
+    Top(SocketArgs),
     /// Show the mobile hosts: which are away, since when, and what waits for them.
     Mobiles(AskArgs),
     /// Tell the gateway what has become of a mobile host: for scripts, access points, whoever knows.
@@ -146,6 +149,7 @@ pub(crate) fn run(args: &GatewayArgs) -> ExitCode {
         Command::Check(args) => check(args),
         Command::Schema => print(&Config::schema()),
         Command::Status(args) => status(args),
+        Command::Top(args) => top::run(&args.socket),
         Command::Mobiles(args) => mobiles(args),
         Command::Mobile(args) => {
             let request = Request::Mobile { address: args.address, presence: args.presence.into() };
@@ -184,13 +188,12 @@ fn start(args: &RunArgs) -> ExitCode {
         );
         return ExitCode::from(WRONG);
     };
-    let directory = config.buffer.directory.clone();
-    let setup = Setup { config, interface, socket: args.socket.clone() };
+    let setup = Setup { config: config.clone(), interface, socket: args.socket.clone() };
     match serve(setup) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             print_error(&with_causes(&error));
-            let can_work = features::can_work(&features::examine(&directory));
+            let can_work = features::can_work(&features::examine(&config));
             if can_work { ExitCode::FAILURE } else { ExitCode::from(CANNOT_WORK) }
         }
     }
@@ -212,7 +215,7 @@ fn check(args: &CheckArgs) -> ExitCode {
             return ExitCode::from(WRONG);
         }
     };
-    let features = features::examine(&config.buffer.directory);
+    let features = features::examine(&config);
     if args.json {
         let can_work = features::can_work(&features);
         return print_json(&Checked { config: config.to_toml(), can_work, features: &features });

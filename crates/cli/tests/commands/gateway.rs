@@ -14,7 +14,7 @@ fn a_configuration_is_checked_and_its_schema_is_the_published_one() {
     assert!(printed.contains("# Started by this user, the gateway can"), "{printed}");
     let json: serde_json::Value =
         serde_json::from_str(&place.run("gateway check good.toml --json").well().out).unwrap();
-    assert_eq!(json["features"].as_array().unwrap().len(), 4, "{json}");
+    assert_eq!(json["features"].as_array().unwrap().len(), 6, "{json}");
     place.write("bad.toml", "[buffer]\nmobile_byte = 8\n");
     assert!(place.run("gateway check bad.toml").refused().contains("bad.toml:2:1"));
     assert!(place.run("gateway run --config bad.toml").refused().contains("bad.toml:2:1"));

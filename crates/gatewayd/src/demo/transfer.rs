@@ -144,12 +144,17 @@ impl Transfer {
         Ok(began.elapsed())
     }
 
+    /// Nothing more is sent, but for what is being written.
+    pub fn stop(&self) {
+        self.is_sending.store(false, Ordering::SeqCst);
+    }
+
     /// Ends it: every byte that was sent has come, and as it was sent. Returns how many.
     ///
     /// # Errors
     /// It is not so, or does not end within [`LIMIT`].
     pub fn ends_exact(mut self) -> Result<u64, TransferError> {
-        self.is_sending.store(false, Ordering::SeqCst);
+        self.stop();
         let sent = self.sender.take().map(JoinHandle::join);
         let sent = match sent {
             Some(Ok(Ok(sent))) => sent,

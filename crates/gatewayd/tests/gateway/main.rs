@@ -14,6 +14,7 @@ mod process;
 
 use std::process::ExitCode;
 
+use holdover_gatewayd::config::Config;
 use holdover_gatewayd::features;
 use holdover_testbed::{Namespace, Privilege};
 use libtest_mimic::{Arguments, Completion, Trial};
@@ -32,8 +33,7 @@ fn main() -> ExitCode {
 }
 
 fn can_work() -> Result<(), String> {
-    let missing =
-        features::examine(std::path::Path::new("/")).into_iter().find(|feature| feature.needed && !feature.fine);
+    let missing = features::examine(&Config::default()).into_iter().find(|feature| feature.needed && !feature.fine);
     missing.map_or(Ok(()), |feature| Err(format!("{}: {}", feature.name, feature.found)))
 }
 
