@@ -269,8 +269,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("sudo holdover hip up --esp-keys /root/esp_sa", "Write keys with which Wireshark decrypts captures"),
         ],
     ),
+    (
+        "hip rendezvous",
+        &[("sudo holdover hip rendezvous", "Hosts that have joined this one are found wherever they are")],
+    ),
+    ("hip relay", &[("sudo holdover hip relay --metrics 127.0.0.1:9477", "A relay, with metrics for Prometheus")]),
     ("hip down", &[("sudo holdover hip down", "End all associations and the daemon")]),
     ("hip status", &[("sudo holdover hip status --json", "Print JSON")]),
+    ("hip top", &[("sudo holdover hip top --every 5", "What goes to each peer, every five seconds")]),
     ("hip ping", &[("sudo holdover hip ping --count 10 server", "Ten echo requests")]),
 ];
 

@@ -11,5 +11,6 @@ pub mod core;
 pub mod daemon;
 pub mod files;
 pub mod invitation;
+pub mod metrics;
 pub mod random;
 pub mod status;

@@ -43,6 +43,9 @@ pub(super) struct UpArgs {
     /// secret from whoever reads it.
     #[arg(long, value_name = "FILE")]
     esp_keys: Option<PathBuf>,
+    /// Serve metrics for Prometheus at this address and port, as 127.0.0.1:9477.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    metrics: Option<std::net::SocketAddr>,
     /// Say more of what is done.
     #[arg(long, short)]
     verbose: bool,
@@ -69,6 +72,7 @@ pub(super) fn up(args: &UpArgs, serves: Option<Serves>) -> Result<ExitCode, Fail
             ..RekeyLimits::default()
         },
         esp_keys: args.esp_keys.clone(),
+        metrics: args.metrics,
     };
     match Daemon::open(setup).and_then(Daemon::run) {
         Ok(()) => Ok(ExitCode::SUCCESS),

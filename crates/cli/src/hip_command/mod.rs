@@ -3,6 +3,7 @@
 mod daemon;
 mod ping;
 mod text;
+mod top;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -50,6 +51,8 @@ enum Command {
     Down(SocketArgs),
     /// Show this host's addresses, its peers, and what went between them.
     Status(StatusArgs),
+    /// Show every second what goes to each peer and comes from it.
+    Top(top::TopArgs),
     /// See whether a peer answers, and how fast.
     Ping(ping::PingArgs),
 }
@@ -238,6 +241,7 @@ pub(crate) fn run(args: &HipArgs) -> ExitCode {
         Command::Relay(args) => daemon::up(args, Some(Serves::Relay)),
         Command::Down(args) => daemon::down(args),
         Command::Status(args) => daemon::status(args),
+        Command::Top(args) => top::top(args),
         Command::Ping(args) => ping::ping(args),
     };
     result.unwrap_or_else(|failure| {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use holdover_hipd::files::{Peers, Via};
-use holdover_hipd::status::Status;
+use holdover_hipd::status::{PeerStatus, Status};
 
 /// The peers in the file.
 pub(super) fn peers(peers: &Peers) -> String {
@@ -54,6 +54,19 @@ pub(super) fn status(status: &Status) -> String {
         counters.hip_dropped, counters.unreachable
     );
     text
+}
+
+/// What goes to each peer and comes from it now, in bits per second.
+pub(super) fn top(status: &Status, rates: impl Fn(&PeerStatus) -> [f64; 2]) -> String {
+    let rows = status.peers.iter().map(|peer| {
+        let name = peer.name.clone().unwrap_or_else(|| peer.hit.clone());
+        let [out, back] = rates(peer).map(|rate| format!("{:.3}", rate / 1e6));
+        let moves = peer.counters.readdressed.to_string();
+        [name, peer.state.clone(), list(&peer.addresses), out, back, moves]
+    });
+    let rows: Vec<_> = rows.collect();
+    let head = ["peer", "state", "at", "out Mbit/s", "in Mbit/s", "moves"];
+    format!("{}  at {}\n{}", status.hit, list(&status.addresses), table(head, &rows))
 }
 
 fn list(addresses: &[IpAddr]) -> String {

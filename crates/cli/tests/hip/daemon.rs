@@ -70,7 +70,7 @@ impl Host {
         let first = words.next().unwrap();
         command.arg("hip").arg(first);
         command.args(words.clone());
-        let has_directory = !matches!(first, "down" | "status");
+        let has_directory = !matches!(first, "down" | "status" | "top");
         if has_directory {
             command.arg("--dir").arg(&self.directory);
         }

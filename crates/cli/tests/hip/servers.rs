@@ -15,14 +15,9 @@ pub(crate) const TESTS: &[Test] = &[
 
 /// Two hosts that have joined a server, and each other; all daemons run.
 fn three(place: &Place, namespaces: [&holdover_testbed::Namespace; 3], kind: &str) -> [Host; 3] {
-    let [mut alice, mut bob, mut server] = ["alice", "bob", "server"]
-        .into_iter()
-        .zip(namespaces)
-        .map(|(name, namespace)| Host::new(place, name, namespace))
-        .collect::<Vec<_>>()
-        .try_into()
-        .ok()
-        .unwrap();
+    let [a, b, s] = namespaces;
+    let (mut alice, mut bob) = (Host::new(place, "alice", a), Host::new(place, "bob", b));
+    let mut server = Host::new(place, "server", s);
     let invitation = server.ok(&format!("invite --name server --address {SERVER} --serves {kind}"));
     for (host, name) in [(&alice, "alice"), (&bob, "bob")] {
         host.ok(&format!("join {}", invitation.trim()));

@@ -3,6 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
+use holdover_testbed::{Namespace, Netlink};
+
 use crate::Test;
 use crate::daemon::{Host, Place, pair, tshark};
 use crate::network::{LTE, Network, SERVER, WIFI};
@@ -22,7 +24,8 @@ fn two_hosts_talk_after_one_command_each() {
     network.attach(&WIFI);
     let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");
     mobile.up("");
-    server.up("");
+    network.server.enter(|| Netlink::open(&network.server).unwrap().set_up("lo").unwrap()).unwrap();
+    server.up("--metrics 127.0.0.1:9477");
     let pinged = mobile.ok("ping server --count 3");
     assert!(pinged.contains("3 of 3 answered"), "{pinged}");
     server.ok("ping mobile --count 1");
@@ -31,11 +34,29 @@ fn two_hosts_talk_after_one_command_each() {
     assert!(peer["packets_in"].as_u64().unwrap() >= 4, "{peer}");
     let text = server.ok("status");
     assert!(text.contains("mobile") && text.contains("ESTABLISHED") && text.contains(WIFI.address), "{text}");
+    let shown = mobile.ok("top --count 2");
+    assert!(shown.contains("out Mbit/s") && shown.matches("ESTABLISHED").count() == 2, "{shown}");
+    let scraped = scrape(&network.server);
+    assert!(scraped.contains("holdover_hip_established{peer=\"mobile\"} 1\n"), "{scraped}");
     // A peer that goes is told.
     mobile.ok("down");
     server.wait_for("closed", |peer| peer["state"] == "CLOSED");
     assert!(!mobile.run("status").status.success());
     assert!(!mobile.socket().exists());
+}
+
+/// What the daemon there tells Prometheus.
+fn scrape(namespace: &Namespace) -> String {
+    use std::io::{Read as _, Write as _};
+    namespace
+        .enter(|| {
+            let mut stream = std::net::TcpStream::connect("127.0.0.1:9477").unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        })
+        .unwrap()
 }
 
 fn they_talk_in_udp() {

@@ -102,7 +102,7 @@ fn wrong_words_are_refused() {
 
 fn without_a_daemon_it_is_said_how_to_start_one() {
     let place = Place::new("words-daemon");
-    for words in ["status --socket s", "down --socket s"] {
+    for words in ["status --socket s", "down --socket s", "top --count 1 --socket s"] {
         let (code, _, err) = run(&place, words);
         assert!(code == 1 && err.contains("sudo holdover hip up"), "{words}: {err}");
     }

@@ -5,6 +5,7 @@ use aes::{Aes128, Aes256};
 use aes_gcm::aead::AeadInOut;
 use aes_gcm::aead::consts::U12;
 use aes_gcm::{Aes128Gcm, Nonce};
+use bytes::{BufMut as _, BytesMut};
 use cbc::cipher::block_padding::NoPadding;
 use cbc::cipher::{Array, BlockModeDecrypt, BlockModeEncrypt, InnerIvInit};
 use cbc::{Decryptor, Encryptor};
@@ -58,13 +59,13 @@ impl Engine {
     }
 
     /// Encrypts what begins at `body`, and appends the integrity check value.
-    pub(super) fn encrypt(&self, out: &mut Vec<u8>, body: usize, number: u64) -> Option<()> {
+    pub(super) fn encrypt(&self, out: &mut BytesMut, body: usize, number: u64) -> Option<()> {
         match self {
             Self::Gcm(cipher, salt) => {
                 let (nonce, associated) = nonce(salt, out, number)?;
                 let (_, plain) = out.split_at_mut(body);
                 let tag = cipher.encrypt_inout_detached(&nonce, &associated, plain.into()).ok()?;
-                out.extend(tag);
+                out.put_slice(&tag);
             }
             Self::Hmac(cipher, mac) => {
                 let (head, plain) = out.split_at_mut(body);
@@ -82,21 +83,25 @@ impl Engine {
                     None => {}
                 }
                 let tag = covering(mac, out, number).finalize().into_bytes();
-                out.extend(&tag[..ICV_LEN]);
+                out.put_slice(&tag[..ICV_LEN]);
             }
         }
         Some(())
     }
 
-    /// Verifies a whole ESP payload and decrypts what begins at `body`; `None` if it is not authentic.
-    pub(super) fn decrypt(&self, esp: &[u8], body: usize, number: u64) -> Option<Vec<u8>> {
+    /// Verifies a whole ESP payload and decrypts what begins at `body`, behind `room` bytes of zero; `None` if it is not authentic.
+    pub(super) fn decrypt(&self, esp: &[u8], body: usize, number: u64, room: usize) -> Option<Vec<u8>> {
         let (covered, tag) = esp.split_at_checked(esp.len().checked_sub(ICV_LEN)?)?;
-        let mut plain = covered.get(body..)?.to_vec();
+        let encrypted = covered.get(body..)?;
+        let mut opened = Vec::with_capacity(room + encrypted.len());
+        opened.resize(room, 0);
+        opened.extend_from_slice(encrypted);
+        let plain = &mut opened[room..];
         match self {
             Self::Gcm(cipher, salt) => {
                 let (nonce, associated) = nonce(salt, esp, number)?;
                 let tag = Array(tag.try_into().ok()?);
-                cipher.decrypt_inout_detached(&nonce, &associated, plain.as_mut_slice().into(), &tag).ok()?;
+                cipher.decrypt_inout_detached(&nonce, &associated, plain.into(), &tag).ok()?;
             }
             Self::Hmac(cipher, mac) => {
                 covering(mac, covered, number).verify_truncated_left(tag).ok()?;
@@ -104,17 +109,17 @@ impl Engine {
                 match cipher {
                     Some(Cbc::Aes128(aes)) => {
                         let mode = Decryptor::inner_iv_init((**aes).clone(), &Array(iv.try_into().ok()?));
-                        mode.decrypt_padded::<NoPadding>(&mut plain).ok()?;
+                        mode.decrypt_padded::<NoPadding>(plain).ok()?;
                     }
                     Some(Cbc::Aes256(aes)) => {
                         let mode = Decryptor::inner_iv_init((**aes).clone(), &Array(iv.try_into().ok()?));
-                        mode.decrypt_padded::<NoPadding>(&mut plain).ok()?;
+                        mode.decrypt_padded::<NoPadding>(plain).ok()?;
                     }
                     None => {}
                 }
             }
         }
-        Some(plain)
+        Some(opened)
     }
 }
 

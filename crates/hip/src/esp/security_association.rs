@@ -10,6 +10,10 @@ use crate::identity::Hit;
 
 /// Bytes of an IPv6 header.
 const IPV6_LEN: usize = 40;
+/// Where an IPv6 header has the number of what follows.
+const NEXT_HEADER: usize = 6;
+/// Padding, its length, next header and integrity check value have at most so many bytes.
+const TRAILER_LEN: usize = 18 + ICV_LEN;
 /// The next header of a dummy packet (RFC 4303 section 2.6).
 const NO_NEXT_HEADER: u8 = 59;
 
@@ -134,8 +138,13 @@ impl Outbound {
         if inner.src != self.local.0 || inner.dst != self.peer.0 {
             return Err(SealError::Addresses);
         }
-        let bytes = inner.emit().map_err(|_| SealError::Packet)?;
-        self.seal_payload(bytes[6], &bytes[IPV6_LEN..], rng)
+        // The IPv6 header is not sent (BEET mode): what stands before the payload instead is shorter.
+        let mut out = BytesMut::with_capacity(inner.wire_len() + TRAILER_LEN);
+        inner.emit_into(&mut out).map_err(|_| SealError::Packet)?;
+        let next_header = out[NEXT_HEADER];
+        let mut out = out.split_off(IPV6_LEN - HEADER_LEN - self.keys.suite.iv_len());
+        self.seal_in_place(next_header, &mut out, rng)?;
+        Ok(out.freeze())
     }
 
     /// The ESP payload of a dummy packet (RFC 4303 section 2.6), which the peer authenticates and discards.
@@ -158,30 +167,42 @@ impl Outbound {
         payload: &[u8],
         rng: &mut R,
     ) -> Result<Bytes, SealError> {
+        let headers = HEADER_LEN + self.keys.suite.iv_len();
+        let mut out = BytesMut::with_capacity(headers + payload.len() + TRAILER_LEN);
+        out.put_bytes(0, headers);
+        out.put_slice(payload);
+        self.seal_in_place(next_header, &mut out, rng)?;
+        Ok(out.freeze())
+    }
+
+    /// Seals a payload that has room for SPI, sequence number and initialization vector before it.
+    fn seal_in_place<R: CryptoRng + ?Sized>(
+        &mut self,
+        next_header: u8,
+        out: &mut BytesMut,
+        rng: &mut R,
+    ) -> Result<(), SealError> {
         let suite = self.keys.suite;
         let number = self.number.checked_add(1).ok_or(SealError::Exhausted)?;
-        let mut out = Vec::with_capacity(HEADER_LEN + suite.iv_len() + payload.len() + 18 + ICV_LEN);
-        out.put_u32(self.spi);
-        out.put_u32(number as u32);
+        let body = HEADER_LEN + suite.iv_len();
+        let len = out.len() - body;
+        out[..4].copy_from_slice(&self.spi.to_be_bytes());
+        out[4..HEADER_LEN].copy_from_slice(&(number as u32).to_be_bytes());
         match suite {
             EspSuite::NullHmacSha256 => {}
-            EspSuite::Aes128Gcm16 => out.put_u64(number),
+            EspSuite::Aes128Gcm16 => out[HEADER_LEN..body].copy_from_slice(&number.to_be_bytes()),
             EspSuite::Aes128CbcHmacSha256 | EspSuite::Aes256CbcHmacSha256 => {
-                let mut iv = [0; 16];
-                rng.fill_bytes(&mut iv);
-                out.put_slice(&iv);
+                rng.fill_bytes(&mut out[HEADER_LEN..body]);
             }
         }
-        let body = out.len();
-        out.put_slice(payload);
-        let padding = (payload.len() + 2).next_multiple_of(suite.alignment()) - payload.len() - 2;
-        out.extend((1..=padding).map(|byte| byte as u8));
+        let padding = (len + 2).next_multiple_of(suite.alignment()) - len - 2;
+        (1..=padding).for_each(|byte| out.put_u8(byte as u8));
         out.put_slice(&[padding as u8, next_header]);
         let engine = self.engine.as_ref().ok_or(SealError::Exhausted)?;
-        engine.encrypt(&mut out, body, number).ok_or(SealError::Exhausted)?;
+        engine.encrypt(out, body, number).ok_or(SealError::Exhausted)?;
         self.number = number;
-        self.bytes += payload.len() as u64;
-        Ok(Bytes::from(out))
+        self.bytes += len as u64;
+        Ok(())
     }
 }
 
@@ -217,18 +238,17 @@ impl Inbound {
     ///
     /// [`OpenError`]; nothing changes then, but that an authentic packet whose contents are unusable counts as received.
     pub fn open(&mut self, esp: &[u8], ttl: u8, traffic_class: u8) -> Result<Packet, OpenError> {
-        let (next_header, payload) = self.open_payload(esp)?;
+        let (next_header, mut bytes) = self.open_behind(esp, IPV6_LEN)?;
         if next_header == NO_NEXT_HEADER {
             return Err(OpenError::Dummy);
         }
-        let mut bytes = BytesMut::with_capacity(IPV6_LEN + payload.len());
-        bytes.put_u32(6 << 28 | u32::from(traffic_class) << 20);
-        bytes.put_u16(payload.len() as u16);
-        bytes.put_slice(&[next_header, ttl]);
-        bytes.put_slice(&self.peer.0.octets());
-        bytes.put_slice(&self.local.0.octets());
-        bytes.put_slice(&payload);
-        Packet::parse(bytes.freeze()).map_err(OpenError::Inner)
+        let len = (bytes.len() - IPV6_LEN) as u16;
+        bytes[..4].copy_from_slice(&(6 << 28 | u32::from(traffic_class) << 20).to_be_bytes());
+        bytes[4..6].copy_from_slice(&len.to_be_bytes());
+        (bytes[NEXT_HEADER], bytes[NEXT_HEADER + 1]) = (next_header, ttl);
+        bytes[8..24].copy_from_slice(&self.peer.0.octets());
+        bytes[24..IPV6_LEN].copy_from_slice(&self.local.0.octets());
+        Packet::parse(Bytes::from(bytes)).map_err(OpenError::Inner)
     }
 
     /// Next header and payload in an ESP payload.
@@ -237,6 +257,11 @@ impl Inbound {
     ///
     /// [`OpenError`], as [`Self::open`].
     pub fn open_payload(&mut self, esp: &[u8]) -> Result<(u8, Vec<u8>), OpenError> {
+        self.open_behind(esp, 0)
+    }
+
+    /// The same, with the payload behind so many bytes of zero.
+    fn open_behind(&mut self, esp: &[u8], room: usize) -> Result<(u8, Vec<u8>), OpenError> {
         let suite = self.keys.suite;
         let length = OpenError::Length { len: esp.len() };
         let body = HEADER_LEN + suite.iv_len();
@@ -253,16 +278,16 @@ impl Inbound {
             return Err(OpenError::Replay { number });
         }
         let engine = self.engine.as_ref().ok_or(OpenError::Integrity)?;
-        let mut plain = engine.decrypt(esp, body, number).ok_or(OpenError::Integrity)?;
+        let mut plain = engine.decrypt(esp, body, number, room).ok_or(OpenError::Integrity)?;
         self.window.accept(number);
         let next_header = plain.pop().ok_or(OpenError::Padding)?;
         let padding = usize::from(plain.pop().ok_or(OpenError::Padding)?);
-        let len = plain.len().checked_sub(padding).ok_or(OpenError::Padding)?;
+        let len = plain.len().checked_sub(padding).filter(|len| *len >= room).ok_or(OpenError::Padding)?;
         if !plain[len..].iter().zip(1_u8..).all(|(&byte, expected)| byte == expected) {
             return Err(OpenError::Padding);
         }
         plain.truncate(len);
-        self.bytes += len as u64;
+        self.bytes += (len - room) as u64;
         Ok((next_header, plain))
     }
 }

@@ -92,6 +92,11 @@ impl Paths {
         self.addresses.iter().filter(|it| it.is_relay).map(|it| it.address)
     }
 
+    /// Whether packets reach the peer by way of a server.
+    pub(super) fn has_active_relay(&self) -> bool {
+        self.addresses.iter().any(|it| it.is_relay && it.status == Status::Active)
+    }
+
     pub(super) fn is_relay(&self, address: IpAddr) -> bool {
         self.get(address).is_some_and(|it| it.is_relay)
     }

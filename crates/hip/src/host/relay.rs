@@ -129,7 +129,7 @@ impl Host {
         let keys = &self.associations.get(&via.server)?.secured.as_ref()?.keys;
         let to = RelayAddress { port: via.from.1, protocol: UDP, address: map(via.from.0) };
         let key = keys.outbound.integrity.to_vec();
-        via.is_relay.then(|| ReplyVia { at: via.at, to, rhash: keys.rhash, key })
+        via.is_relay.then_some(ReplyVia { at: via.at, to, rhash: keys.rhash, key })
     }
 
     /// The peer's data may come by way of a relay: it is told so. `sender` is a peer, or the relay itself.
@@ -140,6 +140,13 @@ impl Host {
             let Some(association) = self.associations.get(&peer).filter(|association| association.is_usable()) else {
                 continue;
             };
+            if is_server && association.relayed.is_none() && association.paths.has_active_relay() {
+                // The exchange took place before this host was a client: the peer's answer says where the relay sees it.
+                if let Some(association) = self.associations.get_mut(&peer) {
+                    association.announce(&mut self.local, now);
+                }
+                continue;
+            }
             let Some((relayed, secured)) = association.relayed.zip(association.secured.as_ref()) else { continue };
             let permission = PeerPermission {
                 relayed_port: UDP_PORT,
@@ -166,7 +173,7 @@ impl Host {
     ) -> Result<(), Dropped> {
         let Some(config) = &self.local.config.server else { return Err(Dropped::NotForUs) };
         let limit = config.max_hip_per_s;
-        let HipPacket { kind, sender, receiver, .. } = received.packet;
+        let HipPacket { kind, receiver, .. } = received.packet;
         let is_relayed = self.local.registry.has(now, receiver, Service::RelayHip) && port.is_some();
         let is_met = self.local.registry.has(now, receiver, Service::Rendezvous)
             && matches!(kind, PacketType::I1 | PacketType::Update);
@@ -197,7 +204,6 @@ impl Host {
         }
         let to = RelayTarget::Peer(receiver);
         self.local.relayed.push_back(Relayed { packet: builder.finish(src, dst), to });
-        let _ = sender;
         Ok(())
     }
 

@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use bytes::Bytes;
-use holdover_base::Duration;
-use holdover_hip::codec::{HipPacket, PacketType, Parameter, RelayAddress};
+use holdover_base::{Duration, Rng};
+use holdover_hip::codec::{HipPacket, PROTOCOL, PacketType, Parameter, RelayAddress};
 use holdover_hip::host::{Dropped, Event, ServerConfig, Service, State};
-use holdover_wire::{Packet, Payload};
+use holdover_wire::{Packet, Payload, transport_checksum};
 
 use crate::support::address;
 use crate::world::{World, quick};
@@ -86,6 +86,20 @@ fn data_leaves_the_relay_when_the_hosts_can_reach_each_other() {
     for from in [0, 1] {
         world.data(from).unwrap_or_else(|error| panic!("from {from}: {error}"));
     }
+}
+
+#[test]
+fn a_host_that_registers_after_the_exchange_learns_where_its_peer_is() {
+    let mut world = world(9, false);
+    world.connect_by_server();
+    let is_candidate = |event: &Event| matches!(event, Event::PeerCandidate { .. });
+    assert!(!world.has_event(0, is_candidate) && world.has_event(1, is_candidate));
+    let (now, server) = (world.now, world.hosts[2].hit());
+    world.hosts[0].register(now, server, RELAYED);
+    world.hosts[0].connect(now, server).unwrap();
+    world.run_for(Duration::from_secs(5));
+    assert!(world.has_event(0, is_candidate));
+    assert_eq!(world.hosts[2].clients(), (2, 2));
 }
 
 #[test]
@@ -185,4 +199,55 @@ fn data_of_a_client_is_cut_at_its_rate() {
     let esp = Packet::new(address("192.0.2.1"), world.places[2][0], Payload::Esp(Bytes::from(bytes)));
     let forwarded = (0..100).filter(|_| world.hosts[2].relay(now, &esp).is_ok()).count();
     assert_eq!(forwarded, 10);
+}
+
+/// Every packet of a relayed exchange, a move and a change of keys, damaged in up to three bytes with its checksum put right, and given to
+/// any of the three: nothing panics, and what leaves the relay goes to its clients or where they have asked for.
+#[test]
+fn damaged_packets_reach_nobody_but_clients() {
+    let mut world = world(8, true);
+    world.connect_by_server();
+    world.move_to(0, &["192.0.2.77"]);
+    world.run_for(Duration::from_secs(2));
+    let (now, peer) = (world.now, world.hit(1));
+    world.hosts[0].rekey(now, peer, true).unwrap();
+    world.run_for(Duration::from_secs(2));
+    let recorded: Vec<Packet> = world.packets.iter().map(|(_, packet)| packet.clone()).collect();
+    let forwarded =
+        world.relayed.iter().map(|(_, _, packet)| packet.emit(world.places[2][0], world.places[1][0]).unwrap());
+    let recorded: Vec<Packet> = recorded.into_iter().chain(forwarded).collect();
+    assert!(recorded.len() > 20);
+    let mut rng = Rng::new(8);
+    let (clients, server) = ([address("192.0.2.77"), address("198.51.100.2")], world.places[2][0]);
+    for _ in 0..4000 {
+        world.now += Duration::from_millis(50);
+        let mut packet = recorded[rng.below(recorded.len() as u64) as usize].clone();
+        let Payload::Other { payload, .. } = &mut packet.payload else { continue };
+        let mut bytes = payload.to_vec();
+        for _ in 0..=rng.below(3) {
+            let at = rng.below(bytes.len() as u64) as usize;
+            bytes[at] = rng.next_u32() as u8;
+        }
+        let len = (usize::from(bytes[1]) + 1) * 8;
+        bytes.resize(len.max(40), 0);
+        bytes[4..6].fill(0);
+        let sum = transport_checksum(packet.src, packet.dst, PROTOCOL, &bytes);
+        bytes[4..6].copy_from_slice(&sum.to_be_bytes());
+        *payload = Bytes::from(bytes);
+        world.is_in_udp = rng.chance(0.8);
+        world.deliver(&packet);
+        for host in 0..3 {
+            while let Some(relayed) = world.hosts[host].poll_relayed() {
+                let is_client = clients.contains(&relayed.packet.dst);
+                assert!(host != 2 || is_client && relayed.packet.src == server, "{relayed:?}");
+            }
+        }
+        world.collect();
+    }
+    assert!(world.dropped.len() > 1000);
+    world.is_in_udp = true;
+    world.run_for(Duration::from_secs(700));
+    for from in [0, 1] {
+        assert!(data_arrives(&mut world, from), "from {from}");
+    }
 }

@@ -8,7 +8,7 @@ mod key_file;
 mod sockets;
 
 use std::io::{self, Read as _};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -18,19 +18,21 @@ use holdover_base::{Duration, Instant};
 use holdover_hip::host::{Event, HostConfig, RekeyLimits, ServerConfig};
 use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
 use holdover_host::notify::Notifier;
+use holdover_host::offload::{Joiner, segments};
 use holdover_host::privileges::{CapabilitySet, drop_all_but};
+use holdover_host::scrape;
 use holdover_host::session::{Bounds, Sessions};
 use holdover_host::{Namespace, NamespaceError, Tun, TunConfig, TunError, clock};
-use holdover_wire::Packet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use self::addresses::Addresses;
 use self::key_file::KeyFile;
-use self::sockets::Sockets;
+use self::sockets::{Outbox, Sockets};
 use crate::control::{LONGEST_REQUEST, Request, Response};
 use crate::core::{Core, CoreConfig, Note};
 use crate::files::{IdentityFileError, Peers, PeersFileError, Serves, read_identity};
+use crate::metrics;
 use crate::random::SystemRandom;
 use crate::status::Status;
 
@@ -55,6 +57,8 @@ pub struct Setup {
     pub rekey: RekeyLimits,
     /// A file for the keys of ESP, for Wireshark.
     pub esp_keys: Option<PathBuf>,
+    /// Where metrics are served for Prometheus.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// The daemon cannot go on.
@@ -97,6 +101,14 @@ pub enum DaemonError {
         /// Why.
         source: io::Error,
     },
+    /// Metrics cannot be served there.
+    #[error("metrics at {address}")]
+    Metrics {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
     /// A socket towards the network failed.
     #[error("sockets for HIP and ESP")]
     Sockets(#[source] io::Error),
@@ -122,6 +134,14 @@ const CONTROL: Bounds = Bounds {
     time: Duration::from_secs(5),
     backlog_bytes: 1 << 20,
 };
+/// Callers of the endpoint for Prometheus.
+const SCRAPES: Bounds = Bounds {
+    mark: scrape::END_OF_REQUEST,
+    question_bytes: 8192,
+    callers: 8,
+    time: Duration::from_secs(5),
+    backlog_bytes: 0,
+};
 /// Packets that one round takes from the TUN device, and from each socket.
 const BATCH: usize = 64;
 /// How many packets of programs the kernel queues before it drops more.
@@ -141,6 +161,7 @@ pub struct Daemon {
     sockets: Sockets,
     addresses: Addresses,
     control: Sessions<UnixListener>,
+    metrics: Option<Sessions<TcpListener>>,
     /// Dropped after the TUN device: the next daemon finds its name free.
     _ownership: Ownership,
     notifier: Notifier,
@@ -154,8 +175,10 @@ pub struct Daemon {
     not_sent: u64,
     not_read: u64,
     key_file: Option<KeyFile>,
-    inner_buffer: Vec<u8>,
-    scratch: BytesMut,
+    inner_buffer: BytesMut,
+    /// Segments for programs that go to the kernel as one packet.
+    joiner: Joiner,
+    outbox: Outbox,
 }
 
 /// What has something to say.
@@ -165,6 +188,7 @@ enum Token {
     Reload,
     Addresses,
     Control,
+    Metrics,
     Tun,
     Socket(usize),
 }
@@ -202,6 +226,7 @@ impl Daemon {
             sockets,
             addresses,
             control: Sessions::new(listener, CONTROL),
+            metrics: setup.metrics.map(serve).transpose()?,
             _ownership: ownership,
             watchdog_due: notifier.watchdog().map(|every| now + every),
             notifier,
@@ -212,8 +237,9 @@ impl Daemon {
             not_sent: 0,
             not_read: 0,
             key_file,
-            inner_buffer: vec![0; 1 << 16],
-            scratch: BytesMut::with_capacity(1 << 16),
+            inner_buffer: BytesMut::new(),
+            joiner: Joiner::default(),
+            outbox: Outbox::default(),
             setup,
         };
         daemon.core.set_peers(now, &peers);
@@ -262,6 +288,7 @@ impl Daemon {
                     self.look_at_addresses(now)?;
                 }
                 Token::Control => self.serve_control(now),
+                Token::Metrics => self.serve_metrics(now),
                 Token::Tun => self.take_inner(now)?,
                 Token::Socket(index) => self.take_outer(now, index),
             }
@@ -273,6 +300,9 @@ impl Daemon {
             self.flush();
         }
         self.control.hang_up(now);
+        if let Some(metrics) = &mut self.metrics {
+            metrics.hang_up(now);
+        }
         if let Some(every) = self.notifier.watchdog()
             && self.watchdog_due.is_some_and(|due| due <= now)
         {
@@ -291,6 +321,8 @@ impl Daemon {
         ];
         let control = self.control.descriptors();
         waited_for.extend(control.map(|(fd, flags)| (Token::Control, PollFd::from_borrowed_fd(fd, flags))));
+        let metrics = self.metrics.iter().flat_map(Sessions::descriptors);
+        waited_for.extend(metrics.map(|(fd, flags)| (Token::Metrics, PollFd::from_borrowed_fd(fd, flags))));
         let sockets = self.sockets.descriptors().enumerate();
         waited_for.extend(sockets.map(|(i, fd)| (Token::Socket(i), PollFd::from_borrowed_fd(fd, PollFlags::IN))));
         waited_for.push((Token::Tun, PollFd::from_borrowed_fd(self.tun.as_fd(), PollFlags::IN)));
@@ -310,6 +342,7 @@ impl Daemon {
     fn patience(&self) -> Option<Timespec> {
         let now = clock::now();
         let deadlines = self.core.poll_timeout().into_iter().chain(self.control.poll_timeout());
+        let deadlines = deadlines.chain(self.metrics.as_ref().and_then(Sessions::poll_timeout));
         let wait = deadlines.chain(self.watchdog_due).chain(self.ends_at).min()?.saturating_since(now);
         let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
         Some(Timespec { tv_sec: seconds, tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ })
@@ -341,9 +374,9 @@ impl Daemon {
 
     fn take_inner(&mut self, now: Instant) -> Result<(), DaemonError> {
         for _ in 0..BATCH {
-            match self.tun.recv(&mut self.inner_buffer) {
-                Ok(Some(bytes)) => match Packet::parse(bytes) {
-                    Ok(packet) => self.core.handle_inner(now, packet),
+            match self.tun.recv_offloaded(&mut self.inner_buffer) {
+                Ok(Some((offload, bytes))) => match segments(offload, offload.complete_unless_tcp(bytes)) {
+                    Ok(packets) => packets.for_each(|packet| self.core.handle_inner(now, packet)),
                     Err(_) => self.not_read += 1,
                 },
                 Ok(None) | Err(TunError::Down { .. }) => break,
@@ -368,17 +401,20 @@ impl Daemon {
     /// Sends what the core has for the network and for programs; whether a peer was found elsewhere.
     fn flush(&mut self) -> bool {
         while let Some(packet) = self.core.poll_network() {
-            if let Err(error) = self.sockets.send(&packet, &mut self.scratch) {
-                self.not_sent += 1;
-                tracing::debug!(src = %packet.src, dst = %packet.dst, %error, "not sent");
+            self.outbox.push(&packet);
+            if self.outbox.is_full() {
+                self.not_sent += self.sockets.send(&mut self.outbox);
             }
         }
+        self.not_sent += self.sockets.send(&mut self.outbox);
         while let Some(packet) = self.core.poll_inner() {
-            self.scratch.clear();
-            // It is the kernel's to drop what it does not want.
-            let sent = packet.emit_into(&mut self.scratch).is_ok() && self.tun.send(&self.scratch).is_ok();
-            self.not_sent += u64::from(!sent);
+            if let Some(packet) = self.joiner.push(packet) {
+                self.deliver_joined();
+                // It is the first one of its kind now, and taken.
+                let _ = self.joiner.push(packet);
+            }
         }
+        self.deliver_joined();
         let mut is_elsewhere = false;
         while let Some(note) = self.core.poll_note() {
             is_elsewhere |= matches!(note.event, Event::PeerReaddressed { .. } | Event::Established { .. });
@@ -390,6 +426,17 @@ impl Daemon {
             }
         }
         is_elsewhere
+    }
+
+    /// Hands the kernel what was joined, which drops what it does not want.
+    fn deliver_joined(&mut self) {
+        let delivered = match self.joiner.joined() {
+            Ok(None) => return,
+            Ok(Some(joined)) => self.tun.send_offloaded(joined.offload, &joined.pieces).is_ok(),
+            Err(_) => false,
+        };
+        self.not_sent += u64::from(!delivered);
+        self.joiner.clear();
     }
 
     fn serve_control(&mut self, now: Instant) {
@@ -407,6 +454,15 @@ impl Daemon {
                 Err(message) => Response::Refused { message },
             };
             self.control.answer(now, caller, &answer.to_line(), false);
+        }
+    }
+
+    fn serve_metrics(&mut self, now: Instant) {
+        let status = self.status(now);
+        let Some(sessions) = &mut self.metrics else { return };
+        for (caller, request) in sessions.handle_ready(now) {
+            let answer = scrape::respond(&request, || metrics::encode_status(&status));
+            sessions.answer(now, caller, &answer, false);
         }
     }
 
@@ -429,8 +485,18 @@ impl Daemon {
     }
 }
 
+/// Listens for Prometheus.
+fn serve(address: SocketAddr) -> Result<Sessions<TcpListener>, DaemonError> {
+    let listener = TcpListener::bind(address).and_then(|listener| {
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    });
+    let listener = listener.map_err(|source| DaemonError::Metrics { address, source })?;
+    Ok(Sessions::new(listener, SCRAPES))
+}
+
 fn open_tun(setup: &Setup, hit: IpAddr) -> Result<Tun, DaemonError> {
-    let config = TunConfig { tx_queue_len: TX_QUEUE_LEN, ..TunConfig::new(&setup.interface, setup.mtu) };
+    let config = TunConfig { tx_queue_len: TX_QUEUE_LEN, offload: true, ..TunConfig::new(&setup.interface, setup.mtu) };
     let config = config.address(hit, HIT_PREFIX_LEN);
     Tun::open(&Namespace::current()?, &config).map_err(|error| match &error {
         TunError::Refused { source, .. } if source.kind() == io::ErrorKind::NotFound => DaemonError::NoTun,

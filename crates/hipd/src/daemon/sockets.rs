@@ -105,20 +105,104 @@ impl Sockets {
         }
     }
 
-    /// Sends a packet, whose header it has already.
-    ///
-    /// # Errors
-    /// The system's reason; the packet is lost, as it may be in the network.
-    pub(super) fn send(&self, packet: &Packet, scratch: &mut BytesMut) -> io::Result<()> {
-        scratch.clear();
-        packet.emit_into(scratch).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.to_string()))?;
-        let (socket, to) = match packet.dst {
-            IpAddr::V4(dst) => (Some(&self.out_v4), SocketAddr::V4(SocketAddrV4::new(dst, 0))),
-            IpAddr::V6(dst) => (self.out_v6.as_ref(), SocketAddr::V6(SocketAddrV6::new(dst, 0, 0, 0))),
-        };
-        let socket = socket.ok_or(io::ErrorKind::Unsupported)?;
-        socket.send_to(scratch, &SockAddr::from(to)).map(drop)
+    /// Sends all packets of the outbox, which is empty then, and gives how many the system has refused: they are lost, as they may
+    /// be in the network.
+    pub(super) fn send(&self, outbox: &mut Outbox) -> u64 {
+        let mut refused = core::mem::take(&mut outbox.refused);
+        let mut sent = 0;
+        while let Some(first) = outbox.packets.get(sent) {
+            let is_v4 = first.to.is_ipv4();
+            let same = outbox.packets[sent..].iter().take_while(|packet| packet.to.is_ipv4() == is_v4).count();
+            let batch = &outbox.packets[sent..sent + same];
+            let socket = if is_v4 { Some(&self.out_v4) } else { self.out_v6.as_ref() };
+            sent += match socket.map(|socket| send_batch(socket, &outbox.bytes, batch)) {
+                Some(Ok(count)) => count,
+                Some(Err(error)) => {
+                    // It is about the first one.
+                    tracing::debug!(to = %first.to.ip(), %error, "not sent");
+                    refused += 1;
+                    1
+                }
+                None => {
+                    refused += same as u64;
+                    same
+                }
+            };
+        }
+        outbox.bytes.clear();
+        outbox.packets.clear();
+        refused
     }
+}
+
+/// Packets that are to be sent together.
+#[derive(Default, Debug)]
+pub(super) struct Outbox {
+    bytes: BytesMut,
+    packets: Vec<Outgoing>,
+    /// Packets that cannot be written.
+    refused: u64,
+}
+
+/// Where a packet is among the bytes, and where it goes.
+#[derive(Debug)]
+struct Outgoing {
+    start: usize,
+    end: usize,
+    to: SocketAddr,
+}
+
+impl Outbox {
+    /// As many as one system call sends.
+    const MOST: usize = 64;
+
+    /// Adds a packet, header and all.
+    pub(super) fn push(&mut self, packet: &Packet) {
+        let start = self.bytes.len();
+        if packet.emit_into(&mut self.bytes).is_err() {
+            self.bytes.truncate(start);
+            self.refused += 1;
+            return;
+        }
+        let to = match packet.dst {
+            IpAddr::V4(dst) => SocketAddr::V4(SocketAddrV4::new(dst, 0)),
+            IpAddr::V6(dst) => SocketAddr::V6(SocketAddrV6::new(dst, 0, 0, 0)),
+        };
+        self.packets.push(Outgoing { start, end: self.bytes.len(), to });
+    }
+
+    pub(super) const fn is_full(&self) -> bool {
+        self.packets.len() >= Self::MOST
+    }
+}
+
+/// Sends packets of one family by one call (`sendmmsg(2)`). How many were sent.
+fn send_batch(socket: &Socket, bytes: &[u8], batch: &[Outgoing]) -> io::Result<usize> {
+    let addresses: Vec<SockAddr> = batch.iter().map(|packet| SockAddr::from(packet.to)).collect();
+    let mut slices: Vec<libc::iovec> = batch
+        .iter()
+        .map(|packet| {
+            let bytes = &bytes[packet.start..packet.end];
+            libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+        })
+        .collect();
+    let mut messages: Vec<libc::mmsghdr> = addresses
+        .iter()
+        .zip(&mut slices)
+        .map(|(address, slice)| {
+            // SAFETY: zeros are a valid `mmsghdr`: null pointers with lengths of 0.
+            let mut message: libc::mmsghdr = unsafe { core::mem::zeroed() };
+            message.msg_hdr.msg_name = address.as_ptr().cast_mut().cast();
+            message.msg_hdr.msg_namelen = address.len();
+            message.msg_hdr.msg_iov = slice;
+            message.msg_hdr.msg_iovlen = 1;
+            message
+        })
+        .collect();
+    // SAFETY: `messages` has as many elements as the call is told, and their pointers are into `addresses`, `slices` and `bytes`, which
+    // live until it returns; the kernel reads what they point to.
+    let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), messages.len() as libc::c_uint, 0) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
 fn raw(domain: Domain, protocol: u8) -> Result<Socket, DaemonError> {

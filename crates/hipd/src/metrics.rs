@@ -1,0 +1,165 @@
+//! Metrics for Prometheus, in OpenMetrics' text format.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::status::{Counters, PeerStatus, Status};
+
+/// A peer by its name in the file of peers, else by its HIT.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct Peer {
+    peer: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug, EncodeLabelSet)]
+struct Cause {
+    cause: &'static str,
+}
+
+type PeerCounts = Family<Peer, Counter<u64, AtomicU64>>;
+type PeerGauges = Family<Peer, Gauge>;
+
+fn counter(value: u64) -> Counter {
+    let counter = Counter::<u64>::default();
+    counter.inc_by(value);
+    counter
+}
+
+fn gauge(value: u64) -> Gauge {
+    let gauge = Gauge::<i64>::default();
+    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+    gauge
+}
+
+fn label(peer: &PeerStatus) -> Peer {
+    Peer { peer: peer.name.clone().unwrap_or_else(|| peer.hit.clone()) }
+}
+
+fn counts(peers: &[PeerStatus], count: impl Fn(&PeerStatus) -> u64) -> PeerCounts {
+    let counts = PeerCounts::default();
+    for peer in peers {
+        counts.get_or_create(&label(peer)).inc_by(count(peer));
+    }
+    counts
+}
+
+fn gauges(peers: &[PeerStatus], value: impl Fn(&PeerStatus) -> bool) -> PeerGauges {
+    let gauges = PeerGauges::default();
+    for peer in peers {
+        gauges.get_or_create(&label(peer)).set(i64::from(value(peer)));
+    }
+    gauges
+}
+
+/// The text for a status.
+pub fn encode_status(status: &Status) -> String {
+    let mut registry = Registry::with_prefix("holdover_hip");
+    let peers = &status.peers;
+    let established = |peer: &PeerStatus| matches!(peer.state.as_str(), "ESTABLISHED" | "R2-SENT");
+    registry.register("established", "Whether there is an association with the peer", gauges(peers, established));
+    registry.register(
+        "moving",
+        "Whether the peer has not found this host at its new address yet",
+        gauges(peers, |peer| peer.is_moving),
+    );
+    let received = "Bytes of inner packets from the peer";
+    registry.register_with_unit("received", received, Unit::Bytes, counts(peers, |peer| peer.counters.bytes_in));
+    let sent = "Bytes of inner packets to the peer";
+    registry.register_with_unit("sent", sent, Unit::Bytes, counts(peers, |peer| peer.counters.bytes_out));
+    registry.register(
+        "readdressings",
+        "How often the peer has found this host at a new address",
+        counts(peers, |peer| peer.counters.readdressed),
+    );
+    registry.register("rekeyings", "How often keys were changed", counts(peers, |peer| peer.counters.rekeyed));
+    let Counters { relayed_hip, relayed_esp, woken, hip_in, hip_out, .. } = status.counters;
+    registry.register("hip_received", "HIP packets that came", counter(hip_in));
+    registry.register("hip_sent", "HIP packets that went out", counter(hip_out));
+    registry.register("relayed_hip", "HIP packets that were forwarded", counter(relayed_hip));
+    registry.register("relayed_esp", "ESP packets that were forwarded", counter(relayed_esp));
+    registry.register("woken", "Packets made to have TCP go on after a move", counter(woken));
+    registry.register("clients", "Clients that are registered here", gauge(status.clients));
+    registry.register("dropped", "Packets that were dropped, by cause", dropped(&status.counters));
+    let mut text = String::new();
+    // Writing to a text does not fail.
+    let _ = encode(&mut text, &registry);
+    text
+}
+
+fn dropped(counters: &Counters) -> Family<Cause, Counter<u64, AtomicU64>> {
+    let causes = [
+        ("not_authentic", counters.not_authentic),
+        ("unknown_spi", counters.unknown_spi),
+        ("no_path", counters.no_path),
+        ("not_sealed", counters.not_sealed),
+        ("not_waited", counters.not_waited),
+        ("unreachable", counters.unreachable),
+        ("not_for_hits", counters.not_for_hits),
+        ("hip", counters.hip_dropped),
+        ("not_sent", counters.not_sent),
+        ("not_read", counters.not_read),
+    ];
+    let dropped = Family::default();
+    for (cause, count) in causes {
+        let counter: &Family<Cause, Counter<u64, AtomicU64>> = &dropped;
+        counter.get_or_create(&Cause { cause }).inc_by(count);
+    }
+    dropped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::PeerCounters;
+
+    #[test]
+    fn every_counter_has_its_value() {
+        let counters = PeerCounters { bytes_in: 1000, bytes_out: 2000, readdressed: 3, ..PeerCounters::default() };
+        let peer = PeerStatus {
+            name: Some("server".into()),
+            hit: "2001:25::1".into(),
+            state: "ESTABLISHED".into(),
+            in_udp: false,
+            addresses: Vec::new(),
+            known_addresses: Vec::new(),
+            servers: Vec::new(),
+            services: Vec::new(),
+            is_moving: true,
+            last_readdressing_s: None,
+            waiting_packets: 0,
+            counters,
+        };
+        let status = Status {
+            version: "1".into(),
+            running_s: 1.0,
+            hit: "2001:25::2".into(),
+            interface: "hip0".into(),
+            addresses: Vec::new(),
+            udp: true,
+            wake: true,
+            serves: None,
+            clients: 4,
+            peers: vec![peer],
+            counters: Counters { relayed_esp: 7, unknown_spi: 9, ..Counters::default() },
+        };
+        let text = encode_status(&status);
+        for line in [
+            "holdover_hip_established{peer=\"server\"} 1",
+            "holdover_hip_moving{peer=\"server\"} 1",
+            "holdover_hip_received_bytes_total{peer=\"server\"} 1000",
+            "holdover_hip_sent_bytes_total{peer=\"server\"} 2000",
+            "holdover_hip_readdressings_total{peer=\"server\"} 3",
+            "holdover_hip_relayed_esp_total 7",
+            "holdover_hip_clients 4",
+            "holdover_hip_dropped_total{cause=\"unknown_spi\"} 9",
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line}:\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+    }
+}
