@@ -330,7 +330,7 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             max_buffer_bytes: 16 << 20,
             initial_window_bytes: 64_240,
             ack: AckPolicy::Adaptive { quick_acks: 16, min: ms(40), max: ms(200) },
-            quick_while_growing: false,
+            quick_while_growing: true,
         },
         rto: RtoConfig { initial: ms(1_000), ..base.rto },
         limits: LimitConfig {
