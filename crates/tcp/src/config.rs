@@ -259,19 +259,21 @@ pub enum Algorithm {
     Cubic,
     /// BBR version 1, as in Linux (draft-cardwell-iccrg-bbr-congestion-control-00). Always paced.
     Bbr,
+    /// BBR version 3 as published (draft-ietf-ccwg-bbr-06). Always paced.
+    Bbr3,
 }
 
 impl Algorithm {
     /// Whether the window follows a model of the path, and losses and idle time leave it alone.
     pub const fn is_model_based(self) -> bool {
-        matches!(self, Self::Bbr)
+        matches!(self, Self::Bbr | Self::Bbr3)
     }
 
     /// Whether it does not work without pacing.
     pub const fn is_paced(self) -> bool {
         match self {
             Self::Reno | Self::Cubic => false,
-            Self::Bbr => true,
+            Self::Bbr | Self::Bbr3 => true,
         }
     }
 }

@@ -8,6 +8,7 @@
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
+use crate::congestion::bbr::bandwidth;
 use crate::recovery::Rack;
 use crate::recovery::queue::Sent;
 
@@ -22,6 +23,43 @@ pub(crate) struct Departure {
     first_sent_at: Instant,
     /// P.is_app_limited.
     is_app_limited: bool,
+    /// P.tx_in_flight, in segments, with this one.
+    flight: u32,
+    /// P.lost, in segments.
+    lost: u64,
+}
+
+impl Departure {
+    pub(crate) fn flight(&self) -> u32 {
+        self.flight
+    }
+
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    pub(crate) fn is_app_limited(&self) -> bool {
+        self.is_app_limited
+    }
+}
+
+/// A segment that was marked lost.
+#[derive(Clone, Debug)]
+pub(crate) struct LostSegment {
+    pub(crate) seq: Seq,
+    pub(crate) end: Seq,
+    /// Segments that were lost up to and with this one.
+    pub(crate) lost: u64,
+    pub(crate) departure: Departure,
+}
+
+/// What is in flight and was lost when a segment leaves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Load {
+    /// Segments in flight, with the one that leaves.
+    pub(crate) flight: u32,
+    /// Segments lost since the connection began.
+    pub(crate) lost: u64,
 }
 
 /// The connection's state (section 3.1.1).
@@ -58,6 +96,17 @@ pub(crate) struct RateSample {
     pub(crate) is_app_limited: bool,
     /// The ACK of a single small segment, which the peer may have delayed (Linux `is_ack_delayed`).
     pub(crate) may_be_delayed: bool,
+    /// Segments in flight when the segment that makes the sample was sent, with that one.
+    pub(crate) flight_at_departure: u32,
+    /// Segments lost since then.
+    pub(crate) lost: u64,
+}
+
+impl RateSample {
+    /// In segments per 2^24 us.
+    pub(crate) fn rate(&self) -> u64 {
+        bandwidth(self.delivered, self.interval)
+    }
 }
 
 impl DeliveryRate {
@@ -75,7 +124,7 @@ impl DeliveryRate {
     }
 
     /// A segment is sent (section 3.2); `is_first` says that nothing else is outstanding.
-    pub(crate) fn on_sent(&mut self, now: Instant, is_first: bool) -> Departure {
+    pub(crate) fn on_sent(&mut self, now: Instant, is_first: bool, load: Load) -> Departure {
         if is_first {
             self.first_sent_at = now;
             self.delivered_at = now;
@@ -85,6 +134,8 @@ impl DeliveryRate {
             delivered_at: self.delivered_at,
             first_sent_at: self.first_sent_at,
             is_app_limited: self.is_app_limited(),
+            flight: load.flight,
+            lost: load.lost,
         }
     }
 
@@ -118,9 +169,15 @@ impl DeliveryRate {
         }
     }
 
-    /// The current ACK has delivered so many segments in all (section 3.3, GenerateRateSample). A sample over less than the least
+    /// The current ACK has delivered so many segments in all, and `lost` were lost since the connection began (section 3.3, GenerateRateSample). A sample over less than the least
     /// round trip is one of a burst of ACKs, and none.
-    pub(crate) fn finish_ack(&mut self, now: Instant, delivered: u32, min_rtt: Option<Duration>) -> Option<RateSample> {
+    pub(crate) fn finish_ack(
+        &mut self,
+        now: Instant,
+        delivered: u32,
+        lost: u64,
+        min_rtt: Option<Duration>,
+    ) -> Option<RateSample> {
         self.count(now, delivered);
         if self.delivered > self.app_limited_until {
             self.app_limited_until = 0;
@@ -139,6 +196,8 @@ impl DeliveryRate {
             prior_delivered: departure.delivered,
             is_app_limited: departure.is_app_limited,
             may_be_delayed: false,
+            flight_at_departure: departure.flight,
+            lost: lost.saturating_sub(departure.lost),
         })
     }
 }
@@ -172,29 +231,30 @@ mod tests {
     #[test]
     fn the_slower_of_sending_and_acknowledging_counts() {
         let mut rate = DeliveryRate::new(at(0));
-        let flight: Vec<Sent> = (0..10).map(|n| sent(n, n as u32 * 100, rate.on_sent(at(n), n == 0))).collect();
+        let flight: Vec<Sent> =
+            (0..10).map(|n| sent(n, n as u32 * 100, rate.on_sent(at(n), n == 0, Load::default()))).collect();
         let mut last = None;
         for (n, sent) in flight.iter().enumerate() {
             rate.begin_ack();
             rate.on_delivered(sent);
-            last = rate.finish_ack(at(50 + 2 * n as u64), 1, MIN_RTT);
+            last = rate.finish_ack(at(50 + 2 * n as u64), 1, 0, MIN_RTT);
         }
         let last = last.unwrap();
         assert_eq!((last.delivered, last.interval, last.prior_delivered), (10, Duration::from_millis(68), 0));
         // What is sent now is measured from the last ACK on.
-        let next = sent(70, 1_000, rate.on_sent(at(70), true));
+        let next = sent(70, 1_000, rate.on_sent(at(70), true, Load::default()));
         rate.begin_ack();
         rate.on_delivered(&next);
-        let sample = rate.finish_ack(at(120), 1, MIN_RTT).unwrap();
+        let sample = rate.finish_ack(at(120), 1, 0, MIN_RTT).unwrap();
         assert_eq!((sample.delivered, sample.interval, sample.prior_delivered), (1, Duration::from_millis(50), 10));
     }
 
     #[test]
     fn a_sample_over_less_than_a_round_trip_is_none() {
         let mut rate = DeliveryRate::new(at(0));
-        let one = sent(0, 0, rate.on_sent(at(0), true));
+        let one = sent(0, 0, rate.on_sent(at(0), true, Load::default()));
         rate.on_delivered(&one);
-        assert_eq!(rate.finish_ack(at(49), 1, MIN_RTT), None);
+        assert_eq!(rate.finish_ack(at(49), 1, 0, MIN_RTT), None);
         assert_eq!(rate.delivered(), 1);
     }
 
@@ -202,15 +262,15 @@ mod tests {
     #[test]
     fn samples_are_the_applications_until_the_flight_is_delivered() {
         let mut rate = DeliveryRate::new(at(0));
-        let first = sent(0, 0, rate.on_sent(at(0), true));
+        let first = sent(0, 0, rate.on_sent(at(0), true, Load::default()));
         rate.mark_app_limited(1);
-        let second = sent(10, 100, rate.on_sent(at(10), false));
+        let second = sent(10, 100, rate.on_sent(at(10), false, Load::default()));
         let limited: Vec<bool> = [(&first, 60), (&second, 70)]
             .into_iter()
             .map(|(sent, ms)| {
                 rate.begin_ack();
                 rate.on_delivered(sent);
-                rate.finish_ack(at(ms), 1, MIN_RTT).unwrap().is_app_limited
+                rate.finish_ack(at(ms), 1, 0, MIN_RTT).unwrap().is_app_limited
             })
             .collect();
         assert_eq!(limited, [false, true]);

@@ -30,6 +30,8 @@ pub enum Profile {
     Linux6Cubic,
     /// Linux 6.18 with `net.ipv4.tcp_congestion_control = bbr`: BBR version 1.
     Linux6Bbr,
+    /// BBR version 3 as published, in everything else Linux 6.18.
+    BbrV3,
 }
 
 const fn ms(millis: u64) -> Duration {
@@ -38,7 +40,7 @@ const fn ms(millis: u64) -> Duration {
 
 impl Profile {
     /// All profiles.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::TahoeBsd,
         Self::RenoBsd,
         Self::Sack1Ns2,
@@ -47,6 +49,7 @@ impl Profile {
         Self::Linux6Reno,
         Self::Linux6Cubic,
         Self::Linux6Bbr,
+        Self::BbrV3,
     ];
 
     /// The name in scenario files and on the command line.
@@ -60,6 +63,7 @@ impl Profile {
             Self::Linux6Reno => "linux-6-reno",
             Self::Linux6Cubic => "linux-6-cubic",
             Self::Linux6Bbr => "linux-6-bbr",
+            Self::BbrV3 => "bbr-v3",
         }
     }
 
@@ -74,6 +78,7 @@ impl Profile {
             Self::Linux6Reno => linux_6(Algorithm::Reno),
             Self::Linux6Cubic => linux_6(Algorithm::Cubic),
             Self::Linux6Bbr => linux_6(Algorithm::Bbr),
+            Self::BbrV3 => linux_6(Algorithm::Bbr3),
         }
     }
 }
@@ -330,7 +335,7 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             max_buffer_bytes: 16 << 20,
             initial_window_bytes: 64_240,
             ack: AckPolicy::Adaptive { quick_acks: 16, min: ms(40), max: ms(200) },
-            quick_while_growing: false,
+            quick_while_growing: true,
         },
         rto: RtoConfig { initial: ms(1_000), ..base.rto },
         limits: LimitConfig {
@@ -367,7 +372,7 @@ impl fmt::Display for Profile {
 /// A name that is no profile's.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "no stack profile \"{0}\"; there are tahoe-bsd, reno-bsd, sack1-ns2, linux-2.1, linux-2.4, linux-6-reno, linux-6-cubic, linux-6-bbr"
+    "no stack profile \"{0}\"; there are tahoe-bsd, reno-bsd, sack1-ns2, linux-2.1, linux-2.4, linux-6-reno, linux-6-cubic, linux-6-bbr, bbr-v3"
 )]
 pub struct UnknownProfile(Box<str>);
 

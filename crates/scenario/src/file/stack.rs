@@ -21,6 +21,7 @@ vocabulary!(Profile as "Profile" {
     Self::Linux6Reno => "linux-6-reno",
     Self::Linux6Cubic => "linux-6-cubic",
     Self::Linux6Bbr => "linux-6-bbr",
+    Self::BbrV3 => "bbr-v3",
 });
 vocabulary!(WindowUpdate as "WindowUpdate" {
     Self::Rfc9293 => "rfc9293",
@@ -45,7 +46,12 @@ vocabulary!(ZeroWindow as "ZeroWindow" {
     Self::Freeze => "freeze",
     Self::PullBack => "pull-back",
 });
-vocabulary!(Algorithm as "Algorithm" { Self::Reno => "reno", Self::Cubic => "cubic", Self::Bbr => "bbr" });
+vocabulary!(Algorithm as "Algorithm" {
+    Self::Reno => "reno",
+    Self::Cubic => "cubic",
+    Self::Bbr => "bbr",
+    Self::Bbr3 => "bbr3",
+});
 vocabulary!(Ecn as "Ecn" { Self::Off => "off", Self::Accept => "accept", Self::Request => "request" });
 vocabulary!(HyStartVariant as "HyStartVariant" { Self::Linux => "linux", Self::Rfc9406 => "rfc9406" });
 vocabulary!(AckCounting as "AckCounting" { Self::PerAck => "per-ack", Self::PerSegment => "per-segment" });

@@ -296,8 +296,15 @@ fn a_registration_is_renewed_after_half_of_its_lifetime() {
     config.time_limit = Instant::from_secs(19);
     let (log, _) = run(config);
     let asked = log.when(|event| matches!(event, WorldEvent::RegistrationRequested(NODE, CELL_1, 1)));
-    // Three seconds after each request that was granted.
-    assert_eq!(asked, [3_000.0, 6_000.0, 9_000.0, 12_000.0, 15_000.0, 18_000.0]);
+    let repeated = log.when(|event| matches!(event, WorldEvent::RegistrationRequested(NODE, CELL_1, 2..)));
+    // Three seconds after each request that was granted; one may be lost in the cell, and is repeated after a second.
+    let mut last = 0.0;
+    for &at in &asked {
+        let granted = repeated.iter().copied().filter(|&again| again < at).fold(last, f64::max);
+        assert_eq!(at, granted + 3_000.0, "{asked:?} {repeated:?}");
+        last = at;
+    }
+    assert!(asked.len() >= 5 && repeated.len() <= 1, "{asked:?} {repeated:?}");
     let over = |event: &WorldEvent| {
         matches!(
             event,

@@ -4,9 +4,11 @@
 //! come to.
 
 pub(crate) mod bbr;
+pub(crate) mod bbr3;
 mod cubic;
 mod hystart;
 mod hystart_plus_plus;
+pub(crate) mod path_model;
 
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
@@ -109,7 +111,7 @@ impl CongestionWindow {
             Algorithm::Reno => (basis / 2).max(2),
             Algorithm::Cubic => self.cubic.ssthresh_after_loss(basis),
             // Losses are no sign of congestion to it.
-            Algorithm::Bbr => self.ssthresh,
+            Algorithm::Bbr | Algorithm::Bbr3 => self.ssthresh,
         }
     }
 
@@ -145,7 +147,7 @@ impl CongestionWindow {
             }
         }
         let per = match config.algorithm {
-            Algorithm::Reno | Algorithm::Bbr => self.cwnd,
+            Algorithm::Reno | Algorithm::Bbr | Algorithm::Bbr3 => self.cwnd,
             Algorithm::Cubic => self.cubic.acks_per_segment(self.cwnd, acked, sample.now),
         };
         self.open_by_credit(config, per, acked);
@@ -210,6 +212,11 @@ impl CongestionWindow {
             self.credit -= opened * per;
             self.set_cwnd(config, self.cwnd.saturating_add(opened));
         }
+    }
+
+    /// Whether the window was what limited sending, in this round or the one before.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limited
     }
 
     /// Whether the window has been what limits sending: only then may it grow (RFC 9293 has nothing on it; Linux

@@ -1,47 +1,52 @@
-//! Congestion control by a model of the path: what the connection tells BBR, and what it does with the answer.
+//! Congestion control by a model of the path: what the connection tells it, and what it does with the answer.
 
 use holdover_base::Instant;
 
 use super::Connection;
 use super::ack::AckReport;
-use crate::config::Algorithm;
-use crate::congestion::bbr::{Bbr, BbrAck, Decision, Totals};
-use crate::delivery_rate::{DeliveryRate, Departure};
+use crate::congestion::bbr::{BbrAck, Decision, Totals};
+use crate::congestion::path_model::{PathModel, Start};
+use crate::delivery_rate::{DeliveryRate, Departure, Load};
 
 /// The model and the samples that it is made of.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     rate: DeliveryRate,
-    pub(super) bbr: Bbr,
+    pub(super) path: PathModel,
 }
 
 impl Connection {
     /// Begins with what the handshake has shown of the path.
     pub(super) fn start_model(&mut self, now: Instant) {
-        if self.config.congestion.algorithm == Algorithm::Bbr {
-            let bbr = self.new_bbr(now);
-            self.model = Some(Box::new(Model { rate: DeliveryRate::new(now), bbr }));
-        }
+        self.model = self.new_path_model(now).map(|path| Box::new(Model { rate: DeliveryRate::new(now), path }));
     }
 
-    fn new_bbr(&self, now: Instant) -> Bbr {
-        Bbr::new(now, self.snd.iss.value().into(), self.rtt.srtt(), self.congestion.cwnd(), self.snd.mss)
+    fn new_path_model(&self, now: Instant) -> Option<PathModel> {
+        let start = Start {
+            now,
+            seed: self.snd.iss.value().into(),
+            srtt: self.rtt.srtt(),
+            cwnd: self.congestion.cwnd(),
+            mss: self.snd.mss,
+            has_sack: self.is_sack_based(),
+        };
+        PathModel::new(self.config.congestion.algorithm, &start)
     }
 
     /// The path is new, and nothing that was learnt of the old one counts.
     pub(super) fn restart_model(&mut self) {
-        if self.model.is_some() {
-            let bbr = self.new_bbr(self.snd.last_data_at);
-            if let Some(model) = &mut self.model {
-                model.bbr = bbr;
-            }
+        let path = self.new_path_model(self.snd.last_data_at);
+        if let (Some(model), Some(path)) = (&mut self.model, path) {
+            model.path = path;
         }
     }
 
     /// A segment leaves, as the only one outstanding or not: what it has to remember for a sample of the delivery rate.
     #[inline]
     pub(super) fn note_departure(&mut self, now: Instant, is_first: bool) -> Option<Box<Departure>> {
-        self.model.as_mut().map(|model| Box::new(model.rate.on_sent(now, is_first)))
+        let model = self.model.as_mut()?;
+        let load = Load { flight: self.queue.in_flight() + 1, lost: self.queue.losses() };
+        Some(Box::new(model.rate.on_sent(now, is_first, load)))
     }
 
     /// The application has written: has the connection had less to send than the path could take
@@ -61,8 +66,8 @@ impl Connection {
         if !model.rate.is_app_limited() || self.queue.in_flight() > 0 {
             return;
         }
-        model.bbr.on_restart_from_idle(now, self.snd.mss);
-        if let Some(cwnd) = model.bbr.probe_rtt_is_over_after_idle(now, self.congestion.cwnd()) {
+        let totals = Totals { delivered: model.rate.delivered(), lost: self.queue.losses() };
+        if let Some(cwnd) = model.path.on_restart_from_idle(now, totals, self.congestion.cwnd(), self.snd.mss) {
             self.congestion.set_cwnd(&self.config.congestion, cwnd);
         }
     }
@@ -74,20 +79,23 @@ impl Connection {
     /// The window is about to be reduced.
     pub(super) fn save_window(&mut self) {
         if let Some(model) = &mut self.model {
-            model.bbr.save_cwnd(self.congestion.cwnd());
+            model.path.save_window(self.congestion.cwnd());
         }
     }
 
     pub(super) fn tell_model_of_timeout(&mut self, now: Instant) {
         if let Some(mut model) = self.model.take() {
-            model.bbr.on_timeout(now, self.totals(&model.rate), self.snd.mss);
+            let totals = self.totals(&model.rate);
+            model.path.on_losses(now, &self.queue.take_newly_lost(), totals, self.congestion.cwnd());
+            model.path.on_timeout(now, totals, self.snd.mss);
             self.model = Some(model);
         }
     }
 
     pub(super) fn tell_model_of_undo(&mut self, now: Instant) {
         if let Some(mut model) = self.model.take() {
-            model.bbr.on_undo(now, self.totals(&model.rate));
+            let cwnd = model.path.on_undo(now, self.totals(&model.rate), self.congestion.cwnd());
+            self.congestion.set_cwnd(&self.config.congestion, cwnd);
             self.model = Some(model);
         }
     }
@@ -103,12 +111,14 @@ impl Connection {
     pub(super) fn control_by_model(&mut self, now: Instant, report: &AckReport) {
         let Some(mut model) = self.model.take() else { return };
         let acked = report.delivered();
-        let mut rate = model.rate.finish_ack(now, acked, self.rtt.min_rtt());
+        let mut rate = model.rate.finish_ack(now, acked, self.queue.losses(), self.rtt.min_rtt());
         if let Some(sample) = &mut rate {
             sample.may_be_delayed = report.is_of_small_segment && sample.delivered == 1;
         }
+        let totals = self.totals(&model.rate);
+        model.path.on_losses(now, &self.queue.take_newly_lost(), totals, self.congestion.cwnd());
         let congestion = &self.config.congestion;
-        let Decision { cwnd, ssthresh, is_app_limited } = model.bbr.on_ack(&BbrAck {
+        let ack = BbrAck {
             now,
             departure_at: self.pacer.as_ref().map_or(now, |pacer| pacer.next_at()),
             rate,
@@ -116,14 +126,16 @@ impl Connection {
             srtt: self.rtt.srtt(),
             acked,
             losses: (self.queue.losses() - report.prior_losses) as u32,
-            totals: self.totals(&model.rate),
+            totals,
             prior_in_flight: report.prior_in_flight,
             in_flight: self.queue.in_flight(),
             state: self.recovery.state,
             mss: self.snd.mss,
             cwnd: self.congestion.cwnd(),
             initial_cwnd: congestion.initial_window.segments(self.snd.mss),
-        });
+            is_cwnd_limited: self.congestion.is_limited(),
+        };
+        let Decision { cwnd, ssthresh, is_app_limited } = model.path.on_ack(&ack, report.congestion_echoed);
         self.congestion.set_cwnd(congestion, cwnd);
         if let Some(ssthresh) = ssthresh {
             self.congestion.set_ssthresh(ssthresh);

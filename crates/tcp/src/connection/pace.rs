@@ -3,8 +3,6 @@
 use holdover_base::Instant;
 
 use super::Connection;
-use crate::config::Algorithm;
-use crate::congestion::bbr::least_burst;
 use crate::pacing::{Pacer, burst_segments};
 use crate::timers::Timer;
 
@@ -55,31 +53,26 @@ impl Connection {
     }
 
     fn pacing_burst(&self, rate: u64) -> u32 {
-        let least = if self.model.is_some() { least_burst(rate) } else { LEAST_BURST };
+        let least = self.model.as_ref().map_or(LEAST_BURST, |model| model.path.least_burst(rate));
         burst_segments(rate, self.snd.mss, self.rtt.min_rtt(), least)
     }
 
     /// In bytes per second; 0 while no round trip was measured.
     fn current_pacing_rate(&self) -> u64 {
         if let Some(model) = &self.model {
-            return model.bbr.pacing_rate();
+            return model.path.pacing_rate();
         }
         let congestion = &self.config.congestion;
-        match (congestion.algorithm, &congestion.pacing) {
-            (Algorithm::Reno | Algorithm::Cubic | Algorithm::Bbr, Some(pacing)) => {
-                let Some(srtt) = self.rtt.srtt() else { return 0 };
-                // Linux `tcp_update_pacing_rate`: slow start is given room to double, until half of ssthresh is reached.
-                let percent = if self.congestion.cwnd() < self.congestion.ssthresh() / 2 {
-                    pacing.slow_start_percent
-                } else {
-                    pacing.avoidance_percent
-                };
-                let window = u64::from(self.congestion.cwnd().max(self.queue.packets_out()));
-                let bytes = u128::from(window * u64::from(self.snd.mss)) * u128::from(percent) / 100;
-                let rate = bytes * 1_000_000_000 / u128::from(srtt.as_nanos().max(1));
-                u64::try_from(rate).unwrap_or(u64::MAX).max(1)
-            }
-            _ => 0,
-        }
+        let (Some(pacing), Some(srtt)) = (&congestion.pacing, self.rtt.srtt()) else { return 0 };
+        // Linux `tcp_update_pacing_rate`: slow start is given room to double, until half of ssthresh is reached.
+        let percent = if self.congestion.cwnd() < self.congestion.ssthresh() / 2 {
+            pacing.slow_start_percent
+        } else {
+            pacing.avoidance_percent
+        };
+        let window = u64::from(self.congestion.cwnd().max(self.queue.packets_out()));
+        let bytes = u128::from(window * u64::from(self.snd.mss)) * u128::from(percent) / 100;
+        let rate = bytes * 1_000_000_000 / u128::from(srtt.as_nanos().max(1));
+        u64::try_from(rate).unwrap_or(u64::MAX).max(1)
     }
 }

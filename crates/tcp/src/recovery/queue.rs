@@ -9,8 +9,8 @@ use bytes::Bytes;
 use holdover_base::Instant;
 use holdover_wire::{Seq, SeqRange};
 
-use crate::delivery_rate::Departure;
-use crate::on_demand::OnDemand;
+use crate::delivery_rate::{Departure, LostSegment};
+use crate::on_demand::{Absent, OnDemand};
 
 /// One segment in the retransmission queue.
 #[derive(Clone, Debug)]
@@ -57,13 +57,25 @@ pub(crate) struct RetransmissionQueue {
     sacked: u32,
     lost: u32,
     retransmitted: u32,
-    /// How often a segment or its latest copy was marked lost (Linux `tp->lost`).
-    losses: u64,
+    marks: OnDemand<Marks>,
     /// Without SACK: how many segments duplicate ACKs say have left the network.
     dup_acked: u32,
     /// No record before this sequence number awaits retransmission.
     hint: Option<Seq>,
     highest_sacked: Option<Seq>,
+}
+
+/// What was marked lost.
+#[derive(Clone, Debug)]
+struct Marks {
+    /// How often a segment or its latest copy was (Linux `tp->lost`).
+    losses: u64,
+    /// Those not yet taken, where delivery rates are measured.
+    newly_lost: Vec<LostSegment>,
+}
+
+impl Absent for Marks {
+    const ABSENT: &'static Self = &Self { losses: 0, newly_lost: Vec::new() };
 }
 
 impl RetransmissionQueue {
@@ -91,7 +103,7 @@ impl RetransmissionQueue {
 
     /// Loss marks so far, of originals and of copies.
     pub(crate) fn losses(&self) -> u64 {
-        self.losses
+        self.marks.losses
     }
 
     /// RFC 6675's pipe, in segments.
@@ -217,7 +229,7 @@ impl RetransmissionQueue {
         if sent.sacked {
             return;
         }
-        self.losses += u64::from(sent.retransmitted || !sent.lost);
+        let is_news = sent.retransmitted || !sent.lost;
         if sent.retransmitted {
             sent.retransmitted = false;
             self.retransmitted -= 1;
@@ -225,6 +237,9 @@ impl RetransmissionQueue {
         if !sent.lost {
             sent.lost = true;
             self.lost += 1;
+        }
+        if is_news {
+            self.count_loss(index);
         }
         self.after_mark(index);
     }
@@ -238,7 +253,7 @@ impl RetransmissionQueue {
         }
         first.lost = true;
         self.lost += 1;
-        self.losses += 1;
+        self.count_loss(0);
         self.after_mark(0);
     }
 
@@ -255,8 +270,23 @@ impl RetransmissionQueue {
         if !sent.lost && !sent.sacked {
             sent.lost = true;
             self.lost += 1;
-            self.losses += 1;
+            self.count_loss(index);
         }
+    }
+
+    fn count_loss(&mut self, index: usize) {
+        let marks = self.marks.to_mut();
+        marks.losses += 1;
+        let sent = &self.records[index];
+        if let Some(departure) = &sent.departure {
+            let departure = (**departure).clone();
+            marks.newly_lost.push(LostSegment { seq: sent.seq, end: sent.end(), lost: marks.losses, departure });
+        }
+    }
+
+    /// What was marked lost since the last call, where delivery rates are measured.
+    pub(crate) fn take_newly_lost(&mut self) -> Vec<LostSegment> {
+        self.marks.if_present().map(|marks| core::mem::take(&mut marks.newly_lost)).unwrap_or_default()
     }
 
     /// Marks every record lost that is not SACKed and that `keep` does not spare.

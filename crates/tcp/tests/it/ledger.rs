@@ -2,7 +2,7 @@
 //! window closed, and a window for each round trip in which something arrived out of order. A storm overdraws it, however exact the
 //! streams are.
 
-use holdover_tcp::{Algorithm, Config, Connection, Disposition, LossDetection, Reason, Transmit};
+use holdover_tcp::{Config, Connection, Disposition, LossDetection, Reason, Transmit};
 use holdover_wire::{Flags, Segment, Seq};
 
 use crate::world::{Host, Side, World};
@@ -103,7 +103,7 @@ pub(crate) fn feeds_itself(config: &Config) -> bool {
     let is_tahoe = [recovery.with_sack, recovery.without_sack].contains(&LossDetection::Tahoe);
     !recovery.bar_after_timeout
         || recovery.dup_ack_threshold < 3
-        || (is_tahoe && config.congestion.algorithm == Algorithm::Bbr)
+        || (is_tahoe && config.congestion.algorithm.is_model_based())
 }
 
 /// Tahoe takes duplicates for a timeout; RFC 6675 fills the window with what may not be lost.

@@ -1,6 +1,7 @@
 //! Integration tests of the endpoint: whole transfers, packet scripts for the rules of the RFCs, and properties.
 
 mod bbr;
+mod bbr3;
 mod bsd;
 mod corpus;
 mod counted;

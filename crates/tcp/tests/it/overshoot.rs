@@ -24,18 +24,12 @@ const QUEUES: [usize; 3] = [20, 40, 75];
 const CUBIC: [u64; 3] = [7, 6, 6];
 const CUBIC_WITHOUT_SACK: [u64; 3] = [34, 25, 6];
 
-/// The profile with a receiver that acknowledges each segment while the window grows, as Linux's does.
-fn quick(profile: Profile) -> Config {
-    let mut config = profile.config();
-    config.receive.quick_while_growing = true;
-    config
-}
-
 /// The receiver acknowledges each segment while the window grows. HyStart sees trains of ACKs by it, and ends slow start where Linux's
 /// does; with an ACK for every second segment, 2.4 ms apart, it sees none.
 #[test]
 fn quick_acks_of_a_growing_window_end_slow_start_in_time() {
-    let (quick, slow) = (quick(Profile::Linux6Cubic), Profile::Linux6Cubic.config());
+    let (quick, mut slow) = (Profile::Linux6Cubic.config(), Profile::Linux6Cubic.config());
+    slow.receive.quick_while_growing = false;
     for (queue, kernel) in QUEUES.into_iter().zip(CUBIC) {
         let (quick, slow) = (over(quick.clone(), queue).0, over(slow.clone(), queue).0);
         assert!(quick <= kernel + 3, "{queue} packets: {quick} segments again, {kernel} on the kernel");
@@ -45,7 +39,7 @@ fn quick_acks_of_a_growing_window_end_slow_start_in_time() {
 
 #[test]
 fn without_sack_cubic_overshoots_by_little_more_than_linux() {
-    let config = Config { sack: false, ..quick(Profile::Linux6Cubic) };
+    let config = Config { sack: false, ..Profile::Linux6Cubic.config() };
     for (queue, kernel) in QUEUES.into_iter().zip(CUBIC_WITHOUT_SACK) {
         let again = over(config.clone(), queue).0;
         assert!(again <= kernel + 12, "{queue} packets: {again} segments again, {kernel} on the kernel");
@@ -56,7 +50,7 @@ fn without_sack_cubic_overshoots_by_little_more_than_linux() {
 #[test]
 fn reno_overshoots_a_long_queue_as_linux_does() {
     for (queue, kernel) in [(40, 77), (75, 120), (150, 197)] {
-        let (again, took) = over(quick(Profile::Linux6Reno), queue);
+        let (again, took) = over(Profile::Linux6Reno.config(), queue);
         assert!(
             (again as f64 / f64::from(kernel) - 1.0).abs() < 0.2,
             "{queue} packets: {again}, {kernel} on the kernel"

@@ -106,7 +106,7 @@ fn transfer(profile: Profile, sack: bool, seed: u64, delay_ms: u64, loss: f64, o
 
 /// BBR's rate is not the window's share of the round trip; its bursts are tested beside it.
 fn paced_by_the_window() -> Vec<Profile> {
-    Profile::ALL.into_iter().filter(|&profile| profile != Profile::Linux6Bbr).collect()
+    Profile::ALL.into_iter().filter(|&profile| !profile.config().congestion.algorithm.is_model_based()).collect()
 }
 
 /// What the client sent shortly before `at`.

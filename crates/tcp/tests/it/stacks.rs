@@ -236,7 +236,7 @@ fn recovery_changes() -> impl Strategy<Value = Change> {
 
 fn window_changes() -> impl Strategy<Value = Change> {
     let algorithms = (
-        select(vec![Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr]),
+        select(vec![Algorithm::Reno, Algorithm::Cubic, Algorithm::Bbr, Algorithm::Bbr3]),
         select(vec![AckCounting::PerAck, AckCounting::PerSegment]),
         select(vec![SsthreshBasis::FlightSize, SsthreshBasis::CongestionWindow, SsthreshBasis::SendWindow]),
     );

@@ -47,6 +47,7 @@ impl KernelStack {
             Algorithm::Cubic => (Profile::Linux6Cubic, Congestion::Cubic),
             Algorithm::Reno => (Profile::Linux6Reno, Congestion::Reno),
             Algorithm::Bbr => (Profile::Linux6Bbr, Congestion::Bbr),
+            Algorithm::Bbr3 => return Err(StackError::NotLinux { differs: "congestion".to_owned() }),
         };
         let differs = differences(config, &profile.config());
         if !differs.is_empty() {
@@ -171,6 +172,7 @@ mod tests {
                 Profile::Linux6Cubic => assert_eq!(stack.unwrap().socket.congestion, Congestion::Cubic),
                 Profile::Linux6Reno => assert_eq!(stack.unwrap().socket.congestion, Congestion::Reno),
                 Profile::Linux6Bbr => assert_eq!(stack.unwrap().socket.congestion, Congestion::Bbr),
+                Profile::BbrV3 => assert!(stack.unwrap_err().to_string().contains("congestion")),
                 _ => {
                     let error = stack.unwrap_err().to_string();
                     assert!(error.contains("recovery") && error.contains("linux-6-cubic"), "{error}");

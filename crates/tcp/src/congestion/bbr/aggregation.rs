@@ -14,7 +14,7 @@ const EPOCH_CAP: u64 = 1 << 20;
 
 /// How much more than expected ACKs have delivered at once.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Aggregation {
+pub(in crate::congestion) struct Aggregation {
     /// The most in the current period and in the one before, in segments.
     extra: [u64; 2],
     rounds: u32,
@@ -24,11 +24,11 @@ pub(super) struct Aggregation {
 }
 
 impl Aggregation {
-    pub(super) fn begin_epoch(&mut self, now: Instant) {
+    pub(in crate::congestion) fn begin_epoch(&mut self, now: Instant) {
         (self.epoch_at, self.epoch_acked) = (now, 0);
     }
 
-    pub(super) fn on_ack(&mut self, now: Instant, bw: u64, acked: u32, cwnd: u32, is_round_start: bool) {
+    pub(in crate::congestion) fn on_ack(&mut self, now: Instant, bw: u64, acked: u32, cwnd: u32, is_round_start: bool) {
         if is_round_start {
             self.rounds += 1;
             if self.rounds >= PERIOD_ROUNDS {
@@ -47,7 +47,7 @@ impl Aggregation {
     }
 
     /// What the window is increased by, in segments.
-    pub(super) fn allowance(&self, bw: u64) -> u64 {
+    pub(in crate::congestion) fn allowance(&self, bw: u64) -> u64 {
         self.extra[0].max(self.extra[1]).min(bdp(bw, MOST, super::UNIT))
     }
 }

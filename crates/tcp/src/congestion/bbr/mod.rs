@@ -8,7 +8,7 @@
 //!
 //! The draft's names: `BBR.BtlBw` is `max_bandwidth`, `BBR.RTprop` is `min_rtt`. Rates are in segments per 2^24 us, gains in 1/256.
 
-mod aggregation;
+pub(super) mod aggregation;
 mod filter;
 mod policer;
 
@@ -22,7 +22,7 @@ use filter::MaxFilter;
 use policer::{Policer, PolicerAck, PolicerNews};
 
 const BW_SHIFT: u32 = 24;
-const UNIT: u64 = 256;
+pub(super) const UNIT: u64 = 256;
 /// 2 / ln 2, the least gain that doubles the rate in each round (section 4.1.1, BBRHighGain).
 const HIGH_GAIN: u64 = 739;
 /// Its inverse drains in one round what it has queued (section 4.3.3).
@@ -37,7 +37,7 @@ const BANDWIDTH_ROUNDS: u64 = 10;
 const MIN_RTT_WINDOW: Duration = Duration::from_secs(10);
 const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 /// The least window, and the one of PROBE_RTT (section 4.2.3.2, BBRMinPipeCwnd).
-const MIN_CWND: u32 = 4;
+pub(super) const MIN_CWND: u32 = 4;
 /// The pipe is full when the rate has grown by less than a quarter in three rounds (section 4.3.2.2).
 const FULL_BANDWIDTH_ROUNDS: u8 = 3;
 /// What pacing stays below the rate, in percent, so that no queue builds up (Linux `bbr_pacing_margin_percent`).
@@ -110,6 +110,8 @@ pub(crate) struct BbrAck {
     pub(crate) mss: u32,
     pub(crate) cwnd: u32,
     pub(crate) initial_cwnd: u32,
+    /// Whether the window is what limits sending.
+    pub(crate) is_cwnd_limited: bool,
 }
 
 /// Segments delivered and lost since the connection began.
@@ -130,7 +132,7 @@ pub(crate) struct Decision {
 }
 
 /// The rate of `delivered` segments in `took`.
-fn bandwidth(delivered: u64, took: Duration) -> u64 {
+pub(crate) fn bandwidth(delivered: u64, took: Duration) -> u64 {
     let rate = (u128::from(delivered) << BW_SHIFT) * 1_000 / u128::from(took.as_nanos().max(1));
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
@@ -142,13 +144,13 @@ fn segments_in(bw: u64, span: Duration) -> u64 {
 }
 
 /// `gain` times the product of `bw` and `rtt`, in segments, rounded up.
-fn bdp(bw: u64, rtt: Duration, gain: u64) -> u64 {
+pub(super) fn bdp(bw: u64, rtt: Duration, gain: u64) -> u64 {
     let product =
         (u128::from(bw) * u128::from(rtt.as_nanos() / 1_000)).saturating_mul(u128::from(gain)) / u128::from(UNIT);
     u64::try_from(product.div_ceil(1 << BW_SHIFT)).unwrap_or(u64::MAX)
 }
 
-fn bytes_per_second(bw: u64, mss: u32) -> u64 {
+pub(super) fn bytes_per_second(bw: u64, mss: u32) -> u64 {
     let rate = (u128::from(bw) * u128::from(mss) * 1_000_000) >> BW_SHIFT;
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
@@ -441,7 +443,7 @@ impl Bbr {
         }
     }
 
-    fn rate(bw: u64, gain: u64, mss: u32) -> u64 {
+    pub(super) fn rate(bw: u64, gain: u64, mss: u32) -> u64 {
         let rate =
             u128::from(bytes_per_second(bw, mss)) * u128::from(gain * (100 - MARGIN_PERCENT)) / u128::from(UNIT * 100);
         u64::try_from(rate).unwrap_or(u64::MAX).max(1)

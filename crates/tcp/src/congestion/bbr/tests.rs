@@ -49,6 +49,8 @@ impl Path {
             prior_delivered: self.delivered.saturating_sub(u64::from(flight)),
             is_app_limited: self.app_limited,
             may_be_delayed: false,
+            flight_at_departure: flight,
+            lost: 0,
         };
         BbrAck {
             now: self.now,
@@ -65,6 +67,7 @@ impl Path {
             mss: MSS,
             cwnd: self.cwnd,
             initial_cwnd: 10,
+            is_cwnd_limited: true,
         }
     }
 
