@@ -79,9 +79,9 @@ proptest! {
         let mut network: Vec<(u64, usize, Message)> = Vec::new();
         for tick in 0..200_000u64 {
             let now = Instant::from_millis(tick);
-            for number in 0..2 {
-                gateways[number].work(now);
-                while let Some((_, message)) = gateways[number].relay.poll_transmit() {
+            for (number, gateway) in gateways.iter_mut().enumerate() {
+                gateway.work(now);
+                while let Some((_, message)) = gateway.relay.poll_transmit() {
                     for _ in 0..=u64::from(random.below(100) < 10) {
                         if random.below(100) >= loss {
                             network.push((tick + 1 + random.below(30), 1 - number, message.clone()));
