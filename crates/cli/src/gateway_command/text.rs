@@ -53,7 +53,7 @@ pub(super) fn status(status: &Status) -> String {
     if let Some(handoff) = &status.handoff {
         let _ = writeln!(
             text,
-            "handoffs      {} mobile hosts left with {} packets, {} packets came; {} times a gateway did not answer",
+            "handoffs      {} claims of others were answered with {} packets, {} packets came; {} times a gateway did not answer",
             handoff.left, handoff.packets_left, handoff.packets_came, handoff.lost
         );
     }

@@ -23,7 +23,7 @@ use sealed::{OVERHEAD, Opened, SESSION, Seal};
 /// What came of handoffs, since the process was started.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub struct HandoffCounters {
-    /// Mobile hosts that have moved to another gateway.
+    /// Claims of other gateways that were answered, also if nothing waited.
     pub left: u64,
     /// Handoffs from other gateways that have come to their end; each peer that is asked counts, also if it has nothing.
     pub came: u64,

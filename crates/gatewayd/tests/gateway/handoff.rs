@@ -151,10 +151,11 @@ fn what_waits_follows(_: &Namespace) {
     transfer.ends_exact().unwrap();
     let (left, came) = wait_for("the end of the handoff", || {
         let both = (handoffs(&first.status()), handoffs(&other.status()));
-        (both.0.left == 1 && both.1.came == 1).then_some(both)
+        (both.0.left == 1 && both.1.came >= 1).then_some(both)
     });
     assert!(left.packets_left >= 200 && left.packets_left == came.packets_came, "{left:?} {came:?}");
-    assert_eq!((left.lost, came.lost, left.forged, came.forged), (0, 0, 0, 0), "{left:?} {came:?}");
+    // The first one's own claim may have been before the second one was there.
+    assert_eq!((came.lost, left.forged, came.forged), (0, 0, 0), "{left:?} {came:?}");
     assert_eq!((first.status().waiting, first.files(), other.status().waiting, other.files()), (0, 0, 0, 0));
     assert_eq!(first.mobile(mobile), None, "the first gateway has nothing to do with it any more");
 }
