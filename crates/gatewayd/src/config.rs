@@ -42,6 +42,8 @@ pub struct Config {
     pub webhook: WebhookTable,
     /// ACKs that are held back, so that TCP goes on at once when a mobile host is back.
     pub hold_back: HoldBack,
+    /// Other gateways, to which mobile hosts move and from which they come.
+    pub handoff: HandoffTable,
     /// The programs in the path of packets.
     pub programs: Programs,
     /// The endpoint for Prometheus.
@@ -200,6 +202,22 @@ pub struct WebhookTable {
     /// The file with the token that requests have to have: at least 16 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
+}
+
+/// Other gateways, to which mobile hosts move and from which they come.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(rename = "Handoff")]
+pub struct HandoffTable {
+    /// This gateway's UDP address, as the others have it among their peers. Missing: there is no handoff.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// The file with the key that all gateways share: a line of 64 to 128 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
+    /// The others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<SocketAddr>,
 }
 
 /// ACKs that are held back, so that TCP goes on at once when a mobile host is back.
@@ -400,6 +418,17 @@ impl Config {
                 "nobody could be heard: [[registration.hosts]] names mobile hosts".to_owned(),
             ));
         }
+        let HandoffTable { listen, key_file, peers } = &self.handoff;
+        let given = [listen.is_some(), key_file.is_some(), !peers.is_empty()];
+        if given.contains(&true) && given.contains(&false) {
+            return Some(("[handoff]", "listen, key_file and peers are needed, or none of them".to_owned()));
+        }
+        if listen.is_some_and(|listen| listen.ip().is_unspecified()) {
+            return Some((
+                "[handoff]",
+                "listen: the address by which the others know this gateway is expected".to_owned(),
+            ));
+        }
         if self.webhook.listen.is_some_and(|listen| !listen.ip().is_loopback()) {
             let problem = "an address of this host only is expected, such as \"127.0.0.1:9788\", as the token is sent in the clear";
             return Some(("[webhook]", problem.to_owned()));
@@ -533,6 +562,11 @@ mod tests {
                 "gateway.toml:1:1: [webhook]: an address of this host only",
             ),
             ("[webhook]\nlisten = \"127.0.0.1:4788\"\n", "[webhook]: listen and token_file are needed"),
+            ("[handoff]\nlisten = \"10.0.1.1:4787\"\n", "[handoff]: listen, key_file and peers are needed"),
+            (
+                "[handoff]\nlisten = \"0.0.0.0:4787\"\nkey_file = \"k\"\npeers = [\"10.0.0.2:4787\"]\n",
+                "[handoff]: listen: the address by which",
+            ),
             ("[leases]\nformat = \"kea\"\n", "unknown variant `kea`, expected `dnsmasq` or `dhcpd`"),
             (
                 "[metrics]\nenabled = true\nlisten = \"0.0.0.0:9787\"\n",
@@ -562,7 +596,8 @@ mod tests {
         assert!(!parse("[mobiles]\nmode = \"observe\"\n").unwrap().follows_connections());
     }
 
-    const SECTIONS: [&str; 10] = [
+    const SECTIONS: [&str; 11] = [
+        "handoff",
         "mobiles",
         "buffer",
         "presence",

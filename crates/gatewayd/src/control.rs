@@ -32,6 +32,11 @@ pub enum Request {
         /// What.
         presence: Word,
     },
+    /// A mobile host has come here from another gateway: the others are asked for what waits for it.
+    Handoff {
+        /// Its address.
+        address: IpAddr,
+    },
     /// Divert nothing from now on, and end when nothing waits any more.
     Drain {
         /// End after this time in any case; what still waits stays for the next process.

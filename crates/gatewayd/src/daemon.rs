@@ -150,6 +150,7 @@ enum Token {
     Heard,
     Watch,
     Sources,
+    Handoff,
     Control,
     Metrics,
 }
@@ -214,6 +215,7 @@ impl Daemon {
                 Token::Heard => self.engine.handle_heard(now),
                 Token::Watch => self.engine.handle_watch(now)?,
                 Token::Sources => self.hear_sources(now)?,
+                Token::Handoff => self.engine.handle_handoff(now),
                 Token::Control => self.serve_control(now),
                 Token::Metrics => self.serve_metrics(now),
             }
@@ -246,6 +248,8 @@ impl Daemon {
             waited_for.push((token, PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
         }
         waited_for.extend(self.sources.descriptors().map(|descriptor| (Token::Sources, descriptor)));
+        let handoff = self.engine.handoff_descriptor().into_iter();
+        waited_for.extend(handoff.map(|fd| (Token::Handoff, PollFd::from_borrowed_fd(fd, PollFlags::IN))));
         let add = |token: Token| move |(descriptor, flags)| (token, PollFd::from_borrowed_fd(descriptor, flags));
         waited_for.extend(self.control.descriptors().map(add(Token::Control)));
         waited_for.extend(self.metrics.iter().flat_map(Sessions::descriptors).map(add(Token::Metrics)));
@@ -296,6 +300,10 @@ impl Daemon {
                 Response::Mobiles { mobiles: mobiles.map(line).collect() }
             }
             Request::Mobile { address, presence } => match self.command(now, address, presence.to_presence()) {
+                Ok(()) => Response::Noted,
+                Err(message) => Response::Refused { message },
+            },
+            Request::Handoff { address } => match self.engine.claim(now, address) {
                 Ok(()) => Response::Noted,
                 Err(message) => Response::Refused { message },
             },

@@ -3,7 +3,7 @@
 //! The order of calls: [`Engine::handle_diverted`], [`Engine::handle_heard`] and [`Engine::handle_watch`] when their descriptors are
 //! readable (connections' notices are read with every [`Engine::advance`]), [`Engine::report`] at any time; then [`Engine::advance`], and [`Engine::poll_timeout`] for when to call that again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -14,14 +14,15 @@ use holdover_filter::{Injected, Presence};
 use holdover_flow::{Holds, LinkState, Rules};
 use holdover_gateway::divert::{Course, Diverter, Inquiry, Loss, MobileStatus, Prober, Source, Standing};
 use holdover_host::neighbours::{Neighbours, NextHop};
-use holdover_host::{Namespace, NamespaceError, Requests, Tun, TunConfig, TunError};
+use holdover_host::{Namespace, NamespaceError, Offload, Requests, Tun, TunConfig, TunError};
 
 use crate::config::Config;
 use crate::controller::{Controller, DETAILS_AFTER};
+use crate::handoff::{self, Event, Handoff, HandoffCounters};
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
 use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
-use crate::presence::Told;
+use crate::presence::{SecretError, Told};
 use crate::sender::{Sender, Sent};
 use crate::store::{Store, StoreError, Stored};
 use crate::too_big::TooBig;
@@ -46,6 +47,9 @@ pub enum EngineError {
     /// The programs are not in the path.
     #[error(transparent)]
     Path(#[from] PathError),
+    /// The key that gateways share, or their socket, cannot be used.
+    #[error(transparent)]
+    Handoff(#[from] SecretError),
     /// Packets cannot be kept.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -89,6 +93,12 @@ pub(crate) struct Engine {
     prober: Prober,
     /// `None` if nothing is held back.
     waker: Option<Waker>,
+    /// `None` if there are no other gateways.
+    handoff: Option<Handoff>,
+    /// Mobile hosts that were heard here, and have not moved to another gateway.
+    met: BTreeSet<IpAddr>,
+    /// When mobile hosts have moved to another gateway.
+    moved_at: BTreeMap<IpAddr, Instant>,
     /// A packet of the waker's that the interface did not take.
     refused: Option<(IpAddr, Injected, u32)>,
     buffer: BytesMut,
@@ -142,6 +152,9 @@ const NO_CARRIER: Duration = Duration::from_millis(10);
 /// A host of which the Ethernet address is not known is asked for it meanwhile.
 const UNRESOLVED: Duration = Duration::from_millis(50);
 
+/// What a mobile host sent before it moved to another gateway comes within this time.
+const MOVING: Duration = Duration::from_secs(1);
+
 /// A host that was not heard of for so long is forgotten.
 const FORGET_AFTER: Duration = Duration::from_secs(600);
 
@@ -194,6 +207,9 @@ impl Engine {
             diverter: diverter(config),
             prober: Prober::new(config.silence()),
             waker: follows.then(|| Waker::new(now, config)),
+            handoff: Handoff::open(&config.handoff)?,
+            met: BTreeSet::new(),
+            moved_at: BTreeMap::new(),
             refused: None,
             buffer: BytesMut::new(),
             packet: Vec::new(),
@@ -224,6 +240,7 @@ impl Engine {
     /// of the others that it may have forgotten to show.
     fn take_over(&mut self, now: Instant) {
         let all = self.path.all();
+        self.met.extend(all.iter().map(|(mobile, _)| *mobile));
         let (away, present): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, seen)| seen.course == Course::Divert);
         tracing::info!(away = away.len(), present = present.len(), "took over the programs of an earlier process");
         for (mobile, _) in away {
@@ -351,6 +368,118 @@ impl Engine {
         self.diverter.drain(now);
     }
 
+    /// Readable when another gateway has something to say.
+    pub(crate) fn handoff_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.handoff.as_ref().map(Handoff::descriptor)
+    }
+
+    pub(crate) fn handoffs(&self) -> Option<HandoffCounters> {
+        self.handoff.as_ref().map(Handoff::counters)
+    }
+
+    /// Other gateways have something to say.
+    pub(crate) fn handle_handoff(&mut self, now: Instant) {
+        if let Some(handoff) = &mut self.handoff {
+            handoff.handle_ready(now);
+        }
+    }
+
+    /// A mobile host is here now: the other gateways are asked for what waits for it.
+    pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr) -> Result<(), String> {
+        if !self.serves(mobile) {
+            return Err(format!("{mobile} is no mobile host behind {}: [mobiles] networks", self.interface.name));
+        }
+        let handoff = self.handoff.as_mut().ok_or("there are no other gateways: [handoff]")?;
+        self.met.insert(mobile);
+        self.moved_at.remove(&mobile);
+        tracing::info!(%mobile, "claimed of the other gateways");
+        handoff.claim(now, mobile);
+        Ok(())
+    }
+
+    /// Does what other gateways ask for.
+    fn serve_handoffs(&mut self, now: Instant) -> Result<(), EngineError> {
+        if let Some(handoff) = &mut self.handoff {
+            handoff.handle_timeout(now);
+        }
+        while let Some(event) = self.handoff.as_mut().and_then(Handoff::poll_event) {
+            match event {
+                Event::Claimed { mobile } => {
+                    tracing::info!(%mobile, "moved to another gateway");
+                    self.met.remove(&mobile);
+                    self.moved_at.insert(mobile, now);
+                    self.diverter.handle_report(now, mobile, Source::Command, Presence::Moved);
+                }
+                Event::Packet { mobile, bytes } => self.take_in(now, mobile, &bytes),
+                Event::Done { mobile, packets } => tracing::info!(%mobile, packets, "came from another gateway"),
+                Event::Lost { mobile, peer } => tracing::warn!(%mobile, %peer, "a gateway does not answer"),
+            }
+        }
+        // What waits for those that have moved has left: nothing of theirs is this gateway's affair any more.
+        let leaving: Vec<IpAddr> = self.moved_at.keys().copied().filter(|&mobile| self.is_leaving(mobile)).collect();
+        for mobile in leaving {
+            let status = self.diverter.status(mobile);
+            if status.is_none_or(|status| status.waiting == 0 && status.course == Course::Pass) {
+                if let Some(handoff) = &mut self.handoff {
+                    handoff.end(now, mobile);
+                }
+                if self.diverter.forget(mobile) {
+                    self.path.forget(mobile);
+                    if let Some(waker) = &mut self.waker {
+                        waker.forget(mobile);
+                    }
+                }
+            }
+        }
+        self.moved_at.retain(|_, at| now.saturating_since(*at) < FORGET_AFTER);
+        Ok(())
+    }
+
+    fn is_leaving(&self, mobile: IpAddr) -> bool {
+        self.handoff.as_ref().is_some_and(|handoff| handoff.is_leaving(mobile))
+    }
+
+    /// A packet came from the gateway at which the mobile host was before.
+    fn take_in(&mut self, now: Instant, mobile: IpAddr, bytes: &[u8]) {
+        let Some((offload, packet)) = bytes.split_at_checked(Offload::LEN) else { return };
+        if destination(packet) != Some(mobile) || !self.serves(mobile) {
+            return;
+        }
+        let Self { store, diverter, .. } = self;
+        let stored = diverter.handle_packet(now, mobile, packet.len() as u32, || {
+            let appended = store.append(mobile, now, Offload::from_bytes(offload), packet);
+            appended.inspect_err(|error| tracing::warn!(%error, %mobile, "a packet cannot be kept")).ok()
+        });
+        if let Err(loss) = stored {
+            tracing::trace!(?loss, %mobile, "a packet is dropped");
+        }
+    }
+
+    /// Gives the packet that is due to the gateway to which its mobile host has moved. Returns whether there was room.
+    fn hand_on(&mut self, now: Instant, mobile: IpAddr, stored: Stored) -> bool {
+        let Some(handoff) = &mut self.handoff else { return false };
+        match self.store.read(mobile, stored, &mut self.packet) {
+            Ok(offload) if self.packet.len() <= handoff::LONGEST_PACKET => {
+                handoff.hand_on(now, mobile, [&offload.to_bytes()[..], &self.packet].concat())
+            }
+            Ok(_) | Err(_) => {
+                self.unsendable.refused += 1;
+                true
+            }
+        }
+    }
+
+    /// Claims a mobile host that was heard here and was not known.
+    fn note_met(&mut self, now: Instant, mobile: IpAddr, seen: Seen) {
+        let Some(heard_at) = seen.heard_at.filter(|_| self.handoff.is_some()) else { return };
+        // What it sent before it moved may come late.
+        let is_straggler = self.moved_at.get(&mobile).is_some_and(|at| heard_at < *at + MOVING);
+        if !is_straggler && self.met.insert(mobile) {
+            // A reason why it cannot be claimed is none of those that `claim` tells.
+            let _ = self.claim(now, mobile);
+        }
+    }
+
     /// Does what is due, and what follows from all that was handled.
     pub(crate) fn advance(&mut self, now: Instant) -> Result<(), EngineError> {
         self.advanced_at = now;
@@ -366,6 +495,7 @@ impl Engine {
         if now >= self.look_at {
             self.look(now);
         }
+        self.serve_handoffs(now)?;
         self.diverter.handle_timeout(now);
         if let Some(waker) = &mut self.waker {
             waker.handle_notices(now, &mut self.path);
@@ -394,11 +524,13 @@ impl Engine {
         let waker = self.waker.as_ref().map(Waker::poll_timeout);
         let again = self.refused.as_ref().map(|_| self.advanced_at + BUSY);
         let carrier = self.asks_carrier().then_some(self.ask_carrier_at);
+        let handoff = self.handoff.as_ref().and_then(Handoff::poll_timeout);
         deadlines
             .chain(self.diverter.poll_timeout())
             .chain(waker)
             .chain(again)
             .chain(carrier)
+            .chain(handoff)
             .min()
             .unwrap_or(self.renew_at)
     }
@@ -495,6 +627,7 @@ impl Engine {
             if let Some(waker) = &mut self.waker {
                 waker.meet(mobile, &mut self.path);
             }
+            self.note_met(now, mobile, seen);
             let status = self.diverter.status(mobile);
             let away_since = status.as_ref().filter(|status| status.standing == Standing::Away);
             if let Some(since) = away_since.and_then(|status| status.away_since) {
@@ -525,6 +658,7 @@ impl Engine {
             let is_old = last.is_some_and(|at| now.saturating_since(at) >= FORGET_AFTER);
             if is_old && (status.is_none() || self.diverter.forget(mobile)) {
                 self.path.forget(mobile);
+                self.met.remove(&mobile);
                 if let Some(waker) = &mut self.waker {
                     waker.forget(mobile);
                 }
@@ -625,6 +759,15 @@ impl Engine {
     fn release(&mut self, now: Instant) {
         for _ in 0..BATCH {
             let Some((mobile, &stored)) = self.diverter.due(now) else { return };
+            if self.is_leaving(mobile) {
+                if self.hand_on(now, mobile, stored) {
+                    self.remove(mobile, stored);
+                    self.diverter.handle_sent(now, mobile);
+                } else {
+                    self.diverter.handle_busy(now + BUSY, mobile);
+                }
+                continue;
+            }
             // The kernel drops what is sent without a carrier, and does not say so.
             if !self.interface.has_carrier {
                 self.diverter.handle_busy(now + NO_CARRIER, mobile);

@@ -9,6 +9,7 @@
 //! | `sender`, `too_big` | releases packets, probes mobile hosts, tells senders of an MTU |
 //! | `interface`, `watch` | the mobile-facing interface, its carrier and its neighbours |
 //! | `presence` | reports about mobile hosts: a bridge, leases, mobile hosts themselves, scripts over HTTP |
+//! | `handoff` | what waits for a mobile host goes to the gateway that it has moved to |
 //! | `engine` | joins these with what decides: [`holdover_gateway::divert`], [`holdover_mobility::wake`] |
 //! | [`daemon`] | the poll loop, the control socket ([`control`]), Prometheus ([`metrics`]) |
 //! | [`demo`] | hosts in namespaces, to try it without hardware |
@@ -26,6 +27,7 @@ pub mod daemon;
 pub mod demo;
 mod engine;
 pub mod features;
+mod handoff;
 mod interface;
 pub mod metrics;
 pub mod network;
@@ -39,5 +41,6 @@ mod waker;
 mod watch;
 
 pub use engine::{EngineError, Unsendable};
+pub use handoff::HandoffCounters;
 pub use presence::{ReportCounters, SecretError};
 pub use waker::Woken;

@@ -84,6 +84,16 @@ pub fn encode_status(status: &Status) -> String {
         ("bridge", status.reports.bridge),
     ];
     registry.register("reports", "Reports about mobile hosts from outside, by what became of them", counts(&reports));
+    if let Some(handoff) = &status.handoff {
+        let packets = [("left", handoff.packets_left), ("came", handoff.packets_came)];
+        registry.register("handoff_packets", "Packets given to other gateways, and taken from them", counts(&packets));
+        let handoffs = [("left", handoff.left), ("came", handoff.came), ("lost", handoff.lost)];
+        registry.register(
+            "handoffs",
+            "Mobile hosts handed to other gateways and asked of them, by outcome",
+            counts(&handoffs),
+        );
+    }
     let mut text = String::new();
     // Writing to a text does not fail.
     let _ = encode(&mut text, &registry);
@@ -113,6 +123,7 @@ mod tests {
             path: PathCounters::default(),
             buffer: crate::status::BufferCounters::default(),
             reports: crate::presence::ReportCounters::default(),
+            handoff: None,
             unsendable: crate::engine::Unsendable::default(),
             woken: crate::waker::Woken::default(),
         }

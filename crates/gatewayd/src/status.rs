@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Mode;
 use crate::engine::{Engine, Unsendable};
+use crate::handoff::HandoffCounters;
 use crate::path::{AttachedBy, PathCounters, Seen};
 use crate::presence::ReportCounters;
 use crate::waker::Woken;
@@ -45,6 +46,8 @@ pub struct Status {
     pub buffer: BufferCounters,
     /// What came in about mobile hosts from outside.
     pub reports: ReportCounters,
+    /// What came of handoffs between gateways; `None` if there are none.
+    pub handoff: Option<HandoffCounters>,
     /// Packets that could not be sent.
     pub unsendable: Unsendable,
     /// What was done for TCP connections of mobile hosts that came back.
@@ -128,6 +131,7 @@ impl Status {
             path: engine.counters(),
             buffer: diverter.tally().into(),
             reports,
+            handoff: engine.handoffs(),
             unsendable: engine.unsendable(),
             woken: engine.woken(),
         }

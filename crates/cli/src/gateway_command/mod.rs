@@ -47,6 +47,8 @@ enum Command {
     Mobiles(AskArgs),
     /// Tell the gateway what has become of a mobile host: for scripts, access points, whoever knows.
     Mobile(MobileArgs),
+    /// Ask the other gateways for what waits for a mobile host that has come here. It happens by itself when the host is first heard.
+    Handoff(HandoffArgs),
     /// Divert nothing from now on, and end the gateway when nothing waits any more.
     Drain(DrainArgs),
 }
@@ -129,6 +131,14 @@ enum Presence {
 }
 
 #[derive(Args, Debug)]
+struct HandoffArgs {
+    /// Its address.
+    address: IpAddr,
+    #[command(flatten)]
+    socket: SocketArgs,
+}
+
+#[derive(Args, Debug)]
 struct DrainArgs {
     /// End after this time in any case. What still waits then stays for the next start.
     #[arg(long, value_name = "TIME", default_value = "60 s")]
@@ -150,6 +160,11 @@ pub(crate) fn run(args: &GatewayArgs) -> ExitCode {
         Command::Schema => print(&Config::schema()),
         Command::Status(args) => status(args),
         Command::Top(args) => top::run(&args.socket),
+        Command::Handoff(args) => match ask(&args.socket.socket, &Request::Handoff { address: args.address }) {
+            Ok(Response::Noted) => print("asked\n"),
+            Ok(_) => unexpected(),
+            Err(error) => failed(&error),
+        },
         Command::Mobiles(args) => mobiles(args),
         Command::Mobile(args) => {
             let request = Request::Mobile { address: args.address, presence: args.presence.into() };

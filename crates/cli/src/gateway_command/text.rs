@@ -50,6 +50,13 @@ pub(super) fn status(status: &Status) -> String {
     for (why, count) in lost.into_iter().filter(|&(_, count)| count > 0) {
         let _ = writeln!(text, "dropped       {count}: {why}");
     }
+    if let Some(handoff) = &status.handoff {
+        let _ = writeln!(
+            text,
+            "handoffs      {} claims of others were answered with {} packets, {} packets came; {} times a gateway did not answer",
+            handoff.left, handoff.packets_left, handoff.packets_came, handoff.lost
+        );
+    }
     if path.expired > 0 {
         let _ = writeln!(text, "passed        {} although away: the gateway did not run for a while", path.expired);
     }

@@ -42,6 +42,12 @@ pub enum SecretError {
         /// What is wrong with it.
         source: KeyError,
     },
+    /// There is no key in it that gateways can share.
+    #[error("{}: a line of 64 to 128 hexadecimal digits is expected, as `openssl rand -hex 32` prints it", file.display())]
+    SharedKey {
+        /// The file.
+        file: PathBuf,
+    },
     /// Two hosts have the same.
     #[error("{}: another mobile host has this key already; each needs its own", file.display())]
     Twice {

@@ -8,6 +8,7 @@
 
 mod absences;
 mod crashes;
+mod handoff;
 mod limits;
 mod presence;
 mod process;
@@ -39,7 +40,8 @@ fn can_work() -> Result<(), String> {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 4] = [
+    let groups: [(&str, &[Test]); 5] = [
+        ("handoff", handoff::TESTS),
         ("absences", absences::TESTS),
         ("crashes", crashes::TESTS),
         ("limits", limits::TESTS),

@@ -119,7 +119,7 @@ fn leases_of_dnsmasq(_: &Namespace) {
     // It keeps its address whatever the server says: the lease is what counts here.
     let mut client = Command::new("busybox");
     client.args(["udhcpc", "-f", "-R", "-i", "eth0", "-s", "/bin/true", "-t", "20", "-T", "1"]);
-    let mut client = Process::start(world.mobile(0), &mut client, "busybox (Debian: busybox)");
+    let mut client = Process::start(world.mobile(0), &mut client, "busybox (Debian: busybox-static)");
     wait_for("a lease", || (gateway.status().reports.leases > 0).then_some(()));
     assert_eq!(gateway.says(mobile, "present").as_secs(), 0);
     // Told to end, the client releases the lease.

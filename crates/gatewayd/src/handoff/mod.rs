@@ -1,0 +1,229 @@
+//! Handoff between gateways: what waits for a mobile host goes to the gateway that it has moved to. The gateway that hears a mobile host it did
+//! not know *claims* it ([`relay`]); datagrams are encrypted and authenticated with a key that the gateways share ([`sealed`]).
+
+mod relay;
+mod sealed;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::Path;
+
+use holdover_base::Instant;
+use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
+
+use crate::config::HandoffTable;
+use crate::presence::SecretError;
+pub(crate) use relay::Event;
+use relay::{Message, Relay};
+use sealed::{OVERHEAD, Opened, SESSION, Seal};
+
+/// What came of handoffs, since the process was started.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct HandoffCounters {
+    /// Claims of other gateways that were answered, also if nothing waited.
+    pub left: u64,
+    /// Handoffs from other gateways that have come to their end; each peer that is asked counts, also if it has nothing.
+    pub came: u64,
+    /// Packets that were given to other gateways.
+    pub packets_left: u64,
+    /// Packets that came from other gateways.
+    pub packets_came: u64,
+    /// Gateways that did not answer, or ceased to.
+    pub lost: u64,
+    /// Datagrams that are not authentic.
+    pub forged: u64,
+    /// Datagrams that have come already.
+    pub replayed: u64,
+    /// Datagrams for another process than this one.
+    pub stale: u64,
+}
+
+/// The socket, and the machines.
+pub(crate) struct Handoff {
+    socket: UdpSocket,
+    seal: Seal,
+    relay: Relay,
+    peers: Vec<SocketAddr>,
+    /// The sessions of peers, as far as they are known.
+    sessions: BTreeMap<SocketAddr, [u8; SESSION]>,
+    counters: HandoffCounters,
+}
+
+/// Datagrams that are taken before others have their turn.
+const BATCH: usize = 64;
+
+/// No UDP datagram over IPv4 has more bytes.
+const LONGEST: usize = 65_507;
+
+/// No longer packet can be given away, with what is left to do with it.
+pub(crate) const LONGEST_PACKET: usize = LONGEST - OVERHEAD - 64;
+
+/// Bytes that the socket is to have room for.
+const ROOM: usize = 4 << 20;
+
+impl Handoff {
+    /// `None` if it is not configured.
+    pub(crate) fn open(config: &HandoffTable) -> Result<Option<Self>, SecretError> {
+        let (Some(address), Some(file)) = (config.listen, &config.key_file) else { return Ok(None) };
+        let key = read_key(file)?;
+        let listen = |source| SecretError::Listen { section: "[handoff]", address, source };
+        let bind = || {
+            let socket = UdpSocket::bind(address)?;
+            socket.set_nonblocking(true)?;
+            // Without CAP_NET_ADMIN there is less room, and more is repeated.
+            let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, ROOM);
+            Ok(socket)
+        };
+        let socket = bind().map_err(listen)?;
+        let mut session = [0; SESSION];
+        let filled = getrandom(&mut session[..], GetRandomFlags::empty()).map_err(|errno| listen(errno.into()))?;
+        let seal = Seal::new(&key, session).filter(|_| filled == SESSION);
+        let seal = seal.ok_or_else(|| listen(io::ErrorKind::InvalidInput.into()))?;
+        let peers = config.peers.clone();
+        let relay = Relay::new(peers.clone());
+        let counters = HandoffCounters::default();
+        let mut handoff = Self { socket, seal, relay, peers, sessions: BTreeMap::new(), counters };
+        // Their answers tell their sessions, before one is needed.
+        for peer in handoff.peers.clone() {
+            handoff.send(peer, b"");
+        }
+        Ok(Some(handoff))
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    pub(crate) fn counters(&self) -> HandoffCounters {
+        self.counters
+    }
+
+    /// A mobile host is here, and was not before.
+    pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr) {
+        self.relay.claim(now, mobile);
+        self.flush();
+    }
+
+    /// Whether what waits for a mobile host goes to another gateway.
+    pub(crate) fn is_leaving(&self, mobile: IpAddr) -> bool {
+        self.relay.is_leaving(mobile)
+    }
+
+    /// Gives a packet away, with what is left to do with it before it. Returns whether there was room.
+    pub(crate) fn hand_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) -> bool {
+        let has_room = self.relay.hand_on(now, mobile, bytes);
+        self.counters.packets_left += u64::from(has_room);
+        self.flush();
+        has_room
+    }
+
+    /// Nothing more waits for a mobile host that has moved.
+    pub(crate) fn end(&mut self, now: Instant, mobile: IpAddr) {
+        self.relay.end(now, mobile);
+        self.flush();
+    }
+
+    /// Reads what there is.
+    pub(crate) fn handle_ready(&mut self, now: Instant) {
+        let mut buffer = vec![0; LONGEST];
+        for _ in 0..BATCH {
+            match self.socket.recv_from(&mut buffer) {
+                Ok((len, from)) => self.handle_datagram(now, from, &buffer[..len]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // ICMP errors about a peer that is not there come this way, too.
+                Err(_) => {}
+            }
+        }
+        self.flush();
+    }
+
+    fn handle_datagram(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) {
+        if !self.peers.contains(&from) {
+            self.counters.forged += 1;
+            return;
+        }
+        match self.seal.open(datagram) {
+            Opened::Message { session, message } => {
+                let former = self.sessions.insert(from, session);
+                if former != Some(session) {
+                    self.relay.handle_new_session(now, from);
+                    if message.is_empty() {
+                        // It learns this process's session, if it does not know it.
+                        self.send(from, b"");
+                    }
+                }
+                match Message::from_bytes(&message) {
+                    Some(message) => self.relay.handle_message(now, from, message),
+                    None if message.is_empty() => {}
+                    None => self.counters.forged += 1,
+                }
+            }
+            Opened::Stale { session } => {
+                self.counters.stale += 1;
+                let datagram = self.seal.seal(&session, b"");
+                let _ = self.socket.send_to(&datagram, from);
+            }
+            Opened::Replayed => self.counters.replayed += 1,
+            Opened::Forged => self.counters.forged += 1,
+        }
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Instant) {
+        self.relay.handle_timeout(now);
+        self.flush();
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
+        self.relay.poll_timeout()
+    }
+
+    /// What the engine has to do.
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        let event = self.relay.poll_event()?;
+        match &event {
+            Event::Claimed { .. } => self.counters.left += 1,
+            Event::Packet { .. } => self.counters.packets_came += 1,
+            Event::Done { .. } => self.counters.came += 1,
+            Event::Lost { .. } => self.counters.lost += 1,
+        }
+        Some(event)
+    }
+
+    fn flush(&mut self) {
+        while let Some((peer, message)) = self.relay.poll_transmit() {
+            self.send(peer, &message.to_bytes());
+        }
+    }
+
+    /// What is not sent is repeated.
+    fn send(&mut self, peer: SocketAddr, message: &[u8]) {
+        let session = self.sessions.get(&peer).copied().unwrap_or([0; SESSION]);
+        let datagram = self.seal.seal(&session, message);
+        let _ = self.socket.send_to(&datagram, peer);
+    }
+}
+
+impl std::fmt::Debug for Handoff {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handoff").field("peers", &self.peers).field("counters", &self.counters).finish_non_exhaustive()
+    }
+}
+
+/// Reads a key: a line of hexadecimal digits.
+fn read_key(file: &Path) -> Result<Vec<u8>, SecretError> {
+    let text =
+        std::fs::read_to_string(file).map_err(|source| SecretError::Unreadable { file: file.to_owned(), source })?;
+    let digit = |byte: u8| (byte as char).to_digit(16);
+    let pair = |pair: &[u8]| match *pair {
+        [high, low] => Some((digit(high)? << 4 | digit(low)?) as u8),
+        _ => None,
+    };
+    let key: Option<Vec<u8>> = text.trim().as_bytes().chunks(2).map(pair).collect();
+    key.filter(|key| (32..=64).contains(&key.len())).ok_or_else(|| SecretError::SharedKey { file: file.to_owned() })
+}
+
+#[cfg(test)]
+mod tests;

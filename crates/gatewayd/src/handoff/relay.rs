@@ -1,0 +1,391 @@
+//! What gateways say to each other about a mobile host that has moved from one to another, without I/O: the new one *claims* it, the old one
+//! sends what waits for it, in order, and says how much that was.
+//!
+//! ```text
+//!   new                                  old
+//!    | ------ claim (id, mobile) ------> |   has it no more
+//!    | <----- packet (id, 0) ----------- |   at most [`WINDOW`] without an answer
+//!    | <----- packet (id, 1) ----------- |
+//!    | ------ got (id, 2) -------------> |   all before 2 have come
+//!    | <----- end (id, 2) -------------- |   there are 2; 0 if nothing waits, or it is not known
+//!    | ------ got (id, 3) -------------> |   the end has come, too
+//! ```
+//!
+//! Datagrams may get lost, doubled, late, and overtake each other: a claim is repeated until the first answer, packets and the end until they
+//! are confirmed. The ids of a process's claims grow; an older claim than its last one about that mobile host changes nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use holdover_base::{Duration, Instant};
+
+/// Packets of one mobile host that are under way to another gateway.
+const WINDOW: usize = 16;
+
+/// What was not answered is repeated after this time, then after twice as long, and so on.
+const REPEAT_AFTER: Duration = Duration::from_millis(100);
+
+/// So often something is sent at most: 6.3 s in all. Then the other gateway is not there.
+const TRIES: u32 = 7;
+
+/// Bytes of these.
+const WINDOW_BYTES: usize = 128_000;
+
+/// Mobile hosts that move at the same time.
+const MOST: usize = 4096;
+
+/// A message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Message {
+    pub(super) id: u64,
+    pub(super) mobile: IpAddr,
+    pub(super) body: Body,
+}
+
+/// What it says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Body {
+    Claim,
+    /// A packet, with its place among them. What is left to do with it is the shells' affair.
+    Packet {
+        place: u32,
+        bytes: Vec<u8>,
+    },
+    /// All before this place were sent.
+    End {
+        place: u32,
+    },
+    /// All before this place have come; the end counts as one.
+    Got {
+        place: u32,
+    },
+}
+
+impl Message {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let (kind, place, rest): (u8, u32, &[u8]) = match &self.body {
+            Body::Claim => (1, 0, &[]),
+            Body::Packet { place, bytes } => (2, *place, bytes),
+            Body::End { place } => (3, *place, &[]),
+            Body::Got { place } => (4, *place, &[]),
+        };
+        let address = crate::path::mapped(self.mobile).octets();
+        [&[kind][..], &self.id.to_be_bytes(), &address, &place.to_be_bytes(), rest].concat()
+    }
+
+    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (&kind, rest) = bytes.split_first()?;
+        let (id, rest) = rest.split_first_chunk::<8>()?;
+        let (address, rest) = rest.split_first_chunk::<16>()?;
+        let (place, rest) = rest.split_first_chunk::<4>()?;
+        let place = u32::from_be_bytes(*place);
+        let address = Ipv6Addr::from(*address);
+        let mobile = address.to_ipv4_mapped().map_or(address.into(), IpAddr::from);
+        let body = match kind {
+            1 if rest.is_empty() => Body::Claim,
+            2 => Body::Packet { place, bytes: rest.to_vec() },
+            3 if rest.is_empty() => Body::End { place },
+            4 if rest.is_empty() => Body::Got { place },
+            _ => return None,
+        };
+        Some(Self { id: u64::from_be_bytes(*id), mobile, body })
+    }
+}
+
+/// What the owner has to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Event {
+    /// A peer has this mobile host now: what waits for it goes to [`Relay::hand_on`], and then [`Relay::end`].
+    Claimed { mobile: IpAddr },
+    /// A packet for a mobile host that is here.
+    Packet { mobile: IpAddr, bytes: Vec<u8> },
+    /// All that a peer had has come.
+    Done { mobile: IpAddr, packets: u32 },
+    /// A peer has not answered, or has ceased to.
+    Lost { mobile: IpAddr, peer: SocketAddr },
+}
+
+/// The protocol. Call [`Self::handle_message`], [`Self::claim`], [`Self::hand_on`], [`Self::end`] and [`Self::handle_timeout`]; then
+/// [`Self::poll_event`] and [`Self::poll_transmit`] until `None`; then [`Self::poll_timeout`].
+#[derive(Debug)]
+pub(super) struct Relay {
+    peers: Vec<SocketAddr>,
+    last_id: u64,
+    /// Claims of this gateway's, by mobile host and peer.
+    coming: BTreeMap<(IpAddr, SocketAddr), Coming>,
+    /// What goes to the gateway that has claimed a mobile host.
+    leaving: BTreeMap<IpAddr, Leaving>,
+    /// The last claim of each peer about each mobile host.
+    claims: BTreeMap<(IpAddr, SocketAddr), u64>,
+    events: VecDeque<Event>,
+    messages: VecDeque<(SocketAddr, Message)>,
+}
+
+#[derive(Clone, Debug)]
+struct Coming {
+    id: u64,
+    /// All before this place have come.
+    next: u32,
+    /// What has come after it: packets, or the end.
+    early: BTreeMap<u32, Option<Vec<u8>>>,
+    /// Whether the peer has answered at all.
+    is_answered: bool,
+    repeat: Repeat,
+}
+
+#[derive(Debug)]
+struct Leaving {
+    to: SocketAddr,
+    id: u64,
+    /// Those that are not confirmed.
+    unconfirmed: VecDeque<Vec<u8>>,
+    /// The place of the first of them.
+    first: u32,
+    /// Whether the end was sent.
+    is_ended: bool,
+    repeat: Repeat,
+}
+
+/// When something is sent again.
+#[derive(Clone, Copy, Debug)]
+struct Repeat {
+    at: Instant,
+    tries: u32,
+}
+
+impl Repeat {
+    fn begin(now: Instant) -> Self {
+        Self { at: now + REPEAT_AFTER, tries: 1 }
+    }
+
+    /// Whether there is another try.
+    fn again(&mut self, now: Instant) -> bool {
+        self.at = now + Duration::from_nanos(REPEAT_AFTER.as_nanos() << self.tries.min(16));
+        self.tries += 1;
+        self.tries <= TRIES
+    }
+}
+
+impl Relay {
+    /// Nobody has moved yet.
+    pub(super) fn new(peers: Vec<SocketAddr>) -> Self {
+        Self {
+            peers,
+            last_id: 0,
+            coming: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            events: VecDeque::new(),
+            messages: VecDeque::new(),
+        }
+    }
+
+    /// A mobile host is here, and was not before: the peers are asked for what they have.
+    pub(super) fn claim(&mut self, now: Instant, mobile: IpAddr) {
+        // What was on its way to another gateway stays here.
+        self.leaving.remove(&mobile);
+        if self.coming.len() + self.peers.len() > MOST {
+            return;
+        }
+        self.last_id += 1;
+        let id = self.last_id;
+        for &peer in &self.peers {
+            let coming = Coming { id, next: 0, early: BTreeMap::new(), is_answered: false, repeat: Repeat::begin(now) };
+            self.coming.insert((mobile, peer), coming);
+            self.messages.push_back((peer, Message { id, mobile, body: Body::Claim }));
+        }
+    }
+
+    /// Whether what waits for a mobile host goes to another gateway.
+    pub(super) fn is_leaving(&self, mobile: IpAddr) -> bool {
+        self.leaving.get(&mobile).is_some_and(|leaving| !leaving.is_ended)
+    }
+
+    /// A packet that has waited for a mobile host which another gateway has claimed. Returns whether there was room: if not, it is to be tried
+    /// again later.
+    pub(super) fn hand_on(&mut self, now: Instant, mobile: IpAddr, bytes: Vec<u8>) -> bool {
+        let Some(leaving) = self.leaving.get_mut(&mobile).filter(|leaving| !leaving.is_ended) else { return false };
+        let bytes_under_way: usize = leaving.unconfirmed.iter().map(Vec::len).sum();
+        if leaving.unconfirmed.len() >= WINDOW || bytes_under_way >= WINDOW_BYTES {
+            return false;
+        }
+        if leaving.unconfirmed.is_empty() {
+            leaving.repeat = Repeat::begin(now);
+        }
+        let place = leaving.first + leaving.unconfirmed.len() as u32;
+        leaving.unconfirmed.push_back(bytes.clone());
+        let body = Body::Packet { place, bytes };
+        self.messages.push_back((leaving.to, Message { id: leaving.id, mobile, body }));
+        true
+    }
+
+    /// Nothing more waits for a mobile host which another gateway has claimed.
+    pub(super) fn end(&mut self, now: Instant, mobile: IpAddr) {
+        let Some(leaving) = self.leaving.get_mut(&mobile).filter(|leaving| !leaving.is_ended) else { return };
+        leaving.is_ended = true;
+        if leaving.unconfirmed.is_empty() {
+            leaving.repeat = Repeat::begin(now);
+        }
+        let place = leaving.first + leaving.unconfirmed.len() as u32;
+        self.messages.push_back((leaving.to, Message { id: leaving.id, mobile, body: Body::End { place } }));
+    }
+
+    /// A peer was restarted: it knows nothing of what was under way, and its ids begin anew.
+    pub(super) fn handle_new_session(&mut self, now: Instant, peer: SocketAddr) {
+        self.claims.retain(|(_, other), _| *other != peer);
+        self.leaving.retain(|_, leaving| leaving.to != peer);
+        // Its first answer may have been lost with the former session.
+        for ((_, other), coming) in &mut self.coming {
+            if *other == peer {
+                coming.repeat.at = now;
+            }
+        }
+    }
+
+    /// A message of a peer's came.
+    pub(super) fn handle_message(&mut self, now: Instant, peer: SocketAddr, message: Message) {
+        if !self.peers.contains(&peer) {
+            return;
+        }
+        let Message { id, mobile, body } = message;
+        match body {
+            Body::Claim => self.handle_claim(now, peer, id, mobile),
+            Body::Got { place } => self.handle_got(now, peer, id, mobile, place),
+            Body::Packet { place, bytes } => self.handle_part(now, peer, id, mobile, place, Some(bytes)),
+            Body::End { place } => self.handle_part(now, peer, id, mobile, place, None),
+        }
+    }
+
+    fn handle_claim(&mut self, now: Instant, peer: SocketAddr, id: u64, mobile: IpAddr) {
+        let last = self.claims.get(&(mobile, peer)).copied().unwrap_or(0);
+        if id <= last {
+            // It was repeated: its answer is under way, or was confirmed.
+            return;
+        }
+        if self.claims.len() >= MOST {
+            self.claims.pop_first();
+        }
+        self.claims.insert((mobile, peer), id);
+        // It has gone on from here: what was claimed of others for it is not wanted any more.
+        self.coming.retain(|(other, _), _| *other != mobile);
+        let repeat = Repeat::begin(now);
+        let leaving = Leaving { to: peer, id, unconfirmed: VecDeque::new(), first: 0, is_ended: false, repeat };
+        self.leaving.insert(mobile, leaving);
+        self.events.push_back(Event::Claimed { mobile });
+    }
+
+    fn handle_got(&mut self, now: Instant, peer: SocketAddr, id: u64, mobile: IpAddr, place: u32) {
+        let Some(leaving) = self.leaving.get_mut(&mobile).filter(|leaving| (leaving.to, leaving.id) == (peer, id))
+        else {
+            return;
+        };
+        let end = leaving.first + leaving.unconfirmed.len() as u32;
+        if place <= leaving.first && !(leaving.is_ended && place == end + 1)
+            || place > end + u32::from(leaving.is_ended)
+        {
+            return;
+        }
+        leaving.unconfirmed.drain(..(place.min(end) - leaving.first) as usize);
+        leaving.first = place.min(end);
+        leaving.repeat = Repeat::begin(now);
+        if leaving.is_ended && place == end + 1 {
+            self.leaving.remove(&mobile);
+        }
+    }
+
+    /// A packet, or the end, of what was claimed.
+    fn handle_part(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        id: u64,
+        mobile: IpAddr,
+        place: u32,
+        bytes: Option<Vec<u8>>,
+    ) {
+        let confirm = |place| (peer, Message { id, mobile, body: Body::Got { place } });
+        let Some(coming) = self.coming.get_mut(&(mobile, peer)).filter(|coming| coming.id == id) else {
+            // The confirmation of the end was lost. Of anything else this gateway wants nothing.
+            if bytes.is_none() {
+                self.messages.push_back(confirm(place.saturating_add(1)));
+            }
+            return;
+        };
+        (coming.is_answered, coming.repeat) = (true, Repeat::begin(now));
+        // The end may come after a whole window.
+        if (coming.next..=coming.next.saturating_add(WINDOW as u32)).contains(&place) {
+            coming.early.insert(place, bytes);
+        }
+        let mut is_done = false;
+        while let Some(part) = coming.early.remove(&coming.next) {
+            is_done = part.is_none();
+            self.events.push_back(match part {
+                Some(bytes) => Event::Packet { mobile, bytes },
+                None => Event::Done { mobile, packets: coming.next },
+            });
+            coming.next += 1;
+        }
+        self.messages.push_back(confirm(coming.next));
+        if is_done {
+            self.coming.remove(&(mobile, peer));
+        }
+    }
+
+    /// Repeats what was not answered.
+    pub(super) fn handle_timeout(&mut self, now: Instant) {
+        let mut given_up = Vec::new();
+        for (&(mobile, peer), coming) in self.coming.iter_mut().filter(|(_, coming)| coming.repeat.at <= now) {
+            if !coming.repeat.again(now) {
+                given_up.push((mobile, peer));
+            } else if !coming.is_answered {
+                self.messages.push_back((peer, Message { id: coming.id, mobile, body: Body::Claim }));
+            }
+        }
+        for (mobile, peer) in given_up {
+            self.coming.remove(&(mobile, peer));
+            self.events.push_back(Event::Lost { mobile, peer });
+        }
+        let mut given_up = Vec::new();
+        let mut messages = Vec::new();
+        for (&mobile, leaving) in self.leaving.iter_mut().filter(|(_, leaving)| leaving.repeat.at <= now) {
+            let waits = leaving.is_ended || !leaving.unconfirmed.is_empty();
+            if !waits {
+                leaving.repeat = Repeat::begin(now);
+                continue;
+            }
+            if !leaving.repeat.again(now) {
+                given_up.push((mobile, leaving.to));
+                continue;
+            }
+            let (to, id) = (leaving.to, leaving.id);
+            for (place, bytes) in (leaving.first..).zip(&leaving.unconfirmed) {
+                messages.push((to, Message { id, mobile, body: Body::Packet { place, bytes: bytes.clone() } }));
+            }
+            if leaving.is_ended {
+                let place = leaving.first + leaving.unconfirmed.len() as u32;
+                messages.push((to, Message { id, mobile, body: Body::End { place } }));
+            }
+        }
+        self.messages.extend(messages);
+        for (mobile, peer) in given_up {
+            self.leaving.remove(&mobile);
+            self.events.push_back(Event::Lost { mobile, peer });
+        }
+    }
+
+    /// What the owner has to do.
+    pub(super) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The next message, and to whom it goes.
+    pub(super) fn poll_transmit(&mut self) -> Option<(SocketAddr, Message)> {
+        self.messages.pop_front()
+    }
+
+    /// When [`Self::handle_timeout`] has something to do.
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        let coming = self.coming.values().map(|coming| coming.repeat.at);
+        coming.chain(self.leaving.values().map(|leaving| leaving.repeat.at)).min()
+    }
+}

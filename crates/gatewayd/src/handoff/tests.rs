@@ -1,0 +1,144 @@
+//! Two gateways' relays against each other, over a network that loses, doubles and reorders.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+
+use holdover_base::Instant;
+use proptest::prelude::*;
+
+use super::relay::{Body, Event, Message, Relay};
+
+fn address(number: usize) -> SocketAddr {
+    SocketAddr::from(([192, 0, 2, number as u8], 4787))
+}
+
+fn mobile() -> IpAddr {
+    [10, 0, 1, 7].into()
+}
+
+#[test]
+fn messages_come_back_as_they_were_and_others_are_none() {
+    for (body, mobile) in [
+        (Body::Claim, mobile()),
+        (Body::Packet { place: 7, bytes: vec![1, 2, 3] }, "fd00::7".parse().unwrap()),
+        (Body::End { place: u32::MAX }, mobile()),
+        (Body::Got { place: 1 }, mobile()),
+    ] {
+        let message = Message { id: 0x0102_0304_0506_0708, mobile, body };
+        let bytes = message.to_bytes();
+        assert_eq!(Message::from_bytes(&bytes), Some(message));
+        for cut in 0..bytes.len().min(29) {
+            assert_eq!(Message::from_bytes(&bytes[..cut]), None);
+        }
+    }
+    assert_eq!(Message::from_bytes(&[0; 29]), None);
+    assert_eq!(Message::from_bytes(&[[1].as_slice(), &[0; 29]].concat()), None);
+}
+
+/// A gateway: its relay, what waits here, and what has come.
+struct Gateway {
+    relay: Relay,
+    waiting: VecDeque<u32>,
+    came: Vec<u32>,
+    is_done: bool,
+}
+
+impl Gateway {
+    fn new(peer: usize) -> Self {
+        Self { relay: Relay::new(vec![address(peer)]), waiting: VecDeque::new(), came: Vec::new(), is_done: false }
+    }
+
+    fn work(&mut self, now: Instant) {
+        self.relay.handle_timeout(now);
+        while let Some(event) = self.relay.poll_event() {
+            match event {
+                Event::Packet { bytes, .. } => self.came.push(u32::from_be_bytes(bytes.try_into().unwrap())),
+                Event::Done { .. } => self.is_done = true,
+                Event::Claimed { .. } | Event::Lost { .. } => {}
+            }
+        }
+        while let Some(&first) = self.waiting.front()
+            && self.relay.hand_on(now, mobile(), first.to_be_bytes().to_vec())
+        {
+            self.waiting.pop_front();
+        }
+        if self.waiting.is_empty() && self.relay.is_leaving(mobile()) {
+            self.relay.end(now, mobile());
+        }
+    }
+}
+
+proptest! {
+    /// Everything that waits comes once and in order, and both ends forget the handoff.
+    #[test]
+    fn what_waits_comes_once_and_in_order(count in 0u32..100, seed in any::<u64>(), loss in 0u64..40) {
+        let mut random = holdover_base::Rng::new(seed);
+        let mut gateways = [Gateway::new(1), Gateway::new(0)];
+        gateways[0].waiting = (0..count).collect();
+        gateways[1].relay.claim(Instant::ZERO, mobile());
+        let mut network: Vec<(u64, usize, Message)> = Vec::new();
+        for tick in 0..200_000u64 {
+            let now = Instant::from_millis(tick);
+            for (number, gateway) in gateways.iter_mut().enumerate() {
+                gateway.work(now);
+                while let Some((_, message)) = gateway.relay.poll_transmit() {
+                    for _ in 0..=u64::from(random.below(100) < 10) {
+                        if random.below(100) >= loss {
+                            network.push((tick + 1 + random.below(30), 1 - number, message.clone()));
+                        }
+                    }
+                }
+            }
+            let due: Vec<_> = network.extract_if(.., |(at, ..)| *at <= tick).collect();
+            for (_, to, message) in due {
+                gateways[to].relay.handle_message(now, address(1 - to), message);
+            }
+            let is_over = network.is_empty() && gateways.iter().all(|gateway| gateway.relay.poll_timeout().is_none());
+            if is_over { break; }
+        }
+        let [old, new] = &gateways;
+        let all: Vec<u32> = (0..count).collect();
+        // With 40 % of all datagrams lost one may be lost seven times: then both have given up, and what came is a beginning of it.
+        prop_assert!(all.starts_with(&new.came), "{:?}", new.came);
+        prop_assert!(!new.is_done || new.came == all);
+        prop_assert!(loss > 15 || new.is_done, "{} of {count} with {loss} %", new.came.len());
+        prop_assert!(!old.relay.is_leaving(mobile()));
+        prop_assert_eq!((old.relay.poll_timeout(), new.relay.poll_timeout()), (None, None), "nothing is left behind");
+    }
+}
+
+#[test]
+fn a_repeated_claim_changes_nothing_and_strangers_are_not_heard() {
+    let mut old = Relay::new(vec![address(1)]);
+    let claim = |id| Message { id, mobile: mobile(), body: Body::Claim };
+    old.handle_message(Instant::ZERO, address(9), claim(1));
+    assert_eq!(old.poll_event(), None);
+    old.handle_message(Instant::ZERO, address(1), claim(5));
+    assert_eq!(old.poll_event(), Some(Event::Claimed { mobile: mobile() }));
+    for id in [5, 4] {
+        old.handle_message(Instant::ZERO, address(1), claim(id));
+        assert_eq!(old.poll_event(), None);
+    }
+    assert!(old.is_leaving(mobile()));
+    // The mobile host is back before anything was said: what waits stays here.
+    old.claim(Instant::ZERO, mobile());
+    assert!(!old.is_leaving(mobile()) && !old.hand_on(Instant::ZERO, mobile(), vec![1]));
+    // Another process of the peer's counts from the beginning.
+    old.handle_new_session(Instant::ZERO, address(1));
+    old.handle_message(Instant::ZERO, address(1), claim(1));
+    assert_eq!(old.poll_event(), Some(Event::Claimed { mobile: mobile() }));
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_given_up() {
+    let mut new = Relay::new(vec![address(1)]);
+    new.claim(Instant::ZERO, mobile());
+    let mut claims = 0;
+    while let Some(at) = new.poll_timeout() {
+        claims += std::iter::from_fn(|| new.poll_transmit()).count();
+        new.handle_timeout(at);
+        assert!(at < Instant::from_millis(20_000));
+    }
+    assert_eq!(claims, 7);
+    assert_eq!(new.poll_event(), Some(Event::Lost { mobile: mobile(), peer: address(1) }));
+}

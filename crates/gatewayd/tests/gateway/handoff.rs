@@ -1,0 +1,222 @@
+//! Two gateways, and a mobile host that moves from one to the other.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use holdover_gatewayd::demo::{Cut, MOBILE_FACING, Transfer, World};
+use holdover_gatewayd::status::Status;
+use holdover_testbed::{Namespace, Netlink, Route, sysctl};
+
+use crate::Test;
+use crate::process::Gateway;
+
+pub(crate) const TESTS: &[Test] = &[
+    ("what_waits_follows_the_mobile_host_to_another_gateway", what_waits_follows),
+    ("strangers_and_recordings_move_nobody", strangers_move_nobody),
+    ("a_gateway_without_its_peer_goes_on", without_its_peer),
+];
+
+/// A second router between the fixed host and another radio of the first mobile host's, and a wire between the routers.
+struct Pair {
+    world: World,
+    second: Namespace,
+    key: PathBuf,
+}
+
+/// The routers on the wire between them.
+const ROUTERS: [&str; 2] = ["10.4.0.1", "10.4.0.2"];
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn inside(namespace: &Namespace, body: impl FnOnce(&mut Netlink) + Send) {
+    namespace.enter(|| body(&mut Netlink::open(namespace).unwrap())).unwrap();
+}
+
+impl Pair {
+    fn new(name: &str) -> Self {
+        let world = World::new(1).unwrap();
+        let second = Namespace::new("second").unwrap();
+        inside(&second, |netlink| {
+            netlink.add_veth("fix0", "eth1", world.fixed()).unwrap();
+            netlink.add_veth(MOBILE_FACING, "eth1", world.mobile(0)).unwrap();
+            netlink.add_veth("peer0", "peer0", world.router()).unwrap();
+            for (interface, address) in [("fix0", "10.3.0.1"), (MOBILE_FACING, "10.2.0.2"), ("peer0", ROUTERS[1])] {
+                netlink.set_up(interface).unwrap();
+                netlink.add_address(interface, ip(address), 24).unwrap();
+            }
+        });
+        second.enter(|| sysctl::set(&second, "net.ipv4.ip_forward", "1")).unwrap().unwrap();
+        inside(world.router(), |netlink| {
+            netlink.set_up("peer0").unwrap();
+            netlink.add_address("peer0", ip(ROUTERS[0]), 24).unwrap();
+        });
+        inside(world.fixed(), |netlink| {
+            netlink.set_up("eth1").unwrap();
+            netlink.add_address("eth1", ip("10.3.0.2"), 24).unwrap();
+        });
+        let key = std::env::temp_dir().join(format!("holdover-handoff-{name}-{}", std::process::id()));
+        std::fs::write(&key, "07".repeat(32)).unwrap();
+        Self { world, second, key }
+    }
+
+    /// The configuration of a router's gateway.
+    fn sections(&self, number: usize) -> String {
+        let (own, other) = (ROUTERS[number], ROUTERS[1 - number]);
+        format!("[handoff]\nlisten = \"{own}:4787\"\nkey_file = {:?}\npeers = [\"{other}:4787\"]\n", self.key)
+    }
+
+    /// The mobile host leaves the first router's radio, and comes to the second's. The network's routes follow.
+    fn move_to_second(&self) {
+        let mobile = self.world.mobile_address(0);
+        inside(self.world.mobile(0), |netlink| {
+            netlink.set_down("eth0").unwrap();
+            netlink.set_up("eth1").unwrap();
+            netlink.add_address("eth1", mobile, 24).unwrap();
+            let destination = (ip("10.1.0.0"), 24);
+            let gateway = Some(ip("10.2.0.2"));
+            netlink.add_route(&Route { destination, gateway, link: "eth1".to_owned(), source: None }).unwrap();
+        });
+        inside(self.world.fixed(), |netlink| {
+            let destination = (ip("10.2.0.0"), 24);
+            let gateway = Some(ip("10.3.0.1"));
+            netlink.add_route(&Route { destination, gateway, link: "eth1".to_owned(), source: None }).unwrap();
+        });
+        // The second router answers the fixed host's other address by the way on which it heard of it.
+        inside(&self.second, |netlink| {
+            let destination = (ip("10.1.0.0"), 24);
+            let gateway = Some(ip("10.3.0.2"));
+            netlink.add_route(&Route { destination, gateway, link: "fix0".to_owned(), source: None }).unwrap();
+        });
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.key);
+    }
+}
+
+fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "not seen: {what}");
+        sleep(Duration::from_millis(2));
+    }
+}
+
+fn handoffs(status: &Status) -> holdover_gatewayd::HandoffCounters {
+    status.handoff.unwrap()
+}
+
+fn what_waits_follows(_: &Namespace) {
+    let pair = Pair::new("follows");
+    let Pair { world, second, .. } = &pair;
+    let first = Gateway::start(world.router(), &pair.sections(0));
+    let mobile = world.mobile_address(0);
+    let transfer = Transfer::start(world, 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    let bind = |address| move || UdpSocket::bind(SocketAddr::new(address, 0)).unwrap();
+    let into = world.mobile(0).enter(bind(mobile)).unwrap();
+    let from = world.fixed().enter(bind(world.fixed_address())).unwrap();
+    into.set_nonblocking(true).unwrap();
+    let other = Gateway::start(second, &pair.sections(1));
+    world.set_cut(Cut::Silent, true).unwrap();
+    first.says(mobile, "away");
+    for number in 0..200u32 {
+        from.send_to(&number.to_be_bytes(), into.local_addr().unwrap()).unwrap();
+    }
+    wait_for("packets that wait", || (first.status().waiting >= 200).then_some(()));
+    pair.move_to_second();
+    let began = Instant::now();
+    // The mobile host says something at its new place.
+    into.send_to(b"here", from.local_addr().unwrap()).unwrap();
+    let mut received: Vec<u32> = Vec::new();
+    wait_for("what has waited", || {
+        let mut buffer = [0; 16];
+        while let Ok(4) = into.recv(&mut buffer) {
+            received.push(u32::from_be_bytes(buffer[..4].try_into().unwrap()));
+        }
+        (received.len() >= 200).then_some(())
+    });
+    eprintln!("what waited at the first gateway came by the second one after {:?}", began.elapsed());
+    assert_eq!(received, (0..200).collect::<Vec<_>>());
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
+    let (left, came) = wait_for("the end of the handoff", || {
+        let both = (handoffs(&first.status()), handoffs(&other.status()));
+        (both.0.left == 1 && both.1.came >= 1).then_some(both)
+    });
+    assert!(left.packets_left >= 200 && left.packets_left == came.packets_came, "{left:?} {came:?}");
+    // The first one's own claim may have been before the second one was there.
+    assert_eq!((came.lost, left.forged, came.forged), (0, 0, 0), "{left:?} {came:?}");
+    assert_eq!((first.status().waiting, first.files(), other.status().waiting, other.files()), (0, 0, 0, 0));
+    assert_eq!(first.mobile(mobile), None, "the first gateway has nothing to do with it any more");
+}
+
+fn strangers_move_nobody(_: &Namespace) {
+    let pair = Pair::new("strangers");
+    let Pair { world, second, .. } = &pair;
+    let gateway = Gateway::start(world.router(), &pair.sections(0));
+    let mobile = world.mobile_address(0);
+    // At the peer's address, without its key.
+    let peer = second.enter(|| UdpSocket::bind(SocketAddr::new(ip(ROUTERS[1]), 4787)).unwrap()).unwrap();
+    peer.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let transfer = Transfer::start(world, 0, false).unwrap();
+    transfer.goes_on(200_000).unwrap();
+    // What the gateway itself sends, to be sent back.
+    let to = SocketAddr::new(ip(ROUTERS[0]), 4787);
+    let mut recorded = Vec::new();
+    let mut buffer = [0; 2000];
+    while let Ok((len, _)) = peer.recv_from(&mut buffer) {
+        recorded.push(buffer[..len].to_vec());
+    }
+    assert!(!recorded.is_empty(), "it claims the mobile host of its peer");
+    for round in 0..1000usize {
+        let mut datagram = recorded[round % recorded.len()].clone();
+        match round % 4 {
+            0 => {}
+            1 => {
+                let at = round % datagram.len();
+                datagram[at] ^= 1 << (round % 8);
+            }
+            2 => datagram.truncate(round % 64),
+            _ => datagram = vec![round as u8; round % 1400],
+        }
+        peer.send_to(&datagram, to).unwrap();
+        if round % 50 == 0 {
+            sleep(Duration::from_millis(1));
+        }
+    }
+    let counters = wait_for("the flood to be counted", || {
+        let counters = handoffs(&gateway.status());
+        (counters.forged > 500).then_some(counters)
+    });
+    assert_eq!((counters.left, counters.packets_left, counters.packets_came), (0, 0, 0), "{counters:?}");
+    assert_eq!(gateway.mobile(mobile).unwrap().standing, "present");
+    transfer.goes_on(200_000).unwrap();
+    transfer.ends_exact().unwrap();
+}
+
+fn without_its_peer(_: &Namespace) {
+    let pair = Pair::new("alone");
+    let world = &pair.world;
+    let gateway = Gateway::start(world.router(), &pair.sections(0));
+    let transfer = Transfer::start(world, 0, false).unwrap();
+    transfer.goes_on(200_000).unwrap();
+    world.set_cut(Cut::Silent, true).unwrap();
+    gateway.says(world.mobile_address(0), "away");
+    sleep(Duration::from_secs(1));
+    let took = transfer.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    wait_for("the peer to be given up", || (handoffs(&gateway.status()).lost > 0).then_some(()));
+    transfer.goes_on(200_000).unwrap();
+    transfer.ends_exact().unwrap();
+    assert_eq!((gateway.status().waiting, gateway.files()), (0, 0));
+}
