@@ -9,6 +9,8 @@ The module is a shell around Holdover's Rust libraries: scenarios, runs, sweeps 
 """
 
 from . import _holdover, traces
+from .captures import Explained, explain
+from .congestion import CongestionControl, SendState
 from .errors import HoldoverError, Interrupted, ScenarioError
 from .mechanisms import LinkEvent, Mechanism, Packet
 from .papers import Claim, Paper, Verdict, paper, papers
@@ -21,6 +23,8 @@ __version__ = _holdover.__version__
 
 __all__ = [
     "Claim",
+    "CongestionControl",
+    "Explained",
     "HoldoverError",
     "Interrupted",
     "LinkEvent",
@@ -31,10 +35,12 @@ __all__ = [
     "RunVariant",
     "Scenario",
     "ScenarioError",
+    "SendState",
     "Sweep",
     "Table",
     "Verdict",
     "builtin_scenarios",
+    "explain",
     "open_run",
     "paper",
     "papers",

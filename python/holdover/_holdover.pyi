@@ -102,6 +102,8 @@ def run(
     report: bool,
     jobs: int,
     mechanisms: list[tuple[str | None, str, Callable[[], Any]]],
+    congestion: list[tuple[str | None, str, Callable[[], Any]]],
+    exports: list[str],
     progress: Callable[[float], None] | None,
     started: tuple[str, list[str]],
 ) -> None: ...
@@ -124,3 +126,36 @@ def reproduce(
     jobs: int,
     progress: Callable[[str, int, int], None] | None,
 ) -> list[tuple[str, str, str, str, str]]: ...
+
+class SendState:
+    """What a congestion control sees of its connection. ``cwnd`` and ``ssthresh`` can be set, in segments."""
+
+    cwnd: int
+    ssthresh: int | None
+    @property
+    def acked(self) -> int: ...
+    @property
+    def bytes_acked(self) -> int: ...
+    @property
+    def in_flight(self) -> int: ...
+    @property
+    def mss(self) -> int: ...
+    @property
+    def srtt(self) -> int | None: ...
+    @property
+    def min_rtt(self) -> int | None: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def previous_state(self) -> str: ...
+
+def explain(path: Path) -> list[dict[str, Any]]: ...
+def link_trace(path: Path, interval_nanos: int) -> str: ...
+def fit(
+    paper: str,
+    settings: int | None,
+    runs: int | None,
+    out: Path,
+    jobs: int,
+    progress: Callable[[str, int, int], None] | None,
+) -> str: ...

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from . import _holdover
 from .scenario import Scenario
@@ -83,6 +85,36 @@ class Paper:
             directory = Path(temporary) if out is None else Path(out)
             judged = _holdover.reproduce(self.name, chosen, directory, count, progress)
         return [Verdict(Claim(name, about, text), verdict, found) for name, about, text, verdict, found in judged]
+
+    def fit(
+        self,
+        *,
+        settings: int | None = None,
+        runs: int | None = None,
+        out: str | os.PathLike[str] | None = None,
+        jobs: int | None = None,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> dict[str, Any]:
+        """Look for the setting of what the paper leaves open that fits its printed numbers best, as ``holdover reproduce --fit`` does.
+
+        Parameters
+        ----------
+        settings, runs
+            How many settings the sample has, and runs of each cell; as the paper's file says if not given.
+        out
+            A directory for the sweeps; what is in it already is not run again.
+        jobs, progress
+            As for `reproduce`.
+
+        Returns
+        -------
+        dict
+            ``setting``: the value of each open input; ``search``: how many settings were tried, their losses, and how many of the printed
+            numbers are within a tenth.
+        """
+        with tempfile.TemporaryDirectory(prefix="holdover-") as temporary:
+            directory = Path(temporary) if out is None else Path(out)
+            return json.loads(_holdover.fit(self.name, settings, runs, directory, jobs or os.cpu_count() or 1, progress))
 
 
 def papers() -> list[Paper]:

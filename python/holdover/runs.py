@@ -9,9 +9,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from . import _holdover
+from .congestion import CongestionControl
 from .errors import HoldoverError
 from .mechanisms import Mechanism
 from .scenario import Scenario
@@ -30,6 +31,8 @@ def run(
     report: bool = True,
     jobs: int | None = None,
     mechanisms: Mapping[str, Callable[[], Mechanism]] | Iterable[tuple[str | None, str, Callable[[], Mechanism]]] = (),
+    congestion: Mapping[str, Callable[[], CongestionControl]] | Iterable[tuple[str | None, str, Callable[[], CongestionControl]]] = (),
+    export: Iterable[Literal["qlog", "xplot", "flowmon"]] = (),
     progress: Callable[[float], None] | None = None,
 ) -> Run:
     """Run the variants of a scenario in the simulator, as ``holdover run`` does.
@@ -53,8 +56,13 @@ def run(
     jobs
         How many variants run at the same time; as many as there are cores if not given.
     mechanisms
-        Mechanisms of one's own: a dictionary from the name of a host to what makes a `Mechanism` (its class will do), or triples of
-        variant (None for all), host and maker. They stand behind those of the scenario, nearer to the link.
+        Mechanisms of one's own: a dictionary from the name of a host or router to what makes a `Mechanism` (its class will do), or triples of
+        variant (None for all), node and maker. At a host they stand behind those of the scenario, nearer to the link. A router's see the
+        packets of hosts that move between cells or have a link with outages; it can have no others by the scenario.
+    congestion
+        Congestion controls of one's own, likewise: hosts and what makes a `CongestionControl` for each of their connections.
+    export
+        Formats of other programs to write as well, as ``holdover run --export``.
     progress
         Called about ten times a second with a share from 0 to 1. What it raises ends the run.
 
@@ -65,7 +73,6 @@ def run(
     """
     temporary = tempfile.TemporaryDirectory(prefix="holdover-") if out is None else None
     directory = Path(temporary.name) / "run" if temporary else Path(os.fspath(out or ""))
-    triples = [(None, host, maker) for host, maker in mechanisms.items()] if isinstance(mechanisms, Mapping) else list(mechanisms)
     _holdover.run(
         scenario._native,
         directory,
@@ -74,11 +81,17 @@ def run(
         captures,
         report,
         jobs or os.cpu_count() or 1,
-        triples,
+        _triples(mechanisms),
+        _triples(congestion),
+        list(export),
         progress,
         _started(),
     )
     return Run(directory, temporary)
+
+
+def _triples(given: Any) -> list[tuple[str | None, str, Any]]:
+    return [(None, node, maker) for node, maker in given.items()] if isinstance(given, Mapping) else list(given)
 
 
 def open_run(directory: str | os.PathLike[str]) -> Run:

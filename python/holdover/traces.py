@@ -7,16 +7,19 @@ transfer met.
 from __future__ import annotations
 
 import csv
+import json
 import os
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from . import _holdover
 from .errors import HoldoverError
 
-__all__ = ["Condition", "from_ghent", "from_gnettrack", "table"]
+__all__ = ["Condition", "from_capture", "from_ghent", "from_gnettrack", "from_irtt", "from_lumos5g", "from_wetlinks", "table"]
 
 #: Below this rate a link is written as down: a transfer that got less in a second or so got nothing.
 _DOWN_BPS = 1000.0
@@ -81,6 +84,26 @@ def table(conditions: Iterable[Condition], source: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
+def from_capture(path: str | os.PathLike[str], interval_s: float = 1.0) -> str:
+    """A trace from a capture (pcap or pcapng, also compressed): what the path of its largest transfer did, as ``holdover scenario trace``.
+
+    Parameters
+    ----------
+    path
+        The capture, with both directions of the transfer.
+    interval_s
+        How long each row holds, in seconds; at least 1 ms.
+
+    Raises
+    ------
+    HoldoverError
+        If the file is no capture, or has no TCP connection with data.
+    """
+    if not 0.001 <= interval_s <= 86_400:
+        raise HoldoverError(f"an interval of {interval_s} s is not between 1 ms and a day")
+    return _holdover.link_trace(Path(path), round(interval_s * 1e9))
+
+
 def from_gnettrack(path: str | os.PathLike[str], direction: Literal["down", "up"] = "down") -> str:
     """A trace from a log of G-NetTrack Pro: the 4G and 5G data sets of University College Cork.
 
@@ -130,3 +153,106 @@ def from_ghent(path: str | os.PathLike[str]) -> str:
         conditions.append(Condition(clock, received * 8 / (span / 1000)))
         clock += span / 1000
     return table(conditions, f"{path.name}, a log of Ghent University's 4G/LTE measurements")
+
+
+def from_lumos5g(path: str | os.PathLike[str], run: int) -> str:
+    """A trace from one run of Lumos5G: walks and drives in Minneapolis under mmWave 5G.
+
+    Narayanan et al., "Lumos5G: Mapping and Predicting Commercial mmWave 5G Throughput" (IMC 2020), `Lumos5G-v1.0.csv`: one row for each
+    second (``seq_num``) of each run (``run_num``); ``Throughput`` is in Mbit/s.
+    """
+    path = Path(path)
+    conditions: list[Condition] = []
+    runs: set[str] = set()
+    for number, row in _rows(path, ["run_num", "seq_num", "Throughput"], "the data set Lumos5G"):
+        runs.add(row["run_num"])
+        if row["run_num"] != str(run):
+            continue
+        try:
+            conditions.append(Condition(float(row["seq_num"]), float(row["Throughput"]) * 1e6))
+        except ValueError as error:
+            raise HoldoverError(f"{path}:{number}: {error}") from error
+    if not conditions:
+        raise HoldoverError(f"{path}: there is no run {run}; there are {len(runs)} others")
+    return table(conditions, f"run {run} of {path.name}, Lumos5G")
+
+
+def from_wetlinks(path: str | os.PathLike[str], direction: Literal["down", "up"] = "down") -> str:
+    """A trace from WetLinks' measurements of Starlink by iperf.
+
+    Laniewski et al., "WetLinks: a Large-Scale Longitudinal Starlink Dataset with Contiguous Weather Data" (TMA 2024), ``net_iperf.csv``:
+    ``timestamp_start`` in ISO 8601, ``download`` and ``upload`` in bit/s. Rows without the direction's value, or with the time of the row before, are left
+    out. A file of many days is cut before: between two measurements the rate of the one before holds.
+    """
+    path = Path(path)
+    column = {"down": "download", "up": "upload"}[direction]
+    conditions: list[Condition] = []
+    first: datetime | None = None
+    for number, row in _rows(path, ["timestamp_start", column], "the data set WetLinks"):
+        if not row[column].strip() or row[column].strip().lower() == "nan":
+            continue
+        try:
+            time = datetime.fromisoformat(row["timestamp_start"])
+            first = first or time
+            condition = Condition((time - first).total_seconds(), float(row[column]))
+        except (TypeError, ValueError) as error:
+            raise HoldoverError(f"{path}:{number}: {error}") from error
+        if not conditions or condition.t_s > conditions[-1].t_s:
+            conditions.append(condition)
+    return table(conditions, f"{column} of {path.name}, WetLinks")
+
+
+def from_irtt(path: str | os.PathLike[str], interval_s: float = 1.0) -> str:
+    """A trace of round trips, losses and outages from the JSON of irtt, for a link that has a rate of its own.
+
+    The raw files of LENS (Zhao and Pan, "LENS: A LEO Satellite Network Measurement Dataset", MMSys 2024) are of this kind: Starlink, some dishes at
+    intervals of 10 ms. Of each interval the table has the median round trip (``delay.rtt``), and as loss the share of probes that did not come back on either way;
+    where none of three or more did, the link is down.
+
+    Parameters
+    ----------
+    path
+        The file that ``irtt client -o FILE`` writes.
+    interval_s
+        How long each row holds, in seconds.
+    """
+    path = Path(path)
+    try:
+        trips = json.loads(path.read_text())["round_trips"]
+        sent = [int(trip["timestamps"]["client"]["send"]["wall"]) for trip in trips]
+        back = [None if trip["lost"] != "false" else float(trip["delay"]["rtt"]) / 1e9 for trip in trips]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise HoldoverError(f"{path}: {error!r}; is this the output of irtt client?") from error
+    if not 0 < interval_s <= 86_400 or not sent:
+        raise HoldoverError(f"{path}: no probes, or an interval of {interval_s} s")
+    if any(rtt is not None and rtt <= 0 for rtt in back):
+        raise HoldoverError(f"{path}: a round trip is not above 0")
+    probes: dict[int, list[float | None]] = {}
+    for at, rtt in zip(sent, back, strict=True):
+        probes.setdefault(int((at - min(sent)) / 1e9 / interval_s), []).append(rtt)
+    answered = [rtt for rtt in back if rtt is not None]
+    if not answered:
+        raise HoldoverError(f"{path}: no probe came back")
+    lines = [f"# {' '.join(path.name.split())}, by irtt", "t,rtt,loss,up"]
+    median = answered[0]
+    for index in sorted(probes):
+        came = [rtt for rtt in probes[index] if rtt is not None]
+        median = statistics.median(came) if came else median
+        up = bool(came) or len(probes[index]) < 3
+        loss = 0.0 if not up else 1 - len(came) / len(probes[index])
+        lines.append(f"{index * interval_s:.6f},{median:.9f},{loss:.6f},{int(up)}")
+    lines.append(f"{(max(probes) + 1) * interval_s:.6f}," + lines[-1].split(",", 1)[1])
+    return "\n".join(lines) + "\n"
+
+
+def _rows(path: Path, columns: list[str], source: str) -> Iterable[tuple[int, dict[str, str]]]:
+    """The rows of a CSV file that has these columns, with their lines."""
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        missing = set(columns) - set(reader.fieldnames or [])
+        if missing:
+            raise HoldoverError(f"{path}: there is no column {' and '.join(sorted(missing))}; is this of {source}?")
+        for row in reader:
+            if any(row[column] is None for column in columns):
+                raise HoldoverError(f"{path}:{reader.line_num}: the row is too short")
+            yield reader.line_num, row

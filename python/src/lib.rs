@@ -1,6 +1,8 @@
 //! The native half of the Python module `holdover`: everything here is a thin shell around the library crates. Documentation for
 //! users is in the Python half.
 
+mod captures;
+mod congestion;
 mod errors;
 mod mechanism;
 mod packet;
@@ -19,6 +21,7 @@ fn _holdover(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<scenario::PyScenario>()?;
     module.add_class::<table::PyTable>()?;
     module.add_class::<packet::PyPacket>()?;
+    module.add_class::<congestion::PySendState>()?;
     module.add_class::<sweep::PyDriver>()?;
     module.add_class::<sweep::PyWorker>()?;
     module.add_function(wrap_pyfunction!(scenario::builtin_scenarios, module)?)?;
@@ -31,5 +34,8 @@ fn _holdover(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(papers::papers, module)?)?;
     module.add_function(wrap_pyfunction!(papers::paper_scenario, module)?)?;
     module.add_function(wrap_pyfunction!(papers::reproduce, module)?)?;
+    module.add_function(wrap_pyfunction!(papers::fit, module)?)?;
+    module.add_function(wrap_pyfunction!(captures::explain, module)?)?;
+    module.add_function(wrap_pyfunction!(captures::link_trace, module)?)?;
     Ok(())
 }

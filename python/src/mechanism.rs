@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdover_base::Instant;
-use holdover_filter::{Connection, Action, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
 use holdover_wire::Packet;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -23,6 +23,11 @@ impl Failure {
     /// What ends the run, once true.
     pub(crate) const fn stop(&self) -> &AtomicBool {
         &self.stop
+    }
+
+    /// Whether the run is over because of an exception.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
     }
 
     /// An exception has come up.

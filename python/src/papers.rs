@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use holdover_lab::reproduce::catalogue::Catalogue;
 use holdover_lab::reproduce::judge;
 use holdover_lab::reproduce::script::Scripts;
-use holdover_lab::reproduce::work::{Running, Work};
+use holdover_lab::reproduce::work::{Running, Work, WorkError};
 use holdover_lab::sweep::Progress;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
@@ -77,6 +77,44 @@ pub(crate) fn reproduce(
         None => (0..catalogue.experiments.len()).collect(),
     };
     let work = py.detach(|| Work::new(catalogue, chosen)).map_err(|error| failed(py, error))?;
+    let ran = watched(py, jobs, progress, |running| work.run(&out, running))?;
+    let Some(results) = ran else { return Err(interrupted(py, "interrupted; what was finished is kept")) };
+    Ok(judged(&work, &results))
+}
+
+/// Looks for the setting of what a paper leaves open that fits its printed numbers best, as JSON.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn fit(
+    py: Python<'_>,
+    paper: &str,
+    settings: Option<u32>,
+    runs: Option<u32>,
+    out: PathBuf,
+    jobs: usize,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let catalogue = catalogue(py, paper)?;
+    let mut sampling = catalogue.sampling;
+    sampling.samples = settings.unwrap_or(sampling.samples);
+    sampling.runs = runs.unwrap_or(sampling.runs);
+    let command = format!("holdover.paper({paper:?}).fit(settings={}, runs={})", sampling.samples, sampling.runs);
+    let all = (0..catalogue.experiments.len()).collect();
+    let work = py.detach(|| Work::new(catalogue, all)).map_err(|error| failed(py, error))?;
+    let fitted = watched(py, jobs, progress, |running| {
+        holdover_lab::reproduce::fit::fit(&work, out.clone(), sampling, running, command.clone())
+    })?;
+    let Some(fitted) = fitted else { return Err(interrupted(py, "interrupted; what was finished is kept")) };
+    serde_json::to_string(&fitted).map_err(|error| failed(py, error))
+}
+
+/// Does long work in a thread of its own, and meanwhile calls `progress` and looks for Ctrl-C.
+fn watched<T: Send>(
+    py: Python<'_>,
+    jobs: usize,
+    progress: Option<Py<PyAny>>,
+    work: impl Fn(&Running<'_>) -> Result<Option<T>, WorkError> + Send,
+) -> PyResult<Option<T>> {
     let stop = AtomicBool::new(false);
     let latest = Mutex::new((String::new(), Progress::default()));
     let lock = || latest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -84,8 +122,7 @@ pub(crate) fn reproduce(
     let (ran, raised) = py.detach(|| {
         std::thread::scope(|scope| {
             let running = Running { jobs, stop: &stop, watch: &watch };
-            let (work, out) = (&work, &out);
-            let thread = scope.spawn(move || work.run(out, &running));
+            let thread = scope.spawn(move || work(&running));
             let mut raised = None;
             while !thread.is_finished() {
                 std::thread::sleep(std::time::Duration::from_millis(50));
@@ -106,10 +143,7 @@ pub(crate) fn reproduce(
         return Err(error);
     }
     let Ok(ran) = ran else { return Err(failed(py, "a thread has ended by a panic: this is a defect")) };
-    let Some(results) = ran.map_err(|error| failed(py, error))? else {
-        return Err(interrupted(py, "interrupted; what was finished is kept"));
-    };
-    Ok(judged(&work, &results))
+    ran.map_err(|error| failed(py, error))
 }
 
 fn judged(work: &Work, results: &BTreeMap<String, holdover_lab::reproduce::results::Results>) -> Vec<Claim> {

@@ -4,19 +4,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use holdover_gateway::Mechanisms;
+use holdover_gateway::ebsn::EbsnConfig;
 use holdover_lab::run::{
     Plan, SimulateError, WHOLE, plot_kinds, recorder_options, simulate, write_report, write_scenario,
 };
-use holdover_report::{Manifest, ResultsDir, Summary, VariantSummary};
-use holdover_sim::{Role, World, WorldConfig};
+use holdover_link::Outages;
+use holdover_report::{ExportFormat, Manifest, RecorderOptions, ResultsDir, Summary, VariantSummary};
+use holdover_sim::{GatewayMechanisms, NodeId, Role, World, WorldConfig};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+use crate::congestion::PythonCongestion;
 use crate::errors::{failed, scenario_error};
 use crate::mechanism::{Failure, PythonFilter};
 use crate::scenario::PyScenario;
 
-/// A mechanism for a host: of one variant or of all, and what makes it.
+/// A mechanism or congestion control for a node: of one variant or of all, and what makes it.
 type Equipment = (Option<String>, String, Py<PyAny>);
 
 /// Runs variants of a scenario into the directory `out`. `progress` is called with a share from 0 to 1.
@@ -32,25 +36,33 @@ pub(crate) fn run(
     report: bool,
     jobs: usize,
     mechanisms: Vec<Equipment>,
+    congestion: Vec<Equipment>,
+    exports: Vec<String>,
     progress: Option<Py<PyAny>>,
     started: (String, Vec<String>),
 ) -> PyResult<()> {
     let began = std::time::Instant::now();
     let scenario = &scenario.0;
     let seed = scenario.seed();
-    let (names, worlds) = chosen(py, scenario, variants)?;
-    check(&names, &worlds, &mechanisms)?;
+    let (names, mut worlds) = chosen(py, scenario, variants)?;
+    check(&names, &worlds, &mechanisms, &[Role::Host, Role::Router])?;
+    check(&names, &worlds, &congestion, &[Role::Host])?;
+    for (name, world) in names.iter().zip(&mut worlds) {
+        make_room_at_routers(name, world, &mechanisms)?;
+    }
+    let exports = exports.iter().map(|format| format.parse::<ExportFormat>());
+    let exports = exports.collect::<Result<_, _>>().map_err(|error| PyValueError::new_err(error.to_string()))?;
     let results = ResultsDir::create(&out, force).map_err(|error| failed(py, error))?;
     let directories = ResultsDir::variant_directories(names.iter().copied());
     let plan = Plan {
         names: &names,
         worlds: &worlds,
         directories: directories.iter().map(|directory| results.path().join(directory)).collect(),
-        options: recorder_options(scenario.output(), captures),
+        options: RecorderOptions { exports, ..recorder_options(scenario.output(), captures) },
     };
     let failure = Arc::new(Failure::default());
     let equip = |index: usize, world: &mut World| {
-        if let Err(error) = Python::attach(|py| give(py, names[index], world, &mechanisms, &failure)) {
+        if let Err(error) = Python::attach(|py| give(py, names[index], world, (&mechanisms, &congestion), &failure)) {
             failure.set(error);
         }
     };
@@ -125,9 +137,9 @@ fn chosen<'a>(
     Ok((names, worlds.map_err(|error| scenario_error(py, &error))?))
 }
 
-/// Each mechanism has its host in each of its variants.
-fn check(names: &[&str], worlds: &[WorldConfig], mechanisms: &[Equipment]) -> PyResult<()> {
-    for (variant, host, _) in mechanisms {
+/// Each mechanism has its node in each of its variants.
+fn check(names: &[&str], worlds: &[WorldConfig], mechanisms: &[Equipment], roles: &[Role]) -> PyResult<()> {
+    for (variant, node, _) in mechanisms {
         if let Some(variant) = variant
             && !names.contains(&variant.as_str())
         {
@@ -135,11 +147,11 @@ fn check(names: &[&str], worlds: &[WorldConfig], mechanisms: &[Equipment]) -> Py
             return Err(PyValueError::new_err(message));
         }
         for world in worlds {
-            let hosts: Vec<&str> =
-                world.nodes.iter().filter(|node| node.role == Role::Host).map(|node| node.name.as_str()).collect();
-            if !hosts.contains(&host.as_str()) {
-                let message =
-                    format!("there is no host \"{host}\" to have a mechanism; there are {}", hosts.join(", "));
+            let nodes = world.nodes.iter().filter(|node| roles.contains(&node.role));
+            let nodes: Vec<&str> = nodes.map(|node| node.name.as_str()).collect();
+            if !nodes.contains(&node.as_str()) {
+                let kind = if roles.contains(&Role::Router) { "host or router" } else { "host" };
+                let message = format!("there is no {kind} \"{node}\"; there are {}", nodes.join(", "));
                 return Err(PyValueError::new_err(message));
             }
         }
@@ -147,25 +159,67 @@ fn check(names: &[&str], worlds: &[WorldConfig], mechanisms: &[Equipment]) -> Py
     Ok(())
 }
 
+/// Routers that are to have mechanisms look after the hosts that move between cells and those with a link that has outages, as a
+/// scenario's do.
+fn make_room_at_routers(variant: &str, world: &mut WorldConfig, mechanisms: &[Equipment]) -> PyResult<()> {
+    let described: Vec<NodeId> = world.gateways.iter().map(|gateway| gateway.node).collect();
+    for (_, name, _) in mechanisms.iter().filter(|(of, ..)| of.as_ref().is_none_or(|of| of == variant)) {
+        let Some((node, _)) = find(world, name).filter(|(_, role)| *role == Role::Router) else { continue };
+        if described.contains(&node) {
+            let message =
+                format!("the router \"{name}\" has mechanisms by the scenario; one in Python cannot join them");
+            return Err(PyValueError::new_err(message));
+        }
+        if world.gateways.iter().any(|gateway| gateway.node == node) {
+            continue;
+        }
+        let with_outages = world.links.iter().filter(|link| link.forward.outages != Outages::Never);
+        let ends = with_outages.flat_map(|link| [link.a, link.b]);
+        let ends = ends.filter(|node| world.nodes[node.0 as usize].role == Role::Host);
+        let mut mobiles: Vec<NodeId> = world.mobiles.iter().map(|mobile| mobile.node).chain(ends).collect();
+        mobiles.sort_unstable();
+        mobiles.dedup();
+        if mobiles.is_empty() {
+            let message = format!(
+                "the router \"{name}\" has no mobile host to look after: none moves between cells or has a link with outages"
+            );
+            return Err(PyValueError::new_err(message));
+        }
+        // A description needs a mechanism; the chain with those in Python takes its place before the run begins.
+        let mechanisms = Mechanisms { ebsn: Some(EbsnConfig::default()), ..Mechanisms::default() };
+        world.gateways.push(GatewayMechanisms { node, mechanisms, mobiles, hears_links: true });
+    }
+    Ok(())
+}
+
+fn find(world: &WorldConfig, name: &str) -> Option<(NodeId, Role)> {
+    let index = world.nodes.iter().position(|node| node.name == name)?;
+    Some((NodeId(u32::try_from(index).ok()?), world.nodes[index].role))
+}
+
 /// Puts the mechanisms of a variant behind those that its hosts have by the scenario, nearer to their links.
 fn give(
     py: Python<'_>,
     variant: &str,
     world: &mut World,
-    mechanisms: &[Equipment],
+    (mechanisms, congestion): (&[Equipment], &[Equipment]),
     failure: &Arc<Failure>,
 ) -> PyResult<()> {
-    let mut hosts: Vec<&str> = mechanisms.iter().map(|(_, host, _)| host.as_str()).collect();
-    hosts.sort_unstable();
-    hosts.dedup();
-    for host in hosts {
-        let Some(index) = world.config().nodes.iter().position(|node| node.name == host) else { continue };
-        let node = holdover_sim::NodeId(index as u32);
+    let mut nodes: Vec<&str> = mechanisms.iter().chain(congestion).map(|(_, node, _)| node.as_str()).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let is_own =
+        |equipment: &&Equipment, name: &str| equipment.1 == name && equipment.0.as_ref().is_none_or(|of| of == variant);
+    for name in nodes {
+        let Some((node, _)) = find(world.config(), name) else { continue };
         let described = world.config().mechanisms.iter().find(|other| other.node == node);
         let mut chain = described.map(|described| described.mechanisms.chain()).unwrap_or_default();
-        let own = mechanisms.iter().filter(|(of, at, _)| at == host && of.as_ref().is_none_or(|of| of == variant));
         let mut has_any = false;
-        for (_, _, factory) in own {
+        for (_, _, factory) in congestion.iter().filter(|equipment| is_own(equipment, name)) {
+            chain.push_endpoint(Box::new(PythonCongestion::new(factory.clone_ref(py), Arc::clone(failure))));
+            has_any = true;
+        }
+        for (_, _, factory) in mechanisms.iter().filter(|equipment| is_own(equipment, name)) {
             chain.push(Box::new(PythonFilter::new(factory.bind(py).call0()?, Arc::clone(failure))?));
             has_any = true;
         }

@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdover_lab::sweep::driver::{Driver, Worker};
 use holdover_lab::sweep::engine::{self, Outcome};
-use holdover_lab::sweep::summary::Summary;
-use holdover_lab::sweep::{Finished, Plan, PlanError, Progress, SweepDir, Unit, tables};
+use holdover_lab::sweep::{DirectoryError, Estimates, Finished, Plan, PlanError, Progress, SweepDir, Unit, tables};
 use holdover_report::Manifest;
 use pyo3::prelude::*;
 
@@ -46,14 +45,17 @@ fn finish(
         started_at: started.0,
         took_s,
     };
-    py.detach(|| {
-        directory.write_results(plan, runs)?;
-        directory.write_manifest(&manifest)
-    })
-    .map_err(|error| failed(py, error))?;
-    let tests = tables::tests(plan, runs).map(|tests| PyTable::new(py, &tests)).transpose()?;
-    let summary = Summary::new(plan, runs).to_json().map_err(|error| failed(py, error))?;
-    let [runs, points] = [tables::runs(plan, runs), tables::points(plan, runs)];
+    let (estimates, summary) = py
+        .detach(|| {
+            let estimates = Estimates::new(plan, runs);
+            let summary = directory.write_results(plan, runs, &estimates)?;
+            directory.write_manifest(&manifest)?;
+            Ok::<_, DirectoryError>((estimates, summary))
+        })
+        .map_err(|error| failed(py, error))?;
+    let tests = tables::tests(plan, &estimates).map(|tests| PyTable::new(py, &tests)).transpose()?;
+    let summary = summary.to_json().map_err(|error| failed(py, error))?;
+    let [runs, points] = [tables::runs(plan, runs), tables::points(plan, runs, &estimates)];
     Ok((PyTable::new(py, &runs)?, PyTable::new(py, &points)?, tests, summary))
 }
 

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 
 import holdover
@@ -59,3 +61,55 @@ def test_what_is_no_such_log_is_refused_with_its_place(tmp_path):
         traces.table([traces.Condition(0, 1e6, 0.01), traces.Condition(1, 1e6)])
     text = traces.table([traces.Condition(5, 1e6, 0.01, 0.1), traces.Condition(7, 2e6, 0.02, 0)])
     assert text.splitlines()[:2] == ["t,rate,up,delay,loss", "0.000000,1000000,1,0.010000000,0.100000000"]
+
+
+LUMOS = """run_num,seq_num,abstractSignalStr,latitude,longitude,movingSpeed,compassDirection,nrStatus,lte_rssi,lte_rsrp,lte_rsrq,lte_rssnr,nr_ssRsrp,nr_ssRsrq,nr_ssSinr,Throughput,mobility_mode,trajectory_direction,tower_id
+1,1,2,44.97,-93.25,0.1,150,CONNECTED,-61,-94,-14,2147483647,-80,-11,17,200,walking,CW,1
+1,2,2,44.97,-93.25,0.3,117,CONNECTED,-61,-94,-14,2147483647,-80,-11,17,0,walking,CW,1
+1,3,2,44.97,-93.25,0.9,99,CONNECTED,-61,-94,-14,2147483647,-80,-11,17,1251.5,walking,CW,1
+2,1,2,44.97,-93.25,0.9,99,CONNECTED,-61,-94,-14,2147483647,-80,-11,17,7,walking,CW,1
+"""
+
+WETLINKS = """site_name,timestamp_start,timestamp_end,server,ip_protocol,transport_protocol,download,upload
+osnabrueck,2023-09-21T10:00:00+00:00,2023-09-21T10:00:01+00:00,a,4,tcp,210000000.0,
+osnabrueck,2023-09-21T10:00:01+00:00,2023-09-21T10:00:02+00:00,a,4,tcp,180000000.0,12000000.0
+osnabrueck,2023-09-21T10:00:02+00:00,2023-09-21T10:00:03+00:00,a,4,tcp,nan,9000000.0
+osnabrueck,2023-09-21T10:00:03+00:00,2023-09-21T10:00:04+00:00,a,4,tcp,90000000.0,9500000.0
+"""
+
+
+def test_measurements_of_5g_and_starlink_become_traces(tmp_path):
+    (tmp_path / "lumos.csv").write_text(LUMOS)
+    lines = traces.from_lumos5g(tmp_path / "lumos.csv", run=1).splitlines()
+    assert lines[1:] == ["t,rate,up", "0.000000,200000000,1", "1.000000,1000,0", "2.000000,1251500000,1", "3.000000,1251500000,1"]
+    with pytest.raises(holdover.HoldoverError, match="no run 9"):
+        traces.from_lumos5g(tmp_path / "lumos.csv", run=9)
+    (tmp_path / "net_iperf.csv").write_text(WETLINKS)
+    lines = traces.from_wetlinks(tmp_path / "net_iperf.csv").splitlines()
+    assert lines[2:] == ["0.000000,210000000,1", "1.000000,180000000,1", "3.000000,90000000,1", "5.000000,90000000,1"]
+    assert traces.from_wetlinks(tmp_path / "net_iperf.csv", "up").splitlines()[2] == "0.000000,12000000,1"
+    with pytest.raises(holdover.HoldoverError, match="Throughput"):
+        traces.from_lumos5g(tmp_path / "net_iperf.csv", run=1)
+
+
+def test_probes_of_irtt_become_a_link_with_outages(tmp_path):
+    def probe(ms, rtt_ms):
+        stamps = {"client": {"send": {"wall": 1_707_277_440_000_000_000 + ms * 1_000_000, "monotonic": 0}}}
+        delay = {} if rtt_ms is None else {"rtt": int(rtt_ms * 1e6)}
+        return {"seqno": ms, "lost": "true_down" if rtt_ms is None else "false", "timestamps": stamps, "delay": delay}
+
+    trips = [probe(ms, None if 1000 <= ms < 2000 or ms == 2100 else 30 + ms / 1000) for ms in range(0, 3000, 100)]
+    (tmp_path / "irtt.json").write_text(json.dumps({"round_trips": trips}))
+    text = traces.from_irtt(tmp_path / "irtt.json")
+    lines = [line.split(",") for line in text.splitlines()[1:]]
+    assert lines[0] == ["t", "rtt", "loss", "up"]
+    assert [line[3] for line in lines[1:]] == ["1", "0", "1", "1"]
+    assert float(lines[1][1]) == pytest.approx(0.03045) and float(lines[3][2]) == pytest.approx(0.1)
+    (tmp_path / "link.csv").write_text(text)
+    with_trace = SCENARIO.split("outages")[0].replace('delay = "15 ms"\n', "").replace('loss = "1 %"\n', "")
+    with_trace += 'trace = "link.csv"\n' + SCENARIO.split("}\n", 1)[1]
+    run = holdover.Scenario.parse(with_trace, "traced.toml", tmp_path).run(variants=["cubic"], captures=False, report=False)
+    assert run.flows["status"] == ["completed"]
+    (tmp_path / "bad.json").write_text("{}")
+    with pytest.raises(holdover.HoldoverError, match="irtt client"):
+        traces.from_irtt(tmp_path / "bad.json")

@@ -1,5 +1,7 @@
 //! `holdover scenario`: check scenario files, print their schema, list and copy the built-in ones.
 
+mod trace;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -37,6 +39,11 @@ enum Command {
     Show(ShowArgs),
     /// Copy a built-in scenario and the traces that it names, to begin an own one with.
     Copy(CopyArgs),
+    /// Make a link's trace of a capture: the rate, round trip, losses and outages that its largest transfer met.
+    ///
+    /// The table has one row for each interval and for each end of an outage; a link replays it with trace = "FILE". The rate is
+    /// what the path could do only where a queue stood in front of it, and a lower bound elsewhere.
+    Trace(trace::TraceArgs),
 }
 
 #[derive(Args, Debug)]
@@ -126,6 +133,7 @@ pub(crate) fn run(args: &ScenarioArgs) -> ExitCode {
         Command::List(args) => list(args),
         Command::Show(args) => print(args.builtin.text),
         Command::Copy(args) => copy(args),
+        Command::Trace(args) => trace::run(args),
     }
 }
 

@@ -8,10 +8,11 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
-use holdover_lab::sweep::compare::{Comparison, comparisons, method_in_words, tests_made};
+use holdover_lab::sweep::compare::{Comparison, method_in_words, tests_made};
 use holdover_lab::sweep::engine::{self, Outcome, SweepError};
-use holdover_lab::sweep::summary::Summary;
-use holdover_lab::sweep::{DirectoryError, Finished, JournalError, Plan, PlanError, Progress, SweepDir, tables};
+use holdover_lab::sweep::{
+    DirectoryError, Estimates, Finished, JournalError, Plan, PlanError, Progress, SweepDir, tables,
+};
 use holdover_report::{Manifest, ResultsError};
 use holdover_scenario::ScenarioError;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -165,7 +166,8 @@ fn sweep(args: &SweepArgs) -> Result<String, CommandError> {
             return Err(CommandError::Interrupted { progress, directory: directory.path().to_owned() });
         }
     };
-    directory.write_results(&plan, &runs)?;
+    let estimates = Estimates::new(&plan, &runs);
+    let summary = directory.write_results(&plan, &runs, &estimates)?;
     directory.write_manifest(&Manifest {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seed: Some(plan.scenario.seed()),
@@ -173,11 +175,10 @@ fn sweep(args: &SweepArgs) -> Result<String, CommandError> {
         started_at: utc(began.0).0,
         took_s: began.1.elapsed().as_secs_f64(),
     })?;
-    let summary = Summary::new(&plan, &runs);
     if args.json {
         return Ok(summary.to_json()?);
     }
-    let mut text = table(&plan, &runs);
+    let mut text = table(&plan, &runs, &estimates);
     let _ = write!(text, "\n{} runs; the results are in {}\n", summary.runs, directory.path().display());
     Ok(text)
 }
@@ -205,12 +206,12 @@ fn bar(progress: Progress) -> ProgressBar {
 const MAX_ROWS: usize = 60;
 
 /// What a person wants to see first: the deciding mean of each variant at each point, and how it compares.
-fn table(plan: &Plan, runs: &[Vec<Finished>]) -> String {
+fn table(plan: &Plan, runs: &[Vec<Finished>], estimates: &Estimates<'_>) -> String {
     let quantity = &plan.quantities[0];
     let unit = quantity.unit();
     let mut header: Vec<String> = plan.sweep.axes().iter().map(|axis| axis.label.clone()).collect();
     header.extend(["variant".to_owned(), "runs".to_owned(), quantity.title()]);
-    let comparisons = comparisons(plan, runs);
+    let comparisons = estimates.comparisons();
     if let Some(compare) = plan.compare() {
         let compared = plan.quantities[plan.quantity(&compare.measure)].title();
         header.push(format!("{compared} against {}", compare.baseline));

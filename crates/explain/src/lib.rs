@@ -6,6 +6,8 @@
 //! was spent on: moving data and what limited that, waiting for a retransmission timer, a closed window, an application that had
 //! nothing to send, and outages.
 //!
+//! A second pass over the packets ([`LinkEstimator`]) makes a [`LinkTrace`], with which a simulated link does what the path did.
+//!
 //! The accounting works on any capture of both directions, ours or another's, from any place on the path. It is best at the
 //! sender, where what is seen is what the sender knew.
 
@@ -16,6 +18,7 @@ mod analysis;
 mod capture;
 mod conversation;
 mod evidence;
+mod link_trace;
 mod outages;
 mod round_trip;
 mod rounds;
@@ -26,4 +29,5 @@ pub use account::{Account, Cause, Span, account};
 pub use analysis::{Analysis, Counts};
 pub use capture::{Capture, CaptureReadError, Captured};
 pub use conversation::{Conversation, Place};
+pub use link_trace::{LinkEstimator, LinkRow, LinkTrace, LinkTraceError};
 pub use outages::{Certainty, FoundOutage, Outage, outages_of_paths};

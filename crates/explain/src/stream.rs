@@ -138,6 +138,11 @@ impl Stream {
         Sent { new_end: (offset >= highest).then_some(end), again }
     }
 
+    /// Whether data before the highest seen is missing.
+    pub(crate) fn has_hole(&self) -> bool {
+        self.hole.is_some()
+    }
+
     /// A segment of the receiver, which acknowledges up to `acked`. `shift` is the receiver's window shift, if it is known.
     pub(crate) fn heard(&mut self, seen: &Seen, acked: Option<u64>, shift: Option<u8>) {
         self.first_heard.get_or_insert(seen.at);

@@ -115,6 +115,7 @@ fn line_of(error: &TraceError) -> Option<usize> {
         | TraceError::FieldCount { line, .. }
         | TraceError::UnknownColumn { line, .. }
         | TraceError::DuplicateColumn { line, .. }
+        | TraceError::DelayTwice { line }
         | TraceError::MissingColumn { line }
         | TraceError::NoLength { line } => Some(*line),
     }

@@ -47,6 +47,25 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
 }
 
 #[test]
+fn exports_are_files_of_a_run_like_any_other() {
+    let place = Place::with_scenario("run-export", SCENARIO);
+    place.run("run short.toml --out a --no-plots --export qlog,flowmon --export xplot").well();
+    place.run("run short.toml --out b --no-plots --export qlog,flowmon,xplot --jobs 1").well();
+    let [a, b] = ["a", "b"].map(|name| files_but(&place.path(name), OF_THE_DAY));
+    assert_eq!(differences(&a, &b), Vec::<String>::new());
+    for name in ["qlog/download-phone.sqlog", "qlog/download-server.sqlog", "xplot/download.xpl", "flowmon/flowmon.xml"]
+    {
+        assert!(a.get(&format!("variants/bsd/{name}")).is_some_and(|bytes| !bytes.is_empty()), "{name}");
+    }
+    place.run("run short.toml --out a --force --no-plots").well();
+    let again = files_but(&place.path("a"), OF_THE_DAY);
+    assert!(!again.keys().any(|name| name.contains("qlog")), "{:?}", again.keys());
+    let refused = place.run("run short.toml --out c --export pdf");
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.err.contains("expected qlog, xplot or flowmon"), "{}", refused.err);
+}
+
+#[test]
 fn a_run_can_be_made_again_from_what_it_left_behind() {
     let place = Place::with_scenario("run-again", SCENARIO);
     let options = "--no-plots --quiet --set link.radio.delay=30ms --seed 8";

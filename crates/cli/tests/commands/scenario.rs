@@ -34,6 +34,32 @@ fn check_gives_programs_the_error_with_its_place() {
 }
 
 #[test]
+fn a_capture_becomes_a_trace_that_a_scenario_takes() {
+    let place = Place::with_scenario("scenario-trace", SCENARIO);
+    place.run("run short.toml --out a --no-plots --quiet").well();
+    let capture = "a/variants/cubic/captures/phone-eth0.pcapng";
+    let made = place.run(&format!("scenario trace {capture} --interval 500ms --out link.csv")).well();
+    assert!(made.err.contains("captured at the receiver") && made.err.contains("1 outages"), "{}", made.err);
+    let table = fs::read_to_string(place.path("link.csv")).unwrap();
+    assert_eq!(table.lines().nth(1), Some("t,rate,rtt,loss,up"));
+    assert_eq!(place.run(&format!("scenario trace {capture} --interval 500ms")).well().out, table);
+    let traced = SCENARIO
+        .replace("loss = \"0.5 %\"", "forward = { trace = \"link.csv\" }")
+        .replace("list = [{ at = \"500 ms\", for = \"1500 ms\" }], ", "");
+    place.write("traced.toml", &traced.replace("[\"phone\", \"server\"]", "[\"server\", \"phone\"]"));
+    place.run("run traced.toml --out b --no-plots --quiet").well();
+    for (arguments, code, words) in [
+        ("scenario trace short.toml", 2, "neither a pcapng nor a pcap"),
+        ("scenario trace none.pcap", 1, "none.pcap"),
+        ("scenario trace short.toml --interval 0s", 2, "from 1 ms"),
+    ] {
+        let refused = place.run(arguments);
+        assert_eq!(refused.code, Some(code), "{arguments}: {}", refused.err);
+        assert!(refused.err.contains(words), "{arguments}: {}", refused.err);
+    }
+}
+
+#[test]
 fn the_schema_is_the_published_one() {
     let place = Place::new("scenario-schema");
     let published = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/scenario.schema.json");

@@ -12,7 +12,7 @@ use super::results::Results;
 use super::setting::Setting;
 use super::{numbers, trial};
 use crate::sweep::engine::{self, Outcome, SweepError};
-use crate::sweep::{DirectoryError, JournalError, Plan, PlanError, Progress, SweepDir};
+use crate::sweep::{DirectoryError, Estimates, JournalError, Plan, PlanError, Progress, SweepDir};
 
 /// Why a paper cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -221,7 +221,7 @@ fn sweep(plan: &Plan, path: &Path, title: &str, running: &Running<'_>) -> Result
     (running.watch)(title, None);
     match outcome? {
         Outcome::Complete(runs) => {
-            directory.write_results(plan, &runs)?;
+            directory.write_results(plan, &runs, &Estimates::new(plan, &runs))?;
             Ok(Some(Results::new(plan, &runs)))
         }
         Outcome::Interrupted(_) => Ok(None),

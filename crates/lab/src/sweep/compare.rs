@@ -5,6 +5,7 @@ use holdover_scenario::statistics::{Difference, Mean, Method, QuantileEstimate, 
 
 use super::plan::{Cell, Finished, Plan};
 use super::tables::mean_of;
+use crate::run::in_parallel;
 
 /// A variant against the baseline, at a point.
 #[derive(Clone, Copy, Debug)]
@@ -33,43 +34,44 @@ pub struct Comparison<'a> {
     pub median: Option<QuantileEstimate>,
 }
 
-/// All comparisons that the sweep asks for, corrected for their number.
-pub fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>]) -> Vec<Comparison<'a>> {
+/// All comparisons that the sweep asks for, corrected for their number. The intervals are made on `jobs` threads.
+pub(super) fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>], jobs: usize) -> Vec<Comparison<'a>> {
     let Some(compare) = plan.compare() else { return Vec::new() };
     let quantity = plan.quantity(&compare.measure);
-    let mut all = Vec::new();
-    for point in 0..plan.points.len() {
+    let cells = (0..plan.points.len()).flat_map(|point| compare.with.iter().map(move |variant| (point, variant)));
+    let cells: Vec<(usize, &String)> = cells.collect();
+    let one = |index: usize| {
+        let (point, variant) = cells[index];
         let runs_of = |name: &str| {
             let variant = plan.variants.iter().position(|variant| variant == name)?;
             Some(&runs[plan.index(Cell { point, variant })])
         };
-        let Some(baseline_runs) = runs_of(&compare.baseline) else { continue };
-        for variant in &compare.with {
-            let Some(variant_runs) = runs_of(variant) else { continue };
-            let means = [mean_of(baseline_runs, quantity), mean_of(variant_runs, quantity)];
-            let pairs = baseline_runs.iter().zip(variant_runs);
-            let differences: Vec<f64> =
-                pairs.filter_map(|(a, b)| Some(b.values[quantity]? - a.values[quantity]?)).collect();
-            let found = match compare.method {
-                Method::Paired => Difference::paired(differences.iter().copied()),
-                Method::Welch => Difference::welch(&means[0], &means[1]),
-            };
-            let mut rng = bootstrap_stream(plan, &format!("{variant} against {} at {point}", compare.baseline));
-            all.push(Comparison {
-                point,
-                baseline: &compare.baseline,
-                variant,
-                method: compare.method,
-                means,
-                pairs: differences.len() as u64,
-                found,
-                p_holm: None,
-                verdict: Verdict::TooFewRuns,
-                share_higher: share_higher(&differences),
-                median: QuantileEstimate::new(&differences, 0.5, &mut rng),
-            });
-        }
-    }
+        let (baseline_runs, variant_runs) = (runs_of(&compare.baseline)?, runs_of(variant)?);
+        let means = [mean_of(baseline_runs, quantity), mean_of(variant_runs, quantity)];
+        let pairs = baseline_runs.iter().zip(variant_runs);
+        let differences: Vec<f64> =
+            pairs.filter_map(|(a, b)| Some(b.values[quantity]? - a.values[quantity]?)).collect();
+        let found = match compare.method {
+            Method::Paired => Difference::paired(differences.iter().copied()),
+            Method::Welch => Difference::welch(&means[0], &means[1]),
+        };
+        let mut rng = bootstrap_stream(plan, &format!("{variant} against {} at {point}", compare.baseline));
+        Some(Comparison {
+            point,
+            baseline: &compare.baseline,
+            variant: variant.as_str(),
+            method: compare.method,
+            means,
+            pairs: differences.len() as u64,
+            found,
+            p_holm: None,
+            verdict: Verdict::TooFewRuns,
+            share_higher: share_higher(&differences),
+            median: QuantileEstimate::new(&differences, 0.5, &mut rng),
+        })
+    };
+    let made = in_parallel(cells.len(), jobs, one, || {});
+    let mut all: Vec<Comparison<'_>> = made.into_iter().flatten().collect();
     let p_values: Vec<Option<f64>> = all.iter().map(|comparison| Some(comparison.found?.test?.p)).collect();
     for (comparison, p) in all.iter_mut().zip(holm(&p_values)) {
         comparison.p_holm = p;

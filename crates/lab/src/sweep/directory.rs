@@ -15,6 +15,7 @@ use std::path::{Component, Path, PathBuf};
 
 use holdover_report::{Manifest, RecordError, ResultsDir, ResultsError};
 
+use super::estimates::Estimates;
 use super::journal::Header;
 use super::plan::{Finished, Plan};
 use super::summary::Summary;
@@ -126,17 +127,23 @@ impl SweepDir {
         Ok(())
     }
 
-    /// Writes the results.
-    pub fn write_results(&self, plan: &Plan, runs: &[Vec<Finished>]) -> Result<(), DirectoryError> {
+    /// Writes the results; returns what they say.
+    pub fn write_results(
+        &self,
+        plan: &Plan,
+        runs: &[Vec<Finished>],
+        estimates: &Estimates<'_>,
+    ) -> Result<Summary, DirectoryError> {
         self.write_table("runs", &tables::runs(plan, runs))?;
-        self.write_table("points", &tables::points(plan, runs))?;
-        if let Some(tests) = tables::tests(plan, runs) {
+        self.write_table("points", &tables::points(plan, runs, estimates))?;
+        if let Some(tests) = tables::tests(plan, estimates) {
             self.write_table("tests", &tests)?;
         }
         let path = self.path().join("summary.json");
-        let json = Summary::new(plan, runs).to_json();
-        let json = json.map_err(|error| DirectoryError::Io { path, error: error.into() })?;
-        Ok(self.0.write("summary.json", json.as_bytes())?)
+        let summary = Summary::new(plan, runs, estimates);
+        let json = summary.to_json().map_err(|error| DirectoryError::Io { path, error: error.into() })?;
+        self.0.write("summary.json", json.as_bytes())?;
+        Ok(summary)
     }
 
     /// Writes when and how the sweep was made. It comes last: with it, the results are complete.

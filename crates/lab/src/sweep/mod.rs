@@ -13,6 +13,7 @@ pub mod compare;
 mod directory;
 pub mod driver;
 pub mod engine;
+mod estimates;
 mod journal;
 mod measure;
 mod parquet;
@@ -25,6 +26,7 @@ pub mod tables;
 mod tests;
 
 pub use directory::{DirectoryError, SweepDir};
+pub use estimates::Estimates;
 pub use journal::JournalError;
 pub use measure::unit_suffix;
 pub use plan::{Finished, Plan, PlanError};

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use holdover_scenario::statistics::{CONFIDENCE, QuantileEstimate};
 use serde::Serialize;
 
-use super::compare::{Comparison, comparisons, tests_made};
+use super::compare::{Comparison, tests_made};
+use super::estimates::Estimates;
 use super::measure::Quantity;
 use super::plan::{Finished, Plan};
 use super::tables::{self, mean_of};
@@ -154,7 +155,7 @@ pub struct TestsSummary {
 
 impl Summary {
     /// What the finished runs of `plan` say.
-    pub fn new(plan: &Plan, runs: &[Vec<Finished>]) -> Self {
+    pub fn new(plan: &Plan, runs: &[Vec<Finished>], estimates: &Estimates<'_>) -> Self {
         let axes = plan.sweep.axes().iter().map(|axis| AxisSummary {
             label: axis.label.clone(),
             path: axis.path.clone(),
@@ -177,16 +178,16 @@ impl Summary {
                 variant: plan.variants[cell.variant].clone(),
                 runs: finished.len(),
                 precise_enough: tables::precise_enough(plan, &mean_of(finished, 0)),
-                measures: measures(plan, index, finished),
+                measures: measures(plan, index, finished, estimates),
             });
         }
-        let comparisons = comparisons(plan, runs);
+        let comparisons = &estimates.comparisons;
         let tests = plan.compare().map(|compare| TestsSummary {
             test: compare.method.name(),
             correction: "holm",
-            tests: tests_made(&comparisons),
+            tests: tests_made(comparisons),
         });
-        for comparison in &comparisons {
+        for comparison in comparisons {
             let Some(compare) = plan.compare() else { break };
             let quantity = &plan.quantities[plan.quantity(&compare.measure)];
             points[comparison.point].tests.push(TestSummary::new(comparison, quantity));
@@ -252,7 +253,12 @@ impl QuantileSummary {
     }
 }
 
-fn measures(plan: &Plan, cell: usize, finished: &[Finished]) -> BTreeMap<String, MeanSummary> {
+fn measures(
+    plan: &Plan,
+    cell: usize,
+    finished: &[Finished],
+    estimates: &Estimates<'_>,
+) -> BTreeMap<String, MeanSummary> {
     let in_full = plan.measured_in_full();
     let mut measures = BTreeMap::new();
     for (index, quantity) in plan.quantities.iter().enumerate() {
@@ -262,7 +268,7 @@ fn measures(plan: &Plan, cell: usize, finished: &[Finished]) -> BTreeMap<String,
         }
         let mut quantiles = BTreeMap::new();
         if in_full.contains(&index) {
-            let estimates = tables::quantiles_of(plan, cell, finished, index);
+            let estimates = estimates.quantiles(plan, cell, index);
             quantiles.extend(estimates.filter_map(|(name, estimate)| Some((name, QuantileSummary::new(estimate?)))));
         }
         measures.insert(

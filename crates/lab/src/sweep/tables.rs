@@ -3,7 +3,7 @@
 use holdover_scenario::statistics::{Mean, QuantileEstimate};
 use holdover_scenario::{Point, Sweep};
 
-use super::compare::{bootstrap_stream, comparisons};
+use super::estimates::Estimates;
 use super::measure::{Quantity, unit_suffix};
 use super::plan::{Finished, Plan};
 use super::table::{FLOW_COLUMNS, Kind, Table, Value};
@@ -33,7 +33,7 @@ pub const QUANTILES: [(&str, f64); 2] = [("median", 0.5), ("p95", 0.95)];
 
 /// One row for each variant at each point: the mean of every quantity, half the width of its confidence interval at 95 %, and
 /// of how many runs; of the quantities that decide and that are compared also the [quantiles](QUANTILES) with their bootstrap intervals.
-pub fn points(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
+pub fn points(plan: &Plan, runs: &[Vec<Finished>], estimates: &Estimates<'_>) -> Table {
     let axes = AxisColumns::new(&plan.sweep);
     let mut columns = axes.columns();
     columns.extend(POINT_COLUMNS.map(|(name, kind)| (name.to_owned(), kind)));
@@ -59,7 +59,7 @@ pub fn points(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
             row.extend([mean.half_width().into(), Value::Integer(mean.count())]);
         }
         for &quantity in &with_quantiles {
-            for (_, estimate) in quantiles_of(plan, index, finished, quantity) {
+            for (_, estimate) in estimates.quantiles(plan, index, quantity) {
                 row.extend(quantile_cells(estimate));
             }
         }
@@ -69,13 +69,13 @@ pub fn points(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
 }
 
 /// One row for each comparison of a variant with the baseline at a point.
-pub fn tests(plan: &Plan, runs: &[Vec<Finished>]) -> Option<Table> {
+pub fn tests(plan: &Plan, estimates: &Estimates<'_>) -> Option<Table> {
     let compare = plan.compare()?;
     let axes = AxisColumns::new(&plan.sweep);
     let quantity = &plan.quantities[plan.quantity(&compare.measure)];
     let mut columns = axes.columns();
     columns.extend(test_columns(quantity));
-    let rows = comparisons(plan, runs).into_iter().map(|comparison| {
+    let rows = estimates.comparisons.iter().map(|comparison| {
         let mut row = axes.cells(&plan.points[comparison.point]);
         row.extend([Value::from(comparison.baseline), comparison.variant.into(), comparison.method.name().into()]);
         row.extend(comparison.means.map(|mean| Value::Integer(mean.count())));
@@ -100,19 +100,6 @@ fn quantile_cells(estimate: Option<QuantileEstimate>) -> [Value; 3] {
     let interval = estimate.and_then(|estimate| estimate.interval);
     let value = estimate.map(|estimate| estimate.value);
     [value, interval.map(|(low, _)| low), interval.map(|(_, high)| high)].map(Value::from)
-}
-
-/// The [quantiles](QUANTILES) of a quantity over the runs of a cell, with their names.
-pub fn quantiles_of(
-    plan: &Plan,
-    cell: usize,
-    runs: &[Finished],
-    quantity: usize,
-) -> impl Iterator<Item = (&'static str, Option<QuantileEstimate>)> {
-    let values: Vec<f64> = runs.iter().filter_map(|run| run.values[quantity]).collect();
-    let name = plan.quantities[quantity].name();
-    let mut rng = bootstrap_stream(plan, &format!("{name} in cell {cell}"));
-    QUANTILES.into_iter().map(move |(name, q)| (name, QuantileEstimate::new(&values, q, &mut rng)))
 }
 
 /// The mean of a quantity over runs; runs that it does not apply to do not count.

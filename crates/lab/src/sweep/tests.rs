@@ -84,7 +84,7 @@ fn sweep(plan: &Plan, dir: &Path, jobs: usize, most: usize) -> (usize, bool) {
     let outcome = engine::run(plan, journal, schedule, jobs, &stop, &watch).expect("a sweep that ends");
     let complete = match outcome {
         Outcome::Complete(runs) => {
-            dir.write_results(plan, &runs).expect("a disk with room");
+            dir.write_results(plan, &runs, &Estimates::new(plan, &runs)).expect("a disk with room");
             true
         }
         Outcome::Interrupted(_) => false,
@@ -124,7 +124,7 @@ fn a_sweep_by_workers_has_the_files_of_one_by_threads() {
     assert!(driver.take(&other).expect_err("another seed").to_string().contains("the seed of run 0 is not 8"));
     assert!(crew[0].make(Unit { cell: 99, run: 0 }).is_err());
     let (plan, runs) = driver.into_runs();
-    dir.write_results(&plan, &runs).expect("a disk with room");
+    dir.write_results(&plan, &runs, &Estimates::new(&plan, &runs)).expect("a disk with room");
     assert_eq!(results(&threads), results(&workers));
     assert!(made <= all + 8, "{made} runs for {all}");
     for dir in [threads, workers] {

@@ -1,13 +1,14 @@
 //! Tables of a link's conditions over time, as CSV.
 //!
-//! The first line names the columns, in any order: `t` and at least one of `rate`, `delay`, `loss`, `up`. What a table does
+//! The first line names the columns, in any order: `t` and at least one of `rate`, `delay` or `rtt`, `loss`, `up`. What a table does
 //! not name stays as the link has it. Each row holds from its time to that of the next:
 //!
 //! | column | a bare number is in | or with a unit |
 //! | --- | --- | --- |
 //! | `t` | seconds since the start; 0 in the first row, then increasing | `1500 ms` |
 //! | `rate` | bit/s | `2 Mbit/s` |
-//! | `delay` | seconds | `25 ms` |
+//! | `delay` | seconds, one way | `25 ms` |
+//! | `rtt` | seconds, there and back: half of it is the delay | `50 ms` |
 //! | `loss` | a probability, 0 to 1 | `2 %` |
 //! | `up` | 1 or 0 | `true` or `false` |
 //!
@@ -75,7 +76,7 @@ impl ConditionTrace {
         let has = |column| header.contains(&column);
         let columns = Columns {
             rate: has(Column::Rate),
-            delay: has(Column::Delay),
+            delay: has(Column::Delay) || has(Column::Rtt),
             loss: has(Column::Loss),
             up: has(Column::Up),
         };
@@ -162,18 +163,20 @@ enum Column {
     Time,
     Rate,
     Delay,
+    Rtt,
     Loss,
     Up,
 }
 
 impl Column {
-    const ALL: [Self; 5] = [Self::Time, Self::Rate, Self::Delay, Self::Loss, Self::Up];
+    const ALL: [Self; 6] = [Self::Time, Self::Rate, Self::Delay, Self::Rtt, Self::Loss, Self::Up];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Time => "t",
             Self::Rate => "rate",
             Self::Delay => "delay",
+            Self::Rtt => "rtt",
             Self::Loss => "loss",
             Self::Up => "up",
         }
@@ -191,6 +194,9 @@ fn parse_header(line: usize, text: &str) -> Result<Vec<Column>, TraceError> {
             return Err(TraceError::DuplicateColumn { line, column: column.name() });
         }
         columns.push(column);
+    }
+    if columns.contains(&Column::Delay) && columns.contains(&Column::Rtt) {
+        return Err(TraceError::DelayTwice { line });
     }
     if !columns.contains(&Column::Time) || columns.len() < 2 {
         return Err(TraceError::MissingColumn { line });
@@ -221,6 +227,12 @@ fn parse_row(line: usize, text: &str, header: &[Column]) -> Result<Row, TraceErr
                 row.delay = parse_span(found)
                     .filter(|span| *span <= MAX_TIME)
                     .ok_or_else(|| refused("seconds of at least 0, or a time with a unit such as \"25 ms\""))?;
+            }
+            Column::Rtt => {
+                row.delay = parse_span(found)
+                    .filter(|span| *span <= MAX_TIME)
+                    .ok_or_else(|| refused("seconds of at least 0, or a time with a unit such as \"50 ms\""))?
+                    / 2;
             }
             Column::Loss => {
                 row.loss = parse_probability(found)
@@ -288,6 +300,14 @@ mod tests {
         "# a tunnel\nt,rate,delay,loss,up\n0,2e6,0.025,0,1\n10,500 kbit/s,50 ms,2 %,true\n\n12 s,0,0,1,0\n15,0,0,0,1\n";
 
     #[test]
+    fn half_of_a_round_trip_is_the_delay() {
+        let trace = ConditionTrace::parse("t,rtt\n0,0.05\n1,70 ms\n2,0\n", AtEnd::Stop).unwrap();
+        assert_eq!(trace.delay(Instant::ZERO), Some(Duration::from_millis(25)));
+        assert_eq!(trace.delay(Instant::from_millis(1500)), Some(Duration::from_millis(35)));
+        assert_eq!((trace.rate(Instant::ZERO), trace.up(Instant::ZERO)), (None, None));
+    }
+
+    #[test]
     fn rows_hold_until_the_next_and_start_over() {
         let trace = ConditionTrace::parse(TABLE, AtEnd::Repeat).unwrap();
         for lap in [0_u64, 15, 15_000_000] {
@@ -319,6 +339,7 @@ mod tests {
         assert_eq!(error("t,rate\n0,1\n1\n"), TraceError::FieldCount { line: 3, expected: 2, found: 1 });
         assert_eq!(error("t,speed\n0,1\n"), TraceError::UnknownColumn { line: 1, found: "speed".into() });
         assert_eq!(error("t,up,up\n0,1,1\n"), TraceError::DuplicateColumn { line: 1, column: "up" });
+        assert_eq!(error("t,rtt,delay\n0,1,1\n"), TraceError::DelayTwice { line: 1 });
         assert_eq!(error("rate,up\n0,1\n"), TraceError::MissingColumn { line: 1 });
         assert_eq!(error("t\n0\n"), TraceError::MissingColumn { line: 1 });
         assert_eq!(error("t,rate\n0,1\n"), TraceError::NoLength { line: 2 });

@@ -64,7 +64,7 @@ pub enum TraceError {
         found: usize,
     },
     /// The header of a table names something unknown.
-    #[error("line {line}: unknown column \"{found}\"; known: t, rate, delay, loss, up")]
+    #[error("line {line}: unknown column \"{found}\"; known: t, rate, delay, rtt, loss, up")]
     UnknownColumn {
         /// Where.
         line: usize,
@@ -79,8 +79,14 @@ pub enum TraceError {
         /// The column.
         column: &'static str,
     },
+    /// The header of a table names both the delay and the round trip, of which the delay is half.
+    #[error("line {line}: a table has either \"delay\" or \"rtt\", which is twice the delay")]
+    DelayTwice {
+        /// Where.
+        line: usize,
+    },
     /// The header of a table has no time, or nothing else.
-    #[error("line {line}: the header must name \"t\" and at least one of rate, delay, loss, up")]
+    #[error("line {line}: the header must name \"t\" and at least one of rate, delay, rtt, loss, up")]
     MissingColumn {
         /// Where.
         line: usize,

@@ -1,0 +1,61 @@
+"""Where connections of a capture lost their time."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import _holdover
+
+__all__ = ["Explained", "explain"]
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One direction of a TCP connection in which data was sent. Times are in seconds since the capture's first packet.
+
+    Attributes
+    ----------
+    sender, receiver : str
+        Address and port.
+    place : str
+        Where the capture was taken, judged by the round trips to both ends.
+    begin_s, end_s : float
+        The connection's first and last packet.
+    bytes : int
+        Data, that sent again not counted.
+    segments, retransmissions : int
+        Segments with data, and those of them that were sent again.
+    rtt_s : float
+        The path's least round trip.
+    outages : list of (float, float or None, bool)
+        Beginning, end (None if the path did not come back) and whether the outage is sure.
+    spent_s : dict
+        What the connection's time was spent on: ``"transfer"``, ``"outage"``, ``"RTO wait"`` and so on, as ``holdover explain`` names them.
+    """
+
+    sender: str
+    receiver: str
+    place: str
+    begin_s: float
+    end_s: float
+    bytes: int
+    segments: int
+    retransmissions: int
+    rtt_s: float
+    outages: list[tuple[float, float | None, bool]]
+    spent_s: dict[str, float]
+
+
+def explain(capture: str | os.PathLike[str]) -> list[Explained]:
+    """Where each connection of a capture (pcap or pcapng, also compressed) lost its time, as ``holdover explain`` tells it.
+
+    What comes before a damaged place counts.
+
+    Raises
+    ------
+    HoldoverError
+        If the file cannot be read or is no capture.
+    """
+    return [Explained(**told) for told in _holdover.explain(Path(capture))]

@@ -1,0 +1,103 @@
+//! What captures tell: where connections lost their time, and what their link did.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use holdover_base::{Duration, Instant};
+use holdover_explain::{
+    Analysis, Capture, CaptureReadError, Captured, Cause, Certainty, Conversation, FoundOutage, LinkEstimator, Outage,
+    account, outages_of_paths,
+};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::errors::failed;
+
+/// Why a capture could not be used.
+#[derive(Debug, thiserror::Error)]
+enum CaptureError {
+    #[error("{path}: {error}", path = path.display())]
+    Io { path: PathBuf, error: std::io::Error },
+    #[error("{path}: {error}", path = path.display())]
+    Read { path: PathBuf, error: CaptureReadError },
+    #[error("{path}: {error}", path = path.display())]
+    Trace { path: PathBuf, error: holdover_explain::LinkTraceError },
+}
+
+/// Takes all packets; a damaged place after the first packet ends the capture.
+fn read(path: &Path, mut take: impl FnMut(&Captured<'_>)) -> Result<(), CaptureError> {
+    let file = File::open(path).map_err(|error| CaptureError::Io { path: path.to_owned(), error })?;
+    let failed = |error| CaptureError::Read { path: path.to_owned(), error };
+    let mut capture = Capture::new(file).map_err(failed)?;
+    let mut packets: u64 = 0;
+    loop {
+        match capture.next_packet() {
+            Ok(Some(packet)) => take(&packet),
+            Ok(None) => return Ok(()),
+            Err(error) if packets == 0 => return Err(failed(error)),
+            Err(_) => return Ok(()),
+        }
+        packets += 1;
+    }
+}
+
+fn conversations(path: &Path) -> Result<(Instant, Vec<Conversation>), CaptureError> {
+    let mut analysis = Analysis::new();
+    read(path, |packet| analysis.take(packet.at, packet.ip, packet.original_len))?;
+    let first = analysis.first().unwrap_or(Instant::ZERO);
+    Ok((first, analysis.finish()))
+}
+
+/// One dictionary for each direction of each connection with data.
+#[pyfunction]
+pub(crate) fn explain(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Py<PyDict>>> {
+    let read = py.detach(|| conversations(&path));
+    let (first, conversations) = read.map_err(|error| failed(py, error))?;
+    let outages = outages_of_paths(&conversations);
+    let told = conversations.iter().zip(outages).map(|(conversation, found)| one(py, first, conversation, &found));
+    told.collect()
+}
+
+fn one(py: Python<'_>, first: Instant, conversation: &Conversation, found: &[FoundOutage]) -> PyResult<Py<PyDict>> {
+    let since = |at: Instant| at.saturating_since(first).as_secs_f64();
+    let guesses: Vec<Outage> = found.iter().map(|found| found.guess).collect();
+    let account = account(conversation, &guesses);
+    let outages: Vec<(f64, Option<f64>, bool)> = found
+        .iter()
+        .map(|found| {
+            let up = (found.guess.up != Instant::FAR_FUTURE).then(|| since(found.guess.up));
+            (since(found.guess.down), up, found.certainty == Certainty::Sure)
+        })
+        .collect();
+    let spent = PyDict::new(py);
+    for cause in Cause::ALL {
+        spent.set_item(cause.name(), account.total(cause).as_secs_f64())?;
+    }
+    let told = PyDict::new(py);
+    told.set_item("sender", conversation.sender.to_string())?;
+    told.set_item("receiver", conversation.receiver.to_string())?;
+    told.set_item("place", conversation.place.name())?;
+    told.set_item("begin_s", since(conversation.begin))?;
+    told.set_item("end_s", since(conversation.end))?;
+    told.set_item("bytes", conversation.bytes)?;
+    told.set_item("segments", conversation.segments)?;
+    told.set_item("retransmissions", conversation.retransmissions)?;
+    told.set_item("rtt_s", conversation.rtt().as_secs_f64())?;
+    told.set_item("outages", outages)?;
+    told.set_item("spent_s", spent)?;
+    Ok(told.unbind())
+}
+
+/// The table of a link that does what the path of a capture's largest transfer did.
+#[pyfunction]
+pub(crate) fn link_trace(py: Python<'_>, path: PathBuf, interval_nanos: u64) -> PyResult<String> {
+    let make = || {
+        let (_, conversations) = conversations(&path)?;
+        let bad = |error| CaptureError::Trace { path: path.clone(), error };
+        let mut estimator = LinkEstimator::new(&conversations, Duration::from_nanos(interval_nanos)).map_err(bad)?;
+        read(&path, |packet| estimator.take(packet.at, packet.ip, packet.original_len))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        Ok(estimator.finish().map_err(bad)?.to_csv(&name))
+    };
+    py.detach(make).map_err(|error: CaptureError| failed(py, error))
+}

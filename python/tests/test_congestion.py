@@ -1,0 +1,87 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+import holdover
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+import reno  # noqa: E402
+
+
+def test_a_congestion_control_in_python_equals_its_rust_twin_packet_by_packet(tmp_path, files):
+    scenario = holdover.Scenario.parse(reno.SCENARIO, "reno.toml")
+    scenario.run(out=tmp_path / "rust", report=False)
+    scenario.run(out=tmp_path / "python", report=False, congestion={"server": reno.Reno})
+    rust, own = (files(tmp_path / name / "variants") for name in ["rust", "python"])
+    assert any(name.endswith(".pcapng") for name in own)
+    assert own == rust, "captures, events and samples"
+    flows = scenario.run(captures=False, report=False).flows
+    assert flows["timeouts"][0] > 0 and flows["recoveries"][0] > 3, "it was put to the test"
+
+
+def test_the_window_is_what_the_congestion_control_sets(tmp_path):
+    calls = []
+
+    class Fixed(holdover.CongestionControl):
+        def on_ack(self, now, state):
+            calls.append((now, state.acked, state.in_flight, state.mss, state.srtt, state.min_rtt, state.state))
+            if state.state in ("open", "disorder"):
+                state.cwnd = 7
+
+    class Cubic(holdover.CongestionControl):
+        """Sets nothing: the window stays."""
+
+    calm = holdover.Scenario.parse(reno.SCENARIO, "reno.toml").with_({"link.radio.loss": "0 %"})
+    fixed = calm.run(captures=False, report=False, congestion=[("reno", "server", Fixed)])
+    windows = [cwnd for cwnd, state in zip(fixed["reno"].samples["snd_cwnd"], fixed["reno"].samples["ca_state"]) if state == "open"]
+    assert windows.count(7) > len(windows) * 0.8, windows
+    acked = sum(call[1] for call in calls)
+    assert 5_500 < acked < 6_500, "8 MB in segments of 1,448 bytes and those sent again"
+    assert all(call[3] == 1448 and call[2] >= 0 for call in calls)
+    assert min(call[5] for call in calls if call[5]) >= 50_000_000, "50 ms there and back"
+    still = calm.run(captures=False, report=False, congestion={"server": Cubic})
+    assert max(still["reno"].samples["snd_cwnd"]) <= 10
+
+
+def test_what_a_congestion_control_raises_ends_the_run(tmp_path):
+    class Broken(holdover.CongestionControl):
+        def on_ack(self, now, state):
+            raise RuntimeError("no window")
+
+    scenario = holdover.Scenario.parse(reno.SCENARIO, "reno.toml")
+    with pytest.raises(RuntimeError, match="no window"):
+        scenario.run(out=tmp_path / "broken", congestion={"server": Broken})
+    assert not (tmp_path / "broken" / "summary.json").exists()
+    with pytest.raises(ValueError, match='no host "radio"'):
+        scenario.run(congestion={"radio": Broken})
+
+
+ROUTER = reno.SCENARIO.replace(
+    'host = [{ name = "phone" }, { name = "server" }]',
+    'host = [{ name = "phone" }, { name = "server" }]\nrouter = [{ name = "base" }]',
+).replace('between = ["phone", "server"]', 'between = ["phone", "base"]').replace(
+    "[[flow]]",
+    '[[link]]\nname = "wire"\nbetween = ["base", "server"]\nrate = "100 Mbit/s"\ndelay = "5 ms"\n\n[[flow]]',
+)
+
+
+def test_a_mechanism_stands_at_a_router(tmp_path):
+    class Count(holdover.Mechanism):
+        name = "count"
+        seen: dict[str, int] = {}
+
+        def handle_packet(self, now, direction, packet):
+            self.seen[direction] = self.seen.get(direction, 0) + 1
+            if direction == "in" and packet.is_pure_ack:
+                packet.window = min(packet.window, 8)
+
+    scenario = holdover.Scenario.parse(ROUTER, "router.toml")
+    plain = scenario.run(captures=False, report=False)
+    clamped = scenario.run(captures=False, report=False, mechanisms={"base": Count})
+    # "out" goes to the mobile host, "in" comes from it.
+    assert Count.seen["out"] > 2_000 and Count.seen["in"] > 1_000
+    assert clamped.flows["goodput_bps"][0] < 0.7 * plain.flows["goodput_bps"][0]
+    snoop = scenario.with_({"router.base.mechanisms": {"snoop": {}}})
+    with pytest.raises(ValueError, match="mechanisms by the scenario"):
+        snoop.run(mechanisms={"base": Count})
