@@ -14,3 +14,17 @@ def test_papers_have_experiments_claims_and_scenarios():
         holdover.paper("cat-tcp")
     with pytest.raises(KeyError, match="it has"):
         freeze.reproduce(["cat"])
+
+
+def test_a_fit_keeps_its_runs_when_it_is_stopped(tmp_path):
+    class Enough(Exception):
+        pass
+
+    def stop(name, done, expected):
+        if done >= 3:
+            raise Enough
+
+    with pytest.raises(Enough):
+        holdover.paper("m-tcp").fit(settings=1, runs=1, out=tmp_path / "fit", progress=stop)
+    kept = sum(len(path.read_text().splitlines()) - 1 for path in (tmp_path / "fit").rglob("journal.jsonl"))
+    assert kept >= 3

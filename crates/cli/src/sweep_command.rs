@@ -250,7 +250,7 @@ fn table(plan: &Plan, runs: &[Vec<Finished>], estimates: &Estimates<'_>) -> Stri
         let _ = writeln!(text, "! the mean is not known as well as was asked for: more runs than the most are needed");
     }
     if let Some(compare) = plan.compare() {
-        let _ = writeln!(text, "compared by: {}", method_in_words(compare.method, tests_made(&comparisons)));
+        let _ = writeln!(text, "compared by: {}", method_in_words(compare.method, tests_made(comparisons)));
     }
     text
 }
