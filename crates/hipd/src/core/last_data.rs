@@ -4,6 +4,9 @@
 //! start its timer anew, and nothing tells it of the loss: it would wait for the whole timeout. If its last segment arrives, the
 //! peer's TCP reports it by SACK, and the sender knows at once that what it had sent before is lost (RFC 8985 section 7 has tail loss probes
 //! for the same reason). It is a packet of its own that it had sent, and that a network might have repeated as well.
+//!
+//! A sender whose timer has just ended has sent its oldest segment into the link that was gone, and waits for its timer again: that
+//! segment goes once more. If that was longer ago, `wake` has the sender itself try again.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +18,8 @@ use holdover_wire::{Packet, Seq};
 const MOST: usize = 64;
 /// What was sent longer ago is nothing that a move has lost.
 const LONGEST: Duration = Duration::from_secs(60);
+/// A sender that has retransmitted waits at least so long for its next attempt (`TCP_RTO_MIN` of Linux).
+const LEAST_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// See the module's documentation.
 #[derive(Default, Debug)]
@@ -29,8 +34,8 @@ struct Last {
     seq: Seq,
     end: Seq,
     sent_at: Instant,
-    /// Something older was sent again since then: the sender knows of the loss.
-    is_recovering: bool,
+    /// What was sent again of what is older, and when: the sender knows of the loss.
+    retransmission: Option<(Packet, Instant)>,
 }
 
 impl LastData {
@@ -43,9 +48,9 @@ impl LastData {
         let (seq, end) = (segment.seq, segment.seq + segment.payload.len() as u32);
         match self.connections.get_mut(&connection) {
             Some(last) if last.seq == seq => last.sent_at = now,
-            Some(last) if seq.lt(last.seq) => last.is_recovering = true,
+            Some(last) if seq.lt(last.seq) => last.retransmission = Some((packet.clone(), now)),
             known => {
-                let last = Last { packet: packet.clone(), seq, end, sent_at: now, is_recovering: false };
+                let last = Last { packet: packet.clone(), seq, end, sent_at: now, retransmission: None };
                 match known {
                     Some(known) => *known = last,
                     None => _ = self.connections.insert(connection, last),
@@ -67,9 +72,11 @@ impl LastData {
     pub(super) fn take(&mut self, now: Instant) -> Vec<Packet> {
         let mut taken = Vec::new();
         self.connections.retain(|_, last| {
-            let is_lost = now.saturating_since(last.sent_at) <= LONGEST && !last.is_recovering;
-            if is_lost {
-                taken.push(last.packet.clone());
+            let ago = |at: Instant| now.saturating_since(at);
+            match &last.retransmission {
+                Some((packet, at)) if ago(*at) <= LEAST_TIMEOUT => taken.push(packet.clone()),
+                None if ago(last.sent_at) <= LONGEST => taken.push(last.packet.clone()),
+                _ => {}
             }
             false
         });
@@ -144,10 +151,20 @@ mod tests {
         assert_eq!(last.take(Instant::from_millis(150)), [probe]);
         sent(&mut last, 200, 2001);
         sent(&mut last, 300, 1001);
-        assert_eq!(last.take(Instant::from_millis(500)), []);
+        assert_eq!(last.take(Instant::from_millis(501)), []);
         // Long ago.
         sent(&mut last, 600, 3001);
         assert_eq!(last.take(Instant::from_millis(61_000)), []);
+    }
+
+    #[test]
+    fn a_retransmission_into_the_link_that_was_gone_is_sent_again() {
+        let mut last = LastData::default();
+        sent(&mut last, 0, 1);
+        sent(&mut last, 1, 1001);
+        let retransmission = sent(&mut last, 240, 1);
+        assert_eq!(last.take(Instant::from_millis(262)), [retransmission]);
+        assert_eq!(last.take(Instant::from_millis(263)), []);
     }
 
     #[test]
