@@ -85,7 +85,7 @@ impl Manager {
                 return false;
             }
             self.count += 1;
-            self.drop_next_at = self.drop_next_at + Self::spacing(codel, self.count);
+            self.drop_next_at += Self::spacing(codel, self.count);
             return true;
         }
         if !may_drop {

@@ -36,8 +36,11 @@ fn config() -> LinkConfig {
     }
 }
 
-/// What arrives, with its time and whether it is marked, and when CoDel drops what. Frames come in pairs of a millisecond for 200 ms.
-fn overloaded(config: &LinkConfig, takes_part: bool) -> (Vec<(u64, u32, bool)>, Vec<(u64, u32)>) {
+/// When what arrives, and whether it is marked.
+type Arrivals = Vec<(u64, u32, bool)>;
+
+/// What arrives, and when CoDel drops what. Frames come in pairs of a millisecond for 200 ms.
+fn overloaded(config: &LinkConfig, takes_part: bool) -> (Arrivals, Vec<(u64, u32)>) {
     let mut link = PointToPoint::new(config, 1).unwrap();
     let (mut arrived, mut dropped) = (Vec::new(), Vec::new());
     for ms in 0..1_000 {
