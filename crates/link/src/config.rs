@@ -6,6 +6,7 @@ use holdover_base::{Duration, Instant};
 
 use crate::arq::Arq;
 use crate::bit_errors::BitErrors;
+use crate::codel::CoDel;
 use crate::jitter::Jitter;
 use crate::loss::Loss;
 use crate::outage::{OutagePolicy, Outages};
@@ -28,6 +29,10 @@ pub struct LinkConfig {
     pub jitter: Option<Jitter>,
     /// Limit of the drop-tail queue.
     pub queue_limit: QueueLimit,
+    /// How the queue is kept short, besides its limit.
+    pub codel: Option<CoDel>,
+    /// Frames that have waited longer than this are marked, if they take part in ECN (Linux `fq_codel`'s `ce_threshold`).
+    pub ce_threshold: Option<Duration>,
     /// Random loss on the wire.
     pub loss: Loss,
     /// Probability that a frame enters the queue twice (netem's `duplicate`). The copy counts against the queue's limit and
@@ -142,6 +147,9 @@ impl LinkConfig {
         }
         crate::outage::check(&self.outages)?;
         self.arq.map_or(Ok(()), crate::arq::check)?;
+        if self.codel.is_some_and(|codel| codel.interval.is_zero()) {
+            return Err(ConfigError::NoLength { field: "codel interval" });
+        }
         if let Some(trace) = &self.conditions {
             if trace.has_up() && self.outages != Outages::Never {
                 return Err(ConfigError::OutagesTwice);

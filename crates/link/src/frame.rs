@@ -5,11 +5,25 @@
 pub trait Frame: Clone {
     /// Bytes that the frame takes on the wire, without what the link itself adds.
     fn wire_len(&self) -> u32;
+
+    /// Marks it as having met congestion (RFC 3168 section 5). Returns whether it is marked; a frame that does not take part in ECN is
+    /// not.
+    fn mark_congestion(&mut self) -> bool {
+        false
+    }
 }
 
 impl Frame for holdover_wire::Packet {
     fn wire_len(&self) -> u32 {
         saturating_len(Self::wire_len(self))
+    }
+
+    fn mark_congestion(&mut self) -> bool {
+        let takes_part = self.traffic_class & 3 != 0;
+        if takes_part {
+            self.traffic_class |= 3;
+        }
+        takes_part
     }
 }
 

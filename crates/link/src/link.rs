@@ -92,11 +92,13 @@ pub enum DropCause {
     AttemptsUsed,
     /// In a radio cell: damaged as often as the retry limit allows it to be sent, or a damaged broadcast.
     BitErrors,
+    /// CoDel took it out of the queue.
+    CoDel,
 }
 
 impl DropCause {
     /// All causes, in the order of their declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::QueueFull,
         Self::Loss,
         Self::LinkDown,
@@ -107,6 +109,7 @@ impl DropCause {
         Self::NotForwarding,
         Self::AttemptsUsed,
         Self::BitErrors,
+        Self::CoDel,
     ];
 
     /// The cause's name in reports.
@@ -122,6 +125,7 @@ impl DropCause {
             Self::NotForwarding => "not-forwarding",
             Self::AttemptsUsed => "attempts-used",
             Self::BitErrors => "bit-errors",
+            Self::CoDel => "codel",
         }
     }
 }

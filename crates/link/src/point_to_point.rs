@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use holdover_base::{Duration, Instant, Rng};
 
 use crate::arq::ArqState;
+use crate::codel::{Manager, Verdict};
 use crate::config::{ConfigError, LinkConfig};
 use crate::frame::Frame;
 use crate::impairments::Impairments;
@@ -28,6 +29,7 @@ pub struct PointToPoint<F> {
     transmitter: Transmitter,
     impairments: Option<Box<Impairments>>,
     queue: Queue,
+    manager: Option<Box<Manager>>,
     wire: Wire<F>,
     arq: Option<Box<ArqState<F>>>,
     forwards_after: Duration,
@@ -91,6 +93,7 @@ impl<F: Frame> PointToPoint<F> {
             transmitter: Transmitter::new(config, outage_stream(outage_seed)),
             impairments: Impairments::new(config, seed).map(Box::new),
             queue: Queue::new(config.queue_limit),
+            manager: Manager::new(config.codel, config.ce_threshold).map(Box::new),
             wire: Wire::new(),
             arq: config.arq.map(|arq| Box::new(ArqState::new(arq))),
             forwards_after: config.forwards_after,
@@ -147,7 +150,7 @@ impl<F: Frame> PointToPoint<F> {
     }
 
     #[inline]
-    fn admit(&mut self, now: Instant, frame: F, len: u32) {
+    fn admit(&mut self, now: Instant, mut frame: F, len: u32) {
         let Some((sent, undo)) = self.transmitter.plan(now, len) else {
             return self.drop_frame(now, DropCause::LinkDown, frame, len);
         };
@@ -158,11 +161,38 @@ impl<F: Frame> PointToPoint<F> {
             }
             self.queue.push(now, sent.start, len);
         }
+        if sent.outcome != Outcome::Flushed && !self.passes_manager(now, sent.start, &mut frame, len) {
+            // It takes no time of the transmitter's.
+            self.transmitter.undo(undo);
+            return self.discard(sent.start, frame, len);
+        }
         let mark = self.mark(now, len, sent);
         let (at, fate) = self.arrival(sent, mark);
         let order = self.entered;
         self.entered += 1;
         self.wire.push(UnderWay { at, order, start: sent.start, end: sent.end, mark, fate, attempts: 1, len, frame });
+    }
+
+    /// What the management of the queue does with a frame that will have waited from `now` until `at`: it may mark it. Returns whether
+    /// the frame is sent.
+    #[inline]
+    fn passes_manager(&mut self, now: Instant, at: Instant, frame: &mut F, len: u32) -> bool {
+        let Some(manager) = &mut self.manager else { return true };
+        let verdict = manager.judge(now, at);
+        let is_marked = matches!(verdict, Verdict::Mark | Verdict::MarkOrDrop) && frame.mark_congestion();
+        if is_marked {
+            self.counts.marked.add(len);
+        }
+        is_marked || matches!(verdict, Verdict::Pass | Verdict::Mark)
+    }
+
+    /// CoDel takes a frame out of the queue at `at`.
+    fn discard(&mut self, at: Instant, frame: F, len: u32) {
+        let order = self.entered;
+        self.entered += 1;
+        let fate = Fate::Dropped(DropCause::CoDel);
+        let mark = Mark::Discarded;
+        self.wire.push(UnderWay { at, order, start: at, end: at, mark, fate, attempts: 1, len, frame });
     }
 
     /// What chance does to a frame.
@@ -313,6 +343,11 @@ impl<F: Frame> PointToPoint<F> {
         let mut starts = Vec::with_capacity(waiting.len());
         for (index, mut item) in waiting.into_iter().enumerate() {
             let flushed = Transmission { start: now, end: now, outcome: Outcome::Flushed };
+            if item.mark == Mark::Discarded {
+                starts.push(now);
+                self.wire.push(UnderWay { at: now, start: now, end: now, ..item });
+                continue;
+            }
             let sent = self.transmitter.plan(now, item.len).map_or(flushed, |(sent, _)| sent);
             if again == Some(index) {
                 if sent.start > now {

@@ -92,6 +92,8 @@ pub struct Statistics {
     pub retransmitted: Tally,
     /// Frames that came out, damaged ones included.
     pub delivered: Tally,
+    /// Frames that the queue has marked (RFC 3168 section 5).
+    pub marked: Tally,
     /// Frames that came out damaged.
     pub corrupted: Tally,
     /// Frames that did not come out.

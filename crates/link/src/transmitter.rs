@@ -106,6 +106,7 @@ impl Transmitter {
         };
         match (mark, fate) {
             (Mark::Clean, fate) | (Mark::Lost | Mark::Damaged, fate @ Fate::Dropped(_)) => (at, fate),
+            (Mark::Discarded, _) => (at, Fate::Dropped(DropCause::CoDel)),
             (Mark::Lost, _) => (at, Fate::Dropped(DropCause::Loss)),
             (Mark::Damaged, _) => (at, Fate::Corrupted),
         }

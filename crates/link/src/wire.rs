@@ -23,6 +23,8 @@ pub(crate) enum Mark {
     Clean,
     Damaged,
     Lost,
+    /// It is not sent: CoDel takes it out of the queue when its turn comes.
+    Discarded,
 }
 
 #[derive(Clone, Debug)]

@@ -114,6 +114,8 @@ loss = { good_to_bad = "0.1 %", bad_to_good = "25 %", loss_in_bad = "90 %", loss
 duplicate = "0.1 %"
 corrupt = "0.1 %"
 reorder = { probability = "1 %", gap = 5 }
+codel = { target = "5 ms", interval = "100 ms", ecn = true }
+ce_threshold = "20 ms"
 forward = { rate = "5 Mbit/s", loss = "0.5 %", jitter = "1 ms" }
 backward = { queue_limit = "64 KiB", reorder = "1 %" }
 

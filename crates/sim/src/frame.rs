@@ -86,12 +86,21 @@ impl holdover_link::Frame for Frame {
     fn wire_len(&self) -> u32 {
         self.len
     }
+
+    /// A tunnel or a shim hands the mark on to the packet inside (RFC 6040): it is marked itself.
+    fn mark_congestion(&mut self) -> bool {
+        !self.raw && holdover_link::Frame::mark_congestion(&mut self.packet)
+    }
 }
 
 impl holdover_link::Frame for Box<Frame> {
     #[inline]
     fn wire_len(&self) -> u32 {
         self.len
+    }
+
+    fn mark_congestion(&mut self) -> bool {
+        (**self).mark_congestion()
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
 use holdover_link::{
-    Alternating, Arq, InFlightFate, Jitter, JitterDistribution, Length, LinkConfig, Loss, Outage, OutagePolicy,
+    Alternating, Arq, CoDel, InFlightFate, Jitter, JitterDistribution, Length, LinkConfig, Loss, Outage, OutagePolicy,
     Outages, QueueLimit, QueuedFate, Rate, Reordering,
 };
 use holdover_sim::LinkBetween;
@@ -68,6 +68,15 @@ fn one(file: &ScenarioFile, link: &Link, nodes: &Nodes, traces: &mut Traces) -> 
     })
 }
 
+fn codel(table: &file::CoDel) -> Result<CoDel, Problem> {
+    let default = CoDel::default();
+    Ok(CoDel {
+        target: table.target.map_or(default.target, |target| target.0),
+        interval: table.interval.map_or(Ok(default.interval), |interval| above_zero(interval, "interval"))?,
+        ecn: table.ecn.unwrap_or(default.ecn),
+    })
+}
+
 fn arq(table: &file::Arq) -> Result<Arq, Problem> {
     let default = Arq::default();
     let attempts = table.attempts.as_ref().map_or(default.attempts, |OrNone(attempts)| *attempts);
@@ -93,6 +102,7 @@ fn direction(
         delay: own.and_then(|over| over.delay).or(link.delay).map_or(Duration::ZERO, |delay| delay.0),
         jitter: own.and_then(|over| over.jitter).or(link.jitter).map(jitter),
         queue_limit: own.and_then(|over| over.queue_limit).or(link.queue_limit).map_or(QueueLimit::Unlimited, queue),
+        ce_threshold: own.and_then(|over| over.ce_threshold).or(link.ce_threshold).map(|time| time.0),
         loss: own.and_then(|over| over.loss).or(link.loss).map_or(Loss::None, loss),
         duplicate: own.and_then(|over| over.duplicate).or(link.duplicate).map_or(0.0, |percent| percent.share()),
         corrupt: own.and_then(|over| over.corrupt).or(link.corrupt).map_or(0.0, |percent| percent.share()),
@@ -106,6 +116,9 @@ fn direction(
     let inner = own.is_some_and(|over| over.bit_errors.is_some());
     let given = own.and_then(|over| over.bit_errors).or(link.bit_errors);
     under(bit_errors::of(given).under("bit_errors").map(|errors| config.bit_errors = errors), inner)?;
+    let inner = own.is_some_and(|over| over.codel.is_some());
+    let given = own.and_then(|over| over.codel).or(link.codel);
+    under(given.map(codel).transpose().under("codel").map(|codel| config.codel = codel), inner)?;
     let inner = own.is_some_and(|over| over.overhead.is_some());
     under(set_overhead(&mut config, if inner { own.and_then(|over| over.overhead) } else { link.overhead }), inner)?;
     // A direction that says how fast it is replaces all that the link says about that.

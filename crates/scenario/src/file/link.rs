@@ -31,6 +31,10 @@ macro_rules! with_direction {
             pub(crate) jitter: Option<Short<Jitter>>,
             /// How much may wait to be sent. The default is "unlimited".
             pub(crate) queue_limit: Option<QueueSize>,
+            /// Keeps the queue short by CoDel (RFC 8289): a table, empty for the defaults. The default is that it does not.
+            pub(crate) codel: Option<CoDel>,
+            /// Packets that take part in ECN and have waited longer than this are marked. The default is that none are.
+            pub(crate) ce_threshold: Option<Time>,
             /// Random loss on the wire: a percentage, or a table for losses in bursts. The default is "0 %".
             pub(crate) loss: Option<Loss>,
             /// How many packets enter the queue twice. The default is "0 %".
@@ -54,6 +58,8 @@ macro_rules! with_direction {
                     delay: self.delay.as_ref(),
                     jitter: self.jitter.as_ref().map(|jitter| &jitter.0),
                     queue_limit: self.queue_limit.as_ref(),
+                    codel: self.codel.as_ref(),
+                    ce_threshold: self.ce_threshold.as_ref(),
                     loss: self.loss.as_ref(),
                     duplicate: self.duplicate.as_ref(),
                     corrupt: self.corrupt.as_ref(),
@@ -74,6 +80,8 @@ pub(crate) struct DirectionRef<'a> {
     pub(crate) delay: Option<&'a Time>,
     pub(crate) jitter: Option<&'a Jitter>,
     pub(crate) queue_limit: Option<&'a QueueSize>,
+    pub(crate) codel: Option<&'a CoDel>,
+    pub(crate) ce_threshold: Option<&'a Time>,
     pub(crate) loss: Option<&'a Loss>,
     pub(crate) duplicate: Option<&'a Percent>,
     pub(crate) corrupt: Option<&'a Percent>,
@@ -111,6 +119,18 @@ with_direction! {
 with_direction! {
     /// What is different in one direction of a link.
     Direction {}
+}
+
+/// A queue that CoDel keeps short.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CoDel {
+    /// How long packets may wait. The default is 5 ms.
+    pub(crate) target: Option<Time>,
+    /// For how long they have to wait longer before anything is done: a long round trip. The default is 100 ms.
+    pub(crate) interval: Option<Time>,
+    /// Whether packets that take part in ECN are marked and not dropped. The default is true.
+    pub(crate) ecn: Option<bool>,
 }
 
 /// A link that repeats its own losses.

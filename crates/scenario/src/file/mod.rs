@@ -25,7 +25,7 @@ pub(crate) use gateway::{
     BlockingBuffer, BufferFreeze, CopyAndForward, Ebsn, MTcp, RouterMechanisms, Snoop, Split, Srp, Supervisor, Tawcf,
 };
 pub(crate) use link::{
-    Arq, Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, LinkAddresses, Loss, Outage,
+    Arq, CoDel, Direction, DirectionRef, Distribution, Jitter, Length, LengthTable, Link, LinkAddresses, Loss, Outage,
     Outages, Reorder, Trace, TraceFormat,
 };
 pub(crate) use mechanisms::{

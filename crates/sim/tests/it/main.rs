@@ -13,6 +13,7 @@ mod ethernet;
 mod external;
 mod gateways;
 mod identity;
+mod marking;
 mod prediction;
 mod registration;
 mod routing;

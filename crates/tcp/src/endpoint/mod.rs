@@ -3,6 +3,7 @@
 //!
 //! The order of calls is that of [`Connection`], for all connections at once.
 
+mod lookup;
 mod stray;
 
 pub use stray::reset_for;
@@ -22,6 +23,7 @@ use crate::connection::{Connection, Event, IcmpEffect, Identity, Resumption};
 use crate::counters::{Disposition, Reason};
 use crate::ecn::EcnField;
 use crate::state::State;
+use lookup::Recent;
 
 /// Answers to segments that belong to nobody wait here; more than these are not worth keeping.
 const MAX_REPLIES: usize = 256;
@@ -141,6 +143,7 @@ pub struct Endpoint {
     free: Vec<u32>,
     /// Connections by the hash of their addresses, which takes less room than these: see [`Self::find`].
     by_addresses: BTreeSet<(u64, u32)>,
+    recent: Recent,
     listeners: BTreeMap<u16, Listener>,
     next_port: u16,
     ready: VecDeque<u32>,
@@ -164,6 +167,7 @@ impl Endpoint {
             entries: Vec::new(),
             free: Vec::new(),
             by_addresses: BTreeSet::new(),
+            recent: Recent::new(),
             listeners: BTreeMap::new(),
             ready: VecDeque::new(),
             deadlines: BinaryHeap::new(),
@@ -354,7 +358,7 @@ impl Endpoint {
         let local = SocketAddr::new(packet.dst, segment.dst_port);
         let remote = SocketAddr::new(packet.src, segment.src_port);
         let mut replaced = None;
-        if let Some(index) = self.find(local, remote) {
+        if let Some(index) = self.find_again(local, remote) {
             if self.may_replace(index, segment) {
                 replaced = self.replace(index);
             } else if let Some(connection) = self.entries[index as usize].connection.as_deref_mut() {
@@ -509,6 +513,7 @@ impl Endpoint {
             self.entries.push(fresh);
             (self.entries.len() - 1) as u32
         });
+        self.recent.make_room(self.entries.len());
         self.by_addresses.insert((hash(&self.secret, connection.local(), connection.remote()), index));
         let entry = &mut self.entries[index as usize];
         entry.half_open = half_open;
@@ -544,6 +549,22 @@ impl Endpoint {
         if !core::mem::replace(&mut entry.is_ready, true) {
             self.ready.push_back(index);
         }
+    }
+
+    /// The same as [`Self::find`], without a search where segments came for the connection lately. One that is closed is searched for: its
+    /// addresses may be another's by now.
+    #[inline]
+    fn find_again(&mut self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+        let recent = self.recent.get(local, remote).filter(|&index| {
+            let connection = self.entries.get(index as usize).and_then(|entry| entry.connection.as_deref());
+            connection.is_some_and(|c| (c.local(), c.remote()) == (local, remote) && !c.is_closed())
+        });
+        if recent.is_some() {
+            return recent;
+        }
+        let found = self.find(local, remote)?;
+        self.recent.put(local, remote, found);
+        Some(found)
     }
 
     /// The connection between two addresses. Others may have the same hash: the connection itself says whether it is meant.
@@ -610,7 +631,8 @@ mod tests {
         let vector = |element: usize| 2 * element;
         let tree = |element: usize| element * 11 / 5 * 11 / 10;
         let deadlines = Endpoint::most_deadlines(1000) / 1000 * vector(size_of::<Reverse<(Instant, u32)>>());
-        let total = size_of::<Connection>() + vector(size_of::<Entry>()) + tree(size_of::<(u64, u32)>()) + deadlines;
+        let tables = vector(size_of::<Entry>()) + vector(size_of::<u32>()) + tree(size_of::<(u64, u32)>());
+        let total = size_of::<Connection>() + tables + deadlines;
         assert!(total <= 1024, "{total}");
     }
 

@@ -1,0 +1,80 @@
+//! Which connection a segment belongs to, remembered: the connections that segments came for lately, so that most segments need
+//! neither a keyed hash nor a search.
+
+use core::net::{IpAddr, SocketAddr};
+
+/// No more slots than this: 64 KiB.
+const MOST_SLOTS: usize = 1 << 14;
+
+/// A table with one place for each of several pairs of addresses. What it says has to be checked: two connections may share a place,
+/// and one that is gone may still have it.
+#[derive(Clone, Debug)]
+pub(super) struct Recent {
+    slots: Vec<u32>,
+}
+
+impl Recent {
+    pub(super) const fn new() -> Self {
+        Self { slots: Vec::new() }
+    }
+
+    /// The connection that had this place last, if any.
+    #[inline]
+    pub(super) fn get(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+        self.slots.get(self.place(local, remote)).copied()
+    }
+
+    #[inline]
+    pub(super) fn put(&mut self, local: SocketAddr, remote: SocketAddr, index: u32) {
+        let place = self.place(local, remote);
+        if let Some(slot) = self.slots.get_mut(place) {
+            *slot = index;
+        }
+    }
+
+    /// There are so many connections: a place for each, as far as there is room.
+    pub(super) fn make_room(&mut self, connections: usize) {
+        let wanted = connections.next_power_of_two().min(MOST_SLOTS);
+        if self.slots.len() < wanted {
+            self.slots.clear();
+            self.slots.resize(wanted, 0);
+        }
+    }
+
+    #[inline]
+    fn place(&self, local: SocketAddr, remote: SocketAddr) -> usize {
+        let low = |ip: IpAddr| match ip {
+            IpAddr::V4(ip) => ip.to_bits(),
+            IpAddr::V6(ip) => ip.to_bits() as u32,
+        };
+        let ports = u64::from(local.port()) << 16 | u64::from(remote.port());
+        let key = ports << 32 | u64::from(low(remote.ip()));
+        // Fibonacci hashing: the highest bits depend on all of the key's.
+        let mixed = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        mixed as usize & self.slots.len().wrapping_sub(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8, port: u16) -> SocketAddr {
+        SocketAddr::new(IpAddr::from([10, 0, 0, last]), port)
+    }
+
+    #[test]
+    fn most_of_many_connections_have_a_place_of_their_own() {
+        let mut recent = Recent::new();
+        assert_eq!(recent.get(address(1, 80), address(2, 50_000)), None);
+        recent.make_room(1_000);
+        for n in 0..1_000_u32 {
+            recent.put(address(1, 80), address((n % 200) as u8, 50_000 + n as u16), n);
+        }
+        let found = (0..1_000_u32)
+            .filter(|&n| recent.get(address(1, 80), address((n % 200) as u8, 50_000 + n as u16)) == Some(n));
+        assert!(found.count() > 550);
+        recent.make_room(usize::MAX / 2);
+        assert_eq!(recent.slots.len(), MOST_SLOTS);
+    }
+}
