@@ -1,15 +1,26 @@
 //! What a link carries.
 
-/// Something that a link can carry. The link looks at nothing but its length, so an encrypted packet stays opaque.
+use holdover_wire::Compression;
+
+/// Something that a link can carry. The link looks at nothing but its length, and at what compression leaves of it.
 /// `Clone` is used for duplication and for broadcasts in a radio cell only.
 pub trait Frame: Clone {
     /// Bytes that the frame takes on the wire, without what the link itself adds.
     fn wire_len(&self) -> u32;
+
+    /// By how many bytes a link that compresses makes it shorter.
+    fn saved_by(&self, _compression: &Compression) -> u32 {
+        0
+    }
 }
 
 impl Frame for holdover_wire::Packet {
     fn wire_len(&self) -> u32 {
         saturating_len(Self::wire_len(self))
+    }
+
+    fn saved_by(&self, compression: &Compression) -> u32 {
+        saturating_len(compression.saved(self))
     }
 }
 

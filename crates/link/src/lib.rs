@@ -72,6 +72,7 @@ pub use bit_errors::{BitErrorBursts, BitErrors, Dwell};
 pub use capacity::Capacity;
 pub use config::{ConfigError, LinkConfig};
 pub use frame::Frame;
+pub use holdover_wire::Compression;
 pub use jitter::{Jitter, JitterDistribution};
 pub use link::{Delivery, DropCause, Link, Timer};
 pub use loss::{GilbertElliott, Loss};

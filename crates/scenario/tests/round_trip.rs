@@ -114,6 +114,7 @@ loss = { good_to_bad = "0.1 %", bad_to_good = "25 %", loss_in_bad = "90 %", loss
 duplicate = "0.1 %"
 corrupt = "0.1 %"
 reorder = { probability = "1 %", gap = 5 }
+compression = { tcp = "40 %", udp = "50 %", other = "90 %", header = "4 bytes" }
 forward = { rate = "5 Mbit/s", loss = "0.5 %", jitter = "1 ms" }
 backward = { queue_limit = "64 KiB", reorder = "1 %" }
 
