@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_print_what_they_parse() {
+    fn durations_are_parsed_as_printed() {
         for (text, nanos) in
             [("25ms", 25_000_000), ("1.5s", 1_500_000_000), ("300ns", 300), ("1.000000001s", 1_000_000_001), ("0s", 0)]
         {

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn units_print_what_they_parse() {
+    fn units_are_parsed_as_printed() {
         for text in ["10 Mbit/s", "38400 bit/s", "1 Gbit/s", "500 kbit/s"] {
             assert_eq!(text.parse::<BitRate>().unwrap().to_string(), text);
         }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_unit_is_refused_with_what_would_be_accepted() {
+    fn a_missing_unit_is_refused_with_the_accepted_ones() {
         let error = "10".parse::<BitRate>().unwrap_err().to_string();
         assert!(error.contains("Mbit/s"), "{error}");
         assert!("-5 Mbit/s".parse::<BitRate>().is_err());

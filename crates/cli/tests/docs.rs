@@ -98,7 +98,7 @@ fn the_validation_page_names_tests_that_exist() {
         .filter_map(|text| text.split_once("::"))
         .filter(|(module, function)| is_name(module) && is_name(function) && *function != "test")
         .collect();
-    assert!(named.len() > 350, "the page was not read as intended");
+    assert!(named.len() > 150, "the page was not read as intended");
     let exists = |(module, function): &(&str, &str)| functions.get(*module).is_some_and(|all| all.contains(*function));
     let missing: Vec<_> = named.into_iter().filter(|named| !exists(named)).collect();
     assert!(missing.is_empty(), "{missing:#?}");

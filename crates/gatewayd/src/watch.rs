@@ -2,13 +2,12 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
-use holdover_host::messages;
+use holdover_host::{Group, Monitor, Notification};
 use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::interface::Interface;
 
@@ -27,41 +26,31 @@ pub(crate) enum News {
 
 /// A socket on which the kernel tells of changes.
 pub(crate) struct Watch {
-    socket: Socket,
+    monitor: Monitor,
     index: u32,
 }
-
-/// `RTNLGRP_LINK` and `RTNLGRP_NEIGH` of `linux/rtnetlink.h`.
-const GROUPS: [u32; 2] = [1, 3];
 
 impl Watch {
     /// Listens in the network namespace of the calling thread.
     pub(crate) fn open(index: u32) -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind(&SocketAddr::new(0, 0))?;
-        for group in GROUPS {
-            socket.add_membership(group)?;
-        }
-        socket.set_non_blocking(true)?;
-        Ok(Self { socket, index })
+        Ok(Self { monitor: Monitor::open(&[Group::Link, Group::Neighbour])?, index })
     }
 
     /// What was told since the last time.
     pub(crate) fn handle_ready(&mut self) -> Vec<News> {
         let mut news = Vec::new();
         loop {
-            match self.socket.recv_from_full() {
-                Ok((datagram, _)) => {
-                    for message in messages(&datagram) {
+            match self.monitor.receive() {
+                Ok(Some(Notification::Messages(messages))) => {
+                    for message in &messages {
                         if let NetlinkPayload::InnerMessage(message) = &message.payload {
                             news.extend(self.read(message));
                         }
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return news,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // ENOBUFS, and whatever else: what is lost is looked up.
-                Err(_) => {
+                Ok(None) => return news,
+                // What is lost is looked up.
+                Ok(Some(Notification::Overrun)) | Err(_) => {
                     news.push(News::Lost);
                     return news;
                 }
@@ -94,8 +83,7 @@ fn address_of(entry: &NeighbourMessage) -> Option<IpAddr> {
 
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is open for as long as the socket, which is borrowed.
-        unsafe { BorrowedFd::borrow_raw(self.socket.as_raw_fd()) }
+        self.monitor.as_fd()
     }
 }
 

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_agent_leaves_behind_is_in_nobodys_way() {
+    fn a_stale_socket_is_replaced() {
         let place = Place::new("stale");
         let socket = place.socket();
         place.leave_stale();

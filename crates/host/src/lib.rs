@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`Namespace`] | network namespaces, and threads that live in them |
 //! | [`Requests`] | requests to the kernel by rtnetlink, and their answers, as messages |
+//! | [`Monitor`] | the kernel's notifications by rtnetlink: interfaces, neighbours, addresses, routes and rules that change |
 //! | [`Netlink`] | the same in the verbs of `ip link`, `ip address`, `ip route` and `ip neighbour` |
 //! | [`neighbours`] | the next hop to a peer, and whether the kernel knows its link-layer address |
 //! | [`neighbour_frames`] | address resolution as bytes: questions and answers |
@@ -35,6 +36,7 @@ mod confine;
 pub mod control_socket;
 pub mod log;
 pub mod map_batch;
+mod monitor;
 mod namespace;
 pub mod neighbour_frames;
 pub mod neighbours;
@@ -51,6 +53,7 @@ pub mod sysctl;
 pub mod time_text;
 pub mod tun;
 
+pub use monitor::{Group, Monitor, Notification};
 pub use namespace::{Namespace, NamespaceError, NamespaceId, NamespaceThread};
 pub use netlink::{Link, Neighbour, Netlink, NetlinkError, Route};
 pub use offload::Offload;

@@ -174,6 +174,8 @@ pub struct Joiner {
     /// Whether nothing may follow: the last one was short, or pushed.
     is_closed: bool,
     header: BytesMut,
+    /// What follows the header of a packet that is not TCP; all of it, if the packet is unchanged.
+    rest: Bytes,
 }
 
 /// A packet for the kernel.
@@ -239,9 +241,11 @@ impl Joiner {
     pub fn joined(&mut self) -> Result<Option<Joined<'_>>, EmitError> {
         let Some(first) = &self.first else { return Ok(None) };
         self.header.clear();
-        first.emit_into(&mut self.header)?;
+        self.rest = first.emit_pieces(&mut self.header)?;
         let mut offload = Offload::default();
         if let Payload::Tcp(_) = first.payload {
+            // An unchanged segment without payload comes in one piece.
+            self.header.extend_from_slice(&std::mem::take(&mut self.rest));
             let start = first.ip_header_len();
             lengthen(&mut self.header, first, self.len);
             offload.flags = NEEDS_CSUM;
@@ -254,7 +258,7 @@ impl Joiner {
             }
         }
         let payloads = self.payloads.iter().map(|payload| &payload[..]);
-        let pieces = std::iter::once(&self.header[..]).chain(payloads).filter(|piece| !piece.is_empty());
+        let pieces = [&self.header[..], &self.rest[..]].into_iter().chain(payloads).filter(|piece| !piece.is_empty());
         Ok(Some(Joined { offload, pieces: pieces.collect() }))
     }
 
@@ -262,6 +266,7 @@ impl Joiner {
     pub fn clear(&mut self) {
         self.first = None;
         self.payloads.clear();
+        self.rest = Bytes::new();
         (self.len, self.is_closed) = (0, false);
     }
 }
@@ -338,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_again_is_what_was_joined() {
+    fn joined_segments_are_cut_into_the_same_segments() {
         let near_the_end = u32::MAX - 1500;
         let parts = [
             packet(near_the_end, Flags::ACK, &[1; 1000]),
@@ -354,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_continues_is_joined() {
+    fn only_consecutive_segments_are_joined() {
         let first = packet(1, Flags::ACK, &[1; 100]);
         let mut others = vec![packet(102, Flags::ACK, &[2; 100]), packet(101, Flags::ACK, &[2; 101])];
         others.push(packet(101, Flags::ACK, &[]));

@@ -40,7 +40,7 @@ mod tests {
     const KEPT: CapabilitySet = CapabilitySet::NET_ADMIN.union(CapabilitySet::NET_RAW);
 
     #[test]
-    fn what_is_given_up_is_gone() {
+    fn dropped_capabilities_are_gone() {
         // Of this thread only: other tests go on with theirs.
         let after = std::thread::spawn(|| {
             drop_all_but(KEPT).unwrap();

@@ -89,14 +89,19 @@ impl Requests {
 
     fn send(&mut self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
-        let mut request = NetlinkMessage::from(message);
-        request.header.flags = NLM_F_REQUEST | flags;
-        request.header.sequence_number = self.sequence;
-        request.finalize();
-        let mut bytes = vec![0; request.buffer_len()];
-        request.serialize(&mut bytes);
-        self.socket.send(&bytes, 0).map(drop)
+        self.socket.send(&serialize(message, NLM_F_REQUEST | flags, self.sequence), 0).map(drop)
     }
+}
+
+/// The bytes of one message.
+pub(crate) fn serialize(message: RouteNetlinkMessage, flags: u16, sequence: u32) -> Vec<u8> {
+    let mut message = NetlinkMessage::from(message);
+    message.header.flags = flags;
+    message.header.sequence_number = sequence;
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
 }
 
 /// The first message of a datagram, and what is behind it. Each begins with its length and is padded to a multiple of 4; what is not

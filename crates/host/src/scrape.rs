@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_asked_for_properly_is_answered() {
+    fn malformed_requests_are_refused() {
         let answer =
             |request: &str| String::from_utf8(respond(request.as_bytes(), || "a 1\n# EOF\n".to_owned())).unwrap();
         let good = answer("GET /metrics HTTP/1.1\r\nHost: localhost");

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn who_says_too_much_or_takes_too_long_is_hung_up_on() {
+    fn oversized_and_slow_requests_are_disconnected() {
         let (mut sessions, address) = sessions();
         let talker = call(address, b"a question without an end");
         assert_eq!(questions(&mut sessions, Instant::ZERO), []);
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_callers_make_room_for_who_asks() {
+    fn idle_connections_make_room_for_new_ones() {
         let (mut sessions, address) = sessions();
         // The kernel hands them out in the order of their calls.
         let [first, second, third] = [(); 3].map(|()| call(address, b""));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_gives_way_who_has_asked() {
+    fn connections_with_a_request_are_not_evicted() {
         let (mut sessions, address) = sessions();
         let callers = [(); 3].map(|()| call(address, b"how?\n"));
         let asked = questions(&mut sessions, Instant::ZERO);
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn who_follows_stays_until_it_does_not_keep_up() {
+    fn followers_are_disconnected_when_they_fall_behind() {
         let (mut sessions, address) = sessions();
         let caller = call(address, b"go on\n");
         let (id, _) = questions(&mut sessions, Instant::ZERO).remove(0);

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_read_again() {
+    fn printed_times_are_read_back() {
         let time: Time = "1.5 s".parse().unwrap();
         assert_eq!(time, Time(Duration::from_millis(1500)));
         assert_eq!(time.to_string().parse(), Ok(time));

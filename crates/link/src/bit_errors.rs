@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_states_in_time_do_not_depend_on_what_is_sent() {
+    fn the_states_in_time_do_not_depend_on_traffic() {
         let dwell = Dwell::Time { good: MSEC * 50, bad: MSEC * 20 };
         let errors = BitErrors::GilbertElliott(BitErrorBursts { good: 0.0, bad: 1.0, dwell });
         let all = damaged(errors, 12_000, 5);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn invalid_bit_errors_are_refused() {
         let in_time = |good, bad| Dwell::Time { good, bad };
         for dwell in [
             in_time(Duration::ZERO, MSEC),

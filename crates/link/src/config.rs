@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant};
+use holdover_wire::Compression;
 
 use crate::arq::Arq;
 use crate::bit_errors::BitErrors;
@@ -56,13 +57,15 @@ pub struct LinkConfig {
     pub conditions: Option<Arc<ConditionTrace>>,
     /// How the link retransmits what it loses; `None` if it does not.
     pub arq: Option<Arq>,
+    /// How the link compresses packets, before they enter its queue; `None` if it does not. Compressing takes no time.
+    pub compression: Option<Compression>,
 }
 
 /// Why a link cannot be as described.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {
-    /// Not a probability.
-    #[error("{field} is {value}, expected a probability from 0 to 1")]
+    /// Not a probability or share.
+    #[error("{field} is {value}, expected a number from 0 to 1")]
     Probability {
         /// Which.
         field: &'static str,
@@ -90,7 +93,7 @@ pub enum ConfigError {
         field: &'static str,
     },
     /// A range without anything in it.
-    #[error("{field} ranges from {min} to {max}, which is nothing")]
+    #[error("{field} is the empty range {min}..{max}")]
     EmptyRange {
         /// Which.
         field: &'static str,
@@ -149,6 +152,11 @@ impl LinkConfig {
         self.arq.map_or(Ok(()), crate::arq::check)?;
         if self.codel.is_some_and(|codel| codel.interval.is_zero()) {
             return Err(ConfigError::NoLength { field: "codel interval" });
+        }
+        if let Some(Compression { tcp, udp, other, .. }) = self.compression {
+            check_probability("compression.tcp", tcp)?;
+            check_probability("compression.udp", udp)?;
+            check_probability("compression.other", other)?;
         }
         if let Some(trace) = &self.conditions {
             if trace.has_up() && self.outages != Outages::Never {

@@ -1,6 +1,8 @@
 //! What a link carries.
 
-/// Something that a link can carry. The link looks at nothing but its length, so an encrypted packet stays opaque.
+use holdover_wire::Compression;
+
+/// Something that a link can carry. The link looks at nothing but its length, and at what compression leaves of it.
 /// `Clone` is used for duplication and for broadcasts in a radio cell only.
 pub trait Frame: Clone {
     /// Bytes that the frame takes on the wire, without what the link itself adds.
@@ -10,6 +12,11 @@ pub trait Frame: Clone {
     /// not.
     fn mark_congestion(&mut self) -> bool {
         false
+    }
+
+    /// By how many bytes a link that compresses makes it shorter.
+    fn saved_by(&self, _compression: &Compression) -> u32 {
+        0
     }
 }
 
@@ -24,6 +31,10 @@ impl Frame for holdover_wire::Packet {
             self.traffic_class |= 3;
         }
         takes_part
+    }
+
+    fn saved_by(&self, compression: &Compression) -> u32 {
+        saturating_len(compression.saved(self))
     }
 }
 

@@ -74,6 +74,7 @@ pub use capacity::Capacity;
 pub use codel::CoDel;
 pub use config::{ConfigError, LinkConfig};
 pub use frame::Frame;
+pub use holdover_wire::Compression;
 pub use jitter::{Jitter, JitterDistribution};
 pub use link::{Delivery, DropCause, Link, Timer};
 pub use loss::{GilbertElliott, Loss};

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_probability_is_refused() {
+    fn invalid_probabilities_are_refused() {
         for p in [-0.1, 1.1, f64::NAN] {
             assert!(check(Loss::Independent(p)).is_err(), "{p}");
         }

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use holdover_base::{Duration, Instant, Rng};
+use holdover_wire::Compression;
 
 use crate::arq::ArqState;
 use crate::codel::{Manager, Verdict};
@@ -32,6 +33,7 @@ pub struct PointToPoint<F> {
     manager: Option<Box<Manager>>,
     wire: Wire<F>,
     arq: Option<Box<ArqState<F>>>,
+    compression: Option<Compression>,
     forwards_after: Duration,
     /// When the link forwards again after its last return, if that is still to come.
     forwards_at: Option<Instant>,
@@ -96,6 +98,7 @@ impl<F: Frame> PointToPoint<F> {
             manager: Manager::new(config.codel, config.ce_threshold).map(Box::new),
             wire: Wire::new(),
             arq: config.arq.map(|arq| Box::new(ArqState::new(arq))),
+            compression: config.compression,
             forwards_after: config.forwards_after,
             forwards_at: None,
             entered: 0,
@@ -149,15 +152,16 @@ impl<F: Frame> PointToPoint<F> {
         self.clock
     }
 
+    /// A frame that is `len` bytes long on the link enters it.
     #[inline]
     fn admit(&mut self, now: Instant, mut frame: F, len: u32) {
         let Some((sent, undo)) = self.transmitter.plan(now, len) else {
-            return self.drop_frame(now, DropCause::LinkDown, frame, len);
+            return self.drop_frame(now, DropCause::LinkDown, frame);
         };
         if sent.start > now {
             if !self.queue.has_room_for(len) {
                 self.transmitter.undo(undo);
-                return self.drop_frame(now, DropCause::QueueFull, frame, len);
+                return self.drop_frame(now, DropCause::QueueFull, frame);
             }
             self.queue.push(now, sent.start, len);
         }
@@ -214,8 +218,8 @@ impl<F: Frame> PointToPoint<F> {
         self.transmitter.arrival(sent, travel, mark)
     }
 
-    fn drop_frame(&mut self, at: Instant, cause: DropCause, frame: F, len: u32) {
-        self.counts.dropped.add(cause, len);
+    fn drop_frame(&mut self, at: Instant, cause: DropCause, frame: F) {
+        self.counts.dropped.add(cause, frame.wire_len());
         self.events.push_back(LinkEvent::Dropped { at, cause, frame });
     }
 
@@ -272,7 +276,7 @@ impl<F: Frame> PointToPoint<F> {
             fate if ArqState::<F>::repeats(fate) => arq.note_failure(item),
             Fate::Dropped(cause) => {
                 arq.settle(item.at, item.order, None);
-                self.drop_frame(item.at, cause, item.frame, item.len);
+                self.drop_frame(item.at, cause, item.frame);
             }
             Fate::Delivered | Fate::Corrupted => {
                 let UnderWay { at, order, frame, .. } = item;
@@ -286,12 +290,12 @@ impl<F: Frame> PointToPoint<F> {
         let Some(arq) = &mut self.arq else { return };
         self.events.push_back(LinkEvent::AttemptFailed { at: now, frame: item.frame.clone() });
         if arq.may_repeat(item.attempts) {
-            self.counts.retransmitted.add(item.len);
+            self.counts.retransmitted.add(item.frame.wire_len());
             let attempts = item.attempts.saturating_add(1);
             self.plan_again(now, false, Some(UnderWay { attempts, ..item }));
         } else {
             arq.settle(now, item.order, None);
-            self.drop_frame(now, DropCause::AttemptsUsed, item.frame, item.len);
+            self.drop_frame(now, DropCause::AttemptsUsed, item.frame);
         }
     }
 
@@ -378,10 +382,14 @@ impl<F: Frame> Link for PointToPoint<F> {
         self.counts.offered.add(len);
         let duplicate = self.impairments.as_mut().is_some_and(|impairments| impairments.duplicates());
         let copy = duplicate.then(|| frame.clone());
-        self.admit(now, frame, len);
+        let compressed = match &self.compression {
+            Some(compression) => len.saturating_sub(frame.saved_by(compression)),
+            None => len,
+        };
+        self.admit(now, frame, compressed);
         if let Some(copy) = copy {
             self.counts.duplicated.add(len);
-            self.admit(now, copy, len);
+            self.admit(now, copy, compressed);
         }
     }
 
@@ -396,7 +404,8 @@ impl<F: Frame> Link for PointToPoint<F> {
             return self.poll_reliable(now);
         }
         loop {
-            let UnderWay { at, fate, frame, len, .. } = self.wire.pop_due(now)?;
+            let UnderWay { at, fate, frame, .. } = self.wire.pop_due(now)?;
+            let len = frame.wire_len();
             let corrupted = match fate {
                 Fate::Delivered => false,
                 Fate::Corrupted => {
@@ -404,7 +413,7 @@ impl<F: Frame> Link for PointToPoint<F> {
                     true
                 }
                 Fate::Dropped(cause) => {
-                    self.drop_frame(at, cause, frame, len);
+                    self.drop_frame(at, cause, frame);
                     continue;
                 }
             };

@@ -70,11 +70,6 @@ impl QueueStatistics {
     pub fn mean_packets(&self, run: Duration) -> f64 {
         mean(self.packet_nanos, run)
     }
-
-    /// Mean number of waiting bytes over a run of length `run`; 0 for a run of no length.
-    pub fn mean_bytes(&self, run: Duration) -> f64 {
-        mean(self.byte_nanos, run)
-    }
 }
 
 fn mean(integral: u128, run: Duration) -> f64 {

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_does_not_change_what_is_drawn() {
+    fn queries_do_not_change_the_drawn_outages() {
         let outages = Outages::Alternating(Alternating {
             initial_connected: None,
             connected: Length::Exponential { mean: Duration::from_secs(5) },

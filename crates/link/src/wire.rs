@@ -41,6 +41,7 @@ pub(crate) struct UnderWay<F> {
     pub(crate) fate: Fate,
     /// How often it was transmitted, this time included.
     pub(crate) attempts: u32,
+    /// Bytes on the link, compressed if it compresses.
     pub(crate) len: u32,
     pub(crate) frame: F,
 }

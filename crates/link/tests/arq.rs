@@ -40,7 +40,7 @@ fn world(config: &LinkConfig, frames: u32) -> World {
 
 /// 2 is sent from 20 to 30 ms, and again from 50 to 60; 3 from 30 to 40, and again from 60 to 70.
 #[test]
-fn what_is_lost_is_sent_again_and_passed_on_in_order() {
+fn lost_frames_are_retransmitted_and_delivered_in_order() {
     let config = config(25, 60, Arq::default());
     let mut world = world(&config, 4);
     let expected = [
@@ -103,7 +103,7 @@ fn a_retransmission_is_sent_before_frames_that_entered_later() {
 
 /// A link that holds frames while it is down, or refuses them, has not transmitted them.
 #[test]
-fn what_was_not_transmitted_is_not_repeated() {
+fn frames_that_were_not_transmitted_are_not_retransmitted() {
     for (queued, cause) in [(QueuedFate::Held, None), (QueuedFate::Dropped, Some(DropCause::LinkDown))] {
         let mut config = config(5, 60, Arq::default());
         config.outage_policy = OutagePolicy { queued, in_flight: InFlightFate::Delivered };

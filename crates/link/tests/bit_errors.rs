@@ -70,7 +70,7 @@ fn bursts_in_time_damage_frames_that_follow_each_other() {
 }
 
 #[test]
-fn other_chances_stay_what_they_are() {
+fn bit_errors_do_not_change_other_draws() {
     let lossy = |bit_errors| LinkConfig { loss: Loss::Independent(0.05), corrupt: 0.02, ..link(bit_errors) };
     let (without, with) = (outcomes(&lossy(BitErrors::None), 500), outcomes(&lossy(BitErrors::Independent(1e-5)), 500));
     for (without, with) in without.iter().zip(&with) {
@@ -150,7 +150,7 @@ fn a_cell_sends_damaged_frames_again_up_to_the_retry_limit() {
 }
 
 #[test]
-fn a_damaged_exchange_takes_what_the_standard_adds_up_to() {
+fn a_damaged_exchange_takes_the_time_of_the_standard() {
     let counted = in_a_cell(BitErrors::Independent(1.0), 1, |frame| Hop::Down { to: ANN, frame });
     let dcf = CellConfig::wavelan(40.0, QueueLimit::Unlimited).dcf;
     let attempt = |failures| {

@@ -109,7 +109,7 @@ fn us(micros: u64) -> Instant {
 }
 
 #[test]
-fn an_exchange_takes_what_the_standard_adds_up_to() {
+fn an_exchange_takes_the_time_of_the_standard() {
     let mut world = World::with(config(), &[(ANN, near())]);
     world.send(us(0), down(ANN, 0));
     world.send(us(0), down(ANN, 1));

@@ -256,7 +256,7 @@ fn a_cut_by_hand_holds_until_it_is_mended() {
 }
 
 #[test]
-fn a_cut_by_hand_drops_what_the_policy_says() {
+fn a_manual_cut_follows_the_outage_policy() {
     let outage_policy = OutagePolicy { queued: QueuedFate::Dropped, in_flight: InFlightFate::Dropped };
     let mut world = World::new(&LinkConfig { outage_policy, ..config() });
     for name in 0..4 {
@@ -335,7 +335,7 @@ fn a_delivery_trace_that_ends_leaves_the_rest_queued() {
 
 /// Whether frames were held or come anew, those whose last bit is sent before the link forwards are dropped.
 #[test]
-fn what_is_sent_before_the_link_forwards_is_dropped() {
+fn frames_sent_before_the_link_forwards_are_dropped() {
     for queued in [QueuedFate::Held, QueuedFate::Dropped] {
         let mut world = World::new(&LinkConfig { forwards_after: span_ms(50), ..cut(queued, InFlightFate::Delivered) });
         world.send(ms(0), 0, 1000);

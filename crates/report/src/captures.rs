@@ -240,9 +240,10 @@ impl Captures {
         comment: &str,
         frame: &Frame,
     ) -> Result<(), RecordError> {
+        let packet = frame.observed();
         let kept = match self.options.len {
-            CaptureLen::Bytes(len) => frame.packet.wire_len().min(len as usize),
-            CaptureLen::Whole => frame.packet.wire_len(),
+            CaptureLen::Bytes(len) => packet.wire_len().min(len as usize),
+            CaptureLen::Whole => packet.wire_len(),
         };
         let file = &mut self.files[port.file];
         if file.written >= self.options.max_file_bytes {
@@ -252,9 +253,9 @@ impl Captures {
         file.written += (BLOCK_OVERHEAD + kept + comment.len()) as u64;
         let written = match (&mut file.writer, port.interface) {
             (FileWriter::Pcapng(writer), Some(interface)) => {
-                writer.write(&pcapng::Record { at, interface, direction, comment }, &frame.packet)
+                writer.write(&pcapng::Record { at, interface, direction, comment }, &packet)
             }
-            (FileWriter::Pcap(writer), _) => writer.write(at, &frame.packet),
+            (FileWriter::Pcap(writer), _) => writer.write(at, &packet),
             (FileWriter::Pcapng(_), None) => Err(CaptureError::NoSuchInterface { index: 0 }),
         };
         written.map_err(|error| file.failed(error))

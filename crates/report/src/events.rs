@@ -194,6 +194,6 @@ fn describe(owner: Option<Owner>, frame: &Frame, config: &WorldConfig) -> Map<St
     if let Some(reason) = frame.reason {
         fields.insert("reason".into(), reason.name().into());
     }
-    fields.insert("packet".into(), frame.packet.to_string().into());
+    fields.insert("packet".into(), frame.observed().to_string().into());
     fields
 }

@@ -351,6 +351,8 @@ pub struct CpuMetrics {
     pub operations: u64,
     /// Packets that mechanisms made without one that came.
     pub made_packets: u64,
+    /// Bytes of data that mechanisms compressed.
+    pub compressed_bytes: u64,
     /// Packets that found the backlog full.
     pub dropped_packets: u64,
     /// How long it was busy, over the length of the run.
@@ -407,6 +409,7 @@ impl CpuMetrics {
             packets: counted.packets,
             operations: counted.operations,
             made_packets: counted.made,
+            compressed_bytes: counted.compressed_bytes,
             dropped_packets: counted.dropped,
             utilisation: if run_s > 0.0 { counted.busy.as_secs_f64() / run_s } else { 0.0 },
             mean_sojourn_s: served.map(|packets| counted.sojourn.as_secs_f64() / packets),

@@ -254,7 +254,7 @@ impl Observer for Recorder {
         if self.error.is_some() {
             return;
         }
-        let owner = self.owners.of(&frame.packet, &self.config.flows);
+        let owner = self.owners.of(&frame.observed(), &self.config.flows);
         self.series.packet(at, place, owner, frame);
         if let Medium::Link(link) = place.medium {
             let forward = self.ways.note(place, link, frame, &self.config);
@@ -289,7 +289,7 @@ impl Observer for Recorder {
             | Dropped::Backlog(node) => &self.config.nodes[node.0 as usize].name,
         };
         let captured = self.captures.as_mut().map_or(Ok(()), |captures| captures.dropped(at, by, why, frame));
-        let owner = self.owners.of(&frame.packet, &self.config.flows);
+        let owner = self.owners.of(&frame.observed(), &self.config.flows);
         let log = |events: &mut EventLog| events.dropped(at, by, why, owner, frame, &self.config);
         let logged = self.events.as_mut().map_or(Ok(()), log);
         self.keep(captured.and(logged));

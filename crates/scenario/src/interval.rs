@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_refused() {
+    fn invalid_ranges_are_refused() {
         for (from, to, logarithmic, part) in [
             ("5 ms", "5 ms", false, "to: "),
             ("9 ms", "5 ms", false, "more than \"from\""),

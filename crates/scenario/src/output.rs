@@ -65,17 +65,6 @@ vocabulary!(Plot as "Plot" {
     Self::Goodput => "goodput",
 });
 
-impl Captures {
-    /// Whether the interfaces of the host or router called `name` are captured.
-    pub fn includes(&self, name: &str) -> bool {
-        match self {
-            Self::All => true,
-            Self::None => false,
-            Self::Nodes(names) => names.iter().any(|node| node == name),
-        }
-    }
-}
-
 impl CaptureFormat {
     /// The name in scenario files, and the ending of file names.
     pub fn name(self) -> &'static str {

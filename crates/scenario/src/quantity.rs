@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn written_quantities_are_read_back() {
         round_trip::<Time>(&["25 ms", "1.5 s", "0 s", "300 ns"]);
         round_trip::<DataRate>(&["10 Mbit/s", "38400 bit/s", "2 Gbit/s"]);
         round_trip::<Bytes>(&["1448 bytes", "64 KiB", "0 bytes"]);
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_unit_or_makes_no_sense_is_refused() {
+    fn invalid_quantities_are_refused() {
         refuse::<Time>(&["25", "-1 s", "25 packets", "", "101 years", "999999999999 h"]);
         refuse::<DataRate>(&["10", "0 Mbit/s", "-5 Mbit/s", "5 Mb", "10 MB"]);
         refuse::<Bytes>(&["10", "10 Mbit", "-1 B"]);

@@ -103,7 +103,7 @@ fn a_field_that_is_missing() {
 }
 
 #[test]
-fn a_value_of_the_wrong_type_says_what_is_expected() {
+fn a_value_of_the_wrong_type_names_the_expected_type() {
     let error = spoilt("delay = \"25 ms\"", "delay = 25");
     assert_eq!(place(&error), (ErrorKind::WrongType, 17, 9, "link.radio.delay"));
     assert_eq!(error.found.as_deref(), Some("the number 25"));
@@ -250,7 +250,7 @@ fn fields_that_exclude_each_other() {
 }
 
 #[test]
-fn hosts_that_nobody_reaches() {
+fn unreachable_hosts_are_refused() {
     let error = spoilt("[[router]]", "[[host]]\nname = \"island\"\n\n[[router]]");
     assert_eq!(place(&error), (ErrorKind::Unreachable, 11, 8, "host.island.name"));
     let error = spoilt("between = [\"middle\", \"server\"]", "between = [\"far\", \"server\"]");
@@ -482,7 +482,7 @@ fn an_error_is_shown_with_its_line_and_for_machines() {
 }
 
 #[test]
-fn what_cannot_be_opened_names_what_there_is() {
+fn an_unknown_name_suggests_a_built_in_scenario() {
     let error = Scenario::open("train-tunel").unwrap_err();
     assert_eq!((error.kind, error.did_you_mean.as_deref()), (ErrorKind::Unreadable, Some("train-tunnel")));
     let error = Scenario::read(std::path::Path::new("/nonexistent/x.toml")).unwrap_err();
@@ -490,7 +490,7 @@ fn what_cannot_be_opened_names_what_there_is() {
 }
 
 #[test]
-fn mechanisms_have_only_what_belongs_together() {
+fn conflicting_mechanism_settings_are_refused() {
     for (table, kind, field) in [
         ("reconnect_acks = { copies = 0 }", ErrorKind::BadValue, "host.client.mechanisms.reconnect_acks.copies"),
         ("freeze = { period = \"1 s\" }", ErrorKind::Conflict, "host.client.mechanisms.freeze.period"),
@@ -724,6 +724,24 @@ fn routes_lead_by_own_links_to_nodes_that_stay() {
     assert_eq!((error.kind, &*error.field), (ErrorKind::Conflict, "router.middle.routes.0.link"));
     let error = extended("\n[routing]\ndetection = \"none\"\nrecovery = \"1 s\"\n");
     assert_eq!((error.kind, &*error.field), (ErrorKind::Conflict, "routing.recovery"));
+}
+
+#[test]
+fn compression_makes_something_shorter() {
+    let with = |table: &str| GOOD.replace("delay = \"25 ms\"", &format!("delay = \"25 ms\"\ncompression = {table}"));
+    for good in ["{ tcp = \"40 %\" }", "{ udp = \"0 %\", header = \"10 bytes\" }", "{ other = \"99.5 %\" }"] {
+        assert!(Scenario::parse("test.toml", &with(good), NoFiles).is_ok(), "{good}");
+    }
+    for (bad, kind, field) in [
+        ("{}", ErrorKind::Conflict, "link.radio.compression"),
+        ("{ tcp = \"100 %\", header = \"4 bytes\" }", ErrorKind::Conflict, "link.radio.compression"),
+        ("{ tcp = \"101 %\" }", ErrorKind::BadValue, "link.radio.compression.tcp"),
+        ("{ tcp = \"40 %\", header = \"64 KiB\" }", ErrorKind::BadValue, "link.radio.compression.header"),
+        ("{ icmp = \"40 %\" }", ErrorKind::UnknownField, "link.radio.compression.icmp"),
+    ] {
+        let error = error_of(&with(bad));
+        assert_eq!((error.kind, &*error.field), (kind, field), "{bad}");
+    }
 }
 
 #[test]

@@ -116,6 +116,7 @@ corrupt = "0.1 %"
 reorder = { probability = "1 %", gap = 5 }
 codel = { target = "5 ms", interval = "100 ms", ecn = true }
 ce_threshold = "20 ms"
+compression = { tcp = "40 %", udp = "50 %", other = "90 %", header = "4 bytes" }
 forward = { rate = "5 Mbit/s", loss = "0.5 %", jitter = "1 ms" }
 backward = { queue_limit = "64 KiB", reorder = "1 %" }
 

@@ -17,7 +17,7 @@ use crate::host::Host;
 use crate::observer::{Observer, WorldEvent};
 
 /// Data that costs nothing to clone.
-static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+pub(crate) static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// Whether what a flow is to do makes sense.
 pub(crate) fn check(flow: &FlowConfig) -> Result<(), WorldError> {

@@ -191,6 +191,8 @@ pub struct RouterCpu {
     pub per_operation: Duration,
     /// What each byte of a packet takes besides in an operation.
     pub per_operation_byte: Duration,
+    /// What each byte of payload takes that the router's mechanisms compress, after the packet has left.
+    pub per_compressed_byte: Duration,
     /// How many packets wait or are served at most; others are dropped.
     pub backlog_packets: u32,
 }
@@ -205,6 +207,7 @@ impl RouterCpu {
             per_byte: none,
             per_operation: none,
             per_operation_byte: none,
+            per_compressed_byte: none,
             backlog_packets: 1000,
         }
     }

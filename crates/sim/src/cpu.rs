@@ -16,6 +16,8 @@ pub struct CpuStatistics {
     pub operations: u64,
     /// Packets that mechanisms made without one that came.
     pub made: u64,
+    /// Bytes of payload that mechanisms compressed.
+    pub compressed_bytes: u64,
     /// Packets that found the line full.
     pub dropped: u64,
     /// How long it was busy.
@@ -113,13 +115,23 @@ impl Cpu {
     /// Mechanisms have made packets of so many bytes each.
     pub(crate) fn note_made(&mut self, now: Instant, bytes: impl Iterator<Item = u64>) {
         for bytes in bytes {
-            let takes = self.config.per_packet + self.config.per_byte * bytes;
-            self.busy_until = self.busy_until.max(now) + takes;
-            if let Some(done_at) = &mut self.done_at {
-                *done_at += takes;
-            }
+            self.occupy(now, self.config.per_packet + self.config.per_byte * bytes);
             self.statistics.made += 1;
-            self.statistics.busy += takes;
         }
+    }
+
+    /// Mechanisms have compressed so many bytes of payload.
+    pub(crate) fn note_compressed(&mut self, now: Instant, bytes: u64) {
+        self.occupy(now, self.config.per_compressed_byte * bytes);
+        self.statistics.compressed_bytes += bytes;
+    }
+
+    /// Work that no packet in line waits for delays those in line.
+    fn occupy(&mut self, now: Instant, takes: Duration) {
+        self.busy_until = self.busy_until.max(now) + takes;
+        if let Some(done_at) = &mut self.done_at {
+            *done_at += takes;
+        }
+        self.statistics.busy += takes;
     }
 }

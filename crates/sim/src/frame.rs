@@ -1,12 +1,18 @@
 //! A packet on its way, with its length at hand.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use holdover_tcp::Reason;
-use holdover_wire::{Packet, Payload};
+use holdover_wire::{Compression, Encrypted, EncryptionKey, Packet, Payload, Segment};
 
+use crate::app::ZEROS;
 use crate::config::NodeId;
 use crate::layer2::EthernetHeader;
 use crate::observer::LinkId;
+
+/// The key of hosts with identities, and of observers. Nothing else in a world has it.
+const KEY: EncryptionKey = EncryptionKey::new(0);
 
 /// A packet on its way. Its length is computed once, not at every hop.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,14 +23,14 @@ pub struct Frame {
     pub reason: Option<Reason>,
     /// The base station at the end of the tunnel that it is in, if it is in one. The packet is the one inside.
     pub tunnel: Option<NodeId>,
-    /// Whether it is data between identities, on its way between locators.
-    pub sealed: bool,
     /// The link that the interface of a kernel has sent it to, or by which it has come to one.
     pub link: Option<LinkId>,
     /// Its Ethernet header, if an interface of a kernel has given it one.
     pub ethernet: Option<EthernetHeader>,
     /// Whether it is none of the world's packets: [`Self::packet`] has no addresses, and its payload is the frame's.
     pub raw: bool,
+    /// Bytes by which a router that compresses has made it shorter.
+    saved: u32,
     len: u32,
 }
 
@@ -32,7 +38,7 @@ impl Frame {
     /// A packet about to be sent.
     pub fn new(packet: Packet, reason: Option<Reason>) -> Self {
         let len = u32::try_from(packet.wire_len()).unwrap_or(u32::MAX);
-        Self { packet, reason, tunnel: None, sealed: false, link: None, ethernet: None, raw: false, len }
+        Self { packet, reason, tunnel: None, link: None, ethernet: None, raw: false, saved: 0, len }
     }
 
     /// A frame on an Ethernet that carries something else than a packet between nodes of the world, such as ARP.
@@ -63,22 +69,72 @@ impl Frame {
         self.measure();
     }
 
-    /// The packet has got locators for addresses, and `overhead` bytes to protect it.
-    pub(crate) fn seal(&mut self, overhead: u32) {
-        self.sealed = true;
-        self.measure();
-        self.len = self.len.saturating_add(overhead);
+    /// Whether it is data between identities that travels between locators.
+    pub fn is_encrypted(&self) -> bool {
+        matches!(self.packet.payload, Payload::Encrypted(_))
     }
 
-    /// It is between identities again.
-    pub(crate) fn open(&mut self) {
-        self.sealed = false;
+    /// The packet for an observer of the simulation, who sees encrypted payload in the clear. Nodes and their mechanisms see
+    /// [`Self::packet`].
+    pub fn observed(&self) -> Cow<'_, Packet> {
+        match self.plaintext() {
+            Some(payload) => Cow::Owned(Packet { payload: payload.clone(), received: None, ..self.packet }),
+            None => Cow::Borrowed(&self.packet),
+        }
+    }
+
+    /// The TCP segment for an observer of the simulation, also if it is encrypted.
+    pub fn observed_tcp(&self) -> Option<&Segment> {
+        match self.plaintext().unwrap_or(&self.packet.payload) {
+            Payload::Tcp(segment) => Some(segment),
+            _ => None,
+        }
+    }
+
+    fn plaintext(&self) -> Option<&Payload> {
+        match &self.packet.payload {
+            Payload::Encrypted(encrypted) => encrypted.plaintext(KEY),
+            _ => None,
+        }
+    }
+
+    /// Encrypts the payload of a packet that has locators for addresses, which adds `overhead` bytes.
+    pub(crate) fn encrypt(&mut self, overhead: u32) {
+        let len = self.packet.wire_len() - self.packet.ip_header_len() + overhead as usize;
+        let ciphertext = Bytes::from_static(&ZEROS[..len.min(ZEROS.len())]);
+        let nothing = Payload::Other { protocol: 0, payload: Bytes::new() };
+        let plaintext = core::mem::replace(&mut self.packet.payload, nothing);
+        self.packet.payload = Payload::Encrypted(Encrypted::new(plaintext, ciphertext, KEY));
         self.measure();
+    }
+
+    /// Decrypts the payload of a packet that has identities for addresses again.
+    pub(crate) fn decrypt(&mut self) {
+        if let Some(payload) = self.plaintext().cloned() {
+            self.packet.payload = payload;
+        }
+        self.measure();
+    }
+
+    /// A router compresses the packet's payload, which stays readable here, for all links up to its destination.
+    pub(crate) fn compress(&mut self, compression: &Compression) {
+        self.saved = u32::try_from(compression.saved(&self.packet)).unwrap_or(0);
+        self.measure();
+    }
+
+    /// Bytes of payload that a router has compressed.
+    pub(crate) fn compressed_bytes(&self) -> u64 {
+        self.packet.tcp().filter(|_| self.saved > 0).map_or(0, |segment| segment.payload.len() as u64)
     }
 
     /// The packet may have another length than before.
     pub(crate) fn measure(&mut self) {
-        self.len = u32::try_from(self.packet.wire_len()).unwrap_or(u32::MAX);
+        self.len = u32::try_from(self.packet.wire_len()).unwrap_or(u32::MAX).saturating_sub(self.saved);
+    }
+
+    fn saved_by(&self, compression: &Compression) -> u32 {
+        // What is compressed does not become shorter again.
+        if self.raw || self.saved > 0 { 0 } else { u32::try_from(compression.saved(&self.packet)).unwrap_or(0) }
     }
 }
 
@@ -91,6 +147,10 @@ impl holdover_link::Frame for Frame {
     fn mark_congestion(&mut self) -> bool {
         !self.raw && holdover_link::Frame::mark_congestion(&mut self.packet)
     }
+
+    fn saved_by(&self, compression: &Compression) -> u32 {
+        self.saved_by(compression)
+    }
 }
 
 impl holdover_link::Frame for Box<Frame> {
@@ -101,6 +161,10 @@ impl holdover_link::Frame for Box<Frame> {
 
     fn mark_congestion(&mut self) -> bool {
         (**self).mark_congestion()
+    }
+
+    fn saved_by(&self, compression: &Compression) -> u32 {
+        Frame::saved_by(self, compression)
     }
 }
 

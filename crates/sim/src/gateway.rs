@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use holdover_base::Rng;
 use holdover_filter::Chain;
+use holdover_wire::Compression;
 
 use crate::config::{GatewayMechanisms, NodeId};
 use crate::frame::Frame;
@@ -16,6 +17,8 @@ pub(crate) struct Gateway {
     /// The hosts that it looks after, with their addresses.
     pub(crate) mobiles: BTreeMap<NodeId, Vec<IpAddr>>,
     pub(crate) hears_links: bool,
+    /// How it compresses what it makes for mobile hosts.
+    pub(crate) compression: Option<Compression>,
 }
 
 impl Gateway {
@@ -30,6 +33,7 @@ impl Gateway {
             chain: config.mechanisms.chain(secret),
             mobiles: config.mobiles.iter().map(|&mobile| (mobile, addresses[mobile.index()].clone())).collect(),
             hears_links: config.hears_links,
+            compression: config.mechanisms.m_tcp.as_ref().and_then(|m_tcp| m_tcp.compression),
         }
     }
 

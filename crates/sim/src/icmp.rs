@@ -66,10 +66,10 @@ fn deserves_an_error(frame: &Frame) -> bool {
     let packet = &frame.packet;
     let is_quotable = match &packet.payload {
         Payload::Tcp(_) | Payload::Udp(_) | Payload::IcmpEcho(_) => true,
-        Payload::IcmpError(_) | Payload::Esp(_) | Payload::Fragment(_) => false,
+        Payload::IcmpError(_) | Payload::Esp(_) | Payload::Encrypted(_) | Payload::Fragment(_) => false,
         Payload::Other { protocol, .. } => ![ICMP, ICMPV6].contains(protocol),
     };
-    is_quotable && !frame.raw && !frame.sealed && frame.tunnel.is_none() && !packet.dst.is_multicast()
+    is_quotable && !frame.raw && frame.tunnel.is_none() && !packet.dst.is_multicast()
 }
 
 #[cfg(test)]
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn no_errors_about_errors_multicast_tunnels_and_what_is_encrypted() {
+    fn no_errors_about_errors_multicast_tunnels_and_encrypted_packets() {
         let about =
             |frame: &Frame| IcmpErrors::default().about(Instant::ZERO, ROUTER, Unreachable::Network, frame).is_some();
         let good = frame(HOST, false);
@@ -127,10 +127,10 @@ mod tests {
         assert!(!about(&of(Packet { dst: [224, 0, 0, 1].into(), ..good.packet.clone() })));
         assert!(!about(&of(Packet { src: [192, 0, 2, 1].into(), ..good.packet.clone() })), "of no node");
         assert!(!about(&of(Packet { payload: Payload::Esp(Bytes::from_static(b"x")), ..good.packet.clone() })));
-        let (mut tunnelled, mut sealed) = (good.clone(), good);
+        let (mut tunnelled, mut encrypted) = (good.clone(), good);
         tunnelled.enter_tunnel(OTHER, 20);
-        sealed.seal(20);
+        encrypted.encrypt(20);
         assert!(!about(&tunnelled));
-        assert!(!about(&sealed));
+        assert!(!about(&encrypted));
     }
 }

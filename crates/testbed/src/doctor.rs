@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_comes_with_a_remedy() {
+    fn missing_features_name_a_remedy() {
         for check in [kernel(), user_namespaces(), tun_device(), remains()] {
             assert_eq!(check.is_fine, check.fix.is_empty(), "{check:?}");
             assert!(!check.found.is_empty(), "{check:?}");

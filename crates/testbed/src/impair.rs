@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_swallows_what_enters_and_what_would_leave() {
+    fn an_outage_drops_entering_and_leaving_packets() {
         let outage = Outage { from: Instant::from_secs(2), until: Instant::from_secs(4) };
         let config =
             ImpairmentConfig { delay: Duration::from_millis(500), outages: vec![outage], ..Default::default() };

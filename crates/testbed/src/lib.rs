@@ -52,6 +52,7 @@ mod counters;
 pub mod doctor;
 mod endpoint;
 mod impair;
+mod lateness;
 mod listen;
 pub mod matrix;
 mod privilege;
@@ -67,6 +68,7 @@ pub use holdover_wire::{CaState, TcpInfo, TcpState};
 
 pub use counters::{Counters, CountersError};
 pub use impair::{Impairment, ImpairmentConfig, ImpairmentCounters, ImpairmentError, Outage};
+pub use lateness::Lateness;
 pub use listen::{Heard, PacketListener};
 pub use privilege::{Privilege, PrivilegeError, enter_user_namespace, run_in_user_namespace};
 pub use shell::{Direction, PacketEndpoint, Shell, ShellCounters, ShellError, Stopped, Waker, WallClock};

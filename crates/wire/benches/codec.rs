@@ -7,7 +7,7 @@ use std::hint::black_box;
 
 use bytes::{Bytes, BytesMut};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use holdover_wire::{Checksums, Flags, Packet, Segment, Seq, TcpOptions, Timestamps};
+use holdover_wire::{Checksums, Flags, Packet, ParseError, Payload, Segment, Seq, TcpOptions, Timestamps};
 
 fn codec(criterion: &mut Criterion) {
     let packet = full_packet();
@@ -31,6 +31,18 @@ fn codec(criterion: &mut Criterion) {
         b.iter(|| {
             buf.clear();
             black_box(&packet).emit_prefix_into(&mut buf, 96)
+        });
+    });
+    group.bench_function("forward as it came", |b| {
+        b.iter(|| Packet::parse_to_forward(black_box(bytes.clone()), Checksums::Verify).map(|packet| packet.emit()));
+    });
+    group.bench_function("forward with another window", |b| {
+        b.iter(|| {
+            let mut packet = Packet::parse_to_forward(black_box(bytes.clone()), Checksums::Verify)?;
+            if let Payload::Tcp(segment) = &mut packet.payload {
+                segment.window = 7;
+            }
+            Ok::<_, ParseError>(packet.emit())
         });
     });
     group.bench_function("checksum", |b| {

@@ -48,6 +48,24 @@ fn add_address(mut sum: Sum16BitWords, address: IpAddr) -> Sum16BitWords {
     }
 }
 
+/// The checksum after `old` was replaced by `new` in what it covers (RFC 1624 section 3, equation 3). Each piece has an even number
+/// of bytes and begins at a word; the order of the pieces does not matter.
+pub(crate) fn updated(checksum: u16, old: &[&[u8]], new: &[&[u8]]) -> u16 {
+    let mut sum = Sum16BitWords::new().add_2bytes((!checksum).to_be_bytes());
+    for piece in old {
+        // The complement of a sum of words is the sum of their complements.
+        sum = sum.add_2bytes((!folded_sum(piece)).to_be_bytes());
+    }
+    for piece in new {
+        sum = sum.add_2bytes(folded_sum(piece).to_be_bytes());
+    }
+    u16::from_be(sum.ones_complement())
+}
+
+fn folded_sum(bytes: &[u8]) -> u16 {
+    u16::from_be(!Sum16BitWords::new().add_slice(bytes).ones_complement())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +77,12 @@ mod tests {
         assert_eq!(checksum(Cover::Plain, &words[..2], &words[2..]), !0xddf2);
         // An odd last byte counts as the high half of a word.
         assert_eq!(checksum(Cover::Plain, &[], &[0x12, 0x34, 0x56]), !(0x1234 + 0x5600));
+    }
+
+    /// A header checksum of 0xdd2f, whose field 0x5555 becomes 0x3285, is 0 afterwards (RFC 1624 section 4).
+    #[test]
+    fn the_example_of_rfc_1624_section_4_gives_zero() {
+        assert_eq!(updated(0xdd2f, &[&[0x55, 0x55]], &[&[0x32, 0x85]]), 0);
+        assert_eq!(updated(0xdd2f, &[&[0x12, 0x34], &[0x55, 0x55]], &[&[0x32, 0x85, 0x12, 0x34]]), 0);
     }
 }

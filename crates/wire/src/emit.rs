@@ -27,9 +27,26 @@ impl Packet {
     /// it is, whatever its protocol. A packet of [`Packet::parse_to_forward`] is written as it came, with what has been
     /// changed in its value.
     pub fn emit(&self) -> Result<Bytes, EmitError> {
+        if let Some(bytes) = self.as_received().and_then(|came| came.unchanged(self)) {
+            return Ok(bytes);
+        }
         let mut buf = BytesMut::with_capacity(self.wire_len());
         self.emit_into(&mut buf)?;
         Ok(buf.freeze())
+    }
+
+    /// The packet in two pieces, for a vectored write: appends headers to `head`, and returns the bytes that follow them, which are not
+    /// copied. A packet that is forwarded unchanged has no bytes in `head`. On an error `head` is as before.
+    pub fn emit_pieces(&self, head: &mut BytesMut) -> Result<Bytes, EmitError> {
+        let received = self.as_received();
+        if let Some(bytes) = received.and_then(|came| came.unchanged(self)) {
+            return Ok(bytes);
+        }
+        let bytes = received.and_then(|came| came.upper(&self.payload));
+        let upper = self.upper(received, bytes.as_ref())?;
+        self.put_ip(received, &upper, head)?;
+        head.put_slice(upper.head());
+        Ok(upper.payload.clone())
     }
 
     /// Appends the packet to `buf`, which a caller clears and uses again. On an error `buf` is as before.
@@ -43,26 +60,36 @@ impl Packet {
         let start = buf.len();
         let received = self.as_received();
         let bytes = received.and_then(|came| came.upper(&self.payload));
-        let upper = match (received, &self.payload, &bytes) {
-            (Some(came), Payload::Tcp(segment), _) => {
-                let cover = Cover::Pseudo { src: self.src, dst: self.dst, protocol: TCP };
-                Upper::edit_tcp(came, segment)?.with_tcp_checksum(came, cover)
-            }
-            // The IP header that came names the protocol.
-            (_, _, Some(bytes)) => Upper::opaque(0, bytes),
-            _ => Upper::new(self)?,
-        };
-        let len = match (received, self.src, self.dst) {
-            (Some(came), ..) => came.put_ip(self, upper.len(), buf)?,
-            (None, IpAddr::V4(src), IpAddr::V4(dst)) => self.put_ipv4(buf, src, dst, &upper)?,
-            (None, IpAddr::V6(src), IpAddr::V6(dst)) => self.put_ipv6(buf, src, dst, &upper)?,
-            (None, src, dst) => return Err(EmitError::MixedFamilies { src, dst }),
-        };
+        let upper = self.upper(received, bytes.as_ref())?;
+        let len = self.put_ip(received, &upper, buf)?;
         buf.put_slice(upper.head());
         let room = max_len.saturating_sub(buf.len() - start);
         buf.put_slice(&upper.payload[..upper.payload.len().min(room)]);
         buf.truncate(start.saturating_add(max_len));
         Ok(len)
+    }
+
+    /// What follows the IP header: `bytes` if they may leave as they came.
+    fn upper<'a>(&'a self, received: Option<&Received>, bytes: Option<&'a Bytes>) -> Result<Upper<'a>, EmitError> {
+        match (received, &self.payload, bytes) {
+            (Some(came), Payload::Tcp(segment), _) => {
+                let cover = Cover::Pseudo { src: self.src, dst: self.dst, protocol: TCP };
+                Ok(Upper::edit_tcp(came, segment)?.with_tcp_checksum(came, cover))
+            }
+            // The IP header that came names the protocol.
+            (_, _, Some(bytes)) => Ok(Upper::opaque(0, bytes)),
+            _ => Upper::new(self),
+        }
+    }
+
+    /// Appends the IP header, and returns the bytes of the whole packet.
+    fn put_ip(&self, received: Option<&Received>, upper: &Upper<'_>, buf: &mut BytesMut) -> Result<usize, EmitError> {
+        match (received, self.src, self.dst) {
+            (Some(came), ..) => came.put_ip(self, upper.len(), buf),
+            (None, IpAddr::V4(src), IpAddr::V4(dst)) => self.put_ipv4(buf, src, dst, upper),
+            (None, IpAddr::V6(src), IpAddr::V6(dst)) => self.put_ipv6(buf, src, dst, upper),
+            (None, src, dst) => Err(EmitError::MixedFamilies { src, dst }),
+        }
     }
 
     fn put_ipv4(
@@ -167,6 +194,7 @@ impl<'a> Upper<'a> {
                 }
             }
             Payload::Esp(payload) => Self::opaque(ESP, payload),
+            Payload::Encrypted(encrypted) => Self::opaque(ESP, encrypted.ciphertext()),
             Payload::Fragment(fragment) => Self::new_fragment(fragment, dst)?,
             Payload::Other { protocol, payload } => Self::opaque(*protocol, payload),
         })
@@ -198,11 +226,11 @@ impl<'a> Upper<'a> {
         self
     }
 
-    /// Fills in the checksum that came if nothing has changed that it covers.
+    /// Fills in the checksum that came, with what has changed in the header.
     fn with_tcp_checksum(mut self, came: &Received, cover: Cover) -> Self {
         match came.tcp_checksum(self.head(), self.payload) {
             Some(sum) => {
-                self.head[16..18].copy_from_slice(&sum);
+                self.head[16..18].copy_from_slice(&sum.to_be_bytes());
                 self
             }
             None => self.with_checksum(cover, 16),

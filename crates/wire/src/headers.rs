@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapped_segment_says_what_the_whole_one_says() {
+    fn a_truncated_capture_gives_the_same_headers() {
         for v6 in [false, true] {
             let (packet, bytes) = packet(v6, 1000);
             let whole = packet.tcp().unwrap();

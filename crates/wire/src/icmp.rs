@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_icmp_has_no_room_for_is_refused_where_icmpv6_has_it() {
+    fn values_too_large_for_icmp_are_refused_and_fit_icmpv6() {
         let mtu = Unreachable::PacketTooBig { mtu: 65_536 };
         assert_eq!(IcmpHead::error_v4(mtu), Err(EmitError::IcmpMtu { mtu: 65_536 }));
         assert_eq!(IcmpHead::error_v6(mtu).unreachable_v6(), Some(mtu));

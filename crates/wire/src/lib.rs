@@ -10,7 +10,9 @@
 #![forbid(unsafe_code)]
 
 mod checksum;
+mod compression;
 mod emit;
+mod encrypted;
 mod error;
 pub mod fuzz;
 mod headers;
@@ -27,6 +29,8 @@ mod seq;
 mod tcp_info;
 
 pub use checksum::transport_checksum;
+pub use compression::Compression;
+pub use encrypted::{Encrypted, EncryptionKey};
 pub use error::{CaptureError, EmitError, Layer, ParseError};
 pub use headers::TcpHeaders;
 pub use mac_address::MacAddress;

@@ -5,7 +5,7 @@ use core::net::IpAddr;
 
 use bytes::Bytes;
 
-use crate::{Received, Segment, Seq};
+use crate::{Encrypted, Received, Segment, Seq};
 
 /// One IPv4 or IPv6 packet. `src` and `dst` are of the same family.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -98,6 +98,8 @@ pub enum Payload {
     IcmpEcho(IcmpEcho),
     /// An Encapsulating Security Payload (RFC 4303): opaque, so that nobody can look inside by accident.
     Esp(Bytes),
+    /// Encrypted payload of a simulation: opaque as well.
+    Encrypted(Encrypted),
     /// A fragment: there is no transport header to trust in it, so it stays opaque as well.
     Fragment(Fragment),
     /// Any other protocol.
@@ -118,6 +120,7 @@ impl Payload {
             Self::IcmpError(error) => 8 + error.quote.len(),
             Self::IcmpEcho(echo) => 8 + echo.payload.len(),
             Self::Esp(bytes) => bytes.len(),
+            Self::Encrypted(encrypted) => encrypted.ciphertext().len(),
             // An IPv6 fragment has an extension header of its own.
             Self::Fragment(fragment) => fragment.payload.len() + if dst.is_ipv6() { 8 } else { 0 },
             Self::Other { payload, .. } => payload.len(),
@@ -143,6 +146,7 @@ impl fmt::Display for Payload {
                 write!(f, "ICMP echo {name} id {} seq {}: {} bytes", echo.id, echo.seq, echo.payload.len())
             }
             Self::Esp(bytes) => write!(f, "ESP {} bytes", bytes.len()),
+            Self::Encrypted(encrypted) => write!(f, "ESP {} bytes", encrypted.ciphertext().len()),
             Self::Fragment(part) => {
                 let more = if part.more { "+" } else { "" };
                 write!(

@@ -3,11 +3,13 @@
 //! A [`Packet`] holds what endpoints and mechanisms read and change. A box in the path must pass on the rest as well: IPv4's
 //! identification, flags and options, IPv6's flow label and extension headers, TCP's reserved bits, unknown options and the order of
 //! options, UDP's missing checksum, extensions of ICMP errors (RFC 4884). [`Packet::parse_to_forward`] keeps a reference to the bytes
-//! that came in; [`Packet::emit`] then starts from these bytes, and edits only what differs between them and the value.
+//! that came in. [`Packet::emit`] returns these bytes, without copying them, if the value is unchanged. Otherwise it starts from them
+//! and edits what differs; the TCP checksum then follows from the one that came and the difference of the headers (RFC 1624), and
+//! the payload is not read.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use crate::checksum::{Cover, checksum};
+use crate::checksum::{Cover, checksum, updated};
 use crate::options::{END, NO_OPERATION, OptionList, RawOption};
 use crate::parse::{Checksums, FLAGS_AT, IpHeader, RESERVED_FLAG, TCP};
 use crate::{EmitError, Packet, ParseError, Payload, Segment, TcpOptions};
@@ -110,7 +112,7 @@ impl Received {
         let upper = &self.bytes[self.ip_len..];
         let is_complete = match payload {
             Payload::Udp(_) => self.is_verified || upper.get(6..8) == Some(&[0, 0]),
-            Payload::Esp(_) | Payload::Fragment(_) | Payload::Other { .. } => true,
+            Payload::Esp(_) | Payload::Encrypted(_) | Payload::Fragment(_) | Payload::Other { .. } => true,
             _ => self.is_verified,
         };
         is_complete.then(|| self.bytes.slice(self.ip_len..))
@@ -196,17 +198,62 @@ impl Received {
         Ok(len)
     }
 
-    /// The TCP checksum that came, if it covers exactly this header, whose checksum field is zero, and this payload. Ones' complement
-    /// has two zeros, so that a computed checksum need not have the same bits.
-    pub(crate) fn tcp_checksum(&self, header: &[u8], payload: &[u8]) -> Option<[u8; 2]> {
+    /// The bytes that came, if `packet` is still what was read from them and their checksums are known to be right.
+    pub(crate) fn unchanged(&self, packet: &Packet) -> Option<Bytes> {
+        let is_same = self.has_ip_header_of(packet)
+            && match &packet.payload {
+                Payload::Tcp(segment) => {
+                    self.is_verified && self.has_payload(&segment.payload) && self.has_tcp_header_of(segment)
+                }
+                payload => (self.is_verified || packet.dst.is_ipv6()) && self.upper(payload).is_some(),
+            };
+        is_same.then(|| self.bytes.clone())
+    }
+
+    /// Whether the fields of the IP header that may be edited are as they came.
+    fn has_ip_header_of(&self, packet: &Packet) -> bool {
+        let header = &self.bytes[..self.ip_len];
+        if packet.dst.is_ipv4() {
+            header[v4::TRAFFIC_CLASS] == packet.traffic_class
+                && header[v4::TTL] == packet.ttl
+                && (header[FLAGS_AT] & RESERVED_FLAG != 0) == packet.reserved_flag
+                && read_u16(header, v4::IDENTIFICATION.start) == self.identification
+        } else {
+            (header[0] << 4 | header[1] >> 4) == packet.traffic_class && header[v6::HOP_LIMIT] == packet.ttl
+        }
+    }
+
+    fn has_tcp_header_of(&self, segment: &Segment) -> bool {
+        let header = self.tcp_header();
+        let control = u16::from_be_bytes([header[12] & 1, header[13]]);
+        let options = self.bytes.slice_ref(&header[Segment::HEADER_LEN..]);
+        (read_u32(header, 4), read_u32(header, 8)) == (segment.seq.value(), segment.ack.value())
+            && (control, read_u16(header, 14), read_u16(header, 18))
+                == (segment.flags.bits(), segment.window, segment.urgent)
+            && TcpOptions::parse(&options, 0, options.len()) == segment.options
+    }
+
+    /// Whether a segment's payload is the one that came. Usually it is a slice of these bytes, and need not be compared.
+    fn has_payload(&self, payload: &[u8]) -> bool {
+        let came = &self.bytes[self.ip_len + self.tcp_header().len()..];
+        came.len() == payload.len() && (core::ptr::eq(came, payload) || came == payload)
+    }
+
+    /// The checksum of a TCP header, whose checksum field is zero, before `payload`: the one that came, changed by the difference of
+    /// the headers. `None` if the payload is another one, or the checksum that came was not verified.
+    pub(crate) fn tcp_checksum(&self, header: &[u8], payload: &[u8]) -> Option<u16> {
+        if !(self.is_verified && self.has_payload(payload)) {
+            return None;
+        }
         let came = self.tcp_header();
-        let upper = &self.bytes[self.ip_len..];
-        let is_same = self.is_verified
-            && came.len() == header.len()
-            && came[..16] == header[..16]
-            && came[18..] == header[18..]
-            && upper[came.len()..] == *payload;
-        is_same.then(|| [came[16], came[17]])
+        let sum = read_u16(came, 16);
+        // Ones' complement has two zeros, and a checksum that came need not have the one that is computed.
+        if came.len() == header.len() && came[..16] == header[..16] && came[18..] == header[18..] {
+            return Some(sum);
+        }
+        // The pseudo header counts the segment's length. A segment is shorter than 2^16 bytes, or `put_ip` refuses it.
+        let [was, is] = [came, header].map(|header| (header.len() + payload.len()) as u16);
+        Some(updated(sum, &[&came[..16], &came[18..], &was.to_be_bytes()], &[header, &is.to_be_bytes()]))
     }
 
     /// Writes TCP options: the bytes that came if the value says the same, else with what differs. Returns their length, which is
@@ -262,6 +309,10 @@ fn trimmed(options: &[u8]) -> usize {
         (end, if matches!(option, RawOption::Option(_)) { end } else { used })
     });
     used.1
+}
+
+fn read_u32(bytes: &[u8], at: usize) -> u32 {
+    u32::from(read_u16(bytes, at)) << 16 | u32::from(read_u16(bytes, at + 2))
 }
 
 fn read_u16(bytes: &[u8], at: usize) -> u16 {

@@ -85,11 +85,6 @@ impl Segment {
             + u32::from(self.flags.contains(Flags::FIN))
     }
 
-    /// The sequence space the segment occupies.
-    pub fn seq_range(&self) -> SeqRange {
-        SeqRange::new(self.seq, self.seq + self.seq_len())
-    }
-
     /// Whether the segment occupies no sequence space and acknowledges: a pure ACK.
     pub fn is_pure_ack(&self) -> bool {
         self.payload.is_empty()

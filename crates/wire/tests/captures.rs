@@ -38,7 +38,7 @@ fn option<'a>(options: &'a [PcapNGOption<'_>], code: u16) -> Option<&'a [u8]> {
 }
 
 #[test]
-fn another_reader_sees_what_was_written() {
+fn another_reader_reads_the_same_packets() {
     let mut capture = Writer::new(Vec::new(), "holdover test").unwrap().with_start(NEW_YEAR);
     let radio = Interface {
         description: "cell 1",
@@ -151,7 +151,7 @@ impl io::Write for Full {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_refused_and_leaves_the_capture_as_it_was() {
+fn a_refused_record_leaves_the_capture_unchanged() {
     let packet = Packet::new(V4.0, V4.1, full_segment());
     let mut other = Writer::new(Vec::new(), "other").unwrap();
     other.add_interface(&Interface::new("a")).unwrap();

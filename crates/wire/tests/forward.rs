@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn an_edit_changes_what_it_names(packet in support::packet(), extras in extras(), edit in edit()) {
+    fn an_edit_changes_only_its_fields(packet in support::packet(), extras in extras(), edit in edit()) {
         let bytes = with_extras(&packet, &extras);
         let mut came = Packet::parse_to_forward(bytes.clone(), Checksums::Verify).unwrap();
         edit.apply(&mut came);
@@ -207,6 +207,56 @@ proptest! {
         read.received = None;
         came.received = None;
         prop_assert_eq!(read, came);
+    }
+
+    /// An unchanged packet shares its bytes with what came, and the payload of an edited segment does.
+    #[test]
+    fn bytes_that_are_unchanged_are_not_copied(packet in support::packet(), extras in extras(), edit in edit()) {
+        let bytes = with_extras(&packet, &extras);
+        let mut came = Packet::parse_to_forward(bytes.clone(), Checksums::Verify).unwrap();
+        prop_assert_eq!(came.emit().unwrap().as_ptr(), bytes.as_ptr());
+        let mut head = BytesMut::new();
+        prop_assert_eq!(came.emit_pieces(&mut head).unwrap().as_ptr(), bytes.as_ptr());
+        prop_assert!(head.is_empty());
+
+        edit.apply(&mut came);
+        let Ok(edited) = came.emit() else { return Ok(()) };
+        let rest = came.emit_pieces(&mut head).unwrap();
+        prop_assert_eq!([&head[..], &rest[..]].concat(), edited);
+        let came_from = bytes.as_ptr() as usize;
+        prop_assert!(rest.is_empty() || (came_from..came_from + bytes.len()).contains(&(rest.as_ptr() as usize)));
+    }
+
+    /// RFC 1624: edits of window, ACK, flags, timestamps and SACK blocks.
+    #[test]
+    fn a_checksum_by_difference_is_the_checksum_of_the_whole(
+        packet in support::packet(), extras in extras(), edit in edit(), other_zero: bool,
+    ) {
+        let mut bytes = BytesMut::from(&with_extras(&packet, &extras)[..]);
+        let Payload::Tcp(_) = packet.payload else { return Ok(()) };
+        let start = Packet::parse_to_forward(bytes.clone().freeze(), Checksums::Verify).unwrap().ip_header_len();
+        let field = start + 16..start + 18;
+        // Senders may write zero in either form.
+        if other_zero && bytes[field.clone()] == [0, 0] {
+            bytes[field.clone()].fill(0xff);
+        }
+        let bytes = bytes.freeze();
+        let emit = |checksums| {
+            let mut came = Packet::parse_to_forward(bytes.clone(), checksums).unwrap();
+            edit.apply(&mut came);
+            came.emit()
+        };
+        let (by_difference, of_the_whole) = (emit(Checksums::Verify), emit(Checksums::Ignore));
+        let (Ok(by_difference), Ok(of_the_whole)) = (by_difference, of_the_whole) else { return Ok(()) };
+        let canonical = |bytes: &Bytes| {
+            let mut bytes = bytes.to_vec();
+            if bytes[field.clone()] == [0xff, 0xff] {
+                bytes[field.clone()].fill(0);
+            }
+            bytes
+        };
+        prop_assert_eq!(canonical(&by_difference), canonical(&of_the_whole));
+        prop_assert!(Packet::parse(by_difference).is_ok());
     }
 
     /// An offloading device leaves checksums open: they are computed.

@@ -37,7 +37,7 @@ fn parse(hex: &str) -> Packet {
 }
 
 #[test]
-fn what_the_kernel_sent_is_forwarded_as_it_came() {
+fn packets_of_the_kernel_are_forwarded_unchanged() {
     for hex in [SYN_V4, SYN_V6, UDP_V4, UDP_V6, PORT_V4, PORT_V6, ECHO_V4, ECHO_V6, FRAGMENT_V4, FRAGMENT_V6] {
         let bytes = Bytes::from(unhex(hex));
         // The fragments were cut off after their headers.
@@ -166,7 +166,7 @@ fn check_with_the_other_codec(packet: &Packet) {
             }
             _ => assert!(other::Icmpv4Packet::new_checked(&upper[..]).unwrap().verify_checksum()),
         },
-        Payload::Esp(_) | Payload::Fragment(_) | Payload::Other { .. } => {}
+        Payload::Esp(_) | Payload::Encrypted(_) | Payload::Fragment(_) | Payload::Other { .. } => {}
     }
 }
 

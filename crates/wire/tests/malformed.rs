@@ -42,7 +42,7 @@ fn versions_other_than_4_and_6_are_refused() {
 }
 
 #[test]
-fn what_ends_early_says_what_was_needed() {
+fn truncated_packets_name_the_bytes_needed() {
     let truncated = |layer, needed, have| Err(ParseError::Truncated { layer, needed, have });
     assert_eq!(Packet::parse(vec![0x45; 19].into()), truncated(Layer::Ipv4, 20, 19));
     assert_eq!(Packet::parse(vec![0x46; 20].into()), truncated(Layer::Ipv4, 24, 20));

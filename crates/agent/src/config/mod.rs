@@ -21,7 +21,6 @@ use crate::link_watch::Source;
 use crate::link_watch::silence::SilenceOptions;
 use crate::policy::{FlowRule, Policy, PolicyError, PolicyOptions};
 use crate::sockets::owner::uid_of;
-use crate::user_timeout::UserTimeoutOptions;
 
 pub use self::text::{Dbm, NamePattern};
 pub use holdover_host::config_error::ConfigError;
@@ -454,13 +453,6 @@ impl Default for UserTimeoutTable {
     /// In force for every process, with the built-in rules.
     fn default() -> Self {
         Self { enabled: true, built_in: true, restore_on_exit: false, cgroup: None }
-    }
-}
-
-impl UserTimeoutTable {
-    /// The same for what sets them.
-    pub fn to_options(&self) -> UserTimeoutOptions {
-        UserTimeoutOptions { cgroup: self.cgroup.clone(), ..UserTimeoutOptions::default() }
     }
 }
 

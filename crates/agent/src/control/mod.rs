@@ -6,7 +6,6 @@
 mod client;
 
 use core::fmt;
-use std::path::PathBuf;
 
 use holdover_base::Duration;
 use holdover_mobility::LinkEvent;
@@ -179,11 +178,6 @@ impl fmt::Display for Word {
             Self::Up => "up",
         })
     }
-}
-
-/// Where the socket is: the one that was named, or [`DEFAULT_SOCKET`].
-pub fn socket_path(named: Option<PathBuf>) -> PathBuf {
-    named.unwrap_or_else(|| DEFAULT_SOCKET.into())
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use holdover_base::{Duration, Instant};
+use holdover_host::{Group, Notification};
 use netlink_packet_core::{
-    Emitable as _, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload,
+    Emitable as _, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE, NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State};
@@ -20,7 +20,6 @@ use netlink_packet_route::neighbour::{
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType, RouteVia};
 use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::kernel::{DefaultRoute, Interfaces, News, Presence, Reachability};
@@ -43,8 +42,7 @@ pub enum MonitorError {
 
 /// A socket on which the kernel tells of changes.
 pub struct Monitor {
-    socket: Socket,
-    sequence: u32,
+    socket: holdover_host::Monitor,
     /// When everything is asked for again, because it could not be had.
     ask_again_at: Option<Instant>,
 }
@@ -58,13 +56,6 @@ struct Answer {
     /// Something that is there may be missing from it.
     is_torn: bool,
 }
-
-/// `RTNLGRP_LINK`, `RTNLGRP_NEIGH`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV4_RULE`, `RTNLGRP_IPV6_IFADDR`,
-/// `RTNLGRP_IPV6_ROUTE` and `RTNLGRP_IPV6_RULE` (`linux/rtnetlink.h`).
-const GROUPS: [u32; 8] = [1, 3, 5, 7, 8, 9, 11, 19];
-
-/// Room for some thousand changes at once.
-const RECEIVE_BUFFER_BYTES: u32 = 1 << 20;
 
 /// How often in a row a snapshot is taken that is not whole. What changes so often is looked at later.
 const SNAPSHOTS: u32 = 3;
@@ -81,15 +72,8 @@ impl Monitor {
     /// # Errors
     /// The kernel has no such socket for this process.
     pub fn open() -> Result<Self, MonitorError> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind_auto()?;
-        socket.set_non_blocking(true)?;
-        // Less room than wished for is no reason to do without.
-        let _ = socket.set_rx_buf_sz(RECEIVE_BUFFER_BYTES);
-        for group in GROUPS {
-            socket.add_membership(group)?;
-        }
-        Ok(Self { socket, sequence: 0, ask_again_at: None })
+        let groups: Vec<Group> = [Group::Link, Group::Neighbour].into_iter().chain(Group::ADDRESSING).collect();
+        Ok(Self { socket: holdover_host::Monitor::open(&groups)?, ask_again_at: None })
     }
 
     /// Asks for everything. Answers and news come by the same socket, so that they are in order.
@@ -152,21 +136,17 @@ impl Monitor {
     /// # Errors
     /// The socket fails.
     pub fn handle_ready(&mut self, now: Instant, interfaces: &mut Interfaces) -> Result<(), MonitorError> {
-        loop {
-            match self.socket.recv_from_full() {
-                Ok((datagram, from)) if from.port_number() == 0 => {
-                    messages(&datagram).for_each(|message| tell(now, message, interfaces));
+        while let Some(notification) = self.socket.receive()? {
+            match notification {
+                Notification::Messages(messages) => {
+                    messages.into_iter().for_each(|message| tell(now, message, interfaces));
                 }
-                // Not from the kernel.
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // It will be made up for.
-                Err(error) if is_overrun(&error) && self.ask_again_at.is_some() => {}
-                Err(error) if is_overrun(&error) => self.refresh(now, interfaces)?,
-                Err(error) => return Err(error.into()),
+                Notification::Overrun if self.ask_again_at.is_some() => {}
+                Notification::Overrun => self.refresh(now, interfaces)?,
             }
         }
+        Ok(())
     }
 
     /// Whether the answers are whole. A request is made when the one before it has been answered: the kernel refuses it else.
@@ -204,15 +184,7 @@ impl Monitor {
         flags: u16,
         interfaces: &mut Interfaces,
     ) -> Result<Answer, MonitorError> {
-        self.sequence = self.sequence.wrapping_add(1);
-        let mut message = NetlinkMessage::from(request);
-        message.header.flags = NLM_F_REQUEST | flags;
-        message.header.sequence_number = self.sequence;
-        message.finalize();
-        let mut bytes = vec![0; message.buffer_len()];
-        message.serialize(&mut bytes);
-        self.socket.send_to(&bytes, &SocketAddr::new(0, 0), 0)?;
-        let mut answer = Answer::to(self.sequence);
+        let mut answer = Answer::to(self.socket.send(request, flags)?);
         while !answer.is_done {
             self.receive_answer(now, &mut answer, interfaces)?;
         }
@@ -232,17 +204,15 @@ impl Monitor {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(MonitorError::Socket(errno.into())),
         }
-        match self.socket.recv_from_full() {
-            Ok((datagram, from)) if from.port_number() == 0 => {
-                for message in messages(&datagram) {
+        match self.socket.receive()? {
+            Some(Notification::Messages(messages)) => {
+                for message in messages {
                     answer.note(&message);
                     tell(now, message, interfaces);
                 }
             }
-            Ok(_) => {}
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(error) if is_overrun(&error) => answer.note_overrun(),
-            Err(error) => return Err(error.into()),
+            Some(Notification::Overrun) => answer.note_overrun(),
+            None => {}
         }
         Ok(())
     }
@@ -283,27 +253,6 @@ impl AsFd for Monitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
-}
-
-fn is_overrun(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(rustix::io::Errno::NOBUFS.raw_os_error())
-}
-
-/// The messages of one datagram, each of which begins with its length and is padded to a multiple of 4. What is not understood ends
-/// it: nothing tells where the next one begins.
-pub(super) fn messages(mut datagram: &[u8]) -> impl Iterator<Item = NetlinkMessage<RouteNetlinkMessage>> {
-    std::iter::from_fn(move || {
-        while !datagram.is_empty() {
-            let length = NetlinkBuffer::new_checked(datagram).ok()?.length() as usize;
-            let (this, rest) = datagram.split_at_checked(length.next_multiple_of(4)).unwrap_or((datagram, &[]));
-            datagram = rest;
-            // A message of a kind that is not known is of no concern.
-            if let Ok(message) = NetlinkMessage::deserialize(this) {
-                return Some(message);
-            }
-        }
-        None
-    })
 }
 
 fn tell(now: Instant, message: NetlinkMessage<RouteNetlinkMessage>, interfaces: &mut Interfaces) {

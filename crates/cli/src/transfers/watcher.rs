@@ -88,7 +88,7 @@ impl Watcher {
 
 impl Observer for Watcher {
     fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
-        let Some(segment) = frame.packet.tcp().filter(|_| place.node == self.from || place.node == self.to) else {
+        let Some(segment) = frame.observed_tcp().filter(|_| place.node == self.from || place.node == self.to) else {
             return;
         };
         let is_of_sender = (place.node == self.from) == (place.direction == Direction::Out);

@@ -9,12 +9,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use holdover_base::{BitRate, ByteCount, Instant};
 use holdover_filter::Connection;
-use holdover_wire::Packet;
+use holdover_wire::{Compression, Packet};
 
 /// What waits for each mobile host.
 #[derive(Debug)]
 pub(super) struct Bandwidth {
     rate: BitRate,
+    compression: Option<Compression>,
     hosts: BTreeMap<IpAddr, Host>,
 }
 
@@ -32,8 +33,8 @@ struct Host {
 const MOST_IDLE: usize = 1_000;
 
 impl Bandwidth {
-    pub(super) fn new(rate: BitRate) -> Self {
-        Self { rate, hosts: BTreeMap::new() }
+    pub(super) fn new(rate: BitRate, compression: Option<Compression>) -> Self {
+        Self { rate, compression, hosts: BTreeMap::new() }
     }
 
     /// A packet for a mobile host waits for its turn.
@@ -59,7 +60,8 @@ impl Bandwidth {
             host.queues.remove(&turn);
         }
         host.last = Some(turn);
-        host.free_at = now + self.rate.transmission_time(ByteCount(packet.wire_len() as u64));
+        let saved = self.compression.map_or(0, |compression| compression.saved(&packet));
+        host.free_at = now + self.rate.transmission_time(ByteCount((packet.wire_len() - saved) as u64));
         Some(packet)
     }
 

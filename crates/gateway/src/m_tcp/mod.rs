@@ -26,7 +26,8 @@
 //! - **From the mobile host to the fixed one**, the mobile host sees acknowledged what the fixed host has acknowledged, whole.
 //! - **Handoff to another supervisor host** ([`MTcpConfig::handoff`], section 4.3): the new one asks for the connections
 //!   ([`crate::handoff`]), and what was buffered is left behind. See `handoff.rs` for what becomes of connections that nobody has.
-//! - **Compression** is a property of the link, not of this mechanism.
+//! - **Compression** ([`MTcpConfig::compression`], sections 4.2.1 and 6.3) is a model: what leaves for a mobile host counts as shorter by
+//!   what compression saves, here in the bandwidth module, and on the links to the mobile host in a simulation.
 
 mod bandwidth;
 mod flow;
@@ -40,7 +41,7 @@ use holdover_filter::{
     Action, Agenda, Connection, ControlMessage, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict,
     tcp_mut,
 };
-use holdover_wire::{Flags, Packet, Segment};
+use holdover_wire::{Compression, Flags, Packet, Segment};
 
 use crate::handoff::HandoffConfig;
 use crate::split::{Side, Split, SplitConfig};
@@ -69,13 +70,16 @@ pub struct MTcpConfig {
     pub persist_most: Duration,
     /// What leaves for one mobile host in a second, shared among its connections (the bandwidth module); `None` for as much as their windows let.
     pub bandwidth: Option<BitRate>,
+    /// How the data of each packet to a mobile host is compressed (section 4.2.1); `None` if it is not. The mobile host decompresses it.
+    pub compression: Option<Compression>,
     /// How connections move between supervisor hosts; `None` if they do not.
     pub handoff: Option<HandoffConfig>,
 }
 
 impl MTcpConfig {
     /// Persist packets after 5, 10, 20, 40, 60 s (section 4.2), a wintimer of 250 ms at least, the byte held back after ten segments of
-    /// 1460 bytes and for 40 ms at most when all is acknowledged, senders that take nothing back, no bandwidth module, and no handoff.
+    /// 1460 bytes and for 40 ms at most when all is acknowledged, senders that take nothing back, no bandwidth module, no
+    /// compression, and no handoff.
     pub fn with(split: SplitConfig) -> Self {
         Self {
             split,
@@ -86,6 +90,7 @@ impl MTcpConfig {
             persist_least: Duration::from_secs(5),
             persist_most: Duration::from_secs(60),
             bandwidth: None,
+            compression: None,
             handoff: None,
         }
     }
@@ -118,7 +123,7 @@ impl MTcp {
         let salt = u16::from_be_bytes([secret[0], secret[15]]);
         Self {
             split: Split::new(config.split.clone(), secret),
-            bandwidth: config.bandwidth.map(Bandwidth::new),
+            bandwidth: config.bandwidth.map(|rate| Bandwidth::new(rate, config.compression)),
             peers: config.handoff.clone().map(|config| Peers::new(config, salt)),
             config,
             flows: BTreeMap::new(),

@@ -9,7 +9,7 @@ use holdover_gateway::split::SplitConfig;
 use holdover_link::{Loss, Rate};
 use holdover_sim::{FlowReport, FlowStatus, RequestResponse, Traffic};
 use holdover_tcp::{ConnectionError, Profile};
-use holdover_wire::{Flags, Seq};
+use holdover_wire::{Compression, Flags, Seq};
 
 use crate::script::*;
 use crate::support::*;
@@ -181,4 +181,22 @@ fn the_bandwidth_module_shares_a_rate_and_leaves_queues_empty() {
     assert!(most / least < 1.02, "{goodput_bps:?}");
     // Headers take their share of the rate.
     assert!((0.9..=1.0).contains(&((least + most) / 1.8e6)), "{goodput_bps:?}");
+}
+
+/// Section 6.3: a link of 2 Mbit/s carries 40 % of the data, and the headers. The bandwidth module counts what is compressed.
+#[test]
+fn compressed_data_takes_less_of_the_wireless_link() {
+    let goodput_bps = |compression, bandwidth| {
+        let m_tcp = Some(MTcpConfig { compression, bandwidth, ..MTcpConfig::with(split()) });
+        run(with(world(Profile::Linux6Reno, 2_000_000, &[]), Mechanisms { m_tcp, ..Mechanisms::default() }))
+            .goodput_bps()
+    };
+    let compression = Some(Compression { tcp: 0.4, ..Compression::default() });
+    // Of 1,500 bytes 52 are headers, which stay: 1,500 / (52 + 0.4 * 1,448) is 2.38.
+    for bandwidth in [1_000, 1_800].map(|kbps| Some(BitRate::from_kbps(kbps))) {
+        let gain = goodput_bps(compression, bandwidth) / goodput_bps(None, bandwidth);
+        assert!((1.7..2.45).contains(&gain), "{gain} times with {bandwidth:?}");
+    }
+    // Without the module the queue overflows less.
+    assert!(goodput_bps(compression, None) > 1.7 * goodput_bps(None, None));
 }

@@ -4,20 +4,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use holdover_hip::identity::Hit;
-use holdover_host::Requests;
+use holdover_host::{Group, Monitor, Requests};
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkFlags, LinkMessage};
-use netlink_sys::protocols::NETLINK_ROUTE;
-use netlink_sys::{Socket, SocketAddr as NetlinkAddress};
 
-/// `RTNLGRP_LINK`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV4_RULE`, `RTNLGRP_IPV6_IFADDR`, `RTNLGRP_IPV6_ROUTE` and
-/// `RTNLGRP_IPV6_RULE` (`linux/rtnetlink.h`).
-const GROUPS: [u32; 7] = [1, 5, 7, 8, 9, 11, 19];
 /// Addresses beyond every network (RFC 5737, RFC 3849): the way to them is the default route.
 const ELSEWHERE: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
@@ -28,34 +23,20 @@ const MOST: usize = 8;
 
 /// The kernel's news, and a socket for questions.
 pub(super) struct Addresses {
-    news: Socket,
+    news: Monitor,
     requests: Requests,
 }
 
 impl Addresses {
     /// In the network namespace of the calling thread.
     pub(super) fn open() -> io::Result<Self> {
-        let mut news = Socket::new(NETLINK_ROUTE)?;
-        news.bind(&NetlinkAddress::new(0, 0))?;
-        news.set_non_blocking(true)?;
-        for group in GROUPS {
-            news.add_membership(group)?;
-        }
-        Ok(Self { news, requests: Requests::open()? })
+        let groups: Vec<Group> = [Group::Link].into_iter().chain(Group::ADDRESSING).collect();
+        Ok(Self { news: Monitor::open(&groups)?, requests: Requests::open()? })
     }
 
-    /// Takes the news; what they are about is looked at anew.
+    /// Takes the kernel's notifications. What they are about is asked for anew, so lost ones do not matter.
     pub(super) fn take_news(&mut self) {
-        let mut buffer = Vec::with_capacity(1 << 16);
-        loop {
-            buffer.clear();
-            match self.news.recv(&mut buffer, 0) {
-                Ok(_) => {}
-                // Some were lost: it is looked at everything anyway.
-                Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {}
-                Err(_) => return,
-            }
-        }
+        while let Ok(Some(_)) = self.news.receive() {}
     }
 
     /// The addresses from which the system sends to these, the first one first, and to everywhere else.
@@ -116,7 +97,6 @@ fn source_for(peer: IpAddr) -> Option<IpAddr> {
 
 impl AsFd for Addresses {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor is the socket's, which lives as long as what is returned.
-        unsafe { BorrowedFd::borrow_raw(self.news.as_raw_fd()) }
+        self.news.as_fd()
     }
 }

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_is_refused_with_its_line() {
+    fn malformed_tables_are_refused_with_the_line() {
         let error = |text: &str| ConditionTrace::parse(text, AtEnd::Repeat).unwrap_err();
         assert_eq!(error(""), TraceError::Empty);
         assert_eq!(error("# nothing\n"), TraceError::Empty);

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_is_refused_with_its_line() {
+    fn malformed_traces_are_refused_with_the_line() {
         let error = |text: &str| DeliveryTrace::parse(text, AtEnd::Repeat).unwrap_err();
         assert_eq!(error(""), TraceError::Empty);
         assert_eq!(error("1\n2\n3"), TraceError::Truncated { line: 3 });

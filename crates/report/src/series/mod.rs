@@ -132,7 +132,7 @@ impl Series {
     pub(crate) fn packet(&mut self, at: Instant, place: Place, owner: Option<Owner>, frame: &Frame) {
         let Some(owner) = owner else { return };
         let Some(flow) = self.flows.get_mut(&owner.flow) else { return };
-        if let Some(segment) = frame.packet.tcp()
+        if let Some(segment) = frame.observed_tcp()
             && place.node == flow.from
         {
             match place.direction {

@@ -27,12 +27,13 @@ fn cpu(table: &Cpu, node: NodeId) -> Result<RouterCpu, Problem> {
         per_byte: time(table.per_byte, default.per_byte),
         per_operation: time(table.per_operation, default.per_operation),
         per_operation_byte: time(table.per_operation_byte, default.per_operation_byte),
+        per_compressed_byte: time(table.per_compressed_byte, default.per_compressed_byte),
         backlog_packets: table.backlog.unwrap_or(default.backlog_packets),
     };
     if cpu.backlog_packets == 0 {
         return Err(Problem::conflict("a backlog of 0 drops every packet".to_owned()).under("backlog"));
     }
-    let costs = [cpu.per_packet, cpu.per_byte, cpu.per_operation, cpu.per_operation_byte];
+    let costs = [cpu.per_packet, cpu.per_byte, cpu.per_operation, cpu.per_operation_byte, cpu.per_compressed_byte];
     if costs.iter().all(|cost| cost.is_zero()) {
         return Err(Problem::conflict("no packet takes any time; \"per_packet\" says how much".to_owned()));
     }

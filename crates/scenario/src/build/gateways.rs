@@ -20,7 +20,7 @@ use holdover_srp::SrpConfig;
 use holdover_tcp::Config;
 
 use super::nodes::Nodes;
-use super::{above_zero, stack};
+use super::{above_zero, compression, stack};
 use crate::file::{self, ScenarioFile};
 use crate::problem::{Problem, Under};
 use crate::quantity::{Bytes, Time};
@@ -186,6 +186,7 @@ fn m_tcp(table: &file::MTcp, nodes: &Nodes, default_stack: &Config) -> Result<MT
         persist_least: time_or(table.persist_least, "persist_least", default.persist_least)?,
         persist_most: time_or(table.persist_most, "persist_most", default.persist_most)?,
         bandwidth: table.bandwidth.map(|rate| rate.0),
+        compression: table.compression.as_ref().map(compression::of_tcp).transpose().under("compression")?,
         handoff: peers.map(HandoffConfig::among),
         split: default.split,
     })

@@ -10,6 +10,7 @@ use holdover_link::{
 use holdover_sim::LinkBetween;
 
 use super::bit_errors;
+use super::compression;
 use super::layer2;
 use super::nodes::Nodes;
 use super::{above_zero, check_name, check_new, turns};
@@ -119,6 +120,11 @@ fn direction(
     let inner = own.is_some_and(|over| over.codel.is_some());
     let given = own.and_then(|over| over.codel).or(link.codel);
     under(given.map(codel).transpose().under("codel").map(|codel| config.codel = codel), inner)?;
+    let inner = own.is_some_and(|over| over.compression.is_some());
+    if let Some(table) = own.and_then(|over| over.compression).or(link.compression) {
+        let read = compression::of(table).under("compression");
+        under(read.map(|compression| config.compression = Some(compression)), inner)?;
+    }
     let inner = own.is_some_and(|over| over.overhead.is_some());
     under(set_overhead(&mut config, if inner { own.and_then(|over| over.overhead) } else { link.overhead }), inner)?;
     // A direction that says how fast it is replaces all that the link says about that.

@@ -4,6 +4,7 @@ mod acts;
 mod addressing;
 mod bit_errors;
 mod check;
+mod compression;
 mod cpu;
 mod flow;
 mod gateways;

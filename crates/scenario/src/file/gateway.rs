@@ -5,7 +5,7 @@ use holdover_gateway::supervisor::Choke;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::file::Stack;
+use crate::file::{Compression, Stack};
 use crate::quantity::{Bytes, DataRate, Time};
 use crate::word::{OrNone, Short, Word, vocabulary};
 
@@ -122,6 +122,9 @@ pub(crate) struct MTcp {
     pub(crate) persist_most: Option<Time>,
     /// What leaves for one mobile host at most; its connections take turns. The default is as much as their windows let.
     pub(crate) bandwidth: Option<DataRate>,
+    /// How the data of each packet to a mobile host is compressed, "tcp" and "header" alone. It takes room as compressed on all links up
+    /// to the mobile host, which decompresses it. The default is that it is not.
+    pub(crate) compression: Option<Compression>,
     /// Routers with this mechanism between which connections move with their mobile hosts. Each of two names the other. The default is
     /// that connections stay where they began.
     pub(crate) peers: Option<Vec<String>>,

@@ -5,7 +5,7 @@ use holdover_sim::{Families, LinkKind, OutageKind};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use crate::file::BitErrors;
+use crate::file::{BitErrors, Compression};
 use crate::quantity::{Bytes, DataRate, Percent, Quantity, QueueSize, Time};
 use crate::word::{OrNone, Short, Shorthand, Word, vocabulary};
 
@@ -46,6 +46,8 @@ macro_rules! with_direction {
             pub(crate) bit_errors: Option<BitErrors>,
             /// How many packets skip the delay and so overtake others. The default is "0 %".
             pub(crate) reorder: Option<Short<Reorder>>,
+            /// How it compresses packets, before they enter its queue. The default is that it does not.
+            pub(crate) compression: Option<Compression>,
         }
 
         impl $name {
@@ -65,6 +67,7 @@ macro_rules! with_direction {
                     corrupt: self.corrupt.as_ref(),
                     bit_errors: self.bit_errors.as_ref(),
                     reorder: self.reorder.as_ref().map(|reorder| &reorder.0),
+                    compression: self.compression.as_ref(),
                 }
             }
         }
@@ -87,6 +90,7 @@ pub(crate) struct DirectionRef<'a> {
     pub(crate) corrupt: Option<&'a Percent>,
     pub(crate) bit_errors: Option<&'a BitErrors>,
     pub(crate) reorder: Option<&'a Reorder>,
+    pub(crate) compression: Option<&'a Compression>,
 }
 
 with_direction! {

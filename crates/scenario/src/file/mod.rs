@@ -1,6 +1,7 @@
 //! The form of a scenario file: what may stand where. The doc comments here are the descriptions in the published schema.
 
 mod bit_errors;
+mod compression;
 mod flow;
 mod gateway;
 mod link;
@@ -20,6 +21,7 @@ use crate::quantity::Time;
 use crate::word::Short;
 
 pub(crate) use bit_errors::{BitErrorBursts, BitErrors};
+pub(crate) use compression::Compression;
 pub(crate) use flow::{Flow, OnOff, RequestResponse};
 pub(crate) use gateway::{
     BlockingBuffer, BufferFreeze, CopyAndForward, Ebsn, MTcp, RouterMechanisms, Snoop, Split, Srp, Supervisor, Tawcf,

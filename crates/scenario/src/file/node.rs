@@ -73,6 +73,8 @@ pub(crate) struct Cpu {
     pub(crate) per_operation: Option<Time>,
     /// What each byte of such a packet takes besides. The default is 0 s.
     pub(crate) per_operation_byte: Option<Time>,
+    /// What each byte of data takes that the router's mechanisms compress. The default is 0 s.
+    pub(crate) per_compressed_byte: Option<Time>,
     /// How many packets wait or are served at most; others are dropped. The default is 1000.
     pub(crate) backlog: Option<u32>,
 }

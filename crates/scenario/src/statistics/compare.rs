@@ -205,7 +205,7 @@ mod tests {
     /// The `extra` data of Student's own paper (1908), which R has as `sleep`: t = 4.0621, df = 9, p = 0.002833,
     /// interval 0.7001142 to 2.4598858.
     #[test]
-    fn the_paired_test_finds_what_student_found() {
+    fn the_paired_test_matches_students_example() {
         let first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];
         let second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
         let paired = Difference::paired(first.iter().zip(&second).map(|(a, b)| b - a)).unwrap();

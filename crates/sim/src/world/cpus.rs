@@ -43,6 +43,13 @@ impl World {
         self.reschedule_cpu(index);
     }
 
+    /// A router's mechanisms have compressed so much payload.
+    pub(super) fn charge_compression(&mut self, node: NodeId, bytes: u64) {
+        let Some(index) = self.cpus.iter().position(|cpu| cpu.node() == node) else { return };
+        self.cpus[index].note_compressed(self.now, bytes);
+        self.reschedule_cpu(index);
+    }
+
     fn reschedule_cpu(&mut self, index: usize) {
         self.network.schedule.set(self.network.sources.cpus + index, self.cpus[index].deadline());
     }

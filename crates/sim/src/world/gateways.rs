@@ -52,7 +52,7 @@ impl World {
         observer: &mut O,
     ) {
         match self.gateway_index(node) {
-            Some(index) if !frame.sealed && frame.tunnel.is_none() => self.pass_chain(index, onward, frame, observer),
+            Some(index) if frame.tunnel.is_none() => self.pass_chain(index, onward, frame, observer),
             _ => onward.send(self.now, &mut self.network, node, frame, observer),
         }
     }
@@ -77,26 +77,33 @@ impl World {
             Verdict::Drop => observer.dropped(now, Dropped::Filtered(node), &frame),
             Verdict::Keep => self.network.pool.take_back(frame),
         }
-        self.send_what_gateway_made(index, usize::from(verdict == Verdict::Keep), observer);
+        self.send_made_packets(index, usize::from(verdict == Verdict::Keep), observer);
     }
 
     /// Whether the mechanisms of a router handle a packet that has come to it.
     pub(super) fn is_operation(&self, node: NodeId, frame: &Frame) -> bool {
         let Some(index) = self.gateway_index(node) else { return false };
-        let is_open = !frame.sealed && frame.tunnel.is_none_or(|end| end == node);
+        let is_open = frame.tunnel.is_none_or(|end| end == node);
         let is_control = NodeId::of(frame.packet.dst) == Some(node) && control::of(&frame.packet).is_some();
         let (from, to) = self.gateways[index].mobile_ends(frame);
         is_open && (from || to || is_control)
     }
 
     /// What a router's mechanisms have made goes its way. Of that, the first `kept` packets take the place of some that have come.
-    fn send_what_gateway_made<O: Observer>(&mut self, index: usize, kept: usize, observer: &mut O) {
+    fn send_made_packets<O: Observer>(&mut self, index: usize, kept: usize, observer: &mut O) {
         let now = self.now;
         let mut made = Vec::new();
+        let mut compressed_bytes = 0;
         let Self { gateways, network, cpus, .. } = self;
         let gateway = &mut gateways[index];
         while let Some(injected) = gateway.chain.poll_transmit() {
-            let frame = network.pool.frame(injected.packet, None);
+            let mut frame = network.pool.frame(injected.packet, None);
+            if injected.direction == Direction::Outgoing
+                && let Some(compression) = &gateway.compression
+            {
+                frame.compress(compression);
+                compressed_bytes += frame.compressed_bytes();
+            }
             if !cpus.is_empty() {
                 made.push(holdover_link::Frame::wire_len(&frame));
             }
@@ -118,9 +125,12 @@ impl World {
         }
         while gateway.chain.poll_outcome().is_some() {}
         network.schedule.set(network.sources.gateways + index, gateway.chain.poll_timeout());
+        let node = gateway.node;
         if made.len() > kept {
-            let node = gateway.node;
             self.charge_made(node, &made[kept..]);
+        }
+        if compressed_bytes > 0 {
+            self.charge_compression(node, compressed_bytes);
         }
     }
 
@@ -139,7 +149,7 @@ impl World {
             observer.dropped(self.now, Dropped::NoListener(node), &frame);
         }
         if let Some(index) = index {
-            self.send_what_gateway_made(index, 0, observer);
+            self.send_made_packets(index, 0, observer);
         }
     }
 
@@ -159,13 +169,13 @@ impl World {
     /// An attempt of a link with ARQ to transmit a frame has failed: mechanisms of the router at its near end hear of it, if they may see
     /// the packet and look after its destination.
     pub(super) fn attempt_failed<O: Observer>(&mut self, hop: usize, frame: Box<Frame>, observer: &mut O) {
-        let is_readable = !frame.raw && !frame.sealed && frame.tunnel.is_none();
+        let is_readable = !frame.raw && !frame.is_encrypted() && frame.tunnel.is_none();
         let to = NodeId::of(frame.packet.dst).filter(|_| is_readable);
         let hears = |gateway: &Gateway| gateway.hears_links && to.is_some_and(|to| gateway.mobiles.contains_key(&to));
         let index = self.gateway_index(self.network.hops[hop].from).filter(|&index| hears(&self.gateways[index]));
         if let Some(index) = index {
             self.gateways[index].chain.handle_failed_attempt(self.now, &frame.packet);
-            self.send_what_gateway_made(index, 0, observer);
+            self.send_made_packets(index, 0, observer);
         }
         self.network.pool.take_back(frame);
     }
@@ -189,13 +199,13 @@ impl World {
         for &address in addresses {
             chain.handle_mobile(self.now, address, presence);
         }
-        self.send_what_gateway_made(index, 0, observer);
+        self.send_made_packets(index, 0, observer);
     }
 
     /// A deadline of a router's mechanisms.
     pub(super) fn step_gateway<O: Observer>(&mut self, index: usize, observer: &mut O) {
         self.gateways[index].chain.handle_timeout(self.now);
-        self.send_what_gateway_made(index, 0, observer);
+        self.send_made_packets(index, 0, observer);
     }
 
     #[inline]

@@ -127,7 +127,7 @@ impl World {
     pub(super) fn serve<O: Observer>(&mut self, host: usize, observer: &mut O) {
         let now = self.now;
         loop {
-            self.send_what_passed(host, observer);
+            self.send_passed_packets(host, observer);
             while let Some(out) = self.hosts[host].endpoint.poll_transmit(now) {
                 self.send_out(host, out, observer);
             }
@@ -182,12 +182,12 @@ impl World {
             Verdict::Drop => observer.dropped(now, Dropped::Filtered(*node), &frame),
             Verdict::Keep => self.network.pool.take_back(frame),
         }
-        self.send_what_passed(host, observer);
+        self.send_passed_packets(host, observer);
     }
 
     /// What a host's mechanisms have made goes out, or in: one at a time, for a host's TCP answers a packet before it takes in
     /// the next.
-    fn send_what_passed<O: Observer>(&mut self, host: usize, observer: &mut O) {
+    fn send_passed_packets<O: Observer>(&mut self, host: usize, observer: &mut O) {
         let now = self.now;
         let Host { node, endpoint, chain: Some(chain), identity, external, .. } = &mut self.hosts[host] else { return };
         while let Some(injected) = chain.poll_transmit() {

@@ -112,12 +112,12 @@ impl World {
     ) -> Option<Box<Frame>> {
         let entry = &mut self.hosts[host];
         let Some(own) = &mut entry.identity else { return Some(frame) };
-        if frame.sealed {
+        if frame.is_encrypted() {
             if !own.shim.open(&mut frame.packet) {
                 observer.dropped(self.now, Dropped::Unverified(entry.node), &frame);
                 return None;
             }
-            frame.open();
+            frame.decrypt();
         } else if matches!(frame.packet.payload, Payload::Other { protocol: PROTOCOL, .. }) {
             // What cannot be read is ignored, as by any host.
             let _ = own.shim.handle_update(self.now, &frame.packet);
@@ -201,7 +201,7 @@ impl Network {
         if let Some(identity) = identity
             && identity.shim.seal(&mut frame.packet)
         {
-            frame.seal(u32::try_from(identity.config.overhead.0).unwrap_or(u32::MAX));
+            frame.encrypt(u32::try_from(identity.config.overhead.0).unwrap_or(u32::MAX));
         }
         self.forward(now, node, frame, observer);
     }

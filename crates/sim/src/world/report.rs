@@ -7,6 +7,7 @@ use holdover_link::cell::CellStatistics;
 use super::World;
 use crate::config::Traffic;
 use crate::flow::{End, Flow, FlowReport, FlowStatus};
+use crate::gateway::Gateway;
 use crate::mobility::CellId;
 use crate::network::{capacity_of, config_of};
 use crate::observer::LinkId;
@@ -100,6 +101,12 @@ impl World {
     fn ideal(&self, flow: &Flow) -> Option<Duration> {
         let Traffic::Bulk(_) = flow.config.traffic else { return None };
         let path = flow.path.as_ref().filter(|_| !flow.roams && flow.read_at_to > 0)?;
+        // What compression leaves of a packet is not known in general.
+        let compresses = |&hop: &usize| config_of(&self.config, hop).compression.is_some();
+        let at_router = |gateway: &Gateway| gateway.compression.is_some();
+        if path.hops.iter().any(compresses) || self.gateways.iter().any(at_router) {
+            return None;
+        }
         let told = flow.told[End::From as usize].as_ref().map(|told| told.snd_mss);
         let snd_mss = self.connection(flow, End::From).map(|connection| connection.snd_mss()).or(told);
         let mss = snd_mss.unwrap_or(flow.config.sender.mss.into());

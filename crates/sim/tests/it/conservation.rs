@@ -94,7 +94,7 @@ fn in_cells_with_handoffs() {
 }
 
 #[test]
-fn what_is_read_is_what_was_written_whatever_happens_on_the_way() {
+fn streams_arrive_exact_over_any_path() {
     let path = holdover_sim::Path { repeat: Repeat::BackAndForth, ..line(&[30.0, 50.0], 5.0, 0) };
     let mut config = cellular(Movement::Path(path), Attachment::Registration(Registration::through(GATEWAY)));
     config.links[0].forward.loss = Loss::Independent(0.02);

@@ -145,7 +145,7 @@ fn they_get_lost_and_come_twice_and_out_of_order() {
 
 /// A host's mechanism hears them too, over the link that its data take; one that no mechanism can read is dropped.
 #[test]
-fn a_host_takes_part_and_what_nobody_reads_is_dropped() {
+fn a_host_takes_part_and_unread_messages_are_dropped() {
     let (phone, server) = (HOST.address(false), NodeId(3).address(false));
     let mut router = Correspondent::new(phone, 5);
     let mut on_phone = Correspondent::new(ROUTERS[0].address(false), 3);

@@ -132,7 +132,7 @@ fn a_run_in_pieces_is_the_same_run() {
 }
 
 #[test]
-fn who_is_described_first_goes_first_at_the_same_instant() {
+fn simultaneous_events_follow_the_order_of_the_description() {
     // Both hosts open a connection at the same moment over the same link: the order of the flows decides who is first, and
     // when both SYNs arrive at the same moment, the order of the link's directions.
     for (first, second) in [(0, 1), (1, 0)] {

@@ -81,7 +81,7 @@ fn a_request_that_is_lost_is_repeated_after_a_second() {
 }
 
 #[test]
-fn what_waits_is_dropped_after_three_requests() {
+fn waiting_packets_are_dropped_after_three_requests() {
     let (log, reports) = run(world(ETHERNET, cut(0, 10_000, 0), vec![flow("up", 0, 1, bulk_bytes(1_000))]));
     let unresolved = |why: Dropped| matches!(why, Dropped::Unresolved(_));
     let first = log.drops.iter().find(|(_, why)| unresolved(*why)).expect("it gives up");

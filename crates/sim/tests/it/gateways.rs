@@ -38,7 +38,7 @@ fn moving(nodes: &[NodeId], mechanisms: &Mechanisms) -> WorldConfig {
 }
 
 #[test]
-fn they_see_what_comes_out_of_the_tunnel_and_what_goes_into_it() {
+fn mechanisms_see_packets_outside_their_tunnel() {
     let none = Mechanisms::default;
     let buffer_freeze = Mechanisms { buffer_freeze: Some(BufferFreezeConfig::default()), ..none() };
     let supervisor = Mechanisms { supervisor: Some(SupervisorConfig::default()), ..none() };

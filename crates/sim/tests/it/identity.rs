@@ -1,11 +1,11 @@
 //! Addresses for each link, and identities that outlive them.
 
 use holdover_base::Instant;
-use holdover_link::{InFlightFate, Outage, OutagePolicy, Outages, QueuedFate};
+use holdover_link::{Frame as _, InFlightFate, Outage, OutagePolicy, Outages, QueuedFate};
 use holdover_mobility::LinkEvent;
 use holdover_sim::{
-    Addresses, Dropped, FlowStatus, HostAddressing, HostIdentity, LinkId, NoObserver, NodeId, World, WorldConfig,
-    WorldError, WorldEvent,
+    Addresses, Dropped, FlowStatus, Frame, HostAddressing, HostIdentity, LinkId, NoObserver, NodeId, Observer, Place,
+    World, WorldConfig, WorldError, WorldEvent,
 };
 use holdover_tcp::{ConnectionError, Profile, RetryLimit};
 
@@ -168,7 +168,7 @@ fn the_prototypes_delay() {
 }
 
 #[test]
-fn identities_cost_what_is_around_each_packet() {
+fn identities_cost_the_overhead_of_each_packet() {
     let took = |config| {
         let mut world = World::new(config).unwrap();
         world.run(&mut NoObserver);
@@ -179,8 +179,29 @@ fn identities_cost_what_is_around_each_packet() {
     assert!((sealed / plain - 1544.0 / 1500.0).abs() < 0.005, "{plain} {sealed}");
 }
 
+/// Counts packets of data between identities on all links.
+#[derive(Default)]
+struct Encrypted(usize);
+
+impl Observer for Encrypted {
+    fn packet(&mut self, _at: Instant, _place: Place, frame: &Frame) {
+        // What nodes and their mechanisms get, and what an observer sees.
+        assert_eq!(frame.packet.tcp(), None);
+        assert_eq!(frame.is_encrypted(), frame.observed_tcp().is_some());
+        assert_eq!(frame.packet.wire_len(), frame.wire_len() as usize);
+        self.0 += usize::from(frame.is_encrypted());
+    }
+}
+
 #[test]
-fn what_cannot_be_is_refused() {
+fn data_between_identities_is_opaque_on_the_way() {
+    let mut encrypted = Encrypted::default();
+    World::new(with_identities(moving(100, 3_000, vec![upload()]))).unwrap().run(&mut encrypted);
+    assert!(encrypted.0 > 1_000, "{}", encrypted.0);
+}
+
+#[test]
+fn invalid_identities_are_refused() {
     let error = |change: &dyn Fn(&mut WorldConfig)| {
         let mut config = with_identities(moving(2, 5, vec![upload()]));
         change(&mut config);

@@ -176,7 +176,7 @@ fn random_losses_on_the_way_delay_registration_and_do_not_prevent_it() {
 }
 
 #[test]
-fn who_leaves_before_the_reply_registers_anew_where_it_comes_back() {
+fn a_host_that_leaves_before_the_reply_registers_anew_on_return() {
     // Into the second cell just long enough to send a request, and back.
     let path =
         holdover_sim::Path { stops: vec![stop(39.0, 0), stop(40.5, 0), stop(30.0, 0)], ..line(&[0.0], 2.0, 2_780) };
@@ -218,7 +218,7 @@ fn every_beacon_can_refresh_the_binding() {
 }
 
 #[test]
-fn beacons_keep_their_times_and_reach_only_who_is_in_range() {
+fn beacons_are_periodic_and_reach_only_hosts_in_range() {
     let (log, world) = run(registering(Registration::through(GATEWAY)));
     let cell = world.cell_statistics(CELL_1).unwrap();
     // One at 0.25 s and then every second: ten in ten seconds. From 3 s on, nobody is there to hear them.
@@ -315,7 +315,7 @@ fn a_registration_is_renewed_after_half_of_its_lifetime() {
 }
 
 #[test]
-fn bindings_expire_and_what_comes_then_is_unreachable() {
+fn packets_after_a_binding_expires_are_unreachable() {
     let mut config = registering(Registration { lifetime: Some(secs(6)), ..Registration::through(GATEWAY) });
     let visit = |millis, cell| Visit { at: at_ms(millis), cell };
     config.mobiles[0].movement =

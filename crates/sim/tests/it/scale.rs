@@ -54,7 +54,7 @@ fn endless(config: WorldConfig, until: u64) -> Vec<(Holdings, u64)> {
 }
 
 #[test]
-fn what_a_run_holds_does_not_grow_with_its_time() {
+fn memory_does_not_grow_with_the_run() {
     let mut lossy = wire(2_000, ms(20), 30);
     lossy.loss = holdover_link::Loss::Independent(0.01);
     lossy.outages = holdover_link::Outages::periodic(secs(3), ms(400));

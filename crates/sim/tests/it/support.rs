@@ -219,7 +219,7 @@ impl std::fmt::Write for Log {
 
 impl Observer for Log {
     fn packet(&mut self, at: Instant, place: Place, frame: &Frame) {
-        self.note(at, format_args!("{place:?} {:?} {:?} {}", frame.reason, frame.tunnel, frame.packet));
+        self.note(at, format_args!("{place:?} {:?} {:?} {}", frame.reason, frame.tunnel, frame.observed()));
         *self.packets.entry(place).or_default() += 1;
         if self.first_packets.len() < 100 {
             self.first_packets.push((at, place));
@@ -227,7 +227,7 @@ impl Observer for Log {
     }
 
     fn dropped(&mut self, at: Instant, why: Dropped, frame: &Frame) {
-        self.note(at, format_args!("{why:?} {}", frame.packet));
+        self.note(at, format_args!("{why:?} {}", frame.observed()));
         self.drops.push((at, why));
     }
 

@@ -45,7 +45,7 @@ fn bulk_data_on_a_clean_link_fills_its_capacity() {
 }
 
 #[test]
-fn random_loss_leaves_what_the_square_root_law_says() {
+fn random_loss_follows_the_square_root_law() {
     // Mathis, Semke, Mahdavi, Ott (CCR 27(3), 1997): rate = MSS / RTT * C / sqrt(p), with C = 1.31 where losses are
     // independent and every segment is acknowledged or the window grows by what is acknowledged (1.22 where losses are
     // periodic, 0.93 and 0.87 where ACKs are delayed and counted). The law leaves out that the window stands still for a round

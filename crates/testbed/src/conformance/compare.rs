@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happened_on_one_side_only_differs() {
+    fn events_on_one_side_only_differ() {
         let share = Tolerance::Share { percent: 20.0, least: 2.0 };
         let holds = |kernel, ours| share.holds(&kernel, &ours, Duration::ZERO);
         assert!(!holds(Value::Nothing, Value::Count(1)) && holds(Value::Nothing, Value::Nothing));

@@ -363,7 +363,7 @@ fn run_with_ours<S: Script>(
         let mut writes_at = None;
         if let (Some(connection), Some(connected_at)) = (ours.connection_mut(id), connected_at) {
             while connection.read(now).is_some() {}
-            writes_at = write_what_is_due(now, connection, connected_at, &mut writes);
+            writes_at = write_due(now, connection, connected_at, &mut writes);
             while peer.wire.take_due_sample() {
                 peer.wire.samples.push(Sample {
                     at: now,
@@ -400,7 +400,7 @@ fn run_with_ours<S: Script>(
 }
 
 /// Writes what is due, as far as there is room. Returns when the next write is due, if it is not now.
-fn write_what_is_due(
+fn write_due(
     now: Instant,
     connection: &mut Connection,
     connected_at: Instant,

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_astray_shows() {
+    fn corrupted_streams_are_detected() {
         let stream = whole(7, 1000);
         let look = |bytes: &[&[u8]]| {
             let mut sink = Sink::new(7);

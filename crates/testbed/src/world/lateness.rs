@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_are_those_of_what_was_added() {
+    fn quantiles_are_those_of_the_samples() {
         let mut lateness = Lateness::default();
         assert_eq!(lateness.quantile(0.5), Duration::ZERO);
         for micros in 1..=100 {

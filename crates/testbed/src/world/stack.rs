@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_scenario_changes_is_told_to_the_kernel() {
+    fn settings_of_a_scenario_reach_the_kernel() {
         let mut config = Profile::Linux6Reno.config();
         config.rto.max = Duration::from_secs(1);
         config.sack = false;

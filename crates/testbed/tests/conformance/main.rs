@@ -7,8 +7,8 @@
 
 use std::process::ExitCode;
 
-use holdover_testbed::Privilege;
 use holdover_testbed::conformance::{Case, Experiment, Length, Verdict, experiments, try_case};
+use holdover_testbed::{Lateness, Privilege};
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 
 /// Cases at a time, unless the command line says otherwise. They wait for timers most of the time.
@@ -36,13 +36,18 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials.collect()).exit_code()
 }
 
-/// A busy machine may spoil what the medians of three tries do not cure; so many rounds are enough.
-const ROUNDS: u32 = 2;
+/// A busy machine may spoil what the medians of three tries do not cure. Another round is made only if it was late meanwhile.
+const ROUNDS: u32 = 4;
 
 fn agree(experiment: &Experiment, case: &Case) -> Result<Completion, Failed> {
     let mut differences = String::new();
-    for _ in 0..ROUNDS {
-        let result = try_case(experiment, case)?;
+    for round in 1..=ROUNDS {
+        let lateness = Lateness::watch();
+        let result = match try_case(experiment, case) {
+            // The run did not show what was to be measured.
+            Err(_) if round < ROUNDS && lateness.is_excuse() => continue,
+            result => result?,
+        };
         let ours = result.ours.as_deref().unwrap_or_default();
         let differs = |(_, verdict): &(usize, &Verdict)| **verdict == Verdict::Differs;
         let describe = |(index, _): (usize, &Verdict)| {
@@ -53,6 +58,9 @@ fn agree(experiment: &Experiment, case: &Case) -> Result<Completion, Failed> {
             return Ok(Completion::Completed);
         }
         differences = all.join("; ");
+        if !lateness.is_excuse() {
+            break;
+        }
     }
     match kernel_version() {
         Some(version) if version < COPIED => Ok(Completion::ignored_with(format!(

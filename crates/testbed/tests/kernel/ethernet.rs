@@ -24,12 +24,12 @@ pub(crate) const TESTS: &[Test] = &[
     ("a_transfer_crosses_an_ethernet_and_a_kernel_that_forwards", a_transfer_crosses),
     ("carrier_goes_and_comes_as_netlink_sees_it", carrier_goes_and_comes),
     ("a_download_survives_each_kind_of_outage", a_download_survives_each_kind_of_outage),
-    ("what_forwards_late_drops_arp_too", what_forwards_late_drops_arp_too),
+    ("late_forwarding_drops_arp", late_forwarding_drops_arp),
     ("one_family_goes_with_its_addresses_and_comes_back", one_family_goes_with_its_addresses),
     ("a_lease_that_is_renewed_has_another_address", a_lease_that_is_renewed_has_another_address),
     ("a_modem_has_carrier_and_no_neighbours", a_modem_has_carrier_and_no_neighbours),
     ("a_router_translates_addresses", a_router_translates_addresses),
-    ("what_an_ethernet_cannot_have_is_refused", what_cannot_be_is_refused),
+    ("invalid_ethernets_are_refused", invalid_ethernets_are_refused),
 ];
 
 const PHONE: NodeId = NodeId(0);
@@ -115,7 +115,7 @@ fn a_download_survives_each_kind_of_outage(_: &Namespace) {
 }
 
 /// Neither side learns of the other before the path carries.
-fn what_forwards_late_drops_arp_too(_: &Namespace) {
+fn late_forwarding_drops_arp(_: &Namespace) {
     let layer2 = Layer2 { outage: OutageKind::Carrier, ..ETHERNET };
     let mut config = world(layer2, one_outage(300, 600), Duration::from_millis(1_500));
     config.flows = vec![upload(1_000_000, false)];
@@ -223,7 +223,7 @@ fn a_router_translates_addresses(_: &Namespace) {
     assert_eq!(sources.found, BTreeSet::from([ROUTER.address(false)]));
 }
 
-fn what_cannot_be_is_refused(_: &Namespace) {
+fn invalid_ethernets_are_refused(_: &Namespace) {
     let plain = world(ETHERNET, Outages::Never, Duration::ZERO);
     let options = RealOptions { external: [PHONE, SERVER].into(), ..RealOptions::default() };
     assert!(RealWorld::check(&plain, &options).is_ok());

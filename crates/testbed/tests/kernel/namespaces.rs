@@ -15,7 +15,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("outlives_its_thread_in_a_handle", outlives_its_thread_in_a_handle),
     ("a_thread_outside_is_refused", a_thread_outside_is_refused),
     ("bad_names_are_refused", bad_names_are_refused),
-    ("netlink_errors_say_what_was_asked_for", netlink_errors_say_what_was_asked_for),
+    ("netlink_errors_name_the_request", netlink_errors_name_the_request),
     ("routes_and_links_follow_requests", routes_and_links_follow_requests),
     ("in_a_user_namespace", in_a_user_namespace),
 ];
@@ -64,7 +64,7 @@ fn bad_names_are_refused(namespace: &Namespace) {
     }
 }
 
-fn netlink_errors_say_what_was_asked_for(namespace: &Namespace) {
+fn netlink_errors_name_the_request(namespace: &Namespace) {
     let mut netlink = Netlink::open(namespace).unwrap();
     assert!(matches!(netlink.set_up("eth7"), Err(NetlinkError::NoSuchLink { .. })));
     let error = netlink.set_mtu("lo", 1).and_then(|()| netlink.add_address("lo", "127.0.0.1".parse().unwrap(), 99));

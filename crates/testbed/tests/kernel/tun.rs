@@ -30,8 +30,8 @@ pub(crate) const TESTS: &[Test] = &[
     ("total_loss_is_total", total_loss_is_total),
     ("corruption_is_noticed_by_both_sides", corruption_is_noticed_by_both_sides),
     ("a_device_that_is_down_takes_nothing", a_device_that_is_down_takes_nothing),
-    ("the_kernel_refuses_what_is_not_ip", the_kernel_refuses_what_is_not_ip),
-    ("a_capture_has_what_crossed", a_capture_has_what_crossed),
+    ("the_kernel_refuses_packets_that_are_not_ip", the_kernel_refuses_packets_that_are_not_ip),
+    ("a_capture_has_every_packet", a_capture_has_every_packet),
     ("the_application_has_its_turn_after_a_transmission", the_application_has_its_turn_after_a_transmission),
     ("a_waker_ends_the_sleep", a_waker_ends_the_sleep),
     ("an_endpoint_out_of_bounds_is_stopped", an_endpoint_out_of_bounds_is_stopped),
@@ -242,7 +242,7 @@ fn a_device_that_is_down_takes_nothing(namespace: &Namespace) {
     assert_eq!(shell.counters().dropped_while_down, 1);
 }
 
-fn the_kernel_refuses_what_is_not_ip(namespace: &Namespace) {
+fn the_kernel_refuses_packets_that_are_not_ip(namespace: &Namespace) {
     let (tun, _) = tun(namespace, KERNEL_V4, 1500);
     for bytes in [&[][..], &[0x55; 40]] {
         assert!(matches!(tun.send(bytes), Err(TunError::NotIp)), "{bytes:?}");
@@ -321,7 +321,7 @@ fn an_endpoint_out_of_bounds_is_stopped(namespace: &Namespace) {
     assert!(matches!(run(stuck), ShellError::Livelock { deadline: Instant::ZERO }));
 }
 
-fn a_capture_has_what_crossed(namespace: &Namespace) {
+fn a_capture_has_every_packet(namespace: &Namespace) {
     let (tun, endpoint) = tun(namespace, KERNEL_V4, 1500);
     let mut echo = Echo::new(endpoint, Duration::ZERO);
     let file = SharedFile::default();

@@ -32,7 +32,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("new_connections_use_the_address_of_the_link_that_is_up", new_connections_use_the_address_of_the_link_that_is_up),
     ("a_moving_host_is_moved_with_its_kernel", a_moving_host_is_moved_with_its_kernel),
     ("a_connection_fails_as_the_kernel_says", a_connection_fails_as_the_kernel_says),
-    ("what_cannot_be_real_is_refused", what_cannot_be_real_is_refused),
+    ("worlds_that_cannot_be_real_are_refused", worlds_that_cannot_be_real_are_refused),
     ("a_run_ends_when_it_is_told_to", a_run_ends_when_it_is_told_to),
 ];
 
@@ -253,7 +253,7 @@ fn a_connection_fails_as_the_kernel_says(_: &Namespace) {
     assert!((1_500..6_000).contains(&(failed_at.saturating_since(Instant::ZERO).as_millis())), "{failed_at}");
 }
 
-fn what_cannot_be_real_is_refused(_: &Namespace) {
+fn worlds_that_cannot_be_real_are_refused(_: &Namespace) {
     let plain = pair(link(10, 5, 60), vec![flow("bulk", bulk(1_000, Opener::Sender))]);
     let check = |config: &WorldConfig, options: &RealOptions| RealWorld::check(config, options);
     assert!(check(&plain, &RealOptions::default()).is_ok());

@@ -1,8 +1,9 @@
 //! Messages that a kernel with a real mac80211 has sent, replayed.
 
 use holdover_base::Instant;
+use holdover_host::messages;
 
-use super::{messages, tell};
+use super::tell;
 use crate::link_watch::kernel::{Change, Interfaces};
 
 /// The recording; its head says where it comes from.

@@ -9,7 +9,7 @@ use holdover_agent::engine::EngineOptions;
 use holdover_base::Duration;
 use holdover_host::clock;
 use holdover_mobility::LinkEvent;
-use holdover_testbed::{Congestion, ImpairmentConfig, KernelStream, Namespace, SocketOptions};
+use holdover_testbed::{Congestion, ImpairmentConfig, KernelStream, Lateness, Namespace, SocketOptions};
 
 use super::process::{EngineThread, UP};
 use crate::wire::{FAR, FAR_V6, INTERFACE, Wire};
@@ -18,7 +18,7 @@ use crate::wire::{FAR, FAR_V6, INTERFACE, Wire};
 const OUTAGE: StdDuration = StdDuration::from_millis(3500);
 /// The round trip is 20 ms.
 const ARRIVES_WITHIN: Duration = Duration::from_millis(300);
-/// On a machine with other work one outage of several may be noticed late.
+/// On a machine with other work an outage may be noticed late: then it is repeated, if the machine was late indeed.
 const ATTEMPTS: usize = 3;
 
 /// From the near host its own TCP is poked, from the far one that one, over the link.
@@ -36,6 +36,7 @@ pub(crate) fn what_was_said_in_an_outage_arrives_at_once(near: &Namespace) {
         for is_near in [true, false] {
             let mut took = Vec::new();
             for _ in 0..ATTEMPTS {
+                let lateness = Lateness::watch();
                 wire.cut(true);
                 engine.link(LinkEvent::Down);
                 sleep(StdDuration::from_millis(100));
@@ -52,7 +53,7 @@ pub(crate) fn what_was_said_in_an_outage_arrives_at_once(near: &Namespace) {
                     tell(&mut ours, &mut theirs);
                     tell(&mut theirs, &mut ours);
                 }
-                if took.last().is_some_and(|&after| after < ARRIVES_WITHIN) {
+                if took.last().is_some_and(|&after| after < ARRIVES_WITHIN) || !lateness.is_excuse() {
                     break;
                 }
             }
