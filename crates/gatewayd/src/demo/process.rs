@@ -7,6 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use holdover_host::Namespace;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::WorldError;
 use crate::control::{Request, Response, ask};
@@ -25,6 +26,9 @@ pub struct Process {
 
 /// It answers within this time after its start: the kernel verifies its programs first, several at a time if several are started.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
+
+/// It ends within this time when it is told to.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 impl Process {
     /// Starts the daemon in a namespace, with this configuration but for where packets are kept. `directory` must not be there.
@@ -108,9 +112,23 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Ends the daemon, so that it takes its programs out of the path; kills it if it does not end.
+    fn end(&mut self) {
+        let Some(child) = &mut self.child else { return };
+        // One that has ended meanwhile hears nothing.
+        let _ = kill_process(Pid::from_child(child), Signal::TERM);
+        let began = Instant::now();
+        while matches!(child.try_wait(), Ok(None)) && began.elapsed() < ENDS_WITHIN {
+            sleep(Duration::from_millis(5));
+        }
+        self.kill();
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
-        self.kill();
+        self.end();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }
