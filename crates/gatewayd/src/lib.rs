@@ -20,9 +20,9 @@
 
 pub mod config;
 pub mod control;
+mod controller;
 pub mod daemon;
 pub mod demo;
-mod controller;
 mod engine;
 pub mod features;
 mod interface;

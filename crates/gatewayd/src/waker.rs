@@ -153,7 +153,8 @@ impl Waker {
             let full = path.counters().connections_full;
             let is_full = full != self.seen_full;
             self.seen_full = full;
-            self.woken.connections = path.tend_flows(now, self.config.hold_back.most_connections as usize, is_full) as u64;
+            self.woken.connections =
+                path.tend_flows(now, self.config.hold_back.most_connections as usize, is_full) as u64;
         }
     }
 

@@ -4,9 +4,7 @@ use core::net::IpAddr;
 use std::collections::{BTreeMap, VecDeque};
 
 use holdover_base::Instant;
-use holdover_filter::{
-    Action, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Table, Verdict,
-};
+use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Table, Verdict};
 use holdover_flow::{Environment, Flow, FlowTable, Form, Key, Link, LinkState, Order, OrderRecord, Place, Rules};
 use holdover_wire::Packet;
 

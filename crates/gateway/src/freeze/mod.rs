@@ -47,21 +47,12 @@ pub struct FreezeConfig {
 impl FreezeConfig {
     /// BUFFER-FREEZE: the newest ACK. It waits for reports, as a daemon has better ones than a timer's.
     pub const fn buffer_freeze() -> Self {
-        Self {
-            holds: Holds::Newest,
-            held_after_bytes: 150_000,
-            flush: Duration::from_millis(40),
-            least_timeout: None,
-        }
+        Self { holds: Holds::Newest, held_after_bytes: 150_000, flush: Duration::from_millis(40), least_timeout: None }
     }
 
     /// M-TCP: one byte, and a timer of 250 ms at least (a delayed ACK may be 200 ms late).
     pub const fn m_tcp() -> Self {
-        Self {
-            holds: Holds::Bytes(1),
-            least_timeout: Some(Duration::from_millis(250)),
-            ..Self::buffer_freeze()
-        }
+        Self { holds: Holds::Bytes(1), least_timeout: Some(Duration::from_millis(250)), ..Self::buffer_freeze() }
     }
 
     /// What the flow path has to know of it.
@@ -172,7 +163,9 @@ impl FreezeControl {
         let mut waiting = Vec::new();
         path.for_each_live(&mut |connection, flow| {
             let half = flow.half(Direction::Incoming);
-            if half.awaits_ack() || half.is_held() {
+            let is_frozen = self.connections.get(&connection).is_some_and(|state| state.is_frozen);
+            let is_recent = half.last_data_at().is_some_and(|at| now.saturating_since(at) < RECENTLY);
+            if !is_frozen && (is_recent || half.awaits_ack() || half.is_held()) {
                 waiting.push(connection);
             }
         });
@@ -279,7 +272,8 @@ impl FreezeControl {
     }
 
     fn thaw_all(&mut self, now: Instant, path: &mut impl FlowTable) {
-        let frozen: Vec<Connection> = self.connections.iter().filter(|(_, state)| state.is_frozen).map(|(&it, _)| it).collect();
+        let frozen: Vec<Connection> =
+            self.connections.iter().filter(|(_, state)| state.is_frozen).map(|(&it, _)| it).collect();
         for connection in frozen {
             self.connections.remove(&connection);
             let Some(flow) = path.snapshot(connection) else { continue };
@@ -325,6 +319,9 @@ impl FreezeControl {
         }
     }
 }
+
+/// A sender of data within this time may send more while the mobile host is away.
+const RECENTLY: Duration = Duration::from_secs(10);
 
 /// How soon a connection without a timer of its own is looked at again while something is held and data are outstanding.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);

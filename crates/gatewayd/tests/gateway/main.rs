@@ -9,7 +9,9 @@
 mod absences;
 mod crashes;
 mod limits;
+mod modes;
 mod process;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -38,8 +40,12 @@ fn can_work() -> Result<(), String> {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 3] =
-        [("absences", absences::TESTS), ("crashes", crashes::TESTS), ("limits", limits::TESTS)];
+    let groups: [(&str, &[Test]); 4] = [
+        ("absences", absences::TESTS),
+        ("crashes", crashes::TESTS),
+        ("limits", limits::TESTS),
+        ("modes", modes::TESTS),
+    ];
     let tests = groups.into_iter().flat_map(|(group, tests)| tests.iter().map(move |test| (group, *test)));
     tests
         .map(|(group, (name, test))| {
