@@ -7,6 +7,7 @@
 
 #include "kernel.h"
 
+#define FLOW_ORDERS 0
 #include "flow.h"
 
 #include "path/maps.h"
@@ -90,8 +91,6 @@ INLINE int decide(struct __sk_buff *skb, struct scratch *scratch, struct key *ke
 		note_arrival(&arrival_noticed_at[family & 1], key, link, packet->now);
 	if (verdict->notice)
 		notify(key, packet->now, direction, verdict->notice, verdict->notice_ack);
-	if (verdict->probe)
-		count(PROBED);
 	if (verdict->withhold) {
 		count(WITHHELD);
 		// The host's TCP would take a drop that it hears of for congestion. There is no interface 0.

@@ -21,6 +21,12 @@
 // The peer's clock may be slow by one part in so many.
 #define DRIFT_PART 5000
 
+// A shell whose controller gives no orders about windows, duplicates and other holding (that of the agent) defines this as 0: its
+// verifier need not look at what follows from them.
+#ifndef FLOW_ORDERS
+#define FLOW_ORDERS 1
+#endif
+
 INLINE int is_stalling(const struct link *link, const struct flow *flow, u64 now)
 {
 	u64 lead = link->stall_lead;
@@ -56,7 +62,7 @@ INLINE int holding_now(const volatile struct rules *rules, const struct link *li
 		return HOLD_NOTHING;
 	if (link->is_down || stalls)
 		return HOLD_ALL;
-	if ((!rules->hold_segments && !link->holds) || link->awaits_packets || (link->has_up && since_up(link, now) < rules->hold_pause))
+	if ((!rules->hold_segments && !(FLOW_ORDERS && link->holds)) || link->awaits_packets || (link->has_up && since_up(link, now) < rules->hold_pause))
 		return HOLD_NOTHING;
 	return HOLD_LAST;
 }
@@ -81,7 +87,7 @@ INLINE int has_orders(const struct link *link)
 INLINE int hold_back(const volatile struct rules *rules, const struct link *link, const struct half *half, const struct packet *packet,
 		     int kind, u32 was_acked, int direction, u32 *limit)
 {
-	u32 holds = direction == INCOMING ? link->holds : HOLDS_SEGMENTS;
+	u32 holds = FLOW_ORDERS && direction == INCOMING ? link->holds : HOLDS_SEGMENTS;
 
 	if (kind != ADVANCING || packet->sack_len || packet->flags & (SYN | FIN | RST))
 		return 0;
@@ -162,7 +168,7 @@ INLINE void limit_window(const struct half *half, const struct link *link, const
 
 	if (by_link && by_flow && half->most_window < most)
 		most = half->most_window;
-	if ((!by_link && !by_flow) || packet->flags & (SYN | RST) || link->expires_at <= packet->now)
+	if (!FLOW_ORDERS || (!by_link && !by_flow) || packet->flags & (SYN | RST) || link->expires_at <= packet->now)
 		return;
 	// How many bytes a unit is may be unknown. None are none.
 	if (most && half->window_shift == UNKNOWN_SHIFT)
@@ -186,16 +192,19 @@ INLINE int is_shut(const struct half *half, const struct link *link, int data_di
 	return by_link || (half->flags & HALF_LIMITED && !half->most_window);
 }
 
-// Whether a segment asks for a window that is shut by order: nothing below what its sender was shown, as Linux has it, or one byte.
+// Whether a segment asks for a window that is shut by order: nothing below what its sender was shown, as Linux has it; one byte; or data
+// that have passed before (with data outstanding, Linux's retransmissions are its probes).
 INLINE int is_window_probe(const struct flow *flow, const struct link *link, const struct packet *packet, int direction)
 {
 	const struct half *half = direction == OUTGOING ? &flow->incoming : &flow->outgoing;
 
-	if (!is_shut(half, link, direction) || link->expires_at <= packet->now || packet->flags & (SYN | FIN | RST))
+	if (!FLOW_ORDERS || !is_shut(half, link, direction) || link->expires_at <= packet->now || packet->flags & (SYN | FIN | RST))
 		return 0;
 	if (!(half->flags & HALF_ACKED) || !(half->flags & HALF_LAST))
 		return 0;
-	return packet->len ? packet->len == 1 : before(packet->seq, half->shown);
+	if (!packet->len)
+		return before(packet->seq, half->shown);
+	return packet->len == 1 || (half->runs_len && !before(packet->seq, half->acked) && before(packet->seq, runs_end(half)));
 }
 
 // A duplicate ACK (RFC 5681 section 2), before it is noted.
@@ -247,9 +256,13 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	int is_up = !link->is_down || link->is_releasing;
 	int is_past = direction == INCOMING && !(packet->flags & SYN) && is_before_window(&flow->outgoing, packet);
 	int was_held = is_held(half), opens = opens_window(half, packet);
-	int is_dropped = direction == INCOMING && link->drops_duplicates && link->expires_at > now && is_duplicate(half, packet);
+
+	verdict->is_dropped = FLOW_ORDERS && direction == INCOMING && link->drops_duplicates && link->expires_at > now && is_duplicate(half, packet);
 	u32 was_acked = half->acked;
-	int kind = is_past ? OTHER : note_ack(half, packet);
+
+	verdict->kind = is_past ? OTHER : note_ack(half, packet);
+	int kind = READ_ONCE(verdict->kind);
+
 	if (kind == ADVANCING)
 		note_flight(half, flow, now);
 	int is_stalled = stalls && holding == HOLD_ALL && kind == ADVANCING;
@@ -257,8 +270,10 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 	// Only one end at a time: a sender beyond a shrunk window sends its ACKs from that window's edge (Linux's
 	// `tcp_acceptable_seq`), which a peer that has received more ignores. With both ends shrunk, only packets of the controller
 	// would be accepted, and the controller may end.
-	int begins_stall = is_stalled && !(other->flags & HALF_SHRUNK) && !(half->flags & HALF_SHRUNK) &&
+	verdict->begins_stall = is_stalled && !(other->flags & HALF_SHRUNK) && !(half->flags & HALF_SHRUNK) &&
 			   !half->sack_len && half->window_shift != UNKNOWN_SHIFT;
+
+	int begins_stall = READ_ONCE(verdict->begins_stall);
 
 	if (is_stalled && !begins_stall) {
 		half->flags |= HALF_RECORDING;
@@ -273,12 +288,13 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		// Data that flows by itself needs no release, and is acknowledged as it comes.
 		holding = HOLD_NOTHING;
 	}
-	int is_heard = half->flags & HALF_UNTIL_HEARD && (kind == ADVANCING || kind == REPEATED) && !link->is_down;
-
-	if (is_heard) {
+	verdict->is_heard = FLOW_ORDERS && half->flags & HALF_UNTIL_HEARD && (kind == ADVANCING || kind == REPEATED) && !link->is_down;
+	if (FLOW_ORDERS && verdict->is_heard) {
 		half->flags &= ~(HALF_LIMITED | HALF_UNTIL_HEARD);
 		holding = HOLD_NOTHING;
 	}
+	verdict->holding = holding;
+	holding = READ_ONCE(verdict->holding);
 	u32 limit = half->shown;
 	int has_limit = 0;
 
@@ -286,6 +302,10 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		has_limit = half->flags & HALF_ACKED;
 	else if (!begins_stall && holding == HOLD_LAST)
 		has_limit = hold_back(rules, link, half, packet, kind, was_acked, direction, &limit);
+	verdict->has_limit = has_limit;
+	verdict->shown_limit = limit;
+	has_limit = READ_ONCE(verdict->has_limit);
+	limit = READ_ONCE(verdict->shown_limit);
 	if (refreshes(rules, half, link, now) && packet->has_stamps && !before(half->refresh_stale, packet->ecr))
 		refresh_echo(half, packet, verdict);
 	int was_recording = half->flags & HALF_RECORDING;
@@ -307,9 +327,9 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		half->flush_at = now + rules->hold_flush;
 	}
 	limit_window(half, link, packet, verdict, direction);
-	if (is_dropped)
+	if (FLOW_ORDERS && READ_ONCE(verdict->is_dropped))
 		verdict->withhold = 1;
-	if (is_heard) {
+	if (FLOW_ORDERS && READ_ONCE(verdict->is_heard)) {
 		verdict->notice = NOTICE_HEARD;
 		verdict->notice_ack = packet->ack;
 	}

@@ -31,6 +31,7 @@ INLINE void expand_side(struct half *half, const struct side *side, u64 seen_at)
 {
 	int has_end = !!(side->flags & SIDE_END);
 
+	// When data passed is not kept: at the last packet, at the latest.
 	half->last_data_at = half->advanced_at = has_end ? seen_at : 0;
 	half->bytes_acked = side->bytes_acked;
 	half->newest_stamp_at = half->flush_at = half->hold_from = half->flight_since = half->flight_from = 0;
@@ -89,11 +90,10 @@ INLINE void compact_side(struct side *side, const struct half *half)
 {
 	u8 flags = half->flags & SIDE_FLAGS;
 
-	side->acked = half->acked;
-	if (half->runs_len) {
+	if (half->runs_len)
 		flags |= SIDE_END;
-		side->end = runs_end(half);
-	}
+	side->acked = half->acked;
+	side->end = half->runs_len ? runs_end(half) : 0;
 	side->last_nxt = half->last_nxt;
 	side->last_val = half->last_val;
 	side->last_ecr = half->last_ecr;

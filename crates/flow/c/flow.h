@@ -39,9 +39,9 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 	}
 	fold(flow, own, key, direction);
 	fold(flow, other, key, !direction);
-	verdict->probe = is_window_probe(flow, link, packet, direction);
+	verdict->probe = FLOW_ORDERS && is_window_probe(flow, link, packet, direction);
 	// One without data is before the window, where a receiver takes nothing from it. Of an absent one the controller answers in its place.
-	if (verdict->probe && (!packet->len || link->is_down)) {
+	if (FLOW_ORDERS && verdict->probe && (!packet->len || (packet->len == 1 && link->is_down))) {
 		verdict->withhold = link->is_down && direction == OUTGOING;
 		note_probe(flow, verdict, direction);
 		flow->seen_at = packet->now;
@@ -56,7 +56,7 @@ INLINE void handle_segment(struct flow *flow, const struct link *link, const vol
 	} else {
 		catch_up(flow, link);
 	}
-	if (verdict->probe && !verdict->notice)
+	if (FLOW_ORDERS && verdict->probe && !verdict->notice)
 		note_probe(flow, verdict, direction);
 	note_stage(flow, packet, direction);
 	flow->withheld += verdict->withhold;

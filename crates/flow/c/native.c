@@ -145,6 +145,16 @@ u32 flow_pass_between(struct flow *flow, const struct key *key, const struct lin
 	return !pass_between(flow, link, rules, key, packet, verdict, none, way);
 }
 
+u32 flow_begins_between(const struct flow *flow, const struct packet *packet)
+{
+	return begins_between(flow->stage, flow->host_isn, packet);
+}
+
+u32 flow_is_under_way(const struct flow *flow)
+{
+	return is_under_way(flow->stage, flow->incoming.flags | flow->outgoing.flags);
+}
+
 // ---- For the tests of the Rust side. ----
 
 void flow_note_run(struct half *half, u32 start, u32 end, u32 size)

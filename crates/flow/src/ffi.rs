@@ -46,6 +46,8 @@ mod c {
             verdict: *mut Verdict,
             direction: u32,
         ) -> u32;
+        pub(super) fn flow_begins_between(flow: *const Flow, packet: *const Packet) -> u32;
+        pub(super) fn flow_is_under_way(flow: *const Flow) -> u32;
         pub(super) fn flow_lower(half: *const Half, packet: *const Packet, verdict: *mut Verdict, ack: u32);
     }
 
@@ -186,6 +188,18 @@ pub(crate) fn pass_between(
     let is_refused =
         unsafe { c::flow_pass_between(flow, key, link, rules, packet, &raw mut verdict, direction.into()) };
     (is_refused == 0).then_some(verdict)
+}
+
+/// Whether a packet begins another flow of the same name.
+pub(crate) fn begins_between(flow: &Flow, packet: &Packet) -> bool {
+    // SAFETY: as above.
+    unsafe { c::flow_begins_between(flow, packet) != 0 }
+}
+
+/// Whether both ends have agreed on their numbers, and neither has ended.
+pub(crate) fn is_under_way(flow: &Flow) -> bool {
+    // SAFETY: as above.
+    unsafe { c::flow_is_under_way(flow) != 0 }
 }
 
 /// An entry that is all zeros.

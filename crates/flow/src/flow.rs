@@ -91,6 +91,16 @@ impl Flow {
         ffi::begins_anew(self, &segment::read(Instant::ZERO, packet, segment, Form::of(segment)))
     }
 
+    /// Whether a packet of either end begins another connection with the same addresses, in a shell that stands between them.
+    pub fn is_ended_between(&self, packet: &Packet, segment: &Segment) -> bool {
+        ffi::begins_between(self, &segment::read(Instant::ZERO, packet, segment, Form::of(segment)))
+    }
+
+    /// Whether both ends have agreed on their numbers, and neither has ended: then a SYN is a stranger's (RFC 5961 section 4).
+    pub fn is_under_way(&self) -> bool {
+        ffi::is_under_way(self)
+    }
+
     /// Whether a flow is remembered from this packet of the host on.
     pub fn begins_with(packet: &Packet, segment: &Segment) -> bool {
         ffi::begins_flow(&segment::read(Instant::ZERO, packet, segment, Form::of(segment)))

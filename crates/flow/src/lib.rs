@@ -31,6 +31,8 @@ mod prediction;
 mod rules;
 mod segment;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub use entry::Followed;
 pub use flow::Environment;

@@ -484,3 +484,42 @@ pub(crate) fn mapped(address: IpAddr) -> Ipv6Addr {
         IpAddr::V6(address) => address,
     }
 }
+
+#[cfg(test)]
+mod comparison;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The kernel looks at 1,000,000 instructions of all paths through a program at most (`BPF_COMPLEXITY_LIMIT_INSNS`).
+    #[test]
+    fn programs_leave_the_verifier_room() {
+        let rules = WakeConfig::all().rules();
+        let link = LinkState::default();
+        let place = Place {
+            interface: "",
+            index: 0,
+            frame_len: 14,
+            divert_to: 0,
+            most_mobiles: 1,
+            most_connections: 1,
+            most_detailed: 1,
+            rules,
+            link,
+        };
+        let path = match KernelPath::load(place, &[]) {
+            Ok(path) => path,
+            Err(error) => {
+                assert!(std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_none(), "{error:?}");
+                return eprintln!("skipped: {error}");
+            }
+        };
+        for name in PROGRAMS {
+            let program: &SchedClassifier = path.ebpf.program(name).unwrap().try_into().unwrap();
+            let looked_at = program.info().unwrap().verified_instruction_count();
+            eprintln!("{name}: {looked_at:?}");
+            assert!(looked_at.is_none_or(|count| count < 800_000), "{name}: {looked_at:?}");
+        }
+    }
+}

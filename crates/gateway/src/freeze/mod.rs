@@ -163,7 +163,9 @@ impl FreezeControl {
         let mut waiting = Vec::new();
         path.for_each_live(&mut |connection, flow| {
             let half = flow.half(Direction::Incoming);
-            if half.awaits_ack() || half.is_held() {
+            let is_frozen = self.connections.get(&connection).is_some_and(|state| state.is_frozen);
+            let is_recent = half.last_data_at().is_some_and(|at| now.saturating_since(at) < RECENTLY);
+            if !is_frozen && (is_recent || half.awaits_ack() || half.is_held()) {
                 waiting.push(connection);
             }
         });
@@ -317,6 +319,9 @@ impl FreezeControl {
         }
     }
 }
+
+/// A sender of data within this time may send more while the mobile host is away.
+const RECENTLY: Duration = Duration::from_secs(10);
 
 /// How soon a connection without a timer of its own is looked at again while something is held and data are outstanding.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);

@@ -138,13 +138,14 @@ fn a_mobile_host_that_goes_has_its_window_shut_and_its_probes_answered() {
     // As Linux probes, and as 4.4BSD does. Neither goes on to the host, which is not there.
     assert_eq!(script.pass(data(299, 0)), ["ack 300 win 0"]);
     assert_eq!(script.pass(data(400, 1)), ["ack 300 win 0"]);
-    // Data do.
-    assert_eq!(script.pass(data(300, 100)), ["data 300:400"]);
+    // Data do, and ask for the window as well if they have passed before.
+    assert_eq!(script.pass(data(300, 100)), ["data 300:400", "ack 300 win 0"]);
+    assert_eq!(script.pass(data(400, 100)), ["data 400:500"]);
     assert_eq!(script.after(60_000), [] as [&str; 0]);
     assert_eq!(script.phone_is(Presence::Present), ["ack 300 win 300"]);
     assert_eq!(script.pass(data(300, 100)), ["data 300:400"]);
     script.after(10);
-    assert_eq!(script.pass(ack(400, 450)), ["ack 400 win 450"]);
+    assert_eq!(script.pass(ack(500, 450)), ["ack 500 win 450"]);
 }
 
 #[test]
@@ -159,9 +160,19 @@ fn a_mobile_host_that_speaks_ends_the_freeze_by_itself() {
 }
 
 #[test]
+fn a_sender_that_pauses_is_frozen_before_it_goes_on() {
+    let mut script = under_way(FreezeConfig::buffer_freeze());
+    assert_eq!(script.pass(ack(400, 500)), ["ack 400 win 500"]);
+    script.after(1_000);
+    assert_eq!(script.phone_is(Presence::Away), ["ack 400 win 0"]);
+    assert_eq!(script.phone_is(Presence::Present), ["ack 400 win 500"]);
+}
+
+#[test]
 fn idle_connections_are_left_alone() {
     let mut script = under_way(FreezeConfig::buffer_freeze());
     script.pass(ack(400, 500));
+    script.after(11_000);
     assert_eq!(script.phone_is(Presence::Away), [] as [&str; 0]);
     assert_eq!(script.phone_is(Presence::Present), [] as [&str; 0]);
 }

@@ -69,6 +69,13 @@ impl Flows {
         Some(details.map_or_else(|| entry.expand(), |Plain(flow)| flow))
     }
 
+    /// Whether a connection has details.
+    #[cfg(test)]
+    pub(super) fn is_detailed(&self, connection: Connection) -> bool {
+        let key = Plain(Key::new(connection));
+        self.entries.get(&key, LOCK).is_ok_and(|entry| entry.0.is_detailed()) && self.details.get(&key, LOCK).is_ok()
+    }
+
     fn for_each_entry(&self, mut look: impl FnMut(Connection, &Entry)) {
         let map = self.entries.map().fd().as_fd();
         // SAFETY: these are the map's key and value, integers without padding.
@@ -171,7 +178,15 @@ impl KernelPath {
         left
     }
 
-    fn order_flow(&self, order: OrderRecord) {
+    /// Forgets a connection.
+    #[cfg(test)]
+    pub(super) fn forget_flow(&mut self, connection: Connection) {
+        let key = Plain(Key::new(connection));
+        let _ = self.flows.details.remove(&key);
+        let _ = self.flows.entries.remove(&key);
+    }
+
+    pub(super) fn order_flow(&self, order: OrderRecord) {
         let bytes = order.to_bytes();
         let options = TestRunOptions { data_in: Some(bytes.as_ref()), ..TestRunOptions::new() };
         let program: Option<&SchedClassifier> =

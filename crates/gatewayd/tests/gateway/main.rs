@@ -10,8 +10,10 @@ mod absences;
 mod crashes;
 mod handoff;
 mod limits;
+mod modes;
 mod presence;
 mod process;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -40,12 +42,13 @@ fn can_work() -> Result<(), String> {
 
 fn trials(missing: Option<&str>) -> Vec<Trial> {
     let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
-    let groups: [(&str, &[Test]); 5] = [
+    let groups: [(&str, &[Test]); 6] = [
         ("handoff", handoff::TESTS),
         ("absences", absences::TESTS),
         ("crashes", crashes::TESTS),
         ("limits", limits::TESTS),
         ("presence", presence::TESTS),
+        ("modes", modes::TESTS),
     ];
     let tests = groups.into_iter().flat_map(|(group, tests)| tests.iter().map(move |test| (group, *test)));
     tests

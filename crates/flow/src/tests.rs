@@ -1,0 +1,315 @@
+//! Orders, rule by rule, between a fixed host that sends and a mobile host that receives; and entries against flows.
+
+use bytes::Bytes;
+use core::net::{IpAddr, Ipv4Addr};
+
+use holdover_base::{Duration, Instant};
+use holdover_filter::{Connection, Direction, Verdict};
+use holdover_wire::{Flags, Packet, Segment, Seq, TcpOptions, Timestamps};
+use proptest::prelude::*;
+
+use crate::{
+    Entry, Environment, Flow, Followed, Form, HoldBack, Holds, Key, Link, LinkState, Notice, Order, OrderRecord, Place,
+    Rules, WindowLimit,
+};
+
+const FIXED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const MOBILE: IpAddr = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 2));
+
+/// One connection, with what it has been told of the link.
+struct Path {
+    flow: Flow,
+    rules: Rules,
+    link: LinkState,
+    now: Instant,
+}
+
+fn connection() -> Connection {
+    Connection { local: (FIXED, 80).into(), remote: (MOBILE, 4000).into() }
+}
+
+fn packet(is_outgoing: bool, flags: Flags, (seq, ack): (u32, u32), window: u16, len: usize) -> Packet {
+    let (src, dst) = if is_outgoing { (FIXED, MOBILE) } else { (MOBILE, FIXED) };
+    let (src_port, dst_port) = if is_outgoing { (80, 4000) } else { (4000, 80) };
+    let segment = Segment {
+        src_port,
+        dst_port,
+        seq: Seq::new(seq),
+        ack: Seq::new(ack),
+        flags,
+        window,
+        payload: Bytes::from(vec![0; len]),
+        ..Segment::default()
+    };
+    Packet::new(src, dst, segment)
+}
+
+impl Path {
+    /// The mobile host has opened a connection with these window shifts; data begin at 1000.
+    fn new(link: LinkState, shift: u8) -> Self {
+        let hold = HoldBack { segments: 4, after_bytes: 0, pause: Duration::ZERO, flush: Duration::from_millis(40) };
+        let rules = Rules::new(Some(hold), true, Duration::ZERO);
+        let mut path = Self { flow: Flow::new(), rules, link, now: Instant::from_secs(1) };
+        let options = TcpOptions { window_scale: Some(shift), ..TcpOptions::default() };
+        let scaled = |mut packet: Packet| {
+            if let Some(segment) = holdover_filter::tcp_mut(&mut packet) {
+                segment.options = options.clone();
+            }
+            packet
+        };
+        path.pass(scaled(packet(false, Flags::SYN, (0, 0), 5000, 0)));
+        path.pass(scaled(packet(true, Flags::SYN | Flags::ACK, (999, 1), 500, 0)));
+        path.pass(packet(false, Flags::ACK, (1, 1000), 5000, 0));
+        path
+    }
+
+    /// What becomes of a packet: the ACK number and window that go on, or `None` if it is withheld.
+    fn pass(&mut self, mut packet: Packet) -> (Option<(u32, u16)>, Option<Notice>) {
+        self.now += Duration::from_millis(1);
+        let direction = if packet.dst == MOBILE { Direction::Outgoing } else { Direction::Incoming };
+        let link = Link::new(&self.link);
+        let environment = Environment { now: self.now, link: &link, rules: &self.rules };
+        let form = Form::of(packet.tcp().unwrap());
+        let (verdict, notice) =
+            self.flow.pass_between(&Key::new(connection()), environment, direction, &mut packet, form);
+        let segment = packet.tcp().unwrap();
+        ((verdict == Verdict::Pass).then(|| (segment.ack.value(), segment.window)), notice)
+    }
+
+    fn data(&mut self, seq: u32, len: usize) -> (Option<(u32, u16)>, Option<Notice>) {
+        self.pass(packet(true, Flags::ACK, (seq, 1), 500, len))
+    }
+
+    fn ack(&mut self, ack: u32, window: u16) -> Option<(u32, u16)> {
+        self.pass(packet(false, Flags::ACK, (1, ack), window, 0)).0
+    }
+
+    fn order(&mut self, direction: Direction, order: Order) {
+        self.flow.handle_order(&mut Place::default(), &OrderRecord::new(self.now, connection(), direction, order));
+    }
+
+    fn send(&mut self, segments: u32) {
+        for number in 0..segments {
+            assert_eq!(self.data(1000 + number * 100, 100).0, Some((1, 500)));
+        }
+    }
+}
+
+fn holding(holds: Holds) -> LinkState {
+    LinkState { holds, ..LinkState::default() }
+}
+
+#[test]
+fn exactly_so_many_bytes_are_held_back() {
+    for bytes in [0, 1, 150] {
+        let mut path = Path::new(holding(Holds::Bytes(bytes)), 0);
+        path.send(10);
+        for acked in [1300, 1400, 1900, 2000] {
+            let (ack, window) = path.ack(acked, 400).unwrap();
+            assert_eq!(u32::from(window) + ack, acked + 400, "the right edge stays");
+            assert_eq!(acked - ack, bytes, "of {acked}");
+        }
+    }
+    let mut path = Path::new(holding(Holds::Nothing), 0);
+    path.send(10);
+    assert_eq!(path.ack(1500, 400), Some((1500, 400)));
+}
+
+#[test]
+fn an_ack_that_would_show_nothing_new_is_withheld() {
+    let mut path = Path::new(holding(Holds::Bytes(150)), 0);
+    path.send(10);
+    assert_eq!(path.ack(1100, 400), None);
+    assert_eq!(path.ack(1300, 400), Some((1150, 550)));
+    assert_eq!(path.ack(1300, 400), Some((1300, 400)), "loss recovery counts on duplicates");
+}
+
+#[test]
+fn the_newest_ack_is_held_back_while_data_are_outstanding() {
+    let mut path = Path::new(holding(Holds::Newest), 0);
+    path.send(4);
+    assert_eq!(path.ack(1100, 400), None);
+    assert_eq!(path.ack(1300, 300), Some((1100, 500)));
+    assert_eq!(path.ack(1400, 400), Some((1400, 400)), "all has come");
+}
+
+#[test]
+fn a_window_is_limited_by_flow_or_by_link_and_the_smaller_counts() {
+    for (of_flow, of_link, expected) in [
+        (WindowLimit::None, None, 30_000),
+        (WindowLimit::Always(64_000), None, 250),
+        (WindowLimit::None, Some(32_000), 125),
+        (WindowLimit::Always(64_000), Some(32_000), 125),
+        (WindowLimit::Always(32_000), Some(64_000), 125),
+        (WindowLimit::Always(1), None, 1),
+        (WindowLimit::Always(0), None, 0),
+        (WindowLimit::None, Some(0), 0),
+    ] {
+        // Windows are in units of 256 bytes.
+        let mut path = Path::new(LinkState { most_window: of_link, ..holding(Holds::Nothing) }, 8);
+        path.send(2);
+        path.order(Direction::Incoming, Order::LimitWindow(of_flow));
+        assert_eq!(path.ack(1100, 30_000), Some((1100, expected)), "{of_flow:?} {of_link:?}");
+        // A RST says nothing by its window, and what goes to the mobile host is not the fixed host's to see.
+        let reset = packet(false, Flags::RST, (1, 0), 7, 0);
+        assert_eq!(path.pass(reset).0, Some((0, 7)));
+    }
+}
+
+#[test]
+fn a_link_that_expires_orders_nothing() {
+    let orders = LinkState { most_window: Some(0), drops_duplicates: true, ..holding(Holds::Bytes(1)) };
+    let mut path = Path::new(LinkState { expires_at: Instant::ZERO, ..orders }, 0);
+    path.send(5);
+    assert_eq!(path.ack(1100, 400), Some((1100, 400)));
+    assert_eq!(path.ack(1100, 400), Some((1100, 400)));
+    assert_eq!(path.data(999, 0), (Some((1, 500)), None));
+}
+
+#[test]
+fn probes_of_a_shut_window_are_noticed_and_withheld_while_the_mobile_host_is_absent() {
+    let mut path = Path::new(holding(Holds::Nothing), 0);
+    path.send(2);
+    path.ack(1200, 400);
+    let probe = Some(Notice::Probed(Seq::new(1200)));
+    assert_eq!(path.data(1199, 0), (Some((1, 500)), None), "nothing is shut");
+    path.order(Direction::Incoming, Order::LimitWindow(WindowLimit::UntilHeard(0)));
+    assert_eq!(path.data(1199, 0), (Some((1, 500)), probe), "as Linux probes");
+    path.link.down_at = Some(path.now);
+    assert_eq!(path.data(1199, 0), (None, probe));
+    assert_eq!(path.data(1200, 1), (None, probe), "as 4.4BSD probes");
+    assert_eq!(path.data(1200, 100), (Some((1, 500)), None), "data that were under way");
+    assert_eq!(path.data(1200, 100), (Some((1, 500)), probe), "what is sent again into a shut window asks for it");
+    path.link.down_at = None;
+    let (passed, notice) = path.pass(packet(false, Flags::ACK, (1, 1200), 350, 0));
+    assert_eq!((passed, notice), (Some((1200, 350)), Some(Notice::Heard(Seq::new(1200)))), "the host ends it itself");
+    assert_eq!(path.flow.half(Direction::Incoming).window_limit(), None);
+    assert_eq!(path.data(1199, 0).1, None);
+}
+
+#[test]
+fn duplicate_acks_are_kept_or_dropped() {
+    for drops_duplicates in [false, true] {
+        let mut path = Path::new(LinkState { drops_duplicates, ..holding(Holds::Nothing) }, 0);
+        path.send(5);
+        assert_eq!(path.ack(1200, 400), Some((1200, 400)));
+        assert_eq!(path.ack(1200, 400), (!drops_duplicates).then_some((1200, 400)));
+        assert_eq!(path.ack(1200, 450), Some((1200, 450)), "a window update");
+        assert_eq!(path.ack(1300, 450), Some((1300, 450)));
+        assert_eq!(path.ack(1500, 450), Some((1500, 450)));
+        assert_eq!(path.ack(1500, 450), Some((1500, 450)), "nothing is outstanding: a keep-alive is answered so");
+    }
+}
+
+/// A segment of a random connection.
+#[derive(Clone, Debug)]
+struct Shape {
+    is_outgoing: bool,
+    flags: u16,
+    ahead: i32,
+    back: u32,
+    window: u16,
+    len: usize,
+    has_stamps: bool,
+    millis: u64,
+}
+
+fn shape() -> impl Strategy<Value = Shape> {
+    let flags = prop_oneof![20 => Just(0x10_u16), 2 => Just(0x11), 1 => Just(0x14), 1 => Just(0x04)];
+    let ahead = prop_oneof![8 => Just(0), 1 => -400_i32..400];
+    let back = prop_oneof![6 => Just(0_u32), 1 => 0_u32..500];
+    (any::<bool>(), flags, ahead, back, any::<u16>(), 0_usize..300, any::<bool>(), 0_u64..50).prop_map(
+        |(is_outgoing, flags, ahead, back, window, len, has_stamps, millis)| Shape {
+            is_outgoing,
+            flags,
+            ahead,
+            back,
+            window,
+            len,
+            has_stamps,
+            millis,
+        },
+    )
+}
+
+proptest! {
+    /// As long as nothing is held, an entry knows the same as a flow, but for what it forgets by design.
+    #[test]
+    fn an_entry_follows_a_connection_as_a_flow_does(
+        shapes in prop::collection::vec(shape(), 1..60),
+        first in any::<(u32, u32)>(),
+        shift in prop::option::of(0_u8..15),
+    ) {
+        let link = Link::new(&holding(Holds::Nothing));
+        let rules = Rules::new(None, true, Duration::ZERO).with_details_after(5_000);
+        let (mut flow, mut entry) = (Flow::new(), Entry::new());
+        let mut now = Instant::from_secs(3);
+        let (mut host, mut peer) = first;
+        let mut begin = vec![packet(false, Flags::SYN, (peer.wrapping_sub(1), 0), 500, 0)];
+        begin.push(packet(true, Flags::SYN | Flags::ACK, (host.wrapping_sub(1), peer), 500, 0));
+        for packet in &mut begin {
+            if let Some(segment) = holdover_filter::tcp_mut(packet) {
+                segment.options.window_scale = shift;
+            }
+        }
+        let mut rest = shapes.into_iter();
+        let mut next = begin.into_iter();
+        loop {
+            let packet = match next.next() {
+                Some(packet) => packet,
+                None => {
+                    let Some(shape) = rest.next() else { break };
+                    now += Duration::from_millis(shape.millis);
+                    let (own, other) = if shape.is_outgoing { (&mut host, peer) } else { (&mut peer, host) };
+                    let seq = own.wrapping_add_signed(shape.ahead);
+                    if shape.ahead == 0 {
+                        *own = own.wrapping_add(shape.len as u32);
+                    }
+                    let flags = Flags::from_bits_truncate(shape.flags);
+                    let numbers = (seq, other.wrapping_sub(shape.back));
+                    let mut packet = packet(shape.is_outgoing, flags, numbers, shape.window, shape.len);
+                    if let Some(segment) = holdover_filter::tcp_mut(&mut packet)
+                        && shape.has_stamps
+                    {
+                        let val = now.as_millis() as u32;
+                        segment.options.timestamps = Some(Timestamps { val, ecr: val.wrapping_sub(20) });
+                    }
+                    packet
+                }
+            };
+            let direction = if packet.dst == MOBILE { Direction::Outgoing } else { Direction::Incoming };
+            let form = Form::of(packet.tcp().unwrap());
+            let followed = entry.follow(now, &rules, direction, &packet, form);
+            let environment = Environment { now, link: &link, rules: &rules };
+            let mut passed = packet.clone();
+            let (verdict, notice) =
+                flow.pass_between(&Key::new(connection()), environment, direction, &mut passed, form);
+            prop_assert_eq!((verdict, notice), (Verdict::Pass, None));
+            prop_assert_eq!(&passed, &packet);
+            let expanded = entry.expand();
+            for direction in [Direction::Outgoing, Direction::Incoming] {
+                let (ours, theirs) = (expanded.half(direction), flow.half(direction));
+                prop_assert_eq!(ours.acked(), theirs.acked());
+                prop_assert_eq!(ours.shown(), theirs.shown());
+                prop_assert_eq!(ours.bytes_acked(), theirs.bytes_acked());
+                prop_assert_eq!(ours.awaits_ack(), theirs.awaits_ack());
+                prop_assert_eq!(ours.is_all_acknowledged(), theirs.is_all_acknowledged());
+                prop_assert_eq!((ours.is_ending(), ours.is_reset()), (theirs.is_ending(), theirs.is_reset()));
+                prop_assert_eq!(ours.lacks_window_shift(), theirs.lacks_window_shift());
+                let receiver = connection().of_sender_going(direction);
+                let ack = theirs.acked().unwrap_or(Seq::new(0));
+                prop_assert_eq!(ours.ack_up_to(ack, receiver), theirs.ack_up_to(ack, receiver));
+            }
+            prop_assert_eq!((expanded.is_over(), expanded.is_unanswered()), (flow.is_over(), flow.is_unanswered()));
+            prop_assert_eq!((expanded.seen_at(), expanded.began_at()), (flow.seen_at(), flow.began_at()));
+            let bytes = |direction| flow.half(direction).bytes_acked();
+            let is_bulk = bytes(Direction::Outgoing) >= 5_000 || bytes(Direction::Incoming) >= 5_000;
+            prop_assert_eq!(followed == Followed::Bulk, is_bulk && !is_refused(&flow, &entry, now));
+        }
+    }
+}
+
+/// A segment that its receiver refuses is not noted.
+fn is_refused(flow: &Flow, entry: &Entry, now: Instant) -> bool {
+    flow.seen_at() != now || entry.expand().seen_at() != now
+}

@@ -1,0 +1,342 @@
+//! The gateway's shell in the kernel and the functions of the flow path in this process see the same packets, orders and links of one
+//! connection: they must do the same to each packet and remember the same, in entries and in details.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use bytes::Bytes;
+use holdover_filter::{Connection, Direction, Verdict, tcp_mut};
+use holdover_flow::{
+    Entry, Environment, Flow, FlowTable as _, Followed, Form, Holds, Key, Link, LinkState, Order, OrderRecord, Rules,
+    WindowLimit,
+};
+use holdover_wire::{Flags, Packet, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::*;
+
+const FIXED: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const MOBILE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 2, 7));
+const FRAME: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+
+/// Details from so many bytes on, so that cases have both.
+const DETAILS_AFTER: u32 = 3_000;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Segment {
+        is_outgoing: bool,
+        flags: u16,
+        ahead: i32,
+        back: u32,
+        window: u16,
+        len: usize,
+        has_stamps: bool,
+        sack: bool,
+    },
+    Link {
+        is_down: bool,
+        holds: Holds,
+        most_window: Option<u32>,
+        drops_duplicates: bool,
+    },
+    Limit(WindowLimit),
+    Show(u32),
+    Compact,
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let flags = prop_oneof![30 => Just(0x10_u16), 1 => Just(0x11), 1 => Just(0x14), 1 => Just(0x02), 1 => Just(0x12)];
+    let ahead = prop_oneof![8 => Just(0), 1 => -1200_i32..1200];
+    let back = prop_oneof![6 => Just(0_u32), 1 => 0_u32..3000];
+    let len = prop_oneof![Just(0_usize), Just(1), Just(1000), 1_usize..1400];
+    let window = prop_oneof![4 => 300_u16..u16::MAX, 1 => 0_u16..20];
+    let segment = (any::<bool>(), flags, ahead, back, window, len, any::<bool>(), prop::bool::weighted(0.1)).prop_map(
+        |(is_outgoing, flags, ahead, back, window, len, has_stamps, sack)| Step::Segment {
+            is_outgoing,
+            flags,
+            ahead,
+            back,
+            window,
+            len,
+            has_stamps,
+            sack,
+        },
+    );
+    let bytes = || prop_oneof![Just(0_u32), 1_u32..60_000];
+    let holds = prop_oneof![
+        2 => Just(Holds::Segments),
+        1 => Just(Holds::Nothing),
+        1 => (0_u32..3000).prop_map(Holds::Bytes),
+        1 => Just(Holds::Newest)
+    ];
+    let link = (prop::bool::weighted(0.4), holds, prop::option::weighted(0.3, bytes()), any::<bool>());
+    let limit = prop_oneof![
+        Just(WindowLimit::None),
+        bytes().prop_map(WindowLimit::Always),
+        bytes().prop_map(WindowLimit::UntilHeard)
+    ];
+    prop_oneof![
+        40 => segment,
+        2 => link.prop_map(|(is_down, holds, most_window, drops_duplicates)| Step::Link {
+            is_down, holds, most_window, drops_duplicates
+        }),
+        1 => limit.prop_map(Step::Limit),
+        1 => (0_u32..20_000).prop_map(Step::Show),
+        1 => Just(Step::Compact),
+        3 => (0_u64..300).prop_map(Step::Wait),
+    ]
+}
+
+/// What the kernel's shell does, in this process.
+struct Native {
+    rules: Rules,
+    entry: Option<Entry>,
+    details: Option<Flow>,
+}
+
+impl Native {
+    fn current(&self) -> Option<Flow> {
+        self.details.or_else(|| self.entry.map(|entry| entry.expand()))
+    }
+
+    fn pass(&mut self, now: Instant, link: &Link, direction: Direction, packet: &mut Packet) -> Verdict {
+        let segment = packet.tcp().unwrap().clone();
+        let form = Form::of(&segment);
+        if let Some(flow) = self.current()
+            && segment.flags.contains(Flags::SYN)
+        {
+            if flow.is_under_way() {
+                return Verdict::Pass;
+            }
+            if flow.is_ended_between(packet, &segment) {
+                (self.entry, self.details) = (None, None);
+            }
+        }
+        if self.entry.is_none() && segment.flags.contains(Flags::RST) {
+            return Verdict::Pass;
+        }
+        let entry = self.entry.get_or_insert_with(Entry::new);
+        if self.details.is_none() && Entry::lacks_details(link) {
+            self.details = Some(entry.expand());
+        }
+        let Some(flow) = &mut self.details else {
+            if entry.follow(now, &self.rules, direction, packet, form) == Followed::Bulk {
+                self.details = Some(entry.expand());
+            }
+            return Verdict::Pass;
+        };
+        let environment = Environment { now, link, rules: &self.rules };
+        flow.pass_between(&Key::new(connection()), environment, direction, packet, form).0
+    }
+
+    fn order(&mut self, now: Instant, direction: Direction, order: Order) {
+        let Some(entry) = self.entry else { return };
+        let flow = self.details.get_or_insert_with(|| entry.expand());
+        let record = OrderRecord::new(now, connection(), direction, order);
+        flow.handle_order(&mut holdover_flow::Place::default(), &record);
+    }
+
+    fn compact(&mut self) {
+        if let Some(entry) = self.details.as_ref().and_then(Entry::of) {
+            (self.entry, self.details) = (Some(entry), None);
+        }
+    }
+}
+
+fn connection() -> Connection {
+    Connection { local: (FIXED, 80).into(), remote: (MOBILE, 4000).into() }
+}
+
+struct Both {
+    kernel: KernelPath,
+    native: Native,
+    now: Instant,
+    link: LinkState,
+    /// SND.NXT of the fixed and of the mobile host.
+    next: [u32; 2],
+}
+
+impl Both {
+    fn segment(&mut self, step: &Step) -> Option<Packet> {
+        let Step::Segment { is_outgoing, flags, ahead, back, window, len, has_stamps, sack } = *step else {
+            return None;
+        };
+        let (own, other) = (usize::from(!is_outgoing), usize::from(is_outgoing));
+        let seq = self.next[own].wrapping_add_signed(ahead);
+        let flags = Flags::from_bits_truncate(flags);
+        let len = if flags.contains(Flags::SYN) { 0 } else { len };
+        if ahead == 0 {
+            self.next[own] = self.next[own].wrapping_add(len as u32);
+        }
+        let ack = Seq::new(self.next[other].wrapping_sub(back));
+        let val = self.now.as_millis() as u32;
+        let timestamps = has_stamps.then_some(Timestamps { val, ecr: val.wrapping_sub(7) });
+        let block = SeqRange::new(ack + 1000, ack + 2000);
+        let sack = if sack { [block].into_iter().collect() } else { SackBlocks::EMPTY };
+        let ends = [(FIXED, 80), (MOBILE, 4000)];
+        let ((src, src_port), (dst, dst_port)) = (ends[own], ends[other]);
+        let segment = Segment {
+            src_port,
+            dst_port,
+            seq: Seq::new(seq),
+            ack: if flags.contains(Flags::ACK) { ack } else { Seq::new(0) },
+            flags,
+            window,
+            options: TcpOptions { timestamps, sack, ..TcpOptions::default() },
+            payload: Bytes::from(vec![7; len]),
+            ..Segment::default()
+        };
+        Some(Packet::new(src, dst, segment))
+    }
+
+    fn pass(&mut self, packet: Packet) {
+        let direction = if packet.dst == MOBILE { Direction::Outgoing } else { Direction::Incoming };
+        let frame = [&FRAME[..], &packet.emit().unwrap()].concat();
+        let mut context = [0; 192];
+        context[152..160].copy_from_slice(&self.now.as_nanos().to_ne_bytes());
+        let mut out = vec![0; frame.len() + 64];
+        let name = if direction == Direction::Outgoing { "egress" } else { "ingress" };
+        let options = TestRunOptions {
+            data_in: Some(&frame),
+            data_out: Some(&mut out),
+            ctx_in: Some(&context),
+            ..TestRunOptions::new()
+        };
+        let result = program(&mut self.kernel.ebpf, name).unwrap().test_run(options).unwrap();
+        out.truncate(result.data_size_out as usize);
+        let passed = (result.return_value as i32 == -1)
+            .then(|| Packet::parse(Bytes::from(out).split_off(14)).expect("its checksum is right"));
+        let mut link = Link::new(&self.link);
+        if self.native.entry.is_none() && self.kernel.seen(MOBILE).is_none() {
+            link = Link::new(&LinkState::default());
+        }
+        let mut expected = packet;
+        let verdict = self.native.pass(self.now, &link, direction, &mut expected);
+        assert_eq!(passed, (verdict == Verdict::Pass).then_some(expected), "at {}", self.now);
+        self.compare();
+    }
+
+    fn compare(&self) {
+        assert_eq!(self.kernel.flow(connection()), self.native.current());
+        let is_detailed = |flows: &Flows| flows.is_detailed(connection());
+        assert_eq!(is_detailed(&self.kernel.flows), self.native.details.is_some());
+    }
+}
+
+#[test]
+fn the_kernel_does_what_a_process_does_between_two_hosts() {
+    let hold_back = holdover_flow::HoldBack {
+        segments: 2,
+        after_bytes: 3_000,
+        pause: Duration::from_millis(20),
+        flush: Duration::from_millis(40),
+    };
+    let rules = Rules::new(Some(hold_back), true, Duration::ZERO)
+        .on_interface(14, MARK, MARK_BACK)
+        .with_test_clock()
+        .with_details_after(DETAILS_AFTER);
+    let place = Place {
+        interface: "",
+        index: 0,
+        frame_len: 14,
+        divert_to: 0,
+        most_mobiles: 4,
+        most_connections: 4,
+        most_detailed: 4,
+        rules,
+        link: LinkState::default(),
+    };
+    let kernel = match KernelPath::load(place, &[]) {
+        Ok(path) => path,
+        Err(error) => {
+            assert!(std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_none(), "{error:?}");
+            return eprintln!("skipped: {error}");
+        }
+    };
+    let native = Native { rules, entry: None, details: None };
+    let both = Both { kernel, native, now: Instant::ZERO, link: LinkState::default(), next: [0, 0] };
+    let both = std::cell::RefCell::new(both);
+    let mut runner = TestRunner::new(Config { cases: 200, failure_persistence: None, ..Config::default() });
+    let cases = (prop::collection::vec(step(), 1..100), any::<[u32; 2]>(), prop::option::of(0_u8..15));
+    runner
+        .run(&cases, |(steps, next, shift)| {
+            run(&mut both.borrow_mut(), &steps, next, shift);
+            Ok(())
+        })
+        .unwrap_or_else(|error| panic!("{error}"));
+}
+
+fn run(both: &mut Both, steps: &[Step], next: [u32; 2], shift: Option<u8>) {
+    both.kernel.forget_flow(connection());
+    both.kernel.forget(MOBILE);
+    both.kernel.know(MOBILE).unwrap();
+    (both.native.entry, both.native.details) = (None, None);
+    (both.now, both.link, both.next) = (Instant::from_secs(100), LinkState::default(), next);
+    // It does not hang.
+    both.kernel.expiry.set(0, Instant::FAR_FUTURE.as_nanos(), 0).unwrap();
+    both.link.expires_at = Instant::FAR_FUTURE;
+    for (is_outgoing, flags) in [(false, 0x02), (true, 0x12)] {
+        let step = Step::Segment {
+            is_outgoing,
+            flags,
+            ahead: 0,
+            back: 0,
+            window: 60_000,
+            len: 0,
+            has_stamps: false,
+            sack: false,
+        };
+        let mut packet = both.segment(&step).unwrap();
+        tcp_mut(&mut packet).unwrap().options.window_scale = shift;
+        both.now += Duration::from_millis(3);
+        both.pass(packet);
+        let own = usize::from(!is_outgoing);
+        both.next[own] = both.next[own].wrapping_add(1);
+    }
+    for step in steps {
+        both.now += Duration::from_micros(700);
+        let direction = Direction::Incoming;
+        let order = match step {
+            Step::Segment { .. } => {
+                let packet = both.segment(step).unwrap();
+                both.pass(packet);
+                continue;
+            }
+            Step::Link { is_down, holds, most_window, drops_duplicates } => {
+                let at = Some(both.now);
+                let epoch = both.link.epoch + 1;
+                let (down_at, up_at) = if *is_down { (at, None) } else { (None, at) };
+                both.link = LinkState {
+                    down_at,
+                    up_at,
+                    epoch,
+                    holds: *holds,
+                    most_window: *most_window,
+                    drops_duplicates: *drops_duplicates,
+                    ..LinkState::default()
+                };
+                both.link.expires_at = Instant::FAR_FUTURE;
+                let link = both.link;
+                both.kernel.of_mobile(MOBILE).set_link(link);
+                continue;
+            }
+            Step::Wait(millis) => {
+                both.now += Duration::from_millis(*millis);
+                continue;
+            }
+            Step::Compact => {
+                both.kernel.order_flow(OrderRecord::compact(connection()));
+                both.native.compact();
+                both.compare();
+                continue;
+            }
+            Step::Limit(limit) => Order::LimitWindow(*limit),
+            Step::Show(ahead) => Order::Show(Seq::new(next[0]) + *ahead),
+        };
+        both.kernel.of_mobile(MOBILE).order(both.now, connection(), direction, order);
+        both.native.order(both.now, direction, order);
+        both.compare();
+    }
+}

@@ -1,0 +1,125 @@
+//! What is done for absent mobile hosts, by mode.
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use holdover_gatewayd::demo::{Cut, Transfer, World};
+use holdover_gatewayd::status::Status;
+use holdover_testbed::Namespace;
+
+use crate::Test;
+use crate::process::Gateway;
+use crate::watch::{Watched, Watcher};
+
+pub(crate) const TESTS: &[Test] = &[
+    ("freeze_shuts_the_window_answers_probes_and_reopens", freeze_shuts_the_window),
+    ("buffer_freeze_keeps_packets_as_well", buffer_freeze_keeps_packets),
+    ("m_tcp_shuts_the_window_and_keeps_packets", m_tcp_shuts_the_window),
+    ("observe_changes_no_packet", observe_changes_no_packet),
+    ("buffer_shows_no_more_than_the_mobile_host_has_said", buffer_is_honest),
+    ("each_network_has_its_mode", each_network_has_its_mode),
+    ("connections_without_room_for_details_pass", connections_without_room_pass),
+];
+
+/// A download over two silent cuts, during which the mobile host's window is to be shut or not. What the fixed host gets is watched.
+fn download(sections: &str) -> (Status, Watched) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), sections);
+    let watcher = Watcher::start(&world);
+    let transfer = Transfer::start(&world, 0, false).unwrap();
+    for length in [700, 3000] {
+        transfer.goes_on(1_000_000).unwrap();
+        world.set_cut(Cut::Silent, true).unwrap();
+        gateway.says(world.mobile_address(0), "away");
+        sleep(Duration::from_millis(length));
+        let took = transfer.resumes(|| world.set_cut(Cut::Silent, false).unwrap()).unwrap();
+        eprintln!("cut of {length} ms: data {took:?} after the return");
+    }
+    transfer.goes_on(1_000_000).unwrap();
+    transfer.ends_exact().unwrap();
+    let status = gateway.status();
+    let watched = watcher.ends();
+    eprintln!("{watched:?} {:?} {:?}", status.woken, status.path);
+    assert!(watched.acks > 100 && watched.of_mobile > 100, "{watched:?}");
+    (status, watched)
+}
+
+#[track_caller]
+fn is_frozen_twice(status: &Status, watched: &Watched) {
+    let woken = &status.woken;
+    assert!(woken.frozen >= 2 && woken.reopened >= 2, "{woken:?}");
+    assert!(woken.answered >= 1 && status.path.probed >= woken.answered, "{status:?}");
+    assert!(watched.shut >= watched.shut_by_mobile + woken.frozen, "{watched:?} {woken:?}");
+}
+
+fn freeze_shuts_the_window(_: &Namespace) {
+    let (status, watched) = download("[mobiles]\nmode = \"freeze\"\n");
+    is_frozen_twice(&status, &watched);
+    assert_eq!((status.path.diverted, status.buffer.queued), (0, 0), "{status:?}");
+}
+
+fn buffer_freeze_keeps_packets(_: &Namespace) {
+    let (status, watched) = download("[mobiles]\nmode = \"buffer-freeze\"\n");
+    is_frozen_twice(&status, &watched);
+    assert!(status.buffer.queued > 0 && status.buffer.queued == status.buffer.released, "{status:?}");
+}
+
+fn m_tcp_shuts_the_window(_: &Namespace) {
+    let (status, watched) = download("[mobiles]\nmode = \"m-tcp\"\n");
+    is_frozen_twice(&status, &watched);
+    assert!(status.path.lowered > 0, "{status:?}");
+}
+
+fn observe_changes_no_packet(_: &Namespace) {
+    let (status, watched) = download("[mobiles]\nmode = \"observe\"\n");
+    let path = &status.path;
+    assert_eq!((path.diverted, path.lowered, path.withheld, path.injected), (0, 0, 0, 0), "{status:?}");
+    assert_eq!(watched.shut, watched.shut_by_mobile, "{watched:?}");
+    assert_eq!(status.buffer.absences, 2, "{status:?}");
+}
+
+fn buffer_is_honest(_: &Namespace) {
+    let (status, watched) = download("");
+    assert_eq!(watched.shut, watched.shut_by_mobile, "{watched:?}");
+    assert!(status.buffer.released > 0, "{status:?}");
+}
+
+fn each_network_has_its_mode(_: &Namespace) {
+    let world = World::new(2).unwrap();
+    let [frozen, _] = [0, 1].map(|number| world.mobile_address(number));
+    let gateway = Gateway::start(world.router(), &format!("[mobiles.modes]\n\"{frozen}/32\" = \"freeze\"\n"));
+    let transfers = [0, 1].map(|mobile| Transfer::start(&world, mobile, false).unwrap());
+    transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+    // All of them are away.
+    world.set_cut(Cut::Carrier, true).unwrap();
+    let lines = [0, 1].map(|number| {
+        gateway.says(world.mobile_address(number), "away");
+        sleep(Duration::from_millis(300));
+        gateway.mobile(world.mobile_address(number)).unwrap()
+    });
+    assert_eq!(lines.each_ref().map(|line| line.diverts), [false, true], "{lines:?}");
+    world.set_cut(Cut::Carrier, false).unwrap();
+    for transfer in transfers {
+        transfer.goes_on(1_000_000).unwrap();
+        transfer.ends_exact().unwrap();
+    }
+    let status = gateway.status();
+    assert!(status.woken.frozen >= 1 && status.woken.reopened >= 1, "{status:?}");
+}
+
+fn connections_without_room_pass(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let gateway = Gateway::start(world.router(), "[hold_back]\nmost_connections = 64\nmost_detailed = 1\n");
+    let transfers = [0; 4].map(|_| Transfer::start(&world, 0, false).unwrap());
+    transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+    world.set_cut(Cut::Silent, true).unwrap();
+    gateway.says(world.mobile_address(0), "away");
+    sleep(Duration::from_millis(500));
+    world.set_cut(Cut::Silent, false).unwrap();
+    for transfer in transfers {
+        transfer.goes_on(1_000_000).unwrap();
+        transfer.ends_exact().unwrap();
+    }
+    let status = gateway.status();
+    assert!(status.path.connections_full > 0 && status.path.detailed >= 1, "{status:?}");
+}

@@ -1,0 +1,152 @@
+//! Watches what ACKs a fixed host gets, and what its mobile host has sent before.
+
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use bytes::Bytes;
+use holdover_gatewayd::demo::World;
+use holdover_testbed::Namespace;
+use holdover_wire::{Flags, Packet, Seq};
+
+/// What a watcher has seen.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Watched {
+    /// ACKs that the fixed host got.
+    pub(crate) acks: u64,
+    /// Those of them with a window of zero, resets aside,
+    pub(crate) shut: u64,
+    /// and how many of these the mobile host has sent so.
+    pub(crate) shut_by_mobile: u64,
+    /// Packets of the mobile host.
+    pub(crate) of_mobile: u64,
+}
+
+/// A thread that looks at both ends of one connection's path.
+pub(crate) struct Watcher {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Result<Watched, String>>,
+}
+
+/// A packet socket that hears everything on an interface of a namespace.
+fn listen(namespace: &Namespace, interface: &str) -> io::Result<OwnedFd> {
+    let open = || {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let protocol = (libc::ETH_P_ALL as u16).to_be();
+        // SAFETY: no memory of ours is touched.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, i32::from(protocol)) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor, which nobody else has.
+        let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+        let name = std::ffi::CString::new(interface)?;
+        // SAFETY: the name lives during the call.
+        let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
+        // SAFETY: all zero is a valid `sockaddr_ll`.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        (address.sll_family, address.sll_protocol) = (libc::AF_PACKET as u16, protocol);
+        address.sll_ifindex = index as i32;
+        let (place, len) = (std::ptr::from_ref(&address).cast(), size_of::<libc::sockaddr_ll>() as u32);
+        // SAFETY: the address lives during the call, with the length that is given.
+        if index == 0 || unsafe { libc::bind(socket.as_raw_fd(), place, len) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let room: i32 = 64 << 20;
+        // SAFETY: the option is an int, which lives during the call.
+        unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVBUFFORCE,
+                std::ptr::from_ref(&room).cast(),
+                size_of::<i32>() as u32,
+            )
+        };
+        Ok(socket)
+    };
+    namespace.enter(open).map_err(io::Error::other)?
+}
+
+/// The next packet of a host that a socket has heard: its ACK number and window, if it is TCP and has one.
+fn next(socket: &OwnedFd, from: IpAddr) -> Option<Option<(Seq, u16, Flags)>> {
+    let mut buffer = vec![0; 70_000];
+    // SAFETY: the buffer lives during the call, with the length that is given.
+    let len = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+    if len < 14 {
+        return None;
+    }
+    buffer.truncate(len as usize);
+    // Headers alone: checksums may still be left to the device, and segments may be many in one.
+    let ip = &buffer[14..];
+    let found = Packet::parse(Bytes::copy_from_slice(ip)).ok();
+    let number = |at: usize| Some(u32::from_be_bytes(ip.get(at..at + 4)?.try_into().ok()?));
+    let by_hand = || {
+        let source = IpAddr::from(<[u8; 4]>::try_from(ip.get(12..16)?).ok()?);
+        let tcp = usize::from(ip.first()? & 0xf) * 4;
+        let flags = Flags::from_bits_truncate(u16::from(*ip.get(tcp + 13)?));
+        let window = u16::from_be_bytes([*ip.get(tcp + 14)?, *ip.get(tcp + 15)?]);
+        (ip[0] >> 4 == 4 && ip.get(9) == Some(&6) && source == from).then_some((
+            Seq::new(number(tcp + 8)?),
+            window,
+            flags,
+        ))
+    };
+    let parsed = found.as_ref().filter(|packet| packet.src == from).and_then(Packet::tcp);
+    let seen = parsed.map(|segment| (segment.ack, segment.window, segment.flags)).or_else(by_hand);
+    Some(seen.filter(|(_, _, flags)| flags.contains(Flags::ACK)))
+}
+
+impl Watcher {
+    /// Watches the connections of the first mobile host, of which there is to be one.
+    pub(crate) fn start(world: &World) -> Self {
+        let mobile = world.mobile_address(0);
+        let sockets = [listen(world.mobile(0), "eth0").unwrap(), listen(world.fixed(), "eth0").unwrap()];
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let thread = std::thread::spawn(move || watch(sockets, mobile, &ends));
+        Self { is_over, thread }
+    }
+
+    /// What was seen. Fails if ever an ACK came to the fixed host that the mobile host had not sent.
+    #[track_caller]
+    pub(crate) fn ends(self) -> Watched {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.thread.join().unwrap().unwrap()
+    }
+}
+
+fn watch([near, far]: [OwnedFd; 2], mobile: IpAddr, is_over: &AtomicBool) -> Result<Watched, String> {
+    let (mut watched, mut acked) = (Watched::default(), None::<Seq>);
+    loop {
+        let ends = is_over.load(Ordering::SeqCst);
+        let mut shown = Vec::new();
+        while let Some(seen) = next(&far, mobile) {
+            shown.extend(seen);
+        }
+        // What came there was sent before: by now it is here.
+        while let Some(seen) = next(&near, mobile) {
+            if let Some((ack, window, flags)) = seen.filter(|(_, _, flags)| !flags.contains(Flags::RST)) {
+                let begins = flags.contains(Flags::SYN);
+                acked = Some(acked.filter(|_| !begins).map_or(ack, |acked| acked.max(ack)));
+                watched.of_mobile += 1;
+                watched.shut_by_mobile += u64::from(window == 0);
+            }
+        }
+        for (ack, window, flags) in shown {
+            watched.acks += 1;
+            watched.shut += u64::from(window == 0 && !flags.contains(Flags::RST));
+            if !flags.contains(Flags::RST) && acked.is_none_or(|acked| ack.gt(acked)) {
+                return Err(format!("the fixed host got an ACK of {ack:?}, and the mobile host's last was {acked:?}"));
+            }
+        }
+        if ends {
+            return Ok(watched);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
