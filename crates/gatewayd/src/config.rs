@@ -242,7 +242,7 @@ pub struct HoldBack {
 pub struct Programs {
     /// Whether they, and what they know, outlive a process that is killed, until the next one takes them over. With Linux 6.6 and later.
     pub pinned: bool,
-    /// The BPF file system in which they are pinned. It is mounted if it is not.
+    /// The BPF file system in which they are pinned. At `/sys/fs/bpf` it is mounted if it is not.
     #[serde(rename = "bpf_directory")]
     pub directory: PathBuf,
 }

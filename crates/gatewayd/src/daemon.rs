@@ -7,7 +7,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
@@ -103,7 +103,8 @@ pub fn stop_signal() -> Result<UnixStream, DaemonError> {
 /// Without one the programs go with the process, which is told when they are loaded.
 pub fn mount_pins(config: &Config) {
     let directory = &config.programs.directory;
-    if !config.programs.pinned || is_bpf_fs(directory) {
+    // Anywhere else a file system could be mounted over something.
+    if !config.programs.pinned || is_bpf_fs(directory) || directory != Path::new("/sys/fs/bpf") {
         return;
     }
     let Ok(path) = std::ffi::CString::new(directory.as_os_str().as_bytes()) else { return };
@@ -165,8 +166,10 @@ impl Daemon {
         let (listener, ownership) = listen(&setup.socket)?;
         let now = clock::now();
         let notifier = Notifier::from_environment();
-        let engine = Engine::open(now, &setup.interface, &setup.config)?;
-        let sources = Sources::open(now, engine.mobile_facing(), &setup.config)?;
+        let mut engine = Engine::open(now, &setup.interface, &setup.config)?;
+        // A start that fails leaves no programs behind.
+        let sources = Sources::open(now, engine.mobile_facing(), &setup.config).inspect_err(|_| engine.unpin());
+        let sources = sources?;
         Ok(Self {
             engine,
             sources,
@@ -214,14 +217,14 @@ impl Daemon {
                 Token::Diverted => drop(self.engine.handle_diverted(now)?),
                 Token::Heard => self.engine.handle_heard(now),
                 Token::Watch => self.engine.handle_watch(now)?,
-                Token::Sources => self.hear_sources(now)?,
+                Token::Sources => self.hear_sources(now),
                 Token::Handoff => self.engine.handle_handoff(now),
                 Token::Control => self.serve_control(now),
                 Token::Metrics => self.serve_metrics(now),
             }
         }
         let due = self.sources.handle_timeout(now);
-        self.tell_engine(now, due)?;
+        self.tell_engine(now, due);
         self.engine.advance(now)?;
         self.control.hang_up(now);
         if let Some(metrics) = &mut self.metrics {
@@ -331,10 +334,10 @@ impl Daemon {
     }
 
     /// Sources of reports are readable.
-    fn hear_sources(&mut self, now: Instant) -> Result<(), DaemonError> {
+    fn hear_sources(&mut self, now: Instant) {
         let engine = &self.engine;
         let told = self.sources.handle_ready(now, &|address| engine.serves(address));
-        self.tell_engine(now, told)?;
+        self.tell_engine(now, told);
         for (caller, mobile, presence) in self.sources.requests(now) {
             let answer = match self.command(now, mobile, presence) {
                 Ok(()) => HookAnswer::Noted,
@@ -342,14 +345,15 @@ impl Daemon {
             };
             self.sources.answer(now, caller, &answer);
         }
-        Ok(())
     }
 
-    fn tell_engine(&mut self, now: Instant, told: Vec<Told>) -> Result<(), DaemonError> {
+    /// What cannot be noted, as there is no room for another mobile host, is told by the log, and changes nothing else.
+    fn tell_engine(&mut self, now: Instant, told: Vec<Told>) {
         for one in told {
-            self.engine.handle_told(now, one).map_err(EngineError::from)?;
+            if let Err(error) = self.engine.handle_told(now, one) {
+                tracing::debug!(error = with_causes(&error), ?one, "a report is not noted");
+            }
         }
-        Ok(())
     }
 
     fn serve_metrics(&mut self, now: Instant) {

@@ -24,6 +24,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("what_waits_for_the_former_owner_of_an_address_is_dropped", another_host_gets_the_address),
     ("a_mobile_host_that_says_when_it_goes_loses_nothing", a_mobile_host_says_when_it_goes),
     ("forged_and_recorded_reports_change_nothing", forged_and_recorded_reports),
+    ("reports_for_which_there_is_no_room_do_not_end_the_daemon", no_room),
     ("the_webhook_hears_those_who_know_the_token", webhook),
 ];
 
@@ -304,6 +305,25 @@ fn forged_and_recorded_reports(_: &Namespace) {
     reporter.socket.send(&datagram).unwrap();
     wait_for("a refusal", || (gateway.status().reports.refused > after.refused).then_some(()));
     assert!(gateway.mobile(other).is_none_or(|line| line.standing == "present"));
+}
+
+fn no_room(_: &Namespace) {
+    let world = World::new(2).unwrap();
+    let place = Place::new("room");
+    let [mobile, other] = [0, 1].map(|number| world.mobile_address(number));
+    let lease = |until: u64| format!("{until} 02:00:00:00:00:02 {other} * *\n");
+    let file = place.write("leases", &lease(4_000_000_000));
+    let sections = format!("[buffer]\nmost_mobiles = 1\n[leases]\nfile = {file:?}\n");
+    let gateway = Gateway::start(world.router(), &sections);
+    let transfer = Transfer::start(&world, 0, false).unwrap();
+    transfer.goes_on(200_000).unwrap();
+    assert!(gateway.mobile(mobile).is_some(), "the only place is taken");
+    place.write("leases", &lease(4_000_000_100));
+    wait_for("the renewed lease", || (gateway.status().reports.leases > 0).then_some(()));
+    assert!(gateway.report(other, holdover_gatewayd::control::Word::Away).is_err());
+    transfer.goes_on(200_000).unwrap();
+    transfer.ends_exact().unwrap();
+    assert_eq!(gateway.mobile(other), None);
 }
 
 fn webhook(_: &Namespace) {
