@@ -2,57 +2,47 @@
 //! the kernel deletes its entries, and so tells of all mobile hosts behind it at once.
 
 use std::io;
-use std::os::fd::{AsRawFd as _, BorrowedFd};
+use std::os::fd::AsFd as _;
 
 use holdover_filter::Presence;
 use holdover_gateway::divert::Source;
-use holdover_host::messages;
+use holdover_host::{Group, Monitor, Notification};
 use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use rustix::event::{PollFd, PollFlags};
 
 use super::Told;
 
 /// Follows the forwarding table of one bridge.
 pub(super) struct Bridge {
-    socket: Socket,
+    monitor: Monitor,
     index: u32,
 }
-
-/// `RTNLGRP_NEIGH` of `linux/rtnetlink.h`.
-const NEIGHBOURS: u32 = 3;
 
 impl Bridge {
     /// Listens in the network namespace of the calling thread. An interface that is no bridge has no entries.
     pub(super) fn open(index: u32) -> io::Result<Self> {
-        let mut socket = Socket::new(NETLINK_ROUTE)?;
-        socket.bind(&SocketAddr::new(0, 0))?;
-        socket.add_membership(NEIGHBOURS)?;
-        socket.set_non_blocking(true)?;
-        Ok(Self { socket, index })
+        Ok(Self { monitor: Monitor::open(&[Group::Neighbour])?, index })
     }
 
     pub(super) fn descriptor(&self) -> PollFd<'_> {
-        // SAFETY: the descriptor is open for as long as the socket, which is borrowed.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(self.socket.as_raw_fd()) };
-        PollFd::from_borrowed_fd(descriptor, PollFlags::IN)
+        PollFd::from_borrowed_fd(self.monitor.as_fd(), PollFlags::IN)
     }
 
-    /// What was told since the last time. News that were lost are left to the other sources.
+    /// What was told since the last time. Notifications that were lost are left to the other sources.
     pub(super) fn handle_ready(&mut self, told: &mut Vec<Told>) {
         loop {
-            match self.socket.recv_from_full() {
-                Ok((datagram, _)) => {
-                    for message in messages(&datagram) {
+            match self.monitor.receive() {
+                Ok(Some(Notification::Messages(messages))) => {
+                    for message in &messages {
                         if let NetlinkPayload::InnerMessage(message) = &message.payload {
                             told.extend(read(message, self.index));
                         }
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return,
+                Ok(Some(Notification::Overrun)) => {}
+                Ok(None) | Err(_) => return,
             }
         }
     }
