@@ -87,7 +87,11 @@ INLINE int has_orders(const struct link *link)
 INLINE int hold_back(const volatile struct rules *rules, const struct link *link, const struct half *half, const struct packet *packet,
 		     int kind, u32 was_acked, int direction, u32 *limit)
 {
-	u32 holds = FLOW_ORDERS && direction == INCOMING ? link->holds : HOLDS_SEGMENTS;
+	u32 holds = FLOW_ORDERS ? link->holds : HOLDS_SEGMENTS;
+
+	// Other holding is of what comes in. What goes out nobody would flush then.
+	if (direction == OUTGOING && holds != HOLDS_SEGMENTS)
+		return 0;
 
 	if (kind != ADVANCING || packet->sack_len || packet->flags & (SYN | FIN | RST))
 		return 0;
@@ -310,7 +314,11 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		refresh_echo(half, packet, verdict);
 	int was_recording = half->flags & HALF_RECORDING;
 
-	show_or_lower(half, packet, verdict, kind, opens && kind == REPEATED, has_limit, limit, is_up || direction == INCOMING);
+	// A duplicate that is dropped shows nothing.
+	if (FLOW_ORDERS && READ_ONCE(verdict->is_dropped))
+		verdict->withhold = 1;
+	else
+		show_or_lower(half, packet, verdict, kind, opens && kind == REPEATED, has_limit, limit, is_up || direction == INCOMING);
 	if (was_recording && !(half->flags & HALF_RECORDING))
 		verdict->notice = NOTICE_OPENED;
 	if (begins_stall) {
@@ -327,8 +335,6 @@ INLINE void take_ack(struct flow *flow, struct half *half, const struct link *li
 		half->flush_at = now + rules->hold_flush;
 	}
 	limit_window(half, link, packet, verdict, direction);
-	if (FLOW_ORDERS && READ_ONCE(verdict->is_dropped))
-		verdict->withhold = 1;
 	if (FLOW_ORDERS && READ_ONCE(verdict->is_heard)) {
 		verdict->notice = NOTICE_HEARD;
 		verdict->notice_ack = packet->ack;

@@ -58,7 +58,7 @@ impl Path {
             packet
         };
         path.pass(scaled(packet(false, Flags::SYN, (0, 0), 5000, 0)));
-        path.pass(scaled(packet(true, Flags::SYN | Flags::ACK, (999, 1), 500, 0)));
+        path.pass(scaled(packet(true, Flags::SYN | Flags::ACK, (999, 1), 5000, 0)));
         path.pass(packet(false, Flags::ACK, (1, 1000), 5000, 0));
         path
     }
@@ -198,6 +198,28 @@ fn duplicate_acks_are_kept_or_dropped() {
         assert_eq!(path.ack(1300, 450), Some((1300, 450)));
         assert_eq!(path.ack(1500, 450), Some((1500, 450)));
         assert_eq!(path.ack(1500, 450), Some((1500, 450)), "nothing is outstanding: a keep-alive is answered so");
+    }
+}
+
+#[test]
+fn acks_of_uploads_are_held_back_in_segments_or_not_at_all() {
+    for (holds, expected) in
+        [(Holds::Segments, true), (Holds::Newest, false), (Holds::Bytes(1), false), (Holds::Nothing, false)]
+    {
+        let mut path = Path::new(holding(holds), 0);
+        // Forty segments in a round trip.
+        path.flow.smoothed = Duration::from_millis(41).as_nanos();
+        path.flow.flags |= crate::layout::TRIP_SAMPLED;
+        let mut seq = 1;
+        let mut is_held = false;
+        for _ in 0..10 {
+            for _ in 0..40 {
+                path.pass(packet(false, Flags::ACK, (seq, 1000), 5000, 10));
+                seq += 10;
+            }
+            is_held |= path.pass(packet(true, Flags::ACK, (1000, seq), 5000, 0)).0 != Some((seq, 5000));
+        }
+        assert_eq!(is_held, expected, "{holds:?}");
     }
 }
 

@@ -507,8 +507,9 @@ mod tests {
             most_detailed: 1,
             rules,
             link,
+            pins: None,
         };
-        let path = match KernelPath::load(place, &[]) {
+        let path = match KernelPath::load(&place, &[], None) {
             Ok(path) => path,
             Err(error) => {
                 assert!(std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_none(), "{error:?}");

@@ -28,7 +28,7 @@ struct Mobile {
 }
 
 /// The flows of one mobile host.
-struct OfMobile<'a> {
+pub(super) struct OfMobile<'a> {
     flows: &'a mut Table<Flow>,
     link: &'a mut Link,
     mobile: IpAddr,
@@ -48,7 +48,7 @@ impl Freeze {
     }
 
     /// Calls the controller of a mobile host, and takes what it has made and done.
-    fn with(&mut self, mobile: IpAddr, act: impl FnOnce(&mut FreezeControl, &mut OfMobile<'_>)) {
+    pub(super) fn with(&mut self, mobile: IpAddr, act: impl FnOnce(&mut FreezeControl, &mut OfMobile<'_>)) {
         let Self { config, flows, mobiles, ready, actions, .. } = self;
         let Mobile { control, link } = mobiles.entry(mobile).or_insert_with(|| Mobile::new(*config));
         act(control, &mut OfMobile { flows, link, mobile });

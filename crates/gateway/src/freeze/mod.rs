@@ -133,9 +133,16 @@ impl FreezeControl {
         path: &mut impl FlowTable,
     ) {
         match (notice, direction) {
-            (Notice::Held, Direction::Incoming) => self.schedule(connection, Some(now + self.config.flush)),
+            (Notice::Held, Direction::Incoming) => {
+                if !self.connections.get(&connection).is_some_and(|state| state.is_frozen) {
+                    self.schedule(connection, Some(now + self.config.flush));
+                }
+            }
             (Notice::Probed(_), Direction::Outgoing) => {
-                let answer = path.snapshot(connection).and_then(|flow| last_ack(&flow, connection, true));
+                // The window may have been opened since.
+                let is_shut = |flow: &Flow| flow.half(Direction::Incoming).window_limit() == Some(0);
+                let flow = path.snapshot(connection).filter(is_shut);
+                let answer = flow.and_then(|flow| last_ack(&flow, connection, true));
                 if let Some(packet) = answer {
                     self.send(connection, packet);
                     self.tell(now, connection, "answered a probe");
@@ -187,6 +194,10 @@ impl FreezeControl {
 
     /// Nobody will be there: every fixed host is shown what the mobile host has said.
     pub fn handle_end(&mut self, now: Instant, path: &mut impl FlowTable) {
+        // The link's state may outlive this controller.
+        self.away_since = None;
+        self.epoch += 1;
+        path.set_link(self.link_state());
         self.thaw_all(now, path);
         let mut held = Vec::new();
         path.for_each_live(&mut |connection, flow| {
@@ -275,6 +286,7 @@ impl FreezeControl {
         let frozen: Vec<Connection> =
             self.connections.iter().filter(|(_, state)| state.is_frozen).map(|(&it, _)| it).collect();
         for connection in frozen {
+            self.schedule(connection, None);
             self.connections.remove(&connection);
             let Some(flow) = path.snapshot(connection) else { continue };
             path.order(now, connection, Direction::Incoming, Order::LimitWindow(WindowLimit::None));

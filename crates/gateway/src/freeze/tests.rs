@@ -177,6 +177,24 @@ fn idle_connections_are_left_alone() {
     assert_eq!(script.phone_is(Presence::Present), [] as [&str; 0]);
 }
 
+/// A notice may be read late, when its window has been opened or shut since.
+#[test]
+fn late_notices_neither_shut_a_window_nor_leave_a_deadline_behind() {
+    let mut script = under_way(FreezeConfig::buffer_freeze());
+    script.pass(ack(200, 400));
+    assert_eq!(script.phone_is(Presence::Away), ["ack 200 win 0"]);
+    let connection = holdover_filter::Connection { local: (FIXED, 80).into(), remote: (PHONE, 1000).into() };
+    let now = script.now;
+    let late = |script: &mut Script, direction, notice| {
+        script.filter.with(PHONE, |control, flows| control.handle_notice(now, connection, direction, notice, flows));
+    };
+    late(&mut script, Direction::Incoming, holdover_flow::Notice::Held);
+    assert_eq!(script.phone_is(Presence::Present), ["ack 200 win 400"]);
+    late(&mut script, Direction::Outgoing, holdover_flow::Notice::Probed(Seq::new(200)));
+    assert_eq!(script.after(5_000), [] as [&str; 0]);
+    assert_eq!(script.filter.poll_timeout(), None);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Data { at: u32, len: usize },

@@ -100,6 +100,8 @@ INLINE struct entry *find(const struct key *key, const struct packet *packet)
 
 	if (!anew)
 		return 0;
+	// Details of a connection of the same name whose entry was evicted.
+	bpf_map_delete_elem(&flows, key);
 	bpf_map_update_elem(&entries, key, anew, BPF_NOEXIST);
 	entry = bpf_map_lookup_elem(&entries, key);
 	if (!entry)

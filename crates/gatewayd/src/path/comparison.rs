@@ -247,8 +247,9 @@ fn the_kernel_does_what_a_process_does_between_two_hosts() {
         most_detailed: 4,
         rules,
         link: LinkState::default(),
+        pins: None,
     };
-    let kernel = match KernelPath::load(place, &[]) {
+    let kernel = match KernelPath::load(&place, &[], None) {
         Ok(path) => path,
         Err(error) => {
             assert!(std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_none(), "{error:?}");
