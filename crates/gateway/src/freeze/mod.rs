@@ -122,6 +122,10 @@ impl FreezeControl {
         self.connections.values().filter(|state| state.is_frozen).count()
     }
 
+    fn is_frozen(&self, connection: Connection) -> bool {
+        self.connections.get(&connection).is_some_and(|state| state.is_frozen)
+    }
+
     /// The flow path has something to do for the half whose ACKs go in `direction`, or, with [`Notice::Probed`], for the sender of a probe
     /// that goes in `direction`.
     pub fn handle_notice(
@@ -133,10 +137,8 @@ impl FreezeControl {
         path: &mut impl FlowTable,
     ) {
         match (notice, direction) {
-            (Notice::Held, Direction::Incoming) => {
-                if !self.connections.get(&connection).is_some_and(|state| state.is_frozen) {
-                    self.schedule(connection, Some(now + self.config.flush));
-                }
+            (Notice::Held, Direction::Incoming) if !self.is_frozen(connection) => {
+                self.schedule(connection, Some(now + self.config.flush));
             }
             (Notice::Probed(_), Direction::Outgoing) => {
                 // The window may have been opened since.
