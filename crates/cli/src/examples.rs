@@ -169,6 +169,10 @@ const EXAMPLES: &[(&str, &[Example])] = &[
         "scenario check",
         &[("holdover scenario check first.toml --json", "What is in the file, or what is wrong with it, as JSON")],
     ),
+    (
+        "scenario trace",
+        &[("holdover scenario trace drive.pcapng --interval 500ms -o drive.csv", "Make a link's trace of a capture")],
+    ),
     ("scenario schema", &[("holdover scenario schema > scenario.schema.json", "Write the schema for an editor")]),
     ("scenario list", &[("holdover scenario list", "Names and titles")]),
     ("scenario show", &[("holdover scenario show train-tunnel", "Print the file")]),
@@ -238,6 +242,14 @@ const EXAMPLES: &[(&str, &[Example])] = &[
             ("sudo holdover gateway mobile 10.0.1.7 present", "Release it"),
         ],
     ),
+    (
+        "gateway handoff",
+        &[(
+            "sudo holdover gateway handoff 10.0.1.7",
+            "Ask the other gateways for what waits for a host that has come here",
+        )],
+    ),
+    ("gateway top", &[("sudo holdover gateway top", "Watch the mobile hosts, those that are away first")]),
     ("gateway drain", &[("sudo holdover gateway drain --within 30s", "End within 30 s, sooner if nothing waits")]),
     (
         "hip",
