@@ -74,14 +74,16 @@ impl Paths {
         }
     }
 
-    /// A server there forwards packets to the peer.
+    /// A server there forwards packets to the peer. If there is no room, an address gives way that nothing goes to.
     pub(super) fn add_relay(&mut self, address: IpAddr) {
         if !is_usable(address) {
             return;
         }
         if self.get(address).is_none() && self.addresses.len() >= MAX_ADDRESSES {
-            let index = self.addresses.iter().position(|it| it.status == Status::Deprecated);
-            self.addresses.remove(index.unwrap_or(MAX_ADDRESSES - 1));
+            let left = self.addresses.iter().position(|it| it.status == Status::Deprecated);
+            let is_idle = |it: &PeerAddress| it.status == Status::Unverified && !it.preferred && !it.is_relay;
+            let Some(index) = left.or_else(|| self.addresses.iter().rposition(is_idle)) else { return };
+            self.addresses.remove(index);
         }
         self.add_known(&[address]);
         self.addresses.iter_mut().filter(|it| it.address == address).for_each(|it| it.is_relay = true);

@@ -236,10 +236,19 @@ impl Registry {
         self.clients.get_mut(&client).is_some_and(|registered| registered.esp.allows(now, limit))
     }
 
-    /// A client permits data to and from a peer. Those that it has not renewed for longest give way.
-    fn permit(&mut self, now: Instant, client: Hit, permission: PeerPermission, most: usize) {
+    /// A client permits data to and from a peer. Those that it has not renewed for longest give way. `false` if another client gets what that
+    /// peer sends with this SPI: it would be lost to that one.
+    fn permit(&mut self, now: Instant, client: Hit, permission: PeerPermission, most: usize) -> bool {
         let until = now + PERMISSION_LIFETIME;
         self.permissions.retain(|_, (_, until)| *until > now);
+        let is_same =
+            |held: &PeerPermission| held.inbound_spi == permission.inbound_spi && held.peer == permission.peer;
+        let is_held = self
+            .permissions(now, permission.inbound_spi)
+            .any(|(other, held)| other != client && is_same(&held) && self.has(now, other, Service::RelayEsp));
+        if is_held {
+            return false;
+        }
         for spi in [permission.outbound_spi, permission.inbound_spi] {
             self.permissions.insert((spi, client), (permission, until));
         }
@@ -255,6 +264,7 @@ impl Registry {
         for (_, key) in of_client.into_iter().take(excess) {
             self.permissions.remove(&key);
         }
+        true
     }
 
     /// Permissions with an SPI, and their clients.
@@ -310,6 +320,12 @@ impl Client {
 
     pub(super) fn has_permissions(&self) -> bool {
         !self.permissions.is_empty()
+    }
+
+    /// Whether an acknowledgement of one of these is waited for.
+    pub(super) fn awaits(&self, acks: &[u32]) -> bool {
+        let permissions = self.permissions.values().filter_map(|it| it.outgoing.as_ref());
+        permissions.chain(&self.request).any(|it| it.is_acknowledged(acks))
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -450,7 +466,9 @@ impl Association {
                     if !is_client {
                         return Err(Dropped::Policy);
                     }
-                    local.registry.permit(now, self.peer, *permission, most);
+                    if !local.registry.permit(now, self.peer, *permission, most) {
+                        return Err(Dropped::Value { kind: parameter.kind() });
+                    }
                 }
                 _ => {}
             }
@@ -488,7 +506,8 @@ impl Association {
                 _ => {}
             }
         }
-        if !was_asked && lifetime.is_none() {
+        if !was_asked {
+            // What answers no open request may be played back.
             return false;
         }
         let is_new = granted.iter().any(|service| !client.granted.contains(service));

@@ -105,7 +105,8 @@ impl ReplyVia {
 }
 
 impl Host {
-    /// Whether a packet was forwarded by a server of this host, and by which.
+    /// Whether a packet was forwarded by a server of this host, and by which. The source address is in no MAC: it has to be one of that
+    /// server's.
     pub(super) fn find_server(&self, received: &Received, packet: &Packet) -> Result<Option<Via>, Dropped> {
         let HipPacket { kind, receiver, .. } = received.packet;
         let direct = find!(received.packet, From).map(|&address| ((unmap(address), 0), kind::RVS_HMAC));
@@ -116,7 +117,9 @@ impl Host {
             // RFC 8004 section 4.3.2.
             return Err(Dropped::Policy);
         }
-        let server = self.associations.values().filter(|it| it.client.is_some() && it.is_usable()).find(|it| {
+        let is_there = |it: &Association| it.paths.status(packet.src).is_some();
+        let servers = self.associations.values().filter(|it| it.client.is_some() && it.is_usable());
+        let server = servers.filter(|it| is_there(it)).find(|it| {
             let keys = it.secured.as_ref().map(|secured| &secured.keys);
             keys.is_some_and(|keys| verify_mac_in(received, keys.rhash, &keys.inbound, mac).is_ok())
         });
@@ -268,27 +271,22 @@ impl Host {
         let spi = esp.first_chunk::<SPI_LEN>().map(|bytes| u32::from_be_bytes(*bytes));
         let limit = self.local.config.server.as_ref().map(|config| config.max_esp_per_s);
         let (spi, limit) = spi.zip(limit).ok_or(DataError::NoAssociation)?;
-        let found: Vec<(Hit, PeerPermission)> = self.local.registry.permissions(now, spi).collect();
-        for (client, permission) in found {
-            if !self.local.registry.has(now, client, Service::RelayEsp) {
-                continue;
-            }
-            let Some((_, client_at)) = self.path_to_client(client) else { continue };
-            let (to, dst) = if spi == permission.inbound_spi && map(packet.src) == permission.peer {
-                (RelayTarget::Peer(client), client_at)
-            } else if spi == permission.outbound_spi && packet.src == client_at {
-                (RelayTarget::Port(permission.peer_port), unmap(permission.peer))
-            } else {
-                continue;
-            };
-            let src = self.local.source_for(dst).ok_or(DataError::NoPath)?;
-            if !self.local.registry.allows_esp(now, client, limit) {
-                return Err(DataError::NoPath);
-            }
-            self.local.relayed.push_back(Relayed { packet: Packet { src, dst, ..packet.clone() }, to });
-            return Ok(());
+        let found: Vec<(Hit, IpAddr, PeerPermission)> = (self.local.registry.permissions(now, spi))
+            .filter(|(client, _)| self.local.registry.has(now, *client, Service::RelayEsp))
+            .filter_map(|(client, permission)| Some((client, self.path_to_client(client)?.1, permission)))
+            .collect();
+        // What a client sends goes where that client has said, even if another one names its address and its SPI.
+        let from_client = found.iter().find(|(_, client_at, it)| it.outbound_spi == spi && packet.src == *client_at);
+        let from_client = from_client.map(|(client, _, it)| (*client, RelayTarget::Port(it.peer_port), unmap(it.peer)));
+        let to_client = || found.iter().find(|(_, _, it)| it.inbound_spi == spi && map(packet.src) == it.peer);
+        let to_client = || to_client().map(|&(client, client_at, _)| (client, RelayTarget::Peer(client), client_at));
+        let (client, to, dst) = from_client.or_else(to_client).ok_or(DataError::NoAssociation)?;
+        let src = self.local.source_for(dst).ok_or(DataError::NoPath)?;
+        if !self.local.registry.allows_esp(now, client, limit) {
+            return Err(DataError::NoPath);
         }
-        Err(DataError::NoAssociation)
+        self.local.relayed.push_back(Relayed { packet: Packet { src, dst, ..packet.clone() }, to });
+        Ok(())
     }
 
     /// The next packet that is forwarded, or goes to a port of its own.

@@ -127,8 +127,11 @@ impl Association {
         verify(update, secured.keys.rhash, &secured.keys.inbound, &secured.identity)?;
         self.note_alive(now);
         let packet = &update.packet;
-        let between = self.note_server(local, now, between, arrival);
-        let acks = find!(packet, Ack);
+        let (seq, acks) = (find!(packet, Seq).copied(), find!(packet, Ack));
+        if let Some(via) = arrival.via.filter(|_| self.is_news(seq, acks.map_or(&[], |acks| acks.as_slice()))) {
+            self.note_relay(local, now, &via);
+        }
+        let between = answered_between(local, between, arrival);
         self.take_registration(local, now, packet, acks.map_or(&[], |acks| acks.as_slice()));
         if let Some(acks) = acks
             && self.take_acks(acks)
@@ -146,7 +149,7 @@ impl Association {
         if self.updates.announcement.is_none() {
             self.announce_if_moved(local, now);
         }
-        let Some(&id) = find!(packet, Seq) else { return Ok(()) };
+        let Some(id) = seq else { return Ok(()) };
         // RFC 7401 section 6.12.1: an older one than the newest is dropped, the newest is answered again.
         match self.updates.peer_id.map(|newest| newest.wrapping_sub(id)) {
             Some(0) => {
@@ -165,22 +168,18 @@ impl Association {
         Ok(())
     }
 
-    /// Whether an UPDATE came by way of a server, and between which addresses its answer goes: to where a rendezvous server has seen
-    /// the peer, or back by way of a relay.
-    fn note_server(
-        &mut self,
-        local: &mut Local,
-        now: Instant,
-        between: (IpAddr, IpAddr),
-        arrival: Arrival,
-    ) -> (IpAddr, IpAddr) {
-        let Some(via) = arrival.via else { return between };
-        self.note_relay(local, now, &via);
-        let (from, _) = via.from();
-        match local.source_for(from).filter(|_| !via.is_relay()) {
-            Some(own) => (own, from),
-            None => between,
-        }
+    /// Whether an UPDATE was not received before: it has a newer ID than all others, or acknowledges what waits for that. Any other one may
+    /// be played back, by a host on its way or off it.
+    fn is_news(&self, seq: Option<u32>, acks: &[u32]) -> bool {
+        let newest = self.updates.peer_id;
+        let is_newer = |id: u32| newest.is_none_or(|newest| newest.wrapping_sub(id) >= 0x8000_0000);
+        let is_awaited = |it: &Outgoing| it.is_acknowledged(acks);
+        let updates = &self.updates;
+        let rekey = updates.rekey.as_ref().filter(|it| !it.is_acknowledged).map(|it| &it.outgoing);
+        let checks = updates.checks.iter().map(|it| &it.outgoing);
+        seq.is_some_and(is_newer)
+            || checks.chain(&updates.announcement).chain(rekey).any(is_awaited)
+            || self.client.as_ref().is_some_and(|client| client.awaits(acks))
     }
 
     /// The same answer to the same UPDATE, to where it went before, unless one of the hosts has left meanwhile.
@@ -278,4 +277,10 @@ impl Association {
             self.enter(State::Established, None);
         }
     }
+}
+
+/// Between which addresses the answer to an UPDATE goes: to where a rendezvous server has seen the peer, or back by way of a relay.
+fn answered_between(local: &Local, between: (IpAddr, IpAddr), arrival: Arrival) -> (IpAddr, IpAddr) {
+    let met = arrival.via.filter(|via| !via.is_relay()).map(|via| via.from().0);
+    met.and_then(|from| Some((local.source_for(from)?, from))).unwrap_or(between)
 }

@@ -1,14 +1,17 @@
 //! Relays (RFC 5770, RFC 9028): all HIP packets of two hosts, and their data, by way of a third one.
 
+use std::convert::Infallible;
 use std::net::IpAddr;
 
 use bytes::Bytes;
 use holdover_base::{Duration, Rng};
 use holdover_hip::codec::{HipPacket, PROTOCOL, PacketType, Parameter, RelayAddress};
-use holdover_hip::host::{Dropped, Event, ServerConfig, Service, State};
+use holdover_hip::host::{Dropped, Event, Host, ServerConfig, Service, State};
+use holdover_hip::identity::Algorithm;
 use holdover_wire::{Packet, Payload, transport_checksum};
+use rand_core::{TryCryptoRng, TryRng};
 
-use crate::support::address;
+use crate::support::{TestRng, address, key};
 use crate::world::{World, quick};
 
 const RELAYED: &[Service] = &[Service::RelayHip, Service::RelayEsp];
@@ -199,6 +202,147 @@ fn data_of_a_client_is_cut_at_its_rate() {
     let esp = Packet::new(address("192.0.2.1"), world.places[2][0], Payload::Esp(Bytes::from(bytes)));
     let forwarded = (0..100).filter(|_| world.hosts[2].relay(now, &esp).is_ok()).count();
     assert_eq!(forwarded, 10);
+}
+
+/// UPDATEs that the relay has forwarded to a host, as they came.
+fn updates_relayed_to(world: &World, index: usize) -> Vec<Packet> {
+    let (server, place) = (world.places[2][0], world.places[index][0]);
+    let relayed = world.relayed.iter().filter(|(_, by, _)| *by == 2).map(|(_, _, packet)| packet);
+    let updates = relayed.filter(|it| it.kind == PacketType::Update && it.receiver == world.hit(index));
+    updates.map(|it| it.emit(server, place).unwrap()).collect()
+}
+
+/// All UPDATEs that the relay has forwarded while both hosts moved, played back from the relay's address: with and without SEQ, old and
+/// newest.
+#[test]
+fn relayed_updates_that_are_played_back_change_nothing() {
+    let mut world = world(11, true);
+    world.connect_by_server();
+    for places in [["192.0.2.77", "198.51.100.77"], ["192.0.2.1", "198.51.100.78"]] {
+        for (index, place) in places.into_iter().enumerate() {
+            world.move_to(index, &[place]);
+            world.run_for(Duration::from_secs(5));
+        }
+    }
+    let has_seq = |it: &Packet| HipPacket::parse(it).unwrap().packet.parameters.iter().any(|it| it.kind() == 385);
+    let recorded = [0, 1].map(|index| updates_relayed_to(&world, index));
+    for (index, recorded) in recorded.iter().enumerate() {
+        assert!(recorded.iter().any(has_seq) && !recorded.iter().all(has_seq), "{recorded:?}");
+        world.forget_history();
+        let mut stale = 0;
+        for packet in recorded {
+            let before = world.hosts[index].poll_timeout();
+            let handled = world.hosts[index].handle_packet_in_udp(world.now, packet, 10_500);
+            assert!(matches!(handled, Ok(()) | Err(Dropped::Stale)), "{handled:?}");
+            stale += usize::from(handled.is_err());
+            assert_eq!(world.hosts[index].poll_timeout(), before);
+            let (event, relayed) = (world.hosts[index].poll_event(), world.hosts[index].poll_relayed());
+            assert!(event.is_none() && relayed.is_none(), "{event:?}, {relayed:?} after {packet:?}");
+            // The newest one is answered again; nothing is said to the relay itself.
+            while let Some(sent) = world.hosts[index].poll_transmit() {
+                let sent = HipPacket::parse(&sent).unwrap().packet;
+                assert_eq!(sent.receiver, world.hit(1 - index), "{sent:?}");
+            }
+        }
+        assert!(stale > 0);
+        for from in [0, 1] {
+            assert!(data_arrives(&mut world, from), "played back to {index}, data from {from}");
+        }
+    }
+}
+
+/// The source address of a forwarded packet is in no MAC: from elsewhere than the relay it is nothing, whatever the address is.
+#[test]
+fn a_relay_is_nowhere_but_at_its_own_addresses() {
+    let mut world = world(12, true);
+    world.connect_by_server();
+    // Forwarded and kept back, so that it is news.
+    let now = world.now;
+    world.forget_history();
+    world.move_to(1, &["198.51.100.77"]);
+    world.tamper = Some(Box::new(|packet| packet.dst != address("192.0.2.1")));
+    world.run_until(now + Duration::from_millis(200), |_| false);
+    let update = updates_relayed_to(&world, 0).swap_remove(0);
+    let peer = world.hit(1);
+    for elsewhere in ["198.51.100.77", "198.51.100.2", "203.0.113.66"] {
+        let bytes = HipPacket::parse(&update).unwrap().packet;
+        let moved = bytes.emit(address(elsewhere), update.dst).unwrap();
+        assert_eq!(world.hosts[0].handle_packet_in_udp(world.now, &moved, 10_500), Err(Dropped::Mac));
+        assert!(!world.hosts[0].is_relay(peer, address(elsewhere)), "{elsewhere}");
+        assert!(world.hosts[0].poll_transmit().is_none() && world.hosts[0].poll_event().is_none());
+    }
+    assert_eq!(world.hosts[0].handle_packet_in_udp(world.now, &update, 10_500), Ok(()));
+    assert!(world.hosts[0].is_relay(peer, address("203.0.113.3")));
+}
+
+/// Randomness whose SPIs are those of every other one.
+struct SameSpis(TestRng, u32);
+
+impl TryRng for SameSpis {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        self.1 += 1;
+        Ok(self.1)
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        self.0.try_next_u64()
+    }
+
+    fn try_fill_bytes(&mut self, out: &mut [u8]) -> Result<(), Infallible> {
+        self.0.try_fill_bytes(out)
+    }
+}
+
+impl TryCryptoRng for SameSpis {}
+
+/// Two clients whose inbound SPI for the same peer is the same: the relay gives the peer's data to the one that was first, in whatever order
+/// their HITs are.
+#[test]
+fn a_client_does_not_get_what_another_one_has_permitted() {
+    for first in [1, 3] {
+        let mut world = World::with_server(13, &quick(), &ServerConfig::new(RELAYED), RELAYED);
+        world.is_in_udp = true;
+        world.places.push(vec![address("198.51.100.4")]);
+        let server = world.hosts[2].hit();
+        for (index, seed) in [(1, 13_001), (3, 13_003)] {
+            let rng = Box::new(SameSpis(TestRng::new(seed), 0x1000_0000));
+            let mut client = Host::new(key(Algorithm::Ed25519, seed), quick(), rng);
+            client.set_locators(world.now, &world.places[index]);
+            client.add_peer(server, &world.places[2]);
+            client.add_peer(world.hosts[0].hit(), &[]);
+            client.register(world.now, server, RELAYED);
+            world.hosts[2].add_peer(client.hit(), &[]);
+            world.hosts[0].add_peer(client.hit(), &[]);
+            world.hosts[0].add_servers(client.hit(), &world.places[2]);
+            client.connect(world.now, server).unwrap();
+            if index == 1 {
+                world.hosts[1] = client
+            } else {
+                world.hosts.push(client)
+            }
+            world.run_for(Duration::from_secs(5));
+        }
+        apart(&mut world);
+        let (caller, now) = (world.hosts[0].hit(), world.now);
+        for index in [first, 4 - first] {
+            let client = world.hosts[index].hit();
+            world.hosts[0].connect(now, client).unwrap();
+            world.run_for(Duration::from_secs(15));
+            assert_eq!(world.hosts[index].state(caller), State::Established);
+        }
+        let spi = |index: usize| world.hosts[index].security_associations(caller).unwrap().1.spi();
+        assert_eq!(spi(1), spi(3));
+        assert!(world.dropped.contains(&(2, Dropped::Value { kind: 4680 })), "{:?}", world.dropped);
+        let payload = Payload::Other { protocol: 253, payload: Bytes::from_static(b"for the first one") };
+        let inner = Packet::new(caller.0.into(), world.hosts[first].hit().0.into(), payload);
+        let now = world.now;
+        let outer = world.hosts[0].seal(now, &inner).unwrap();
+        world.send(outer);
+        world.run_for(Duration::from_secs(1));
+        assert_eq!(world.got, [(first, inner)]);
+    }
 }
 
 /// Every packet of a relayed exchange, a move and a change of keys, damaged in up to three bytes with its checksum put right, and given to

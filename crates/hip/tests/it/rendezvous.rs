@@ -178,6 +178,30 @@ fn a_flood_for_one_client_is_cut_and_costs_the_server_no_memory() {
     assert_eq!(world.state(0), State::Established);
 }
 
+/// The server's answer to a request, recorded and played back again and again: it neither puts off the next request nor grants anything.
+#[test]
+fn a_registration_is_renewed_though_an_old_answer_is_played_back() {
+    let mut world = world(21);
+    let (server, lifetime) = (world.hosts[2].hit(), Duration::from_secs(600));
+    let is_answer = |it: &HipPacket| it.find(|it| matches!(it, Parameter::RegResponse(_)).then_some(())).is_some();
+    let to_client = |packet: &Packet| HipPacket::parse(packet).is_ok_and(|it| is_answer(&it.packet));
+    let answer = world.packets.iter().map(|(_, packet)| packet).find(|it| to_client(it)).expect("an answer").clone();
+    world.forget_history();
+    for _ in 0..18 {
+        world.run_for(lifetime / 6);
+        let before = world.hosts[1].poll_timeout();
+        assert_eq!(world.hosts[1].handle_packet(world.now, &answer), Ok(()));
+        assert_eq!(world.hosts[1].poll_timeout(), before, "the next request is put off");
+        assert_eq!(world.hosts[1].services(server), MET);
+        assert!(world.hosts[1].poll_transmit().is_none() && world.hosts[1].poll_event().is_none());
+    }
+    let is_request = |it: &HipPacket| it.find(|it| matches!(it, Parameter::RegRequest(_)).then_some(())).is_some();
+    let packets = world.packets.iter().filter_map(|(_, packet)| HipPacket::parse(packet).ok());
+    assert!((5..=7).contains(&packets.filter(|it| is_request(&it.packet)).count()));
+    world.connect_by_server();
+    assert_eq!(world.state(0), State::Established, "the server has forgotten its client");
+}
+
 #[test]
 fn a_client_cancels_its_registration() {
     // By hand: a request with a lifetime of zero (RFC 8003 section 5).
