@@ -475,8 +475,9 @@ fn a_router_that_answers_no_questions_does_no_harm(near: &Namespace) {
     let beyond = Beyond::new(near, &lan, 0);
     let stream = Stream::start_to(&beyond.server, beyond.address, true);
     stream.goes_on(100_000);
-    // It knows this host, which knows it; from now on it answers no questions.
-    lan.gateway.enter(|| sysctl::set(&lan.gateway, "net.ipv4.conf.all.arp_ignore", "8").unwrap()).unwrap();
+    // It knows this host, which knows it; from now on it answers no questions from there. The server's it answers: its entry of the router
+    // does not last.
+    lan.gateway.enter(|| sysctl::set(&lan.gateway, "net.ipv4.conf.gw0.arp_ignore", "8").unwrap()).unwrap();
     let agent = Agent::start(near);
     stream.goes_on(1_000_000);
     stream.is_sending.store(false, Ordering::SeqCst);
