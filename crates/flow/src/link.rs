@@ -112,6 +112,16 @@ impl Link {
         }
     }
 
+    /// Whether the link is said to be down.
+    pub const fn is_down(&self) -> bool {
+        self.is_down != 0
+    }
+
+    /// When the link went down, if it is said to be down.
+    pub const fn down_at(&self) -> Option<Instant> {
+        if self.is_down() { Some(Instant::from_nanos(self.down_at)) } else { None }
+    }
+
     /// Whether nothing happens to the link, nor is about to: only then are packets predicted.
     pub fn is_calm(&self) -> bool {
         ffi::is_calm(self)

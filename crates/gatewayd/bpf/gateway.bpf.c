@@ -3,7 +3,8 @@
 //
 // The programs send nothing and have no timer. User space reads notices from the rings `notices` and `flow_notices`, looks at the maps
 // `mobiles` and `flows`, and changes them by running the programs `order` and `flow_order`. If user space hangs, `expires_at` passes, and
-// from then on every packet passes as it is. Maps and programs go with the process that loaded them.
+// from then on every packet passes as it is. Maps and programs go with the process that loaded them; if it was killed and they are pinned,
+// they stay for the next one (crates/gatewayd/src/path/pins.rs).
 
 #include "gateway/state.h"
 
@@ -255,7 +256,7 @@ int flow_order(struct __sk_buff *skb)
 
 	if (order.kind == ORDER_COMPACT)
 		return !remove_details(&order.key);
-	if (!flow && add_details(&order.key))
+	if (!flow && add_details(&order.key, FOR_ORDERS))
 		flow = bpf_map_lookup_elem(&flows, &order.key);
 	if (!flow || !current)
 		return 1;

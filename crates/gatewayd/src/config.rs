@@ -490,6 +490,11 @@ impl Config {
         self.modes().any(follows)
     }
 
+    /// What is done for which mobile hosts, as a text that is another for another choice.
+    pub(crate) fn modes_text(&self) -> String {
+        format!("{:?} {:?} {}", self.mobiles.mode, self.mobiles.modes, self.hold_back.enabled)
+    }
+
     /// Whether every mobile host has the same mode.
     pub(crate) fn has_one_mode(&self) -> bool {
         self.modes().all(|mode| mode == self.mobiles.mode)

@@ -25,7 +25,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::{Config, Mode};
 use crate::control::{LONGEST_REQUEST, Request, Response};
-use crate::engine::{Engine, EngineError};
+use crate::engine::{ByMac, Engine, EngineError};
 use crate::metrics;
 use crate::path::is_bpf_fs;
 use crate::presence::{HookAnswer, SecretError, Sources, Told};
@@ -166,10 +166,8 @@ impl Daemon {
         let (listener, ownership) = listen(&setup.socket)?;
         let now = clock::now();
         let notifier = Notifier::from_environment();
-        let mut engine = Engine::open(now, &setup.interface, &setup.config)?;
-        // A start that fails leaves no programs behind.
-        let sources = Sources::open(now, engine.mobile_facing(), &setup.config).inspect_err(|_| engine.unpin());
-        let sources = sources?;
+        let engine = Engine::open(now, &setup.interface, &setup.config)?;
+        let sources = Sources::open(now, engine.mobile_facing(), &setup.config)?;
         Ok(Self {
             engine,
             sources,
@@ -349,10 +347,13 @@ impl Daemon {
 
     /// What cannot be noted, as there is no room for another mobile host, is told by the log, and changes nothing else.
     fn tell_engine(&mut self, now: Instant, told: Vec<Told>) {
+        let mut by_mac = ByMac::default();
         for one in told {
-            if let Err(error) = self.engine.handle_told(now, one) {
-                tracing::debug!(error = with_causes(&error), ?one, "a report is not noted");
+            let noted = self.engine.handle_told(now, one, &mut by_mac);
+            if let Err(error) = &noted {
+                tracing::debug!(error = with_causes(error), ?one, "a report is not noted");
             }
+            self.sources.handle_noted(now, &one, noted.unwrap_or(false));
         }
     }
 

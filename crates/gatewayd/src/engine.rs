@@ -122,6 +122,25 @@ pub struct Unsendable {
     pub redundant: u64,
 }
 
+/// Which mobile hosts have an Ethernet address, found out once for all that is told at a time.
+#[derive(Default, Debug)]
+pub(crate) struct ByMac(Option<BTreeMap<[u8; 6], Vec<IpAddr>>>);
+
+impl ByMac {
+    fn of(&mut self, mac: [u8; 6], all: impl FnOnce() -> Vec<(IpAddr, Seen)>) -> &[IpAddr] {
+        let mobiles = self.0.get_or_insert_with(|| {
+            let mut mobiles = BTreeMap::<[u8; 6], Vec<IpAddr>>::new();
+            for (mobile, seen) in all() {
+                if let Some(mac) = seen.mac {
+                    mobiles.entry(mac).or_default().push(mobile);
+                }
+            }
+            mobiles
+        });
+        mobiles.get(&mac).map_or(&[], Vec::as_slice)
+    }
+}
+
 /// The programs hear so often that the daemon is there.
 const RENEW_EVERY: Duration = Duration::from_millis(400);
 
@@ -177,7 +196,7 @@ impl Engine {
         };
         let tun = Tun::open(&namespace, &tun_config)?;
         let divert_to = Interface::find(&mut requests, tun.name())?.index;
-        let (follows, pins) = (config.follows_connections(), config.pins());
+        let (follows, pins, modes) = (config.follows_connections(), config.pins(), config.modes_text());
         let place = Place {
             interface: name,
             index: interface.index,
@@ -188,6 +207,7 @@ impl Engine {
             most_detailed: if follows { config.hold_back.most_detailed } else { 1 },
             rules: if follows { rules() } else { Rules::default() },
             link: first_link(config),
+            modes: &modes,
             pins: pins.as_deref(),
         };
         let mut path = KernelPath::attach(place, &networks)?;
@@ -241,7 +261,7 @@ impl Engine {
     fn take_over(&mut self, now: Instant) {
         let all = self.path.all();
         self.met.extend(all.iter().map(|(mobile, _)| *mobile));
-        let (away, present): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, seen)| seen.course == Course::Divert);
+        let (away, present): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, seen)| seen.was_away());
         tracing::info!(away = away.len(), present = present.len(), "took over the programs of an earlier process");
         for (mobile, _) in away {
             self.diverter.handle_report(now, mobile, Source::Buffer, Presence::Away);
@@ -331,24 +351,24 @@ impl Engine {
     }
 
     /// A source outside has learned something. Addresses that are not those of mobile hosts are left alone.
-    pub(crate) fn handle_told(&mut self, now: Instant, told: Told) -> Result<(), PathError> {
+    /// Returns whether note was taken.
+    pub(crate) fn handle_told(&mut self, now: Instant, told: Told, by_mac: &mut ByMac) -> Result<bool, PathError> {
         match told {
             Told::Mobile { mobile, source, presence } if self.serves(mobile) => {
-                self.report(now, mobile, source, presence).map(drop)
+                self.report(now, mobile, source, presence)
             }
             Told::Frame { mac, source, presence } => {
-                let of_mac = self.path.all().into_iter().filter(|(_, seen)| seen.mac == Some(mac));
-                for (mobile, _) in of_mac {
+                for &mobile in by_mac.of(mac, || self.path.all()) {
                     self.diverter.handle_report(now, mobile, source, presence);
                 }
-                Ok(())
+                Ok(true)
             }
             Told::OtherHost { mobile } if self.serves(mobile) => {
                 tracing::info!(%mobile, "the address belongs to another host: what waits is dropped");
                 self.diverter.discard(now, mobile);
-                Ok(())
+                Ok(true)
             }
-            Told::Mobile { .. } | Told::OtherHost { .. } => Ok(()),
+            Told::Mobile { .. } | Told::OtherHost { .. } => Ok(false),
         }
     }
 
@@ -905,5 +925,27 @@ fn destination(packet: &[u8]) -> Option<IpAddr> {
         4 => Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(16..20)?).ok()?)),
         6 => Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(24..40)?).ok()?)),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mobile_hosts_are_looked_through_once_for_all_frames_of_a_batch() {
+        let seen =
+            |mac| Seen { course: Course::Pass, diverted: 0, heard_at: None, waiting_since: None, mac, down_at: None };
+        let [first, second, third] = [1, 2, 3].map(|last| IpAddr::from([10, 2, 0, last]));
+        let all = vec![(first, seen(Some([2; 6]))), (second, seen(None)), (third, seen(Some([2; 6])))];
+        let (mut by_mac, mut looks) = (ByMac::default(), 0);
+        for (mac, expected) in [([2; 6], &[first, third][..]), ([3; 6], &[]), ([2; 6], &[first, third])] {
+            let found = by_mac.of(mac, || {
+                looks += 1;
+                all.clone()
+            });
+            assert_eq!(found, expected);
+        }
+        assert_eq!(looks, 1);
     }
 }

@@ -72,6 +72,13 @@ pub fn encode_status(status: &Status) -> String {
     registry.register("acks_held", "ACKs of TCP that were held back, by what became of their packets", counts(&acks));
     let woken = [("released", status.woken.released), ("poked", status.woken.poked)];
     registry.register("woken", "TCP senders that were woken after absences, by how", counts(&woken));
+    let windows =
+        [("shut", status.woken.frozen), ("reopened", status.woken.reopened), ("probe_answered", status.woken.answered)];
+    registry.register(
+        "windows",
+        "Windows shut for absences, opened again, and probes of them answered",
+        counts(&windows),
+    );
     registry.register("connections", "TCP connections that are known", gauge(status.woken.connections));
     let reports = [
         ("registered", status.reports.registered),
@@ -126,6 +133,17 @@ mod tests {
             handoff: None,
             unsendable: crate::engine::Unsendable::default(),
             woken: crate::waker::Woken::default(),
+        }
+    }
+
+    #[test]
+    fn what_was_frozen_is_counted() {
+        let mut status = status();
+        (status.woken.frozen, status.woken.reopened, status.woken.answered) = (3, 2, 1);
+        let text = encode_status(&status);
+        for (fate, count) in [("shut", 3), ("reopened", 2), ("probe_answered", 1)] {
+            let line = format!("holdover_gateway_windows_total{{fate=\"{fate}\"}} {count}");
+            assert!(text.lines().any(|found| found == line), "{line} is not in\n{text}");
         }
     }
 

@@ -18,7 +18,7 @@ use aya::sys::SyscallError;
 use aya::{Ebpf, EbpfLoader};
 use holdover_base::{Duration, Instant};
 use holdover_flow::{Counter, LinkState, Rules};
-use holdover_gateway::divert::Course;
+use holdover_gateway::divert::{Course, STRAGGLERS};
 use holdover_host::clsact::{Filters, Owner};
 use holdover_mobility::wake::WakeConfig;
 
@@ -52,7 +52,7 @@ const NO_EXIST: u64 = 1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttachedBy {
-    /// By tcx (Linux 6.6): the programs go with the process.
+    /// By tcx (Linux 6.6): the programs go with the process, or stay after one that was killed, if they are pinned.
     Tcx,
     /// As filters of the `clsact` qdisc, which stay until they are removed; [`EXPIRES_AFTER`] after a process that was killed they let all
     /// packets pass.
@@ -133,6 +133,16 @@ pub(crate) struct Seen {
     pub(crate) waiting_since: Option<Instant>,
     /// The source of its frames; `None` before the first one, or without Ethernet.
     pub(crate) mac: Option<[u8; 6]>,
+    /// Since when its link is down for its connections, if that is so.
+    pub(crate) down_at: Option<Instant>,
+}
+
+impl Seen {
+    /// Whether a process that is gone held it to be away, and it was not heard since.
+    pub(crate) fn was_away(&self) -> bool {
+        let is_heard = |down_at: Instant| self.heard_at.is_some_and(|at| at >= down_at + STRAGGLERS);
+        self.course == Course::Divert || self.down_at.is_some_and(|at| !is_heard(at))
+    }
 }
 
 /// Where the programs are, and where they divert to.
@@ -156,6 +166,8 @@ pub(crate) struct Place<'a> {
     pub(crate) rules: Rules,
     /// The link to a mobile host that is not known yet.
     pub(crate) link: LinkState,
+    /// What is done for which mobile hosts, as a text: what was learnt with another is of no use.
+    pub(crate) modes: &'a str,
     /// A directory of a BPF file system in which programs and maps outlive the process; `None` if they do not.
     pub(crate) pins: Option<&'a Path>,
 }
@@ -191,8 +203,8 @@ impl KernelPath {
         match path.attach_tcx(place.interface) {
             Ok(()) => {
                 drop(Filters::clear(Owner::GATEWAY, place.index));
-                if let Some(pins) = &path.pins {
-                    pins.clear_others();
+                if let Some(pins) = &mut path.pins {
+                    pins.handle_started();
                 }
             }
             Err(error) if is_unknown_to_kernel(&error) => {
@@ -263,6 +275,7 @@ impl KernelPath {
             most_detailed: 1,
             rules,
             link: LinkState::default(),
+            modes: "",
             pins: None,
         };
         let mut ebpf = open_object(&place, None)?;
@@ -293,7 +306,6 @@ impl KernelPath {
                 Ok(link) => self.links.push(link),
                 Err(error) => {
                     tracing::warn!(%error, "programs go with the process: they cannot be pinned");
-                    pins.clear();
                     self.pins = None;
                     program.attach_with_options(interface, direction, TcAttachOptions::TcxOrder(order()))?;
                 }
@@ -314,9 +326,7 @@ impl KernelPath {
 
     /// Has programs and maps go with this value.
     pub(crate) fn unpin(&mut self) {
-        if let Some(pins) = self.pins.take() {
-            pins.clear();
-        }
+        self.pins = None;
     }
 
     pub(crate) fn attached_by(&self) -> AttachedBy {
@@ -441,6 +451,7 @@ impl From<MobileRecord> for Seen {
             diverted: record.diverted,
             heard_at: time(record.heard_at),
             waiting_since: time(record.waiting_since),
+            down_at: record.down_at(),
             mac: Some(record.mac).filter(|mac| *mac != [0; 6]),
         }
     }
@@ -507,6 +518,7 @@ mod tests {
             most_detailed: 1,
             rules,
             link,
+            modes: "",
             pins: None,
         };
         let path = match KernelPath::load(&place, &[], None) {

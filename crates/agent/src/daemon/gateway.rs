@@ -118,20 +118,22 @@ impl Reports {
             (LinkState::Fading, cut_at) => Presence::Fading { lead: cut_at.map(|at| at.saturating_since(now)) },
             (LinkState::Down, _) => Presence::Away,
         };
-        for &address in addresses {
-            if self.reported.insert(address, outlook) != Some(outlook) {
-                self.registrant.report(now, address, presence);
-            }
-        }
+        let is_down = outlook.0 == LinkState::Down;
         let registrant = &mut self.registrant;
-        // A link that is cut may have lost its addresses with that.
-        self.reported.retain(|address, (state, _)| {
-            let stays = *state == LinkState::Down || addresses.contains(address);
+        // A link that is cut may have lost its addresses with that; others have been taken away.
+        self.reported.retain(|address, _| {
+            let stays = is_down || addresses.contains(address);
             if !stays {
                 registrant.forget(*address);
             }
             stays
         });
+        let lost: Vec<IpAddr> = self.reported.keys().filter(|address| !addresses.contains(address)).copied().collect();
+        for &address in addresses.iter().chain(&lost) {
+            if self.reported.insert(address, outlook) != Some(outlook) {
+                self.registrant.report(now, address, presence);
+            }
+        }
     }
 
     fn send(&mut self, now: Instant) {
@@ -188,4 +190,39 @@ fn open(interface: &str, gateway: SocketAddr) -> io::Result<Socket> {
     socket.set_nonblocking(true)?;
     socket.bind_device(Some(interface.as_bytes()))?;
     Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdover_base::Duration;
+
+    use super::*;
+
+    #[test]
+    fn addresses_that_were_lost_with_the_link_are_reported_until_it_is_back() {
+        let key = Key::from_text(&"0123456789abcdef".repeat(4)).unwrap();
+        let mut reports = Reports {
+            interface: "wlan0".to_owned(),
+            gateway: SocketAddr::from(([10, 0, 0, 1], 4786)),
+            socket: None,
+            registrant: Registrant::new(key, 1),
+            reported: BTreeMap::new(),
+            was_refused: false,
+        };
+        let [former, next] = [7, 8].map(|last| IpAddr::from([10, 0, 0, last]));
+        let now = Instant::from_secs(1);
+        let datagrams =
+            |reports: &mut Reports, now| std::iter::from_fn(|| reports.registrant.poll_transmit(now)).count();
+        reports.note(now, (LinkState::Up, None), &[former]);
+        assert_eq!(datagrams(&mut reports, now), 1);
+        // The address goes with the link.
+        reports.note(now, (LinkState::Down, None), &[]);
+        assert_eq!(reports.reported[&former].0, LinkState::Down);
+        assert_eq!(datagrams(&mut reports, now), 1, "that it is away");
+        // The link is back with another one.
+        reports.note(now, (LinkState::Up, None), &[next]);
+        assert!(reports.reported.keys().eq([&next]));
+        assert_eq!(datagrams(&mut reports, now), 1);
+        assert_eq!(datagrams(&mut reports, now + Duration::from_secs(3600)), 1, "the former one is not reported again");
+    }
 }

@@ -43,9 +43,10 @@ impl Source {
         Self::Buffer,
     ];
 
-    /// Whether a report that the host is present is evidence of its own, and not only the withdrawal of an earlier report.
+    /// Whether a report that the host is present is evidence of its own, and not only the withdrawal of an earlier report. A lease is not: by
+    /// the time that it is read, others may have reported what came later.
     const fn proves_presence(self) -> bool {
-        matches!(self, Self::Command | Self::Station | Self::Lease | Self::Registration)
+        matches!(self, Self::Command | Self::Station | Self::Registration)
     }
 
     const fn bit(self) -> u16 {

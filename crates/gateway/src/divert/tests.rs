@@ -62,6 +62,26 @@ fn packets_of_an_absence_come_out_in_order_and_then_the_path_passes() {
 }
 
 #[test]
+fn a_lease_withdraws_its_own_objection_only() {
+    let mut diverter = Diverter::<u32>::new(small());
+    let host = mobile(1);
+    let standing = |diverter: &Diverter<u32>| diverter.status(host).unwrap().standing;
+    diverter.handle_report(at(0), host, Source::Lease, Presence::Away);
+    diverter.handle_report(at(50), host, Source::Carrier, Presence::Away);
+    // Renewed before the carrier was lost, and read later.
+    diverter.handle_report(at(250), host, Source::Lease, Presence::Present);
+    assert_eq!(standing(&diverter), Standing::Away);
+    assert_eq!(diverter.status(host).unwrap().objections, [Source::Carrier]);
+    diverter.handle_report(at(300), host, Source::Carrier, Presence::Present);
+    assert_eq!(standing(&diverter), Standing::Present);
+    for present in [Source::Lease, Source::Registration] {
+        diverter.handle_report(at(400), host, Source::Lease, Presence::Away);
+        diverter.handle_report(at(400), host, present, Presence::Present);
+        assert_eq!(standing(&diverter), Standing::Present);
+    }
+}
+
+#[test]
 fn nothing_of_a_silent_host_was_under_way() {
     let mut diverter = Diverter::<u32>::new(small());
     let host = mobile(1);

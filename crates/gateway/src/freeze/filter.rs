@@ -57,6 +57,20 @@ impl Freeze {
     }
 }
 
+#[cfg(test)]
+impl Freeze {
+    /// Another controller takes the place of a mobile host's, and knows nothing. The flow path stays as it is.
+    pub(super) fn forget_control(&mut self, mobile: IpAddr) {
+        if let Some(of_mobile) = self.mobiles.get_mut(&mobile) {
+            of_mobile.control = FreezeControl::new(self.config);
+        }
+    }
+
+    pub(super) fn is_link_down(&self, mobile: IpAddr) -> bool {
+        self.mobiles.get(&mobile).is_some_and(|of_mobile| of_mobile.link.is_down())
+    }
+}
+
 impl Mobile {
     fn new(config: FreezeConfig) -> Self {
         let control = FreezeControl::new(config);

@@ -173,8 +173,10 @@ impl FreezeControl {
         path.for_each_live(&mut |connection, flow| {
             let half = flow.half(Direction::Incoming);
             let is_frozen = self.connections.get(&connection).is_some_and(|state| state.is_frozen);
+            // Of a controller before this one.
+            let is_shut = half.window_limit().is_some();
             let is_recent = half.last_data_at().is_some_and(|at| now.saturating_since(at) < RECENTLY);
-            if !is_frozen && (is_recent || half.awaits_ack() || half.is_held()) {
+            if !is_frozen && (is_shut || is_recent || half.awaits_ack() || half.is_held()) {
                 waiting.push(connection);
             }
         });
@@ -201,13 +203,19 @@ impl FreezeControl {
         self.epoch += 1;
         path.set_link(self.link_state());
         self.thaw_all(now, path);
+        // What is left is of a controller before this one, or not frozen.
         let mut held = Vec::new();
         path.for_each_live(&mut |connection, flow| {
-            if flow.half(Direction::Incoming).is_held() {
-                held.push(connection);
+            let half = flow.half(Direction::Incoming);
+            if half.is_held() || half.window_limit().is_some() {
+                held.push((connection, half.window_limit().is_some()));
             }
         });
-        for connection in held {
+        for (connection, is_limited) in held {
+            if is_limited {
+                path.order(now, connection, Direction::Incoming, Order::LimitWindow(WindowLimit::None));
+                self.tell(now, connection, "reopened the window");
+            }
             self.show(now, connection, path);
         }
     }

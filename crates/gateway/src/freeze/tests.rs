@@ -195,6 +195,34 @@ fn late_notices_neither_shut_a_window_nor_leave_a_deadline_behind() {
     assert_eq!(script.filter.poll_timeout(), None);
 }
 
+/// The process was killed, and the flow path has gone on.
+#[test]
+fn another_controller_opens_windows_and_raises_a_link_that_the_one_before_has_left() {
+    for config in [FreezeConfig::buffer_freeze(), FreezeConfig::m_tcp()] {
+        for is_away in [false, true] {
+            let mut script = under_way(config);
+            script.pass(ack(200, 400));
+            assert_eq!(script.phone_is(Presence::Away), ["ack 200 win 0"]);
+            script.filter.forget_control(PHONE);
+            if is_away {
+                script.after(20_000);
+                assert_eq!(script.phone_is(Presence::Away), ["ack 200 win 0"], "it is frozen for this one, too");
+                assert_eq!(script.phone_is(Presence::Present), ["ack 200 win 400"]);
+            } else {
+                let now = script.now;
+                script.filter.with(PHONE, |control, flows| control.handle_end(now, flows));
+                assert_eq!(script.made(), ["ack 200 win 400"]);
+            }
+            assert_eq!(script.pass(data(199, 0)), ["data 199:199"], "probes reach the host");
+            assert!(!script.filter.is_link_down(PHONE));
+            assert_eq!(
+                script.pass(ack(400, 500)),
+                [if config.least_timeout.is_some() { "ack 399 win 501" } else { "ack 400 win 500" }]
+            );
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Data { at: u32, len: usize },

@@ -48,7 +48,10 @@ struct {
 	__type(value, struct blank_entry);
 } blank_entries SEC(".maps");
 
-// Room to make a flow of an entry, and an entry of a flow.
+// Room to make a flow of an entry, and an entry of a flow. Orders have their own: packets may come in while one is carried out.
+#define FOR_PACKETS 0
+#define FOR_ORDERS 1
+
 struct workroom {
 	struct blank_flow flow;
 	struct blank_entry entry;
@@ -56,7 +59,7 @@ struct workroom {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, u32);
 	__type(value, struct workroom);
 } workrooms SEC(".maps");
@@ -118,12 +121,11 @@ INLINE void clear_history(struct half *half)
 
 // Gives a flow details. Returns 0 if there is no room, which is counted: then its packets pass as they are. A packet that another
 // processor has at this moment may be missing in them.
-static __attribute__((noinline)) int add_details(const struct key *on_stack)
+static __attribute__((noinline)) int add_details(const struct key *on_stack, u32 purpose)
 {
 	KEY key = *on_stack;
-	u32 zero = 0;
 	struct entry *entry = bpf_map_lookup_elem(&entries, &key);
-	struct workroom *room = bpf_map_lookup_elem(&workrooms, &zero);
+	struct workroom *room = bpf_map_lookup_elem(&workrooms, &purpose);
 
 	if (!entry || !room)
 		return 0;
@@ -145,14 +147,17 @@ static __attribute__((noinline)) int add_details(const struct key *on_stack)
 	return 0;
 }
 
+// An entry has taken the place of the flow, which is about to be deleted: packets that still find it pass as they are.
+#define STAGE_COMPACTED 0x8000
+
 // Goes back to the entry alone, if nothing is held. Returns whether it does.
 static __attribute__((noinline)) int remove_details(const struct key *on_stack)
 {
 	KEY key = *on_stack;
-	u32 zero = 0;
+	u32 purpose = FOR_ORDERS;
 	struct entry *entry = bpf_map_lookup_elem(&entries, &key);
 	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
-	struct workroom *room = bpf_map_lookup_elem(&workrooms, &zero);
+	struct workroom *room = bpf_map_lookup_elem(&workrooms, &purpose);
 
 	if (!entry || !flow || !room)
 		return 0;
@@ -163,8 +168,10 @@ static __attribute__((noinline)) int remove_details(const struct key *on_stack)
 	bpf_spin_lock(&flow->lock);
 	int may = is_at_rest(flow);
 
-	if (may)
+	if (may) {
 		compact(anew, flow);
+		flow->stage |= STAGE_COMPACTED;
+	}
 	bpf_spin_unlock(&flow->lock);
 	if (!may)
 		return 0;
@@ -208,14 +215,14 @@ INLINE int withholds(struct __sk_buff *skb, struct mobile *mobile, u64 now, u64 
 		return 0;
 	struct flow *flow = details_of(&key, entry);
 
-	if (!flow && needs_details(link) && add_details(&key))
+	if (!flow && needs_details(link) && add_details(&key, FOR_PACKETS))
 		flow = bpf_map_lookup_elem(&flows, &key);
 	if (!flow) {
 		bpf_spin_lock(&entry->lock);
 		int wants = follow(entry, (struct flow *)&room->flow, &rules, packet, direction);
 		bpf_spin_unlock(&entry->lock);
 		if (wants)
-			add_details(&key);
+			add_details(&key, FOR_PACKETS);
 		return 0;
 	}
 	if (flow->stage & STAGE_LEFT_ALONE) {
@@ -225,7 +232,8 @@ INLINE int withholds(struct __sk_buff *skb, struct mobile *mobile, u64 now, u64 
 	begin_verdict(verdict, packet);
 
 	bpf_spin_lock(&flow->lock);
-	int is_taken = pass_between(flow, link, &rules, &key, packet, verdict, current->none, direction);
+	int is_taken = !(flow->stage & STAGE_COMPACTED) &&
+		       pass_between(flow, link, &rules, &key, packet, verdict, current->none, direction);
 	bpf_spin_unlock(&flow->lock);
 
 	if (!is_taken)

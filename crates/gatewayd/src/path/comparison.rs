@@ -247,6 +247,7 @@ fn the_kernel_does_what_a_process_does_between_two_hosts() {
         most_detailed: 4,
         rules,
         link: LinkState::default(),
+        modes: "",
         pins: None,
     };
     let kernel = match KernelPath::load(&place, &[], None) {

@@ -1,12 +1,15 @@
 //! Programs and maps that outlive the process, pinned in a BPF file system: what is known of mobile hosts and connections goes on after a
 //! `kill -9`, and the next process takes it over.
 //!
-//! A gateway has a directory, named by its network namespace and the interface, and in it one named by the layout of its maps. A process of
-//! the same layout uses the maps that are there and puts its own programs in the place of those that are attached; one of another layout
-//! begins anew, and then removes what it has found. What belongs to an interface that is gone is removed as well.
+//! A gateway has a directory, named by its network namespace and the interface, and in it one named by the layout of its maps and by the modes
+//! of mobile hosts. A process of the same layout uses the maps that are there and puts its own programs in the place of those that are attached; one of another layout
+//! begins anew, and then removes what it has found. What belongs to an interface that is gone is removed as well, unless a gateway starts in
+//! that moment, whose pins would look the same.
+//!
+//! Pins go with their [`Pins`], so that only a process that was killed leaves them behind.
 
 use std::ffi::CString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,16 +18,18 @@ use std::path::{Path, PathBuf};
 
 use aya::programs::links::{FdLink, PinnedLink};
 use aya::programs::tc::SchedClassifierLink;
-use rustix::fs::statfs;
+use rustix::fs::{FlockOperation, flock, statfs};
 use sha2::{Digest as _, Sha256};
 
 use super::Place;
 
-/// Where one gateway has its pins.
+/// Where one gateway has its pins. They are removed with this value.
 #[derive(Debug)]
 pub(super) struct Pins {
     /// Of this layout.
     directory: PathBuf,
+    /// The directory of all gateways, with a shared lock, while this one starts.
+    starting: Option<File>,
 }
 
 /// The maps that go on.
@@ -67,10 +72,14 @@ impl Pins {
         layout.update(place.most_mobiles.to_ne_bytes());
         layout.update(place.most_connections.to_ne_bytes());
         layout.update(place.most_detailed.to_ne_bytes());
+        layout.update(place.modes);
         let layout: String = layout.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
         // A BPF file system has no names with a dot.
         let directory = root.join(format!("{namespace}-{}", place.index)).join(layout);
-        let pins = Self { directory };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(root)?;
+        let starting = File::open(root)?;
+        flock(&starting, FlockOperation::LockShared)?;
+        let pins = Self { directory, starting: Some(starting) };
         if !pins.are_whole() {
             // Of a process that was killed while it began or ended.
             remove(&pins.directory);
@@ -95,22 +104,30 @@ impl Pins {
             && is_attached(&self.path("egress"))
     }
 
-    /// Removes all pins of this gateway's, whatever their layout: with the process, the programs go.
-    pub(super) fn clear(&self) {
-        if let Some(parent) = self.directory.parent() {
-            remove(parent);
-        }
-    }
-
-    /// Removes pins of other layouts, and those on interfaces that are gone.
-    pub(super) fn clear_others(&self) {
+    /// The programs are attached: removes pins of other layouts, and, if no other gateway starts, those on interfaces that are gone.
+    pub(super) fn handle_started(&mut self) {
         let Some(own) = self.directory.parent() else { return };
         entries(own).into_iter().filter(|other| *other != self.directory).for_each(|other| remove(&other));
+        // Held until the others are removed.
+        let Some(lock) = self.starting.take() else { return };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            return;
+        }
         for other in own.parent().map(entries).unwrap_or_default().into_iter().filter(|other| other != own) {
             let links: Vec<PathBuf> = entries(&other).into_iter().map(|layout| layout.join("egress")).collect();
             if links.iter().all(|link| !is_attached(link)) {
                 remove(&other);
             }
+        }
+        drop(lock);
+    }
+}
+
+/// Removes all pins of this gateway's, whatever their layout: the programs go with the process.
+impl Drop for Pins {
+    fn drop(&mut self) {
+        if let Some(parent) = self.directory.parent() {
+            remove(parent);
         }
     }
 }
@@ -182,4 +199,54 @@ fn interface_of(link: &Path) -> Option<u32> {
     // SAFETY: the command reads a structure of this size, and writes as many bytes of information as it names, into integers.
     let got = unsafe { libc::syscall(libc::SYS_bpf, 15, &raw mut get, size_of::<GetInfo>()) };
     (got == 0 && info.kind == TCX).then_some(info.interface)
+}
+
+#[cfg(test)]
+mod tests {
+    use holdover_flow::{LinkState, Rules};
+
+    use super::*;
+
+    fn open(root: &Path, index: u32, modes: &str) -> Pins {
+        let place = Place {
+            interface: "",
+            index,
+            frame_len: 14,
+            divert_to: 0,
+            most_mobiles: 1,
+            most_connections: 1,
+            most_detailed: 1,
+            rules: Rules::default(),
+            link: LinkState::default(),
+            modes,
+            pins: Some(root),
+        };
+        Pins::open(root, &place).unwrap()
+    }
+
+    #[test]
+    fn gateways_that_start_together_leave_each_other_alone_and_remove_what_is_left_over() {
+        let root = std::env::temp_dir().join(format!("holdover-pins-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&root);
+        let (mut first, mut second) = (open(&root, 1, "a"), open(&root, 2, "a"));
+        let left_over = root.join("7-7");
+        fs::create_dir_all(left_over.join("layout")).unwrap();
+        first.handle_started();
+        assert!(second.directory.exists() && left_over.exists(), "the second one is not attached yet");
+        second.handle_started();
+        assert!(!left_over.exists());
+        // The mode decides, too; and with the value, its pins go.
+        let directory = second.directory.clone();
+        drop(second);
+        assert!(!directory.exists());
+        let mut other = open(&root, 2, "b");
+        assert_ne!(other.directory, directory);
+        fs::create_dir_all(&directory).unwrap();
+        other.handle_started();
+        assert!(other.directory.exists() && !directory.exists());
+        drop(other);
+        drop(first);
+        assert_eq!(entries(&root), [] as [PathBuf; 0]);
+        fs::remove_dir(&root).unwrap();
+    }
 }

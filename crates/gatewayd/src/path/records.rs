@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use aya::Pod;
+use holdover_base::Instant;
 use holdover_flow::{Link, LinkState};
 use holdover_gateway::divert::Course;
 
@@ -98,6 +99,13 @@ impl Address {
 impl MobileRecord {
     pub(super) fn course(&self) -> Course {
         if self.course == DIVERT { Course::Divert } else { Course::Pass }
+    }
+}
+
+impl MobileRecord {
+    /// Since when its link is down, if it is.
+    pub(super) fn down_at(&self) -> Option<Instant> {
+        self.link.down_at()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Leases of DHCP, from the file of the server: a renewed lease means that the host is there, a released or expired one that it is not, and
 //! a lease to another host that what waits for the address is not for its new owner.
 //!
-//! The file is looked at every [`LOOK_EVERY`]; both servers write it with every change.
+//! The file is looked at every [`LOOK_EVERY`]; both servers write it with every change. dnsmasq writes it in place, so that it may be half
+//! written: what is read counts if the file is as it was [`SETTLES_WITHIN`] before, and the same after it was read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,14 +23,22 @@ pub(super) struct LeaseWatch {
     file: PathBuf,
     format: LeaseFormat,
     look_at: Instant,
-    /// Of the file as it was read last: its inode, length and time of change.
-    version: Option<(u64, u64, i64, i64)>,
+    /// Of the file as it was read last,
+    version: Option<Version>,
+    /// and as it was looked at last.
+    looked_at: Option<Version>,
     table: LeaseTable,
     was_missing: bool,
 }
 
+/// Of a file: its inode, length and time of change.
+type Version = (u64, u64, i64, i64);
+
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// A file that has changed is looked at again after this time.
+const SETTLES_WITHIN: Duration = Duration::from_millis(50);
 
 /// A file that is longer is not read: some hundred bytes a lease are usual.
 const LONGEST: u64 = 64 << 20;
@@ -41,6 +50,7 @@ impl LeaseWatch {
             format,
             look_at: now,
             version: None,
+            looked_at: None,
             table: LeaseTable::default(),
             was_missing: false,
         }
@@ -58,6 +68,9 @@ impl LeaseWatch {
         match self.read() {
             Ok(leases) => {
                 self.was_missing = false;
+                if self.version != self.looked_at {
+                    self.look_at = now + SETTLES_WITHIN;
+                }
                 let changes = self.table.update(clock::utc().0.as_nanos() / 1_000_000_000, leases);
                 told.extend(changes.into_iter().flat_map(|(mobile, change)| change.told(mobile)));
             }
@@ -69,23 +82,32 @@ impl LeaseWatch {
         }
     }
 
-    /// The leases if the file has changed.
+    /// The leases if the file has changed, and is not being written.
     fn read(&mut self) -> std::io::Result<Option<Leases>> {
-        let found = fs::metadata(&self.file)?;
-        let version = Some((found.ino(), found.len(), found.mtime(), found.mtime_nsec()));
-        if version == self.version {
+        let version = Some(version_of(&self.file)?);
+        let is_settled = std::mem::replace(&mut self.looked_at, version) == version;
+        if version == self.version || !is_settled {
             return Ok(None);
         }
-        if found.len() > LONGEST {
-            return Err(std::io::Error::other("it is too long for a file of leases"));
-        }
         let text = String::from_utf8_lossy(&fs::read(&self.file)?).into_owned();
+        self.looked_at = Some(version_of(&self.file)?);
+        if self.looked_at != version {
+            return Ok(None);
+        }
         self.version = version;
         Ok(Some(match self.format {
             LeaseFormat::Dnsmasq => dnsmasq(&text),
             LeaseFormat::Dhcpd => dhcpd(&text),
         }))
     }
+}
+
+fn version_of(file: &Path) -> std::io::Result<Version> {
+    let found = fs::metadata(file)?;
+    if found.len() > LONGEST {
+        return Err(std::io::Error::other("it is too long for a file of leases"));
+    }
+    Ok((found.ino(), found.len(), found.mtime(), found.mtime_nsec()))
 }
 
 type Leases = BTreeMap<IpAddr, Lease>;
@@ -269,6 +291,46 @@ mod tests {
         for cut in 0..active.len() {
             assert!(dhcpd(&active[..cut]).len() <= usize::from(cut >= active.len() - 2), "{cut}");
         }
+    }
+
+    /// As dnsmasq writes it: rewound, truncated, and written in place.
+    #[test]
+    fn a_file_that_is_being_written_takes_no_host_away() {
+        let file = std::env::temp_dir().join(format!("holdover-leases-{}", std::process::id()));
+        let text = |until: u64| -> String {
+            let line = |last| format!("{until} 02:00:00:00:00:{last:02} 10.2.0.{last} phone *\n");
+            (1..=20).map(line).collect()
+        };
+        let mut now = Instant::from_secs(1);
+        let mut watch = LeaseWatch::new(now, &file, LeaseFormat::Dnsmasq);
+        let mut look = |wait: Duration| {
+            now += wait;
+            let mut told = Vec::new();
+            watch.handle_timeout(now, &mut told);
+            told
+        };
+        let before = text(4_000_000_000);
+        fs::write(&file, &before).unwrap();
+        for _ in 0..2 {
+            assert_eq!(look(LOOK_EVERY), [], "the first reading is no news");
+        }
+        let after = text(4_000_000_100);
+        for cut in (0..after.len()).step_by(97) {
+            fs::write(&file, &after[..cut]).unwrap();
+            assert_eq!(look(LOOK_EVERY), [], "{cut}");
+            fs::write(&file, &after[..cut + 1]).unwrap();
+            assert_eq!(look(SETTLES_WITHIN), [], "{cut}");
+        }
+        fs::write(&file, &after).unwrap();
+        assert_eq!(look(LOOK_EVERY), []);
+        let renewed = look(SETTLES_WITHIN);
+        assert_eq!(renewed.len(), 20);
+        assert!(renewed.iter().all(|told| matches!(told, Told::Mobile { presence: Presence::Present, .. })));
+        // A lease that is gone for good is so.
+        fs::write(&file, &after[..after.len() / 20]).unwrap();
+        assert_eq!(look(LOOK_EVERY), []);
+        assert_eq!(look(SETTLES_WITHIN).len(), 19);
+        fs::remove_file(&file).unwrap();
     }
 
     #[test]

@@ -64,8 +64,7 @@ pub(crate) struct Sources {
     leases: Option<LeaseWatch>,
     registration: Option<Registration>,
     webhook: Option<Webhook>,
-    /// When mobile hosts will be away that have said so.
-    going: BTreeMap<IpAddr, Instant>,
+    going: Going,
     counters: ReportCounters,
 }
 
@@ -82,7 +81,7 @@ impl Sources {
             leases: config.leases.file.as_ref().map(|file| LeaseWatch::new(now, file, config.leases.format)),
             registration: Registration::open(&config.registration)?,
             webhook: Webhook::open(&config.webhook)?,
-            going: BTreeMap::new(),
+            going: Going::default(),
             counters: ReportCounters::default(),
         })
     }
@@ -113,10 +112,12 @@ impl Sources {
         if let Some(registration) = &mut self.registration {
             registration.handle_ready(now, may, &mut told);
         }
-        for one in &told {
-            self.note_going(now, one);
-        }
         told
+    }
+
+    /// The engine has taken note of what was told, or had no room for the mobile host.
+    pub(crate) fn handle_noted(&mut self, now: Instant, told: &Told, is_noted: bool) {
+        self.going.handle_noted(now, told, is_noted);
     }
 
     /// Requests of the webhook, each to be answered by [`Self::answer`].
@@ -142,8 +143,7 @@ impl Sources {
             leases.handle_timeout(now, &mut told);
             self.counters.leases += told.len() as u64;
         }
-        let gone = self.going.extract_if(.., |_, at| *at <= now).map(|(mobile, _)| mobile);
-        told.extend(gone.map(|mobile| Told::Mobile { mobile, source: Source::Registration, presence: Presence::Away }));
+        told.extend(self.going.gone(now));
         if let Some(webhook) = &mut self.webhook {
             webhook.hang_up(now);
         }
@@ -154,15 +154,56 @@ impl Sources {
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let leases = self.leases.as_ref().map(LeaseWatch::poll_timeout);
         let webhook = self.webhook.as_ref().and_then(Webhook::poll_timeout);
-        leases.into_iter().chain(webhook).chain(self.going.values().copied()).min()
+        leases.into_iter().chain(webhook).chain(self.going.0.values().copied()).min()
+    }
+}
+
+/// When mobile hosts will be away that have said so. Each of them is one that the engine knows, so that they are not more than it has room for.
+#[derive(Default, Debug)]
+struct Going(BTreeMap<IpAddr, Instant>);
+
+impl Going {
+    /// A mobile host that has said when it goes is away from then on, unless it says something else before.
+    fn handle_noted(&mut self, now: Instant, told: &Told, is_noted: bool) {
+        let &Told::Mobile { mobile, source: Source::Registration, presence } = told else { return };
+        self.0.remove(&mobile);
+        if let Presence::Fading { lead: Some(lead) } = presence
+            && is_noted
+        {
+            self.0.insert(mobile, now + lead);
+        }
     }
 
-    /// A mobile host that has said when it goes is away from then on, unless it says something else before.
-    fn note_going(&mut self, now: Instant, told: &Told) {
-        let &Told::Mobile { mobile, source: Source::Registration, presence } = told else { return };
-        self.going.remove(&mobile);
-        if let Presence::Fading { lead: Some(lead) } = presence {
-            self.going.insert(mobile, now + lead);
+    /// Those whose time has come.
+    fn gone(&mut self, now: Instant) -> impl Iterator<Item = Told> + '_ {
+        let gone = self.0.extract_if(.., move |_, at| *at <= now);
+        gone.map(|(mobile, _)| Told::Mobile { mobile, source: Source::Registration, presence: Presence::Away })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdover_base::Duration;
+
+    use super::*;
+
+    #[test]
+    fn only_hosts_that_are_known_are_remembered_as_going() {
+        let now = Instant::from_secs(1);
+        let told = |last: u16, presence| Told::Mobile {
+            mobile: std::net::Ipv6Addr::from([0xfd00, 0, 0, 0, 0, 0, 0, last]).into(),
+            source: Source::Registration,
+            presence,
+        };
+        let fading = Presence::Fading { lead: Some(Duration::from_secs(1)) };
+        let mut going = Going::default();
+        for last in 0..1000 {
+            going.handle_noted(now, &told(last, fading), last < 3);
         }
+        assert_eq!(going.0.len(), 3);
+        going.handle_noted(now, &told(0, Presence::Present), true);
+        assert_eq!(going.gone(now).count(), 0);
+        let gone: Vec<Told> = going.gone(now + Duration::from_secs(1)).collect();
+        assert_eq!(gone, [1, 2].map(|last| told(last, Presence::Away)));
     }
 }

@@ -1,6 +1,6 @@
 //! Daemons that are killed, hang, or are told to end.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,11 @@ pub(crate) const TESTS: &[Test] = &[
     ("killed_while_all_are_present", killed_while_all_are_present),
     ("killed_while_one_is_away", killed_while_one_is_away),
     ("what_is_known_of_connections_outlives_a_kill", what_is_known_outlives_a_kill),
+    ("freeze_leaves_no_link_down_after_a_kill", |_| killed_while_frozen("freeze")),
+    ("buffer_freeze_leaves_no_link_down_after_a_kill", |_| killed_while_frozen("buffer-freeze")),
+    ("m_tcp_leaves_no_link_down_after_a_kill", |_| killed_while_frozen("m-tcp")),
+    ("another_mode_begins_anew_after_a_kill", another_mode),
+    ("a_start_that_fails_leaves_no_programs_behind", a_start_that_fails),
     ("many_transfers_survive_kills_at_random_moments", many_transfers),
     ("another_layout_begins_anew_and_a_good_end_leaves_nothing", another_layout),
     ("a_daemon_that_hangs_lets_packets_pass", a_daemon_that_hangs_lets_packets_pass),
@@ -104,6 +109,89 @@ fn what_is_known_outlives_a_kill(_: &Namespace) {
     upload.goes_on(1_000_000).unwrap();
     upload.ends_exact().unwrap();
     assert!(gateway.status().woken.released + gateway.status().woken.poked > 0);
+}
+
+/// Killed while the mobile host is away. It returns before the next process is there, or after that.
+fn killed_while_frozen(mode: &str) {
+    let world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), &format!("[mobiles]\nmode = \"{mode}\"\n"));
+    let mobile = world.mobile_address(0);
+    let transfers = [false, true].map(|is_upload| Transfer::start(&world, 0, is_upload).unwrap());
+    for returns_before in [true, false] {
+        transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
+        world.set_cut(Cut::Silent, true).unwrap();
+        gateway.says(mobile, "away");
+        sleep(Duration::from_millis(700));
+        assert!(gateway.status().woken.frozen > 0, "{:?}", gateway.status());
+        gateway.kill();
+        if returns_before {
+            world.set_cut(Cut::Silent, false).unwrap();
+            sleep(Duration::from_millis(300));
+            gateway.restart();
+        } else {
+            gateway.restart();
+            assert_eq!(gateway.mobile(mobile).unwrap().standing, "away", "{mode}");
+            world.set_cut(Cut::Silent, false).unwrap();
+        }
+        assert!(gateway.status().taken_over, "{mode}");
+        gateway.says(mobile, "present");
+        let back_at = Instant::now();
+        transfers.iter().for_each(|transfer| transfer.goes_on(1_000_000).unwrap());
+        eprintln!("{mode}, killed while away: both ways go on within {:?}", back_at.elapsed());
+        assert!(back_at.elapsed() < Duration::from_secs(15), "{mode}: {:?}", back_at.elapsed());
+    }
+    // Present all the time.
+    gateway.kill();
+    gateway.restart();
+    for transfer in transfers {
+        transfer.goes_on(1_000_000).unwrap();
+        transfer.ends_exact().unwrap();
+    }
+    gateway.says(mobile, "present");
+}
+
+/// What one mode has left behind is not for another.
+fn another_mode(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let mut gateway = Gateway::start(world.router(), "[hold_back]\n");
+    let mobile = world.mobile_address(0);
+    let transfers = [false, true].map(|is_upload| Transfer::start(&world, 0, is_upload).unwrap());
+    transfers.iter().for_each(|transfer| transfer.goes_on(500_000).unwrap());
+    world.set_cut(Cut::Silent, true).unwrap();
+    gateway.says(mobile, "away");
+    gateway.kill();
+    gateway.configure("[mobiles]\nmode = \"m-tcp\"\n");
+    gateway.restart();
+    assert!(!gateway.status().taken_over);
+    world.set_cut(Cut::Silent, false).unwrap();
+    for transfer in transfers {
+        transfer.goes_on(1_000_000).unwrap();
+        transfer.ends_exact().unwrap();
+    }
+}
+
+fn a_start_that_fails(_: &Namespace) {
+    let world = World::new(1).unwrap();
+    let key = std::env::temp_dir().join(format!("holdover-crash-key-{}", std::process::id()));
+    let write_key = || std::fs::write(&key, "07".repeat(32)).unwrap();
+    write_key();
+    // The router's address that the mobile host knows.
+    let IpAddr::V4(mobile) = world.mobile_address(0) else { panic!("IPv4") };
+    let [a, b, c, _] = mobile.octets();
+    let sections =
+        format!("[handoff]\nlisten = \"{a}.{b}.{c}.1:4787\"\nkey_file = {key:?}\npeers = [\"192.0.2.1:4787\"]\n");
+    let mut gateway = Gateway::start(world.router(), &sections);
+    let transfer = Transfer::start(&world, 0, false).unwrap();
+    transfer.goes_on(500_000).unwrap();
+    gateway.kill();
+    std::fs::remove_file(&key).unwrap();
+    assert!(!gateway.try_restart(), "it has no key");
+    write_key();
+    gateway.restart();
+    assert!(!gateway.status().taken_over);
+    transfer.goes_on(500_000).unwrap();
+    transfer.ends_exact().unwrap();
+    std::fs::remove_file(&key).unwrap();
 }
 
 /// 1,000 at 8 kB/s each, over four mobile hosts of which one comes and goes.

@@ -64,6 +64,11 @@ impl Gateway {
         self.0.restart().unwrap();
     }
 
+    /// The same; whether it starts.
+    pub(crate) fn try_restart(&mut self) -> bool {
+        self.0.restart().is_ok()
+    }
+
     /// Adds sections to the configuration of the next daemon.
     pub(crate) fn configure(&self, sections: &str) {
         let file = self.0.directory().join("gateway.toml");
