@@ -64,8 +64,9 @@ fn transfers(is_upload: bool, cut: Cut) {
     waits.sort();
     assert!(waits[1] < at_once(cut) && waits[2] < at_last(cut), "{waits:?}, {status:?}");
     assert_eq!((status.waiting, status.away, gateway.files()), (0, 0, 0), "{status:?}");
+    // Where the packets that were kept let TCP go on by themselves, nothing is left to wake.
     assert!(
-        status.woken.released + status.woken.poked >= 2 && status.path.lowered + status.path.withheld > 0,
+        status.woken.released + status.woken.poked >= 1 && status.path.lowered + status.path.withheld > 0,
         "{status:?}"
     );
 }
