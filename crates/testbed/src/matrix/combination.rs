@@ -256,11 +256,12 @@ pub fn every_combination(profile: Option<Profile>) -> Vec<Combination> {
         };
         rows = rows.iter().flat_map(|row| (0..levels).map(move |value| with(row, value))).collect();
     }
-    // Profiles take turns, by the sum of the index's digits: with the index alone eight profiles would miss values of the last settings,
-    // which have two each.
-    let count = Profile::ALL.len();
-    let digits = |index: usize| core::iter::successors(Some(index), |&rest| (rest >= count).then_some(rest / count));
-    let in_turn = |index: usize| digits(index).map(|rest| rest % count).sum::<usize>() % count;
+    // Profiles take turns as if at random (Fibonacci hashing): by the index alone, or by its digits, some of them miss values of settings with
+    // two values each.
+    let in_turn = |index: usize| {
+        let hash = (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        (hash % Profile::ALL.len() as u64) as usize
+    };
     let turn = |index: usize| profile.unwrap_or(Profile::ALL[in_turn(index)]);
     rows.iter()
         .enumerate()
