@@ -64,9 +64,10 @@ fn transfers(is_upload: bool, cut: Cut) {
     waits.sort();
     assert!(waits[1] < at_once(cut) && waits[2] < at_last(cut), "{waits:?}, {status:?}");
     assert_eq!((status.waiting, status.away, gateway.files()), (0, 0, 0), "{status:?}");
-    // Where the packets that were kept let TCP go on by themselves, nothing is left to wake.
+    // Where the packets that were kept let TCP go on by themselves, it does so at once, and nothing is left to wake.
+    let by_wake = waits.iter().filter(|&&wait| wait > Duration::from_millis(30)).count().min(2) as u64;
     assert!(
-        status.woken.released + status.woken.poked >= 1 && status.path.lowered + status.path.withheld > 0,
+        status.woken.released + status.woken.poked >= by_wake && status.path.lowered + status.path.withheld > 0,
         "{status:?}"
     );
 }
