@@ -100,6 +100,7 @@ fn dropped(counters: &Counters) -> Family<Cause, Counter<u64, AtomicU64>> {
         ("not_waited", counters.not_waited),
         ("unreachable", counters.unreachable),
         ("not_for_hits", counters.not_for_hits),
+        ("not_translated", counters.not_translated),
         ("hip", counters.hip_dropped),
         ("not_sent", counters.not_sent),
         ("not_read", counters.not_read),
@@ -123,6 +124,7 @@ mod tests {
         let peer = PeerStatus {
             name: Some("server".into()),
             hit: "2001:25::1".into(),
+            lsi: None,
             state: "ESTABLISHED".into(),
             in_udp: false,
             addresses: Vec::new(),
@@ -138,6 +140,7 @@ mod tests {
             version: "1".into(),
             running_s: 1.0,
             hit: "2001:25::2".into(),
+            lsi: None,
             interface: "hip0".into(),
             addresses: Vec::new(),
             udp: true,

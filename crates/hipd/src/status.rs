@@ -1,6 +1,6 @@
 //! What `holdover hip status` shows.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,9 @@ pub struct Status {
     pub running_s: f64,
     /// This host's HIT.
     pub hit: String,
+    /// Its LSI, by which programs of this host reach it over IPv4.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lsi: Option<Ipv4Addr>,
     /// The TUN device.
     pub interface: String,
     /// Where this host is, as its peers are told, the preferred address first.
@@ -43,6 +46,9 @@ pub struct PeerStatus {
     pub name: Option<String>,
     /// Who it is.
     pub hit: String,
+    /// Its LSI: the IPv4 address that stands for it on this host, and on no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lsi: Option<Ipv4Addr>,
     /// The state of the association, as RFC 7401 spells it.
     pub state: String,
     /// Whether packets to it go in UDP.
@@ -109,8 +115,11 @@ pub struct Counters {
     pub not_waited: u64,
     /// Packets to unknown or unreachable peers, answered by an ICMP error.
     pub unreachable: u64,
-    /// Packets of programs that are not from this host's HIT to a HIT.
+    /// Packets of programs that are not from this host's HIT to a HIT, nor from its LSI to a peer's.
     pub not_for_hits: u64,
+    /// Packets of peers for programs with IPv4 that have no equal there, as fragments.
+    #[serde(default)]
+    pub not_translated: u64,
     /// HIP packets that came.
     pub hip_in: u64,
     /// HIP packets that went out.

@@ -11,7 +11,7 @@ use holdover_hipd::daemon::{Daemon, DaemonError, Setup};
 use holdover_hipd::files::Serves;
 use holdover_host::log::{self, Log, LogLevel};
 
-use super::{DirectoryArgs, Failure, SocketArgs, StatusArgs, text};
+use super::{DirectoryArgs, Failure, LsiArgs, SocketArgs, StatusArgs, text};
 use crate::command_support::{print, print_json, with_causes};
 
 /// Arguments of `holdover hip up`.
@@ -27,6 +27,11 @@ pub(super) struct UpArgs {
     /// Its MTU in bytes, so that packets in ESP fit through the network.
     #[arg(long, default_value_t = 1400, value_parser = clap::value_parser!(u32).range(1280..=9000))]
     mtu: u32,
+    #[command(flatten)]
+    lsis: LsiArgs,
+    /// Give programs that know IPv4 only no addresses for peers.
+    #[arg(long, conflicts_with = "lsi_prefix")]
+    no_lsi: bool,
     /// Leave TCP to itself after a move of this host or of a peer, as where an agent wakes it.
     #[arg(long)]
     no_wake: bool,
@@ -63,6 +68,7 @@ pub(super) fn up(args: &UpArgs, serves: Option<Serves>) -> Result<ExitCode, Fail
         socket: args.socket.socket.clone(),
         interface: args.interface.clone(),
         mtu: args.mtu,
+        lsis: (!args.no_lsi).then_some(args.lsis.lsi_prefix),
         wake: !args.no_wake,
         accept_unknown: args.accept_unknown,
         serves,

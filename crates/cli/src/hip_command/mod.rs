@@ -5,12 +5,15 @@ mod ping;
 mod text;
 mod top;
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use holdover_hip::identity::Hit;
 use holdover_hipd::control::{self, ClientError, DEFAULT_SOCKET, Request};
+use holdover_hipd::core::LsiPrefix;
 use holdover_hipd::files::{
     DEFAULT_DIRECTORY, MAX_SERVERS, Peer, Peers, Serves, Via, check_address, check_name, generate,
 };
@@ -62,6 +65,14 @@ struct DirectoryArgs {
     /// Where identity and peers are kept.
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DIRECTORY)]
     dir: PathBuf,
+}
+
+#[derive(Args, Debug)]
+struct LsiArgs {
+    /// Programs that know IPv4 only reach peers by addresses of this prefix, which stand for them on this host alone (LSIs). Choose one that
+    /// this host's networks do not use.
+    #[arg(long, value_name = "PREFIX", default_value_t)]
+    lsi_prefix: LsiPrefix,
 }
 
 #[derive(Args, Debug)]
@@ -141,6 +152,8 @@ struct PeerListArgs {
     /// Print lines for /etc/hosts.
     #[arg(long)]
     hosts: bool,
+    #[command(flatten)]
+    lsis: LsiArgs,
 }
 
 /// What changes the file of peers: the daemon, if there is one, is told.
@@ -264,7 +277,7 @@ fn id(args: &IdArgs) -> Result<ExitCode, Failure> {
 }
 
 fn add(args: &PeerAddArgs) -> Result<ExitCode, Failure> {
-    let hit = holdover_hip::identity::Hit(args.hit);
+    let hit = Hit(args.hit);
     let peer = Peer::new(&args.name, hit, args.addresses.clone(), args.via.into()).map_err(|error| wrong(&error))?;
     keep(&args.files, peer)
 }
@@ -296,14 +309,24 @@ fn tell(socket: &Path) -> Result<(), Failure> {
 
 fn list(args: &PeerListArgs) -> Result<ExitCode, Failure> {
     let peers = Peers::read(&args.directory.dir)?;
+    let lsis = args.lsis.lsi_prefix.assign(peers.iter().map(Peer::hit));
     let text = if args.json {
         return Ok(print_json(&peers));
     } else if args.hosts {
-        peers.iter().map(|peer| format!("{} {}\n", peer.hit(), peer.name)).collect()
+        hosts(&peers, &lsis)
     } else {
-        text::peers(&peers)
+        text::peers(&peers, &lsis)
     };
     Ok(print(&text))
+}
+
+/// Lines for `/etc/hosts`: programs take the HIT if they know IPv6.
+fn hosts(peers: &Peers, lsis: &BTreeMap<Hit, Ipv4Addr>) -> String {
+    let line = |peer: &Peer| {
+        let lsi = lsis.get(&peer.hit()).map(|lsi| format!("{lsi} {}\n", peer.name));
+        format!("{} {}\n{}", peer.hit(), peer.name, lsi.unwrap_or_default())
+    };
+    peers.iter().map(line).collect()
 }
 
 fn invite(args: &InviteArgs) -> Result<ExitCode, Failure> {

@@ -1,27 +1,31 @@
 //! What `holdover hip` shows to people.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
+use holdover_hip::identity::Hit;
 use holdover_hipd::files::{Peers, Via};
 use holdover_hipd::status::{PeerStatus, Status};
 
 /// The peers in the file.
-pub(super) fn peers(peers: &Peers) -> String {
+pub(super) fn peers(peers: &Peers, lsis: &BTreeMap<Hit, Ipv4Addr>) -> String {
     let rows = peers.iter().map(|peer| {
         let via = if peer.via == Via::Udp { "udp" } else { "ip" };
-        [peer.name.clone(), peer.hit().to_string(), via.to_owned(), list(&peer.addresses)]
+        let lsi = lsis.get(&peer.hit()).map_or_else(|| "-".to_owned(), Ipv4Addr::to_string);
+        [peer.name.clone(), peer.hit().to_string(), lsi, via.to_owned(), list(&peer.addresses)]
     });
     let rows: Vec<_> = rows.collect();
     if rows.is_empty() {
         return "no peers: holdover hip join, holdover hip peer add\n".to_owned();
     }
-    table(["peer", "HIT", "via", "addresses"], &rows)
+    table(["peer", "HIT", "LSI", "via", "addresses"], &rows)
 }
 
 /// How it all is.
 pub(super) fn status(status: &Status) -> String {
-    let mut text = format!("{}  at {}  on {}\n", status.hit, list(&status.addresses), status.interface);
+    let lsi = status.lsi.map(|lsi| format!(", in IPv4 {lsi}")).unwrap_or_default();
+    let mut text = format!("{}{lsi}  at {}  on {}\n", status.hit, list(&status.addresses), status.interface);
     if !status.wake {
         text.push_str("TCP is not woken after a move (--no-wake)\n");
     }

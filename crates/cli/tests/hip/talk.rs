@@ -1,18 +1,21 @@
 //! Two hosts that stay where they are.
 
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use holdover_testbed::{Namespace, Netlink};
 
 use crate::Test;
-use crate::daemon::{Host, Place, pair, tshark};
+use crate::daemon::{Host, PATIENCE, Place, pair, tshark};
 use crate::network::{LTE, Network, SERVER, WIFI};
 use crate::transfer::{Transfer, Way};
 
 pub(crate) const TESTS: &[Test] = &[
     ("two_hosts_talk_after_one_command_each", two_hosts_talk_after_one_command_each),
     ("they_talk_in_udp", they_talk_in_udp),
+    ("programs_that_know_ipv4_only_talk", programs_that_know_ipv4_only_talk),
     ("another_identity_is_refused", another_identity_is_refused),
     ("a_daemon_that_is_killed_and_started_again_goes_on", a_daemon_that_is_killed_and_started_again_goes_on),
     ("keys_are_changed_and_written_for_wireshark", keys_are_changed_and_written_for_wireshark),
@@ -84,6 +87,92 @@ fn they_talk_in_udp() {
         assert_eq!(tshark(&capture, &["-Y", bad]).unwrap(), "");
         assert!(!tshark(&capture, &["-Y", "hip"]).unwrap().is_empty());
     }
+}
+
+/// The server at `address` echoes, and listens on `listen`; both directions of a connection and of datagrams.
+fn echoes(client: &Namespace, server: &Namespace, listen: IpAddr, address: IpAddr) {
+    let (tcp, udp) = server
+        .enter(|| (TcpListener::bind((listen, 7007)).unwrap(), UdpSocket::bind((listen, 7007)).unwrap()))
+        .unwrap();
+    let echo = std::thread::spawn(move || {
+        let mut buffer = [0; 2000];
+        let (len, from) = udp.recv_from(&mut buffer).unwrap();
+        udp.send_to(&buffer[..len], from).unwrap();
+        let (mut stream, _) = tcp.accept().unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        stream.write_all(&bytes).unwrap();
+    });
+    client
+        .enter(|| {
+            let any: IpAddr =
+                if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            let socket = UdpSocket::bind((any, 0)).unwrap();
+            socket.set_read_timeout(Some(PATIENCE)).unwrap();
+            socket.connect((address, 7007)).unwrap();
+            let mut answer = [0; 2000];
+            socket.send(&[7; 1200]).unwrap();
+            assert_eq!(socket.recv(&mut answer).unwrap(), 1200);
+            let mut stream = TcpStream::connect((address, 7007)).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let sent: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
+            stream.write_all(&sent).unwrap();
+            stream.shutdown(Shutdown::Write).unwrap();
+            let mut came = Vec::new();
+            stream.read_to_end(&mut came).unwrap();
+            assert!(came == sent, "{} bytes", came.len());
+        })
+        .unwrap();
+    echo.join().unwrap();
+}
+
+fn programs_that_know_ipv4_only_talk() {
+    let (place, network) = (Place::new("lsi"), Network::new(None));
+    network.attach(&WIFI);
+    let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");
+    mobile.up("");
+    server.up("--lsi-prefix 100.96.0.0/16");
+    let lsi: IpAddr = mobile.peer()["lsi"].as_str().unwrap().parse().unwrap();
+    let hit = IpAddr::from(server.hit());
+    let hosts = mobile.ok("peer list --hosts");
+    assert!(hosts.contains(&format!("{hit} server\n{lsi} server\n")), "{hosts}");
+    let own: IpAddr = "100.96.0.1".parse().unwrap();
+    let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    // The ends may disagree about the version, and a listener of IPv6 takes both.
+    for (listen, address) in [(any[0], lsi), (any[0], hit), (any[1], lsi), (any[1], hit), (own, hit), (hit, lsi)] {
+        echoes(&network.mobile, &network.server, listen, address);
+    }
+    // Where nothing listens, the kernel's refusal comes back in the program's version.
+    for address in [lsi, hit] {
+        let refused = network.mobile.enter(|| TcpStream::connect_timeout(&(address, 9).into(), PATIENCE)).unwrap();
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        let socket =
+            network.mobile.enter(|| UdpSocket::bind((if address.is_ipv4() { any[0] } else { any[1] }, 0)).unwrap());
+        let socket = socket.unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.connect((address, 9)).unwrap();
+        socket.send(b"?").unwrap();
+        assert_eq!(socket.recv(&mut [0; 9]).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+    }
+    // A connection of IPv4 survives both: a daemon that is killed, which forgets whose version is which, and a new address.
+    let listener = network.server.enter(|| TcpListener::bind((any[0], 7008)).unwrap()).unwrap();
+    let mut client = network.mobile.enter(|| TcpStream::connect((lsi, 7008)).unwrap()).unwrap();
+    let (mut accepted, _) = listener.accept().unwrap();
+    accepted.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.kill();
+    server.up("--lsi-prefix 100.96.0.0/16");
+    client.write_all(b"one").unwrap();
+    let mut three = [0; 3];
+    accepted.read_exact(&mut three).unwrap();
+    network.detach(&WIFI);
+    network.attach(&LTE);
+    client.write_all(b"two").unwrap();
+    accepted.read_exact(&mut three).unwrap();
+    assert_eq!(&three, b"two");
+    // Without LSIs there is no address for it.
+    server.ok("down");
+    server.up("--no-lsi");
+    assert!(server.peer()["lsi"].is_null() && !server.ok("status").contains("in IPv4"));
 }
 
 fn another_identity_is_refused() {

@@ -4,17 +4,18 @@
 //! The order of calls: one of the `handle_*`, `set_*` or commands, then [`Core::poll_network`], [`Core::poll_inner`] and
 //! [`Core::poll_note`] until `None`, then [`Core::poll_timeout`]. Time is an argument and never goes back.
 //!
-//! A packet of a program goes TUN device -> [`Core::handle_inner`] -> wake -> [`Host::seal`] -> [`Core::poll_network`]; one from a
-//! peer [`Core::handle_network`] -> [`Host::open`] -> wake -> [`Core::poll_inner`] -> TUN device.
+//! A packet of a program goes TUN device -> [`Core::handle_inner`] -> from LSIs to HITs -> wake -> [`Host::seal`] -> [`Core::poll_network`]; one from a
+//! peer [`Core::handle_network`] -> [`Host::open`] -> wake -> to LSIs where the program has IPv4 -> [`Core::poll_inner`] -> TUN device.
 
 mod encapsulation;
 mod events;
 mod last_data;
+mod lsi;
 mod peer;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 
 use holdover_base::{Duration, Instant};
 use holdover_hip::codec::PROTOCOL;
@@ -29,6 +30,8 @@ use rand_core::CryptoRng;
 
 use self::encapsulation::Carried;
 pub use self::encapsulation::PORT;
+use self::lsi::Lsis;
+pub use self::lsi::{End, IpVersion, KernelSockets, LsiPrefix, LsiPrefixError};
 use self::peer::PeerState;
 use crate::files::{Peer, Peers, Serves};
 use crate::status::{Counters, PeerStatus};
@@ -84,6 +87,7 @@ pub struct Note {
 pub struct Core {
     host: Host,
     config: CoreConfig,
+    lsis: Option<Lsis>,
     peers: BTreeMap<Hit, PeerState>,
     locators: Vec<IpAddr>,
     network: VecDeque<Packet>,
@@ -100,6 +104,7 @@ impl Core {
         Self {
             host: Host::new(keys, config.host.clone(), rng),
             config,
+            lsis: None,
             peers: BTreeMap::new(),
             locators: Vec::new(),
             network: VecDeque::new(),
@@ -108,6 +113,17 @@ impl Core {
             counters: Counters::default(),
             is_ending: false,
         }
+    }
+
+    /// Programs that know IPv4 only reach peers by LSIs of this prefix. `sockets` says which of this host's programs these are. To be called
+    /// before peers are set.
+    pub fn use_lsis(&mut self, prefix: LsiPrefix, sockets: Box<dyn KernelSockets>) {
+        self.lsis = Some(Lsis::new(prefix, self.hit(), sockets));
+    }
+
+    /// The LSI of this host, if it has one.
+    pub fn lsi(&self) -> Option<Ipv4Addr> {
+        self.lsis.as_ref().map(Lsis::own)
     }
 
     /// This host's HIT.
@@ -155,13 +171,17 @@ impl Core {
     pub fn peer_status(&self) -> Vec<PeerStatus> {
         let status = |(&hit, peer): (&Hit, &PeerState)| {
             let services = self.host.services(hit).iter().map(|service| service_name(*service).to_owned()).collect();
-            peer.status(hit, self.host.state(hit), self.host.verified_addresses(hit), services)
+            let status = peer.status(hit, self.host.state(hit), self.host.verified_addresses(hit), services);
+            PeerStatus { lsi: self.lsis.as_ref().and_then(|lsis| lsis.of(hit)), ..status }
         };
         self.peers.iter().map(status).collect()
     }
 
     /// These are the peers from now on. What there was with others ends.
     pub fn set_peers(&mut self, now: Instant, peers: &Peers) {
+        if let Some(lsis) = &mut self.lsis {
+            lsis.set_peers(peers.iter().map(Peer::hit));
+        }
         let gone: Vec<Hit> =
             self.peers.iter().filter(|(_, state)| state.is_configured()).map(|(&hit, _)| hit).collect();
         for hit in gone.into_iter().filter(|&hit| peers.iter().all(|peer| peer.hit() != hit)) {
@@ -244,6 +264,11 @@ impl Core {
 
     /// A packet of this host's programs, for a peer.
     pub fn handle_inner(&mut self, now: Instant, packet: Packet) {
+        let packet = match &mut self.lsis {
+            Some(lsis) => lsis.outgoing(packet),
+            None => Some(packet),
+        };
+        let Some(packet) = packet else { return self.counters.not_for_hits += 1 };
         let IpAddr::V6(dst) = packet.dst else { return self.counters.not_for_hits += 1 };
         let peer = Hit(dst);
         if peer.suite().is_none() || packet.src != IpAddr::V6(self.hit().0) {
@@ -421,8 +446,20 @@ impl Core {
 
     fn forward(&mut self, now: Instant, peer: Hit, direction: Direction, packet: Packet) {
         match direction {
-            Direction::Incoming => self.inner.push_back(packet),
+            Direction::Incoming => self.deliver(packet),
             Direction::Outgoing => self.seal(now, peer, packet),
+        }
+    }
+
+    /// Hands a packet to this host's programs.
+    fn deliver(&mut self, packet: Packet) {
+        let packet = match &mut self.lsis {
+            Some(lsis) => lsis.incoming(packet),
+            None => Some(packet),
+        };
+        match packet {
+            Some(packet) => self.inner.push_back(packet),
+            None => self.counters.not_translated += 1,
         }
     }
 
@@ -470,7 +507,7 @@ impl Core {
         }
         if let Ok(error) = IcmpError::quoting_packet(Unreachable::Host, packet) {
             let own = IpAddr::V6(self.hit().0);
-            self.inner.push_back(Packet::new(own, own, error));
+            self.deliver(Packet::new(own, own, error));
         }
     }
 

@@ -228,6 +228,7 @@ impl PeerState {
         PeerStatus {
             name: self.name.clone(),
             hit: hit.to_string(),
+            lsi: None,
             state: state.to_string(),
             in_udp: self.via == Via::Udp || self.in_udp,
             addresses: verified,

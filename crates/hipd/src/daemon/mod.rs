@@ -4,6 +4,7 @@
 //! goes with it. Connections of programs stay: their addresses are HITs, which are there again when the daemon is.
 
 mod addresses;
+mod kernel_sockets;
 mod key_file;
 mod sockets;
 
@@ -27,10 +28,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use self::addresses::Addresses;
+use self::kernel_sockets::SocketDiag;
 use self::key_file::KeyFile;
 use self::sockets::{Outbox, Sockets};
 use crate::control::{LONGEST_REQUEST, Request, Response};
-use crate::core::{Core, CoreConfig, Note};
+use crate::core::{Core, CoreConfig, LsiPrefix, Note};
 use crate::files::{IdentityFileError, Peers, PeersFileError, Serves, read_identity};
 use crate::metrics;
 use crate::random::SystemRandom;
@@ -47,6 +49,8 @@ pub struct Setup {
     pub interface: String,
     /// Its MTU, in bytes.
     pub mtu: u32,
+    /// From which prefix programs that know IPv4 only get addresses for peers; `None` for none.
+    pub lsis: Option<LsiPrefix>,
     /// Whether TCP is woken after a move.
     pub wake: bool,
     /// Whether hosts that are no peers may open associations.
@@ -115,6 +119,9 @@ pub enum DaemonError {
     /// The kernel's news of addresses cannot be had.
     #[error("news of addresses and routes")]
     Addresses(#[source] io::Error),
+    /// The kernel cannot be asked about sockets, which LSIs need.
+    #[error("the kernel's socket diagnosis, which addresses for programs with IPv4 need (--no-lsi)")]
+    SocketDiag(#[source] io::Error),
     /// Signals of the system cannot be waited for.
     #[error("signals of the system")]
     Signals(#[source] io::Error),
@@ -217,7 +224,10 @@ impl Daemon {
             ..defaults.host
         };
         let config = CoreConfig { host, wake: defaults.wake.filter(|_| setup.wake), ..defaults };
-        let core = Core::new(keys, config, Box::new(SystemRandom));
+        let mut core = Core::new(keys, config, Box::new(SystemRandom));
+        if let Some(prefix) = setup.lsis {
+            core.use_lsis(prefix, Box::new(SocketDiag::open().map_err(DaemonError::SocketDiag)?));
+        }
         let (notifier, now) = (Notifier::from_environment(), clock::now());
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         let mut daemon = Self {
@@ -473,6 +483,7 @@ impl Daemon {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             running_s: now.saturating_since(self.started).as_secs_f64(),
             hit: self.core.hit().to_string(),
+            lsi: self.core.lsi(),
             interface: self.tun.name().to_owned(),
             addresses: self.core.locators().to_vec(),
             udp: self.sockets.has_udp(),
@@ -498,6 +509,10 @@ fn serve(address: SocketAddr) -> Result<Sessions<TcpListener>, DaemonError> {
 fn open_tun(setup: &Setup, hit: IpAddr) -> Result<Tun, DaemonError> {
     let config = TunConfig { tx_queue_len: TX_QUEUE_LEN, offload: true, ..TunConfig::new(&setup.interface, setup.mtu) };
     let config = config.address(hit, HIT_PREFIX_LEN);
+    let config = match setup.lsis {
+        Some(prefix) => config.address(prefix.own(), prefix.prefix_len()),
+        None => config,
+    };
     Tun::open(&Namespace::current()?, &config).map_err(|error| match &error {
         TunError::Refused { source, .. } if source.kind() == io::ErrorKind::NotFound => DaemonError::NoTun,
         TunError::Refused { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant, Rng};
 use holdover_hip::identity::{Algorithm, Hit, KeyPair};
-use holdover_hipd::core::{Core, CoreConfig, Note, PORT};
+use holdover_hipd::core::{Core, CoreConfig, KernelSockets, LsiPrefix, Note, PORT};
 use holdover_hipd::files::{Peer, Peers, Via};
 use holdover_wire::{Packet, Payload, Udp};
 use rand_core::{TryCryptoRng, TryRng};
@@ -143,6 +143,21 @@ impl World {
     pub(crate) fn restart(&mut self, index: usize) {
         self.hosts[index] = self.fresh(index);
         self.introduce(index);
+        self.collect();
+    }
+
+    /// A host's programs may use IPv4; these are their sockets.
+    pub(crate) fn use_lsis(&mut self, index: usize, sockets: impl KernelSockets + 'static) {
+        let peers = self.peers(index);
+        self.hosts[index].use_lsis(LsiPrefix::default(), Box::new(sockets));
+        self.hosts[index].set_peers(self.now, &peers);
+    }
+
+    /// A program's packet leaves a host.
+    pub(crate) fn send_packet(&mut self, from: usize, packet: &Packet) {
+        // As bytes, which is what a TUN device hands over.
+        let packet = Packet::parse(packet.emit().unwrap()).unwrap();
+        self.hosts[from].handle_inner(self.now, packet);
         self.collect();
     }
 

@@ -1,0 +1,360 @@
+//! Local scope identifiers (LSIs; RFC 9063, RFC 5338): IPv4 addresses that stand for hosts on this host alone, for programs that know IPv4
+//! only. On the way to a peer their packets become packets between HITs, so that both ends may disagree about the IP version: one end's
+//! program may use the peer's LSI while the other's listens on IPv6.
+//!
+//! An LSI is made of the low bits of the HIT, so that it stays as long as the peers in the file do; of two peers that share them the
+//! later one gets the next LSI that is free.
+
+use std::collections::BTreeMap;
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::str::FromStr;
+
+use holdover_hip::identity::Hit;
+use holdover_wire::{IcmpError, Packet, Payload, Unreachable};
+
+/// IP protocol numbers.
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMPV6: u8 = 58;
+/// Bytes of an IPv6 header without extension headers.
+const IPV6_HEADER_LEN: usize = 40;
+/// By so many bytes an IPv6 header is longer than an IPv4 header.
+const HEADER_DIFFERENCE: u32 = 20;
+/// So many flows are remembered for sure, and up to twice as many if they are used.
+const MOST_FLOWS: usize = 16_384;
+
+/// A prefix of IPv4 addresses that this host gives to its peers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LsiPrefix {
+    network: Ipv4Addr,
+    len: u8,
+}
+
+impl Default for LsiPrefix {
+    /// 198.18.0.0/15, which no network forwards (RFC 2544, RFC 6890).
+    fn default() -> Self {
+        Self { network: Ipv4Addr::new(198, 18, 0, 0), len: 15 }
+    }
+}
+
+/// Why something is no prefix for LSIs.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LsiPrefixError {
+    /// It is not of the form.
+    #[error("\"{text}\" is no prefix of IPv4 addresses, as 198.18.0.0/15 is")]
+    Form {
+        /// What was given.
+        text: String,
+    },
+    /// Too small or too large.
+    #[error("/{len}: a prefix for LSIs has 8 to 24 bits, so that there is room for the peers")]
+    Len {
+        /// Its bits.
+        len: u8,
+    },
+    /// Addresses that have another meaning.
+    #[error("{network}/{len} has addresses that no host can have")]
+    Reserved {
+        /// Its first address.
+        network: Ipv4Addr,
+        /// Its bits.
+        len: u8,
+    },
+}
+
+impl FromStr for LsiPrefix {
+    type Err = LsiPrefixError;
+
+    fn from_str(text: &str) -> Result<Self, LsiPrefixError> {
+        let form = || LsiPrefixError::Form { text: text.to_owned() };
+        let (network, len) = text.split_once('/').ok_or_else(form)?;
+        let (network, len): (Ipv4Addr, u8) = (network.parse().map_err(|_| form())?, len.parse().map_err(|_| form())?);
+        if !(8..=24).contains(&len) {
+            return Err(LsiPrefixError::Len { len });
+        }
+        if network.is_loopback() || network.is_multicast() || network.octets()[0] == 0 || network.octets()[0] >= 240 {
+            return Err(LsiPrefixError::Reserved { network, len });
+        }
+        let prefix = Self { network, len };
+        Ok(Self { network: Ipv4Addr::from_bits(network.to_bits() & !prefix.host_bits()), len })
+    }
+}
+
+impl fmt::Display for LsiPrefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.network, self.len)
+    }
+}
+
+impl LsiPrefix {
+    /// The LSI of this host itself: the first address of the prefix that can be a host's.
+    pub const fn own(self) -> Ipv4Addr {
+        Ipv4Addr::from_bits(self.network.to_bits() + 1)
+    }
+
+    /// How many bits are the same for all.
+    pub const fn prefix_len(self) -> u8 {
+        self.len
+    }
+
+    /// Whether an address is an LSI.
+    pub const fn contains(self, address: Ipv4Addr) -> bool {
+        address.to_bits() & !self.host_bits() == self.network.to_bits()
+    }
+
+    const fn host_bits(self) -> u32 {
+        u32::MAX >> self.len
+    }
+
+    /// The LSIs of these peers, in their order.
+    pub fn assign(self, hits: impl IntoIterator<Item = Hit>) -> BTreeMap<Hit, Ipv4Addr> {
+        let (mut assigned, mut taken) = (BTreeMap::new(), BTreeMap::new());
+        for hit in hits {
+            if let Some(lsi) = self.free(hit, &taken) {
+                taken.insert(lsi, hit);
+                assigned.insert(hit, lsi);
+            }
+        }
+        assigned
+    }
+
+    /// An LSI for a host; `None` if all are taken.
+    fn free(self, hit: Hit, taken: &BTreeMap<Ipv4Addr, Hit>) -> Option<Ipv4Addr> {
+        // Without the network's own address, this host's LSI and the address for broadcasts.
+        let count = self.host_bits() - 2;
+        if taken.len() >= count as usize {
+            return None;
+        }
+        let first = (u128::from(hit.0) as u32 & self.host_bits()) % count;
+        let candidates = (0..count).map(|step| {
+            let offset = (u64::from(first) + u64::from(step)) % u64::from(count);
+            Ipv4Addr::from_bits(self.network.to_bits() + 2 + offset as u32)
+        });
+        candidates.into_iter().find(|lsi| !taken.contains_key(lsi))
+    }
+}
+
+/// The IP version in which a program of this host takes part in a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IpVersion {
+    /// By LSIs.
+    V4,
+    /// By HITs.
+    V6,
+}
+
+/// Addresses of one end of a flow.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct End {
+    /// In IPv6.
+    pub hit: Ipv6Addr,
+    /// In IPv4.
+    pub lsi: Ipv4Addr,
+    /// The port.
+    pub port: u16,
+}
+
+/// The sockets of this host's programs.
+pub trait KernelSockets: fmt::Debug + Send {
+    /// The IP version of the socket that takes what `peer` sends to `own`, of TCP (`protocol` 6) or UDP (17); `None` if there is none or it
+    /// cannot be found out. Sockets of IPv6 come first.
+    fn version_of(&mut self, protocol: u8, own: End, peer: End) -> Option<IpVersion>;
+}
+
+/// A flow with a peer, as its packets between HITs show it. Ports are 0 where there are none; those of an echo are its identifier.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Flow {
+    peer: Hit,
+    protocol: u8,
+    own_port: u16,
+    peer_port: u16,
+}
+
+/// Translates between LSIs and HITs.
+#[derive(Debug)]
+pub(super) struct Lsis {
+    prefix: LsiPrefix,
+    own: Hit,
+    sockets: Box<dyn KernelSockets>,
+    by_hit: BTreeMap<Hit, Ipv4Addr>,
+    by_lsi: BTreeMap<Ipv4Addr, Hit>,
+    /// Flows of which this host's programs have sent something, and those that were asked about; what was not used lately gives way.
+    recent: BTreeMap<Flow, IpVersion>,
+    older: BTreeMap<Flow, IpVersion>,
+}
+
+impl Lsis {
+    pub(super) fn new(prefix: LsiPrefix, own: Hit, sockets: Box<dyn KernelSockets>) -> Self {
+        Self {
+            prefix,
+            own,
+            sockets,
+            by_hit: BTreeMap::new(),
+            by_lsi: BTreeMap::new(),
+            recent: BTreeMap::new(),
+            older: BTreeMap::new(),
+        }
+    }
+
+    /// These are the peers, in the order of their file.
+    pub(super) fn set_peers(&mut self, peers: impl IntoIterator<Item = Hit>) {
+        self.by_hit = self.prefix.assign(peers);
+        self.by_lsi = self.by_hit.iter().map(|(&hit, &lsi)| (lsi, hit)).collect();
+    }
+
+    pub(super) fn own(&self) -> Ipv4Addr {
+        self.prefix.own()
+    }
+
+    pub(super) fn of(&self, hit: Hit) -> Option<Ipv4Addr> {
+        self.by_hit.get(&hit).copied()
+    }
+
+    /// A packet of a program, between HITs; `None` if it is in IPv4 and for no peer, or cannot be translated.
+    pub(super) fn outgoing(&mut self, packet: Packet) -> Option<Packet> {
+        let (version, packet) = match packet.dst {
+            IpAddr::V6(_) => (IpVersion::V6, packet),
+            IpAddr::V4(lsi) => {
+                let peer = *self.by_lsi.get(&lsi)?;
+                if packet.src != IpAddr::V4(self.own()) {
+                    return None;
+                }
+                let payload = match packet.payload {
+                    Payload::IcmpError(error) => Payload::IcmpError(self.error_outgoing(peer, &error)?),
+                    payload => translated(payload)?,
+                };
+                let (src, dst) = (self.own.0.into(), peer.0.into());
+                (IpVersion::V4, Packet { src, dst, payload, received: None, ..packet })
+            }
+        };
+        if let Some((flow, is_first)) = self.flow(Hit(v6(packet.dst)?), &packet.payload, true) {
+            let known = self.version_of(flow).filter(|_| !is_first);
+            self.remember(flow, known.unwrap_or(version));
+        }
+        Some(packet)
+    }
+
+    /// A packet between HITs for a program, in the program's IP version.
+    pub(super) fn incoming(&mut self, packet: Packet) -> Option<Packet> {
+        if let Payload::IcmpError(error) = &packet.payload {
+            return Some(self.error_incoming(error, &packet).unwrap_or(packet));
+        }
+        let Some(peer) = v6(packet.src).map(Hit) else { return Some(packet) };
+        let Some(lsi) = self.of(peer) else { return Some(packet) };
+        let Some((flow, is_first)) = self.flow(peer, &packet.payload, false) else { return Some(packet) };
+        let known = if is_first { None } else { self.version_of(flow) };
+        let version = known.or_else(|| self.ask(flow, lsi));
+        if version != Some(IpVersion::V4) {
+            return Some(packet);
+        }
+        let payload = translated(packet.payload)?;
+        Some(Packet { src: lsi.into(), dst: self.own().into(), payload, received: None, ..packet })
+    }
+
+    fn ask(&mut self, flow: Flow, lsi: Ipv4Addr) -> Option<IpVersion> {
+        if !matches!(flow.protocol, TCP | UDP) {
+            return None;
+        }
+        let own = End { hit: self.own.0, lsi: self.own(), port: flow.own_port };
+        let peer = End { hit: flow.peer.0, lsi, port: flow.peer_port };
+        let version = self.sockets.version_of(flow.protocol, own, peer)?;
+        self.remember(flow, version);
+        Some(version)
+    }
+
+    /// What an error of this host's kernel quotes came from a peer.
+    fn error_outgoing(&self, peer: Hit, error: &IcmpError) -> Option<IcmpError> {
+        let header_len = usize::from(*error.quote.first()? & 15) * 4;
+        let protocol = *error.quote.get(9)?;
+        let payload = error.quote.get(header_len..).filter(|_| matches!(protocol, TCP | UDP))?;
+        let payload = Payload::Other { protocol, payload: error.quote.slice_ref(payload) };
+        let kind = match error.kind {
+            Unreachable::PacketTooBig { mtu } => {
+                Unreachable::PacketTooBig { mtu: mtu.saturating_add(HEADER_DIFFERENCE) }
+            }
+            kind => kind,
+        };
+        IcmpError::quoting_packet(kind, &Packet::new(peer.0.into(), self.own.0.into(), payload)).ok()
+    }
+
+    /// An error about a packet of this host's programs that was in IPv4.
+    fn error_incoming(&self, error: &IcmpError, packet: &Packet) -> Option<Packet> {
+        let quote = &error.quote;
+        let protocol = *quote.get(6)?;
+        let dst: [u8; 16] = quote.get(24..IPV6_HEADER_LEN)?.try_into().ok()?;
+        let ports: [u8; 4] = quote.get(IPV6_HEADER_LEN..IPV6_HEADER_LEN + 4)?.try_into().ok()?;
+        let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
+        let peer = Hit(Ipv6Addr::from(dst));
+        let flow = Flow { peer, protocol, own_port: port(0), peer_port: port(2) };
+        let lsi = self.of(peer).filter(|_| self.version_of(flow) == Some(IpVersion::V4))?;
+        let payload = Payload::Other { protocol, payload: quote.slice(IPV6_HEADER_LEN..) };
+        let kind = match error.kind {
+            Unreachable::PacketTooBig { mtu } => {
+                Unreachable::PacketTooBig { mtu: mtu.saturating_sub(HEADER_DIFFERENCE) }
+            }
+            kind => kind,
+        };
+        let error = IcmpError::quoting_packet(kind, &Packet::new(self.own().into(), lsi.into(), payload)).ok()?;
+        let src = if packet.src == IpAddr::V6(self.own.0) { self.own() } else { lsi };
+        Some(Packet {
+            src: src.into(),
+            dst: self.own().into(),
+            payload: error.into(),
+            received: None,
+            ..packet.clone()
+        })
+    }
+
+    /// The flow of a packet between HITs, and whether the packet is the first one of a connection.
+    fn flow(&self, peer: Hit, payload: &Payload, is_outgoing: bool) -> Option<(Flow, bool)> {
+        let flow = |protocol, src: u16, dst: u16| {
+            let (own_port, peer_port) = if is_outgoing { (src, dst) } else { (dst, src) };
+            Flow { peer, protocol, own_port, peer_port }
+        };
+        Some(match payload {
+            Payload::Tcp(segment) => {
+                let flags = segment.flags;
+                let is_first = flags.contains(holdover_wire::Flags::SYN) && !flags.contains(holdover_wire::Flags::ACK);
+                (flow(TCP, segment.src_port, segment.dst_port), is_first)
+            }
+            // Datagrams may go to either version's socket: the last one that has sent.
+            Payload::Udp(udp) => (flow(UDP, udp.src_port, udp.dst_port), is_outgoing),
+            // Requests are answered by the kernel, in IPv6; a reply goes to who has asked.
+            Payload::IcmpEcho(echo) if echo.reply != is_outgoing => {
+                (Flow { peer, protocol: ICMPV6, own_port: echo.id, peer_port: 0 }, is_outgoing)
+            }
+            Payload::Other { protocol, .. } => (flow(*protocol, 0, 0), is_outgoing),
+            _ => return None,
+        })
+    }
+
+    fn version_of(&self, flow: Flow) -> Option<IpVersion> {
+        self.recent.get(&flow).or_else(|| self.older.get(&flow)).copied()
+    }
+
+    fn remember(&mut self, flow: Flow, version: IpVersion) {
+        if self.recent.len() >= MOST_FLOWS && !self.recent.contains_key(&flow) {
+            self.older = core::mem::take(&mut self.recent);
+        }
+        self.recent.insert(flow, version);
+    }
+}
+
+fn v6(address: IpAddr) -> Option<Ipv6Addr> {
+    match address {
+        IpAddr::V6(address) => Some(address),
+        IpAddr::V4(_) => None,
+    }
+}
+
+/// What a packet carries, in a packet of the other IP version; checksums are made when it is written. Fragments cover their transport
+/// header's checksum in pieces, and other messages of ICMP have no equal.
+fn translated(payload: Payload) -> Option<Payload> {
+    match payload {
+        Payload::Fragment(_) | Payload::Other { protocol: ICMP | ICMPV6, .. } => None,
+        payload => Some(payload),
+    }
+}

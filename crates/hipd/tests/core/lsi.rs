@@ -1,0 +1,200 @@
+//! Programs that know IPv4 only, at one end or at both.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use bytes::Bytes;
+use holdover_hip::identity::Hit;
+use holdover_hipd::core::{End, IpVersion, KernelSockets, LsiPrefix};
+use holdover_hipd::files::Via;
+use holdover_wire::{Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, Segment, Seq, Udp, Unreachable};
+use proptest::prelude::*;
+
+use crate::SECOND;
+use crate::world::{World, address};
+
+/// Ports with sockets of IPv4, and of IPv6.
+#[derive(Debug, Default)]
+struct Listens {
+    v4: Vec<(u8, u16)>,
+    v6: Vec<(u8, u16)>,
+}
+
+impl KernelSockets for Listens {
+    fn version_of(&mut self, protocol: u8, own: End, _: End) -> Option<IpVersion> {
+        let listens = |ports: &[(u8, u16)]| ports.contains(&(protocol, own.port));
+        match (listens(&self.v6), listens(&self.v4)) {
+            (true, _) => Some(IpVersion::V6),
+            (_, true) => Some(IpVersion::V4),
+            _ => None,
+        }
+    }
+}
+
+/// Host 0 opens connections; on host 1 ports 80 and 53 are of IPv4, 81 of IPv6, and 82 of both.
+fn world() -> World {
+    let mut world = World::new(1, Via::Ip, [true, true]);
+    world.use_lsis(0, Listens::default());
+    world.use_lsis(1, Listens { v4: vec![(6, 80), (17, 53), (6, 82)], v6: vec![(6, 81), (6, 82)] });
+    world
+}
+
+/// The LSIs that stand on a host for itself and for its peer.
+fn lsis(world: &World, index: usize) -> [IpAddr; 2] {
+    [world.hosts[index].lsi().unwrap().into(), world.hosts[index].peer_status()[0].lsi.unwrap().into()]
+}
+
+fn hits(world: &World, index: usize) -> [IpAddr; 2] {
+    [world.hit(index).0.into(), world.hit(1 - index).0.into()]
+}
+
+fn segment(src_port: u16, dst_port: u16, flags: Flags) -> Segment {
+    let payload = if flags.contains(Flags::SYN) { Bytes::new() } else { Bytes::from_static(b"data") };
+    Segment { src_port, dst_port, seq: Seq::new(7), flags, payload, ..Segment::default() }
+}
+
+fn last(world: &mut World, at: usize) -> Packet {
+    world.run_for(SECOND);
+    world.got[at].pop().expect("a packet")
+}
+
+#[test]
+fn each_end_has_the_version_of_its_program() {
+    for (port, is_v4_there) in [(80, true), (81, false), (82, false), (99, false)] {
+        for is_v4_here in [true, false] {
+            let mut world = world();
+            let [own, peer] = if is_v4_here { lsis(&world, 0) } else { hits(&world, 0) };
+            let [far, back] = if is_v4_there { lsis(&world, 1) } else { hits(&world, 1) };
+            for flags in [Flags::SYN, Flags::ACK] {
+                world.send_packet(0, &Packet::new(own, peer, segment(4000, port, flags)));
+                let came = last(&mut world, 1);
+                assert_eq!((came.src, came.dst), (back, far), "port {port}");
+                assert_eq!(came.tcp().unwrap().payload, segment(4000, port, flags).payload);
+                assert_eq!(Packet::parse(came.emit().unwrap()).unwrap().payload, came.payload, "with right checksums");
+            }
+            world.send_packet(1, &Packet::new(far, back, segment(port, 4000, Flags::ACK)));
+            let answer = last(&mut world, 0);
+            assert_eq!((answer.src, answer.dst), (peer, own));
+        }
+    }
+}
+
+#[test]
+fn datagrams_and_echoes_come_back_in_the_version_in_which_they_went() {
+    let mut world = world();
+    let ([own, peer], [far, back]) = (lsis(&world, 0), lsis(&world, 1));
+    let udp = |src_port, dst_port| Udp { src_port, dst_port, payload: Bytes::from_static(b"?") };
+    world.send_packet(0, &Packet::new(own, peer, udp(4000, 53)));
+    assert_eq!(last(&mut world, 1).dst, far);
+    world.send_packet(1, &Packet::new(far, back, udp(53, 4000)));
+    assert_eq!(last(&mut world, 0).dst, own);
+    // The same ports in the other version: the last one that has sent is answered.
+    let [own_hit, peer_hit] = hits(&world, 0);
+    world.send_packet(0, &Packet::new(own_hit, peer_hit, udp(4000, 53)));
+    last(&mut world, 1);
+    world.send_packet(1, &Packet::new(far, back, udp(53, 4000)));
+    assert_eq!(last(&mut world, 0).dst, own_hit);
+    let echo = |reply| IcmpEcho { reply, id: 77, seq: 1, payload: Bytes::from_static(b"ping") };
+    world.send_packet(0, &Packet::new(own, peer, echo(false)));
+    // Host 1's kernel answers in IPv6.
+    let asked = last(&mut world, 1);
+    world.send_packet(1, &Packet::new(asked.dst, asked.src, echo(true)));
+    let answer = last(&mut world, 0);
+    assert_eq!((answer.src, answer.payload), (peer, echo(true).into()));
+}
+
+#[test]
+fn errors_quote_what_the_program_has_sent() {
+    let mut world = world();
+    let ([own, peer], [far, back]) = (lsis(&world, 0), lsis(&world, 1));
+    world.send_packet(0, &Packet::new(own, peer, segment(4000, 80, Flags::SYN)));
+    let came = last(&mut world, 1);
+    for (kind, expected) in [
+        (Unreachable::Port, Unreachable::Port),
+        (Unreachable::PacketTooBig { mtu: 1300 }, Unreachable::PacketTooBig { mtu: 1300 }),
+    ] {
+        let error = IcmpError::quoting_packet(kind, &came).unwrap();
+        world.send_packet(1, &Packet::new(far, back, error));
+        let answer = last(&mut world, 0);
+        let Payload::IcmpError(error) = &answer.payload else { panic!("{answer}") };
+        let quoted = error.quoted_tcp().unwrap();
+        assert_eq!((error.kind, answer.src, answer.dst), (expected, peer, own));
+        assert_eq!((quoted.src, quoted.dst, quoted.src_port, quoted.dst_port), (own, peer, 4000, 80));
+    }
+    // Of a peer that cannot be reached, this host itself tells.
+    let mut world = World::new(1, Via::Ip, [true, false]);
+    world.use_lsis(0, Listens::default());
+    let [own, peer] = lsis(&world, 0);
+    world.send_packet(0, &Packet::new(own, peer, segment(4000, 80, Flags::SYN)));
+    world.run_for(SECOND * 200);
+    let error = world.got[0].iter().find(|packet| matches!(packet.payload, Payload::IcmpError(_))).unwrap();
+    assert_eq!((error.src, error.dst), (own, own));
+}
+
+#[test]
+fn what_cannot_be_translated_does_not_leave() {
+    let mut world = world();
+    let [own, peer] = lsis(&world, 0);
+    let fragment = Fragment { id: 1, offset: 8, more: false, protocol: 17, payload: Bytes::from_static(b"12345678") };
+    let udp = || Udp { src_port: 1, dst_port: 2, payload: Bytes::new() };
+    let other = |protocol| Payload::Other { protocol, payload: Bytes::from_static(&[1, 2, 3, 4, 5, 6, 7, 8]) };
+    world.send_packet(0, &Packet::new(own, address("198.19.255.9"), udp()));
+    world.send_packet(0, &Packet::new(address("192.0.2.1"), peer, udp()));
+    world.hosts[0].handle_inner(world.now, Packet::new(own, peer, Payload::Fragment(fragment)));
+    world.hosts[0].handle_inner(world.now, Packet::new(own, peer, other(1)));
+    world.run_for(SECOND);
+    assert_eq!(world.hosts[0].counters().not_for_hits, 4);
+    assert!(world.got[1].is_empty());
+}
+
+#[test]
+fn lsis_are_distinct_and_stay_when_peers_come_and_go() {
+    let hit = |low: u128| Hit((0x2001_0025_u128 << 96 | low).to_be_bytes().into());
+    let prefix: LsiPrefix = "10.200.1.77/24".parse().unwrap();
+    assert_eq!((prefix.to_string(), prefix.own()), ("10.200.1.0/24".to_owned(), Ipv4Addr::new(10, 200, 1, 1)));
+    let all = prefix.assign((0..300).map(|low| hit(low << 20)));
+    assert_eq!(all.len(), 253, "as many as there is room for");
+    assert_eq!(all.values().collect::<BTreeSet<_>>().len(), 253);
+    assert!(all.values().all(|lsi| prefix.contains(*lsi) && *lsi != prefix.own() && lsi.octets()[3] != 255));
+    let before = prefix.assign([hit(1), hit(2), hit(3)]);
+    let after = prefix.assign([hit(3), hit(9), hit(1)]);
+    assert_eq!((before[&hit(1)], before[&hit(3)]), (after[&hit(1)], after[&hit(3)]));
+}
+
+#[test]
+fn prefixes_that_make_no_sense_are_refused() {
+    for (text, word) in [
+        ("10.0.0.0", "is no prefix"),
+        ("10.0.0.0/x", "is no prefix"),
+        ("fd00::/8", "is no prefix"),
+        ("10.0.0.0/25", "8 to 24 bits"),
+        ("10.0.0.0/7", "8 to 24 bits"),
+        ("127.0.0.0/8", "no host can have"),
+        ("224.0.0.0/16", "no host can have"),
+        ("0.1.0.0/16", "no host can have"),
+    ] {
+        let error = text.parse::<LsiPrefix>().unwrap_err().to_string();
+        assert!(error.contains(word), "{text}: {error}");
+    }
+}
+
+proptest! {
+    /// Whatever comes out of the TUN device: nothing panics, and what arrives at the peer is between its addresses.
+    #[test]
+    fn arbitrary_packets_do_no_harm(packets in prop::collection::vec((any::<bool>(), any::<u8>(), prop::collection::vec(any::<u8>(), 0..80)), 1..20)) {
+        let mut world = world();
+        for (is_v4, protocol, bytes) in packets {
+            let [own, peer] = if is_v4 { lsis(&world, 0) } else { hits(&world, 0) };
+            let payload = Payload::Other { protocol, payload: bytes.into() };
+            let Ok(bytes) = Packet::new(own, peer, payload).emit() else { continue };
+            if let Ok(packet) = Packet::parse_with(bytes, holdover_wire::Checksums::Ignore) {
+                world.hosts[0].handle_inner(world.now, packet);
+            }
+        }
+        world.run_for(SECOND);
+        let ends = [lsis(&world, 1), hits(&world, 1)];
+        for packet in &world.got[1] {
+            prop_assert!(ends.contains(&[packet.dst, packet.src]), "{}", packet);
+        }
+    }
+}
