@@ -7,31 +7,13 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::thread;
 
-use serde::Serialize;
-
 use crate::engine::{Attachable, Engine, EngineError};
 use crate::link_watch::nl80211::Station;
 use crate::sockets::{SocketDiag, find_cgroup2_mount};
 use crate::user_timeout::UserTimeouts;
+use holdover_host::feature::Feature;
 use holdover_host::log::with_causes;
 use holdover_host::neighbours::Neighbours;
-
-/// Something that the agent uses.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Feature {
-    /// Its name.
-    pub name: &'static str,
-    /// Whether it is there.
-    pub fine: bool,
-    /// Whether the agent can do nothing without it.
-    pub needed: bool,
-    /// What was found.
-    pub found: String,
-    /// What is lost without it.
-    pub without: &'static str,
-    /// What to do about it; empty if it is there, or nothing can be done.
-    pub fix: String,
-}
 
 /// With their numbers in `linux/capability.h`.
 const CAPABILITIES: [(&str, u32, &str); 4] = [
@@ -71,11 +53,6 @@ pub fn examine() -> Vec<Feature> {
         of("iter/tcp", false, LOST_WITHOUT_TIMEOUTS, "Linux 6.1 or later, and root", open),
     ]);
     features
-}
-
-/// Whether the agent can do what it is for.
-pub fn can_work(features: &[Feature]) -> bool {
-    features.iter().all(|feature| feature.fine || !feature.needed)
 }
 
 fn of<T, E: std::error::Error>(
@@ -208,6 +185,9 @@ mod tests {
     #[test]
     fn only_what_is_needed_decides() {
         let lost = |needed| missing("thing", needed, "all of it", "not there".to_owned(), "make it");
-        assert!(can_work(&[lost(false)]) && !can_work(&[lost(false), lost(true)]));
+        assert!(
+            holdover_host::feature::can_work(&[lost(false)])
+                && !holdover_host::feature::can_work(&[lost(false), lost(true)])
+        );
     }
 }

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
-use holdover_agent::features::{self, Feature};
 use holdover_gatewayd::config::Config as GatewayConfig;
-use holdover_gatewayd::features as gateway;
+use holdover_hipd::files::DEFAULT_DIRECTORY;
+use holdover_host::feature::{Feature, can_work};
 use holdover_testbed::doctor::{self, Check, Need};
 use serde::Serialize;
 
@@ -35,6 +35,8 @@ enum Use {
     Agent,
     /// `holdover gateway` on this machine's own interfaces.
     Gateway,
+    /// `holdover hip` on this machine.
+    Hip,
 }
 
 /// Whether something can be used.
@@ -66,6 +68,8 @@ pub(crate) struct Diagnosis {
     agent: bool,
     /// Whether the gateway can work.
     gateway: bool,
+    /// Whether host identities can work.
+    hip: bool,
     checks: Vec<Line>,
 }
 
@@ -89,20 +93,38 @@ pub(crate) fn run(args: &DoctorArgs) -> ExitCode {
 
 /// Looks. Afterwards the process may be root of a namespace of its own.
 pub(crate) fn diagnose() -> Diagnosis {
-    let features = features::examine();
-    let gateway = gateway::examine(&gateway_config());
-    Diagnosis::new(doctor::examine(), features, gateway)
+    let agent = holdover_agent::features::examine();
+    let gateway = holdover_gatewayd::features::examine(&gateway_config());
+    let hip = holdover_hipd::features::examine(DEFAULT_DIRECTORY.as_ref());
+    Diagnosis::new(doctor::examine(), &Daemons { agent, gateway, hip })
+}
+
+/// What the daemons use.
+#[derive(Default)]
+struct Daemons {
+    agent: Vec<Feature>,
+    gateway: Vec<Feature>,
+    hip: Vec<Feature>,
+}
+
+/// Whether a daemon can work.
+fn of_daemon(name: &str, features: &[Feature]) -> (Verdict, String) {
+    let missing: Vec<&str> = features.iter().filter(|feature| !feature.fine).map(|feature| feature.name).collect();
+    match (can_work(features), missing.is_empty()) {
+        (true, true) => (Verdict::Works, format!("{name} works.")),
+        (true, false) => (Verdict::Works, format!("{name} works, with less than it could: see {}.", list(&missing))),
+        (false, _) => (Verdict::Cannot, format!("{name} cannot work: see {}.", list(&missing))),
+    }
 }
 
 impl Diagnosis {
-    fn new(checks: Vec<Check>, features: Vec<Feature>, of_gateway: Vec<gateway::Feature>) -> Self {
+    fn new(checks: Vec<Check>, daemons: &Daemons) -> Self {
         let missing = |need: Need| {
             let missing = checks.iter().filter(|check| check.need == need && !check.is_fine);
             missing.map(|check| check.name).collect::<Vec<_>>()
         };
         let (without_kernel, without_some) = (missing(Need::RealRuns), missing(Need::SomeRuns));
-        let lost: Vec<&str> = features.iter().filter(|feature| !feature.fine).map(|feature| feature.name).collect();
-        let (real_runs, agent) = (without_kernel.is_empty(), features::can_work(&features));
+        let real_runs = without_kernel.is_empty();
         let demo = match real_runs {
             true => (Verdict::Works, "The demo works, on this machine's kernel.".to_owned()),
             false => {
@@ -123,39 +145,25 @@ impl Diagnosis {
                 )
             }
         };
-        let agent_answer = match (agent, lost.is_empty()) {
-            (true, true) => (Verdict::Works, "The agent works.".to_owned()),
-            (true, false) => {
-                (Verdict::Works, format!("The agent works, with less than it could: see {}.", list(&lost)))
-            }
-            (false, _) => (Verdict::Cannot, format!("The agent cannot work: see {}.", list(&lost))),
-        };
-        let missing: Vec<&str> =
-            of_gateway.iter().filter(|feature| !feature.fine).map(|feature| feature.name).collect();
-        let gateway = gateway::can_work(&of_gateway);
-        let gateway_answer = match (gateway, missing.is_empty()) {
-            (true, true) => (Verdict::Works, "The gateway works.".to_owned()),
-            (true, false) => {
-                (Verdict::Works, format!("The gateway works, with less than it could: see {}.", list(&missing)))
-            }
-            (false, _) => (Verdict::Cannot, format!("The gateway cannot work: see {}.", list(&missing))),
-        };
         let answer = |r#use, (verdict, text)| Answer { r#use, verdict, text };
         Self {
             uses: vec![
                 answer(Use::Demo, demo),
                 answer(Use::Kernel, kernel),
-                answer(Use::Agent, agent_answer),
-                answer(Use::Gateway, gateway_answer),
+                answer(Use::Agent, of_daemon("The agent", &daemons.agent)),
+                answer(Use::Gateway, of_daemon("The gateway", &daemons.gateway)),
+                answer(Use::Hip, of_daemon("Host identity", &daemons.hip)),
             ],
             real_runs,
-            agent,
-            gateway,
+            agent: can_work(&daemons.agent),
+            gateway: can_work(&daemons.gateway),
+            hip: can_work(&daemons.hip),
             checks: checks
                 .into_iter()
                 .map(Line::from)
-                .chain(features.into_iter().map(Line::from))
-                .chain(of_gateway.into_iter().map(Line::from))
+                .chain(lines("the agent", "part of what the agent does", &daemons.agent))
+                .chain(lines("the gateway", "part of what the gateway does", &daemons.gateway))
+                .chain(lines("host identity", "part of what host identity does", &daemons.hip))
                 .collect(),
         }
     }
@@ -205,30 +213,16 @@ impl From<Check> for Line {
     }
 }
 
-impl From<Feature> for Line {
-    fn from(feature: Feature) -> Self {
-        Self {
-            name: feature.name,
-            needed_for: if feature.needed { "the agent" } else { "part of what the agent does" },
-            fine: feature.fine,
-            found: feature.found,
-            without: Some(feature.without),
-            fix: Some(feature.fix).filter(|fix| !fix.is_empty()),
-        }
-    }
-}
-
-impl From<gateway::Feature> for Line {
-    fn from(feature: gateway::Feature) -> Self {
-        Self {
-            name: feature.name,
-            needed_for: if feature.needed { "the gateway" } else { "part of what the gateway does" },
-            fine: feature.fine,
-            found: feature.found,
-            without: Some(feature.without),
-            fix: Some(feature.fix).filter(|fix| !fix.is_empty()).map(str::to_owned),
-        }
-    }
+/// What a daemon uses.
+fn lines(needed: &'static str, used: &'static str, features: &[Feature]) -> impl Iterator<Item = Line> {
+    features.iter().cloned().map(move |feature| Line {
+        name: feature.name,
+        needed_for: if feature.needed { needed } else { used },
+        fine: feature.fine,
+        found: feature.found,
+        without: Some(feature.without),
+        fix: Some(feature.fix).filter(|fix| !fix.is_empty()),
+    })
 }
 
 /// The gateway's configuration, or what holds without one that can be read.
@@ -245,41 +239,37 @@ mod tests {
         Check { name: "thing", need, is_fine, found: "as it is".to_owned(), fix: fix.to_owned() }
     }
 
-    fn feature(needed: bool) -> Feature {
-        let (found, fix) = ("not there".to_owned(), "make it".to_owned());
-        Feature { name: "another", fine: false, needed, found, without: "all is lost", fix }
-    }
-
-    fn of_gateway(needed: bool) -> gateway::Feature {
-        let (found, without) = ("not there".to_owned(), "nothing is diverted");
-        gateway::Feature { name: "third", fine: false, found, needed, without, fix: "load it" }
+    fn feature(name: &'static str, needed: bool) -> Vec<Feature> {
+        vec![Feature::tried(name, needed, "all is lost", "make it", Err("not there".to_owned()))]
     }
 
     #[test]
     fn each_use_is_answered_by_what_it_needs() {
         let diagnosis = Diagnosis::new(
             vec![check(Need::RealRuns, true), check(Need::SomeRuns, false)],
-            vec![feature(true)],
-            Vec::new(),
+            &Daemons { agent: feature("another", true), hip: feature("fourth", false), ..Daemons::default() },
         );
-        assert!(diagnosis.real_runs && !diagnosis.agent && diagnosis.gateway);
+        assert!(diagnosis.real_runs && !diagnosis.agent && diagnosis.gateway && diagnosis.hip);
         assert!(diagnosis.can(Use::Demo) && diagnosis.can(Use::Kernel) && !diagnosis.can(Use::Agent));
         let text = diagnosis.text();
         assert!(text.contains("ok  thing") && text.contains("as it is; fix: modprobe it\n"), "{text}");
         assert!(text.contains("not there; without it all is lost; fix: make it\n"), "{text}");
+        assert!(text.contains("Host identity works, with less than it could: see fourth."), "{text}");
         assert!(
             text.contains("but for what needs thing.") && text.contains("agent cannot work: see another."),
             "{text}"
         );
 
-        let diagnosis =
-            Diagnosis::new(vec![check(Need::RealRuns, false)], vec![feature(false)], vec![of_gateway(true)]);
+        let daemons =
+            Daemons { agent: feature("another", false), gateway: feature("third", true), hip: feature("fourth", true) };
+        let diagnosis = Diagnosis::new(vec![check(Need::RealRuns, false)], &daemons);
+        assert!(!diagnosis.hip && !diagnosis.can(Use::Hip));
         assert!(!diagnosis.real_runs && diagnosis.agent && !diagnosis.gateway && !diagnosis.can(Use::Gateway));
         assert!(diagnosis.can(Use::Demo) && !diagnosis.can(Use::Kernel) && diagnosis.can(Use::Agent));
         let text = diagnosis.text();
         assert!(
             text.contains("The gateway cannot work: see third.")
-                && text.contains("without it nothing is diverted; fix: load it")
+                && text.contains("not there; without it all is lost; fix: make it")
                 && text.contains("The demo works, in the simulator")
                 && text.contains("kernel cannot work: see thing."),
             "{text}"

@@ -2,81 +2,59 @@
 
 use std::path::Path;
 
+use holdover_host::feature::Feature;
 use holdover_host::log::with_causes;
 use holdover_host::packet_socket::PacketSocket;
 use rustix::fs::statfs;
-use serde::Serialize;
 
 use crate::config::Config;
 use crate::path::{KernelPath, is_bpf_fs};
-
-/// Something that the gateway needs or can use.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Feature {
-    /// Its name.
-    pub name: &'static str,
-    /// Whether it is there.
-    pub fine: bool,
-    /// What was found, or why it is not there.
-    pub found: String,
-    /// Whether the gateway needs it.
-    pub needed: bool,
-    /// What is lost without it.
-    pub without: &'static str,
-    /// What to do about it; empty if nothing is known.
-    pub fix: &'static str,
-}
 
 /// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS: i64 = 0x0102_1994;
 
 /// Tries everything, and leaves nothing behind.
 pub fn examine(config: &Config) -> Vec<Feature> {
-    let feature = |name, needed, without, fix, result: Result<String, String>| {
-        let fine = result.is_ok();
-        let fix = if fine { "" } else { fix };
-        Feature { name, fine, found: result.unwrap_or_else(|why| why), needed, without, fix }
-    };
     let programs = KernelPath::probe().map(|()| "the kernel takes the programs".to_owned());
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
     let socket = PacketSocket::open(0).and_then(PacketSocket::with_offload);
     vec![
-        feature(
+        Feature::tried(
             "gateway's eBPF",
             true,
             "nothing is diverted and nothing held back",
             "run as root, on Linux 5.15 or later",
             programs.map_err(|error| with_causes(&error)),
         ),
-        feature(
+        Feature::tried(
             "gateway's TUN",
             true,
             "nothing can be diverted",
             "modprobe tun; run as root",
             device.map(|_| "/dev/net/tun can be opened".to_owned()).map_err(|error| format!("/dev/net/tun: {error}")),
         ),
-        feature(
+        Feature::tried(
             "gateway's sockets",
             true,
             "nothing can be released",
             "run as root (CAP_NET_RAW)",
             socket.map(|_| "packet sockets, with offloads".to_owned()).map_err(|error| error.to_string()),
         ),
-        feature(
+        Feature::tried(
             "gateway's buffer",
             false,
             "packets that wait are written to a disk",
             "name a directory on tmpfs: [buffer] directory",
             is_tmpfs(&config.buffer.directory),
         ),
-        feature(
+        Feature::tried(
             "gateway's pins",
             false,
             "what is known of connections goes with a process that is killed",
             "mount -t bpf bpf /sys/fs/bpf, which systemd does; Linux 6.6 or later",
             can_pin(config),
         ),
-        feature(
+        Feature::tried(
             "gateway's routes",
             false,
             "no packets pass from one interface to another",
@@ -108,11 +86,6 @@ fn forwards() -> Result<String, String> {
     } else {
         Ok(format!("forwards {}", on.join(" and ")))
     }
-}
-
-/// Whether everything that is needed is there.
-pub fn can_work(features: &[Feature]) -> bool {
-    features.iter().all(|feature| feature.fine || !feature.needed)
 }
 
 /// Whether packets that wait stay in memory. The directory need not be there yet.

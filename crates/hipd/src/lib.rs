@@ -9,6 +9,7 @@
 pub mod control;
 pub mod core;
 pub mod daemon;
+pub mod features;
 pub mod files;
 pub mod invitation;
 pub mod metrics;

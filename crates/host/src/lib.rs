@@ -34,6 +34,7 @@ pub mod clsact;
 pub mod config_error;
 mod confine;
 pub mod control_socket;
+pub mod feature;
 pub mod log;
 pub mod map_batch;
 mod monitor;

@@ -15,11 +15,12 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use holdover_agent::config::{Config, ConfigError, DEFAULT_PATH, Time};
 use holdover_agent::control::{DEFAULT_SOCKET, Word};
-use holdover_agent::features::{self, Feature};
+use holdover_agent::features;
 use holdover_agent::link_watch::schedule::Schedule;
 use holdover_agent::policy::Policy;
 use holdover_agent::user_timeout::kernel_patience;
 use holdover_base::Duration;
+use holdover_host::feature::{self, Feature};
 use serde::Serialize;
 
 use crate::command_support::{print, print_error, print_json};
@@ -180,11 +181,11 @@ fn check(args: &CheckArgs) -> ExitCode {
             let origin = if is_default { origin } else { String::new() };
             let features = features::examine();
             let printed = if args.json {
-                let can_work = features::can_work(&features);
+                let can_work = feature::can_work(&features);
                 print_json(&Checked { config: config.to_toml(), can_work, features: &features })
             } else {
                 let rules = rules_in_words(&config, &policy);
-                let features = features_in_words(&features);
+                let features = feature::comments("agent", &features);
                 print(&[origin, config.to_toml(), rules, cuts.unwrap_or_default(), features].concat())
             };
             if policy.problems().is_empty() { printed } else { ExitCode::from(WRONG) }
@@ -215,19 +216,6 @@ fn rules_in_words(config: &Config, policy: &Policy) -> String {
     let built_in: Vec<String> = policy.built_in_rules().collect();
     if !built_in.is_empty() {
         let _ = writeln!(text, "# After these holds, built in: {}", built_in.join("; "));
-    }
-    text
-}
-
-/// What the agent would have here, as comments.
-fn features_in_words(features: &[Feature]) -> String {
-    let can = if features::can_work(features) { "can" } else { "cannot" };
-    let mut text = format!("# Started by this user, the agent {can} work here:\n");
-    for feature in features {
-        let mark = if feature.fine { "ok" } else { "--" };
-        let missing = if feature.fine { String::new() } else { format!("; without it {}", feature.without) };
-        let fix = if feature.fix.is_empty() { String::new() } else { format!("; fix: {}", feature.fix) };
-        let _ = writeln!(text, "# {mark}  {:<14} {}{missing}{fix}", feature.name, feature.found.replace('\n', " "));
     }
     text
 }

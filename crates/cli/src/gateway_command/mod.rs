@@ -12,8 +12,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use holdover_gatewayd::config::{Config, DEFAULT_PATH, Mode};
 use holdover_gatewayd::control::{ClientError, DEFAULT_SOCKET, Request, Response, Word, ask};
 use holdover_gatewayd::daemon::{Daemon, DaemonError, Setup, give_up_privileges, mount_pins, stop_signal};
-use holdover_gatewayd::features::{self, Feature};
+use holdover_gatewayd::features;
 use holdover_host::config_error::ConfigError;
+use holdover_host::feature::{self, Feature};
 use holdover_host::log::{self, LogFormat};
 use holdover_host::time_text::Time;
 use serde::Serialize;
@@ -208,7 +209,7 @@ fn start(args: &RunArgs) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             print_error(&with_causes(&error));
-            let can_work = features::can_work(&features::examine(&config));
+            let can_work = feature::can_work(&features::examine(&config));
             if can_work { ExitCode::FAILURE } else { ExitCode::from(CANNOT_WORK) }
         }
     }
@@ -232,13 +233,13 @@ fn check(args: &CheckArgs) -> ExitCode {
     };
     let features = features::examine(&config);
     if args.json {
-        let can_work = features::can_work(&features);
+        let can_work = feature::can_work(&features);
         return print_json(&Checked { config: config.to_toml(), can_work, features: &features });
     }
     let is_default = args.file.is_none() && !std::path::Path::new(DEFAULT_PATH).exists();
     let origin = format!("# There is no {DEFAULT_PATH}: this is built in, and holds.\n");
     let origin = if is_default { origin } else { String::new() };
-    print(&[origin, config.to_toml(), text::features(&features)].concat())
+    print(&[origin, config.to_toml(), feature::comments("gateway", &features)].concat())
 }
 
 fn status(args: &AskArgs) -> ExitCode {

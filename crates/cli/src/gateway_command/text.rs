@@ -2,19 +2,7 @@
 
 use std::fmt::Write as _;
 
-use holdover_gatewayd::features::{self, Feature};
 use holdover_gatewayd::status::{MobileLine, Status};
-
-/// What the gateway would have here, as comments.
-pub(super) fn features(features: &[Feature]) -> String {
-    let can = if features::can_work(features) { "can" } else { "cannot" };
-    let mut text = format!("# Started by this user, the gateway {can} work here:\n");
-    for Feature { name, fine, found, .. } in features {
-        let mark = if *fine { "ok" } else { "--" };
-        let _ = writeln!(text, "# {mark}  {name:<16} {}", found.replace('\n', " "));
-    }
-    text
-}
 
 pub(super) fn status(status: &Status) -> String {
     let Status { interface, mode, mobiles, away, waiting, waiting_bytes, path, buffer, unsendable, woken, .. } = status;

@@ -19,7 +19,9 @@ fn lines_and_json_say_the_same() {
     };
     assert_eq!(verdict("demo"), if real_runs { "works" } else { "fallback" });
     assert_eq!(verdict("kernel"), if real_runs { "works" } else { "cannot" });
-    for (name, can) in [("demo", true), ("kernel", real_runs), ("agent", json["agent"].as_bool().unwrap())] {
+    let can = |name: &str| json[name].as_bool().unwrap();
+    let uses = [("demo", true), ("kernel", real_runs)];
+    for (name, can) in uses.into_iter().chain(["agent", "gateway", "hip"].map(|name| (name, can(name)))) {
         assert_eq!(place.run(&format!("doctor --for {name}")).code, Some(i32::from(!can)), "{name}");
         assert_eq!(verdict(name) != "cannot", can, "{name}");
     }

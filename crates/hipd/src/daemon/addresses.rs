@@ -14,7 +14,7 @@ use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{LinkFlags, LinkMessage};
 
 /// Addresses beyond every network (RFC 5737, RFC 3849): the way to them is the default route.
-const ELSEWHERE: [IpAddr; 2] =
+pub(crate) const ELSEWHERE: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 /// A port for sockets that send nothing: "discard".
 const NO_PORT: u16 = 9;
@@ -85,7 +85,7 @@ impl Addresses {
 }
 
 /// The source address that the system would choose; nothing is sent.
-fn source_for(peer: IpAddr) -> Option<IpAddr> {
+pub(crate) fn source_for(peer: IpAddr) -> Option<IpAddr> {
     let any: SocketAddr = match peer {
         IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),

@@ -28,6 +28,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use self::addresses::Addresses;
+pub(crate) use self::addresses::{ELSEWHERE, source_for};
 use self::kernel_sockets::SocketDiag;
 use self::key_file::KeyFile;
 use self::sockets::{Outbox, Sockets};
@@ -504,6 +505,11 @@ fn serve(address: SocketAddr) -> Result<Sessions<TcpListener>, DaemonError> {
     });
     let listener = listener.map_err(|source| DaemonError::Metrics { address, source })?;
     Ok(Sessions::new(listener, SCRAPES))
+}
+
+/// Whether this process may open the sockets towards the network; they are closed again.
+pub(crate) fn probe_sockets() -> Result<(), String> {
+    Sockets::open().map(|_| ()).map_err(|error| holdover_host::log::with_causes(&error))
 }
 
 fn open_tun(setup: &Setup, hit: IpAddr) -> Result<Tun, DaemonError> {

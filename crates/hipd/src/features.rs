@@ -1,0 +1,96 @@
+//! What this kernel, this user and this host allow, each on its own.
+
+use std::net::{IpAddr, UdpSocket};
+use std::path::Path;
+
+use holdover_host::feature::Feature;
+
+use crate::core::{LsiPrefix, PORT};
+use crate::daemon::{ELSEWHERE, probe_sockets, source_for};
+use crate::files::{Peers, read_identity};
+
+/// Tries everything, and leaves nothing behind. Identity and peers are looked for in `directory`.
+pub fn examine(directory: &Path) -> Vec<Feature> {
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun");
+    vec![
+        Feature::tried(
+            "HIP's TUN",
+            true,
+            "no packets of programs are taken",
+            "modprobe tun; run as root; in a container --device /dev/net/tun",
+            device.map(|_| "/dev/net/tun can be opened".to_owned()).map_err(|error| format!("/dev/net/tun: {error}")),
+        ),
+        Feature::tried(
+            "HIP's sockets",
+            true,
+            "nothing is sent",
+            "run as root (CAP_NET_RAW)",
+            probe_sockets().map(|()| "raw sockets can be opened".to_owned()),
+        ),
+        Feature::tried(
+            "HIP's UDP port",
+            false,
+            "peers behind translators of addresses cannot reach this host, unless a daemon has the port already",
+            "holdover hip status; ss -ulnp",
+            udp_port(),
+        ),
+        Feature::tried(
+            "HIP's identity",
+            false,
+            "holdover hip up does not start",
+            "holdover hip keygen, as root",
+            read_identity(directory).map(|pair| pair.hit().to_string()).map_err(|error| error.to_string()),
+        ),
+        Feature::tried(
+            "HIP's peers",
+            false,
+            "nobody may talk to this host",
+            "holdover hip join, holdover hip peer add",
+            peers(directory),
+        ),
+        Feature::tried(
+            "HIP's addresses",
+            false,
+            "this host has no address to offer to its peers",
+            "add a default route",
+            addresses(),
+        ),
+        Feature::tried(
+            "HIP's LSIs",
+            false,
+            "some addresses of this network are hidden by those of peers for programs with IPv4",
+            "holdover hip up --lsi-prefix with another prefix, or --no-lsi",
+            lsis(LsiPrefix::default()),
+        ),
+    ]
+}
+
+fn udp_port() -> Result<String, String> {
+    let bound = UdpSocket::bind(("0.0.0.0", PORT));
+    bound.map(|_| format!("{PORT} is free")).map_err(|error| format!("{PORT}: {error}"))
+}
+
+fn peers(directory: &Path) -> Result<String, String> {
+    let peers = Peers::read(directory).map_err(|error| error.to_string())?;
+    match peers.iter().count() {
+        0 => Err(format!("none in {}", directory.display())),
+        count => Ok(format!("{count} in {}", directory.display())),
+    }
+}
+
+/// The addresses from which the system sends to elsewhere.
+fn addresses() -> Result<String, String> {
+    let found: Vec<String> = ELSEWHERE.into_iter().filter_map(source_for).map(|it| it.to_string()).collect();
+    if found.is_empty() { Err("this host has no default route".to_owned()) } else { Ok(found.join(", ")) }
+}
+
+/// Whether this host has a route of its own to addresses of the prefix.
+fn lsis(prefix: LsiPrefix) -> Result<String, String> {
+    let everywhere = ELSEWHERE.into_iter().filter_map(source_for).collect::<Vec<_>>();
+    match source_for(prefix.own().into()) {
+        Some(source) if source != IpAddr::V4(prefix.own()) && !everywhere.contains(&source) => {
+            Err(format!("{prefix} is reached from {source} already"))
+        }
+        _ => Ok(format!("{prefix} is not used")),
+    }
+}
