@@ -6,6 +6,7 @@ use super::bbr::{Bbr, BbrAck, Decision, Totals, least_burst};
 use super::bbr3::{Bbr3, LEAST_BURST};
 use crate::config::Algorithm;
 use crate::delivery_rate::LostSegment;
+use crate::pacing::burst_segments;
 
 /// A model.
 #[derive(Clone, Debug)]
@@ -46,11 +47,13 @@ impl PathModel {
         }
     }
 
-    /// Segments that leave at once at `rate` bytes per second, at least.
-    pub(crate) fn least_burst(&self, rate: u64) -> u32 {
+    /// Segments of `mss` bytes that leave at once: Linux gives short paths larger bursts, version 3's send quantum (section 5.6.3 of the
+    /// draft) is what the rate amounts to.
+    pub(crate) fn burst(&self, mss: u32, min_rtt: Option<Duration>) -> u32 {
+        let rate = self.pacing_rate();
         match self {
-            Self::Bbr(_) => least_burst(rate),
-            Self::Bbr3(_) => LEAST_BURST,
+            Self::Bbr(_) => burst_segments(rate, mss, min_rtt, least_burst(rate)),
+            Self::Bbr3(_) => burst_segments(rate, mss, None, LEAST_BURST),
         }
     }
 

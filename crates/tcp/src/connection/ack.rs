@@ -15,6 +15,9 @@ use crate::recovery::queue::Sent;
 use crate::state::{ConnectionError, State};
 use crate::timers::Timer;
 
+/// No timestamp that is echoed is believed to be older: 2^31 us, in ms (Linux).
+const LONGEST_ECHO: Duration = Duration::from_millis(i32::MAX as u64 / 1000);
+
 /// What one ACK has said, gathered on its way through the steps.
 #[derive(Debug)]
 pub(super) struct AckReport {
@@ -463,11 +466,13 @@ impl Connection {
         (echoed != 0).then(|| self.rtt_by_echo(now, echoed)).flatten()
     }
 
-    fn rtt_by_echo(&self, now: Instant, echoed: u32) -> Option<Duration> {
+    /// How long ago this endpoint sent the timestamp that is echoed. An echo from the future, or one of more than half an hour, was made up
+    /// (Linux `tcp_rtt_tsopt_us` has the same bound): a sample of days would leave the timeout at its ceiling for hours.
+    pub(super) fn rtt_by_echo(&self, now: Instant, echoed: u32) -> Option<Duration> {
+        let tick = self.config.timestamps.unwrap_or(Duration::from_millis(1));
         let ticks = self.timestamp_clock(now).wrapping_sub(echoed);
-        let tick = self.config.timestamps?;
-        // An echo from the future was made up.
-        (ticks <= i32::MAX as u32).then(|| (tick * u64::from(ticks)).max(Duration::from_micros(1)))
+        let rtt = tick * u64::from(ticks);
+        (rtt < LONGEST_ECHO).then(|| rtt.max(Duration::from_micros(1)))
     }
 
     /// SND.UNA moved on: the user timeout starts anew, and there may be room to write.

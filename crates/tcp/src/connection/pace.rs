@@ -53,8 +53,11 @@ impl Connection {
     }
 
     fn pacing_burst(&self, rate: u64) -> u32 {
-        let least = self.model.as_ref().map_or(LEAST_BURST, |model| model.path.least_burst(rate));
-        burst_segments(rate, self.snd.mss, self.rtt.min_rtt(), least)
+        let (mss, min_rtt) = (self.snd.mss, self.rtt.min_rtt());
+        match &self.model {
+            Some(model) => model.path.burst(mss, min_rtt),
+            None => burst_segments(rate, mss, min_rtt, LEAST_BURST),
+        }
     }
 
     /// In bytes per second; 0 while no round trip was measured.

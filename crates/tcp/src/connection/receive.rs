@@ -155,12 +155,7 @@ impl Connection {
         if (segment.payload.len() as u32) < self.rcv.mss || self.rcv.capacity >= self.config.receive.max_buffer_bytes {
             return;
         }
-        let tick = self.config.timestamps.unwrap_or(MIN_MEASUREMENT);
-        let ticks = self.timestamp_clock(now).wrapping_sub(echoed);
-        if ticks > i32::MAX as u32 {
-            return;
-        }
-        let sample = (tick * u64::from(ticks)).max(MIN_MEASUREMENT);
+        let Some(sample) = self.rtt_by_echo(now, echoed).map(|sample| sample.max(MIN_MEASUREMENT)) else { return };
         self.rcv.rtt = if self.rcv.rtt.is_zero() { sample } else { (self.rcv.rtt * 7 + sample) / 8 };
     }
 }

@@ -62,8 +62,9 @@ proptest! {
     }
 }
 
-/// BBR version 3 never has a window of less than four segments. With a queue that takes fewer it loses most of each window, and may leave
-/// the rest to timeouts that double (docs/limits.md).
+/// BBR version 3 never has a window of less than four segments, and its pacing rate does not fall before its startup ends, which timeouts do
+/// not bring about: a queue that takes fewer segments may lose most of each window, and leave the rest to timeouts that double
+/// (docs/limits.md).
 fn overwhelms_its_queue(plan: &Plan) -> bool {
     let is_bbr3 = |host: &HostPlan| host.stack.config().congestion.algorithm == Algorithm::Bbr3;
     let is_short = |path: &PathPlan| path.queue_limit < 4;

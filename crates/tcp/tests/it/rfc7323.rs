@@ -157,7 +157,7 @@ fn rfc7323_3_2_a_segment_without_timestamps_is_taken() {
     t.expect_at(200, ack(101).ts(OUR_CLOCK + 200, PEER_CLOCK));
 }
 
-/// Section 4.1: a sample comes from an ACK of new data only, and not from an echo of nothing or of the future.
+/// Section 4.1: a sample comes from an ACK of new data only, and not from an echo of nothing, of the future, or of hours ago.
 #[test]
 fn rfc7323_4_1_rttm_takes_acks_of_new_data_only() {
     let mut t = Script::established(stamped());
@@ -171,6 +171,11 @@ fn rfc7323_4_1_rttm_takes_acks_of_new_data_only() {
     t.at(1000).expect(data(1, 401).reason(Reason::Timeout));
     t.at(1100).inject(seg().ack(401).ts(PEER_CLOCK + 1100, OUR_CLOCK + 5000));
     assert_eq!(t.connection.srtt(), srtt, "an echo from the future");
+    t.write(400);
+    t.expect(data(401, 801));
+    t.at(3100).expect(data(401, 801).reason(Reason::Timeout));
+    t.at(3200).inject(seg().ack(801).ts(PEER_CLOCK + 3200, OUR_CLOCK.wrapping_sub(3_000_000)));
+    assert_eq!(t.connection.srtt(), srtt, "an echo that is too old");
 }
 
 /// Section 4.3, case A: segments in order. The ACK echoes the earliest that it covers.

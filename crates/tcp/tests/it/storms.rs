@@ -164,6 +164,12 @@ impl Transfer {
         let delays = if window < 2 { segments } else { 20 };
         let per_segment = Duration::from_micros(self.per_segment_us);
         let round_trip = Duration::from_micros(self.delay_us) * 2 + per_segment * 3;
+        // The pacer takes a round trip for as long as it was measured, a whole tick at least in stacks whose clock is coarse, and may send
+        // less than a window in it.
+        let round_trip = client.congestion.pacing.as_ref().map_or(round_trip, |pacing| {
+            let percent = pacing.slow_start_percent.min(pacing.avoidance_percent).clamp(1, 100);
+            round_trip.max(client.rto.tick) * 100 / u64::from(percent)
+        });
         let rto = client.rto.min.max(client.rto.initial);
         calm.wait + rto * 6 + round_trip * rounds + delay * delays + per_segment * segments * 2
     }
