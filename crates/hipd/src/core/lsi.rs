@@ -213,28 +213,40 @@ impl Lsis {
         self.by_hit.get(&hit).copied()
     }
 
-    /// A packet of a program, between HITs; `None` if it is in IPv4 and for no peer, or cannot be translated.
-    pub(super) fn outgoing(&mut self, packet: Packet) -> Option<Packet> {
+    /// A packet of a program, between HITs.
+    ///
+    /// # Errors
+    /// It is in IPv4 and for no peer, or cannot be translated. The program is to get this answer, if any.
+    pub(super) fn outgoing(&mut self, packet: Packet) -> Result<Packet, Option<Box<Packet>>> {
         let (version, packet) = match packet.dst {
             IpAddr::V6(_) => (IpVersion::V6, packet),
-            IpAddr::V4(lsi) => {
-                let peer = *self.by_lsi.get(&lsi)?;
-                if packet.src != IpAddr::V4(self.own()) {
-                    return None;
-                }
-                let payload = match packet.payload {
-                    Payload::IcmpError(error) => Payload::IcmpError(self.error_outgoing(peer, &error)?),
-                    payload => translated(payload)?,
-                };
-                let (src, dst) = (self.own.0.into(), peer.0.into());
-                (IpVersion::V4, Packet { src, dst, payload, received: None, ..packet })
-            }
+            IpAddr::V4(lsi) => (IpVersion::V4, self.to_hits(lsi, packet)?),
         };
-        if let Some((flow, is_first)) = self.flow(Hit(v6(packet.dst)?), &packet.payload, true) {
+        let peer = v6(packet.dst).map(Hit).ok_or(None)?;
+        if let Some((flow, is_first)) = self.flow(peer, &packet.payload, true) {
             let known = self.version_of(flow).filter(|_| !is_first);
             self.remember(flow, known.unwrap_or(version));
         }
-        Some(packet)
+        Ok(packet)
+    }
+
+    fn to_hits(&self, lsi: Ipv4Addr, packet: Packet) -> Result<Packet, Option<Box<Packet>>> {
+        let own = IpAddr::V4(self.own());
+        if packet.src != own || !self.prefix.contains(lsi) {
+            return Err(None);
+        }
+        let Some(&peer) = self.by_lsi.get(&lsi) else {
+            // An ICMP error about an ICMP error is none (RFC 1122 section 3.2.2).
+            let is_error = matches!(packet.payload, Payload::IcmpError(_));
+            let error = IcmpError::quoting_packet(Unreachable::Host, &packet).ok().filter(|_| !is_error);
+            return Err(error.map(|error| Box::new(Packet::new(own, own, error))));
+        };
+        let payload = match packet.payload {
+            Payload::IcmpError(error) => self.error_outgoing(peer, &error).map(Payload::IcmpError),
+            payload => translated(payload),
+        };
+        let (src, dst, payload) = (self.own.0.into(), peer.0.into(), payload.ok_or(None)?);
+        Ok(Packet { src, dst, payload, received: None, ..packet })
     }
 
     /// A packet between HITs for a program, in the program's IP version.
@@ -298,7 +310,9 @@ impl Lsis {
             kind => kind,
         };
         let error = IcmpError::quoting_packet(kind, &Packet::new(self.own().into(), lsi.into(), payload)).ok()?;
-        let src = if packet.src == IpAddr::V6(self.own.0) { self.own() } else { lsi };
+        // It comes from this host itself or from any peer.
+        let src = v6(packet.src).filter(|src| *src != self.own.0);
+        let src = src.map_or(Some(self.own()), |src| self.of(Hit(src)))?;
         Some(Packet {
             src: src.into(),
             dst: self.own().into(),

@@ -266,9 +266,15 @@ impl Core {
     pub fn handle_inner(&mut self, now: Instant, packet: Packet) {
         let packet = match &mut self.lsis {
             Some(lsis) => lsis.outgoing(packet),
-            None => Some(packet),
+            None => Ok(packet),
         };
-        let Some(packet) = packet else { return self.counters.not_for_hits += 1 };
+        let packet = match packet {
+            Ok(packet) => packet,
+            Err(answer) => {
+                self.counters.not_for_hits += 1;
+                return self.inner.extend(answer.map(|answer| *answer));
+            }
+        };
         let IpAddr::V6(dst) = packet.dst else { return self.counters.not_for_hits += 1 };
         let peer = Hit(dst);
         if peer.suite().is_none() || packet.src != IpAddr::V6(self.hit().0) {

@@ -375,7 +375,10 @@ impl Daemon {
 
     fn look_at_addresses(&mut self, now: Instant) -> Result<(), DaemonError> {
         let peers = self.core.peer_addresses();
-        let locators = self.addresses.look(&peers).map_err(DaemonError::Addresses)?;
+        let mut locators = self.addresses.look(&peers).map_err(DaemonError::Addresses)?;
+        // No host is where the LSIs are.
+        let lsi = self.core.lsi().map(IpAddr::V4);
+        locators.retain(|&address| Some(address) != lsi);
         if locators != self.core.locators() {
             tracing::info!(addresses = ?locators, "this host is at");
             self.core.set_locators(now, &locators);

@@ -145,6 +145,9 @@ fn what_cannot_be_translated_does_not_leave() {
     world.run_for(SECOND);
     assert_eq!(world.hosts[0].counters().not_for_hits, 4);
     assert!(world.got[1].is_empty());
+    // Of the LSI that is nobody's, the program is told.
+    let Payload::IcmpError(error) = &world.got[0][0].payload else { panic!("{:?}", world.got[0]) };
+    assert_eq!((world.got[0].len(), error.kind, world.got[0][0].dst), (1, Unreachable::Host, own));
 }
 
 #[test]
