@@ -278,6 +278,9 @@ fn id(args: &IdArgs) -> Result<ExitCode, Failure> {
 
 fn add(args: &PeerAddArgs) -> Result<ExitCode, Failure> {
     let hit = Hit(args.hit);
+    if read_identity(&args.files.directory.dir).is_ok_and(|own| own.hit() == hit) {
+        return Err(Failure { text: format!("{hit} is this host's own: a peer is another host"), status: WRONG });
+    }
     let peer = Peer::new(&args.name, hit, args.addresses.clone(), args.via.into()).map_err(|error| wrong(&error))?;
     keep(&args.files, peer)
 }

@@ -24,9 +24,10 @@ pub(crate) const TESTS: &[Test] = &[
 
 fn two_hosts_talk_after_one_command_each() {
     let (place, network) = (Place::new("talk"), Network::new(None));
-    network.attach(&WIFI);
     let [mut mobile, mut server] = pair(&place, [&network.mobile, &network.server], [&[WIFI.address], &SERVER], "ip");
     mobile.up("");
+    assert!(mobile.log().contains("no default route"), "{}", mobile.log());
+    network.attach(&WIFI);
     network.server.enter(|| Netlink::open(&network.server).unwrap().set_up("lo").unwrap()).unwrap();
     server.up("--metrics 127.0.0.1:9477");
     let pinged = mobile.ok("ping server --count 3");

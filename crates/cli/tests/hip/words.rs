@@ -63,7 +63,11 @@ fn invitations_go_both_ways() {
     let listed = well(&place, "peer list --dir b");
     assert!(listed.contains("alpha") && listed.contains("udp  192.0.2.1, 2001:db8::1"), "{listed}");
     let hosts = well(&place, "peer list --dir a --hosts");
-    assert_eq!(hosts, format!("{} beta\n", well(&place, "id --dir b").trim()));
+    let hit_of_b = well(&place, "id --dir b").trim().to_owned();
+    let (hit, lsi) = hosts.split_once('\n').unwrap();
+    assert!(hit == format!("{hit_of_b} beta") && lsi.starts_with("198.1") && lsi.ends_with(" beta\n"), "{hosts}");
+    let (code, _, err) = run(&place, &format!("peer add itself {hit_of_b} --dir b --socket s"));
+    assert!(code == 2 && err.contains("this host's own"), "{err}");
     let (code, _, err) = run(&place, &format!("join {} --dir b --socket s", of_a.trim()));
     assert!(code == 2 && err.contains("known already, as alpha"), "{err}");
     let (code, _, err) = run(&place, &format!("join {} --dir a --socket s", of_a.trim()));

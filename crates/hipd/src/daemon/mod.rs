@@ -265,6 +265,11 @@ impl Daemon {
     pub fn run(mut self) -> Result<(), DaemonError> {
         self.notifier.tell("READY=1");
         tracing::info!(hit = %self.core.hit(), interface = self.tun.name(), addresses = ?self.core.locators(), "up");
+        if self.core.locators().is_empty() {
+            tracing::warn!(
+                "this host is at no address, as it has no default route: peers cannot be called until it has one"
+            );
+        }
         self.flush();
         let result = loop {
             match self.step() {
