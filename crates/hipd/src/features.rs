@@ -6,7 +6,7 @@ use std::path::Path;
 use holdover_host::feature::Feature;
 
 use crate::core::{LsiPrefix, PORT};
-use crate::daemon::{ELSEWHERE, probe_sockets, source_for};
+use crate::daemon::{ELSEWHERE, SocketDiag, probe_sockets, source_for};
 use crate::files::{Peers, read_identity};
 
 /// Tries everything, and leaves nothing behind. Identity and peers are looked for in `directory`.
@@ -56,6 +56,13 @@ pub fn examine(directory: &Path) -> Vec<Feature> {
             addresses(),
         ),
         Feature::tried(
+            "HIP's sock_diag",
+            false,
+            "what peers open does not reach programs with IPv4",
+            "modprobe tcp_diag udp_diag",
+            sock_diag(),
+        ),
+        Feature::tried(
             "HIP's LSIs",
             false,
             "some addresses of this network are hidden by those of peers for programs with IPv4",
@@ -63,6 +70,16 @@ pub fn examine(directory: &Path) -> Vec<Feature> {
             lsis(LsiPrefix::default()),
         ),
     ]
+}
+
+/// Whether the kernel tells which socket takes a packet.
+fn sock_diag() -> Result<String, String> {
+    let diag = SocketDiag::open(0).map_err(|error| error.to_string())?;
+    if diag.silent().is_empty() {
+        Ok("the kernel tells of sockets of TCP and UDP".to_owned())
+    } else {
+        Err("the kernel does not tell of sockets".to_owned())
+    }
 }
 
 fn udp_port() -> Result<String, String> {

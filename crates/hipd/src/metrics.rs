@@ -100,7 +100,6 @@ fn dropped(counters: &Counters) -> Family<Cause, Counter<u64, AtomicU64>> {
         ("not_waited", counters.not_waited),
         ("unreachable", counters.unreachable),
         ("not_for_hits", counters.not_for_hits),
-        ("not_translated", counters.not_translated),
         ("hip", counters.hip_dropped),
         ("not_sent", counters.not_sent),
         ("not_read", counters.not_read),

@@ -117,9 +117,6 @@ pub struct Counters {
     pub unreachable: u64,
     /// Packets of programs that are not from this host's HIT to a HIT, nor from its LSI to a peer's.
     pub not_for_hits: u64,
-    /// Packets of peers for programs with IPv4 that have no equal there, as fragments.
-    #[serde(default)]
-    pub not_translated: u64,
     /// HIP packets that came.
     pub hip_in: u64,
     /// HIP packets that went out.

@@ -7,11 +7,12 @@ use clap::Args;
 use holdover_base::Duration;
 use holdover_hip::host::RekeyLimits;
 use holdover_hipd::control::{self, Request, Response};
+use holdover_hipd::core::LsiPrefix;
 use holdover_hipd::daemon::{Daemon, DaemonError, Setup};
 use holdover_hipd::files::Serves;
 use holdover_host::log::{self, Log, LogLevel};
 
-use super::{DirectoryArgs, Failure, LsiArgs, SocketArgs, StatusArgs, text};
+use super::{DirectoryArgs, Failure, SocketArgs, StatusArgs, text};
 use crate::command_support::{print, print_json, with_causes};
 
 /// Arguments of `holdover hip up`.
@@ -27,8 +28,10 @@ pub(super) struct UpArgs {
     /// Its MTU in bytes, so that packets in ESP fit through the network.
     #[arg(long, default_value_t = 1400, value_parser = clap::value_parser!(u32).range(1280..=9000))]
     mtu: u32,
-    #[command(flatten)]
-    lsis: LsiArgs,
+    /// Programs that know IPv4 only reach peers by addresses of this prefix, which stand for them on this host alone (LSIs). Choose one that
+    /// this host's networks do not use.
+    #[arg(long, value_name = "PREFIX", default_value_t)]
+    lsi_prefix: LsiPrefix,
     /// Give programs that know IPv4 only no addresses for peers.
     #[arg(long, conflicts_with = "lsi_prefix")]
     no_lsi: bool,
@@ -68,7 +71,7 @@ pub(super) fn up(args: &UpArgs, serves: Option<Serves>) -> Result<ExitCode, Fail
         socket: args.socket.socket.clone(),
         interface: args.interface.clone(),
         mtu: args.mtu,
-        lsis: (!args.no_lsi).then_some(args.lsis.lsi_prefix),
+        lsis: (!args.no_lsi).then_some(args.lsi_prefix),
         wake: !args.no_wake,
         accept_unknown: args.accept_unknown,
         serves,

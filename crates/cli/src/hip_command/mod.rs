@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 use holdover_hip::identity::Hit;
-use holdover_hipd::control::{self, ClientError, DEFAULT_SOCKET, Request};
+use holdover_hipd::control::{self, ClientError, DEFAULT_SOCKET, Request, Response};
 use holdover_hipd::core::LsiPrefix;
 use holdover_hipd::files::{
     DEFAULT_DIRECTORY, MAX_SERVERS, Peer, Peers, Serves, Via, check_address, check_name, generate,
@@ -65,14 +65,6 @@ struct DirectoryArgs {
     /// Where identity and peers are kept.
     #[arg(long, value_name = "DIR", default_value = DEFAULT_DIRECTORY)]
     dir: PathBuf,
-}
-
-#[derive(Args, Debug)]
-struct LsiArgs {
-    /// Programs that know IPv4 only reach peers by addresses of this prefix, which stand for them on this host alone (LSIs). Choose one that
-    /// this host's networks do not use.
-    #[arg(long, value_name = "PREFIX", default_value_t)]
-    lsi_prefix: LsiPrefix,
 }
 
 #[derive(Args, Debug)]
@@ -152,8 +144,11 @@ struct PeerListArgs {
     /// Print lines for /etc/hosts.
     #[arg(long)]
     hosts: bool,
+    /// Show the IPv4 addresses that peers have if the daemon runs with this prefix; those that they have now if missing.
+    #[arg(long, value_name = "PREFIX")]
+    lsi_prefix: Option<LsiPrefix>,
     #[command(flatten)]
-    lsis: LsiArgs,
+    socket: SocketArgs,
 }
 
 /// What changes the file of peers: the daemon, if there is one, is told.
@@ -312,7 +307,10 @@ fn tell(socket: &Path) -> Result<(), Failure> {
 
 fn list(args: &PeerListArgs) -> Result<ExitCode, Failure> {
     let peers = Peers::read(&args.directory.dir)?;
-    let lsis = args.lsis.lsi_prefix.assign(peers.iter().map(Peer::hit));
+    let lsis = match args.lsi_prefix {
+        Some(prefix) => prefix.assign(peers.iter().map(Peer::hit)),
+        None => lsis_of_daemon(&args.socket.socket),
+    };
     let text = if args.json {
         return Ok(print_json(&peers));
     } else if args.hosts {
@@ -321,6 +319,12 @@ fn list(args: &PeerListArgs) -> Result<ExitCode, Failure> {
         text::peers(&peers, &lsis)
     };
     Ok(print(&text))
+}
+
+/// The LSIs that hold now: without a daemon none do.
+fn lsis_of_daemon(socket: &Path) -> BTreeMap<Hit, Ipv4Addr> {
+    let Ok(Response::Status(status)) = control::ask(socket, &Request::Status) else { return BTreeMap::new() };
+    status.peers.iter().filter_map(|peer| Some((Hit(peer.hit.parse().ok()?), peer.lsi?))).collect()
 }
 
 /// Lines for `/etc/hosts`: programs take the HIT if they know IPv6.
@@ -361,7 +365,7 @@ impl Own<'_> {
     fn invitation(&self, directory: &Path, socket: &Path, name: String) -> Result<Invitation, Failure> {
         let hit = read_identity(directory)?.hit();
         let status = match control::ask(socket, &Request::Status) {
-            Ok(control::Response::Status(status)) => Some(status),
+            Ok(Response::Status(status)) => Some(status),
             _ => None,
         };
         let addresses = match (self.addresses, &status) {

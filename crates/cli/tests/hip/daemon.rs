@@ -74,7 +74,7 @@ impl Host {
         if has_directory {
             command.arg("--dir").arg(&self.directory);
         }
-        if !matches!(first, "keygen" | "id" | "ping") && !words.clone().any(|word| word == "list") {
+        if !matches!(first, "keygen" | "id" | "ping") {
             command.arg("--socket").arg(self.socket());
         }
         command.env_remove("NOTIFY_SOCKET");

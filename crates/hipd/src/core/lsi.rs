@@ -2,8 +2,8 @@
 //! only. On the way to a peer their packets become packets between HITs, so that both ends may disagree about the IP version: one end's
 //! program may use the peer's LSI while the other's listens on IPv6.
 //!
-//! An LSI is made of the low bits of the HIT, so that it stays as long as the peers in the file do; of two peers that share them the
-//! later one gets the next LSI that is free.
+//! An LSI is made of the low bits of the HIT and of nothing else, so that no peer that comes or goes gives another one's LSI to somebody
+//! else: of peers that share these bits none has an LSI.
 
 use std::collections::BTreeMap;
 
@@ -23,6 +23,8 @@ const ICMPV6: u8 = 58;
 const IPV6_HEADER_LEN: usize = 40;
 /// By so many bytes an IPv6 header is longer than an IPv4 header.
 const HEADER_DIFFERENCE: u32 = 20;
+/// The least MTU of IPv6, in bytes.
+const LEAST_MTU: u32 = 1280;
 /// So many flows are remembered for sure, and up to twice as many if they are used.
 const MOST_FLOWS: usize = 16_384;
 
@@ -50,7 +52,7 @@ pub enum LsiPrefixError {
         text: String,
     },
     /// Too small or too large.
-    #[error("/{len}: a prefix for LSIs has 8 to 24 bits, so that there is room for the peers")]
+    #[error("/{len}: a prefix for LSIs has 8 to 16 bits, so that hardly two peers claim the same address")]
     Len {
         /// Its bits.
         len: u8,
@@ -72,7 +74,7 @@ impl FromStr for LsiPrefix {
         let form = || LsiPrefixError::Form { text: text.to_owned() };
         let (network, len) = text.split_once('/').ok_or_else(form)?;
         let (network, len): (Ipv4Addr, u8) = (network.parse().map_err(|_| form())?, len.parse().map_err(|_| form())?);
-        if !(8..=24).contains(&len) {
+        if !(8..=16).contains(&len) {
             return Err(LsiPrefixError::Len { len });
         }
         if network.is_loopback() || network.is_multicast() || network.octets()[0] == 0 || network.octets()[0] >= 240 {
@@ -109,31 +111,20 @@ impl LsiPrefix {
         u32::MAX >> self.len
     }
 
-    /// The LSIs of these peers, in their order.
+    /// The LSIs of these peers. Those whose HITs end with the same bits have none.
     pub fn assign(self, hits: impl IntoIterator<Item = Hit>) -> BTreeMap<Hit, Ipv4Addr> {
-        let (mut assigned, mut taken) = (BTreeMap::new(), BTreeMap::new());
+        let mut claimed: BTreeMap<Ipv4Addr, Vec<Hit>> = BTreeMap::new();
         for hit in hits {
-            if let Some(lsi) = self.free(hit, &taken) {
-                taken.insert(lsi, hit);
-                assigned.insert(hit, lsi);
-            }
+            claimed.entry(self.of(hit)).or_default().push(hit);
         }
-        assigned
+        claimed.into_iter().filter(|(_, hits)| hits.len() == 1).map(|(lsi, hits)| (hits[0], lsi)).collect()
     }
 
-    /// An LSI for a host; `None` if all are taken.
-    fn free(self, hit: Hit, taken: &BTreeMap<Ipv4Addr, Hit>) -> Option<Ipv4Addr> {
+    fn of(self, hit: Hit) -> Ipv4Addr {
         // Without the network's own address, this host's LSI and the address for broadcasts.
         let count = self.host_bits() - 2;
-        if taken.len() >= count as usize {
-            return None;
-        }
-        let first = (u128::from(hit.0) as u32 & self.host_bits()) % count;
-        let candidates = (0..count).map(|step| {
-            let offset = (u64::from(first) + u64::from(step)) % u64::from(count);
-            Ipv4Addr::from_bits(self.network.to_bits() + 2 + offset as u32)
-        });
-        candidates.into_iter().find(|lsi| !taken.contains_key(lsi))
+        let low = u128::from(hit.0) as u32 & self.host_bits();
+        Ipv4Addr::from_bits(self.network.to_bits() + 2 + low % count)
     }
 }
 
@@ -222,10 +213,20 @@ impl Lsis {
             IpAddr::V6(_) => (IpVersion::V6, packet),
             IpAddr::V4(lsi) => (IpVersion::V4, self.to_hits(lsi, packet)?),
         };
-        let peer = v6(packet.dst).map(Hit).ok_or(None)?;
+        let peer = v6(packet.dst).map(Hit).filter(|peer| self.by_hit.contains_key(peer));
+        let Some(peer) = peer.filter(|_| packet.src == IpAddr::V6(self.own.0)) else { return Ok(packet) };
         if let Some((flow, is_first)) = self.flow(peer, &packet.payload, true) {
             let known = self.version_of(flow).filter(|_| !is_first);
             self.remember(flow, known.unwrap_or(version));
+        }
+        if let Payload::IcmpError(IcmpError { kind: Unreachable::Port, quote }) = &packet.payload
+            && let Some(refused) = Quoted::parse(quote)
+        {
+            // Whoever had the port has gone: the next packet asks who has it now.
+            let flow =
+                Flow { peer, protocol: refused.protocol, own_port: refused.ports[1], peer_port: refused.ports[0] };
+            self.recent.remove(&flow);
+            self.older.remove(&flow);
         }
         Ok(packet)
     }
@@ -243,6 +244,11 @@ impl Lsis {
         };
         let payload = match packet.payload {
             Payload::IcmpError(error) => self.error_outgoing(peer, &error).map(Payload::IcmpError),
+            Payload::Tcp(mut segment) => {
+                // Its kernel counts with the shorter header; what does not fit through the TUN device in IPv6 does not fit in ESP.
+                segment.options.mss = segment.options.mss.map(|mss| mss.saturating_sub(HEADER_DIFFERENCE as u16));
+                Some(segment.into())
+            }
             payload => translated(payload),
         };
         let (src, dst, payload) = (self.own.0.into(), peer.0.into(), payload.ok_or(None)?);
@@ -250,20 +256,18 @@ impl Lsis {
     }
 
     /// A packet between HITs for a program, in the program's IP version.
-    pub(super) fn incoming(&mut self, packet: Packet) -> Option<Packet> {
+    pub(super) fn incoming(&mut self, packet: Packet) -> Packet {
         if let Payload::IcmpError(error) = &packet.payload {
-            return Some(self.error_incoming(error, &packet).unwrap_or(packet));
+            return self.error_incoming(error, &packet).unwrap_or(packet);
         }
-        let Some(peer) = v6(packet.src).map(Hit) else { return Some(packet) };
-        let Some(lsi) = self.of(peer) else { return Some(packet) };
-        let Some((flow, is_first)) = self.flow(peer, &packet.payload, false) else { return Some(packet) };
+        let peer = v6(packet.src).map(Hit);
+        let Some((peer, lsi)) = peer.and_then(|peer| Some((peer, self.of(peer)?))) else { return packet };
+        let Some((flow, is_first)) = self.flow(peer, &packet.payload, false) else { return packet };
         let known = if is_first { None } else { self.version_of(flow) };
-        let version = known.or_else(|| self.ask(flow, lsi));
-        if version != Some(IpVersion::V4) {
-            return Some(packet);
+        match known.or_else(|| self.ask(flow, lsi)) {
+            Some(IpVersion::V4) => Packet { src: lsi.into(), dst: self.own().into(), received: None, ..packet },
+            _ => packet,
         }
-        let payload = translated(packet.payload)?;
-        Some(Packet { src: lsi.into(), dst: self.own().into(), payload, received: None, ..packet })
     }
 
     fn ask(&mut self, flow: Flow, lsi: Ipv4Addr) -> Option<IpVersion> {
@@ -287,32 +291,31 @@ impl Lsis {
             Unreachable::PacketTooBig { mtu } => {
                 Unreachable::PacketTooBig { mtu: mtu.saturating_add(HEADER_DIFFERENCE) }
             }
-            kind => kind,
+            kind => kind_in_other_version(kind)?,
         };
         IcmpError::quoting_packet(kind, &Packet::new(peer.0.into(), self.own.0.into(), payload)).ok()
     }
 
-    /// An error about a packet of this host's programs that was in IPv4.
+    /// An error about a packet of this host's programs that was in IPv4. It comes from this host itself, or from the peer that it is about.
     fn error_incoming(&self, error: &IcmpError, packet: &Packet) -> Option<Packet> {
-        let quote = &error.quote;
-        let protocol = *quote.get(6)?;
-        let dst: [u8; 16] = quote.get(24..IPV6_HEADER_LEN)?.try_into().ok()?;
-        let ports: [u8; 4] = quote.get(IPV6_HEADER_LEN..IPV6_HEADER_LEN + 4)?.try_into().ok()?;
-        let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
-        let peer = Hit(Ipv6Addr::from(dst));
-        let flow = Flow { peer, protocol, own_port: port(0), peer_port: port(2) };
+        let quoted = Quoted::parse(&error.quote)?;
+        let Quoted { protocol, dst: peer, ports: [own_port, peer_port] } = quoted;
+        let flow = Flow { peer, protocol, own_port, peer_port };
         let lsi = self.of(peer).filter(|_| self.version_of(flow) == Some(IpVersion::V4))?;
-        let payload = Payload::Other { protocol, payload: quote.slice(IPV6_HEADER_LEN..) };
-        let kind = match error.kind {
-            Unreachable::PacketTooBig { mtu } => {
-                Unreachable::PacketTooBig { mtu: mtu.saturating_sub(HEADER_DIFFERENCE) }
-            }
-            kind => kind,
+        let src = match v6(packet.src)? {
+            src if src == self.own.0 => self.own(),
+            src if src == peer.0 => lsi,
+            _ => return None,
         };
+        let kind = match error.kind {
+            // No path of IPv6 takes less than 1280 bytes (RFC 8200 section 5).
+            Unreachable::PacketTooBig { mtu } => {
+                Unreachable::PacketTooBig { mtu: mtu.clamp(LEAST_MTU, u16::MAX.into()) - HEADER_DIFFERENCE }
+            }
+            kind => kind_in_other_version(kind)?,
+        };
+        let payload = Payload::Other { protocol, payload: error.quote.slice(IPV6_HEADER_LEN..) };
         let error = IcmpError::quoting_packet(kind, &Packet::new(self.own().into(), lsi.into(), payload)).ok()?;
-        // It comes from this host itself or from any peer.
-        let src = v6(packet.src).filter(|src| *src != self.own.0);
-        let src = src.map_or(Some(self.own()), |src| self.of(Hit(src)))?;
         Some(Packet {
             src: src.into(),
             dst: self.own().into(),
@@ -361,6 +364,33 @@ fn v6(address: IpAddr) -> Option<Ipv6Addr> {
     match address {
         IpAddr::V6(address) => Some(address),
         IpAddr::V4(_) => None,
+    }
+}
+
+/// A packet of TCP or UDP between HITs that an error quotes.
+struct Quoted {
+    protocol: u8,
+    dst: Hit,
+    /// Source and destination.
+    ports: [u16; 2],
+}
+
+impl Quoted {
+    fn parse(quote: &[u8]) -> Option<Self> {
+        let protocol = *quote.get(6).filter(|protocol| matches!(**protocol, TCP | UDP))?;
+        let dst: [u8; 16] = quote.get(24..IPV6_HEADER_LEN)?.try_into().ok()?;
+        let ports: [u8; 4] = quote.get(IPV6_HEADER_LEN..IPV6_HEADER_LEN + 4)?.try_into().ok()?;
+        let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
+        Some(Self { protocol, dst: Hit(dst.into()), ports: [port(0), port(2)] })
+    }
+}
+
+/// What an error says in the other IP version (RFC 7915 sections 4.2 and 5.2); `None` if it has no equal there.
+const fn kind_in_other_version(kind: Unreachable) -> Option<Unreachable> {
+    match kind {
+        Unreachable::Other { .. } => Some(Unreachable::Host),
+        Unreachable::ParameterProblem { .. } => None,
+        kind => Some(kind),
     }
 }
 

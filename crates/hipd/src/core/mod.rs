@@ -459,14 +459,10 @@ impl Core {
 
     /// Hands a packet to this host's programs.
     fn deliver(&mut self, packet: Packet) {
-        let packet = match &mut self.lsis {
+        self.inner.push_back(match &mut self.lsis {
             Some(lsis) => lsis.incoming(packet),
-            None => Some(packet),
-        };
-        match packet {
-            Some(packet) => self.inner.push_back(packet),
-            None => self.counters.not_translated += 1,
-        }
+            None => packet,
+        });
     }
 
     fn seal(&mut self, now: Instant, peer: Hit, packet: Packet) {

@@ -1,7 +1,7 @@
 //! Which of this host's sockets takes a packet, as `sock_diag(7)` says.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
 
@@ -12,33 +12,67 @@ const NLM_F_REQUEST: u16 = 1;
 const HEADER_LEN: usize = 16;
 /// A header and `struct inet_diag_req_v2`.
 const REQUEST_LEN: u32 = 72;
+const TCP: u8 = 6;
 const UDP: u8 = 17;
 /// All states.
 const STATES: u32 = u32::MAX;
 /// `INET_DIAG_NOCOOKIE`.
 const ANY_COOKIE: [u8; 8] = [0xff; 8];
 
+/// `TCP_LISTEN`.
+const LISTEN: u8 = 10;
+
 /// A socket for questions to the kernel of the network namespace in which it was opened.
 #[derive(Debug)]
-pub(super) struct SocketDiag {
+pub(crate) struct SocketDiag {
     socket: std::os::fd::OwnedFd,
     sequence: u32,
+    /// The index of the interface at which packets come in: sockets may be bound to it.
+    interface: u32,
+    /// Protocols of which the kernel tells no sockets, as where its module for them is missing: asking again would have it looked for again.
+    silent: Vec<u8>,
+}
+
+/// What kind of socket was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Found {
+    /// It talks to the peer alone.
+    Connected,
+    /// It talks to everybody.
+    Unconnected,
 }
 
 impl SocketDiag {
-    pub(super) fn open() -> io::Result<Self> {
+    /// # Errors
+    /// The kernel cannot be asked at all.
+    pub(crate) fn open(interface: u32) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(netlink::SOCK_DIAG))?;
-        Ok(Self { socket, sequence: 0 })
+        let mut diag = Self { socket, sequence: 0, interface, silent: Vec::new() };
+        diag.silent = [TCP, UDP].into_iter().filter(|&protocol| !diag.knows(protocol)).collect();
+        Ok(diag)
     }
 
-    /// Whether there is a socket that takes what comes from `peer` for `own`: a connection's or a listener's.
-    fn has(&mut self, protocol: u8, own: SocketAddr, peer: SocketAddr) -> bool {
+    /// Protocols of which the kernel tells no sockets.
+    pub(crate) fn silent(&self) -> &[u8] {
+        &self.silent
+    }
+
+    /// Whether the kernel tells of a socket that is certainly there.
+    fn knows(&mut self, protocol: u8) -> bool {
+        // Where the loopback interface is down, its address is nobody's.
+        let any = (Ipv4Addr::UNSPECIFIED, 0);
+        let (Ok(tcp), Ok(udp)) = (TcpListener::bind(any), UdpSocket::bind(any)) else { return false };
+        let address = if protocol == UDP { udp.local_addr() } else { tcp.local_addr() };
+        let own = address.map(|address| (Ipv4Addr::LOCALHOST, address.port()).into());
+        own.is_ok_and(|own| self.find(protocol, own, (Ipv4Addr::LOCALHOST, 1).into()).is_some())
+    }
+
+    /// The socket that takes what comes from `peer` for `own`.
+    fn find(&mut self, protocol: u8, own: SocketAddr, peer: SocketAddr) -> Option<Found> {
         self.sequence = self.sequence.wrapping_add(1);
-        let request = request(self.sequence, protocol, own, peer);
-        if send(&self.socket, &request, SendFlags::empty()).is_err() {
-            return false;
-        }
+        let request = request(self.sequence, self.interface, protocol, own, peer);
+        send(&self.socket, &request, SendFlags::empty()).ok()?;
         // The kernel has answered when `send` returns.
         let mut buffer = [0; 4096];
         while let Ok((len, _)) = recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
@@ -46,26 +80,34 @@ impl SocketDiag {
                 return answer;
             }
         }
-        false
+        None
     }
 }
 
 impl KernelSockets for SocketDiag {
+    /// A connection of either version comes before what listens.
     fn version_of(&mut self, protocol: u8, own: End, peer: End) -> Option<IpVersion> {
+        if self.silent.contains(&protocol) {
+            return None;
+        }
         let v6 = |end: End| SocketAddr::new(end.hit.into(), end.port);
         let v4 = |end: End| SocketAddr::new(end.lsi.into(), end.port);
-        if self.has(protocol, v6(own), v6(peer)) {
-            Some(IpVersion::V6)
-        } else if self.has(protocol, v4(own), v4(peer)) {
-            Some(IpVersion::V4)
-        } else {
-            None
+        let in_v6 = self.find(protocol, v6(own), v6(peer));
+        if in_v6 == Some(Found::Connected) {
+            return Some(IpVersion::V6);
+        }
+        let in_v4 = self.find(protocol, v4(own), v4(peer));
+        match (in_v6, in_v4) {
+            (_, Some(Found::Connected)) => Some(IpVersion::V4),
+            (Some(_), _) => Some(IpVersion::V6),
+            (None, Some(_)) => Some(IpVersion::V4),
+            (None, None) => None,
         }
     }
 }
 
 /// `struct inet_diag_req_v2` for one socket.
-fn request(sequence: u32, protocol: u8, own: SocketAddr, peer: SocketAddr) -> Vec<u8> {
+fn request(sequence: u32, interface: u32, protocol: u8, own: SocketAddr, peer: SocketAddr) -> Vec<u8> {
     // For UDP, the kernel takes the source for the packet's, which is the peer.
     let (src, dst) = if protocol == UDP { (peer, own) } else { (own, peer) };
     let family = if own.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
@@ -81,7 +123,7 @@ fn request(sequence: u32, protocol: u8, own: SocketAddr, peer: SocketAddr) -> Ve
     bytes.extend(dst.port().to_be_bytes());
     bytes.extend(address_bytes(src.ip()));
     bytes.extend(address_bytes(dst.ip()));
-    bytes.extend(0_u32.to_ne_bytes());
+    bytes.extend(interface.to_ne_bytes());
     bytes.extend(ANY_COOKIE);
     bytes
 }
@@ -97,17 +139,25 @@ fn address_bytes(address: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Whether the answer to this question is a socket; `None` if it is the answer to another one.
-fn answer(bytes: &[u8], sequence: u32) -> Option<bool> {
+/// The socket in the answer to this question, if it is one; `None` if it is the answer to another question.
+fn answer(bytes: &[u8], sequence: u32) -> Option<Option<Found>> {
     let header = bytes.get(..HEADER_LEN)?;
     let kind = u16::from_ne_bytes([header[4], header[5]]);
     let answered = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
-    (answered == sequence).then_some(kind == SOCK_DIAG_BY_FAMILY)
+    if answered != sequence {
+        return None;
+    }
+    // `struct inet_diag_msg`: family, state, timer, retransmissions, source port, destination port.
+    let found = bytes.get(HEADER_LEN..HEADER_LEN + 8).filter(|_| kind == SOCK_DIAG_BY_FAMILY).map(|socket| {
+        let is_connected = socket[1] != LISTEN && socket[6..8] != [0, 0];
+        if is_connected { Found::Connected } else { Found::Unconnected }
+    });
+    Some(found)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, UdpSocket};
+    use std::net::{Ipv6Addr, TcpStream};
 
     use super::*;
 
@@ -117,12 +167,20 @@ mod tests {
 
     #[test]
     fn listeners_of_both_versions_are_found() {
-        let mut diag = SocketDiag::open().unwrap();
+        let mut diag = SocketDiag::open(0).unwrap();
         let v4 = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = v4.local_addr().unwrap().port();
         assert_eq!(diag.version_of(6, end(port), end(1)), Some(IpVersion::V4));
-        drop(v4);
-        assert_eq!(diag.version_of(6, end(port), end(1)), None);
+        // What listens on IPv6 beside it does not take its connections.
+        let connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        let own = connection.local_addr().unwrap().port();
+        if let Ok(_v6) = TcpListener::bind((Ipv6Addr::LOCALHOST, port)) {
+            assert_eq!(diag.version_of(6, end(port), end(own)), Some(IpVersion::V4));
+            assert_eq!(diag.version_of(6, end(port), end(1)), Some(IpVersion::V6));
+        }
+        drop((connection, v4));
+        assert_eq!(diag.version_of(6, end(1), end(port)), None);
+        assert!(diag.silent().is_empty());
         let Ok(both) = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) else {
             return eprintln!("not run for IPv6: this machine has none");
         };
@@ -131,7 +189,7 @@ mod tests {
 
     #[test]
     fn udp_sockets_are_found() {
-        let mut diag = SocketDiag::open().unwrap();
+        let mut diag = SocketDiag::open(0).unwrap();
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let port = socket.local_addr().unwrap().port();
         assert_eq!(diag.version_of(UDP, end(port), end(1)), Some(IpVersion::V4));

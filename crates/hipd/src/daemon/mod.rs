@@ -9,7 +9,7 @@ mod key_file;
 mod sockets;
 
 use std::io::{self, Read as _};
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use rustix::io::Errno;
 
 use self::addresses::Addresses;
 pub(crate) use self::addresses::{ELSEWHERE, source_for};
-use self::kernel_sockets::SocketDiag;
+pub(crate) use self::kernel_sockets::SocketDiag;
 use self::key_file::KeyFile;
 use self::sockets::{Outbox, Sockets};
 use crate::control::{LONGEST_REQUEST, Request, Response};
@@ -227,7 +227,7 @@ impl Daemon {
         let config = CoreConfig { host, wake: defaults.wake.filter(|_| setup.wake), ..defaults };
         let mut core = Core::new(keys, config, Box::new(SystemRandom));
         if let Some(prefix) = setup.lsis {
-            core.use_lsis(prefix, Box::new(SocketDiag::open().map_err(DaemonError::SocketDiag)?));
+            core.use_lsis(prefix, Box::new(socket_diag(tun.name()).map_err(DaemonError::SocketDiag)?));
         }
         let (notifier, now) = (Notifier::from_environment(), clock::now());
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -513,6 +513,19 @@ fn serve(address: SocketAddr) -> Result<Sessions<TcpListener>, DaemonError> {
     });
     let listener = listener.map_err(|source| DaemonError::Metrics { address, source })?;
     Ok(Sessions::new(listener, SCRAPES))
+}
+
+/// What the kernel can be asked about the sockets that take what comes from an interface.
+fn socket_diag(interface: &str) -> io::Result<SocketDiag> {
+    let any = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    let diag = SocketDiag::open(rustix::net::netdevice::name_to_index(&any, interface)?)?;
+    for protocol in diag.silent() {
+        tracing::warn!(
+            protocol,
+            "the kernel does not tell of these sockets (modprobe tcp_diag udp_diag): what peers open does not reach programs with IPv4"
+        );
+    }
+    Ok(diag)
 }
 
 /// Whether this process may open the sockets towards the network; they are closed again.

@@ -66,10 +66,14 @@ fn each_end_has_the_version_of_its_program() {
             let [own, peer] = if is_v4_here { lsis(&world, 0) } else { hits(&world, 0) };
             let [far, back] = if is_v4_there { lsis(&world, 1) } else { hits(&world, 1) };
             for flags in [Flags::SYN, Flags::ACK] {
-                world.send_packet(0, &Packet::new(own, peer, segment(4000, port, flags)));
+                let mut sent = segment(4000, port, flags);
+                sent.options.mss = flags.contains(Flags::SYN).then_some(1360);
+                world.send_packet(0, &Packet::new(own, peer, sent));
                 let came = last(&mut world, 1);
                 assert_eq!((came.src, came.dst), (back, far), "port {port}");
                 assert_eq!(came.tcp().unwrap().payload, segment(4000, port, flags).payload);
+                let mss = if is_v4_here { 1340 } else { 1360 };
+                assert_eq!(came.tcp().unwrap().options.mss, flags.contains(Flags::SYN).then_some(mss));
                 assert_eq!(Packet::parse(came.emit().unwrap()).unwrap().payload, came.payload, "with right checksums");
             }
             world.send_packet(1, &Packet::new(far, back, segment(port, 4000, Flags::ACK)));
@@ -112,6 +116,9 @@ fn errors_quote_what_the_program_has_sent() {
     for (kind, expected) in [
         (Unreachable::Port, Unreachable::Port),
         (Unreachable::PacketTooBig { mtu: 1300 }, Unreachable::PacketTooBig { mtu: 1300 }),
+        // The host does not let itself be talked into fragments.
+        (Unreachable::PacketTooBig { mtu: 0 }, Unreachable::PacketTooBig { mtu: 1260 }),
+        (Unreachable::Other { code: 10 }, Unreachable::Host),
     ] {
         let error = IcmpError::quoting_packet(kind, &came).unwrap();
         world.send_packet(1, &Packet::new(far, back, error));
@@ -121,6 +128,16 @@ fn errors_quote_what_the_program_has_sent() {
         assert_eq!((error.kind, answer.src, answer.dst), (expected, peer, own));
         assert_eq!((quoted.src, quoted.dst, quoted.src_port, quoted.dst_port), (own, peer, 4000, 80));
     }
+    // The port is another program's now, which has IPv6.
+    let own_hit = hits(&world, 1)[0];
+    world.send_packet(0, &Packet::new(own, peer, Udp { src_port: 5, dst_port: 53, payload: Bytes::new() }));
+    let came = last(&mut world, 1);
+    assert_eq!(came.dst, far);
+    world.hosts[1].use_lsis(LsiPrefix::default(), Box::new(Listens { v6: vec![(17, 53)], ..Listens::default() }));
+    let peers = world.peers(1);
+    world.hosts[1].set_peers(world.now, &peers);
+    world.send_packet(0, &Packet::new(own, peer, Udp { src_port: 5, dst_port: 53, payload: Bytes::new() }));
+    assert_eq!(last(&mut world, 1).dst, own_hit);
     // Of a peer that cannot be reached, this host itself tells.
     let mut world = World::new(1, Via::Ip, [true, false]);
     world.use_lsis(0, Listens::default());
@@ -150,18 +167,23 @@ fn what_cannot_be_translated_does_not_leave() {
     assert_eq!((world.got[0].len(), error.kind, world.got[0][0].dst), (1, Unreachable::Host, own));
 }
 
+/// Whoever comes or goes, and in whatever order.
 #[test]
-fn lsis_are_distinct_and_stay_when_peers_come_and_go() {
+fn no_peer_gets_the_lsi_of_another_one() {
     let hit = |low: u128| Hit((0x2001_0025_u128 << 96 | low).to_be_bytes().into());
-    let prefix: LsiPrefix = "10.200.1.77/24".parse().unwrap();
-    assert_eq!((prefix.to_string(), prefix.own()), ("10.200.1.0/24".to_owned(), Ipv4Addr::new(10, 200, 1, 1)));
-    let all = prefix.assign((0..300).map(|low| hit(low << 20)));
-    assert_eq!(all.len(), 253, "as many as there is room for");
-    assert_eq!(all.values().collect::<BTreeSet<_>>().len(), 253);
-    assert!(all.values().all(|lsi| prefix.contains(*lsi) && *lsi != prefix.own() && lsi.octets()[3] != 255));
+    let prefix: LsiPrefix = "10.200.1.77/16".parse().unwrap();
+    assert_eq!((prefix.to_string(), prefix.own()), ("10.200.0.0/16".to_owned(), Ipv4Addr::new(10, 200, 0, 1)));
+    let all = prefix.assign((0..70_000).map(hit));
+    assert_eq!(all.values().collect::<BTreeSet<_>>().len(), all.len());
+    let broadcast = Ipv4Addr::new(10, 200, 255, 255);
+    assert!(all.values().all(|lsi| prefix.contains(*lsi) && *lsi > prefix.own() && *lsi < broadcast));
     let before = prefix.assign([hit(1), hit(2), hit(3)]);
     let after = prefix.assign([hit(3), hit(9), hit(1)]);
     assert_eq!((before[&hit(1)], before[&hit(3)]), (after[&hit(1)], after[&hit(3)]));
+    // Another identity with the same bits: neither is taken for the other one.
+    let (server, other) = (hit(7), hit(1 << 40 | 7));
+    assert_eq!(prefix.assign([server]), [(server, prefix.assign([other])[&other])].into());
+    assert_eq!(prefix.assign([server, other, hit(8)]).keys().copied().collect::<Vec<_>>(), [hit(8)]);
 }
 
 #[test]
@@ -170,8 +192,8 @@ fn prefixes_that_make_no_sense_are_refused() {
         ("10.0.0.0", "is no prefix"),
         ("10.0.0.0/x", "is no prefix"),
         ("fd00::/8", "is no prefix"),
-        ("10.0.0.0/25", "8 to 24 bits"),
-        ("10.0.0.0/7", "8 to 24 bits"),
+        ("10.0.0.0/17", "8 to 16 bits"),
+        ("10.0.0.0/7", "8 to 16 bits"),
         ("127.0.0.0/8", "no host can have"),
         ("224.0.0.0/16", "no host can have"),
         ("0.1.0.0/16", "no host can have"),
