@@ -171,16 +171,21 @@ fn map_of(cell: &Cell, number: i64) -> Map {
         means.insert(name.as_str().into(), cell.mean(name).map_or(Dynamic::UNIT, Dynamic::from));
         all.insert(name.as_str().into(), array(values.iter().copied()).into());
     }
-    map.insert("mean".into(), means.into());
-    map.insert("all".into(), all.into());
+    map.insert("mean".into(), shared(means));
+    map.insert("all".into(), shared(all));
     map.insert("variant".into(), cell.variant.clone().into());
     map.insert(NUMBER.into(), number.into());
     let labels: Map = cell.words.iter().map(|(label, word)| (label.as_str().into(), word.clone().into())).collect();
-    map.insert("labels".into(), labels.into());
+    map.insert("labels".into(), shared(labels));
     for (name, count) in [("runs", cell.runs), ("completed", cell.completed), ("aborted", cell.runs - cell.completed)] {
         map.insert(name.into(), (count as i64).into());
     }
     map
+}
+
+/// A map that is not copied with its cell: a selection copies cells, and a claim may select for each of thousands.
+fn shared(map: Map) -> Dynamic {
+    Dynamic::from_map(map).into_shared()
 }
 
 /// The key of a cell's number among all cells.
