@@ -2,18 +2,25 @@
 //! the connection closes on both sides.
 
 use holdover_base::{Duration, Instant};
-use holdover_tcp::{Algorithm, Config, State};
+use holdover_tcp::{Config, State};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 
 use crate::ledger::Ledger;
 use crate::plan::{CALM_FROM, HostPlan, PathPlan, Plan, plans};
 use crate::witness::{Witness, check_connection};
 use crate::world::{Host, Side, World};
 
+/// Which schedules are drawn unless PROPTEST_RNG_SEED says otherwise: a change is judged by the same ones before and after. Some bounds are
+/// broken by one schedule in some ten thousand (docs/validation.md), which is to be looked for on purpose, with other seeds.
+const SEED: u64 = 1;
+
 /// So many cases by default; the environment variable PROPTEST_CASES says otherwise.
 pub(crate) fn cases(default: u32) -> ProptestConfig {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(default);
-    ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 20_000, ..ProptestConfig::default() }
+    let defaults = ProptestConfig::default();
+    let rng_seed = if defaults.rng_seed == RngSeed::Random { RngSeed::Fixed(SEED) } else { defaults.rng_seed };
+    ProptestConfig { cases, rng_seed, failure_persistence: None, max_shrink_iters: 20_000, ..defaults }
 }
 
 proptest! {
@@ -62,13 +69,13 @@ proptest! {
     }
 }
 
-/// BBR version 3 never has a window of less than four segments, and its pacing rate does not fall before its startup ends, which timeouts do
-/// not bring about: a queue that takes fewer segments may lose most of each window, and leave the rest to timeouts that double
+/// BBR sends what its model of the path says, in bursts of two segments and more, and restores its window after a timeout. A queue that takes
+/// fewer than four segments may lose most of each window, and a receiver without SACK leave the rest to timeouts that double
 /// (docs/limits.md).
 fn overwhelms_its_queue(plan: &Plan) -> bool {
-    let is_bbr3 = |host: &HostPlan| host.stack.config().congestion.algorithm == Algorithm::Bbr3;
+    let is_bbr = |host: &HostPlan| host.stack.config().congestion.algorithm.is_model_based();
     let is_short = |path: &PathPlan| path.queue_limit < 4;
-    [&plan.client, &plan.server].into_iter().any(is_bbr3) && [&plan.forward, &plan.backward].into_iter().any(is_short)
+    [&plan.client, &plan.server].into_iter().any(is_bbr) && [&plan.forward, &plan.backward].into_iter().any(is_short)
 }
 
 /// Steps that no plan comes near: the longest of 3,000 took 5,651.
