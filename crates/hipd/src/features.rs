@@ -58,7 +58,7 @@ pub fn examine(directory: &Path) -> Vec<Feature> {
         Feature::tried(
             "HIP's sock_diag",
             false,
-            "what peers open does not reach programs with IPv4",
+            "connections from peers do not reach IPv4 programs",
             "modprobe tcp_diag udp_diag",
             sock_diag(),
         ),
@@ -72,13 +72,13 @@ pub fn examine(directory: &Path) -> Vec<Feature> {
     ]
 }
 
-/// Whether the kernel tells which socket takes a packet.
+/// Whether the kernel reports which socket takes a packet.
 fn sock_diag() -> Result<String, String> {
     let diag = SocketDiag::open(0).map_err(|error| error.to_string())?;
     if diag.silent().is_empty() {
-        Ok("the kernel tells of sockets of TCP and UDP".to_owned())
+        Ok("the kernel reports sockets of TCP and UDP".to_owned())
     } else {
-        Err("the kernel does not tell of sockets".to_owned())
+        Err("the kernel does not report sockets".to_owned())
     }
 }
 

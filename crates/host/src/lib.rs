@@ -35,6 +35,7 @@ pub mod config_error;
 mod confine;
 pub mod control_socket;
 pub mod feature;
+pub mod inet_diag;
 pub mod log;
 pub mod map_batch;
 mod monitor;

@@ -4,7 +4,7 @@ use bytes::{Bytes, BytesMut};
 use etherparse::{icmpv4, icmpv6};
 
 use crate::parse::{self, IpHeader};
-use crate::{EmitError, IcmpError, Layer, Packet, ParseError, QuotedTcp, Seq, Unreachable};
+use crate::{EmitError, IcmpError, Layer, Packet, ParseError, Quoted, QuotedTcp, Seq, Unreachable};
 
 /// An ICMP error over IPv4 fits into 576 bytes (RFC 1812 section 4.3.2.3): minus IP and ICMP headers.
 const MAX_QUOTE_V4: usize = 576 - 20 - 8;
@@ -39,24 +39,32 @@ impl IcmpError {
         Ok(Self { kind, quote: quote.freeze() })
     }
 
-    /// The TCP segment that the error is about. The quote may be cut off anywhere after the sequence number, and its
-    /// checksums are not looked at: routers change the packet before they quote it, and the rest may be missing.
-    pub fn quoted_tcp(&self) -> Result<QuotedTcp, ParseError> {
+    /// The packet that the error is about.
+    ///
+    /// # Errors
+    /// The quote has no whole IP header, or is a later fragment, in which there is no transport header.
+    pub fn quoted(&self) -> Result<Quoted, ParseError> {
         let ip = IpHeader::parse_quoted(&self.quote)?;
         if ip.fragment.is_some_and(|fragment| fragment.offset != 0) {
             return Err(ParseError::QuoteIsFragment);
         }
-        if ip.protocol != parse::TCP {
-            return Err(ParseError::QuoteNotTcp { protocol: ip.protocol });
+        let payload = self.quote.slice(ip.payload_start.min(self.quote.len())..);
+        Ok(Quoted { src: ip.src, dst: ip.dst, protocol: ip.protocol, payload })
+    }
+
+    /// The TCP segment that the error is about. The quote may be cut off anywhere after the sequence number, and its
+    /// checksums are not looked at: routers change the packet before they quote it, and the rest may be missing.
+    pub fn quoted_tcp(&self) -> Result<QuotedTcp, ParseError> {
+        let Quoted { src, dst, protocol, payload } = self.quoted()?;
+        if protocol != parse::TCP {
+            return Err(ParseError::QuoteNotTcp { protocol });
         }
-        let have = self.quote.len() - ip.payload_start;
-        let Some(&[a, b, c, d, e, f, g, h]) = self.quote.get(ip.payload_start..ip.payload_start + QUOTED_TCP_LEN)
-        else {
-            return Err(ParseError::Truncated { layer: Layer::Tcp, needed: QUOTED_TCP_LEN, have });
+        let Some(&[a, b, c, d, e, f, g, h]) = payload.first_chunk::<QUOTED_TCP_LEN>() else {
+            return Err(ParseError::Truncated { layer: Layer::Tcp, needed: QUOTED_TCP_LEN, have: payload.len() });
         };
         Ok(QuotedTcp {
-            src: ip.src,
-            dst: ip.dst,
+            src,
+            dst,
             src_port: u16::from_be_bytes([a, b]),
             dst_port: u16::from_be_bytes([c, d]),
             seq: Seq::new(u32::from_be_bytes([e, f, g, h])),

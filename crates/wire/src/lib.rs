@@ -34,7 +34,7 @@ pub use encrypted::{Encrypted, EncryptionKey};
 pub use error::{CaptureError, EmitError, Layer, ParseError};
 pub use headers::TcpHeaders;
 pub use mac_address::MacAddress;
-pub use packet::{Fragment, IcmpEcho, IcmpError, Packet, Payload, QuotedTcp, Udp, Unreachable};
+pub use packet::{Fragment, IcmpEcho, IcmpError, Packet, Payload, Quoted, QuotedTcp, Udp, Unreachable};
 pub use parse::Checksums;
 pub use received::Received;
 pub use segment::{

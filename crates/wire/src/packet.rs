@@ -276,6 +276,27 @@ pub enum Unreachable {
     },
 }
 
+/// The packet that an ICMP error quotes, as far as it does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Quoted {
+    /// Its source address.
+    pub src: IpAddr,
+    /// Its destination address.
+    pub dst: IpAddr,
+    /// The IP protocol number of its payload.
+    pub protocol: u8,
+    /// The beginning of its payload.
+    pub payload: Bytes,
+}
+
+impl Quoted {
+    /// Source and destination port; `None` if the quote ends before them. Only of protocols that begin with ports, as TCP and UDP.
+    pub fn ports(&self) -> Option<[u16; 2]> {
+        let &[a, b, c, d] = self.payload.first_chunk::<4>()?;
+        Some([u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])])
+    }
+}
+
 /// The TCP connection and sequence number that an ICMP error quotes (RFC 5461; RFC 6069 needs the sequence number).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct QuotedTcp {

@@ -3,25 +3,21 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use holdover_base::Duration;
+pub(super) use holdover_host::inet_diag::{AF_INET, AF_INET6};
+use holdover_host::inet_diag::{
+    ANY_COOKIE, InetDiagRequest, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NLMSG_HEADER_LEN, SOCK_DESTROY,
+    SOCK_DIAG_BY_FAMILY, family_of,
+};
 use holdover_mobility::Connection;
 use holdover_wire::TcpInfo;
 
 use super::{ArmedTimer, SocketDiagError, TcpSocket, TimerKind};
-
-pub(super) const AF_INET: u8 = 2;
-pub(super) const AF_INET6: u8 = 10;
 
 /// More than the kernel puts into one piece of a dump (32 KiB).
 pub(super) const BUFFER_LEN: usize = 64 * 1024;
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const SOCK_DESTROY: u16 = 21;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_ACK: u16 = 4;
-const NLM_F_DUMP: u16 = 0x300;
-const NLMSG_HEADER_LEN: usize = 16;
 
 const IPPROTO_TCP: u8 = 6;
 
@@ -37,9 +33,6 @@ const STATES: u32 = 0xffe & !(1 << 3 | 1 << 6 | 1 << 7 | 1 << 10);
 
 /// `struct inet_diag_msg` without its attributes.
 const MESSAGE_LEN: usize = 72;
-
-/// `INET_DIAG_NOCOOKIE`.
-const ANY_COOKIE: [u8; 8] = [0xff; 8];
 
 /// `struct inet_diag_req_v2`.
 pub(super) struct Request {
@@ -69,7 +62,7 @@ pub(super) const fn dump_request(family: u8) -> Request {
 }
 
 pub(super) const fn exact_request(connection: Connection) -> Request {
-    let family = if connection.local.is_ipv4() { AF_INET } else { AF_INET6 };
+    let family = family_of(connection.local.ip());
     let kind = SOCK_DIAG_BY_FAMILY;
     Request { is_dump: false, kind, family, connection: Some(connection), cookie: ANY_COOKIE }
 }
@@ -96,23 +89,11 @@ impl Request {
             _ if self.is_dump => NLM_F_REQUEST | NLM_F_DUMP,
             _ => NLM_F_REQUEST,
         };
-        let mut bytes = Vec::with_capacity(NLMSG_HEADER_LEN + 56);
-        bytes.extend(72_u32.to_ne_bytes());
-        bytes.extend(self.kind.to_ne_bytes());
-        bytes.extend(flags.to_ne_bytes());
-        bytes.extend(sequence.to_ne_bytes());
-        bytes.extend(0_u32.to_ne_bytes());
-        bytes.extend([self.family, IPPROTO_TCP, EXTENSIONS, 0]);
-        bytes.extend(STATES.to_ne_bytes());
-        let any = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-        let (local, remote) = self.connection.map_or((any, any), |connection| (connection.local, connection.remote));
-        bytes.extend(local.port().to_be_bytes());
-        bytes.extend(remote.port().to_be_bytes());
-        bytes.extend(address_bytes(local.ip()));
-        bytes.extend(address_bytes(remote.ip()));
-        bytes.extend(0_u32.to_ne_bytes());
-        bytes.extend(self.cookie);
-        bytes
+        let any = InetDiagRequest::new(self.family, IPPROTO_TCP);
+        let ends = self.connection.map_or(any.ends, |connection| (connection.local, connection.remote));
+        let cookie = self.cookie;
+        InetDiagRequest { kind: self.kind, flags, extensions: EXTENSIONS, states: STATES, ends, cookie, ..any }
+            .to_bytes(sequence)
     }
 }
 
@@ -210,17 +191,6 @@ fn address_of(family: u8, bytes: [u8; 16]) -> Option<IpAddr> {
         AF_INET => Some(IpAddr::V4(Ipv4Addr::from(take::<4>(&bytes, 0)))),
         AF_INET6 => Some(IpAddr::V6(Ipv6Addr::from(bytes)).to_canonical()),
         _ => None,
-    }
-}
-
-fn address_bytes(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(address) => {
-            let mut bytes = [0; 16];
-            bytes[..4].copy_from_slice(&address.octets());
-            bytes
-        }
-        IpAddr::V6(address) => address.octets(),
     }
 }
 

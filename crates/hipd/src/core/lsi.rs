@@ -2,8 +2,8 @@
 //! only. On the way to a peer their packets become packets between HITs, so that both ends may disagree about the IP version: one end's
 //! program may use the peer's LSI while the other's listens on IPv6.
 //!
-//! An LSI is made of the low bits of the HIT and of nothing else, so that no peer that comes or goes gives another one's LSI to somebody
-//! else: of peers that share these bits none has an LSI.
+//! An LSI is made of the low bits of the HIT and of nothing else, so that adding or removing a peer changes no other peer's LSI. Peers whose
+//! HITs share these bits have none.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,6 @@ const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const ICMPV6: u8 = 58;
-/// Bytes of an IPv6 header without extension headers.
-const IPV6_HEADER_LEN: usize = 40;
 /// By so many bytes an IPv6 header is longer than an IPv4 header.
 const HEADER_DIFFERENCE: u32 = 20;
 /// The least MTU of IPv6, in bytes.
@@ -216,15 +214,17 @@ impl Lsis {
         let peer = v6(packet.dst).map(Hit).filter(|peer| self.by_hit.contains_key(peer));
         let Some(peer) = peer.filter(|_| packet.src == IpAddr::V6(self.own.0)) else { return Ok(packet) };
         if let Some((flow, is_first)) = self.flow(peer, &packet.payload, true) {
-            let known = self.version_of(flow).filter(|_| !is_first);
-            self.remember(flow, known.unwrap_or(version));
+            let version = self.version_of(flow).filter(|_| !is_first).unwrap_or(version);
+            if self.recent.get(&flow) != Some(&version) {
+                self.remember(flow, version);
+            }
         }
-        if let Payload::IcmpError(IcmpError { kind: Unreachable::Port, quote }) = &packet.payload
-            && let Some(refused) = Quoted::parse(quote)
+        if let Payload::IcmpError(error) = &packet.payload
+            && error.kind == Unreachable::Port
+            && let Some((protocol, [peer_port, own_port])) = quoted_ports(error)
         {
-            // Whoever had the port has gone: the next packet asks who has it now.
-            let flow =
-                Flow { peer, protocol: refused.protocol, own_port: refused.ports[1], peer_port: refused.ports[0] };
+            // No socket has this port in that version any more: the next packet asks again.
+            let flow = Flow { peer, protocol, own_port, peer_port };
             self.recent.remove(&flow);
             self.older.remove(&flow);
         }
@@ -283,10 +283,8 @@ impl Lsis {
 
     /// What an error of this host's kernel quotes came from a peer.
     fn error_outgoing(&self, peer: Hit, error: &IcmpError) -> Option<IcmpError> {
-        let header_len = usize::from(*error.quote.first()? & 15) * 4;
-        let protocol = *error.quote.get(9)?;
-        let payload = error.quote.get(header_len..).filter(|_| matches!(protocol, TCP | UDP))?;
-        let payload = Payload::Other { protocol, payload: error.quote.slice_ref(payload) };
+        let quoted = error.quoted().ok().filter(|quoted| matches!(quoted.protocol, TCP | UDP))?;
+        let payload = Payload::Other { protocol: quoted.protocol, payload: quoted.payload };
         let kind = match error.kind {
             Unreachable::PacketTooBig { mtu } => {
                 Unreachable::PacketTooBig { mtu: mtu.saturating_add(HEADER_DIFFERENCE) }
@@ -298,8 +296,9 @@ impl Lsis {
 
     /// An error about a packet of this host's programs that was in IPv4. It comes from this host itself, or from the peer that it is about.
     fn error_incoming(&self, error: &IcmpError, packet: &Packet) -> Option<Packet> {
-        let quoted = Quoted::parse(&error.quote)?;
-        let Quoted { protocol, dst: peer, ports: [own_port, peer_port] } = quoted;
+        let (protocol, [own_port, peer_port]) = quoted_ports(error)?;
+        let quoted = error.quoted().ok()?;
+        let peer = Hit(v6(quoted.dst)?);
         let flow = Flow { peer, protocol, own_port, peer_port };
         let lsi = self.of(peer).filter(|_| self.version_of(flow) == Some(IpVersion::V4))?;
         let src = match v6(packet.src)? {
@@ -314,7 +313,7 @@ impl Lsis {
             }
             kind => kind_in_other_version(kind)?,
         };
-        let payload = Payload::Other { protocol, payload: error.quote.slice(IPV6_HEADER_LEN..) };
+        let payload = Payload::Other { protocol, payload: quoted.payload };
         let error = IcmpError::quoting_packet(kind, &Packet::new(self.own().into(), lsi.into(), payload)).ok()?;
         Some(Packet {
             src: src.into(),
@@ -367,22 +366,10 @@ fn v6(address: IpAddr) -> Option<Ipv6Addr> {
     }
 }
 
-/// A packet of TCP or UDP between HITs that an error quotes.
-struct Quoted {
-    protocol: u8,
-    dst: Hit,
-    /// Source and destination.
-    ports: [u16; 2],
-}
-
-impl Quoted {
-    fn parse(quote: &[u8]) -> Option<Self> {
-        let protocol = *quote.get(6).filter(|protocol| matches!(**protocol, TCP | UDP))?;
-        let dst: [u8; 16] = quote.get(24..IPV6_HEADER_LEN)?.try_into().ok()?;
-        let ports: [u8; 4] = quote.get(IPV6_HEADER_LEN..IPV6_HEADER_LEN + 4)?.try_into().ok()?;
-        let port = |at: usize| u16::from_be_bytes([ports[at], ports[at + 1]]);
-        Some(Self { protocol, dst: Hit(dst.into()), ports: [port(0), port(2)] })
-    }
+/// The protocol, TCP or UDP, and the ports, source and destination, of the packet that an error quotes.
+fn quoted_ports(error: &IcmpError) -> Option<(u8, [u16; 2])> {
+    let quoted = error.quoted().ok().filter(|quoted| matches!(quoted.protocol, TCP | UDP))?;
+    Some((quoted.protocol, quoted.ports()?))
 }
 
 /// What an error says in the other IP version (RFC 7915 sections 4.2 and 5.2); `None` if it has no equal there.

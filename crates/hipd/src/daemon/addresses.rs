@@ -39,19 +39,23 @@ impl Addresses {
         while let Ok(Some(_)) = self.news.receive() {}
     }
 
-    /// The addresses from which the system sends to these, the first one first, and to everywhere else.
+    /// The addresses from which the system sends to these, the first one first, and to everywhere else. Neither a HIT nor this host's LSI is
+    /// a locator.
     ///
     /// # Errors
     /// The kernel cannot be asked.
-    pub(super) fn look(&mut self, peers: &[IpAddr]) -> io::Result<Vec<IpAddr>> {
+    pub(super) fn look(&mut self, peers: &[IpAddr], lsi: Option<Ipv4Addr>) -> io::Result<Vec<IpAddr>> {
         let links = self.usable()?;
         let mut found: Vec<IpAddr> = Vec::new();
         for &peer in peers.iter().chain(&ELSEWHERE) {
             let Some(source) = source_for(peer) else { continue };
-            let is_hit = matches!(source, IpAddr::V6(address) if Hit(address).suite().is_some());
+            let is_identifier = match source {
+                IpAddr::V6(address) => Hit(address).suite().is_some(),
+                IpAddr::V4(address) => Some(address) == lsi,
+            };
             let is_loopback = source.is_loopback() && !peer.is_loopback();
             let has_carrier = links.get(&source).copied().unwrap_or(false);
-            if has_carrier && !is_hit && !is_loopback && !found.contains(&source) && found.len() < MOST {
+            if has_carrier && !is_identifier && !is_loopback && !found.contains(&source) && found.len() < MOST {
                 found.push(source);
             }
         }

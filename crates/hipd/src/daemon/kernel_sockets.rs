@@ -1,24 +1,15 @@
 //! Which of this host's sockets takes a packet, as `sock_diag(7)` says.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 
+use holdover_host::inet_diag::{InetDiagRequest, NLMSG_HEADER_LEN, SOCK_DIAG_BY_FAMILY, family_of};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
 
 use crate::core::{End, IpVersion, KernelSockets};
 
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const NLM_F_REQUEST: u16 = 1;
-const HEADER_LEN: usize = 16;
-/// A header and `struct inet_diag_req_v2`.
-const REQUEST_LEN: u32 = 72;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// All states.
-const STATES: u32 = u32::MAX;
-/// `INET_DIAG_NOCOOKIE`.
-const ANY_COOKIE: [u8; 8] = [0xff; 8];
-
 /// `TCP_LISTEN`.
 const LISTEN: u8 = 10;
 
@@ -29,16 +20,17 @@ pub(crate) struct SocketDiag {
     sequence: u32,
     /// The index of the interface at which packets come in: sockets may be bound to it.
     interface: u32,
-    /// Protocols of which the kernel tells no sockets, as where its module for them is missing: asking again would have it looked for again.
+    /// Protocols whose sockets the kernel does not report, as without `tcp_diag` or `udp_diag`. Each further question would make the kernel
+    /// look for the module again.
     silent: Vec<u8>,
 }
 
 /// What kind of socket was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Found {
-    /// It talks to the peer alone.
+    /// It is connected to the peer.
     Connected,
-    /// It talks to everybody.
+    /// It listens, or takes datagrams from every address.
     Unconnected,
 }
 
@@ -53,14 +45,14 @@ impl SocketDiag {
         Ok(diag)
     }
 
-    /// Protocols of which the kernel tells no sockets.
+    /// Protocols whose sockets the kernel does not report.
     pub(crate) fn silent(&self) -> &[u8] {
         &self.silent
     }
 
-    /// Whether the kernel tells of a socket that is certainly there.
+    /// Whether the kernel reports a socket that was opened for this question.
     fn knows(&mut self, protocol: u8) -> bool {
-        // Where the loopback interface is down, its address is nobody's.
+        // While the loopback interface is down, no socket can be bound to 127.0.0.1.
         let any = (Ipv4Addr::UNSPECIFIED, 0);
         let (Ok(tcp), Ok(udp)) = (TcpListener::bind(any), UdpSocket::bind(any)) else { return false };
         let address = if protocol == UDP { udp.local_addr() } else { tcp.local_addr() };
@@ -71,8 +63,10 @@ impl SocketDiag {
     /// The socket that takes what comes from `peer` for `own`.
     fn find(&mut self, protocol: u8, own: SocketAddr, peer: SocketAddr) -> Option<Found> {
         self.sequence = self.sequence.wrapping_add(1);
-        let request = request(self.sequence, self.interface, protocol, own, peer);
-        send(&self.socket, &request, SendFlags::empty()).ok()?;
+        let ends = if protocol == UDP { (peer, own) } else { (own, peer) };
+        let request =
+            InetDiagRequest { ends, interface: self.interface, ..InetDiagRequest::new(family_of(own.ip()), protocol) };
+        send(&self.socket, &request.to_bytes(self.sequence), SendFlags::empty()).ok()?;
         // The kernel has answered when `send` returns.
         let mut buffer = [0; 4096];
         while let Ok((len, _)) = recv(&self.socket, &mut buffer[..], RecvFlags::empty()) {
@@ -106,52 +100,20 @@ impl KernelSockets for SocketDiag {
     }
 }
 
-/// `struct inet_diag_req_v2` for one socket.
-fn request(sequence: u32, interface: u32, protocol: u8, own: SocketAddr, peer: SocketAddr) -> Vec<u8> {
-    // For UDP, the kernel takes the source for the packet's, which is the peer.
-    let (src, dst) = if protocol == UDP { (peer, own) } else { (own, peer) };
-    let family = if own.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let mut bytes = Vec::with_capacity(REQUEST_LEN as usize);
-    bytes.extend(REQUEST_LEN.to_ne_bytes());
-    bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    bytes.extend(NLM_F_REQUEST.to_ne_bytes());
-    bytes.extend(sequence.to_ne_bytes());
-    bytes.extend(0_u32.to_ne_bytes());
-    bytes.extend([family.as_raw() as u8, protocol, 0, 0]);
-    bytes.extend(STATES.to_ne_bytes());
-    bytes.extend(src.port().to_be_bytes());
-    bytes.extend(dst.port().to_be_bytes());
-    bytes.extend(address_bytes(src.ip()));
-    bytes.extend(address_bytes(dst.ip()));
-    bytes.extend(interface.to_ne_bytes());
-    bytes.extend(ANY_COOKIE);
-    bytes
-}
-
-fn address_bytes(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V6(address) => address.octets(),
-        IpAddr::V4(address) => {
-            let mut bytes = [0; 16];
-            bytes[..4].copy_from_slice(&address.octets());
-            bytes
-        }
-    }
-}
-
 /// The socket in the answer to this question, if it is one; `None` if it is the answer to another question.
 fn answer(bytes: &[u8], sequence: u32) -> Option<Option<Found>> {
-    let header = bytes.get(..HEADER_LEN)?;
+    let header = bytes.get(..NLMSG_HEADER_LEN)?;
     let kind = u16::from_ne_bytes([header[4], header[5]]);
     let answered = u32::from_ne_bytes([header[8], header[9], header[10], header[11]]);
     if answered != sequence {
         return None;
     }
     // `struct inet_diag_msg`: family, state, timer, retransmissions, source port, destination port.
-    let found = bytes.get(HEADER_LEN..HEADER_LEN + 8).filter(|_| kind == SOCK_DIAG_BY_FAMILY).map(|socket| {
-        let is_connected = socket[1] != LISTEN && socket[6..8] != [0, 0];
-        if is_connected { Found::Connected } else { Found::Unconnected }
-    });
+    let found =
+        bytes.get(NLMSG_HEADER_LEN..NLMSG_HEADER_LEN + 8).filter(|_| kind == SOCK_DIAG_BY_FAMILY).map(|socket| {
+            let is_connected = socket[1] != LISTEN && socket[6..8] != [0, 0];
+            if is_connected { Found::Connected } else { Found::Unconnected }
+        });
     Some(found)
 }
 

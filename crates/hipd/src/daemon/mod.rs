@@ -380,10 +380,7 @@ impl Daemon {
 
     fn look_at_addresses(&mut self, now: Instant) -> Result<(), DaemonError> {
         let peers = self.core.peer_addresses();
-        let mut locators = self.addresses.look(&peers).map_err(DaemonError::Addresses)?;
-        // No host is where the LSIs are.
-        let lsi = self.core.lsi().map(IpAddr::V4);
-        locators.retain(|&address| Some(address) != lsi);
+        let locators = self.addresses.look(&peers, self.core.lsi()).map_err(DaemonError::Addresses)?;
         if locators != self.core.locators() {
             tracing::info!(addresses = ?locators, "this host is at");
             self.core.set_locators(now, &locators);
@@ -522,7 +519,7 @@ fn socket_diag(interface: &str) -> io::Result<SocketDiag> {
     for protocol in diag.silent() {
         tracing::warn!(
             protocol,
-            "the kernel does not tell of these sockets (modprobe tcp_diag udp_diag): what peers open does not reach programs with IPv4"
+            "the kernel does not report sockets of this protocol (modprobe tcp_diag udp_diag): connections from peers do not reach IPv4 programs"
         );
     }
     Ok(diag)

@@ -116,7 +116,7 @@ fn errors_quote_what_the_program_has_sent() {
     for (kind, expected) in [
         (Unreachable::Port, Unreachable::Port),
         (Unreachable::PacketTooBig { mtu: 1300 }, Unreachable::PacketTooBig { mtu: 1300 }),
-        // The host does not let itself be talked into fragments.
+        // The path MTU does not fall below the least MTU of IPv6.
         (Unreachable::PacketTooBig { mtu: 0 }, Unreachable::PacketTooBig { mtu: 1260 }),
         (Unreachable::Other { code: 10 }, Unreachable::Host),
     ] {
@@ -162,12 +162,12 @@ fn what_cannot_be_translated_does_not_leave() {
     world.run_for(SECOND);
     assert_eq!(world.hosts[0].counters().not_for_hits, 4);
     assert!(world.got[1].is_empty());
-    // Of the LSI that is nobody's, the program is told.
+    // A program that addresses an LSI of no peer gets an ICMP error.
     let Payload::IcmpError(error) = &world.got[0][0].payload else { panic!("{:?}", world.got[0]) };
     assert_eq!((world.got[0].len(), error.kind, world.got[0][0].dst), (1, Unreachable::Host, own));
 }
 
-/// Whoever comes or goes, and in whatever order.
+/// Peers may be added, removed and reordered.
 #[test]
 fn no_peer_gets_the_lsi_of_another_one() {
     let hit = |low: u128| Hit((0x2001_0025_u128 << 96 | low).to_be_bytes().into());

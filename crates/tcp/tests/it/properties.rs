@@ -12,7 +12,7 @@ use crate::witness::{Witness, check_connection};
 use crate::world::{Host, Side, World};
 
 /// Which schedules are drawn unless PROPTEST_RNG_SEED says otherwise: a change is judged by the same ones before and after. Some bounds are
-/// broken by one schedule in some ten thousand (docs/validation.md), which is to be looked for on purpose, with other seeds.
+/// broken by one schedule in some 30,000 (docs/validation.md), which is to be looked for on purpose, with other seeds.
 const SEED: u64 = 1;
 
 /// So many cases by default; the environment variable PROPTEST_CASES says otherwise.
