@@ -3,6 +3,10 @@
 //! The order of calls: [`Engine::handle_diverted`], [`Engine::handle_heard`] and [`Engine::handle_watch`] when their descriptors are
 //! readable (connections' notices are read with every [`Engine::advance`]), [`Engine::report`] at any time; then [`Engine::advance`], and [`Engine::poll_timeout`] for when to call that again.
 
+mod handoff;
+mod presence;
+mod release;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
@@ -12,21 +16,21 @@ use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_filter::{Injected, Presence};
 use holdover_flow::{Holds, LinkState, Rules};
-use holdover_gateway::divert::{Course, Diverter, Inquiry, Loss, MobileStatus, Prober, Source, Standing};
-use holdover_host::neighbours::{Neighbours, NextHop};
-use holdover_host::{Namespace, NamespaceError, Offload, Requests, Tun, TunConfig, TunError};
+use holdover_gateway::divert::{Course, Diverter, MobileStatus, Prober, Source, Standing};
+use holdover_host::neighbours::Neighbours;
+use holdover_host::{Namespace, NamespaceError, Requests, Tun, TunConfig, TunError};
 
 use crate::config::Config;
 use crate::controller::{Controller, DETAILS_AFTER};
-use crate::handoff::{self, Event, Handoff, HandoffCounters};
+use crate::handoff::Handoff;
 use crate::interface::{Interface, InterfaceError};
 use crate::network::Network;
 use crate::path::{AttachedBy, KernelPath, PathCounters, PathError, Place, Seen};
 use crate::presence::{SecretError, Told};
-use crate::sender::{Sender, Sent};
+use crate::sender::Sender;
 use crate::store::{Store, StoreError, Stored};
 use crate::too_big::TooBig;
-use crate::waker::{Waker, Woken, is_redundant};
+use crate::waker::{Waker, Woken};
 use crate::watch::{News, Watch};
 use holdover_mobility::wake::WakeConfig;
 
@@ -388,107 +392,6 @@ impl Engine {
         self.diverter.drain(now);
     }
 
-    /// Readable when another gateway has something to say.
-    pub(crate) fn handoff_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.handoff.as_ref().map(Handoff::descriptor)
-    }
-
-    pub(crate) fn handoffs(&self) -> Option<HandoffCounters> {
-        self.handoff.as_ref().map(Handoff::counters)
-    }
-
-    /// Other gateways have something to say.
-    pub(crate) fn handle_handoff(&mut self, now: Instant) {
-        if let Some(handoff) = &mut self.handoff {
-            handoff.handle_ready(now);
-        }
-    }
-
-    /// A mobile host is here now: the other gateways are asked for what waits for it.
-    pub(crate) fn claim(&mut self, now: Instant, mobile: IpAddr) -> Result<(), String> {
-        if !self.serves(mobile) {
-            return Err(format!("{mobile} is no mobile host behind {}: [mobiles] networks", self.interface.name));
-        }
-        let handoff = self.handoff.as_mut().ok_or("there are no other gateways: [handoff]")?;
-        self.met.insert(mobile);
-        self.moved_at.remove(&mobile);
-        tracing::info!(%mobile, "claimed of the other gateways");
-        handoff.claim(now, mobile);
-        Ok(())
-    }
-
-    /// Does what other gateways ask for.
-    fn serve_handoffs(&mut self, now: Instant) -> Result<(), EngineError> {
-        if let Some(handoff) = &mut self.handoff {
-            handoff.handle_timeout(now);
-        }
-        while let Some(event) = self.handoff.as_mut().and_then(Handoff::poll_event) {
-            match event {
-                Event::Claimed { mobile } => {
-                    tracing::info!(%mobile, "moved to another gateway");
-                    self.met.remove(&mobile);
-                    self.moved_at.insert(mobile, now);
-                    self.diverter.handle_report(now, mobile, Source::Command, Presence::Moved);
-                }
-                Event::Packet { mobile, bytes } => self.take_in(now, mobile, &bytes),
-                Event::Done { mobile, packets } => tracing::info!(%mobile, packets, "came from another gateway"),
-                Event::Lost { mobile, peer } => tracing::warn!(%mobile, %peer, "a gateway does not answer"),
-            }
-        }
-        // What waits for those that have moved has left: nothing of theirs is this gateway's affair any more.
-        let leaving: Vec<IpAddr> = self.moved_at.keys().copied().filter(|&mobile| self.is_leaving(mobile)).collect();
-        for mobile in leaving {
-            let status = self.diverter.status(mobile);
-            if status.is_none_or(|status| status.waiting == 0 && status.course == Course::Pass) {
-                if let Some(handoff) = &mut self.handoff {
-                    handoff.end(now, mobile);
-                }
-                if self.diverter.forget(mobile) {
-                    self.path.forget(mobile);
-                    if let Some(waker) = &mut self.waker {
-                        waker.forget(mobile);
-                    }
-                }
-            }
-        }
-        self.moved_at.retain(|_, at| now.saturating_since(*at) < FORGET_AFTER);
-        Ok(())
-    }
-
-    fn is_leaving(&self, mobile: IpAddr) -> bool {
-        self.handoff.as_ref().is_some_and(|handoff| handoff.is_leaving(mobile))
-    }
-
-    /// A packet came from the gateway at which the mobile host was before.
-    fn take_in(&mut self, now: Instant, mobile: IpAddr, bytes: &[u8]) {
-        let Some((offload, packet)) = bytes.split_at_checked(Offload::LEN) else { return };
-        if destination(packet) != Some(mobile) || !self.serves(mobile) {
-            return;
-        }
-        let Self { store, diverter, .. } = self;
-        let stored = diverter.handle_packet(now, mobile, packet.len() as u32, || {
-            let appended = store.append(mobile, now, Offload::from_bytes(offload), packet);
-            appended.inspect_err(|error| tracing::warn!(%error, %mobile, "a packet cannot be kept")).ok()
-        });
-        if let Err(loss) = stored {
-            tracing::trace!(?loss, %mobile, "a packet is dropped");
-        }
-    }
-
-    /// Gives the packet that is due to the gateway to which its mobile host has moved. Returns whether there was room.
-    fn hand_on(&mut self, now: Instant, mobile: IpAddr, stored: Stored) -> bool {
-        let Some(handoff) = &mut self.handoff else { return false };
-        match self.store.read(mobile, stored, &mut self.packet) {
-            Ok(offload) if self.packet.len() <= handoff::LONGEST_PACKET => {
-                handoff.hand_on(now, mobile, [&offload.to_bytes()[..], &self.packet].concat())
-            }
-            Ok(_) | Err(_) => {
-                self.unsendable.refused += 1;
-                true
-            }
-        }
-    }
-
     /// Claims a mobile host that was heard here and was not known.
     fn note_met(&mut self, now: Instant, mobile: IpAddr, seen: Seen) {
         let Some(heard_at) = seen.heard_at.filter(|_| self.handoff.is_some()) else { return };
@@ -604,131 +507,6 @@ impl Engine {
         mobiles
     }
 
-    /// The carrier has come or gone.
-    fn handle_link(&mut self, now: Instant) {
-        // A loss of carrier takes the kernel's neighbours with it.
-        self.keep_neighbours_at = now;
-        if !self.config.presence.carrier {
-            return;
-        }
-        let has_carrier = self.interface.has_carrier;
-        tracing::info!(interface = self.interface.name, has_carrier, "carrier");
-        for (mobile, _) in self.path.all() {
-            if !has_carrier {
-                self.diverter.handle_report(now, mobile, Source::Carrier, Presence::Away);
-                continue;
-            }
-            // With Ethernet the host itself is asked, and its answer is what counts.
-            if !self.is_asked(mobile) {
-                self.diverter.handle_report(now, mobile, Source::Carrier, Presence::Present);
-            }
-            self.prober.ask_now(mobile);
-        }
-        self.look_at = now;
-    }
-
-    /// Whether the interface is asked for its carrier.
-    fn asks_carrier(&self) -> bool {
-        self.config.presence.carrier && !self.interface.has_carrier
-    }
-
-    /// Whether a host is asked by address resolution.
-    fn is_asked(&self, mobile: IpAddr) -> bool {
-        let is_direct = |seen: Seen| seen.mac.is_some();
-        self.config.presence.silence && self.interface.has_ethernet() && self.path.seen(mobile).is_some_and(is_direct)
-    }
-
-    /// Looks at all hosts: who is silent, who is to be asked, who is to be forgotten.
-    fn look(&mut self, now: Instant) {
-        let all = self.path.all();
-        let absent = self.diverter.away().count();
-        let asks = self.config.presence.silence && self.interface.has_ethernet();
-        for &(mobile, seen) in &all {
-            if let Some(waker) = &mut self.waker {
-                waker.meet(mobile, &mut self.path);
-            }
-            self.note_met(now, mobile, seen);
-            let status = self.diverter.status(mobile);
-            let away_since = status.as_ref().filter(|status| status.standing == Standing::Away);
-            if let Some(since) = away_since.and_then(|status| status.away_since) {
-                // Without diverting there are no notices, and one may be lost.
-                let counts_from = away_since.and_then(|status| status.counts_from).unwrap_or(since);
-                if seen.heard_at.is_some_and(|at| at >= counts_from) {
-                    self.diverter.handle_heard(now, mobile);
-                    continue;
-                }
-                if asks && self.interface.has_carrier && self.prober.look_away(now, mobile, since, absent) {
-                    self.probe(mobile, seen);
-                }
-                continue;
-            }
-            if asks {
-                match self.prober.look_present(now, mobile, seen.waiting_since) {
-                    // Of a host that has left a question unanswered, none is due yet.
-                    Inquiry::None if self.prober.unanswered(mobile) > 0 => {}
-                    Inquiry::None => self.note_heard(now, mobile, seen),
-                    Inquiry::Ask => {
-                        self.probe(mobile, seen);
-                        self.note_silence(mobile, seen);
-                    }
-                    Inquiry::Silent => drop(self.diverter.handle_report(now, mobile, Source::Silence, Presence::Away)),
-                }
-            }
-            let last = seen.heard_at.max(seen.waiting_since);
-            let is_old = last.is_some_and(|at| now.saturating_since(at) >= FORGET_AFTER);
-            if is_old && (status.is_none() || self.diverter.forget(mobile)) {
-                self.path.forget(mobile);
-                self.met.remove(&mobile);
-                if let Some(waker) = &mut self.waker {
-                    waker.forget(mobile);
-                }
-            }
-        }
-        let every = if self.prober.is_asking() { LOOK_SOON } else { LOOK_EVERY };
-        let for_all = Duration::from_nanos(LOOK_FOR_EACH.as_nanos().saturating_mul(all.len() as u64));
-        self.look_at = now + every.max(for_all);
-    }
-
-    /// A host that has not answered a first question is not away yet, but what was sent to it meanwhile may be lost.
-    fn note_silence(&mut self, mobile: IpAddr, seen: Seen) {
-        if let Some(waker) = &mut self.waker
-            && self.prober.unanswered(mobile) > 0
-            && let Some(since) = seen.waiting_since
-        {
-            waker.handle_silence(mobile, since, &mut self.path);
-        }
-    }
-
-    /// A host is not waited for, as it was heard.
-    fn note_heard(&mut self, now: Instant, mobile: IpAddr, seen: Seen) {
-        if let Some(waker) = &mut self.waker
-            && seen.heard_at.is_some()
-        {
-            waker.handle_heard(now, mobile, &mut self.path);
-        }
-    }
-
-    /// Asks a host for its Ethernet address. Its answer is heard by the programs.
-    fn probe(&mut self, mobile: IpAddr, seen: Seen) {
-        if let Some(NextHop { hop, local }) = self.way(mobile) {
-            self.sender.probe(&self.interface, local, hop, seen.mac.filter(|_| hop == mobile));
-        }
-    }
-
-    fn way(&mut self, mobile: IpAddr) -> Option<NextHop> {
-        let found = self.neighbours.own_way(self.interface.index, mobile);
-        found.inspect_err(|error| tracing::debug!(%error, %mobile, "no way is known")).ok().flatten()
-    }
-
-    /// Has the kernel know the neighbour, so that it hands packets to the interface instead of asking for an address.
-    fn keep_neighbour(&mut self, mobile: IpAddr) {
-        let Some(mac) = self.path.seen(mobile).and_then(|seen| seen.mac) else { return };
-        let Some(NextHop { hop, .. }) = self.way(mobile) else { return };
-        if let Err(error) = self.neighbours.learn(self.interface.index, hop, mac, false) {
-            tracing::debug!(%error, %mobile, "the kernel was not told of a neighbour");
-        }
-    }
-
     fn tell_changes(&mut self, now: Instant) {
         while let Some((mobile, standing)) = self.diverter.poll_change() {
             let Some(status) = self.diverter.status(mobile) else { continue };
@@ -773,106 +551,6 @@ impl Engine {
         }
         let is_empty = self.diverter.status(mobile).is_none_or(|status| status.waiting == 0);
         Ok(is_empty && self.path.pass(mobile, seen.diverted)?)
-    }
-
-    /// Sends what is due.
-    fn release(&mut self, now: Instant) {
-        for _ in 0..BATCH {
-            let Some((mobile, &stored)) = self.diverter.due(now) else { return };
-            if self.is_leaving(mobile) {
-                if self.hand_on(now, mobile, stored) {
-                    self.remove(mobile, stored);
-                    self.diverter.handle_sent(now, mobile);
-                } else {
-                    self.diverter.handle_busy(now + BUSY, mobile);
-                }
-                continue;
-            }
-            // The kernel drops what is sent without a carrier, and does not say so.
-            if !self.interface.has_carrier {
-                self.diverter.handle_busy(now + NO_CARRIER, mobile);
-                continue;
-            }
-            let mac = self.path.seen(mobile).and_then(|seen| seen.mac);
-            if mac.is_none() && self.interface.has_ethernet() {
-                self.ask_everyone(mobile);
-                self.diverter.handle_busy(now + UNRESOLVED, mobile);
-                continue;
-            }
-            let sent = match self.store.read(mobile, stored, &mut self.packet) {
-                Ok(_) if self.waker.is_some() && is_redundant(&self.path, &self.packet) => {
-                    self.unsendable.redundant += 1;
-                    Sent::Done
-                }
-                Ok(offload) => self.sender.release(&self.interface, mac.unwrap_or_default(), offload, &self.packet),
-                Err(error) => {
-                    tracing::warn!(%error, %mobile, "a packet that was kept cannot be read");
-                    Sent::Refused
-                }
-            };
-            match sent {
-                Sent::Done => {}
-                Sent::Busy => {
-                    self.diverter.handle_busy(now + BUSY, mobile);
-                    return;
-                }
-                Sent::Down => {
-                    self.diverter.handle_busy(now + DOWN, mobile);
-                    continue;
-                }
-                Sent::TooBig => {
-                    self.unsendable.too_big += 1;
-                    self.too_big.tell(self.interface.mtu, &self.packet);
-                }
-                Sent::Refused => self.unsendable.refused += 1,
-            }
-            self.remove(mobile, stored);
-            self.diverter.handle_sent(now, mobile);
-        }
-    }
-
-    /// Sends what was made for connections.
-    fn inject(&mut self, now: Instant) {
-        let Some(waker) = &mut self.waker else { return };
-        loop {
-            let waiting = self.refused.take().or_else(|| waker.poll_transmit().map(|(mobile, made)| (mobile, made, 0)));
-            let Some((mobile, made, tries)) = waiting else { return };
-            let mac = self.path.seen(mobile).and_then(|seen| seen.mac);
-            if mac.is_none() && self.interface.has_ethernet() {
-                waker.note_unsent();
-                continue;
-            }
-            match self.sender.inject(&self.interface, mac.unwrap_or_default(), &made) {
-                Sent::Done => {}
-                Sent::Busy if tries < MOST_TRIES => {
-                    self.refused = Some((mobile, made, tries + 1));
-                    self.advanced_at = now;
-                    return;
-                }
-                Sent::Busy | Sent::Down | Sent::TooBig | Sent::Refused => waker.note_unsent(),
-            }
-        }
-    }
-
-    fn ask_everyone(&mut self, mobile: IpAddr) {
-        if let Some(NextHop { hop, local }) = self.way(mobile) {
-            self.sender.probe(&self.interface, local, hop, None);
-        }
-    }
-
-    fn discard(&mut self) {
-        while let Some((mobile, stored, loss)) = self.diverter.poll_discarded() {
-            if loss == Loss::Aged {
-                tracing::debug!(%mobile, "a packet has waited for too long");
-            }
-            self.remove(mobile, stored);
-        }
-    }
-
-    fn remove(&mut self, mobile: IpAddr, stored: Stored) {
-        if let Err(error) = self.store.remove(mobile, stored) {
-            tracing::warn!(%error, %mobile, "a packet that was kept cannot be removed");
-        }
     }
 }
 

@@ -1,0 +1,114 @@
+//! Release: packets that were kept leave for a mobile host that is back, in order and paced, or are dropped.
+
+use std::net::IpAddr;
+
+use holdover_base::Instant;
+use holdover_gateway::divert::Loss;
+use holdover_host::neighbours::NextHop;
+
+use super::{BATCH, BUSY, DOWN, Engine, MOST_TRIES, NO_CARRIER, UNRESOLVED};
+use crate::sender::Sent;
+use crate::store::Stored;
+use crate::waker::is_redundant;
+
+impl Engine {
+    /// Sends what is due.
+    pub(super) fn release(&mut self, now: Instant) {
+        for _ in 0..BATCH {
+            let Some((mobile, &stored)) = self.diverter.due(now) else { return };
+            if self.is_leaving(mobile) {
+                if self.hand_on(now, mobile, stored) {
+                    self.remove(mobile, stored);
+                    self.diverter.handle_sent(now, mobile);
+                } else {
+                    self.diverter.handle_busy(now + BUSY, mobile);
+                }
+                continue;
+            }
+            // The kernel drops what is sent without a carrier, and does not say so.
+            if !self.interface.has_carrier {
+                self.diverter.handle_busy(now + NO_CARRIER, mobile);
+                continue;
+            }
+            let mac = self.path.seen(mobile).and_then(|seen| seen.mac);
+            if mac.is_none() && self.interface.has_ethernet() {
+                self.ask_everyone(mobile);
+                self.diverter.handle_busy(now + UNRESOLVED, mobile);
+                continue;
+            }
+            let sent = match self.store.read(mobile, stored, &mut self.packet) {
+                Ok(_) if self.waker.is_some() && is_redundant(&self.path, &self.packet) => {
+                    self.unsendable.redundant += 1;
+                    Sent::Done
+                }
+                Ok(offload) => self.sender.release(&self.interface, mac.unwrap_or_default(), offload, &self.packet),
+                Err(error) => {
+                    tracing::warn!(%error, %mobile, "a packet that was kept cannot be read");
+                    Sent::Refused
+                }
+            };
+            match sent {
+                Sent::Done => {}
+                Sent::Busy => {
+                    self.diverter.handle_busy(now + BUSY, mobile);
+                    return;
+                }
+                Sent::Down => {
+                    self.diverter.handle_busy(now + DOWN, mobile);
+                    continue;
+                }
+                Sent::TooBig => {
+                    self.unsendable.too_big += 1;
+                    self.too_big.tell(self.interface.mtu, &self.packet);
+                }
+                Sent::Refused => self.unsendable.refused += 1,
+            }
+            self.remove(mobile, stored);
+            self.diverter.handle_sent(now, mobile);
+        }
+    }
+
+    /// Sends what was made for connections.
+    pub(super) fn inject(&mut self, now: Instant) {
+        let Some(waker) = &mut self.waker else { return };
+        loop {
+            let waiting = self.refused.take().or_else(|| waker.poll_transmit().map(|(mobile, made)| (mobile, made, 0)));
+            let Some((mobile, made, tries)) = waiting else { return };
+            let mac = self.path.seen(mobile).and_then(|seen| seen.mac);
+            if mac.is_none() && self.interface.has_ethernet() {
+                waker.note_unsent();
+                continue;
+            }
+            match self.sender.inject(&self.interface, mac.unwrap_or_default(), &made) {
+                Sent::Done => {}
+                Sent::Busy if tries < MOST_TRIES => {
+                    self.refused = Some((mobile, made, tries + 1));
+                    self.advanced_at = now;
+                    return;
+                }
+                Sent::Busy | Sent::Down | Sent::TooBig | Sent::Refused => waker.note_unsent(),
+            }
+        }
+    }
+
+    pub(super) fn ask_everyone(&mut self, mobile: IpAddr) {
+        if let Some(NextHop { hop, local }) = self.way(mobile) {
+            self.sender.probe(&self.interface, local, hop, None);
+        }
+    }
+
+    pub(super) fn discard(&mut self) {
+        while let Some((mobile, stored, loss)) = self.diverter.poll_discarded() {
+            if loss == Loss::Aged {
+                tracing::debug!(%mobile, "a packet has waited for too long");
+            }
+            self.remove(mobile, stored);
+        }
+    }
+
+    pub(super) fn remove(&mut self, mobile: IpAddr, stored: Stored) {
+        if let Err(error) = self.store.remove(mobile, stored) {
+            tracing::warn!(%error, %mobile, "a packet that was kept cannot be removed");
+        }
+    }
+}
