@@ -64,6 +64,35 @@ fn an_interrupted_sweep_goes_on_to_the_results_of_one_that_was_not() {
     }
 }
 
+/// Several workers are at it when the disk is full, and some have shorter lines to write than the one that did not fit.
+#[test]
+fn a_full_disk_leaves_a_sweep_that_can_be_continued() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root mounts a small disk");
+        return;
+    }
+    let place = Place::with_scenario("sweep-full-disk", &format!("{SCENARIO}{SWEEP}"));
+    place.run("sweep short.toml --out whole --jobs 2").well();
+    let script = "mkdir small && mount -t tmpfs -o size=64k tmpfs small && \
+                  $HOLDOVER sweep short.toml --out small/out --jobs 6; ended=$?; cp -r small/out parts; exit $ended";
+    let mut command = std::process::Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", script])
+        .current_dir(place.path(""))
+        .env("HOLDOVER", env!("CARGO_BIN_EXE_holdover"));
+    let ended = Ended::new("sweep on a full disk", command.output().unwrap());
+    assert_eq!(ended.code, Some(1), "{}{}", ended.out, ended.err);
+    assert!(ended.err.contains("No space left on device"), "{}", ended.err);
+    let parts = place.path("parts");
+    let kept = journal(&parts).lines().count() - 1;
+    assert!((3..160).contains(&kept), "{kept}");
+
+    place.run("sweep short.toml --out parts --jobs 6").well();
+    assert_eq!(journal(&parts).lines().count() - 1, 160);
+    let [whole, parts] = ["whole", "parts"].map(|name| files_but(&place.path(name), OF_THE_DAY));
+    assert_eq!(differences(&whole, &parts), Vec::<String>::new());
+}
+
 #[test]
 fn a_sweep_tells_its_means_and_which_differ() {
     let place = Place::with_scenario("sweep-tells", &format!("{SCENARIO}{SWEEP}"));

@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use holdover_report::FlowMetrics;
@@ -120,6 +121,8 @@ pub struct Row {
 pub struct Journal {
     path: PathBuf,
     file: File,
+    /// Bytes up to the end of the last whole line.
+    len: u64,
 }
 
 impl Journal {
@@ -169,8 +172,7 @@ impl Journal {
         }
         drop(reader);
         file.set_len(whole).map_err(failed)?;
-        let mut journal = Self { path: path.to_owned(), file };
-        journal.file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let mut journal = Self { path: path.to_owned(), file, len: whole };
         if whole == 0 {
             journal.write_line(header)?;
         }
@@ -186,8 +188,11 @@ impl Journal {
         let failed = |error| JournalError::Io { path: self.path.clone(), error };
         let mut line = serde_json::to_vec(content).map_err(|error| failed(error.into()))?;
         line.push(b'\n');
-        // One call, and no buffer of our own: the line is the kernel's when it returns.
-        (&self.file).write_all(&line).map_err(failed)
+        // No buffer of our own: the line is the kernel's when this returns. Where a full disk has left a part of a line, the next
+        // one is written over it.
+        self.file.write_all_at(&line, self.len).map_err(failed)?;
+        self.len += line.len() as u64;
+        Ok(())
     }
 }
 
