@@ -35,7 +35,10 @@ pub(crate) fn read(now: Instant, packet: &Packet, segment: &Segment, form: Form)
     for (to, block) in sack.iter_mut().zip(options.sack.iter()) {
         *to = Block { start: block.start.value(), end: block.end.value() };
     }
-    let says_more = options.user_timeout.is_some() || options.experimental.is_some() || options.unknown > 0;
+    let says_more = options.user_timeout.is_some()
+        || options.fast_open.is_some()
+        || options.experimental.is_some()
+        || options.unknown > 0;
     let is_plain = form.has_usual_options && segment.flags.difference(Flags::PSH) == Flags::ACK;
     layout::Packet {
         now: now.as_nanos(),

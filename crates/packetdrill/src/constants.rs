@@ -4,6 +4,8 @@ use crate::ast::Expr;
 
 /// Values by name; the names are the C library's.
 const VALUES: &[(&str, i64)] = &[
+    ("NULL", 0),
+    ("AF_UNSPEC", 0),
     ("AF_INET", 2),
     ("AF_INET6", 10),
     ("PF_INET", 2),
@@ -88,7 +90,11 @@ const VALUES: &[(&str, i64)] = &[
     ("TCP_QUICKACK", 12),
     ("TCP_CONGESTION", 13),
     ("TCP_USER_TIMEOUT", 18),
+    ("TCP_FASTOPEN", 23),
     ("TCP_NOTSENT_LOWAT", 25),
+    ("TCP_FASTOPEN_CONNECT", 30),
+    ("TCP_FASTOPEN_KEY", 33),
+    ("TCP_FASTOPEN_NO_COOKIE", 34),
     ("TCP_INQ", 36),
     ("TCP_CM_INQ", 36),
     ("TCP_ESTABLISHED", 1),

@@ -36,6 +36,11 @@ pub(crate) struct Settings {
     pub(crate) rto_max: Option<Duration>,
     pub(crate) ecn: u32,
     pub(crate) mtu_probing: bool,
+    /// `tcp_fastopen`'s bits.
+    pub(crate) fast_open: u32,
+    pub(crate) fast_open_key: Option<[u8; 16]>,
+    /// How often what is known of peers was forgotten (`ip tcp_metrics flush`).
+    pub(crate) metrics_flushes: u32,
     pub(crate) paced_by_fq: bool,
     notes: Vec<String>,
     blockers: Vec<String>,
@@ -74,6 +79,9 @@ impl Default for Settings {
             rto_max: None,
             ecn: 2,
             mtu_probing: false,
+            fast_open: Self::FAST_OPEN_CLIENT,
+            fast_open_key: None,
+            metrics_flushes: 0,
             paced_by_fq: false,
             notes: Vec::new(),
             blockers: Vec::new(),
@@ -97,8 +105,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "tcp_ecn_option",
     "tcp_ecn_option_beacon",
     "tcp_ecn_fallback",
-    "tcp_fastopen",
-    "tcp_fastopen_key",
     "tcp_fastopen_blackhole_timeout_sec",
     "tcp_base_mss",
     "tcp_mtu_probe_floor",
@@ -134,6 +140,17 @@ const WITHOUT_EFFECT: &[&str] = &[
 ];
 
 impl Settings {
+    /// Bits of `tcp_fastopen`: client, server, client without cookie, server without cookie, and every listener without being asked.
+    pub(crate) const FAST_OPEN_CLIENT: u32 = 1;
+    pub(crate) const FAST_OPEN_SERVER: u32 = 2;
+    pub(crate) const FAST_OPEN_CLIENT_NO_COOKIE: u32 = 4;
+    pub(crate) const FAST_OPEN_SERVER_NO_COOKIE: u32 = 0x200;
+    pub(crate) const FAST_OPEN_EVERY_LISTENER: u32 = 0x400;
+
+    pub(crate) fn has_fast_open(&self, bits: u32) -> bool {
+        self.fast_open & bits != 0
+    }
+
     /// Something is set that is not understood, and may matter little.
     pub(crate) fn note(&mut self, note: String) {
         self.notes.push(note);
@@ -182,6 +199,11 @@ impl Settings {
             ("tcp_ecn", Some(mode)) => self.ecn = mode,
             ("tcp_rto_min_us", Some(micros)) => self.rto_min = Some(Duration::from_micros(micros.into())),
             ("tcp_rto_max_ms", Some(millis)) => self.rto_max = Some(Duration::from_millis(millis.into())),
+            ("tcp_fastopen", Some(bits)) => self.fast_open = bits,
+            ("tcp_fastopen_key", _) => match fast_open_key(value) {
+                Some(key) => self.fast_open_key = Some(key),
+                None => self.block(format!("{name}={value} is no key")),
+            },
             ("tcp_mtu_probing", Some(mode)) => self.mtu_probing = mode > 1,
             _ if WITHOUT_EFFECT.contains(&key) => {}
             _ => self.note(format!("setting not understood: {name}={value}")),
@@ -300,6 +322,16 @@ fn integer(text: &str) -> Option<u32> {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
     }
+}
+
+/// Four words in hexadecimal, which Linux keeps in its own byte order; of two keys the first makes cookies.
+fn fast_open_key(text: &str) -> Option<[u8; 16]> {
+    let mut key = [0; 16];
+    let mut words = text.split(',').next()?.split('-');
+    for place in key.chunks_exact_mut(4) {
+        place.copy_from_slice(&u32::from_str_radix(words.next()?, 16).ok()?.to_le_bytes());
+    }
+    words.next().is_none().then_some(key)
 }
 
 fn triple(text: &str, values: &mut [u32; 3]) {

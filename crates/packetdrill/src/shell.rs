@@ -83,6 +83,7 @@ fn echo(args: &[String], settings: &mut Settings) {
 fn ip(args: &[String], settings: &mut Settings) {
     let words: Vec<&str> = args.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
     match words.as_slice() {
+        ["tcp_metrics" | "tcpmetrics", "flush", ..] => settings.metrics_flushes += 1,
         ["tcp_metrics" | "tcpmetrics", ..] | ["route" | "ro" | "r", "flush" | "show" | "get", ..] => {}
         ["route" | "ro" | "r", "add" | "change" | "replace" | "append", rest @ ..] => {
             let mut rest = rest.iter();
@@ -139,6 +140,8 @@ fn commands(text: &str) -> Vec<Vec<String>> {
                 word.get_or_insert_default().push_str(&expand(&quoted));
             }
             '#' if word.is_none() => while letters.next_if(|&next| next != '\n').is_some() {},
+            // Both streams into a file.
+            '&' if letters.peek() == Some(&'>') => words.extend(word.take()),
             '\n' | ';' | '&' | '|' => {
                 words.extend(word.take());
                 commands.push(core::mem::take(&mut words));
@@ -210,7 +213,9 @@ mod tests {
         assert_eq!(applied("iptables -A INPUT").blockers().len(), 1);
         assert_eq!(applied("sysctl -w net.ipv4.tcp_nothing=1").notes().len(), 1);
         assert!(applied("tc qdisc replace dev tun0 root fq").paced_by_fq);
-        let quiet = applied("ip tcp_metrics flush all > /dev/null 2>&1\ntc qdisc add dev tun0 root pfifo");
+        let quiet = applied(
+            "ip tcp_metrics flush all > /dev/null 2>&1 || ip tcp_metrics flush all &> /dev/null\ntc qdisc add dev tun0 root pfifo",
+        );
         assert_eq!((quiet.blockers().len(), quiet.notes().len()), (0, 0));
     }
 }

@@ -37,6 +37,27 @@ pub struct Config {
     pub limits: LimitConfig,
     /// The user timeout option (RFC 5482).
     pub user_timeout: UserTimeoutConfig,
+    /// Data in SYNs (RFC 7413).
+    pub fast_open: FastOpenConfig,
+}
+
+/// TCP Fast Open (RFC 7413). A client uses it where it is asked to, by [`crate::Endpoint::connect_fast_open`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FastOpenConfig {
+    /// As a server: how many connections may be the application's at a time whose handshake has not ended (section 5.1,
+    /// PendingFastOpenRequests). With 0, data in SYNs is not taken and no cookies are given.
+    pub max_pending: u32,
+    /// As a server: data is taken from a SYN without a valid cookie, too (Linux `tcp_fastopen` & 0x200).
+    pub takes_without_cookie: bool,
+    /// As a client: data is sent in the SYN without a cookie (Linux `tcp_fastopen` & 4).
+    pub sends_without_cookie: bool,
+    /// As a server: the key of a listener's own cookies, in place of the endpoint's.
+    pub key: Option<[u8; 16]>,
+}
+
+impl FastOpenConfig {
+    /// No data in SYNs, and no cookies.
+    pub const OFF: Self = Self { max_pending: 0, takes_without_cookie: false, sends_without_cookie: false, key: None };
 }
 
 /// Whether Explicit Congestion Notification is used (RFC 3168).
@@ -398,6 +419,9 @@ pub struct LimitConfig {
     /// Whether a segment that acknowledges what was never sent is answered by an ACK (RFC 9293 section 3.10.7.4, RFC 5961
     /// section 5.2) or dropped in silence (Linux).
     pub answers_ack_of_unsent: bool,
+    /// Whether an ICMP error that says that a host or network is out of reach ends an attempt to connect, as Linux has it; RFC 9293
+    /// section 3.9.2.2 (MUST-56) forbids it.
+    pub unreachable_ends_connecting: bool,
 }
 
 /// When to give up retransmitting.
@@ -522,6 +546,7 @@ impl Config {
                 fin_wait_2: Duration::from_secs(60),
                 challenge_acks_per_second: 100,
                 answers_ack_of_unsent: true,
+                unreachable_ends_connecting: false,
             },
             user_timeout: UserTimeoutConfig {
                 timeout: None,
@@ -531,6 +556,7 @@ impl Config {
                 upper_limit: Duration::from_secs(7 * 86_400),
                 covers_zero_window: false,
             },
+            fast_open: FastOpenConfig::OFF,
         }
     }
 

@@ -149,6 +149,7 @@ const fn bsd(detection: LossDetection) -> Config {
             ..rfc.limits
         },
         user_timeout: rfc.user_timeout,
+        fast_open: rfc.fast_open,
         mss: rfc.mss,
     }
 }
@@ -344,6 +345,8 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             r2: RetryLimit::LinuxTime(15),
             // `tcp_ack` drops it (SKB_DROP_REASON_TCP_ACK_UNSENT_DATA).
             answers_ack_of_unsent: false,
+            // `tcp_v4_err` and `tcp_v6_err`, in SYN_SENT and SYN_RECV.
+            unreachable_ends_connecting: true,
             ..base.limits
         },
         recovery: RecoveryConfig {

@@ -40,6 +40,8 @@ pub struct SocketOptions {
     pub send_buffer: Option<ByteCount>,
     /// `TCP_MAXSEG` in bytes.
     pub max_segment: Option<u32>,
+    /// `TCP_FASTOPEN_CONNECT`: what is written first goes into the SYN, if the server has given a cookie for that.
+    pub fast_open_connect: bool,
     /// The address to connect from.
     pub local: Option<SocketAddr>,
     /// How long a call of [`Read`] or [`Write`] waits before it fails with [`io::ErrorKind::TimedOut`].
@@ -114,6 +116,7 @@ impl SocketOptions {
             recv_buffer: None,
             send_buffer: None,
             max_segment: None,
+            fast_open_connect: false,
             local: None,
             io_timeout: Duration::from_secs(30),
         }
@@ -137,6 +140,9 @@ impl SocketOptions {
         }
         if let Some(mss) = self.max_segment {
             socket.set_tcp_mss(mss).map_err(failed("setsockopt(TCP_MAXSEG)"))?;
+        }
+        if self.fast_open_connect {
+            set_tcp_option(&socket, libc::TCP_FASTOPEN_CONNECT, 1, "setsockopt(TCP_FASTOPEN_CONNECT)")?;
         }
         Ok(socket)
     }

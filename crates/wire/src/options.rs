@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use crate::{
-    Experimental, ExperimentalId, OptionKind, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, UserTimeout,
+    Experimental, ExperimentalId, FastOpen, OptionKind, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps,
+    UserTimeout,
 };
 
 pub(crate) const END: u8 = OptionKind::End as u8;
@@ -14,6 +15,7 @@ const SACK_PERMITTED: u8 = OptionKind::SackPermitted as u8;
 const SACK: u8 = OptionKind::Sack as u8;
 const TIMESTAMPS: u8 = OptionKind::Timestamps as u8;
 const USER_TIMEOUT: u8 = OptionKind::UserTimeout as u8;
+const FAST_OPEN: u8 = OptionKind::FastOpen as u8;
 const EXPERIMENTAL_1: u8 = OptionKind::Experimental1 as u8;
 const EXPERIMENTAL_2: u8 = OptionKind::Experimental2 as u8;
 
@@ -38,6 +40,7 @@ impl TcpOptions {
         len = if self.timestamps.is_some() { align(len) + 10 } else { len };
         len = if self.sack.is_empty() { len } else { align(len) + 2 + 8 * self.sack.len() };
         len += if self.user_timeout.is_some() { 4 } else { 0 };
+        len += self.fast_open.as_deref().map_or(0, |option| option.wire_len());
         len += self.experimental.iter().flatten().map(Experimental::wire_len).sum::<usize>();
         len.next_multiple_of(4)
     }
@@ -82,6 +85,10 @@ impl TcpOptions {
                 self.sack = blocks.chunks_exact(8).map(read_block).collect();
             }
             (USER_TIMEOUT, &[a, b]) => self.user_timeout = Some(UserTimeout::from_wire(u16::from_be_bytes([a, b]))),
+            (FAST_OPEN | EXPERIMENTAL_2, value) => {
+                let Some(option) = FastOpen::read(kind, value) else { return false };
+                self.fast_open = Some(Box::new(option));
+            }
             _ => return false,
         }
         true
@@ -119,6 +126,9 @@ impl TcpOptions {
             out.put(&[USER_TIMEOUT, 4]);
             out.put(&timeout.wire().to_be_bytes());
         }
+        if let Some(option) = self.fast_open.as_deref() {
+            out.put_fast_open(option);
+        }
         for option in self.experimental.iter().flatten() {
             out.put_experimental(option);
         }
@@ -148,8 +158,21 @@ impl TcpOptions {
             USER_TIMEOUT => {
                 self.user_timeout.take().map(|time| value.copy_from_slice(&time.wire().to_be_bytes())).is_some()
             }
+            FAST_OPEN | EXPERIMENTAL_2 if self.take_fast_open(place) => true,
             _ => self.take_experimental(place),
         }
+    }
+
+    /// Takes the Fast Open option if it has the kind and the length of the one that stands in `place`.
+    fn take_fast_open(&mut self, place: &mut [u8]) -> bool {
+        let in_place = FastOpen::read(place[0], &place[2..]);
+        let Some(in_place) = in_place else { return false };
+        let fits = |option: &mut Box<FastOpen>| {
+            (option.is_experiment(), option.wire_len()) == (in_place.is_experiment(), place.len())
+        };
+        let Some(option) = self.fast_open.take_if(fits) else { return false };
+        Cursor { out: place, at: 0 }.put_fast_open(&option);
+        true
     }
 
     fn take_sack_into(&mut self, place: &mut [u8]) -> bool {
@@ -270,6 +293,12 @@ impl Cursor<'_> {
     fn put(&mut self, bytes: &[u8]) {
         self.out[self.at..self.at + bytes.len()].copy_from_slice(bytes);
         self.at += bytes.len();
+    }
+
+    fn put_fast_open(&mut self, option: &FastOpen) {
+        let (head, len) = option.head();
+        self.put(&head[..len]);
+        self.put(option.cookie());
     }
 
     fn put_experimental(&mut self, option: &Experimental) {

@@ -5,7 +5,7 @@ use core::fmt;
 use bytes::Bytes;
 use holdover_base::Duration;
 
-use crate::{Seq, SeqRange};
+use crate::{FastOpen, Seq, SeqRange};
 
 bitflags::bitflags! {
     /// The control bits of a segment (RFC 9293 section 3.1; ECE and CWR from RFC 3168, AE from RFC 9768).
@@ -144,6 +144,8 @@ pub struct TcpOptions {
     pub sack: SackBlocks,
     /// User Timeout, kind 28 (RFC 5482).
     pub user_timeout: Option<UserTimeout>,
+    /// Fast Open, kind 34 or as an experiment (RFC 7413 section 4.1.1), which only SYNs carry: hence one word.
+    pub fast_open: Option<Box<FastOpen>>,
     /// Shared experimental options, kinds 253 and 254 with an experiment identifier (RFC 6994). `None` is the usual case
     /// and costs one word.
     pub experimental: Option<Box<[Experimental]>>,
@@ -189,6 +191,9 @@ impl fmt::Display for TcpOptions {
         if let Some(uto) = self.user_timeout {
             item(f, format_args!("uto {uto}"))?;
         }
+        if let Some(option) = &self.fast_open {
+            item(f, format_args!("{option}"))?;
+        }
         for option in self.experimental.iter().flatten() {
             item(f, format_args!("exp {:?} {} bytes", option.id, option.data.len()))?;
         }
@@ -216,6 +221,8 @@ pub enum OptionKind {
     Timestamps = 8,
     /// User timeout.
     UserTimeout = 28,
+    /// Fast Open.
+    FastOpen = 34,
     /// Experimental 1.
     Experimental1 = 253,
     /// Experimental 2.

@@ -194,9 +194,11 @@ fn check_options_with_the_other_codec(mut bytes: &[u8], options: &TcpOptions) {
         }
         bytes = rest;
     }
-    let ours = usize::from(options.user_timeout.is_some()) + options.experimental.iter().flatten().count();
+    let ours = usize::from(options.user_timeout.is_some())
+        + usize::from(options.fast_open.is_some())
+        + options.experimental.iter().flatten().count();
     assert_eq!(unknown, ours);
-    let known = TcpOptions { user_timeout: None, experimental: None, ..options.clone() };
+    let known = TcpOptions { user_timeout: None, fast_open: None, experimental: None, ..options.clone() };
     assert_eq!(seen, known);
 }
 

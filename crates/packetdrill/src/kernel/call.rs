@@ -69,6 +69,11 @@ impl Kernel {
     /// Does a call, or as much of it as can be done now.
     pub(crate) fn call(&mut self, call: &Call, progress: &mut Progress) -> Attempt {
         let args = call.args.as_slice();
+        let is_of_data = matches!(call.name.as_str(), "read" | "recv" | "recvfrom" | "write" | "send" | "sendto");
+        if is_of_data && matches!(args, [_, Expr::Word(buffer), len, ..] if buffer == "NULL" && integer(len) != Some(0))
+        {
+            return Attempt::failed("EFAULT");
+        }
         let attempt = match call.name.as_str() {
             "socket" => self.socket(args, &call.result),
             "bind" => self.bind(args),
@@ -157,7 +162,10 @@ impl Kernel {
         };
         let flags = args.get(3).and_then(integer).unwrap_or(0);
         let mut accepted = Socket::accepted(id, options, flags & NONBLOCK != 0);
-        accepted.peer_closed = self.endpoint.connection(id).is_some_and(is_at_end);
+        accepted.peer_closed = self
+            .endpoint
+            .connection(id)
+            .is_some_and(|connection| is_at_end(connection) && connection.state() != State::Closed);
         self.sockets.insert(fd, accepted);
         Attempt::done(fd)
     }
@@ -166,27 +174,25 @@ impl Kernel {
         let Some(fd) = args.first().and_then(integer) else { return Attempt::malformed() };
         let Some(socket) = self.sockets.get(&fd) else { return Attempt::failed("EBADF") };
         match socket.role {
-            Role::Listener { .. } => return Attempt::failed("EISCONN"),
-            Role::Connection(id) => return self.connect_again(fd, id, progress),
-            Role::Fresh { port } => {
+            Role::Listener { .. } => Attempt::failed("EISCONN"),
+            Role::Connection(id) => self.connect_again(fd, id, progress),
+            Role::Fresh { .. } if socket.put_off => Attempt::failed("EISCONN"),
+            Role::Fresh { .. } => {
                 let config = match self.config_for(socket) {
                     Ok(config) => config,
                     Err(reason) => return Attempt::Unsupported(reason),
                 };
-                let local = port.map(|port| core::net::SocketAddr::new(self.addresses.local.ip(), port));
-                let Ok(id) = self.endpoint.connect(self.now, config, local, self.addresses.remote) else {
-                    return Attempt::failed("EADDRINUSE");
-                };
-                let Some(socket) = self.sockets.get_mut(&fd) else { return Attempt::failed("EBADF") };
-                socket.role = Role::Connection(id);
-                socket.connecting = true;
-                progress.started = true;
-                if socket.nonblocking {
-                    return Attempt::failed("EINPROGRESS");
+                let (nonblocking, asks) = (socket.nonblocking, socket.options.fast_open_connect);
+                if let Some(attempt) = self.put_off_connecting(fd, &config) {
+                    return attempt;
                 }
+                if let Err(errno) = self.open(fd, config, asks.then(bytes::Bytes::new)) {
+                    return Attempt::failed(errno);
+                }
+                progress.started = true;
+                if nonblocking { Attempt::failed("EINPROGRESS") } else { Attempt::Blocks }
             }
         }
-        Attempt::Blocks
     }
 
     fn connect_again(&mut self, fd: i64, id: ConnectionId, progress: &Progress) -> Attempt {
@@ -294,6 +300,7 @@ impl Kernel {
         const IN: i64 = 0x41;
         const OUT: i64 = 0x104;
         let id = match &socket.role {
+            Role::Fresh { .. } if socket.put_off => return OUT,
             Role::Fresh { .. } => return OUT | 0x10,
             Role::Listener { queue, .. } => return if queue.is_empty() { 0 } else { IN },
             Role::Connection(id) => *id,

@@ -3,6 +3,7 @@
 //! Time moves by [`Kernel::advance`] only. What leaves waits in a queue with the time at which it was sent.
 
 mod call;
+mod fast_open;
 mod options;
 mod receive;
 mod send;
@@ -19,6 +20,7 @@ use holdover_wire::{IcmpError, Packet, Unreachable};
 use crate::report::IpVersion;
 use crate::settings::Settings;
 pub(crate) use call::{Attempt, Progress, Returned};
+pub(crate) use send::is_fast_open;
 use socket::{Role, Socket};
 
 /// A script that makes the machine do more than this is stopped.
@@ -53,8 +55,8 @@ impl Addresses {
     pub(crate) fn new(version: IpVersion, local: Option<IpAddr>, remote: Option<IpAddr>) -> Self {
         let (default_local, default_remote) = match version {
             IpVersion::V6 => {
-                let local = core::net::Ipv6Addr::new(0xfd3d, 0xfa7b, 0xd17d, 0, 0, 0, 0, 1);
-                let remote = core::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+                let local = core::net::Ipv6Addr::new(0xfd3d, 0x0a0b, 0x17d6, 0, 0, 0, 0, 1);
+                let remote = core::net::Ipv6Addr::new(0xfd3d, 0xfa7b, 0xd17d, 0, 0, 0, 0, 1);
                 (IpAddr::V6(local), IpAddr::V6(remote))
             }
             IpVersion::V4 | IpVersion::V4Mapped => (IpAddr::from([192, 168, 0, 1]), IpAddr::from([192, 0, 2, 1])),
@@ -69,7 +71,7 @@ impl Addresses {
 impl Kernel {
     pub(crate) fn new(now: Instant, addresses: Addresses, settings: Settings, profile: Option<Profile>) -> Self {
         let config = EndpointConfig { addresses: vec![addresses.local.ip()], secret: *b"packet scripts.." };
-        Self {
+        let mut kernel = Self {
             now,
             endpoint: Endpoint::new(config),
             settings,
@@ -79,7 +81,9 @@ impl Kernel {
             outbox: VecDeque::new(),
             soft_errors: BTreeMap::new(),
             steps: 0,
-        }
+        };
+        kernel.heed_settings();
+        kernel
     }
 
     pub(crate) fn now(&self) -> Instant {

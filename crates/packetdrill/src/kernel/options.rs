@@ -7,6 +7,7 @@ use holdover_tcp::{Config, KeepAlive};
 
 use super::Kernel;
 use super::call::{Attempt, Returned};
+use super::fast_open::key;
 use super::socket::Role;
 use crate::ast::Expr;
 use crate::constants::{errno, integer};
@@ -36,6 +37,11 @@ pub(crate) struct SocketOptions {
     pub(super) ttl: Option<u8>,
     pub(super) linger: Option<i64>,
     pub(super) tell_queue: bool,
+    /// How many connections may be early at a listener (`TCP_FASTOPEN`).
+    pub(super) fast_open_queue: Option<u32>,
+    pub(super) fast_open_connect: bool,
+    pub(super) fast_open_no_cookie: bool,
+    pub(super) fast_open_key: Option<[u8; 16]>,
     /// Options that are remembered and do nothing else.
     others: BTreeMap<(i64, i64), i64>,
 }
@@ -65,6 +71,7 @@ impl SocketOptions {
         if let Some(retries) = self.syn_retries {
             config.limits.syn_retries = retries;
         }
+        config.fast_open = settings.fast_open_config(self);
         config.user_timeout.timeout = self.user_timeout;
         config.user_timeout.changeable &= self.user_timeout.is_none();
         let (idle, interval, probes) = settings.keep_alive;
@@ -97,6 +104,11 @@ impl SocketOptions {
             (SOL_TCP, 4..=6) => self.keep_alive_times[(option.1 - 4) as usize] = Some(bytes()),
             (SOL_TCP, 7) if !(1..=127).contains(&value) => return Err("EINVAL"),
             (SOL_TCP, 7) => self.syn_retries = Some(bytes()),
+            (SOL_TCP, 23) if value < 0 => return Err("EINVAL"),
+            (SOL_TCP, 23) => self.fast_open_queue = Some(bytes()),
+            (SOL_TCP, 30 | 34) if !(0..=1).contains(&value) => return Err("EINVAL"),
+            (SOL_TCP, 30) => self.fast_open_connect = on,
+            (SOL_TCP, 34) => self.fast_open_no_cookie = on,
             (SOL_TCP, 25) => self.notsent_lowat = Some(value as u32),
             (SOL_TCP, 36) if !(0..=1).contains(&value) => return Err("EINVAL"),
             (SOL_TCP, 36) => self.tell_queue = on,
@@ -119,10 +131,19 @@ impl Kernel {
         let Some(socket) = self.sockets.get_mut(&fd) else { return Attempt::failed("EBADF") };
         match (level, option, value) {
             (SOL_TCP, 13, Expr::Text(name)) => socket.options.congestion_control = Some(name.clone()),
+            (SOL_TCP, 33, Expr::Text(text)) => {
+                let Some(key) = key(text, args.get(4).and_then(integer).unwrap_or(0)) else {
+                    return Attempt::failed("EINVAL");
+                };
+                socket.options.fast_open_key = Some(key);
+            }
             (SOL_SOCKET, 13, Expr::Struct(fields)) => {
                 let numbers: Vec<i64> = fields.iter().filter_map(|field| integer(&field.value)).collect();
                 socket.options.linger =
                     matches!(numbers.first(), Some(on) if *on != 0).then(|| numbers.get(1).copied().unwrap_or(0));
+            }
+            (SOL_TCP, 30, _) if !self.settings.has_fast_open(Settings::FAST_OPEN_CLIENT) => {
+                return Attempt::failed("EOPNOTSUPP");
             }
             _ => {
                 let Some(value) = integer(value) else {

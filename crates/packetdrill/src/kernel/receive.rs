@@ -18,10 +18,13 @@ impl Kernel {
         let Some(socket) = self.sockets.get(&fd) else { return Attempt::failed("EBADF") };
         let waits = !socket.nonblocking && flags & MSG_DONTWAIT == 0;
         let read_shut = socket.read_shut;
-        let Role::Connection(id) = socket.role else { return Attempt::failed("ENOTCONN") };
+        let Role::Connection(id) = socket.role else {
+            return Attempt::failed(if socket.put_off { "EAGAIN" } else { "ENOTCONN" });
+        };
         let now = self.now;
         let Some(connection) = self.endpoint.connection_mut(id) else { return Attempt::done(0) };
-        if matches!(connection.state(), State::SynSent | State::SynReceived) && waits {
+        let is_open = !matches!(connection.state(), State::SynSent | State::SynReceived) || connection.was_early();
+        if !is_open && waits {
             return Attempt::Blocks;
         }
         let wanted = len - progress.bytes.min(len);
@@ -36,7 +39,6 @@ impl Kernel {
         }
         let at_end = is_at_end(connection) || read_shut;
         let is_enough = if flags & MSG_WAITALL != 0 { progress.bytes == len } else { progress.bytes > 0 };
-        let is_open = !matches!(connection.state(), State::SynSent | State::SynReceived);
         if is_enough || len == 0 || (at_end && progress.bytes > 0) {
             return self.told(fd, args, progress.bytes);
         }

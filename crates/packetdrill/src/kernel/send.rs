@@ -6,7 +6,7 @@ use holdover_tcp::{Connection, ConnectionId, State};
 use super::Kernel;
 use super::call::{Attempt, Progress, iovec_bytes};
 use super::socket::{Role, Socket};
-use crate::ast::Expr;
+use crate::ast::{Call, Expr};
 use crate::constants::integer;
 
 /// What scripts send.
@@ -14,6 +14,7 @@ static ZEROS: [u8; 65_536] = [0; 65_536];
 
 const MSG_DONTWAIT: i64 = 0x40;
 const MSG_MORE: i64 = 0x8000;
+const MSG_FASTOPEN: i64 = 0x2000_0000;
 /// More than any script writes in one call.
 const MAX_WRITE: usize = 1 << 30;
 
@@ -25,18 +26,31 @@ impl Kernel {
         }
         let Some(socket) = self.sockets.get(&fd) else { return Attempt::failed("EBADF") };
         let waits = !socket.nonblocking && flags & MSG_DONTWAIT == 0;
-        let Role::Connection(id) = socket.role else { return Attempt::failed("EPIPE") };
+        let with_syn = flags & MSG_FASTOPEN != 0;
+        if with_syn && matches!(args.get(4), Some(Expr::Word(family)) if family == "AF_UNSPEC") {
+            return Attempt::failed("EOPNOTSUPP");
+        }
+        let id = match socket.role {
+            Role::Connection(id) => id,
+            Role::Fresh { .. } if with_syn || socket.put_off => {
+                return self.send_with_syn(fd, len, waits, progress);
+            }
+            _ => return Attempt::failed("EPIPE"),
+        };
         let write_shut = socket.write_shut;
         let more = flags & MSG_MORE != 0;
         let cork = socket.options.cork;
         let unsent_limit = self.unsent_limit(socket);
         let Some(connection) = self.endpoint.connection_mut(id) else { return Attempt::failed("EPIPE") };
         match connection.state() {
+            State::SynSent if with_syn && !progress.started => return Attempt::failed("EALREADY"),
+            State::SynReceived if connection.was_early() && !write_shut => {}
             State::SynSent | State::SynReceived => {
                 return if waits { Attempt::Blocks } else { Attempt::failed("EAGAIN") };
             }
             State::Established | State::CloseWait if !write_shut => {}
-            _ if progress.bytes > 0 => return Attempt::done(progress.bytes as i64),
+            // Of a send that was to connect, what went with the SYN is of no use.
+            _ if progress.bytes > 0 && !progress.started => return Attempt::done(progress.bytes as i64),
             _ => return Attempt::failed(self.take_error(fd).unwrap_or("EPIPE")),
         }
         if cork {
@@ -60,7 +74,7 @@ impl Kernel {
 
     /// Writes at most what Linux would put into one buffer. A new buffer is begun while less than the limit waits to be sent;
     /// what was begun is filled in any case.
-    fn write_some(&mut self, id: ConnectionId, len: usize, unsent_limit: usize, more: bool) -> usize {
+    pub(super) fn write_some(&mut self, id: ConnectionId, len: usize, unsent_limit: usize, more: bool) -> usize {
         let now = self.now;
         let Some(connection) = self.endpoint.connection_mut(id) else { return 0 };
         let mut most = len.min(ZEROS.len());
@@ -74,7 +88,7 @@ impl Kernel {
             }
             most = most.min(goal - begun);
         }
-        let chunk = Bytes::from_static(&ZEROS[..most]);
+        let chunk = zeros(most);
         let taken = if more { connection.write_more(now, chunk) } else { connection.write(now, chunk) };
         if most < len && unsent_limit < u32::MAX as usize {
             self.settle();
@@ -104,6 +118,16 @@ impl Kernel {
 
 fn has_room(connection: &Connection) -> bool {
     connection.write_room() >= connection.send_queue_len() / 2
+}
+
+/// What is written, or as much of it as can be at once.
+pub(super) fn zeros(len: usize) -> Bytes {
+    Bytes::from_static(&ZEROS[..len.min(ZEROS.len())])
+}
+
+/// Whether a call connects, too.
+pub(crate) fn is_fast_open(call: &Call) -> bool {
+    sent(&call.name, &call.args).is_some_and(|(_, _, flags)| flags & MSG_FASTOPEN != 0)
 }
 
 /// Descriptor, bytes and flags of a call.

@@ -17,6 +17,8 @@ pub(super) struct Socket {
     pub(super) error_told: bool,
     /// `connect` was told that it is under way.
     pub(super) connecting: bool,
+    /// `connect` has returned, and the SYN waits for data (`TCP_FASTOPEN_CONNECT`).
+    pub(super) put_off: bool,
     /// The peer had closed its side before the connection ended.
     pub(super) peer_closed: bool,
 }
@@ -38,6 +40,7 @@ impl Socket {
             write_shut: false,
             error_told: false,
             connecting: false,
+            put_off: false,
             peer_closed: false,
         }
     }

@@ -92,6 +92,10 @@ fn live_options(flow: &Flow, segment: &Segment) -> Vec<TcpOption> {
         let number = |seq: holdover_wire::Seq| seq.value().wrapping_sub(offset);
         list.push(TcpOption::Sack(options.sack.iter().map(|block| (number(block.start), number(block.end))).collect()));
     }
+    list.extend(options.fast_open.as_deref().map(|option| match option.is_experiment() {
+        false => TcpOption::FastOpen(option.cookie().to_vec()),
+        true => TcpOption::FastOpenExperimental(option.cookie().to_vec()),
+    }));
     list
 }
 

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use core::net::SocketAddr;
 use holdover_wire::{
-    Flags, IcmpError, Packet, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, Unreachable,
+    FastOpen, Flags, IcmpError, Packet, SackBlocks, Segment, Seq, SeqRange, TcpOptions, Timestamps, Unreachable,
 };
 
 use super::flow::Flow;
@@ -123,17 +123,22 @@ fn live_segment(flow: &Flow, tcp: &TcpSpec, echo_scaled: bool) -> Result<Segment
                 let ecr = if acks { flow.live_timestamp(*ecr, echo_scaled).ok_or(*ecr)? } else { *ecr };
                 segment.options.timestamps = Some(Timestamps { val: *val, ecr });
             }
-            // A Fast Open cookie, a signature and AccECN's counters are options that this TCP does not know.
-            TcpOption::FastOpen(_)
-            | TcpOption::FastOpenExperimental(_)
-            | TcpOption::Md5(_)
-            | TcpOption::AccurateEcn(_) => {
-                segment.options.unknown += 1;
-            }
+            TcpOption::FastOpen(cookie) => take_fast_open(&mut segment.options, cookie, false),
+            TcpOption::FastOpenExperimental(cookie) => take_fast_open(&mut segment.options, cookie, true),
+            // A signature and AccECN's counters are options that this TCP does not know.
+            TcpOption::Md5(_) | TcpOption::AccurateEcn(_) => segment.options.unknown += 1,
             TcpOption::Nop | TcpOption::End => {}
         }
     }
     Ok(segment)
+}
+
+/// A cookie of a length that none has is an option that is not understood.
+fn take_fast_open(options: &mut TcpOptions, cookie: &[u8], is_experiment: bool) {
+    match FastOpen::new(cookie) {
+        Some(option) => options.fast_open = Some(Box::new(option.as_experiment(is_experiment))),
+        None => options.unknown += 1,
+    }
 }
 
 /// What an ICMP error says, by packetdrill's names.

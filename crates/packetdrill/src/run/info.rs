@@ -51,7 +51,9 @@ pub(super) fn set_variables(connection: &Connection, now: Instant, variables: &m
     let options = i64::from(connection.timestamps_agreed())
         + 2 * i64::from(connection.sack_agreed())
         + 4 * i64::from(scales.is_some())
-        + 8 * i64::from(connection.ecn_agreed());
+        + 8 * i64::from(connection.ecn_agreed())
+        + 32 * i64::from(connection.syn_data_taken())
+        + 128 * i64::from(connection.was_early());
     let fields: &[(&str, i64)] = &[
         ("tcpi_state", Kernel::tcp_state(connection)),
         ("tcpi_ca_state", ca_state(connection.recovery_state())),
@@ -78,6 +80,7 @@ pub(super) fn set_variables(connection: &Connection, now: Instant, variables: &m
         ("tcpi_snd_cwnd", connection.cwnd().into()),
         ("tcpi_advmss", connection.config().mss.into()),
         ("tcpi_reordering", connection.reordering().into()),
+        ("tcpi_reord_seen", connection.reordering_seen().into()),
         ("tcpi_bytes_acked", counters.bytes_acked.0 as i64),
         ("tcpi_bytes_received", counters.bytes_received.0 as i64),
         ("tcpi_bytes_sent", (counters.bytes_sent.0 + counters.bytes_retransmitted.0) as i64),

@@ -194,6 +194,7 @@ impl Runner {
             Action::Command(text) => {
                 self.wait_for(event.line, due, "the command runs");
                 shell::apply(text, self.kernel.settings_mut(), read);
+                self.kernel.heed_settings();
                 match self.kernel.settings_mut().blockers().first().cloned() {
                     Some(reason) => Err(Stop::Unsupported(reason)),
                     None => Ok(()),
@@ -303,6 +304,9 @@ impl Runner {
             "socket" => self.under_test = UnderTest::Fresh,
             "listen" => self.under_test = UnderTest::Listening,
             "connect" if self.under_test == UnderTest::Fresh => self.under_test = UnderTest::Connecting(fd),
+            "sendto" | "sendmsg" if self.under_test == UnderTest::Fresh && crate::kernel::is_fast_open(call) => {
+                self.under_test = UnderTest::Connecting(fd);
+            }
             _ => {}
         }
     }
@@ -397,14 +401,17 @@ fn seconds(micros: i64) -> String {
 
 /// What names stand for in scripts under an IP version, as the kernel's own tests define them.
 pub fn default_defines(version: IpVersion) -> BTreeMap<String, String> {
-    let (level, kind, cookie, cookie_zero) = match version {
-        IpVersion::V6 => ("SOL_IPV6", "IPV6_RECVERR", "c1d1e9742a47a9bc", "82af1a8f9a205c34"),
-        IpVersion::V4 | IpVersion::V4Mapped => ("SOL_IP", "IP_RECVERR", "3021b9d889017eeb", "b7c12350a90dc8f5"),
+    let (level, kind, code, cookie, cookie_zero) = match version {
+        IpVersion::V6 => ("SOL_IPV6", "IPV6_RECVERR", "address_unreachable", "c1d1e9742a47a9bc", "82af1a8f9a205c34"),
+        IpVersion::V4 | IpVersion::V4Mapped => {
+            ("SOL_IP", "IP_RECVERR", "host_unreachable", "3021b9d889017eeb", "b7c12350a90dc8f5")
+        }
     };
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     BTreeMap::from([
         pair("CMSG_LEVEL_IP", level),
         pair("CMSG_TYPE_RECVERR", kind),
+        pair("CODE", code),
         pair("TFO_COOKIE", cookie),
         pair("TFO_COOKIE_ZERO", cookie_zero),
     ])

@@ -33,11 +33,6 @@ const CALLS: &[&str] = &[
 
 /// What names in a call stand for that is not there, and why not.
 const MISSING: &[(&str, &str)] = &[
-    ("MSG_FASTOPEN", "TCP Fast Open"),
-    ("TCP_FASTOPEN", "TCP Fast Open"),
-    ("TCP_FASTOPEN_CONNECT", "TCP Fast Open"),
-    ("TCP_FASTOPEN_KEY", "TCP Fast Open"),
-    ("TCP_FASTOPEN_NO_COOKIE", "TCP Fast Open"),
     ("MSG_ZEROCOPY", "the kernel's zero-copy sending"),
     ("SO_ZEROCOPY", "the kernel's zero-copy sending"),
     ("TCP_ZEROCOPY_RECEIVE", "the kernel's zero-copy receiving"),
@@ -100,7 +95,6 @@ fn of_packet(packet: &PacketSpec) -> Option<String> {
         return Some("IPv6 flow labels".to_owned());
     }
     let missing = tcp.options.iter().flatten().find_map(|option| match option {
-        TcpOption::FastOpen(_) | TcpOption::FastOpenExperimental(_) => Some("TCP Fast Open"),
         TcpOption::Md5(_) => Some("TCP MD5 signatures"),
         TcpOption::AccurateEcn(_) => Some("Accurate ECN"),
         _ => None,

@@ -129,8 +129,6 @@ fn settings_of_commands_reach_the_connection() {
 fn what_is_missing_is_named_and_not_run() {
     let socket = "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n";
     for (text, reason) in [
-        (format!("{socket}+0 sendto(3, ..., 10, MSG_FASTOPEN, ..., ...) = 10"), "TCP Fast Open"),
-        (format!("{socket}+0 > S 0:0(0) <mss 1460,FO,nop,nop>"), "TCP Fast Open"),
         (format!("{socket}+0 epoll_create(1) = 5"), "the kernel's epoll"),
         (format!("{socket}+0 < udp (100)"), "UDP"),
         (format!("{socket}+0 > ipv4 1.1.1.1 > 2.2.2.2: . 1:1(0) ack 1"), "IP in IP"),

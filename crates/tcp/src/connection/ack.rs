@@ -513,7 +513,7 @@ impl Connection {
         if segments > self.recovery.reordering {
             self.recovery.reordering = segments.min(self.config.recovery.max_reordering);
         }
-        self.recovery.reordering_seen = true;
+        self.recovery.reordering_seen += 1;
     }
 }
 
@@ -529,6 +529,12 @@ impl Connection {
             // For mechanisms; TCP by itself knows no such message.
             Unreachable::BadState => IcmpEffect::Ignored,
             Unreachable::PacketTooBig { mtu } => self.shrink_to_mtu(mtu),
+            Unreachable::Network | Unreachable::Host
+                if self.config.limits.unreachable_ends_connecting && self.is_connecting() =>
+            {
+                self.end(Some(ConnectionError::Unreachable));
+                IcmpEffect::Aborted
+            }
             Unreachable::Network | Unreachable::Host | Unreachable::TimeExceeded { .. } => {
                 if kind != (Unreachable::TimeExceeded { code: 0 }) && self.revert_backoff(now, quoted) {
                     return IcmpEffect::BackoffReverted;
@@ -538,7 +544,7 @@ impl Connection {
             }
             // RFC 1122 section 4.2.3.9: hard errors, but RFC 5461 shows why only a connection attempt should believe them.
             Unreachable::Protocol | Unreachable::Port | Unreachable::AdministrativelyProhibited => {
-                if matches!(self.state, State::SynSent | State::SynReceived) {
+                if self.is_connecting() {
                     self.end(Some(ConnectionError::Unreachable));
                     return IcmpEffect::Aborted;
                 }
@@ -550,6 +556,11 @@ impl Connection {
                 IcmpEffect::SoftError
             }
         }
+    }
+
+    /// Whether the application waits for the connection.
+    fn is_connecting(&self) -> bool {
+        matches!(self.state, State::SynSent | State::SynReceived) && !self.was_early()
     }
 
     /// RFC 6069 section 3: an unreachable that quotes SND.UNA while the timer is backed off shows that it was the path, not
@@ -582,6 +593,9 @@ impl Connection {
         // base of 1024 bytes serves as well).
         let mtu = if mtu == 0 { 1024 } else { mtu };
         let mss = mtu.saturating_sub(ip_header + 20 + options).max(Self::LEAST_MSS);
+        if self.shrink_syn(mss + options) {
+            return IcmpEffect::SmallerSegments;
+        }
         if mss >= self.snd.mss {
             return IcmpEffect::Ignored;
         }
@@ -596,7 +610,7 @@ impl Connection {
 
     /// What is lost was too big, not one too many: it is sent again without a reduction, and the duplicates that it causes are
     /// no reason for one either (Linux `tcp_simple_retransmit`).
-    fn repair_without_congestion(&mut self) {
+    pub(super) fn repair_without_congestion(&mut self) {
         if self.recovery.state == RecoveryState::Loss {
             return;
         }

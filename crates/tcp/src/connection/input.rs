@@ -1,7 +1,7 @@
 //! An arriving segment, step by step as in RFC 9293 section 3.10.7.
 
 use holdover_base::Instant;
-use holdover_wire::{Flags, Segment};
+use holdover_wire::{Flags, Segment, SeqRange};
 
 use super::receive::Arrival;
 use super::{Connection, Event};
@@ -58,6 +58,10 @@ impl Connection {
         if !segment.flags.contains(Flags::SYN) {
             return Err(Disposition::NotASyn);
         }
+        if acks && self.echoes_no_syn(now, segment) {
+            self.reset_at(segment);
+            return Err(Disposition::UnacceptableHandshakeAck);
+        }
         self.take_syn(now, segment);
         if !acks {
             // Simultaneous open (RFC 9293 section 3.5, figure 7).
@@ -65,9 +69,7 @@ impl Connection {
             self.pending.handshake = true;
             return Ok(());
         }
-        // A timestamp that echoes none of ours would have been made up (RFC 7323 section 3.2).
-        self.acknowledge_syn(now, segment);
-        self.establish(now, segment);
+        self.end_handshake(now, segment)?;
         self.ack_now(Reason::HandshakeAck);
         // A SYN-ACK may carry data (RFC 9293 section 3.10.7.3): it is processed as in ESTABLISHED.
         if !segment.payload.is_empty() || segment.flags.contains(Flags::FIN) {
@@ -76,12 +78,20 @@ impl Connection {
         Ok(())
     }
 
+    /// A SYN-ACK that echoes a timestamp that none of our SYNs had is of another connection, or made up (RFC 7323 section 3.2; Linux
+    /// answers with a reset).
+    fn echoes_no_syn(&self, now: Instant, segment: &Segment) -> bool {
+        let (Some(_), Some(ts)) = (&self.timestamps, segment.options.timestamps) else { return false };
+        // The connection was made when its first SYN was sent.
+        let first = self.timestamp_clock(self.snd.last_data_at);
+        ts.ecr != 0 && ts.ecr.wrapping_sub(first) > self.timestamp_clock(now).wrapping_sub(first)
+    }
+
     /// RFC 9293 section 3.10.7.4.
     fn arrive(&mut self, now: Instant, segment: &Segment) -> Step {
         self.check_paws(now, segment)?;
         if self.completes_simultaneous_open(segment) {
-            self.acknowledge_syn(now, segment);
-            self.establish(now, segment);
+            self.end_handshake(now, segment)?;
             self.ack_now(Reason::HandshakeAck);
             return Ok(());
         }
@@ -136,6 +146,11 @@ impl Connection {
                 starts_inside || (self.rcv.nxt.le(last) && last.lt(edge))
             }
         };
+        // Data in a SYN may reach into the window; the SYN has come before in any case.
+        if self.is_retransmitted_syn(segment) && !segment.flags.intersects(Flags::ACK | Flags::RST) {
+            self.pending.handshake = true;
+            return Err(Disposition::DuplicateData);
+        }
         if acceptable {
             return Ok(());
         }
@@ -167,7 +182,7 @@ impl Connection {
         let data_end = segment.seq + len;
         let duplicate = len > 0 && data_end.le(self.rcv.nxt);
         if duplicate {
-            let data = holdover_wire::SeqRange::new(segment.seq, segment.seq + segment.payload.len() as u32);
+            let data = SeqRange::new(segment.seq, segment.seq + segment.payload.len() as u32);
             if !data.is_empty() {
                 self.note_duplicate(data);
             }
@@ -203,7 +218,8 @@ impl Connection {
             && self.is_retransmitted_syn(segment)
             && segment.flags.contains(Flags::ACK)
             && !segment.flags.contains(Flags::RST)
-            && segment.ack == self.snd.nxt
+            && segment.ack.gt(self.snd.una)
+            && segment.ack.le(self.snd.nxt)
     }
 
     /// Second, check the RST bit (with RFC 5961 section 3.2).
@@ -250,8 +266,7 @@ impl Connection {
                 self.reset_at(segment);
                 return Err(Disposition::UnacceptableHandshakeAck);
             }
-            self.acknowledge_syn(now, segment);
-            self.establish(now, segment);
+            self.end_handshake(now, segment)?;
         } else {
             self.process_ack(now, segment)?;
         }
@@ -430,7 +445,7 @@ impl Connection {
     }
 
     /// Our SYN is acknowledged: the sample of its round trip, and the end of its retransmission.
-    fn acknowledge_syn(&mut self, now: Instant, segment: &Segment) {
+    pub(super) fn acknowledge_syn(&mut self, now: Instant, segment: &Segment) {
         self.snd.una = self.snd.iss + 1;
         if let Some(syn) = self.queue.pop_acked(self.snd.una) {
             if !syn.ever_retransmitted {

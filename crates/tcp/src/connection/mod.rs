@@ -21,6 +21,7 @@
 
 mod ack;
 mod ecn;
+pub(crate) mod fast_open;
 mod fields;
 mod input;
 mod loss;
@@ -56,6 +57,7 @@ use crate::send_buffer::SendBuffer;
 use crate::state::{ConnectionError, State};
 use crate::timers::{Timer, Timers};
 use ecn::EcnState;
+use fast_open::FastOpenState;
 use fields::{
     AckState, Address, ChallengeBudget, Pending, Probing, ReceiveSpace, SendSpace, Silence, Steering, TimestampState,
 };
@@ -94,6 +96,8 @@ pub struct Connection {
     /// Zero-window probing, while it goes on.
     probing: Option<Box<Probing>>,
     silence: Silence,
+    /// Data in the SYN, or a cookie for it.
+    fast_open: Option<Box<FastOpenState>>,
     steering: OnDemand<Steering>,
     /// What spaces data out, if anything does.
     pacer: Option<Box<Pacer>>,
@@ -283,6 +287,11 @@ impl Connection {
     /// How many segments' reordering is tolerated before a loss is inferred.
     pub fn reordering(&self) -> u32 {
         self.recovery.reordering
+    }
+
+    /// How often segments have turned out to be reordered, not lost (Linux `tcpi_reord_seen`).
+    pub fn reordering_seen(&self) -> u32 {
+        self.recovery.reordering_seen
     }
 
     /// Probes of a closed window, or keep-alives, that were not answered.
@@ -587,6 +596,11 @@ impl Connection {
         self.timers.disarm(Timer::Reorder);
         let delay = RttEstimator::on_tick(&self.config.rto, now, delay);
         self.timers.arm(now, Timer::Retransmit, delay);
+    }
+
+    /// Whether a timer runs at the end of which something is sent again.
+    fn is_retransmission_timed(&self) -> bool {
+        [Timer::Retransmit, Timer::LossProbe, Timer::Reorder].iter().any(|&timer| self.timers.is_armed(timer))
     }
 
     /// The peer's window in segments, for windows counted in segments.

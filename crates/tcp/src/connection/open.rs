@@ -140,6 +140,7 @@ impl Connection {
             },
             pending: Pending::default(),
             probing: None,
+            fast_open: None,
             silence: Silence { since: now, probes_unanswered: 0 },
             steering: OnDemand::absent(),
             pacer: None,
@@ -158,19 +159,7 @@ impl Connection {
     /// Puts our SYN at the head of the queue; it occupies ISS.
     fn send_syn(&mut self, now: Instant) {
         self.snd.nxt = self.snd.iss + 1;
-        self.queue.push(Sent {
-            seq: self.snd.iss,
-            payload: bytes::Bytes::new(),
-            sent_at: now,
-            syn: true,
-            fin: false,
-            push: false,
-            sacked: false,
-            lost: false,
-            retransmitted: false,
-            ever_retransmitted: false,
-            departure: None,
-        });
+        self.queue.push(Sent { syn: true, ..Sent::new(now, self.snd.iss, bytes::Bytes::new()) });
         self.pending.handshake = true;
         self.arm_retransmit(now, self.rtt.rto());
         self.arm_user_timeout(now);
@@ -231,7 +220,7 @@ impl Connection {
         let answering = self.state == State::SynReceived && self.passive;
         let scaling = self.config.window_scale.filter(|_| !answering || self.snd.scale_agreed);
         TcpOptions {
-            mss: Some(self.config.mss),
+            mss: Some(self.syn_mss()),
             window_scale: scaling.map(|shift| shift.min(14)),
             sack_permitted: self.sack,
             timestamps: self
@@ -244,9 +233,8 @@ impl Connection {
     }
 
     /// The handshake is complete: ESTABLISHED (RFC 9293 section 3.10.7.4, fifth, SYN-RECEIVED).
-    pub(super) fn establish(&mut self, now: Instant, segment: &Segment) {
+    pub(super) fn establish(&mut self, segment: &Segment) {
         self.state = State::Established;
-        self.events.insert(Event::Connected);
         self.snd.wnd = if segment.flags.contains(Flags::SYN) {
             u32::from(segment.window)
         } else {
@@ -255,16 +243,10 @@ impl Connection {
         self.snd.max_wnd = self.snd.wnd;
         self.snd.wl1 = segment.seq;
         self.snd.wl2 = segment.ack;
-        self.snd.last_data_at = now;
-        self.ack.last_data_at = now;
-        self.rcv.measured_since = now;
         self.recovery.high_seq = self.snd.nxt;
         self.recovery.retransmits = 0;
         // RFC 5482 section 3.1: a SYN's option may be lost or stripped; the first segment after it carries it again.
         self.pending.user_timeout_option = self.user_timeout_config().advertise.is_some();
-        self.arm_keep_alive(now);
-        self.start_pacing(now);
-        self.start_model(now);
     }
 
     /// RFC 5482 section 3.1: what the peer advertises may change our user timeout.

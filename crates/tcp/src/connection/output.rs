@@ -140,7 +140,9 @@ impl Connection {
             State::SynSent if self.pending.handshake => return Ok(Choice::Handshake(Reason::Syn)),
             State::SynSent => return Err(Blocked::NothingToSend),
             State::SynReceived if self.pending.handshake => return Ok(Choice::Handshake(Reason::SynAck)),
-            State::SynReceived => return self.ack.due.map(Choice::Ack).ok_or(Blocked::NothingToSend),
+            State::SynReceived if !self.is_early() => {
+                return self.ack.due.map(Choice::Ack).ok_or(Blocked::NothingToSend);
+            }
             _ => {}
         }
         if self.ack.requested > 0 {
@@ -255,11 +257,11 @@ impl Connection {
     /// duplicate ACKs make no room.
     fn in_flight_for_window(&self) -> u32 {
         if self.recovery.state < RecoveryState::Recovery && !self.config.recovery.limited_transmit {
-            self.queue.in_flight() + self.queue.sacked()
+            (self.queue.in_flight() + self.queue.sacked()).saturating_sub(self.syns_out())
         } else if self.counts_pipe_by_acks() {
             self.recovery.episode.pipe
         } else {
-            self.queue.in_flight()
+            self.queue.in_flight().saturating_sub(self.syns_out())
         }
     }
 
@@ -271,17 +273,17 @@ impl Connection {
     }
 
     pub(super) fn can_send_new_data(&self) -> bool {
-        !self.unsent.is_empty() && (self.snd.una + self.snd.wnd).gt(self.snd.nxt)
+        !self.unsent.is_empty() && self.window_edge().gt(self.snd.nxt)
     }
 
     /// New data by the peer's window, silly window avoidance (RFC 9293 section 3.8.6.2.1) and Nagle (section 3.7.4).
     fn choose_new(&self) -> Result<NewData, Blocked> {
-        let fin_due = self.snd.closing && self.snd.fin.is_none();
+        let fin_due = self.snd.closing && self.snd.fin.is_none() && self.state.may_send();
         let queued = self.unsent.len() as u32;
-        if (queued == 0 && !fin_due) || !self.state.may_send() {
+        if (queued == 0 && !fin_due) || !self.may_send() {
             return Err(Blocked::NothingToSend);
         }
-        let usable = (self.snd.una + self.snd.wnd).saturating_since(self.snd.nxt);
+        let usable = self.window_edge().saturating_since(self.snd.nxt);
         if usable == 0 {
             return Err(Blocked::PeerWindow);
         }
@@ -289,7 +291,7 @@ impl Connection {
         let len = queued.min(usable).min(mss);
         let fin = fin_due && len == queued && len < usable;
         let whole = len == mss;
-        let idle = self.queue.is_empty();
+        let idle = self.is_idle();
         let reason = if self.pending.silly_window_override { Reason::SillyWindowOverride } else { Reason::NewData };
         let new = NewData { len, fin, reason };
         // Nagle's exceptions: everything is acknowledged, the stream ends here, or urgent data waits.
@@ -402,7 +404,11 @@ impl Connection {
         let is_syn_ack = self.state != State::SynSent;
         let flags = if is_syn_ack { Flags::SYN | Flags::ACK } else { Flags::SYN };
         let ecn = self.handshake_ecn_flags(is_syn_ack, is_repeated);
-        self.build(now, self.snd.iss, flags | ecn, Bytes::new())
+        let mut segment = self.build(now, self.snd.iss, flags | ecn, Bytes::new());
+        if !is_repeated {
+            self.add_fast_open(&mut segment);
+        }
+        segment
     }
 
     /// A segment of the retransmission queue once more.
@@ -467,19 +473,7 @@ impl Connection {
         let was_empty = self.queue.is_empty();
         self.note_restart(now);
         let departure = self.note_departure(now, was_empty);
-        self.queue.push(Sent {
-            seq,
-            payload: payload.clone(),
-            sent_at: now,
-            syn: false,
-            fin: new.fin,
-            push,
-            sacked: false,
-            lost: false,
-            retransmitted: false,
-            ever_retransmitted: false,
-            departure,
-        });
+        self.queue.push(Sent { fin: new.fin, push, departure, ..Sent::new(now, seq, payload.clone()) });
         if len < self.data_room() {
             self.snd.sml = seq + len;
         }
@@ -508,10 +502,7 @@ impl Connection {
             self.probing = None;
             self.arm_retransmit(now, self.rtt.rto());
             self.arm_user_timeout(now);
-        } else if !self.timers.is_armed(Timer::Retransmit)
-            && !self.timers.is_armed(Timer::LossProbe)
-            && !self.timers.is_armed(Timer::Reorder)
-        {
+        } else if !self.is_retransmission_timed() {
             self.arm_retransmit(now, self.rtt.rto());
         }
         // Linux `tcp_event_data_sent`: an answer within the ACK delay makes the exchange interactive.
@@ -556,7 +547,7 @@ impl Connection {
 
     /// Sending begins again if nothing is outstanding: the window may have decayed in the meantime.
     pub(super) fn restart_after_idle(&mut self, now: Instant) {
-        if !self.queue.is_empty() || !self.state.may_send() {
+        if !self.is_idle() || !self.may_send() {
             return;
         }
         let idle = now.saturating_since(self.snd.last_data_at);
@@ -600,11 +591,17 @@ impl Connection {
 
     /// RFC 7323 section 2.2: the window in a SYN is not scaled.
     fn syn_window(&mut self) -> u16 {
+        let window = self.open_window();
+        self.steering.window_clamp.map_or(window, |clamp| clamp.min(window)) as u16
+    }
+
+    /// The window that a SYN can tell is open to the peer.
+    pub(super) fn open_window(&mut self) -> u32 {
         let (window, _) = self.select_window(self.rcv.nxt);
         let window = window.min(0xffff);
         self.rcv.wup = self.rcv.nxt;
         self.rcv.wnd = window;
-        self.steering.window_clamp.map_or(window, |clamp| clamp.min(window)) as u16
+        window
     }
 
     fn announce_window(&mut self, ack: Seq) -> u16 {

@@ -67,7 +67,7 @@ impl Connection {
     /// RFC 8985 section 6.2 step 4, with Linux's least RTT and bound.
     fn reordering_window(&self) -> Duration {
         let recovery = &self.recovery;
-        if !recovery.reordering_seen {
+        if recovery.reordering_seen == 0 {
             // As long as no reordering was seen, DupThresh segments are evidence enough.
             if recovery.state >= RecoveryState::Recovery || self.queue.sacked() >= recovery.reordering {
                 return Duration::ZERO;

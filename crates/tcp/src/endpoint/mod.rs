@@ -3,6 +3,7 @@
 //!
 //! The order of calls is that of [`Connection`], for all connections at once.
 
+mod fast_open;
 mod lookup;
 mod stray;
 
@@ -23,6 +24,7 @@ use crate::connection::{Connection, Event, IcmpEffect, Identity, Resumption};
 use crate::counters::{Disposition, Reason};
 use crate::ecn::EcnField;
 use crate::state::State;
+use fast_open::CookieCache;
 use lookup::Recent;
 
 /// Answers to segments that belong to nobody wait here; more than these are not worth keeping.
@@ -112,6 +114,19 @@ struct Listener {
     config: Arc<Config>,
     backlog: usize,
     half_open: usize,
+    /// Connections that are the application's although their handshake has not ended.
+    early: usize,
+}
+
+/// What a listener has to do with a connection while its handshake lasts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Handshake {
+    /// Nothing, or no more.
+    Done,
+    /// It counts in the backlog, and the application has not heard of it.
+    HalfOpen,
+    /// The application has it (RFC 7413).
+    Early,
 }
 
 #[derive(Clone, Debug)]
@@ -121,15 +136,16 @@ struct Entry {
     is_ready: bool,
     /// The earliest entry of `deadlines` that stands for this connection.
     scheduled: Instant,
-    /// Whether it counts in its listener's backlog.
-    half_open: bool,
+    /// How it counts with its listener.
+    handshake: Handshake,
     connection: Option<Box<Connection>>,
 }
 
 impl Entry {
-    /// The listener's port, while the handshake lasts.
-    fn half_open_at(&self) -> Option<u16> {
-        self.connection.as_deref().filter(|_| self.half_open).map(|connection| connection.local().port())
+    /// The port of the listener with which the connection counts as `handshake`.
+    fn counts_at(&self, handshake: Handshake) -> Option<u16> {
+        let connection = self.connection.as_deref().filter(|_| self.handshake == handshake)?;
+        Some(connection.local().port())
     }
 }
 
@@ -146,6 +162,8 @@ pub struct Endpoint {
     recent: Recent,
     listeners: BTreeMap<u16, Listener>,
     next_port: u16,
+    cookies: CookieCache,
+    cookie_key: [u8; 16],
     ready: VecDeque<u32>,
     /// Deadlines, the earliest first. An entry may be too early (the connection is asked again) but never too late.
     deadlines: BinaryHeap<Reverse<(Instant, u32)>>,
@@ -163,6 +181,8 @@ impl Endpoint {
             next_port: FIRST_EPHEMERAL_PORT + (secret.finish() as u16 % span),
             addresses: config.addresses,
             has_every_address: false,
+            cookies: CookieCache::default(),
+            cookie_key: fast_open::cookie_key(&secret),
             secret,
             entries: Vec::new(),
             free: Vec::new(),
@@ -194,7 +214,7 @@ impl Endpoint {
             return None;
         }
         let identity = self.identity(now, local, remote);
-        Some(self.insert(Connection::accept(now, config, identity, segment), false))
+        Some(self.insert(Connection::accept(now, config, identity, segment), Handshake::Done))
     }
 
     fn has(&self, address: IpAddr) -> bool {
@@ -207,9 +227,15 @@ impl Endpoint {
             return Err(ListenError::InUse { port });
         }
         // Handshakes of a listener that was here before may still be under way.
-        let half_open = self.entries.iter().filter(|entry| entry.half_open_at() == Some(port)).count();
-        self.listeners.insert(port, Listener { config, backlog, half_open });
+        let [half_open, early] = self.under_way(port);
+        self.listeners.insert(port, Listener { config, backlog, half_open, early });
         Ok(())
+    }
+
+    /// Connections whose handshake at `port` is under way: in the backlog, and with the application already.
+    fn under_way(&self, port: u16) -> [usize; 2] {
+        [Handshake::HalfOpen, Handshake::Early]
+            .map(|handshake| self.entries.iter().filter(|entry| entry.counts_at(handshake) == Some(port)).count())
     }
 
     /// Listens at `port` no more. Connections that were accepted stay.
@@ -245,7 +271,7 @@ impl Endpoint {
             return Err(ConnectError::InUse { local, remote });
         }
         let identity = self.identity(now, local, remote);
-        Ok(self.insert(Connection::connect(now, config, identity), false))
+        Ok(self.insert(Connection::connect(now, config, identity), Handshake::Done))
     }
 
     /// Goes on with a connection that another endpoint has had ([`Connection::resume`]).
@@ -265,7 +291,7 @@ impl Endpoint {
         if self.find(local, remote).is_some() {
             return Err(ConnectError::InUse { local, remote });
         }
-        Ok(self.insert(Connection::resume(now, config, resumption), false))
+        Ok(self.insert(Connection::resume(now, config, resumption), Handshake::Done))
     }
 
     /// Takes a connection out in whatever state it is: nothing more is sent on it, and segments of it belong to nobody.
@@ -323,8 +349,7 @@ impl Endpoint {
             assert!(is_seen_to, "a deadline of {tuple:?} is not scheduled");
         }
         for (port, listener) in &self.listeners {
-            let half_open = self.entries.iter().filter(|entry| entry.half_open_at() == Some(*port)).count();
-            assert_eq!(listener.half_open, half_open, "half-open connections at port {port}");
+            assert_eq!([listener.half_open, listener.early], self.under_way(*port), "handshakes at port {port}");
         }
         let live = self.entries.iter().filter(|entry| entry.connection.is_some()).count();
         assert_eq!(live + self.free.len(), self.entries.len(), "entries are lost");
@@ -363,9 +388,13 @@ impl Endpoint {
                 replaced = self.replace(index);
             } else if let Some(connection) = self.entries[index as usize].connection.as_deref_mut() {
                 let ecn = EcnField::of_traffic_class(packet.traffic_class);
+                let was_opening = connection.state() == State::SynSent;
                 let disposition = connection.handle_segment_with_ecn(now, segment, ecn);
                 if !matches!(connection.state(), State::SynReceived | State::Closed) {
-                    self.leave_backlog(index);
+                    self.leave_listener(index);
+                }
+                if was_opening {
+                    self.learn_cookie(index);
                 }
                 self.mark_ready(index);
                 return disposition;
@@ -447,7 +476,7 @@ impl Endpoint {
             let id = ConnectionId { index, generation: entry.generation };
             let Some(connection) = entry.connection.as_deref_mut() else { continue };
             // Nobody is told of a handshake that failed; see `settle`.
-            if entry.half_open && connection.is_closed() {
+            if entry.handshake == Handshake::HalfOpen && connection.is_closed() {
                 continue;
             }
             while let Some(event) = connection.poll_event() {
@@ -470,7 +499,7 @@ impl Endpoint {
         if connection.is_closed() {
             self.by_addresses.remove(&(hash(&self.secret, connection.local(), connection.remote()), index));
             // Nobody was told of a connection whose handshake failed (section 3.10.7.4: back to LISTEN).
-            if entry.half_open {
+            if entry.handshake == Handshake::HalfOpen {
                 self.remove(index);
                 return;
             }
@@ -501,13 +530,13 @@ impl Endpoint {
         2 * entries + 64
     }
 
-    fn insert(&mut self, connection: Connection, half_open: bool) -> ConnectionId {
+    fn insert(&mut self, connection: Connection, handshake: Handshake) -> ConnectionId {
         let index = self.free.pop().unwrap_or_else(|| {
             let fresh = Entry {
                 generation: 0,
                 is_ready: false,
                 scheduled: Instant::FAR_FUTURE,
-                half_open: false,
+                handshake: Handshake::Done,
                 connection: None,
             };
             self.entries.push(fresh);
@@ -516,7 +545,7 @@ impl Endpoint {
         self.recent.make_room(self.entries.len());
         self.by_addresses.insert((hash(&self.secret, connection.local(), connection.remote()), index));
         let entry = &mut self.entries[index as usize];
-        entry.half_open = half_open;
+        entry.handshake = handshake;
         entry.scheduled = Instant::FAR_FUTURE;
         entry.connection = Some(Box::new(connection));
         let id = ConnectionId { index, generation: entry.generation };
@@ -525,7 +554,7 @@ impl Endpoint {
     }
 
     fn remove(&mut self, index: u32) -> Option<Connection> {
-        self.leave_backlog(index);
+        self.leave_listener(index);
         let entry = &mut self.entries[index as usize];
         let connection = entry.connection.take()?;
         entry.generation += 1;
@@ -535,12 +564,15 @@ impl Endpoint {
     }
 
     /// A handshake that is over makes room for another.
-    fn leave_backlog(&mut self, index: u32) {
+    fn leave_listener(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
-        let Some(port) = entry.half_open_at() else { return };
-        entry.half_open = false;
-        if let Some(listener) = self.listeners.get_mut(&port) {
-            listener.half_open = listener.half_open.saturating_sub(1);
+        let handshake = core::mem::replace(&mut entry.handshake, Handshake::Done);
+        let Some(connection) = entry.connection.as_deref().filter(|_| handshake != Handshake::Done) else { return };
+        let Some(listener) = self.listeners.get_mut(&connection.local().port()) else { return };
+        match handshake {
+            Handshake::Done => {}
+            Handshake::HalfOpen => listener.half_open = listener.half_open.saturating_sub(1),
+            Handshake::Early => listener.early = listener.early.saturating_sub(1),
         }
     }
 

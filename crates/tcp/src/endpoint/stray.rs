@@ -27,7 +27,7 @@ impl Endpoint {
         if !is_unicast(remote.ip()) || segment.src_port == 0 {
             return Disposition::NoConnection;
         }
-        let Some(listener) = self.listeners.get_mut(&local.port()) else {
+        let Some(listener) = self.listeners.get(&local.port()) else {
             self.reset(local, remote, segment);
             return Disposition::NoConnection;
         };
@@ -43,14 +43,14 @@ impl Endpoint {
         if listener.half_open >= listener.backlog {
             return Disposition::BacklogFull;
         }
-        listener.half_open += 1;
         let config = Arc::clone(&listener.config);
         let mut identity = self.identity(now, local, remote);
         // RFC 9293 section 3.6.1, MAY-2: beyond every sequence number that the old connection used.
         if let Some(end) = replaced.filter(|end| identity.iss.le(*end)) {
             identity.iss = end + 1;
         }
-        self.insert(Connection::accept(now, config, identity, segment), true);
+        let verdict = self.fast_open_verdict(local, remote, segment);
+        self.insert_accepted(now, Connection::accept(now, config, identity, segment), segment, verdict);
         Disposition::Accepted
     }
 

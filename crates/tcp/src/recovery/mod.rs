@@ -34,7 +34,8 @@ pub(crate) struct Recovery {
     pub(crate) high_seq: Seq,
     /// How many segments' reordering is tolerated before a loss is inferred.
     pub(crate) reordering: u32,
-    pub(crate) reordering_seen: bool,
+    /// How often it was seen.
+    pub(crate) reordering_seen: u32,
     /// Consecutive runs of the retransmission timer without progress.
     pub(crate) retransmits: u32,
     pub(crate) rack: Rack,
@@ -111,7 +112,7 @@ impl Recovery {
             state: RecoveryState::Open,
             high_seq: Seq::default(),
             reordering: config.dup_ack_threshold,
-            reordering_seen: false,
+            reordering_seen: 0,
             retransmits: 0,
             rack: Rack::default(),
             loss_probe: None,

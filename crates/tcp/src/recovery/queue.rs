@@ -36,6 +36,23 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
+    /// Data that is sent at `sent_at` for the first time.
+    pub(crate) fn new(sent_at: Instant, seq: Seq, payload: Bytes) -> Self {
+        Self {
+            seq,
+            payload,
+            sent_at,
+            syn: false,
+            fin: false,
+            push: false,
+            sacked: false,
+            lost: false,
+            retransmitted: false,
+            ever_retransmitted: false,
+            departure: None,
+        }
+    }
+
     pub(crate) fn len(&self) -> u32 {
         self.payload.len() as u32 + u32::from(self.syn) + u32::from(self.fin)
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use holdover_base::{Duration, Instant, Rng};
-use holdover_tcp::{Config, ConnectError, ConnectionId, Endpoint, EndpointConfig, Event, State};
+use holdover_tcp::{Config, ConnectError, Connection, ConnectionId, Endpoint, EndpointConfig, Event, State};
 use holdover_wire::Packet;
 use proptest::collection::vec;
 use proptest::option;
@@ -34,6 +34,8 @@ struct Exchange {
     request: usize,
     answer: usize,
     server_closes_first: bool,
+    /// The request goes with the SYN, if there is a cookie for that (RFC 7413).
+    fast_open: bool,
     /// The client breaks off after so long.
     abort_after_ms: Option<u64>,
 }
@@ -44,6 +46,9 @@ struct Plan {
     client: Stack,
     server: Stack,
     backlog: usize,
+    /// How many connections may be early at the server; and whether both do without cookies.
+    early: u32,
+    without_cookies: bool,
     loss: f64,
     duplicate: f64,
     jitter_ms: u64,
@@ -57,23 +62,28 @@ fn plans() -> impl Strategy<Value = Plan> {
         4_usize..3000,
         4_usize..3000,
         any::<bool>(),
+        any::<bool>(),
         option::weighted(0.2, 0_u64..3000),
     )
-        .prop_map(|(at_ms, local_port, request, answer, server_closes_first, abort_after_ms)| Exchange {
+        .prop_map(|(at_ms, local_port, request, answer, server_closes_first, fast_open, abort_after_ms)| Exchange {
             at_ms,
             local_port,
             request,
             answer,
             server_closes_first,
+            fast_open,
             abort_after_ms,
         });
     let chances = (0.0..0.2, 0.0..0.2);
-    (any::<u64>(), stacks(), stacks(), 1_usize..5, chances, 0_u64..100, vec(exchange, 1..40)).prop_map(
-        |(seed, client, server, backlog, (loss, duplicate), jitter_ms, exchanges)| Plan {
+    let rooms = (1_usize..5, 0_u32..5, any::<bool>());
+    (any::<u64>(), stacks(), stacks(), rooms, chances, 0_u64..100, vec(exchange, 1..40)).prop_map(
+        |(seed, client, server, (backlog, early, without_cookies), (loss, duplicate), jitter_ms, exchanges)| Plan {
             seed,
             client,
             server,
             backlog,
+            early,
+            without_cookies,
             loss,
             duplicate,
             jitter_ms,
@@ -126,6 +136,7 @@ struct World {
     outcomes: Vec<Outcome>,
     client_config: Arc<Config>,
     backlog: usize,
+    early: usize,
     loss: f64,
     duplicate: f64,
     jitter: Duration,
@@ -134,6 +145,11 @@ struct World {
 /// The byte at `position` of a message of exchange `number`: the number first.
 fn message_byte(number: usize, position: usize) -> u8 {
     (number as u32).to_be_bytes().get(position).copied().unwrap_or_else(|| stream_byte(position))
+}
+
+/// Whether the server's application has a connection whose handshake has not ended.
+fn is_early(connection: &Connection) -> bool {
+    connection.state() == State::SynReceived && connection.was_early()
 }
 
 impl World {
@@ -147,6 +163,9 @@ impl World {
             // A peer that was reset without hearing of it is asked now and then.
             config.rto.max = config.rto.max.min(Duration::from_secs(64));
             config.limits.time_wait = Duration::from_secs(10);
+            config.fast_open.max_pending = plan.early;
+            config.fast_open.takes_without_cookie = plan.without_cookies;
+            config.fast_open.sends_without_cookie = plan.without_cookies;
             Arc::new(config)
         };
         hosts[1].listen(PORT, config(&plan.server), plan.backlog).unwrap();
@@ -164,6 +183,7 @@ impl World {
             aborts: Vec::new(),
             client_config: config(&plan.client),
             backlog: plan.backlog,
+            early: plan.early as usize,
             loss: plan.loss,
             duplicate: plan.duplicate,
             jitter: Duration::from_millis(plan.jitter_ms),
@@ -197,10 +217,17 @@ impl World {
         let exchange = self.exchanges[number].clone();
         let local = exchange.local_port.map(|port| SocketAddr::from((CLIENT, port)));
         let config = Arc::clone(&self.client_config);
-        match self.hosts[0].connect(self.now, config, local, (SERVER, PORT).into()) {
-            Ok(id) => {
+        let remote = (SERVER, PORT).into();
+        let opened = if exchange.fast_open {
+            let request: Vec<u8> = (0..exchange.request).map(|n| message_byte(number, n)).collect();
+            self.hosts[0].connect_fast_open(self.now, config, local, remote, request.into())
+        } else {
+            self.hosts[0].connect(self.now, config, local, remote).map(|id| (id, 0))
+        };
+        match opened {
+            Ok((id, written)) => {
                 self.outcomes[number].opened = true;
-                self.talks[0].insert(id, Talk { number: Some(number), ..Talk::default() });
+                self.talks[0].insert(id, Talk { number: Some(number), written, ..Talk::default() });
                 if let Some(after) = exchange.abort_after_ms {
                     self.aborts.push((self.now + Duration::from_millis(after), id));
                     self.outcomes[number].aborted = true;
@@ -238,8 +265,10 @@ impl World {
         }
         let endpoint = &self.hosts[host];
         endpoint.assert_invariants();
-        let half_open = endpoint.connections().filter(|(_, c)| c.is_passive() && c.state() == State::SynReceived);
-        assert!(half_open.count() <= self.backlog, "the backlog is exceeded");
+        let half_open = |c: &Connection| c.is_passive() && c.state() == State::SynReceived;
+        let count = |early| endpoint.connections().filter(|(_, c)| half_open(c) && c.was_early() == early).count();
+        assert!(count(false) <= self.backlog, "the backlog is exceeded");
+        assert!(count(true) <= self.early, "more are early than may be");
     }
 
     fn talk(&mut self, host: usize, id: ConnectionId) {
@@ -251,7 +280,8 @@ impl World {
             return;
         };
         let (readable, closed) = (seen.readable_len() > 0, seen.is_closed());
-        let may_write = seen.write_room() > 0 && matches!(seen.state(), State::Established | State::CloseWait);
+        let may_write =
+            seen.write_room() > 0 && (matches!(seen.state(), State::Established | State::CloseWait) || is_early(seen));
         if readable && let Some(connection) = self.hosts[host].connection_mut(id) {
             core::iter::from_fn(|| connection.read(now)).for_each(|chunk| talk.read.extend_from_slice(&chunk));
         }

@@ -25,6 +25,7 @@ mod rfc6298;
 mod rfc6582;
 mod rfc6675;
 mod rfc7323;
+mod rfc7413;
 mod rfc8985;
 mod rfc9293_arrives;
 mod rfc9293_arrives_ack;

@@ -122,6 +122,20 @@ fn rfc7323_3_2_timestamps_are_agreed_in_the_handshake() {
 }
 
 /// Once agreed, in every segment: data, ACKs, FINs, probes and challenges.
+/// A SYN-ACK that echoes what no SYN of ours has said is of another connection. Linux answers it in the same way.
+#[test]
+fn rfc7323_3_2_a_syn_ack_with_a_foreign_echo_is_reset() {
+    for foreign in [OUR_CLOCK - 1, OUR_CLOCK + 1, OUR_CLOCK ^ (1 << 31)] {
+        let mut t = Script::connect(stamped());
+        t.expect(our_syn());
+        t.inject_as(Disposition::UnacceptableHandshakeAck, syn_ack().ts(PEER_CLOCK, foreign));
+        t.expect(our_rst(1).reason(Reason::Reset));
+        t.expect_state(State::SynSent);
+        t.inject(syn_ack().ts(PEER_CLOCK, OUR_CLOCK));
+        t.expect(ack(1));
+    }
+}
+
 #[test]
 fn rfc7323_3_2_timestamps_are_in_every_segment() {
     let mut t = Script::established(stamped());

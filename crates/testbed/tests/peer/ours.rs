@@ -32,7 +32,12 @@ pub(crate) const TESTS: &[Test] = &[
     ("our_window_shrinks_over_data_in_flight", our_window_shrinks_over_data_in_flight),
     ("the_user_timeout_option_does_no_harm", the_user_timeout_option_does_no_harm),
     ("the_kernels_unreachable_takes_our_backoff_back", the_kernels_unreachable_takes_our_backoff_back),
+    ("the_kernel_takes_data_in_our_syn", the_kernel_takes_data_in_our_syn),
+    ("we_take_data_in_the_kernels_syn", we_take_data_in_the_kernels_syn),
 ];
+
+/// `tcp_info`: data in the SYN was taken.
+const TCPI_OPT_SYN_DATA: u8 = 32;
 
 const KERNEL: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1));
 const OURS: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
@@ -571,4 +576,94 @@ fn the_kernels_unreachable_takes_our_backoff_back(namespace: &Namespace) {
     // the timeout, and is not seen here then; that there were four timeouts says that it came.
     assert!(backoffs.windows(2).any(|pair| pair[1] < pair[0]), "{backoffs:?}");
     assert_eq!(ours.get().unwrap().deadline(Timer::Retransmit), None);
+}
+
+/// RFC 7413: the kernel gives us a cookie, and with it takes data that comes with the SYN; a cookie that it does not know it replaces.
+fn the_kernel_takes_data_in_our_syn(namespace: &Namespace) {
+    let tun = open(namespace);
+    // Client, server, and every listener.
+    sysctl::set(namespace, "net.ipv4.tcp_fastopen", "0x403").unwrap();
+    let listener = KernelListener::bind(namespace, (KERNEL, PORT).into(), &options()).unwrap();
+    let mut shell = Shell::new(&tun).unwrap();
+    let mut ours = Ours { endpoint: endpoint(), id: None, events: Vec::new(), sent: Vec::new(), states: Vec::new() };
+    for (attempt, in_syn, is_taken) in
+        [("first", 0, false), ("with a cookie", 500, true), ("with a stale cookie", 500, false)]
+    {
+        if attempt == "with a stale cookie" {
+            sysctl::set(namespace, "net.ipv4.tcp_fastopen_key", "1-2-3-4").unwrap();
+        }
+        let (mut source, mut sink) = (Source::new(11, 500), Sink::new(11));
+        ours.id = None;
+        ours.events.clear();
+        let turn = |now, ours: &mut Ours| {
+            if ours.id.is_none() {
+                let to = SocketAddr::new(KERNEL, PORT);
+                let data = source.peek(500);
+                let opened = ours.endpoint.connect_fast_open(now, Arc::new(config()), None, to, data.clone().into());
+                let (id, taken) = opened.unwrap();
+                assert_eq!(taken, in_syn, "{attempt}");
+                source.advance(&data[..taken]);
+                ours.id = Some(id);
+            }
+            ours.pump(now, &mut source);
+        };
+        let kernel_side = || {
+            let mut stream = listener.accept(LIMIT).unwrap();
+            sink.read_from(&mut stream).unwrap();
+            stream.tcp_info().unwrap()
+        };
+        let info = run(&mut shell, &mut ours, turn, kernel_side, is_over);
+        assert_equal(&source, &sink);
+        assert_eq!(info.tcpi_options & TCPI_OPT_SYN_DATA != 0, is_taken, "{attempt}: {info:?}");
+        assert_eq!(ours.get().unwrap().syn_data_taken(), is_taken, "{attempt}");
+        let id = ours.id.unwrap();
+        ours.endpoint.withdraw(id);
+    }
+}
+
+/// The same the other way round: our cookie, the kernel's data, and our answer before the handshake ends.
+fn we_take_data_in_the_kernels_syn(namespace: &Namespace) {
+    let tun = open(namespace);
+    sysctl::set(namespace, "net.ipv4.tcp_fastopen", "1").unwrap();
+    // The handshake's end is a while in coming.
+    let mut shell = with_delay(Shell::new(&tun).unwrap(), Duration::from_millis(20));
+    let mut config = config();
+    config.fast_open.max_pending = 5;
+    let mut ours = Ours::listen(config);
+    for (attempt, is_taken) in [("first", false), ("with a cookie", true)] {
+        let (mut request, mut heard) = (Source::new(12, 300), Sink::new(12));
+        let (mut answer, mut read) = (Source::new(13, 4_000), Sink::new(13));
+        let mut is_answered_early = false;
+        ours.id = None;
+        ours.events.clear();
+        let turn = |now, ours: &mut Ours| {
+            ours.drain(now, &mut heard);
+            let may_answer =
+                ours.get().is_some_and(|connection| connection.was_early() || connection.state().may_send());
+            if may_answer && heard.digest().len == 300 && answer.remaining() > 0 {
+                let chunk = answer.peek(4_000);
+                let written = ours.connection().write(now, chunk.clone().into());
+                answer.advance(&chunk[..written]);
+                ours.connection().shutdown_write();
+                is_answered_early = ours.connection().state() == State::SynReceived;
+            }
+        };
+        let kernel_side = || {
+            let options = SocketOptions { fast_open_connect: true, ..options() };
+            let mut stream = KernelStream::connect(namespace, SocketAddr::new(OURS, PORT), &options, LIMIT).unwrap();
+            request.write_to(&mut stream).unwrap();
+            stream.shutdown_write().unwrap();
+            read.read_from(&mut stream).unwrap();
+            stream.tcp_info().unwrap()
+        };
+        let info = run(&mut shell, &mut ours, turn, kernel_side, is_over);
+        assert_equal(&request, &heard);
+        assert_equal(&answer, &read);
+        assert_eq!(info.tcpi_options & TCPI_OPT_SYN_DATA != 0, is_taken, "{attempt}: {info:?}");
+        let connection = ours.get().unwrap();
+        assert_eq!((connection.syn_data_taken(), connection.was_early()), (is_taken, is_taken), "{attempt}");
+        assert_eq!(is_answered_early, is_taken, "{attempt}");
+        let id = ours.id.unwrap();
+        ours.endpoint.withdraw(id);
+    }
 }

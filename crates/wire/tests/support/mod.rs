@@ -7,8 +7,8 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::Bytes;
 use holdover_wire::{
-    Experimental, ExperimentalId, Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, SackBlocks, Segment, Seq,
-    SeqRange, TcpOptions, Timestamps, Udp, Unreachable, UserTimeout,
+    Experimental, ExperimentalId, FastOpen, Flags, Fragment, IcmpEcho, IcmpError, Packet, Payload, SackBlocks, Segment,
+    Seq, SeqRange, TcpOptions, Timestamps, Udp, Unreachable, UserTimeout,
 };
 use proptest::collection::vec;
 use proptest::option::of;
@@ -82,8 +82,13 @@ fn options() -> impl Strategy<Value = TcpOptions> {
     let experimental = vec((any::<bool>(), any::<u16>(), data(12)), 1..3).prop_map(|options| {
         options
             .into_iter()
+            // Fast Open is an option of its own, whatever kind it has.
+            .filter(|(_, id, _)| ExperimentalId::Short(*id) != FastOpen::EXPERIMENT)
             .map(|(second_kind, id, data)| Experimental { second_kind, id: ExperimentalId::Short(id), data })
             .collect::<Box<[_]>>()
+    });
+    let fast_open = (vec(any::<u8>(), 4..=16), any::<bool>()).prop_map(|(cookie, is_experiment)| {
+        FastOpen::new(&cookie).unwrap_or(FastOpen::REQUEST).as_experiment(is_experiment)
     });
     (
         of(any::<u16>()),
@@ -92,26 +97,30 @@ fn options() -> impl Strategy<Value = TcpOptions> {
         of((any::<u32>(), any::<u32>()).prop_map(|(val, ecr)| Timestamps { val, ecr })),
         sack,
         of(any::<u16>().prop_map(UserTimeout::from_wire)),
+        of(fast_open),
         of(experimental),
     )
-        .prop_map(|(mss, window_scale, sack_permitted, timestamps, sack, user_timeout, experimental)| {
-            let mut options = TcpOptions {
-                mss,
-                window_scale,
-                sack_permitted,
-                timestamps,
-                sack,
-                user_timeout,
-                experimental,
-                unknown: 0,
-            };
-            while options.wire_len() > Segment::MAX_OPTIONS_LEN {
-                if options.experimental.take().is_none() {
-                    options.sack.truncate(options.sack.len() - 1);
+        .prop_map(
+            |(mss, window_scale, sack_permitted, timestamps, sack, user_timeout, fast_open, experimental)| {
+                let mut options = TcpOptions {
+                    mss,
+                    window_scale,
+                    sack_permitted,
+                    timestamps,
+                    sack,
+                    user_timeout,
+                    fast_open: fast_open.map(Box::new),
+                    experimental: experimental.filter(|list| !list.is_empty()),
+                    unknown: 0,
+                };
+                while options.wire_len() > Segment::MAX_OPTIONS_LEN {
+                    if options.experimental.take().is_none() && options.fast_open.take().is_none() {
+                        options.sack.truncate(options.sack.len() - 1);
+                    }
                 }
-            }
-            options
-        })
+                options
+            },
+        )
 }
 
 /// The kinds that stand for one type and code of the family only.

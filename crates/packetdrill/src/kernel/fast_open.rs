@@ -1,0 +1,125 @@
+//! Fast Open as sockets have it: `MSG_FASTOPEN`, `TCP_FASTOPEN_CONNECT`, and the sysctls that concern the whole machine.
+
+use bytes::Bytes;
+use core::net::SocketAddr;
+use std::sync::Arc;
+
+use holdover_tcp::{Config, FastOpenConfig};
+
+use super::Kernel;
+use super::call::{Attempt, Progress};
+use super::options::SocketOptions;
+use super::send::zeros;
+use super::socket::Role;
+use crate::settings::Settings;
+
+/// The length of a key in bytes.
+const KEY_LEN: usize = 16;
+
+impl Settings {
+    /// What a socket with these options does.
+    pub(super) fn fast_open_config(&self, options: &SocketOptions) -> FastOpenConfig {
+        let for_every_listener = self.has_fast_open(Self::FAST_OPEN_EVERY_LISTENER).then_some(u32::MAX);
+        let max_pending = options.fast_open_queue.or(for_every_listener).unwrap_or(0);
+        FastOpenConfig {
+            max_pending: if self.has_fast_open(Self::FAST_OPEN_SERVER) { max_pending } else { 0 },
+            takes_without_cookie: self.has_fast_open(Self::FAST_OPEN_SERVER_NO_COOKIE) || options.fast_open_no_cookie,
+            sends_without_cookie: self.has_fast_open(Self::FAST_OPEN_CLIENT_NO_COOKIE) || options.fast_open_no_cookie,
+            key: options.fast_open_key,
+        }
+    }
+}
+
+impl Kernel {
+    /// Settings that take effect at once, whatever sockets there are.
+    pub(crate) fn heed_settings(&mut self) {
+        if let Some(key) = self.settings.fast_open_key {
+            self.endpoint.set_fast_open_key(key);
+        }
+        if core::mem::take(&mut self.settings.metrics_flushes) > 0 {
+            self.endpoint.forget_cookies();
+        }
+    }
+
+    /// `connect` with `TCP_FASTOPEN_CONNECT`: where data may go into the SYN, the SYN waits for it. `None` if the call is an ordinary
+    /// one.
+    pub(super) fn put_off_connecting(&mut self, fd: i64, config: &Config) -> Option<Attempt> {
+        let server = self.addresses.remote.ip();
+        let socket = self.sockets.get_mut(&fd)?;
+        let wanted = socket.options.fast_open_connect && self.settings.has_fast_open(Settings::FAST_OPEN_CLIENT);
+        if !wanted || !self.endpoint.may_send_syn_data(config, server) {
+            return None;
+        }
+        socket.put_off = true;
+        Some(Attempt::done(0))
+    }
+
+    /// Sends a SYN, with data if that may be.
+    pub(super) fn open(&mut self, fd: i64, config: Arc<Config>, data: Option<Bytes>) -> Result<usize, &'static str> {
+        let socket = self.sockets.get_mut(&fd).ok_or("EBADF")?;
+        let Role::Fresh { port } = socket.role else { return Err("EISCONN") };
+        let local = port.map(|port| SocketAddr::new(self.addresses.local.ip(), port));
+        let remote = self.addresses.remote;
+        let opened = match data {
+            Some(data) => self.endpoint.connect_fast_open(self.now, config, local, remote, data),
+            None => self.endpoint.connect(self.now, config, local, remote).map(|id| (id, 0)),
+        };
+        let (id, len) = opened.map_err(|_| "EADDRINUSE")?;
+        socket.role = Role::Connection(id);
+        socket.connecting = true;
+        socket.put_off = false;
+        Ok(len)
+    }
+
+    /// A send that connects, too.
+    pub(super) fn send_with_syn(&mut self, fd: i64, len: usize, waits: bool, progress: &mut Progress) -> Attempt {
+        if !self.settings.has_fast_open(Settings::FAST_OPEN_CLIENT) {
+            return Attempt::failed("EOPNOTSUPP");
+        }
+        let Some(socket) = self.sockets.get(&fd) else { return Attempt::failed("EBADF") };
+        let config = match self.config_for(socket) {
+            Ok(config) => config,
+            Err(reason) => return Attempt::Unsupported(reason),
+        };
+        match self.open(fd, config, Some(zeros(len))) {
+            Err(errno) => Attempt::failed(errno),
+            Ok(sent) => {
+                (progress.started, progress.bytes) = (true, sent);
+                match sent {
+                    _ if waits => {
+                        // The rest waits for the SYN-ACK.
+                        progress.bytes += self.write_behind_syn(fd, len.saturating_sub(sent));
+                        Attempt::Blocks
+                    }
+                    0 => Attempt::failed("EINPROGRESS"),
+                    sent => Attempt::done(sent as i64),
+                }
+            }
+        }
+    }
+
+    fn write_behind_syn(&mut self, fd: i64, len: usize) -> usize {
+        let Some(id) = self.sockets.get(&fd).and_then(|socket| socket.connection()) else { return 0 };
+        let mut written = 0;
+        while let taken @ 1.. = self.write_some(id, len - written, usize::MAX, false) {
+            written += taken;
+        }
+        written
+    }
+}
+
+/// The key that a script's string with escapes stands for; `None` if it has another length.
+pub(super) fn key(text: &str, len: i64) -> Option<[u8; KEY_LEN]> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let escaped = after.strip_prefix(b"x").and_then(|after| after.split_at_checked(2)).filter(|_| first == b'\\');
+        let value = escaped.and_then(|(digits, _)| u8::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok());
+        (rest, _) = match (escaped, value) {
+            (Some((_, after)), Some(value)) => (after, bytes.push(value)),
+            _ => (after, bytes.push(first)),
+        };
+    }
+    let key = <[u8; KEY_LEN]>::try_from(bytes).ok()?;
+    (len == KEY_LEN as i64).then_some(key)
+}

@@ -1,0 +1,243 @@
+//! Data in the SYN: TCP Fast Open (RFC 7413).
+//!
+//! The endpoint keeps the cookies and decides who may send data so early (`endpoint/fast_open.rs`); here is what that means for one
+//! connection. A client's first SYN carries the option and as much data as its owner has given; what the SYN-ACK does not
+//! acknowledge is sent again at once. A server's connection whose SYN had a valid cookie is its application's before the handshake
+//! ends: data that the SYN brought can be read, and data can be sent. Its FIN waits for the end of the handshake.
+
+use bytes::Bytes;
+use holdover_base::Instant;
+use holdover_wire::{FastOpen, Flags, Segment, Seq};
+
+use super::{Connection, Event};
+use crate::config::AckPolicy;
+use crate::counters::Disposition;
+use crate::recovery::queue::Sent;
+use crate::state::State;
+
+/// What a connection has to do with Fast Open.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FastOpenState {
+    /// What our first SYN or SYN-ACK says.
+    option: Option<FastOpen>,
+    /// A SYN-ACK's answer to our option, until the endpoint takes it.
+    answer: Option<FastOpenAnswer>,
+    /// Our SYN had an option or data.
+    is_client: bool,
+    /// Bytes of data in our SYN.
+    syn_data: u32,
+    /// The application has the connection although the handshake has not ended.
+    is_early: bool,
+    /// All data in the SYN arrived with it.
+    is_taken: bool,
+    /// The MSS that a SYN says after its data was too long for the path.
+    mss: Option<u16>,
+}
+
+/// What a client has learned from the SYN-ACK.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct FastOpenAnswer {
+    /// The cookie, if one was given that was asked for.
+    pub(crate) cookie: Option<FastOpen>,
+    /// The peer's MSS.
+    pub(crate) mss: Option<u16>,
+    /// A cookie was asked for by this option, and none was given although no SYN was lost.
+    pub(crate) unanswered: Option<FastOpen>,
+}
+
+/// What a listener does with a SYN's option.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FastOpenVerdict {
+    /// The SYN-ACK carries this cookie; data in the SYN is not taken.
+    Grant(FastOpen),
+    /// The connection is the application's at once, with the data in the SYN.
+    Take,
+}
+
+/// A client.
+impl Connection {
+    /// Bytes of options that data in a SYN leaves room for (Linux `MAX_TCP_OPTION_SPACE`).
+    pub(crate) const SYN_DATA_HEADROOM: u16 = Segment::MAX_OPTIONS_LEN as u16;
+
+    /// Before the first SYN is sent: it carries `option` and `data`.
+    pub(crate) fn begin_fast_open(&mut self, now: Instant, option: Option<FastOpen>, data: Bytes) {
+        let syn_data = data.len() as u32;
+        self.fast_open =
+            Some(Box::new(FastOpenState { option, is_client: true, syn_data, ..FastOpenState::default() }));
+        if data.is_empty() {
+            return;
+        }
+        let seq = self.snd.nxt;
+        self.snd.nxt += syn_data;
+        self.counters.bytes_sent.0 += u64::from(syn_data);
+        self.queue.push(Sent { push: true, ..Sent::new(now, seq, data) });
+    }
+
+    /// What the first SYN or SYN-ACK carries besides what every one does.
+    pub(super) fn add_fast_open(&self, syn: &mut Segment) {
+        let Some(state) = &self.fast_open else { return };
+        syn.options.fast_open = state.option.map(Box::new);
+        if syn.options.wire_len() > Segment::MAX_OPTIONS_LEN {
+            // Without the cookie no data would be taken.
+            syn.options.fast_open = None;
+        } else if state.syn_data > 0 && self.state == State::SynSent {
+            syn.payload = self.queue.get(1).payload.clone();
+        }
+    }
+
+    /// A SYN with data was too long for the path (RFC 7413 section 4.1.3 asks for one without): it goes again at once, and says the MSS
+    /// of the path.
+    pub(super) fn shrink_syn(&mut self, mss: u32) -> bool {
+        if self.state != State::SynSent || self.queue.packets_out() < 2 {
+            return false;
+        }
+        let Some(state) = &mut self.fast_open else { return false };
+        state.mss = u16::try_from(mss).ok();
+        self.pending.handshake = true;
+        true
+    }
+
+    /// The MSS that a SYN says.
+    pub(super) fn syn_mss(&self) -> u16 {
+        self.fast_open.as_deref().and_then(|state| state.mss).map_or(self.config.mss, |mss| mss.min(self.config.mss))
+    }
+
+    /// The SYN is acknowledged; so may be the data that it carried. What is not is sent again at once (Linux
+    /// `tcp_rcv_fastopen_synack`).
+    fn take_fast_open_answer(&mut self, now: Instant, segment: &Segment, was_lost: bool) {
+        let Some(state) = self.fast_open.as_deref_mut().filter(|state| state.is_client) else { return };
+        let given = segment.options.fast_open.as_deref().copied().filter(|option| !option.is_request());
+        let was_answered = given.is_some() || state.syn_data > 0 || was_lost;
+        state.answer = Some(FastOpenAnswer {
+            cookie: given.filter(|_| state.option.is_some()),
+            mss: segment.options.mss,
+            unanswered: state.option.filter(|_| !was_answered),
+        });
+        let acked = segment.ack.saturating_since(self.snd.una).min(state.syn_data);
+        if acked > 0 {
+            let ack = self.snd.una + acked;
+            while self.queue.pop_acked(ack).is_some() {}
+            self.queue.trim_front(ack);
+            self.snd.una = ack;
+            self.counters.bytes_acked.0 += u64::from(acked);
+        }
+        state.is_taken = state.syn_data > 0 && acked == state.syn_data;
+        // More data waits, as for a writer that has connected by it: this is an exchange of questions and answers (Linux
+        // `tcp_rcv_synsent_state_process`, `sk_write_pending`).
+        if let AckPolicy::Adaptive { min, .. } = self.config.receive.ack
+            && !self.unsent.is_empty()
+        {
+            self.ack.delay = min;
+        }
+        if !self.queue.is_empty() {
+            self.queue.mark_all_lost(|_, _| false);
+            self.repair_without_congestion();
+            self.arm_retransmit(now, self.rtt.rto());
+            self.arm_user_timeout(now);
+        }
+    }
+
+    /// What the SYN-ACK has told, once.
+    pub(crate) fn take_answer(&mut self) -> Option<FastOpenAnswer> {
+        self.fast_open.as_deref_mut()?.answer.take()
+    }
+}
+
+/// A server.
+impl Connection {
+    /// Right after [`Self::accept`]: what the listener does with the option of `syn`.
+    pub(crate) fn answer_fast_open(&mut self, now: Instant, syn: &Segment, verdict: FastOpenVerdict) {
+        let state = self.fast_open.get_or_insert_default();
+        match verdict {
+            FastOpenVerdict::Grant(cookie) => state.option = Some(cookie),
+            FastOpenVerdict::Take => {
+                state.is_early = true;
+                state.is_taken = !syn.payload.is_empty();
+                self.begin_transfer(now);
+                let mut data = syn.payload.clone();
+                data.truncate(self.open_window() as usize);
+                if !data.is_empty() {
+                    self.take_data(syn.seq + 1, data);
+                }
+            }
+        }
+    }
+
+    /// Whether the application has the connection although the handshake has not ended.
+    pub(crate) fn is_early(&self) -> bool {
+        self.state == State::SynReceived && self.was_early()
+    }
+
+    /// Whether the application got the connection before the handshake ended (Linux `TCPI_OPT_TFO_CHILD`).
+    pub fn was_early(&self) -> bool {
+        self.fast_open.as_deref().is_some_and(|state| state.is_early)
+    }
+
+    /// Whether all data in the SYN, ours or the peer's, was taken with it (Linux `TCPI_OPT_SYN_DATA`).
+    pub fn syn_data_taken(&self) -> bool {
+        self.fast_open.as_deref().is_some_and(|state| state.is_taken)
+    }
+
+    /// The handshake of a connection that was early ends with `segment`, which may acknowledge data, too.
+    pub(super) fn end_early(&mut self, now: Instant, segment: &Segment) -> Result<(), Disposition> {
+        self.process_ack(now, segment)?;
+        if !self.queue.is_empty() && !self.is_retransmission_timed() {
+            self.arm_retransmit(now, self.rtt.rto());
+            self.arm_user_timeout(now);
+        }
+        Ok(())
+    }
+}
+
+/// The end of the handshake, of any connection.
+impl Connection {
+    /// `segment` ends the handshake.
+    pub(super) fn end_handshake(&mut self, now: Instant, segment: &Segment) -> Result<(), Disposition> {
+        let is_early = self.is_early();
+        let was_lost = self.recovery.retransmits > 0;
+        self.acknowledge_syn(now, segment);
+        self.establish(segment);
+        if is_early {
+            return self.end_early(now, segment);
+        }
+        self.begin_transfer(now);
+        self.take_fast_open_answer(now, segment, was_lost);
+        Ok(())
+    }
+
+    /// The application has the connection from now on, and data may flow.
+    fn begin_transfer(&mut self, now: Instant) {
+        self.events.insert(Event::Connected);
+        self.snd.last_data_at = now;
+        self.ack.last_data_at = now;
+        self.rcv.measured_since = now;
+        self.arm_keep_alive(now);
+        self.start_pacing(now);
+        self.start_model(now);
+    }
+
+    /// Whether data may be sent in this state.
+    pub(super) fn may_send(&self) -> bool {
+        self.state.may_send() || self.is_early()
+    }
+
+    /// Whether nothing is outstanding but, of a connection that is early, its SYN-ACK.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.packets_out() == self.syns_out()
+    }
+
+    /// The end of the window: a SYN-ACK that is outstanding takes no room of it.
+    pub(super) fn window_edge(&self) -> Seq {
+        self.snd.una + self.snd.wnd + self.syns_out()
+    }
+
+    /// The SYN-ACK of an early connection, which does not count as a segment in flight.
+    pub(super) fn syns_out(&self) -> u32 {
+        u32::from(self.state == State::SynReceived && self.queue.front().is_some_and(|front| front.syn))
+    }
+}
+
+/// Whether a segment is a SYN and nothing else that matters to a listener.
+pub(crate) fn is_plain_syn(segment: &Segment) -> bool {
+    segment.flags & (Flags::SYN | Flags::ACK | Flags::RST | Flags::FIN) == Flags::SYN
+}

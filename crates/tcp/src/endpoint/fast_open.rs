@@ -1,0 +1,240 @@
+//! Who may send data in a SYN (RFC 7413): the cookies that this host gives, and those that it was given.
+
+use core::hash::Hasher;
+use core::net::{IpAddr, SocketAddr};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use holdover_base::Instant;
+use holdover_wire::{FastOpen, Segment};
+use siphasher::sip::SipHasher24;
+
+use super::{ConnectError, ConnectionId, Endpoint, Handshake};
+use crate::config::Config;
+use crate::connection::Connection;
+use crate::connection::fast_open::{FastOpenAnswer, FastOpenVerdict, is_plain_syn};
+
+/// So many servers are remembered; of more, the one that was heard of longest ago is forgotten.
+const MAX_SERVERS: usize = 1024;
+
+/// What is known of servers that were connected to with Fast Open.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CookieCache {
+    servers: BTreeMap<IpAddr, Server>,
+    /// Counts what is learned: the least is the oldest.
+    clock: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Server {
+    cookie: Option<FastOpen>,
+    mss: Option<u16>,
+    /// The experiment's option: what comes of asking with it.
+    experiment: Experiment,
+    heard_at: u64,
+}
+
+/// Whether a server that does not answer a request of kind 34 is asked with the experiment's option (Linux `try_exp`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+enum Experiment {
+    #[default]
+    NotTried,
+    Next,
+    InVain,
+}
+
+impl CookieCache {
+    /// The option for a SYN to this server: its cookie, or the request for one.
+    fn option(&self, server: IpAddr) -> FastOpen {
+        let known = self.servers.get(&server).copied().unwrap_or_default();
+        known.cookie.unwrap_or(FastOpen::REQUEST.as_experiment(known.experiment == Experiment::Next))
+    }
+
+    fn mss(&self, server: IpAddr) -> Option<u16> {
+        self.servers.get(&server)?.mss
+    }
+
+    /// What a SYN-ACK has told (Linux `tcp_fastopen_cache_set`).
+    pub(super) fn learn(&mut self, server: IpAddr, answer: FastOpenAnswer) {
+        self.clock += 1;
+        if !self.servers.contains_key(&server) && self.servers.len() >= MAX_SERVERS {
+            let oldest = self.servers.iter().min_by_key(|(_, server)| server.heard_at).map(|(address, _)| *address);
+            oldest.map(|oldest| self.servers.remove(&oldest));
+        }
+        let known = self.servers.entry(server).or_default();
+        known.heard_at = self.clock;
+        known.mss = answer.mss.or(known.mss);
+        if answer.cookie.is_some() {
+            known.cookie = answer.cookie;
+        } else if let Some(asked) = answer.unanswered.filter(|_| known.cookie.is_none()) {
+            let next = if asked.is_experiment() { Experiment::InVain } else { Experiment::Next };
+            known.experiment = known.experiment.max(next);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.servers.clear();
+    }
+}
+
+/// A client.
+impl Endpoint {
+    /// Opens a connection as [`Self::connect`] does, with `data` in the SYN if the server has given a cookie for that (RFC 7413
+    /// section 4.1.2), or if the configuration asks for no cookie. Otherwise the SYN asks for one. Returns how many bytes of `data`
+    /// the SYN takes along: the others, and all of them without a cookie, are still to be written.
+    ///
+    /// Data in a SYN may be delivered twice to a server that restarts (section 6.1): only what may be done twice should be sent so.
+    pub fn connect_fast_open(
+        &mut self,
+        now: Instant,
+        config: Arc<Config>,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        mut data: Bytes,
+    ) -> Result<(ConnectionId, usize), ConnectError> {
+        let option = (!config.fast_open.sends_without_cookie).then(|| self.cookies.option(remote.ip()));
+        let may_send = option.is_none_or(|option| !option.is_request());
+        let mss = self.cookies.mss(remote.ip()).map_or(config.mss, |mss| mss.min(config.mss));
+        let room = if may_send { mss.saturating_sub(Connection::SYN_DATA_HEADROOM).into() } else { 0 };
+        data.truncate(room);
+        let len = data.len();
+        let id = self.connect(now, config, local, remote)?;
+        if let Some(connection) = self.connection_mut(id) {
+            connection.begin_fast_open(now, option, data);
+        }
+        Ok((id, len))
+    }
+
+    /// Whether the SYN of [`Self::connect_fast_open`] to this server would take data along.
+    pub fn may_send_syn_data(&self, config: &Config, server: IpAddr) -> bool {
+        config.fast_open.sends_without_cookie || !self.cookies.option(server).is_request()
+    }
+
+    /// Forgets the cookies and the MSS of all servers.
+    pub fn forget_cookies(&mut self) {
+        self.cookies.clear();
+    }
+
+    /// A connection's handshake has ended: what its SYN-ACK has told of the server.
+    pub(super) fn learn_cookie(&mut self, index: u32) {
+        if let Some(connection) = self.entries[index as usize].connection.as_deref_mut()
+            && let Some(answer) = connection.take_answer()
+        {
+            self.cookies.learn(connection.remote().ip(), answer);
+        }
+    }
+}
+
+/// A server.
+impl Endpoint {
+    /// The key that this host's cookies are made with; at first it comes from the endpoint's secret. Cookies of another key are
+    /// not valid any more, and get their owners a new one.
+    pub fn set_fast_open_key(&mut self, key: [u8; 16]) {
+        self.cookie_key = key;
+    }
+
+    /// What is done with the option of a SYN to the listener at `port` (RFC 7413 section 4.2.2); `None` if nothing is.
+    pub(super) fn fast_open_verdict(
+        &self,
+        local: SocketAddr,
+        remote: SocketAddr,
+        syn: &Segment,
+    ) -> Option<FastOpenVerdict> {
+        let listener = self.listeners.get(&local.port())?;
+        let config = listener.config.fast_open;
+        let option = syn.options.fast_open.as_deref();
+        let is_for_us = is_plain_syn(syn) && (option.is_some() || !syn.payload.is_empty());
+        if !is_for_us || listener.early >= config.max_pending as usize {
+            return None;
+        }
+        let valid = cookie(&config.key.unwrap_or(self.cookie_key), remote.ip(), local.ip());
+        let has_valid = option.is_some_and(|option| option.cookie() == valid.cookie());
+        if has_valid || config.takes_without_cookie {
+            return Some(FastOpenVerdict::Take);
+        }
+        option.map(|option| FastOpenVerdict::Grant(valid.as_experiment(option.is_experiment())))
+    }
+
+    /// A SYN arrived at a listener: its connection, with the data in the SYN if that may be taken.
+    pub(super) fn insert_accepted(
+        &mut self,
+        now: Instant,
+        mut connection: Connection,
+        syn: &Segment,
+        verdict: Option<FastOpenVerdict>,
+    ) -> ConnectionId {
+        if let Some(verdict) = verdict {
+            connection.answer_fast_open(now, syn, verdict);
+        }
+        let handshake = if connection.is_early() { Handshake::Early } else { Handshake::HalfOpen };
+        if let Some(listener) = self.listeners.get_mut(&connection.local().port()) {
+            match handshake {
+                Handshake::Early => listener.early += 1,
+                _ => listener.half_open += 1,
+            }
+        }
+        self.insert(connection, handshake)
+    }
+}
+
+/// The cookie of a client: a keyed hash of both addresses (RFC 7413 section 4.1.2), as Linux makes it (SipHash-2-4), so that hosts
+/// behind one address can share a key.
+fn cookie(key: &[u8; 16], client: IpAddr, server: IpAddr) -> FastOpen {
+    let mut hasher = SipHasher24::new_with_key(key);
+    for address in [client, server] {
+        match address {
+            IpAddr::V4(address) => hasher.write(&address.octets()),
+            IpAddr::V6(address) => hasher.write(&address.octets()),
+        }
+    }
+    FastOpen::new(&hasher.finish().to_le_bytes()).unwrap_or(FastOpen::REQUEST)
+}
+
+/// A key for cookies from the endpoint's secret, which stays unknown to those who find out the key.
+pub(super) fn cookie_key(secret: &SipHasher24) -> [u8; 16] {
+    let half = |label: &[u8]| {
+        let mut hasher = *secret;
+        hasher.write(label);
+        hasher.finish().to_le_bytes()
+    };
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&half(b"fast open, first"));
+    key[8..].copy_from_slice(&half(b"fast open, second"));
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cookies that Linux has made: its selftests have some, others are from google/packetdrill's.
+    #[test]
+    fn cookies_are_those_of_linux() {
+        let made = |key: [u32; 4], client: [u8; 4], server: [u8; 4]| {
+            let mut bytes = [0; 16];
+            for (to, word) in bytes.chunks_exact_mut(4).zip(key) {
+                to.copy_from_slice(&word.to_le_bytes());
+            }
+            cookie(&bytes, client.into(), server.into()).to_string()
+        };
+        let key = [0xa1a1_a1a1, 0xb2b2_b2b2, 0xc3c3_c3c3, 0xd4d4_d4d4];
+        assert_eq!(made(key, [192, 0, 2, 1], [192, 168, 0, 1]), "FO 3021b9d889017eeb");
+        assert_eq!(made([0; 4], [192, 0, 2, 1], [192, 168, 0, 1]), "FO b7c12350a90dc8f5");
+        let key = [0xa0bf_63f7, 0xed80_3d81, 0xcd64_1d30, 0xcebc_4a90];
+        assert_eq!(made(key, [10, 248, 0, 2], [192, 168, 0, 2]), "FO 00abaaabe8e954c2");
+    }
+
+    #[test]
+    fn the_oldest_server_is_forgotten_first() {
+        let mut cache = CookieCache::default();
+        let address = |n: u32| IpAddr::from(n.to_be_bytes());
+        let cookie = FastOpen::new(&[1; 8]);
+        let answer = FastOpenAnswer { cookie, mss: Some(1000), unanswered: None };
+        (0..MAX_SERVERS as u32).for_each(|n| cache.learn(address(n), answer));
+        cache.learn(address(0), answer);
+        cache.learn(address(70_000), answer);
+        assert_eq!(cache.servers.len(), MAX_SERVERS);
+        assert!(!cache.option(address(0)).is_request() && cache.option(address(1)).is_request());
+    }
+}
