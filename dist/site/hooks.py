@@ -1,5 +1,5 @@
 """What the site needs beyond the pages of docs/, which are written for a forge: a front page from the README, a navigation that lists
-whole directories, and links that leave docs/."""
+whole directories, and names in place of links that leave docs/."""
 import logging
 import pathlib
 import posixpath
@@ -9,7 +9,7 @@ from mkdocs.structure.files import File
 
 log = logging.getLogger("mkdocs.plugins.holdover")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?(\))")
+LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_config(config):
@@ -41,7 +41,7 @@ def on_page_markdown(markdown, page, config, files):
     origin = posixpath.dirname(page.file.src_uri)
 
     def link(match):
-        opening, target, anchor, closing = match.groups()
+        text, target, anchor = match.groups()
         if "://" in target or target.startswith(("mailto:", "/")):
             return match[0]
         path = posixpath.normpath(posixpath.join(here, target))
@@ -51,10 +51,10 @@ def on_page_markdown(markdown, page, config, files):
         if path == "README.md":
             path = "docs/index.md"
         if path.startswith("docs/") and not on_disk.is_dir():
-            return f"{opening}{posixpath.relpath(path[len('docs/'):], origin or '.')}{anchor or ''}{closing}"
+            return f"[{text}]({posixpath.relpath(path[len('docs/'):], origin or '.')}{anchor or ''})"
         if not on_disk.exists():
             log.warning("%s links to %s, which is not there", page.file.src_uri, target)
-        kind = "tree" if on_disk.is_dir() else "blob"
-        return f"{opening}{config.repo_url.rstrip('/')}/{kind}/main/{path}{anchor or ''}{closing}"
+        # What is not on the site is named: it lies in the sources.
+        return text if text.strip("`") == path else f"{text} (`{path}`)"
 
     return LINK.sub(link, markdown)
