@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use holdover_host::scrape::{counter, gauge};
 use holdover_mobility::Resumed::{AtOnce, ByItself, Later, Never};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, NoLabelSet, text::encode};
@@ -67,8 +68,6 @@ pub fn encode_status(status: &Status) -> String {
     let (saved, down) = (Fractions::<LinkLabel>::default(), Seconds::<LinkLabel>::default());
     let packets = Counts::<PacketLabel>::default();
     let mut times = Vec::new();
-    let connections = Gauge::<i64>::default();
-    connections.set(i64::try_from(status.connections_in_all).unwrap_or(i64::MAX));
     for link in &status.links {
         let label = LinkLabel { interface: link.interface.clone() };
         up.get_or_create(&label).set(i64::from(link.state != LinkState::Down));
@@ -118,9 +117,8 @@ pub fn encode_status(status: &Status) -> String {
     registry.register_with_unit("saved", help, Unit::Seconds, saved);
     registry.register_collector(Box::new(ResumeTimes(times)));
     registry.register("packets", "Packets that passed, by what became of them", packets);
-    registry.register("connections", "Connections that are known", connections);
-    let timeouts = Counter::<u64>::default();
-    timeouts.inc_by(status.user_timeouts.set + status.user_timeouts.set_open);
+    registry.register("connections", "Connections that are known", gauge(status.connections_in_all));
+    let timeouts = counter(status.user_timeouts.set + status.user_timeouts.set_open);
     registry.register("user_timeouts_set", "User timeouts that connections were given", timeouts);
     let mut text = String::new();
     // Writing to a text does not fail.

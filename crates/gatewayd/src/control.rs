@@ -1,14 +1,13 @@
 //! The control socket: a question and its answer, each a line of JSON, over a Unix socket that root alone may use.
 
-use core::fmt;
 use std::net::IpAddr;
 use std::path::Path;
 
-use holdover_filter::Presence;
 use holdover_host::control_socket::{AnswerError, Client};
 use holdover_host::time_text::Time;
 use serde::{Deserialize, Serialize};
 
+pub use crate::presence::MobileState;
 use crate::status::{MobileLine, Status};
 
 /// Where the socket is if no other place is named.
@@ -30,7 +29,7 @@ pub enum Request {
         /// Its address.
         address: IpAddr,
         /// What.
-        presence: Word,
+        presence: MobileState,
     },
     /// A mobile host has come here from another gateway: the others are asked for what waits for it.
     Handoff {
@@ -42,20 +41,6 @@ pub enum Request {
         /// End after this time in any case; what still waits stays for the next process.
         within: Time,
     },
-}
-
-/// What can become of a mobile host.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Word {
-    /// It is there.
-    Present,
-    /// It is about to go.
-    Fading,
-    /// It is not there.
-    Away,
-    /// It is attached elsewhere, where packets that are forwarded find it.
-    Moved,
 }
 
 /// What the gateway answers.
@@ -151,24 +136,6 @@ impl Response {
     }
 }
 
-impl Word {
-    /// The same in the mechanisms' vocabulary.
-    pub fn to_presence(self) -> Presence {
-        match self {
-            Self::Present => Presence::Present,
-            Self::Fading => Presence::Fading { lead: None },
-            Self::Away => Presence::Away,
-            Self::Moved => Presence::Moved,
-        }
-    }
-}
-
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_presence().fmt(f)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,7 +143,7 @@ mod tests {
     #[test]
     fn lines_are_what_the_guide_says() {
         let line = br#"{"request":"mobile","address":"10.0.1.7","presence":"away"}"#;
-        let expected = Request::Mobile { address: [10, 0, 1, 7].into(), presence: Word::Away };
+        let expected = Request::Mobile { address: [10, 0, 1, 7].into(), presence: MobileState::Away };
         assert_eq!(Request::parse(line), Ok(expected));
         assert_eq!(Request::parse(br#"{"request":"status"}"#), Ok(Request::Status));
         for line in [

@@ -4,7 +4,7 @@
 //! next process takes them over (with clsact they let everything pass). Packets that wait stay in their files for it in any case.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
 use holdover_host::log::with_causes;
 use holdover_host::notify::Notifier;
 use holdover_host::privileges::{self, CapabilitySet};
-use holdover_host::scrape;
+use holdover_host::scrape::{self, Scrapes};
 use holdover_host::session::{Bounds, Sessions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -74,15 +74,6 @@ const CONTROL: Bounds = Bounds {
     backlog_bytes: 1 << 20,
 };
 
-/// Callers of the endpoint for Prometheus.
-const SCRAPES: Bounds = Bounds {
-    mark: scrape::END_OF_REQUEST,
-    question_bytes: 8192,
-    callers: 8,
-    time: Duration::from_secs(5),
-    backlog_bytes: 0,
-};
-
 /// Becomes readable when SIGTERM or SIGINT comes.
 ///
 /// # Errors
@@ -135,7 +126,7 @@ pub struct Daemon {
     began: Instant,
     stop: UnixStream,
     control: Sessions<UnixListener>,
-    metrics: Option<Sessions<TcpListener>>,
+    metrics: Option<Scrapes>,
     notifier: Notifier,
     watchdog_due: Option<Instant>,
     /// When it ends although something waits.
@@ -175,7 +166,12 @@ impl Daemon {
             began: now,
             stop,
             control: Sessions::new(listener, CONTROL),
-            metrics: serve(&setup.config),
+            metrics: setup
+                .config
+                .metrics
+                .enabled
+                .then(|| scrape::listen_if_possible(setup.config.metrics.listen))
+                .flatten(),
             watchdog_due: notifier.watchdog().map(|every| now + every),
             notifier,
             drained_by: None,
@@ -370,25 +366,6 @@ impl Daemon {
 impl std::fmt::Debug for Daemon {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Daemon").field("engine", &self.engine).finish_non_exhaustive()
-    }
-}
-
-/// The endpoint for Prometheus. The gateway's work does not depend on it.
-fn serve(config: &Config) -> Option<Sessions<TcpListener>> {
-    let bind = |address: SocketAddr| {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        Ok::<_, io::Error>(listener)
-    };
-    if !config.metrics.enabled {
-        return None;
-    }
-    match bind(config.metrics.listen) {
-        Ok(listener) => Some(Sessions::new(listener, SCRAPES)),
-        Err(error) => {
-            tracing::warn!(address = %config.metrics.listen, %error, "no metrics are served: [metrics] listen");
-            None
-        }
     }
 }
 

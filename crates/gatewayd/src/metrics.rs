@@ -2,10 +2,10 @@
 
 use std::sync::atomic::AtomicU64;
 
+use holdover_host::scrape::{counter, gauge};
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::status::Status;
@@ -23,18 +23,6 @@ fn counts(fates: &[(&'static str, u64)]) -> Counts {
         counts.get_or_create(&Fate { fate }).inc_by(count);
     }
     counts
-}
-
-fn gauge(value: u64) -> Gauge {
-    let gauge = Gauge::<i64>::default();
-    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-    gauge
-}
-
-fn counter(value: u64) -> Counter {
-    let counter = Counter::<u64>::default();
-    counter.inc_by(value);
-    counter
 }
 
 /// The text for a status.

@@ -9,8 +9,6 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, Deserialize, Deserializer};
 use serde::{Serialize, Serializer};
 
-use crate::path::mapped;
-
 /// All addresses that begin with the same bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Network {
@@ -55,6 +53,14 @@ impl Network {
     /// The same among IPv6 addresses, where IPv4 addresses are mapped.
     pub(crate) fn mapped(&self) -> (Ipv6Addr, u8) {
         (mapped(self.address), self.bits + if self.address.is_ipv4() { 96 } else { 0 })
+    }
+}
+
+/// An IPv4 address as IPv6 has it.
+pub(crate) fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
     }
 }
 

@@ -5,7 +5,7 @@ mod pins;
 mod records;
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
@@ -486,14 +486,6 @@ fn take(ebpf: &mut Ebpf, name: &'static str) -> Result<aya::maps::Map, PathError
 /// Whether the kernel does not know tcx: it says of a kind of attachment that is unknown to it that the argument is wrong.
 fn is_unknown_to_kernel(error: &ProgramError) -> bool {
     matches!(error, ProgramError::SyscallError(SyscallError { io_error, .. }) if io_error.raw_os_error() == Some(libc::EINVAL))
-}
-
-/// An IPv4 address as IPv6 has it.
-pub(crate) fn mapped(address: IpAddr) -> Ipv6Addr {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped(),
-        IpAddr::V6(address) => address,
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use holdover_host::scrape::{counter, gauge};
 use prometheus_client::encoding::{EncodeLabelSet, text::encode};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -23,18 +24,6 @@ struct Cause {
 
 type PeerCounts = Family<Peer, Counter<u64, AtomicU64>>;
 type PeerGauges = Family<Peer, Gauge>;
-
-fn counter(value: u64) -> Counter {
-    let counter = Counter::<u64>::default();
-    counter.inc_by(value);
-    counter
-}
-
-fn gauge(value: u64) -> Gauge {
-    let gauge = Gauge::<i64>::default();
-    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
-    gauge
-}
 
 fn label(peer: &PeerStatus) -> Peer {
     Peer { peer: peer.name.clone().unwrap_or_else(|| peer.hit.clone()) }

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use rustix::ioctl::{Setter, ioctl};
 
-use crate::tun::{IFNAMSIZ, device_name};
+use crate::interface_name::{IFNAMSIZ, device_name};
 
 /// Asks (`ETHTOOL_GLINK`). Any socket of the namespace of the interface will do.
 ///

@@ -63,7 +63,7 @@ fn in_plain_words(message: &str) -> String {
     match said.and_then(|said| said.split_once(", expected ")) {
         Some((found, wanted)) => format!("{} is not what is expected here: {}", found_word(found), wanted_word(wanted)),
         None if message == "invalid socket address syntax" => {
-            "an address and a port are expected here, such as \"127.0.0.1:9786\"".to_owned()
+            "an address and a port are expected here, such as \"127.0.0.1:9000\"".to_owned()
         }
         None => message.to_owned(),
     }
@@ -86,7 +86,7 @@ fn wanted_word(wanted: &str) -> &str {
         "a boolean" => "true or false",
         "u8" | "u16" | "u32" | "u64" | "usize" | "i64" => "a whole number",
         "a string" | "a borrowed string" | "string or table" => "a text in quotes",
-        "socket address" => "an address and a port, such as \"127.0.0.1:9786\"",
+        "socket address" => "an address and a port, such as \"127.0.0.1:9000\"",
         other if other.starts_with("struct ") => "a section, such as [links]",
         other => other,
     }

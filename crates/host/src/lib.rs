@@ -10,13 +10,14 @@
 //! | [`neighbour_frames`] | address resolution as bytes: questions and answers |
 //! | [`resolution_socket`] | sending these on an interface, and hearing the answers |
 //! | [`Tun`] | TUN and TAP devices; what the kernel leaves to them is [`offload`]'s |
+//! | [`interface_name`] | names of interfaces in the kernel's requests |
 //! | [`carrier`] | whether an interface has a carrier now |
 //! | [`sysctl`] | the kernel parameters of a namespace |
 //! | [`clsact`] | programs as filters of an interface, where the kernel has no tcx |
 //! | [`packet_socket`] | packets past the host's filters and routes |
 //! | [`control_socket`] | a daemon's control socket: who has it, and who asks by it |
 //! | [`session`] | conversations over stream sockets in a poll loop, with bounds |
-//! | [`scrape`] | the answer to Prometheus |
+//! | [`scrape`] | the endpoint for Prometheus, its answers, and the values in them |
 //! | [`config_error`], [`time_text`] | what is wrong with a configuration, and where; times in it |
 //! | [`clock`], [`log`] | this machine's clocks as points in time; what a daemon writes down |
 //! | [`map_batch`] | all entries of an eBPF map |
@@ -36,6 +37,7 @@ mod confine;
 pub mod control_socket;
 pub mod feature;
 pub mod inet_diag;
+pub mod interface_name;
 pub mod log;
 pub mod map_batch;
 mod monitor;

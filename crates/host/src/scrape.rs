@@ -1,9 +1,57 @@
-//! The answer to a scrape of Prometheus over HTTP.
+//! Scrapes of Prometheus over HTTP: the endpoint, the answers, and the values in them.
 
 use std::fmt::Write as _;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+
+use holdover_base::Duration;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+
+use crate::session::{Bounds, Sessions};
+
+/// Those who scrape.
+pub type Scrapes = Sessions<TcpListener>;
 
 /// What HTTP requests end with.
 pub const END_OF_REQUEST: &[u8] = b"\r\n\r\n";
+
+const BOUNDS: Bounds =
+    Bounds { mark: END_OF_REQUEST, question_bytes: 8192, callers: 8, time: Duration::from_secs(5), backlog_bytes: 0 };
+
+/// Listens for Prometheus at `address`.
+///
+/// # Errors
+///
+/// If the system refuses, such as because another listens there.
+pub fn listen(address: SocketAddr) -> io::Result<Scrapes> {
+    let listener = TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(Sessions::new(listener, BOUNDS))
+}
+
+/// As [`listen`], for a daemon whose work does not depend on it: what the system refuses is told by the log.
+pub fn listen_if_possible(address: SocketAddr) -> Option<Scrapes> {
+    let listening = listen(address);
+    if let Err(error) = &listening {
+        tracing::warn!(%address, %error, "no metrics are served: [metrics] listen");
+    }
+    listening.ok()
+}
+
+/// A counter that stands at `value`.
+pub fn counter(value: u64) -> Counter {
+    let counter = Counter::<u64>::default();
+    counter.inc_by(value);
+    counter
+}
+
+/// A gauge that stands at `value`.
+pub fn gauge(value: u64) -> Gauge {
+    let gauge = Gauge::<i64>::default();
+    gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+    gauge
+}
 
 /// The answer to a request, without the blank line that ends it. The metrics are asked for only if they are needed.
 pub fn respond(request: &[u8], text: impl FnOnce() -> String) -> Vec<u8> {

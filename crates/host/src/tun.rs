@@ -17,6 +17,7 @@ use rustix::ioctl::{IntegerSetter, Setter, ioctl, opcode};
 use socket2::{Domain, Socket, Type};
 
 use crate::carrier;
+use crate::interface_name::{IFNAMSIZ, device_name};
 use crate::offload::Offload;
 use crate::sysctl::{self, SysctlError};
 use crate::{Namespace, NamespaceError, Netlink, NetlinkError};
@@ -310,14 +311,6 @@ fn offload(device: &OwnedFd) -> Result<(), Errno> {
     unsafe { ioctl(device, IntegerSetter::<TUNSETOFFLOAD>::new_usize(flags)) }
 }
 
-/// `name`, which has at most 15 bytes, as the kernel's array.
-pub fn device_name(name: &str) -> [u8; IFNAMSIZ] {
-    let mut array = [0; IFNAMSIZ];
-    array[..name.len()].copy_from_slice(name.as_bytes());
-    array
-}
-
-pub(crate) const IFNAMSIZ: usize = 16;
 /// `linux/if_tun.h`: packets of IP rather than frames of Ethernet.
 const IFF_TUN: u16 = 0x0001;
 /// `linux/if_tun.h`: frames of Ethernet.

@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
 
+use holdover_host::interface_name::device_name;
 use holdover_host::tun;
 
 /// Whether and how this process can make network namespaces with TUN devices in them.
@@ -202,7 +203,7 @@ fn take_steps(id_maps: Option<&IdMaps>) -> Result<(), Failure> {
     // SAFETY: the file descriptor table stays shared (no `UnshareFlags::FILES`).
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.map_err(|errno| Step::NewNet.failed(errno))?;
     let device = tun::open_device().map_err(|errno| Step::OpenTun.failed(errno))?;
-    tun::attach(&device, &tun::device_name("probe0"), false, false).map_err(|errno| Step::CreateTun.failed(errno))
+    tun::attach(&device, &device_name("probe0"), false, false).map_err(|errno| Step::CreateTun.failed(errno))
 }
 
 impl Step {

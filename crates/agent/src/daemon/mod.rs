@@ -16,7 +16,7 @@ mod wifi;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read as _};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
 use holdover_host::log::with_causes;
 use holdover_host::notify::Notifier;
 use holdover_host::privileges::{self, CapabilitySet};
-use holdover_host::scrape;
+use holdover_host::scrape::{self, Scrapes};
 use holdover_host::session::{Bounds, SessionId, Sessions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -199,7 +199,7 @@ pub struct Daemon<A: Attach> {
     control: Sessions<UnixListener>,
     /// The right to the control socket. Dropped after the engines, which come before it: the next agent finds the path free.
     _ownership: Ownership,
-    metrics: Option<Sessions<TcpListener>>,
+    metrics: Option<Scrapes>,
     /// What was answered last.
     scraped: Option<Scraped>,
     /// Who wants to hear of every action.
@@ -226,15 +226,6 @@ const CONTROL: Bounds = Bounds {
     callers: 16,
     time: Duration::from_secs(5),
     backlog_bytes: 1 << 20,
-};
-
-/// Callers of the endpoint for Prometheus.
-const SCRAPES: Bounds = Bounds {
-    mark: scrape::END_OF_REQUEST,
-    question_bytes: 8192,
-    callers: 8,
-    time: Duration::from_secs(5),
-    backlog_bytes: 0,
 };
 
 /// Everyone on this host may ask for metrics, and looking at all connections takes its time: a second request within this time gets the same answer.
@@ -278,7 +269,7 @@ impl<A: Attach> Daemon<A> {
         let schedule = read_schedule(&setup.config)?;
         let (listener, ownership) = listen(&setup.socket)?;
         let control = Sessions::new(listener, CONTROL);
-        let metrics = serve(&setup.config.metrics);
+        let metrics = listen_for_scrapes(&setup.config.metrics);
         let (now, utc) = (clock::now(), clock::utc());
         let core = Core::new(now, attach, setup.config.clone(), setup.interfaces.clone(), setup.dry_run);
         let mut daemon = Self {
@@ -559,7 +550,7 @@ impl<A: Attach> Daemon<A> {
             Ok((schedule, config)) => {
                 if config.metrics != self.setup.config.metrics {
                     self.metrics = None;
-                    self.metrics = serve(&config.metrics);
+                    self.metrics = listen_for_scrapes(&config.metrics);
                 }
                 self.timeouts.configure(now, &self.setup.config, &config, self.setup.dry_run);
                 if config.flow != self.setup.config.flow {
@@ -634,23 +625,8 @@ fn read_schedule(config: &Config) -> Result<Option<ScheduleWatch>, ConfigError> 
     Ok(schedule.map(ScheduleWatch::new))
 }
 
-/// The endpoint for Prometheus. The agent's work does not depend on it.
-fn serve(config: &Metrics) -> Option<Sessions<TcpListener>> {
-    let bind = |address: SocketAddr| {
-        let listener = TcpListener::bind(address)?;
-        listener.set_nonblocking(true)?;
-        Ok::<_, io::Error>(listener)
-    };
-    if !config.enabled {
-        return None;
-    }
-    match bind(config.listen) {
-        Ok(listener) => Some(Sessions::new(listener, SCRAPES)),
-        Err(error) => {
-            tracing::warn!(address = %config.listen, %error, "no metrics are served: [metrics] listen");
-            None
-        }
-    }
+fn listen_for_scrapes(config: &Metrics) -> Option<Scrapes> {
+    config.enabled.then(|| scrape::listen_if_possible(config.listen)).flatten()
 }
 
 /// A timer by the calendar that never fires, but is readable when the calendar jumps or the machine wakes up (`timerfd_create(2)`,

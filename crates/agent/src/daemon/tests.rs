@@ -1,5 +1,5 @@
 use std::io::Write as _;
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 

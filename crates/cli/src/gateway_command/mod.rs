@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 use holdover_gatewayd::config::{Config, DEFAULT_PATH, Mode};
-use holdover_gatewayd::control::{ClientError, DEFAULT_SOCKET, Request, Response, Word, ask};
+use holdover_gatewayd::control::{ClientError, DEFAULT_SOCKET, MobileState, Request, Response, ask};
 use holdover_gatewayd::daemon::{Daemon, DaemonError, Setup, give_up_privileges, mount_pins, stop_signal};
 use holdover_gatewayd::features;
 use holdover_host::config_error::ConfigError;
@@ -170,7 +170,7 @@ pub(crate) fn run(args: &GatewayArgs) -> ExitCode {
         Command::Mobile(args) => {
             let request = Request::Mobile { address: args.address, presence: args.presence.into() };
             match ask(&args.socket.socket, &request) {
-                Ok(_) => print(&format!("noted: {} is {}\n", args.address, Word::from(args.presence))),
+                Ok(_) => print(&format!("noted: {} is {}\n", args.address, MobileState::from(args.presence))),
                 Err(error) => failed(&error),
             }
         }
@@ -275,7 +275,7 @@ fn unexpected() -> ExitCode {
     ExitCode::FAILURE
 }
 
-impl From<Presence> for Word {
+impl From<Presence> for MobileState {
     fn from(presence: Presence) -> Self {
         match presence {
             Presence::Present => Self::Present,

@@ -69,7 +69,7 @@ impl Message {
             Body::End { place } => (3, *place, &[]),
             Body::Got { place } => (4, *place, &[]),
         };
-        let address = crate::path::mapped(self.mobile).octets();
+        let address = crate::network::mapped(self.mobile).octets();
         [&[kind][..], &self.id.to_be_bytes(), &address, &place.to_be_bytes(), rest].concat()
     }
 

@@ -7,7 +7,7 @@ use holdover_base::Instant;
 use holdover_flow::{Link, LinkState};
 use holdover_gateway::divert::Course;
 
-use super::mapped;
+use crate::network::mapped;
 
 /// `struct address`.
 #[repr(C)]

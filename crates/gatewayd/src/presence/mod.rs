@@ -8,6 +8,7 @@ mod leases;
 mod registration;
 mod webhook;
 
+use core::fmt;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -25,6 +26,38 @@ use registration::Registration;
 pub use registration::SecretError;
 pub(crate) use webhook::HookAnswer;
 use webhook::Webhook;
+
+/// What can become of a mobile host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MobileState {
+    /// It is there.
+    Present,
+    /// It is about to go.
+    Fading,
+    /// It is not there.
+    Away,
+    /// It is attached elsewhere, where packets that are forwarded find it.
+    Moved,
+}
+
+impl MobileState {
+    /// The same in the mechanisms' vocabulary.
+    pub fn to_presence(self) -> Presence {
+        match self {
+            Self::Present => Presence::Present,
+            Self::Fading => Presence::Fading { lead: None },
+            Self::Away => Presence::Away,
+            Self::Moved => Presence::Moved,
+        }
+    }
+}
+
+impl fmt::Display for MobileState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.to_presence().fmt(f)
+    }
+}
 
 /// What a source tells.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -11,9 +11,9 @@ use holdover_host::session::{Bounds, SessionId, Sessions};
 use rustix::event::PollFd;
 use sha2::{Digest as _, Sha256};
 
+use super::MobileState;
 use super::registration::{SecretError, read_secret};
 use crate::config::WebhookTable;
-use crate::control::Word;
 
 /// Names a request until it is answered.
 pub(crate) type Caller = SessionId;
@@ -127,10 +127,10 @@ fn read(request: &[u8], digest: &[u8; 32]) -> Read {
         return Read::Wrong("405 Method Not Allowed", USAGE);
     }
     let word = match word {
-        "present" => Word::Present,
-        "fading" => Word::Fading,
-        "away" => Word::Away,
-        "moved" => Word::Moved,
+        "present" => MobileState::Present,
+        "fading" => MobileState::Fading,
+        "away" => MobileState::Away,
+        "moved" => MobileState::Moved,
         _ => return Read::Wrong("400 Bad Request", USAGE),
     };
     match address.parse() {

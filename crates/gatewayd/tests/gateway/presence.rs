@@ -320,7 +320,7 @@ fn no_room(_: &Namespace) {
     assert!(gateway.mobile(mobile).is_some(), "the only place is taken");
     place.write("leases", &lease(4_000_000_100));
     wait_for("the renewed lease", || (gateway.status().reports.leases > 0).then_some(()));
-    assert!(gateway.report(other, holdover_gatewayd::control::Word::Away).is_err());
+    assert!(gateway.report(other, holdover_gatewayd::control::MobileState::Away).is_err());
     transfer.goes_on(200_000).unwrap();
     transfer.ends_exact().unwrap();
     assert_eq!(gateway.mobile(other), None);

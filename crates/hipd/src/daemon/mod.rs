@@ -9,7 +9,7 @@ mod key_file;
 mod sockets;
 
 use std::io::{self, Read as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
 use holdover_host::notify::Notifier;
 use holdover_host::offload::{Joiner, segments};
 use holdover_host::privileges::{CapabilitySet, drop_all_but};
-use holdover_host::scrape;
+use holdover_host::scrape::{self, Scrapes};
 use holdover_host::session::{Bounds, Sessions};
 use holdover_host::{Namespace, NamespaceError, Tun, TunConfig, TunError, clock};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -142,14 +142,6 @@ const CONTROL: Bounds = Bounds {
     time: Duration::from_secs(5),
     backlog_bytes: 1 << 20,
 };
-/// Callers of the endpoint for Prometheus.
-const SCRAPES: Bounds = Bounds {
-    mark: scrape::END_OF_REQUEST,
-    question_bytes: 8192,
-    callers: 8,
-    time: Duration::from_secs(5),
-    backlog_bytes: 0,
-};
 /// Packets that one round takes from the TUN device, and from each socket.
 const BATCH: usize = 64;
 /// How many packets of programs the kernel queues before it drops more.
@@ -169,7 +161,7 @@ pub struct Daemon {
     sockets: Sockets,
     addresses: Addresses,
     control: Sessions<UnixListener>,
-    metrics: Option<Sessions<TcpListener>>,
+    metrics: Option<Scrapes>,
     /// Dropped after the TUN device: the next daemon finds its name free.
     _ownership: Ownership,
     notifier: Notifier,
@@ -237,7 +229,7 @@ impl Daemon {
             sockets,
             addresses,
             control: Sessions::new(listener, CONTROL),
-            metrics: setup.metrics.map(serve).transpose()?,
+            metrics: setup.metrics.map(listen_for_scrapes).transpose()?,
             _ownership: ownership,
             watchdog_due: notifier.watchdog().map(|every| now + every),
             notifier,
@@ -502,14 +494,8 @@ impl Daemon {
     }
 }
 
-/// Listens for Prometheus.
-fn serve(address: SocketAddr) -> Result<Sessions<TcpListener>, DaemonError> {
-    let listener = TcpListener::bind(address).and_then(|listener| {
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    });
-    let listener = listener.map_err(|source| DaemonError::Metrics { address, source })?;
-    Ok(Sessions::new(listener, SCRAPES))
+fn listen_for_scrapes(address: SocketAddr) -> Result<Scrapes, DaemonError> {
+    scrape::listen(address).map_err(|source| DaemonError::Metrics { address, source })
 }
 
 /// What the kernel can be asked about the sockets that take what comes from an interface.

@@ -48,22 +48,22 @@ impl Pair {
     }
 
     /// What the client sends now.
-    fn from_client(&mut self) -> Vec<Packet> {
+    fn client_sends(&mut self) -> Vec<Packet> {
         let now = self.now;
         core::iter::from_fn(|| self.client.poll_transmit(now)).map(|outgoing| outgoing.packet).collect()
     }
 
-    fn from_server(&mut self) -> Vec<Packet> {
+    fn server_sends(&mut self) -> Vec<Packet> {
         let now = self.now;
         core::iter::from_fn(|| self.server.poll_transmit(now)).map(|outgoing| outgoing.packet).collect()
     }
 
-    fn to_server(&mut self, packet: &Packet) {
+    fn server_hears(&mut self, packet: &Packet) {
         self.server.handle_packet(self.now, packet);
         self.server.assert_invariants();
     }
 
-    fn to_client(&mut self, packet: &Packet) {
+    fn client_hears(&mut self, packet: &Packet) {
         self.client.handle_packet(self.now, packet);
         self.client.assert_invariants();
     }
@@ -71,12 +71,12 @@ impl Pair {
     /// Packets go to and fro until there are none.
     fn exchange(&mut self) {
         loop {
-            let (up, down) = (self.from_client(), self.from_server());
+            let (up, down) = (self.client_sends(), self.server_sends());
             if up.is_empty() && down.is_empty() {
                 return;
             }
-            up.iter().for_each(|packet| self.to_server(packet));
-            down.iter().for_each(|packet| self.to_client(packet));
+            up.iter().for_each(|packet| self.server_hears(packet));
+            down.iter().for_each(|packet| self.client_hears(packet));
         }
     }
 
@@ -93,7 +93,7 @@ impl Pair {
 
     /// The one segment that the client sends now.
     fn client_segment(&mut self) -> (Packet, Segment) {
-        let mut sent = self.from_client();
+        let mut sent = self.client_sends();
         assert_eq!(sent.len(), 1, "{sent:?}");
         let packet = sent.remove(0);
         let segment = packet.tcp().unwrap().clone();
@@ -101,7 +101,7 @@ impl Pair {
     }
 
     fn server_segment(&mut self) -> (Packet, Segment) {
-        let mut sent = self.from_server();
+        let mut sent = self.server_sends();
         assert_eq!(sent.len(), 1, "{sent:?}");
         let packet = sent.remove(0);
         let segment = packet.tcp().unwrap().clone();
@@ -129,7 +129,7 @@ fn a_first_connection_asks_for_a_cookie() {
     assert_eq!(taken, 0);
     let (packet, syn) = pair.client_segment();
     assert_eq!((option(&syn), syn.payload.len()), (Some(FastOpen::REQUEST), 0));
-    pair.to_server(&packet);
+    pair.server_hears(&packet);
     let (_, syn_ack) = pair.server_segment();
     assert_eq!(option(&syn_ack).map(|option| option.cookie().len()), Some(8));
     assert_eq!(pair.server.poll_event(), None, "the handshake has not ended");
@@ -144,18 +144,18 @@ fn the_answer_comes_with_the_syn_ack() {
     assert_eq!(taken, 300);
     let (packet, syn) = pair.client_segment();
     assert_eq!((syn.flags, syn.payload.len()), (Flags::SYN, 300));
-    pair.to_server(&packet);
+    pair.server_hears(&packet);
     let (accepted, event) = pair.server.poll_event().unwrap();
     assert_eq!(event, Event::Connected);
     let now = pair.now;
     assert_eq!(pair.of_server(accepted).read(now), Some(stream(0, 300)));
     assert_eq!(pair.of_server(accepted).write(now, stream(0, 2_000)), 2_000);
-    let answers: Vec<Packet> = pair.from_server();
+    let answers: Vec<Packet> = pair.server_sends();
     let lens: Vec<usize> = answers.iter().map(|packet| packet.tcp().unwrap().payload.len()).collect();
     assert_eq!(lens, [0, 1000, 1000]);
     let syn_ack = answers[0].tcp().unwrap();
     assert_eq!((syn_ack.flags, syn_ack.ack - syn.seq), (Flags::SYN | Flags::ACK, 301));
-    answers.iter().for_each(|packet| pair.to_client(packet));
+    answers.iter().for_each(|packet| pair.client_hears(packet));
     assert_eq!(pair.of_client(id).readable_len(), 2_000);
     assert!(pair.of_client(id).syn_data_taken() && pair.of_server(accepted).syn_data_taken());
     pair.exchange();
@@ -181,23 +181,23 @@ fn a_stale_cookie_is_replaced_and_the_data_sent_again_at_once() {
     let (id, taken) = pair.open(stream(0, 300));
     assert_eq!(taken, 300);
     let (packet, syn) = pair.client_segment();
-    pair.to_server(&packet);
+    pair.server_hears(&packet);
     assert_eq!(pair.server.poll_event(), None);
     let (packet, syn_ack) = pair.server_segment();
     assert_eq!(syn_ack.ack - syn.seq, 1);
     assert!(option(&syn_ack).is_some() && option(&syn_ack) != option(&syn));
-    pair.to_client(&packet);
+    pair.client_hears(&packet);
     assert!(!pair.of_client(id).syn_data_taken());
     let (packet, again) = pair.client_segment();
     assert_eq!((again.seq - syn.seq, again.payload.len()), (1, 300), "with the handshake's ACK");
-    pair.to_server(&packet);
+    pair.server_hears(&packet);
     let (accepted, _) = pair.server.poll_event().unwrap();
     let now = pair.now;
     assert_eq!(pair.of_server(accepted).read(now), Some(stream(0, 300)));
     // The new one is good.
     pair.open(stream(0, 300));
-    let packets = pair.from_client();
-    packets.iter().for_each(|packet| pair.to_server(packet));
+    let packets = pair.client_sends();
+    packets.iter().for_each(|packet| pair.server_hears(packet));
     assert!(
         core::iter::from_fn(|| pair.server.poll_event()).any(|(id, event)| event == Event::Connected && id != accepted)
     );
@@ -214,7 +214,7 @@ fn a_syn_that_was_lost_goes_again_without_data_and_option() {
     pair.client.handle_timeout(pair.now);
     let (packet, syn) = pair.client_segment();
     assert_eq!((syn.flags, syn.payload.len(), option(&syn)), (Flags::SYN, 0, None));
-    pair.to_server(&packet);
+    pair.server_hears(&packet);
     pair.exchange();
     let (accepted, _) = pair.server.poll_event().unwrap();
     let now = pair.now;
@@ -230,8 +230,8 @@ fn so_many_connections_are_early_and_no_more() {
     (0..3).for_each(|_| {
         pair.open(stream(0, 10));
     });
-    let syns = pair.from_client();
-    syns.iter().for_each(|packet| pair.to_server(packet));
+    let syns = pair.client_sends();
+    syns.iter().for_each(|packet| pair.server_hears(packet));
     let connected = core::iter::from_fn(|| pair.server.poll_event()).filter(|(_, event)| *event == Event::Connected);
     assert_eq!(connected.count(), 2);
     pair.exchange();
@@ -240,7 +240,7 @@ fn so_many_connections_are_early_and_no_more() {
     // Their handshakes have ended: there is room again.
     pair.open(stream(0, 10));
     let (packet, _) = pair.client_segment();
-    pair.to_server(&packet);
+    pair.server_hears(&packet);
     assert!(pair.server.poll_event().is_some_and(|(_, event)| event == Event::Connected));
 }
 
@@ -251,13 +251,13 @@ fn an_early_connection_that_is_reset_tells_its_application() {
     pair.get_cookie();
     let (id, _) = pair.open(stream(0, 10));
     let (packet, syn) = pair.client_segment();
-    pair.to_server(&packet);
-    pair.from_server();
+    pair.server_hears(&packet);
+    pair.server_sends();
     let (accepted, _) = pair.server.poll_event().unwrap();
     let reset =
         Segment { src_port: syn.src_port, dst_port: PORT, seq: syn.seq + 11, flags: Flags::RST, ..Segment::default() };
-    pair.to_server(&Packet::new(address(1), address(2), reset));
-    pair.from_server();
+    pair.server_hears(&Packet::new(address(1), address(2), reset));
+    pair.server_sends();
     let events: Vec<Event> = core::iter::from_fn(|| pair.server.poll_event()).map(|(_, event)| event).collect();
     assert!(events.contains(&Event::Closed), "{events:?}");
     let now = pair.now;
@@ -273,11 +273,11 @@ fn without_the_handshakes_end_an_early_connection_times_out() {
     pair.get_cookie();
     pair.open(stream(0, 10));
     let (packet, _) = pair.client_segment();
-    pair.to_server(&packet);
+    pair.server_hears(&packet);
     let (accepted, _) = pair.server.poll_event().unwrap();
     let now = pair.now;
     pair.of_server(accepted).write(now, stream(0, 100_000));
-    let first: usize = pair.from_server().iter().map(|packet| packet.tcp().unwrap().payload.len()).sum();
+    let first: usize = pair.server_sends().iter().map(|packet| packet.tcp().unwrap().payload.len()).sum();
     assert_eq!(first, 10_000, "the initial window");
     let mut reasons = Vec::new();
     while let Some(at) = pair.server.poll_timeout() {
@@ -297,14 +297,14 @@ fn a_fin_waits_for_the_end_of_the_handshake() {
     pair.get_cookie();
     pair.open(stream(0, 10));
     let (packet, _) = pair.client_segment();
-    pair.to_server(&packet);
+    pair.server_hears(&packet);
     let (accepted, _) = pair.server.poll_event().unwrap();
     let now = pair.now;
     pair.of_server(accepted).write(now, stream(0, 500));
     pair.of_server(accepted).shutdown_write();
-    let sent = pair.from_server();
+    let sent = pair.server_sends();
     assert!(sent.iter().all(|packet| !packet.tcp().unwrap().flags.contains(Flags::FIN)), "{sent:?}");
-    sent.iter().for_each(|packet| pair.to_client(packet));
+    sent.iter().for_each(|packet| pair.client_hears(packet));
     pair.exchange();
     assert_eq!(pair.of_server(accepted).state(), State::FinWait2);
 }
@@ -320,7 +320,7 @@ fn both_sides_may_do_without_cookies() {
     assert_eq!(taken, 300);
     let (packet, syn) = pair.client_segment();
     assert_eq!(option(&syn), None);
-    pair.to_server(&packet);
+    pair.server_hears(&packet);
     assert!(pair.server.poll_event().is_some());
     assert_eq!(option(&pair.server_segment().1), None);
 }
@@ -334,7 +334,7 @@ fn a_listener_without_fast_open_ignores_option_and_data() {
     });
     pair.open(stream(0, 300));
     let (packet, syn) = pair.client_segment();
-    pair.to_server(&packet);
+    pair.server_hears(&packet);
     let (_, syn_ack) = pair.server_segment();
     assert_eq!((syn_ack.ack - syn.seq, option(&syn_ack)), (1, None));
 }
@@ -348,12 +348,12 @@ fn a_syn_with_data_that_comes_twice_is_answered_twice() {
     });
     pair.open(stream(0, 300));
     let (packet, _) = pair.client_segment();
-    pair.to_server(&packet);
+    pair.server_hears(&packet);
     let (_, first) = pair.server_segment();
-    pair.to_server(&packet);
+    pair.server_hears(&packet);
     let (answer, second) = pair.server_segment();
     assert_eq!((first.seq, first.ack), (second.seq, second.ack));
-    pair.to_client(&answer);
+    pair.client_hears(&answer);
     pair.exchange();
     let (accepted, _) = pair.server.poll_event().unwrap();
     let now = pair.now;
@@ -368,11 +368,11 @@ fn a_syn_with_data_that_is_too_long_for_the_path_goes_without() {
     pair.open(stream(0, 900));
     let (packet, syn) = pair.client_segment();
     let error = IcmpError::quoting_packet(Unreachable::PacketTooBig { mtu: 600 }, &packet).unwrap();
-    pair.to_client(&Packet::new(address(9), address(1), error));
+    pair.client_hears(&Packet::new(address(9), address(1), error));
     let (packet, again) = pair.client_segment();
     assert_eq!((again.flags, again.seq, again.payload.len()), (Flags::SYN, syn.seq, 0));
     assert_eq!((again.options.mss, option(&again)), (Some(560), None));
-    pair.to_server(&packet);
+    pair.server_hears(&packet);
     pair.exchange();
     let (accepted, _) = pair.server.poll_event().unwrap();
     let now = pair.now;
