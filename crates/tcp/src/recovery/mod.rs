@@ -34,8 +34,8 @@ pub(crate) struct Recovery {
     pub(crate) high_seq: Seq,
     /// How many segments' reordering is tolerated before a loss is inferred.
     pub(crate) reordering: u32,
-    /// How often it was seen.
-    pub(crate) reordering_seen: u32,
+    /// How often it was seen; u16::MAX stands for more.
+    pub(crate) reordering_seen: u16,
     /// Consecutive runs of the retransmission timer without progress.
     pub(crate) retransmits: u32,
     pub(crate) rack: Rack,
