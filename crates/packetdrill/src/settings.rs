@@ -39,8 +39,8 @@ pub(crate) struct Settings {
     /// `tcp_fastopen`'s bits.
     pub(crate) fast_open: u32,
     pub(crate) fast_open_key: Option<[u8; 16]>,
-    /// How often what is known of peers was forgotten (`ip tcp_metrics flush`).
-    pub(crate) metrics_flushes: u32,
+    /// What is known of peers is to be forgotten (`ip tcp_metrics flush`).
+    pub(crate) flush_metrics: bool,
     pub(crate) paced_by_fq: bool,
     notes: Vec<String>,
     blockers: Vec<String>,
@@ -81,7 +81,7 @@ impl Default for Settings {
             mtu_probing: false,
             fast_open: Self::FAST_OPEN_CLIENT,
             fast_open_key: None,
-            metrics_flushes: 0,
+            flush_metrics: false,
             paced_by_fq: false,
             notes: Vec::new(),
             blockers: Vec::new(),

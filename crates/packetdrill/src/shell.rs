@@ -83,7 +83,7 @@ fn echo(args: &[String], settings: &mut Settings) {
 fn ip(args: &[String], settings: &mut Settings) {
     let words: Vec<&str> = args.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
     match words.as_slice() {
-        ["tcp_metrics" | "tcpmetrics", "flush", ..] => settings.metrics_flushes += 1,
+        ["tcp_metrics" | "tcpmetrics", "flush", ..] => settings.flush_metrics = true,
         ["tcp_metrics" | "tcpmetrics", ..] | ["route" | "ro" | "r", "flush" | "show" | "get", ..] => {}
         ["route" | "ro" | "r", "add" | "change" | "replace" | "append", rest @ ..] => {
             let mut rest = rest.iter();

@@ -207,19 +207,8 @@ mod tests {
     use super::*;
 
     fn sent(at_ms: u64, seq: u32, departure: Departure) -> Sent {
-        Sent {
-            seq: Seq::new(seq),
-            payload: bytes::Bytes::from_static(&[0; 100]),
-            sent_at: Instant::from_millis(at_ms),
-            syn: false,
-            fin: false,
-            push: false,
-            sacked: false,
-            lost: false,
-            retransmitted: false,
-            ever_retransmitted: false,
-            departure: Some(Box::new(departure)),
-        }
+        let sent = Sent::new(Instant::from_millis(at_ms), Seq::new(seq), bytes::Bytes::from_static(&[0; 100]));
+        Sent { departure: Some(Box::new(departure)), ..sent }
     }
 
     const MIN_RTT: Option<Duration> = Some(Duration::from_millis(50));

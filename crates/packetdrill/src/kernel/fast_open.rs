@@ -36,7 +36,7 @@ impl Kernel {
         if let Some(key) = self.settings.fast_open_key {
             self.endpoint.set_fast_open_key(key);
         }
-        if core::mem::take(&mut self.settings.metrics_flushes) > 0 {
+        if core::mem::take(&mut self.settings.flush_metrics) {
             self.endpoint.forget_cookies();
         }
     }

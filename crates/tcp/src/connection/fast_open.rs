@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use holdover_base::Instant;
-use holdover_wire::{FastOpen, Flags, Segment, Seq};
+use holdover_wire::{FastOpen, Segment, Seq};
 
 use super::{Connection, Event};
 use crate::config::AckPolicy;
@@ -152,12 +152,13 @@ impl Connection {
             FastOpenVerdict::Grant(cookie) => state.option = Some(cookie),
             FastOpenVerdict::Take => {
                 state.is_early = true;
-                state.is_taken = !syn.payload.is_empty();
                 self.begin_transfer(now);
                 let mut data = syn.payload.clone();
                 data.truncate(self.open_window() as usize);
+                let is_whole = data.len() == syn.payload.len();
                 if !data.is_empty() {
                     self.take_data(syn.seq + 1, data);
+                    self.fast_open.get_or_insert_default().is_taken = is_whole;
                 }
             }
         }
@@ -179,7 +180,7 @@ impl Connection {
     }
 
     /// The handshake of a connection that was early ends with `segment`, which may acknowledge data, too.
-    pub(super) fn end_early(&mut self, now: Instant, segment: &Segment) -> Result<(), Disposition> {
+    fn end_early(&mut self, now: Instant, segment: &Segment) -> Result<(), Disposition> {
         self.process_ack(now, segment)?;
         if !self.queue.is_empty() && !self.is_retransmission_timed() {
             self.arm_retransmit(now, self.rtt.rto());
@@ -235,9 +236,4 @@ impl Connection {
     pub(super) fn syns_out(&self) -> u32 {
         u32::from(self.state == State::SynReceived && self.queue.front().is_some_and(|front| front.syn))
     }
-}
-
-/// Whether a segment is a SYN and nothing else that matters to a listener.
-pub(crate) fn is_plain_syn(segment: &Segment) -> bool {
-    segment.flags & (Flags::SYN | Flags::ACK | Flags::RST | Flags::FIN) == Flags::SYN
 }

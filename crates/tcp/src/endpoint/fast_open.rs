@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use holdover_base::Instant;
-use holdover_wire::{FastOpen, Segment};
+use holdover_wire::{FastOpen, Flags, Segment};
 use siphasher::sip::SipHasher24;
 
-use super::{ConnectError, ConnectionId, Endpoint, Handshake};
+use super::{ConnectError, ConnectionId, Endpoint, Handshake, write_address};
 use crate::config::Config;
 use crate::connection::Connection;
-use crate::connection::fast_open::{FastOpenAnswer, FastOpenVerdict, is_plain_syn};
+use crate::connection::fast_open::{FastOpenAnswer, FastOpenVerdict};
 
 /// So many servers are remembered; of more, the one that was heard of longest ago is forgotten.
 const MAX_SERVERS: usize = 1024;
@@ -94,9 +94,12 @@ impl Endpoint {
         mut data: Bytes,
     ) -> Result<(ConnectionId, usize), ConnectError> {
         let option = (!config.fast_open.sends_without_cookie).then(|| self.cookies.option(remote.ip()));
-        let may_send = option.is_none_or(|option| !option.is_request());
         let mss = self.cookies.mss(remote.ip()).map_or(config.mss, |mss| mss.min(config.mss));
-        let room = if may_send { mss.saturating_sub(Connection::SYN_DATA_HEADROOM).into() } else { 0 };
+        let room = if self.may_send_syn_data(&config, remote.ip()) {
+            mss.saturating_sub(Connection::SYN_DATA_HEADROOM).into()
+        } else {
+            0
+        };
         data.truncate(room);
         let len = data.len();
         let id = self.connect(now, config, local, remote)?;
@@ -144,8 +147,9 @@ impl Endpoint {
         let listener = self.listeners.get(&local.port())?;
         let config = listener.config.fast_open;
         let option = syn.options.fast_open.as_deref();
-        let is_for_us = is_plain_syn(syn) && (option.is_some() || !syn.payload.is_empty());
-        if !is_for_us || listener.early >= config.max_pending as usize {
+        let is_for_us = option.is_some() || !syn.payload.is_empty();
+        // The end of a stream that has not begun is for the handshake to settle.
+        if !is_for_us || syn.flags.contains(Flags::FIN) || listener.early >= config.max_pending as usize {
             return None;
         }
         let valid = cookie(&config.key.unwrap_or(self.cookie_key), remote.ip(), local.ip());
@@ -182,12 +186,8 @@ impl Endpoint {
 /// behind one address can share a key.
 fn cookie(key: &[u8; 16], client: IpAddr, server: IpAddr) -> FastOpen {
     let mut hasher = SipHasher24::new_with_key(key);
-    for address in [client, server] {
-        match address {
-            IpAddr::V4(address) => hasher.write(&address.octets()),
-            IpAddr::V6(address) => hasher.write(&address.octets()),
-        }
-    }
+    write_address(&mut hasher, client);
+    write_address(&mut hasher, server);
     FastOpen::new(&hasher.finish().to_le_bytes()).unwrap_or(FastOpen::REQUEST)
 }
 

@@ -636,13 +636,18 @@ impl Endpoint {
 fn hash(secret: &SipHasher24, local: SocketAddr, remote: SocketAddr) -> u64 {
     let mut hasher = *secret;
     for address in [local, remote] {
-        match address.ip() {
-            IpAddr::V4(ip) => hasher.write(&ip.octets()),
-            IpAddr::V6(ip) => hasher.write(&ip.octets()),
-        }
+        write_address(&mut hasher, address.ip());
         hasher.write_u16(address.port());
     }
     hasher.finish()
+}
+
+#[inline]
+fn write_address(hasher: &mut SipHasher24, address: IpAddr) {
+    match address {
+        IpAddr::V4(address) => hasher.write(&address.octets()),
+        IpAddr::V6(address) => hasher.write(&address.octets()),
+    }
 }
 
 /// Whether an address can be one host's.

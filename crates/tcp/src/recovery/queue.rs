@@ -458,19 +458,8 @@ mod tests {
     fn queue(segments: u32) -> RetransmissionQueue {
         let mut queue = RetransmissionQueue::default();
         for n in 0..segments {
-            queue.push(Sent {
-                seq: Seq::new(n * 100),
-                payload: Bytes::from_static(&[0; 100]),
-                sent_at: Instant::from_millis(u64::from(n)),
-                syn: false,
-                fin: false,
-                push: false,
-                sacked: false,
-                lost: false,
-                retransmitted: false,
-                ever_retransmitted: false,
-                departure: None,
-            });
+            let sent_at = Instant::from_millis(u64::from(n));
+            queue.push(Sent::new(sent_at, Seq::new(n * 100), Bytes::from_static(&[0; 100])));
         }
         queue
     }

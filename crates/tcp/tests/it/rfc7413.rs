@@ -108,6 +108,17 @@ impl Pair {
         (packet, segment)
     }
 
+    /// A connection that is the server's application's before its handshake has ended: its SYN, and its name at the server.
+    fn open_early(&mut self, data: Bytes) -> (Segment, ConnectionId) {
+        self.get_cookie();
+        self.open(data);
+        let (packet, syn) = self.client_segment();
+        self.server_hears(&packet);
+        let (accepted, event) = self.server.poll_event().unwrap();
+        assert_eq!(event, Event::Connected);
+        (syn, accepted)
+    }
+
     fn of_server(&mut self, id: ConnectionId) -> &mut Connection {
         self.server.connection_mut(id).unwrap()
     }
@@ -248,12 +259,8 @@ fn so_many_connections_are_early_and_no_more() {
 #[test]
 fn an_early_connection_that_is_reset_tells_its_application() {
     let mut pair = Pair::new();
-    pair.get_cookie();
-    let (id, _) = pair.open(stream(0, 10));
-    let (packet, syn) = pair.client_segment();
-    pair.server_hears(&packet);
+    let (syn, accepted) = pair.open_early(stream(0, 10));
     pair.server_sends();
-    let (accepted, _) = pair.server.poll_event().unwrap();
     let reset =
         Segment { src_port: syn.src_port, dst_port: PORT, seq: syn.seq + 11, flags: Flags::RST, ..Segment::default() };
     pair.server_hears(&Packet::new(address(1), address(2), reset));
@@ -263,18 +270,13 @@ fn an_early_connection_that_is_reset_tells_its_application() {
     let now = pair.now;
     assert_eq!(pair.of_server(accepted).error(), Some(ConnectionError::Reset));
     assert_eq!(pair.of_server(accepted).read(now), Some(stream(0, 10)));
-    pair.client.withdraw(id);
 }
 
 /// A client that is not where its SYN says gets nothing but the window's worth, and the connection ends.
 #[test]
 fn without_the_handshakes_end_an_early_connection_times_out() {
     let mut pair = Pair::new();
-    pair.get_cookie();
-    pair.open(stream(0, 10));
-    let (packet, _) = pair.client_segment();
-    pair.server_hears(&packet);
-    let (accepted, _) = pair.server.poll_event().unwrap();
+    let (_, accepted) = pair.open_early(stream(0, 10));
     let now = pair.now;
     pair.of_server(accepted).write(now, stream(0, 100_000));
     let first: usize = pair.server_sends().iter().map(|packet| packet.tcp().unwrap().payload.len()).sum();
@@ -294,11 +296,7 @@ fn without_the_handshakes_end_an_early_connection_times_out() {
 #[test]
 fn a_fin_waits_for_the_end_of_the_handshake() {
     let mut pair = Pair::new();
-    pair.get_cookie();
-    pair.open(stream(0, 10));
-    let (packet, _) = pair.client_segment();
-    pair.server_hears(&packet);
-    let (accepted, _) = pair.server.poll_event().unwrap();
+    let (_, accepted) = pair.open_early(stream(0, 10));
     let now = pair.now;
     pair.of_server(accepted).write(now, stream(0, 500));
     pair.of_server(accepted).shutdown_write();
