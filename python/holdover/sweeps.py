@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,21 +77,39 @@ def sweep(
 
 
 class Sweep:
-    """The results of a sweep."""
+    """The results of a sweep, which are read from their files when they are asked for.
 
-    def __init__(self, directory: Path, results: tuple[Any, Any, Any, str], keep: Any = None) -> None:
+    Where there are too many runs for the memory, read the data set ``runs.parquet`` in `directory` in parts, as ``dask.dataframe``, polars'
+    ``scan_parquet`` and DuckDB do.
+    """
+
+    def __init__(self, directory: Path, files: _holdover.SweepFiles, keep: Any = None) -> None:
         self._keep = keep
-        runs, points, tests, summary = results
+        self._files = files
         #: Where the files are: see ``docs/guide/sweeps.md``.
         self.directory = directory
-        #: One row for each flow of each run.
-        self.runs = Table(runs)
-        #: One row for each variant at each point: means, medians and tails with their 95 % intervals.
-        self.points = Table(points)
-        #: One row for each comparison, with test, effect size, p by Holm's correction, and verdict; None if nothing was compared.
-        self.tests = None if tests is None else Table(tests)
-        #: Everything but the runs, as in ``summary.json``.
-        self.summary: dict[str, Any] = json.loads(summary)
+
+    @cached_property
+    def runs(self) -> Table:
+        """One row for each flow of each run."""
+        return Table(self._files.runs())
+
+    @cached_property
+    def points(self) -> Table:
+        """One row for each variant at each point: means, medians and tails with their 95 % intervals."""
+        return Table(self._files.points())
+
+    @cached_property
+    def tests(self) -> Table | None:
+        """One row for each comparison, with test, effect size, p by Holm's correction, and verdict; None if nothing was compared."""
+        tests = self._files.tests()
+        return None if tests is None else Table(tests)
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """Everything but the runs, as in ``summary.json``."""
+        summary: dict[str, Any] = json.loads((self.directory / "summary.json").read_text())
+        return summary
 
     @property
     def test(self) -> str:

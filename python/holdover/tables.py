@@ -49,7 +49,7 @@ class Table:
         return f"<Table of {len(self)} rows: {', '.join(self.column_names)}>"
 
     def _repr_html_(self, rows: int = 20) -> str:
-        columns = {name: self[name][:rows] for name in self.column_names}
+        columns = {name: self._native.column(name, rows) for name in self.column_names}
         shown = [name for name, values in columns.items() if any(value is not None for value in values)]
         head = "".join(f"<th>{escape(name)}</th>" for name in shown)
         body = "".join(

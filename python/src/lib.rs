@@ -23,6 +23,7 @@ fn _holdover(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<packet::PyPacket>()?;
     module.add_class::<congestion::PySendState>()?;
     module.add_class::<sweep::PyDriver>()?;
+    module.add_class::<sweep::SweepFiles>()?;
     module.add_class::<sweep::PyWorker>()?;
     module.add_function(wrap_pyfunction!(scenario::builtin_scenarios, module)?)?;
     module.add_function(wrap_pyfunction!(scenario::schema, module)?)?;

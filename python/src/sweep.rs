@@ -1,20 +1,20 @@
 //! Sweeps: on this machine, and as a driver and workers for others.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdover_lab::sweep::driver::{Driver, Worker};
 use holdover_lab::sweep::engine::{self, Outcome};
-use holdover_lab::sweep::{DirectoryError, Estimates, Finished, Plan, PlanError, Progress, SweepDir, Unit, tables};
+use holdover_lab::sweep::table::{Columns, Kind};
+use holdover_lab::sweep::tables::{self, AxisColumns};
+use holdover_lab::sweep::{DirectoryError, Findings, Ledger, Plan, PlanError, Progress, Runs, SweepDir, Unit};
 use holdover_report::Manifest;
 use pyo3::prelude::*;
 
 use crate::errors::{failed, interrupted, scenario_error};
 use crate::scenario::PyScenario;
-use crate::table::PyTable;
-
-/// The tables of a sweep, its tests if variants were compared, and its summary as JSON.
-type Results = (PyTable, PyTable, Option<PyTable>, String);
+use crate::table::{PyTable, read_csv};
 
 fn plan_error(py: Python<'_>, error: &PlanError) -> PyErr {
     match error {
@@ -23,21 +23,22 @@ fn plan_error(py: Python<'_>, error: &PlanError) -> PyErr {
     }
 }
 
-fn open(py: Python<'_>, scenario: &PyScenario, out: &Path) -> PyResult<(Plan, SweepDir)> {
+fn open(py: Python<'_>, scenario: &PyScenario, out: &Path, jobs: usize) -> PyResult<(Plan, SweepDir)> {
     let scenario = scenario.0.clone();
-    let plan = py.detach(|| Plan::new(scenario)).map_err(|error| plan_error(py, &error))?;
+    let plan = py.detach(|| Plan::new(scenario, jobs)).map_err(|error| plan_error(py, &error))?;
     let directory = SweepDir::at(out, false).map_err(|error| failed(py, error))?;
     Ok((plan, directory))
 }
 
+/// Writes the results, of which the caller then finds the files.
 fn finish(
     py: Python<'_>,
-    plan: &Plan,
-    runs: &[Vec<Finished>],
+    (plan, runs): (&Plan, &Runs),
     directory: &SweepDir,
+    jobs: usize,
     took_s: f64,
     started: (String, Vec<String>),
-) -> PyResult<Results> {
+) -> PyResult<SweepFiles> {
     let manifest = Manifest {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seed: Some(plan.scenario.seed()),
@@ -45,18 +46,53 @@ fn finish(
         started_at: started.0,
         took_s,
     };
-    let (estimates, summary) = py
-        .detach(|| {
-            let estimates = Estimates::new(plan, runs);
-            let summary = directory.write_results(plan, runs, &estimates)?;
-            directory.write_manifest(&manifest)?;
-            Ok::<_, DirectoryError>((estimates, summary))
-        })
-        .map_err(|error| failed(py, error))?;
-    let tests = tables::tests(plan, &estimates).map(|tests| PyTable::new(py, &tests)).transpose()?;
-    let summary = summary.to_json().map_err(|error| failed(py, error))?;
-    let [runs, points] = [tables::runs(plan, runs), tables::points(plan, runs, &estimates)];
-    Ok((PyTable::new(py, &runs)?, PyTable::new(py, &points)?, tests, summary))
+    py.detach(|| {
+        directory.write_results(plan, &Findings::new(plan, runs, jobs)?, |_| ())?;
+        directory.write_manifest(&manifest)
+    })
+    .map_err(|error: DirectoryError| failed(py, error))?;
+    let axes = AxisColumns::new(&plan.sweep);
+    Ok(SweepFiles {
+        directory: directory.path().to_owned(),
+        runs: tables::runs_columns(&axes),
+        points: tables::points_columns(plan, &axes),
+        tests: tables::tests_columns(plan, &axes),
+    })
+}
+
+/// The tables of a sweep that is complete, which are read from their files when they are asked for.
+#[pyclass(frozen, module = "holdover._holdover")]
+pub(crate) struct SweepFiles {
+    directory: PathBuf,
+    runs: Columns,
+    points: Columns,
+    tests: Option<Columns>,
+}
+
+#[pymethods]
+impl SweepFiles {
+    /// One row for each flow of each run.
+    fn runs(&self, py: Python<'_>) -> PyResult<PyTable> {
+        self.read(py, "runs", &self.runs)
+    }
+
+    /// One row for each variant at each point.
+    fn points(&self, py: Python<'_>) -> PyResult<PyTable> {
+        self.read(py, "points", &self.points)
+    }
+
+    /// One row for each comparison; `None` if nothing was compared.
+    fn tests(&self, py: Python<'_>) -> PyResult<Option<PyTable>> {
+        self.tests.as_ref().map(|columns| self.read(py, "tests", columns)).transpose()
+    }
+}
+
+impl SweepFiles {
+    fn read(&self, py: Python<'_>, name: &str, columns: &Columns) -> PyResult<PyTable> {
+        let kinds: HashMap<&str, Kind> = columns.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
+        let path = self.directory.join(format!("{name}.csv"));
+        read_csv(py, &path, |name| kinds.get(name).copied().unwrap_or(Kind::Text))
+    }
 }
 
 /// Sweeps on `jobs` threads of this process. `progress` is called with the number of runs made and expected.
@@ -68,18 +104,18 @@ pub(crate) fn sweep(
     jobs: usize,
     progress: Option<Py<PyAny>>,
     started: (String, Vec<String>),
-) -> PyResult<Results> {
+) -> PyResult<SweepFiles> {
     let began = std::time::Instant::now();
-    let (plan, directory) = open(py, &scenario, &out)?;
-    let (journal, schedule) = engine::open_journal(&plan, &directory.journal()).map_err(|error| failed(py, error))?;
+    let (plan, directory) = open(py, &scenario, &out, jobs)?;
+    let ledger = py.detach(|| Ledger::open(&plan, &directory)).map_err(|error| failed(py, error))?;
     directory.write_scenario(&plan).map_err(|error| failed(py, error))?;
     let stop = AtomicBool::new(false);
-    let latest = std::sync::Mutex::new(schedule.progress());
+    let latest = std::sync::Mutex::new(ledger.progress());
     let lock = || latest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let watch = |progress: Progress| *lock() = progress;
     let (outcome, raised) = py.detach(|| {
         std::thread::scope(|scope| {
-            let work = scope.spawn(|| engine::run(&plan, journal, schedule, jobs, &stop, &watch));
+            let work = scope.spawn(|| engine::run(&plan, ledger, jobs, &stop, &watch));
             let mut raised = None;
             while !work.is_finished() {
                 std::thread::sleep(std::time::Duration::from_millis(20));
@@ -103,7 +139,9 @@ pub(crate) fn sweep(
         return Err(failed(py, "a thread of the sweep has ended by a panic: this is a defect"));
     };
     match outcome.map_err(|error| failed(py, error))? {
-        Outcome::Complete(runs) => finish(py, &plan, &runs, &directory, began.elapsed().as_secs_f64(), started),
+        Outcome::Complete(runs) => {
+            finish(py, (&plan, &runs), &directory, jobs, began.elapsed().as_secs_f64(), started)
+        }
         Outcome::Interrupted(progress) => {
             let message = format!(
                 "interrupted; {} of about {} runs are kept in {}; the same call goes on with them",
@@ -121,6 +159,7 @@ pub(crate) fn sweep(
 pub(crate) struct PyDriver {
     driver: Option<Driver>,
     directory: SweepDir,
+    jobs: usize,
     began: std::time::Instant,
 }
 
@@ -128,10 +167,11 @@ pub(crate) struct PyDriver {
 impl PyDriver {
     #[new]
     fn new(py: Python<'_>, scenario: PyRef<'_, PyScenario>, out: PathBuf) -> PyResult<Self> {
-        let (plan, directory) = open(py, &scenario, &out)?;
-        let driver = Driver::open(plan, &directory.journal()).map_err(|error| failed(py, error))?;
+        let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+        let (plan, directory) = open(py, &scenario, &out, jobs)?;
+        let driver = py.detach(|| Driver::open(plan, &directory)).map_err(|error| failed(py, error))?;
         directory.write_scenario(driver.plan()).map_err(|error| failed(py, error))?;
-        Ok(Self { driver: Some(driver), directory, began: std::time::Instant::now() })
+        Ok(Self { driver: Some(driver), directory, jobs, began: std::time::Instant::now() })
     }
 
     /// At most `most` runs to make, as pairs of cell and run.
@@ -142,7 +182,7 @@ impl PyDriver {
     /// Keeps rows that workers have made.
     fn take(&mut self, py: Python<'_>, rows: Vec<String>) -> PyResult<()> {
         let driver = self.open(py)?;
-        rows.iter().try_for_each(|row| driver.take(row)).map_err(|error| failed(py, error))
+        py.detach(|| rows.iter().try_for_each(|row| driver.take(row))).map_err(|error| failed(py, error))
     }
 
     /// Runs made and expected.
@@ -156,13 +196,13 @@ impl PyDriver {
     }
 
     /// Writes the results of a complete sweep and gives its tables.
-    fn finish(&mut self, py: Python<'_>, started: (String, Vec<String>)) -> PyResult<Results> {
+    fn finish(&mut self, py: Python<'_>, started: (String, Vec<String>)) -> PyResult<SweepFiles> {
         if !self.open(py)?.is_complete() {
             return Err(failed(py, "the sweep is not complete"));
         }
         let Some(driver) = self.driver.take() else { return Err(failed(py, OVER)) };
-        let (plan, runs) = driver.into_runs();
-        finish(py, &plan, &runs, &self.directory, self.began.elapsed().as_secs_f64(), started)
+        let (plan, runs) = driver.into_runs().map_err(|error| failed(py, error))?;
+        finish(py, (&plan, &runs), &self.directory, self.jobs, self.began.elapsed().as_secs_f64(), started)
     }
 }
 

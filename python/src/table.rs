@@ -52,14 +52,16 @@ impl PyTable {
         schema.fields().iter().map(|field| (field.name().clone(), field.data_type().to_string())).collect()
     }
 
-    /// A column as a list; what does not apply is `None`.
-    fn column(&self, py: Python<'_>, name: &str) -> PyResult<Vec<Py<PyAny>>> {
+    /// A column as a list, or its first `rows`; what does not apply is `None`.
+    #[pyo3(signature = (name, rows=None))]
+    fn column(&self, py: Python<'_>, name: &str, rows: Option<usize>) -> PyResult<Vec<Py<PyAny>>> {
         use pyo3::IntoPyObjectExt as _;
         let Some(column) = self.0.column_by_name(name) else {
             let known = self.column_names().join(", ");
             let message = format!("there is no column \"{name}\"; there are {known}");
             return Err(pyo3::exceptions::PyKeyError::new_err(message));
         };
+        let column = column.slice(0, rows.map_or(column.len(), |rows| rows.min(column.len())));
         let any = column.as_any();
         if let Some(column) = any.downcast_ref::<Float64Array>() {
             return column.iter().map(|value| value.into_py_any(py)).collect();
@@ -153,7 +155,7 @@ fn by_ending(name: &str) -> Kind {
     if ["_s", "_bps", "_share"].iter().any(|ending| name.ends_with(ending)) { Kind::Real } else { Kind::Integer }
 }
 
-fn read_csv(py: Python<'_>, path: &Path, kind: impl Fn(&str) -> Kind + Sync) -> PyResult<PyTable> {
+pub(crate) fn read_csv(py: Python<'_>, path: &Path, kind: impl Fn(&str) -> Kind + Sync) -> PyResult<PyTable> {
     let table = py.detach(|| csv_table(path, &kind)).map_err(|error| failed(py, error))?;
     PyTable::new(py, &table)
 }

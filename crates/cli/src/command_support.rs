@@ -9,9 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use holdover_base::Duration;
 pub(crate) use holdover_host::log::with_causes;
-use holdover_report::LatenessMetrics;
 use holdover_scenario::{Override, Scenario, ScenarioError, Style};
-use holdover_testbed::world::Lateness;
 use serde::Serialize;
 
 /// The exit status after an interruption, as shells have it: 128 and the number of SIGINT.
@@ -101,16 +99,6 @@ pub(crate) fn spaced(time: Duration) -> String {
     if millis.is_multiple_of(1000) { format!("{} s", millis / 1000) } else { format!("{millis} ms") }
 }
 
-/// How late packets were handed to kernels, in figures.
-pub(crate) fn lateness_metrics(lateness: &Lateness) -> LatenessMetrics {
-    LatenessMetrics {
-        packets: lateness.packets(),
-        median_s: lateness.quantile(0.5).as_secs_f64(),
-        p99_s: lateness.quantile(0.99).as_secs_f64(),
-        max_s: lateness.max().as_secs_f64(),
-    }
-}
-
 /// Columns that are said in `COLUMNS`, or that the terminal has; `None` if the output is no terminal.
 pub(crate) fn terminal_width() -> Option<usize> {
     let said = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
@@ -145,8 +133,23 @@ pub(crate) fn print_json(value: &impl Serialize) -> ExitCode {
 
 /// Prints to a pipe that may be closed early, as by `head`.
 pub(crate) fn print(text: &str) -> ExitCode {
+    print_from(text.as_bytes())
+}
+
+/// Prints what is in a file.
+pub(crate) fn print_file(path: &std::path::Path) -> ExitCode {
+    match std::fs::File::open(path) {
+        Ok(file) => print_from(file),
+        Err(error) => {
+            eprintln!("error: cannot read {}: {error}", path.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print_from(mut content: impl std::io::Read) -> ExitCode {
     let mut out = std::io::stdout();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match std::io::copy(&mut content, &mut out).and_then(|_| out.flush()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => {

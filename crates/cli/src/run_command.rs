@@ -1,21 +1,22 @@
 //! `holdover run`: runs every variant of a scenario, in the simulator or on real kernels, and writes down what happened.
 
+mod bar;
 mod kernel;
-mod simulate;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime};
 
 use clap::Args;
-use holdover_lab::run::{Plan, SimulateError, plot_kinds, recorder_options, write_report, write_scenario};
-use holdover_report::{
-    ExportFormat, Manifest, Record, RecordError, RecorderOptions, ResultsDir, ResultsError, Summary, VariantSummary,
+use holdover_lab::run::{
+    AS_DESCRIBED, Done, KernelError, RunError, Runs, plot_kinds, recorder_options, warnings, write_report,
+    write_scenario,
 };
-use holdover_scenario::{Output, ScenarioError};
-use holdover_sim::{WorldConfig, WorldError};
+use holdover_report::{ExportFormat, Manifest, RecordError, RecorderOptions, ResultsDir, ResultsError, Summary};
+use holdover_scenario::ScenarioError;
+use holdover_sim::WorldConfig;
 
+use self::bar::Bar;
 use crate::command_support::{
     INTERRUPTED, open_scenario, print, print_error, print_scenario_error, stop_on_signals, terminal_width, utc,
 };
@@ -61,18 +62,13 @@ pub(crate) struct RunArgs {
 
 /// Why there are no results.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum RunError {
+pub(crate) enum CommandError {
     /// The scenario cannot be run.
     #[error("{0}")]
     Scenario(#[from] ScenarioError),
-    /// A world cannot be built.
-    #[error("variant {variant}: {error}")]
-    World {
-        /// The variant.
-        variant: String,
-        /// Why.
-        error: WorldError,
-    },
+    /// An argument makes no sense without another one.
+    #[error("{0}")]
+    NotAsked(#[from] kernel::NotAsked),
     /// The directory cannot take results.
     #[error("{0}")]
     Results(#[from] ResultsError),
@@ -82,35 +78,25 @@ pub(crate) enum RunError {
     /// Ctrl-C cannot be caught.
     #[error("cannot watch for Ctrl-C: {0}")]
     Signals(std::io::Error),
-    /// Kernels cannot be used.
+    /// A variant could not be run.
     #[error("{0}")]
-    Kernel(#[from] kernel::KernelError),
-    /// Somebody had enough of it.
-    #[error("interrupted; nothing was kept")]
-    Interrupted,
+    Run(#[from] RunError),
 }
 
-impl RunError {
+impl CommandError {
     /// 2 for what somebody has to write differently, 1 for what failed.
     fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Scenario(_) | Self::World { .. } => ExitCode::from(2),
-            Self::Kernel(error) => error.exit_code(),
-            Self::Results(
+            Self::Scenario(_)
+            | Self::NotAsked(_)
+            | Self::Run(
+                RunError::World { .. } | RunError::Kernel(KernelError::NoSuchHost(_) | KernelError::NoVariant(_)),
+            )
+            | Self::Results(
                 ResultsError::NotEmpty { .. } | ResultsError::NotADirectory { .. } | ResultsError::NotOfARun { .. },
             ) => ExitCode::from(2),
-            Self::Results(_) | Self::Record(_) | Self::Signals(_) => ExitCode::FAILURE,
-            Self::Interrupted => ExitCode::from(INTERRUPTED),
-        }
-    }
-}
-
-impl From<SimulateError> for RunError {
-    fn from(error: SimulateError) -> Self {
-        match error {
-            SimulateError::World { variant, error } => Self::World { variant, error },
-            SimulateError::Record(error) => Self::Record(error),
-            SimulateError::Interrupted => Self::Interrupted,
+            Self::Run(RunError::Interrupted) => ExitCode::from(INTERRUPTED),
+            Self::Results(_) | Self::Record(_) | Self::Signals(_) | Self::Run(_) => ExitCode::FAILURE,
         }
     }
 }
@@ -121,8 +107,8 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
         Ok(text) => print(&text),
         Err(error) => {
             match &error {
-                RunError::Scenario(error) => print_scenario_error(error),
-                RunError::Interrupted => eprintln!("{error}"),
+                CommandError::Scenario(error) => print_scenario_error(error),
+                CommandError::Run(RunError::Interrupted) => eprintln!("{error}"),
                 error => print_error(&error),
             }
             error.exit_code()
@@ -130,7 +116,7 @@ pub(crate) fn run(args: &RunArgs) -> ExitCode {
     }
 }
 
-fn try_run(args: &RunArgs) -> Result<String, RunError> {
+fn try_run(args: &RunArgs) -> Result<String, CommandError> {
     let started = Instant::now();
     let started_at = utc(SystemTime::now());
     let scenario = open_scenario(&args.scenario, &args.set, args.seed)?;
@@ -142,16 +128,28 @@ fn try_run(args: &RunArgs) -> Result<String, RunError> {
     // Before the first thread is started.
     let kernels = args.kernel.prepare(&names, &worlds)?;
     let name = name_of(&args.scenario);
-    let stop = stop_on_signals().map_err(RunError::Signals)?;
+    let stop = stop_on_signals().map_err(CommandError::Signals)?;
     let results = match &args.out {
         Some(dir) => ResultsDir::create(dir, args.force)?,
         None => ResultsDir::create_new(Path::new("results"), &name, &started_at.1)?,
     };
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
-    let tasks = Tasks { args, names: &names, worlds: &worlds, kernels: &kernels, jobs, stop: &stop };
-    let Done { variants: done, worlds, records } = tasks.run(&results, scenario.output()).or_else(|error| {
+    let exports = args.export.clone();
+    let runs = Runs {
+        names: &names,
+        worlds: &worlds,
+        simulate: args.kernel.simulate(),
+        kernels: kernels.as_ref(),
+        options: RecorderOptions { exports, ..recorder_options(scenario.output(), !args.no_captures) },
+        jobs,
+        equip: AS_DESCRIBED,
+    };
+    let mut bar = Bar::new(!args.quiet);
+    let done = runs.run(&results, &stop, &mut |parts| bar.show(parts));
+    bar.finish();
+    let Done { variants: done, worlds, records } = done.or_else(|error| {
         results.discard()?;
-        Err(error)
+        Err(CommandError::Run(error))
     })?;
 
     let summary = Summary {
@@ -174,77 +172,6 @@ fn try_run(args: &RunArgs) -> Result<String, RunError> {
         took_s: started.elapsed().as_secs_f64(),
     })?;
     Ok(shown(args, &results, &summary))
-}
-
-/// What is to be run.
-struct Tasks<'a> {
-    args: &'a RunArgs,
-    names: &'a [&'a str],
-    worlds: &'a [WorldConfig],
-    kernels: &'a kernel::Kernels,
-    jobs: usize,
-    stop: &'a AtomicBool,
-}
-
-/// What came of it: variants in the order of the scenario, the kernel's after the simulator's.
-struct Done {
-    variants: Vec<VariantSummary>,
-    worlds: Vec<WorldConfig>,
-    records: Vec<Record>,
-}
-
-impl Tasks<'_> {
-    fn run(&self, results: &ResultsDir, output: &Output) -> Result<Done, RunError> {
-        let exports = self.args.export.clone();
-        let options = RecorderOptions { exports, ..recorder_options(output, !self.args.no_captures) };
-        let simulated = if self.kernels.with_simulator { self.names } else { &[] };
-        let on_kernels = self.kernels.names(self.names);
-        let all = simulated.iter().copied().chain(on_kernels.iter().map(String::as_str));
-        let directories = ResultsDir::variant_directories(all);
-        let (of_simulator, of_kernels) = directories.split_at(simulated.len());
-        let plan = Plan {
-            names: simulated,
-            worlds: &self.worlds[..simulated.len()],
-            directories: of_simulator.iter().map(|directory| results.path().join(directory)).collect(),
-            options: options.clone(),
-        };
-        let show_progress = !self.args.quiet;
-        let records = simulate::all(&plan, self.jobs, show_progress, self.stop)?;
-        let (summaries, kernel_records) = if self.kernels.variants.is_empty() {
-            (Vec::new(), Vec::new())
-        } else {
-            let plan = kernel::Plan {
-                kernels: self.kernels,
-                names: self.names,
-                worlds: self.worlds,
-                directories: of_kernels,
-                results: results.path(),
-                options,
-                jobs: self.jobs,
-            };
-            kernel::all(&plan, show_progress, self.stop)?
-        };
-        let mut done = Done { variants: Vec::new(), worlds: Vec::new(), records: Vec::new() };
-        let mut simulated = simulated.iter().zip(of_simulator).zip(records);
-        let mut real = self.kernels.variants.iter().zip(summaries).zip(kernel_records).peekable();
-        for (index, world) in self.worlds.iter().enumerate() {
-            if let Some(((name, directory), record)) = simulated.next() {
-                done.push(VariantSummary::new(name, directory, &record), world, record);
-            }
-            if let Some(((_, summary), record)) = real.next_if(|((variant, _), _)| **variant == index) {
-                done.push(summary, world, record);
-            }
-        }
-        Ok(done)
-    }
-}
-
-impl Done {
-    fn push(&mut self, summary: VariantSummary, world: &WorldConfig, record: Record) {
-        self.variants.push(summary);
-        self.worlds.push(world.clone());
-        self.records.push(record);
-    }
 }
 
 /// The file's name without its ending.
@@ -270,7 +197,7 @@ fn shown(args: &RunArgs, results: &ResultsDir, summary: &Summary) -> String {
     if !differences.is_empty() {
         text.push_str(&format!("{differences}\n"));
     }
-    for warning in kernel::warnings(summary) {
+    for warning in warnings(summary) {
         text.push_str(&format!("{warning}\n"));
     }
     for variant in summary.variants.iter().filter(|variant| !variant.cut_captures.is_empty()) {

@@ -8,17 +8,18 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
-use holdover_lab::sweep::compare::{Comparison, method_in_words, tests_made};
+use holdover_lab::sweep::compare::{Comparison, method_in_words};
 use holdover_lab::sweep::engine::{self, Outcome, SweepError};
 use holdover_lab::sweep::{
-    DirectoryError, Estimates, Finished, JournalError, Plan, PlanError, Progress, SweepDir, tables,
+    CellFindings, DirectoryError, Findings, JournalError, Ledger, Plan, PlanError, PointFindings, Progress, Runs,
+    SweepDir, tables,
 };
 use holdover_report::{Manifest, ResultsError};
 use holdover_scenario::ScenarioError;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::command_support::{
-    INTERRUPTED, open_scenario, print, print_error, print_scenario_error, stop_on_signals, utc,
+    INTERRUPTED, open_scenario, print, print_error, print_file, print_scenario_error, stop_on_signals, utc,
 };
 
 /// Arguments of `holdover sweep`.
@@ -72,8 +73,6 @@ enum CommandError {
     Signals(std::io::Error),
     #[error("{0}")]
     Dask(dask::DaskError),
-    #[error("cannot make JSON of the results: {0}")]
-    Json(#[from] serde_json::Error),
     #[error(
         "interrupted; {} of about {} runs are kept in {}; the same command with --out {} goes on with them",
         progress.done, progress.expected, directory.display(), directory.display()
@@ -97,17 +96,15 @@ impl CommandError {
             Self::Scenario(_)
             | Self::Plan(_)
             | Self::Journal(JournalError::Other { .. })
+            | Self::Sweep(SweepError::Journal(JournalError::Other { .. }))
             | Self::Directory(
                 DirectoryError::NotASweep { .. }
                 | DirectoryError::NothingToResume { .. }
                 | DirectoryError::Results(ResultsError::NotADirectory { .. }),
             ) => ExitCode::from(TO_BE_WRITTEN_DIFFERENTLY),
-            Self::Directory(_)
-            | Self::Journal(_)
-            | Self::Sweep(_)
-            | Self::Signals(_)
-            | Self::Dask(_)
-            | Self::Json(_) => ExitCode::FAILURE,
+            Self::Directory(_) | Self::Journal(_) | Self::Sweep(_) | Self::Signals(_) | Self::Dask(_) => {
+                ExitCode::FAILURE
+            }
         }
     }
 }
@@ -115,7 +112,8 @@ impl CommandError {
 /// Runs the sweep, writes its results and prints what they say.
 pub(crate) fn run(args: &SweepArgs) -> ExitCode {
     match sweep(args) {
-        Ok(text) => print(&text),
+        Ok(Printed::Text(text)) => print(&text),
+        Ok(Printed::File(path)) => print_file(&path),
         Err(CommandError::Scenario(error)) => {
             print_scenario_error(&error);
             ExitCode::from(TO_BE_WRITTEN_DIFFERENTLY)
@@ -131,43 +129,49 @@ pub(crate) fn run(args: &SweepArgs) -> ExitCode {
     }
 }
 
-fn sweep(args: &SweepArgs) -> Result<String, CommandError> {
+/// What is printed in the end.
+enum Printed {
+    Text(String),
+    /// What is in this file.
+    File(PathBuf),
+}
+
+fn sweep(args: &SweepArgs) -> Result<Printed, CommandError> {
     let began = (SystemTime::now(), Instant::now());
-    let plan = Plan::new(open_scenario(&args.scenario, &args.set, args.seed)?)?;
+    let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let plan = Plan::new(open_scenario(&args.scenario, &args.set, args.seed)?, jobs)?;
     let directory = directory(args, &plan, began.0)?;
-    let (mut journal, mut schedule) = engine::open_journal(&plan, &directory.journal())?;
+    let mut ledger = match args.dask {
+        // The table of runs is written below, when the cluster has filled the journal.
+        Some(_) => Ledger::without_table(&plan, &directory)?,
+        None => Ledger::open(&plan, &directory)?,
+    };
     directory.write_scenario(&plan)?;
     let stop = stop_on_signals().map_err(CommandError::Signals)?;
+    let interrupted = |progress| CommandError::Interrupted { progress, directory: directory.path().to_owned() };
     if let Some(address) = &args.dask {
         // The journal is written by one process at a time.
-        drop(journal);
+        drop(ledger);
         let ended = dask::fill(args, address, directory.path(), &stop);
-        (journal, schedule) = engine::open_journal(&plan, &directory.journal())?;
+        ledger = Ledger::open(&plan, &directory)?;
         match ended {
             Ok(()) => {}
-            Err(dask::DaskError::Interrupted) => {
-                let progress = schedule.progress();
-                return Err(CommandError::Interrupted { progress, directory: directory.path().to_owned() });
-            }
+            Err(dask::DaskError::Interrupted) => return Err(interrupted(ledger.progress())),
             Err(error) => return Err(CommandError::Dask(error)),
         }
     }
-    let bar = bar(schedule.progress());
-    let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let bar = bar(ledger.progress());
     let watch = |progress: Progress| {
         bar.set_length(progress.expected);
         bar.set_position(progress.done);
     };
-    let outcome = engine::run(&plan, journal, schedule, jobs, &stop, &watch);
+    let outcome = engine::run(&plan, ledger, jobs, &stop, &watch);
     bar.finish_and_clear();
     let runs = match outcome? {
         Outcome::Complete(runs) => runs,
-        Outcome::Interrupted(progress) => {
-            return Err(CommandError::Interrupted { progress, directory: directory.path().to_owned() });
-        }
+        Outcome::Interrupted(progress) => return Err(interrupted(progress)),
     };
-    let estimates = Estimates::new(&plan, &runs);
-    let summary = directory.write_results(&plan, &runs, &estimates)?;
+    let text = table_of_results(&plan, &runs, jobs, &directory)?;
     directory.write_manifest(&Manifest {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seed: Some(plan.scenario.seed()),
@@ -176,11 +180,23 @@ fn sweep(args: &SweepArgs) -> Result<String, CommandError> {
         took_s: began.1.elapsed().as_secs_f64(),
     })?;
     if args.json {
-        return Ok(summary.to_json()?);
+        return Ok(Printed::File(directory.summary()));
     }
-    let mut text = table(&plan, &runs, &estimates);
-    let _ = write!(text, "\n{} runs; the results are in {}\n", summary.runs, directory.path().display());
-    Ok(text)
+    Ok(Printed::Text(format!("{text}\n{} runs; the results are in {}\n", runs.len(), directory.path().display())))
+}
+
+/// Writes the results. Returns those of the first points as a table.
+fn table_of_results(plan: &Plan, runs: &Runs, jobs: usize, directory: &SweepDir) -> Result<String, CommandError> {
+    let findings = Findings::new(plan, runs, jobs)?;
+    let template = "{bar:40} {pos} of {len} points written, {elapsed_precise}, {eta} left";
+    let bar = progress_bar(template, plan.points() as u64);
+    let mut table = Table::new(plan);
+    directory.write_results(plan, &findings, |found| {
+        table.push(found);
+        bar.inc(1);
+    })?;
+    bar.finish_and_clear();
+    Ok(table.finish(findings.tests_made()))
 }
 
 fn directory(args: &SweepArgs, plan: &Plan, now: SystemTime) -> Result<SweepDir, DirectoryError> {
@@ -191,13 +207,18 @@ fn directory(args: &SweepArgs, plan: &Plan, now: SystemTime) -> Result<SweepDir,
     }
 }
 
-/// It shows nothing where standard error is no terminal.
 fn bar(progress: Progress) -> ProgressBar {
     let template = "{bar:40} {pos} of about {len} runs, {elapsed_precise}, {eta} left";
-    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(progress.expected).with_style(style).with_position(progress.done);
+    let bar = progress_bar(template, progress.expected).with_position(progress.done);
     // What an earlier part of the sweep has done says nothing of the speed of this one.
     bar.reset_eta();
+    bar
+}
+
+/// It shows nothing where standard error is no terminal.
+fn progress_bar(template: &str, len: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(len).with_style(style);
     bar.enable_steady_tick(Duration::from_millis(500));
     bar
 }
@@ -206,53 +227,67 @@ fn bar(progress: Progress) -> ProgressBar {
 const MAX_ROWS: usize = 60;
 
 /// What a person wants to see first: the deciding mean of each variant at each point, and how it compares.
-fn table(plan: &Plan, runs: &[Vec<Finished>], estimates: &Estimates<'_>) -> String {
-    let quantity = &plan.quantities[0];
-    let unit = quantity.unit();
-    let mut header: Vec<String> = plan.sweep.axes().iter().map(|axis| axis.label.clone()).collect();
-    header.extend(["variant".to_owned(), "runs".to_owned(), quantity.title()]);
-    let comparisons = estimates.comparisons();
-    if let Some(compare) = plan.compare() {
-        let compared = plan.quantities[plan.quantity(&compare.measure)].title();
-        header.push(format!("{compared} against {}", compare.baseline));
-    }
-    let mut rows = vec![header];
-    for (index, finished) in runs.iter().enumerate().take(MAX_ROWS) {
-        let cell = plan.cell(index);
-        let mean = tables::mean_of(finished, 0);
-        let mut row: Vec<String> = plan.points[cell.point].labels.iter().map(|label| label.value.clone()).collect();
-        let imprecise = tables::precise_enough(plan, &mean) == Some(false);
-        row.extend([
-            plan.variants[cell.variant].clone(),
-            format!("{}{}", finished.len(), if imprecise { "!" } else { "" }),
-            match (mean.count(), mean.half_width()) {
-                (0, _) => "-".to_owned(),
-                (_, None) => human(mean.mean(), unit),
-                (_, Some(_)) if mean.is_constant() == Some(true) => {
-                    format!("{} in every run", human(mean.mean(), unit))
-                }
-                (_, Some(half_width)) => format!("{} ± {}", human(mean.mean(), unit), human(half_width, unit)),
-            },
-        ]);
-        let of_cell =
-            |other: &&Comparison<'_>| other.point == cell.point && other.variant == plan.variants[cell.variant];
-        if let (Some(comparison), Some(compare)) = (comparisons.iter().find(of_cell), plan.compare()) {
-            let unit = plan.quantities[plan.quantity(&compare.measure)].unit();
-            row.push(compared(comparison, unit));
+struct Table<'a> {
+    plan: &'a Plan,
+    rows: Vec<Vec<String>>,
+}
+
+impl<'a> Table<'a> {
+    fn new(plan: &'a Plan) -> Self {
+        let mut header: Vec<String> = plan.sweep.axes().iter().map(|axis| axis.label.clone()).collect();
+        header.extend(["variant".to_owned(), "runs".to_owned(), plan.quantities[0].title()]);
+        if let Some(compare) = plan.compare() {
+            let compared = plan.quantities[plan.quantity(&compare.measure)].title();
+            header.push(format!("{compared} against {}", compare.baseline));
         }
-        rows.push(row);
+        Self { plan, rows: vec![header] }
     }
-    let mut text = aligned(&rows);
-    if runs.len() > MAX_ROWS {
-        let _ = writeln!(text, "... and {} rows more in points.csv", runs.len() - MAX_ROWS);
+
+    /// Adds the rows of a point, as far as there is room.
+    fn push(&mut self, found: &PointFindings<'_>) {
+        let room = (MAX_ROWS + 1).saturating_sub(self.rows.len());
+        for (cell, variant) in found.cells.iter().zip(&self.plan.variants).take(room) {
+            let mut row: Vec<String> = found.point.labels.iter().map(|label| label.value.clone()).collect();
+            row.extend(of_cell(self.plan, variant, cell));
+            let comparison = found.comparisons.iter().find(|comparison| comparison.variant == variant);
+            if let (Some(comparison), Some(compare)) = (comparison, self.plan.compare()) {
+                let unit = self.plan.quantities[self.plan.quantity(&compare.measure)].unit();
+                row.push(compared(comparison, unit));
+            }
+            self.rows.push(row);
+        }
     }
-    if rows.iter().any(|row| row.iter().any(|cell| cell.ends_with('!'))) {
-        let _ = writeln!(text, "! the mean is not known as well as was asked for: more runs than the most are needed");
+
+    /// The table as text, when `tests` tests were made.
+    fn finish(self, tests: usize) -> String {
+        let mut text = aligned(&self.rows);
+        let more = self.plan.cells().saturating_sub(MAX_ROWS);
+        if more > 0 {
+            let _ = writeln!(text, "... and {more} rows more in points.csv");
+        }
+        if self.rows.iter().any(|row| row.iter().any(|cell| cell.ends_with('!'))) {
+            let _ =
+                writeln!(text, "! the mean is not known as well as was asked for: more runs than the most are needed");
+        }
+        if let Some(compare) = self.plan.compare() {
+            let _ = writeln!(text, "compared by: {}", method_in_words(compare.method, tests));
+        }
+        text
     }
-    if let Some(compare) = plan.compare() {
-        let _ = writeln!(text, "compared by: {}", method_in_words(compare.method, tests_made(comparisons)));
-    }
-    text
+}
+
+/// Variant, runs, and mean of a cell.
+fn of_cell(plan: &Plan, variant: &str, cell: &CellFindings) -> [String; 3] {
+    let unit = plan.quantities[0].unit();
+    let mean = cell.deciding();
+    let imprecise = tables::precise_enough(plan, &mean) == Some(false);
+    let known = match (mean.count(), mean.half_width()) {
+        (0, _) => "-".to_owned(),
+        (_, None) => human(mean.mean(), unit),
+        (_, Some(_)) if mean.is_constant() == Some(true) => format!("{} in every run", human(mean.mean(), unit)),
+        (_, Some(half_width)) => format!("{} ± {}", human(mean.mean(), unit), human(half_width, unit)),
+    };
+    [variant.to_owned(), format!("{}{}", cell.runs, if imprecise { "!" } else { "" }), known]
 }
 
 /// A comparison in a line: `+1.2 Mbit/s (+12.5 %), effect 2.1, p = 0.003, higher`.

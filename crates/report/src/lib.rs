@@ -51,6 +51,7 @@ pub use metrics::{
     CellMetrics, ConnectionMetrics, CpuMetrics, DirectionMetrics, ExchangeMetrics, FlowMetrics, LinkMetrics,
     MobileMetrics, OutageMetrics, QueueMetrics, ReconnectionMetrics, StatusName,
 };
+pub use part_file::PartFile;
 pub use path::{PathEdge, path_outages};
 pub use recorder::{Record, RecordError, Recorder, RecorderOptions};
 pub use results::{Manifest, ResultsDir, ResultsError};

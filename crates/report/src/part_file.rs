@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// A file under way. Until [`PartFile::commit`] it is called `NAME.part`, so that the file of an interrupted run is
 /// not taken for whole. Dropped without a commit, it is removed.
 #[derive(Debug)]
-pub(crate) struct PartFile {
+pub struct PartFile {
     path: PathBuf,
     part: PathBuf,
     out: Option<BufWriter<File>>,
@@ -15,7 +15,11 @@ pub(crate) struct PartFile {
 
 impl PartFile {
     /// Begins the file that shall be called `path`; its directory exists.
-    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be made.
+    pub fn create(path: &Path) -> io::Result<Self> {
         let mut part = path.as_os_str().to_owned();
         part.push(".part");
         let part = PathBuf::from(part);
@@ -24,14 +28,22 @@ impl PartFile {
     }
 
     /// Writes `content` to `path`, all or nothing.
-    pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn write(path: &Path, content: &[u8]) -> io::Result<()> {
         let mut file = Self::create(path)?;
         file.write_all(content)?;
         file.commit()
     }
 
     /// Gives the file its name.
-    pub(crate) fn commit(mut self) -> io::Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// If the rest of it cannot be written, or it cannot be renamed.
+    pub fn commit(mut self) -> io::Result<()> {
         if let Some(mut out) = self.out.take() {
             let renamed = out.flush().and_then(|()| fs::rename(&self.part, &self.path));
             if renamed.is_err() {

@@ -207,7 +207,8 @@ impl Sweep {
         (0..self.len()).map(|index| self.point(index))
     }
 
-    fn point(&self, index: usize) -> Point {
+    /// The point of this number, from 0.
+    pub fn point(&self, index: usize) -> Point {
         let mut rest = index;
         let mut picked = Vec::with_capacity(self.axes.len());
         for axis in self.axes.iter().rev() {

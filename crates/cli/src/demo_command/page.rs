@@ -1,6 +1,7 @@
 //! The report of the demo: a page that one would show to others.
 
 use holdover_base::Instant;
+use holdover_lab::run::lateness_metrics;
 use holdover_report::plots::{Panel, Plot, PlotKind, PlottedRun, plots, progress_of_flows};
 use holdover_report::{Article, KernelSummary, Manifest, RecordError, ResultsDir, Summary, VariantSummary};
 use holdover_sim::FlowId;
@@ -8,7 +9,7 @@ use holdover_testbed::kernel_release;
 
 use super::story::{Story, megabytes};
 use super::{CUT, Played, SHOWN, VARIANT};
-use crate::command_support::{lateness_metrics, spaced};
+use crate::command_support::spaced;
 use crate::transfers::{CUT_AT, DELAY, Direction, Help, QUEUE, RATE};
 
 /// Writes everything that a run leaves, with a page of its own.

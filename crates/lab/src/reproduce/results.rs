@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdover_scenario::statistics::Mean;
 use serde::Serialize;
 
-use crate::sweep::{Finished, Plan};
+use crate::sweep::{Finished, JournalError, Plan, Runs};
 
 /// What came of a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -33,25 +33,30 @@ pub struct Cell {
 
 impl Results {
     /// The results of a sweep.
-    pub fn new(plan: &Plan, runs: &[Vec<Finished>]) -> Self {
-        let cells = runs.iter().enumerate().map(|(index, finished)| {
+    ///
+    /// # Errors
+    ///
+    /// If its runs cannot be read.
+    pub fn new(plan: &Plan, runs: &Runs) -> Result<Self, JournalError> {
+        let cells = (0..plan.cells()).map(|index| {
             let cell = plan.cell(index);
-            let labels = &plan.points[cell.point].labels;
+            let labels = plan.point(cell.point).labels;
+            let finished = runs.of(plan, index)?;
             let completed: Vec<&Finished> = finished.iter().filter(|run| run.completed).collect();
             let values = plan
                 .quantity_names()
                 .enumerate()
                 .map(|(place, name)| (name, completed.iter().filter_map(|run| run.values[place]).collect()));
-            Cell {
+            Ok(Cell {
                 variant: plan.variants[cell.variant].clone(),
                 at: labels.iter().filter_map(|label| Some((label.axis.clone(), label.number?))).collect(),
                 words: labels.iter().map(|label| (label.axis.clone(), label.value.clone())).collect(),
                 runs: finished.len(),
                 completed: completed.len(),
                 values: values.collect(),
-            }
+            })
         });
-        Self { cells: cells.collect() }
+        Ok(Self { cells: cells.collect::<Result<_, _>>()? })
     }
 
     /// The results of several scenarios, each with its cells' places on further axes.

@@ -24,7 +24,7 @@ fn every_paper_can_be_read_and_every_scenario_of_it_can_be_swept() {
         }
         for scenario in &scenarios {
             let read = catalogue.scenario(scenario).unwrap_or_else(|error| panic!("{scenario}: {error}"));
-            match Plan::new(read) {
+            match Plan::new(read, 1) {
                 // For `holdover run`, of a page's traces.
                 Err(PlanError::NothingToSweep { .. }) if !named.contains(&scenario.as_str()) => {}
                 plan => drop(plan.unwrap_or_else(|error| panic!("{scenario}: {error}"))),

@@ -8,7 +8,7 @@ use super::results::Results;
 use super::setting::{Setting, fingerprint};
 use super::work::{Running, Work, WorkError};
 use crate::sweep::engine::{self, Outcome};
-use crate::sweep::{Plan, Progress, SweepDir};
+use crate::sweep::{Ledger, Plan, Progress, SweepDir};
 use holdover_scenario::Override;
 
 /// Runs of a paper's scenarios at many settings, kept in a directory so that they can be continued.
@@ -61,15 +61,15 @@ impl<'a> Trials<'a> {
         std::fs::create_dir_all(&self.directory)
             .map_err(|error| WorkError::Write { path: self.directory.clone(), error })?;
         let directory = SweepDir::at(&path, false)?;
-        let (journal, schedule) = engine::open_journal(&plan, &directory.journal())?;
+        let ledger = Ledger::without_table(&plan, &directory)?;
         directory.write_scenario(&plan)?;
         let title = format!("{}, {title}, {name}", self.work.catalogue.name);
-        (self.running.watch)(&title, Some(schedule.progress()));
+        (self.running.watch)(&title, Some(ledger.progress()));
         let watch = |progress: Progress| (self.running.watch)(&title, Some(progress));
-        let outcome = engine::run(&plan, journal, schedule, self.running.jobs, self.running.stop, &watch);
+        let outcome = engine::run(&plan, ledger, self.running.jobs, self.running.stop, &watch);
         (self.running.watch)(&title, None);
         Ok(match outcome? {
-            Outcome::Complete(runs) => Some(Results::new(&plan, &runs)),
+            Outcome::Complete(runs) => Some(Results::new(&plan, &runs)?),
             Outcome::Interrupted(_) => None,
         })
     }

@@ -12,7 +12,7 @@ use super::results::Results;
 use super::setting::Setting;
 use super::{numbers, trial};
 use crate::sweep::engine::{self, Outcome, SweepError};
-use crate::sweep::{DirectoryError, Estimates, JournalError, Plan, PlanError, Progress, SweepDir};
+use crate::sweep::{DirectoryError, Findings, JournalError, Ledger, Plan, PlanError, Progress, SweepDir};
 
 /// Why a paper cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -193,7 +193,7 @@ pub(super) fn plan(scenario: Scenario) -> Result<Plan, WorkError> {
         }
         None => Vec::new(),
     };
-    let mut plan = Plan::new(scenario)?;
+    let mut plan = Plan::new(scenario, 1)?;
     if flows.len() > 1 && flows.len() <= FEW {
         plan.measure_each(&flows.iter().map(String::as_str).collect::<Vec<_>>());
     }
@@ -213,16 +213,16 @@ fn sweep(plan: &Plan, path: &Path, title: &str, running: &Running<'_>) -> Result
         std::fs::create_dir_all(parent).map_err(|error| WorkError::Write { path: parent.to_owned(), error })?;
     }
     let directory = SweepDir::at(path, false)?;
-    let (journal, schedule) = engine::open_journal(plan, &directory.journal())?;
+    let ledger = Ledger::open(plan, &directory)?;
     directory.write_scenario(plan)?;
-    (running.watch)(title, Some(schedule.progress()));
+    (running.watch)(title, Some(ledger.progress()));
     let watch = |progress: Progress| (running.watch)(title, Some(progress));
-    let outcome = engine::run(plan, journal, schedule, running.jobs, running.stop, &watch);
+    let outcome = engine::run(plan, ledger, running.jobs, running.stop, &watch);
     (running.watch)(title, None);
     match outcome? {
         Outcome::Complete(runs) => {
-            directory.write_results(plan, &runs, &Estimates::new(plan, &runs))?;
-            Ok(Some(Results::new(plan, &runs)))
+            directory.write_results(plan, &Findings::new(plan, &runs, running.jobs)?, |_| ())?;
+            Ok(Some(Results::new(plan, &runs)?))
         }
         Outcome::Interrupted(_) => Ok(None),
     }

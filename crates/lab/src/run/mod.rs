@@ -1,7 +1,13 @@
-//! Runs of scenarios in the simulator: every variant, recorded to a directory, with plots and a page.
+//! Runs of scenarios, in the simulator and on real kernels: every variant, recorded to a directory, with plots and a page.
 
+mod all;
+mod kernels;
+mod parallel;
 mod report;
 mod simulate;
 
+pub use all::{Done, RunError, Runs};
+pub use kernels::{KernelError, KernelOptions, Kernels, lateness_metrics, warnings};
+pub use parallel::{in_order, in_parallel};
 pub use report::{plot_kinds, recorder_options, write_report, write_scenario};
-pub use simulate::{AS_DESCRIBED, Equip, Plan, SimulateError, WHOLE, bytes_to_come, in_parallel, part_done, simulate};
+pub use simulate::{AS_DESCRIBED, Equip, Plan, SimulateError, WHOLE, bytes_to_come, part_done, simulate};

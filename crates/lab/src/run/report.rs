@@ -10,7 +10,7 @@ use holdover_report::{
 use holdover_scenario::{Captures, Output, Scenario};
 use holdover_sim::WorldConfig;
 
-use super::simulate::in_parallel;
+use super::parallel::in_parallel;
 
 /// What a scenario's `[output]` has recorded; no captures with `captures` false.
 pub fn recorder_options(output: &Output, captures: bool) -> RecorderOptions {

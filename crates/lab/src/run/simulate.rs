@@ -1,13 +1,13 @@
 //! Runs the variants, several at a time, and tells how far they are.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use holdover_base::{Duration, Instant};
 use holdover_report::{Record, RecordError, Recorder, RecorderOptions};
 use holdover_sim::{Amount, Ending, Traffic, World, WorldConfig, WorldError};
+
+use super::parallel::in_parallel;
 
 /// What is run, and where it is recorded.
 #[derive(Clone, Debug)]
@@ -138,54 +138,4 @@ pub fn bytes_to_come(config: &WorldConfig) -> Option<u64> {
         _ => None,
     });
     bytes.sum::<Option<u64>>().filter(|&bytes| bytes > 0)
-}
-
-/// Does `count` pieces of work on at most `jobs` threads and returns what came of them, in order. `watch` is called now and
-/// then in between.
-pub fn in_parallel<T: Send>(
-    count: usize,
-    jobs: usize,
-    work: impl Fn(usize) -> T + Sync,
-    mut watch: impl FnMut(),
-) -> Vec<T> {
-    const EVERY: time::Duration = time::Duration::from_millis(100);
-    let next = AtomicUsize::new(0);
-    let (sender, receiver) = mpsc::channel();
-    let mut done: Vec<Option<T>> = (0..count).map(|_| None).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.clamp(1, count.max(1)) {
-            let (sender, next, work) = (sender.clone(), &next, &work);
-            scope.spawn(move || {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= count || sender.send((index, work(index))).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        loop {
-            match receiver.recv_timeout(EVERY) {
-                Ok((index, result)) => done[index] = Some(result),
-                Err(RecvTimeoutError::Timeout) => watch(),
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-        }
-    });
-    // A thread that panics ends the scope above, so that nothing is missing here.
-    done.into_iter().flatten().collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn results_are_in_order_whoever_is_first() {
-        for jobs in [1, 2, 7] {
-            assert_eq!(in_parallel(20, jobs, |index| index * index, || {}), (0..20).map(|n| n * n).collect::<Vec<_>>());
-        }
-        assert_eq!(in_parallel(0, 4, |index| index, || {}), Vec::<usize>::new());
-    }
 }

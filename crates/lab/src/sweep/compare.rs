@@ -1,17 +1,14 @@
 //! The comparisons of a sweep: each variant with the baseline at each point.
 
 use holdover_base::Rng;
-use holdover_scenario::statistics::{Difference, Mean, Method, QuantileEstimate, Verdict, holm};
+use holdover_scenario::statistics::{Difference, Mean, Method, QuantileEstimate, Verdict};
 
-use super::plan::{Cell, Finished, Plan};
-use super::tables::mean_of;
-use crate::run::in_parallel;
+use super::findings::mean_of;
+use super::plan::{Finished, Plan};
 
 /// A variant against the baseline, at a point.
 #[derive(Clone, Copy, Debug)]
 pub struct Comparison<'a> {
-    /// The number of the point.
-    pub point: usize,
     /// The baseline's name.
     pub baseline: &'a str,
     /// The variant's name.
@@ -34,30 +31,20 @@ pub struct Comparison<'a> {
     pub median: Option<QuantileEstimate>,
 }
 
-/// All comparisons that the sweep asks for, corrected for their number. The intervals are made on `jobs` threads.
-pub(super) fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>], jobs: usize) -> Vec<Comparison<'a>> {
+/// The comparisons that the sweep asks for at a point, of which `runs` are those of each variant; what needs all tests or many random numbers is
+/// not in them yet.
+pub(super) fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>]) -> Vec<Comparison<'a>> {
     let Some(compare) = plan.compare() else { return Vec::new() };
     let quantity = plan.quantity(&compare.measure);
-    let cells = (0..plan.points.len()).flat_map(|point| compare.with.iter().map(move |variant| (point, variant)));
-    let cells: Vec<(usize, &String)> = cells.collect();
-    let one = |index: usize| {
-        let (point, variant) = cells[index];
-        let runs_of = |name: &str| {
-            let variant = plan.variants.iter().position(|variant| variant == name)?;
-            Some(&runs[plan.index(Cell { point, variant })])
-        };
-        let (baseline_runs, variant_runs) = (runs_of(&compare.baseline)?, runs_of(variant)?);
+    let one = |variant: &'a String| {
+        let [baseline_runs, variant_runs] = both(plan, runs, &compare.baseline, variant)?;
         let means = [mean_of(baseline_runs, quantity), mean_of(variant_runs, quantity)];
-        let pairs = baseline_runs.iter().zip(variant_runs);
-        let differences: Vec<f64> =
-            pairs.filter_map(|(a, b)| Some(b.values[quantity]? - a.values[quantity]?)).collect();
+        let differences = differences([baseline_runs, variant_runs], quantity);
         let found = match compare.method {
             Method::Paired => Difference::paired(differences.iter().copied()),
             Method::Welch => Difference::welch(&means[0], &means[1]),
         };
-        let mut rng = bootstrap_stream(plan, &format!("{variant} against {} at {point}", compare.baseline));
         Some(Comparison {
-            point,
             baseline: &compare.baseline,
             variant: variant.as_str(),
             method: compare.method,
@@ -67,22 +54,42 @@ pub(super) fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>], jobs: usiz
             p_holm: None,
             verdict: Verdict::TooFewRuns,
             share_higher: share_higher(&differences),
-            median: QuantileEstimate::new(&differences, 0.5, &mut rng),
+            median: None,
         })
     };
-    let made = in_parallel(cells.len(), jobs, one, || {});
-    let mut all: Vec<Comparison<'_>> = made.into_iter().flatten().collect();
-    let p_values: Vec<Option<f64>> = all.iter().map(|comparison| Some(comparison.found?.test?.p)).collect();
-    for (comparison, p) in all.iter_mut().zip(holm(&p_values)) {
-        comparison.p_holm = p;
-        comparison.verdict = Verdict::of(comparison.found.as_ref(), p);
-    }
-    all
+    compare.with.iter().filter_map(one).collect()
 }
 
-/// How many tests the correction is for: those with a p-value.
-pub fn tests_made(comparisons: &[Comparison<'_>]) -> usize {
-    comparisons.iter().filter(|comparison| comparison.p_holm.is_some()).count()
+impl Comparison<'_> {
+    /// Takes the p-value by Holm's correction, and judges by it.
+    pub(super) fn correct(&mut self, p_holm: Option<f64>) {
+        self.p_holm = p_holm;
+        self.verdict = Verdict::of(self.found.as_ref(), p_holm);
+    }
+
+    /// Estimates the median of the differences at the point of this number.
+    pub(super) fn estimate_median(&mut self, plan: &Plan, point: usize, runs: &[Vec<Finished>]) {
+        let both = both(plan, runs, self.baseline, self.variant);
+        let (Some(both), Some(compare)) = (both, plan.compare()) else { return };
+        let differences = differences(both, plan.quantity(&compare.measure));
+        let mut rng = bootstrap_stream(plan, &format!("{} against {} at {point}", self.variant, self.baseline));
+        self.median = QuantileEstimate::new(&differences, 0.5, &mut rng);
+    }
+}
+
+/// The runs of two variants at a point.
+fn both<'a>(plan: &Plan, runs: &'a [Vec<Finished>], baseline: &str, variant: &str) -> Option<[&'a [Finished]; 2]> {
+    let of = |name: &str| {
+        let at = plan.variants.iter().position(|variant| variant == name)?;
+        runs.get(at).map(Vec::as_slice)
+    };
+    Some([of(baseline)?, of(variant)?])
+}
+
+/// The differences within pairs of runs with the same seed.
+fn differences([baseline, variant]: [&[Finished]; 2], quantity: usize) -> Vec<f64> {
+    let pairs = baseline.iter().zip(variant);
+    pairs.filter_map(|(baseline, variant)| Some(variant.values[quantity]? - baseline.values[quantity]?)).collect()
 }
 
 /// How the comparisons were tested, in words: `paired t-test by seed; p by Holm's correction over 4 tests`.

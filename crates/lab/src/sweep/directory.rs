@@ -4,7 +4,8 @@
 //! summary.json     means, intervals and tests of every point
 //! points.csv       the same, one row for each variant at each point
 //! tests.csv        comparisons with the baseline, one row for each
-//! runs.csv         one row for each flow of each run; each of the three tables also as Parquet
+//! runs.csv         one row for each flow of each run; each of the three tables also as Parquet: runs.parquet is a directory, and its parts
+//!                  are there while the sweep goes on
 //! scenario.toml    what was swept, with everything that was set on the command line
 //! manifest.json    version, seed, command line, when and how long: the only file that differs when a sweep is repeated
 //! journal.jsonl    one line for each run in the order in which they ended, so that an interrupted sweep can be continued
@@ -13,14 +14,35 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use holdover_report::{Manifest, RecordError, ResultsDir, ResultsError};
+use holdover_report::{Manifest, PartFile, RecordError, ResultsDir, ResultsError};
+use serde_json::value::RawValue;
 
-use super::estimates::Estimates;
-use super::journal::Header;
-use super::plan::{Finished, Plan};
-use super::summary::Summary;
-use super::table::Table;
-use super::tables;
+use super::findings::{Findings, PointFindings};
+use super::journal::{Header, JournalError};
+use super::plan::Plan;
+use super::summary::{Lazily, PointSummary, Summary};
+use super::table::{TableError, TableWriter, Value};
+use super::tables::{self, AxisColumns};
+
+/// What is written of a point.
+struct PointRows<'a> {
+    found: PointFindings<'a>,
+    points: Vec<Vec<Value>>,
+    tests: Vec<Vec<Value>>,
+    summary: Box<RawValue>,
+}
+
+impl<'a> PointRows<'a> {
+    fn new(plan: &Plan, axes: &AxisColumns, found: PointFindings<'a>) -> serde_json::Result<Self> {
+        let start = axes.cells(&found.point);
+        Ok(Self {
+            points: tables::rows_of_point(plan, &start, &found).collect(),
+            tests: tables::rows_of_tests(&start, &found).collect(),
+            summary: PointSummary::new(plan, &found).to_json()?,
+            found,
+        })
+    }
+}
 
 /// Why results cannot be put somewhere.
 #[derive(Debug, thiserror::Error)]
@@ -51,14 +73,12 @@ pub enum DirectoryError {
         /// Why.
         error: io::Error,
     },
-    /// A table could not be written as Parquet.
-    #[error("cannot write {}: {error}", path.display())]
-    Parquet {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: ::parquet::errors::ParquetError,
-    },
+    /// A table could not be written.
+    #[error("{0}")]
+    Table(#[from] TableError),
+    /// The runs could not be read again.
+    #[error("{0}")]
+    Journal(#[from] JournalError),
 }
 
 /// The directory of a sweep, new or begun earlier.
@@ -110,6 +130,11 @@ impl SweepDir {
         journal_in(self.path())
     }
 
+    /// Where its summary is, once the results are written.
+    pub fn summary(&self) -> PathBuf {
+        self.path().join("summary.json")
+    }
+
     /// Writes what is swept: the scenario, and the files that it names.
     pub fn write_scenario(&self, plan: &Plan) -> Result<(), DirectoryError> {
         self.0.write("scenario.toml", plan.scenario.to_toml().as_bytes())?;
@@ -127,37 +152,53 @@ impl SweepDir {
         Ok(())
     }
 
-    /// Writes the results; returns what they say.
+    /// Writes what was found: the tables of points and tests, and the summary. `see` is shown each point as it is written.
+    ///
+    /// # Errors
+    ///
+    /// If runs cannot be read or files not be written.
     pub fn write_results(
         &self,
         plan: &Plan,
-        runs: &[Vec<Finished>],
-        estimates: &Estimates<'_>,
-    ) -> Result<Summary, DirectoryError> {
-        self.write_table("runs", &tables::runs(plan, runs))?;
-        self.write_table("points", &tables::points(plan, runs, estimates))?;
-        if let Some(tests) = tables::tests(plan, estimates) {
-            self.write_table("tests", &tests)?;
+        findings: &Findings<'_>,
+        mut see: impl FnMut(&PointFindings<'_>),
+    ) -> Result<(), DirectoryError> {
+        let axes = AxisColumns::new(&plan.sweep);
+        let writer = |name: &str, columns| TableWriter::create(self.path(), name, columns);
+        let mut points = writer("points", tables::points_columns(plan, &axes))?;
+        let mut tests = tables::tests_columns(plan, &axes).map(|columns| writer("tests", columns)).transpose()?;
+        let mut write = |point: PointRows<'_>| {
+            point.points.into_iter().try_for_each(|row| points.push(row))?;
+            if let Some(tests) = &mut tests {
+                point.tests.into_iter().try_for_each(|row| tests.push(row))?;
+            }
+            see(&point.found);
+            Ok::<_, TableError>(point.summary)
+        };
+        let path = self.summary();
+        let failed = |error| DirectoryError::Io { path: path.clone(), error };
+        let make =
+            |found: Result<_, JournalError>| PointRows::new(plan, &axes, found?).map_err(|error| failed(error.into()));
+        let mut out = PartFile::create(&path).map_err(failed)?;
+        findings.in_order(make, |made| {
+            let mut stopped = None;
+            let summaries = made.map_while(|point| {
+                let written = point.and_then(|point| Ok(write(point)?));
+                written.map_err(|error| stopped = Some(error)).ok()
+            });
+            let written = Summary::new(plan, findings, Lazily::new(summaries)).write_json(&mut out);
+            stopped.map_or_else(|| written.map_err(failed), Err)
+        })?;
+        points.finish()?;
+        if let Some(tests) = tests {
+            tests.finish()?;
         }
-        let path = self.path().join("summary.json");
-        let summary = Summary::new(plan, runs, estimates);
-        let json = summary.to_json().map_err(|error| DirectoryError::Io { path, error: error.into() })?;
-        self.0.write("summary.json", json.as_bytes())?;
-        Ok(summary)
+        out.commit().map_err(failed)
     }
 
     /// Writes when and how the sweep was made. It comes last: with it, the results are complete.
     pub fn write_manifest(&self, manifest: &Manifest) -> Result<(), DirectoryError> {
         Ok(self.0.write_manifest(manifest)?)
-    }
-
-    fn write_table(&self, name: &str, table: &Table) -> Result<(), DirectoryError> {
-        let path = self.path().join(format!("{name}.csv"));
-        let csv = table.to_csv().map_err(|error| DirectoryError::Io { path, error: error.into() })?;
-        self.0.write(&format!("{name}.csv"), &csv)?;
-        let path = self.path().join(format!("{name}.parquet"));
-        let bytes = super::parquet::encode(table).map_err(|error| DirectoryError::Parquet { path, error })?;
-        Ok(self.0.write(&format!("{name}.parquet"), &bytes)?)
     }
 }
 

@@ -5,33 +5,33 @@
 //! run, in which order they came, or whether some came twice.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use holdover_scenario::Scenario;
 
-use super::engine::{SweepError, make, open_journal, unit_of};
-use super::journal::{Journal, JournalError, Row};
-use super::plan::{Finished, Plan, PlanError};
-use super::schedule::{Progress, Schedule, Unit};
+use super::directory::SweepDir;
+use super::engine::{SweepError, make};
+use super::journal::{Line, Row};
+use super::ledger::{Ledger, Runs, unit_of};
+use super::plan::{Plan, PlanError};
+use super::schedule::{Progress, Unit};
 
 /// Hands out runs and keeps what comes back.
 #[derive(Debug)]
 pub struct Driver {
     plan: Plan,
-    journal: Journal,
-    schedule: Schedule,
+    ledger: Ledger,
     under_way: BTreeSet<(usize, u32)>,
 }
 
 impl Driver {
-    /// Begins the sweep of `plan`, or goes on with what the journal at `path` has of it.
+    /// Begins the sweep of `plan`, or goes on with what `directory` has of it.
     ///
     /// # Errors
     ///
-    /// If the journal cannot be used, or is of another sweep.
-    pub fn open(plan: Plan, path: &Path) -> Result<Self, JournalError> {
-        let (journal, schedule) = open_journal(&plan, path)?;
-        Ok(Self { plan, journal, schedule, under_way: BTreeSet::new() })
+    /// If the directory's journal cannot be used, or is of another sweep; if files cannot be written.
+    pub fn open(plan: Plan, directory: &SweepDir) -> Result<Self, SweepError> {
+        let ledger = Ledger::open(&plan, directory)?;
+        Ok(Self { plan, ledger, under_way: BTreeSet::new() })
     }
 
     /// What is swept.
@@ -45,7 +45,8 @@ impl Driver {
         let mut units = Vec::new();
         while units.len() < most {
             let guess = units.is_empty() && self.under_way.is_empty();
-            let unit = if guess { self.schedule.next() } else { self.schedule.next_wanted() };
+            let schedule = self.ledger.schedule();
+            let unit = if guess { schedule.next() } else { schedule.next_wanted() };
             let Some(unit) = unit else { break };
             self.under_way.insert((unit.cell, unit.run));
             units.push(unit);
@@ -59,28 +60,32 @@ impl Driver {
     ///
     /// If the text is not the row of a run of this sweep, or it cannot be kept.
     pub fn take(&mut self, row: &str) -> Result<(), SweepError> {
-        let row: Row = serde_json::from_str(row).map_err(|error| SweepError::Answer(error.to_string()))?;
+        let wrong = |error: serde_json::Error| SweepError::Answer(error.to_string());
+        let row: Row = serde_json::from_str(row).map_err(wrong)?;
         let unit = unit_of(&self.plan, &row).map_err(SweepError::Answer)?;
         if self.under_way.remove(&(unit.cell, unit.run)) {
-            self.journal.append(&row)?;
-            self.schedule.record(unit, self.plan.reduce(&row));
+            self.ledger.keep(&self.plan, unit, &row, &Line::new(&row).map_err(wrong)?)?;
         }
         Ok(())
     }
 
     /// How far it has come.
     pub const fn progress(&self) -> Progress {
-        self.schedule.progress()
+        self.ledger.progress()
     }
 
     /// Whether every cell has been run often enough.
     pub const fn is_complete(&self) -> bool {
-        self.schedule.is_complete()
+        self.ledger.is_complete()
     }
 
-    /// The plan, and the runs of each cell that count.
-    pub fn into_runs(self) -> (Plan, Vec<Vec<Finished>>) {
-        (self.plan, self.schedule.into_runs())
+    /// The plan, and the runs that count, of a sweep that is complete.
+    ///
+    /// # Errors
+    ///
+    /// If the table of runs cannot be written.
+    pub fn into_runs(self) -> Result<(Plan, Runs), SweepError> {
+        Ok((self.plan, self.ledger.into_runs()?))
     }
 }
 

@@ -2,15 +2,18 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time;
 
 use holdover_base::{Duration, Instant};
 use holdover_report::FlowMetrics;
 use holdover_scenario::{Scenario, ScenarioError};
 use holdover_sim::{Ending, NoObserver, World, WorldConfig, WorldError};
 
-use super::journal::{Journal, JournalError, Row};
-use super::plan::{Finished, Plan};
-use super::schedule::{Progress, Schedule, Unit};
+use super::directory::DirectoryError;
+use super::journal::{JournalError, Line, Row};
+use super::ledger::{Ledger, Runs};
+use super::plan::Plan;
+use super::schedule::{Progress, Unit};
 
 /// How a run is called in the journal that ended because every flow came to its end.
 pub(super) const ALL_DONE: &str = "all-done";
@@ -21,6 +24,9 @@ pub enum SweepError {
     /// A finished run could not be kept.
     #[error("{0}")]
     Journal(#[from] JournalError),
+    /// The table of runs could not be written.
+    #[error("{0}")]
+    Directory(#[from] DirectoryError),
     /// A scenario that was checked before the first run could not be built.
     #[error("{0}")]
     Scenario(#[from] ScenarioError),
@@ -37,56 +43,36 @@ pub enum SweepError {
 /// How a sweep ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Everything has been run: for each cell of the plan, the runs that count.
-    Complete(Vec<Vec<Finished>>),
+    /// Everything has been run.
+    Complete(Runs),
     /// It was asked to stop.
     Interrupted(Progress),
 }
 
-/// Opens the journal: what is in it need not be run again.
-pub fn open_journal(plan: &Plan, path: &std::path::Path) -> Result<(Journal, Schedule), JournalError> {
-    let mut schedule = Schedule::new(plan);
-    let journal = Journal::open(path, &plan.header(), |row| {
-        let unit = unit_of(plan, &row)?;
-        schedule.record(unit, plan.reduce(&row));
-        Ok(())
-    })?;
-    Ok((journal, schedule))
-}
-
-/// Which run of the plan a row is of.
-pub(super) fn unit_of(plan: &Plan, row: &Row) -> Result<Unit, String> {
-    let variant = plan.variants.iter().position(|name| *name == row.variant);
-    let variant = variant.ok_or_else(|| format!("there is no variant \"{}\"", row.variant))?;
-    if row.point >= plan.points.len() {
-        return Err(format!("there is no point {}", row.point));
-    }
-    if row.seed != plan.seed(row.run) {
-        return Err(format!("the seed of run {} is not {}", row.run, row.seed));
-    }
-    Ok(Unit { cell: plan.index(super::plan::Cell { point: row.point, variant }), run: row.run })
-}
-
-/// Runs on `jobs` threads what is left of `schedule`. `stop` ends it early, at the loss of the runs under way. `watch` is told
-/// after each run how far it has come.
+/// Runs on `jobs` threads what the ledger lacks. `stop` ends it early, at the loss of the runs under way. `watch` is told after each run
+/// how far it has come.
+///
+/// # Errors
+///
+/// If a finished run cannot be kept.
 pub fn run(
     plan: &Plan,
-    journal: Journal,
-    schedule: Schedule,
+    ledger: Ledger,
     jobs: usize,
     stop: &AtomicBool,
     watch: &(dyn Fn(Progress) + Sync),
 ) -> Result<Outcome, SweepError> {
     let shared = Shared {
         plan,
+        jobs: jobs.max(1),
         stop,
         watch,
         decided: (0..plan.cells()).map(|_| AtomicBool::new(false)).collect(),
         failed: AtomicBool::new(false),
-        state: Mutex::new(State { journal, schedule, error: None }),
+        state: Mutex::new(State { ledger, error: None }),
     };
     std::thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
+        for _ in 0..shared.jobs {
             scope.spawn(|| shared.work());
         }
     });
@@ -94,8 +80,8 @@ pub fn run(
     let state = shared.state.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     match state.error {
         Some(error) => Err(error),
-        None if state.schedule.is_complete() => Ok(Outcome::Complete(state.schedule.into_runs())),
-        None => Ok(Outcome::Interrupted(state.schedule.progress())),
+        None if state.ledger.is_complete() => Ok(Outcome::Complete(state.ledger.into_runs()?)),
+        None => Ok(Outcome::Interrupted(state.ledger.progress())),
     }
 }
 
@@ -114,7 +100,7 @@ pub fn make(
     let cell = plan.cell(unit.cell);
     let scenario = match at.take() {
         Some((point, scenario)) if point == cell.point => scenario,
-        _ => plan.scenario.at(&plan.points[cell.point])?,
+        _ => plan.scenario.at(&plan.point(cell.point))?,
     };
     let world = plan.world(&scenario, cell.variant, unit.run)?;
     *at = Some((cell.point, scenario));
@@ -132,6 +118,7 @@ pub fn make(
 
 struct Shared<'a> {
     plan: &'a Plan,
+    jobs: usize,
     stop: &'a AtomicBool,
     watch: &'a (dyn Fn(Progress) + Sync),
     /// Cells of which no more runs count.
@@ -141,45 +128,74 @@ struct Shared<'a> {
 }
 
 struct State {
-    journal: Journal,
-    schedule: Schedule,
+    ledger: Ledger,
     error: Option<SweepError>,
 }
+
+/// About how long a worker is to be busy with the runs that it takes at a time: short ones are taken several at a time, so that workers do
+/// not wait for each other, nor read the scenario of one point twice.
+const BUSY_FOR: time::Duration = time::Duration::from_millis(20);
+
+/// The most runs that a worker takes at a time.
+const MOST_AT_A_TIME: usize = 64;
 
 impl Shared<'_> {
     fn work(&self) {
         let mut at = None;
+        let mut most = 1;
         while !self.is_over() {
-            let Some(unit) = self.state().schedule.next() else { return };
-            let ended = match self.row(unit, &mut at) {
-                Ok(Some(row)) => self.keep(unit, &row),
-                Ok(None) => Ok(()),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = ended {
+            let units = self.take(most);
+            if units.is_empty() {
+                return;
+            }
+            let began = time::Instant::now();
+            let count = units.len();
+            if let Err(error) = units.into_iter().try_for_each(|unit| self.make(unit, &mut at)) {
                 self.failed.store(true, Ordering::Relaxed);
                 self.state().error.get_or_insert(error);
             }
+            let each = began.elapsed().as_secs_f64() / count as f64;
+            most = (BUSY_FOR.as_secs_f64() / each.max(1e-9)) as usize;
+            most = most.clamp(1, MOST_AT_A_TIME);
         }
     }
 
-    /// Makes a run; `None` if nobody wants it any more. `at` is the point that this worker was at, and its scenario.
-    fn row(&self, unit: Unit, at: &mut Option<(usize, Scenario)>) -> Result<Option<Row>, SweepError> {
+    /// The runs to make next, at most `most`, and not so many that the other workers run out of them; one that may turn out not to be needed
+    /// only if there is no other.
+    fn take(&self, most: usize) -> Vec<Unit> {
+        let mut state = self.state();
+        let Progress { done, expected } = state.ledger.progress();
+        let most = most.min((expected - done) as usize / (4 * self.jobs)).max(1);
+        let schedule = state.ledger.schedule();
+        let mut units: Vec<Unit> = std::iter::from_fn(|| schedule.next_wanted()).take(most).collect();
+        if units.is_empty() {
+            units.extend(schedule.next());
+        }
+        units
+    }
+
+    /// Makes a run and keeps it, unless nobody wants it any more. `at` is the point that this worker was at, and its scenario.
+    fn make(&self, unit: Unit, at: &mut Option<(usize, Scenario)>) -> Result<(), SweepError> {
         let unwanted = || self.is_over() || self.decided[unit.cell].load(Ordering::Relaxed);
-        make(self.plan, unit, at, unwanted)
+        if unwanted() {
+            return Ok(());
+        }
+        match make(self.plan, unit, at, unwanted)? {
+            Some(row) => self.keep(unit, &row),
+            None => Ok(()),
+        }
     }
 
     fn keep(&self, unit: Unit, row: &Row) -> Result<(), SweepError> {
-        let finished = self.plan.reduce(row);
+        let line = Line::new(row).map_err(|error| SweepError::Answer(error.to_string()))?;
         let mut state = self.state();
         if self.is_over() {
             return Ok(());
         }
-        state.journal.append(row)?;
-        if state.schedule.record(unit, finished) {
+        if state.ledger.keep(self.plan, unit, row, &line)? {
             self.decided[unit.cell].store(true, Ordering::Relaxed);
         }
-        (self.watch)(state.schedule.progress());
+        (self.watch)(state.ledger.progress());
         Ok(())
     }
 

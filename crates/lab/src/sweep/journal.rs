@@ -37,6 +37,16 @@ pub enum JournalError {
         /// What is different.
         difference: Difference,
     },
+    /// A run that was kept cannot be read again.
+    #[error("{}: at byte {at} there is no longer the line of a finished run ({reason}); something else writes to the file", path.display())]
+    Changed {
+        /// The journal.
+        path: PathBuf,
+        /// Where its line began.
+        at: u64,
+        /// Why.
+        reason: String,
+    },
     /// A line that is not the last one makes no sense.
     #[error("{}:{line}: this is not the line of a finished run ({reason}); the file is damaged", path.display())]
     Damaged {
@@ -116,9 +126,26 @@ pub struct Row {
     pub flows: Vec<FlowMetrics>,
 }
 
+/// Where the line of a run begins in the journal, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place(pub(super) u64);
+
+/// The line of a run.
+#[derive(Debug)]
+pub(super) struct Line(Vec<u8>);
+
+impl Line {
+    /// The line of `content`, with its end.
+    pub(super) fn new(content: &impl Serialize) -> serde_json::Result<Self> {
+        let mut line = serde_json::to_vec(content)?;
+        line.push(b'\n');
+        Ok(Self(line))
+    }
+}
+
 /// A journal that is written to; nobody else writes to it meanwhile.
 #[derive(Debug)]
-pub struct Journal {
+pub(super) struct Journal {
     path: PathBuf,
     file: File,
     /// Bytes up to the end of the last whole line.
@@ -126,12 +153,12 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal at `path`, or begins it. `take` gets each run in it, in the order in which they ended, and says what
-    /// is wrong with it, if anything is.
-    pub fn open(
+    /// Opens the journal at `path`, or begins it. `take` gets each run in it, in the order in which they ended, with its place, and
+    /// says what is wrong with it, if anything is.
+    pub(super) fn open(
         path: &Path,
         header: &Header,
-        mut take: impl FnMut(Row) -> Result<(), String>,
+        mut take: impl FnMut(&Row, Place) -> Result<(), String>,
     ) -> Result<Self, JournalError> {
         let failed = |error| JournalError::Io { path: path.to_owned(), error };
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(failed)?;
@@ -160,7 +187,8 @@ impl Journal {
                 let was: Header = serde_json::from_slice(&line).map_err(|error| damaged(1, error.to_string()))?;
                 header.agrees_with(&was).map_err(|difference| JournalError::Other { path: path.to_owned(), difference })
             } else {
-                let row = serde_json::from_slice(&line).map_err(|error| error.to_string()).and_then(&mut take);
+                let row = serde_json::from_slice(&line).map_err(|error| error.to_string());
+                let row = row.and_then(|row| take(&row, Place(whole)));
                 // What a failing machine leaves behind can have a newline in it, but nothing after it.
                 bad = row.err().map(|reason| (number, reason));
                 Ok(())
@@ -174,25 +202,46 @@ impl Journal {
         file.set_len(whole).map_err(failed)?;
         let mut journal = Self { path: path.to_owned(), file, len: whole };
         if whole == 0 {
-            journal.write_line(header)?;
+            let header = Line::new(header).map_err(|error| failed(error.into()))?;
+            journal.append(&header)?;
         }
         Ok(journal)
     }
 
     /// Adds a run. When this returns, the run survives the end of the process.
-    pub fn append(&mut self, row: &Row) -> Result<(), JournalError> {
-        self.write_line(row)
-    }
-
-    fn write_line(&mut self, content: &impl Serialize) -> Result<(), JournalError> {
-        let failed = |error| JournalError::Io { path: self.path.clone(), error };
-        let mut line = serde_json::to_vec(content).map_err(|error| failed(error.into()))?;
-        line.push(b'\n');
+    pub(super) fn append(&mut self, line: &Line) -> Result<Place, JournalError> {
+        let place = Place(self.len);
         // No buffer of our own: the line is the kernel's when this returns. Where a full disk has left a part of a line, the next
         // one is written over it.
-        self.file.write_all_at(&line, self.len).map_err(failed)?;
-        self.len += line.len() as u64;
-        Ok(())
+        self.file
+            .write_all_at(&line.0, self.len)
+            .map_err(|error| JournalError::Io { path: self.path.clone(), error })?;
+        self.len += line.0.len() as u64;
+        Ok(place)
+    }
+
+    /// The run whose line begins at `place`.
+    pub(super) fn read(&self, place: Place) -> Result<Row, JournalError> {
+        let changed = |reason: String| JournalError::Changed { path: self.path.clone(), at: place.0, reason };
+        let mut line = vec![0; 2048];
+        let mut filled = 0;
+        loop {
+            let rest = &mut line[filled..];
+            let read = match self.file.read_at(rest, place.0 + filled as u64) {
+                Ok(0) => return Err(changed("it ends there".to_owned())),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(JournalError::Io { path: self.path.clone(), error }),
+            };
+            let end = rest[..read].iter().position(|&byte| byte == b'\n').map(|end| filled + end);
+            filled += read;
+            if let Some(end) = end {
+                return serde_json::from_slice(&line[..end]).map_err(|error| changed(error.to_string()));
+            }
+            if filled == line.len() {
+                line.resize(2 * filled, 0);
+            }
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tables as Parquet, for tools that want types.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use parquet::basic::{LogicalType, Repetition, Type as PhysicalType};
@@ -9,37 +10,57 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::Type;
 
-use super::table::{Kind, Table, Value};
+use super::table::{Columns, Kind, Value};
 
-/// The table as one Parquet file of one row group. Every column is optional: what does not apply is null.
-pub(super) fn encode(table: &Table) -> Result<Vec<u8>> {
-    let fields = table.columns.iter().map(|(name, kind)| field(name, *kind).map(Arc::new)).collect::<Result<_>>()?;
-    let schema = Arc::new(Type::group_type_builder("schema").with_fields(fields).build()?);
-    let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::new(WriterProperties::new()))?;
-    let mut group = file.next_row_group()?;
-    for (at, (_, kind)) in table.columns.iter().enumerate() {
-        let cells = || table.rows.iter().map(|row| &row[at]);
-        match kind {
-            Kind::Text => write::<ByteArrayType>(&mut group, cells(), |value| match value {
-                Value::Text(text) => Some(ByteArray::from(text.as_str())),
-                _ => None,
-            }),
-            Kind::Integer => write::<Int64Type>(&mut group, cells(), |value| match value {
-                // The same 64 bits: the column is marked as unsigned.
-                Value::Integer(number) => Some(number.cast_signed()),
-                _ => None,
-            }),
-            Kind::Real => write::<DoubleType>(&mut group, cells(), |value| match value {
-                Value::Real(number) => Some(*number),
-                _ => None,
-            }),
-            Kind::Flag => write::<BoolType>(&mut group, cells(), |value| match value {
-                Value::Flag(flag) => Some(*flag),
-                _ => None,
-            }),
-        }?;
+/// A Parquet file under way. Every column is optional: what does not apply is null.
+pub(super) struct ParquetWriter<W: Write + Send>(SerializedFileWriter<W>);
+
+impl<W: Write + Send> ParquetWriter<W> {
+    /// A file with these columns and no row.
+    pub(super) fn new(out: W, columns: &Columns) -> Result<Self> {
+        let fields = columns.iter().map(|(name, kind)| field(name, *kind).map(Arc::new)).collect::<Result<_>>()?;
+        let schema = Arc::new(Type::group_type_builder("schema").with_fields(fields).build()?);
+        SerializedFileWriter::new(out, schema, Arc::new(WriterProperties::new())).map(Self)
     }
-    group.close()?;
+
+    /// Adds a group of rows.
+    pub(super) fn write_group(&mut self, columns: &Columns, rows: &[Vec<Value>]) -> Result<()> {
+        let mut group = self.0.next_row_group()?;
+        for (at, (_, kind)) in columns.iter().enumerate() {
+            let cells = || rows.iter().map(|row| &row[at]);
+            match kind {
+                Kind::Text => write::<ByteArrayType, W>(&mut group, cells(), |value| match value {
+                    Value::Text(text) => Some(ByteArray::from(text.as_str())),
+                    _ => None,
+                }),
+                Kind::Integer => write::<Int64Type, W>(&mut group, cells(), |value| match value {
+                    // The same 64 bits: the column is marked as unsigned.
+                    Value::Integer(number) => Some(number.cast_signed()),
+                    _ => None,
+                }),
+                Kind::Real => write::<DoubleType, W>(&mut group, cells(), |value| match value {
+                    Value::Real(number) => Some(*number),
+                    _ => None,
+                }),
+                Kind::Flag => write::<BoolType, W>(&mut group, cells(), |value| match value {
+                    Value::Flag(flag) => Some(*flag),
+                    _ => None,
+                }),
+            }?;
+        }
+        group.close().map(|_| ())
+    }
+
+    /// What was written to, with the file's end.
+    pub(super) fn into_inner(self) -> Result<W> {
+        self.0.into_inner()
+    }
+}
+
+/// A table as a Parquet file of one row group.
+pub(super) fn encode(columns: &Columns, rows: &[Vec<Value>]) -> Result<Vec<u8>> {
+    let mut file = ParquetWriter::new(Vec::new(), columns)?;
+    file.write_group(columns, rows)?;
     file.into_inner()
 }
 
@@ -56,8 +77,8 @@ fn field(name: &str, kind: Kind) -> Result<Type> {
         .build()
 }
 
-fn write<'a, T: DataType>(
-    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+fn write<'a, T: DataType, W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
     cells: impl Iterator<Item = &'a Value>,
     of: impl Fn(&Value) -> Option<T::T>,
 ) -> Result<()> {
@@ -79,15 +100,13 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let columns = [("word", Kind::Text), ("count", Kind::Integer), ("share", Kind::Real), ("ok", Kind::Flag)];
-        let table = Table {
-            columns: columns.map(|(name, kind)| (name.to_owned(), kind)).to_vec(),
-            rows: vec![
-                vec!["a".into(), Value::Integer(u64::MAX), Value::Real(0.1), Value::Flag(true)],
-                vec![Value::Nothing, Value::Nothing, Value::Nothing, Value::Nothing],
-                vec!["é".into(), Value::Integer(0), Value::Real(1e-300), Value::Flag(false)],
-            ],
-        };
-        let file = SerializedFileReader::new(bytes::Bytes::from(encode(&table).unwrap())).unwrap();
+        let columns = columns.map(|(name, kind)| (name.to_owned(), kind)).to_vec();
+        let rows = vec![
+            vec!["a".into(), Value::Integer(u64::MAX), Value::Real(0.1), Value::Flag(true)],
+            vec![Value::Nothing, Value::Nothing, Value::Nothing, Value::Nothing],
+            vec!["é".into(), Value::Integer(0), Value::Real(1e-300), Value::Flag(false)],
+        ];
+        let file = SerializedFileReader::new(bytes::Bytes::from(encode(&columns, &rows).unwrap())).unwrap();
         let rows: Vec<Vec<Field>> = file
             .get_row_iter(None)
             .unwrap()

@@ -5,12 +5,12 @@ use std::hash::Hasher;
 
 use holdover_report::{FlowMetrics, StatusName};
 use holdover_scenario::statistics::{Mean, StoppingRule};
-use holdover_scenario::{Compare, Measure, Metric, Point, Scenario, ScenarioError, Sweep};
+use holdover_scenario::{Compare, Measure, Metric, Point, Scenario, ScenarioError, Sweep, Variant};
 use holdover_sim::{Amount, RequestResponse, Traffic, World, WorldConfig, WorldError};
 
 use super::journal::{Header, Row};
 use super::measure::Quantity;
-use super::table::{FLOW_COLUMNS, Value};
+use crate::run::in_order;
 
 /// Why a scenario cannot be swept.
 #[derive(Debug, thiserror::Error)]
@@ -67,16 +67,13 @@ pub struct Plan {
     pub scenario: Scenario,
     /// Its sweep.
     pub sweep: Sweep,
-    /// All points of the sweep, in order.
-    pub points: Vec<Point>,
     /// The names of the variants.
     pub variants: Vec<String>,
     /// When a cell has enough runs.
     pub stop: Stop,
     /// What is averaged over runs; the one that decides how often each point is run comes first.
     pub quantities: Vec<Quantity>,
-    /// Of each cell, which of its flows have something to complete.
-    must_end: Vec<Vec<bool>>,
+    must_end: MustEnd,
 }
 
 /// When a cell has been run often enough.
@@ -90,28 +87,33 @@ pub struct Stop {
     pub relative_error: Option<f64>,
 }
 
-/// What is kept of a finished run.
+/// Of each cell, which of its flows have something to complete. Most cells have the same.
+#[derive(Clone, Default, Debug)]
+struct MustEnd {
+    kinds: Vec<Vec<bool>>,
+    of_cell: Vec<u32>,
+}
+
+/// What a finished run says.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Finished {
-    /// The run's seed.
-    pub seed: u64,
     /// How it ended: `all-done`, `time-limit` or `idle`.
     pub ending: String,
-    /// When it ended, in seconds of simulated time.
-    pub ended_at_s: f64,
     /// No flow failed, and those that have so many bytes or exchanges to complete have done so.
     pub completed: bool,
-    /// The cells of the table of runs, for each flow.
-    pub flows: Vec<Vec<Value>>,
     /// The value of each of the plan's quantities.
     pub values: Vec<Option<f64>>,
 }
 
 impl Plan {
-    /// The plan of `scenario`. The world of every variant at every point is built once to see that it can be.
-    pub fn new(scenario: Scenario) -> Result<Self, PlanError> {
+    /// The plan of `scenario`. The world of every variant at every point is built once, on `jobs` threads, to see that it can be.
+    ///
+    /// # Errors
+    ///
+    /// If there is nothing to sweep, or one of the worlds cannot be.
+    pub fn new(scenario: Scenario, jobs: usize) -> Result<Self, PlanError> {
         let mut plan = Self::of_checked(scenario)?;
-        plan.must_end = plan.check()?;
+        plan.must_end = plan.check(jobs)?;
         Ok(plan)
     }
 
@@ -129,8 +131,7 @@ impl Plan {
         let replicate = sweep.replicate();
         let stop = Stop { min: replicate.min, max: replicate.max, relative_error: replicate.relative_error };
         let variants = scenario.variants().iter().map(|variant| variant.name().to_owned()).collect();
-        let points = sweep.points().collect();
-        Ok(Self { points, variants, stop, quantities, sweep, scenario, must_end: Vec::new() })
+        Ok(Self { variants, stop, quantities, sweep, scenario, must_end: MustEnd::default() })
     }
 
     /// The name of the scenario's file without directory and ending.
@@ -140,27 +141,46 @@ impl Plan {
     }
 
     /// Builds every world. Returns which flows of each cell have something to complete.
-    fn check(&self) -> Result<Vec<Vec<bool>>, PlanError> {
-        let mut must_end = Vec::with_capacity(self.cells());
-        for point in &self.points {
-            let there = self.scenario.at(point)?;
-            for variant in there.variants() {
-                let world = variant.world(there.seed())?;
-                must_end.push(world.flows.iter().map(|flow| has_something_to_complete(&flow.traffic)).collect());
-                World::new(world).map_err(|error| PlanError::World {
-                    name: self.scenario.name().to_owned(),
-                    point: point_in_words(point),
-                    variant: variant.name().to_owned(),
-                    error: Box::new(error),
-                })?;
+    fn check(&self, jobs: usize) -> Result<MustEnd, PlanError> {
+        let check = |point| self.check_point(&self.point(point));
+        in_order(self.points(), jobs, check, |points| {
+            let mut must_end = MustEnd::default();
+            for of_point in points {
+                of_point?.into_iter().for_each(|of_cell| must_end.push(of_cell));
             }
-        }
-        Ok(must_end)
+            Ok(must_end)
+        })
+    }
+
+    fn check_point(&self, point: &Point) -> Result<Vec<Vec<bool>>, PlanError> {
+        let there = self.scenario.at(point)?;
+        let of_variant = |variant: &Variant| {
+            let world = variant.world(there.seed())?;
+            let must_end = world.flows.iter().map(|flow| has_something_to_complete(&flow.traffic)).collect();
+            World::new(world).map_err(|error| PlanError::World {
+                name: self.scenario.name().to_owned(),
+                point: point_in_words(point),
+                variant: variant.name().to_owned(),
+                error: Box::new(error),
+            })?;
+            Ok(must_end)
+        };
+        there.variants().iter().map(of_variant).collect()
+    }
+
+    /// How many points there are.
+    pub fn points(&self) -> usize {
+        self.sweep.len()
+    }
+
+    /// The point of this number.
+    pub fn point(&self, index: usize) -> Point {
+        self.sweep.point(index)
     }
 
     /// The variants at the points: the points in their order, the variants of each in theirs.
     pub fn cells(&self) -> usize {
-        self.points.len() * self.variants.len()
+        self.points() * self.variants.len()
     }
 
     /// The cell of this number.
@@ -214,24 +234,24 @@ impl Plan {
         }
     }
 
-    /// What of a run is kept in memory.
-    pub fn reduce(&self, row: &Row) -> Finished {
-        let variant = self.variants.iter().position(|name| *name == row.variant);
-        let must_end = variant.and_then(|variant| self.must_end.get(self.index(Cell { point: row.point, variant })));
+    /// What a run of a cell says.
+    pub fn reduce(&self, cell: usize, row: &Row) -> Finished {
+        let must_end = self.must_end.of(cell);
         let ended = |(index, flow): (usize, &FlowMetrics)| match flow.status {
             StatusName::Completed => true,
             StatusName::Failed => false,
             StatusName::Unfinished => !must_end.and_then(|flows| flows.get(index)).copied().unwrap_or(true),
         };
-        let cells = |flow: &FlowMetrics| FLOW_COLUMNS.iter().map(|(_, _, cell)| cell(flow)).collect();
         Finished {
-            seed: row.seed,
             ending: row.ending.clone(),
-            ended_at_s: row.ended_at_s,
             completed: row.flows.iter().enumerate().all(ended),
-            flows: row.flows.iter().map(cells).collect(),
             values: self.quantities.iter().map(|quantity| quantity.of(&row.flows)).collect(),
         }
+    }
+
+    /// What decides about repetition, of a run.
+    pub fn deciding(&self, row: &Row) -> Option<f64> {
+        self.quantities.first()?.of(&row.flows)
     }
 
     /// What a journal must agree with to be continued.
@@ -244,6 +264,20 @@ impl Plan {
             scenario: self.scenario.to_toml(),
             files,
         }
+    }
+}
+
+impl MustEnd {
+    fn push(&mut self, flows: Vec<bool>) {
+        let kind = self.kinds.iter().position(|kind| *kind == flows).unwrap_or_else(|| {
+            self.kinds.push(flows);
+            self.kinds.len() - 1
+        });
+        self.of_cell.push(kind as u32);
+    }
+
+    fn of(&self, cell: usize) -> Option<&Vec<bool>> {
+        self.kinds.get(*self.of_cell.get(cell)? as usize)
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdover_scenario::statistics::Mean;
 
-use super::plan::{Finished, Plan, Stop};
+use super::journal::Place;
+use super::plan::{Plan, Stop};
 
 /// A run to be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,20 +28,34 @@ pub struct Progress {
 /// What has been run of each cell and what has not.
 ///
 /// Runs are handed out in the order of cells and replications as long as they are surely or probably needed. Only a worker
-/// that would have nothing to do otherwise goes beyond that.
+/// that would have nothing to do otherwise goes beyond that. Cells are therefore decided nearly in their order, and only of those
+/// between the first that is not decided and the last that is begun more is kept than where their runs lie in the journal.
 #[derive(Debug)]
-pub struct Schedule {
+pub(super) struct Schedule {
     stop: Stop,
-    cells: Vec<CellState>,
-    /// Cells that are not decided and of which a run can be begun.
+    cells: usize,
+    /// Cells that are begun and have no place in the index yet.
+    active: BTreeMap<usize, CellState>,
+    /// Those of them that are not decided and of which a run can be begun.
     open: BTreeSet<usize>,
+    /// The first cell that is not begun.
+    fresh: usize,
+    index: Index,
     undecided: usize,
     progress: Progress,
 }
 
+/// Where the runs that count lie in the journal: of the cells up to the first that is not decided.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    places: Vec<Place>,
+    /// Of each cell, where its places end.
+    ends: Vec<usize>,
+}
+
 #[derive(Debug, Default)]
 struct CellState {
-    finished: BTreeMap<u32, Finished>,
+    finished: BTreeMap<u32, (Place, Option<f64>)>,
     /// The first run that has not been begun.
     next: u32,
     /// So many runs from the first are finished without a gap, and their mean.
@@ -51,81 +66,157 @@ struct CellState {
     decided: Option<u32>,
 }
 
+impl Index {
+    /// How many cells it has.
+    pub(super) const fn cells(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// How many runs count.
+    pub(super) const fn runs(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The runs of a cell that count, in the order of their numbers.
+    pub(super) fn of(&self, cell: usize) -> &[Place] {
+        let Some(&end) = self.ends.get(cell) else { return &[] };
+        let start = cell.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.places[start..end]
+    }
+
+    fn push(&mut self, places: impl Iterator<Item = Place>) {
+        self.places.extend(places);
+        self.ends.push(self.places.len());
+    }
+}
+
 impl Schedule {
     /// Nothing of `plan` has been run.
-    pub fn new(plan: &Plan) -> Self {
-        let cell = || CellState { expected: plan.stop.min, ..CellState::default() };
-        let cells: Vec<CellState> = (0..plan.cells()).map(|_| cell()).collect();
-        let expected = cells.iter().map(|cell| u64::from(cell.expected)).sum();
+    pub(super) fn new(plan: &Plan) -> Self {
+        Self::of_cells(plan.cells(), plan.stop)
+    }
+
+    fn of_cells(cells: usize, stop: Stop) -> Self {
         Self {
-            stop: plan.stop,
-            open: (0..cells.len()).collect(),
-            undecided: cells.len(),
+            stop,
             cells,
-            progress: Progress { done: 0, expected },
+            active: BTreeMap::new(),
+            open: BTreeSet::new(),
+            fresh: 0,
+            index: Index::default(),
+            undecided: cells,
+            progress: Progress { done: 0, expected: cells as u64 * u64::from(stop.min) },
         }
     }
 
     /// The run to make next; `None` if all that may be needed are finished or under way.
-    pub fn next(&mut self) -> Option<Unit> {
+    pub(super) fn next(&mut self) -> Option<Unit> {
         self.next_wanted().or_else(|| self.open.first().copied().map(|cell| self.begin(cell)))
     }
 
     /// The next run that is surely or probably needed; `None` if all of these are finished or under way.
-    pub fn next_wanted(&mut self) -> Option<Unit> {
-        let wanted = |&&cell: &&usize| self.cells[cell].next < self.cells[cell].expected;
-        let cell = *self.open.iter().find(wanted)?;
+    pub(super) fn next_wanted(&mut self) -> Option<Unit> {
+        let wanted = |&&cell: &&usize| self.active.get(&cell).is_some_and(|state| state.next < state.expected);
+        let cell = match self.open.range(..self.fresh).find(wanted) {
+            Some(&cell) => cell,
+            None if self.fresh < self.cells => self.fresh,
+            None => return None,
+        };
         Some(self.begin(cell))
     }
 
     fn begin(&mut self, cell: usize) -> Unit {
-        let state = &mut self.cells[cell];
+        let state = self.state(cell);
         let run = state.next;
-        state.skip_to_next(self.stop);
-        if state.next >= self.stop.max {
-            self.open.remove(&cell);
-        }
+        self.skip(cell);
         Unit { cell, run }
     }
 
-    /// A run is finished. Returns whether its cell is decided.
-    pub fn record(&mut self, unit: Unit, finished: Finished) -> bool {
-        let state = &mut self.cells[unit.cell];
-        if state.decided.is_some() || unit.run >= self.stop.max || state.finished.contains_key(&unit.run) {
+    /// The state of a cell that is not in the index; one that is not begun is begun.
+    fn state(&mut self, cell: usize) -> &mut CellState {
+        if !self.active.contains_key(&cell) {
+            self.active.insert(cell, CellState { expected: self.stop.min, ..CellState::default() });
+            self.open.insert(cell);
+            self.pass_begun();
+        }
+        self.active.entry(cell).or_default()
+    }
+
+    /// Goes on to the next run of a cell that has not been begun.
+    fn skip(&mut self, cell: usize) {
+        let stop = self.stop;
+        let state = self.state(cell);
+        state.skip_to_next(stop);
+        if state.next >= stop.max {
+            self.open.remove(&cell);
+        }
+    }
+
+    fn pass_begun(&mut self) {
+        self.fresh = self.fresh.max(self.index.cells());
+        while self.active.contains_key(&self.fresh) {
+            self.fresh += 1;
+        }
+    }
+
+    /// A run is finished, with this value of the quantity that decides. Returns whether its cell is decided.
+    pub(super) fn record(&mut self, unit: Unit, place: Place, value: Option<f64>) -> bool {
+        if unit.cell < self.index.cells() {
+            return true;
+        }
+        let stop = self.stop;
+        let state = self.state(unit.cell);
+        if state.decided.is_some() || unit.run >= stop.max || state.finished.contains_key(&unit.run) {
             return state.decided.is_some();
         }
         let before = state.counted();
-        state.finished.insert(unit.run, finished);
-        if unit.run == state.next {
-            state.skip_to_next(self.stop);
-        }
-        state.advance(self.stop);
-        let after = state.counted();
+        state.finished.insert(unit.run, (place, value));
+        let is_next = unit.run == state.next;
+        state.advance(stop);
+        let (after, decided) = (state.counted(), state.decided.is_some());
         self.progress.done = self.progress.done + after.done - before.done;
         self.progress.expected = self.progress.expected + after.expected - before.expected;
-        let decided = state.decided.is_some();
+        if is_next {
+            self.skip(unit.cell);
+        }
         if decided {
             self.undecided -= 1;
-        }
-        if decided || state.next >= self.stop.max {
             self.open.remove(&unit.cell);
+            self.settle();
         }
         decided
     }
 
+    /// Puts the cells that are decided, up to the first that is not, into the index.
+    fn settle(&mut self) {
+        while let Some(first) = self.active.first_entry()
+            && *first.key() == self.index.cells()
+            && first.get().decided.is_some()
+        {
+            let state = first.remove();
+            self.index.push(state.finished.into_values().map(|(place, _)| place));
+        }
+        self.pass_begun();
+    }
+
     /// How far it has come.
-    pub const fn progress(&self) -> Progress {
+    pub(super) const fn progress(&self) -> Progress {
         self.progress
     }
 
     /// Whether every cell has been run often enough.
-    pub const fn is_complete(&self) -> bool {
+    pub(super) const fn is_complete(&self) -> bool {
         self.undecided == 0
     }
 
-    /// The runs of each cell that count, in the order of their numbers.
-    pub fn into_runs(self) -> Vec<Vec<Finished>> {
-        self.cells.into_iter().map(|cell| cell.finished.into_values().collect()).collect()
+    /// The runs that count, of the cells up to the first that is not decided.
+    pub(super) const fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// The same, when nothing else is needed any more.
+    pub(super) fn into_index(self) -> Index {
+        self.index
     }
 }
 
@@ -141,8 +232,8 @@ impl CellState {
     /// Takes the runs into account that have no gap before them any more, one after the other: the first number of runs that
     /// is enough is where the cell ends.
     fn advance(&mut self, stop: Stop) {
-        while let Some(run) = self.finished.get(&self.prefix) {
-            if let Some(value) = run.values.first().copied().flatten() {
+        while let Some((_, value)) = self.finished.get(&self.prefix) {
+            if let Some(value) = *value {
                 self.mean.push(value);
             }
             self.prefix += 1;
@@ -159,5 +250,54 @@ impl CellState {
         let finished = self.finished.len() as u64;
         let expected = self.decided.map_or_else(|| u64::from(self.expected).max(finished), u64::from);
         Progress { done: finished, expected }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use holdover_base::Rng;
+
+    use super::*;
+
+    /// Runs end in any order, and some were there before: each cell ends up with the same runs in the order of their numbers, and one
+    /// worker has no more than one cell under way.
+    #[test]
+    fn the_index_has_the_same_runs_in_whatever_order_they_end() {
+        let stop = Stop { min: 3, max: 9, relative_error: Some(0.05) };
+        let value = |unit: Unit| {
+            let mut rng = Rng::split(7, &format!("{} {}", unit.cell, unit.run));
+            Some(10.0 + rng.next_f64() * if unit.cell % 3 == 0 { 0.1 } else { 3.0 })
+        };
+        let place = |unit: Unit| Place(unit.cell as u64 * 100 + u64::from(unit.run));
+        let ended = |seed: u64, workers: usize, before: usize| {
+            let mut rng = Rng::new(seed);
+            let mut schedule = Schedule::of_cells(200, stop);
+            for _ in 0..before {
+                let unit = Unit { cell: rng.below(200) as usize, run: rng.below(9) as u32 };
+                schedule.record(unit, place(unit), value(unit));
+            }
+            let mut under_way = Vec::new();
+            let mut most = 0;
+            while !schedule.is_complete() {
+                while under_way.len() < workers
+                    && let Some(unit) = schedule.next()
+                {
+                    under_way.push(unit);
+                }
+                let unit = under_way.swap_remove(rng.below(under_way.len() as u64) as usize);
+                schedule.record(unit, place(unit), value(unit));
+                most = most.max(schedule.active.len());
+            }
+            assert_eq!(schedule.progress().done, schedule.progress().expected);
+            assert_eq!(schedule.progress().done, schedule.index().runs() as u64);
+            let index = schedule.into_index();
+            ((0..200).map(|cell| index.of(cell).to_vec()).collect::<Vec<_>>(), most)
+        };
+        let (alone, most) = ended(1, 1, 0);
+        assert_eq!(most, 1, "one worker has one cell under way");
+        assert!(alone.iter().any(|places| places.len() == 3) && alone.iter().any(|places| places.len() > 3));
+        for (seed, workers, before) in [(2, 2, 0), (3, 16, 0), (4, 5, 300), (5, 1, 1500)] {
+            assert_eq!(ended(seed, workers, before).0, alone);
+        }
     }
 }

@@ -1,19 +1,24 @@
 //! A sweep in one JSON object: `summary.json`, and what `--json` prints.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 
 use holdover_scenario::statistics::{CONFIDENCE, QuantileEstimate};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 
-use super::compare::{Comparison, tests_made};
-use super::estimates::Estimates;
+use super::compare::Comparison;
+use super::findings::{CellFindings, Findings, PointFindings, QUANTILES};
 use super::measure::Quantity;
-use super::plan::{Finished, Plan};
-use super::tables::{self, mean_of};
+use super::plan::Plan;
+use super::tables;
 
 /// All that a sweep has found. The same scenario, seed and version give the same.
+///
+/// `P` is the list of its points, which may be made while they are written.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Summary {
+pub struct Summary<P> {
     /// The scenario's name.
     pub name: String,
     /// Its title.
@@ -34,7 +39,7 @@ pub struct Summary {
     /// All runs that count.
     pub runs: usize,
     /// The points, in order.
-    pub points: Vec<PointSummary>,
+    pub points: P,
 }
 
 /// An axis of the sweep.
@@ -153,45 +158,20 @@ pub struct TestsSummary {
     tests: usize,
 }
 
-impl Summary {
-    /// What the finished runs of `plan` say.
-    pub fn new(plan: &Plan, runs: &[Vec<Finished>], estimates: &Estimates<'_>) -> Self {
+impl<P> Summary<P> {
+    /// What was found of a sweep, with these points.
+    pub fn new(plan: &Plan, findings: &Findings<'_>, points: P) -> Self {
         let axes = plan.sweep.axes().iter().map(|axis| AxisSummary {
             label: axis.label.clone(),
             path: axis.path.clone(),
             values: axis.values.iter().map(|value| value.as_str().map_or(value.to_string(), str::to_owned)).collect(),
         });
         let deciding = &plan.quantities[0];
-        let mut points: Vec<PointSummary> = plan
-            .points
-            .iter()
-            .map(|point| PointSummary {
-                point: point.index,
-                at: point.labels.iter().map(|label| (label.axis.clone(), label.value.clone())).collect(),
-                variants: Vec::new(),
-                tests: Vec::new(),
-            })
-            .collect();
-        for (index, finished) in runs.iter().enumerate() {
-            let cell = plan.cell(index);
-            points[cell.point].variants.push(VariantSummary {
-                variant: plan.variants[cell.variant].clone(),
-                runs: finished.len(),
-                precise_enough: tables::precise_enough(plan, &mean_of(finished, 0)),
-                measures: measures(plan, index, finished, estimates),
-            });
-        }
-        let comparisons = &estimates.comparisons;
         let tests = plan.compare().map(|compare| TestsSummary {
             test: compare.method.name(),
             correction: "holm",
-            tests: tests_made(comparisons),
+            tests: findings.tests_made(),
         });
-        for comparison in comparisons {
-            let Some(compare) = plan.compare() else { break };
-            let quantity = &plan.quantities[plan.quantity(&compare.measure)];
-            points[comparison.point].tests.push(TestSummary::new(comparison, quantity));
-        }
         Self {
             name: plan.name().to_owned(),
             title: plan.scenario.title().to_owned(),
@@ -207,14 +187,63 @@ impl Summary {
                 min: plan.stop.min,
                 max: plan.stop.max,
             },
-            runs: runs.iter().map(Vec::len).sum(),
+            runs: findings.runs(),
             points,
         }
     }
+}
 
-    /// The summary as JSON, indented, with a newline at the end.
-    pub fn to_json(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string_pretty(self).map(|json| json + "\n")
+impl<P: Serialize> Summary<P> {
+    /// Writes the summary as JSON, indented, with a newline at the end.
+    ///
+    /// # Errors
+    ///
+    /// If `out` cannot be written.
+    pub fn write_json(&self, mut out: impl Write) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut out, self)?;
+        out.write_all(b"\n")
+    }
+}
+
+/// A list that is made while it is written.
+pub(super) struct Lazily<I>(RefCell<I>);
+
+impl<I> Lazily<I> {
+    /// The list of what `items` gives. It can be written once.
+    pub(super) const fn new(items: I) -> Self {
+        Self(RefCell::new(items))
+    }
+}
+
+impl<I: Iterator<Item: Serialize>> Serialize for Lazily<I> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(&mut *self.0.borrow_mut())
+    }
+}
+
+impl PointSummary {
+    /// The summary as JSON, indented as an element of [`Summary::points`].
+    pub(super) fn to_json(&self) -> serde_json::Result<Box<RawValue>> {
+        // No text in JSON goes over the end of a line, so that what begins a line is indentation.
+        RawValue::from_string(serde_json::to_string_pretty(self)?.replace('\n', "\n    "))
+    }
+
+    /// What was found at a point.
+    pub fn new(plan: &Plan, found: &PointFindings<'_>) -> Self {
+        let variants = found.cells.iter().zip(&plan.variants).map(|(cell, variant)| VariantSummary {
+            variant: variant.clone(),
+            runs: cell.runs,
+            precise_enough: tables::precise_enough(plan, &cell.deciding()),
+            measures: measures(plan, cell),
+        });
+        let compared = plan.compare().map(|compare| &plan.quantities[plan.quantity(&compare.measure)]);
+        let tests = |quantity| found.comparisons.iter().map(move |comparison| TestSummary::new(comparison, quantity));
+        Self {
+            point: found.point.index,
+            at: found.point.labels.iter().map(|label| (label.axis.clone(), label.value.clone())).collect(),
+            variants: variants.collect(),
+            tests: compared.into_iter().flat_map(tests).collect(),
+        }
     }
 }
 
@@ -253,24 +282,17 @@ impl QuantileSummary {
     }
 }
 
-fn measures(
-    plan: &Plan,
-    cell: usize,
-    finished: &[Finished],
-    estimates: &Estimates<'_>,
-) -> BTreeMap<String, MeanSummary> {
+fn measures(plan: &Plan, cell: &CellFindings) -> BTreeMap<String, MeanSummary> {
     let in_full = plan.measured_in_full();
     let mut measures = BTreeMap::new();
-    for (index, quantity) in plan.quantities.iter().enumerate() {
-        let mean = mean_of(finished, index);
+    for (index, (quantity, mean)) in plan.quantities.iter().zip(&cell.means).enumerate() {
         if mean.count() == 0 {
             continue;
         }
-        let mut quantiles = BTreeMap::new();
-        if in_full.contains(&index) {
-            let estimates = estimates.quantiles(plan, cell, index);
-            quantiles.extend(estimates.filter_map(|(name, estimate)| Some((name, QuantileSummary::new(estimate?)))));
-        }
+        let place = in_full.iter().position(|&other| other == index);
+        let estimates = place.and_then(|place| cell.quantiles.get(place)).into_iter().flatten();
+        let named = QUANTILES.iter().zip(estimates);
+        let quantiles = named.filter_map(|((name, _), estimate)| Some((*name, QuantileSummary::new((*estimate)?))));
         measures.insert(
             quantity.name(),
             MeanSummary {
@@ -278,7 +300,7 @@ fn measures(
                 mean: mean.mean(),
                 half_width: mean.half_width(),
                 n: mean.count(),
-                quantiles,
+                quantiles: quantiles.collect(),
             },
         );
     }

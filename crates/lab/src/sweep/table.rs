@@ -1,6 +1,11 @@
-//! Tables with typed columns, and how they become CSV.
+//! Tables with typed columns, and how they become files.
 
-use holdover_report::{ConnectionMetrics, ExchangeMetrics, FlowMetrics};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use holdover_report::{ConnectionMetrics, ExchangeMetrics, FlowMetrics, PartFile};
+
+use super::parquet::ParquetWriter;
 
 /// What a column holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,25 +35,114 @@ pub enum Value {
     Flag(bool),
 }
 
+/// The names of a table's columns, and what they hold.
+pub type Columns = Vec<(String, Kind)>;
+
 /// A table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Table {
     /// The names of the columns, and what they hold.
-    pub columns: Vec<(String, Kind)>,
+    pub columns: Columns,
     /// As many cells in each row as there are columns, each of its column's kind or [`Value::Nothing`].
     pub rows: Vec<Vec<Value>>,
 }
 
-impl Table {
-    /// The table as RFC 4180 has it, with a header. What does not apply is empty.
-    pub fn to_csv(&self) -> Result<Vec<u8>, csv::Error> {
-        let mut out = csv::Writer::from_writer(Vec::new());
-        out.write_record(self.columns.iter().map(|(name, _)| name))?;
-        for row in &self.rows {
-            out.write_record(row.iter().map(Value::to_text))?;
-        }
-        out.into_inner().map_err(|error| error.into_error().into())
+/// Why a table could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// A file of it could not be written.
+    #[error("cannot write {}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It could not be made Parquet.
+    #[error("cannot write {}: {error}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: ::parquet::errors::ParquetError,
+    },
+}
+
+impl TableError {
+    pub(super) fn io(path: &Path, error: io::Error) -> Self {
+        Self::Io { path: path.to_owned(), error }
     }
+}
+
+/// A table under way: `NAME.csv` as RFC 4180 has it, with a header, where what does not apply is empty; and the same as `NAME.parquet`. Both
+/// have their names when the table is [finished](Self::finish).
+pub(super) struct TableWriter {
+    columns: Columns,
+    csv: csv::Writer<PartFile>,
+    csv_path: PathBuf,
+    parquet: ParquetWriter<PartFile>,
+    parquet_path: PathBuf,
+    /// Rows that are not in the Parquet file yet.
+    rows: Vec<Vec<Value>>,
+}
+
+/// Rows that are held in memory until they become a row group of Parquet.
+const ROWS_PER_GROUP: usize = 16_384;
+
+impl TableWriter {
+    /// Begins the table called `name` in `directory`.
+    pub(super) fn create(directory: &Path, name: &str, columns: Columns) -> Result<Self, TableError> {
+        let [csv_path, parquet_path] = ["csv", "parquet"].map(|ending| directory.join(format!("{name}.{ending}")));
+        let out = |path: &Path| PartFile::create(path).map_err(|error| TableError::io(path, error));
+        let csv = csv_writer(out(&csv_path)?, &columns).map_err(|error| TableError::io(&csv_path, error.into()))?;
+        let parquet = ParquetWriter::new(out(&parquet_path)?, &columns)
+            .map_err(|error| TableError::Parquet { path: parquet_path.clone(), error })?;
+        Ok(Self { columns, csv, csv_path, parquet, parquet_path, rows: Vec::new() })
+    }
+
+    /// Adds a row.
+    pub(super) fn push(&mut self, row: Vec<Value>) -> Result<(), TableError> {
+        write_csv_row(&mut self.csv, &row).map_err(|error| TableError::io(&self.csv_path, error.into()))?;
+        self.rows.push(row);
+        if self.rows.len() == ROWS_PER_GROUP { self.write_group() } else { Ok(()) }
+    }
+
+    fn write_group(&mut self) -> Result<(), TableError> {
+        let written = self.parquet.write_group(&self.columns, &self.rows);
+        self.rows.clear();
+        written.map_err(|error| TableError::Parquet { path: self.parquet_path.clone(), error })
+    }
+
+    /// Gives the files their names.
+    pub(super) fn finish(mut self) -> Result<(), TableError> {
+        if !self.rows.is_empty() {
+            self.write_group()?;
+        }
+        let csv_failed = |error: io::Error| TableError::io(&self.csv_path, error);
+        let csv = self.csv.into_inner().map_err(|error| csv_failed(error.into_error()))?;
+        csv.commit().map_err(csv_failed)?;
+        let parquet = self.parquet.into_inner();
+        let parquet = parquet.map_err(|error| TableError::Parquet { path: self.parquet_path.clone(), error })?;
+        parquet.commit().map_err(|error| TableError::io(&self.parquet_path, error))
+    }
+}
+
+/// A CSV file with these columns and no row yet.
+pub(super) fn csv_writer<W: io::Write>(out: W, columns: &Columns) -> csv::Result<csv::Writer<W>> {
+    let mut csv = csv::Writer::from_writer(out);
+    csv.write_record(columns.iter().map(|(name, _)| name))?;
+    Ok(csv)
+}
+
+/// Adds a row to a CSV file.
+pub(super) fn write_csv_row<W: io::Write>(csv: &mut csv::Writer<W>, row: &[Value]) -> csv::Result<()> {
+    for value in row {
+        match value {
+            Value::Text(text) => csv.write_field(text)?,
+            value => csv.write_field(value.to_text())?,
+        }
+    }
+    csv.write_record(None::<&[u8]>)
 }
 
 impl Value {
@@ -168,10 +262,9 @@ mod tests {
 
     #[test]
     fn a_text_with_commas_and_quotes_is_one_cell() {
-        let table = Table {
-            columns: vec![("a".to_owned(), Kind::Text), ("b".to_owned(), Kind::Integer)],
-            rows: vec![vec!["x, \"y\"".into(), Value::Nothing]],
-        };
-        assert_eq!(table.to_csv().unwrap(), b"a,b\n\"x, \"\"y\"\"\",\n");
+        let columns = vec![("a".to_owned(), Kind::Text), ("b".to_owned(), Kind::Integer)];
+        let mut csv = csv_writer(Vec::new(), &columns).unwrap();
+        write_csv_row(&mut csv, &["x, \"y\"".into(), Value::Nothing]).unwrap();
+        assert_eq!(csv.into_inner().unwrap(), b"a,b\n\"x, \"\"y\"\"\",\n");
     }
 }

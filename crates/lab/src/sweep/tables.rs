@@ -3,38 +3,36 @@
 use holdover_scenario::statistics::{Mean, QuantileEstimate};
 use holdover_scenario::{Point, Sweep};
 
-use super::estimates::Estimates;
+use super::findings::{PointFindings, QUANTILES};
+use super::journal::Row;
 use super::measure::{Quantity, unit_suffix};
-use super::plan::{Finished, Plan};
-use super::table::{FLOW_COLUMNS, Kind, Table, Value};
+use super::plan::Plan;
+use super::table::{Columns, FLOW_COLUMNS, Kind, Value};
 
-/// One row for each flow of each run.
-pub fn runs(plan: &Plan, runs: &[Vec<Finished>]) -> Table {
-    let axes = AxisColumns::new(&plan.sweep);
+/// The columns of the table of runs, which has one row for each flow of each run.
+pub fn runs_columns(axes: &AxisColumns) -> Columns {
     let mut columns = axes.columns();
     columns.extend(RUN_COLUMNS.map(|(name, kind)| (name.to_owned(), kind)));
     columns.extend(FLOW_COLUMNS.iter().map(|(name, kind, _)| ((*name).to_owned(), *kind)));
-    let mut rows = Vec::new();
-    for (index, finished) in runs.iter().enumerate() {
-        let cell = plan.cell(index);
-        for (run, finished) in finished.iter().enumerate() {
-            let mut start = axes.cells(&plan.points[cell.point]);
-            start.push(plan.variants[cell.variant].as_str().into());
-            start.extend([Value::Integer(run as u64), finished.seed.into()]);
-            start.extend([Value::from(finished.ending.as_str()), finished.ended_at_s.into()]);
-            rows.extend(finished.flows.iter().map(|flow| [start.as_slice(), flow].concat()));
-        }
-    }
-    Table { columns, rows }
+    columns
 }
 
-/// The quantiles that stand in the table of points: their names, and where they lie.
-pub const QUANTILES: [(&str, f64); 2] = [("median", 0.5), ("p95", 0.95)];
+/// The rows of a run; `start` has the cells of its point.
+pub(super) fn rows_of_run<'a>(start: &'a [Value], run: &'a Row) -> impl Iterator<Item = Vec<Value>> + 'a {
+    run.flows.iter().map(move |flow| {
+        let mut row = Vec::with_capacity(start.len() + RUN_COLUMNS.len() + FLOW_COLUMNS.len());
+        row.extend_from_slice(start);
+        row.extend([run.variant.as_str().into(), Value::Integer(run.run.into()), run.seed.into()]);
+        row.extend([Value::from(run.ending.as_str()), run.ended_at_s.into()]);
+        row.extend(FLOW_COLUMNS.iter().map(|(_, _, cell)| cell(flow)));
+        row
+    })
+}
 
-/// One row for each variant at each point: the mean of every quantity, half the width of its confidence interval at 95 %, and
-/// of how many runs; of the quantities that decide and that are compared also the [quantiles](QUANTILES) with their bootstrap intervals.
-pub fn points(plan: &Plan, runs: &[Vec<Finished>], estimates: &Estimates<'_>) -> Table {
-    let axes = AxisColumns::new(&plan.sweep);
+/// The columns of the table of points, which has one row for each variant at each point: the mean of every quantity, half the width of its
+/// confidence interval at 95 %, and of how many runs; of the quantities that decide and that are compared also the
+/// [quantiles](QUANTILES) with their bootstrap intervals.
+pub fn points_columns(plan: &Plan, axes: &AxisColumns) -> Columns {
     let mut columns = axes.columns();
     columns.extend(POINT_COLUMNS.map(|(name, kind)| (name.to_owned(), kind)));
     for quantity in &plan.quantities {
@@ -42,41 +40,49 @@ pub fn points(plan: &Plan, runs: &[Vec<Finished>], estimates: &Estimates<'_>) ->
         columns.push((quantity.column("half_width"), Kind::Real));
         columns.push((format!("{}_n", quantity.name()), Kind::Integer));
     }
-    let with_quantiles = plan.measured_in_full();
-    for &quantity in &with_quantiles {
+    for quantity in plan.measured_in_full() {
         columns.extend(quantile_columns(&plan.quantities[quantity]));
     }
-    let rows = runs.iter().enumerate().map(|(index, finished)| {
-        let cell = plan.cell(index);
-        let mut row = axes.cells(&plan.points[cell.point]);
-        row.push(plan.variants[cell.variant].as_str().into());
-        let deciding = mean_of(finished, 0);
-        row.extend([Value::Integer(finished.len() as u64), deciding.relative_error().into()]);
+    columns
+}
+
+/// The rows of a point; `start` has its cells.
+pub(super) fn rows_of_point<'a>(
+    plan: &'a Plan,
+    start: &'a [Value],
+    found: &'a PointFindings<'_>,
+) -> impl Iterator<Item = Vec<Value>> + 'a {
+    found.cells.iter().zip(&plan.variants).map(move |(cell, variant)| {
+        let mut row = start.to_vec();
+        let deciding = cell.deciding();
+        row.push(variant.as_str().into());
+        row.extend([Value::Integer(cell.runs as u64), deciding.relative_error().into()]);
         row.push(precise_enough(plan, &deciding).map_or(Value::Nothing, Value::Flag));
-        for quantity in 0..plan.quantities.len() {
-            let mean = mean_of(finished, quantity);
+        for mean in &cell.means {
             row.push(if mean.count() > 0 { mean.mean().into() } else { Value::Nothing });
             row.extend([mean.half_width().into(), Value::Integer(mean.count())]);
         }
-        for &quantity in &with_quantiles {
-            for (_, estimate) in estimates.quantiles(plan, index, quantity) {
-                row.extend(quantile_cells(estimate));
-            }
-        }
+        row.extend(cell.quantiles.iter().flatten().flat_map(|&estimate| quantile_cells(estimate)));
         row
-    });
-    Table { columns, rows: rows.collect() }
+    })
 }
 
-/// One row for each comparison of a variant with the baseline at a point.
-pub fn tests(plan: &Plan, estimates: &Estimates<'_>) -> Option<Table> {
+/// The columns of the table of tests, which has one row for each comparison of a variant with the baseline at a point; `None` if nothing is
+/// compared.
+pub fn tests_columns(plan: &Plan, axes: &AxisColumns) -> Option<Columns> {
     let compare = plan.compare()?;
-    let axes = AxisColumns::new(&plan.sweep);
-    let quantity = &plan.quantities[plan.quantity(&compare.measure)];
     let mut columns = axes.columns();
-    columns.extend(test_columns(quantity));
-    let rows = estimates.comparisons.iter().map(|comparison| {
-        let mut row = axes.cells(&plan.points[comparison.point]);
+    columns.extend(test_columns(&plan.quantities[plan.quantity(&compare.measure)]));
+    Some(columns)
+}
+
+/// The rows of a point's comparisons; `start` has its cells.
+pub(super) fn rows_of_tests<'a>(
+    start: &'a [Value],
+    found: &'a PointFindings<'_>,
+) -> impl Iterator<Item = Vec<Value>> + 'a {
+    found.comparisons.iter().map(move |comparison| {
+        let mut row = start.to_vec();
         row.extend([Value::from(comparison.baseline), comparison.variant.into(), comparison.method.name().into()]);
         row.extend(comparison.means.map(|mean| Value::Integer(mean.count())));
         row.push(comparison.pairs.into());
@@ -91,8 +97,7 @@ pub fn tests(plan: &Plan, estimates: &Estimates<'_>) -> Option<Table> {
         row.extend([test.map(|test| test.p), comparison.p_holm].map(Value::from));
         row.push(comparison.verdict.name().into());
         row
-    });
-    Some(Table { columns, rows: rows.collect() })
+    })
 }
 
 /// A quantile and the ends of its interval.
@@ -100,11 +105,6 @@ fn quantile_cells(estimate: Option<QuantileEstimate>) -> [Value; 3] {
     let interval = estimate.and_then(|estimate| estimate.interval);
     let value = estimate.map(|estimate| estimate.value);
     [value, interval.map(|(low, _)| low), interval.map(|(_, high)| high)].map(Value::from)
-}
-
-/// The mean of a quantity over runs; runs that it does not apply to do not count.
-pub fn mean_of(runs: &[Finished], quantity: usize) -> Mean {
-    runs.iter().filter_map(|run| run.values[quantity]).collect()
 }
 
 /// Whether the bound on the relative error was reached; `None` if there is no bound.
@@ -181,12 +181,14 @@ fn test_columns(quantity: &Quantity) -> Vec<(String, Kind)> {
 }
 
 /// How the axes appear in tables: each as it was written, and, where its values have a unit, as a number in the base unit.
-struct AxisColumns {
+#[derive(Debug)]
+pub struct AxisColumns {
     axes: Vec<(String, Option<String>)>,
 }
 
 impl AxisColumns {
-    fn new(sweep: &Sweep) -> Self {
+    /// The columns of the axes of `sweep`.
+    pub fn new(sweep: &Sweep) -> Self {
         let number = |label: &str, values: &[toml::Value]| {
             let units: Option<Vec<_>> = values.iter().map(|value| unit_suffix(value.as_str()?)).collect();
             let unit = units?.into_iter().reduce(|a, b| if a == b { a } else { "" }).filter(|unit| !unit.is_empty())?;
@@ -205,7 +207,8 @@ impl AxisColumns {
         columns
     }
 
-    fn cells(&self, point: &Point) -> Vec<Value> {
+    /// The cells of a point in them.
+    pub(super) fn cells(&self, point: &Point) -> Vec<Value> {
         let mut cells = vec![Value::Integer(point.index as u64)];
         for ((_, number), label) in self.axes.iter().zip(&point.labels) {
             cells.push(label.value.as_str().into());

@@ -60,7 +60,7 @@ fn scenario(parts: &[&str]) -> Scenario {
 }
 
 fn plan(parts: &[&str]) -> Plan {
-    Plan::new(scenario(parts)).unwrap_or_else(|error| panic!("{error}"))
+    Plan::new(scenario(parts), 2).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A directory that does not exist yet, below cargo's for tests or the system's.
@@ -73,7 +73,7 @@ fn new_dir(name: &str) -> PathBuf {
 /// Sweeps into `dir` on `jobs` threads; after `most` more runs, it is interrupted. Returns how many runs it made.
 fn sweep(plan: &Plan, dir: &Path, jobs: usize, most: usize) -> (usize, bool) {
     let dir = SweepDir::at(dir, false).expect("a new directory, or that of a sweep");
-    let (journal, schedule) = engine::open_journal(plan, &dir.journal()).expect("a journal of the same sweep");
+    let ledger = Ledger::open(plan, &dir).expect("a journal of the same sweep");
     let stop = AtomicBool::new(false);
     let made = Mutex::new(0);
     let watch = |_| {
@@ -81,16 +81,23 @@ fn sweep(plan: &Plan, dir: &Path, jobs: usize, most: usize) -> (usize, bool) {
         *made += 1;
         stop.fetch_or(*made >= most, Ordering::Relaxed);
     };
-    let outcome = engine::run(plan, journal, schedule, jobs, &stop, &watch).expect("a sweep that ends");
+    let outcome = engine::run(plan, ledger, jobs, &stop, &watch).expect("a sweep that ends");
     let complete = match outcome {
         Outcome::Complete(runs) => {
-            dir.write_results(plan, &runs, &Estimates::new(plan, &runs)).expect("a disk with room");
+            write_results(plan, &runs, &dir, jobs);
             true
         }
         Outcome::Interrupted(_) => false,
     };
     let made = *made.lock().expect("no watcher panics");
     (made, complete)
+}
+
+fn write_results(plan: &Plan, runs: &Runs, dir: &SweepDir, jobs: usize) {
+    let findings = Findings::new(plan, runs, jobs).expect("a journal that nobody else has changed");
+    let mut points = Vec::new();
+    dir.write_results(plan, &findings, |found| points.push(found.point.index)).expect("a disk with room");
+    assert!(points.into_iter().eq(0..plan.points()));
 }
 
 /// Two workers whose answers come in another order, some twice, and a driver that is opened anew in the middle.
@@ -103,7 +110,7 @@ fn a_sweep_by_workers_has_the_files_of_one_by_threads() {
     let dir = SweepDir::at(&workers, false).expect("a new directory");
     let mut crew = [0, 1].map(|_| Worker::new(scenario(&parts)).expect("it has a sweep"));
     let mut made = 0;
-    let open = || Driver::open(plan(&parts), &dir.journal()).expect("a journal of the same sweep");
+    let open = || Driver::open(plan(&parts), &dir).expect("a journal of the same sweep");
     let mut driver = open();
     while !driver.is_complete() {
         let units = driver.next(7);
@@ -123,8 +130,8 @@ fn a_sweep_by_workers_has_the_files_of_one_by_threads() {
     let other = crew[0].make(Unit { cell: 0, run: 0 }).expect("a run").replace("\"seed\":7", "\"seed\":8");
     assert!(driver.take(&other).expect_err("another seed").to_string().contains("the seed of run 0 is not 8"));
     assert!(crew[0].make(Unit { cell: 99, run: 0 }).is_err());
-    let (plan, runs) = driver.into_runs();
-    dir.write_results(&plan, &runs, &Estimates::new(&plan, &runs)).expect("a disk with room");
+    let (plan, runs) = driver.into_runs().expect("a disk with room");
+    write_results(&plan, &runs, &dir, 1);
     assert_eq!(results(&threads), results(&workers));
     assert!(made <= all + 8, "{made} runs for {all}");
     for dir in [threads, workers] {
@@ -135,7 +142,18 @@ fn a_sweep_by_workers_has_the_files_of_one_by_threads() {
 /// The files of a finished sweep that have to be the same whenever it is made.
 fn results(dir: &Path) -> BTreeMap<String, String> {
     let names = ["runs.csv", "points.csv", "tests.csv", "summary.json"];
-    names.iter().map(|name| ((*name).to_owned(), fs::read_to_string(dir.join(name)).unwrap_or_default())).collect()
+    let texts = names.iter().map(|name| ((*name).to_owned(), fs::read_to_string(dir.join(name)).unwrap_or_default()));
+    let parts = parts_of(dir).into_iter().map(|name| (fs::read(dir.join("runs.parquet").join(&name)), name));
+    texts.chain(parts.map(|(part, name)| (name, format!("{:?}", part.expect("a part of the data set"))))).collect()
+}
+
+/// The parts of the data set of runs.
+fn parts_of(dir: &Path) -> Vec<String> {
+    let Ok(entries) = fs::read_dir(dir.join("runs.parquet")) else { return Vec::new() };
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("a readable directory").file_name().to_string_lossy().into_owned()).collect();
+    names.sort_unstable();
+    names
 }
 
 /// The cells of a column of a CSV file that has no quotes in it.
@@ -154,6 +172,7 @@ fn two_axes_and_two_variants_make_the_same_rows_on_one_thread_and_on_four() {
     assert!(sweep(&plan, &four, 4, usize::MAX).1);
     let files = results(&one);
     assert_eq!(files, results(&four));
+    assert_eq!(parts_of(&one).len(), 4, "32 rows, 10 in each part but the last");
 
     let runs = &files["runs.csv"];
     assert_eq!(runs.lines().count(), 1 + 32);
@@ -245,6 +264,7 @@ fn an_interrupted_sweep_goes_on_where_it_was_and_ends_with_the_same_files() {
 
     assert_eq!(sweep(&plan, &parts, 2, 5), (5, false));
     assert!(!parts.join("runs.csv").exists(), "there are no results before the end");
+    assert!(parts_of(&parts).is_empty(), "no part of the data set is full");
     let journal = parts.join("journal.jsonl");
     let text = fs::read_to_string(&journal).unwrap();
     assert_eq!(text.lines().count(), 1 + 5);
@@ -257,8 +277,14 @@ fn an_interrupted_sweep_goes_on_where_it_was_and_ends_with_the_same_files() {
     assert_eq!(text.lines().count(), 1 + 4 + 4, "the torn line is gone");
     text.push_str("\0\0\0\n");
     fs::write(&journal, text).unwrap();
+    // Ten runs, those of whole cells in their order, make a part that can be read before the sweep is complete.
+    let (more, complete) = sweep(&plan, &parts, 1, 15);
+    assert_eq!(
+        (more, complete, parts_of(&parts)),
+        (15, false, [0, 1].map(|n| format!("part-0000{n}.parquet")).to_vec())
+    );
     let (made, complete) = sweep(&plan, &parts, 1, usize::MAX);
-    assert!(complete && made <= all - 6, "{made} of {all}");
+    assert!(complete && made <= all - 6 - more, "{made} of {all}");
     assert_eq!(results(&parts), results(&whole));
 
     // Once more: there is nothing to do.
@@ -275,10 +301,12 @@ fn a_journal_is_continued_only_by_a_sweep_of_the_same() {
     let dir = new_dir("other");
     sweep(&first, &dir, 1, 2);
     let journal = dir.join("journal.jsonl");
-    let refused = |plan: &Plan| engine::open_journal(plan, &journal).expect_err("another sweep").to_string();
+    let of_sweep = SweepDir::at(&dir, true).expect("the directory of a sweep");
+    let open = |plan: &Plan| Ledger::open(plan, &of_sweep);
+    let refused = |plan: &Plan| open(plan).expect_err("another sweep").to_string();
     let changed = |path: &str, value: toml::Value| {
         let scenario = scenario(&[SCENARIO, AXES]).with(&[Override::new(path, value)]).expect("a fine value");
-        refused(&Plan::new(scenario).expect("a fine scenario"))
+        refused(&Plan::new(scenario, 1).expect("a fine scenario"))
     };
     assert!(changed("seed", 8.into()).contains("its seed is 7, the scenario's is 8"));
     let rate = changed("link.radio.rate", "6 Mbit/s".into());
@@ -294,9 +322,9 @@ fn a_journal_is_continued_only_by_a_sweep_of_the_same() {
     assert!(refused(&first).contains("journal.jsonl:2:"), "{}", refused(&first));
     // Of two sweeps at a time, the second one has to wait.
     fs::write(&journal, text).unwrap();
-    let open = engine::open_journal(&first, &journal).expect("it is whole again");
+    let whole = open(&first).expect("it is whole again");
     assert!(refused(&first).contains("another sweep is writing"));
-    drop(open);
+    drop(whole);
     fs::remove_dir_all(dir).expect("it was made above");
 }
 
@@ -329,7 +357,7 @@ fn a_point_is_run_until_its_mean_is_known_or_the_most_runs_are_made() {
 #[test]
 fn what_cannot_be_swept_is_refused_before_anything_runs() {
     let refused = |parts: &[&str]| match Scenario::parse("test.toml", &parts.concat(), NoFiles) {
-        Ok(scenario) => Plan::new(scenario).expect_err("a bad sweep").to_string(),
+        Ok(scenario) => Plan::new(scenario, 1).expect_err("a bad sweep").to_string(),
         Err(error) => error.to_string(),
     };
     assert!(refused(&[SCENARIO]).contains("there is nothing to sweep"));
@@ -372,13 +400,13 @@ fn a_sole_flow_that_is_unfinished_at_the_time_limit_is_not_completed() {
         let plan = plan(&[&text, "[sweep.replicate]\nmin = 2\n"]);
         let dir = new_dir(&format!("unfinished-{}", bulk.len()));
         let dir_of_sweep = SweepDir::at(&dir, false).expect("a new directory");
-        let (journal, schedule) = engine::open_journal(&plan, &dir_of_sweep.journal()).expect("a new journal");
-        let outcome =
-            engine::run(&plan, journal, schedule, 1, &AtomicBool::new(false), &|_| ()).expect("a sweep that ends");
+        let ledger = Ledger::without_table(&plan, &dir_of_sweep).expect("a new journal");
+        let outcome = engine::run(&plan, ledger, 1, &AtomicBool::new(false), &|_| ()).expect("a sweep that ends");
         fs::remove_dir_all(dir).expect("it was made above");
         let Outcome::Complete(runs) = outcome else { panic!("nobody stops it") };
-        let results = crate::reproduce::results::Results::new(&plan, &runs);
-        let runs: Vec<(String, bool)> = runs[0].iter().map(|run| (run.ending.clone(), run.completed)).collect();
+        let results = crate::reproduce::results::Results::new(&plan, &runs).expect("a journal that is whole");
+        let runs = runs.of(&plan, 0).expect("a journal that is whole");
+        let runs: Vec<(String, bool)> = runs.into_iter().map(|run| (run.ending, run.completed)).collect();
         (runs, results.cells[0].completed, results.cells[0].values["duration"].len())
     };
     let limit = |completed| vec![("time-limit".to_owned(), completed); 2];

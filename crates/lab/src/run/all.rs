@@ -1,0 +1,134 @@
+//! Everything that a run of a scenario makes: its variants in the simulator, on kernels, or both.
+
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use holdover_report::{Record, RecordError, RecorderOptions, ResultsDir, VariantSummary};
+use holdover_sim::{WorldConfig, WorldError};
+
+use super::kernels::{self, KernelError, Kernels};
+use super::simulate::{self, Equip, SimulateError, simulate};
+
+/// Why a run did not come to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A world cannot be built.
+    #[error("variant {variant}: {error}")]
+    World {
+        /// The variant.
+        variant: String,
+        /// Why.
+        error: WorldError,
+    },
+    /// A file could not be written.
+    #[error("{0}")]
+    Record(#[from] RecordError),
+    /// Kernels cannot be used, or a run on them failed.
+    #[error("{0}")]
+    Kernel(#[from] KernelError),
+    /// It was asked to stop.
+    #[error("interrupted; nothing was kept")]
+    Interrupted,
+}
+
+impl From<SimulateError> for RunError {
+    fn from(error: SimulateError) -> Self {
+        match error {
+            SimulateError::World { variant, error } => Self::World { variant, error },
+            SimulateError::Record(error) => Self::Record(error),
+            SimulateError::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+/// What is to be run.
+pub struct Runs<'a> {
+    /// The names of the variants.
+    pub names: &'a [&'a str],
+    /// Their worlds.
+    pub worlds: &'a [WorldConfig],
+    /// Whether they are run in the simulator.
+    pub simulate: bool,
+    /// Whether and how they are run on kernels.
+    pub kernels: Option<&'a Kernels>,
+    /// What is recorded.
+    pub options: RecorderOptions,
+    /// How many are run at a time.
+    pub jobs: usize,
+    /// What the simulator's worlds get that their descriptions cannot express.
+    pub equip: &'a Equip<'a>,
+}
+
+/// What came of it: variants in the order of the scenario, the kernel's after the simulator's.
+#[derive(Default)]
+pub struct Done {
+    /// What is told of each.
+    pub variants: Vec<VariantSummary>,
+    /// Their worlds.
+    pub worlds: Vec<WorldConfig>,
+    /// Their records.
+    pub records: Vec<Record>,
+}
+
+impl Runs<'_> {
+    /// Runs everything into `results`. `stop`, once true, ends it early. `watch` is called ten times a second, by the calling thread, with how
+    /// far each run of those under way is, in parts of [`simulate::WHOLE`]; those on kernels follow those in the simulator.
+    ///
+    /// # Errors
+    ///
+    /// The first of a variant, or that it was stopped. What was written stays.
+    pub fn run(
+        &self,
+        results: &ResultsDir,
+        stop: &AtomicBool,
+        watch: &mut dyn FnMut(&[AtomicU32]),
+    ) -> Result<Done, RunError> {
+        let simulated = if self.simulate { self.names } else { &[] };
+        let on_kernels = self.kernels.map(|kernels| kernels.names(self.names)).unwrap_or_default();
+        let all = simulated.iter().copied().chain(on_kernels.iter().map(String::as_str));
+        let directories = ResultsDir::variant_directories(all);
+        let (of_simulator, of_kernels) = directories.split_at(simulated.len());
+        let plan = simulate::Plan {
+            names: simulated,
+            worlds: &self.worlds[..simulated.len()],
+            directories: of_simulator.iter().map(|directory| results.path().join(directory)).collect(),
+            options: self.options.clone(),
+        };
+        let records = simulate(&plan, self.jobs, self.equip, stop, &mut *watch)?;
+        let (summaries, kernel_records) = match self.kernels {
+            None => (Vec::new(), Vec::new()),
+            Some(kernels) => {
+                let plan = kernels::Plan {
+                    kernels,
+                    names: self.names,
+                    worlds: self.worlds,
+                    directories: of_kernels,
+                    results: results.path(),
+                    options: self.options.clone(),
+                    jobs: self.jobs,
+                };
+                kernels::all(&plan, stop, watch)?
+            }
+        };
+        let mut done = Done::default();
+        let mut simulated = simulated.iter().zip(of_simulator).zip(records);
+        let on_kernels = self.kernels.map_or(&[][..], Kernels::variants);
+        let mut real = on_kernels.iter().zip(summaries).zip(kernel_records).peekable();
+        for (index, world) in self.worlds.iter().enumerate() {
+            if let Some(((name, directory), record)) = simulated.next() {
+                done.push(VariantSummary::new(name, directory, &record), world, record);
+            }
+            if let Some(((_, summary), record)) = real.next_if(|((variant, _), _)| **variant == index) {
+                done.push(summary, world, record);
+            }
+        }
+        Ok(done)
+    }
+}
+
+impl Done {
+    fn push(&mut self, summary: VariantSummary, world: &WorldConfig, record: Record) {
+        self.variants.push(summary);
+        self.worlds.push(world.clone());
+        self.records.push(record);
+    }
+}

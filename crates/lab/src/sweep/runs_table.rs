@@ -1,0 +1,95 @@
+//! The table of runs, written while they are made: `runs.csv` and the Parquet data set `runs.parquet`.
+//!
+//! Rows come in the order of cells and runs, whichever ended first, so that both are the same to the byte whenever a sweep is repeated. The
+//! data set is a directory of parts of [`ROWS_PER_PART`] rows, which can be read while the sweep goes on. The CSV file has its name when the
+//! sweep is complete.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use holdover_report::PartFile;
+
+use super::journal::Row;
+use super::parquet;
+use super::plan::Plan;
+use super::table::{Columns, TableError, Value, csv_writer, write_csv_row};
+use super::tables::{AxisColumns, rows_of_run, runs_columns};
+
+/// The table of runs, as far as it has come.
+#[derive(Debug)]
+pub(super) struct RunsTable {
+    axes: AxisColumns,
+    columns: Columns,
+    csv: csv::Writer<PartFile>,
+    csv_path: PathBuf,
+    data_set: PathBuf,
+    /// Rows of the part that is not full.
+    rows: Vec<Vec<Value>>,
+    parts: usize,
+    cells: usize,
+}
+
+/// Rows in each part of the data set but the last; few in tests, which have few runs.
+pub(super) const ROWS_PER_PART: usize = if cfg!(test) { 10 } else { 16_384 };
+
+impl RunsTable {
+    /// An empty table in `directory`.
+    pub(super) fn create(plan: &Plan, directory: &Path) -> Result<Self, TableError> {
+        let (csv_path, data_set) = (directory.join("runs.csv"), directory.join("runs.parquet"));
+        let axes = AxisColumns::new(&plan.sweep);
+        let columns = runs_columns(&axes);
+        let out = PartFile::create(&csv_path).map_err(|error| TableError::io(&csv_path, error))?;
+        let csv = csv_writer(out, &columns).map_err(|error| TableError::io(&csv_path, error.into()))?;
+        if data_set.is_file() {
+            fs::remove_file(&data_set).map_err(|error| TableError::io(&data_set, error))?;
+        }
+        fs::create_dir_all(&data_set).map_err(|error| TableError::io(&data_set, error))?;
+        Ok(Self { axes, columns, csv, csv_path, data_set, rows: Vec::new(), parts: 0, cells: 0 })
+    }
+
+    /// How many cells it has.
+    pub(super) const fn cells(&self) -> usize {
+        self.cells
+    }
+
+    /// Adds the runs of the next cell.
+    pub(super) fn push(&mut self, plan: &Plan, runs: &[Row]) -> Result<(), TableError> {
+        let cell = plan.cell(self.cells);
+        let start = self.axes.cells(&plan.point(cell.point));
+        for row in runs.iter().flat_map(|run| rows_of_run(&start, run)) {
+            let written = write_csv_row(&mut self.csv, &row);
+            written.map_err(|error| TableError::io(&self.csv_path, error.into()))?;
+            self.rows.push(row);
+            if self.rows.len() == ROWS_PER_PART {
+                self.write_part()?;
+            }
+        }
+        self.cells += 1;
+        Ok(())
+    }
+
+    /// Writes the last part, and gives the CSV file its name.
+    pub(super) fn finish(mut self) -> Result<(), TableError> {
+        if !self.rows.is_empty() || self.parts == 0 {
+            self.write_part()?;
+        }
+        let failed = |error: io::Error| TableError::io(&self.csv_path, error);
+        let csv = self.csv.into_inner().map_err(|error| failed(error.into_error()))?;
+        csv.commit().map_err(failed)
+    }
+
+    fn write_part(&mut self) -> Result<(), TableError> {
+        let name = format!("part-{:05}.parquet", self.parts);
+        let path = self.data_set.join(&name);
+        let bytes = parquet::encode(&self.columns, &self.rows)
+            .map_err(|error| TableError::Parquet { path: path.clone(), error })?;
+        // Those who read the data set meanwhile leave hidden files out.
+        let hidden = self.data_set.join(format!(".{name}"));
+        let written = fs::write(&hidden, bytes).and_then(|()| fs::rename(&hidden, &path));
+        written.map_err(|error| TableError::io(&path, error))?;
+        self.rows.clear();
+        self.parts += 1;
+        Ok(())
+    }
+}
