@@ -14,6 +14,7 @@ from typing import Any, Literal
 from . import _holdover
 from .congestion import CongestionControl
 from .errors import HoldoverError
+from .kernels import run_apart
 from .mechanisms import Mechanism
 from .scenario import Scenario
 from .tables import Table
@@ -33,9 +34,13 @@ def run(
     mechanisms: Mapping[str, Callable[[], Mechanism]] | Iterable[tuple[str | None, str, Callable[[], Mechanism]]] = (),
     congestion: Mapping[str, Callable[[], CongestionControl]] | Iterable[tuple[str | None, str, Callable[[], CongestionControl]]] = (),
     export: Iterable[Literal["qlog", "xplot", "flowmon"]] = (),
+    world: Literal["simulator", "real", "both"] = "simulator",
+    repeat: int = 1,
+    simulated: Iterable[str] = (),
+    kernel_congestion: Literal["cubic", "reno", "bbr"] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Run:
-    """Run the variants of a scenario in the simulator, as ``holdover run`` does.
+    """Run the variants of a scenario in the simulator or on this machine's kernel, as ``holdover run`` does.
 
     The interpreter is free for other threads meanwhile. Ctrl-C ends the run within a tenth of a second and keeps nothing.
 
@@ -63,6 +68,16 @@ def run(
         Congestion controls of one's own, likewise: hosts and what makes a `CongestionControl` for each of their connections.
     export
         Formats of other programs to write as well, as ``holdover run --export``.
+    world
+        ``"real"``: on this machine's kernel, each host in a network namespace of its own, as long as the scenario takes by the clock on the wall;
+        ``"both"``: in the simulator too. A process of its own makes the run, so that the machine and this process keep what they have. Variants
+        that cannot be run on a kernel are left out with a warning.
+    repeat
+        How often each variant is run on the kernel; tables have the medians.
+    simulated
+        Hosts that are left to the simulator: a kernel then talks to Holdover's own TCP.
+    kernel_congestion
+        The congestion control of the kernel, in place of the stacks' own.
     progress
         Called about ten times a second with a share from 0 to 1. What it raises ends the run.
 
@@ -70,24 +85,45 @@ def run(
     ------
     ScenarioError, HoldoverError
         If the scenario cannot be run or results cannot be written.
+    ValueError
+        If arguments exclude each other: nothing in Python stands before a kernel, and what is about kernels needs one.
     """
     temporary = tempfile.TemporaryDirectory(prefix="holdover-") if out is None else None
     directory = Path(temporary.name) / "run" if temporary else Path(os.fspath(out or ""))
-    _holdover.run(
-        scenario._native,
-        directory,
-        force,
-        None if variants is None else list(variants),
-        captures,
-        report,
-        jobs or os.cpu_count() or 1,
-        _triples(mechanisms),
-        _triples(congestion),
-        list(export),
-        progress,
-        _started(),
-    )
+    arguments = {
+        "out": directory,
+        "force": force,
+        "variants": None if variants is None else list(variants),
+        "captures": captures,
+        "report": report,
+        "jobs": jobs or os.cpu_count() or 1,
+        "mechanisms": _triples(mechanisms),
+        "congestion": _triples(congestion),
+        "exports": list(export),
+        "kernels": _kernels(world, repeat, list(simulated), kernel_congestion),
+        "started": _started(),
+    }
+    if arguments["kernels"] is None:
+        _holdover.run(scenario._native, **arguments, progress=progress)
+    elif arguments["mechanisms"] or arguments["congestion"]:
+        raise ValueError("mechanisms and congestion controls in Python are for the simulator: a kernel has its own TCP")
+    else:
+        run_apart(scenario, arguments, progress)
     return Run(directory, temporary)
+
+
+def _kernels(
+    world: str, repeat: int, simulated: list[str], congestion: str | None
+) -> tuple[bool, int, list[str], str | None] | None:
+    if world not in ("simulator", "real", "both"):
+        raise ValueError(f'there is no world "{world}"; there are simulator, real, both')
+    if world == "simulator":
+        if repeat != 1 or simulated or congestion is not None:
+            raise ValueError('repeat, simulated and kernel_congestion are about kernels: they need world="real" or world="both"')
+        return None
+    if not 1 <= repeat <= 1000:
+        raise ValueError("repeat lies between 1 and 1000")
+    return world == "both", repeat, simulated, congestion
 
 
 def _triples(given: Any) -> list[tuple[str | None, str, Any]]:

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use holdover_gateway::Mechanisms;
 use holdover_gateway::ebsn::EbsnConfig;
 use holdover_lab::run::{
-    Plan, SimulateError, WHOLE, plot_kinds, recorder_options, simulate, write_report, write_scenario,
+    Done, KernelOptions, Kernels, Runs, WHOLE, plot_kinds, recorder_options, warnings, write_report, write_scenario,
 };
 use holdover_link::Outages;
-use holdover_report::{ExportFormat, Manifest, RecorderOptions, ResultsDir, Summary, VariantSummary};
+use holdover_report::{ExportFormat, Manifest, RecorderOptions, ResultsDir, Summary};
 use holdover_sim::{GatewayMechanisms, NodeId, Role, World, WorldConfig};
+use holdover_testbed::Congestion;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -23,7 +24,11 @@ use crate::scenario::PyScenario;
 /// A mechanism or congestion control for a node: of one variant or of all, and what makes it.
 type Equipment = (Option<String>, String, Py<PyAny>);
 
-/// Runs variants of a scenario into the directory `out`. `progress` is called with a share from 0 to 1.
+/// How kernels are used: beside the simulator or in its place, how often, hosts that are left to the simulator, and a congestion control.
+type OnKernels = (bool, u32, Vec<String>, Option<String>);
+
+/// Runs variants of a scenario into the directory `out`. `progress` is called with a share from 0 to 1. Returns what a reader of the figures
+/// needs to know.
 #[pyfunction]
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn run(
@@ -38,9 +43,10 @@ pub(crate) fn run(
     mechanisms: Vec<Equipment>,
     congestion: Vec<Equipment>,
     exports: Vec<String>,
+    kernels: Option<OnKernels>,
     progress: Option<Py<PyAny>>,
     started: (String, Vec<String>),
-) -> PyResult<()> {
+) -> PyResult<Vec<String>> {
     let began = std::time::Instant::now();
     let scenario = &scenario.0;
     let seed = scenario.seed();
@@ -52,21 +58,16 @@ pub(crate) fn run(
     }
     let exports = exports.iter().map(|format| format.parse::<ExportFormat>());
     let exports = exports.collect::<Result<_, _>>().map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let simulate = kernels.as_ref().is_none_or(|(with_simulator, ..)| *with_simulator);
+    let kernels = kernels.map(|asked| prepare(py, asked, &names, &worlds)).transpose()?;
     let results = ResultsDir::create(&out, force).map_err(|error| failed(py, error))?;
-    let directories = ResultsDir::variant_directories(names.iter().copied());
-    let plan = Plan {
-        names: &names,
-        worlds: &worlds,
-        directories: directories.iter().map(|directory| results.path().join(directory)).collect(),
-        options: RecorderOptions { exports, ..recorder_options(scenario.output(), captures) },
-    };
     let failure = Arc::new(Failure::default());
     let equip = |index: usize, world: &mut World| {
         if let Err(error) = Python::attach(|py| give(py, names[index], world, (&mechanisms, &congestion), &failure)) {
             failure.set(error);
         }
     };
-    let watch = |parts: &[AtomicU32]| {
+    let mut watch = |parts: &[AtomicU32]| {
         let told = Python::attach(|py| {
             py.check_signals()?;
             let Some(progress) = &progress else { return Ok(()) };
@@ -77,20 +78,28 @@ pub(crate) fn run(
             failure.set(error);
         }
     };
-    let records = py.detach(|| simulate(&plan, jobs, &equip, failure.stop(), watch));
+    let runs = Runs {
+        names: &names,
+        worlds: &worlds,
+        simulate,
+        kernels: kernels.as_ref(),
+        options: RecorderOptions { exports, ..recorder_options(scenario.output(), captures) },
+        jobs,
+        equip: &equip,
+    };
+    let done = py.detach(|| runs.run(&results, failure.stop(), &mut watch));
     let discard = |error: PyErr| results.discard().map_or_else(|other| failed(py, other), |()| error);
     if let Some(error) = failure.take() {
         return Err(discard(error));
     }
-    let records = records.map_err(|error: SimulateError| discard(failed(py, error)))?;
-    let done = names.iter().zip(&directories).zip(&records);
+    let Done { variants, worlds, records } = done.map_err(|error| discard(failed(py, error)))?;
     let summary = Summary {
         name: scenario.name().to_owned(),
         title: scenario.title().to_owned(),
         description: scenario.description().unwrap_or_default().trim().to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seed,
-        variants: done.map(|((name, directory), record)| VariantSummary::new(name, directory, record)).collect(),
+        variants,
     };
     let manifest = |took_s| Manifest {
         version: summary.version.clone(),
@@ -110,7 +119,26 @@ pub(crate) fn run(
     if let (Some(progress), Ok(())) = (&progress, &written) {
         progress.call1(py, (1.0,))?;
     }
-    written.map_err(|error| failed(py, error))
+    written.map_err(|error| failed(py, error))?;
+    let refused = kernels.iter().flat_map(Kernels::refused).cloned();
+    Ok(refused.chain(warnings(&summary)).collect())
+}
+
+/// The kernels that are asked for.
+fn prepare(
+    py: Python<'_>,
+    (_, repeat, simulated, congestion): OnKernels,
+    names: &[&str],
+    worlds: &[WorldConfig],
+) -> PyResult<Kernels> {
+    let named = |name: String| {
+        Congestion::ALL.into_iter().find(|congestion| congestion.name() == name).ok_or_else(|| {
+            let known = Congestion::ALL.map(Congestion::name).join(", ");
+            PyValueError::new_err(format!("there is no congestion control \"{name}\" for kernels; there are {known}"))
+        })
+    };
+    let congestion = congestion.map(named).transpose()?;
+    Kernels::prepare(KernelOptions { repeat, congestion, simulated }, names, worlds).map_err(|error| failed(py, error))
 }
 
 /// The variants that were asked for, with their worlds.

@@ -1,3 +1,4 @@
+import os
 import signal
 import threading
 import time
@@ -77,3 +78,56 @@ def test_other_threads_go_on_and_an_interruption_ends_the_run(scenario, tmp_path
 
     with pytest.raises(RuntimeError, match="enough"):
         long.run(captures=False, report=False, progress=stop)
+
+
+def on_the_kernel(scenario, **options):
+    try:
+        return scenario.run(variants=["cubic"], report=False, **options)
+    except holdover.HoldoverError as error:
+        if "kernels cannot be used" in str(error) and os.environ.get("HOLDOVER_REQUIRE_NAMESPACES") != "1":
+            pytest.skip(str(error))
+        raise
+
+
+def test_a_process_with_threads_has_a_run_on_the_kernel_beside_the_simulators(scenario, tmp_path):
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        seen = []
+        run = on_the_kernel(scenario, world="both", out=tmp_path / "both", progress=seen.append)
+    finally:
+        stop.set()
+        thread.join()
+    assert list(run.variants) == ["cubic", "cubic (kernel)"]
+    assert seen[-1] == 1.0 and len(seen) > 5
+    kernel = run["cubic (kernel)"]
+    assert kernel.summary["kernel"]["release"] == os.uname().release
+    assert run.flows["bytes_received"] == [300_000, 300_000]
+    assert kernel.samples["snd_cwnd"] and kernel.captures
+    # The outage of 1.5 s was real.
+    assert run.flows["duration_s"][1] > 1.5
+
+
+def test_a_run_on_the_kernel_ends_with_the_process_that_wants_it(scenario, tmp_path):
+    def stop(share):
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        on_the_kernel(scenario, world="real", out=tmp_path / "out", progress=stop)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_on_a_kernel_is_refused(scenario, tmp_path):
+    with pytest.raises(holdover.HoldoverError, match='no host "tablet"'):
+        scenario.run(world="real", simulated=["tablet"], out=tmp_path / "out")
+    with pytest.raises(ValueError, match="about kernels"):
+        scenario.run(repeat=3)
+    with pytest.raises(ValueError, match="are for the simulator"):
+        scenario.run(world="real", mechanisms={"phone": holdover.Mechanism})
+    with pytest.raises(ValueError, match='no congestion control "vegas"'):
+        scenario.run(world="real", kernel_congestion="vegas", out=tmp_path / "out")
+    bsd = scenario.with_({"variant": [{"name": "bsd", "set": {"stack": "reno-bsd"}}]})
+    with pytest.raises(holdover.HoldoverError, match="no variant can be run on a kernel"):
+        bsd.run(world="real", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

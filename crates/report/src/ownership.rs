@@ -20,9 +20,9 @@ pub(crate) const MANIFEST: &str = "manifest.json";
 pub(crate) fn digests(dir: &Path) -> io::Result<BTreeMap<&'static str, String>> {
     let mut digests = BTreeMap::new();
     for name in FILES {
-        match fs::read(dir.join(name)) {
-            Ok(content) => {
-                digests.insert(name, digest(&content));
+        match fs::File::open(dir.join(name)) {
+            Ok(file) => {
+                digests.insert(name, digest(file)?);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -110,12 +110,20 @@ fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// 64-bit FNV-1a, as 16 hexadecimal digits: it tells changes, not forgeries.
-fn digest(content: &[u8]) -> String {
-    let hash = content
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-    format!("{hash:016x}")
+/// 64-bit FNV-1a of a content of any size, as 16 hexadecimal digits: it tells changes, not forgeries.
+fn digest(mut content: impl io::Read) -> io::Result<String> {
+    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+    let mut block = vec![0; 1 << 16];
+    loop {
+        let read = match content.read(&mut block) {
+            Ok(0) => return Ok(format!("{hash:016x}")),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        let next = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        hash = block[..read].iter().fold(hash, next);
+    }
 }
 
 #[cfg(test)]
@@ -124,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_digest_is_fnv_1a() {
-        assert_eq!(digest(b""), "cbf29ce484222325");
-        assert_eq!(digest(b"a"), "af63dc4c8601ec8c");
+        assert_eq!(digest(&b""[..]).unwrap(), "cbf29ce484222325");
+        assert_eq!(digest(&b"a"[..]).unwrap(), "af63dc4c8601ec8c");
     }
 }
