@@ -34,7 +34,7 @@ def run_apart(scenario: Scenario, arguments: dict[str, Any], progress: Callable[
     }
     # Ctrl-C is for this process, which passes it on.
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdover.kernels"],
+        [sys.executable, "-c", "import sys; from holdover.kernels import _main; sys.exit(_main())"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -92,7 +92,14 @@ def _main() -> int:
         scenario = _holdover.Scenario.parse(name, text, files, None)
         told = _holdover.run(
             scenario,
-            **{**arguments, "out": Path(arguments["out"]), "progress": lambda share: _tell(share=share)},
+            **{
+                **arguments,
+                "out": Path(arguments["out"]),
+                # JSON has no tuples.
+                "kernels": tuple(arguments["kernels"]),
+                "started": tuple(arguments["started"]),
+                "progress": lambda share: _tell(share=share),
+            },
         )
     except (KeyboardInterrupt, BrokenPipeError):
         # Nobody is left who wants it.
@@ -103,7 +110,3 @@ def _main() -> int:
     for warning in told:
         _tell(warning=warning)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_main())

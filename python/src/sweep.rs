@@ -139,9 +139,7 @@ pub(crate) fn sweep(
         return Err(failed(py, "a thread of the sweep has ended by a panic: this is a defect"));
     };
     match outcome.map_err(|error| failed(py, error))? {
-        Outcome::Complete(runs) => {
-            finish(py, (&plan, &runs), &directory, jobs, began.elapsed().as_secs_f64(), started)
-        }
+        Outcome::Complete(runs) => finish(py, (&plan, &runs), &directory, jobs, began.elapsed().as_secs_f64(), started),
         Outcome::Interrupted(progress) => {
             let message = format!(
                 "interrupted; {} of about {} runs are kept in {}; the same call goes on with them",
