@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,14 +49,30 @@ class Explained:
     spent_s: dict[str, float]
 
 
-def explain(capture: str | os.PathLike[str]) -> list[Explained]:
+def explain(
+    capture: str | os.PathLike[str],
+    outages: Iterable[tuple[float, float]] = (),
+    only_given: bool = False,
+) -> list[Explained]:
     """Where each connection of a capture (pcap or pcapng, also compressed) lost its time, as ``holdover explain`` tells it.
 
     What comes before a damaged place counts.
+
+    Parameters
+    ----------
+    capture
+        The file.
+    outages
+        Outages that are known beforehand, as pairs of beginning and end in seconds since the capture's first packet. They are sure, and replace what
+        would be found there.
+    only_given
+        There were no other outages.
 
     Raises
     ------
     HoldoverError
         If the file cannot be read or is no capture.
+    ValueError
+        If an outage ends before it begins.
     """
-    return [Explained(**told) for told in _holdover.explain(Path(capture))]
+    return [Explained(**told) for told in _holdover.explain(Path(capture), list(outages), only_given)]

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use holdover_base::{Duration, Instant};
 use holdover_explain::{
-    Analysis, Capture, CaptureReadError, Captured, Cause, Certainty, Conversation, FoundOutage, LinkEstimator, Outage,
+    Analysis, Capture, CaptureReadError, Captured, Cause, Certainty, Conversation, KnownOutages, LinkEstimator, Outage,
     account, outages_of_paths,
 };
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -48,27 +49,43 @@ fn conversations(path: &Path) -> Result<(Instant, Vec<Conversation>), CaptureErr
     Ok((first, analysis.finish()))
 }
 
-/// One dictionary for each direction of each connection with data.
+/// One dictionary for each direction of each connection with data. `given` has the outages that are known beforehand, in seconds since the first
+/// packet; with `only_given` there were no others.
 #[pyfunction]
-pub(crate) fn explain(py: Python<'_>, path: PathBuf) -> PyResult<Vec<Py<PyDict>>> {
+pub(crate) fn explain(
+    py: Python<'_>,
+    path: PathBuf,
+    given: Vec<(f64, f64)>,
+    only_given: bool,
+) -> PyResult<Vec<Py<PyDict>>> {
+    if let Some((from, to)) = given.iter().find(|(from, to)| !(0.0..1e9).contains(from) || !(from < to && *to < 1e9)) {
+        return Err(PyValueError::new_err(format!("an outage from {from} s to {to} s cannot be")));
+    }
     let read = py.detach(|| conversations(&path));
     let (first, conversations) = read.map_err(|error| failed(py, error))?;
+    let outage = |&(from, to): &(f64, f64)| {
+        let at = |seconds| first + Duration::from_secs_f64(seconds);
+        Outage { down: at(from), up: at(to) }
+    };
+    let given: Vec<Outage> = given.iter().map(outage).collect();
     let outages = outages_of_paths(&conversations);
-    let told = conversations.iter().zip(outages).map(|(conversation, found)| one(py, first, conversation, &found));
+    let told = conversations.iter().zip(outages).map(|(conversation, found)| {
+        let found = if only_given { Vec::new() } else { found };
+        one(py, first, conversation, &KnownOutages::new(given.clone(), found))
+    });
     told.collect()
 }
 
-fn one(py: Python<'_>, first: Instant, conversation: &Conversation, found: &[FoundOutage]) -> PyResult<Py<PyDict>> {
+fn one(py: Python<'_>, first: Instant, conversation: &Conversation, known: &KnownOutages) -> PyResult<Py<PyDict>> {
     let since = |at: Instant| at.saturating_since(first).as_secs_f64();
-    let guesses: Vec<Outage> = found.iter().map(|found| found.guess).collect();
-    let account = account(conversation, &guesses);
-    let outages: Vec<(f64, Option<f64>, bool)> = found
-        .iter()
-        .map(|found| {
-            let up = (found.guess.up != Instant::FAR_FUTURE).then(|| since(found.guess.up));
-            (since(found.guess.down), up, found.certainty == Certainty::Sure)
-        })
-        .collect();
+    let account = account(conversation, &known.all());
+    let is_within = |outage: &&Outage| outage.down < conversation.end && conversation.begin < outage.up;
+    let given = known.given.iter().filter(is_within).map(|outage| (*outage, true));
+    let found = known.found.iter().map(|found| (found.guess, found.certainty == Certainty::Sure));
+    let end = |outage: &Outage| (outage.up != Instant::FAR_FUTURE).then(|| since(outage.up));
+    let mut outages: Vec<(f64, Option<f64>, bool)> =
+        given.chain(found).map(|(outage, is_sure)| (since(outage.down), end(&outage), is_sure)).collect();
+    outages.sort_by(|one, other| one.0.total_cmp(&other.0));
     let spent = PyDict::new(py);
     for cause in Cause::ALL {
         spent.set_item(cause.name(), account.total(cause).as_secs_f64())?;

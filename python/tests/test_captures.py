@@ -17,6 +17,12 @@ def test_a_capture_is_explained(scenario, tmp_path):
     assert len(one.outages) == 1 and one.outages[0][0] == pytest.approx(0.5, abs=0.2)
     assert sum(one.spent_s.values()) == pytest.approx(one.end_s - one.begin_s)
     assert one.spent_s["outage"] > 1.0
+    known = holdover.explain(run["cubic"].captures["server-eth0"], outages=[(0.5, 2.0)])[0]
+    assert known.outages == [(0.5, 2.0, True)] and known.spent_s["outage"] == pytest.approx(1.5)
+    none = holdover.explain(run["cubic"].captures["server-eth0"], only_given=True)[0]
+    assert none.outages == [] and none.spent_s["outage"] == 0
+    with pytest.raises(ValueError, match="cannot be"):
+        holdover.explain(run["cubic"].captures["server-eth0"], outages=[(2.0, 0.5)])
     with pytest.raises(holdover.HoldoverError, match="neither a pcapng nor a pcap"):
         holdover.explain(run.directory / "summary.json")
 

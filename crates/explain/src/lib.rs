@@ -30,4 +30,4 @@ pub use analysis::{Analysis, Counts};
 pub use capture::{Capture, CaptureReadError, Captured};
 pub use conversation::{Conversation, Place};
 pub use link_trace::{LinkEstimator, LinkRow, LinkTrace, LinkTraceError};
-pub use outages::{Certainty, FoundOutage, Outage, outages_of_paths};
+pub use outages::{Certainty, FoundOutage, KnownOutages, Outage, outages_of_paths};

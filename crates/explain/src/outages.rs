@@ -67,6 +67,43 @@ impl FoundOutage {
     }
 }
 
+/// The outages of a conversation: those that are known beforehand, and those that were found beside them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KnownOutages {
+    /// In order, and without overlaps.
+    pub given: Vec<Outage>,
+    /// None of them overlaps a given one: whoever gave that knows better.
+    pub found: Vec<FoundOutage>,
+}
+
+impl KnownOutages {
+    /// Those that are given, in whatever order, and of those that were found what is no part of them.
+    pub fn new(given: Vec<Outage>, mut found: Vec<FoundOutage>) -> Self {
+        let given = united(given);
+        let is_given = |found: &FoundOutage| given.iter().any(|one| one.down < found.up.1 && found.down.0 < one.up);
+        found.retain(|found| !is_given(found));
+        Self { given, found }
+    }
+
+    /// All of them, in order and without overlaps.
+    pub fn all(&self) -> Vec<Outage> {
+        united(self.given.iter().copied().chain(self.found.iter().map(|found| found.guess)).collect())
+    }
+}
+
+/// In order, and without overlaps.
+fn united(mut outages: Vec<Outage>) -> Vec<Outage> {
+    outages.sort_by_key(|outage| outage.down);
+    let mut united: Vec<Outage> = Vec::with_capacity(outages.len());
+    for outage in outages {
+        match united.last_mut() {
+            Some(last) if outage.down <= last.up => last.up = last.up.max(outage.up),
+            _ => united.push(outage),
+        }
+    }
+    united
+}
+
 /// The outages of each path: what all conversations between the same two hosts say of them. One list for each conversation,
 /// each in order and without overlaps.
 pub fn outages_of_paths(conversations: &[Conversation]) -> Vec<Vec<FoundOutage>> {

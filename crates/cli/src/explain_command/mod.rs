@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use holdover_base::{Duration, Instant};
-use holdover_explain::{Account, Cause, Certainty, Conversation, FoundOutage, Outage, Place};
+use holdover_explain::{Account, Cause, Certainty, Conversation, FoundOutage, KnownOutages, Outage, Place};
 use serde::Serialize;
 
 use crate::command_support::{print, print_error, print_json, terminal_width};
@@ -205,16 +205,10 @@ fn explained(
             let at = |seconds| first + Duration::from_secs_f64(seconds);
             Outage { down: at(from), up: at(to) }
         }));
-        let given_outages = merged(given.outages);
-        let is_given =
-            |found: &FoundOutage| given_outages.iter().any(|given| given.down < found.up.1 && found.down.0 < given.up);
-        let found: Vec<FoundOutage> = match given.is_everything || args.only_given {
-            true => Vec::new(),
-            false => found.into_iter().filter(|found| !is_given(found)).collect(),
-        };
-        let all = merged(given_outages.iter().copied().chain(found.iter().map(|found| found.guess)).collect());
-        let account = holdover_explain::account(conversation, &all);
-        row(capture, first, conversation, &account, outage_rows(first, conversation, &given_outages, &found))
+        let found = if given.is_everything || args.only_given { Vec::new() } else { found };
+        let known = KnownOutages::new(given.outages, found);
+        let account = holdover_explain::account(conversation, &known.all());
+        row(capture, first, conversation, &account, outage_rows(first, conversation, &known))
     };
     read.conversations.iter().zip(found).map(explain_one).collect()
 }
@@ -256,10 +250,10 @@ fn row(
 }
 
 /// The outages within a conversation's time, in order.
-fn outage_rows(first: Instant, conversation: &Conversation, given: &[Outage], found: &[FoundOutage]) -> Vec<OutageRow> {
+fn outage_rows(first: Instant, conversation: &Conversation, known: &KnownOutages) -> Vec<OutageRow> {
     let seconds = |at: Instant| at.saturating_since(first).as_secs_f64();
     let within = |at: Instant| (at != Instant::FAR_FUTURE).then(|| seconds(at));
-    let given = given.iter().filter(|outage| outage.down < conversation.end && conversation.begin < outage.up);
+    let given = known.given.iter().filter(|outage| outage.down < conversation.end && conversation.begin < outage.up);
     let given = given.map(|outage| OutageRow {
         from_s: seconds(outage.down),
         to_s: within(outage.up),
@@ -267,7 +261,7 @@ fn outage_rows(first: Instant, conversation: &Conversation, given: &[Outage], fo
         to_between_s: [within(outage.up); 2],
         certainty: Evidence::Given,
     });
-    let found = found.iter().map(|outage| OutageRow {
+    let found = known.found.iter().map(|outage| OutageRow {
         from_s: seconds(outage.guess.down),
         to_s: within(outage.guess.up),
         from_between_s: [seconds(outage.down.0), seconds(outage.down.1)],
@@ -280,19 +274,6 @@ fn outage_rows(first: Instant, conversation: &Conversation, given: &[Outage], fo
     let mut rows: Vec<OutageRow> = given.chain(found).collect();
     rows.sort_by(|a, b| a.from_s.total_cmp(&b.from_s));
     rows
-}
-
-/// In order, and without overlaps.
-fn merged(mut outages: Vec<Outage>) -> Vec<Outage> {
-    outages.sort_by_key(|outage| outage.down);
-    let mut merged: Vec<Outage> = Vec::with_capacity(outages.len());
-    for outage in outages {
-        match merged.last_mut() {
-            Some(last) if outage.down <= last.up => last.up = last.up.max(outage.up),
-            _ => merged.push(outage),
-        }
-    }
-    merged
 }
 
 fn io(path: &Path, error: std::io::Error) -> ExplainError {

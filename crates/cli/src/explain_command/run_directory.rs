@@ -11,7 +11,7 @@ use holdover_base::{Duration, Instant};
 use holdover_explain::{Conversation, Outage};
 
 use super::input::{self, Read};
-use super::{ExplainError, io, merged};
+use super::{ExplainError, io};
 use network::Network;
 
 /// A run of one variant, read.
@@ -101,7 +101,7 @@ impl Run {
         let hosts = way.and_then(|way| Some((&way.sender.as_ref()?.1, &way.receiver.as_ref()?.1, &way.interfaces)));
         match (&self.network, hosts) {
             (Some(network), Some((a, b, interfaces))) if a != b => network.outages(a, b, interfaces, &self.cuts),
-            _ => merged(self.cuts.links.values().chain(self.cuts.hosts.values()).flatten().copied().collect()),
+            _ => self.cuts.links.values().chain(self.cuts.hosts.values()).flatten().copied().collect(),
         }
     }
 }
