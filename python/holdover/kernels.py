@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from . import _holdover
 from .errors import HoldoverError
@@ -23,7 +23,10 @@ from .scenario import Scenario
 __all__: list[str] = []
 
 #: How long the process may take to remove what it has begun after it was told to stop.
-_PATIENCE_S = 5.0
+_PATIENCE_S = 30.0
+
+#: What the process may raise beside what is of this module; anything else is a defect, whose traceback it prints.
+_RAISED = {error.__name__: error for error in (ValueError, TypeError, OverflowError, KeyError)}
 
 
 def run_apart(scenario: Scenario, arguments: dict[str, Any], progress: Callable[[float], None] | None) -> None:
@@ -32,42 +35,40 @@ def run_apart(scenario: Scenario, arguments: dict[str, Any], progress: Callable[
         "scenario": [scenario.name, scenario.to_toml(), scenario._native.files()],
         "arguments": {**arguments, "out": str(Path(arguments["out"]).absolute())},
     }
-    # Ctrl-C is for this process, which passes it on.
+    # It finds its modules where this process finds them. Ctrl-C is for this process, which passes it on.
+    begin = f"import sys; sys.path[:] = {sys.path!r}; from holdover.kernels import _main; sys.exit(_main())"
     process = subprocess.Popen(
-        [sys.executable, "-c", "import sys; from holdover.kernels import _main; sys.exit(_main())"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=_environment(),
+        [sys.executable, "-c", begin], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stdin is not None and process.stdout is not None
+    told: list[str] = []
     try:
-        with process.stdin as stdin:
-            json.dump(task, stdin)
+        try:
+            with process.stdin as stdin:
+                json.dump(task, stdin)
+        except BrokenPipeError:
+            # Why it has ended is told below.
+            pass
         for line in process.stdout:
-            told = json.loads(line)
-            if "warning" in told:
-                warnings.warn(told["warning"], stacklevel=4)
-            elif "error" in told:
-                raise {"ValueError": ValueError}.get(told["kind"], HoldoverError)(told["error"])
+            what = json.loads(line)
+            if "warnings" in what:
+                told = what["warnings"]
+            elif "error" in what:
+                raise _RAISED.get(what["kind"], HoldoverError)(what["error"])
             elif progress is not None:
-                progress(told["share"])
+                progress(what["share"])
         if process.wait() != 0:
             raise HoldoverError(f"the process of the run has ended early, with status {process.returncode}")
-    except BrokenPipeError as error:
-        raise HoldoverError("the process of the run has ended before it began; is this Python able to start another?") from error
     finally:
         _end(process)
-
-
-def _environment() -> dict[str, str]:
-    # The other interpreter finds this module where this one has found it.
-    path = [str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
+    for warning in told:
+        warnings.warn(warning, stacklevel=3)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
+    """Ends a process that is still there: what it tells next has no reader, and a signal comes sooner."""
+    if process.stdout is not None:
+        process.stdout.close()
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
         try:
@@ -75,38 +76,37 @@ def _end(process: subprocess.Popen[str]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
-
-
-def _tell(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
 
 
 def _main() -> int:
     """Makes the run that is described on standard input, and tells of it on standard output, a JSON object a line."""
+    # A process that ignores Ctrl-C, as one that a shell has put into the background, hands that down.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    out = _only_for_us()
+
+    def tell(**what: Any) -> None:
+        print(json.dumps(what), file=out, flush=True)
+
     task = json.load(sys.stdin)
     name, text, files = task["scenario"]
     arguments = task["arguments"]
+    # JSON has neither paths nor tuples.
+    arguments["out"] = Path(arguments["out"])
+    arguments["kernels"], arguments["started"] = tuple(arguments["kernels"]), tuple(arguments["started"])
     try:
         scenario = _holdover.Scenario.parse(name, text, files, None)
-        told = _holdover.run(
-            scenario,
-            **{
-                **arguments,
-                "out": Path(arguments["out"]),
-                # JSON has no tuples.
-                "kernels": tuple(arguments["kernels"]),
-                "started": tuple(arguments["started"]),
-                "progress": lambda share: _tell(share=share),
-            },
-        )
+        tell(warnings=_holdover.run(scenario, **arguments, progress=lambda share: tell(share=share)))
     except (KeyboardInterrupt, BrokenPipeError):
         # Nobody is left who wants it.
         return 130
-    except (HoldoverError, ValueError) as error:
-        _tell(error=str(error), kind=type(error).__name__)
+    except (HoldoverError, *_RAISED.values()) as error:
+        tell(error=str(error), kind=type(error).__name__)
         return 1
-    for warning in told:
-        _tell(warning=warning)
     return 0
+
+
+def _only_for_us() -> TextIO:
+    """Standard output, which whatever else prints then finds to be standard error."""
+    ours = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return ours

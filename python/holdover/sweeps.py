@@ -66,7 +66,8 @@ def sweep(
         If Dask's scheduler has gone. What was finished is kept in `out`; the same call goes on with it.
     """
     temporary = tempfile.TemporaryDirectory(prefix="holdover-") if out is None else None
-    directory = Path(temporary.name) / "sweep" if temporary else Path(os.fspath(out or ""))
+    # Tables are read later, from wherever that is asked for.
+    directory = Path(temporary.name) / "sweep" if temporary else Path(os.fspath(out or "")).absolute()
     if client is None:
         results = _holdover.sweep(scenario._native, directory, jobs or os.cpu_count() or 1, progress, _started())
     else:
@@ -121,7 +122,8 @@ class Sweep:
         return f"{name}; p by Holm's correction over {made['tests']} tests"
 
     def __repr__(self) -> str:
-        return f"<Sweep of {self.summary['name']!r}: {self.summary['runs']} runs at {len(self.summary['points'])} points>"
+        runs, points = self._files.count
+        return f"<Sweep of {self._files.name!r}: {runs} runs at {points} points>"
 
     def _repr_html_(self) -> str:
         tests = "" if self.tests is None else f"<p>{self.test}</p>{self.tests._repr_html_()}"

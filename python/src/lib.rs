@@ -1,6 +1,7 @@
 //! The native half of the Python module `holdover`: everything here is a thin shell around the library crates. Documentation for
 //! users is in the Python half.
 
+mod attended;
 mod captures;
 mod congestion;
 mod errors;

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdover_lab::reproduce::catalogue::Catalogue;
 use holdover_lab::reproduce::judge;
@@ -13,6 +12,7 @@ use holdover_lab::sweep::Progress;
 use pyo3::exceptions::PyKeyError;
 use pyo3::prelude::*;
 
+use crate::attended::attended;
 use crate::errors::{failed, interrupted};
 use crate::scenario::PyScenario;
 
@@ -108,41 +108,21 @@ pub(crate) fn fit(
     serde_json::to_string(&fitted).map_err(|error| failed(py, error))
 }
 
-/// Does long work in a thread of its own, and meanwhile calls `progress` and looks for Ctrl-C.
+/// Runs a paper's sweeps, and meanwhile calls `progress`.
 fn watched<T: Send>(
     py: Python<'_>,
     jobs: usize,
     progress: Option<Py<PyAny>>,
-    work: impl Fn(&Running<'_>) -> Result<Option<T>, WorkError> + Send,
+    work: impl Fn(&Running<'_>) -> Result<Option<T>, WorkError> + Send + Sync,
 ) -> PyResult<Option<T>> {
-    let stop = AtomicBool::new(false);
     let latest = Mutex::new((String::new(), Progress::default()));
     let lock = || latest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let watch = |name: &str, progress: Option<Progress>| *lock() = (name.to_owned(), progress.unwrap_or_default());
-    let (ran, raised) = py.detach(|| {
-        std::thread::scope(|scope| {
-            let running = Running { jobs, stop: &stop, watch: &watch };
-            let thread = scope.spawn(move || work(&running));
-            let mut raised = None;
-            while !thread.is_finished() {
-                std::thread::sleep(std::time::Duration::from_millis(50));
-                let (name, Progress { done, expected }) = lock().clone();
-                let told = Python::attach(|py| {
-                    py.check_signals()?;
-                    progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (name, done, expected)).map(|_| ()))
-                });
-                if let Err(error) = told {
-                    raised.get_or_insert(error);
-                    stop.store(true, Ordering::Relaxed);
-                }
-            }
-            (thread.join(), raised)
-        })
-    });
-    if let Some(error) = raised {
-        return Err(error);
-    }
-    let Ok(ran) = ran else { return Err(failed(py, "a thread has ended by a panic: this is a defect")) };
+    let tell = |py: Python<'_>| {
+        let (name, Progress { done, expected }) = lock().clone();
+        progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (name, done, expected)).map(|_| ()))
+    };
+    let ran = attended(py, tell, |stop| work(&Running { jobs, stop, watch: &watch }))?;
     ran.map_err(|error| failed(py, error))
 }
 

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdover_lab::sweep::driver::{Driver, Worker};
 use holdover_lab::sweep::engine::{self, Outcome};
@@ -12,6 +11,7 @@ use holdover_lab::sweep::{DirectoryError, Findings, Ledger, Plan, PlanError, Pro
 use holdover_report::Manifest;
 use pyo3::prelude::*;
 
+use crate::attended::attended;
 use crate::errors::{failed, interrupted, scenario_error};
 use crate::scenario::PyScenario;
 use crate::table::{PyTable, read_csv};
@@ -46,13 +46,19 @@ fn finish(
         started_at: started.0,
         took_s,
     };
-    py.detach(|| {
-        directory.write_results(plan, &Findings::new(plan, runs, jobs)?, |_| ())?;
-        directory.write_manifest(&manifest)
-    })
-    .map_err(|error: DirectoryError| failed(py, error))?;
+    let written = attended(
+        py,
+        |_| Ok(()),
+        |stop| {
+            directory.write_results(plan, &Findings::new(plan, runs, jobs, stop)?, |_| ())?;
+            directory.write_manifest(&manifest)
+        },
+    )?;
+    written.map_err(|error: DirectoryError| failed(py, error))?;
     let axes = AxisColumns::new(&plan.sweep);
     Ok(SweepFiles {
+        name: plan.name().to_owned(),
+        count: (runs.len(), plan.points()),
         directory: directory.path().to_owned(),
         runs: tables::runs_columns(&axes),
         points: tables::points_columns(plan, &axes),
@@ -63,6 +69,12 @@ fn finish(
 /// The tables of a sweep that is complete, which are read from their files when they are asked for.
 #[pyclass(frozen, module = "holdover._holdover")]
 pub(crate) struct SweepFiles {
+    /// The name of what was swept.
+    #[pyo3(get)]
+    name: String,
+    /// How many runs count, and at how many points.
+    #[pyo3(get)]
+    count: (usize, usize),
     directory: PathBuf,
     runs: Columns,
     points: Columns,
@@ -109,35 +121,14 @@ pub(crate) fn sweep(
     let (plan, directory) = open(py, &scenario, &out, jobs)?;
     let ledger = py.detach(|| Ledger::open(&plan, &directory)).map_err(|error| failed(py, error))?;
     directory.write_scenario(&plan).map_err(|error| failed(py, error))?;
-    let stop = AtomicBool::new(false);
     let latest = std::sync::Mutex::new(ledger.progress());
     let lock = || latest.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let watch = |progress: Progress| *lock() = progress;
-    let (outcome, raised) = py.detach(|| {
-        std::thread::scope(|scope| {
-            let work = scope.spawn(|| engine::run(&plan, ledger, jobs, &stop, &watch));
-            let mut raised = None;
-            while !work.is_finished() {
-                std::thread::sleep(std::time::Duration::from_millis(20));
-                let Progress { done, expected } = *lock();
-                let told = Python::attach(|py| {
-                    py.check_signals()?;
-                    progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (done, expected)).map(|_| ()))
-                });
-                if let Err(error) = told {
-                    raised.get_or_insert(error);
-                    stop.store(true, Ordering::Relaxed);
-                }
-            }
-            (work.join(), raised)
-        })
-    });
-    if let Some(error) = raised {
-        return Err(error);
-    }
-    let Ok(outcome) = outcome else {
-        return Err(failed(py, "a thread of the sweep has ended by a panic: this is a defect"));
+    let tell = |py: Python<'_>| {
+        let Progress { done, expected } = *lock();
+        progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (done, expected)).map(|_| ()))
     };
+    let outcome = attended(py, tell, |stop| engine::run(&plan, ledger, jobs, stop, &watch))?;
     match outcome.map_err(|error| failed(py, error))? {
         Outcome::Complete(runs) => finish(py, (&plan, &runs), &directory, jobs, began.elapsed().as_secs_f64(), started),
         Outcome::Interrupted(progress) => {
@@ -199,7 +190,8 @@ impl PyDriver {
             return Err(failed(py, "the sweep is not complete"));
         }
         let Some(driver) = self.driver.take() else { return Err(failed(py, OVER)) };
-        let (plan, runs) = driver.into_runs().map_err(|error| failed(py, error))?;
+        let runs = attended(py, |_| Ok(()), |stop| driver.into_runs(stop))?;
+        let Some((plan, runs)) = runs.map_err(|error| failed(py, error))? else { return Err(failed(py, OVER)) };
         finish(py, (&plan, &runs), &self.directory, self.jobs, self.began.elapsed().as_secs_f64(), started)
     }
 }

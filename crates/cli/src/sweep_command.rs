@@ -5,17 +5,19 @@ mod dask;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use holdover_lab::sweep::compare::{Comparison, method_in_words};
 use holdover_lab::sweep::engine::{self, Outcome, SweepError};
 use holdover_lab::sweep::{
-    CellFindings, DirectoryError, Findings, JournalError, Ledger, Plan, PlanError, PointFindings, Progress, Runs,
-    SweepDir, tables,
+    CellFindings, DirectoryError, Findings, FindingsError, JournalError, Ledger, Plan, PlanError, PointFindings,
+    Progress, Runs, SweepDir,
 };
 use holdover_report::{Manifest, ResultsError};
 use holdover_scenario::ScenarioError;
+use holdover_scenario::statistics::Method;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::command_support::{
@@ -141,11 +143,7 @@ fn sweep(args: &SweepArgs) -> Result<Printed, CommandError> {
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let plan = Plan::new(open_scenario(&args.scenario, &args.set, args.seed)?, jobs)?;
     let directory = directory(args, &plan, began.0)?;
-    let mut ledger = match args.dask {
-        // The table of runs is written below, when the cluster has filled the journal.
-        Some(_) => Ledger::without_table(&plan, &directory)?,
-        None => Ledger::open(&plan, &directory)?,
-    };
+    let mut ledger = Ledger::without_table(&plan, &directory)?;
     directory.write_scenario(&plan)?;
     let stop = stop_on_signals().map_err(CommandError::Signals)?;
     let interrupted = |progress| CommandError::Interrupted { progress, directory: directory.path().to_owned() };
@@ -153,13 +151,14 @@ fn sweep(args: &SweepArgs) -> Result<Printed, CommandError> {
         // The journal is written by one process at a time.
         drop(ledger);
         let ended = dask::fill(args, address, directory.path(), &stop);
-        ledger = Ledger::open(&plan, &directory)?;
+        ledger = Ledger::without_table(&plan, &directory)?;
         match ended {
             Ok(()) => {}
             Err(dask::DaskError::Interrupted) => return Err(interrupted(ledger.progress())),
             Err(error) => return Err(CommandError::Dask(error)),
         }
     }
+    ledger.begin_table(&plan, &directory)?;
     let bar = bar(ledger.progress());
     let watch = |progress: Progress| {
         bar.set_length(progress.expected);
@@ -171,7 +170,11 @@ fn sweep(args: &SweepArgs) -> Result<Printed, CommandError> {
         Outcome::Complete(runs) => runs,
         Outcome::Interrupted(progress) => return Err(interrupted(progress)),
     };
-    let text = table_of_results(&plan, &runs, jobs, &directory)?;
+    let all = Progress { done: runs.len() as u64, expected: runs.len() as u64 };
+    let text = table_of_results(&plan, &runs, jobs, &directory, &stop).map_err(|error| match error {
+        DirectoryError::Findings(FindingsError::Stopped) => interrupted(all),
+        error => error.into(),
+    })?;
     directory.write_manifest(&Manifest {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         seed: Some(plan.scenario.seed()),
@@ -186,8 +189,14 @@ fn sweep(args: &SweepArgs) -> Result<Printed, CommandError> {
 }
 
 /// Writes the results. Returns those of the first points as a table.
-fn table_of_results(plan: &Plan, runs: &Runs, jobs: usize, directory: &SweepDir) -> Result<String, CommandError> {
-    let findings = Findings::new(plan, runs, jobs)?;
+fn table_of_results(
+    plan: &Plan,
+    runs: &Runs,
+    jobs: usize,
+    directory: &SweepDir,
+    stop: &AtomicBool,
+) -> Result<String, DirectoryError> {
+    let findings = Findings::new(plan, runs, jobs, stop)?;
     let template = "{bar:40} {pos} of {len} points written, {elapsed_precise}, {eta} left";
     let bar = progress_bar(template, plan.points() as u64);
     let mut table = Table::new(plan);
@@ -230,6 +239,11 @@ const MAX_ROWS: usize = 60;
 struct Table<'a> {
     plan: &'a Plan,
     rows: Vec<Vec<String>>,
+    /// Runs in which a flow did not come to its end, of all cells.
+    incomplete: usize,
+    runs: usize,
+    /// A comparison is of some runs only, those in pairs.
+    has_unpaired: bool,
 }
 
 impl<'a> Table<'a> {
@@ -240,11 +254,17 @@ impl<'a> Table<'a> {
             let compared = plan.quantities[plan.quantity(&compare.measure)].title();
             header.push(format!("{compared} against {}", compare.baseline));
         }
-        Self { plan, rows: vec![header] }
+        Self { plan, rows: vec![header], incomplete: 0, runs: 0, has_unpaired: false }
     }
 
     /// Adds the rows of a point, as far as there is room.
     fn push(&mut self, found: &PointFindings<'_>) {
+        self.runs += found.cells.iter().map(|cell| cell.runs).sum::<usize>();
+        self.incomplete += found.cells.iter().map(|cell| cell.runs - cell.completed).sum::<usize>();
+        self.has_unpaired |= found.comparisons.iter().any(|comparison| {
+            let runs = comparison.means.map(|mean| mean.count());
+            comparison.method == Method::Paired && runs.iter().any(|&runs| runs > comparison.pairs)
+        });
         let room = (MAX_ROWS + 1).saturating_sub(self.rows.len());
         for (cell, variant) in found.cells.iter().zip(&self.plan.variants).take(room) {
             let mut row: Vec<String> = found.point.labels.iter().map(|label| label.value.clone()).collect();
@@ -266,11 +286,24 @@ impl<'a> Table<'a> {
             let _ = writeln!(text, "... and {more} rows more in points.csv");
         }
         if self.rows.iter().any(|row| row.iter().any(|cell| cell.ends_with('!'))) {
-            let _ =
-                writeln!(text, "! the mean is not known as well as was asked for: more runs than the most are needed");
+            let most = self.plan.stop.max;
+            let _ = writeln!(
+                text,
+                "! the mean is not known as well as was asked for after {most} runs (sweep.replicate.max)"
+            );
+        }
+        if self.incomplete > 0 {
+            let _ = writeln!(
+                text,
+                "in {} of {} runs a flow did not come to its end: its duration and rates are those until then (completed in points.csv)",
+                self.incomplete, self.runs
+            );
         }
         if let Some(compare) = self.plan.compare() {
             let _ = writeln!(text, "compared by: {}", method_in_words(compare.method, tests));
+        }
+        if self.has_unpaired {
+            let _ = writeln!(text, "differences are of the runs in pairs alone (pairs in tests.csv)");
         }
         text
     }
@@ -280,11 +313,14 @@ impl<'a> Table<'a> {
 fn of_cell(plan: &Plan, variant: &str, cell: &CellFindings) -> [String; 3] {
     let unit = plan.quantities[0].unit();
     let mean = cell.deciding();
-    let imprecise = tables::precise_enough(plan, &mean) == Some(false);
+    let imprecise = cell.precise_enough(plan) == Some(false);
     let known = match (mean.count(), mean.half_width()) {
         (0, _) => "-".to_owned(),
         (_, None) => human(mean.mean(), unit),
-        (_, Some(_)) if mean.is_constant() == Some(true) => format!("{} in every run", human(mean.mean(), unit)),
+        (_, Some(_)) if mean.is_constant() == Some(true) => match cell.is_random {
+            true => format!("{} in all {} runs", human(mean.mean(), unit), mean.count()),
+            false => format!("{} in every run", human(mean.mean(), unit)),
+        },
         (_, Some(half_width)) => format!("{} ± {}", human(mean.mean(), unit), human(half_width, unit)),
     };
     [variant.to_owned(), format!("{}{}", cell.runs, if imprecise { "!" } else { "" }), known]
@@ -294,12 +330,13 @@ fn of_cell(plan: &Plan, variant: &str, cell: &CellFindings) -> [String; 3] {
 fn compared(comparison: &Comparison<'_>, unit: &str) -> String {
     let Some(found) = comparison.found else { return comparison.verdict.name().to_owned() };
     let sign = if found.difference < 0.0 { "-" } else { "+" };
-    let base = comparison.means[0].mean();
+    let base = comparison.base;
     let share = if base == 0.0 { String::new() } else { format!(" ({:+.1} %)", found.difference / base * 100.0) };
     let sure = match (found.test, comparison.p_holm) {
         (Some(test), Some(p)) => {
             let p = if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.3}") };
-            format!("effect {:.1}, {p}, ", test.effect)
+            let effect = test.effect.map_or_else(String::new, |effect| format!("effect {effect:.1}, "));
+            format!("{effect}{p}, ")
         }
         _ => String::new(),
     };

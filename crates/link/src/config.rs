@@ -61,6 +61,25 @@ pub struct LinkConfig {
     pub compression: Option<Compression>,
 }
 
+impl LinkConfig {
+    /// Whether anything that it does is drawn at random: losses, damage, delays, or when it is down.
+    pub fn is_random(&self) -> bool {
+        let drawn = |length: &crate::Length| !matches!(length, crate::Length::Constant(_));
+        let outages = match &self.outages {
+            Outages::Never | Outages::List(_) => false,
+            Outages::Alternating(alternating) => drawn(&alternating.connected) || drawn(&alternating.disconnected),
+        };
+        outages
+            || !matches!(self.loss, Loss::None | Loss::Independent(0.0))
+            || self.conditions.as_ref().is_some_and(|trace| trace.has_loss())
+            || !matches!(self.bit_errors, BitErrors::None | BitErrors::Independent(0.0))
+            || self.duplicate > 0.0
+            || self.corrupt > 0.0
+            || self.jitter.is_some()
+            || self.reorder.is_some()
+    }
+}
+
 /// Why a link cannot be as described.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ConfigError {

@@ -71,6 +71,19 @@ impl Default for WorldConfig {
 }
 
 impl WorldConfig {
+    /// Whether anything that happens in the world is drawn at random, so that another seed may give another run: what links do, radio cells and
+    /// movement in them, traffic in bursts, and BBR, which begins its cycles at random.
+    pub fn is_random(&self) -> bool {
+        let bbr = |config: &Config| config.congestion.algorithm.is_model_based();
+        !self.cells.is_empty()
+            || !self.mobiles.is_empty()
+            || self.links.iter().any(|link| link.forward.is_random() || link.backward.is_random())
+            || self
+                .flows
+                .iter()
+                .any(|flow| matches!(flow.traffic, Traffic::OnOff(_)) || bbr(&flow.sender) || bbr(&flow.receiver))
+    }
+
     /// The gateways that mobile hosts register with, each once.
     pub(crate) fn home_agents(&self) -> BTreeSet<NodeId> {
         let gateway = |mobile: &MobileHost| match &mobile.attachment {

@@ -12,7 +12,9 @@ use super::results::Results;
 use super::setting::Setting;
 use super::{numbers, trial};
 use crate::sweep::engine::{self, Outcome, SweepError};
-use crate::sweep::{DirectoryError, Findings, JournalError, Ledger, Plan, PlanError, Progress, SweepDir};
+use crate::sweep::{
+    DirectoryError, Findings, FindingsError, JournalError, Ledger, Plan, PlanError, Progress, SweepDir,
+};
 
 /// Why a paper cannot be run.
 #[derive(Debug, thiserror::Error)]
@@ -221,8 +223,12 @@ fn sweep(plan: &Plan, path: &Path, title: &str, running: &Running<'_>) -> Result
     (running.watch)(title, None);
     match outcome? {
         Outcome::Complete(runs) => {
-            directory.write_results(plan, &Findings::new(plan, &runs, running.jobs)?, |_| ())?;
-            Ok(Some(Results::new(plan, &runs)?))
+            let findings = Findings::new(plan, &runs, running.jobs, running.stop).map_err(DirectoryError::from);
+            match findings.and_then(|findings| directory.write_results(plan, &findings, |_| ())) {
+                Ok(()) => Ok(Some(Results::new(plan, &runs)?)),
+                Err(DirectoryError::Findings(FindingsError::Stopped)) => Ok(None),
+                Err(error) => Err(error.into()),
+            }
         }
         Outcome::Interrupted(_) => Ok(None),
     }

@@ -70,8 +70,8 @@ pub struct Done {
 }
 
 impl Runs<'_> {
-    /// Runs everything into `results`. `stop`, once true, ends it early. `watch` is called ten times a second, by the calling thread, with how
-    /// far each run of those under way is, in parts of [`simulate::WHOLE`]; those on kernels follow those in the simulator.
+    /// Runs everything into `results`, first in the simulator, then on kernels. `stop`, once true, ends it early. `watch` is called ten times a
+    /// second, by the calling thread, with how far each of all runs is, in parts of [`simulate::WHOLE`].
     ///
     /// # Errors
     ///
@@ -93,7 +93,10 @@ impl Runs<'_> {
             directories: of_simulator.iter().map(|directory| results.path().join(directory)).collect(),
             options: self.options.clone(),
         };
-        let records = simulate(&plan, self.jobs, self.equip, stop, &mut *watch)?;
+        let runs = simulated.len() + self.kernels.map_or(0, Kernels::runs);
+        let parts: Vec<AtomicU32> = (0..runs).map(|_| AtomicU32::new(0)).collect();
+        let (parts_simulated, parts_on_kernels) = parts.split_at(simulated.len());
+        let records = simulate(&plan, self.jobs, self.equip, stop, parts_simulated, || watch(&parts))?;
         let (summaries, kernel_records) = match self.kernels {
             None => (Vec::new(), Vec::new()),
             Some(kernels) => {
@@ -106,7 +109,7 @@ impl Runs<'_> {
                     options: self.options.clone(),
                     jobs: self.jobs,
                 };
-                kernels::all(&plan, stop, watch)?
+                kernels::all(&plan, stop, parts_on_kernels, || watch(&parts))?
             }
         };
         let mut done = Done::default();

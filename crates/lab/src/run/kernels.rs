@@ -94,6 +94,12 @@ impl Kernels {
         &self.refused
     }
 
+    /// How many runs there are on kernels: each variant as often as it is asked for.
+    pub(super) const fn runs(&self) -> usize {
+        let repeat = if self.options.repeat == 0 { 1 } else { self.options.repeat };
+        self.variants.len() * repeat as usize
+    }
+
     /// The numbers of the variants that are run on kernels.
     pub(super) fn variants(&self) -> &[usize] {
         &self.variants
@@ -132,11 +138,10 @@ pub(super) struct Plan<'a> {
 pub(super) fn all(
     plan: &Plan<'_>,
     stop: &AtomicBool,
-    watch: &mut dyn FnMut(&[AtomicU32]),
+    parts: &[AtomicU32],
+    watch: impl FnMut(),
 ) -> Result<(Vec<VariantSummary>, Vec<Record>), RunError> {
-    let repeat = plan.kernels.options.repeat.max(1) as usize;
-    let count = plan.kernels.variants.len() * repeat;
-    let parts: Vec<AtomicU32> = (0..count).map(|_| AtomicU32::new(0)).collect();
+    let count = plan.kernels.runs();
     let failed = AtomicBool::new(false);
     let given_up = || failed.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
     // One repetition of every variant after the other, so that all meet the same weather.
@@ -151,7 +156,7 @@ pub(super) fn all(
             }
             run
         },
-        || watch(&parts),
+        watch,
     );
     let mut whole = Vec::with_capacity(count);
     for run in runs {

@@ -8,6 +8,6 @@ mod simulate;
 
 pub use all::{Done, RunError, Runs};
 pub use kernels::{KernelError, KernelOptions, Kernels, lateness_metrics, warnings};
-pub use parallel::{in_order, in_parallel};
+pub(crate) use parallel::in_order;
 pub use report::{plot_kinds, recorder_options, write_report, write_scenario};
-pub use simulate::{AS_DESCRIBED, Equip, Plan, SimulateError, WHOLE, bytes_to_come, part_done, simulate};
+pub use simulate::{AS_DESCRIBED, Equip, WHOLE};

@@ -8,7 +8,7 @@ use std::time;
 
 /// Does `count` pieces of work on at most `jobs` threads and returns what came of them, in order. `watch` is called now and
 /// then in between.
-pub fn in_parallel<T: Send>(
+pub(super) fn in_parallel<T: Send>(
     count: usize,
     jobs: usize,
     work: impl Fn(usize) -> T + Sync,
@@ -45,7 +45,7 @@ pub fn in_parallel<T: Send>(
 
 /// As [`in_parallel`], for more pieces than may be in memory: `consume` gets the results in order, while those that follow are made. No more
 /// than a thousand wait for it. What it leaves is not made.
-pub fn in_order<T: Send, R>(
+pub(crate) fn in_order<T: Send, R>(
     count: usize,
     jobs: usize,
     work: impl Fn(usize) -> T + Sync,

@@ -11,7 +11,7 @@ use super::parallel::in_parallel;
 
 /// What is run, and where it is recorded.
 #[derive(Clone, Debug)]
-pub struct Plan<'a> {
+pub(super) struct Plan<'a> {
     /// The names of the variants, for messages.
     pub names: &'a [&'a str],
     /// Their worlds.
@@ -50,20 +50,20 @@ pub const AS_DESCRIBED: &Equip<'static> = &|_, _| {};
 /// Gives a variant's world (by its place in the plan) what its description cannot express, such as a chain, before it runs.
 pub type Equip<'a> = dyn Fn(usize, &mut World) + Sync + 'a;
 
-/// Runs all variants on `jobs` threads; the first error in their order ends all of them, and so does `stop`, once true. `watch` is
-/// called ten times a second, by the calling thread, with how far each variant is.
+/// Runs all variants on `jobs` threads; the first error in their order ends all of them, and so does `stop`, once true. `parts` says how far each is;
+/// `watch` is called ten times a second, by the calling thread.
 ///
 /// # Errors
 ///
 /// If a world cannot be built, a file cannot be written, or `stop` was set.
-pub fn simulate(
+pub(super) fn simulate(
     plan: &Plan<'_>,
     jobs: usize,
     equip: &Equip<'_>,
     stop: &AtomicBool,
-    mut watch: impl FnMut(&[AtomicU32]),
+    parts: &[AtomicU32],
+    watch: impl FnMut(),
 ) -> Result<Vec<Record>, SimulateError> {
-    let parts: Vec<AtomicU32> = plan.worlds.iter().map(|_| AtomicU32::new(0)).collect();
     let failed = AtomicBool::new(false);
     let given_up = || failed.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
     let records = in_parallel(
@@ -76,7 +76,7 @@ pub fn simulate(
             }
             record
         },
-        || watch(&parts),
+        watch,
     );
     let mut whole = Vec::with_capacity(records.len());
     for record in records {
@@ -122,14 +122,14 @@ fn one(
 }
 
 /// How far a run is, in parts of [`WHOLE`]: by its time, or by the bytes that were read if that is further.
-pub fn part_done(config: &WorldConfig, now: Instant, whole: Option<u64>, received: u64) -> u32 {
+pub(super) fn part_done(config: &WorldConfig, now: Instant, whole: Option<u64>, received: u64) -> u32 {
     let by_time = now.as_secs_f64() / config.time_limit.as_secs_f64();
     let by_bytes = whole.map_or(0.0, |whole| received as f64 / whole as f64);
     (by_time.max(by_bytes) * f64::from(WHOLE)) as u32
 }
 
 /// How many bytes all flows will have read at the end, if that is known.
-pub fn bytes_to_come(config: &WorldConfig) -> Option<u64> {
+pub(super) fn bytes_to_come(config: &WorldConfig) -> Option<u64> {
     let bytes = config.flows.iter().map(|flow| match flow.traffic {
         Traffic::Bulk(bulk) => match bulk.amount {
             Amount::Bytes(bytes) => Some(bytes.0),

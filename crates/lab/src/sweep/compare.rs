@@ -19,6 +19,8 @@ pub struct Comparison<'a> {
     pub means: [Mean; 2],
     /// How many pairs of runs with the same seed there are.
     pub pairs: u64,
+    /// The baseline's mean over the runs that the difference is of: those in pairs if the test is paired.
+    pub base: f64,
     /// The difference and its test; `None` with too few runs.
     pub found: Option<Difference>,
     /// The test's p-value by Holm's correction over all tests of the sweep.
@@ -40,9 +42,12 @@ pub(super) fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>]) -> Vec<Com
         let [baseline_runs, variant_runs] = both(plan, runs, &compare.baseline, variant)?;
         let means = [mean_of(baseline_runs, quantity), mean_of(variant_runs, quantity)];
         let differences = differences([baseline_runs, variant_runs], quantity);
-        let found = match compare.method {
-            Method::Paired => Difference::paired(differences.iter().copied()),
-            Method::Welch => Difference::welch(&means[0], &means[1]),
+        let (found, base) = match compare.method {
+            Method::Paired => {
+                let in_pairs = pairs([baseline_runs, variant_runs], quantity).map(|[baseline, _]| baseline);
+                (Difference::paired(differences.iter().copied()), in_pairs.collect())
+            }
+            Method::Welch => (Difference::welch(&means[0], &means[1]), means[0]),
         };
         Some(Comparison {
             baseline: &compare.baseline,
@@ -50,6 +55,7 @@ pub(super) fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>]) -> Vec<Com
             method: compare.method,
             means,
             pairs: differences.len() as u64,
+            base: base.mean(),
             found,
             p_holm: None,
             verdict: Verdict::TooFewRuns,
@@ -62,9 +68,9 @@ pub(super) fn comparisons<'a>(plan: &'a Plan, runs: &[Vec<Finished>]) -> Vec<Com
 
 impl Comparison<'_> {
     /// Takes the p-value by Holm's correction, and judges by it.
-    pub(super) fn correct(&mut self, p_holm: Option<f64>) {
+    pub(super) fn correct(&mut self, p_holm: Option<f64>, is_random: bool) {
         self.p_holm = p_holm;
-        self.verdict = Verdict::of(self.found.as_ref(), p_holm);
+        self.verdict = Verdict::of(self.found.as_ref(), p_holm, is_random);
     }
 
     /// Estimates the median of the differences at the point of this number.
@@ -86,10 +92,14 @@ fn both<'a>(plan: &Plan, runs: &'a [Vec<Finished>], baseline: &str, variant: &st
     Some([of(baseline)?, of(variant)?])
 }
 
-/// The differences within pairs of runs with the same seed.
-fn differences([baseline, variant]: [&[Finished]; 2], quantity: usize) -> Vec<f64> {
-    let pairs = baseline.iter().zip(variant);
-    pairs.filter_map(|(baseline, variant)| Some(variant.values[quantity]? - baseline.values[quantity]?)).collect()
+/// The values of the baseline and the variant in runs with the same seed.
+fn pairs([baseline, variant]: [&[Finished]; 2], quantity: usize) -> impl Iterator<Item = [f64; 2]> {
+    baseline.iter().zip(variant).filter_map(move |(a, b)| Some([a.values[quantity]?, b.values[quantity]?]))
+}
+
+/// The differences within these pairs.
+fn differences(both: [&[Finished]; 2], quantity: usize) -> Vec<f64> {
+    pairs(both, quantity).map(|[baseline, variant]| variant - baseline).collect()
 }
 
 /// How the comparisons were tested, in words: `paired t-test by seed; p by Holm's correction over 4 tests`.

@@ -17,8 +17,8 @@ use std::path::{Component, Path, PathBuf};
 use holdover_report::{Manifest, PartFile, RecordError, ResultsDir, ResultsError};
 use serde_json::value::RawValue;
 
-use super::findings::{Findings, PointFindings};
-use super::journal::{Header, JournalError};
+use super::findings::{Findings, FindingsError, PointFindings};
+use super::journal::Header;
 use super::plan::Plan;
 use super::summary::{Lazily, PointSummary, Summary};
 use super::table::{TableError, TableWriter, Value};
@@ -76,9 +76,9 @@ pub enum DirectoryError {
     /// A table could not be written.
     #[error("{0}")]
     Table(#[from] TableError),
-    /// The runs could not be read again.
+    /// It cannot be said what the runs say.
     #[error("{0}")]
-    Journal(#[from] JournalError),
+    Findings(#[from] FindingsError),
 }
 
 /// The directory of a sweep, new or begun earlier.
@@ -156,7 +156,7 @@ impl SweepDir {
     ///
     /// # Errors
     ///
-    /// If runs cannot be read or files not be written.
+    /// If runs cannot be read, files cannot be written, or it was stopped.
     pub fn write_results(
         &self,
         plan: &Plan,
@@ -178,7 +178,7 @@ impl SweepDir {
         let path = self.summary();
         let failed = |error| DirectoryError::Io { path: path.clone(), error };
         let make =
-            |found: Result<_, JournalError>| PointRows::new(plan, &axes, found?).map_err(|error| failed(error.into()));
+            |found: Result<_, FindingsError>| PointRows::new(plan, &axes, found?).map_err(|error| failed(error.into()));
         let mut out = PartFile::create(&path).map_err(failed)?;
         findings.in_order(make, |made| {
             let mut stopped = None;

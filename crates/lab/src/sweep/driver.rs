@@ -5,6 +5,7 @@
 //! run, in which order they came, or whether some came twice.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
 
 use holdover_scenario::Scenario;
 
@@ -70,7 +71,7 @@ impl Driver {
     }
 
     /// How far it has come.
-    pub const fn progress(&self) -> Progress {
+    pub fn progress(&self) -> Progress {
         self.ledger.progress()
     }
 
@@ -79,13 +80,14 @@ impl Driver {
         self.ledger.is_complete()
     }
 
-    /// The plan, and the runs that count, of a sweep that is complete.
+    /// The plan, and the runs that count, of a sweep that is complete; `None` if it is not, or `stop` is true before the table of runs is whole.
     ///
     /// # Errors
     ///
     /// If the table of runs cannot be written.
-    pub fn into_runs(self) -> Result<(Plan, Runs), SweepError> {
-        Ok((self.plan, self.ledger.into_runs()?))
+    pub fn into_runs(self, stop: &AtomicBool) -> Result<Option<(Plan, Runs)>, SweepError> {
+        let runs = self.ledger.into_runs(&self.plan, stop)?;
+        Ok(runs.map(|runs| (self.plan, runs)))
     }
 }
 

@@ -9,11 +9,11 @@ use holdover_report::FlowMetrics;
 use holdover_scenario::{Scenario, ScenarioError};
 use holdover_sim::{Ending, NoObserver, World, WorldConfig, WorldError};
 
-use super::directory::DirectoryError;
 use super::journal::{JournalError, Line, Row};
 use super::ledger::{Ledger, Runs};
 use super::plan::Plan;
 use super::schedule::{Progress, Unit};
+use super::table::TableError;
 
 /// How a run is called in the journal that ended because every flow came to its end.
 pub(super) const ALL_DONE: &str = "all-done";
@@ -26,7 +26,7 @@ pub enum SweepError {
     Journal(#[from] JournalError),
     /// The table of runs could not be written.
     #[error("{0}")]
-    Directory(#[from] DirectoryError),
+    Table(#[from] TableError),
     /// A scenario that was checked before the first run could not be built.
     #[error("{0}")]
     Scenario(#[from] ScenarioError),
@@ -80,8 +80,11 @@ pub fn run(
     let state = shared.state.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     match state.error {
         Some(error) => Err(error),
-        None if state.ledger.is_complete() => Ok(Outcome::Complete(state.ledger.into_runs()?)),
-        None => Ok(Outcome::Interrupted(state.ledger.progress())),
+        None => {
+            let progress = state.ledger.progress();
+            let runs = state.ledger.into_runs(plan, stop)?;
+            Ok(runs.map_or(Outcome::Interrupted(progress), Outcome::Complete))
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! No more than a block of points is in memory at a time: their runs are read from the journal again. What takes time beside that, bootstrap
 //! intervals, is made on several threads; each interval has a stream of random numbers of its own, so that the threads do not matter.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use holdover_scenario::Point;
 use holdover_scenario::statistics::{Mean, QuantileEstimate, holm};
 
@@ -34,10 +36,25 @@ pub struct PointFindings<'a> {
 pub struct CellFindings {
     /// Runs that count.
     pub runs: usize,
+    /// Those in which every flow that has an end came to it.
+    pub completed: usize,
+    /// Whether anything is drawn at random in them.
+    pub is_random: bool,
     /// The mean of each of the plan's quantities over runs; those that it does not apply to do not count.
     pub means: Vec<Mean>,
     /// The quantiles of each quantity that is [measured in full](Plan::measured_in_full).
     pub quantiles: Vec<Quantiles>,
+}
+
+/// Why it cannot be said what runs say.
+#[derive(Debug, thiserror::Error)]
+pub enum FindingsError {
+    /// They cannot be read from the journal.
+    #[error("{0}")]
+    Journal(#[from] JournalError),
+    /// It was asked to stop.
+    #[error("interrupted while the results were written; all runs are kept")]
+    Stopped,
 }
 
 /// What the runs of a complete sweep say.
@@ -46,31 +63,34 @@ pub struct Findings<'a> {
     plan: &'a Plan,
     runs: &'a Runs,
     jobs: usize,
+    stop: &'a AtomicBool,
     /// Of each comparison, its p-value by Holm's correction over all tests of the sweep.
     p_holm: Vec<Option<f64>>,
 }
 
 impl<'a> Findings<'a> {
-    /// What `runs` say, found on `jobs` threads.
+    /// What `runs` say, found on `jobs` threads until `stop` is true.
     ///
     /// # Errors
     ///
-    /// If runs cannot be read from the journal.
-    pub fn new(plan: &'a Plan, runs: &'a Runs, jobs: usize) -> Result<Self, JournalError> {
+    /// If runs cannot be read from the journal, or it was stopped.
+    pub fn new(plan: &'a Plan, runs: &'a Runs, jobs: usize, stop: &'a AtomicBool) -> Result<Self, FindingsError> {
         let mut p_values: Vec<Option<f64>> = Vec::new();
         if plan.compare().is_some() {
             let of_point = |point: usize| {
-                let all = comparisons(plan, &runs_at(plan, runs, point)?);
-                Ok(all.iter().map(|comparison| Some(comparison.found?.test?.p)).collect::<Vec<Option<f64>>>())
+                let all = comparisons(plan, &runs_at(plan, runs, point, stop)?);
+                Ok::<_, FindingsError>(
+                    all.iter().map(|comparison| Some(comparison.found?.test?.p)).collect::<Vec<Option<f64>>>(),
+                )
             };
             in_order(plan.points(), jobs, of_point, |points| {
                 for of_point in points {
                     p_values.extend(of_point?);
                 }
-                Ok::<_, JournalError>(())
+                Ok::<_, FindingsError>(())
             })?;
         }
-        Ok(Self { plan, runs, jobs, p_holm: holm(&p_values) })
+        Ok(Self { plan, runs, jobs, stop, p_holm: holm(&p_values) })
     }
 
     /// How many tests the correction is for: those with a p-value.
@@ -86,23 +106,24 @@ impl<'a> Findings<'a> {
     /// Makes something of the findings at each point, on several threads; `consume` gets that in the order of the points.
     pub(super) fn in_order<T: Send, R>(
         &self,
-        make: impl Fn(Result<PointFindings<'a>, JournalError>) -> T + Sync,
+        make: impl Fn(Result<PointFindings<'a>, FindingsError>) -> T + Sync,
         consume: impl FnOnce(&mut dyn Iterator<Item = T>) -> R,
     ) -> R {
         in_order(self.plan.points(), self.jobs, |point| make(self.at(point)), consume)
     }
 
-    fn at(&self, index: usize) -> Result<PointFindings<'a>, JournalError> {
-        let runs = runs_at(self.plan, self.runs, index)?;
+    fn at(&self, index: usize) -> Result<PointFindings<'a>, FindingsError> {
+        let runs = runs_at(self.plan, self.runs, index, self.stop)?;
         let cells = runs.iter().enumerate().map(|(variant, runs)| {
             let cell = self.plan.index(Cell { point: index, variant });
             CellFindings::new(self.plan, cell, runs)
         });
-        let cells = cells.collect();
+        let cells: Vec<CellFindings> = cells.collect();
         let mut comparisons = comparisons(self.plan, &runs);
         let first = index * comparisons.len();
         for (at, comparison) in comparisons.iter_mut().enumerate() {
-            comparison.correct(self.p_holm.get(first + at).copied().flatten());
+            let is_random = cells.iter().any(|cell| cell.is_random);
+            comparison.correct(self.p_holm.get(first + at).copied().flatten(), is_random);
             comparison.estimate_median(self.plan, index, &runs);
         }
         Ok(PointFindings { point: self.plan.point(index), cells, comparisons })
@@ -114,9 +135,16 @@ impl CellFindings {
         let quantiles = plan.measured_in_full().into_iter().map(|quantity| quantiles(plan, cell, runs, quantity));
         Self {
             runs: runs.len(),
+            completed: runs.iter().filter(|run| run.completed).count(),
+            is_random: plan.is_random(cell),
             quantiles: quantiles.collect(),
             means: (0..plan.quantities.len()).map(|quantity| mean_of(runs, quantity)).collect(),
         }
+    }
+
+    /// Whether the bound on the relative error was reached; `None` if there is no bound.
+    pub fn precise_enough(&self, plan: &Plan) -> Option<bool> {
+        plan.stop.is_precise(&self.deciding(), self.is_random)
     }
 
     /// The mean of what decides how often each point is run.
@@ -126,8 +154,12 @@ impl CellFindings {
 }
 
 /// The runs of each variant at a point.
-fn runs_at(plan: &Plan, runs: &Runs, point: usize) -> Result<Vec<Vec<Finished>>, JournalError> {
-    (0..plan.variants.len()).map(|variant| runs.of(plan, plan.index(Cell { point, variant }))).collect()
+fn runs_at(plan: &Plan, runs: &Runs, point: usize, stop: &AtomicBool) -> Result<Vec<Vec<Finished>>, FindingsError> {
+    if stop.load(Ordering::Relaxed) {
+        return Err(FindingsError::Stopped);
+    }
+    let of = |variant| runs.of(plan, plan.index(Cell { point, variant }));
+    (0..plan.variants.len()).map(|variant| Ok(of(variant)?)).collect()
 }
 
 /// The mean of a quantity over runs; runs that it does not apply to do not count.

@@ -1,6 +1,8 @@
 //! What has been run of a sweep: kept in the journal as each run ends, and put into the table of runs in the order of the cells.
 
-use super::directory::{DirectoryError, SweepDir};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::directory::SweepDir;
 use super::engine::SweepError;
 use super::journal::{Journal, JournalError, Line, Row};
 use super::plan::{Cell, Finished, Plan};
@@ -17,6 +19,10 @@ pub struct Ledger {
     table: Option<RunsTable>,
 }
 
+/// Cells that come into the table with one that is decided. Where more wait, because one took long that comes before them, they follow with the
+/// next.
+const CELLS_AT_A_TIME: usize = 100;
+
 /// The runs of a sweep that is complete.
 #[derive(Debug)]
 pub struct Runs {
@@ -32,9 +38,18 @@ impl Ledger {
     /// If the journal cannot be used, or is of another sweep; if the table cannot be written.
     pub fn open(plan: &Plan, directory: &SweepDir) -> Result<Self, SweepError> {
         let mut ledger = Self::without_table(plan, directory)?;
-        ledger.table = Some(RunsTable::create(plan, directory.path()).map_err(DirectoryError::from)?);
-        ledger.write_table(plan)?;
+        ledger.begin_table(plan, directory)?;
         Ok(ledger)
+    }
+
+    /// Has the table of runs written along the way from now on, from its beginning.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be written.
+    pub fn begin_table(&mut self, plan: &Plan, directory: &SweepDir) -> Result<(), SweepError> {
+        self.table = Some(RunsTable::create(plan, directory.path())?);
+        Ok(())
     }
 
     /// The same without a table of runs.
@@ -45,7 +60,8 @@ impl Ledger {
     pub fn without_table(plan: &Plan, directory: &SweepDir) -> Result<Self, JournalError> {
         let mut schedule = Schedule::new(plan);
         let journal = Journal::open(&directory.journal(), &plan.header(), |row, place| {
-            schedule.record(unit_of(plan, row)?, place, plan.deciding(row));
+            let unit = unit_of(plan, row)?;
+            schedule.record(unit, place, plan.deciding(row), plan.is_random(unit.cell));
             Ok(())
         })?;
         Ok(Self { journal, schedule, table: None })
@@ -58,20 +74,20 @@ impl Ledger {
     /// If it cannot be written.
     pub(super) fn keep(&mut self, plan: &Plan, unit: Unit, row: &Row, line: &Line) -> Result<bool, SweepError> {
         let place = self.journal.append(line)?;
-        let decided = self.schedule.record(unit, place, plan.deciding(row));
+        let decided = self.schedule.record(unit, place, plan.deciding(row), plan.is_random(unit.cell));
         if decided {
-            self.write_table(plan)?;
+            self.write_table(plan, CELLS_AT_A_TIME)?;
         }
         Ok(decided)
     }
 
-    /// Adds to the table the cells that have come into the index.
-    fn write_table(&mut self, plan: &Plan) -> Result<(), SweepError> {
+    /// Adds to the table the cells that have come into the index, at most so many: others wait for the ledger meanwhile.
+    fn write_table(&mut self, plan: &Plan, most: usize) -> Result<(), SweepError> {
         let Some(table) = &mut self.table else { return Ok(()) };
-        while table.cells() < self.schedule.index().cells() {
-            let places = self.schedule.index().of(table.cells());
-            let rows = places.iter().map(|&place| self.journal.read(place)).collect::<Result<Vec<Row>, _>>()?;
-            table.push(plan, &rows).map_err(DirectoryError::from)?;
+        let index = self.schedule.index();
+        for _ in 0..most.min(index.cells() - table.cells()) {
+            let runs = index.of(table.cells()).iter().map(|&place| self.journal.read(place));
+            table.push(plan, runs)?;
         }
         Ok(())
     }
@@ -82,7 +98,7 @@ impl Ledger {
     }
 
     /// How far it has come.
-    pub const fn progress(&self) -> Progress {
+    pub fn progress(&self) -> Progress {
         self.schedule.progress()
     }
 
@@ -91,16 +107,24 @@ impl Ledger {
         self.schedule.is_complete()
     }
 
-    /// The runs of a sweep that is complete. The table of runs is whole then.
+    /// The runs of a sweep that is complete; the table of runs is whole then. `None` if it is not complete, or `stop` is true before the table
+    /// is whole.
     ///
     /// # Errors
     ///
     /// If the table cannot be written.
-    pub fn into_runs(self) -> Result<Runs, SweepError> {
-        if let Some(table) = self.table {
-            table.finish().map_err(DirectoryError::from)?;
+    pub fn into_runs(mut self, plan: &Plan, stop: &AtomicBool) -> Result<Option<Runs>, SweepError> {
+        let is_behind = |ledger: &Self| ledger.table.as_ref().is_some_and(|table| table.cells() < plan.cells());
+        while self.is_complete() && is_behind(&self) && !stop.load(Ordering::Relaxed) {
+            self.write_table(plan, CELLS_AT_A_TIME)?;
         }
-        Ok(Runs { journal: self.journal, index: self.schedule.into_index() })
+        if !self.is_complete() || is_behind(&self) {
+            return Ok(None);
+        }
+        if let Some(table) = self.table {
+            table.finish()?;
+        }
+        Ok(Some(Runs { journal: self.journal, index: self.schedule.into_index() }))
     }
 }
 

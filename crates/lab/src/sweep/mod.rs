@@ -28,7 +28,7 @@ pub mod tables;
 mod tests;
 
 pub use directory::{DirectoryError, SweepDir};
-pub use findings::{CellFindings, Findings, PointFindings};
+pub use findings::{CellFindings, Findings, FindingsError, PointFindings};
 pub use journal::JournalError;
 pub use ledger::{Ledger, Runs};
 pub use measure::unit_suffix;

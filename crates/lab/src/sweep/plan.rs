@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::Hasher;
 
 use holdover_report::{FlowMetrics, StatusName};
-use holdover_scenario::statistics::{Mean, StoppingRule};
+use holdover_scenario::statistics::Mean;
 use holdover_scenario::{Compare, Measure, Metric, Point, Scenario, ScenarioError, Sweep, Variant};
 use holdover_sim::{Amount, RequestResponse, Traffic, World, WorldConfig, WorldError};
 
@@ -73,7 +73,7 @@ pub struct Plan {
     pub stop: Stop,
     /// What is averaged over runs; the one that decides how often each point is run comes first.
     pub quantities: Vec<Quantity>,
-    must_end: MustEnd,
+    kinds: Kinds,
 }
 
 /// When a cell has been run often enough.
@@ -87,18 +87,24 @@ pub struct Stop {
     pub relative_error: Option<f64>,
 }
 
-/// Of each cell, which of its flows have something to complete. Most cells have the same.
+/// What was found of each cell when its world was built. Most cells have the same.
 #[derive(Clone, Default, Debug)]
-struct MustEnd {
-    kinds: Vec<Vec<bool>>,
+struct Kinds {
+    kinds: Vec<Kind>,
     of_cell: Vec<u32>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Kind {
+    /// Which of its flows have something to complete.
+    must_end: Vec<bool>,
+    /// Whether anything is drawn at random in it.
+    is_random: bool,
 }
 
 /// What a finished run says.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Finished {
-    /// How it ended: `all-done`, `time-limit` or `idle`.
-    pub ending: String,
     /// No flow failed, and those that have so many bytes or exchanges to complete have done so.
     pub completed: bool,
     /// The value of each of the plan's quantities.
@@ -113,7 +119,7 @@ impl Plan {
     /// If there is nothing to sweep, or one of the worlds cannot be.
     pub fn new(scenario: Scenario, jobs: usize) -> Result<Self, PlanError> {
         let mut plan = Self::of_checked(scenario)?;
-        plan.must_end = plan.check(jobs)?;
+        plan.kinds = plan.check(jobs)?;
         Ok(plan)
     }
 
@@ -131,7 +137,7 @@ impl Plan {
         let replicate = sweep.replicate();
         let stop = Stop { min: replicate.min, max: replicate.max, relative_error: replicate.relative_error };
         let variants = scenario.variants().iter().map(|variant| variant.name().to_owned()).collect();
-        Ok(Self { variants, stop, quantities, sweep, scenario, must_end: MustEnd::default() })
+        Ok(Self { variants, stop, quantities, sweep, scenario, kinds: Kinds::default() })
     }
 
     /// The name of the scenario's file without directory and ending.
@@ -140,30 +146,33 @@ impl Plan {
         std::path::Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name)
     }
 
-    /// Builds every world. Returns which flows of each cell have something to complete.
-    fn check(&self, jobs: usize) -> Result<MustEnd, PlanError> {
+    /// Builds every world. Returns what is found of them.
+    fn check(&self, jobs: usize) -> Result<Kinds, PlanError> {
         let check = |point| self.check_point(&self.point(point));
         in_order(self.points(), jobs, check, |points| {
-            let mut must_end = MustEnd::default();
+            let mut kinds = Kinds::default();
             for of_point in points {
-                of_point?.into_iter().for_each(|of_cell| must_end.push(of_cell));
+                of_point?.into_iter().for_each(|of_cell| kinds.push(of_cell));
             }
-            Ok(must_end)
+            Ok(kinds)
         })
     }
 
-    fn check_point(&self, point: &Point) -> Result<Vec<Vec<bool>>, PlanError> {
+    fn check_point(&self, point: &Point) -> Result<Vec<Kind>, PlanError> {
         let there = self.scenario.at(point)?;
         let of_variant = |variant: &Variant| {
             let world = variant.world(there.seed())?;
-            let must_end = world.flows.iter().map(|flow| has_something_to_complete(&flow.traffic)).collect();
+            let kind = Kind {
+                must_end: world.flows.iter().map(|flow| has_something_to_complete(&flow.traffic)).collect(),
+                is_random: world.is_random(),
+            };
             World::new(world).map_err(|error| PlanError::World {
                 name: self.scenario.name().to_owned(),
                 point: point_in_words(point),
                 variant: variant.name().to_owned(),
                 error: Box::new(error),
             })?;
-            Ok(must_end)
+            Ok(kind)
         };
         there.variants().iter().map(of_variant).collect()
     }
@@ -236,17 +245,21 @@ impl Plan {
 
     /// What a run of a cell says.
     pub fn reduce(&self, cell: usize, row: &Row) -> Finished {
-        let must_end = self.must_end.of(cell);
+        let must_end = self.kinds.of(cell).map(|kind| &kind.must_end);
         let ended = |(index, flow): (usize, &FlowMetrics)| match flow.status {
             StatusName::Completed => true,
             StatusName::Failed => false,
             StatusName::Unfinished => !must_end.and_then(|flows| flows.get(index)).copied().unwrap_or(true),
         };
         Finished {
-            ending: row.ending.clone(),
             completed: row.flows.iter().enumerate().all(ended),
             values: self.quantities.iter().map(|quantity| quantity.of(&row.flows)).collect(),
         }
+    }
+
+    /// Whether anything is drawn at random in the runs of a cell.
+    pub fn is_random(&self, cell: usize) -> bool {
+        self.kinds.of(cell).is_none_or(|kind| kind.is_random)
     }
 
     /// What decides about repetition, of a run.
@@ -267,46 +280,55 @@ impl Plan {
     }
 }
 
-impl MustEnd {
-    fn push(&mut self, flows: Vec<bool>) {
-        let kind = self.kinds.iter().position(|kind| *kind == flows).unwrap_or_else(|| {
-            self.kinds.push(flows);
+impl Kinds {
+    fn push(&mut self, of_cell: Kind) {
+        let kind = self.kinds.iter().position(|kind| *kind == of_cell).unwrap_or_else(|| {
+            self.kinds.push(of_cell);
             self.kinds.len() - 1
         });
         self.of_cell.push(kind as u32);
     }
 
-    fn of(&self, cell: usize) -> Option<&Vec<bool>> {
+    fn of(&self, cell: usize) -> Option<&Kind> {
         self.kinds.get(*self.of_cell.get(cell)? as usize)
     }
 }
 
 impl Stop {
-    /// Whether the first `runs` runs of a cell, with this mean, are enough.
-    pub fn is_met(&self, runs: u32, mean: &Mean) -> bool {
-        let known = match self.relative_error {
-            None => true,
-            Some(relative_error) => {
-                let rule = StoppingRule { min: self.min.into(), max: self.max.into(), relative_error };
-                rule.is_met(mean)
-            }
-        };
-        runs >= self.max || (runs >= self.min && known)
+    /// Whether the first `runs` runs of a cell, with this mean, are enough. `is_random` says whether anything is drawn at random in them.
+    pub fn is_met(&self, runs: u32, mean: &Mean, is_random: bool) -> bool {
+        let is_known = self.is_precise(mean, is_random).is_none_or(|is_precise| {
+            // A few values can be close together by luck. What no run has, more runs will not have either.
+            (is_precise && mean.count() >= u64::from(self.min)) || mean.count() == 0
+        });
+        runs >= self.max || (runs >= self.min && is_known)
+    }
+
+    /// Whether the mean is within the bound; `None` if there is no bound.
+    pub fn is_precise(&self, mean: &Mean, is_random: bool) -> Option<bool> {
+        let bound = self.relative_error?;
+        Some(mean.count() >= 2 && relative_error(mean, is_random).is_some_and(|error| error <= bound))
     }
 
     /// How many runs will probably be made in all, after the first `runs` were not enough. The width of an interval shrinks
     /// with the square root of the number of runs.
-    pub fn expected(&self, runs: u32, mean: &Mean) -> u32 {
+    pub fn expected(&self, runs: u32, mean: &Mean, is_random: bool) -> u32 {
         let Some(bound) = self.relative_error else { return self.min };
         if runs < self.min {
             return self.min;
         }
-        let expected = match mean.relative_error() {
+        let expected = match relative_error(mean, is_random) {
             Some(error) => (f64::from(runs) * (error / bound).powi(2)).ceil().min(f64::from(self.max)) as u32,
             None => self.max,
         };
         expected.clamp(runs.saturating_add(1).min(self.max), self.max)
     }
+}
+
+/// The relative error of a mean; `None` if it cannot be told. Equal values say nothing of those to come where something is drawn at random: what has
+/// not struck yet may strike.
+pub(crate) fn relative_error(mean: &Mean, is_random: bool) -> Option<f64> {
+    if is_random && mean.is_constant() == Some(true) { None } else { mean.relative_error() }
 }
 
 /// Whether the run's end must not come first: data that is sent for a time, or until the end, is complete whenever that is.
@@ -342,4 +364,31 @@ fn fingerprint(text: &str) -> String {
     let mut hasher = siphasher::sip::SipHasher24::new();
     hasher.write(text.as_bytes());
     format!("{} bytes, {:016x}", text.len(), hasher.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use holdover_base::Rng;
+
+    use super::*;
+
+    #[test]
+    fn repetition_stops_when_the_mean_is_known_and_not_before_the_least_number() {
+        let stop = Stop { min: 5, max: 10_000, relative_error: Some(0.02) };
+        let after = |stop: Stop, values: &[f64], is_random| {
+            stop.is_met(values.len() as u32, &values.iter().copied().collect(), is_random)
+        };
+        assert!(!after(stop, &[1.0; 4], false));
+        assert!(after(stop, &[1.0; 5], false));
+        assert!(!after(stop, &[1.0; 5000], true), "what has not struck yet may strike");
+        assert!(stop.is_met(5, &Mean::default(), true), "no run has it");
+        assert!(after(Stop { max: 3, ..stop }, &[1.0, 100.0, 200.0], true));
+        let mut rng = Rng::new(5);
+        let mut mean = Mean::default();
+        while !stop.is_met(mean.count() as u32, &mean, true) {
+            mean.push(rng.normal(100.0, 20.0));
+        }
+        // (1.96 * 0.2 / 0.02)^2 = 384 runs are needed on average.
+        assert!((250..600).contains(&mean.count()), "{}", mean.count());
+    }
 }

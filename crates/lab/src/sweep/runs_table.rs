@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use holdover_report::PartFile;
 
-use super::journal::Row;
+use super::engine::SweepError;
+use super::journal::{JournalError, Row};
 use super::parquet;
 use super::plan::Plan;
 use super::table::{Columns, TableError, Value, csv_writer, write_csv_row};
@@ -53,20 +54,28 @@ impl RunsTable {
         self.cells
     }
 
-    /// Adds the runs of the next cell.
-    pub(super) fn push(&mut self, plan: &Plan, runs: &[Row]) -> Result<(), TableError> {
+    /// Adds the next cell, whose runs come one after the other.
+    pub(super) fn push(
+        &mut self,
+        plan: &Plan,
+        runs: impl Iterator<Item = Result<Row, JournalError>>,
+    ) -> Result<(), SweepError> {
         let cell = plan.cell(self.cells);
         let start = self.axes.cells(&plan.point(cell.point));
-        for row in runs.iter().flat_map(|run| rows_of_run(&start, run)) {
-            let written = write_csv_row(&mut self.csv, &row);
-            written.map_err(|error| TableError::io(&self.csv_path, error.into()))?;
-            self.rows.push(row);
-            if self.rows.len() == ROWS_PER_PART {
-                self.write_part()?;
+        for run in runs {
+            for row in rows_of_run(&start, &run?) {
+                self.push_row(row)?;
             }
         }
         self.cells += 1;
         Ok(())
+    }
+
+    fn push_row(&mut self, row: Vec<Value>) -> Result<(), TableError> {
+        let written = write_csv_row(&mut self.csv, &row);
+        written.map_err(|error| TableError::io(&self.csv_path, error.into()))?;
+        self.rows.push(row);
+        if self.rows.len() == ROWS_PER_PART { self.write_part() } else { Ok(()) }
     }
 
     /// Writes the last part, and gives the CSV file its name.
@@ -80,14 +89,16 @@ impl RunsTable {
     }
 
     fn write_part(&mut self) -> Result<(), TableError> {
-        let name = format!("part-{:05}.parquet", self.parts);
-        let path = self.data_set.join(&name);
+        let path = self.data_set.join(format!("part-{:05}.parquet", self.parts));
         let bytes = parquet::encode(&self.columns, &self.rows)
             .map_err(|error| TableError::Parquet { path: path.clone(), error })?;
-        // Those who read the data set meanwhile leave hidden files out.
-        let hidden = self.data_set.join(format!(".{name}"));
-        let written = fs::write(&hidden, bytes).and_then(|()| fs::rename(&hidden, &path));
-        written.map_err(|error| TableError::io(&path, error))?;
+        // Those who read the data set meanwhile take every file in it for a part.
+        let beside = self.data_set.with_extension("parquet.part");
+        let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, &path));
+        written.map_err(|error| {
+            let _ = fs::remove_file(&beside);
+            TableError::io(&path, error)
+        })?;
         self.rows.clear();
         self.parts += 1;
         Ok(())

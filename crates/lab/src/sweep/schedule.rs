@@ -34,15 +34,22 @@ pub struct Progress {
 pub(super) struct Schedule {
     stop: Stop,
     cells: usize,
-    /// Cells that are begun and have no place in the index yet.
+    /// Cells that are begun and not decided.
     active: BTreeMap<usize, CellState>,
-    /// Those of them that are not decided and of which a run can be begun.
+    /// Cells that are decided, but have no place in the index yet because one before them is not: where their runs lie.
+    decided: BTreeMap<usize, Box<[Place]>>,
+    /// The active cells of which a run can be begun.
     open: BTreeSet<usize>,
+    /// Those of them of which one is surely or probably needed.
+    wanted: BTreeSet<usize>,
     /// The first cell that is not begun.
     fresh: usize,
     index: Index,
     undecided: usize,
-    progress: Progress,
+    /// Of the cells that are begun: runs that count, and those that will.
+    begun: Progress,
+    /// Runs of the cells that are decided.
+    decided_runs: u64,
 }
 
 /// Where the runs that count lie in the journal: of the cells up to the first that is not decided.
@@ -62,8 +69,6 @@ struct CellState {
     prefix: u32,
     mean: Mean,
     expected: u32,
-    /// How many runs count, once that is known.
-    decided: Option<u32>,
 }
 
 impl Index {
@@ -84,8 +89,8 @@ impl Index {
         &self.places[start..end]
     }
 
-    fn push(&mut self, places: impl Iterator<Item = Place>) {
-        self.places.extend(places);
+    fn push(&mut self, places: &[Place]) {
+        self.places.extend_from_slice(places);
         self.ends.push(self.places.len());
     }
 }
@@ -101,11 +106,14 @@ impl Schedule {
             stop,
             cells,
             active: BTreeMap::new(),
+            decided: BTreeMap::new(),
             open: BTreeSet::new(),
+            wanted: BTreeSet::new(),
             fresh: 0,
             index: Index::default(),
             undecided: cells,
-            progress: Progress { done: 0, expected: cells as u64 * u64::from(stop.min) },
+            begun: Progress::default(),
+            decided_runs: 0,
         }
     }
 
@@ -116,92 +124,96 @@ impl Schedule {
 
     /// The next run that is surely or probably needed; `None` if all of these are finished or under way.
     pub(super) fn next_wanted(&mut self) -> Option<Unit> {
-        let wanted = |&&cell: &&usize| self.active.get(&cell).is_some_and(|state| state.next < state.expected);
-        let cell = match self.open.range(..self.fresh).find(wanted) {
-            Some(&cell) => cell,
-            None if self.fresh < self.cells => self.fresh,
-            None => return None,
-        };
+        let fresh = (self.fresh < self.cells).then_some(self.fresh);
+        let cell = self.wanted.first().copied().into_iter().chain(fresh).min()?;
         Some(self.begin(cell))
     }
 
     fn begin(&mut self, cell: usize) -> Unit {
+        let stop = self.stop;
         let state = self.state(cell);
         let run = state.next;
-        self.skip(cell);
+        state.skip_to_next(stop);
+        self.note(cell);
         Unit { cell, run }
     }
 
-    /// The state of a cell that is not in the index; one that is not begun is begun.
+    /// The state of a cell that is not decided; one that is not begun is begun.
     fn state(&mut self, cell: usize) -> &mut CellState {
+        let expected = self.stop.min;
         if !self.active.contains_key(&cell) {
-            self.active.insert(cell, CellState { expected: self.stop.min, ..CellState::default() });
-            self.open.insert(cell);
-            self.pass_begun();
+            self.begun.expected += u64::from(expected);
         }
-        self.active.entry(cell).or_default()
+        self.active.entry(cell).or_insert_with(|| CellState { expected, ..CellState::default() })
     }
 
-    /// Goes on to the next run of a cell that has not been begun.
-    fn skip(&mut self, cell: usize) {
-        let stop = self.stop;
-        let state = self.state(cell);
-        state.skip_to_next(stop);
-        if state.next >= stop.max {
-            self.open.remove(&cell);
+    /// Notes what has become of a cell: whether a run of it can be begun, and whether one is wanted.
+    fn note(&mut self, cell: usize) {
+        let state = self.active.get(&cell);
+        let is_open = state.is_some_and(|state| state.next < self.stop.max);
+        let is_wanted = state.is_some_and(|state| is_open && state.next < state.expected);
+        for (cells, belongs) in [(&mut self.open, is_open), (&mut self.wanted, is_wanted)] {
+            if belongs {
+                cells.insert(cell);
+            } else {
+                cells.remove(&cell);
+            }
         }
-    }
-
-    fn pass_begun(&mut self) {
-        self.fresh = self.fresh.max(self.index.cells());
-        while self.active.contains_key(&self.fresh) {
+        while self.is_begun(self.fresh) {
             self.fresh += 1;
         }
     }
 
-    /// A run is finished, with this value of the quantity that decides. Returns whether its cell is decided.
-    pub(super) fn record(&mut self, unit: Unit, place: Place, value: Option<f64>) -> bool {
-        if unit.cell < self.index.cells() {
+    fn is_begun(&self, cell: usize) -> bool {
+        cell < self.index.cells() || self.active.contains_key(&cell) || self.decided.contains_key(&cell)
+    }
+
+    /// A run is finished, with this value of the quantity that decides; `is_random` says whether anything is drawn at random in its cell. Returns
+    /// whether the cell is decided.
+    pub(super) fn record(&mut self, unit: Unit, place: Place, value: Option<f64>, is_random: bool) -> bool {
+        if unit.cell < self.index.cells() || self.decided.contains_key(&unit.cell) {
             return true;
         }
         let stop = self.stop;
         let state = self.state(unit.cell);
-        if state.decided.is_some() || unit.run >= stop.max || state.finished.contains_key(&unit.run) {
-            return state.decided.is_some();
-        }
         let before = state.counted();
-        state.finished.insert(unit.run, (place, value));
-        let is_next = unit.run == state.next;
-        state.advance(stop);
-        let (after, decided) = (state.counted(), state.decided.is_some());
-        self.progress.done = self.progress.done + after.done - before.done;
-        self.progress.expected = self.progress.expected + after.expected - before.expected;
-        if is_next {
-            self.skip(unit.cell);
+        if unit.run < stop.max && !state.finished.contains_key(&unit.run) {
+            state.finished.insert(unit.run, (place, value));
+            if unit.run == state.next {
+                state.skip_to_next(stop);
+            }
         }
-        if decided {
+        let is_decided = state.advance(stop, is_random);
+        let mut after = state.counted();
+        if is_decided {
+            after.expected = after.done;
+            let places: Box<[Place]> = state.finished.values().map(|(place, _)| *place).collect();
+            self.active.remove(&unit.cell);
+            self.decided.insert(unit.cell, places);
             self.undecided -= 1;
-            self.open.remove(&unit.cell);
+            self.decided_runs += after.done;
             self.settle();
         }
-        decided
+        self.begun.done = self.begun.done + after.done - before.done;
+        self.begun.expected = self.begun.expected + after.expected - before.expected;
+        self.note(unit.cell);
+        is_decided
     }
 
     /// Puts the cells that are decided, up to the first that is not, into the index.
     fn settle(&mut self) {
-        while let Some(first) = self.active.first_entry()
-            && *first.key() == self.index.cells()
-            && first.get().decided.is_some()
-        {
-            let state = first.remove();
-            self.index.push(state.finished.into_values().map(|(place, _)| place));
+        while let Some(places) = self.decided.remove(&self.index.cells()) {
+            self.index.push(&places);
         }
-        self.pass_begun();
     }
 
-    /// How far it has come.
-    pub(super) const fn progress(&self) -> Progress {
-        self.progress
+    /// How far it has come. Cells that are not begun are expected to need as many runs as those that are decided.
+    pub(super) fn progress(&self) -> Progress {
+        let decided = self.cells - self.undecided;
+        let each = if decided == 0 { f64::from(self.stop.min) } else { self.decided_runs as f64 / decided as f64 };
+        let not_begun = self.undecided - self.active.len();
+        let expected = self.begun.expected + (not_begun as f64 * each).ceil() as u64;
+        Progress { expected, ..self.begun }
     }
 
     /// Whether every cell has been run often enough.
@@ -230,26 +242,25 @@ impl CellState {
     }
 
     /// Takes the runs into account that have no gap before them any more, one after the other: the first number of runs that
-    /// is enough is where the cell ends.
-    fn advance(&mut self, stop: Stop) {
+    /// is enough is where the cell ends. Returns whether that is known; those beyond it are gone then.
+    fn advance(&mut self, stop: Stop, is_random: bool) -> bool {
         while let Some((_, value)) = self.finished.get(&self.prefix) {
             if let Some(value) = *value {
                 self.mean.push(value);
             }
             self.prefix += 1;
-            if stop.is_met(self.prefix, &self.mean) {
-                self.decided = Some(self.prefix);
+            if stop.is_met(self.prefix, &self.mean, is_random) {
                 let _beyond = self.finished.split_off(&self.prefix);
-                return;
+                return true;
             }
         }
-        self.expected = stop.expected(self.prefix, &self.mean);
+        self.expected = stop.expected(self.prefix, &self.mean, is_random);
+        false
     }
 
     fn counted(&self) -> Progress {
         let finished = self.finished.len() as u64;
-        let expected = self.decided.map_or_else(|| u64::from(self.expected).max(finished), u64::from);
-        Progress { done: finished, expected }
+        Progress { done: finished, expected: u64::from(self.expected).max(finished) }
     }
 }
 
@@ -274,7 +285,7 @@ mod tests {
             let mut schedule = Schedule::of_cells(200, stop);
             for _ in 0..before {
                 let unit = Unit { cell: rng.below(200) as usize, run: rng.below(9) as u32 };
-                schedule.record(unit, place(unit), value(unit));
+                schedule.record(unit, place(unit), value(unit), true);
             }
             let mut under_way = Vec::new();
             let mut most = 0;
@@ -285,8 +296,8 @@ mod tests {
                     under_way.push(unit);
                 }
                 let unit = under_way.swap_remove(rng.below(under_way.len() as u64) as usize);
-                schedule.record(unit, place(unit), value(unit));
-                most = most.max(schedule.active.len());
+                schedule.record(unit, place(unit), value(unit), true);
+                most = most.max(schedule.active.len() + schedule.decided.len());
             }
             assert_eq!(schedule.progress().done, schedule.progress().expected);
             assert_eq!(schedule.progress().done, schedule.index().runs() as u64);

@@ -12,7 +12,6 @@ use super::compare::Comparison;
 use super::findings::{CellFindings, Findings, PointFindings, QUANTILES};
 use super::measure::Quantity;
 use super::plan::Plan;
-use super::tables;
 
 /// All that a sweep has found. The same scenario, seed and version give the same.
 ///
@@ -80,6 +79,8 @@ pub struct VariantSummary {
     pub variant: String,
     /// Runs that count.
     pub runs: usize,
+    /// Runs in which every flow that has an end came to it.
+    pub completed: usize,
     /// Whether the bound on the relative error was reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     precise_enough: Option<bool>,
@@ -130,7 +131,7 @@ pub struct TestResult {
     difference_low: f64,
     difference_high: f64,
     /// The difference in standard deviations.
-    effect: f64,
+    effect: Option<f64>,
     t: f64,
     degrees_of_freedom: f64,
     /// The probability of such a difference by chance.
@@ -233,7 +234,8 @@ impl PointSummary {
         let variants = found.cells.iter().zip(&plan.variants).map(|(cell, variant)| VariantSummary {
             variant: variant.clone(),
             runs: cell.runs,
-            precise_enough: tables::precise_enough(plan, &cell.deciding()),
+            precise_enough: cell.precise_enough(plan),
+            completed: cell.completed,
             measures: measures(plan, cell),
         });
         let compared = plan.compare().map(|compare| &plan.quantities[plan.quantity(&compare.measure)]);

@@ -1,12 +1,12 @@
 //! The tables of a sweep: every run, every point, every test.
 
-use holdover_scenario::statistics::{Mean, QuantileEstimate};
+use holdover_scenario::statistics::QuantileEstimate;
 use holdover_scenario::{Point, Sweep};
 
 use super::findings::{PointFindings, QUANTILES};
 use super::journal::Row;
 use super::measure::{Quantity, unit_suffix};
-use super::plan::Plan;
+use super::plan::{Plan, relative_error};
 use super::table::{Columns, FLOW_COLUMNS, Kind, Value};
 
 /// The columns of the table of runs, which has one row for each flow of each run.
@@ -56,8 +56,8 @@ pub(super) fn rows_of_point<'a>(
         let mut row = start.to_vec();
         let deciding = cell.deciding();
         row.push(variant.as_str().into());
-        row.extend([Value::Integer(cell.runs as u64), deciding.relative_error().into()]);
-        row.push(precise_enough(plan, &deciding).map_or(Value::Nothing, Value::Flag));
+        row.extend([Value::Integer(cell.runs as u64), relative_error(&deciding, cell.is_random).into()]);
+        row.push(cell.precise_enough(plan).map_or(Value::Nothing, Value::Flag));
         for mean in &cell.means {
             row.push(if mean.count() > 0 { mean.mean().into() } else { Value::Nothing });
             row.extend([mean.half_width().into(), Value::Integer(mean.count())]);
@@ -92,7 +92,7 @@ pub(super) fn rows_of_tests<'a>(
         let end = |sign: f64| Some(difference? + sign * test?.half_width);
         row.extend([difference, end(-1.0), end(1.0)].map(Value::from));
         row.extend(quantile_cells(comparison.median));
-        row.extend([test.map(|test| test.effect), comparison.share_higher].map(Value::from));
+        row.extend([test.and_then(|test| test.effect), comparison.share_higher].map(Value::from));
         row.extend([test.map(|test| test.t), test.map(|test| test.degrees_of_freedom)].map(Value::from));
         row.extend([test.map(|test| test.p), comparison.p_holm].map(Value::from));
         row.push(comparison.verdict.name().into());
@@ -105,12 +105,6 @@ fn quantile_cells(estimate: Option<QuantileEstimate>) -> [Value; 3] {
     let interval = estimate.and_then(|estimate| estimate.interval);
     let value = estimate.map(|estimate| estimate.value);
     [value, interval.map(|(low, _)| low), interval.map(|(_, high)| high)].map(Value::from)
-}
-
-/// Whether the bound on the relative error was reached; `None` if there is no bound.
-pub fn precise_enough(plan: &Plan, mean: &Mean) -> Option<bool> {
-    let bound = plan.stop.relative_error?;
-    Some(mean.relative_error().is_some_and(|error| error <= bound))
 }
 
 /// The label of an axis that is the name of another column, if there is one.

@@ -94,7 +94,12 @@ fn sweep(plan: &Plan, dir: &Path, jobs: usize, most: usize) -> (usize, bool) {
 }
 
 fn write_results(plan: &Plan, runs: &Runs, dir: &SweepDir, jobs: usize) {
-    let findings = Findings::new(plan, runs, jobs).expect("a journal that nobody else has changed");
+    let stop = AtomicBool::new(false);
+    let findings = Findings::new(plan, runs, jobs, &stop).expect("a journal that nobody else has changed");
+    stop.store(true, Ordering::Relaxed);
+    let stopped = dir.write_results(plan, &findings, |_| ());
+    assert!(matches!(stopped, Err(DirectoryError::Findings(FindingsError::Stopped))), "{stopped:?}");
+    stop.store(false, Ordering::Relaxed);
     let mut points = Vec::new();
     dir.write_results(plan, &findings, |found| points.push(found.point.index)).expect("a disk with room");
     assert!(points.into_iter().eq(0..plan.points()));
@@ -130,7 +135,8 @@ fn a_sweep_by_workers_has_the_files_of_one_by_threads() {
     let other = crew[0].make(Unit { cell: 0, run: 0 }).expect("a run").replace("\"seed\":7", "\"seed\":8");
     assert!(driver.take(&other).expect_err("another seed").to_string().contains("the seed of run 0 is not 8"));
     assert!(crew[0].make(Unit { cell: 99, run: 0 }).is_err());
-    let (plan, runs) = driver.into_runs().expect("a disk with room");
+    let runs = driver.into_runs(&AtomicBool::new(false)).expect("a disk with room");
+    let (plan, runs) = runs.expect("a sweep that is complete");
     write_results(&plan, &runs, &dir, 1);
     assert_eq!(results(&threads), results(&workers));
     assert!(made <= all + 8, "{made} runs for {all}");
@@ -406,12 +412,11 @@ fn a_sole_flow_that_is_unfinished_at_the_time_limit_is_not_completed() {
         let Outcome::Complete(runs) = outcome else { panic!("nobody stops it") };
         let results = crate::reproduce::results::Results::new(&plan, &runs).expect("a journal that is whole");
         let runs = runs.of(&plan, 0).expect("a journal that is whole");
-        let runs: Vec<(String, bool)> = runs.into_iter().map(|run| (run.ending, run.completed)).collect();
+        let runs: Vec<bool> = runs.into_iter().map(|run| run.completed).collect();
         (runs, results.cells[0].completed, results.cells[0].values["duration"].len())
     };
-    let limit = |completed| vec![("time-limit".to_owned(), completed); 2];
-    assert_eq!(completed("bulk = \"100 MB\""), (limit(false), 0, 0), "its time is not drawn either");
-    assert_eq!(completed("bulk = \"60 s\""), (limit(true), 2, 2), "sent for as long as the run takes");
+    assert_eq!(completed("bulk = \"100 MB\""), (vec![false; 2], 0, 0), "its time is not drawn either");
+    assert_eq!(completed("bulk = \"60 s\""), (vec![true; 2], 2, 2), "sent for as long as the run takes");
 }
 
 #[test]

@@ -59,8 +59,8 @@ pub struct Test {
     /// The probability of a difference at least this large if there were none (two-sided).
     pub p: f64,
     /// The difference in standard deviations, with Hedges' correction for small samples: of the differences in a paired test (Cohen's
-    /// d_z), of the root of the mean variance otherwise (Hedges' g).
-    pub effect: f64,
+    /// d_z), of the root of the mean variance otherwise (Hedges' g). `None` for two pairs, of which no deviation can be told that well.
+    pub effect: Option<f64>,
 }
 
 impl Difference {
@@ -103,7 +103,7 @@ impl Test {
             degrees_of_freedom,
             p: 2.0 * distribution.cdf(-t.abs()),
             // Hedges 1981, equation 6e: the usual approximation of the correction.
-            effect: difference / deviation * (1.0 - 3.0 / (4.0 * freedom - 1.0)),
+            effect: (freedom > 1.0).then(|| difference / deviation * (1.0 - 3.0 / (4.0 * freedom - 1.0))),
         })
     }
 
@@ -122,17 +122,21 @@ pub enum Verdict {
     Lower,
     /// The runs do not tell.
     Inconclusive,
-    /// Every run gives the same difference: it is exact for this scenario, and says nothing of others.
+    /// Every run gives the same difference, as nothing in the scenario is drawn at random: it is exact for this scenario, and says nothing of
+    /// others.
     NothingVaries,
+    /// Every run gives the same difference, although something is drawn at random.
+    SameInEveryRun,
     /// One of the two has fewer than two runs.
     TooFewRuns,
 }
 
 impl Verdict {
-    /// The verdict on a comparison, whose p-value after correction is `p`.
-    pub fn of(difference: Option<&Difference>, p: Option<f64>) -> Self {
+    /// The verdict on a comparison, whose p-value after correction is `p`; `is_random` says whether anything is drawn at random in the runs.
+    pub fn of(difference: Option<&Difference>, p: Option<f64>, is_random: bool) -> Self {
         match (difference, p) {
             (None, _) => Self::TooFewRuns,
+            (Some(Difference { test: None, .. }), _) if is_random => Self::SameInEveryRun,
             (Some(Difference { test: None, .. }), _) => Self::NothingVaries,
             (Some(found), Some(p)) if p < 1.0 - CONFIDENCE => {
                 if found.difference > 0.0 {
@@ -152,6 +156,7 @@ impl Verdict {
             Self::Lower => "lower",
             Self::Inconclusive => "inconclusive",
             Self::NothingVaries => "nothing random varies",
+            Self::SameInEveryRun => "the same in every run",
             Self::TooFewRuns => "too few runs",
         }
     }
@@ -198,7 +203,7 @@ mod tests {
         assert!(close(test.t, 1.897_366, 1e-6));
         assert!(close(test.degrees_of_freedom, 5.882_353, 1e-6));
         assert!(close(test.p, 0.107_53, 1e-4), "{}", test.p);
-        assert!(close(test.effect, 1.2 * (1.0 - 3.0 / 31.0), 1e-12));
+        assert!(close(test.effect.unwrap(), 1.2 * (1.0 - 3.0 / 31.0), 1e-12));
         assert!(!test.is_significant());
     }
 
@@ -215,7 +220,7 @@ mod tests {
         assert!(close(test.p, 0.002_833, 1e-6), "{}", test.p);
         assert!(close(1.58 - test.half_width, 0.700_114_2, 1e-6), "{}", test.half_width);
         // d_z = t / sqrt(n) = 1.2846, times 1 - 3/35.
-        assert!(close(test.effect, 4.062_128 / 10.0_f64.sqrt() * (1.0 - 3.0 / 35.0), 1e-5));
+        assert!(close(test.effect.unwrap(), 4.062_128 / 10.0_f64.sqrt() * (1.0 - 3.0 / 35.0), 1e-5));
         // The same values as independent samples tell less: R's Welch test has p = 0.07939.
         let welch = Difference::welch(&sample(&first), &sample(&second)).unwrap().test.unwrap();
         assert!(close(welch.p, 0.079_39, 1e-5), "{}", welch.p);
@@ -244,10 +249,10 @@ mod tests {
         for (a, b) in [(1.0, 1.0), (1.0, 2.0), (0.0, 0.0)] {
             let found = Difference::welch(&of(a), &of(b)).unwrap();
             assert_eq!((found.difference, found.test), (b - a, None));
-            assert_eq!(Verdict::of(Some(&found), None), Verdict::NothingVaries);
+            assert_eq!(Verdict::of(Some(&found), None, false), Verdict::NothingVaries);
         }
         assert_eq!(Difference::welch(&of(1.0), &Mean::default()), None);
-        assert_eq!(Verdict::of(None, None), Verdict::TooFewRuns);
+        assert_eq!(Verdict::of(None, None, true), Verdict::TooFewRuns);
         // A variant that changes nothing gives the same runs; what rounding leaves of equal differences is no variance.
         assert_eq!(Difference::paired([0.0, 0.0, 0.0]).unwrap().test, None);
         assert_eq!(Difference::paired([0.3 - 0.1, 0.2, 1.2 - 1.0]).unwrap().test, None);

@@ -76,27 +76,6 @@ impl FromIterator<f64> for Mean {
     }
 }
 
-/// When to stop repeating a run: once the relative error of the mean is within its bound at 95 % confidence, but not before
-/// `min` runs, because an early interval can be narrow by luck, and at `max` runs in any case.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct StoppingRule {
-    /// The least number of runs, at least 2.
-    pub min: u64,
-    /// The most.
-    pub max: u64,
-    /// The bound on the relative error.
-    pub relative_error: f64,
-}
-
-impl StoppingRule {
-    /// Whether `mean` is known well enough, or as well as it may be.
-    pub fn is_met(&self, mean: &Mean) -> bool {
-        let enough = mean.count() >= self.min.max(2);
-        let precise = mean.relative_error().is_some_and(|error| error <= self.relative_error);
-        mean.count() >= self.max || (enough && precise)
-    }
-}
-
 /// The two-sided quantile of Student's t at 95 %.
 fn t_quantile(degrees_of_freedom: f64) -> Option<f64> {
     let distribution = StudentsT::new(0.0, 1.0, degrees_of_freedom).ok()?;
@@ -132,22 +111,6 @@ mod tests {
         assert_eq!((mean.half_width(), mean.relative_error()), (None, None));
         mean.push(3.0);
         assert_eq!(mean.relative_error(), Some(0.0));
-    }
-
-    #[test]
-    fn repetition_stops_when_the_mean_is_known_and_not_before_the_least_number() {
-        let rule = StoppingRule { min: 5, max: 10_000, relative_error: 0.02 };
-        assert!(!rule.is_met(&[1.0; 4].into_iter().collect()));
-        assert!(rule.is_met(&[1.0; 5].into_iter().collect()));
-        let three_at_most = StoppingRule { max: 3, ..rule };
-        assert!(three_at_most.is_met(&[1.0, 100.0, 200.0].into_iter().collect()));
-        let mut rng = Rng::new(5);
-        let mut mean = Mean::default();
-        while !rule.is_met(&mean) {
-            mean.push(rng.normal(100.0, 20.0));
-        }
-        // (1.96 * 0.2 / 0.02)^2 = 384 runs are needed on average.
-        assert!((250..600).contains(&mean.count()), "{}", mean.count());
     }
 
     /// The interval has to contain the truth in 95 % of all experiments.
