@@ -16,7 +16,7 @@ from .mechanisms import LinkEvent, Mechanism, Packet
 from .papers import Claim, Paper, Verdict, paper, papers
 from .runs import Run, RunVariant, open_run, run
 from .scenario import Scenario, builtin_scenarios, schema
-from .sweeps import Sweep, sweep
+from .sweeps import Sweep, open_sweep, sweep
 from .tables import Table
 
 __version__ = _holdover.__version__
@@ -42,6 +42,7 @@ __all__ = [
     "builtin_scenarios",
     "explain",
     "open_run",
+    "open_sweep",
     "paper",
     "papers",
     "run",

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal
@@ -27,7 +27,7 @@ def run(
     *,
     out: str | os.PathLike[str] | None = None,
     force: bool = False,
-    variants: Iterable[str] | None = None,
+    variants: str | Iterable[str] | None = None,
     captures: bool = True,
     report: bool = True,
     jobs: int | None = None,
@@ -93,14 +93,14 @@ def run(
     arguments = {
         "out": directory,
         "force": force,
-        "variants": None if variants is None else list(variants),
+        "variants": None if variants is None else _names(variants),
         "captures": captures,
         "report": report,
-        "jobs": jobs or os.cpu_count() or 1,
+        "jobs": _jobs(jobs),
         "mechanisms": _triples(mechanisms),
         "congestion": _triples(congestion),
-        "exports": list(export),
-        "kernels": _kernels(world, repeat, list(simulated), kernel_congestion),
+        "exports": _names(export),
+        "kernels": _kernels(world, repeat, _names(simulated), kernel_congestion),
         "started": _started(),
     }
     if arguments["kernels"] is None:
@@ -110,6 +110,19 @@ def run(
     else:
         run_apart(scenario, arguments, progress)
     return Run(directory, temporary)
+
+
+def _names(given: str | Iterable[str]) -> list[str]:
+    """Several names, or one."""
+    return [given] if isinstance(given, str) else list(given)
+
+
+def _jobs(jobs: int | None) -> int:
+    if jobs is None:
+        return os.cpu_count() or 1
+    if not 1 <= jobs <= 1024:
+        raise ValueError(f"jobs lies between 1 and 1024, and is not {jobs}")
+    return jobs
 
 
 def _kernels(
@@ -148,6 +161,8 @@ class Run:
             self.summary: dict[str, Any] = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise HoldoverError(f"{path}: {error}; is this the directory of a run?") from error
+        if "variants" not in self.summary:
+            raise HoldoverError(f"{directory} is not the directory of a run; open_sweep opens that of a sweep")
 
     @property
     def flows(self) -> Table:
@@ -158,6 +173,13 @@ class Run:
     def variants(self) -> dict[str, RunVariant]:
         """The variants by their names."""
         return {entry["variant"]: RunVariant(self, entry) for entry in self.summary["variants"]}
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the variants."""
+        return iter(self.variants)
+
+    def __len__(self) -> int:
+        return len(self.variants)
 
     def __getitem__(self, variant: str) -> RunVariant:
         found = self.variants

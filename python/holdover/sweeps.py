@@ -16,11 +16,11 @@ from typing import Any
 
 from . import _holdover
 from .errors import HoldoverError, Interrupted, ScenarioError
-from .runs import _started
+from .runs import _jobs, _started
 from .scenario import Scenario
 from .tables import Table
 
-__all__ = ["Sweep", "sweep"]
+__all__ = ["Sweep", "open_sweep", "sweep"]
 
 #: Tasks that are submitted at a time for each thread of a worker: one runs, one waits.
 _TASKS_PER_THREAD = 2
@@ -69,8 +69,10 @@ def sweep(
     # Tables are read later, from wherever that is asked for.
     directory = Path(temporary.name) / "sweep" if temporary else Path(os.fspath(out or "")).absolute()
     if client is None:
-        results = _holdover.sweep(scenario._native, directory, jobs or os.cpu_count() or 1, progress, _started())
+        results = _holdover.sweep(scenario._native, directory, _jobs(jobs), progress, _started())
     else:
+        if not all(hasattr(client, name) for name in ("submit", "ncores", "cancel")):
+            raise TypeError(f"client is to be a distributed.Client, not {client!r}")
         driver = _holdover.SweepDriver(scenario._native, directory)
         _drive(driver, scenario, client, task_seconds, progress)
         results = driver.finish(_started())
@@ -128,6 +130,18 @@ class Sweep:
     def _repr_html_(self) -> str:
         tests = "" if self.tests is None else f"<p>{self.test}</p>{self.tests._repr_html_()}"
         return self.points._repr_html_() + tests
+
+
+def open_sweep(directory: str | os.PathLike[str]) -> Sweep:
+    """The results of a complete sweep in a directory: one of this module's, or of ``holdover sweep``.
+
+    Raises
+    ------
+    HoldoverError
+        If there are none, or the sweep is not complete.
+    """
+    path = Path(os.fspath(directory)).absolute()
+    return Sweep(path, _holdover.open_sweep(path))
 
 
 def _drive(
@@ -224,7 +238,7 @@ def _thread() -> int:
 
 def _main(arguments: list[str] | None = None) -> int:
     """What ``holdover sweep --dask`` calls: fills the journal of a sweep, whose results the program writes itself."""
-    parser = argparse.ArgumentParser(prog="python -m holdover.sweeps", description=_main.__doc__)
+    parser = argparse.ArgumentParser(prog="holdover sweep --dask", description=_main.__doc__)
     parser.add_argument("scenario")
     parser.add_argument("--dask", required=True, metavar="ADDRESS", help="the address of Dask's scheduler, such as tcp://head:8786")
     parser.add_argument("--out", required=True, metavar="DIR")
@@ -232,14 +246,18 @@ def _main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int)
     args = parser.parse_args(arguments)
     try:
-        from distributed import Client
+        import distributed  # noqa: F401
     except ImportError:
         print("error: Dask is not installed for this Python; pip install 'holdover[dask]'", file=sys.stderr)
-        return 1
+        return _TOLD
     last = 0.0
+    parent = os.getppid()
 
     def progress(done: int, expected: int) -> None:
         nonlocal last
+        if os.getppid() != parent:
+            # Nobody is left who wants it, and the journal has to be free for who goes on with it.
+            raise KeyboardInterrupt
         if sys.stderr.isatty() and time.monotonic() - last > 0.5:
             last = time.monotonic()
             print(f"\r{done} of about {expected} runs", end="", file=sys.stderr)
@@ -252,24 +270,29 @@ def _main(arguments: list[str] | None = None) -> int:
         driver = _holdover.SweepDriver(scenario._native, Path(args.out))
         if driver.is_complete():
             return 0
-        with Client(args.dask, timeout="10s") as client:
+        with _connected(args.dask) as client:
             _drive(driver, scenario, client, 1.0, progress)
-    except KeyboardInterrupt:
-        return 130
-    except Interrupted as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (KeyboardInterrupt, Interrupted) as error:
+        if str(error):
+            print(f"error: {error}", file=sys.stderr)
         return 130
     except ScenarioError as error:
         print(error.report, end="", file=sys.stderr)
-        return 2
+        return _TOLD
     except (HoldoverError, OSError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return _TOLD
     return 0
 
 
-if __name__ == "__main__":
-    # As a module of its own name, so that workers find what they are to call.
-    from holdover.sweeps import _main as main
+#: The exit code after an error that was printed.
+_TOLD = 3
 
-    sys.exit(main())
+
+def _connected(address: str) -> Any:
+    from distributed import Client
+
+    try:
+        return Client(address, timeout="10s")
+    except (OSError, TimeoutError, ValueError) as error:
+        raise HoldoverError(f"there is no scheduler of Dask at {address}: {error}") from error

@@ -52,6 +52,11 @@ pub(crate) fn papers(py: Python<'_>) -> PyResult<Vec<Described>> {
 #[pyfunction]
 pub(crate) fn paper_scenario(py: Python<'_>, paper: &str, scenario: &str) -> PyResult<PyScenario> {
     let catalogue = catalogue(py, paper)?;
+    let known = catalogue.all_scenarios();
+    if !known.iter().any(|name| name == scenario) {
+        let message = format!("{paper} has no scenario \"{scenario}\"; it has {}", known.join(", "));
+        return Err(PyKeyError::new_err(message));
+    }
     catalogue.scenario(scenario).map(PyScenario).map_err(|error| failed(py, error))
 }
 

@@ -9,6 +9,7 @@ use holdover_lab::sweep::table::{Columns, Kind};
 use holdover_lab::sweep::tables::{self, AxisColumns};
 use holdover_lab::sweep::{DirectoryError, Findings, Ledger, Plan, PlanError, Progress, Runs, SweepDir, Unit};
 use holdover_report::Manifest;
+use holdover_scenario::Scenario;
 use pyo3::prelude::*;
 
 use crate::attended::attended;
@@ -55,15 +56,31 @@ fn finish(
         },
     )?;
     written.map_err(|error: DirectoryError| failed(py, error))?;
-    let axes = AxisColumns::new(&plan.sweep);
-    Ok(SweepFiles {
-        name: plan.name().to_owned(),
-        count: (runs.len(), plan.points()),
-        directory: directory.path().to_owned(),
-        runs: tables::runs_columns(&axes),
-        points: tables::points_columns(plan, &axes),
-        tests: tables::tests_columns(plan, &axes),
-    })
+    Ok(SweepFiles::new(plan, plan.name().to_owned(), runs.len(), directory.path()))
+}
+
+/// The tables of the complete sweep in a directory.
+#[pyfunction]
+pub(crate) fn open_sweep(py: Python<'_>, directory: PathBuf) -> PyResult<SweepFiles> {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        name: String,
+        runs: usize,
+    }
+    let not_one = |error: &dyn std::fmt::Display| {
+        failed(py, format!("{} is not the directory of a complete sweep: {error}", directory.display()))
+    };
+    let file =
+        |name: &str| std::fs::File::open(directory.join(name)).map_err(|error| not_one(&format!("{name}: {error}")));
+    // It is written last.
+    file("manifest.json")?;
+    let summary = std::io::BufReader::new(file("summary.json")?);
+    let head: Head = serde_json::from_reader(summary).map_err(|error| not_one(&format!("summary.json: {error}")))?;
+    let text = std::io::read_to_string(file("scenario.toml")?).map_err(|error| not_one(&error))?;
+    let scenario = Scenario::parse("scenario.toml", &text, directory.clone());
+    let scenario = scenario.map_err(|error| scenario_error(py, &error))?;
+    let plan = Plan::of_checked(scenario).map_err(|error| not_one(&error))?;
+    Ok(SweepFiles::new(&plan, head.name, head.runs, &directory))
 }
 
 /// The tables of a sweep that is complete, which are read from their files when they are asked for.
@@ -100,6 +117,18 @@ impl SweepFiles {
 }
 
 impl SweepFiles {
+    fn new(plan: &Plan, name: String, runs: usize, directory: &Path) -> Self {
+        let axes = AxisColumns::new(&plan.sweep);
+        Self {
+            name,
+            count: (runs, plan.points()),
+            directory: directory.to_owned(),
+            runs: tables::runs_columns(&axes),
+            points: tables::points_columns(plan, &axes),
+            tests: tables::tests_columns(plan, &axes),
+        }
+    }
+
     fn read(&self, py: Python<'_>, name: &str, columns: &Columns) -> PyResult<PyTable> {
         let kinds: HashMap<&str, Kind> = columns.iter().map(|(name, kind)| (name.as_str(), *kind)).collect();
         let path = self.directory.join(format!("{name}.csv"));

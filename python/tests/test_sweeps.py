@@ -27,6 +27,17 @@ def test_a_sweep_has_its_tables_and_says_how_it_tested(swept, files, tmp_path):
     assert parquet.column_names == result.points.column_names
     assert parquet.to_pydict() == pyarrow.table(result.points).to_pydict()
     assert result.test in result._repr_html_()
+    runs = pyarrow.parquet.read_table(tmp_path / "a" / "runs.parquet")
+    assert runs.num_rows == len(result.runs) and runs["seed"].to_pylist() == result.runs["seed"]
+    opened = holdover.open_sweep(tmp_path / "a")
+    assert pyarrow.table(opened.points) == pyarrow.table(result.points) and opened.summary == result.summary
+    assert repr(opened) == repr(result) and f"{opened.summary['runs']} runs at 2 points" in repr(opened)
+    with pytest.raises(holdover.HoldoverError, match="open_sweep"):
+        holdover.open_run(tmp_path / "a")
+    with pytest.raises(holdover.HoldoverError, match="not the directory of a complete sweep"):
+        holdover.open_sweep(tmp_path)
+    with pytest.raises(TypeError, match="distributed.Client"):
+        swept.sweep(out=tmp_path / "c", client="tcp://127.0.0.1:8786")
     # A part of another sweep is not gone on with.
     with pytest.raises(holdover.HoldoverError, match="seed"):
         swept.with_(seed=4).sweep(out=tmp_path / "a")
@@ -81,14 +92,18 @@ def test_a_sweep_goes_on_after_its_scheduler_has_gone(swept, files, tmp_path):
 def test_the_module_fills_the_journal_for_the_program(swept, tmp_path):
     (tmp_path / "short.toml").write_text(swept.to_toml())
     with distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
-        command = [sys.executable, "-m", "holdover.sweeps", "short.toml", "--out", "out", "--dask"]
+        begin = "import sys; from holdover.sweeps import _main; sys.exit(_main())"
+        command = [sys.executable, "-c", begin, "short.toml", "--out", "out", "--dask"]
         subprocess.run([*command, cluster.scheduler_address], cwd=tmp_path, check=True, timeout=120)
     rows = (tmp_path / "out" / "journal.jsonl").read_text().splitlines()
     assert len(rows) > 16
     refused = subprocess.run(
         [*command, "tcp://127.0.0.1:9", "--set", "link.radio.rate=fast"], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
-    assert refused.returncode == 2 and "fast" in refused.stderr
+    assert refused.returncode == 3 and "fast" in refused.stderr
+    other = [word if word != "out" else "elsewhere" for word in command]
+    nowhere = subprocess.run([*other, "foo"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert nowhere.returncode == 3 and "no scheduler of Dask at foo" in nowhere.stderr and "Traceback" not in nowhere.stderr
 
 
 def test_an_interrupted_sweep_keeps_what_was_finished(swept, tmp_path):

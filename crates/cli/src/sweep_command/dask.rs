@@ -17,6 +17,9 @@ const PYTHON: &str = "HOLDOVER_PYTHON";
 /// What it is if nothing is named.
 const DEFAULT_PYTHON: &str = "python3";
 
+/// The exit code of the module when it has said what failed.
+const TOLD: i32 = 3;
+
 /// Why the cluster has not made all runs.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DaskError {
@@ -32,7 +35,7 @@ pub(super) enum DaskError {
         /// Why.
         error: std::io::Error,
     },
-    /// The module has told why.
+    /// It has ended without a word of the module.
     #[error(
         "the runs on the cluster have ended early ({status}); what was finished is kept, and the same command goes on with it. If the \
          module is missing: pip install './python[dask]' for {}, or name another Python by {PYTHON}",
@@ -44,6 +47,11 @@ pub(super) enum DaskError {
         /// How it ended.
         status: ExitStatus,
     },
+    /// The module has said why on standard error.
+    #[error(
+        "the runs on the cluster have ended early; what was finished is kept, and the same command goes on with it"
+    )]
+    Told,
     /// Ctrl-C.
     #[error("interrupted")]
     Interrupted,
@@ -56,7 +64,8 @@ pub(super) fn fill(args: &SweepArgs, address: &str, directory: &Path, stop: &Ato
     let python = std::env::var_os(PYTHON).filter(|name| !name.is_empty()).unwrap_or_else(|| DEFAULT_PYTHON.into());
     let failed = |error| DaskError::Python { python: python.clone(), error };
     let mut command = Command::new(&python);
-    command.args(["-m", "holdover.sweeps", &args.scenario, "--dask", address, "--out"]).arg(directory);
+    command.args(["-c", "import sys; from holdover.sweeps import _main; sys.exit(_main())"]);
+    command.args([&args.scenario, "--dask", address, "--out"]).arg(directory);
     for change in &args.set {
         command.arg("--set").arg(change);
     }
@@ -77,6 +86,7 @@ pub(super) fn fill(args: &SweepArgs, address: &str, directory: &Path, stop: &Ato
         _ if stop.load(Ordering::Relaxed) => Err(DaskError::Interrupted),
         Some(0) => Ok(()),
         Some(code) if code == i32::from(INTERRUPTED) => Err(DaskError::Interrupted),
+        Some(TOLD) => Err(DaskError::Told),
         _ => Err(DaskError::Module { python, status }),
     }
 }

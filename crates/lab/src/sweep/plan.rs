@@ -123,9 +123,13 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The plan of a scenario that [`Self::new`] has checked elsewhere. It makes runs, but does not know which of them are complete
+    /// The plan of a scenario that [`Self::new`] has checked elsewhere. It makes runs and knows what tables have, but not which runs are complete
     /// ([`Finished::completed`]).
-    pub(super) fn of_checked(scenario: Scenario) -> Result<Self, PlanError> {
+    ///
+    /// # Errors
+    ///
+    /// If it has no sweep.
+    pub fn of_checked(scenario: Scenario) -> Result<Self, PlanError> {
         let name = || scenario.name().to_owned();
         let Some(sweep) = scenario.sweep().cloned() else {
             return Err(PlanError::NothingToSweep { name: name() });

@@ -311,4 +311,16 @@ mod tests {
             assert_eq!(ended(seed, workers, before).0, alone);
         }
     }
+
+    #[test]
+    fn cells_to_come_are_expected_to_take_what_the_others_took() {
+        let mut schedule = Schedule::of_cells(10, Stop { min: 2, max: 50, relative_error: Some(0.01) });
+        assert_eq!(schedule.progress(), Progress { done: 0, expected: 20 });
+        while schedule.index().cells() < 2 {
+            let unit = schedule.next().expect("cells to come");
+            let value = 1.0 + f64::from(unit.run % 2);
+            schedule.record(unit, Place(0), Some(value), true);
+        }
+        assert_eq!(schedule.progress(), Progress { done: 100, expected: 500 });
+    }
 }

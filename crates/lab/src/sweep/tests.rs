@@ -360,6 +360,25 @@ fn a_point_is_run_until_its_mean_is_known_or_the_most_runs_are_made() {
     assert_eq!(precise, ["true", "false"]);
 }
 
+/// A transfer of two segments rarely meets a loss: a few equal runs do not say that all are.
+#[test]
+fn equal_runs_of_a_world_with_random_losses_are_not_exact() {
+    let found = |loss: &str| {
+        let short = SCENARIO.replace("bulk = \"100 kB\"", "bulk = \"2 kB\"").replace("1 %", loss);
+        let bound = "[sweep.replicate]\nrelative_error = \"1 %\"\nmin = 3\nmax = 8\nof = { metric = \"duration\" }\n";
+        let same = VARIANTS.replace("tahoe-bsd", "linux-6-reno");
+        let dir = new_dir(&format!("equal-{}", loss.len()));
+        assert!(sweep(&plan(&[&short, &same, bound]), &dir, 2, usize::MAX).1);
+        let files = results(&dir);
+        fs::remove_dir_all(dir).expect("it was made above");
+        let points = &files["points.csv"];
+        (column(points, "runs"), column(points, "precise_enough"), column(&files["tests.csv"], "verdict"))
+    };
+    let both = |text: &str| vec![text.to_owned(); 2];
+    assert_eq!(found("0 %"), (both("3"), both("true"), vec!["nothing random varies".to_owned()]));
+    assert_eq!(found("0.001 %"), (both("8"), both("false"), vec!["the same in every run".to_owned()]));
+}
+
 #[test]
 fn what_cannot_be_swept_is_refused_before_anything_runs() {
     let refused = |parts: &[&str]| match Scenario::parse("test.toml", &parts.concat(), NoFiles) {
