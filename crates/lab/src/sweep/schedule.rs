@@ -277,7 +277,7 @@ mod tests {
         let stop = Stop { min: 3, max: 9, relative_error: Some(0.05) };
         let value = |unit: Unit| {
             let mut rng = Rng::split(7, &format!("{} {}", unit.cell, unit.run));
-            Some(10.0 + rng.next_f64() * if unit.cell % 3 == 0 { 0.1 } else { 3.0 })
+            Some(10.0 + rng.next_f64() * if unit.cell.is_multiple_of(3) { 0.1 } else { 3.0 })
         };
         let place = |unit: Unit| Place(unit.cell as u64 * 100 + u64::from(unit.run));
         let ended = |seed: u64, workers: usize, before: usize| {
