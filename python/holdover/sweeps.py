@@ -164,7 +164,10 @@ def _drive(
     def fill() -> None:
         threads = sum(client.ncores().values()) or 1
         while len(under_way) < threads * _TASKS_PER_THREAD:
-            units = again.popleft() if again else driver.next(size)
+            # Towards the end tasks are smaller, so that no worker waits for another's.
+            done, expected = driver.progress()
+            left = expected - done - sum(map(len, under_way.values()))
+            units = again.popleft() if again else driver.next(max(1, min(size, left // (2 * threads))))
             if not units:
                 return
             future = client.submit(_make_runs, content, units, pure=False, key=None)
