@@ -31,7 +31,7 @@ pub struct Runs {
 }
 
 impl Ledger {
-    /// The ledger of the sweep of `plan` in `directory`, begun or gone on with. The [table of runs](RunsTable) is written along the way.
+    /// The ledger of the sweep of `plan` in `directory`, begun or gone on with. The table of runs is written along the way.
     ///
     /// # Errors
     ///

@@ -31,7 +31,7 @@ pub(super) fn rows_of_run<'a>(start: &'a [Value], run: &'a Row) -> impl Iterator
 
 /// The columns of the table of points, which has one row for each variant at each point: the mean of every quantity, half the width of its
 /// confidence interval at 95 %, and of how many runs; of the quantities that decide and that are compared also the
-/// [quantiles](QUANTILES) with their bootstrap intervals.
+/// quantiles with their bootstrap intervals.
 pub fn points_columns(plan: &Plan, axes: &AxisColumns) -> Columns {
     let mut columns = axes.columns();
     columns.extend(POINT_COLUMNS.map(|(name, kind)| (name.to_owned(), kind)));
