@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,7 +57,7 @@ def explain(
 ) -> list[Explained]:
     """Where each connection of a capture (pcap or pcapng, also compressed) lost its time, as ``holdover explain`` tells it.
 
-    What comes before a damaged place counts.
+    What comes before a damaged place counts; a warning tells of it.
 
     Parameters
     ----------
@@ -75,4 +76,7 @@ def explain(
     ValueError
         If an outage ends before it begins.
     """
-    return [Explained(**told) for told in _holdover.explain(Path(capture), list(outages), only_given)]
+    told, damage = _holdover.explain(Path(capture), [(begin, end) for begin, end in outages], only_given)
+    if damage is not None:
+        warnings.warn(damage, stacklevel=2)
+    return [Explained(**one) for one in told]

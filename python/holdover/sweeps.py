@@ -251,7 +251,7 @@ def _main(arguments: list[str] | None = None) -> int:
     try:
         import distributed  # noqa: F401
     except ImportError:
-        print("error: Dask is not installed for this Python; pip install 'holdover[dask]'", file=sys.stderr)
+        print("error: Dask is not installed for this Python; pip install '.[dask]' in a clone, or pip install distributed", file=sys.stderr)
         return _TOLD
     last = 0.0
     parent = os.getppid()

@@ -19,7 +19,17 @@ from typing import Literal
 from . import _holdover
 from .errors import HoldoverError
 
-__all__ = ["Condition", "from_capture", "from_ghent", "from_gnettrack", "from_irtt", "from_lumos5g", "from_wetlinks", "table"]
+__all__ = [
+    "Condition",
+    "from_capture",
+    "from_ghent",
+    "from_gnettrack",
+    "from_irtt",
+    "from_leo_and_cellular",
+    "from_lumos5g",
+    "from_wetlinks",
+    "table",
+]
 
 #: Below this rate a link is written as down: a transfer that got less in a second or so got nothing.
 _DOWN_BPS = 1000.0
@@ -175,6 +185,43 @@ def from_lumos5g(path: str | os.PathLike[str], run: int) -> str:
     if not conditions:
         raise HoldoverError(f"{path}: there is no run {run}; there are {len(runs)} others")
     return table(conditions, f"run {run} of {path.name}, Lumos5G")
+
+
+def from_leo_and_cellular(path: str | os.PathLike[str], run: int = 0) -> str:
+    """A trace from one run of the drives through the USA with Starlink (Roam and Mobility) and three cellular networks.
+
+    Hu et al., "LEO Satellite vs. Cellular Networks: Exploring the Potential for Synergistic Integration" (CoNEXT 2023), the files of UDP and TCP throughput:
+    one row a second, ``time`` with the name of its zone, ``throughput`` in Mbit/s. Those of UDP hold what the link could do. A file has many runs one after the
+    other: after ten seconds without a row the next one begins. Of rows with the same time the first counts.
+
+    Parameters
+    ----------
+    path
+        The file: ``mob`` and ``rm`` are Starlink.
+    run
+        Which of its runs, from 0.
+    """
+    path = Path(path)
+    runs: list[list[Condition]] = []
+    last: datetime | None = None
+    for number, row in _rows(path, ["time", "throughput"], "the data set of LEO satellites and cellular networks"):
+        try:
+            time = datetime.strptime(row["time"].rsplit(" ", 1)[0], "%Y-%m-%d %H:%M:%S")
+            rate = float(row["throughput"]) * 1e6
+        except ValueError as error:
+            raise HoldoverError(f"{path}:{number}: {error}") from error
+        since = 0.0 if last is None else (time - last).total_seconds()
+        if since == 0 and last is not None:
+            continue
+        if last is None or not 0 < since <= 10:
+            runs.append([])
+            begin = time
+        runs[-1].append(Condition((time - begin).total_seconds(), rate))
+        last = time
+    runs = [conditions for conditions in runs if len(conditions) > 1]
+    if not 0 <= run < len(runs):
+        raise HoldoverError(f"{path}: there is no run {run}; it has {len(runs)}, from 0")
+    return table(runs[run], f"run {run} of {path.name}, LEO satellites and cellular networks")
 
 
 def from_wetlinks(path: str | os.PathLike[str], direction: Literal["down", "up"] = "down") -> str:

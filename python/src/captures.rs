@@ -25,8 +25,8 @@ enum CaptureError {
     Trace { path: PathBuf, error: holdover_explain::LinkTraceError },
 }
 
-/// Takes all packets; a damaged place after the first packet ends the capture.
-fn read(path: &Path, mut take: impl FnMut(&Captured<'_>)) -> Result<(), CaptureError> {
+/// Takes all packets; a damaged place ends the capture if a packet came before it, and is returned.
+fn read(path: &Path, mut take: impl FnMut(&Captured<'_>)) -> Result<Option<CaptureReadError>, CaptureError> {
     let file = File::open(path).map_err(|error| CaptureError::Io { path: path.to_owned(), error })?;
     let failed = |error| CaptureError::Read { path: path.to_owned(), error };
     let mut capture = Capture::new(file).map_err(failed)?;
@@ -34,22 +34,25 @@ fn read(path: &Path, mut take: impl FnMut(&Captured<'_>)) -> Result<(), CaptureE
     loop {
         match capture.next_packet() {
             Ok(Some(packet)) => take(&packet),
-            Ok(None) => return Ok(()),
+            Ok(None) => return Ok(None),
             Err(error) if packets == 0 => return Err(failed(error)),
-            Err(_) => return Ok(()),
+            Err(error) => return Ok(Some(error)),
         }
         packets += 1;
     }
 }
 
-fn conversations(path: &Path) -> Result<(Instant, Vec<Conversation>), CaptureError> {
+/// When the first packet came, what was found, and where the capture is damaged.
+type Found = (Instant, Vec<Conversation>, Option<CaptureReadError>);
+
+fn conversations(path: &Path) -> Result<Found, CaptureError> {
     let mut analysis = Analysis::new();
-    read(path, |packet| analysis.take(packet.at, packet.ip, packet.original_len))?;
+    let damage = read(path, |packet| analysis.take(packet.at, packet.ip, packet.original_len))?;
     let first = analysis.first().unwrap_or(Instant::ZERO);
-    Ok((first, analysis.finish()))
+    Ok((first, analysis.finish(), damage))
 }
 
-/// One dictionary for each direction of each connection with data. `given` has the outages that are known beforehand, in seconds since the first
+/// One dictionary for each direction of each connection with data, and what is wrong with the capture's rest. `given` has the outages that are known beforehand, in seconds since the first
 /// packet; with `only_given` there were no others.
 #[pyfunction]
 pub(crate) fn explain(
@@ -57,12 +60,12 @@ pub(crate) fn explain(
     path: PathBuf,
     given: Vec<(f64, f64)>,
     only_given: bool,
-) -> PyResult<Vec<Py<PyDict>>> {
+) -> PyResult<(Vec<Py<PyDict>>, Option<String>)> {
     if let Some((from, to)) = given.iter().find(|(from, to)| !(0.0..1e9).contains(from) || !(from < to && *to < 1e9)) {
         return Err(PyValueError::new_err(format!("an outage from {from} s to {to} s cannot be")));
     }
     let read = py.detach(|| conversations(&path));
-    let (first, conversations) = read.map_err(|error| failed(py, error))?;
+    let (first, conversations, damage) = read.map_err(|error| failed(py, error))?;
     let outage = |&(from, to): &(f64, f64)| {
         let at = |seconds| first + Duration::from_secs_f64(seconds);
         Outage { down: at(from), up: at(to) }
@@ -73,7 +76,8 @@ pub(crate) fn explain(
         let found = if only_given { Vec::new() } else { found };
         one(py, first, conversation, &KnownOutages::new(given.clone(), found))
     });
-    told.collect()
+    let damage = damage.map(|error| format!("{}: {error}; what came before counts", path.display()));
+    Ok((told.collect::<PyResult<_>>()?, damage))
 }
 
 fn one(py: Python<'_>, first: Instant, conversation: &Conversation, known: &KnownOutages) -> PyResult<Py<PyDict>> {
@@ -109,7 +113,7 @@ fn one(py: Python<'_>, first: Instant, conversation: &Conversation, known: &Know
 #[pyfunction]
 pub(crate) fn link_trace(py: Python<'_>, path: PathBuf, interval_nanos: u64) -> PyResult<String> {
     let make = || {
-        let (_, conversations) = conversations(&path)?;
+        let (_, conversations, _) = conversations(&path)?;
         let bad = |error| CaptureError::Trace { path: path.clone(), error };
         let mut estimator = LinkEstimator::new(&conversations, Duration::from_nanos(interval_nanos)).map_err(bad)?;
         read(&path, |packet| estimator.take(packet.at, packet.ip, packet.original_len))?;

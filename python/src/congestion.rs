@@ -7,6 +7,7 @@ use holdover_base::{Duration, Instant};
 use holdover_filter::{Connection, Direction, EndpointMechanism, LinkEvent, SegmentFilter, Verdict};
 use holdover_tcp::{ConnectionId, Endpoint, RecoveryState};
 use holdover_wire::Packet;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::mechanism::Failure;
@@ -125,6 +126,9 @@ impl PythonCongestion {
             Ok::<_, PyErr>((asked.cwnd, asked.ssthresh))
         });
         let (wanted, wanted_ssthresh) = asked?;
+        if wanted == 0 {
+            return Err(PyValueError::new_err("cwnd was set to 0; a window has one segment at least"));
+        }
         if wanted != cwnd {
             connection.set_cwnd(wanted);
         }

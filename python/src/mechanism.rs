@@ -51,7 +51,13 @@ pub(crate) struct PythonFilter {
     ready: VecDeque<Injected>,
     actions: VecDeque<Action>,
     deadline: Option<Instant>,
+    /// When it was last called for its deadline, and how often at that instant before.
+    timeout_at: Instant,
+    timeouts: u32,
 }
+
+/// A mechanism that is called more often than this at one instant would be called there for ever.
+const MOST_AT_AN_INSTANT: u32 = 1000;
 
 impl PythonFilter {
     /// The filter of a new object.
@@ -64,6 +70,8 @@ impl PythonFilter {
             ready: VecDeque::new(),
             actions: VecDeque::new(),
             deadline: None,
+            timeout_at: Instant::ZERO,
+            timeouts: 0,
         };
         Python::attach(|py| filter.fetch(py, Instant::ZERO))?;
         Ok(filter)
@@ -161,6 +169,15 @@ impl SegmentFilter for PythonFilter {
 
     fn handle_timeout(&mut self, now: Instant) {
         self.deadline = None;
+        self.timeouts = if self.timeout_at == now { self.timeouts + 1 } else { 0 };
+        self.timeout_at = now;
+        if self.timeouts > MOST_AT_AN_INSTANT {
+            let message = format!(
+                "handle_timeout was called {MOST_AT_AN_INSTANT} times at one instant, since it asks by wake_at for no later one"
+            );
+            self.failure.set(PyValueError::new_err(message));
+            return;
+        }
         let _ = self.call(now, |_, object| {
             object.setattr("_wake_at", object.py().None())?;
             object.call_method1("handle_timeout", (now.as_nanos(),))?;

@@ -21,6 +21,11 @@ def test_a_capture_is_explained(scenario, tmp_path):
     assert known.outages == [(0.5, 2.0, True)] and known.spent_s["outage"] == pytest.approx(1.5)
     none = holdover.explain(run["cubic"].captures["server-eth0"], only_given=True)[0]
     assert none.outages == [] and none.spent_s["outage"] == 0
+    whole = run["cubic"].captures["server-eth0"].read_bytes()
+    (tmp_path / "torn.pcapng").write_bytes(whole[: len(whole) * 3 // 4])
+    with pytest.warns(UserWarning, match="what came before counts"):
+        torn = holdover.explain(tmp_path / "torn.pcapng")
+    assert 0 < torn[0].segments < one.segments
     with pytest.raises(ValueError, match="cannot be"):
         holdover.explain(run["cubic"].captures["server-eth0"], outages=[(2.0, 0.5)])
     with pytest.raises(holdover.HoldoverError, match="neither a pcapng nor a pcap"):

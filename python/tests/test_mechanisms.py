@@ -95,3 +95,15 @@ def test_a_packet_checks_what_is_set():
         packet.window = 70_000
     with pytest.raises(ValueError, match="no IP address"):
         holdover.Packet.pure_ack("phone", 1, "10.0.0.2", 2, seq=5, ack=6, window=7)
+
+
+def test_a_mechanism_that_never_lets_time_go_on_is_an_error(scenario):
+    class Stuck(holdover.Mechanism):
+        def handle_packet(self, now, direction, packet):
+            self.wake_at(now)
+
+        def handle_timeout(self, now):
+            self.wake_at(now)
+
+    with pytest.raises(ValueError, match="at one instant"):
+        scenario.run(mechanisms={"phone": Stuck})

@@ -113,3 +113,21 @@ def test_probes_of_irtt_become_a_link_with_outages(tmp_path):
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(holdover.HoldoverError, match="irtt client"):
         traces.from_irtt(tmp_path / "bad.json")
+
+
+def test_a_run_of_a_drive_with_starlink_is_a_trace(tmp_path):
+    (tmp_path / "mob.csv").write_text(
+        "time,throughput,speed,latitude,longtitu,area_type\n"
+        "2023-04-05 11:03:07 CDT,8.5,2.4,44.9,-93.2,suburban\n"
+        "2023-04-05 11:03:08 CDT,0.0,2.4,44.9,-93.2,suburban\n"
+        "2023-04-05 11:03:08 CDT,9.0,2.4,44.9,-93.2,suburban\n"
+        "2023-04-05 11:03:10 CDT,29.5,2.4,44.9,-93.2,suburban\n"
+        "2023-04-05 12:00:00 CDT,100,2.4,44.9,-93.2,rural\n"
+        "2023-04-05 12:00:01 CDT,200,2.4,44.9,-93.2,rural\n"
+    )
+    first = holdover.traces.from_leo_and_cellular(tmp_path / "mob.csv").splitlines()
+    assert first[2:] == ["0.000000,8500000,1", "1.000000,1000,0", "3.000000,29500000,1", "5.000000,29500000,1"]
+    second = holdover.traces.from_leo_and_cellular(tmp_path / "mob.csv", run=1).splitlines()
+    assert second[2:] == ["0.000000,100000000,1", "1.000000,200000000,1", "2.000000,200000000,1"]
+    with pytest.raises(holdover.HoldoverError, match="no run 2; it has 2"):
+        holdover.traces.from_leo_and_cellular(tmp_path / "mob.csv", run=2)

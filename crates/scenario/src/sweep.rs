@@ -1,5 +1,7 @@
 //! Sweeps: which fields take which values, how often each point is run, and what is compared.
 
+use std::collections::BTreeSet;
+
 use crate::error::ErrorKind;
 use crate::file::{self, Range, Scale, ScenarioFile};
 use crate::interval::Amount;
@@ -272,7 +274,14 @@ fn axis(table: &file::Axis, before: &[Axis]) -> Result<Axis, Problem> {
             return Err(Problem::unexpected(ErrorKind::BadValue, "an empty list", "at least one value"))
                 .under("values");
         }
-        (Some(values), None) => values.clone(),
+        (Some(values), None) => {
+            let mut seen = BTreeSet::new();
+            if let Some(index) = values.iter().position(|value| !seen.insert(value.to_string())) {
+                let message = format!("the value {} is there twice: its cells would be tested twice", values[index]);
+                return Err(Problem::new(ErrorKind::Duplicate, message).under_index(index)).under("values");
+            }
+            values.clone()
+        }
         (None, Some(range)) => spread(range).under("range")?,
         (Some(_), Some(_)) => {
             return Err(Problem::conflict("it has both \"values\" and \"range\"; choose one")).under("range");

@@ -25,7 +25,7 @@ const TOLD: i32 = 3;
 pub(super) enum DaskError {
     /// Python could not be started.
     #[error(
-        "cannot run {}: {error}; --dask needs a Python with the module holdover (pip install './python[dask]'), \
+        "cannot run {}: {error}; --dask needs a Python with the module holdover (pip install '.[dask]' in a clone), \
          which the variable {PYTHON} can name",
         python.display()
     )]
@@ -38,7 +38,7 @@ pub(super) enum DaskError {
     /// It has ended without a word of the module.
     #[error(
         "the runs on the cluster have ended early ({status}); what was finished is kept, and the same command goes on with it. If the \
-         module is missing: pip install './python[dask]' for {}, or name another Python by {PYTHON}",
+         module is missing: pip install '.[dask]' in a clone, by {}; or name another Python by {PYTHON}",
         python.display()
     )]
     Module {

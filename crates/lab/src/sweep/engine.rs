@@ -144,6 +144,8 @@ const MOST_AT_A_TIME: usize = 64;
 
 impl Shared<'_> {
     fn work(&self) {
+        // A panic ends the others as well, at once.
+        let _fail = FailAtPanic(&self.failed);
         let mut at = None;
         let mut most = 1;
         while !self.is_over() {
@@ -208,6 +210,17 @@ impl Shared<'_> {
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Says so if it goes by a panic.
+struct FailAtPanic<'a>(&'a AtomicBool);
+
+impl Drop for FailAtPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 }
 

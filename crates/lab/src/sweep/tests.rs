@@ -391,6 +391,8 @@ fn what_cannot_be_swept_is_refused_before_anything_runs() {
     assert!(wrong_value.contains("5 apples"), "{wrong_value}");
     let wrong_path = axis("path = \"link.cable.delay\"\nvalues = [\"5 ms\"]\n");
     assert!(wrong_path.contains("cable"), "{wrong_path}");
+    let twice = axis("path = \"link.radio.delay\"\nvalues = [\"5 ms\", \"6 ms\", \"5 ms\"]\n");
+    assert!(twice.contains("there twice"), "{twice}");
     let label = axis("path = \"link.radio.delay\"\nlabel = \"seed\"\nvalues = [\"5 ms\"]\n");
     assert!(label.contains("\"seed\" is the name of a column"), "{label}");
 }
