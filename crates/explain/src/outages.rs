@@ -72,7 +72,7 @@ impl FoundOutage {
 pub struct KnownOutages {
     /// In order, and without overlaps.
     pub given: Vec<Outage>,
-    /// None of them overlaps a given one: whoever gave that knows better.
+    /// Those that overlap no given one: what is known replaces what was inferred.
     pub found: Vec<FoundOutage>,
 }
 

@@ -6,7 +6,7 @@ use holdover_report::{Record, RecordError, RecorderOptions, ResultsDir, VariantS
 use holdover_sim::{WorldConfig, WorldError};
 
 use super::kernels::{self, KernelError, Kernels};
-use super::simulate::{self, Equip, SimulateError, simulate};
+use super::simulate::{self, Equip, simulate};
 
 /// Why a run did not come to its end.
 #[derive(Debug, thiserror::Error)]
@@ -28,16 +28,6 @@ pub enum RunError {
     /// It was asked to stop.
     #[error("interrupted; nothing was kept")]
     Interrupted,
-}
-
-impl From<SimulateError> for RunError {
-    fn from(error: SimulateError) -> Self {
-        match error {
-            SimulateError::World { variant, error } => Self::World { variant, error },
-            SimulateError::Record(error) => Self::Record(error),
-            SimulateError::Interrupted => Self::Interrupted,
-        }
-    }
 }
 
 /// What is to be run.

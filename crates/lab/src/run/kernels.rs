@@ -95,9 +95,8 @@ impl Kernels {
     }
 
     /// How many runs there are on kernels: each variant as often as it is asked for.
-    pub(super) const fn runs(&self) -> usize {
-        let repeat = if self.options.repeat == 0 { 1 } else { self.options.repeat };
-        self.variants.len() * repeat as usize
+    pub(super) fn runs(&self) -> usize {
+        self.variants.len() * self.options.repeat.max(1) as usize
     }
 
     /// The numbers of the variants that are run on kernels.

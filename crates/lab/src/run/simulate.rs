@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use holdover_base::{Duration, Instant};
-use holdover_report::{Record, RecordError, Recorder, RecorderOptions};
-use holdover_sim::{Amount, Ending, Traffic, World, WorldConfig, WorldError};
+use holdover_report::{Record, Recorder, RecorderOptions};
+use holdover_sim::{Amount, Ending, Traffic, World, WorldConfig};
 
+use super::all::RunError;
 use super::parallel::in_parallel;
 
 /// What is run, and where it is recorded.
@@ -20,25 +21,6 @@ pub(super) struct Plan<'a> {
     pub directories: Vec<PathBuf>,
     /// What is recorded.
     pub options: RecorderOptions,
-}
-
-/// Why a run did not come to its end.
-#[derive(Debug, thiserror::Error)]
-pub enum SimulateError {
-    /// A world cannot be built.
-    #[error("variant {variant}: {error}")]
-    World {
-        /// The variant.
-        variant: String,
-        /// Why.
-        error: WorldError,
-    },
-    /// A file could not be written.
-    #[error("{0}")]
-    Record(#[from] RecordError),
-    /// It was asked to stop.
-    #[error("interrupted; nothing was kept")]
-    Interrupted,
 }
 
 /// How far a variant is, in parts of this.
@@ -63,7 +45,7 @@ pub(super) fn simulate(
     stop: &AtomicBool,
     parts: &[AtomicU32],
     watch: impl FnMut(),
-) -> Result<Vec<Record>, SimulateError> {
+) -> Result<Vec<Record>, RunError> {
     let failed = AtomicBool::new(false);
     let given_up = || failed.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed);
     let records = in_parallel(
@@ -83,7 +65,7 @@ pub(super) fn simulate(
         // Without a record a run was given up because another one failed: that one's error follows or came before.
         whole.extend(record?);
     }
-    if stop.load(Ordering::Relaxed) { Err(SimulateError::Interrupted) } else { Ok(whole) }
+    if stop.load(Ordering::Relaxed) { Err(RunError::Interrupted) } else { Ok(whole) }
 }
 
 /// Runs one variant; `None` if all are given up in the meantime.
@@ -93,10 +75,10 @@ fn one(
     equip: &Equip<'_>,
     part: &AtomicU32,
     given_up: &impl Fn() -> bool,
-) -> Result<Option<Record>, SimulateError> {
+) -> Result<Option<Record>, RunError> {
     let config = &plan.worlds[index];
-    let mut world = World::new(config.clone())
-        .map_err(|error| SimulateError::World { variant: plan.names[index].to_owned(), error })?;
+    let mut world =
+        World::new(config.clone()).map_err(|error| RunError::World { variant: plan.names[index].to_owned(), error })?;
     equip(index, &mut world);
     let mut recorder = Recorder::create(&plan.directories[index], config, &plan.options)?;
     let whole = bytes_to_come(config);
