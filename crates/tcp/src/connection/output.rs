@@ -337,24 +337,34 @@ impl Connection {
         Choice::Retransmit(self.queue.packets_out() as usize - 1, Reason::LossProbe)
     }
 
+    /// Tells the congestion window how much of it is in use, and whether it is what limits sending.
+    fn note_use_of_window(&mut self, now: Instant, limited_by_window: bool) {
+        let state = SendState {
+            now,
+            packets_out: self.queue.packets_out(),
+            limited_by_window,
+            // An application that has filled the buffer is not what limits the connection.
+            can_decay: self.recovery.state == RecoveryState::Open
+                && !self.snd.buffer_was_full
+                && !self.config.congestion.algorithm.is_model_based(),
+            rto: self.rtt.rto(),
+            mss: self.snd.mss,
+            snd_una: self.snd.una,
+            snd_nxt: self.snd.nxt,
+        };
+        self.congestion.on_sent(&self.config.congestion, &state);
+    }
+
     /// Nothing more goes out for now: what that means for timers and the window.
     fn settle(&mut self, now: Instant, blocked: Blocked) {
-        if core::mem::take(&mut self.sent_data) {
-            let state = SendState {
-                now,
-                packets_out: self.queue.packets_out(),
-                limited_by_window: blocked == Blocked::CongestionWindow
-                    || self.queue.in_flight() >= self.congestion.cwnd(),
-                // An application that has filled the buffer is not what limits the connection.
-                can_decay: self.recovery.state == RecoveryState::Open
-                    && !self.snd.buffer_was_full
-                    && !self.config.congestion.algorithm.is_model_based(),
-                rto: self.rtt.rto(),
-                mss: self.snd.mss,
-                snd_una: self.snd.una,
-                snd_nxt: self.snd.nxt,
-            };
-            self.congestion.on_sent(&self.config.congestion, &state);
+        let has_sent = core::mem::take(&mut self.sent_data);
+        let limited_by_window =
+            blocked == Blocked::CongestionWindow || self.queue.in_flight() >= self.congestion.cwnd();
+        // A window that retransmissions fill limits new data as well, so that it may grow (Linux `tcp_write_xmit`).
+        if has_sent || limited_by_window && !self.unsent.is_empty() {
+            self.note_use_of_window(now, limited_by_window);
+        }
+        if has_sent {
             self.snd.buffer_was_full &= self.write_room() < self.send_queue_len() / 2;
             // A probe is not followed by another one: it has a whole timeout for its answer (Linux `tcp_write_xmit`).
             let probe = self.recovery.loss_probe.filter(|probe| !probe.retransmitted);
