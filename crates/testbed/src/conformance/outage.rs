@@ -104,13 +104,11 @@ impl Plan {
         let wire = &observation.wire;
         let first = wire.seen.iter().find(after).map(|seen| seen.at);
         let in_order = wire.seen.iter().find(|seen| after(seen) && seen.in_order).map(|seen| seen.at);
-        let second = up + Duration::from_secs(1);
-        let bytes: u32 = wire.seen.iter().filter(|seen| after(seen) && seen.at < second).map(|seen| seen.news).sum();
         let sample = wire.samples.last();
         Ok(vec![
             Value::between(up, first),
             Value::between(up, in_order),
-            Value::Count((bytes / FULL).into()),
+            segments_in_1_s(wire, up),
             Value::count(sample.map(|sample| sample.cwnd)),
             Value::count(sample.and_then(|sample| sample.ssthresh)),
             wire.samples.first().map_or(Value::Nothing, |sample| Value::millis(sample.rto)),
@@ -306,6 +304,15 @@ impl fmt::Display for LocalAction {
             Self::Congestion(congestion) => write!(f, "TCP_CONGESTION = {}", congestion.name()),
         }
     }
+}
+
+/// Segments' worth of new data in the second that begins with the first of it at or after `from`. When that comes is measured by itself: the
+/// kernel's timers are late.
+pub(super) fn segments_in_1_s(wire: &Wire, from: Instant) -> Value {
+    let mut news = wire.seen.iter().filter(|seen| seen.at >= from && seen.news > 0).peekable();
+    let end = news.peek().map_or(from, |first| first.at + Duration::from_secs(1));
+    let bytes: u32 = news.take_while(|seen| seen.at < end).map(|seen| seen.news).sum();
+    Value::Count((bytes / FULL).into())
 }
 
 /// The time of the first data segment at or after `from`.

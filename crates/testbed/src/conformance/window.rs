@@ -4,7 +4,7 @@ use holdover_base::{Duration, Instant};
 
 use super::Tolerance;
 use super::experiment::{Case, Experiment, Known, Length, Measure, Value};
-use super::outage::{FULL, MS, RTT, UP, WINDOW, first_data};
+use super::outage::{FULL, MS, RTT, UP, WINDOW, first_data, segments_in_1_s};
 use super::peer::{Happening, Script, Wire};
 use super::subject::{Observation, Setup, Subject, TrialError, run};
 use crate::Congestion;
@@ -259,15 +259,9 @@ fn freeze_case(label: &str, sender: Congestion, freeze: Freeze) -> Case {
         let [before, at_thaw, ..] = wire.samples[..] else {
             return Err(TrialError::NotShown { what: "the state of the sender before and after the freeze" });
         };
-        let news: u32 = wire
-            .seen
-            .iter()
-            .filter(|seen| seen.at >= up && seen.at < up + Duration::from_secs(1))
-            .map(|seen| seen.news)
-            .sum();
         Ok(vec![
             Value::between(up, first_data(wire, up)),
-            Value::Count((news / FULL).into()),
+            segments_in_1_s(wire, up),
             Value::Count(before.cwnd.into()),
             Value::Count(at_thaw.cwnd.into()),
             Value::count(before.ssthresh),
