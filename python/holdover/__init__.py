@@ -12,7 +12,7 @@ from . import _holdover, traces
 from .captures import Explained, explain
 from .congestion import CongestionControl, SendState
 from .errors import HoldoverError, Interrupted, ScenarioError
-from .mechanisms import LinkEvent, Mechanism, Packet
+from .mechanisms import LinkEvent, Mechanism, Packet, Presence
 from .papers import Claim, Paper, Verdict, paper, papers
 from .runs import Run, RunVariant, open_run, run
 from .scenario import Scenario, builtin_scenarios, schema
@@ -30,6 +30,7 @@ __all__ = [
     "LinkEvent",
     "Mechanism",
     "Packet",
+    "Presence",
     "Paper",
     "Run",
     "RunVariant",

@@ -1,4 +1,4 @@
-"""Mechanisms of one's own, in the path of a host's packets."""
+"""Mechanisms of one's own, in the path of packets at a host or router."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from ._holdover import Packet
 
-__all__ = ["LinkEvent", "Mechanism", "Packet"]
+__all__ = ["LinkEvent", "Mechanism", "Packet", "Presence"]
 
 Direction = Literal["out", "in"]
 Verdict = Literal["pass", "drop", "keep"]
@@ -35,14 +35,32 @@ class LinkEvent:
     moved: bool = False
 
 
-class Mechanism:
-    """A mechanism between a host's TCP and its link, for prototypes.
+@dataclass(frozen=True)
+class Presence:
+    """Where a mobile host is, as a router sees it: from its link layer, or from a registration.
 
-    It sees every packet that the host sends (``"out"``) and receives (``"in"``), and may change, drop, keep and send packets. Times are whole
+    Attributes
+    ----------
+    kind : {"present", "rebound", "fading", "away", "moved"}
+        Packets for it get through from here, maybe again; so they do, and it has registered with another care-of address; it is about to go;
+        packets for it get lost; it is attached elsewhere, and packets that leave this router find it there.
+    lead : int or None
+        How long from now it is expected to go, in ns, if that is known.
+    """
+
+    kind: Literal["present", "rebound", "fading", "away", "moved"]
+    lead: int | None = None
+
+
+class Mechanism:
+    """A mechanism between a host's TCP and its link, or at a router, for prototypes.
+
+    At a host it sees every packet that the host sends (``"out"``) and receives (``"in"``); at a router, those to the mobile hosts that the router
+    looks after (``"out"``) and from them (``"in"``). It may change, drop, keep and send packets. Times are whole
     nanoseconds of the run. A mechanism must take nothing from outside (no clock, no unseeded random numbers): a run is a function of
     scenario and seed.
 
-    Every packet of the host costs a call into Python: a run of ``examples/reconnect_acks.py`` takes about six times as long as one with the
+    Every packet costs a call into Python: a run of ``examples/reconnect_acks.py`` takes about six times as long as one with the
     same mechanism in Rust. What it raises ends the run and is raised by `holdover.run`.
 
     Examples
@@ -73,13 +91,25 @@ class Mechanism:
         return None
 
     def handle_link(self, now: int, event: LinkEvent) -> None:
-        """Something has happened to the link."""
+        """At a host: something has happened to the link."""
+
+    def handle_mobile(self, now: int, mobile: str, presence: Presence) -> None:
+        """At a router: where the mobile host with this address is."""
+
+    def handle_failed_attempt(self, now: int, packet: Packet) -> None:
+        """At a router beside a link that repeats its own losses (ARQ): an attempt to transmit this packet has failed.
+
+        The link repeats it or gives it up by itself; changes to `packet` have no effect.
+        """
 
     def handle_timeout(self, now: int) -> None:
         """The time set by `wake_at` has come."""
 
     def send(self, packet: Packet, direction: Direction = "out") -> None:
-        """Send a packet: to the link (``"out"``) or to the host's own TCP (``"in"``). It follows the packet that passes."""
+        """Send a packet: to the link (``"out"``), or to the host's own TCP and, from a router, to the fixed host (``"in"``).
+
+        It follows the packet that passes.
+        """
         if self._outbox is None:
             self._outbox = []
         self._outbox.append((direction, packet.copy()))
@@ -96,6 +126,9 @@ class Mechanism:
 
     def _handle_link(self, now: int, kind: str, lead: int | None, symmetric: bool, moved: bool) -> None:
         self.handle_link(now, LinkEvent(kind, lead, symmetric, moved))  # type: ignore[arg-type]
+
+    def _handle_mobile(self, now: int, mobile: str, kind: str, lead: int | None) -> None:
+        self.handle_mobile(now, mobile, Presence(kind, lead))  # type: ignore[arg-type]
 
     def _take_outbox(self) -> list[tuple[str, Packet]]:
         taken, self._outbox = self._outbox or [], None

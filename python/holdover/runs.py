@@ -62,8 +62,8 @@ def run(
         How many variants run at the same time; as many as there are cores if not given.
     mechanisms
         Mechanisms of one's own: a dictionary from the name of a host or router to what makes a `Mechanism` (its class will do), or triples of
-        variant (None for all), node and maker. At a host they stand behind those of the scenario, nearer to the link. A router's see the
-        packets of hosts that move between cells or have a link with outages; it can have no others by the scenario.
+        variant (None for all), node and maker. They stand behind those of the scenario, nearer to the link. A router that has none by the
+        scenario looks after the hosts that move between cells or have a link with outages: it sees their packets and hears where they are.
     congestion
         Congestion controls of one's own, likewise: hosts and what makes a `CongestionControl` for each of their connections.
     export
@@ -231,12 +231,9 @@ class RunVariant:
         return Table(_holdover.read_events(self.directory / "events.jsonl"))
 
     @property
-    def actions(self) -> list[dict[str, Any]]:
-        """What mechanisms did: rows with ``t_s``, ``node``, ``mechanism``, ``what`` and ``connection``."""
-        events = self.events
-        names = ["event", "t_s", "node", "mechanism", "what", "connection"]
-        rows = zip(*(events[name] for name in names), strict=True)
-        return [dict(zip(names[1:], row[1:], strict=True)) for row in rows if row[0] == "mechanism"]
+    def actions(self) -> Table:
+        """What mechanisms did: ``t_s``, ``node``, ``mechanism``, ``what`` and ``connection``."""
+        return Table(_holdover.read_actions(self.directory / "events.jsonl"))
 
     @property
     def captures(self) -> dict[str, Path]:

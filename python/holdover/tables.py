@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
 from typing import Any
 
@@ -34,6 +35,12 @@ class Table:
     def __getitem__(self, name: str) -> list[Any]:
         """A column as a list, with None where it does not apply."""
         return self._native.column(name)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """The rows one by one, as dictionaries from the names of columns to values."""
+        names = self.column_names
+        columns = [self[name] for name in names]
+        return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
     def to_arrow(self) -> Any:
         """As a ``pyarrow.Table``, without copies."""

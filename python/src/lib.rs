@@ -32,6 +32,7 @@ fn _holdover(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(table::read_flows, module)?)?;
     module.add_function(wrap_pyfunction!(table::read_samples, module)?)?;
     module.add_function(wrap_pyfunction!(table::read_events, module)?)?;
+    module.add_function(wrap_pyfunction!(table::read_actions, module)?)?;
     module.add_function(wrap_pyfunction!(sweep::open_sweep, module)?)?;
     module.add_function(wrap_pyfunction!(sweep::sweep, module)?)?;
     module.add_function(wrap_pyfunction!(papers::papers, module)?)?;

@@ -1,11 +1,12 @@
 //! A mechanism that is written in Python, in the path of packets.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use holdover_base::Instant;
-use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, SegmentFilter, Verdict};
+use holdover_filter::{Action, Connection, Direction, Injected, LinkEvent, Presence, SegmentFilter, Verdict};
 use holdover_wire::Packet;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -163,6 +164,30 @@ impl SegmentFilter for PythonFilter {
         };
         let _ = self.call(now, |_, object| {
             object.call_method1("_handle_link", (now.as_nanos(), kind, lead, symmetric, moved))?;
+            Ok(Verdict::Pass)
+        });
+    }
+
+    fn handle_mobile(&mut self, now: Instant, mobile: IpAddr, presence: Presence) {
+        let (kind, lead) = match presence {
+            Presence::Present => ("present", None),
+            Presence::Rebound => ("rebound", None),
+            Presence::Fading { lead } => ("fading", lead.map(|lead| lead.as_nanos())),
+            Presence::Away => ("away", None),
+            Presence::Moved => ("moved", None),
+        };
+        let _ = self.call(now, |_, object| {
+            object.call_method1("_handle_mobile", (now.as_nanos(), mobile.to_string(), kind, lead))?;
+            Ok(Verdict::Pass)
+        });
+    }
+
+    fn handle_failed_attempt(&mut self, now: Instant, packet: &Packet) {
+        let _ = self.call(now, |py, object| {
+            object.call_method1(
+                "handle_failed_attempt",
+                (now.as_nanos(), PyPacket::new(packet.clone()).into_pyobject(py)?),
+            )?;
             Ok(Verdict::Pass)
         });
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use holdover_filter::Chain;
 use holdover_gateway::Mechanisms;
 use holdover_gateway::ebsn::EbsnConfig;
 use holdover_lab::run::{
@@ -53,9 +54,9 @@ pub(crate) fn run(
     let (names, mut worlds) = chosen(py, scenario, variants)?;
     check(&names, &worlds, &mechanisms, &[Role::Host, Role::Router])?;
     check(&names, &worlds, &congestion, &[Role::Host])?;
-    for (name, world) in names.iter().zip(&mut worlds) {
-        make_room_at_routers(name, world, &mechanisms)?;
-    }
+    let pairs = names.iter().zip(&mut worlds);
+    let rooms =
+        pairs.map(|(name, world)| make_room_at_routers(name, world, &mechanisms)).collect::<PyResult<Vec<_>>>()?;
     let exports = exports.iter().map(|format| format.parse::<ExportFormat>());
     let exports = exports.collect::<Result<_, _>>().map_err(|error| PyValueError::new_err(error.to_string()))?;
     let simulate = kernels.as_ref().is_none_or(|(with_simulator, ..)| *with_simulator);
@@ -63,7 +64,9 @@ pub(crate) fn run(
     let results = ResultsDir::create(&out, force).map_err(|error| failed(py, error))?;
     let failure = Arc::new(Failure::default());
     let equip = |index: usize, world: &mut World| {
-        if let Err(error) = Python::attach(|py| give(py, names[index], world, (&mechanisms, &congestion), &failure)) {
+        if let Err(error) =
+            Python::attach(|py| give(py, names[index], world, (&mechanisms, &congestion), &rooms[index], &failure))
+        {
             failure.set(error);
         }
     };
@@ -187,17 +190,12 @@ fn check(names: &[&str], worlds: &[WorldConfig], mechanisms: &[Equipment], roles
     Ok(())
 }
 
-/// Routers that are to have mechanisms look after the hosts that move between cells and those with a link that has outages, as a
-/// scenario's do.
-fn make_room_at_routers(variant: &str, world: &mut WorldConfig, mechanisms: &[Equipment]) -> PyResult<()> {
-    let described: Vec<NodeId> = world.gateways.iter().map(|gateway| gateway.node).collect();
+/// Routers that are to have mechanisms, and have none by the scenario, look after the hosts that move between cells and those with a link
+/// that has outages. Returns these routers.
+fn make_room_at_routers(variant: &str, world: &mut WorldConfig, mechanisms: &[Equipment]) -> PyResult<Vec<NodeId>> {
+    let mut rooms = Vec::new();
     for (_, name, _) in mechanisms.iter().filter(|(of, ..)| of.as_ref().is_none_or(|of| of == variant)) {
         let Some((node, _)) = find(world, name).filter(|(_, role)| *role == Role::Router) else { continue };
-        if described.contains(&node) {
-            let message =
-                format!("the router \"{name}\" has mechanisms by the scenario; one in Python cannot join them");
-            return Err(PyValueError::new_err(message));
-        }
         if world.gateways.iter().any(|gateway| gateway.node == node) {
             continue;
         }
@@ -213,11 +211,12 @@ fn make_room_at_routers(variant: &str, world: &mut WorldConfig, mechanisms: &[Eq
             );
             return Err(PyValueError::new_err(message));
         }
-        // A description needs a mechanism; the chain with those in Python takes its place before the run begins.
+        // A description has a mechanism; those in Python take its place before the run begins.
         let mechanisms = Mechanisms { ebsn: Some(EbsnConfig::default()), ..Mechanisms::default() };
         world.gateways.push(GatewayMechanisms { node, mechanisms, mobiles, hears_links: true });
+        rooms.push(node);
     }
-    Ok(())
+    Ok(rooms)
 }
 
 fn find(world: &WorldConfig, name: &str) -> Option<(NodeId, Role)> {
@@ -225,12 +224,13 @@ fn find(world: &WorldConfig, name: &str) -> Option<(NodeId, Role)> {
     Some((NodeId(u32::try_from(index).ok()?), world.nodes[index].role))
 }
 
-/// Puts the mechanisms of a variant behind those that its hosts have by the scenario, nearer to their links.
+/// Puts the mechanisms of a variant behind those that its hosts and routers have by the scenario, nearer to their links.
 fn give(
     py: Python<'_>,
     variant: &str,
     world: &mut World,
     (mechanisms, congestion): (&[Equipment], &[Equipment]),
+    rooms: &[NodeId],
     failure: &Arc<Failure>,
 ) -> PyResult<()> {
     let mut nodes: Vec<&str> = mechanisms.iter().chain(congestion).map(|(_, node, _)| node.as_str()).collect();
@@ -240,20 +240,19 @@ fn give(
         |equipment: &&Equipment, name: &str| equipment.1 == name && equipment.0.as_ref().is_none_or(|of| of == variant);
     for name in nodes {
         let Some((node, _)) = find(world.config(), name) else { continue };
-        let described = world.config().mechanisms.iter().find(|other| other.node == node);
-        let mut chain = described.map(|described| described.mechanisms.chain()).unwrap_or_default();
-        let mut has_any = false;
-        for (_, _, factory) in congestion.iter().filter(|equipment| is_own(equipment, name)) {
-            chain.push_endpoint(Box::new(PythonCongestion::new(factory.clone_ref(py), Arc::clone(failure))));
-            has_any = true;
-        }
-        for (_, _, factory) in mechanisms.iter().filter(|equipment| is_own(equipment, name)) {
-            chain.push(Box::new(PythonFilter::new(factory.bind(py).call0()?, Arc::clone(failure))?));
-            has_any = true;
-        }
-        if has_any {
-            world.set_chain(node, chain);
-        }
+        let congestion = congestion.iter().filter(|equipment| is_own(equipment, name));
+        let congestion: Vec<_> =
+            congestion.map(|(.., factory)| PythonCongestion::new(factory.clone_ref(py), Arc::clone(failure))).collect();
+        let filters = mechanisms.iter().filter(|equipment| is_own(equipment, name));
+        let filters = filters.map(|(.., factory)| PythonFilter::new(factory.bind(py).call0()?, Arc::clone(failure)));
+        let filters = filters.collect::<PyResult<Vec<_>>>()?;
+        world.edit_chain(node, |chain| {
+            if rooms.contains(&node) {
+                *chain = Chain::new();
+            }
+            congestion.into_iter().for_each(|congestion| chain.push_endpoint(Box::new(congestion)));
+            filters.into_iter().for_each(|filter| chain.push(Box::new(filter)));
+        });
     }
     Ok(())
 }

@@ -216,34 +216,72 @@ const EVENT_COLUMNS: [(&str, Kind); 21] = [
     ("moved", Kind::Flag),
 ];
 
+/// The columns of what mechanisms did.
+const ACTION_COLUMNS: [(&str, Kind); 5] = [
+    ("t_s", Kind::Real),
+    ("node", Kind::Text),
+    ("mechanism", Kind::Text),
+    ("what", Kind::Text),
+    ("connection", Kind::Text),
+];
+
 /// `events.jsonl` of a variant.
 #[pyfunction]
 pub(crate) fn read_events(py: Python<'_>, path: PathBuf) -> PyResult<PyTable> {
-    let table = py.detach(|| events(&path)).map_err(|error| failed(py, error))?;
-    PyTable::new(py, &table)
+    let table = py.detach(|| {
+        let mut columns = EVENT_COLUMNS.map(|(name, kind)| (name.to_owned(), kind)).to_vec();
+        let mut rows: Vec<Vec<Value>> = Vec::new();
+        each_event(&path, |event| {
+            for name in event.keys() {
+                if !columns.iter().any(|(column, _)| column == name) {
+                    columns.push((name.clone(), Kind::Text));
+                }
+            }
+            rows.push(columns.iter().map(|(name, kind)| take(event, name, *kind)).collect());
+        })?;
+        for row in &mut rows {
+            row.resize(columns.len(), Value::Nothing);
+        }
+        Ok(Table { columns, rows })
+    });
+    PyTable::new(py, &table.map_err(|error: ReadError| failed(py, error))?)
 }
 
-fn events(path: &Path) -> Result<Table, ReadError> {
-    let failed = |error| ReadError::Io { path: path.to_owned(), error };
-    let mut columns = EVENT_COLUMNS.map(|(name, kind)| (name.to_owned(), kind)).to_vec();
-    let mut rows: Vec<Vec<Value>> = Vec::new();
-    for (number, line) in BufReader::new(File::open(path).map_err(failed)?).lines().enumerate() {
-        let line = line.map_err(failed)?;
-        let mut fields: BTreeMap<String, serde_json::Value> = serde_json::from_str(&line)
-            .map_err(|error| ReadError::Event { path: path.to_owned(), line: number + 1, error })?;
-        for name in fields.keys() {
-            if !columns.iter().any(|(column, _)| column == name) {
-                columns.push((name.clone(), Kind::Text));
+/// What mechanisms did: those of the events of a variant that are actions of theirs.
+#[pyfunction]
+pub(crate) fn read_actions(py: Python<'_>, path: PathBuf) -> PyResult<PyTable> {
+    let table = py.detach(|| {
+        let mut rows = Vec::new();
+        each_event(&path, |event| {
+            if event.get("event").is_some_and(|kind| kind == "mechanism") {
+                rows.push(ACTION_COLUMNS.map(|(name, kind)| take(event, name, kind)).to_vec());
             }
-        }
-        let cells =
-            columns.iter().map(|(name, kind)| fields.remove(name).map_or(Value::Nothing, |field| cell(field, *kind)));
-        rows.push(cells.collect());
+        })?;
+        Ok(Table { columns: ACTION_COLUMNS.map(|(name, kind)| (name.to_owned(), kind)).to_vec(), rows })
+    });
+    PyTable::new(py, &table.map_err(|error: ReadError| failed(py, error))?)
+}
+
+/// An event as it is written: its fields by their names.
+type Event = BTreeMap<String, serde_json::Value>;
+
+/// Reads a file of events line by line.
+fn each_event(path: &Path, mut work: impl FnMut(&mut Event)) -> Result<(), ReadError> {
+    let failed = |error| ReadError::Io { path: path.to_owned(), error };
+    for (number, line) in BufReader::new(File::open(path).map_err(failed)?).lines().enumerate() {
+        let mut event = serde_json::from_str(&line.map_err(failed)?).map_err(|error| ReadError::Event {
+            path: path.to_owned(),
+            line: number + 1,
+            error,
+        })?;
+        work(&mut event);
     }
-    for row in &mut rows {
-        row.resize(columns.len(), Value::Nothing);
-    }
-    Ok(Table { columns, rows })
+    Ok(())
+}
+
+/// A field as a cell of a table.
+fn take(event: &mut Event, name: &str, kind: Kind) -> Value {
+    event.remove(name).map_or(Value::Nothing, |field| cell(field, kind))
 }
 
 fn cell(field: serde_json::Value, kind: Kind) -> Value {

@@ -84,6 +84,34 @@ def test_a_mechanism_stands_at_a_router(tmp_path):
     # "out" goes to the mobile host, "in" comes from it.
     assert Count.seen["out"] > 2_000 and Count.seen["in"] > 1_000
     assert clamped.flows["goodput_bps"][0] < 0.7 * plain.flows["goodput_bps"][0]
-    snoop = scenario.with_({"router.base.mechanisms": {"snoop": {}}})
-    with pytest.raises(ValueError, match="mechanisms by the scenario"):
-        snoop.run(mechanisms={"base": Count})
+
+
+def test_a_mechanism_at_a_router_hears_where_mobile_hosts_are_beside_those_of_the_scenario(files, tmp_path):
+    class Watch(holdover.Mechanism):
+        name = "watch"
+        heard: list[tuple[int, str, holdover.Presence]] = []
+        failed: list[holdover.Packet] = []
+
+        def handle_mobile(self, now, mobile, presence):
+            self.heard.append((now, mobile, presence))
+
+        def handle_failed_attempt(self, now, packet):
+            self.failed.append(packet)
+
+    outage = {"list": [{"at": "1 s", "for": "500 ms"}]}
+    scenario = holdover.Scenario.parse(ROUTER, "router.toml").with_({"link.radio.outages": outage})
+    scenario.run(captures=False, report=False, mechanisms={"base": Watch})
+    phone = Watch.heard[0][1]
+    assert Watch.heard == [
+        (1_000_000_000, phone, holdover.Presence("away")),
+        (1_500_000_000, phone, holdover.Presence("present")),
+    ]
+    assert not Watch.failed
+    repeating = scenario.with_({"link.radio.arq": {"attempts": 3, "retry_after": "5 ms"}, "link.radio.loss": "5 %"})
+    snoop = repeating.with_({"router.base.mechanisms": {"snoop": {}}})
+    snoop.run(out=tmp_path / "snoop", report=False)
+    snoop.run(out=tmp_path / "both", report=False, mechanisms={"base": Watch})
+    assert Watch.failed and all(packet.dst == phone for packet in Watch.failed)
+    assert files(tmp_path / "snoop" / "variants") == files(tmp_path / "both" / "variants"), "snoop is still there"
+    snoops = snoop.run(report=False, captures=False)[snoop.variants[0]]
+    assert "snoop" in snoops.actions["mechanism"]

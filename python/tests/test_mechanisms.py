@@ -1,6 +1,8 @@
 import sys
 from pathlib import Path
 
+import pyarrow
+import pyarrow.compute
 import pytest
 
 import holdover
@@ -20,10 +22,13 @@ def test_a_mechanism_in_python_equals_its_rust_twin_packet_by_packet(tmp_path, f
     assert own != none, "the mechanism does something"
     assert any(name.endswith(".pcapng") for name in own)
     actions = python["base"].actions
-    assert [round(action["t_s"]) for action in actions][:2] == [3, 3], actions
-    assert {(action["node"], action["mechanism"], action["what"]) for action in actions} == {
+    assert [round(t) for t in actions["t_s"]][:2] == [3, 3], actions
+    assert {(action["node"], action["mechanism"], action["what"]) for action in actions.rows()} == {
         ("phone", "reconnect_acks", "sent ACKs")
     }
+    events = pyarrow.table(python["base"].events)
+    of_mechanisms = events.filter(pyarrow.compute.equal(events["event"], "mechanism"))
+    assert pyarrow.table(actions) == of_mechanisms.select(actions.column_names).replace_schema_metadata()
 
 
 def test_a_mechanism_changes_drops_keeps_and_has_timers(scenario):

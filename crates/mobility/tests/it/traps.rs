@@ -63,7 +63,7 @@ fn a_dirty_freeze_destroys_ssthresh() {
             let mut world = World::new(config).expect("a world");
             let mut chain = Chain::new();
             chain.push(Box::new(Freeze { freezes, ..Freeze::default() }));
-            assert!(world.set_chain(MOBILE, chain));
+            assert!(world.edit_chain(MOBILE, |own| *own = chain));
             let mut least = Least { until: at_ms(10_990), ssthresh: u32::MAX };
             world.run(&mut least);
             least.ssthresh

@@ -108,7 +108,7 @@ fn holding_back_is_free() {
             let mut world = World::new(with(plain, wake(), None)).expect("a world");
             let mut chain = Chain::new();
             chain.push(Box::new(FalseAlarms { wake: wake().chain(), next_at: at_ms(2_000) }));
-            assert!(world.set_chain(MOBILE, chain));
+            assert!(world.edit_chain(MOBILE, |own| *own = chain));
             world.run(&mut NoObserver);
             let warned = world.report()[0].duration().as_secs_f64();
             // Ideally it takes 10.4 s.

@@ -209,7 +209,7 @@ impl World {
     }
 
     #[inline]
-    fn gateway_index(&self, node: NodeId) -> Option<usize> {
+    pub(super) fn gateway_index(&self, node: NodeId) -> Option<usize> {
         self.gateways.iter().position(|gateway| gateway.node == node)
     }
 }

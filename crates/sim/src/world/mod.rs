@@ -126,16 +126,17 @@ impl World {
         Ok(world)
     }
 
-    /// Gives a host, or a router that has mechanisms, a chain that its description cannot express, in place of the one that it had.
+    /// Changes the mechanisms of a host, or of a router that [`WorldConfig::gateways`] describes, to what its description cannot express.
     /// Returns whether there is such a node. To be called before the run begins.
-    pub fn set_chain(&mut self, node: NodeId, chain: Chain) -> bool {
-        if let Some(gateway) = self.gateways.iter().position(|gateway| gateway.node == node) {
-            self.network.schedule.set(self.network.sources.gateways + gateway, chain.poll_timeout());
-            self.gateways[gateway].chain = chain;
+    pub fn edit_chain(&mut self, node: NodeId, edit: impl FnOnce(&mut Chain)) -> bool {
+        if let Some(index) = self.gateway_index(node) {
+            let chain = &mut self.gateways[index].chain;
+            edit(chain);
+            self.network.schedule.set(self.network.sources.gateways + index, chain.poll_timeout());
             return true;
         }
         let Some(host) = self.host_index(node) else { return false };
-        self.hosts[host].chain = Some(Box::new(chain));
+        edit(self.hosts[host].chain.get_or_insert_default());
         self.reschedule_host(host);
         true
     }

@@ -96,7 +96,7 @@ fn row(between: LinkConfig) -> WorldConfig {
 fn run(config: WorldConfig, nodes: [(NodeId, &Correspondent); 2]) -> Log {
     let mut world = World::new(config).expect("a valid world");
     for (node, correspondent) in nodes {
-        assert!(world.set_chain(node, correspondent.chain()));
+        assert!(world.edit_chain(node, |chain| *chain = correspondent.chain()));
     }
     let mut log = Log::default();
     world.run(&mut log);

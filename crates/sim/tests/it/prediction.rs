@@ -114,9 +114,9 @@ fn the_mechanisms_of_a_host_hear_of_its_own_connectivity_alone() {
     let config = predicting(Movement::Path(line(&[30.0, 50.0], 5.0, 1_000)), Prediction::Threshold { percent: 20.0 });
     let mut world = World::new(config).unwrap();
     let (mobile, neighbour) = (Notes::default(), Notes::default());
-    assert!(world.set_chain(NODE, mobile.chain()));
-    assert!(world.set_chain(NodeId(NEIGHBOUR), neighbour.chain()));
-    assert!(!world.set_chain(GATEWAY, Chain::new()), "a router has no mechanisms");
+    assert!(world.edit_chain(NODE, |chain| *chain = mobile.chain()));
+    assert!(world.edit_chain(NodeId(NEIGHBOUR), |chain| *chain = neighbour.chain()));
+    assert!(!world.edit_chain(GATEWAY, |chain| *chain = Chain::new()), "a router has no mechanisms");
     world.run(&mut holdover_sim::NoObserver);
     let heard = mobile.heard();
     let [
