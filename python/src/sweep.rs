@@ -7,7 +7,7 @@ use holdover_lab::sweep::driver::{Driver, Worker};
 use holdover_lab::sweep::engine::{self, Outcome};
 use holdover_lab::sweep::table::{Columns, Kind};
 use holdover_lab::sweep::tables::{self, AxisColumns};
-use holdover_lab::sweep::{DirectoryError, Findings, Ledger, Plan, PlanError, Progress, Runs, SweepDir, Unit};
+use holdover_lab::sweep::{DirectoryError, Findings, FinishedRuns, Ledger, Plan, PlanError, Progress, SweepDir, Unit};
 use holdover_report::Manifest;
 use holdover_scenario::Scenario;
 use pyo3::prelude::*;
@@ -34,7 +34,7 @@ fn open(py: Python<'_>, scenario: &PyScenario, out: &Path, jobs: usize) -> PyRes
 /// Writes the results, of which the caller then finds the files.
 fn finish(
     py: Python<'_>,
-    (plan, runs): (&Plan, &Runs),
+    (plan, runs): (&Plan, &FinishedRuns),
     directory: &SweepDir,
     jobs: usize,
     took_s: f64,

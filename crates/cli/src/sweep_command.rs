@@ -12,8 +12,8 @@ use clap::Args;
 use holdover_lab::sweep::compare::{Comparison, method_in_words};
 use holdover_lab::sweep::engine::{self, Outcome, SweepError};
 use holdover_lab::sweep::{
-    CellFindings, DirectoryError, Findings, FindingsError, JournalError, Ledger, Plan, PlanError, PointFindings,
-    Progress, Runs, SweepDir,
+    CellFindings, DirectoryError, Findings, FindingsError, FinishedRuns, JournalError, Ledger, Plan, PlanError,
+    PointFindings, Progress, SweepDir,
 };
 use holdover_report::{Manifest, ResultsError};
 use holdover_scenario::ScenarioError;
@@ -191,7 +191,7 @@ fn sweep(args: &SweepArgs) -> Result<Printed, CommandError> {
 /// Writes the results. Returns those of the first points as a table.
 fn table_of_results(
     plan: &Plan,
-    runs: &Runs,
+    runs: &FinishedRuns,
     jobs: usize,
     directory: &SweepDir,
     stop: &AtomicBool,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use holdover_scenario::statistics::Mean;
 use serde::Serialize;
 
-use crate::sweep::{Finished, JournalError, Plan, Runs};
+use crate::sweep::{Finished, FinishedRuns, JournalError, Plan};
 
 /// What came of a scenario.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -37,7 +37,7 @@ impl Results {
     /// # Errors
     ///
     /// If its runs cannot be read.
-    pub fn new(plan: &Plan, runs: &Runs) -> Result<Self, JournalError> {
+    pub fn new(plan: &Plan, runs: &FinishedRuns) -> Result<Self, JournalError> {
         let cells = (0..plan.cells()).map(|index| {
             let cell = plan.cell(index);
             let labels = plan.point(cell.point).labels;

@@ -12,7 +12,7 @@ use holdover_scenario::Scenario;
 use super::directory::SweepDir;
 use super::engine::{SweepError, make};
 use super::journal::{Line, Row};
-use super::ledger::{Ledger, Runs, unit_of};
+use super::ledger::{FinishedRuns, Ledger, unit_of};
 use super::plan::{Plan, PlanError};
 use super::schedule::{Progress, Unit};
 
@@ -64,8 +64,9 @@ impl Driver {
         let wrong = |error: serde_json::Error| SweepError::Answer(error.to_string());
         let row: Row = serde_json::from_str(row).map_err(wrong)?;
         let unit = unit_of(&self.plan, &row).map_err(SweepError::Answer)?;
-        if self.under_way.remove(&(unit.cell, unit.run)) {
-            self.ledger.keep(&self.plan, unit, &row, &Line::new(&row).map_err(wrong)?)?;
+        let is_new = self.under_way.remove(&(unit.cell, unit.run));
+        if is_new && self.ledger.keep(&self.plan, unit, &row, &Line::new(&row).map_err(wrong)?)? {
+            self.ledger.write_table(&self.plan)?;
         }
         Ok(())
     }
@@ -85,7 +86,7 @@ impl Driver {
     /// # Errors
     ///
     /// If the table of runs cannot be written.
-    pub fn into_runs(self, stop: &AtomicBool) -> Result<Option<(Plan, Runs)>, SweepError> {
+    pub fn into_runs(self, stop: &AtomicBool) -> Result<Option<(Plan, FinishedRuns)>, SweepError> {
         let runs = self.ledger.into_runs(&self.plan, stop)?;
         Ok(runs.map(|runs| (self.plan, runs)))
     }

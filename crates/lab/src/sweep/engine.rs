@@ -1,7 +1,7 @@
 //! Runs what a plan needs, on several threads.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time;
 
 use holdover_base::{Duration, Instant};
@@ -10,8 +10,9 @@ use holdover_scenario::{Scenario, ScenarioError};
 use holdover_sim::{Ending, NoObserver, World, WorldConfig, WorldError};
 
 use super::journal::{JournalError, Line, Row};
-use super::ledger::{Ledger, Runs};
+use super::ledger::{FinishedRuns, Ledger};
 use super::plan::Plan;
+use super::runs_table::RunsTable;
 use super::schedule::{Progress, Unit};
 use super::table::TableError;
 
@@ -44,7 +45,7 @@ pub enum SweepError {
 #[derive(Debug)]
 pub enum Outcome {
     /// Everything has been run.
-    Complete(Runs),
+    Complete(FinishedRuns),
     /// It was asked to stop.
     Interrupted(Progress),
 }
@@ -57,7 +58,7 @@ pub enum Outcome {
 /// If a finished run cannot be kept.
 pub fn run(
     plan: &Plan,
-    ledger: Ledger,
+    mut ledger: Ledger,
     jobs: usize,
     stop: &AtomicBool,
     watch: &(dyn Fn(Progress) + Sync),
@@ -69,6 +70,7 @@ pub fn run(
         watch,
         decided: (0..plan.cells()).map(|_| AtomicBool::new(false)).collect(),
         failed: AtomicBool::new(false),
+        table: Mutex::new(ledger.take_table()),
         state: Mutex::new(State { ledger, error: None }),
     };
     std::thread::scope(|scope| {
@@ -77,10 +79,12 @@ pub fn run(
         }
     });
     // A worker that panics ends the scope above.
-    let state = shared.state.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let table = shared.table.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut state = shared.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     match state.error {
         Some(error) => Err(error),
         None => {
+            state.ledger.give_table(table);
             let progress = state.ledger.progress();
             let runs = state.ledger.into_runs(plan, stop)?;
             Ok(runs.map_or(Outcome::Interrupted(progress), Outcome::Complete))
@@ -127,6 +131,8 @@ struct Shared<'a> {
     /// Cells of which no more runs count.
     decided: Vec<AtomicBool>,
     failed: AtomicBool,
+    /// The table of runs, for one worker at a time; the others go on meanwhile. Taken before `state` by whoever needs both.
+    table: Mutex<Option<RunsTable>>,
     state: Mutex<State>,
 }
 
@@ -197,11 +203,23 @@ impl Shared<'_> {
         if self.is_over() {
             return Ok(());
         }
-        if state.ledger.keep(self.plan, unit, row, &line)? {
+        let is_decided = state.ledger.keep(self.plan, unit, row, &line)?;
+        let progress = state.ledger.progress();
+        drop(state);
+        (self.watch)(progress);
+        if is_decided {
             self.decided[unit.cell].store(true, Ordering::Relaxed);
+            self.write_table()?;
         }
-        (self.watch)(state.ledger.progress());
         Ok(())
+    }
+
+    /// Adds to the table what is to follow in it, unless another worker is at that.
+    fn write_table(&self) -> Result<(), SweepError> {
+        let Ok(mut table) = self.table.try_lock() else { return Ok(()) };
+        let Some(table) = table.as_mut() else { return Ok(()) };
+        let following = self.state().ledger.following(table.cells());
+        following.write(self.plan, table)
     }
 
     fn is_over(&self) -> bool {
@@ -209,7 +227,7 @@ impl Shared<'_> {
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,7 +10,7 @@ use holdover_scenario::statistics::{Mean, QuantileEstimate, holm};
 
 use super::compare::{Comparison, bootstrap_stream, comparisons};
 use super::journal::JournalError;
-use super::ledger::Runs;
+use super::ledger::FinishedRuns;
 use super::plan::{Cell, Finished, Plan};
 use crate::run::in_order;
 
@@ -61,7 +61,7 @@ pub enum FindingsError {
 #[derive(Debug)]
 pub struct Findings<'a> {
     plan: &'a Plan,
-    runs: &'a Runs,
+    runs: &'a FinishedRuns,
     jobs: usize,
     stop: &'a AtomicBool,
     /// Of each comparison, its p-value by Holm's correction over all tests of the sweep.
@@ -74,7 +74,12 @@ impl<'a> Findings<'a> {
     /// # Errors
     ///
     /// If runs cannot be read from the journal, or it was stopped.
-    pub fn new(plan: &'a Plan, runs: &'a Runs, jobs: usize, stop: &'a AtomicBool) -> Result<Self, FindingsError> {
+    pub fn new(
+        plan: &'a Plan,
+        runs: &'a FinishedRuns,
+        jobs: usize,
+        stop: &'a AtomicBool,
+    ) -> Result<Self, FindingsError> {
         let mut p_values: Vec<Option<f64>> = Vec::new();
         if plan.compare().is_some() {
             let of_point = |point: usize| {
@@ -154,7 +159,12 @@ impl CellFindings {
 }
 
 /// The runs of each variant at a point.
-fn runs_at(plan: &Plan, runs: &Runs, point: usize, stop: &AtomicBool) -> Result<Vec<Vec<Finished>>, FindingsError> {
+fn runs_at(
+    plan: &Plan,
+    runs: &FinishedRuns,
+    point: usize,
+    stop: &AtomicBool,
+) -> Result<Vec<Vec<Finished>>, FindingsError> {
     if stop.load(Ordering::Relaxed) {
         return Err(FindingsError::Stopped);
     }

@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use holdover_report::FlowMetrics;
 use serde::{Deserialize, Serialize};
@@ -146,10 +147,16 @@ impl Line {
 /// A journal that is written to; nobody else writes to it meanwhile.
 #[derive(Debug)]
 pub(super) struct Journal {
-    path: PathBuf,
-    file: File,
+    lines: Lines,
     /// Bytes up to the end of the last whole line.
     len: u64,
+}
+
+/// The lines of a journal, to be read while it is written.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    path: PathBuf,
+    file: Arc<File>,
 }
 
 impl Journal {
@@ -200,7 +207,7 @@ impl Journal {
         }
         drop(reader);
         file.set_len(whole).map_err(failed)?;
-        let mut journal = Self { path: path.to_owned(), file, len: whole };
+        let mut journal = Self { lines: Lines { path: path.to_owned(), file: Arc::new(file) }, len: whole };
         if whole == 0 {
             let header = Line::new(header).map_err(|error| failed(error.into()))?;
             journal.append(&header)?;
@@ -213,15 +220,25 @@ impl Journal {
         let place = Place(self.len);
         // No buffer of our own: the line is the kernel's when this returns. Where a full disk has left a part of a line, the next
         // one is written over it.
-        self.file
-            .write_all_at(&line.0, self.len)
-            .map_err(|error| JournalError::Io { path: self.path.clone(), error })?;
+        let Lines { path, file } = &self.lines;
+        file.write_all_at(&line.0, self.len).map_err(|error| JournalError::Io { path: path.clone(), error })?;
         self.len += line.0.len() as u64;
         Ok(place)
     }
 
-    /// The run whose line begins at `place`.
-    pub(super) fn read(&self, place: Place) -> Result<Row, JournalError> {
+    /// The lines, for those who read them.
+    pub(super) const fn lines(&self) -> &Lines {
+        &self.lines
+    }
+}
+
+impl Lines {
+    /// The run whose line begins at `place`, if that is the one that `check` says nothing against.
+    pub(super) fn read(
+        &self,
+        place: Place,
+        check: impl FnOnce(&Row) -> Result<(), String>,
+    ) -> Result<Row, JournalError> {
         let changed = |reason: String| JournalError::Changed { path: self.path.clone(), at: place.0, reason };
         let mut line = vec![0; 2048];
         let mut filled = 0;
@@ -236,7 +253,8 @@ impl Journal {
             let end = rest[..read].iter().position(|&byte| byte == b'\n').map(|end| filled + end);
             filled += read;
             if let Some(end) = end {
-                return serde_json::from_slice(&line[..end]).map_err(|error| changed(error.to_string()));
+                let row = serde_json::from_slice(&line[..end]).map_err(|error| changed(error.to_string()))?;
+                return check(&row).map_err(changed).map(|()| row);
             }
             if filled == line.len() {
                 line.resize(2 * filled, 0);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::directory::SweepDir;
 use super::engine::SweepError;
-use super::journal::{Journal, JournalError, Line, Row};
+use super::journal::{Journal, JournalError, Line, Lines, Place, Row};
 use super::plan::{Cell, Finished, Plan};
 use super::runs_table::RunsTable;
 use super::schedule::{Index, Progress, Schedule, Unit};
@@ -19,13 +19,12 @@ pub struct Ledger {
     table: Option<RunsTable>,
 }
 
-/// Cells that come into the table with one that is decided. Where more wait, because one took long that comes before them, they follow with the
-/// next.
+/// Cells that come into the table at a time. Where more wait, because one took long that comes before them, they follow with the next.
 const CELLS_AT_A_TIME: usize = 100;
 
 /// The runs of a sweep that is complete.
 #[derive(Debug)]
-pub struct Runs {
+pub struct FinishedRuns {
     journal: Journal,
     index: Index,
 }
@@ -72,24 +71,38 @@ impl Ledger {
     /// # Errors
     ///
     /// If it cannot be written.
-    pub(super) fn keep(&mut self, plan: &Plan, unit: Unit, row: &Row, line: &Line) -> Result<bool, SweepError> {
+    pub(super) fn keep(&mut self, plan: &Plan, unit: Unit, row: &Row, line: &Line) -> Result<bool, JournalError> {
         let place = self.journal.append(line)?;
-        let decided = self.schedule.record(unit, place, plan.deciding(row), plan.is_random(unit.cell));
-        if decided {
-            self.write_table(plan, CELLS_AT_A_TIME)?;
-        }
-        Ok(decided)
+        Ok(self.schedule.record(unit, place, plan.deciding(row), plan.is_random(unit.cell)))
     }
 
-    /// Adds to the table the cells that have come into the index, at most so many: others wait for the ledger meanwhile.
-    fn write_table(&mut self, plan: &Plan, most: usize) -> Result<(), SweepError> {
-        let Some(table) = &mut self.table else { return Ok(()) };
+    /// Takes the table away, for somebody who writes it while others keep runs.
+    pub(super) const fn take_table(&mut self) -> Option<RunsTable> {
+        self.table.take()
+    }
+
+    /// Takes the table back.
+    pub(super) fn give_table(&mut self, table: Option<RunsTable>) {
+        self.table = table;
+    }
+
+    /// The cells that are to follow in a table that has `from` of them.
+    pub(super) fn following(&self, from: usize) -> Following {
         let index = self.schedule.index();
-        for _ in 0..most.min(index.cells() - table.cells()) {
-            let runs = index.of(table.cells()).iter().map(|&place| self.journal.read(place));
-            table.push(plan, runs)?;
-        }
-        Ok(())
+        let cells = (from..index.cells()).take(CELLS_AT_A_TIME).map(|cell| index.of(cell).into()).collect();
+        Following { lines: self.journal.lines().clone(), cells }
+    }
+
+    /// Adds to the table the next cells that have come into the index.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read or written.
+    pub(super) fn write_table(&mut self, plan: &Plan) -> Result<(), SweepError> {
+        let Some(mut table) = self.table.take() else { return Ok(()) };
+        let written = self.following(table.cells()).write(plan, &mut table);
+        self.table = Some(table);
+        written
     }
 
     /// What is to be run.
@@ -113,10 +126,10 @@ impl Ledger {
     /// # Errors
     ///
     /// If the table cannot be written.
-    pub fn into_runs(mut self, plan: &Plan, stop: &AtomicBool) -> Result<Option<Runs>, SweepError> {
+    pub fn into_runs(mut self, plan: &Plan, stop: &AtomicBool) -> Result<Option<FinishedRuns>, SweepError> {
         let is_behind = |ledger: &Self| ledger.table.as_ref().is_some_and(|table| table.cells() < plan.cells());
         while self.is_complete() && is_behind(&self) && !stop.load(Ordering::Relaxed) {
-            self.write_table(plan, CELLS_AT_A_TIME)?;
+            self.write_table(plan)?;
         }
         if !self.is_complete() || is_behind(&self) {
             return Ok(None);
@@ -124,11 +137,49 @@ impl Ledger {
         if let Some(table) = self.table {
             table.finish()?;
         }
-        Ok(Some(Runs { journal: self.journal, index: self.schedule.into_index() }))
+        Ok(Some(FinishedRuns { journal: self.journal, index: self.schedule.into_index() }))
     }
 }
 
-impl Runs {
+/// The next cells of the table of runs: where their runs lie in the journal.
+#[derive(Debug)]
+pub(super) struct Following {
+    lines: Lines,
+    cells: Vec<Box<[Place]>>,
+}
+
+impl Following {
+    /// Adds them to the table.
+    ///
+    /// # Errors
+    ///
+    /// If they cannot be read or written.
+    pub(super) fn write(self, plan: &Plan, table: &mut RunsTable) -> Result<(), SweepError> {
+        let Self { lines, cells } = self;
+        cells.iter().try_for_each(|places| {
+            let runs = read_cell(plan, &lines, table.cells(), places);
+            table.push(plan, runs)
+        })
+    }
+}
+
+/// The runs of a cell, in the order of their numbers.
+fn read_cell<'a>(
+    plan: &'a Plan,
+    lines: &'a Lines,
+    cell: usize,
+    places: &'a [Place],
+) -> impl Iterator<Item = Result<Row, JournalError>> + 'a {
+    (0..).zip(places).map(move |(run, &place)| {
+        let asked = Unit { cell, run };
+        lines.read(place, |row| match unit_of(plan, row)? {
+            unit if unit == asked => Ok(()),
+            _ => Err(format!("it is of another run, number {} of {} at point {}", row.run, row.variant, row.point)),
+        })
+    })
+}
+
+impl FinishedRuns {
     /// How many runs count.
     pub const fn len(&self) -> usize {
         self.index.runs()
@@ -145,8 +196,8 @@ impl Runs {
     ///
     /// If they cannot be read.
     pub fn of(&self, plan: &Plan, cell: usize) -> Result<Vec<Finished>, JournalError> {
-        let places = self.index.of(cell).iter();
-        places.map(|&place| Ok(plan.reduce(cell, &self.journal.read(place)?))).collect()
+        let runs = read_cell(plan, self.journal.lines(), cell, self.index.of(cell));
+        runs.map(|row| Ok(plan.reduce(cell, &row?))).collect()
     }
 }
 

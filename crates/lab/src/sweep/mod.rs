@@ -30,7 +30,7 @@ mod tests;
 pub use directory::{DirectoryError, SweepDir};
 pub use findings::{CellFindings, Findings, FindingsError, PointFindings};
 pub use journal::JournalError;
-pub use ledger::{Ledger, Runs};
+pub use ledger::{FinishedRuns, Ledger};
 pub use measure::unit_suffix;
 pub use plan::{Finished, Plan, PlanError};
 pub use schedule::{Progress, Unit};

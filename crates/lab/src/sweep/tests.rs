@@ -93,7 +93,7 @@ fn sweep(plan: &Plan, dir: &Path, jobs: usize, most: usize) -> (usize, bool) {
     (made, complete)
 }
 
-fn write_results(plan: &Plan, runs: &Runs, dir: &SweepDir, jobs: usize) {
+fn write_results(plan: &Plan, runs: &FinishedRuns, dir: &SweepDir, jobs: usize) {
     let stop = AtomicBool::new(false);
     let findings = Findings::new(plan, runs, jobs, &stop).expect("a journal that nobody else has changed");
     stop.store(true, Ordering::Relaxed);
