@@ -360,8 +360,9 @@ impl Connection {
         let has_sent = core::mem::take(&mut self.sent_data);
         let limited_by_window =
             blocked == Blocked::CongestionWindow || self.queue.in_flight() >= self.congestion.cwnd();
-        // A window that retransmissions fill limits new data as well, so that it may grow (Linux `tcp_write_xmit`).
-        if has_sent || limited_by_window && !self.unsent.is_empty() {
+        // A window that retransmissions fill limits new data as well, and may grow (Linux `tcp_write_xmit`, which no timer calls).
+        let is_pushed = core::mem::take(&mut self.pushes) && !self.unsent.is_empty();
+        if has_sent || is_pushed && limited_by_window {
             self.note_use_of_window(now, limited_by_window);
         }
         if has_sent {

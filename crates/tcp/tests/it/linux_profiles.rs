@@ -279,6 +279,38 @@ fn linux_a_full_send_buffer_keeps_the_window() {
     }
 }
 
+/// The peer's window was the limit until everything in it was lost. Then it is the congestion window, which retransmissions fill and new data
+/// waits for: it opens by a segment each round trip.
+#[test]
+fn linux_a_window_that_retransmissions_fill_opens() {
+    let mut config = linux_6();
+    config.send.buffer_bytes = 1 << 20;
+    config.recovery.frto = false;
+    let mut t = Script::established(config);
+    t.inject(seg().win(40_000));
+    t.steer(|connection, _| {
+        connection.set_cwnd(100);
+        connection.set_ssthresh(90);
+    });
+    t.write(60_000);
+    t.expect_segments(1, 40_001, Reason::NewData);
+    t.at_micros(200_001).expect(data(1, 1001).reason(Reason::Timeout));
+    t.steer(|connection, _| connection.set_ssthresh(2));
+    let mut acked = 1;
+    let mut sent = vec![1];
+    for round in 1..=7 {
+        t.at(200 + round * 50);
+        let mut next = 0;
+        for _ in 0..sent[sent.len() - 1] {
+            acked += 1000;
+            t.inject(seg().ack(acked).win(40_000));
+            next += t.forget_sent();
+        }
+        sent.push(next);
+    }
+    assert_eq!(sent, [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
 /// The limit of unanswered probes of a closed window is one of their backoff, too.
 #[test]
 fn linux_the_backoff_of_probes_ends_with_their_limit() {
