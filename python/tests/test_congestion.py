@@ -107,7 +107,7 @@ def test_a_mechanism_at_a_router_hears_where_mobile_hosts_are_beside_those_of_th
         (1_500_000_000, phone, holdover.Presence("present")),
     ]
     assert not Watch.failed
-    repeating = scenario.with_({"link.radio.arq": {"attempts": 3, "retry_after": "5 ms"}, "link.radio.loss": "5 %"})
+    repeating = scenario.with_({"link.radio.arq": {"attempts": 3, "timeout": "5 ms"}, "link.radio.loss": "5 %"})
     snoop = repeating.with_({"router.base.mechanisms": {"snoop": {}}})
     snoop.run(out=tmp_path / "snoop", report=False)
     snoop.run(out=tmp_path / "both", report=False, mechanisms={"base": Watch})

@@ -299,6 +299,9 @@ impl<'a> Table<'a> {
                 self.incomplete, self.runs
             );
         }
+        if self.rows.iter().any(|row| row.iter().any(|cell| cell.contains('±'))) {
+            let _ = writeln!(text, "± is half the 95 % confidence interval of a mean or a difference");
+        }
         if let Some(compare) = self.plan.compare() {
             let _ = writeln!(text, "compared by: {}", method_in_words(compare.method, tests));
         }
@@ -326,7 +329,7 @@ fn of_cell(plan: &Plan, variant: &str, cell: &CellFindings) -> [String; 3] {
     [variant.to_owned(), format!("{}{}", cell.runs, if imprecise { "!" } else { "" }), known]
 }
 
-/// A comparison in a line: `+1.2 Mbit/s (+12.5 %), effect 2.1, p = 0.003, higher`.
+/// A comparison in a line: `+1.2 Mbit/s ± 310 kbit/s (+12.5 %), effect 2.1, p = 0.003, higher`.
 fn compared(comparison: &Comparison<'_>, unit: &str) -> String {
     let Some(found) = comparison.found else { return comparison.verdict.name().to_owned() };
     let sign = if found.difference < 0.0 { "-" } else { "+" };
@@ -340,7 +343,8 @@ fn compared(comparison: &Comparison<'_>, unit: &str) -> String {
         }
         _ => String::new(),
     };
-    format!("{sign}{}{share}, {sure}{}", human(found.difference.abs(), unit), comparison.verdict.name())
+    let known = found.test.map_or_else(String::new, |test| format!(" ± {}", human(test.half_width, unit)));
+    format!("{sign}{}{known}{share}, {sure}{}", human(found.difference.abs(), unit), comparison.verdict.name())
 }
 
 /// Columns side by side, two blanks apart.
