@@ -42,10 +42,13 @@ class Presence:
     Attributes
     ----------
     kind : {"present", "rebound", "fading", "away", "moved"}
-        Packets for it get through from here, maybe again; so they do, and it has registered with another care-of address; it is about to go;
-        packets for it get lost; it is attached elsewhere, and packets that leave this router find it there.
+        - present: it is reachable from this router, maybe again.
+        - rebound: it is reachable, and has registered with another care-of address.
+        - fading: it is about to leave.
+        - away: packets for it get lost.
+        - moved: it is attached elsewhere; packets that leave this router find it there.
     lead : int or None
-        How long from now it is expected to go, in ns, if that is known.
+        Time until it is expected to leave, in ns, if that is known.
     """
 
     kind: Literal["present", "rebound", "fading", "away", "moved"]
@@ -94,7 +97,8 @@ class Mechanism:
         """At a host: something has happened to the link."""
 
     def handle_mobile(self, now: int, mobile: str, presence: Presence) -> None:
-        """At a router: where the mobile host with this address is."""
+        """At a router: where the mobile host with this address is. Called for each address of the host, unless the router's scenario has
+        ``hears_links = false``."""
 
     def handle_failed_attempt(self, now: int, packet: Packet) -> None:
         """At a router beside a link that repeats its own losses (ARQ): an attempt to transmit this packet has failed.

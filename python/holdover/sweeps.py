@@ -187,7 +187,9 @@ def _drive(
                 made, spent = made + len(rows), spent + seconds
                 size = max(1, min(_MOST_RUNS, round(task_seconds * made / max(spent, 1e-6))))
             elif future.status == "error":
-                raise HoldoverError(f"a task has failed: {future.exception()!r}; {_GOES_ON}") from future.exception()
+                error = future.exception()
+                needed = " (the scheduler and all workers need the Python module holdover)" if "deserialization" in str(error) else ""
+                raise HoldoverError(f"a task has failed{needed}: {error!r}; {_GOES_ON}") from error
             elif client.status == "running":
                 # Its worker has gone, or the scheduler has lost it.
                 again.append(units)

@@ -42,6 +42,9 @@ class Table:
         columns = [self[name] for name in names]
         return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.rows()
+
     def to_arrow(self) -> Any:
         """As a ``pyarrow.Table``, without copies."""
         import pyarrow

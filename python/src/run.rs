@@ -55,8 +55,7 @@ pub(crate) fn run(
     check(&names, &worlds, &mechanisms, &[Role::Host, Role::Router])?;
     check(&names, &worlds, &congestion, &[Role::Host])?;
     let pairs = names.iter().zip(&mut worlds);
-    let rooms =
-        pairs.map(|(name, world)| make_room_at_routers(name, world, &mechanisms)).collect::<PyResult<Vec<_>>>()?;
+    let added = pairs.map(|(name, world)| add_gateways(name, world, &mechanisms)).collect::<PyResult<Vec<_>>>()?;
     let exports = exports.iter().map(|format| format.parse::<ExportFormat>());
     let exports = exports.collect::<Result<_, _>>().map_err(|error| PyValueError::new_err(error.to_string()))?;
     let simulate = kernels.as_ref().is_none_or(|(with_simulator, ..)| *with_simulator);
@@ -65,7 +64,7 @@ pub(crate) fn run(
     let failure = Arc::new(Failure::default());
     let equip = |index: usize, world: &mut World| {
         if let Err(error) =
-            Python::attach(|py| give(py, names[index], world, (&mechanisms, &congestion), &rooms[index], &failure))
+            Python::attach(|py| give(py, names[index], world, (&mechanisms, &congestion), &added[index], &failure))
         {
             failure.set(error);
         }
@@ -192,8 +191,8 @@ fn check(names: &[&str], worlds: &[WorldConfig], mechanisms: &[Equipment], roles
 
 /// Routers that are to have mechanisms, and have none by the scenario, look after the hosts that move between cells and those with a link
 /// that has outages. Returns these routers.
-fn make_room_at_routers(variant: &str, world: &mut WorldConfig, mechanisms: &[Equipment]) -> PyResult<Vec<NodeId>> {
-    let mut rooms = Vec::new();
+fn add_gateways(variant: &str, world: &mut WorldConfig, mechanisms: &[Equipment]) -> PyResult<Vec<NodeId>> {
+    let mut added = Vec::new();
     for (_, name, _) in mechanisms.iter().filter(|(of, ..)| of.as_ref().is_none_or(|of| of == variant)) {
         let Some((node, _)) = find(world, name).filter(|(_, role)| *role == Role::Router) else { continue };
         if world.gateways.iter().any(|gateway| gateway.node == node) {
@@ -211,12 +210,12 @@ fn make_room_at_routers(variant: &str, world: &mut WorldConfig, mechanisms: &[Eq
             );
             return Err(PyValueError::new_err(message));
         }
-        // A description has a mechanism; those in Python take its place before the run begins.
+        // A gateway needs a mechanism. `give` replaces this one.
         let mechanisms = Mechanisms { ebsn: Some(EbsnConfig::default()), ..Mechanisms::default() };
         world.gateways.push(GatewayMechanisms { node, mechanisms, mobiles, hears_links: true });
-        rooms.push(node);
+        added.push(node);
     }
-    Ok(rooms)
+    Ok(added)
 }
 
 fn find(world: &WorldConfig, name: &str) -> Option<(NodeId, Role)> {
@@ -230,7 +229,7 @@ fn give(
     variant: &str,
     world: &mut World,
     (mechanisms, congestion): (&[Equipment], &[Equipment]),
-    rooms: &[NodeId],
+    added: &[NodeId],
     failure: &Arc<Failure>,
 ) -> PyResult<()> {
     let mut nodes: Vec<&str> = mechanisms.iter().chain(congestion).map(|(_, node, _)| node.as_str()).collect();
@@ -246,13 +245,19 @@ fn give(
         let filters = mechanisms.iter().filter(|equipment| is_own(equipment, name));
         let filters = filters.map(|(.., factory)| PythonFilter::new(factory.bind(py).call0()?, Arc::clone(failure)));
         let filters = filters.collect::<PyResult<Vec<_>>>()?;
-        world.edit_chain(node, |chain| {
-            if rooms.contains(&node) {
+        if congestion.is_empty() && filters.is_empty() {
+            continue;
+        }
+        let is_known = world.edit_chain(node, |chain| {
+            if added.contains(&node) {
                 *chain = Chain::new();
             }
             congestion.into_iter().for_each(|congestion| chain.push_endpoint(Box::new(congestion)));
             filters.into_iter().for_each(|filter| chain.push(Box::new(filter)));
         });
+        if !is_known {
+            return Err(PyValueError::new_err(format!("\"{name}\" cannot have a mechanism")));
+        }
     }
     Ok(())
 }

@@ -101,17 +101,25 @@ def test_a_mechanism_at_a_router_hears_where_mobile_hosts_are_beside_those_of_th
     outage = {"list": [{"at": "1 s", "for": "500 ms"}]}
     scenario = holdover.Scenario.parse(ROUTER, "router.toml").with_({"link.radio.outages": outage})
     scenario.run(captures=False, report=False, mechanisms={"base": Watch})
-    phone = Watch.heard[0][1]
-    assert Watch.heard == [
-        (1_000_000_000, phone, holdover.Presence("away")),
-        (1_500_000_000, phone, holdover.Presence("present")),
+    addresses = sorted({mobile for _, mobile, _ in Watch.heard})
+    away, present = (holdover.Presence(kind) for kind in ["away", "present"])
+    assert len(addresses) == 2, "IPv4 and IPv6"
+    assert sorted(Watch.heard, key=lambda heard: heard[:2]) == [
+        (at, address, presence) for at, presence in [(1_000_000_000, away), (1_500_000_000, present)] for address in addresses
     ]
     assert not Watch.failed
     repeating = scenario.with_({"link.radio.arq": {"attempts": 3, "timeout": "5 ms"}, "link.radio.loss": "5 %"})
     snoop = repeating.with_({"router.base.mechanisms": {"snoop": {}}})
     snoop.run(out=tmp_path / "snoop", report=False)
     snoop.run(out=tmp_path / "both", report=False, mechanisms={"base": Watch})
-    assert Watch.failed and all(packet.dst == phone for packet in Watch.failed)
+    assert Watch.failed and all(packet.dst in addresses for packet in Watch.failed)
     assert files(tmp_path / "snoop" / "variants") == files(tmp_path / "both" / "variants"), "snoop is still there"
+
+    class Broken(holdover.Mechanism):
+        def handle_mobile(self, now, mobile, presence):
+            raise LookupError(mobile)
+
+    with pytest.raises(LookupError, match="10.0.0"):
+        scenario.run(captures=False, report=False, mechanisms={"base": Broken})
     snoops = snoop.run(report=False, captures=False)[snoop.variants[0]]
     assert "snoop" in snoops.actions["mechanism"]

@@ -74,13 +74,14 @@ fn who_keeps_copies_goes_on_within_a_round_trip_over_the_radio() {
 
 /// The default of the supervisor: buffer, hold back, and let the sender find out by itself that nothing was lost.
 #[test]
-fn the_supervisor_that_does_not_choke_is_never_slower_than_nobody() {
+fn the_supervisor_that_does_not_choke_is_hardly_ever_slower_than_nobody() {
     for profile in PROFILES {
         for gap_ms in [300, 1_000, 3_000, 10_000] {
             let plain = run(world(profile, 3_000_000, &[(4_000, 4_000 + gap_ms)])).duration().as_secs_f64();
             let with_it = cut(profile, gap_ms, &supervisor(Choke::Never)).duration().as_secs_f64();
-            // Tahoe begins with slow start again after 1 s, and is 2.1 % slower.
-            assert!(with_it <= plain * 1.025, "{profile}, {gap_ms} ms: {with_it:.2} s, plain {plain:.2} s");
+            // Slow start takes Tahoe 0.3 s, and a plain connection loses no more than that to its timer.
+            let bound = if profile == Profile::TahoeBsd && gap_ms == 1_000 { 1.025 } else { 1.02 };
+            assert!(with_it <= plain * bound, "{profile}, {gap_ms} ms: {with_it:.2} s, plain {plain:.2} s");
         }
     }
 }

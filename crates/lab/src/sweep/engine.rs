@@ -51,7 +51,7 @@ pub enum Outcome {
 }
 
 /// Runs on `jobs` threads what the ledger lacks. `stop` ends it early, at the loss of the runs under way. `watch` is told after each run
-/// how far it has come.
+/// how far it has come, by one thread at a time.
 ///
 /// # Errors
 ///
@@ -131,7 +131,7 @@ struct Shared<'a> {
     /// Cells of which no more runs count.
     decided: Vec<AtomicBool>,
     failed: AtomicBool,
-    /// The table of runs, for one worker at a time; the others go on meanwhile. Taken before `state` by whoever needs both.
+    /// The table of runs. One worker at a time writes it, and the others go on meanwhile. A worker that needs both locks takes this one first.
     table: Mutex<Option<RunsTable>>,
     state: Mutex<State>,
 }
@@ -204,22 +204,26 @@ impl Shared<'_> {
             return Ok(());
         }
         let is_decided = state.ledger.keep(self.plan, unit, row, &line)?;
-        let progress = state.ledger.progress();
-        drop(state);
-        (self.watch)(progress);
         if is_decided {
             self.decided[unit.cell].store(true, Ordering::Relaxed);
-            self.write_table()?;
         }
-        Ok(())
+        (self.watch)(state.ledger.progress());
+        drop(state);
+        if is_decided { self.write_table() } else { Ok(()) }
     }
 
-    /// Adds to the table what is to follow in it, unless another worker is at that.
+    /// Brings the table up to the first cell that is not decided, unless another worker is doing that.
     fn write_table(&self) -> Result<(), SweepError> {
         let Ok(mut table) = self.table.try_lock() else { return Ok(()) };
         let Some(table) = table.as_mut() else { return Ok(()) };
-        let following = self.state().ledger.following(table.cells());
-        following.write(self.plan, table)
+        while !self.is_over() {
+            let pending = self.state().ledger.pending_cells(table.cells());
+            if pending.is_empty() {
+                break;
+            }
+            pending.write(self.plan, table)?;
+        }
+        Ok(())
     }
 
     fn is_over(&self) -> bool {

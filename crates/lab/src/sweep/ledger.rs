@@ -19,7 +19,7 @@ pub struct Ledger {
     table: Option<RunsTable>,
 }
 
-/// Cells that come into the table at a time. Where more wait, because one took long that comes before them, they follow with the next.
+/// Cells that come into the table at a time.
 const CELLS_AT_A_TIME: usize = 100;
 
 /// The runs of a sweep that is complete.
@@ -76,7 +76,7 @@ impl Ledger {
         Ok(self.schedule.record(unit, place, plan.deciding(row), plan.is_random(unit.cell)))
     }
 
-    /// Takes the table away, for somebody who writes it while others keep runs.
+    /// Takes the table away: the engine writes it without holding the ledger's lock.
     pub(super) const fn take_table(&mut self) -> Option<RunsTable> {
         self.table.take()
     }
@@ -86,11 +86,11 @@ impl Ledger {
         self.table = table;
     }
 
-    /// The cells that are to follow in a table that has `from` of them.
-    pub(super) fn following(&self, from: usize) -> Following {
+    /// The cells that a table lacks which has `from` of them, as far as they are decided; at most [`CELLS_AT_A_TIME`].
+    pub(super) fn pending_cells(&self, from: usize) -> PendingCells {
         let index = self.schedule.index();
         let cells = (from..index.cells()).take(CELLS_AT_A_TIME).map(|cell| index.of(cell).into()).collect();
-        Following { lines: self.journal.lines().clone(), cells }
+        PendingCells { lines: self.journal.lines().clone(), cells }
     }
 
     /// Adds to the table the next cells that have come into the index.
@@ -100,7 +100,7 @@ impl Ledger {
     /// If they cannot be read or written.
     pub(super) fn write_table(&mut self, plan: &Plan) -> Result<(), SweepError> {
         let Some(mut table) = self.table.take() else { return Ok(()) };
-        let written = self.following(table.cells()).write(plan, &mut table);
+        let written = self.pending_cells(table.cells()).write(plan, &mut table);
         self.table = Some(table);
         written
     }
@@ -141,14 +141,19 @@ impl Ledger {
     }
 }
 
-/// The next cells of the table of runs: where their runs lie in the journal.
+/// Decided cells that the table of runs lacks: where their runs lie in the journal.
 #[derive(Debug)]
-pub(super) struct Following {
+pub(super) struct PendingCells {
     lines: Lines,
     cells: Vec<Box<[Place]>>,
 }
 
-impl Following {
+impl PendingCells {
+    /// Whether there are none.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.cells.is_empty()
+    }
+
     /// Adds them to the table.
     ///
     /// # Errors

@@ -29,6 +29,8 @@ pub(super) struct RunsTable {
     rows: Vec<Vec<Value>>,
     parts: usize,
     cells: usize,
+    /// A cell could not be written whole: nothing may follow it.
+    is_broken: bool,
 }
 
 /// Rows in each part of the data set but the last; few in tests, which have few runs.
@@ -46,7 +48,7 @@ impl RunsTable {
             fs::remove_file(&data_set).map_err(|error| TableError::io(&data_set, error))?;
         }
         fs::create_dir_all(&data_set).map_err(|error| TableError::io(&data_set, error))?;
-        Ok(Self { axes, columns, csv, csv_path, data_set, rows: Vec::new(), parts: 0, cells: 0 })
+        Ok(Self { axes, columns, csv, csv_path, data_set, rows: Vec::new(), parts: 0, cells: 0, is_broken: false })
     }
 
     /// How many cells it has.
@@ -62,12 +64,17 @@ impl RunsTable {
     ) -> Result<(), SweepError> {
         let cell = plan.cell(self.cells);
         let start = self.axes.cells(&plan.point(cell.point));
+        if std::mem::replace(&mut self.is_broken, true) {
+            let error = io::Error::other("an earlier row could not be written");
+            return Err(TableError::io(&self.csv_path, error).into());
+        }
         for run in runs {
             for row in rows_of_run(&start, &run?) {
                 self.push_row(row)?;
             }
         }
         self.cells += 1;
+        self.is_broken = false;
         Ok(())
     }
 

@@ -419,6 +419,24 @@ fn flows_add_up_or_are_averaged_and_one_can_be_picked() {
     fs::remove_dir_all(dir).expect("it was made above");
 }
 
+/// The journal is read again for the tables: two lines that something else has exchanged meanwhile are noticed.
+#[test]
+fn a_journal_that_changes_meanwhile_is_noticed() {
+    let plan = plan(&[SCENARIO, "[sweep.replicate]\nmin = 2\nmax = 2\n"]);
+    let dir = new_dir("changed");
+    let dir_of_sweep = SweepDir::at(&dir, false).expect("a new directory");
+    let ledger = Ledger::without_table(&plan, &dir_of_sweep).expect("a new journal");
+    let outcome = engine::run(&plan, ledger, 1, &AtomicBool::new(false), &|_| ()).expect("a sweep that ends");
+    let Outcome::Complete(runs) = outcome else { panic!("nobody stops it") };
+    assert!(runs.of(&plan, 0).is_ok());
+    let path = dir_of_sweep.journal();
+    let text = fs::read_to_string(&path).expect("a journal");
+    fs::write(&path, text.replacen("\"run\":0", "\"run\":1", 1)).expect("a disk with room");
+    let error = runs.of(&plan, 0).expect_err("the line says that it is of another run").to_string();
+    assert!(error.contains("something else writes to the file"), "{error}");
+    fs::remove_dir_all(dir).expect("it was made above");
+}
+
 /// A transfer that the time limit ends is not complete; one that has no amount to transfer is.
 #[test]
 fn a_sole_flow_that_is_unfinished_at_the_time_limit_is_not_completed() {

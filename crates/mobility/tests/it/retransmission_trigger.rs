@@ -413,13 +413,13 @@ fn a_new_network_is_entered_by_slow_start() {
             &trigger(RetransmissionTriggerConfig { forced_slow_start, ..default() }),
             &Mechanisms::default(),
         );
-        let window = ends.client.tcp().cwnd();
         ends.client.writes(ends.now, 1);
         if cut > Duration::ZERO {
             ends.cut(cut);
         } else {
             ends.exchange();
         }
+        let window = ends.client.tcp().cwnd();
         ends.client.hears(ends.now, LinkEvent::Up { symmetric: true, moved });
         (window, ends.client.tcp().cwnd(), ends.client.actions())
     };

@@ -126,8 +126,9 @@ impl World {
         Ok(world)
     }
 
-    /// Changes the mechanisms of a host, or of a router that [`WorldConfig::gateways`] describes, to what its description cannot express.
-    /// Returns whether there is such a node. To be called before the run begins.
+    /// Edits the chain of mechanisms of a host, or of a router that is in [`WorldConfig::gateways`], before the run begins. Returns whether
+    /// there is such a node.
+    #[must_use = "a node that has no chain is left as it is"]
     pub fn edit_chain(&mut self, node: NodeId, edit: impl FnOnce(&mut Chain)) -> bool {
         if let Some(index) = self.gateway_index(node) {
             let chain = &mut self.gateways[index].chain;

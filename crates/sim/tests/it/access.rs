@@ -66,8 +66,8 @@ fn mechanisms_hear_when_the_access_changes() {
     let mut world =
         World::new(WorldConfig { flows: vec![flow("up", 0, 4, bulk_for(secs(10)))], ..two_ways() }).unwrap();
     let (mobile, server) = (Notes::default(), Notes::default());
-    world.edit_chain(NodeId(0), |chain| *chain = mobile.chain());
-    world.edit_chain(NodeId(4), |chain| *chain = server.chain());
+    assert!(world.edit_chain(NodeId(0), |chain| *chain = mobile.chain()));
+    assert!(world.edit_chain(NodeId(4), |chain| *chain = server.chain()));
     world.run(&mut holdover_sim::NoObserver);
     assert_eq!(
         mobile.heard(),
@@ -108,7 +108,7 @@ fn a_mechanism_may_steer_the_endpoint_at_once() {
     let mut wire = wire(2_000, ms(10), 50);
     wire.outages = Outages::List(vec![Outage { down: Instant::from_secs(1), up: Instant::from_secs(2) }]);
     let mut world = World::new(pair(wire, vec![flow("bulk", 0, 1, bulk_for(secs(10)))], secs(20))).unwrap();
-    world.edit_chain(NodeId(0), |own| *own = chain);
+    assert!(world.edit_chain(NodeId(0), |own| *own = chain));
     world.run(&mut holdover_sim::NoObserver);
     let report = &world.report()[0];
     assert_eq!(report.status, FlowStatus::Failed(holdover_tcp::ConnectionError::Aborted));

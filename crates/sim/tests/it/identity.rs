@@ -115,8 +115,8 @@ fn readdressed(log: &Log) -> Vec<(u64, NodeId)> {
 fn mechanisms_hear_of_readdressing_and_not_of_the_link() {
     let mut world = World::new(with_identities(moving(2, 5, vec![upload()]))).unwrap();
     let (mobile, server) = (Notes::default(), Notes::default());
-    world.edit_chain(MOBILE, |chain| *chain = mobile.chain());
-    world.edit_chain(SERVER, |chain| *chain = server.chain());
+    assert!(world.edit_chain(MOBILE, |chain| *chain = mobile.chain()));
+    assert!(world.edit_chain(SERVER, |chain| *chain = server.chain()));
     world.run(&mut NoObserver);
     let up = LinkEvent::Up { symmetric: true, moved: true };
     assert_eq!(mobile.heard(), [(2_000, LinkEvent::Down), (5_100, up)]);
@@ -131,7 +131,7 @@ fn the_same_link_needs_no_readdressing() {
     let mut log = Log::default();
     let mut world = World::new(config).unwrap();
     let mobile = Notes::default();
-    world.edit_chain(MOBILE, |chain| *chain = mobile.chain());
+    assert!(world.edit_chain(MOBILE, |chain| *chain = mobile.chain()));
     world.run(&mut log);
     assert_eq!(mobile.heard(), [(2_000, LinkEvent::Down), (5_000, LinkEvent::Up { symmetric: false, moved: false })]);
     assert_eq!(readdressed(&log), []);

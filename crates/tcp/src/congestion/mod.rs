@@ -230,7 +230,7 @@ impl CongestionWindow {
     pub(crate) fn on_sent(&mut self, config: &CongestionConfig, state: &SendState) {
         if state.limited_by_window
             || !self.limited && state.packets_out > self.max_out
-            || state.snd_una.gt(self.round_end)
+            || !state.snd_una.lt(self.round_end)
         {
             self.limited = state.limited_by_window;
             self.max_out = state.packets_out;

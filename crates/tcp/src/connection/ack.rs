@@ -101,7 +101,7 @@ impl Connection {
             return Ok(());
         }
         self.snd.more_follows = false;
-        self.pushes = true;
+        self.push_pending = true;
         self.take_probed_byte(ack);
         let had_outstanding = !self.queue.is_empty();
         let prior_window = self.snd.wnd;

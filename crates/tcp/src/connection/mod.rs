@@ -112,8 +112,9 @@ pub struct Connection {
     frozen_by_window: bool,
     /// A burst of sending is under way: what it means for the window is settled at its end.
     sent_data: bool,
-    /// An ACK or the application has called for new data to be sent, whether or not any could be.
-    pushes: bool,
+    /// An ACK or the application has called for new data to be sent, and what that means for the window is not settled
+    /// (Linux `tcp_push_pending_frames`).
+    push_pending: bool,
     counters: Counters,
 }
 
@@ -479,7 +480,7 @@ impl Connection {
             self.before_sending_after_idle(now);
             self.note_application_limit();
             self.unsent.push(data);
-            self.pushes = true;
+            self.push_pending = true;
         }
         len
     }

@@ -151,7 +151,7 @@ impl Connection {
             own_user_timeout: None,
             frozen_by_window: false,
             sent_data: false,
-            pushes: false,
+            push_pending: false,
             counters: Counters::default(),
             config,
         }

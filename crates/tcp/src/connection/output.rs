@@ -360,8 +360,10 @@ impl Connection {
         let has_sent = core::mem::take(&mut self.sent_data);
         let limited_by_window =
             blocked == Blocked::CongestionWindow || self.queue.in_flight() >= self.congestion.cwnd();
-        // A window that retransmissions fill limits new data as well, and may grow (Linux `tcp_write_xmit`, which no timer calls).
-        let is_pushed = core::mem::take(&mut self.pushes) && !self.unsent.is_empty();
+        // A window that retransmissions fill limits new data as well, and may grow (Linux `tcp_write_xmit`, which a retransmission timeout
+        // does not call).
+        let is_pushed = self.push_pending && !self.unsent.is_empty();
+        self.push_pending &= blocked == Blocked::Pacer;
         if has_sent || is_pushed && limited_by_window {
             self.note_use_of_window(now, limited_by_window);
         }

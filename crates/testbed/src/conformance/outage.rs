@@ -306,7 +306,7 @@ impl fmt::Display for LocalAction {
     }
 }
 
-/// Segments' worth of new data in the second that begins with the first of it at or after `from`. When that comes is measured by itself: the
+/// Segments' worth of new data in the second that begins with the first of it at or after `from`. Its delay is a separate measure, since the
 /// kernel's timers are late.
 pub(super) fn segments_in_1_s(wire: &Wire, from: Instant) -> Value {
     let mut news = wire.seen.iter().filter(|seen| seen.at >= from && seen.news > 0).peekable();

@@ -79,10 +79,11 @@ fn wake() -> Experiment {
     }
 }
 
-/// Cuts that are over before the retransmission timer has run out, or has once.
+/// Outages shorter than the RTO, and outages of one RTO.
 ///
-/// Cuts between these two end in a race, which the kernel's coarser timers decide otherwise every now and then: of RACK's reordering timer, which
-/// takes an eighth of what the cut has added to the round trip, with the first ACK after it; or of the first timeout with the greeting.
+/// Those of some 250 to 450 ms are left out. They end with a race of two timers, which the kernel's coarser ones decide otherwise every now and
+/// then: RACK's reordering timer, an eighth of what the outage has added to the round trip, against the first ACK after the greeting; and the first
+/// RTO against the greeting.
 fn early_cut() -> Experiment {
     let mut cases = Vec::new();
     for held in [1, 4] {

@@ -32,8 +32,10 @@ pub(super) fn experiments() -> Vec<Experiment> {
         measures: MEASURES,
         cases,
         known: &[
-            Known { case: "3 s, no SACK", measure: "cwnd", why: UNDONE_AGAIN },
-            Known { case: "3 s, no SACK", measure: "ssthresh", why: UNDONE_AGAIN },
+            Known { case: "3 s, no SACK, cubic", measure: "cwnd", why: UNDONE_AGAIN },
+            Known { case: "3 s, no SACK, cubic", measure: "ssthresh", why: UNDONE_AGAIN },
+            Known { case: "3 s, no SACK, reno", measure: "cwnd", why: UNDONE_AGAIN },
+            Known { case: "3 s, no SACK, reno", measure: "ssthresh", why: UNDONE_AGAIN },
         ],
     }]
 }

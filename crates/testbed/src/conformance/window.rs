@@ -290,7 +290,7 @@ fn clean_freeze() -> Experiment {
         name: "clean_freeze",
         question: "What does a zero window leave behind when all data in flight is acknowledged before?",
         set_up: "As `zero_window_probes`; probes are lost. After the time that the case names the receiver opens the window by \
-                 three ACKs. cwnd and ssthresh before are those of the stopped sender, those at the thaw are read 5 ms after it.",
+                 three ACKs. Segments count for 1 s from the first new data on. cwnd and ssthresh before are those of the stopped sender, those at the thaw are read 5 ms after it.",
         measures: FREEZE_MEASURES,
         cases,
         known: &[],

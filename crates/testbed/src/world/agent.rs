@@ -77,7 +77,9 @@ impl RealWorld {
         let (note, noted) = mpsc::channel();
         let mut chain = Chain::new();
         chain.push(Box::new(Note(note)));
-        self.world.edit_chain(node, |own| *own = chain);
+        if !self.world.edit_chain(node, |own| *own = chain) {
+            return None;
+        }
         self.agents.push(AgentPort { noted, events: Some(sender), waker: waker.clone() });
         let handle = namespace.spawn_inside(move || body(LinkEvents { events, waker }));
         let failed = |source: NamespaceError| self.failed(node, HostError::from(source));
