@@ -100,6 +100,8 @@ def _main() -> int:
         # Nobody is left who wants it.
         return 130
     except (HoldoverError, *_RAISED.values()) as error:
+        # The caller interrupts this process once it has read the error.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         tell(error=str(error), kind=type(error).__name__)
         return 1
     return 0

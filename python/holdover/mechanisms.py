@@ -114,16 +114,22 @@ class Mechanism:
 
         It follows the packet that passes.
         """
+        _check(direction, packet)
         if self._outbox is None:
             self._outbox = []
         self._outbox.append((direction, packet.copy()))
 
     def wake_at(self, time: int | None) -> None:
         """Have `handle_timeout` called at this time in ns, in place of the one before; None for never."""
+        if time is not None and not (isinstance(time, int) and 0 <= time < 2**64):
+            raise ValueError(f"wake_at takes a time of the run in whole nanoseconds, or None, and not {time!r}")
         self._wake_at = time
 
     def note(self, what: str, packet: Packet, direction: Direction = "out") -> None:
         """Put an action into the run's events: ``what`` in a word or two, to the connection of `packet`, which goes in `direction`."""
+        _check(direction, packet)
+        if not isinstance(what, str):
+            raise TypeError(f"note takes a text first, and not {what!r}")
         if self._notes is None:
             self._notes = []
         self._notes.append((what, direction, packet.copy()))
@@ -141,3 +147,11 @@ class Mechanism:
     def _take_notes(self) -> list[tuple[str, str, Packet]]:
         taken, self._notes = self._notes or [], None
         return taken
+
+
+def _check(direction: str, packet: Packet) -> None:
+    """Errors at the line of the mechanism that makes them, not where the simulator fetches what it asked for."""
+    if direction not in ("out", "in"):
+        raise ValueError(f'"{direction}" is no direction; directions are "out" and "in"')
+    if not isinstance(packet, Packet):
+        raise TypeError(f"a Packet is needed, and not {packet!r}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _holdover
+from .runs import _jobs, _names
 from .scenario import Scenario
 
 __all__ = ["Claim", "Paper", "Verdict", "paper", "papers"]
@@ -43,7 +44,8 @@ class Paper:
     name, title, authors : str
         Its name here, its title, and who wrote it.
     experiments : dict
-        The names of its experiments, each with the name of its scenario (None without one).
+        The names of its experiments, each with the names of its scenarios: one as a rule, none if it cannot be run, several if its results
+        are put together.
     claims : tuple of Claim
         What it claims.
     """
@@ -51,7 +53,7 @@ class Paper:
     name: str
     title: str
     authors: str
-    experiments: dict[str, str | None]
+    experiments: dict[str, tuple[str, ...]]
     claims: tuple[Claim, ...]
 
     def scenario(self, name: str) -> Scenario:
@@ -60,7 +62,7 @@ class Paper:
 
     def reproduce(
         self,
-        experiments: Iterable[str] | None = None,
+        experiments: str | Iterable[str] | None = None,
         *,
         out: str | os.PathLike[str] | None = None,
         jobs: int | None = None,
@@ -79,8 +81,8 @@ class Paper:
         progress
             Called with the name of the sweep under way, the number of its runs made, and of those expected.
         """
-        chosen = None if experiments is None else list(experiments)
-        count = jobs or os.cpu_count() or 1
+        chosen = None if experiments is None else _names(experiments)
+        count = _jobs(jobs)
         with tempfile.TemporaryDirectory(prefix="holdover-") as temporary:
             directory = Path(temporary) if out is None else Path(out)
             judged = _holdover.reproduce(self.name, chosen, directory, count, progress)
@@ -112,15 +114,18 @@ class Paper:
             ``setting``: the value of each open input; ``search``: how many settings were tried, their losses, and how many of the printed
             numbers are within a tenth.
         """
+        for what, number in [("settings", settings), ("runs", runs)]:
+            if number is not None and number < 1:
+                raise ValueError(f"{what} is at least 1, and is not {number}")
         with tempfile.TemporaryDirectory(prefix="holdover-") as temporary:
             directory = Path(temporary) if out is None else Path(out)
-            return json.loads(_holdover.fit(self.name, settings, runs, directory, jobs or os.cpu_count() or 1, progress))
+            return json.loads(_holdover.fit(self.name, settings, runs, directory, _jobs(jobs), progress))
 
 
 def papers() -> list[Paper]:
     """All papers that come with Holdover."""
     return [
-        Paper(name, title, authors, dict(experiments), tuple(Claim(*claim) for claim in claims))
+        Paper(name, title, authors, {one: tuple(scenarios) for one, scenarios in experiments}, tuple(Claim(*claim) for claim in claims))
         for name, title, authors, experiments, claims in _holdover.papers()
     ]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import statistics
 from collections.abc import Iterable
@@ -84,6 +85,10 @@ def table(conditions: Iterable[Condition], source: str = "") -> str:
     last = rows[-1]
     end = Condition(2 * last.t_s - rows[-2].t_s, last.rate_bps, last.delay_s, last.loss)
     previous = None
+    for row in rows:
+        is_possible = math.isfinite(row.t_s) and math.isfinite(row.rate_bps) and row.rate_bps >= 0
+        if not is_possible or not 0 <= (row.delay_s or 0) < math.inf or not 0 <= (row.loss or 0) <= 1:
+            raise HoldoverError(f"{source or 'the trace'}: {row} is not possible")
     for row in [*rows, end]:
         if previous is not None and row.t_s <= previous:
             raise HoldoverError(f"{source or 'the trace'}: after {previous} s comes {row.t_s} s")

@@ -16,8 +16,8 @@ use crate::attended::attended;
 use crate::errors::{failed, interrupted};
 use crate::scenario::PyScenario;
 
-/// Of a paper: its name, title, authors, its experiments (name and title) and claims (name, experiment and text).
-type Described = (String, String, String, Vec<(String, Option<String>)>, Vec<(String, String, String)>);
+/// Of a paper: its name, title, authors, its experiments (name and scenarios) and claims (name, experiment and text).
+type Described = (String, String, String, Vec<(String, Vec<String>)>, Vec<(String, String, String)>);
 
 /// A claim: its name, experiment, text, verdict, and what was found.
 type Claim = (String, String, String, String, String);
@@ -35,7 +35,8 @@ fn catalogue(py: Python<'_>, name: &str) -> PyResult<Catalogue> {
 pub(crate) fn papers(py: Python<'_>) -> PyResult<Vec<Described>> {
     let all = Catalogue::all(None).map_err(|error| failed(py, error))?;
     let describe = |catalogue: Catalogue| {
-        let experiments = catalogue.experiments.iter().map(|one| (one.id.clone(), one.scenario.clone()));
+        let scenarios = |name: &Option<String>| name.iter().flat_map(|name| catalogue.scenarios_of(name)).collect();
+        let experiments = catalogue.experiments.iter().map(|one| (one.id.clone(), scenarios(&one.scenario)));
         let claims = catalogue.claims.iter().map(|one| (one.id.clone(), one.experiment.clone(), one.text.clone()));
         (
             catalogue.name.clone(),

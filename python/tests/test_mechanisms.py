@@ -77,7 +77,20 @@ def test_what_a_mechanism_raises_ends_the_run(scenario):
         def handle_packet(self, now, direction, packet):
             return "perhaps"
 
+    class Early(holdover.Mechanism):
+        def handle_packet(self, now, direction, packet):
+            self.wake_at(now + 0.02 * 1e9)
+
+    class Sideways(holdover.Mechanism):
+        def handle_packet(self, now, direction, packet):
+            self.send(packet, "sideways")
+
     options = {"captures": False, "report": False}
+    with pytest.raises(ValueError, match="whole nanoseconds") as raised:
+        scenario.run(mechanisms={"phone": Early}, **options)
+    assert any(entry.name == "handle_packet" for entry in raised.traceback), "the line that asked for it"
+    with pytest.raises(ValueError, match="no direction"):
+        scenario.run(mechanisms={"phone": Sideways}, **options)
     with pytest.raises(LookupError, match="at "):
         scenario.run(mechanisms={"phone": Broken}, **options)
     with pytest.raises(ValueError, match="perhaps"):

@@ -8,12 +8,21 @@ def test_papers_have_experiments_claims_and_scenarios():
     assert {"freeze-tcp", "m-tcp"} <= set(names)
     freeze = holdover.paper("freeze-tcp")
     assert freeze.claims and all(claim.experiment in freeze.experiments for claim in freeze.claims)
-    scenario = next(name for name in freeze.experiments.values() if name)
+    for paper in holdover.papers():
+        for name in {name for names in paper.experiments.values() for name in names}:
+            assert paper.scenario(name).variants, f"{paper.name}: {name}"
+    scenario = next(names[0] for names in freeze.experiments.values() if names)
     assert freeze.scenario(scenario).variants
     with pytest.raises(KeyError, match="there are"):
         holdover.paper("cat-tcp")
     with pytest.raises(KeyError, match="it has"):
         freeze.reproduce(["cat"])
+    with pytest.raises(KeyError, match='"cat"'):
+        freeze.reproduce("cat")
+    with pytest.raises(ValueError, match="settings is at least 1"):
+        freeze.fit(settings=0)
+    with pytest.raises(ValueError, match="jobs lies between"):
+        freeze.reproduce("table-2", jobs=0)
 
 
 def test_a_fit_keeps_its_runs_when_it_is_stopped(tmp_path):

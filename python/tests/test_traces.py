@@ -92,6 +92,14 @@ def test_measurements_of_5g_and_starlink_become_traces(tmp_path):
         traces.from_lumos5g(tmp_path / "net_iperf.csv", run=1)
 
 
+@pytest.mark.parametrize("wrong", [{"loss": 2.0}, {"delay_s": -1.0}, {"rate_bps": float("nan")}, {"t_s": float("inf")}])
+def test_what_no_link_does_is_not_written(wrong):
+    good = {"t_s": 0.0, "rate_bps": 1e6, "delay_s": 0.01, "loss": 0.0}
+    conditions = [holdover.traces.Condition(**{**good, **wrong}), holdover.traces.Condition(**{**good, "t_s": 1.0})]
+    with pytest.raises(holdover.HoldoverError, match="not possible"):
+        holdover.traces.table(conditions)
+
+
 def test_probes_of_irtt_become_a_link_with_outages(tmp_path):
     def probe(ms, rtt_ms):
         stamps = {"client": {"send": {"wall": 1_707_277_440_000_000_000 + ms * 1_000_000, "monotonic": 0}}}
