@@ -162,7 +162,7 @@ def main() -> None:
     for name, capture in rust.captures.items():
         same = capture.read_bytes() == python.captures[name].read_bytes()
         print(f"{name}: {'the same bytes' if same else 'DIFFERENT'}, {capture.stat().st_size} bytes")
-    for action in python.actions.rows():
+    for action in python.actions:
         print(f"{action['t_s']:.3f} s  {action['mechanism']}: {action['what']} on {action['connection']}")
 
 

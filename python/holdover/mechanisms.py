@@ -97,8 +97,8 @@ class Mechanism:
         """At a host: something has happened to the link."""
 
     def handle_mobile(self, now: int, mobile: str, presence: Presence) -> None:
-        """At a router: where the mobile host with this address is. Called for each address of the host, unless the router's scenario has
-        ``hears_links = false``."""
+        """At a router: where the mobile host with this address is. Called for each address of the host. Of a router with
+        ``hears_links = false`` for registrations only."""
 
     def handle_failed_attempt(self, now: int, packet: Packet) -> None:
         """At a router beside a link that repeats its own losses (ARQ): an attempt to transmit this packet has failed.

@@ -36,14 +36,11 @@ class Table:
         """A column as a list, with None where it does not apply."""
         return self._native.column(name)
 
-    def rows(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows one by one, as dictionaries from the names of columns to values."""
         names = self.column_names
         columns = [self[name] for name in names]
         return (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return self.rows()
 
     def to_arrow(self) -> Any:
         """As a ``pyarrow.Table``, without copies."""

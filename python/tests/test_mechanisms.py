@@ -23,7 +23,7 @@ def test_a_mechanism_in_python_equals_its_rust_twin_packet_by_packet(tmp_path, f
     assert any(name.endswith(".pcapng") for name in own)
     actions = python["base"].actions
     assert [round(t) for t in actions["t_s"]][:2] == [3, 3], actions
-    assert {(action["node"], action["mechanism"], action["what"]) for action in actions.rows()} == {
+    assert {(action["node"], action["mechanism"], action["what"]) for action in actions} == {
         ("phone", "reconnect_acks", "sent ACKs")
     }
     events = pyarrow.table(python["base"].events)

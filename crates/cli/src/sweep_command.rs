@@ -343,8 +343,8 @@ fn compared(comparison: &Comparison<'_>, unit: &str) -> String {
         }
         _ => String::new(),
     };
-    let known = found.test.map_or_else(String::new, |test| format!(" ± {}", human(test.half_width, unit)));
-    format!("{sign}{}{known}{share}, {sure}{}", human(found.difference.abs(), unit), comparison.verdict.name())
+    let margin = found.test.map_or_else(String::new, |test| format!(" ± {}", human(test.half_width, unit)));
+    format!("{sign}{}{margin}{share}, {sure}{}", human(found.difference.abs(), unit), comparison.verdict.name())
 }
 
 /// Columns side by side, two blanks apart.

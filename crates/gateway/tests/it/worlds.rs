@@ -79,7 +79,7 @@ fn the_supervisor_that_does_not_choke_is_hardly_ever_slower_than_nobody() {
         for gap_ms in [300, 1_000, 3_000, 10_000] {
             let plain = run(world(profile, 3_000_000, &[(4_000, 4_000 + gap_ms)])).duration().as_secs_f64();
             let with_it = cut(profile, gap_ms, &supervisor(Choke::Never)).duration().as_secs_f64();
-            // Slow start takes Tahoe 0.3 s, and a plain connection loses no more than that to its timer.
+            // Tahoe takes 14.91 s with it and 14.61 s without.
             let bound = if profile == Profile::TahoeBsd && gap_ms == 1_000 { 1.025 } else { 1.02 };
             assert!(with_it <= plain * bound, "{profile}, {gap_ms} ms: {with_it:.2} s, plain {plain:.2} s");
         }

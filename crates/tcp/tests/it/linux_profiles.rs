@@ -310,8 +310,8 @@ fn sent_in_rounds_after_a_timeout(written: usize) -> Vec<usize> {
     sent
 }
 
-/// Then the congestion window is the limit, which retransmissions fill and new data waits for: it opens by a segment each round trip. Where no
-/// data waits, it is not.
+/// After a timeout in which all is lost that the peer's window allowed, retransmissions fill the congestion window. If new data waits for it, it
+/// opens by a segment each round trip; if none does, it stays.
 #[test]
 fn linux_a_window_that_retransmissions_fill_opens() {
     assert_eq!(sent_in_rounds_after_a_timeout(60_000), [1, 2, 3, 4, 5, 6, 7, 8]);
