@@ -56,6 +56,7 @@ zero_window = "freeze"
 algorithm = "reno"
 initial_window = "rfc3390"
 counting = "per-ack"
+increase = "every-ack"
 syn_retransmissions_forgiven = 1
 ssthresh_basis = "flight-size"
 validate_after_idle = true

@@ -236,6 +236,8 @@ pub struct CongestionConfig {
     pub initial_window: InitialWindow,
     /// Whether an ACK opens the window by what it acknowledges (RFC 3465) or by one segment whatever it acknowledges.
     pub counting: AckCounting,
+    /// Which ACKs open the window.
+    pub increase: CwndIncrease,
     /// How often a SYN may be retransmitted before the connection begins with a window of one segment (RFC 5681 section
     /// 3.1: 0; Linux: 1).
     pub syn_retransmissions_forgiven: u32,
@@ -326,6 +328,16 @@ pub enum AckCounting {
     PerAck,
     /// As the segments it acknowledges (RFC 3465, Linux).
     PerSegment,
+}
+
+/// Which ACKs of new data open the window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CwndIncrease {
+    /// Those that come while the congestion window is what limits sending (RFC 7661, Linux `tcp_is_cwnd_limited`).
+    WhileLimiting,
+    /// All, also where the peer's window or the application is the limit, up to the largest window that the peer can advertise
+    /// (4.3BSD, ns-2).
+    EveryAck,
 }
 
 /// What ssthresh is computed from.
@@ -510,6 +522,7 @@ impl Config {
                 algorithm: Algorithm::Cubic,
                 initial_window: InitialWindow::Rfc6928,
                 counting: AckCounting::PerSegment,
+                increase: CwndIncrease::WhileLimiting,
                 syn_retransmissions_forgiven: 0,
                 ssthresh_basis: SsthreshBasis::FlightSize,
                 validate_after_idle: false,

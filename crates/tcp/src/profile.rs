@@ -6,9 +6,9 @@ use core::str::FromStr;
 use holdover_base::Duration;
 
 use crate::config::{
-    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, Ecn, Estimator, HyStartVariant, InitialWindow,
-    LimitConfig, LossDetection, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit,
-    RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
+    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, CwndIncrease, Ecn, Estimator, HyStartVariant,
+    InitialWindow, LimitConfig, LossDetection, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction,
+    RetryLimit, RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 
 /// A named stack.
@@ -89,7 +89,7 @@ impl Profile {
 ///
 /// Slow timer of 500 ms, fast timer of 200 ms for delayed ACKs; RTO between 1 s and 64 s, 6 s before the first sample; one
 /// segment timed per window; twelve retransmissions; persist probes of one byte between 5 s and 60 s; the window counted by
-/// ACKs; a stopped sender takes `snd_nxt` back to `snd_una`. Windows are in segments here, in bytes there.
+/// ACKs, each of which opens it (`tcp_input`, up to `TCP_MAXWIN`); a stopped sender takes `snd_nxt` back to `snd_una`. Windows are in segments here, in bytes there.
 const fn bsd(detection: LossDetection) -> Config {
     let rfc = Config::rfc();
     Config {
@@ -124,6 +124,7 @@ const fn bsd(detection: LossDetection) -> Config {
             algorithm: Algorithm::Reno,
             initial_window: InitialWindow::Segments(1),
             counting: AckCounting::PerAck,
+            increase: CwndIncrease::EveryAck,
             ssthresh_basis: SsthreshBasis::SendWindow,
             restart_after_idle: true,
             validate_after_idle: false,
@@ -158,7 +159,7 @@ const fn bsd(detection: LossDetection) -> Config {
 /// (base TCP, window of 20 packets, RTO by two ticks at least, 64 s ceiling, no delayed ACKs, timestamps on, no fast retransmit on
 /// duplicates without new SACK blocks, persist mode as in RFC 1122 with a 60 s ceiling and frozen timers; go-back-N after a timeout
 /// and the RTT from the echo in the traces of its section 6.3.1), the ns manual's chapter on TCP agents (`tcpTick_` 0.1 s,
-/// `windowInit_` 1), and Fall and Floyd's description of Sack1's pipe. ns-2 counts packets, so that a window probe has no byte.
+/// `windowInit_` 1), ns-2's `TcpAgent::recv_newack_helper` (every ACK opens the window, as `control_increase_` is 0), and Fall and Floyd's description of Sack1's pipe. ns-2 counts packets, so that a window probe has no byte.
 const fn sack1_ns2() -> Config {
     let rfc = Config::rfc();
     Config {
@@ -187,6 +188,7 @@ const fn sack1_ns2() -> Config {
             algorithm: Algorithm::Reno,
             initial_window: InitialWindow::Segments(1),
             counting: AckCounting::PerAck,
+            increase: CwndIncrease::EveryAck,
             ssthresh_basis: SsthreshBasis::SendWindow,
             restart_after_idle: false,
             validate_after_idle: false,

@@ -183,6 +183,7 @@ fn congestion(config: &mut Config, stack: &Stack) {
     });
     put(&mut congestion.initial_window, window);
     put_word(&mut congestion.counting, changes.counting);
+    put_word(&mut congestion.increase, changes.increase);
     put(&mut congestion.syn_retransmissions_forgiven, changes.syn_retransmissions_forgiven);
     put_word(&mut congestion.ssthresh_basis, changes.ssthresh_basis);
     put(&mut congestion.validate_after_idle, changes.validate_after_idle);

@@ -3,8 +3,8 @@
 use core::num::NonZeroU32;
 
 use holdover_tcp::{
-    AckCounting, Algorithm, Ecn, Estimator, HyStartVariant, LossDetection, ProbePayload, Profile, Reduction,
-    SsthreshBasis, WindowUpdate, ZeroWindow,
+    AckCounting, Algorithm, CwndIncrease, Ecn, Estimator, HyStartVariant, LossDetection, ProbePayload, Profile,
+    Reduction, SsthreshBasis, WindowUpdate, ZeroWindow,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
@@ -55,6 +55,7 @@ vocabulary!(Algorithm as "Algorithm" {
 vocabulary!(Ecn as "Ecn" { Self::Off => "off", Self::Accept => "accept", Self::Request => "request" });
 vocabulary!(HyStartVariant as "HyStartVariant" { Self::Linux => "linux", Self::Rfc9406 => "rfc9406" });
 vocabulary!(AckCounting as "AckCounting" { Self::PerAck => "per-ack", Self::PerSegment => "per-segment" });
+vocabulary!(CwndIncrease as "CwndIncrease" { Self::WhileLimiting => "while-limiting", Self::EveryAck => "every-ack" });
 vocabulary!(SsthreshBasis as "SsthreshBasis" {
     Self::FlightSize => "flight-size",
     Self::CongestionWindow => "congestion-window",
@@ -236,6 +237,8 @@ pub(crate) struct Congestion {
     pub(crate) initial_window: Option<Window>,
     /// By how much an ACK opens the window.
     pub(crate) counting: Option<Word<AckCounting>>,
+    /// Which ACKs open the window.
+    pub(crate) increase: Option<Word<CwndIncrease>>,
     /// How often a SYN may be retransmitted before the connection begins with a window of one segment.
     pub(crate) syn_retransmissions_forgiven: Option<u32>,
     /// What ssthresh is computed from when a loss shows.

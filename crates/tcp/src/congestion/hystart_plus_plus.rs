@@ -126,6 +126,7 @@ mod tests {
             snd_una: Seq::new(una),
             snd_nxt: Seq::new(nxt),
             is_paced: false,
+            largest_send_window: u32::MAX,
         }
     }
 

@@ -13,7 +13,7 @@ pub(crate) mod path_model;
 use holdover_base::{Duration, Instant};
 use holdover_wire::Seq;
 
-use crate::config::{AckCounting, Algorithm, CongestionConfig, HyStartVariant, SsthreshBasis};
+use crate::config::{AckCounting, Algorithm, CongestionConfig, CwndIncrease, HyStartVariant, SsthreshBasis};
 use cubic::Cubic;
 use hystart::HyStart;
 use hystart_plus_plus::{Growth, HyStartPlusPlus};
@@ -58,6 +58,8 @@ pub(crate) struct AckSample {
     pub(crate) snd_una: Seq,
     pub(crate) snd_nxt: Seq,
     pub(crate) is_paced: bool,
+    /// The largest window that the peer can advertise, in segments.
+    pub(crate) largest_send_window: u32,
 }
 
 impl CongestionWindow {
@@ -126,14 +128,18 @@ impl CongestionWindow {
         if reducing { self.ssthresh } else { self.ssthresh.max(self.cwnd / 2 + self.cwnd / 4) }
     }
 
-    /// An ACK outside of recovery acknowledges `sample.acked` segments: the window opens, if it was in use.
+    /// An ACK outside of recovery acknowledges `sample.acked` segments: the window opens, if the stack lets it.
     pub(crate) fn on_ack(&mut self, config: &CongestionConfig, sample: &AckSample) {
         if config.algorithm == Algorithm::Cubic
             && let Some(rtt) = sample.rtt
         {
             self.watch_slow_start(config, rtt, sample);
         }
-        if !self.is_limiting() {
+        let may_open = match config.increase {
+            CwndIncrease::WhileLimiting => self.is_limiting(),
+            CwndIncrease::EveryAck => self.cwnd < sample.largest_send_window,
+        };
+        if !may_open {
             return;
         }
         let mut acked = match config.counting {
@@ -338,6 +344,7 @@ mod tests {
             snd_una: Seq::new(0),
             snd_nxt: Seq::new(0),
             is_paced: false,
+            largest_send_window: u32::MAX,
         };
         window.on_ack(config, &sample);
     }

@@ -432,6 +432,7 @@ impl Connection {
             snd_una: self.snd.una,
             snd_nxt: self.snd.nxt,
             is_paced: self.pacer.is_some(),
+            largest_send_window: (u32::from(u16::MAX) << self.snd.scale) / self.snd.mss.max(1),
         };
         self.congestion.on_ack(&self.config.congestion, &sample);
     }

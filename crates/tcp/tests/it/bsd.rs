@@ -64,6 +64,28 @@ fn bsd_gives_up_after_twelve() {
     assert_eq!(t.millis(), 94_500 + 7 * 64_000);
 }
 
+/// The window opens with every ACK, also while the peer's window is the limit; no further than the largest window that the peer can
+/// advertise.
+#[test]
+fn bsd_every_ack_opens_the_window() {
+    let mut t = Script::established(reno());
+    t.write(16_000);
+    t.expect(data(1, 1001));
+    for acked in (1001..9001).step_by(1000) {
+        t.inject(seg().ack(acked).win(1000));
+        t.expect(data(acked, acked + 1000));
+    }
+    t.expect_cwnd(9, None);
+    t.inject(seg().ack(9001).win(8000));
+    t.expect_segments(9001, 16_001, Reason::NewData);
+    t.expect_cwnd(10, None);
+    t.steer(|connection, _| connection.set_cwnd(64));
+    t.inject(seg().ack(11_001).win(8000));
+    t.expect_cwnd(65, None);
+    t.inject(seg().ack(13_001).win(8000));
+    t.expect_cwnd(65, None);
+}
+
 /// Slow start from one segment, one more for each ACK, whatever it acknowledges.
 #[test]
 fn bsd_slow_start_counts_acks() {

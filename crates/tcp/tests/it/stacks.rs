@@ -2,8 +2,8 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{
-    AckCounting, AckPolicy, Algorithm, Config, Ecn, Estimator, HyStartVariant, InitialWindow, KeepAlive, LossDetection,
-    PacingConfig, ProbePayload, Profile, Reduction, RetryLimit, SsthreshBasis, WindowUpdate, ZeroWindow,
+    AckCounting, AckPolicy, Algorithm, Config, CwndIncrease, Ecn, Estimator, HyStartVariant, InitialWindow, KeepAlive,
+    LossDetection, PacingConfig, ProbePayload, Profile, Reduction, RetryLimit, SsthreshBasis, WindowUpdate, ZeroWindow,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -51,6 +51,7 @@ pub(crate) enum Change {
     DupAckNeedsNewSack(bool),
     ZeroWindow(ZeroWindow),
     Congestion(Algorithm, AckCounting, SsthreshBasis),
+    Increase(CwndIncrease),
     InitialWindow(InitialWindow),
     Idle { validate: bool, restart: bool },
     HyStart(bool, HyStartVariant),
@@ -138,6 +139,7 @@ impl Change {
                 congestion.counting = counting;
                 congestion.ssthresh_basis = basis;
             }
+            Self::Increase(increase) => congestion.increase = increase,
             Self::InitialWindow(window) => congestion.initial_window = window,
             Self::Idle { validate, restart } => {
                 congestion.validate_after_idle = validate;
@@ -243,6 +245,7 @@ fn window_changes() -> impl Strategy<Value = Change> {
     let rules = vec![WindowUpdate::Rfc9293, WindowUpdate::LargerOnly, WindowUpdate::LargerOrZero];
     prop_oneof![
         algorithms.prop_map(|(algorithm, counting, basis)| Change::Congestion(algorithm, counting, basis)),
+        select(vec![CwndIncrease::WhileLimiting, CwndIncrease::EveryAck]).prop_map(Change::Increase),
         prop_oneof![
             (1_u32..20).prop_map(InitialWindow::Segments),
             Just(InitialWindow::Rfc3390),
