@@ -16,12 +16,12 @@ use holdover_host::clock;
 use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
 use holdover_host::log::with_causes;
 use holdover_host::notify::Notifier;
+use holdover_host::open_files;
 use holdover_host::privileges::{self, CapabilitySet};
 use holdover_host::scrape::{self, Scrapes};
 use holdover_host::session::{Bounds, Sessions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::{Config, Mode};
 use crate::control::{LONGEST_REQUEST, Request, Response};
@@ -153,7 +153,8 @@ impl Daemon {
     /// # Errors
     /// Something that it cannot do without is missing.
     pub fn open(setup: Setup, stop: UnixStream) -> Result<Self, DaemonError> {
-        raise_file_limit();
+        // Mobile hosts for which packets wait have a file each, up to a bound.
+        open_files::raise_limit();
         let (listener, ownership) = listen(&setup.socket)?;
         let now = clock::now();
         let notifier = Notifier::from_environment();
@@ -367,11 +368,4 @@ impl std::fmt::Debug for Daemon {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Daemon").field("engine", &self.engine).finish_non_exhaustive()
     }
-}
-
-/// As many open files as the system allows: mobile hosts for which packets wait have one each, up to a bound.
-fn raise_file_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    // Less than that is enough for fewer of them.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
 }

@@ -22,6 +22,7 @@
 //! | [`clock`], [`log`] | this machine's clocks as points in time; what a daemon writes down |
 //! | [`map_batch`] | all entries of an eBPF map |
 //! | [`notify`] | what the service manager is told |
+//! | [`open_files`] | how many files this process may have open |
 //! | [`privileges`] | giving up all capabilities but a few |
 //!
 //! Everything works on the network namespace of the calling thread when it is opened, and stays in it from then on.
@@ -47,6 +48,7 @@ pub mod neighbours;
 mod netlink;
 pub mod notify;
 pub mod offload;
+pub mod open_files;
 pub mod packet_socket;
 pub mod privileges;
 mod requests;

@@ -32,6 +32,7 @@ silly_window_override = "200 ms"
 [host.stack.receive]
 buffer = "64 KiB"
 max_buffer = "1 MiB"
+growth = "linux-2.6"
 initial_window = "none"
 ack = { policy = "adaptive", quick_acks = 4, min = "40 ms", max = "200 ms" }
 quick_while_growing = true

@@ -108,6 +108,8 @@ pub struct ReceiveConfig {
     pub buffer_bytes: u32,
     /// The size up to which the buffer grows by itself while the reader keeps up; equal to `buffer_bytes` for a fixed one.
     pub max_buffer_bytes: u32,
+    /// How it grows.
+    pub growth: BufferGrowth,
     /// The largest window that is advertised at first; it grows by two segments for each one received, as in Linux
     /// (`rcv_ssthresh`). `u32::MAX` advertises the whole buffer from the start.
     pub initial_window_bytes: u32,
@@ -116,6 +118,16 @@ pub struct ReceiveConfig {
     /// Whether, under [`AckPolicy::Adaptive`], a segment that lets the advertised window grow is acknowledged at once, so that the
     /// sender hears of it (Linux `tcp_grow_window`).
     pub quick_while_growing: bool,
+}
+
+/// How the receive buffer grows: to twice what the reader took in a round trip, and by what that grew, if it is more than ever before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BufferGrowth {
+    /// Linux 2.6.7 to 6.15: 16 segments more.
+    Linux2_6,
+    /// Linux 6.18: not before more than 10 segments were read in a round trip, and also for data beyond a hole. A buffer that grows counts
+    /// memory, of which half is taken for data until the first full segment shows more or less (Linux `scaling_ratio`).
+    Linux6_18,
 }
 
 /// When data is acknowledged (RFC 9293 section 3.8.6.3).
@@ -496,6 +508,7 @@ impl Config {
             receive: ReceiveConfig {
                 buffer_bytes: 4 << 20,
                 max_buffer_bytes: 4 << 20,
+                growth: BufferGrowth::Linux2_6,
                 initial_window_bytes: u32::MAX,
                 ack: AckPolicy::Delayed { delay: Duration::from_millis(200), tick: Duration::ZERO },
                 quick_while_growing: false,

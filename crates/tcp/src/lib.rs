@@ -22,16 +22,17 @@ mod pacing;
 mod profile;
 mod receive_buffer;
 mod recovery;
+mod right_sizing;
 mod rtt;
 mod send_buffer;
 mod state;
 mod timers;
 
 pub use config::{
-    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, CwndIncrease, Ecn, Estimator, FastOpenConfig,
-    HyStartVariant, InitialWindow, KeepAlive, LimitConfig, LossDetection, PacingConfig, PersistConfig, ProbePayload,
-    ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig,
-    WindowUpdate, ZeroWindow,
+    AckCounting, AckPolicy, Algorithm, BufferGrowth, Config, CongestionConfig, CwndIncrease, Ecn, Estimator,
+    FastOpenConfig, HyStartVariant, InitialWindow, KeepAlive, LimitConfig, LossDetection, PacingConfig, PersistConfig,
+    ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig, SsthreshBasis,
+    UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 pub use connection::{AfterRetransmit, Connection, Event, IcmpEffect, Identity, Resumption, Transmit};
 pub use counters::{Counters, Disposition, Reason};

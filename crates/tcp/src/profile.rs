@@ -6,9 +6,10 @@ use core::str::FromStr;
 use holdover_base::Duration;
 
 use crate::config::{
-    AckCounting, AckPolicy, Algorithm, Config, CongestionConfig, CwndIncrease, Ecn, Estimator, HyStartVariant,
-    InitialWindow, LimitConfig, LossDetection, PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction,
-    RetryLimit, RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
+    AckCounting, AckPolicy, Algorithm, BufferGrowth, Config, CongestionConfig, CwndIncrease, Ecn, Estimator,
+    HyStartVariant, InitialWindow, LimitConfig, LossDetection, PersistConfig, ProbePayload, ReceiveConfig,
+    RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate,
+    ZeroWindow,
 };
 
 /// A named stack.
@@ -333,9 +334,11 @@ const fn linux_6(algorithm: Algorithm) -> Config {
         ecn: Ecn::Accept,
         send: SendConfig { minshall: true, window_update: WindowUpdate::LargerOrZero, ..base.send },
         receive: ReceiveConfig {
-            // tcp_rmem's default of 131072 and maximum of 32 MiB bytes, half of which are window.
+            // tcp_rmem's default of 131072 bytes, half of which are window until the first full segment, and maximum of 32 MiB, of which
+            // segments of 1448 bytes fill 160 256ths.
             buffer_bytes: 65_536,
-            max_buffer_bytes: 16 << 20,
+            max_buffer_bytes: 20 << 20,
+            growth: BufferGrowth::Linux6_18,
             initial_window_bytes: 64_240,
             ack: AckPolicy::Adaptive { quick_acks: 16, min: ms(40), max: ms(200) },
             quick_while_growing: true,

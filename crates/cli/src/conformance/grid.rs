@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Display;
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
 
+use holdover_host::open_files;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
@@ -26,6 +27,43 @@ pub(super) trait GridReport: Serialize {
     fn markdown(&self) -> String;
     /// A row for each run.
     fn csv(&self) -> String;
+}
+
+/// A place of a grid, where runs are made.
+pub(super) trait GridPlace: Copy + Ord + Display + Send + Sync {
+    /// How many connections a run has, both ends of which are in this process.
+    fn connections(self) -> u32 {
+        1
+    }
+}
+
+/// What a run has open besides its connections: namespaces, devices, programs and maps.
+const OPEN_FILES_OF_A_RUN: u64 = 250;
+
+/// The files that this process may have open, shared by the runs under way.
+#[derive(Debug)]
+struct OpenFiles {
+    free: Mutex<u64>,
+    given_back: Condvar,
+    limit: u64,
+}
+
+impl OpenFiles {
+    fn new(limit: u64) -> Self {
+        Self { free: Mutex::new(limit), given_back: Condvar::new(), limit }
+    }
+
+    /// Makes a run when there is room for it. One that never has room is made alone.
+    fn make<R>(&self, place: impl GridPlace, run: impl FnOnce() -> R) -> R {
+        let needed = (OPEN_FILES_OF_A_RUN + 2 * u64::from(place.connections())).min(self.limit);
+        let free = self.free.lock().expect("no worker panics while it holds the count");
+        let wait = self.given_back.wait_while(free, |free| *free < needed);
+        *wait.expect("no worker panics while it holds the count") -= needed;
+        let result = run();
+        *self.free.lock().expect("no worker panics while it holds the count") += needed;
+        self.given_back.notify_all();
+        result
+    }
 }
 
 /// The runs of each place.
@@ -61,7 +99,7 @@ pub(super) fn run_all<P, R, E>(
     run_one: impl Fn(P) -> Result<R, E> + Sync,
 ) -> Result<Outcome<P, R>, Failure>
 where
-    P: Copy + Ord + Display + Send + Sync,
+    P: GridPlace,
     R: Send,
     E: Error + Send,
 {
@@ -71,13 +109,14 @@ where
             .expect("a valid template"),
     );
     let next = AtomicUsize::new(0);
+    let open_files = OpenFiles::new(open_files::raise_limit());
     let outcome = Mutex::new(Outcome { runs: Runs::new(), failures: Vec::new() });
     std::thread::scope(|scope| {
         for _ in 0..args.jobs.unwrap_or(JOBS) {
             scope.spawn(|| {
                 while let Some(&place) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
                     bar.set_message(place.to_string());
-                    let run = run_one(place);
+                    let run = open_files.make(place, || run_one(place));
                     bar.inc(1);
                     let mut outcome = outcome.lock().expect("no worker panics while it holds the outcome");
                     match run {
@@ -187,6 +226,34 @@ mod tests {
         assert_eq!(outcome.failures.len(), 2);
         assert_eq!(failures(&outcome.failures[..1]), "## Runs that could not be made\n\n- 2: no such world\n\n");
         assert_eq!(failures(&[]), "");
+    }
+
+    impl GridPlace for u32 {
+        fn connections(self) -> u32 {
+            self
+        }
+    }
+
+    #[test]
+    fn runs_share_the_files_that_may_be_open() {
+        let (under_way, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let files = OpenFiles::new(3_000);
+        std::thread::scope(|scope| {
+            // 1,250 files each, and one that wants more than there are.
+            for place in [500, 500, 500, 500, 1_000_000] {
+                let (files, under_way, most) = (&files, &under_way, &most);
+                scope.spawn(move || {
+                    files.make(place, || {
+                        let now = under_way.fetch_add(if place == 500 { 1 } else { 2 }, Ordering::SeqCst);
+                        most.fetch_max(now, Ordering::SeqCst);
+                        std::thread::sleep(std::time::Duration::from_millis(20));
+                        under_way.fetch_sub(if place == 500 { 1 } else { 2 }, Ordering::SeqCst);
+                    });
+                });
+            }
+        });
+        assert!(most.into_inner() <= 2, "two at a time, or the large one alone");
+        assert_eq!(files.free.into_inner().unwrap(), 3_000);
     }
 
     #[test]

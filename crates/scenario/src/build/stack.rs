@@ -93,6 +93,7 @@ fn receive(config: &mut Config, stack: &Stack) -> Result<(), Problem> {
     let receive = &mut config.receive;
     put_bytes(&mut receive.buffer_bytes, changes.buffer, "buffer").under("receive")?;
     put_bytes(&mut receive.max_buffer_bytes, changes.max_buffer, "max_buffer").under("receive")?;
+    put_word(&mut receive.growth, changes.growth);
     match changes.initial_window {
         Some(OrNone(None)) => receive.initial_window_bytes = u32::MAX,
         Some(OrNone(window)) => {

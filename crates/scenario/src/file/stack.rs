@@ -3,8 +3,8 @@
 use core::num::NonZeroU32;
 
 use holdover_tcp::{
-    AckCounting, Algorithm, CwndIncrease, Ecn, Estimator, HyStartVariant, LossDetection, ProbePayload, Profile,
-    Reduction, SsthreshBasis, WindowUpdate, ZeroWindow,
+    AckCounting, Algorithm, BufferGrowth, CwndIncrease, Ecn, Estimator, HyStartVariant, LossDetection, ProbePayload,
+    Profile, Reduction, SsthreshBasis, WindowUpdate, ZeroWindow,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
@@ -55,6 +55,7 @@ vocabulary!(Algorithm as "Algorithm" {
 vocabulary!(Ecn as "Ecn" { Self::Off => "off", Self::Accept => "accept", Self::Request => "request" });
 vocabulary!(HyStartVariant as "HyStartVariant" { Self::Linux => "linux", Self::Rfc9406 => "rfc9406" });
 vocabulary!(AckCounting as "AckCounting" { Self::PerAck => "per-ack", Self::PerSegment => "per-segment" });
+vocabulary!(BufferGrowth as "BufferGrowth" { Self::Linux2_6 => "linux-2.6", Self::Linux6_18 => "linux-6.18" });
 vocabulary!(CwndIncrease as "CwndIncrease" { Self::WhileLimiting => "while-limiting", Self::EveryAck => "every-ack" });
 vocabulary!(SsthreshBasis as "SsthreshBasis" {
     Self::FlightSize => "flight-size",
@@ -138,6 +139,8 @@ pub(crate) struct Receive {
     pub(crate) buffer: Option<Bytes>,
     /// The size up to which the buffer grows by itself.
     pub(crate) max_buffer: Option<Bytes>,
+    /// How it grows: as in Linux 2.6.7 to 6.15, or as in Linux 6.18.
+    pub(crate) growth: Option<Word<BufferGrowth>>,
     /// The largest window that is advertised at first, or "none" for the whole buffer.
     pub(crate) initial_window: Option<OrNone<Bytes>>,
     /// When to acknowledge: "immediate", "delayed" or "adaptive", or a table.

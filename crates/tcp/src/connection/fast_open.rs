@@ -211,7 +211,7 @@ impl Connection {
         self.events.insert(Event::Connected);
         self.snd.last_data_at = now;
         self.ack.last_data_at = now;
-        self.rcv.measured_since = now;
+        self.begin_right_sizing(now);
         self.arm_keep_alive(now);
         self.start_pacing(now);
         self.start_model(now);

@@ -7,6 +7,7 @@ use holdover_wire::{Seq, SeqRange};
 
 use crate::counters::Reason;
 use crate::on_demand::Absent;
+use crate::right_sizing::RightSizing;
 
 /// An address and port: a [`SocketAddr`] without the flow label and scope that a TCP segment does not have.
 #[derive(Clone, Copy, Debug)]
@@ -106,11 +107,8 @@ pub(crate) struct ReceiveSpace {
     pub(crate) urgent: Option<Seq>,
     /// A duplicate to report by DSACK, and whether the block after it has to be the one around it.
     pub(crate) dsack: Option<SeqRange>,
-    /// Growth of the buffer: the bytes read since `measured_since`, and the round trip seen from the receiver.
-    pub(crate) measured_since: Instant,
-    pub(crate) measured_read: u32,
-    pub(crate) last_measured: u32,
-    pub(crate) rtt: Duration,
+    /// Growth of the buffer.
+    pub(crate) sizing: RightSizing,
     /// Whether the reader is gone: new data is answered by a reset.
     pub(crate) reader_gone: bool,
 }

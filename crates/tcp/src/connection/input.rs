@@ -344,6 +344,11 @@ impl Connection {
             return None;
         }
         let arrival = self.take_data(start, data);
+        match arrival {
+            Arrival::InOrder => self.note_segment_len(len),
+            Arrival::OutOfOrder => self.grow_buffer_for_hole(),
+            _ => {}
+        }
         // Without SACK a window that opens would keep the sender from counting this ACK as a duplicate (Linux
         // `tcp_data_queue_ofo`).
         let opens = match arrival {

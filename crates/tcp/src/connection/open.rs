@@ -16,6 +16,7 @@ use crate::on_demand::OnDemand;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::recovery::Recovery;
 use crate::recovery::queue::{RetransmissionQueue, Sent};
+use crate::right_sizing::RightSizing;
 use crate::rtt::RttEstimator;
 use crate::send_buffer::SendBuffer;
 use crate::state::State;
@@ -107,10 +108,7 @@ impl Connection {
                 fin: None,
                 urgent: None,
                 dsack: None,
-                measured_since: now,
-                measured_read: 0,
-                last_measured: 0,
-                rtt: Duration::ZERO,
+                sizing: RightSizing::new(now, receive.growth, 0),
                 reader_gone: false,
             },
             sack: config.sack,

@@ -5,12 +5,19 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::{Segment, Seq, SeqRange};
 
 use super::{Connection, Event};
-use crate::config::AckPolicy;
+use crate::config::{AckPolicy, BufferGrowth};
 use crate::counters::Reason;
+use crate::right_sizing::{RightSizing, share_of_data};
 use crate::timers::Timer;
 
-/// The receiver measures its reader against a round trip of at least this.
-const MIN_MEASUREMENT: Duration = Duration::from_millis(1);
+/// Segments with less data do not open the advertised window (Linux `tcp_event_data_recv`).
+const LEAST_THAT_OPENS: u32 = 128;
+/// With how many segments a sender begins (Linux `TCP_INIT_CWND`).
+const FIRST_SEGMENTS: u32 = 10;
+/// What the timestamps option takes of each segment, in bytes.
+const TIMESTAMPS_LEN: u32 = 12;
+/// Before the first full segment, in 256ths (Linux `TCP_DEFAULT_SCALING_RATIO`).
+const ASSUMED_SHARE: u64 = 128;
 
 /// Data.
 impl Connection {
@@ -68,17 +75,12 @@ impl Connection {
                 // Linux `tcp_measure_rcv_mss`: less than a full segment ends what was written, too.
                 let ends_a_write = pushed || len < self.rcv.mss;
                 self.ack.pushed |= ends_a_write && matches!(self.config.receive.ack, AckPolicy::Adaptive { .. });
-                self.schedule_in_order_ack(now, len, window_grew);
+                self.schedule_in_order_ack(now, window_grew);
             }
         }
     }
 
-    fn schedule_in_order_ack(&mut self, now: Instant, len: u32, window_grew: bool) {
-        // What is full-sized follows the largest segment seen.
-        if len > self.rcv.mss {
-            // Several segments may arrive as one: none is larger than was allowed.
-            self.rcv.mss = len.min(u32::from(self.config.mss)).max(self.rcv.mss);
-        }
+    fn schedule_in_order_ack(&mut self, now: Instant, window_grew: bool) {
         self.follow_arrivals(now);
         if window_grew && self.config.receive.quick_while_growing {
             self.ack.quick |= 1;
@@ -148,15 +150,23 @@ impl Connection {
         self.rcv.dsack = None;
     }
 
-    /// The receive-side round trip by echoed timestamps (Linux `tcp_rcv_rtt_measure_ts`): what the buffer's growth is
-    /// measured against.
+    /// What the buffer's growth is measured against.
     pub(super) fn measure_receive_rtt(&mut self, now: Instant, segment: &Segment) {
-        let Some(echoed) = segment.options.timestamps.map(|ts| ts.ecr).filter(|&ecr| ecr != 0) else { return };
-        if (segment.payload.len() as u32) < self.rcv.mss || self.rcv.capacity >= self.config.receive.max_buffer_bytes {
+        if self.rcv.capacity >= self.config.receive.max_buffer_bytes {
             return;
         }
-        let Some(sample) = self.rtt_by_echo(now, echoed).map(|sample| sample.max(MIN_MEASUREMENT)) else { return };
-        self.rcv.rtt = if self.rcv.rtt.is_zero() { sample } else { (self.rcv.rtt * 7 + sample) / 8 };
+        let growth = self.config.receive.growth;
+        let echoed = segment.options.timestamps.map(|ts| ts.ecr).filter(|&ecr| ecr != 0);
+        match echoed {
+            Some(echoed) if segment.payload.len() as u32 >= self.rcv.mss => {
+                let rtt = self.rtt_by_echo(now, echoed);
+                self.rcv.sizing.time_echo(growth, echoed, rtt, self.received.readable_len() == 0);
+            }
+            None if growth == BufferGrowth::Linux6_18 => {
+                self.rcv.sizing.time_window(now, self.rcv.nxt, self.rcv.nxt + self.rcv.wnd);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -219,8 +229,7 @@ impl Connection {
 
     /// The reader took `len` bytes: the buffer may grow, and the peer may have to be told of the room.
     pub(super) fn after_read(&mut self, now: Instant, len: u32) {
-        self.rcv.measured_read = self.rcv.measured_read.saturating_add(len);
-        self.grow_buffer(now);
+        self.grow_buffer(now, len);
         // Linux `tcp_cleanup_rbuf`: the reader has all that was pushed, and an answer that would carry the ACK is not expected.
         if self.ack.pushed && !self.ack.interactive && self.received.readable_len() == 0 {
             self.ack_now(Reason::Ack);
@@ -237,39 +246,64 @@ impl Connection {
         }
     }
 
-    /// The limit on the advertised window opens by two segments for each full one received (Linux `tcp_grow_window`).
-    /// Returns whether it opens by as much: what little is left at the end, and at the start of a connection whose buffer does not grow, is
-    /// no news to the sender.
+    /// The limit on the advertised window opens by two segments for each full one received (Linux `tcp_grow_window`), as far as there
+    /// is room beside what waits for the reader. Returns whether it opens.
     pub(super) fn open_limit(&mut self, len: u32) -> bool {
-        if self.rcv.limit >= self.rcv.capacity || len < self.rcv.mss / 2 {
+        let room = self.free_space().saturating_sub(self.rcv.limit);
+        if room == 0 || len < LEAST_THAT_OPENS {
             return false;
         }
-        let wanted = self.rcv.limit.saturating_add(2 * len);
-        self.rcv.limit = wanted.min(self.rcv.capacity);
-        wanted <= self.rcv.capacity
+        self.rcv.limit += room.min(2 * self.rcv.mss.max(len));
+        true
     }
 
-    /// Dynamic right-sizing (Linux `tcp_rcv_space_adjust`): a reader that takes more in a round trip than ever before gets
-    /// a buffer of twice that.
-    fn grow_buffer(&mut self, now: Instant) {
-        let max = self.config.receive.max_buffer_bytes;
-        if self.rcv.capacity >= max {
+    /// The reader took `len` bytes: the buffer grows if they are more than ever before in a round trip.
+    fn grow_buffer(&mut self, now: Instant, len: u32) {
+        let receive = &self.config.receive;
+        if self.rcv.capacity >= receive.max_buffer_bytes {
             return;
         }
-        let round = if self.rcv.rtt.is_zero() { self.srtt().unwrap_or(MIN_MEASUREMENT) } else { self.rcv.rtt };
-        if now.saturating_since(self.rcv.measured_since) < round {
+        let left = self.received.readable_len() as u32;
+        let wanted = self.rcv.sizing.on_read(now, receive.growth, len, left, self.srtt(), self.rcv.mss);
+        self.grow_buffer_to(wanted.unwrap_or(0));
+    }
+
+    fn grow_buffer_to(&mut self, wanted: u32) {
+        self.rcv.capacity = self.rcv.capacity.max(wanted.min(self.config.receive.max_buffer_bytes));
+    }
+
+    /// Data may come from now on (Linux `tcp_init_buffer_space`).
+    pub(super) fn begin_right_sizing(&mut self, now: Instant) {
+        let options = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
+        let advertised = u32::from(self.syn_mss()).saturating_sub(options);
+        let first = (FIRST_SEGMENTS * advertised).min(self.rcv.limit);
+        self.rcv.sizing = RightSizing::new(now, self.config.receive.growth, first);
+    }
+
+    /// Data lies beyond a hole: the reader will want all of it at once.
+    pub(super) fn grow_buffer_for_hole(&mut self) {
+        if self.config.receive.growth == BufferGrowth::Linux6_18
+            && let Some(highest) = self.received.highest()
+        {
+            self.grow_buffer_to(self.rcv.sizing.with_hole(highest.saturating_since(self.rcv.nxt)));
+        }
+    }
+
+    /// What is full-sized follows the largest segment seen, and so does what is known of how much data the buffer's memory holds (Linux
+    /// `tcp_measure_rcv_mss`).
+    pub(super) fn note_segment_len(&mut self, len: u32) {
+        if len <= self.rcv.mss {
             return;
         }
-        let read = core::mem::take(&mut self.rcv.measured_read);
-        self.rcv.measured_since = now;
-        if read > self.rcv.last_measured {
-            // Room for the window to double during the next round, and the growth seen in this one once more.
-            let base = u64::from(read) * 2 + 16 * u64::from(self.rcv.mss);
-            let last = u64::from(self.rcv.last_measured.max(1));
-            let growth = base * u64::from(read - self.rcv.last_measured) / last * 2;
-            let wanted = u32::try_from(base + growth.min(base)).unwrap_or(u32::MAX);
-            self.rcv.last_measured = read;
-            self.rcv.capacity = self.rcv.capacity.max(wanted.min(max));
+        // Several segments may arrive as one: none is larger than was allowed.
+        self.rcv.mss = len.min(u32::from(self.config.mss)).max(self.rcv.mss);
+        let receive = &self.config.receive;
+        // A buffer of a fixed size is one of so much data.
+        let grows = self.rcv.capacity == receive.buffer_bytes && receive.buffer_bytes < receive.max_buffer_bytes;
+        if receive.growth == BufferGrowth::Linux6_18 && grows {
+            let bytes = u64::from(receive.buffer_bytes) * u64::from(share_of_data(self.rcv.mss)) / ASSUMED_SHARE;
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            self.rcv.capacity = bytes.min(receive.max_buffer_bytes);
         }
     }
 }

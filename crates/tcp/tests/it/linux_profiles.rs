@@ -148,6 +148,7 @@ fn linux_acknowledges_what_was_pushed_once_it_is_read() {
     // The window has no room to grow, which would be a reason of its own.
     let mut config = linux_6();
     config.receive.max_buffer_bytes = config.receive.buffer_bytes;
+    config.receive.initial_window_bytes = config.receive.buffer_bytes;
     let mut t = Script::established(config);
     for n in 1..=16 {
         t.inject(seg().data(1000));

@@ -2,8 +2,9 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{
-    AckCounting, AckPolicy, Algorithm, Config, CwndIncrease, Ecn, Estimator, HyStartVariant, InitialWindow, KeepAlive,
-    LossDetection, PacingConfig, ProbePayload, Profile, Reduction, RetryLimit, SsthreshBasis, WindowUpdate, ZeroWindow,
+    AckCounting, AckPolicy, Algorithm, BufferGrowth, Config, CwndIncrease, Ecn, Estimator, HyStartVariant,
+    InitialWindow, KeepAlive, LossDetection, PacingConfig, ProbePayload, Profile, Reduction, RetryLimit, SsthreshBasis,
+    WindowUpdate, ZeroWindow,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -33,6 +34,7 @@ pub(crate) enum Change {
     Mss(u16),
     SendBuffer(u32),
     ReceiveBuffer { first: u32, most: u32 },
+    Growth(BufferGrowth),
     InitialReceiveWindow(u32),
     Acks(AckPolicy),
     Nagle(bool),
@@ -98,6 +100,7 @@ impl Change {
                 config.receive.buffer_bytes = first;
                 config.receive.max_buffer_bytes = most.max(first);
             }
+            Self::Growth(growth) => config.receive.growth = growth,
             Self::InitialReceiveWindow(bytes) => config.receive.initial_window_bytes = bytes,
             Self::Acks(policy) => config.receive.ack = policy,
             Self::Nagle(on) => config.send.nagle = on,
@@ -211,6 +214,7 @@ fn receiver_changes() -> impl Strategy<Value = Change> {
         policies.prop_map(Change::Acks),
         (select(vec![200_u32, 1000, 3000, 8192, 20_000, 65_535, 200_000]), 1_u32..4)
             .prop_map(|(first, factor)| Change::ReceiveBuffer { first, most: first * factor }),
+        select(vec![BufferGrowth::Linux2_6, BufferGrowth::Linux6_18]).prop_map(Change::Growth),
         select(vec![500_u32, 2920, 5840, 14_600, u32::MAX]).prop_map(Change::InitialReceiveWindow),
     ]
 }

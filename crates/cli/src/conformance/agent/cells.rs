@@ -7,7 +7,7 @@ use holdover_base::Duration;
 use serde::Serialize;
 
 use super::Run;
-use crate::conformance::grid::median;
+use crate::conformance::grid::{GridPlace, median};
 use crate::transfers::{AMOUNT, DELAY, Direction, Help, RATE, Sender, Transfer, full_queue};
 
 /// How long links are cut.
@@ -205,6 +205,8 @@ impl RunRow {
         }
     }
 }
+
+impl GridPlace for Place {}
 
 /// Prints `cubic, download, 300 ms, warned`.
 impl fmt::Display for Place {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::kinds::{KINDS, Kind};
 use super::world::{NEAR_DELAY, Run, messages_take};
 use crate::command_support::spaced;
-use crate::conformance::grid::{Runs, median};
+use crate::conformance::grid::{GridPlace, Runs, median};
 use crate::transfers::{DELAY, Help, Sender, full_queue};
 
 /// By this share a connection with the agent may be slower than plain in all.
@@ -139,6 +139,12 @@ impl Place {
     /// Whether both differ in nothing but the help.
     pub(super) fn is_beside(&self, other: &Self) -> bool {
         Self { help: Help::Plain, ..*self } == Self { help: Help::Plain, ..*other }
+    }
+}
+
+impl GridPlace for Place {
+    fn connections(self) -> u32 {
+        self.kind().connections
     }
 }
 
