@@ -20,6 +20,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use socket2::{Domain, SockAddr, Socket, Type};
 
+use crate::session::{Bounds, Sessions};
+
 /// Callers who wait to be let in.
 const BACKLOG: i32 = 128;
 
@@ -28,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// From one try to the next.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// Conversations with those who ask.
+pub type Requesters = Sessions<UnixListener>;
 
 /// No answer is longer.
 const LONGEST_ANSWER: u64 = 64 << 20;
@@ -120,6 +125,18 @@ pub struct Ownership {
     lock: PathBuf,
     /// Holds the lock until it is closed.
     _file: File,
+}
+
+/// The conversations of a daemon by its control socket. No request is longer than `longest_request` bytes, its line feed included.
+pub fn requesters(listener: UnixListener, longest_request: usize) -> Requesters {
+    let bounds = Bounds {
+        mark: b"\n",
+        question_bytes: longest_request,
+        callers: 16,
+        time: holdover_base::Duration::from_secs(5),
+        backlog_bytes: 1 << 20,
+    };
+    Sessions::new(listener, bounds)
 }
 
 /// Makes the socket. What a dead daemon has left behind is removed, and nothing else.

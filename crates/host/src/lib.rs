@@ -15,6 +15,7 @@
 //! | [`sysctl`] | the kernel parameters of a namespace |
 //! | [`clsact`] | programs as filters of an interface, where the kernel has no tcx |
 //! | [`packet_socket`] | packets past the host's filters and routes |
+//! | [`poll_loop`] | the loop of a daemon: descriptors, deadlines, signals, the watchdog |
 //! | [`control_socket`] | a daemon's control socket: who has it, and who asks by it |
 //! | [`session`] | conversations over stream sockets in a poll loop, with bounds |
 //! | [`scrape`] | the endpoint for Prometheus, its answers, and the values in them |
@@ -48,6 +49,7 @@ mod netlink;
 pub mod notify;
 pub mod offload;
 pub mod packet_socket;
+pub mod poll_loop;
 pub mod privileges;
 mod requests;
 pub mod resolution_socket;

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 
-use holdover_base::Duration;
+use holdover_base::{Duration, Instant};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
 use crate::session::{Bounds, Sessions};
 
-/// Those who scrape.
-pub type Scrapes = Sessions<TcpListener>;
+/// The endpoint, and those who scrape it.
+pub struct Scrapes(Sessions<TcpListener>);
 
 /// What HTTP requests end with.
 pub const END_OF_REQUEST: &[u8] = b"\r\n\r\n";
@@ -27,7 +27,27 @@ const BOUNDS: Bounds =
 pub fn listen(address: SocketAddr) -> io::Result<Scrapes> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
-    Ok(Sessions::new(listener, BOUNDS))
+    Ok(Scrapes(Sessions::new(listener, BOUNDS)))
+}
+
+impl Scrapes {
+    /// What is to be polled.
+    pub fn sessions(&self) -> &Sessions<TcpListener> {
+        &self.0
+    }
+
+    /// Answers the requests that are complete. The metrics are asked for only if they are needed.
+    pub fn handle_ready(&mut self, now: Instant, mut text: impl FnMut() -> String) {
+        for (caller, request) in self.0.handle_ready(now) {
+            let answer = respond(&request, &mut text);
+            self.0.answer(now, caller, &answer, false);
+        }
+    }
+
+    /// Hangs up on clients that take too long.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.0.hang_up(now);
+    }
 }
 
 /// As [`listen`], for a daemon whose work does not depend on it: what the system refuses is told by the log.
@@ -53,8 +73,8 @@ pub fn gauge(value: u64) -> Gauge {
     gauge
 }
 
-/// The answer to a request, without the blank line that ends it. The metrics are asked for only if they are needed.
-pub fn respond(request: &[u8], text: impl FnOnce() -> String) -> Vec<u8> {
+/// The answer to a request, without the blank line that ends it.
+fn respond(request: &[u8], text: impl FnOnce() -> String) -> Vec<u8> {
     let line = request.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let (code, kind, body) = match words[..] {
