@@ -17,7 +17,7 @@ use holdover_host::control_socket::{ControlSocketError, Ownership, Requesters, l
 use holdover_host::log::with_causes;
 use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput, WaitError};
 use holdover_host::privileges::{self, CapabilitySet};
-use holdover_host::scrape::{self, Scrapes};
+use holdover_host::scrape::Scrapes;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::config::{Config, Mode};
@@ -151,12 +151,7 @@ impl Daemon {
             began: now,
             stop,
             control: requesters(listener, LONGEST_REQUEST),
-            metrics: setup
-                .config
-                .metrics
-                .enabled
-                .then(|| scrape::listen_if_possible(setup.config.metrics.listen))
-                .flatten(),
+            metrics: setup.config.metrics.listen_if_possible(),
             drained_by: None,
             _ownership: ownership,
         })

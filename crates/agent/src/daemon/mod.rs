@@ -28,7 +28,7 @@ use holdover_host::control_socket::{ControlSocketError, Ownership, Requesters, l
 use holdover_host::log::with_causes;
 use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput, WaitError};
 use holdover_host::privileges::{self, CapabilitySet};
-use holdover_host::scrape::{self, Scrapes};
+use holdover_host::scrape::Scrapes;
 use holdover_host::session::SessionId;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -43,7 +43,7 @@ use self::next_hops::NextHops;
 use self::sleep::Sleep;
 use self::timeouts::Timeouts;
 use self::wifi::Wifi;
-use crate::config::{Config, ConfigError, Metrics};
+use crate::config::{Config, ConfigError};
 use crate::control::{LONGEST_REQUEST, Request, Response};
 use crate::link_watch::endpoints::Endpoints;
 use crate::link_watch::kernel::{Change, Interfaces};
@@ -257,7 +257,7 @@ impl<A: Attach> Daemon<A> {
         let schedule = read_schedule(&setup.config)?;
         let (listener, ownership) = listen(&setup.socket)?;
         let control = requesters(listener, LONGEST_REQUEST);
-        let metrics = listen_for_scrapes(&setup.config.metrics);
+        let metrics = setup.config.metrics.listen_if_possible();
         let (now, utc) = (clock::now(), clock::utc());
         let core = Core::new(now, attach, setup.config.clone(), setup.interfaces.clone(), setup.dry_run);
         let mut daemon = Self {
@@ -394,7 +394,7 @@ impl<A: Attach> Daemon<A> {
             Ok((schedule, config)) => {
                 if config.metrics != self.setup.config.metrics {
                     self.metrics = None;
-                    self.metrics = listen_for_scrapes(&config.metrics);
+                    self.metrics = config.metrics.listen_if_possible();
                 }
                 self.timeouts.configure(now, &self.setup.config, &config, self.setup.dry_run);
                 if config.flow != self.setup.config.flow {
@@ -544,10 +544,6 @@ impl<A: Attach> PollLoop for Daemon<A> {
 fn read_schedule(config: &Config) -> Result<Option<ScheduleWatch>, ConfigError> {
     let schedule = config.signals.schedule.as_deref().map(Schedule::read).transpose()?;
     Ok(schedule.map(ScheduleWatch::new))
-}
-
-fn listen_for_scrapes(config: &Metrics) -> Option<Scrapes> {
-    config.enabled.then(|| scrape::listen_if_possible(config.listen)).flatten()
 }
 
 /// A timer by the calendar that never fires, but is readable when the calendar jumps or the machine wakes up (`timerfd_create(2)`,
