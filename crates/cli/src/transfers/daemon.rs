@@ -61,8 +61,10 @@ impl Agent {
         let body = move |events: LinkEvents| -> Result<(), DaemonFailed> {
             let (stop, stop_reader) = UnixStream::pair()?;
             let (_reload, reload_reader) = UnixStream::pair()?;
-            let orders =
-                Orders { stop: SignalInput::from_stream(stop_reader)?, reload: SignalInput::from_stream(reload_reader)? };
+            let orders = Orders {
+                stop: SignalInput::from_stream(stop_reader)?,
+                reload: SignalInput::from_stream(reload_reader)?,
+            };
             let socket = setup.socket.clone();
             let daemon = Daemon::open(setup, SmallTable, orders)?;
             let warner = std::thread::spawn(move || warn(&events, &socket, stop));
