@@ -19,3 +19,4 @@ pub mod policy;
 pub mod sockets;
 pub mod status;
 pub mod user_timeout;
+mod written_as_text;

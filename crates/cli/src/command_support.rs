@@ -120,6 +120,18 @@ pub(crate) fn exit_on_signals(kept: String) -> std::io::Result<()> {
     Ok(())
 }
 
+/// A table for people: each column is as wide as its widest cell.
+pub(crate) fn columns<const N: usize>(names: [&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
+    let rows: Vec<[String; N]> = std::iter::once(names.map(str::to_owned)).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; N] = std::array::from_fn(width);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
 /// Prints JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> ExitCode {
     match serde_json::to_string_pretty(value) {
@@ -164,6 +176,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["a", "much longer", ""], ["\u{e4}\u{f6}\u{fc}", "b", "c"]].map(|row| row.map(str::to_owned));
+        let text = columns(["one", "two", "three"], rows.into_iter());
+        assert_eq!(text, "one  two          three\na    much longer\n\u{e4}\u{f6}\u{fc}  b            c\n");
+    }
 
     #[test]
     fn a_time_is_written_as_iso_8601_has_it() {

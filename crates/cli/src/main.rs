@@ -21,6 +21,7 @@ mod run_command;
 mod scenario_command;
 mod shell_command;
 mod sweep_command;
+mod top;
 mod transfers;
 
 use std::process::ExitCode;

@@ -2,26 +2,31 @@
 //!
 //! A file is refused as a whole if anything in it is not understood, with the place and what would be accepted there.
 
-use std::borrow::Cow;
+mod pace;
+
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use holdover_base::{BitRate, Duration};
+use holdover_base::Duration;
 use holdover_gateway::divert::{DiverterConfig, SilenceConfig};
 use holdover_host::config_error::ConfigError;
 use holdover_host::log::Log;
+use holdover_host::scrape::MetricsTable;
 use holdover_host::time_text::{Time, between};
 use holdover_mobility::wake::WakeConfig;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{self, Deserializer};
-use serde::{Deserialize, Serialize, Serializer};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
+pub use self::pace::Pace;
 use crate::network::Network;
 use crate::path::is_bpf_fs;
 
 /// Where the file is looked for if no other is named.
 pub const DEFAULT_PATH: &str = "/etc/holdover/gateway.toml";
+
+/// The endpoint for Prometheus: by default there is none; if it is enabled, at this port of the loopback address.
+pub type Metrics = MetricsTable<false, 9787>;
 
 /// Everything that can be set. [`Config::default`] is what holds without a file.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -247,54 +252,6 @@ pub struct Programs {
     pub directory: PathBuf,
 }
 
-/// The endpoint for Prometheus.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-#[schemars(rename = "GatewayMetrics")]
-pub struct Metrics {
-    /// Whether it is there.
-    pub enabled: bool,
-    /// Its address: of this host only, as anybody may ask.
-    pub listen: SocketAddr,
-}
-
-/// A rate in text, such as `"100 Mbit/s"`; `None` is `"unlimited"`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Pace(pub Option<BitRate>);
-
-const EXPECTED_PACE: &str = "a rate such as \"100 Mbit/s\", or \"unlimited\"";
-
-impl Serialize for Pace {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.0 {
-            Some(rate) => serializer.collect_str(&rate),
-            None => serializer.serialize_str("unlimited"),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Pace {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<'de, str>::deserialize(deserializer)?;
-        let rate = text.parse::<BitRate>().ok().filter(|rate| rate.0 > 0);
-        match (&*text, rate) {
-            ("unlimited", _) => Ok(Self(None)),
-            (_, Some(rate)) => Ok(Self(Some(rate))),
-            _ => Err(de::Error::custom(format!("\"{text}\" is not {EXPECTED_PACE}"))),
-        }
-    }
-}
-
-impl JsonSchema for Pace {
-    fn schema_name() -> Cow<'static, str> {
-        "Pace".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "description": EXPECTED_PACE })
-    }
-}
-
 impl Default for Buffer {
     fn default() -> Self {
         let limits = DiverterConfig::default();
@@ -341,12 +298,6 @@ impl Default for Programs {
     }
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self { enabled: false, listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9787)) }
-    }
-}
-
 impl Config {
     /// Reads a file.
     ///
@@ -377,6 +328,9 @@ impl Config {
     /// It is not TOML, or has something in it that is not understood or out of bounds.
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))?;
+        if let Some(problem) = config.metrics.problem() {
+            return Err(ConfigError::at_key(path, text, ("[metrics]", "listen"), problem));
+        }
         match config.problem() {
             Some((key, problem)) => {
                 let offset = text.find(key).unwrap_or(0);
@@ -390,7 +344,7 @@ impl Config {
     fn problem(&self) -> Option<(&'static str, String)> {
         /// The longest packet of a TUN device: less could not hold one.
         const LEAST: u64 = 65_536;
-        let Self { buffer, presence, metrics, .. } = self;
+        let Self { buffer, presence, .. } = self;
         if buffer.mobile_bytes < LEAST {
             return Some(("mobile_bytes", format!("at least {LEAST} are needed, for one packet of the kernel's")));
         }
@@ -436,8 +390,7 @@ impl Config {
         if self.webhook.listen.is_some() != self.webhook.token_file.is_some() {
             return Some(("[webhook]", "listen and token_file are needed, or neither".to_owned()));
         }
-        let is_public = metrics.enabled && !metrics.listen.ip().is_loopback();
-        is_public.then(|| ("listen", "an address of this host only is expected, such as \"127.0.0.1:9787\"".to_owned()))
+        None
     }
 
     /// Where programs are pinned: `None` if they are not to be, or there is no BPF file system.
@@ -521,6 +474,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use holdover_base::BitRate;
+
     use super::*;
 
     fn parse(text: &str) -> Result<Config, String> {
@@ -573,14 +528,16 @@ mod tests {
                 "[handoff]: listen: the address by which",
             ),
             ("[leases]\nformat = \"kea\"\n", "unknown variant `kea`, expected `dnsmasq` or `dhcpd`"),
+            ("[metrics]\nenabled = true\nlisten = \"127.0.0.1:0\"\n", "gateway.toml:3:1: 127.0.0.1:0: port 0"),
             (
                 "[metrics]\nenabled = true\nlisten = \"0.0.0.0:9787\"\n",
-                "gateway.toml:3:1: listen: an address of this host only",
+                "gateway.toml:3:1: 0.0.0.0:9787 is not a loopback address",
             ),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(wanted), "{text}\n{error}");
         }
+        assert!(parse("[metrics]\nenabled = true\nlisten = \"0.0.0.0:9787\"\nallow_remote = true\n").is_ok());
     }
 
     #[test]

@@ -5,23 +5,20 @@
 
 use std::io;
 use std::net::IpAddr;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use holdover_base::{Duration, Instant};
+use holdover_base::Instant;
 use holdover_filter::Presence;
 use holdover_gateway::divert::Source;
 use holdover_host::clock;
-use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
+use holdover_host::control_socket::{ControlSocketError, Ownership, Requesters, listen, requesters};
 use holdover_host::log::with_causes;
-use holdover_host::notify::Notifier;
 use holdover_host::open_files;
+use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput, WaitError};
 use holdover_host::privileges::{self, CapabilitySet};
-use holdover_host::scrape::{self, Scrapes};
-use holdover_host::session::{Bounds, Sessions};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use holdover_host::scrape::Scrapes;
 
 use crate::config::{Config, Mode};
 use crate::control::{LONGEST_REQUEST, Request, Response};
@@ -58,36 +55,19 @@ pub enum DaemonError {
     #[error("signals of the system: {0}")]
     Signals(#[source] io::Error),
     /// Waiting failed.
-    #[error("waiting for packets: {0}")]
-    Wait(#[source] io::Error),
+    #[error(transparent)]
+    Wait(#[from] WaitError),
     /// The privileges that are not needed could not be given up.
     #[error("giving up privileges: {0}")]
     Privileges(#[source] io::Error),
 }
 
-/// Callers of the control socket.
-const CONTROL: Bounds = Bounds {
-    mark: b"\n",
-    question_bytes: LONGEST_REQUEST,
-    callers: 16,
-    time: Duration::from_secs(5),
-    backlog_bytes: 1 << 20,
-};
-
 /// Becomes readable when SIGTERM or SIGINT comes.
 ///
 /// # Errors
 /// [`DaemonError::Signals`].
-pub fn stop_signal() -> Result<UnixStream, DaemonError> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let register = || {
-        let (reader, writer) = UnixStream::pair()?;
-        for signal in [SIGTERM, SIGINT] {
-            signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
-        }
-        Ok(reader)
-    };
-    register().map_err(DaemonError::Signals)
+pub fn stop_signal() -> Result<SignalInput, DaemonError> {
+    SignalInput::stop().map_err(DaemonError::Signals)
 }
 
 /// Mounts a BPF file system where the configuration wants programs pinned and there is none. To be called before privileges are given up.
@@ -124,26 +104,32 @@ pub struct Daemon {
     sources: Sources,
     mode: Mode,
     began: Instant,
-    stop: UnixStream,
-    control: Sessions<UnixListener>,
+    stop: SignalInput,
+    control: Requesters,
     metrics: Option<Scrapes>,
-    notifier: Notifier,
-    watchdog_due: Option<Instant>,
     /// When it ends although something waits.
     drained_by: Option<Instant>,
     _ownership: Ownership,
 }
 
-/// What has something to say.
+/// What a descriptor of the poll loop is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Token {
+pub enum Token {
+    /// The daemon is to stop.
     Stop,
+    /// Packets were diverted.
     Diverted,
+    /// The programs report about mobile hosts and connections.
     Heard,
+    /// The kernel reports about the interface.
     Watch,
+    /// Reports from outside the path.
     Sources,
+    /// Another gateway speaks.
     Handoff,
+    /// The control socket and its conversations.
     Control,
+    /// The endpoint for Prometheus and its conversations.
     Metrics,
 }
 
@@ -152,12 +138,11 @@ impl Daemon {
     ///
     /// # Errors
     /// Something that it cannot do without is missing.
-    pub fn open(setup: Setup, stop: UnixStream) -> Result<Self, DaemonError> {
+    pub fn open(setup: Setup, stop: SignalInput) -> Result<Self, DaemonError> {
         // Mobile hosts for which packets wait have a file each, up to a bound.
         open_files::raise_limit();
         let (listener, ownership) = listen(&setup.socket)?;
         let now = clock::now();
-        let notifier = Notifier::from_environment();
         let engine = Engine::open(now, &setup.interface, &setup.config)?;
         let sources = Sources::open(now, engine.mobile_facing(), &setup.config)?;
         Ok(Self {
@@ -166,15 +151,8 @@ impl Daemon {
             mode: setup.config.mobiles.mode,
             began: now,
             stop,
-            control: Sessions::new(listener, CONTROL),
-            metrics: setup
-                .config
-                .metrics
-                .enabled
-                .then(|| scrape::listen_if_possible(setup.config.metrics.listen))
-                .flatten(),
-            watchdog_due: notifier.watchdog().map(|every| now + every),
-            notifier,
+            control: requesters(listener, LONGEST_REQUEST),
+            metrics: setup.config.metrics.listen_if_possible(),
             drained_by: None,
             _ownership: ownership,
         })
@@ -185,93 +163,13 @@ impl Daemon {
     /// # Errors
     /// Something that it cannot do without has failed.
     pub fn run(mut self) -> Result<(), DaemonError> {
-        self.notifier.tell("READY=1");
         tracing::info!(interface = self.engine.interface(), mode = ?self.mode, "the gateway is running");
-        let result = loop {
-            match self.step() {
-                Ok(true) => {}
-                Ok(false) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
-        self.notifier.tell("STOPPING=1");
+        let result = poll_loop::run(&mut self);
         self.engine.flush(clock::now());
         self.engine.unpin();
         let waiting_bytes = self.engine.diverter().waiting_bytes();
         tracing::info!(waiting_bytes, "the gateway stops");
         result
-    }
-
-    /// Waits for news and acts on it; whether to go on.
-    fn step(&mut self) -> Result<bool, DaemonError> {
-        let ready = self.wait()?;
-        let now = clock::now();
-        for token in ready {
-            match token {
-                Token::Stop => return Ok(false),
-                Token::Diverted => drop(self.engine.handle_diverted(now)?),
-                Token::Heard => self.engine.handle_heard(now),
-                Token::Watch => self.engine.handle_watch(now)?,
-                Token::Sources => self.hear_sources(now),
-                Token::Handoff => self.engine.handle_handoff(now),
-                Token::Control => self.serve_control(now),
-                Token::Metrics => self.serve_metrics(now),
-            }
-        }
-        let due = self.sources.handle_timeout(now);
-        self.tell_engine(now, due);
-        self.engine.advance(now)?;
-        self.control.hang_up(now);
-        if let Some(metrics) = &mut self.metrics {
-            metrics.hang_up(now);
-        }
-        if let Some(every) = self.notifier.watchdog()
-            && self.watchdog_due.is_some_and(|due| due <= now)
-        {
-            self.notifier.tell("WATCHDOG=1");
-            self.watchdog_due = Some(now + every);
-        }
-        let is_drained = self.drained_by.is_some_and(|by| self.engine.diverter().waiting_bytes() == 0 || now >= by);
-        Ok(!is_drained)
-    }
-
-    /// Sleeps until something has something to say, or is due.
-    fn wait(&self) -> Result<Vec<Token>, DaemonError> {
-        let [diverted, heard, connections, watch] = self.engine.descriptors();
-        let mut waited_for = vec![(Token::Stop, PollFd::new(&self.stop, PollFlags::IN))];
-        // The carrier before packets, so that what was diverted by its loss is known to be.
-        let descriptors =
-            [(Token::Watch, watch), (Token::Diverted, diverted), (Token::Heard, heard), (Token::Heard, connections)];
-        for (token, descriptor) in descriptors {
-            waited_for.push((token, PollFd::from_borrowed_fd(descriptor, PollFlags::IN)));
-        }
-        waited_for.extend(self.sources.descriptors().map(|descriptor| (Token::Sources, descriptor)));
-        let handoff = self.engine.handoff_descriptor().into_iter();
-        waited_for.extend(handoff.map(|fd| (Token::Handoff, PollFd::from_borrowed_fd(fd, PollFlags::IN))));
-        let add = |token: Token| move |(descriptor, flags)| (token, PollFd::from_borrowed_fd(descriptor, flags));
-        waited_for.extend(self.control.descriptors().map(add(Token::Control)));
-        waited_for.extend(self.metrics.iter().flat_map(Sessions::descriptors).map(add(Token::Metrics)));
-        let (tokens, mut descriptors): (Vec<Token>, Vec<PollFd<'_>>) = waited_for.into_iter().unzip();
-        match poll(&mut descriptors, Some(&self.patience())) {
-            Ok(_) => {}
-            Err(Errno::INTR) => return Ok(Vec::new()),
-            Err(errno) => return Err(DaemonError::Wait(errno.into())),
-        }
-        let ready = tokens.into_iter().zip(&descriptors).filter(|(_, descriptor)| !descriptor.revents().is_empty());
-        let mut ready: Vec<Token> = ready.map(|(token, _)| token).collect();
-        ready.dedup();
-        Ok(ready)
-    }
-
-    /// How long nothing is due.
-    fn patience(&self) -> Timespec {
-        let sessions =
-            self.control.poll_timeout().into_iter().chain(self.metrics.as_ref().and_then(Sessions::poll_timeout));
-        let sessions = sessions.chain(self.sources.poll_timeout());
-        let deadlines = sessions.chain(self.watchdog_due).chain(self.drained_by);
-        let at = deadlines.chain([self.engine.poll_timeout()]).min().unwrap_or(Instant::ZERO);
-        let wait = at.saturating_since(clock::now());
-        Timespec { tv_sec: i64::try_from(wait.as_secs()).unwrap_or(0), tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ }
     }
 
     fn status(&self, now: Instant) -> Status {
@@ -356,11 +254,59 @@ impl Daemon {
 
     fn serve_metrics(&mut self, now: Instant) {
         let status = self.status(now);
-        let Some(sessions) = &mut self.metrics else { return };
-        for (caller, request) in sessions.handle_ready(now) {
-            let answer = scrape::respond(&request, || metrics::encode_status(&status));
-            sessions.answer(now, caller, &answer, false);
+        if let Some(metrics) = &mut self.metrics {
+            metrics.handle_ready(now, || metrics::encode_status(&status));
         }
+    }
+}
+
+impl PollLoop for Daemon {
+    type Token = Token;
+    type Error = DaemonError;
+
+    fn interests(&self) -> Interests<'_, Token> {
+        let [diverted, heard, connections, watch] = self.engine.descriptors();
+        let mut interests = Interests::new();
+        interests.readable(Token::Stop, [self.stop.descriptor()]);
+        // The carrier before packets, so that what was diverted by its loss is known to be.
+        interests.readable(Token::Watch, [watch]);
+        interests.readable(Token::Diverted, [diverted]);
+        interests.readable(Token::Heard, [heard, connections]);
+        for (descriptor, flags) in self.sources.descriptors() {
+            interests.add(Token::Sources, descriptor, flags);
+        }
+        interests.readable(Token::Handoff, self.engine.handoff_descriptor());
+        interests.sessions(Token::Control, &self.control);
+        if let Some(metrics) = &self.metrics {
+            interests.sessions(Token::Metrics, metrics.sessions());
+        }
+        interests.until(self.sources.poll_timeout().into_iter().chain(self.drained_by));
+        interests.until([self.engine.poll_timeout()]);
+        interests
+    }
+
+    fn handle_ready(&mut self, now: Instant, ready: Vec<Token>) -> Result<ControlFlow<()>, DaemonError> {
+        for token in ready {
+            match token {
+                Token::Stop => return Ok(ControlFlow::Break(())),
+                Token::Diverted => drop(self.engine.handle_diverted(now)?),
+                Token::Heard => self.engine.handle_heard(now),
+                Token::Watch => self.engine.handle_watch(now)?,
+                Token::Sources => self.hear_sources(now),
+                Token::Handoff => self.engine.handle_handoff(now),
+                Token::Control => self.serve_control(now),
+                Token::Metrics => self.serve_metrics(now),
+            }
+        }
+        let due = self.sources.handle_timeout(now);
+        self.tell_engine(now, due);
+        self.engine.advance(now)?;
+        self.control.hang_up(now);
+        if let Some(metrics) = &mut self.metrics {
+            metrics.handle_timeout(now);
+        }
+        let is_drained = self.drained_by.is_some_and(|by| self.engine.diverter().waiting_bytes() == 0 || now >= by);
+        Ok(if is_drained { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 }
 

@@ -3,6 +3,7 @@
 //! The order of calls: [`Engine::handle_diverted`], [`Engine::handle_heard`] and [`Engine::handle_watch`] when their descriptors are
 //! readable (connections' notices are read with every [`Engine::advance`]), [`Engine::report`] at any time; then [`Engine::advance`], and [`Engine::poll_timeout`] for when to call that again.
 
+mod by_mac;
 mod handoff;
 mod presence;
 mod release;
@@ -32,6 +33,7 @@ use crate::store::{Store, StoreError, Stored};
 use crate::too_big::TooBig;
 use crate::waker::{Waker, Woken};
 use crate::watch::{News, Watch};
+pub(crate) use by_mac::ByMac;
 use holdover_mobility::wake::WakeConfig;
 
 /// The engine cannot be made, or has ceased to work.
@@ -124,25 +126,6 @@ pub struct Unsendable {
     pub refused: u64,
     /// Not sent: retransmissions that the mobile host has acknowledged already.
     pub redundant: u64,
-}
-
-/// Which mobile hosts have an Ethernet address, found out once for all that is told at a time.
-#[derive(Default, Debug)]
-pub(crate) struct ByMac(Option<BTreeMap<[u8; 6], Vec<IpAddr>>>);
-
-impl ByMac {
-    fn of(&mut self, mac: [u8; 6], all: impl FnOnce() -> Vec<(IpAddr, Seen)>) -> &[IpAddr] {
-        let mobiles = self.0.get_or_insert_with(|| {
-            let mut mobiles = BTreeMap::<[u8; 6], Vec<IpAddr>>::new();
-            for (mobile, seen) in all() {
-                if let Some(mac) = seen.mac {
-                    mobiles.entry(mac).or_default().push(mobile);
-                }
-            }
-            mobiles
-        });
-        mobiles.get(&mac).map_or(&[], Vec::as_slice)
-    }
 }
 
 /// The programs hear so often that the daemon is there.
@@ -603,27 +586,5 @@ fn destination(packet: &[u8]) -> Option<IpAddr> {
         4 => Some(IpAddr::from(<[u8; 4]>::try_from(packet.get(16..20)?).ok()?)),
         6 => Some(IpAddr::from(<[u8; 16]>::try_from(packet.get(24..40)?).ok()?)),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mobile_hosts_are_looked_through_once_for_all_frames_of_a_batch() {
-        let seen =
-            |mac| Seen { course: Course::Pass, diverted: 0, heard_at: None, waiting_since: None, mac, down_at: None };
-        let [first, second, third] = [1, 2, 3].map(|last| IpAddr::from([10, 2, 0, last]));
-        let all = vec![(first, seen(Some([2; 6]))), (second, seen(None)), (third, seen(Some([2; 6])))];
-        let (mut by_mac, mut looks) = (ByMac::default(), 0);
-        for (mac, expected) in [([2; 6], &[first, third][..]), ([3; 6], &[]), ([2; 6], &[first, third])] {
-            let found = by_mac.of(mac, || {
-                looks += 1;
-                all.clone()
-            });
-            assert_eq!(found, expected);
-        }
-        assert_eq!(looks, 1);
     }
 }

@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use holdover_host::Requests;
 use holdover_host::feature::Feature;
 use holdover_host::log::with_causes;
 use holdover_host::packet_socket::PacketSocket;
 use rustix::fs::statfs;
 
 use crate::config::Config;
+use crate::interface::{Interface, InterfaceError};
 use crate::path::{KernelPath, is_bpf_fs};
 
 /// `TMPFS_MAGIC` of `linux/magic.h`.
@@ -62,6 +64,20 @@ pub fn examine(config: &Config) -> Vec<Feature> {
             forwards(),
         ),
     ]
+}
+
+/// Whether the interface behind which the mobile hosts are is there now. It may come later than the configuration is checked: that is why
+/// [`examine`] does not ask.
+pub fn examine_interface(name: &str) -> Feature {
+    let found =
+        Requests::open().map_err(InterfaceError::from).and_then(|mut requests| Interface::find(&mut requests, name));
+    Feature::tried(
+        "gateway's interface",
+        true,
+        "there are no mobile hosts to serve",
+        "name another one: [mobiles] interface, or --interface",
+        found.map(|_| format!("{name} is there")).map_err(|error| with_causes(&error)),
+    )
 }
 
 /// Whether programs can outlive the process.

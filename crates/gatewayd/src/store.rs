@@ -8,16 +8,16 @@
 //! A packet that was sent just before the process was killed may still be in its file, and is sent again by the next process.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use holdover_base::Instant;
 use holdover_host::Offload;
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
-use rustix::io::Errno;
+use holdover_host::lock_file::{LockError, LockFile};
+use rustix::fs::{FallocateFlags, fallocate};
 
 /// What a file begins with; another layout would have another one.
 const MAGIC: u64 = u64::from_le_bytes(*b"HoldGW\x00\x01");
@@ -50,8 +50,8 @@ pub(crate) struct Store {
     logs: BTreeMap<IpAddr, Log>,
     open: usize,
     buffer: Vec<u8>,
-    /// Holds the lock until it is closed.
-    _lock: File,
+    /// The right to the directory, which is removed with it if it was made for it and nothing waits.
+    _lock: LockFile,
 }
 
 /// The file of one mobile host.
@@ -113,14 +113,12 @@ impl Store {
     /// of other layouts are removed, and others are left alone.
     pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<Restored>), StoreError> {
         let refused = |source: io::Error| StoreError::Refused { path: directory.to_owned(), source };
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(refused)?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(directory.join("lock"));
-        let lock = lock.map_err(refused)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(StoreError::InUse { path: directory.to_owned() }),
-            Err(errno) => return Err(refused(errno.into())),
-        }
+        // Packets of others will be in it.
+        let lock =
+            LockFile::take(&directory.join("lock"), 0o700, std::time::Instant::now()).map_err(|error| match error {
+                LockError::Held { .. } => StoreError::InUse { path: directory.to_owned() },
+                LockError::Refused { source, .. } => refused(source),
+            })?;
         let (logs, buffer) = (BTreeMap::new(), Vec::new());
         let mut store = Self { directory: directory.to_owned(), logs, open: 0, buffer, _lock: lock };
         let mut restored = Vec::new();

@@ -46,6 +46,24 @@ impl ConfigError {
         let (line, column) = place(text, offset);
         Self::Invalid { file: file.to_owned(), line, column, message }
     }
+
+    /// Something is wrong with the value of a key of a section, such as `("[metrics]", "listen")`.
+    pub fn at_key(file: &Path, text: &str, (section, key): (&str, &str), message: String) -> Self {
+        Self::at(file, text, key_in_section(text, section, key), message)
+    }
+}
+
+/// Where the line begins that sets a key of a section; or where the section begins, or the file.
+fn key_in_section(text: &str, section: &str, key: &str) -> usize {
+    let starts = |text: &str, word: &str| text.trim_start().starts_with(word);
+    let mut lines = text.split_inclusive('\n').scan(0, |at, line| {
+        let begins = *at;
+        *at += line.len();
+        Some((begins, line))
+    });
+    let Some((section_at, _)) = lines.find(|(_, line)| starts(line, section)) else { return 0 };
+    let key = lines.take_while(|(_, line)| !starts(line, "[")).find(|(_, line)| starts(line, key));
+    key.map_or(section_at, |(at, _)| at)
 }
 
 /// The key whose value begins at the byte `offset`.

@@ -5,20 +5,22 @@
 //! killed still answers `connect(2)` for some milliseconds, and so does its lock: both are waited for, up to 1 s.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, fchmod, flock};
-use rustix::io::Errno;
+use rustix::fs::{Mode, fchmod};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::lock_file::{LockError, LockFile};
+use crate::session::{Bounds, Sessions};
 
 /// Callers who wait to be let in.
 const BACKLOG: i32 = 128;
@@ -28,6 +30,12 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// From one try to the next.
 const PAUSE: Duration = Duration::from_millis(5);
+
+/// Conversations with those who ask.
+pub type Requesters = Sessions<UnixListener>;
+
+/// The mode of directories that are made for it, less the umask.
+const DIRECTORY_MODE: u32 = 0o777;
 
 /// No answer is longer.
 const LONGEST_ANSWER: u64 = 64 << 20;
@@ -111,15 +119,26 @@ impl Client {
     }
 }
 
-/// The right to the control socket. When it is dropped, the socket and the file of the lock are removed.
+/// The right to the control socket. When it is dropped, the socket and the file of the lock are removed, and directories that were made for
+/// them, if nothing else is in them.
 #[derive(Debug)]
 pub struct Ownership {
     socket: PathBuf,
     /// Whether what is at that path is this daemon's.
     is_bound: bool,
-    lock: PathBuf,
-    /// Holds the lock until it is closed.
-    _file: File,
+    _lock: LockFile,
+}
+
+/// The conversations of a daemon by its control socket. No request is longer than `longest_request` bytes, its line feed included.
+pub fn requesters(listener: UnixListener, longest_request: usize) -> Requesters {
+    let bounds = Bounds {
+        mark: b"\n",
+        question_bytes: longest_request,
+        callers: 16,
+        time: holdover_base::Duration::from_secs(5),
+        backlog_bytes: 1 << 20,
+    };
+    Sessions::new(listener, bounds)
 }
 
 /// Makes the socket. What a dead daemon has left behind is removed, and nothing else.
@@ -132,9 +151,6 @@ pub fn listen(path: &Path) -> Result<(UnixListener, Ownership), ControlSocketErr
 
 fn listen_within(path: &Path, patience: Duration) -> Result<(UnixListener, Ownership), ControlSocketError> {
     let failed = |source| ControlSocketError::Refused { path: path.to_owned(), source };
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory).map_err(failed)?;
-    }
     let until = Instant::now() + patience;
     let mut ownership = Ownership::take(path, until)?;
     while !remove_stale(path)? {
@@ -187,58 +203,20 @@ impl Ownership {
     fn take(socket: &Path, until: Instant) -> Result<Self, ControlSocketError> {
         let mut lock = OsString::from(socket);
         lock.push(".lock");
-        let lock = PathBuf::from(lock);
-        let failed = |source| ControlSocketError::Refused { path: lock.clone(), source };
-        loop {
-            let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).mode(0o600);
-            options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-            let mut file = options.open(&lock).map_err(failed)?;
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // Its holder may have removed it meanwhile: then the lock is on nothing.
-                Ok(()) if is_at(&file, &lock).map_err(failed)? => {
-                    note_holder(&mut file).map_err(failed)?;
-                    return Ok(Self { socket: socket.to_owned(), is_bound: false, lock, _file: file });
-                }
-                Ok(()) | Err(Errno::INTR) => {}
-                Err(Errno::WOULDBLOCK) if Instant::now() < until => sleep(PAUSE),
-                Err(Errno::WOULDBLOCK) => {
-                    return Err(ControlSocketError::AlreadyRunning { path: socket.to_owned(), pid: holder(&mut file) });
-                }
-                Err(errno) => return Err(failed(errno.into())),
-            }
-        }
+        let lock = LockFile::take(Path::new(&lock), DIRECTORY_MODE, until).map_err(|error| match error {
+            LockError::Held { pid, .. } => ControlSocketError::AlreadyRunning { path: socket.to_owned(), pid },
+            LockError::Refused { path, source } => ControlSocketError::Refused { path, source },
+        })?;
+        Ok(Self { socket: socket.to_owned(), is_bound: false, _lock: lock })
     }
 }
 
 impl Drop for Ownership {
     fn drop(&mut self) {
-        // While it is still locked: what is at these paths is this daemon's.
+        // While it is still locked: what is at this path is this daemon's.
         if self.is_bound {
             let _ = fs::remove_file(&self.socket);
         }
-        let _ = fs::remove_file(&self.lock);
-    }
-}
-
-/// Writes this process's number into the file, for those that find it locked.
-fn note_holder(file: &mut File) -> io::Result<()> {
-    file.set_len(0)?;
-    writeln!(file, "{}", std::process::id())
-}
-
-fn holder(file: &mut File) -> Option<u32> {
-    let mut text = String::new();
-    file.take(32).read_to_string(&mut text).ok()?;
-    text.trim().parse().ok()
-}
-
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    let same = |one: &fs::Metadata, other: &fs::Metadata| (one.dev(), one.ino()) == (other.dev(), other.ino());
-    match fs::symlink_metadata(path) {
-        Ok(found) => Ok(same(&file.metadata()?, &found)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
     }
 }
 
@@ -298,6 +276,22 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_was_made_goes_with_the_socket() {
+        let place = Place::new("directory");
+        let running = listen(&place.socket()).unwrap();
+        assert!(place.socket().exists());
+        drop(running);
+        assert!(!place.0.exists(), "both directories were made for it");
+        fs::create_dir_all(&place.0).unwrap();
+        drop(listen(&place.socket()).unwrap());
+        assert_eq!(fs::read_dir(&place.0).unwrap().count(), 0, "the one that was there stays");
+        let running = listen(&place.socket()).unwrap();
+        fs::write(place.0.join("run/other"), "").unwrap();
+        drop(running);
+        assert_eq!(place.names(), ["other"]);
+    }
+
+    #[test]
     fn an_agent_that_is_ending_is_waited_for() {
         let place = Place::new("ending");
         let socket = place.socket();
@@ -324,6 +318,7 @@ mod tests {
         let place = Place::new("file");
         let socket = place.socket();
         drop(listen(&socket).unwrap());
+        fs::create_dir_all(place.0.join("run")).unwrap();
         fs::write(&socket, "127.0.0.1 localhost").unwrap();
         let refused = listen(&socket);
         assert!(matches!(refused, Err(ControlSocketError::NotASocket { .. })), "{refused:?}");

@@ -15,9 +15,11 @@
 //! | [`sysctl`] | the kernel parameters of a namespace |
 //! | [`clsact`] | programs as filters of an interface, where the kernel has no tcx |
 //! | [`packet_socket`] | packets past the host's filters and routes |
+//! | [`poll_loop`] | the loop of a daemon: descriptors, deadlines, signals, the watchdog |
 //! | [`control_socket`] | a daemon's control socket: who has it, and who asks by it |
 //! | [`session`] | conversations over stream sockets in a poll loop, with bounds |
 //! | [`scrape`] | the endpoint for Prometheus, its answers, and the values in them |
+//! | [`lock_file`] | what one process of several has |
 //! | [`config_error`], [`time_text`] | what is wrong with a configuration, and where; times in it |
 //! | [`clock`], [`log`] | this machine's clocks as points in time; what a daemon writes down |
 //! | [`map_batch`] | all entries of an eBPF map |
@@ -39,6 +41,7 @@ pub mod control_socket;
 pub mod feature;
 pub mod inet_diag;
 pub mod interface_name;
+pub mod lock_file;
 pub mod log;
 pub mod map_batch;
 mod monitor;
@@ -50,6 +53,7 @@ pub mod notify;
 pub mod offload;
 pub mod open_files;
 pub mod packet_socket;
+pub mod poll_loop;
 pub mod privileges;
 mod requests;
 pub mod resolution_socket;

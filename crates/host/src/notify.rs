@@ -32,6 +32,12 @@ impl Notifier {
         }
     }
 
+    /// A service manager at the other end of a socket, whose watchdog asks for a sign of life this often.
+    #[cfg(test)]
+    pub(crate) fn over(socket: UnixDatagram, watchdog: Duration) -> Self {
+        Self { socket: Some(socket), watchdog: Some(watchdog) }
+    }
+
     /// How often the watchdog is to hear from this process: twice as often as it asks for.
     pub fn watchdog(&self) -> Option<Duration> {
         self.watchdog.map(|every| every / 2)

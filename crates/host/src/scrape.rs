@@ -2,16 +2,86 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use holdover_base::Duration;
+use holdover_base::{Duration, Instant};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::session::{Bounds, Sessions};
 
-/// Those who scrape.
-pub type Scrapes = Sessions<TcpListener>;
+/// The endpoint, and those who scrape it.
+pub struct Scrapes(Sessions<TcpListener>);
+
+/// The endpoint for Prometheus: `GET /metrics`.
+// By default there is one if `ENABLED`, at `PORT` of the loopback address. The schema has the text above for all daemons.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "Metrics", default, deny_unknown_fields)]
+pub struct MetricsTable<const ENABLED: bool, const PORT: u16> {
+    /// Whether there is one.
+    pub enabled: bool,
+    /// Its address and port.
+    #[schemars(with = "String")]
+    pub listen: SocketAddr,
+    /// Whether that address may be another than a loopback address. Whoever can reach it then sees all figures, such as how many
+    /// connections there are.
+    pub allow_remote: bool,
+}
+
+/// The section as a file has it: every field may be missing.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    enabled: Option<bool>,
+    listen: Option<SocketAddr>,
+    allow_remote: Option<bool>,
+}
+
+impl<'de, const ENABLED: bool, const PORT: u16> Deserialize<'de> for MetricsTable<ENABLED, PORT> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (written, defaults) = (Written::deserialize(deserializer)?, Self::default());
+        Ok(Self {
+            enabled: written.enabled.unwrap_or(defaults.enabled),
+            listen: written.listen.unwrap_or(defaults.listen),
+            allow_remote: written.allow_remote.unwrap_or(defaults.allow_remote),
+        })
+    }
+}
+
+impl<const ENABLED: bool, const PORT: u16> Default for MetricsTable<ENABLED, PORT> {
+    fn default() -> Self {
+        Self { enabled: ENABLED, listen: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)), allow_remote: false }
+    }
+}
+
+impl<const ENABLED: bool, const PORT: u16> MetricsTable<ENABLED, PORT> {
+    /// What is wrong with the address, if anything.
+    pub fn problem(&self) -> Option<String> {
+        let listen = self.listen;
+        if !self.enabled {
+            return None;
+        }
+        if listen.port() == 0 {
+            return Some(format!("{listen}: port 0 is none that Prometheus could ask; expected one from 1 to 65535"));
+        }
+        (!listen.ip().is_loopback() && !self.allow_remote).then(|| {
+            format!(
+                "{listen} is not a loopback address: others could read the metrics; allow_remote = true if they may"
+            )
+        })
+    }
+
+    /// The endpoint, if there is to be one. A daemon's work does not depend on it: what the system refuses is told by the log.
+    pub fn listen_if_possible(&self) -> Option<Scrapes> {
+        let listening = self.enabled.then(|| listen(self.listen))?;
+        if let Err(error) = &listening {
+            tracing::warn!(address = %self.listen, %error, "no metrics are served: [metrics] listen");
+        }
+        listening.ok()
+    }
+}
 
 /// What HTTP requests end with.
 pub const END_OF_REQUEST: &[u8] = b"\r\n\r\n";
@@ -27,16 +97,27 @@ const BOUNDS: Bounds =
 pub fn listen(address: SocketAddr) -> io::Result<Scrapes> {
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
-    Ok(Sessions::new(listener, BOUNDS))
+    Ok(Scrapes(Sessions::new(listener, BOUNDS)))
 }
 
-/// As [`listen`], for a daemon whose work does not depend on it: what the system refuses is told by the log.
-pub fn listen_if_possible(address: SocketAddr) -> Option<Scrapes> {
-    let listening = listen(address);
-    if let Err(error) = &listening {
-        tracing::warn!(%address, %error, "no metrics are served: [metrics] listen");
+impl Scrapes {
+    /// What is to be polled.
+    pub fn sessions(&self) -> &Sessions<TcpListener> {
+        &self.0
     }
-    listening.ok()
+
+    /// Answers the requests that are complete. The metrics are asked for only if they are needed.
+    pub fn handle_ready(&mut self, now: Instant, mut text: impl FnMut() -> String) {
+        for (caller, request) in self.0.handle_ready(now) {
+            let answer = respond(&request, &mut text);
+            self.0.answer(now, caller, &answer, false);
+        }
+    }
+
+    /// Hangs up on clients that take too long.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.0.hang_up(now);
+    }
 }
 
 /// A counter that stands at `value`.
@@ -53,8 +134,8 @@ pub fn gauge(value: u64) -> Gauge {
     gauge
 }
 
-/// The answer to a request, without the blank line that ends it. The metrics are asked for only if they are needed.
-pub fn respond(request: &[u8], text: impl FnOnce() -> String) -> Vec<u8> {
+/// The answer to a request, without the blank line that ends it.
+fn respond(request: &[u8], text: impl FnOnce() -> String) -> Vec<u8> {
     let line = request.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let (code, kind, body) = match words[..] {

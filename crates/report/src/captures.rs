@@ -222,8 +222,8 @@ impl Captures {
         let port = self.ports.get(&(place.node, Some(place.medium))).or_else(|| self.ports.get(&(place.node, None)));
         let Some(&port) = port else { return Ok(()) };
         let direction = match place.direction {
-            Direction::Out => pcapng::Direction::Outbound,
-            Direction::In => pcapng::Direction::Inbound,
+            Direction::Out => pcapng::CaptureDirection::Outbound,
+            Direction::In => pcapng::CaptureDirection::Inbound,
         };
         let reason = frame.reason.map_or("", |reason| reason.name());
         let tunnelled =
@@ -236,7 +236,7 @@ impl Captures {
         &mut self,
         port: Port,
         at: Instant,
-        direction: Option<pcapng::Direction>,
+        direction: Option<pcapng::CaptureDirection>,
         comment: &str,
         frame: &Frame,
     ) -> Result<(), RecordError> {

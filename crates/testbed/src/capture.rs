@@ -8,7 +8,7 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::CaptureError;
 use holdover_wire::pcapng::{self, Interface, InterfaceId, Record, Writer};
 
-use crate::{Direction, WallClock};
+use crate::{TunDirection, WallClock};
 
 /// A capture with one interface.
 pub(crate) struct Capture {
@@ -32,13 +32,13 @@ impl Capture {
     pub(crate) fn record(
         &mut self,
         at: Instant,
-        direction: Direction,
+        direction: TunDirection,
         packet: &[u8],
         comment: &str,
     ) -> Result<(), CaptureError> {
         let direction = match direction {
-            Direction::FromKernel => pcapng::Direction::Outbound,
-            Direction::ToKernel => pcapng::Direction::Inbound,
+            TunDirection::FromKernel => pcapng::CaptureDirection::Outbound,
+            TunDirection::ToKernel => pcapng::CaptureDirection::Inbound,
         };
         let record = Record { direction: Some(direction), comment, ..Record::new(at, self.interface) };
         self.writer.write_bytes(&record, packet, packet.len())

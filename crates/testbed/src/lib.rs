@@ -71,7 +71,7 @@ pub use impair::{Impairment, ImpairmentConfig, ImpairmentCounters, ImpairmentErr
 pub use lateness::Lateness;
 pub use listen::{Heard, PacketListener};
 pub use privilege::{Privilege, PrivilegeError, enter_user_namespace, run_in_user_namespace};
-pub use shell::{Direction, PacketEndpoint, Shell, ShellCounters, ShellError, Stopped, Waker, WallClock};
+pub use shell::{PacketEndpoint, Shell, ShellCounters, ShellError, Stopped, TunDirection, Waker, WallClock};
 pub use socket::{Congestion, KernelListener, KernelStream, SocketError, SocketOptions};
 
 /// The release of the running kernel, as `uname -r` prints it.

@@ -35,7 +35,7 @@ pub trait PacketEndpoint {
 
 /// A direction on the TUN device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Direction {
+pub enum TunDirection {
     /// What the kernel sends and the endpoint receives.
     FromKernel,
     /// What the endpoint sends and the kernel receives.
@@ -167,16 +167,16 @@ impl<'a> Shell<'a> {
 
     /// With an impairment in one direction, whose outages count from the start of the clock.
     #[must_use]
-    pub fn with_impairment(mut self, direction: Direction, impairment: Impairment) -> Self {
+    pub fn with_impairment(mut self, direction: TunDirection, impairment: Impairment) -> Self {
         *self.impairment_mut(direction) = impairment;
         self
     }
 
     /// The impairment of a direction, for its counters.
-    pub fn impairment(&self, direction: Direction) -> &Impairment {
+    pub fn impairment(&self, direction: TunDirection) -> &Impairment {
         match direction {
-            Direction::FromKernel => &self.from_kernel,
-            Direction::ToKernel => &self.to_kernel,
+            TunDirection::FromKernel => &self.from_kernel,
+            TunDirection::ToKernel => &self.to_kernel,
         }
     }
 
@@ -311,7 +311,7 @@ impl<'a> Shell<'a> {
             self.counters.packets_from_kernel += 1;
             self.counters.bytes_from_kernel += bytes.len() as u64;
             if let Some(capture) = &mut self.capture {
-                capture.record(now, Direction::FromKernel, &bytes, "")?;
+                capture.record(now, TunDirection::FromKernel, &bytes, "")?;
             }
             self.from_kernel.handle_packet(now, bytes);
         }
@@ -356,7 +356,7 @@ impl<'a> Shell<'a> {
                 Err(error) => return Err(error.into()),
             };
             if let Some(capture) = &mut self.capture {
-                capture.record(now, Direction::ToKernel, &bytes, comment)?;
+                capture.record(now, TunDirection::ToKernel, &bytes, comment)?;
             }
         }
         Ok(moved)
@@ -382,10 +382,10 @@ impl<'a> Shell<'a> {
         Ok(())
     }
 
-    fn impairment_mut(&mut self, direction: Direction) -> &mut Impairment {
+    fn impairment_mut(&mut self, direction: TunDirection) -> &mut Impairment {
         match direction {
-            Direction::FromKernel => &mut self.from_kernel,
-            Direction::ToKernel => &mut self.to_kernel,
+            TunDirection::FromKernel => &mut self.from_kernel,
+            TunDirection::ToKernel => &mut self.to_kernel,
         }
     }
 }

@@ -59,7 +59,7 @@ pub struct InterfaceId(u32);
 
 /// Whether a packet was received or sent by the interface that saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Direction {
+pub enum CaptureDirection {
     /// Received.
     Inbound,
     /// Sent.
@@ -74,7 +74,7 @@ pub struct Record<'a> {
     /// By which interface.
     pub interface: InterfaceId,
     /// Which way it went, if that is known.
-    pub direction: Option<Direction>,
+    pub direction: Option<CaptureDirection>,
     /// A comment that is shown with the packet; empty for none.
     pub comment: &'a str,
 }
@@ -184,8 +184,8 @@ impl<W: io::Write> Writer<W> {
             put_text(&mut self.block, OPT_COMMENT, record.comment)?;
             if let Some(direction) = record.direction {
                 let flags: u32 = match direction {
-                    Direction::Inbound => 1,
-                    Direction::Outbound => 2,
+                    CaptureDirection::Inbound => 1,
+                    CaptureDirection::Outbound => 2,
                 };
                 put_option(&mut self.block, EPB_FLAGS, &flags.to_le_bytes());
             }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use bytes::Bytes;
 use holdover_base::{BitRate, Duration, Instant};
-use holdover_wire::pcapng::{Direction, Interface, Record, Writer};
+use holdover_wire::pcapng::{CaptureDirection, Interface, Record, Writer};
 use holdover_wire::{
     CaptureError, EmitError, Experimental, ExperimentalId, Flags, IcmpEcho, IcmpError, Packet, Payload, SackBlocks,
     Segment, Seq, SeqRange, TcpOptions, Udp, Unreachable, UserTimeout, pcap,
@@ -52,14 +52,18 @@ fn another_reader_reads_the_same_packets() {
     assert_eq!(bytes.len(), 56);
     let long = Packet::new(V6.0, V6.1, full_segment());
     let record = Record {
-        direction: Some(Direction::Outbound),
+        direction: Some(CaptureDirection::Outbound),
         comment: "dropped: queue full",
         ..Record::new(Instant::from_nanos(1_234_567_891), radio)
     };
     capture.write(&record, &long).unwrap();
     capture.write(&Record::new(Instant::ZERO, wire), &packet).unwrap();
     capture
-        .write_bytes(&Record { direction: Some(Direction::Inbound), ..Record::new(Instant::ZERO, wire) }, b"???", 900)
+        .write_bytes(
+            &Record { direction: Some(CaptureDirection::Inbound), ..Record::new(Instant::ZERO, wire) },
+            b"???",
+            900,
+        )
         .unwrap();
     capture.flush().unwrap();
     let file = capture.into_inner();
@@ -208,7 +212,7 @@ fn for_show(out: impl io::Write) -> usize {
         for payload in payloads(src.is_ipv6()) {
             let outbound = packets % 2 == 0;
             let record = Record {
-                direction: Some(if outbound { Direction::Outbound } else { Direction::Inbound }),
+                direction: Some(if outbound { CaptureDirection::Outbound } else { CaptureDirection::Inbound }),
                 comment: if packets % 3 == 0 { "held by the outage" } else { "" },
                 ..Record::new(Instant::from_nanos(25_000_001 * packets as u64), if outbound { radio } else { wired })
             };

@@ -2,13 +2,15 @@
 //!
 //! A file is refused as a whole if anything in it is not understood, with the place and what would be accepted there.
 
+mod signals;
 mod text;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use holdover_base::Duration;
 use holdover_host::log::Log;
+use holdover_host::scrape::MetricsTable;
 use holdover_mobility::ack_stall::AckStallConfig;
 use holdover_mobility::hold_back::HoldBackConfig;
 use holdover_mobility::release::ReleaseConfig;
@@ -17,18 +19,20 @@ use holdover_mobility::wake::WakeConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::link_watch::Source;
-use crate::link_watch::silence::SilenceOptions;
 use crate::policy::{FlowRule, Policy, PolicyError, PolicyOptions};
 use crate::sockets::owner::uid_of;
 
-pub use self::text::{Dbm, NamePattern};
+pub use self::signals::{GatewayQuestions, Signals, Wifi, WifiWarning};
+pub use self::text::NamePattern;
 pub use holdover_host::config_error::ConfigError;
 pub use holdover_host::time_text::Time;
 use holdover_host::time_text::{between, if_between};
 
 /// Where the file is looked for if no other is named.
 pub const DEFAULT_PATH: &str = "/etc/holdover/agent.toml";
+
+/// The endpoint for Prometheus: by default there is one, at this port of the loopback address.
+pub type Metrics = MetricsTable<true, 9786>;
 
 /// Everything that can be set. [`Config::default`] is what holds without a file.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
@@ -149,90 +153,6 @@ pub enum AddressGone {
 #[serde(try_from = "u64")]
 pub struct HeldSegments(u8);
 
-/// What the agent believes about links.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Signals {
-    /// The carrier and state of an interface and of those that it runs over, and whether a Wi-Fi station is associated.
-    pub carrier: bool,
-    /// That an interface loses its last address, gets one, or gets another one in its place.
-    pub address: bool,
-    /// That an interface loses its last default route, or gets one.
-    pub route: bool,
-    /// That the gateway of a default route does not answer ARP or neighbour discovery, or answers again.
-    pub neighbour: bool,
-    /// That the machine has slept, or is about to, by the word of logind.
-    pub suspend: bool,
-    /// A file (TOML or CSV) that says when links are down; from the directory of this one, if it is not absolute.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub schedule: Option<PathBuf>,
-    /// The strength of the Wi-Fi signal, as a warning.
-    pub wifi: Wifi,
-    /// That TCP sends and nothing comes in, although the link has a carrier: an outage as they are on mobile networks.
-    pub silence: bool,
-    /// How a silence is looked into.
-    pub gateway: GatewayQuestions,
-}
-
-/// How a silence is looked into (`[signals] silence`).
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct GatewayQuestions {
-    /// Whether the next hop (ARP, neighbour discovery) and a peer (a keep-alive probe) are asked for a sign of life. Idle links never
-    /// are.
-    pub ask: bool,
-    /// What is sent has to be without an answer for so long, and for four round trips, before silence is suspected; not less than
-    /// 250 ms.
-    #[serde(deserialize_with = "between::<250, 3_600_000, _>")]
-    pub after: Time,
-    /// A next hop that does not answer for three times as long is silent, and the link is down; not less than 100 ms.
-    #[serde(deserialize_with = "between::<100, 60_000, _>")]
-    pub every: Time,
-}
-
-/// The strength of the Wi-Fi signal, as a warning.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Wifi {
-    /// When to warn.
-    pub warn: WifiWarning,
-    /// Below this level the link is expected to break.
-    pub floor: Dbm,
-    /// With `warn = "adaptive"`: how far ahead the level is extrapolated.
-    #[serde(deserialize_with = "between::<1, 60_000, _>")]
-    pub lead: Time,
-    /// How often the level is asked for.
-    #[serde(deserialize_with = "between::<10, 60_000, _>")]
-    pub every: Time,
-}
-
-/// When the strength of a Wi-Fi signal is a warning.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum WifiWarning {
-    /// Never: it is not asked for.
-    #[default]
-    Off,
-    /// When it is below the floor.
-    Fixed,
-    /// When it falls so fast that it will be below the floor within the lead.
-    Adaptive,
-}
-
-/// The endpoint for Prometheus: `GET /metrics`.
-#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Metrics {
-    /// Whether there is one.
-    pub enabled: bool,
-    /// Its address and port.
-    #[schemars(with = "String")]
-    pub listen: SocketAddr,
-    /// Whether that address may be another than a loopback address. Whoever can reach it then sees how many connections this
-    /// host has, and when its links were down.
-    pub allow_remote: bool,
-}
-
 impl Config {
     /// Reads a file.
     ///
@@ -269,11 +189,11 @@ impl Config {
     pub fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         let config: Self = toml::from_str(text).map_err(|error| ConfigError::invalid(path, text, &error))?;
         if let Some(problem) = config.metrics.problem() {
-            return Err(ConfigError::at(path, text, key_in_section(text, "[metrics]", "listen"), problem));
+            return Err(ConfigError::at_key(path, text, ("[metrics]", "listen"), problem));
         }
         if config.user_timeouts.cgroup.as_ref().is_some_and(|cgroup| !cgroup.is_absolute()) {
             let problem = "cgroup: an absolute path is expected, such as \"/sys/fs/cgroup/user.slice\"".to_owned();
-            return Err(ConfigError::at(path, text, key_in_section(text, "[user_timeouts]", "cgroup"), problem));
+            return Err(ConfigError::at_key(path, text, ("[user_timeouts]", "cgroup"), problem));
         }
         let GatewayTable { interface, address, key_file } = &config.gateway;
         let given = [interface.is_some(), address.is_some(), key_file.is_some()];
@@ -313,19 +233,6 @@ impl Config {
     }
 }
 
-/// Where the line begins that sets a key of a section; or where the section begins, or the file.
-fn key_in_section(text: &str, section: &str, key: &str) -> usize {
-    let starts = |text: &str, word: &str| text.trim_start().starts_with(word);
-    let mut lines = text.split_inclusive('\n').scan(0, |at, line| {
-        let begins = *at;
-        *at += line.len();
-        Some((begins, line))
-    });
-    let Some((section_at, _)) = lines.find(|(_, line)| starts(line, section)) else { return 0 };
-    let key = lines.take_while(|(_, line)| !starts(line, "[")).find(|(_, line)| starts(line, key));
-    key.map_or(section_at, |(at, _)| at)
-}
-
 impl Links {
     /// Whether an interface of that name was asked for; `None` if it is for the agent to decide.
     pub fn asks_for(&self, name: &str) -> Option<bool> {
@@ -357,29 +264,6 @@ impl Wake {
     }
 }
 
-impl Signals {
-    /// How silence is found out; `None` if it is of no interest.
-    pub fn silence_options(&self) -> Option<SilenceOptions> {
-        let GatewayQuestions { ask, after: Time(after), every: Time(every) } = self.gateway;
-        let (least_after, least_every) = (Duration::from_millis(250), Duration::from_millis(100));
-        let options = SilenceOptions { after: after.max(least_after), every: every.max(least_every), asks: ask };
-        self.silence.then_some(options)
-    }
-
-    /// Whether what a source says counts. Timetables, Wi-Fi levels and commands count whenever there are any.
-    pub fn believes(&self, source: Source) -> bool {
-        match source {
-            Source::Carrier | Source::Association | Source::Lower => self.carrier,
-            Source::Address => self.address,
-            Source::Route => self.route,
-            Source::Neighbour => self.neighbour,
-            Source::Silence => self.silence,
-            Source::Suspend => self.suspend,
-            Source::Schedule | Source::Wifi | Source::Command => true,
-        }
-    }
-}
-
 impl Default for Wake {
     /// Everything on, as `WakeConfig::all` has it.
     fn default() -> Self {
@@ -406,22 +290,6 @@ impl TryFrom<u64> for HeldSegments {
     }
 }
 
-impl Default for Signals {
-    fn default() -> Self {
-        Self {
-            carrier: true,
-            address: true,
-            route: true,
-            neighbour: true,
-            suspend: true,
-            schedule: None,
-            wifi: Wifi::default(),
-            silence: true,
-            gateway: GatewayQuestions::default(),
-        }
-    }
-}
-
 impl Default for Connections {
     /// A minute is longer than a DHCP server or a modem takes to give the same address again.
     fn default() -> Self {
@@ -429,51 +297,10 @@ impl Default for Connections {
     }
 }
 
-impl Default for GatewayQuestions {
-    /// A second is as long as RFC 6298 has a sender wait at first. A next hop answers within milliseconds, but a station in power save
-    /// hears its access point only every 100 to 300 ms.
-    fn default() -> Self {
-        Self { ask: true, after: Time(Duration::from_secs(1)), every: Time(Duration::from_millis(250)) }
-    }
-}
-
-impl Default for Wifi {
-    /// Off. The floor is where 802.11's lowest rates end with usual receivers, with a margin.
-    fn default() -> Self {
-        Self {
-            warn: WifiWarning::Off,
-            floor: Dbm(-82),
-            lead: Time(Duration::from_millis(500)),
-            every: Time(Duration::from_millis(100)),
-        }
-    }
-}
-
 impl Default for UserTimeoutTable {
     /// In force for every process, with the built-in rules.
     fn default() -> Self {
         Self { enabled: true, built_in: true, restore_on_exit: false, cgroup: None }
-    }
-}
-
-impl Default for Metrics {
-    fn default() -> Self {
-        Self { enabled: true, listen: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9786), allow_remote: false }
-    }
-}
-
-impl Metrics {
-    /// What is wrong with the address, if anything.
-    fn problem(&self) -> Option<String> {
-        let listen = self.listen;
-        if listen.port() == 0 {
-            return Some(format!("{listen}: port 0 is none that Prometheus could ask; expected one from 1 to 65535"));
-        }
-        (!listen.ip().is_loopback() && !self.allow_remote).then(|| {
-            format!(
-                "{listen} is not a loopback address: others could read the metrics; allow_remote = true if they may"
-            )
-        })
     }
 }
 

@@ -10,14 +10,13 @@ use std::os::fd::BorrowedFd;
 use holdover_base::{Duration, Instant};
 use holdover_mobility::{Connection, LinkEvent};
 
-use super::link::{Link, Path};
-use super::silence::Question;
-use crate::config::{Config, Dbm, Time};
+use super::link::{Link, Path, Question};
+use crate::config::{Config, Time};
 use crate::control::{Refusal, SignalRequest};
 use crate::link_watch::kernel::Change;
 use crate::link_watch::schedule::ScheduleWatch;
 use crate::link_watch::wifi::WifiWatch;
-use crate::link_watch::{LinkState, Signal, Source};
+use crate::link_watch::{Dbm, LinkState, Signal, Source};
 use crate::path_engine::{Attach, Counters, PathEngine as _};
 use crate::status::{ActionLine, Status, UserTimeoutStatus};
 use holdover_host::clock::Utc;
@@ -347,7 +346,7 @@ impl<A: Attach> Core<A> {
         };
         link.look_after(now, is_wanted, &mut self.attach, &config);
         if is_wanted && link.wifi.is_none() {
-            link.wifi = WifiWatch::new(&self.config.signals.wifi);
+            link.wifi = self.config.signals.wifi.options().map(WifiWatch::new);
         } else if !is_wanted {
             link.wifi = None;
         }

@@ -6,7 +6,6 @@ use holdover_base::{Duration, Instant};
 use holdover_mobility::wake::WakeConfig;
 use holdover_mobility::{Action, Connection, LinkEvent, WakeOutcome};
 
-use super::silence::Question;
 use crate::link_watch::silence::SilenceWatch;
 use crate::link_watch::wifi::WifiWatch;
 use crate::link_watch::{Arbiter, Families, Family, LinkChange, LinkState, Signal, Source};
@@ -50,6 +49,13 @@ pub(super) enum Path<E> {
     Attached(E),
     /// Nothing, though something should.
     Failed { problem: String, retry_at: Option<Instant> },
+}
+
+/// A question to every next hop of a link.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Question {
+    /// At its broadcast address.
+    pub(super) is_broadcast: bool,
 }
 
 /// What was done for a connection.

@@ -11,27 +11,28 @@ mod gateway;
 mod link;
 mod next_hops;
 mod silence;
+mod sleep;
 mod timeouts;
 mod wifi;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read as _};
+use std::io;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
 use holdover_base::{Duration, Instant};
 use holdover_host::clock::{self, Utc};
-use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
+use holdover_host::control_socket::{ControlSocketError, Ownership, Requesters, listen, requesters};
 use holdover_host::log::with_causes;
-use holdover_host::notify::Notifier;
+use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput, WaitError};
 use holdover_host::privileges::{self, CapabilitySet};
-use holdover_host::scrape::{self, Scrapes};
-use holdover_host::session::{Bounds, SessionId, Sessions};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+use holdover_host::scrape::Scrapes;
+use holdover_host::session::SessionId;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 
 use self::address_changes::AddressChanges;
 use self::core::Core;
@@ -39,16 +40,16 @@ pub use self::dry_run::{DryEngine, DryRun};
 use self::exemptions::Exemptions;
 use self::gateway::GatewayReports;
 use self::next_hops::NextHops;
+use self::sleep::Sleep;
 use self::timeouts::Timeouts;
 use self::wifi::Wifi;
-use crate::config::{Config, ConfigError, Metrics};
+use crate::config::{Config, ConfigError};
 use crate::control::{LONGEST_REQUEST, Request, Response};
 use crate::link_watch::endpoints::Endpoints;
 use crate::link_watch::kernel::{Change, Interfaces};
-use crate::link_watch::logind::{Announcement, Inhibitor, Logind, LogindOptions};
+use crate::link_watch::logind::LogindOptions;
 use crate::link_watch::netlink::{Monitor, MonitorError};
 use crate::link_watch::schedule::{Schedule, ScheduleWatch};
-use crate::link_watch::suspend::SuspendWatch;
 use crate::metrics;
 use crate::path_engine::Attach;
 use crate::sockets::{SocketDiag, owner};
@@ -112,8 +113,8 @@ pub enum DaemonError {
     #[error("signals of the system: {0}")]
     Signals(#[source] io::Error),
     /// Waiting failed.
-    #[error("waiting for news: {0}")]
-    Wait(#[source] io::Error),
+    #[error(transparent)]
+    Wait(#[from] WaitError),
     /// The privileges that are not needed could not be given up.
     #[error("giving up privileges: {0}")]
     Privileges(#[source] io::Error),
@@ -143,13 +144,13 @@ fn process(pid: Option<u32>) -> String {
     pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
 }
 
-/// What tells the daemon to stop, and to read its configuration again: each by a byte.
+/// What tells the daemon to stop, and to read its configuration again.
 #[derive(Debug)]
 pub struct Orders {
     /// It is to stop.
-    pub stop: UnixStream,
+    pub stop: SignalInput,
     /// It is to read its configuration again.
-    pub reload: UnixStream,
+    pub reload: SignalInput,
 }
 
 impl Orders {
@@ -158,16 +159,7 @@ impl Orders {
     /// # Errors
     /// [`DaemonError::Signals`].
     pub fn from_signals() -> Result<Self, DaemonError> {
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-        let pipe = |signals: &[i32]| {
-            let (reader, writer) = UnixStream::pair()?;
-            reader.set_nonblocking(true)?;
-            for &signal in signals {
-                signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
-            }
-            Ok(reader)
-        };
-        let (stop, reload) = (pipe(&[SIGTERM, SIGINT]), pipe(&[SIGHUP]));
+        let (stop, reload) = (SignalInput::stop(), SignalInput::reload());
         Ok(Self { stop: stop.map_err(DaemonError::Signals)?, reload: reload.map_err(DaemonError::Signals)? })
     }
 }
@@ -189,14 +181,10 @@ pub struct Daemon<A: Attach> {
     monitor: Monitor,
     /// What tunnels run over.
     endpoints: Endpoints,
-    suspend: SuspendWatch,
-    /// Who announces sleep.
-    logind: Option<Logind>,
-    /// While it is there, the machine waits with it.
-    inhibitor: Option<Inhibitor>,
+    sleep: Sleep,
     /// Readable when the calendar has jumped, which waking up from sleep counts as.
     calendar: Option<OwnedFd>,
-    control: Sessions<UnixListener>,
+    control: Requesters,
     /// The right to the control socket. Dropped after the engines, which come before it: the next agent finds the path free.
     _ownership: Ownership,
     metrics: Option<Scrapes>,
@@ -204,8 +192,6 @@ pub struct Daemon<A: Attach> {
     scraped: Option<Scraped>,
     /// Who wants to hear of every action.
     followers: Vec<SessionId>,
-    notifier: Notifier,
-    watchdog_due: Option<Instant>,
     /// What the rules of connections make of them.
     timeouts: Timeouts,
     /// What they leave alone.
@@ -219,15 +205,6 @@ pub struct Daemon<A: Attach> {
     gateway: GatewayReports,
 }
 
-/// Callers of the control socket.
-const CONTROL: Bounds = Bounds {
-    mark: b"\n",
-    question_bytes: LONGEST_REQUEST,
-    callers: 16,
-    time: Duration::from_secs(5),
-    backlog_bytes: 1 << 20,
-};
-
 /// Everyone on this host may ask for metrics, and looking at all connections takes its time: a second request within this time gets the same answer.
 const SAME_SCRAPE: Duration = Duration::from_secs(1);
 
@@ -240,20 +217,32 @@ struct Scraped {
 /// A timetable is looked at so often even if nothing is due: should the calendar jump without a word, it is late by no more.
 const GLANCE: Duration = Duration::from_secs(30);
 
-/// What has something to say.
+/// What a descriptor of the poll loop is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Token {
+pub enum Token {
+    /// The daemon is to stop.
     Stop,
+    /// It is to read its configuration again.
     Reload,
+    /// The kernel reports about links.
     Monitor,
+    /// The calendar has jumped.
     Calendar,
+    /// logind announces sleep.
     Logind,
+    /// A Wi-Fi interface reports.
     Wifi,
+    /// The control socket and its conversations.
     Control,
+    /// The endpoint for Prometheus and its conversations.
     Metrics,
+    /// A new connection may get a user timeout.
     Timeouts,
+    /// A next hop replies.
     NextHops,
+    /// The gateway replies.
     Gateway,
+    /// The engine of this interface has something to do.
     Engine(String),
 }
 
@@ -265,11 +254,10 @@ impl<A: Attach> Daemon<A> {
     /// to others: it is tried again.
     pub fn open(setup: Setup, mut attach: A, orders: Orders) -> Result<Self, DaemonError> {
         attach.check().map_err(|error| DaemonError::CannotWork { problem: with_causes(&error) })?;
-        let notifier = Notifier::from_environment();
         let schedule = read_schedule(&setup.config)?;
         let (listener, ownership) = listen(&setup.socket)?;
-        let control = Sessions::new(listener, CONTROL);
-        let metrics = listen_for_scrapes(&setup.config.metrics);
+        let control = requesters(listener, LONGEST_REQUEST);
+        let metrics = setup.config.metrics.listen_if_possible();
         let (now, utc) = (clock::now(), clock::utc());
         let core = Core::new(now, attach, setup.config.clone(), setup.interfaces.clone(), setup.dry_run);
         let mut daemon = Self {
@@ -278,26 +266,22 @@ impl<A: Attach> Daemon<A> {
             interfaces: Interfaces::new(),
             monitor: Monitor::open()?,
             endpoints: Endpoints::default(),
-            suspend: SuspendWatch::new(clock::slept()),
-            logind: None,
-            inhibitor: None,
+            sleep: Sleep::new(LogindOptions { address: setup.system_bus.clone(), only_listens: setup.dry_run }),
             calendar: watch_calendar(),
             control,
             _ownership: ownership,
             metrics,
             scraped: None,
             followers: Vec::new(),
-            watchdog_due: notifier.watchdog().map(|every| now + every),
             timeouts: Timeouts::start(now, &setup.config, setup.dry_run),
             exemptions: Exemptions::new(now, &setup.config),
             address_changes: AddressChanges::default(),
-            notifier,
             wifi: Wifi::default(),
             next_hops: NextHops::default(),
             gateway: GatewayReports::start(&setup.config.gateway, setup.dry_run),
             setup,
         };
-        daemon.follow_logind();
+        daemon.sleep.follow(daemon.setup.config.signals.suspend);
         daemon.monitor.refresh(now, &mut daemon.interfaces)?;
         daemon.tell_changes(now);
         let config = daemon.setup.config.clone();
@@ -311,63 +295,25 @@ impl<A: Attach> Daemon<A> {
     /// # Errors
     /// Something that it cannot do without has failed.
     pub fn run(mut self) -> Result<(), DaemonError> {
-        self.notifier.tell("READY=1");
         let links = self.core.looked_after();
         for awaited in self.setup.interfaces.iter().filter(|name| !links.contains(name)) {
             tracing::warn!(interface = awaited, "there is no such interface yet");
         }
         tracing::info!(links = links.join(", "), dry_run = self.setup.dry_run, "the agent is running");
-        let result = loop {
-            match self.step() {
-                Ok(true) => {}
-                Ok(false) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
-        self.notifier.tell("STOPPING=1");
+        let result = poll_loop::run(&mut self);
         self.timeouts.give_up(self.setup.config.user_timeouts.restore_on_exit);
         tracing::info!("the agent stops");
         result
     }
 
-    /// Waits for news and acts on it; whether to go on.
-    fn step(&mut self) -> Result<bool, DaemonError> {
-        let ready = self.wait()?;
-        let (now, utc) = (clock::now(), clock::utc());
-        // Before anything that has happened since it woke up.
-        if let Some(slept) = self.suspend.handle_clocks(clock::slept()) {
-            self.inhibitor = None;
-            self.core.handle_sleep(now, slept);
-        }
-        for token in ready {
-            match token {
-                Token::Stop => return Ok(false),
-                Token::Reload => {
-                    drain(&mut self.orders.reload);
-                    self.reload(now, utc);
-                }
-                Token::Monitor => {
-                    self.monitor.handle_ready(now, &mut self.interfaces)?;
-                    self.tell_changes(now);
-                }
-                // Set again, it is not readable any more.
-                Token::Calendar => self.calendar = watch_calendar(),
-                Token::Logind => self.hear_logind(now),
-                Token::Wifi => self.hear_wifi(now),
-                Token::Control => self.serve_control(now, utc),
-                Token::Metrics => self.serve_metrics(now, utc),
-                Token::Timeouts => self.timeouts.handle_ready(now),
-                Token::NextHops => self.next_hops.handle_ready(now, &mut self.core, &self.interfaces),
-                Token::Gateway => self.gateway.handle_ready(now),
-                Token::Engine(interface) => self.core.handle_ready(now, &interface),
-            }
-        }
+    /// Everything whose time has come.
+    fn handle_timeout(&mut self, now: Instant, utc: Utc) -> Result<(), DaemonError> {
         if self.monitor.poll_timeout().is_some_and(|at| at <= now) {
             self.monitor.handle_timeout(now, &mut self.interfaces)?;
             self.tell_changes(now);
         }
         self.look_at_wifi(now);
-        let may_sleep = self.suspend.handle_timeout(now);
+        let may_sleep = self.sleep.handle_timeout(now);
         if let Some(event) = may_sleep {
             self.core.handle_sleep_foreseen(now, event);
         }
@@ -377,7 +323,7 @@ impl<A: Attach> Daemon<A> {
         }
         self.next_hops.ask(&mut self.core, &self.interfaces);
         if may_sleep.is_some() {
-            self.inhibitor = None;
+            self.sleep.allow();
         }
         self.core.handle_time(now, utc);
         self.timeouts.handle_timeout(now, &self.setup.config);
@@ -390,24 +336,17 @@ impl<A: Attach> Daemon<A> {
         }
         self.end_what_cannot_go_on(now, utc);
         self.gateway.report(now, |interface| self.core.outlook(interface), &self.interfaces);
+        Ok(())
+    }
+
+    /// Sends what was done to those who follow.
+    fn tell_followers(&mut self, now: Instant, utc: Utc) {
         for action in self.core.take_actions(now, utc) {
             let line = Response::Action(action).to_line();
             for &follower in &self.followers {
                 self.control.answer(now, follower, &line, true);
             }
         }
-        self.control.hang_up(now);
-        if let Some(metrics) = &mut self.metrics {
-            metrics.hang_up(now);
-        }
-        self.followers.retain(|&follower| self.control.is_there(follower));
-        if let Some(every) = self.notifier.watchdog()
-            && self.watchdog_due.is_some_and(|due| due <= now)
-        {
-            self.notifier.tell("WATCHDOG=1");
-            self.watchdog_due = Some(now + every);
-        }
-        Ok(true)
     }
 
     /// Connections whose address is gone for good.
@@ -422,104 +361,9 @@ impl<A: Attach> Daemon<A> {
         self.core.note_actions(ended);
     }
 
-    /// Sleeps until something has something to say, or is due.
-    fn wait(&self) -> Result<Vec<Token>, DaemonError> {
-        let mut waited_for = vec![
-            (Token::Stop, PollFd::new(&self.orders.stop, PollFlags::IN)),
-            (Token::Reload, PollFd::new(&self.orders.reload, PollFlags::IN)),
-        ];
-        // Before the monitor: an association ends before the carrier goes, and is made before the operational state is up. An agent that
-        // was busy for a while and heard of the carrier first would take the association's older news for another outage.
-        let wifi = self.wifi.descriptor().into_iter();
-        waited_for.extend(wifi.map(|descriptor| (Token::Wifi, PollFd::from_borrowed_fd(descriptor, PollFlags::IN))));
-        waited_for.push((Token::Monitor, PollFd::new(&self.monitor, PollFlags::IN)));
-        waited_for.extend(self.calendar.iter().map(|calendar| (Token::Calendar, PollFd::new(calendar, PollFlags::IN))));
-        let add =
-            |token: Token| move |(descriptor, flags)| (token.clone(), PollFd::from_borrowed_fd(descriptor, flags));
-        waited_for.extend(self.logind.iter().map(|logind| (Token::Logind, PollFd::new(logind, PollFlags::IN))));
-        waited_for.extend(self.control.descriptors().map(add(Token::Control)));
-        waited_for.extend(self.metrics.iter().flat_map(Sessions::descriptors).map(add(Token::Metrics)));
-        let engines = self.core.descriptors().map(|(interface, descriptor)| {
-            (Token::Engine(interface.to_owned()), PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
-        });
-        waited_for.extend(engines);
-        let next_hops = self.next_hops.descriptors();
-        waited_for.extend(next_hops.map(|fd| (Token::NextHops, PollFd::from_borrowed_fd(fd, PollFlags::IN))));
-        let gateway = self.gateway.descriptor().into_iter();
-        waited_for.extend(gateway.map(|fd| (Token::Gateway, PollFd::from_borrowed_fd(fd, PollFlags::IN))));
-        let timeouts = self.timeouts.descriptor().into_iter();
-        waited_for
-            .extend(timeouts.map(|descriptor| (Token::Timeouts, PollFd::from_borrowed_fd(descriptor, PollFlags::IN))));
-        let (tokens, mut descriptors): (Vec<Token>, Vec<PollFd<'_>>) = waited_for.into_iter().unzip();
-        match poll(&mut descriptors, self.patience().as_ref()) {
-            Ok(_) => {}
-            Err(Errno::INTR) => return Ok(Vec::new()),
-            Err(errno) => return Err(DaemonError::Wait(errno.into())),
-        }
-        let ready = tokens.into_iter().zip(&descriptors).filter(|(_, descriptor)| !descriptor.revents().is_empty());
-        let mut ready: Vec<Token> = ready.map(|(token, _)| token).collect();
-        ready.dedup();
-        Ok(ready)
-    }
-
-    /// How long nothing is due.
-    fn patience(&self) -> Option<Timespec> {
-        let (now, Utc(utc)) = (clock::now(), clock::utc());
-        let until_time = self.core.poll_time(Utc(utc)).map(|Utc(at)| at.saturating_since(utc).min(GLANCE));
-        let sessions =
-            self.control.poll_timeout().into_iter().chain(self.metrics.as_ref().and_then(Sessions::poll_timeout));
-        let deadlines =
-            sessions.chain(self.core.poll_timeout()).chain(self.timeouts.poll_timeout()).chain(self.watchdog_due);
-        let deadlines = deadlines.chain(self.exemptions.poll_timeout()).chain(self.monitor.poll_timeout());
-        let deadlines = deadlines.chain(self.suspend.poll_timeout());
-        let deadlines = deadlines.chain(self.next_hops.poll_timeout()).chain(self.gateway.poll_timeout());
-        let deadlines = deadlines.chain(self.address_changes.poll_timeout(&self.setup.config));
-        let wait = deadlines.map(|at| at.saturating_since(now)).chain(until_time).min()?;
-        let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
-        Some(Timespec { tv_sec: seconds, tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ })
-    }
-
-    /// From when on sleep is of interest.
-    fn follow_logind(&mut self) {
-        if self.setup.config.signals.suspend && self.logind.is_none() {
-            let options = LogindOptions { address: self.setup.system_bus.clone(), only_listens: self.setup.dry_run };
-            let followed = Logind::follow(options);
-            self.logind = followed.inspect_err(|error| tracing::warn!(%error, "sleep is not foreseen")).ok();
-        }
-    }
-
     fn hear_logind(&mut self, now: Instant) {
-        let Some(logind) = &mut self.logind else { return };
-        while let Some(announcement) = logind.poll_announcement() {
-            let event = match announcement {
-                // If it is of no interest, or there is nothing to prepare, it may sleep at once.
-                Announcement::Soon { .. } if !self.setup.config.signals.suspend => None,
-                Announcement::Soon { inhibitor, slept } => {
-                    let event = self.suspend.handle_soon(now, slept);
-                    if event.is_some() && !self.core.looked_after().is_empty() {
-                        self.inhibitor = inhibitor;
-                    }
-                    event
-                }
-                Announcement::Over => {
-                    self.inhibitor = None;
-                    self.suspend.handle_over()
-                }
-            };
-            if let Some(event) = event {
-                self.core.handle_sleep_foreseen(now, event);
-            }
-        }
-        if logind.has_ended() {
-            self.logind = None;
-            self.forget_sleep(now);
-        }
-    }
-
-    /// Nobody will say that it is over.
-    fn forget_sleep(&mut self, now: Instant) {
-        self.inhibitor = None;
-        if let Some(event) = self.suspend.handle_over() {
+        let has_links = !self.core.looked_after().is_empty();
+        for event in self.sleep.handle_ready(now, self.setup.config.signals.suspend, has_links) {
             self.core.handle_sleep_foreseen(now, event);
         }
     }
@@ -550,7 +394,7 @@ impl<A: Attach> Daemon<A> {
             Ok((schedule, config)) => {
                 if config.metrics != self.setup.config.metrics {
                     self.metrics = None;
-                    self.metrics = listen_for_scrapes(&config.metrics);
+                    self.metrics = config.metrics.listen_if_possible();
                 }
                 self.timeouts.configure(now, &self.setup.config, &config, self.setup.dry_run);
                 if config.flow != self.setup.config.flow {
@@ -560,12 +404,14 @@ impl<A: Attach> Daemon<A> {
                     self.gateway = GatewayReports::start(&config.gateway, self.setup.dry_run);
                 }
                 self.setup.config = config.clone();
-                if !config.signals.suspend {
-                    self.forget_sleep(now);
+                if !config.signals.suspend
+                    && let Some(event) = self.sleep.forget()
+                {
+                    self.core.handle_sleep_foreseen(now, event);
                 }
                 self.core.configure(now, utc, config, schedule);
                 NextHops::handle_interfaces(&mut self.core, &self.interfaces);
-                self.follow_logind();
+                self.sleep.follow(self.setup.config.signals.suspend);
                 tracing::info!(links = self.core.looked_after().join(", "), "configuration read");
             }
             Err(error) => tracing::error!(%error, "the configuration is left as it was"),
@@ -605,28 +451,99 @@ impl<A: Attach> Daemon<A> {
     }
 
     fn serve_metrics(&mut self, now: Instant, utc: Utc) {
-        let Some(sessions) = &mut self.metrics else { return };
-        for (caller, request) in sessions.handle_ready(now) {
-            let text = || {
-                let scraped = self.scraped.take().filter(|scraped| now.saturating_since(scraped.at) < SAME_SCRAPE);
-                let scraped = scraped.unwrap_or_else(|| {
-                    let status = Status { user_timeouts: self.timeouts.status(), ..self.core.status(now, utc) };
-                    Scraped { at: now, text: metrics::encode_status(&status) }
-                });
-                self.scraped.insert(scraped).text.clone()
-            };
-            sessions.answer(now, caller, &scrape::respond(&request, text), false);
+        let Some(metrics) = &mut self.metrics else { return };
+        metrics.handle_ready(now, || {
+            let scraped = self.scraped.take().filter(|scraped| now.saturating_since(scraped.at) < SAME_SCRAPE);
+            let scraped = scraped.unwrap_or_else(|| {
+                let status = Status { user_timeouts: self.timeouts.status(), ..self.core.status(now, utc) };
+                Scraped { at: now, text: metrics::encode_status(&status) }
+            });
+            self.scraped.insert(scraped).text.clone()
+        });
+    }
+}
+
+impl<A: Attach> PollLoop for Daemon<A> {
+    type Token = Token;
+    type Error = DaemonError;
+
+    fn interests(&self) -> Interests<'_, Token> {
+        let mut interests = Interests::new();
+        interests.readable(Token::Stop, [self.orders.stop.descriptor()]);
+        interests.readable(Token::Reload, [self.orders.reload.descriptor()]);
+        // Before the monitor: an association ends before the carrier goes, and is made before the operational state is up. An agent that
+        // was busy for a while and heard of the carrier first would take the association's older news for another outage.
+        interests.readable(Token::Wifi, self.wifi.descriptor());
+        interests.readable(Token::Monitor, [self.monitor.as_fd()]);
+        interests.readable(Token::Calendar, self.calendar.as_ref().map(|calendar| calendar.as_fd()));
+        interests.readable(Token::Logind, self.sleep.descriptor());
+        interests.sessions(Token::Control, &self.control);
+        if let Some(metrics) = &self.metrics {
+            interests.sessions(Token::Metrics, metrics.sessions());
         }
+        for (interface, descriptor) in self.core.descriptors() {
+            interests.readable(Token::Engine(interface.to_owned()), [descriptor]);
+        }
+        interests.readable(Token::NextHops, self.next_hops.descriptors());
+        interests.readable(Token::Gateway, self.gateway.descriptor());
+        interests.readable(Token::Timeouts, self.timeouts.descriptor());
+
+        interests.until(self.core.poll_timeout());
+        interests.until(self.timeouts.poll_timeout());
+        interests.until(self.exemptions.poll_timeout());
+        interests.until(self.monitor.poll_timeout());
+        interests.until(self.sleep.poll_timeout());
+        interests.until(self.next_hops.poll_timeout());
+        interests.until(self.gateway.poll_timeout());
+        interests.until(self.address_changes.poll_timeout(&self.setup.config));
+        let (now, Utc(utc)) = (clock::now(), clock::utc());
+        interests.until(self.core.poll_time(Utc(utc)).map(|Utc(at)| now + at.saturating_since(utc).min(GLANCE)));
+        interests
+    }
+
+    fn handle_ready(&mut self, now: Instant, ready: Vec<Token>) -> Result<ControlFlow<()>, DaemonError> {
+        let utc = clock::utc();
+        // Before anything that has happened since it woke up.
+        if let Some(slept) = self.sleep.handle_clocks() {
+            self.core.handle_sleep(now, slept);
+        }
+        for token in ready {
+            match token {
+                Token::Stop => return Ok(ControlFlow::Break(())),
+                Token::Reload => {
+                    self.orders.reload.clear();
+                    self.reload(now, utc);
+                }
+                Token::Monitor => {
+                    self.monitor.handle_ready(now, &mut self.interfaces)?;
+                    self.tell_changes(now);
+                }
+                // Set again, it is not readable any more.
+                Token::Calendar => self.calendar = watch_calendar(),
+                Token::Logind => self.hear_logind(now),
+                Token::Wifi => self.hear_wifi(now),
+                Token::Control => self.serve_control(now, utc),
+                Token::Metrics => self.serve_metrics(now, utc),
+                Token::Timeouts => self.timeouts.handle_ready(now),
+                Token::NextHops => self.next_hops.handle_ready(now, &mut self.core, &self.interfaces),
+                Token::Gateway => self.gateway.handle_ready(now),
+                Token::Engine(interface) => self.core.handle_ready(now, &interface),
+            }
+        }
+        self.handle_timeout(now, utc)?;
+        self.tell_followers(now, utc);
+        self.control.hang_up(now);
+        if let Some(metrics) = &mut self.metrics {
+            metrics.handle_timeout(now);
+        }
+        self.followers.retain(|&follower| self.control.is_there(follower));
+        Ok(ControlFlow::Continue(()))
     }
 }
 
 fn read_schedule(config: &Config) -> Result<Option<ScheduleWatch>, ConfigError> {
     let schedule = config.signals.schedule.as_deref().map(Schedule::read).transpose()?;
     Ok(schedule.map(ScheduleWatch::new))
-}
-
-fn listen_for_scrapes(config: &Metrics) -> Option<Scrapes> {
-    config.enabled.then(|| scrape::listen_if_possible(config.listen)).flatten()
 }
 
 /// A timer by the calendar that never fires, but is readable when the calendar jumps or the machine wakes up (`timerfd_create(2)`,
@@ -638,11 +555,6 @@ fn watch_calendar() -> Option<OwnedFd> {
     let flags = TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET;
     timerfd_settime(timer.as_fd(), flags, &value).ok()?;
     Some(timer)
-}
-
-fn drain(orders: &mut UnixStream) {
-    let mut bytes = [0; 64];
-    while matches!(orders.read(&mut bytes), Ok(1..)) {}
 }
 
 /// What only the kernel's sockets tell: whose a connection is, and how far its timer has backed off.

@@ -6,17 +6,10 @@ use std::net::IpAddr;
 use holdover_base::Instant;
 use holdover_mobility::LinkEvent;
 
-use super::link::{Link, Path};
+use super::link::{Link, Path, Question};
 use crate::link_watch::silence::{Act, SilenceOptions, SilenceWatch};
 use crate::link_watch::{Families, LinkChange, LinkState, Source};
 use crate::path_engine::PathEngine;
-
-/// A question to every next hop of a link.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Question {
-    /// At its broadcast address.
-    pub(super) is_broadcast: bool,
-}
 
 const UP: LinkChange = LinkChange::of_both(LinkEvent::Up { symmetric: false, moved: false });
 

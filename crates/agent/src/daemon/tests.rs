@@ -1,5 +1,6 @@
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -90,8 +91,8 @@ impl Running {
         std::fs::write(&config_path, config).unwrap();
         let (stop, stop_reader) = UnixStream::pair().unwrap();
         let (reload, reload_reader) = UnixStream::pair().unwrap();
-        reload_reader.set_nonblocking(true).unwrap();
-        let orders = Orders { stop: stop_reader, reload: reload_reader };
+        let input = |reader| SignalInput::from_stream(reader).unwrap();
+        let orders = Orders { stop: input(stop_reader), reload: input(reload_reader) };
         let (sender, told) = mpsc::channel();
         let setup = Setup {
             system_bus: Some("unix:path=/nowhere".to_owned()),

@@ -20,7 +20,7 @@ use holdover_mobility::{Connection, Direction};
 
 use super::{AttachError, AttachMode, AttachedBy, EngineError, Interface};
 use crate::link_watch::Family;
-use crate::path_engine::Traffic;
+use crate::link_watch::silence::Traffic;
 
 /// The programs, for little-endian machines.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../../bpf/path.bpf.o");

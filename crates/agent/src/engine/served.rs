@@ -10,8 +10,9 @@ use holdover_mobility::{Action, Connection, WakeOutcome};
 use super::interface::Interface;
 use super::lock::InterfaceLock;
 use super::{Engine, EngineError, EngineOptions};
+use crate::link_watch::silence::{Survey, Traffic};
 use crate::link_watch::{Families, LinkChange};
-use crate::path_engine::{Attach, Counters, PathConnection, PathEngine, Retry, Survey, Traffic};
+use crate::path_engine::{Attach, Counters, PathConnection, PathEngine, Retry};
 use holdover_host::log::with_causes;
 
 /// Puts engines on interfaces of the calling thread's network namespace, on each of which there is no other such engine: see

@@ -4,7 +4,7 @@ use holdover_base::Instant;
 use holdover_mobility::{Connection, Direction, Injected};
 
 use super::Engine;
-use crate::path_engine::{Survey, Unanswered};
+use crate::link_watch::silence::{Survey, Unanswered};
 
 impl Engine {
     /// What the connections say about a silence of the link.

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::config::Dbm;
+use crate::link_watch::Dbm;
 
 /// The address of an access point's radio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -223,8 +223,6 @@ struct Interface {
     has_led: Families,
     /// Neighbours that do not answer, by the kernel's word.
     failed: BTreeSet<IpAddr>,
-    /// Gateways that were found silent, and are being asked since, whatever has become of the kernel's word: until they answer.
-    silent: BTreeSet<IpAddr>,
     /// Gateways that have answered.
     answering: BTreeSet<IpAddr>,
     /// Neighbours that need not be asked.
@@ -380,39 +378,6 @@ impl Interfaces {
         let (&index, known) = named.next()?;
         let addresses = known.askable_gateways().filter(|_| known.can_carry && known.has_neighbours)?;
         Some(Gateways { index, addresses, answered_at: known.answered_at.clone() })
-    }
-
-    /// All gateways of an interface were asked and do not answer, though the kernel may not say so yet. They are asked until they do.
-    /// Returns whether that was news.
-    pub fn handle_silence(&mut self, now: Instant, gateways: &Gateways) -> bool {
-        let Some(interface) = self.interfaces.get_mut(&gateways.index) else { return false };
-        interface.silent.extend(&gateways.addresses);
-        // Said again, it is heard by who was overruled.
-        let was_said = interface.said_down.remove(&Source::Neighbour).is_some();
-        self.tell(now);
-        !was_said
-    }
-
-    /// The gateways of an interface of which the kernel says that they do not answer are being asked: they have not answered if it
-    /// forgets what it has said.
-    pub fn handle_search(&mut self, gateways: &Gateways) {
-        if let Some(interface) = self.interfaces.get_mut(&gateways.index) {
-            let failed = interface.failed.intersection(&gateways.addresses).copied().collect::<Vec<_>>();
-            interface.silent.extend(failed);
-        }
-    }
-
-    /// Whether a neighbour's Ethernet address was written down by somebody who looks after it.
-    pub fn is_fixed(&self, index: u32, neighbour: IpAddr) -> bool {
-        self.interfaces.get(&index).is_some_and(|interface| interface.fixed.contains(&neighbour))
-    }
-
-    /// The gateways of an interface are not asked any more: of them the kernel's word holds.
-    pub fn end_search(&mut self, now: Instant, index: u32) {
-        if let Some(interface) = self.interfaces.get_mut(&index) {
-            interface.silent.clear();
-        }
-        self.tell(now);
     }
 
     fn remove(&mut self, index: u32) {

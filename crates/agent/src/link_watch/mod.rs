@@ -16,6 +16,7 @@
 
 mod arbiter;
 pub mod association;
+mod dbm;
 pub mod endpoints;
 mod family;
 pub mod kernel;
@@ -38,6 +39,7 @@ use holdover_mobility::LinkEvent;
 use serde::{Deserialize, Serialize};
 
 pub use self::arbiter::{Arbiter, LinkState};
+pub use self::dbm::Dbm;
 pub use self::family::{Families, Family, LinkChange};
 
 /// Something that a source says about an interface.

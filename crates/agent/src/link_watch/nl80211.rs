@@ -12,7 +12,7 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::association::Bssid;
-use crate::config::Dbm;
+use crate::link_watch::Dbm;
 
 /// A socket to ask with.
 pub struct Station {

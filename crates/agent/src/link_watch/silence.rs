@@ -20,13 +20,15 @@
 //! [`SilenceWatch::poll_act`] until `None`; [`Act::Survey`] is answered by [`SilenceWatch::handle_survey`] before the next. Answers of next
 //! hops ([`SilenceWatch::handle_answer`]) may come at any time.
 
+mod observed;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use holdover_base::{Duration, Instant};
 use holdover_mobility::Connection;
 
-use crate::path_engine::{Survey, Traffic, Unanswered};
+pub use self::observed::{Survey, Traffic, Unanswered};
 
 /// How soon silence is noticed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,7 +12,18 @@ use std::collections::VecDeque;
 use holdover_base::{Duration, Instant};
 use holdover_mobility::LinkEvent;
 
-use crate::config::{Dbm, Time, Wifi, WifiWarning};
+use super::Dbm;
+
+/// When to warn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WifiOptions {
+    /// Whether the warning is adaptive; if not, it is fixed.
+    pub is_adaptive: bool,
+    /// Below this level the link is expected to break.
+    pub floor: Dbm,
+    /// How far ahead an adaptive warning extrapolates the level.
+    pub lead: Duration,
+}
 
 /// The levels of one interface.
 #[derive(Clone, Debug)]
@@ -45,23 +56,17 @@ const MARGIN_DB: f64 = 4.0;
 const MOST_LEVELS: usize = 256;
 
 impl WifiWatch {
-    /// No level is known. `None` if the configuration wants no warnings.
-    pub fn new(config: &Wifi) -> Option<Self> {
-        let Dbm(floor) = config.floor;
-        let Time(lead) = config.lead;
-        let is_adaptive = match config.warn {
-            WifiWarning::Off => return None,
-            WifiWarning::Fixed => false,
-            WifiWarning::Adaptive => true,
-        };
-        Some(Self {
+    /// No level is known.
+    pub fn new(options: WifiOptions) -> Self {
+        let WifiOptions { is_adaptive, floor: Dbm(floor), lead } = options;
+        Self {
             is_adaptive,
             floor_dbm: floor.into(),
             lead,
             smoothed_dbm: None,
             recent: VecDeque::new(),
             has_warned: false,
-        })
+        }
     }
 
     /// The level is so high now; `None` if the interface is not associated, after which it begins anew.
@@ -124,8 +129,11 @@ impl WifiWatch {
 mod tests {
     use super::*;
 
-    fn watch(warn: WifiWarning) -> WifiWatch {
-        WifiWatch::new(&Wifi { warn, floor: Dbm(-80), ..Wifi::default() }).unwrap()
+    const FIXED: WifiOptions = WifiOptions { is_adaptive: false, floor: Dbm(-80), lead: Duration::from_millis(500) };
+    const ADAPTIVE: WifiOptions = WifiOptions { is_adaptive: true, ..FIXED };
+
+    fn watch(options: WifiOptions) -> WifiWatch {
+        WifiWatch::new(options)
     }
 
     /// A level every 100 ms; what is said, with the number of the level.
@@ -141,7 +149,7 @@ mod tests {
     #[test]
     fn who_walks_away_is_warned_before_the_floor_is_reached() {
         // 10 dB/s: from -60 dBm it is at the floor after 2 s.
-        let mut watch = watch(WifiWarning::Adaptive);
+        let mut watch = watch(ADAPTIVE);
         let said = said(&mut watch, (0..20).map(|step| -60 - step));
         assert!(
             matches!(said[..], [(step, LinkEvent::Fading { lead: Some(_) })] if (13..=18).contains(&step)),
@@ -153,7 +161,7 @@ mod tests {
     fn who_sits_at_the_edge_is_not_warned() {
         // Above the floor and below it, with a few dB of noise around a level that stands still.
         for level in [-77, -83] {
-            let mut watch = watch(WifiWarning::Adaptive);
+            let mut watch = watch(ADAPTIVE);
             let noise = [0, 2, -1, -3, 1, 3, 0, -2, 2, -1, 1, 0, -2, 1].into_iter().cycle().take(300);
             let said = said(&mut watch, noise.map(|db| level + db));
             let warnings = said.iter().filter(|(_, event)| matches!(event, LinkEvent::Fading { .. })).count();
@@ -163,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_fixed_warning_is_given_below_the_floor_and_taken_back_clear_of_it() {
-        let mut watch = watch(WifiWarning::Fixed);
+        let mut watch = watch(FIXED);
         let levels = [&[-70; 5][..], &[-90; 10], &[-79; 20], &[-70; 20]].concat();
         let said = said(&mut watch, levels);
         assert!(
@@ -174,7 +182,7 @@ mod tests {
 
     #[test]
     fn who_comes_back_hears_that_it_was_nothing() {
-        let mut watch = watch(WifiWarning::Adaptive);
+        let mut watch = watch(ADAPTIVE);
         let levels = (0..19).map(|step| -60 - step).chain((0..30).map(|step| (-78 + step).min(-60)));
         let said = said(&mut watch, levels);
         assert!(matches!(said[..], [(_, LinkEvent::Fading { .. }), (_, LinkEvent::Recovered)]), "{said:?}");
@@ -182,7 +190,7 @@ mod tests {
 
     #[test]
     fn losses_warn_once_and_a_high_level_takes_it_back() {
-        let mut watch = watch(WifiWarning::Fixed);
+        let mut watch = watch(FIXED);
         assert_eq!(watch.handle_losses(), Some(LinkEvent::Fading { lead: None }));
         assert_eq!(watch.handle_losses(), None);
         assert_eq!(watch.handle_level(Instant::ZERO, Some(Dbm(-40))), Some(LinkEvent::Recovered));
@@ -190,11 +198,10 @@ mod tests {
 
     #[test]
     fn an_interface_without_an_access_point_foretells_nothing() {
-        let mut watch = watch(WifiWarning::Fixed);
+        let mut watch = watch(FIXED);
         assert!(matches!(watch.handle_level(Instant::ZERO, Some(Dbm(-90))), Some(LinkEvent::Fading { .. })));
         let later = Instant::from_secs(1);
         assert_eq!(watch.handle_level(later, None), Some(LinkEvent::Recovered));
         assert_eq!(watch.handle_level(later, None), None);
-        assert!(WifiWatch::new(&Wifi::default()).is_none(), "off unless asked for");
     }
 }

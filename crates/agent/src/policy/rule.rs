@@ -13,8 +13,8 @@ use super::pattern::Pattern;
 use super::place::{Addresses, Ports, Prefix};
 use super::text::{List, Word};
 use super::{Action, Owner, RuleProblem, TimeoutWish, is_at, is_within_host};
-use crate::config::Time;
 use crate::sockets::owner::UserError;
+use holdover_host::time_text::Time;
 
 /// A `[[flow]]` of the configuration: which connections, and what is done for them. A connection matches if it matches all fields; a list
 /// matches if one of its elements does. One of `hold`, `fail_fast` and `leave_alone` says what is done.

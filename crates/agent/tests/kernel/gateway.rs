@@ -15,6 +15,7 @@ use holdover_agent::daemon::{Daemon, Orders, Setup};
 use holdover_agent::engine::KernelAttach;
 use holdover_agent::link_watch::{LinkState, Source};
 use holdover_agent::status::Status;
+use holdover_host::poll_loop::SignalInput;
 use holdover_mobility::Connection;
 use holdover_testbed::{Namespace, NamespaceError, Netlink, Route, sysctl};
 
@@ -139,9 +140,10 @@ impl Agent {
         let (opened, is_open) = mpsc::channel();
         let body = move || {
             let (reload, _reloader) = UnixStream::pair().unwrap();
-            reload.set_nonblocking(true).unwrap();
+            let input = |reader| SignalInput::from_stream(reader).unwrap();
+            let orders = Orders { stop: input(stop_reader), reload: input(reload) };
             let attach = KernelAttach { control_socket: setup.socket.clone() };
-            let daemon = Daemon::open(setup, attach, Orders { stop: stop_reader, reload }).unwrap();
+            let daemon = Daemon::open(setup, attach, orders).unwrap();
             opened.send(()).unwrap();
             daemon.run().unwrap();
         };

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
 use holdover_agent::control::{Client, ClientError};
@@ -23,7 +24,7 @@ use holdover_testbed::{Congestion, Privilege, kernel_release};
 use serde::Serialize;
 
 use super::{CANNOT_WORK, SocketArgs};
-use crate::command_support::{print, print_error, print_json, spaced, with_causes};
+use crate::command_support::{INTERRUPTED, print, print_error, print_json, spaced, stop_on_signals, with_causes};
 use crate::transfers::daemon::{Agent, DaemonFailed};
 use crate::transfers::{DELAY, Measured, QUEUE, RATE};
 
@@ -102,6 +103,10 @@ enum TestError {
     World(#[from] RealError),
     #[error("the agent")]
     Agent(#[from] DaemonFailed),
+    #[error("interrupted")]
+    Interrupted,
+    #[error("signals of the system")]
+    Signals(#[from] std::io::Error),
 }
 
 /// What one outage showed.
@@ -139,16 +144,21 @@ pub(super) fn run(args: &TestArgs) -> ExitCode {
         }
         Err(error) => {
             print_error(&with_causes(&error));
-            ExitCode::FAILURE
+            match error {
+                TestError::Interrupted => ExitCode::from(INTERRUPTED),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
 
 fn test(asked: Result<holdover_agent::status::Status, ClientError>) -> Result<Findings, TestError> {
+    // Before the daemon's directory is made, so that an interruption removes it, too.
+    let stop = stop_on_signals()?;
     let mut tries = 0;
     let tried = loop {
         tries += 1;
-        let tried = try_once()?;
+        let tried = try_once(&stop)?;
         if tried.is_awake() || tries == TRIES {
             break tried;
         }
@@ -173,15 +183,18 @@ fn test(asked: Result<holdover_agent::status::Status, ClientError>) -> Result<Fi
 }
 
 /// One outage.
-fn try_once() -> Result<Tried, TestError> {
+fn try_once(stop: &AtomicBool) -> Result<Tried, TestError> {
     let options = RealOptions { congestion: Some(Congestion::Cubic), ..RealOptions::default() };
     let mut real = RealWorld::new(world(), &options)?;
     let agent = Agent::start(&mut real, NodeId(WITH_AGENT))?;
-    real.run(&mut NoObserver, |_| true)?;
+    real.run(&mut NoObserver, |_| !stop.load(Ordering::Relaxed))?;
     let reports = real.world().report();
     let status = agent.status();
     drop(real);
     agent.finish()?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(TestError::Interrupted);
+    }
     let record = status?.links.into_iter().next().map(|link| link.record).unwrap_or_default();
     let resumed = |index: usize| reports.get(index).and_then(|report| Measured::of(report).resume);
     Ok(Tried {

@@ -7,7 +7,7 @@ use holdover_agent::link_watch::LinkState;
 use holdover_agent::outcomes::Outcomes;
 use holdover_agent::status::{ActionLine, ConnectionStatus, LinkStatus, Status};
 
-use crate::command_support::utc;
+use crate::command_support::{columns, utc};
 
 /// The columns of links.
 pub(super) const LINK_COLUMNS: [&str; 11] =
@@ -91,7 +91,7 @@ pub(super) fn status(status: &Status) -> String {
         text.push_str("no link is looked after: none has a default route, and none was asked for\n");
         return text;
     }
-    text.push_str(&columns(&LINK_COLUMNS, status.links.iter().map(link_cells)));
+    text.push_str(&columns(LINK_COLUMNS, status.links.iter().map(link_cells)));
     for remark in status.links.iter().flat_map(link_remarks) {
         let _ = writeln!(text, "  {remark}");
     }
@@ -100,7 +100,7 @@ pub(super) fn status(status: &Status) -> String {
     }
     if !status.connections.is_empty() {
         text.push('\n');
-        text.push_str(&columns(&CONNECTION_COLUMNS, status.connections.iter().take(MOST_LINES).map(connection_cells)));
+        text.push_str(&columns(CONNECTION_COLUMNS, status.connections.iter().take(MOST_LINES).map(connection_cells)));
     }
     let more = status.connections_in_all.saturating_sub(MOST_LINES as u64);
     if more > 0 {
@@ -119,21 +119,6 @@ pub(super) fn action(action: &ActionLine) -> String {
     };
     let ActionLine { interface, local, remote, mechanism, what, .. } = action;
     format!("{time} {interface} {local} > {remote} {mechanism}: {what}{saved}")
-}
-
-fn columns<const N: usize>(names: &[&str; N], rows: impl Iterator<Item = [String; N]>) -> String {
-    let rows: Vec<[String; N]> = std::iter::once(names.map(str::to_owned)).chain(rows).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-            let _ = write!(line, "{cell:width$}  ");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
 }
 
 /// A span of time to two or three digits: `52ms`, `3.2s`, `4m10s`, `2h05m`, `3d04h`.

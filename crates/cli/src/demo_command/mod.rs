@@ -22,7 +22,7 @@ use holdover_testbed::world::Lateness;
 use holdover_testbed::{Privilege, PrivilegeError};
 
 use crate::command_support::{INTERRUPTED, print, print_error, print_json, stop_on_signals, utc, with_causes};
-use crate::transfers::{self, AgentPath, Direction, Help, KernelError, KernelRun, Sender, Transfer};
+use crate::transfers::{self, AgentPath, Help, KernelError, KernelRun, Sender, Transfer, TransferDirection};
 use story::Story;
 use view::View;
 
@@ -158,8 +158,8 @@ fn try_run(args: &DemoArgs) -> Result<Story, DemoError> {
 /// Those that are shown, in their order, and after them those that they are measured by.
 fn transfers() -> Vec<Transfer> {
     let cut = |direction| [Help::Plain, Help::Agent].map(|help| Transfer { direction, help, cut: Some(CUT) });
-    let uncut = Direction::ALL.map(|direction| Transfer { direction, help: Help::Plain, cut: None });
-    Direction::ALL.into_iter().flat_map(cut).chain(uncut).collect()
+    let uncut = TransferDirection::ALL.map(|direction| Transfer { direction, help: Help::Plain, cut: None });
+    TransferDirection::ALL.into_iter().flat_map(cut).chain(uncut).collect()
 }
 
 /// So many of them are shown.

@@ -10,7 +10,7 @@ use holdover_testbed::kernel_release;
 use super::story::{Story, megabytes};
 use super::{CUT, Played, SHOWN, VARIANT};
 use crate::command_support::spaced;
-use crate::transfers::{CUT_AT, DELAY, Direction, Help, QUEUE, RATE};
+use crate::transfers::{CUT_AT, DELAY, Help, QUEUE, RATE, TransferDirection};
 
 /// Writes everything that a run leaves, with a page of its own.
 pub(super) fn write(
@@ -53,7 +53,7 @@ fn title(story: &Story) -> String {
 
 /// Download and upload, each plain and with the agent.
 fn panels(story: &Story) -> Vec<Panel<'static>> {
-    let panel = |direction: Direction| {
+    let panel = |direction: TransferDirection| {
         let named = |help: Help, name| {
             let is_it = |flow: &super::story::Flow| flow.transfer.direction == direction && flow.transfer.help == help;
             story.flows.iter().position(is_it).map(|index| (FlowId(index as u32), name))
@@ -61,7 +61,7 @@ fn panels(story: &Story) -> Vec<Panel<'static>> {
         let flows = [named(Help::Agent, "with the agent"), named(Help::Plain, "plain")];
         Panel { title: direction.headline(), flows: flows.into_iter().flatten().collect() }
     };
-    Direction::ALL.map(panel).to_vec()
+    TransferDirection::ALL.map(panel).to_vec()
 }
 
 fn facts(story: &Story, played: &Played) -> Vec<String> {

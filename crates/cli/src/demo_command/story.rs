@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{CUT, Played, SHOWN, Stage, WhySimulator};
 use crate::command_support::{spaced, with_causes};
-use crate::transfers::{AMOUNT, AgentPath, CUT_AT, Direction, Help, Measured, RATE, Sender, Transfer};
+use crate::transfers::{AMOUNT, AgentPath, CUT_AT, Help, Measured, RATE, Sender, Transfer, TransferDirection};
 
 /// What the demo has shown.
 pub(super) struct Story {
@@ -54,7 +54,7 @@ pub(super) struct Json {
 
 #[derive(Debug, Serialize)]
 struct JsonFlow {
-    direction: Direction,
+    direction: TransferDirection,
     /// Whether the agent was at work.
     agent: bool,
     /// From the link's return to the first new data at the application.
@@ -102,7 +102,7 @@ impl Story {
         results: &Path,
     ) -> Self {
         let measured: Vec<Measured> = played.reports.iter().map(Measured::of).collect();
-        let uncut = Direction::ALL.map(|direction| {
+        let uncut = TransferDirection::ALL.map(|direction| {
             let same = |transfer: &Transfer| transfer.cut.is_none() && transfer.direction == direction;
             transfers.iter().position(same).and_then(|index| measured[index].completion)
         });
@@ -201,13 +201,13 @@ impl Story {
 
     /// What the transfers with the agent have over the plain ones: a sentence.
     pub(super) fn lesson(&self) -> String {
-        let of = |direction: Direction, help: Help| {
+        let of = |direction: TransferDirection, help: Help| {
             let found =
                 self.flows.iter().find(|flow| flow.transfer.direction == direction && flow.transfer.help == help);
             found.map_or_else(|| "–".to_owned(), |flow| told(flow.measured.resume))
         };
         let [download, upload] =
-            Direction::ALL.map(|direction| [Help::Plain, Help::Agent].map(|help| of(direction, help)));
+            TransferDirection::ALL.map(|direction| [Help::Plain, Help::Agent].map(|help| of(direction, help)));
         format!(
             "The link is back after {}, but plain TCP goes on waiting for its timer: {} longer in the download, {} in the upload. \
              With the agent on the phone, and nothing changed in its peers, data flow again after {} and {}.",

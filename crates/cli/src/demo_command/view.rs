@@ -304,10 +304,10 @@ mod tests {
     use holdover_base::ByteCount;
 
     use super::*;
-    use crate::transfers::Direction;
+    use crate::transfers::TransferDirection;
 
     fn lane(help: Help) -> Lane {
-        let transfer = Transfer { direction: Direction::Download, help, cut: Some(CUT) };
+        let transfer = Transfer { direction: TransferDirection::Download, help, cut: Some(CUT) };
         Lane { transfer, arrived: vec![(0.0, 0)], resumed: None, completed: None }
     }
 

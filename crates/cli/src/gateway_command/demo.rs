@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use holdover_gatewayd::config::Config;
@@ -13,7 +14,7 @@ use holdover_testbed::Privilege;
 use serde::Serialize;
 
 use super::CANNOT_WORK;
-use crate::command_support::{print, print_error, print_json, with_causes};
+use crate::command_support::{INTERRUPTED, print, print_error, print_json, stop_on_signals, with_causes};
 
 /// Arguments of `holdover gateway demo`.
 #[derive(Args, Debug)]
@@ -42,17 +43,27 @@ pub(super) fn run(args: &DemoArgs) -> ExitCode {
         print_error(&format_args!("the demo needs what the gateway needs; {}: {}", missing.name, missing.found));
         return ExitCode::from(CANNOT_WORK);
     }
-    match show(args.json) {
+    let stop = match stop_on_signals() {
+        Ok(stop) => stop,
+        Err(error) => {
+            print_error(&error);
+            return ExitCode::FAILURE;
+        }
+    };
+    match show(args.json, &stop) {
         Ok(outcomes) if args.json => print_json(&Shown { round_trip_s: demo::ROUND_TRIP.as_secs_f64(), outcomes }),
         Ok(outcomes) => print(&table(&outcomes)),
         Err(error) => {
             print_error(&with_causes(&error));
-            ExitCode::FAILURE
+            match error {
+                DemoError::Interrupted => ExitCode::from(INTERRUPTED),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
 
-fn show(is_quiet: bool) -> Result<Vec<Outcome>, DemoError> {
+fn show(is_quiet: bool, stop: &AtomicBool) -> Result<Vec<Outcome>, DemoError> {
     let is_quiet = is_quiet || !std::io::stderr().is_terminal();
     let directory = std::env::temp_dir().join(format!("holdover-gateway-demo-{}", std::process::id()));
     let mut outcomes = Vec::new();
@@ -60,7 +71,7 @@ fn show(is_quiet: bool) -> Result<Vec<Outcome>, DemoError> {
         if !is_quiet {
             let _ = write!(std::io::stderr(), "\r\x1b[K{} of {}: {} ...", number + 1, CASES.len(), case.name);
         }
-        outcomes.extend(demo::run(case, &directory, daemon)?);
+        outcomes.extend(demo::run(case, &directory, daemon, stop)?);
         Ok(())
     });
     if !is_quiet {

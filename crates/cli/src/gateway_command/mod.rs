@@ -231,7 +231,8 @@ fn check(args: &CheckArgs) -> ExitCode {
             return ExitCode::from(WRONG);
         }
     };
-    let features = features::examine(&config);
+    let interface = config.mobiles.interface.as_deref().map(features::examine_interface);
+    let features: Vec<Feature> = interface.into_iter().chain(features::examine(&config)).collect();
     if args.json {
         let can_work = feature::can_work(&features);
         return print_json(&Checked { config: config.to_toml(), can_work, features: &features });

@@ -51,31 +51,40 @@ pub(super) fn status(status: &Status) -> String {
     text
 }
 
+/// The columns of mobile hosts. The second one is where a host is: present, fading or away.
+pub(super) const MOBILE_COLUMNS: [&str; 8] =
+    ["address", "", "away", "silent", "waiting", "released", "dropped", "away by"];
+
+/// The cells of a mobile host.
+pub(super) fn mobile_cells(mobile: &MobileLine) -> [String; 8] {
+    let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"));
+    let buffer = &mobile.buffer;
+    let dropped =
+        buffer.mobile_full + buffer.total_full + buffer.evicted + buffer.aged + buffer.storage + buffer.forgotten;
+    [
+        mobile.address.to_string(),
+        mobile.standing.clone(),
+        time(mobile.away_s),
+        time(mobile.silent_s),
+        mobile.waiting.to_string(),
+        buffer.released.to_string(),
+        dropped.to_string(),
+        mobile.away_by.join(", "),
+    ]
+}
+
 pub(super) fn mobiles(mobiles: &[MobileLine]) -> String {
     if mobiles.is_empty() {
         return "no mobile host was heard yet\n".to_owned();
     }
-    let width = mobiles.iter().map(|mobile| mobile.address.to_string().len()).max().unwrap_or(0).max(7);
-    let mut text = format!(
-        "{:<width$}  {:<8} {:>8} {:>8} {:>8} {:>9} {:>7}  away by\n",
-        "address", "", "away", "silent", "waiting", "released", "dropped"
-    );
-    for mobile in mobiles {
-        let time = |seconds: Option<f64>| seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1} s"));
-        let buffer = &mobile.buffer;
-        let dropped =
-            buffer.mobile_full + buffer.total_full + buffer.evicted + buffer.aged + buffer.storage + buffer.forgotten;
-        let _ = writeln!(
-            text,
-            "{:<width$}  {:<8} {:>8} {:>8} {:>8} {:>9} {dropped:>7}  {}",
-            mobile.address.to_string(),
-            mobile.standing,
-            time(mobile.away_s),
-            time(mobile.silent_s),
-            mobile.waiting,
-            buffer.released,
-            mobile.away_by.join(", "),
+    let rows: Vec<[String; 8]> = mobiles.iter().map(mobile_cells).collect();
+    let width = rows.iter().map(|row| row[0].len()).max().unwrap_or(0).max(7);
+    let line = |[address, standing, away, silent, waiting, released, dropped, away_by]: [&str; 8]| {
+        let line = format!(
+            "{address:<width$}  {standing:<8} {away:>8} {silent:>8} {waiting:>8} {released:>9} {dropped:>7}  {away_by}"
         );
-    }
-    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+        line.trim_end().to_owned() + "\n"
+    };
+    let rows = rows.iter().map(|row| line(row.each_ref().map(String::as_str)));
+    std::iter::once(line(MOBILE_COLUMNS)).chain(rows).collect()
 }

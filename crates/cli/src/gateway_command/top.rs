@@ -1,24 +1,18 @@
 //! `holdover gateway top`: the gateway above, its mobile hosts below, once a second.
 
-use std::io::{self, IsTerminal as _};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use holdover_gatewayd::control::{ClientError, Request, Response, ask};
 use holdover_gatewayd::status::{MobileLine, Status};
 use ratatui::Frame;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
-use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::Line;
-use ratatui::widgets::{Block, Borders, Paragraph};
+use ratatui::style::Color;
+use ratatui::widgets::Paragraph;
 
 use super::text;
-use crate::command_support::{print_error, with_causes};
-
-/// How often the gateway is asked.
-const EVERY: Duration = Duration::from_secs(1);
+use crate::command_support::with_causes;
+use crate::top::{self, Columns, KEYS, Order, Top, View};
 
 /// What mobile hosts are sorted by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,144 +24,60 @@ enum SortBy {
     Address,
 }
 
-/// What is on the screen.
-struct Screen {
-    answer: Result<(Status, Vec<MobileLine>), String>,
-    sort_by: SortBy,
-    /// The first mobile host that is shown.
-    offset: usize,
-    is_colourful: bool,
-}
-
-/// What a key does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
-    Stay,
-    Quit,
+/// The gateway and its mobile hosts.
+struct Gateway {
+    status: Status,
+    mobiles: Vec<MobileLine>,
 }
 
 pub(super) fn run(socket: &Path) -> ExitCode {
-    if !io::stdout().is_terminal() {
-        print_error(&"top is for terminals; holdover gateway status and mobiles print the same once");
-        return ExitCode::FAILURE;
-    }
-    // A gateway that is not there is said in a line, not on a screen.
-    let answer = match look(socket) {
-        Ok(answer) => answer,
-        Err(error) => {
-            print_error(&with_causes(&error));
-            return ExitCode::FAILURE;
-        }
-    };
-    let mut screen = Screen::new(answer);
-    // It leaves the terminal as it was also when something panics.
-    let mut terminal = ratatui::init();
-    let result = screen.show(&mut terminal, socket);
-    ratatui::restore();
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            print_error(&error);
-            ExitCode::FAILURE
-        }
-    }
+    top::run("holdover gateway status and mobiles print the same once", || {
+        look(socket).map_err(|error| with_causes(&error))
+    })
 }
 
-fn look(socket: &Path) -> Result<(Status, Vec<MobileLine>), ClientError> {
+fn look(socket: &Path) -> Result<Gateway, ClientError> {
     let other = || ClientError::Refused("the gateway answered something else: is it of another version?".to_owned());
     let Response::Status(status) = ask(socket, &Request::Status)? else { return Err(other()) };
     let Response::Mobiles { mobiles } = ask(socket, &Request::Mobiles)? else { return Err(other()) };
-    Ok((*status, mobiles))
+    Ok(Gateway { status: *status, mobiles })
 }
 
-impl Screen {
-    fn new(answer: (Status, Vec<MobileLine>)) -> Self {
-        Self {
-            answer: Ok(answer),
-            sort_by: SortBy::Away,
-            offset: 0,
-            is_colourful: std::env::var_os("NO_COLOR").is_none(),
-        }
-    }
+impl Top for Gateway {
+    type Order = SortBy;
 
-    fn show(&mut self, terminal: &mut ratatui::DefaultTerminal, socket: &Path) -> io::Result<()> {
-        let mut asked_at = Instant::now();
-        loop {
-            terminal.draw(|frame| self.draw(frame))?;
-            let patience = EVERY.saturating_sub(asked_at.elapsed());
-            if event::poll(patience)? {
-                if let Event::Key(key) = event::read()?
-                    && key.kind != KeyEventKind::Release
-                    && self.press(key) == Step::Quit
-                {
-                    return Ok(());
-                }
-            } else {
-                asked_at = Instant::now();
-                self.answer = look(socket).map_err(|error| with_causes(&error));
-            }
-        }
-    }
-
-    fn press(&mut self, key: KeyEvent) -> Step {
-        match key.code {
-            KeyCode::Char('q') | KeyCode::Esc => return Step::Quit,
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Step::Quit,
-            KeyCode::Char('s') => self.sort_by = self.sort_by.next(),
-            KeyCode::Down | KeyCode::Char('j') => self.offset += 1,
-            KeyCode::Up | KeyCode::Char('k') => self.offset = self.offset.saturating_sub(1),
-            KeyCode::PageDown => self.offset += 20,
-            KeyCode::PageUp => self.offset = self.offset.saturating_sub(20),
-            KeyCode::Home => self.offset = 0,
-            _ => {}
-        }
-        Step::Stay
-    }
-
-    fn draw(&mut self, frame: &mut Frame<'_>) {
-        let (status, mobiles) = match &self.answer {
-            Ok(answer) => answer,
-            Err(error) => {
-                let lines = vec![Line::from(error.as_str()), Line::from("trying again; q quits")];
-                frame.render_widget(Paragraph::new(lines), frame.area());
-                return;
-            }
-        };
-        let summary = text::status(status);
+    fn draw(&self, view: &mut View<SortBy>, frame: &mut Frame<'_>) {
+        let summary = text::status(&self.status);
         let height = u16::try_from(summary.lines().count()).unwrap_or(u16::MAX);
         let areas = Layout::vertical([Constraint::Length(height), Constraint::Min(3), Constraint::Length(1)]);
         let [head, below, foot] = areas.areas(frame.area());
         frame.render_widget(Paragraph::new(summary), head);
-        let mut shown: Vec<MobileLine> = mobiles.clone();
-        self.sort_by.sort(&mut shown);
-        self.offset = self.offset.min(shown.len().saturating_sub(1));
-        let table = text::mobiles(&shown);
-        let rows = table.lines().skip(1).zip(&shown).skip(self.offset).map(|(line, mobile)| {
+        let mut sorted: Vec<&MobileLine> = self.mobiles.iter().collect();
+        view.order.sort(&mut sorted);
+        let title = format!(" {} mobile hosts, by {} ", sorted.len(), view.order.name());
+        let shown = view.shown(sorted);
+        let rows = shown.iter().map(|mobile| {
             let colour = match mobile.standing.as_str() {
                 "away" => Color::Red,
                 "fading" => Color::Yellow,
                 _ => Color::Green,
             };
-            Line::styled(line.to_owned(), if self.is_colourful { Style::new().fg(colour) } else { Style::new() })
+            (text::mobile_cells(mobile).to_vec(), view.style(colour))
         });
-        let names = table.lines().next().unwrap_or_default().to_owned();
-        let names = Line::styled(names, Style::new().add_modifier(Modifier::BOLD));
-        let lines: Vec<Line<'_>> = std::iter::once(names).chain(rows).take(usize::from(below.height)).collect();
-        let title = format!(" {} mobile hosts, by {} ", shown.len(), self.sort_by.name());
-        frame.render_widget(Paragraph::new(lines).block(Block::new().borders(Borders::TOP).title(title)), below);
-        frame.render_widget(Paragraph::new("s sort   up/down scroll   q quit"), foot);
+        // Addresses are never cut short.
+        let address = self.mobiles.iter().map(|mobile| mobile.address.to_string().len()).max().unwrap_or(0).max(7);
+        let widths = [u16::try_from(address).unwrap_or(u16::MAX), 8, 8, 8, 8, 9, 7, 20];
+        let columns = Columns { names: &text::MOBILE_COLUMNS, widths: &widths, given_up: &GIVE_WAY };
+        columns.draw(frame, below, title, rows);
+        frame.render_widget(Paragraph::new(KEYS), foot);
     }
 }
 
-impl SortBy {
-    fn next(self) -> Self {
-        match self {
-            Self::Away => Self::Waiting,
-            Self::Waiting => Self::Silent,
-            Self::Silent => Self::Address,
-            Self::Address => Self::Away,
-        }
-    }
+/// What was released and dropped gives way, then the silence.
+const GIVE_WAY: [usize; 3] = [5, 6, 3];
+
+impl Order for SortBy {
+    const ALL: &'static [Self] = &[Self::Away, Self::Waiting, Self::Silent, Self::Address];
 
     fn name(self) -> &'static str {
         match self {
@@ -177,8 +87,10 @@ impl SortBy {
             Self::Address => "address",
         }
     }
+}
 
-    fn sort(self, mobiles: &mut [MobileLine]) {
+impl SortBy {
+    fn sort(self, mobiles: &mut [&MobileLine]) {
         let number = |value: Option<f64>| value.unwrap_or(-1.0);
         mobiles.sort_by(|a, b| match self {
             Self::Away => number(b.away_s).total_cmp(&number(a.away_s)).then(b.waiting_bytes.cmp(&a.waiting_bytes)),
@@ -191,10 +103,11 @@ impl SortBy {
 
 #[cfg(test)]
 mod tests {
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
+    use ratatui::crossterm::event::KeyCode;
 
     use super::*;
+    use crate::top::Screen;
+    use crate::top::drawn::lines as drawn;
 
     fn mobile(last: u8, standing: &str, away_s: Option<f64>, waiting_bytes: u64) -> MobileLine {
         MobileLine {
@@ -211,7 +124,7 @@ mod tests {
         }
     }
 
-    fn screen() -> Screen {
+    fn screen() -> Screen<Gateway> {
         let status = serde_json::json!({
             "version": "0.1.0", "interface": "wlan0", "mode": "buffer", "attached_by": "tcx", "pinned": true,
             "taken_over": false, "running_s": 60.0, "draining": false, "mobiles": 3, "away": 1, "waiting": 5,
@@ -222,15 +135,7 @@ mod tests {
         });
         let mobiles =
             vec![mobile(1, "present", None, 0), mobile(2, "away", Some(3.0), 5000), mobile(3, "present", None, 0)];
-        Screen::new((serde_json::from_value(status).unwrap(), mobiles))
-    }
-
-    fn drawn(screen: &mut Screen, width: u16, height: u16) -> Vec<String> {
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| screen.draw(frame)).unwrap();
-        let buffer = terminal.backend().buffer().clone();
-        let cell = |x, y| buffer.cell((x, y)).map_or(" ", |cell| cell.symbol());
-        (0..height).map(|y| (0..width).map(|x| cell(x, y)).collect::<String>()).collect()
+        Screen::new(Gateway { status: serde_json::from_value(status).unwrap(), mobiles })
     }
 
     fn place_of(lines: &[String], address: &str) -> usize {
@@ -238,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn those_away_come_first_and_keys_sort_scroll_and_quit() {
+    fn those_away_come_first_and_keys_sort_and_scroll() {
         let mut screen = screen();
         let lines = drawn(&mut screen, 120, 24);
         assert!(place_of(&lines, "10.0.1.2") < place_of(&lines, "10.0.1.1"), "{lines:#?}");
@@ -252,17 +157,13 @@ mod tests {
         screen.press(KeyCode::PageDown.into());
         let lines = drawn(&mut screen, 120, 24);
         assert!(!lines.iter().any(|line| line.starts_with("10.0.1.3")), "{lines:#?}");
-        assert_eq!(screen.press(KeyCode::Char('c').into()), Step::Stay);
-        assert_eq!(screen.press(KeyCode::Char('q').into()), Step::Quit);
     }
 
     #[test]
-    fn it_fits_into_any_terminal_and_says_when_the_gateway_is_gone() {
+    fn it_fits_into_any_terminal() {
         let mut screen = screen();
         for (width, height) in [(1, 1), (20, 3), (80, 24), (300, 100)] {
             drawn(&mut screen, width, height);
         }
-        screen.answer = Err("gone".to_owned());
-        assert!(drawn(&mut screen, 80, 24)[0].starts_with("gone"));
     }
 }

@@ -8,6 +8,8 @@ use holdover_hip::identity::Hit;
 use holdover_hipd::files::{Peers, Via};
 use holdover_hipd::status::{PeerStatus, Status};
 
+use crate::command_support::columns;
+
 /// The peers in the file.
 pub(super) fn peers(peers: &Peers, lsis: &BTreeMap<Hit, Ipv4Addr>) -> String {
     let rows = peers.iter().map(|peer| {
@@ -19,7 +21,7 @@ pub(super) fn peers(peers: &Peers, lsis: &BTreeMap<Hit, Ipv4Addr>) -> String {
     if rows.is_empty() {
         return "no peers: holdover hip join, holdover hip peer add\n".to_owned();
     }
-    table(["peer", "HIT", "LSI", "via", "addresses"], &rows)
+    columns(["peer", "HIT", "LSI", "via", "addresses"], rows.into_iter())
 }
 
 /// How it all is.
@@ -47,8 +49,7 @@ pub(super) fn status(status: &Status) -> String {
         let way = if peer.in_udp { format!("{} (udp)", list(&peer.addresses)) } else { list(&peer.addresses) };
         [name, state, way, bytes, moves]
     });
-    let rows: Vec<_> = rows.collect();
-    text.push_str(&table(["peer", "state", "at", "out / in", "moves"], &rows));
+    text.push_str(&columns(["peer", "state", "at", "out / in", "moves"], rows));
     let counters = &status.counters;
     let dropped =
         counters.not_authentic + counters.unknown_spi + counters.no_path + counters.not_sealed + counters.not_waited;
@@ -68,9 +69,8 @@ pub(super) fn top(status: &Status, rates: impl Fn(&PeerStatus) -> [f64; 2]) -> S
         let moves = peer.counters.readdressed.to_string();
         [name, peer.state.clone(), list(&peer.addresses), out, back, moves]
     });
-    let rows: Vec<_> = rows.collect();
     let head = ["peer", "state", "at", "out Mbit/s", "in Mbit/s", "moves"];
-    format!("{}  at {}\n{}", status.hit, list(&status.addresses), table(head, &rows))
+    format!("{}  at {}\n{}", status.hit, list(&status.addresses), columns(head, rows))
 }
 
 fn list(addresses: &[IpAddr]) -> String {
@@ -86,15 +86,4 @@ fn bytes(count: u64) -> String {
         10_000..10_000_000 => format!("{} kB", count / 1000),
         _ => format!("{} MB", count / 1_000_000),
     }
-}
-
-fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).chain([head[column].len()]).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let line = |cells: Vec<&str>| {
-        let cells = cells.into_iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
-    };
-    let rows = rows.iter().map(|row| line(row.iter().map(String::as_str).collect()));
-    std::iter::once(line(head.to_vec())).chain(rows).collect()
 }

@@ -12,6 +12,7 @@ use holdover_agent::daemon::{Daemon, DaemonError, Orders, Setup};
 use holdover_agent::engine::{Engine, EngineError, EngineOptions};
 use holdover_agent::path_engine::Attach;
 use holdover_agent::status::Status;
+use holdover_host::poll_loop::SignalInput;
 use holdover_mobility::LinkEvent;
 use holdover_mobility::wake::WakeConfig;
 use holdover_sim::NodeId;
@@ -60,9 +61,12 @@ impl Agent {
         let body = move |events: LinkEvents| -> Result<(), DaemonFailed> {
             let (stop, stop_reader) = UnixStream::pair()?;
             let (_reload, reload_reader) = UnixStream::pair()?;
-            reload_reader.set_nonblocking(true)?;
+            let orders = Orders {
+                stop: SignalInput::from_stream(stop_reader)?,
+                reload: SignalInput::from_stream(reload_reader)?,
+            };
             let socket = setup.socket.clone();
-            let daemon = Daemon::open(setup, SmallTable, Orders { stop: stop_reader, reload: reload_reader })?;
+            let daemon = Daemon::open(setup, SmallTable, orders)?;
             let warner = std::thread::spawn(move || warn(&events, &socket, stop));
             // Its receiver waits for it.
             let _ = opened.send(());

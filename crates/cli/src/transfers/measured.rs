@@ -35,11 +35,12 @@ impl Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::transfers::{Direction, Help};
+    use crate::transfers::{Help, TransferDirection};
 
     #[test]
     fn the_ideal_is_the_uncut_transfer_and_the_cut() {
-        let transfer = Transfer { direction: Direction::Upload, help: Help::Plain, cut: Some(Duration::from_secs(7)) };
+        let transfer =
+            Transfer { direction: TransferDirection::Upload, help: Help::Plain, cut: Some(Duration::from_secs(7)) };
         let measured = Measured { resume: None, completion: Some(Duration::from_secs(20)) };
         assert_eq!(measured.ideal_share(&transfer, Duration::from_secs(10)), Some(0.85));
         let unfinished = Measured { completion: None, ..measured };

@@ -42,14 +42,14 @@ pub(crate) const LEAD: Duration = Duration::from_millis(300);
 /// Which way the data go.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Direction {
+pub(crate) enum TransferDirection {
     /// From the server to the phone.
     Download,
     /// From the phone to the server.
     Upload,
 }
 
-impl Direction {
+impl TransferDirection {
     /// Both.
     pub(crate) const ALL: [Self; 2] = [Self::Download, Self::Upload];
 
@@ -143,7 +143,7 @@ impl Sender {
 /// One transfer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Transfer {
-    pub(crate) direction: Direction,
+    pub(crate) direction: TransferDirection,
     /// How long its link is cut from [`CUT_AT`] on; `None` if it never is.
     pub(crate) cut: Option<Duration>,
     pub(crate) help: Help,
@@ -180,8 +180,8 @@ pub(crate) fn world(transfers: &[Transfer], sender: Sender, agent: AgentPath, ti
         }
         world.links.push(LinkBetween::wire(name.as_str(), phone, server, link(transfer.cut)));
         let (from, to, opener) = match transfer.direction {
-            Direction::Download => (server, phone, Opener::Receiver),
-            Direction::Upload => (phone, server, Opener::Sender),
+            TransferDirection::Download => (server, phone, Opener::Receiver),
+            TransferDirection::Upload => (phone, server, Opener::Sender),
         };
         world.flows.push(FlowConfig {
             name,

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::Place;
+use crate::support::{Place, interrupted};
 
 /// A dry run on the loopback interface, which needs no privileges and changes nothing.
 struct DryRun(Child);
@@ -224,4 +224,25 @@ fn check_says_what_is_in_force_or_what_is_wrong() {
     assert!(place.run("agent check nowhere.toml").refused().contains("nowhere.toml"));
     let published = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema/agent.schema.json");
     assert_eq!(place.run("agent schema").well().out, std::fs::read_to_string(published).unwrap());
+}
+
+#[test]
+fn a_failed_dry_run_leaves_no_directory() {
+    let place = Place::new("agent-dry-run");
+    place.write("agent.toml", "[metrics]\nenabled = false\n");
+    // The name of a socket has 108 bytes at most.
+    let socket = format!("run/holdover/{}", "s".repeat(150));
+    let failed = place.run(&format!("agent run --dry-run --interface lo --config agent.toml --socket {socket}"));
+    assert!(failed.code == Some(1) && failed.err.contains("the control socket run/holdover/sss"), "{failed:?}");
+    assert_eq!(place.entries(), ["agent.toml"]);
+}
+
+#[test]
+fn an_interrupted_test_leaves_no_directory() {
+    let place = Place::new("agent-interrupted");
+    // Without the rights for it there is no test, and so no directory either.
+    if let Some(ended) = interrupted(&place, "agent test --socket s") {
+        assert!(ended.code == Some(130) && ended.err.contains("interrupted"), "{ended:?}");
+    }
+    assert_eq!(place.entries(), [""; 0]);
 }

@@ -1,6 +1,6 @@
 //! `holdover gateway`, as far as it goes without a router: `crates/gatewayd/tests/gateway` has the rest.
 
-use crate::support::Place;
+use crate::support::{Place, interrupted};
 
 #[test]
 fn a_configuration_is_checked_and_its_schema_is_the_published_one() {
@@ -14,7 +14,12 @@ fn a_configuration_is_checked_and_its_schema_is_the_published_one() {
     assert!(printed.contains("# Started by this user, the gateway can"), "{printed}");
     let json: serde_json::Value =
         serde_json::from_str(&place.run("gateway check good.toml --json").well().out).unwrap();
-    assert_eq!(json["features"].as_array().unwrap().len(), 6, "{json}");
+    assert_eq!(json["features"].as_array().unwrap().len(), 7, "{json}");
+    assert_eq!((&json["can_work"], &json["features"][0]["fine"]), (&false.into(), &false.into()), "{json}");
+    assert!(printed.contains("there is no interface wlan7; there are: "), "{printed}");
+    place.write("lo.toml", "[mobiles]\ninterface = \"lo\"\n");
+    let printed = place.run("gateway check lo.toml").well().out;
+    assert!(printed.contains("--  gateway's interface interface lo is of kind Loopback"), "{printed}");
     place.write("bad.toml", "[buffer]\nmobile_byte = 8\n");
     assert!(place.run("gateway check bad.toml").refused().contains("bad.toml:2:1"));
     assert!(place.run("gateway run --config bad.toml").refused().contains("bad.toml:2:1"));
@@ -39,4 +44,23 @@ fn what_cannot_be_is_said() {
     assert!(
         place.run("gateway mobile 10.0.0.1 asleep").refused().contains("possible values: present, fading, away, moved")
     );
+}
+
+#[test]
+fn a_failed_dry_run_leaves_no_directory() {
+    let place = Place::new("gateway-dry-run");
+    place.write("none.toml", "");
+    let failed = place.run("gateway run --dry-run --interface nowhere --config none.toml --socket run/holdover/s");
+    assert!(failed.code != Some(0) && !failed.err.contains("panicked"), "{failed:?}");
+    assert_eq!(place.entries(), ["none.toml"]);
+}
+
+#[test]
+fn an_interrupted_demo_leaves_no_directory() {
+    let place = Place::new("gateway-interrupted");
+    // Without the rights for it there is no demo, and so no directory either.
+    if let Some(ended) = interrupted(&place, "gateway demo") {
+        assert!(ended.code == Some(130) && ended.err.contains("interrupted"), "{ended:?}");
+    }
+    assert_eq!(place.entries(), [""; 0]);
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 /// Two hosts, a link that is down for a while, and two stacks.
 pub(crate) const SCENARIO: &str = r#"title = "A short outage"
@@ -103,6 +104,22 @@ impl Place {
     pub(crate) fn run(&self, arguments: &str) -> Ended {
         Ended::new(arguments, self.command(arguments).output().unwrap())
     }
+}
+
+/// The program with this directory for its temporary files, interrupted as soon as it has made some; `None` if it ends before it has.
+pub(crate) fn interrupted(place: &Place, arguments: &str) -> Option<Ended> {
+    let mut command = place.command(arguments);
+    command.env("TMPDIR", &place.path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    while place.entries().is_empty() {
+        if child.try_wait().unwrap().is_some() {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
+    Some(Ended::new(arguments, child.wait_with_output().unwrap()))
 }
 
 /// A program that has ended.

@@ -1,6 +1,7 @@
 //! What the demo shows: the same transfers over the same outages, with and without the gateway, side by side.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,9 @@ pub enum DemoError {
     /// A transfer did not go on, or its bytes were wrong.
     #[error("a transfer: {0}")]
     Transfer(#[from] TransferError),
+    /// It was told to stop.
+    #[error("interrupted")]
+    Interrupted,
     /// A thread has panicked.
     #[error("a part of the demo has panicked")]
     Panicked,
@@ -73,24 +77,61 @@ const ALL_BYTES: u64 = 8_000_000;
 /// Between the fixed host and the router.
 pub const ROUND_TRIP: holdover_base::Duration = holdover_base::Duration::from_millis(40);
 
-/// Tries one outage in all four ways at once. `directory` is for the daemons' files and must not be there.
+/// How much of a transfer is awaited at a time, and how long is slept: after that it is looked whether the demo is to stop.
+const CHUNK_BYTES: u64 = 200_000;
+const NAP: Duration = Duration::from_millis(50);
+
+/// Tries one outage in all four ways at once. `directory` is for the daemons' files and must not be there. Once `stop` is true it ends early,
+/// and leaves as little behind as otherwise.
 ///
 /// # Errors
-/// The kernel refuses something, or a transfer does not end as it should.
-pub fn run(case: Case, directory: &Path, command: MakeCommand) -> Result<Vec<Outcome>, DemoError> {
+/// The kernel refuses something, a transfer does not end as it should, or the demo was stopped.
+pub fn run(case: Case, directory: &Path, command: MakeCommand, stop: &AtomicBool) -> Result<Vec<Outcome>, DemoError> {
     let ways = [(false, false), (false, true), (true, false), (true, true)];
     let ways = ways.map(|(is_upload, has_gateway)| Way { is_upload, has_gateway });
     let outcomes = std::thread::scope(|scope| {
         let threads = ways.map(|way| {
             let place = directory.join(format!("{}-{}", way.is_upload, way.has_gateway));
-            scope.spawn(move || transfer(case, way, place, command))
+            scope.spawn(move || transfer(case, way, place, command, stop))
         });
         threads.map(|thread| thread.join().unwrap_or(Err(DemoError::Panicked)))
     });
+    // A daemon that is interrupted at the same time is no failure of its own.
+    go_on_unless(stop)?;
     outcomes.into_iter().collect()
 }
 
-fn transfer(case: Case, way: Way, directory: PathBuf, command: MakeCommand) -> Result<Outcome, DemoError> {
+fn go_on_unless(stop: &AtomicBool) -> Result<(), DemoError> {
+    if stop.load(Ordering::Relaxed) { Err(DemoError::Interrupted) } else { Ok(()) }
+}
+
+fn sleep_until(at: Instant, stop: &AtomicBool) -> Result<(), DemoError> {
+    loop {
+        go_on_unless(stop)?;
+        match at.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => return Ok(()),
+            left => sleep(left.min(NAP)),
+        }
+    }
+}
+
+/// Waits until so much more has come.
+fn await_bytes(transfer: &Transfer, bytes: u64, stop: &AtomicBool) -> Result<(), DemoError> {
+    let all = transfer.received() + bytes;
+    while transfer.received() < all {
+        go_on_unless(stop)?;
+        transfer.goes_on(CHUNK_BYTES.min(all.saturating_sub(transfer.received())))?;
+    }
+    Ok(())
+}
+
+fn transfer(
+    case: Case,
+    way: Way,
+    directory: PathBuf,
+    command: MakeCommand,
+    stop: &AtomicBool,
+) -> Result<Outcome, DemoError> {
     let world = World::with_round_trip(1, ROUND_TRIP)?;
     let mut gateway = match way.has_gateway {
         true => Some(Process::start(world.router(), directory, "", command)?),
@@ -98,7 +139,7 @@ fn transfer(case: Case, way: Way, directory: PathBuf, command: MakeCommand) -> R
     };
     let began = Instant::now();
     let transfer = Transfer::start(&world, 0, way.is_upload)?;
-    transfer.goes_on(BEFORE_BYTES)?;
+    await_bytes(&transfer, BEFORE_BYTES, stop)?;
     let returns_at = Instant::now() + Duration::from_millis(case.cut_ms);
     world.set_cut(case.cut, true)?;
     // The link is back when it is, whether or not the next daemon is there.
@@ -110,14 +151,14 @@ fn transfer(case: Case, way: Way, directory: PathBuf, command: MakeCommand) -> R
                 gateway.restart()
             })
         });
-        sleep(returns_at.saturating_duration_since(Instant::now()));
+        sleep_until(returns_at, stop)?;
         let mut made_whole = Ok(());
         let first_data = transfer.resumes(|| made_whole = world.set_cut(case.cut, false))?;
         made_whole?;
         killed.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join).map_err(|_| DemoError::Panicked)??;
         Ok::<_, DemoError>(first_data)
     })?;
-    transfer.goes_on(ALL_BYTES.saturating_sub(transfer.received()))?;
+    await_bytes(&transfer, ALL_BYTES.saturating_sub(transfer.received()), stop)?;
     let total = began.elapsed();
     transfer.ends_exact()?;
     Ok(Outcome { case, way, first_data_s: first_data.as_secs_f64(), total_s: total.as_secs_f64() })

@@ -2,7 +2,7 @@
 //! the kernel deletes its entries, and so tells of all mobile hosts behind it at once.
 
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
 use holdover_filter::Presence;
 use holdover_gateway::divert::Source;
@@ -10,7 +10,6 @@ use holdover_host::{Group, Monitor, Notification};
 use netlink_packet_core::NetlinkPayload;
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use rustix::event::{PollFd, PollFlags};
 
 use super::Told;
 
@@ -26,8 +25,8 @@ impl Bridge {
         Ok(Self { monitor: Monitor::open(&[Group::Neighbour])?, index })
     }
 
-    pub(super) fn descriptor(&self) -> PollFd<'_> {
-        PollFd::from_borrowed_fd(self.monitor.as_fd(), PollFlags::IN)
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.monitor.as_fd()
     }
 
     /// What was told since the last time. Notifications that were lost are left to the other sources.

@@ -11,11 +11,12 @@ mod webhook;
 use core::fmt;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::os::fd::BorrowedFd;
 
 use holdover_base::Instant;
 use holdover_filter::Presence;
 use holdover_gateway::divert::Source;
-use rustix::event::PollFd;
+use rustix::event::PollFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
@@ -128,10 +129,11 @@ impl Sources {
     }
 
     /// What is to be polled.
-    pub(crate) fn descriptors(&self) -> impl Iterator<Item = PollFd<'_>> {
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let bridge = self.bridge.iter().map(Bridge::descriptor);
-        let registration = self.registration.iter().map(Registration::descriptor);
-        bridge.chain(registration).chain(self.webhook.iter().flat_map(Webhook::descriptors))
+        let inputs = bridge.chain(self.registration.iter().map(Registration::descriptor));
+        let inputs = inputs.map(|descriptor| (descriptor, PollFlags::IN));
+        inputs.chain(self.webhook.iter().flat_map(Webhook::descriptors))
     }
 
     /// Reads what there is. `may` says whether an address is one of a mobile host's.

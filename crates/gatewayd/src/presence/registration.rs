@@ -2,13 +2,12 @@
 
 use std::io;
 use std::net::{IpAddr, UdpSocket};
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use holdover_base::Instant;
 use holdover_gateway::divert::Source;
 use holdover_mobility::registration::{Key, KeyError, LENGTH, Registrar};
-use rustix::event::{PollFd, PollFlags};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::{ReportCounters, Told};
@@ -95,8 +94,8 @@ impl Registration {
         Ok(Some(Self { socket, registrar, addresses }))
     }
 
-    pub(super) fn descriptor(&self) -> PollFd<'_> {
-        PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     pub(super) fn add_to(&self, counters: &mut ReportCounters) {

@@ -3,12 +3,13 @@
 
 use std::io;
 use std::net::{IpAddr, TcpListener};
+use std::os::fd::BorrowedFd;
 
 use holdover_base::{Duration, Instant};
 use holdover_filter::Presence;
 use holdover_host::scrape;
 use holdover_host::session::{Bounds, SessionId, Sessions};
-use rustix::event::PollFd;
+use rustix::event::PollFlags;
 use sha2::{Digest as _, Sha256};
 
 use super::MobileState;
@@ -68,8 +69,8 @@ impl Webhook {
         Ok(Some(Self { sessions: Sessions::new(listener, CALLERS), digest }))
     }
 
-    pub(super) fn descriptors(&self) -> impl Iterator<Item = PollFd<'_>> {
-        self.sessions.descriptors().map(|(descriptor, flags)| PollFd::from_borrowed_fd(descriptor, flags))
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
+        self.sessions.descriptors()
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Instant> {

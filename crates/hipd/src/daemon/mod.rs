@@ -8,24 +8,21 @@ mod kernel_sockets;
 mod key_file;
 mod sockets;
 
-use std::io::{self, Read as _};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::ops::ControlFlow;
 use std::os::fd::AsFd as _;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
 use bytes::BytesMut;
 use holdover_base::{Duration, Instant};
 use holdover_hip::host::{Event, HostConfig, RekeyLimits, ServerConfig};
-use holdover_host::control_socket::{ControlSocketError, Ownership, listen};
-use holdover_host::notify::Notifier;
+use holdover_host::control_socket::{ControlSocketError, Ownership, Requesters, listen, requesters};
 use holdover_host::offload::{Joiner, segments};
+use holdover_host::poll_loop::{self, Interests, PollLoop, SignalInput, WaitError};
 use holdover_host::privileges::{CapabilitySet, drop_all_but};
 use holdover_host::scrape::{self, Scrapes};
-use holdover_host::session::{Bounds, Sessions};
 use holdover_host::{Namespace, NamespaceError, Tun, TunConfig, TunError, clock};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
 use self::addresses::Addresses;
 pub(crate) use self::addresses::{ELSEWHERE, source_for};
@@ -127,21 +124,13 @@ pub enum DaemonError {
     #[error("signals of the system")]
     Signals(#[source] io::Error),
     /// Waiting failed.
-    #[error("waiting for packets")]
-    Wait(#[source] io::Error),
+    #[error(transparent)]
+    Wait(#[from] WaitError),
     /// The privileges that are not needed could not be given up.
     #[error("giving up privileges")]
     Privileges(#[source] io::Error),
 }
 
-/// Callers of the control socket.
-const CONTROL: Bounds = Bounds {
-    mark: b"\n",
-    question_bytes: LONGEST_REQUEST,
-    callers: 16,
-    time: Duration::from_secs(5),
-    backlog_bytes: 1 << 20,
-};
 /// Packets that one round takes from the TUN device, and from each socket.
 const BATCH: usize = 64;
 /// How many packets of programs the kernel queues before it drops more.
@@ -160,14 +149,12 @@ pub struct Daemon {
     tun: Tun,
     sockets: Sockets,
     addresses: Addresses,
-    control: Sessions<UnixListener>,
+    control: Requesters,
     metrics: Option<Scrapes>,
     /// Dropped after the TUN device: the next daemon finds its name free.
     _ownership: Ownership,
-    notifier: Notifier,
-    watchdog_due: Option<Instant>,
-    stop: UnixStream,
-    reload: UnixStream,
+    stop: SignalInput,
+    reload: SignalInput,
     /// It is ending, and will have ended by then.
     ends_at: Option<Instant>,
     started: Instant,
@@ -181,15 +168,22 @@ pub struct Daemon {
     outbox: Outbox,
 }
 
-/// What has something to say.
+/// What a descriptor of the poll loop is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Token {
+pub enum Token {
+    /// The daemon is to stop.
     Stop,
+    /// It is to read the file of peers again.
     Reload,
+    /// The kernel reports about addresses and routes.
     Addresses,
+    /// The control socket and its conversations.
     Control,
+    /// The endpoint for Prometheus and its conversations.
     Metrics,
+    /// Programs send packets.
     Tun,
+    /// The network sends packets to the socket of this number.
     Socket(usize),
 }
 
@@ -221,20 +215,17 @@ impl Daemon {
         if let Some(prefix) = setup.lsis {
             core.use_lsis(prefix, Box::new(socket_diag(tun.name()).map_err(DaemonError::SocketDiag)?));
         }
-        let (notifier, now) = (Notifier::from_environment(), clock::now());
-        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let now = clock::now();
         let mut daemon = Self {
             core,
             tun,
             sockets,
             addresses,
-            control: Sessions::new(listener, CONTROL),
+            control: requesters(listener, LONGEST_REQUEST),
             metrics: setup.metrics.map(listen_for_scrapes).transpose()?,
             _ownership: ownership,
-            watchdog_due: notifier.watchdog().map(|every| now + every),
-            notifier,
-            stop: pipe(&[SIGTERM, SIGINT]).map_err(DaemonError::Signals)?,
-            reload: pipe(&[SIGHUP]).map_err(DaemonError::Signals)?,
+            stop: SignalInput::stop().map_err(DaemonError::Signals)?,
+            reload: SignalInput::reload().map_err(DaemonError::Signals)?,
             ends_at: None,
             started: now,
             not_sent: 0,
@@ -255,7 +246,6 @@ impl Daemon {
     /// # Errors
     /// Something that it cannot do without has failed.
     pub fn run(mut self) -> Result<(), DaemonError> {
-        self.notifier.tell("READY=1");
         tracing::info!(hit = %self.core.hit(), interface = self.tun.name(), addresses = ?self.core.locators(), "up");
         if self.core.locators().is_empty() {
             tracing::warn!(
@@ -263,97 +253,9 @@ impl Daemon {
             );
         }
         self.flush();
-        let result = loop {
-            match self.step() {
-                Ok(true) => {}
-                Ok(false) => break Ok(()),
-                Err(error) => break Err(error),
-            }
-        };
-        self.notifier.tell("STOPPING=1");
+        let result = poll_loop::run(&mut self);
         tracing::info!("down");
         result
-    }
-
-    /// Waits for packets and news and acts on them; whether to go on.
-    fn step(&mut self) -> Result<bool, DaemonError> {
-        let ready = self.wait()?;
-        let now = clock::now();
-        for token in ready {
-            match token {
-                Token::Stop => {
-                    drain(&mut self.stop);
-                    self.begin_to_end(now);
-                }
-                Token::Reload => {
-                    drain(&mut self.reload);
-                    if let Err(error) = self.read_peers(now) {
-                        tracing::error!(%error, "the peers are left as they were");
-                    }
-                }
-                Token::Addresses => {
-                    self.addresses.take_news();
-                    self.look_at_addresses(now)?;
-                }
-                Token::Control => self.serve_control(now),
-                Token::Metrics => self.serve_metrics(now),
-                Token::Tun => self.take_inner(now)?,
-                Token::Socket(index) => self.take_outer(now, index),
-            }
-        }
-        self.core.handle_timeout(now);
-        if self.flush() {
-            // A peer is elsewhere: the way to it may begin at another address.
-            self.look_at_addresses(now)?;
-            self.flush();
-        }
-        self.control.hang_up(now);
-        if let Some(metrics) = &mut self.metrics {
-            metrics.hang_up(now);
-        }
-        if let Some(every) = self.notifier.watchdog()
-            && self.watchdog_due.is_some_and(|due| due <= now)
-        {
-            self.notifier.tell("WATCHDOG=1");
-            self.watchdog_due = Some(now + every);
-        }
-        Ok(self.ends_at.is_none_or(|at| now < at && self.core.is_closing()))
-    }
-
-    /// Sleeps until something has something to say, or is due.
-    fn wait(&self) -> Result<Vec<Token>, DaemonError> {
-        let mut waited_for = vec![
-            (Token::Stop, PollFd::new(&self.stop, PollFlags::IN)),
-            (Token::Reload, PollFd::new(&self.reload, PollFlags::IN)),
-            (Token::Addresses, PollFd::from_borrowed_fd(self.addresses.as_fd(), PollFlags::IN)),
-        ];
-        let control = self.control.descriptors();
-        waited_for.extend(control.map(|(fd, flags)| (Token::Control, PollFd::from_borrowed_fd(fd, flags))));
-        let metrics = self.metrics.iter().flat_map(Sessions::descriptors);
-        waited_for.extend(metrics.map(|(fd, flags)| (Token::Metrics, PollFd::from_borrowed_fd(fd, flags))));
-        let sockets = self.sockets.descriptors().enumerate();
-        waited_for.extend(sockets.map(|(i, fd)| (Token::Socket(i), PollFd::from_borrowed_fd(fd, PollFlags::IN))));
-        waited_for.push((Token::Tun, PollFd::from_borrowed_fd(self.tun.as_fd(), PollFlags::IN)));
-        let (tokens, mut descriptors): (Vec<Token>, Vec<PollFd<'_>>) = waited_for.into_iter().unzip();
-        match poll(&mut descriptors, self.patience().as_ref()) {
-            Ok(_) => {}
-            Err(Errno::INTR) => return Ok(Vec::new()),
-            Err(errno) => return Err(DaemonError::Wait(errno.into())),
-        }
-        let ready = tokens.into_iter().zip(&descriptors).filter(|(_, descriptor)| !descriptor.revents().is_empty());
-        let mut ready: Vec<Token> = ready.map(|(token, _)| token).collect();
-        ready.dedup();
-        Ok(ready)
-    }
-
-    /// How long nothing is due.
-    fn patience(&self) -> Option<Timespec> {
-        let now = clock::now();
-        let deadlines = self.core.poll_timeout().into_iter().chain(self.control.poll_timeout());
-        let deadlines = deadlines.chain(self.metrics.as_ref().and_then(Sessions::poll_timeout));
-        let wait = deadlines.chain(self.watchdog_due).chain(self.ends_at).min()?.saturating_since(now);
-        let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
-        Some(Timespec { tv_sec: seconds, tv_nsec: (wait.as_nanos() % 1_000_000_000) as _ })
     }
 
     fn begin_to_end(&mut self, now: Instant) {
@@ -467,10 +369,8 @@ impl Daemon {
 
     fn serve_metrics(&mut self, now: Instant) {
         let status = self.status(now);
-        let Some(sessions) = &mut self.metrics else { return };
-        for (caller, request) in sessions.handle_ready(now) {
-            let answer = scrape::respond(&request, || metrics::encode_status(&status));
-            sessions.answer(now, caller, &answer, false);
+        if let Some(metrics) = &mut self.metrics {
+            metrics.handle_ready(now, || metrics::encode_status(&status));
         }
     }
 
@@ -491,6 +391,65 @@ impl Daemon {
             peers: self.core.peer_status(),
             counters,
         }
+    }
+}
+
+impl PollLoop for Daemon {
+    type Token = Token;
+    type Error = DaemonError;
+
+    fn interests(&self) -> Interests<'_, Token> {
+        let mut interests = Interests::new();
+        interests.readable(Token::Stop, [self.stop.descriptor()]);
+        interests.readable(Token::Reload, [self.reload.descriptor()]);
+        interests.readable(Token::Addresses, [self.addresses.as_fd()]);
+        interests.sessions(Token::Control, &self.control);
+        if let Some(metrics) = &self.metrics {
+            interests.sessions(Token::Metrics, metrics.sessions());
+        }
+        for (index, socket) in self.sockets.descriptors().enumerate() {
+            interests.readable(Token::Socket(index), [socket]);
+        }
+        interests.readable(Token::Tun, [self.tun.as_fd()]);
+        interests.until(self.core.poll_timeout().into_iter().chain(self.ends_at));
+        interests
+    }
+
+    fn handle_ready(&mut self, now: Instant, ready: Vec<Token>) -> Result<ControlFlow<()>, DaemonError> {
+        for token in ready {
+            match token {
+                Token::Stop => {
+                    self.stop.clear();
+                    self.begin_to_end(now);
+                }
+                Token::Reload => {
+                    self.reload.clear();
+                    if let Err(error) = self.read_peers(now) {
+                        tracing::error!(%error, "the peers are left as they were");
+                    }
+                }
+                Token::Addresses => {
+                    self.addresses.take_news();
+                    self.look_at_addresses(now)?;
+                }
+                Token::Control => self.serve_control(now),
+                Token::Metrics => self.serve_metrics(now),
+                Token::Tun => self.take_inner(now)?,
+                Token::Socket(index) => self.take_outer(now, index),
+            }
+        }
+        self.core.handle_timeout(now);
+        if self.flush() {
+            // A peer is elsewhere: the way to it may begin at another address.
+            self.look_at_addresses(now)?;
+            self.flush();
+        }
+        self.control.hang_up(now);
+        if let Some(metrics) = &mut self.metrics {
+            metrics.handle_timeout(now);
+        }
+        let goes_on = self.ends_at.is_none_or(|at| now < at && self.core.is_closing());
+        Ok(if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     }
 }
 
@@ -558,19 +517,4 @@ fn write_down(note: &Note) {
         }
         Event::Notified { peer, notification } => tracing::info!(%peer, ?notification, "NOTIFY"),
     }
-}
-
-/// A byte for each of these signals.
-fn pipe(signals: &[i32]) -> io::Result<UnixStream> {
-    let (reader, writer) = UnixStream::pair()?;
-    reader.set_nonblocking(true)?;
-    for &signal in signals {
-        signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
-    }
-    Ok(reader)
-}
-
-fn drain(signals: &mut UnixStream) {
-    let mut bytes = [0; 64];
-    while matches!(signals.read(&mut bytes), Ok(1..)) {}
 }

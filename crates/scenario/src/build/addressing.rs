@@ -21,7 +21,7 @@ pub(crate) fn all(file: &ScenarioFile) -> Result<Vec<HostAddressing>, Problem> {
     Ok(all)
 }
 
-fn identity(table: &file::Identity) -> Result<HostIdentity, Problem> {
+fn identity(table: &file::IdentityTable) -> Result<HostIdentity, Problem> {
     let delay = table.delay.as_ref().map(link::length).transpose().under("delay")?;
     let mut identity = HostIdentity { delay, ..HostIdentity::default() };
     if let Some(overhead) = table.overhead {

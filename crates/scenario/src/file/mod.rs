@@ -36,7 +36,7 @@ pub(crate) use mechanisms::{
     WarningKind,
 };
 pub(crate) use mobility::{Cell, Medium, Mobile, Path, Registration, Stop, Visit, Visits};
-pub(crate) use node::{Cpu, Host, Identity, Router};
+pub(crate) use node::{Cpu, Host, IdentityTable, Router};
 pub(crate) use output::{AllOrNone, Captured, Output};
 pub(crate) use routing::{Route, Routing};
 pub(crate) use stack::{Ack, AckKind, Stack};

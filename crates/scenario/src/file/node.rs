@@ -26,7 +26,7 @@ pub(crate) struct Host {
     pub(crate) addresses: Option<Word<Addresses>>,
     /// Its identity, to which connections with other hosts that have one are bound, instead of to an address (HIP). The
     /// default is none.
-    pub(crate) identity: Option<Identity>,
+    pub(crate) identity: Option<IdentityTable>,
 }
 
 vocabulary!(Addresses as "Addresses" { Self::One => "one", Self::PerLink => "per-link" });
@@ -35,7 +35,8 @@ vocabulary!(Addresses as "Addresses" { Self::One => "one", Self::PerLink => "per
 /// there once it has answered from there.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Identity {
+#[schemars(rename = "Identity")]
+pub(crate) struct IdentityTable {
     /// From a new attachment to the first UPDATE: a time, or a distribution. The default is no time.
     pub(crate) delay: Option<Length>,
     /// What each packet of data gets on the wire, for what protects it. The default is 44 bytes: ESP in BEET mode.

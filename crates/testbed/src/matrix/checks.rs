@@ -6,7 +6,7 @@ use holdover_tcp::{Connection, Disposition, Endpoint};
 
 use super::run::KernelEnd;
 use super::{Application, Combination, Family, Flow, Opening, Path};
-use crate::{Counters, Direction, ImpairmentCounters, Shell};
+use crate::{Counters, ImpairmentCounters, Shell, TunDirection};
 
 /// Everything that is known after a run.
 pub(super) struct Evidence<'a> {
@@ -181,7 +181,7 @@ fn came_late(evidence: &Evidence<'_>) -> u64 {
 }
 
 fn path_counters(evidence: &Evidence<'_>) -> [ImpairmentCounters; 2] {
-    [Direction::ToKernel, Direction::FromKernel].map(|way| evidence.shell.impairment(way).counters())
+    [TunDirection::ToKernel, TunDirection::FromKernel].map(|way| evidence.shell.impairment(way).counters())
 }
 
 /// Our own bookkeeping of what arrived.

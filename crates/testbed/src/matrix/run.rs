@@ -14,9 +14,9 @@ use super::gate::Gate;
 use super::{Application, Combination, Family, Opening, Path, Sink, Source};
 use crate::{Counters, matrix::Digest};
 use crate::{
-    CountersError, Direction, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace, NamespaceError,
-    Shell, ShellError, SocketError, SocketOptions, Stopped, SysctlError, TcpInfo, TcpState, Tun, TunConfig, TunError,
-    WallClock, sysctl,
+    CountersError, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace, NamespaceError, Shell,
+    ShellError, SocketError, SocketOptions, Stopped, SysctlError, TcpInfo, TcpState, Tun, TunConfig, TunDirection,
+    TunError, WallClock, sysctl,
 };
 
 /// What every path takes, each way.
@@ -211,7 +211,7 @@ fn impaired_shell<'a>(tun: &'a Tun, combination: &Combination, options: &RunOpti
         shell = shell.with_capture(io::BufWriter::new(File::create(path).map_err(failed)?))?;
     }
     for (direction, seed) in
-        [(Direction::ToKernel, options.seed), (Direction::FromKernel, options.seed.rotate_left(32))]
+        [(TunDirection::ToKernel, options.seed), (TunDirection::FromKernel, options.seed.rotate_left(32))]
     {
         let impairment =
             Impairment::new(impairment(combination.path), seed).expect("the configurations below are in order");

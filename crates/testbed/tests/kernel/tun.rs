@@ -9,8 +9,8 @@ use std::time::Duration as StdDuration;
 use bytes::Bytes;
 use holdover_base::{Duration, Instant};
 use holdover_testbed::{
-    Counters, Direction, Impairment, ImpairmentConfig, Namespace, Netlink, PacketEndpoint, Shell, ShellError, Stopped,
-    Tun, TunConfig, TunError, sysctl,
+    Counters, Impairment, ImpairmentConfig, Namespace, Netlink, PacketEndpoint, Shell, ShellError, Stopped, Tun,
+    TunConfig, TunDirection, TunError, sysctl,
 };
 use holdover_wire::{IcmpEcho, Packet, Payload, Udp};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -178,7 +178,7 @@ fn deadlines_are_kept(namespace: &Namespace) {
 }
 
 fn total_loss_is_total(namespace: &Namespace) {
-    for direction in [Direction::FromKernel, Direction::ToKernel] {
+    for direction in [TunDirection::FromKernel, TunDirection::ToKernel] {
         let (tun, endpoint) = tun(namespace, KERNEL_V4, 1500);
         let mut echo = Echo::new(endpoint, Duration::ZERO);
         let loss = Impairment::new(ImpairmentConfig { loss: 1.0, ..Default::default() }, 1).unwrap();
@@ -192,14 +192,14 @@ fn total_loss_is_total(namespace: &Namespace) {
         let result = shell.run_beside(&mut echo, LIMIT, |_, _| {}, kernel_side).unwrap();
         assert_eq!(result, Stopped::ByApplication(std::io::ErrorKind::WouldBlock));
         assert_eq!(shell.impairment(direction).counters().lost, 1);
-        assert_eq!(echo.received.len(), usize::from(direction == Direction::ToKernel));
+        assert_eq!(echo.received.len(), usize::from(direction == TunDirection::ToKernel));
     }
 }
 
 /// Every bit of a UDP packet over IPv4 is under a checksum, or the kernel could not find the packet at all.
 fn corruption_is_noticed_by_both_sides(namespace: &Namespace) {
     const PACKETS: u64 = 200;
-    for direction in [Direction::FromKernel, Direction::ToKernel] {
+    for direction in [TunDirection::FromKernel, TunDirection::ToKernel] {
         let (tun, endpoint) = tun(namespace, KERNEL_V4, 1500);
         let before = Counters::read(namespace).unwrap();
         let mut echo = Echo::new(endpoint, Duration::ZERO);
@@ -218,8 +218,8 @@ fn corruption_is_noticed_by_both_sides(namespace: &Namespace) {
         let counters = shell.counters();
         let counted = Counters::read(namespace).unwrap().since(&before);
         let (unparsable, handed_over) = match direction {
-            Direction::FromKernel => (PACKETS, 0),
-            Direction::ToKernel => (0, PACKETS),
+            TunDirection::FromKernel => (PACKETS, 0),
+            TunDirection::ToKernel => (0, PACKETS),
         };
         assert_eq!((counters.unparsable, counters.packets_to_kernel), (unparsable, handed_over), "{counted:?}");
         let noticed = counted.get("IpInHdrErrors").unwrap()
@@ -227,7 +227,7 @@ fn corruption_is_noticed_by_both_sides(namespace: &Namespace) {
             + counted.get("IpExtInTruncatedPkts").unwrap()
             + counted.get("IpExtInCsumErrors").unwrap()
             + counters.not_ip as i64;
-        assert_eq!(noticed > 0, direction == Direction::ToKernel, "{counted:?}");
+        assert_eq!(noticed > 0, direction == TunDirection::ToKernel, "{counted:?}");
     }
 }
 
@@ -334,7 +334,7 @@ fn a_capture_has_every_packet(namespace: &Namespace) {
     };
     shell.run_beside(&mut echo, LIMIT, |_, _| {}, exchange).unwrap();
     // What is lost after the device has crossed it.
-    let mut shell = shell.with_impairment(Direction::FromKernel, loss);
+    let mut shell = shell.with_impairment(TunDirection::FromKernel, loss);
     let send = || assert_eq!(udp_socket(KERNEL_V4, endpoint).send(b"there").unwrap(), 5);
     shell.run_beside(&mut echo, LIMIT, |_, _| {}, send).unwrap();
 

@@ -11,8 +11,8 @@ use holdover_tcp::{
 };
 use holdover_testbed::matrix::{Sink, Source};
 use holdover_testbed::{
-    Congestion, Counters, Direction, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace,
-    PacketEndpoint, Shell, SocketError, SocketOptions, Stopped, TcpInfo, TcpState, Tun, TunConfig, Waker, sysctl,
+    Congestion, Counters, Impairment, ImpairmentConfig, KernelListener, KernelStream, Namespace, PacketEndpoint, Shell,
+    SocketError, SocketOptions, Stopped, TcpInfo, TcpState, Tun, TunConfig, TunDirection, Waker, sysctl,
 };
 use holdover_wire::{Packet, Segment};
 
@@ -215,7 +215,7 @@ fn is_over(ours: &Ours) -> bool {
 
 fn with_delay(shell: Shell<'_>, delay: Duration) -> Shell<'_> {
     let link = || Impairment::new(ImpairmentConfig { delay, ..Default::default() }, 1).unwrap();
-    shell.with_impairment(Direction::FromKernel, link()).with_impairment(Direction::ToKernel, link())
+    shell.with_impairment(TunDirection::FromKernel, link()).with_impairment(TunDirection::ToKernel, link())
 }
 
 /// The kernel connects, sends all of `source` and waits for our side to close; our side is woken all the while.

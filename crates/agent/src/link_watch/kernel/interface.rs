@@ -32,14 +32,12 @@ impl Interface {
             Reachability::Answers => {
                 self.failed.remove(&address);
                 self.answering.insert(address);
-                self.silent.remove(&address);
                 if self.installed.iter().any(|route| route.gateway == Some(address)) {
                     self.answered_at.insert(address, now);
                 }
             }
             Reachability::Fixed => {
                 self.failed.remove(&address);
-                self.silent.remove(&address);
                 self.answering.insert(address);
                 self.fixed.insert(address);
             }
@@ -73,12 +71,10 @@ impl Interface {
         } else {
             self.has_returned |= self.has_carried;
             self.failed.clear();
-            self.silent.clear();
             self.answering.clear();
         }
         let routes = &self.routes;
         let leads_to = |gateway: &IpAddr| routes.iter().any(|route| route.gateway == Some(*gateway));
-        self.silent.retain(leads_to);
         self.answered_at.retain(|gateway, _| leads_to(gateway));
         let moved = self.note_move();
         for source in [Source::Carrier, Source::Lower, Source::Address, Source::Route, Source::Neighbour] {
@@ -155,7 +151,7 @@ impl Interface {
     }
 
     pub(super) fn is_silent(&self, gateway: IpAddr) -> bool {
-        self.failed.contains(&gateway) || self.silent.contains(&gateway)
+        self.failed.contains(&gateway)
     }
 
     /// The IP versions of which addresses have taken the place of others: none of those before is left.

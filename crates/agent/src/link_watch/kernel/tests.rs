@@ -456,51 +456,13 @@ fn gateways_can_be_asked_unless_they_need_not_be() {
 }
 
 #[test]
-fn gateways_that_were_found_silent_are_until_they_answer() {
+fn it_is_known_when_gateways_answered_last() {
     let mut interfaces = connected();
     told(&mut interfaces, [route(3, "2001:db8::1", true)]);
-    let gateways = interfaces.gateways("wlan0").unwrap();
-    interfaces.handle_silence(Instant::from_secs(5), &gateways);
-    assert_eq!(drain(&mut interfaces), ["wlan0 neighbour down"]);
-    let later = [("192.0.2.1", Reachability::Failed), ("192.0.2.1", Reachability::Unknown)];
-    assert_eq!(told(&mut interfaces, later.map(|(who, state)| neighbour(3, who, state))), [] as [&str; 0]);
     interfaces.handle(Instant::from_secs(9), neighbour(3, "192.0.2.1", Reachability::Answers));
-    assert_eq!(drain(&mut interfaces), ["wlan0 neighbour up (IPv4)"]);
     let answered_at = interfaces.gateways("wlan0").unwrap().answered_at;
     assert_eq!(answered_at, [("192.0.2.1".parse().unwrap(), Instant::from_secs(9))].into());
-}
-
-#[test]
-fn a_gateway_that_is_sought_is_silent_although_the_kernel_forgets_it() {
-    let mut interfaces = connected();
-    assert_eq!(told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Failed)]), ["wlan0 neighbour down"]);
-    let gateways = interfaces.gateways("wlan0").unwrap();
-    interfaces.handle_search(&gateways);
-    // Its garbage collection may take what has failed.
-    assert_eq!(told(&mut interfaces, [neighbour(3, "192.0.2.1", Reachability::Forgotten)]), [] as [&str; 0]);
-    assert!(!interfaces.handle_silence(Instant::from_secs(5), &gateways), "it was known");
-    assert_eq!(drain(&mut interfaces), ["wlan0 neighbour down"], "for who was overruled");
-    // Nobody asks any more: what the kernel has forgotten is not known.
-    interfaces.end_search(Instant::from_secs(6), gateways.index);
-    assert_eq!(drain(&mut interfaces), ["wlan0 neighbour up"]);
-}
-
-#[test]
-fn a_gateway_that_is_sought_is_silent_after_a_snapshot_too() {
-    let mut interfaces = connected();
-    let gateways = interfaces.gateways("wlan0").unwrap();
-    assert!(interfaces.handle_silence(Instant::from_secs(5), &gateways));
-    assert_eq!(drain(&mut interfaces), ["wlan0 neighbour down"]);
-    interfaces.begin_snapshot();
-    for news in
-        [link(1, "lo", true), link(3, "wlan0", true), address(3, "192.0.2.7", true), route(3, "192.0.2.1", true)]
-    {
-        interfaces.handle(Instant::from_secs(6), news);
-    }
-    interfaces.handle(Instant::from_secs(6), neighbour(3, "192.0.2.1", Reachability::Unknown));
-    interfaces.end_snapshot(Instant::from_secs(6));
-    assert_eq!(drain(&mut interfaces), [] as [&str; 0]);
     // Without a route to it, it is no gateway.
     told(&mut interfaces, [route(3, "192.0.2.1", false), route(3, "192.0.2.1", true)]);
-    assert!(interfaces.handle_silence(Instant::from_secs(7), &gateways));
+    assert_eq!(interfaces.gateways("wlan0").unwrap().answered_at, [].into());
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use netlink_sys::{Socket, protocols::NETLINK_GENERIC};
 
 use super::{HEADERS, INTERFACE, Station, StationError, bssid_of, value};
-use crate::config::Dbm;
+use crate::link_watch::Dbm;
 use crate::link_watch::association::{Bssid, WifiNews};
 
 /// A socket that hears of associations. Opened in the network namespace of the calling thread.

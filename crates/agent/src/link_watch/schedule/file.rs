@@ -8,8 +8,9 @@ use toml::Spanned;
 use toml::value::{Datetime, Offset};
 
 use super::{Cut, Repeat, Schedule};
-use crate::config::{ConfigError, Time};
 use holdover_host::clock::Utc;
+use holdover_host::config_error::ConfigError;
+use holdover_host::time_text::Time;
 
 /// How long before a cut it is foretold if the file says nothing of it: a round trip of most paths, with queues.
 const WARN: Duration = Duration::from_millis(300);

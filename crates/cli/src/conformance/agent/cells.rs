@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::Run;
 use crate::conformance::grid::{GridPlace, median};
-use crate::transfers::{AMOUNT, DELAY, Direction, Help, RATE, Sender, Transfer, full_queue};
+use crate::transfers::{AMOUNT, DELAY, Help, RATE, Sender, Transfer, TransferDirection, full_queue};
 
 /// How long links are cut.
 const CUTS: [Duration; 6] = [
@@ -36,7 +36,7 @@ pub(super) struct Place {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub(super) struct Cell {
     pub(super) sender: Sender,
-    pub(super) direction: Direction,
+    pub(super) direction: TransferDirection,
     pub(super) cut_s: f64,
     pub(super) help: Help,
     pub(super) runs: Vec<RunRow>,
@@ -77,7 +77,7 @@ pub(super) struct RunRow {
 pub(super) fn places(only: Option<&str>) -> Vec<Place> {
     let mut places = Vec::new();
     for sender in Sender::ALL {
-        for direction in Direction::ALL {
+        for direction in TransferDirection::ALL {
             let at = |help, cut| Place { sender, transfer: Transfer { direction, help, cut } };
             let cells = CUTS.iter().flat_map(|&cut| Help::ALL.map(|help| at(help, Some(cut))));
             let meant: Vec<Place> =
@@ -249,8 +249,10 @@ mod tests {
 
     #[test]
     fn a_cell_says_what_it_misses() {
-        let place =
-            |help, cut| Place { sender: Sender::Reno, transfer: Transfer { direction: Direction::Upload, help, cut } };
+        let place = |help, cut| Place {
+            sender: Sender::Reno,
+            transfer: Transfer { direction: TransferDirection::Upload, help, cut },
+        };
         let cut = Some(Duration::from_secs(7));
         let run = |new_data: u64, completion: u64| Run {
             new_data: Some(Duration::from_millis(new_data)),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::cells::{Cell, SHARE, TOLERANCE, soon, what_is_sent};
 use crate::command_support::{spaced, utc};
 use crate::conformance::grid::{self, Failure, GridReport};
-use crate::transfers::{AgentPath, CUT_AT, Direction, Help, LEAD, QUEUE, Sender};
+use crate::transfers::{AgentPath, CUT_AT, Help, LEAD, QUEUE, Sender, TransferDirection};
 
 /// Everything that is reported.
 #[derive(Debug, Serialize)]
@@ -68,7 +68,7 @@ impl Report {
         )
     }
 
-    fn table(&self, text: &mut String, sender: Sender, direction: Direction) {
+    fn table(&self, text: &mut String, sender: Sender, direction: TransferDirection) {
         let cells: Vec<&Cell> =
             self.cells.iter().filter(|cell| (cell.sender, cell.direction) == (sender, direction)).collect();
         let Some(uncut) = cells.first().map(|cell| cell.uncut_s) else { return };
@@ -146,7 +146,7 @@ impl GridReport for Report {
             self.how_it_is_measured()
         );
         for sender in Sender::ALL {
-            for direction in Direction::ALL {
+            for direction in TransferDirection::ALL {
                 self.table(&mut text, sender, direction);
             }
         }

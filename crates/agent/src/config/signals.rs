@@ -1,0 +1,166 @@
+//! The section `[signals]`: what the agent believes about links.
+
+use std::path::PathBuf;
+
+use holdover_base::Duration;
+use holdover_host::time_text::{Time, between};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::link_watch::silence::SilenceOptions;
+use crate::link_watch::wifi::WifiOptions;
+use crate::link_watch::{Dbm, Source};
+
+/// What the agent believes about links.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Signals {
+    /// The carrier and state of an interface and of those that it runs over, and whether a Wi-Fi station is associated.
+    pub carrier: bool,
+    /// That an interface loses its last address, gets one, or gets another one in its place.
+    pub address: bool,
+    /// That an interface loses its last default route, or gets one.
+    pub route: bool,
+    /// That the gateway of a default route does not answer ARP or neighbour discovery, or answers again.
+    pub neighbour: bool,
+    /// That the machine has slept, or is about to, by the word of logind.
+    pub suspend: bool,
+    /// A file (TOML or CSV) that says when links are down; from the directory of this one, if it is not absolute.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<PathBuf>,
+    /// The strength of the Wi-Fi signal, as a warning.
+    pub wifi: Wifi,
+    /// That TCP sends and nothing comes in, although the link has a carrier: an outage as they are on mobile networks.
+    pub silence: bool,
+    /// How a silence is looked into.
+    pub gateway: GatewayQuestions,
+}
+
+/// How a silence is looked into (`[signals] silence`).
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct GatewayQuestions {
+    /// Whether the next hop (ARP, neighbour discovery) and a peer (a keep-alive probe) are asked for a sign of life. Idle links never
+    /// are.
+    pub ask: bool,
+    /// What is sent has to be without an answer for so long, and for four round trips, before silence is suspected; not less than
+    /// 250 ms.
+    #[serde(deserialize_with = "between::<250, 3_600_000, _>")]
+    pub after: Time,
+    /// A next hop that does not answer for three times as long is silent, and the link is down; not less than 100 ms.
+    #[serde(deserialize_with = "between::<100, 60_000, _>")]
+    pub every: Time,
+}
+
+/// The strength of the Wi-Fi signal, as a warning.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Wifi {
+    /// When to warn.
+    pub warn: WifiWarning,
+    /// Below this level the link is expected to break.
+    pub floor: Dbm,
+    /// With `warn = "adaptive"`: how far ahead the level is extrapolated.
+    #[serde(deserialize_with = "between::<1, 60_000, _>")]
+    pub lead: Time,
+    /// How often the level is asked for.
+    #[serde(deserialize_with = "between::<10, 60_000, _>")]
+    pub every: Time,
+}
+
+/// When the strength of a Wi-Fi signal is a warning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum WifiWarning {
+    /// Never: it is not asked for.
+    #[default]
+    Off,
+    /// When it is below the floor.
+    Fixed,
+    /// When it falls so fast that it will be below the floor within the lead.
+    Adaptive,
+}
+
+impl Signals {
+    /// How silence is found out; `None` if it is of no interest.
+    pub fn silence_options(&self) -> Option<SilenceOptions> {
+        let GatewayQuestions { ask, after: Time(after), every: Time(every) } = self.gateway;
+        let (least_after, least_every) = (Duration::from_millis(250), Duration::from_millis(100));
+        let options = SilenceOptions { after: after.max(least_after), every: every.max(least_every), asks: ask };
+        self.silence.then_some(options)
+    }
+
+    /// Whether what a source says counts. Timetables, Wi-Fi levels and commands count whenever there are any.
+    pub fn believes(&self, source: Source) -> bool {
+        match source {
+            Source::Carrier | Source::Association | Source::Lower => self.carrier,
+            Source::Address => self.address,
+            Source::Route => self.route,
+            Source::Neighbour => self.neighbour,
+            Source::Silence => self.silence,
+            Source::Suspend => self.suspend,
+            Source::Schedule | Source::Wifi | Source::Command => true,
+        }
+    }
+}
+
+impl Wifi {
+    /// When to warn; `None` if never.
+    pub fn options(&self) -> Option<WifiOptions> {
+        let is_adaptive = match self.warn {
+            WifiWarning::Off => return None,
+            WifiWarning::Fixed => false,
+            WifiWarning::Adaptive => true,
+        };
+        Some(WifiOptions { is_adaptive, floor: self.floor, lead: self.lead.0 })
+    }
+}
+
+impl Default for Signals {
+    fn default() -> Self {
+        Self {
+            carrier: true,
+            address: true,
+            route: true,
+            neighbour: true,
+            suspend: true,
+            schedule: None,
+            wifi: Wifi::default(),
+            silence: true,
+            gateway: GatewayQuestions::default(),
+        }
+    }
+}
+
+impl Default for GatewayQuestions {
+    /// A second is as long as RFC 6298 has a sender wait at first. A next hop answers within milliseconds, but a station in power save
+    /// hears its access point only every 100 to 300 ms.
+    fn default() -> Self {
+        Self { ask: true, after: Time(Duration::from_secs(1)), every: Time(Duration::from_millis(250)) }
+    }
+}
+
+impl Default for Wifi {
+    /// Off. The floor is where 802.11's lowest rates end with usual receivers, with a margin.
+    fn default() -> Self {
+        Self {
+            warn: WifiWarning::Off,
+            floor: Dbm(-82),
+            lead: Time(Duration::from_millis(500)),
+            every: Time(Duration::from_millis(100)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wifi_warns_of_nothing_unless_asked_to() {
+        let wifi = |warn| Wifi { warn, ..Wifi::default() };
+        assert_eq!(Wifi::default().options(), None);
+        let is_adaptive = |warn| wifi(warn).options().unwrap().is_adaptive;
+        assert!(!is_adaptive(WifiWarning::Fixed) && is_adaptive(WifiWarning::Adaptive));
+    }
+}

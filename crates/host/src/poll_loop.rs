@@ -1,0 +1,287 @@
+//! The poll loop of a daemon, in one thread: it waits until a descriptor is ready or a deadline has passed, has the daemon act on it, and
+//! keeps the service manager informed (`READY=1`, `WATCHDOG=1`, `STOPPING=1`).
+//!
+//! A daemon implements [`PollLoop`]: before each wait [`PollLoop::interests`] names the descriptors and the deadlines, and after it
+//! [`PollLoop::handle_ready`] gets the tokens of the descriptors that are ready, in the order in which they were named. [`run`] is the loop.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use holdover_base::{Duration, Instant};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::clock;
+use crate::notify::Notifier;
+use crate::session::{Listener, Sessions};
+
+/// A daemon that is driven by [`run`].
+pub trait PollLoop {
+    /// Names what a descriptor is for.
+    type Token: Clone + PartialEq;
+    /// Why the daemon cannot go on.
+    type Error: From<WaitError>;
+
+    /// The descriptors to poll, and the deadlines.
+    fn interests(&self) -> Interests<'_, Self::Token>;
+
+    /// Acts on what is ready, which may be nothing, and on every deadline up to `now`. [`ControlFlow::Break`] ends the loop.
+    ///
+    /// # Errors
+    /// Something that the daemon cannot do without has failed.
+    fn handle_ready(&mut self, now: Instant, ready: Vec<Self::Token>) -> Result<ControlFlow<()>, Self::Error>;
+}
+
+/// The kernel refuses to wait.
+#[derive(Debug, thiserror::Error)]
+#[error("waiting for events")]
+pub struct WaitError(#[source] io::Error);
+
+/// Runs a daemon until it ends the loop. The service manager is told at both ends, and the watchdog in between.
+///
+/// # Errors
+/// See [`PollLoop::handle_ready`]; or the kernel refuses to wait.
+pub fn run<D: PollLoop>(daemon: &mut D) -> Result<(), D::Error> {
+    let notifier = Notifier::from_environment();
+    notifier.tell("READY=1");
+    let result = drive(daemon, &notifier);
+    notifier.tell("STOPPING=1");
+    result
+}
+
+fn drive<D: PollLoop>(daemon: &mut D, notifier: &Notifier) -> Result<(), D::Error> {
+    let mut watchdog = notifier.watchdog().map(|every| (every, clock::now() + every));
+    loop {
+        let mut interests = daemon.interests();
+        interests.until(watchdog.map(|(_, due)| due));
+        let ready = interests.wait()?;
+        let now = clock::now();
+        if daemon.handle_ready(now, ready)?.is_break() {
+            return Ok(());
+        }
+        if let Some((every, due)) = &mut watchdog
+            && *due <= now
+        {
+            notifier.tell("WATCHDOG=1");
+            *due = now + *every;
+        }
+    }
+}
+
+/// The descriptors and deadlines of one wait.
+#[derive(Debug)]
+pub struct Interests<'a, T> {
+    tokens: Vec<T>,
+    descriptors: Vec<PollFd<'a>>,
+    until: Option<Instant>,
+}
+
+impl<T> Default for Interests<'_, T> {
+    fn default() -> Self {
+        Self { tokens: Vec::new(), descriptors: Vec::new(), until: None }
+    }
+}
+
+impl<'a, T: Clone + PartialEq> Interests<'a, T> {
+    /// No descriptor, and no deadline.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A descriptor, and what it is polled for.
+    pub fn add(&mut self, token: T, descriptor: BorrowedFd<'a>, flags: PollFlags) {
+        self.tokens.push(token);
+        self.descriptors.push(PollFd::from_borrowed_fd(descriptor, flags));
+    }
+
+    /// Descriptors that are polled for input, all under one token.
+    pub fn readable(&mut self, token: T, descriptors: impl IntoIterator<Item = BorrowedFd<'a>>) {
+        for descriptor in descriptors {
+            self.add(token.clone(), descriptor, PollFlags::IN);
+        }
+    }
+
+    /// The listener and the conversations of a server, and when the next of them has taken too long.
+    pub fn sessions<L: Listener>(&mut self, token: T, sessions: &'a Sessions<L>) {
+        for (descriptor, flags) in sessions.descriptors() {
+            self.add(token.clone(), descriptor, flags);
+        }
+        self.until(sessions.poll_timeout());
+    }
+
+    /// Deadlines: the wait ends at the earliest one.
+    pub fn until(&mut self, deadlines: impl IntoIterator<Item = Instant>) {
+        self.until = self.until.into_iter().chain(deadlines).min();
+    }
+
+    /// Waits. The tokens of the descriptors that are ready, neighbours with equal tokens as one; none if a deadline has passed or a signal
+    /// has come.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn wait(mut self) -> Result<Vec<T>, WaitError> {
+        let timeout = self.until.map(|at| timespec(at.saturating_since(clock::now())));
+        match poll(&mut self.descriptors, timeout.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Vec::new()),
+            Err(errno) => return Err(WaitError(errno.into())),
+        }
+        let polled = self.tokens.into_iter().zip(&self.descriptors);
+        let mut ready: Vec<T> =
+            polled.filter(|(_, descriptor)| !descriptor.revents().is_empty()).map(|(token, _)| token).collect();
+        ready.dedup();
+        Ok(ready)
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    Timespec { tv_sec: seconds, tv_nsec: (duration.as_nanos() % 1_000_000_000) as _ }
+}
+
+/// Signals of the system as input of a poll loop: readable once one of them has come.
+#[derive(Debug)]
+pub struct SignalInput(UnixStream);
+
+impl SignalInput {
+    /// SIGTERM and SIGINT, by which a daemon is told to end.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn stop() -> io::Result<Self> {
+        Self::register(&[SIGTERM, SIGINT])
+    }
+
+    /// SIGHUP, by which a daemon is told to read its files again.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn reload() -> io::Result<Self> {
+        Self::register(&[SIGHUP])
+    }
+
+    fn register(signals: &[i32]) -> io::Result<Self> {
+        let (reader, writer) = UnixStream::pair()?;
+        for &signal in signals {
+            signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+        }
+        Self::from_stream(reader)
+    }
+
+    /// Input from elsewhere in this process in place of signals: a byte stands for one.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn from_stream(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self(stream))
+    }
+
+    /// Takes the signals that have come, so that it is readable again with the next one.
+    pub fn clear(&mut self) {
+        let mut bytes = [0; 64];
+        while matches!(io::Read::read(&mut self.0, &mut bytes), Ok(1..)) {}
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    /// Two inputs, of which the second ends the loop, and a deadline.
+    struct Two {
+        first: SignalInput,
+        second: SignalInput,
+        due: Option<Instant>,
+        /// The tokens of each round.
+        rounds: Vec<Vec<u8>>,
+    }
+
+    impl PollLoop for Two {
+        type Token = u8;
+        type Error = WaitError;
+
+        fn interests(&self) -> Interests<'_, u8> {
+            let mut interests = Interests::new();
+            interests.readable(1, [self.first.descriptor(), self.first.descriptor()]);
+            interests.readable(2, [self.second.descriptor()]);
+            interests.until(self.due);
+            interests
+        }
+
+        fn handle_ready(&mut self, now: Instant, ready: Vec<u8>) -> Result<ControlFlow<()>, WaitError> {
+            let is_over = ready.contains(&2);
+            if ready.contains(&1) {
+                self.first.clear();
+            }
+            if self.due.is_some_and(|due| due <= now) {
+                self.due = None;
+            }
+            self.rounds.push(ready);
+            Ok(if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        }
+    }
+
+    fn two() -> (Two, [UnixStream; 2]) {
+        let ((first, one), (second, other)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        let input = |stream| SignalInput::from_stream(stream).unwrap();
+        (Two { first: input(first), second: input(second), due: None, rounds: Vec::new() }, [one, other])
+    }
+
+    #[test]
+    fn what_is_ready_comes_in_order_and_once() {
+        let (mut daemon, [mut first, mut second]) = two();
+        first.write_all(b"xx").unwrap();
+        second.write_all(b"x").unwrap();
+        drive(&mut daemon, &Notifier::default()).unwrap();
+        assert_eq!(daemon.rounds, [[1, 2]]);
+    }
+
+    #[test]
+    fn a_deadline_ends_the_wait_and_input_that_was_taken_does_not() {
+        let (mut daemon, [mut first, mut second]) = two();
+        first.write_all(b"x").unwrap();
+        daemon.due = Some(clock::now() + Duration::from_millis(30));
+        let began = clock::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(std::time::Duration::from_millis(90));
+                second.write_all(b"x").unwrap();
+            });
+            drive(&mut daemon, &Notifier::default()).unwrap();
+        });
+        assert_eq!(daemon.rounds, [vec![1], vec![], vec![2]]);
+        assert!(clock::now().saturating_since(began) >= Duration::from_millis(90));
+    }
+
+    #[test]
+    fn the_watchdog_hears_twice_as_often_as_it_asks_for() {
+        let (listener, socket) = UnixDatagram::pair().unwrap();
+        let notifier = Notifier::over(socket, Duration::from_millis(40));
+        let (mut daemon, [_first, mut second]) = two();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut buffer = [0; 64];
+                for _ in 0..2 {
+                    let heard = listener.recv(&mut buffer).unwrap();
+                    assert_eq!(&buffer[..heard], b"WATCHDOG=1");
+                }
+                second.write_all(b"x").unwrap();
+            });
+            let began = clock::now();
+            drive(&mut daemon, &notifier).unwrap();
+            assert!(clock::now().saturating_since(began) >= Duration::from_millis(40));
+        });
+    }
+}
