@@ -15,6 +15,7 @@ mod gateway_command;
 mod generate_command;
 mod hip_command;
 mod kernel_matrix;
+mod nanos;
 mod packetdrill_command;
 mod reproduce_command;
 mod run_command;

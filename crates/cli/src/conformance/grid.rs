@@ -10,8 +10,10 @@ use std::sync::{Condvar, Mutex};
 use holdover_host::open_files;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::ConformanceArgs;
+use super::journal::Journal;
 use crate::command_support::{print, print_error, print_json, with_causes};
 
 /// So many cases at a time leave room on a machine with two cores: each moves 10 Mbit/s of packets.
@@ -89,28 +91,38 @@ pub(super) struct Failure {
 const HOPELESS: usize = 3;
 
 /// Makes every run of every place. Repetitions of the whole grid follow one another, so that all cells meet the same load of the
-/// machine. A run that fails is reported and the others go on.
+/// machine. A run that fails is reported and the others go on. What the journal has is not made again.
 ///
 /// # Errors
 /// No run succeeded: the first failure.
 pub(super) fn run_all<P, R, E>(
     places: &[P],
     args: &ConformanceArgs,
+    mut journal: Journal<R>,
     run_one: impl Fn(P) -> Result<R, E> + Sync,
 ) -> Result<Outcome<P, R>, Failure>
 where
     P: GridPlace,
-    R: Send,
+    R: Send + Sync + Serialize + DeserializeOwned,
     E: Error + Send,
 {
-    let queue: Vec<P> = (0..args.repeat).flat_map(|_| places.iter().copied()).collect();
-    let bar = ProgressBar::new(queue.len() as u64).with_style(
+    let mut runs = Runs::new();
+    let mut queue: Vec<P> = (0..args.repeat).flat_map(|_| places.iter().copied()).collect();
+    let all = queue.len() as u64;
+    queue.retain(|place| match journal.take(&place.to_string()) {
+        Some(run) => {
+            runs.entry(*place).or_insert_with(Vec::new).push(run);
+            false
+        }
+        None => true,
+    });
+    let bar = ProgressBar::new(all).with_position(all - queue.len() as u64).with_style(
         ProgressStyle::with_template("{bar:40} {pos}/{len} transfers, {elapsed_precise} {msg}")
             .expect("a valid template"),
     );
     let next = AtomicUsize::new(0);
     let open_files = OpenFiles::new(open_files::raise_limit());
-    let outcome = Mutex::new(Outcome { runs: Runs::new(), failures: Vec::new() });
+    let outcome = Mutex::new(Outcome { runs, failures: Vec::new() });
     std::thread::scope(|scope| {
         for _ in 0..args.jobs.unwrap_or(JOBS) {
             scope.spawn(|| {
@@ -120,7 +132,12 @@ where
                     bar.inc(1);
                     let mut outcome = outcome.lock().expect("no worker panics while it holds the outcome");
                     match run {
-                        Ok(run) => outcome.runs.entry(place).or_default().push(run),
+                        Ok(run) => {
+                            if let Err(error) = journal.write(&place.to_string(), &run) {
+                                bar.suspend(|| eprintln!("warning: the journal cannot be written: {error}"));
+                            }
+                            outcome.runs.entry(place).or_default().push(run);
+                        }
                         Err(error) => {
                             let failure = Failure { place: place.to_string(), error: with_causes(&error) };
                             bar.suspend(|| eprintln!("warning: {}: {}", failure.place, failure.error));
@@ -180,8 +197,23 @@ fn write(args: &ConformanceArgs, report: &impl GridReport) -> ExitCode {
     }
 }
 
+/// The journal that the arguments name, or one that keeps nothing.
+pub(super) fn journal<R: Serialize + DeserializeOwned>(
+    args: &ConformanceArgs,
+    grid: &str,
+) -> Result<Journal<R>, ExitCode> {
+    let Some(path) = &args.journal else { return Ok(Journal::none()) };
+    Journal::open(path, grid).map_err(|error| {
+        print_error(&format_args!("{}", with_causes(&error)));
+        ExitCode::from(2)
+    })
+}
+
 /// What is left after an interruption: pages and tables are written at the end, all or nothing.
 pub(super) fn kept(args: &ConformanceArgs) -> String {
+    if let Some(path) = &args.journal {
+        return format!("the runs that have ended are kept in {}: the same command goes on from there", path.display());
+    }
     let files = [&args.out, &args.csv].into_iter().flatten().map(|path| path.display().to_string()).collect::<Vec<_>>();
     match files.as_slice() {
         [] => "nothing was kept".to_owned(),
@@ -221,7 +253,7 @@ mod tests {
         let failing = |place: u32| {
             if place == 2 { Err(std::io::Error::other("no such world")) } else { Ok(place * 10) }
         };
-        let outcome = run_all(&[1, 2, 3], &args("2"), failing).unwrap();
+        let outcome = run_all(&[1, 2, 3], &args("2"), Journal::none(), failing).unwrap();
         assert_eq!(outcome.runs, Runs::from([(1, vec![10, 10]), (3, vec![30, 30])]));
         assert_eq!(outcome.failures.len(), 2);
         assert_eq!(failures(&outcome.failures[..1]), "## Runs that could not be made\n\n- 2: no such world\n\n");
@@ -262,9 +294,9 @@ mod tests {
         let places: Vec<u32> = (0..1000).collect();
         let failing = |_| {
             asked.fetch_add(1, Ordering::Relaxed);
-            Err::<(), _>(std::io::Error::other("not permitted"))
+            Err::<u32, _>(std::io::Error::other("not permitted"))
         };
-        assert_eq!(run_all(&places, &args("1"), failing).unwrap_err().error, "not permitted");
+        assert_eq!(run_all(&places, &args("1"), Journal::none(), failing).unwrap_err().error, "not permitted");
         assert!(asked.into_inner() < 10);
     }
 

@@ -4,6 +4,7 @@
 mod agent;
 mod agent_links;
 mod grid;
+mod journal;
 mod page;
 
 use std::path::PathBuf;
@@ -57,6 +58,9 @@ pub(crate) struct ConformanceArgs {
     /// Write every run of the grid to this file, too.
     #[arg(long, value_name = "FILE", requires = "grid")]
     csv: Option<PathBuf>,
+    /// Write each run of the grid down in this file as it ends. A grid that was interrupted goes on from what is in it.
+    #[arg(long, value_name = "FILE", requires = "grid")]
+    journal: Option<PathBuf>,
 }
 
 /// Runs the experiments and prints or writes the result. Fails if something differs that is not known to.

@@ -2,15 +2,18 @@
 
 use holdover_base::Duration;
 use holdover_sim::FlowReport;
+use serde::{Deserialize, Serialize};
 
 use super::Transfer;
 
 /// What came of a transfer.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Measured {
     /// From the link's return to the first new data at the application.
+    #[serde(with = "crate::nanos::optional")]
     pub(crate) resume: Option<Duration>,
     /// From the beginning to the last byte.
+    #[serde(with = "crate::nanos::optional")]
     pub(crate) completion: Option<Duration>,
 }
 

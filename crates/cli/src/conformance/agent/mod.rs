@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use holdover_base::Duration;
 use holdover_testbed::Privilege;
+use serde::{Deserialize, Serialize};
 
 use super::{ConformanceArgs, grid};
 use crate::command_support::{exit_on_signals, print, print_error, with_causes};
@@ -16,9 +17,10 @@ use cells::{Cell, Place};
 use page::Report;
 
 /// One run of a case.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 struct Run {
     /// From the link's return to the first data at the receiver's interface that it did not have.
+    #[serde(with = "crate::nanos::optional")]
     new_data: Option<Duration>,
     measured: Measured,
     /// The ideal of the path, which is a sender that fills the link whenever it is there.
@@ -26,6 +28,7 @@ struct Run {
     timeouts: u32,
     sent_again: u64,
     /// 99 of 100 packets were not later than this.
+    #[serde(with = "crate::nanos")]
     lateness: Duration,
     /// See [`Watcher::trace`].
     trace: Vec<String>,
@@ -65,7 +68,11 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let report = match grid::run_all(&places, args, |place| run_one(place, agent)) {
+    let journal = match grid::journal(args, if args.filter { "agent --filter" } else { "agent" }) {
+        Ok(journal) => journal,
+        Err(code) => return code,
+    };
+    let report = match grid::run_all(&places, args, journal, |place| run_one(place, agent)) {
         Ok(outcome) => Report::new(Cell::all(&places, &outcome.runs), outcome.failures, agent, started.elapsed()),
         Err(grid::Failure { place, error }) => {
             eprintln!("error: {place}: {error}");

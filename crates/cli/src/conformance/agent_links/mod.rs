@@ -45,8 +45,12 @@ pub(super) fn run(args: &ConformanceArgs) -> ExitCode {
         print_error(&format_args!("cannot watch for Ctrl-C: {error}"));
         return ExitCode::FAILURE;
     }
+    let journal = match grid::journal(args, "agent-links") {
+        Ok(journal) => journal,
+        Err(code) => return code,
+    };
     let started = std::time::Instant::now();
-    match grid::run_all(&places, args, world::run) {
+    match grid::run_all(&places, args, journal, world::run) {
         Ok(outcome) => {
             let cells = Cell::all(&places, &outcome.runs);
             grid::conclude(args, &Report::new(cells, outcome.failures, started.elapsed()))

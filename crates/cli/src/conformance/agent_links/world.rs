@@ -10,6 +10,7 @@ use holdover_sim::{
 };
 use holdover_tcp::Profile;
 use holdover_testbed::world::{RealError, RealOptions, RealWorld};
+use serde::{Deserialize, Serialize};
 
 use super::cells::{Place, Use};
 use crate::transfers::daemon::{Agent, DaemonFailed};
@@ -39,18 +40,22 @@ const SERVER: NodeId = NodeId(1);
 const ROUTER: NodeId = NodeId(2);
 
 /// What a run came to.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(super) struct Run {
     /// From when the path carries packets again to the first data at the receiver's interface that it did not have; of many
     /// connections, of the last.
+    #[serde(with = "crate::nanos::optional")]
     pub(super) first_data: Option<Duration>,
     /// The same, of the connection in the middle.
+    #[serde(with = "crate::nanos::optional")]
     pub(super) median_first_data: Option<Duration>,
     /// From the beginning to the last byte, or from the key to its echo.
+    #[serde(with = "crate::nanos::optional")]
     pub(super) total: Option<Duration>,
     pub(super) sent_again: u64,
     pub(super) timeouts: u32,
     /// 99 of 100 packets were not later than this.
+    #[serde(with = "crate::nanos")]
     pub(super) lateness: Duration,
     /// See [`Watcher::trace`].
     pub(super) trace: Vec<String>,
