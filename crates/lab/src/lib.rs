@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 #![forbid(unsafe_code)]
 
+pub mod journal;
 pub mod reproduce;
 pub mod run;
 pub mod sweep;

@@ -120,13 +120,13 @@ pub struct ReceiveConfig {
     pub quick_while_growing: bool,
 }
 
-/// How the receive buffer grows: to twice what the reader took in a round trip, and by what that grew, if it is more than ever before.
+/// How the receive buffer grows when the reader takes more in a round trip (`read`) than ever before (`most`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BufferGrowth {
-    /// Linux 2.6.7 to 6.15: 16 segments more.
+    /// Linux 2.6.7 to 6.15: to w + min(w, 2 w (read - most) / most) bytes, where w is 2 read and 16 segments.
     Linux2_6,
-    /// Linux 6.18: not before more than 10 segments were read in a round trip, and also for data beyond a hole. A buffer that grows counts
-    /// memory, of which half is taken for data until the first full segment shows more or less (Linux `scaling_ratio`).
+    /// Linux 6.18: to w + 2 w (read - most) / most bytes, where w is 2 read and `most` begins with 10 segments; also for data beyond a hole.
+    /// A buffer that grows counts memory, of which half is taken for data until a segment shows more or less (Linux `scaling_ratio`).
     Linux6_18,
 }
 
@@ -347,8 +347,8 @@ pub enum AckCounting {
 pub enum CwndIncrease {
     /// Those that come while the congestion window is what limits sending (RFC 7661, Linux `tcp_is_cwnd_limited`).
     WhileLimiting,
-    /// All, also where the peer's window or the application is the limit, up to the largest window that the peer can advertise
-    /// (4.3BSD, ns-2).
+    /// All, also where the peer's window or the application is the limit, up to the largest window that the peer can advertise (4.3BSD's
+    /// `TCP_MAXWIN`; ns-2, which opens with every ACK, too, bounds what it sends by its `window_`).
     EveryAck,
 }
 

@@ -17,10 +17,11 @@ pub(crate) struct RightSizing {
     most: u32,
     /// The round trip in microseconds; 0 before the first sample.
     rtt_us: u32,
-    /// With timestamps the last value echoed, without them the end of the window whose arrival is timed.
-    mark: u32,
-    /// From when on, in milliseconds of a clock that wraps.
-    timed_ms: u32,
+    /// The last timestamp that was echoed.
+    echoed: u32,
+    /// The end of the window whose arrival is timed, and from when on, in microseconds of a clock that wraps.
+    edge: Option<Seq>,
+    timed_us: u32,
 }
 
 /// Nothing is measured against less.
@@ -33,16 +34,17 @@ impl RightSizing {
             BufferGrowth::Linux2_6 => 0,
             BufferGrowth::Linux6_18 => first,
         };
-        Self { since_us: in_micros(now), read: 0, most, rtt_us: 0, mark: 0, timed_ms: in_millis(now) }
+        Self { since_us: in_micros(now), read: 0, most, rtt_us: 0, echoed: 0, edge: None, timed_us: 0 }
     }
 
-    /// A full segment echoes the timestamp `echoed`, which is `rtt` old (Linux `tcp_rcv_rtt_measure_ts`). `is_drained` says that the
-    /// reader has read all that came before.
+    /// A segment echoes the timestamp `echoed`, which is `rtt` old; `None` if it is not full-sized (Linux `tcp_rcv_rtt_measure_ts`).
+    /// `is_drained` says that the reader has read all that came before.
     pub(crate) fn time_echo(&mut self, growth: BufferGrowth, echoed: u32, rtt: Option<Duration>, is_drained: bool) {
-        if growth == BufferGrowth::Linux6_18 && core::mem::replace(&mut self.mark, echoed) == echoed {
+        let is_known = core::mem::replace(&mut self.echoed, echoed) == echoed;
+        let Some(rtt) = rtt else { return };
+        if growth == BufferGrowth::Linux6_18 && (is_known || rtt < MIN_RTT) {
             return;
         }
-        let Some(rtt) = rtt else { return };
         let sample = u32::try_from(rtt.max(MIN_RTT).as_micros()).unwrap_or(u32::MAX);
         let smoothed = self.rtt_us - self.rtt_us / 8 + sample / 8;
         self.rtt_us = match growth {
@@ -54,18 +56,21 @@ impl RightSizing {
         };
     }
 
-    /// Without timestamps: a window's worth of data takes a round trip at least (Linux `tcp_rcv_rtt_measure`). `edge` is the end of
-    /// the window.
+    /// A window's worth of data takes a round trip at least (Linux `tcp_rcv_rtt_measure`). `edge` is the end of the window.
     pub(crate) fn time_window(&mut self, now: Instant, rcv_nxt: Seq, edge: Seq) {
-        if self.mark != 0 {
-            if rcv_nxt.lt(Seq::new(self.mark)) {
+        if let Some(until) = self.edge {
+            if rcv_nxt.lt(until) {
                 return;
             }
-            let sample = in_millis(now).wrapping_sub(self.timed_ms).max(1).saturating_mul(1000);
+            let sample = in_micros(now).wrapping_sub(self.timed_us).max(1);
             self.rtt_us = if self.rtt_us == 0 { sample } else { self.rtt_us.min(sample) };
         }
-        self.mark = edge.value();
-        self.timed_ms = in_millis(now);
+        (self.edge, self.timed_us) = (Some(edge), in_micros(now));
+    }
+
+    /// The buffer cannot hold more than `window` bytes of data.
+    pub(crate) fn bound_by(&mut self, window: u32) {
+        self.most = self.most.min(window);
     }
 
     /// The reader took `len` bytes and left `left`. Returns what it could use, in bytes of window, if that is more than before.
@@ -99,9 +104,12 @@ impl RightSizing {
         let wanted = match growth {
             BufferGrowth::Linux2_6 => {
                 let base = 2 * read + 16 * u64::from(mss);
-                base + (base * (read - before.min(read)) / before * 2).min(base)
+                base + (base.saturating_mul(read - before) / before).saturating_mul(2).min(base)
             }
-            BufferGrowth::Linux6_18 => 2 * read + (2 * read * (read - before) / before) * 2,
+            BufferGrowth::Linux6_18 => {
+                let growth = (2 * read).saturating_mul(read - before) / before;
+                (2 * read).saturating_add(growth.saturating_mul(2))
+            }
         };
         Some(u32::try_from(wanted).unwrap_or(u32::MAX))
     }
@@ -112,22 +120,22 @@ impl RightSizing {
     }
 }
 
+/// Before the first segment, half of the memory is taken for data, in 256ths (Linux `TCP_DEFAULT_SCALING_RATIO`).
+pub(crate) const ASSUMED_SHARE: u8 = 128;
+
 /// How much of the memory that a segment with `len` bytes of data occupies is data, in 256ths (Linux `scaling_ratio`): the data, its
 /// headers and what Linux keeps of a packet lie in a block whose size is a power of two, and their descriptor takes 256 bytes more. With
 /// 1448 bytes these are 2304, as `tcp:tcp_rcvbuf_grow` shows them for a TUN device.
-pub(crate) fn share_of_data(len: u32) -> u32 {
+pub(crate) fn share_of_data(len: u32) -> u8 {
     const HEADERS_AND_MARGINS: u32 = 480;
-    const DESCRIPTOR: u32 = 256;
-    let occupied = len.saturating_add(HEADERS_AND_MARGINS).next_power_of_two() + DESCRIPTOR;
-    (len * 256 / occupied).max(1)
+    const DESCRIPTOR: u64 = 256;
+    let block = u64::from(len.saturating_add(HEADERS_AND_MARGINS)).next_power_of_two();
+    let occupied = block + DESCRIPTOR;
+    u8::try_from(u64::from(len) * 256 / occupied).unwrap_or(u8::MAX).max(1)
 }
 
 fn in_micros(now: Instant) -> u32 {
     (now.as_nanos() / 1_000) as u32
-}
-
-fn in_millis(now: Instant) -> u32 {
-    (now.as_nanos() / 1_000_000) as u32
 }
 
 #[cfg(test)]
@@ -171,10 +179,21 @@ mod tests {
         assert_eq!(time(2, 20, true), 40_000, "an echo is timed once");
         assert_eq!(time(3, 80, true), 45_000);
         assert_eq!(time(4, 80, false), 45_000, "what waits for the reader is not the path's");
+        assert_eq!(time(5, 0, true), 45_000, "less than the clock's tick is no sample");
     }
 
     #[test]
-    fn without_timestamps_a_window_is_timed() {
+    fn any_amount_can_be_read_before_the_round_trip_is_known() {
+        let mut sizing = RightSizing::new(at(0), BufferGrowth::Linux6_18, 1);
+        for _ in 0..3 {
+            assert_eq!(sizing.on_read(at(1_000), BufferGrowth::Linux6_18, u32::MAX, 0, None, 1448), None);
+        }
+        sizing.time_echo(BufferGrowth::Linux6_18, 1, Some(Duration::from_millis(10)), true);
+        assert_eq!(sizing.on_read(at(20_000), BufferGrowth::Linux6_18, 1, 0, None, 1448), Some(u32::MAX));
+    }
+
+    #[test]
+    fn the_arrival_of_a_window_is_timed() {
         let mut sizing = RightSizing::new(at(0), BufferGrowth::Linux6_18, 1000);
         for (us, nxt, rtt) in [(0, 1, 0), (9_000, 5_000, 0), (20_000, 10_001, 20_000), (50_000, 20_001, 20_000)] {
             sizing.time_window(at(us), Seq::new(nxt), Seq::new(nxt + 10_000));

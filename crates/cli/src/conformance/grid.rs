@@ -5,7 +5,7 @@ use std::error::Error;
 use std::fmt::Display;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 use holdover_host::open_files;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -39,8 +39,11 @@ pub(super) trait GridPlace: Copy + Ord + Display + Send + Sync {
     }
 }
 
-/// What a run has open besides its connections: namespaces, devices, programs and maps.
-const OPEN_FILES_OF_A_RUN: u64 = 250;
+/// What a run has open besides its connections: namespaces, devices, programs and maps. Ten runs under way at a time had 1,157 files open in
+/// all.
+const OPEN_FILES_OF_A_RUN: u64 = 150;
+/// What this process has open besides its runs.
+const OPEN_FILES_OF_THE_GRID: u64 = 100;
 
 /// The files that this process may have open, shared by the runs under way.
 #[derive(Debug)]
@@ -50,21 +53,33 @@ struct OpenFiles {
     limit: u64,
 }
 
+/// What a run has of them, until this is dropped.
+#[derive(Debug)]
+struct Share<'a> {
+    of: &'a OpenFiles,
+    files: u64,
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        // A run that panics gives them back, too, or the others would wait for ever.
+        *self.of.free.lock().unwrap_or_else(PoisonError::into_inner) += self.files;
+        self.of.given_back.notify_all();
+    }
+}
+
 impl OpenFiles {
     fn new(limit: u64) -> Self {
         Self { free: Mutex::new(limit), given_back: Condvar::new(), limit }
     }
 
-    /// Makes a run when there is room for it. One that never has room is made alone.
-    fn make<R>(&self, place: impl GridPlace, run: impl FnOnce() -> R) -> R {
-        let needed = (OPEN_FILES_OF_A_RUN + 2 * u64::from(place.connections())).min(self.limit);
-        let free = self.free.lock().expect("no worker panics while it holds the count");
-        let wait = self.given_back.wait_while(free, |free| *free < needed);
-        *wait.expect("no worker panics while it holds the count") -= needed;
-        let result = run();
-        *self.free.lock().expect("no worker panics while it holds the count") += needed;
-        self.given_back.notify_all();
-        result
+    /// Waits until there is room for a run at `place`. A run that needs more than the limit runs alone.
+    fn share(&self, place: impl GridPlace) -> Share<'_> {
+        let files = (OPEN_FILES_OF_A_RUN + 2 * u64::from(place.connections())).min(self.limit);
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let room = self.given_back.wait_while(free, |free| *free < files);
+        *room.unwrap_or_else(PoisonError::into_inner) -= files;
+        Share { of: self, files }
     }
 }
 
@@ -120,21 +135,24 @@ where
         ProgressStyle::with_template("{bar:40} {pos}/{len} transfers, {elapsed_precise} {msg}")
             .expect("a valid template"),
     );
-    let next = AtomicUsize::new(0);
-    let open_files = OpenFiles::new(open_files::raise_limit());
+    let (next, succeeded) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let open_files = OpenFiles::new(open_files::raise_limit().saturating_sub(OPEN_FILES_OF_THE_GRID));
     let outcome = Mutex::new(Outcome { runs, failures: Vec::new() });
     std::thread::scope(|scope| {
         for _ in 0..args.jobs.unwrap_or(JOBS) {
             scope.spawn(|| {
                 while let Some(&place) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
                     bar.set_message(place.to_string());
-                    let run = open_files.make(place, || run_one(place));
+                    let share = open_files.share(place);
+                    let run = run_one(place);
+                    drop(share);
                     bar.inc(1);
                     let mut outcome = outcome.lock().expect("no worker panics while it holds the outcome");
                     match run {
                         Ok(run) => {
+                            succeeded.fetch_add(1, Ordering::Relaxed);
                             if let Err(error) = journal.write(&place.to_string(), &run) {
-                                bar.suspend(|| eprintln!("warning: the journal cannot be written: {error}"));
+                                bar.suspend(|| eprintln!("warning: {}", with_causes(&error)));
                             }
                             outcome.runs.entry(place).or_default().push(run);
                         }
@@ -144,7 +162,7 @@ where
                             outcome.failures.push(failure);
                         }
                     }
-                    if outcome.runs.is_empty() && outcome.failures.len() >= HOPELESS {
+                    if succeeded.load(Ordering::Relaxed) == 0 && outcome.failures.len() >= HOPELESS {
                         next.store(queue.len(), Ordering::Relaxed);
                     }
                 }
@@ -154,7 +172,7 @@ where
     bar.finish_and_clear();
     let outcome = outcome.into_inner().expect("no worker panics while it holds the outcome");
     match outcome.failures.first() {
-        Some(first) if outcome.runs.is_empty() => Err(first.clone()),
+        Some(first) if succeeded.into_inner() == 0 => Err(first.clone()),
         _ => Ok(outcome),
     }
 }
@@ -269,23 +287,32 @@ mod tests {
     #[test]
     fn runs_share_the_files_that_may_be_open() {
         let (under_way, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let files = OpenFiles::new(3_000);
+        // Two that have 500 connections, or one that wants more than there are.
+        let files = OpenFiles::new(2 * (OPEN_FILES_OF_A_RUN + 1_000));
         std::thread::scope(|scope| {
-            // 1,250 files each, and one that wants more than there are.
-            for place in [500, 500, 500, 500, 1_000_000] {
+            for (place, weight) in [(500, 1), (500, 1), (500, 1), (500, 1), (1_000_000, 2)] {
                 let (files, under_way, most) = (&files, &under_way, &most);
                 scope.spawn(move || {
-                    files.make(place, || {
-                        let now = under_way.fetch_add(if place == 500 { 1 } else { 2 }, Ordering::SeqCst);
-                        most.fetch_max(now, Ordering::SeqCst);
-                        std::thread::sleep(std::time::Duration::from_millis(20));
-                        under_way.fetch_sub(if place == 500 { 1 } else { 2 }, Ordering::SeqCst);
-                    });
+                    let _share = files.share(place);
+                    most.fetch_max(under_way.fetch_add(weight, Ordering::SeqCst) + weight, Ordering::SeqCst);
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                    under_way.fetch_sub(weight, Ordering::SeqCst);
                 });
             }
         });
-        assert!(most.into_inner() <= 2, "two at a time, or the large one alone");
-        assert_eq!(files.free.into_inner().unwrap(), 3_000);
+        assert_eq!(most.into_inner(), 2);
+        assert_eq!(*files.free.lock().unwrap(), files.limit);
+    }
+
+    #[test]
+    fn a_run_that_panics_gives_its_files_back() {
+        let files = OpenFiles::new(1_000);
+        let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _share = files.share(1);
+            panic!("in a run");
+        }));
+        assert!(panics.is_err());
+        assert_eq!(*files.free.lock().unwrap(), files.limit);
     }
 
     #[test]

@@ -11,10 +11,11 @@ use holdover_scenario::Scenario;
 
 use super::directory::SweepDir;
 use super::engine::{SweepError, make};
-use super::journal::{Line, Row};
+use super::journal::Row;
 use super::ledger::{FinishedRuns, Ledger, unit_of};
 use super::plan::{Plan, PlanError};
 use super::schedule::{Progress, Unit};
+use crate::journal::Line;
 
 /// Hands out runs and keeps what comes back.
 #[derive(Debug)]

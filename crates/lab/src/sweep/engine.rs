@@ -9,12 +9,13 @@ use holdover_report::FlowMetrics;
 use holdover_scenario::{Scenario, ScenarioError};
 use holdover_sim::{Ending, NoObserver, World, WorldConfig, WorldError};
 
-use super::journal::{JournalError, Line, Row};
+use super::journal::Row;
 use super::ledger::{FinishedRuns, Ledger};
 use super::plan::Plan;
 use super::runs_table::RunsTable;
 use super::schedule::{Progress, Unit};
 use super::table::TableError;
+use crate::journal::{JournalError, Line};
 
 /// How a run is called in the journal that ended because every flow came to its end.
 pub(super) const ALL_DONE: &str = "all-done";

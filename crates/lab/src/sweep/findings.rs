@@ -9,9 +9,9 @@ use holdover_scenario::Point;
 use holdover_scenario::statistics::{Mean, QuantileEstimate, holm};
 
 use super::compare::{Comparison, bootstrap_stream, comparisons};
-use super::journal::JournalError;
 use super::ledger::FinishedRuns;
 use super::plan::{Cell, Finished, Plan};
+use crate::journal::JournalError;
 use crate::run::in_order;
 
 /// The quantiles that stand in the table of points: their names, and where they lie.

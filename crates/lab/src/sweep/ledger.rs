@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::directory::SweepDir;
 use super::engine::SweepError;
-use super::journal::{Journal, JournalError, Line, Lines, Place, Row};
+use super::journal::Row;
 use super::plan::{Cell, Finished, Plan};
 use super::runs_table::RunsTable;
 use super::schedule::{Index, Progress, Schedule, Unit};
+use crate::journal::{Journal, JournalError, Line, Lines, Place};
 
 /// The runs of a sweep that are finished, and those that are not.
 ///
@@ -58,9 +59,9 @@ impl Ledger {
     /// If the journal cannot be used, or is of another sweep.
     pub fn without_table(plan: &Plan, directory: &SweepDir) -> Result<Self, JournalError> {
         let mut schedule = Schedule::new(plan);
-        let journal = Journal::open(&directory.journal(), &plan.header(), |row, place| {
-            let unit = unit_of(plan, row)?;
-            schedule.record(unit, place, plan.deciding(row), plan.is_random(unit.cell));
+        let journal = Journal::open(&directory.journal(), &plan.header(), |row: Row, place| {
+            let unit = unit_of(plan, &row)?;
+            schedule.record(unit, place, plan.deciding(&row), plan.is_random(unit.cell));
             Ok(())
         })?;
         Ok(Self { journal, schedule, table: None })

@@ -27,9 +27,9 @@ pub mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use crate::journal::JournalError;
 pub use directory::{DirectoryError, SweepDir};
 pub use findings::{CellFindings, Findings, FindingsError, PointFindings};
-pub use journal::JournalError;
 pub use ledger::{FinishedRuns, Ledger};
 pub use measure::unit_suffix;
 pub use plan::{Finished, Plan, PlanError};

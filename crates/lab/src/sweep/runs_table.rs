@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use holdover_report::PartFile;
 
 use super::engine::SweepError;
-use super::journal::{JournalError, Row};
+use super::journal::Row;
 use super::parquet;
 use super::plan::Plan;
 use super::table::{Columns, TableError, Value, csv_writer, write_csv_row};
 use super::tables::{AxisColumns, rows_of_run, runs_columns};
+use crate::journal::JournalError;
 
 /// The table of runs, as far as it has come.
 #[derive(Debug)]

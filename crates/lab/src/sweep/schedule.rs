@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use holdover_scenario::statistics::Mean;
 
-use super::journal::Place;
 use super::plan::{Plan, Stop};
+use crate::journal::Place;
 
 /// A run to be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -329,7 +329,7 @@ fn a_journal_is_continued_only_by_a_sweep_of_the_same() {
     // Of two sweeps at a time, the second one has to wait.
     fs::write(&journal, text).unwrap();
     let whole = open(&first).expect("it is whole again");
-    assert!(refused(&first).contains("another sweep is writing"));
+    assert!(refused(&first).contains("another process is writing"));
     drop(whole);
     fs::remove_dir_all(dir).expect("it was made above");
 }

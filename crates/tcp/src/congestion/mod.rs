@@ -128,7 +128,7 @@ impl CongestionWindow {
         if reducing { self.ssthresh } else { self.ssthresh.max(self.cwnd / 2 + self.cwnd / 4) }
     }
 
-    /// An ACK outside of recovery acknowledges `sample.acked` segments: the window opens, if the stack lets it.
+    /// An ACK outside of recovery acknowledges `sample.acked` segments: the window opens, subject to [`CwndIncrease`].
     pub(crate) fn on_ack(&mut self, config: &CongestionConfig, sample: &AckSample) {
         if config.algorithm == Algorithm::Cubic
             && let Some(rtt) = sample.rtt
@@ -142,6 +142,15 @@ impl CongestionWindow {
         if !may_open {
             return;
         }
+        let before = self.cwnd;
+        self.open(config, sample);
+        if config.increase == CwndIncrease::EveryAck {
+            self.cwnd = self.cwnd.min(sample.largest_send_window.max(before));
+        }
+    }
+
+    /// Slow start or congestion avoidance.
+    fn open(&mut self, config: &CongestionConfig, sample: &AckSample) {
         let mut acked = match config.counting {
             AckCounting::PerAck => 1,
             AckCounting::PerSegment => sample.acked,

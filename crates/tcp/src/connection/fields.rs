@@ -93,7 +93,9 @@ pub(crate) struct ReceiveSpace {
     pub(crate) wnd: u32,
     /// Rcv.Wind.Shift.
     pub(crate) scale: u8,
-    /// The buffer in bytes.
+    /// The share of the buffer's memory that is data, in 256ths.
+    pub(crate) share: u8,
+    /// The buffer in bytes of data.
     pub(crate) capacity: u32,
     /// The most that is advertised, growing towards the capacity.
     pub(crate) limit: u32,

@@ -345,7 +345,7 @@ impl Connection {
         }
         let arrival = self.take_data(start, data);
         match arrival {
-            Arrival::InOrder => self.note_segment_len(len),
+            Arrival::InOrder | Arrival::FilledGap => self.note_segment_len(len),
             Arrival::OutOfOrder => self.grow_buffer_for_hole(),
             _ => {}
         }

@@ -16,7 +16,7 @@ use crate::on_demand::OnDemand;
 use crate::receive_buffer::ReceiveBuffer;
 use crate::recovery::Recovery;
 use crate::recovery::queue::{RetransmissionQueue, Sent};
-use crate::right_sizing::RightSizing;
+use crate::right_sizing::{ASSUMED_SHARE, RightSizing};
 use crate::rtt::RttEstimator;
 use crate::send_buffer::SendBuffer;
 use crate::state::State;
@@ -101,6 +101,7 @@ impl Connection {
                 wup: Seq::default(),
                 wnd: 0,
                 scale: 0,
+                share: ASSUMED_SHARE,
                 capacity,
                 limit: receive.initial_window_bytes.min(capacity),
                 mss: mss.min(u32::from(config.mss)),

@@ -16,8 +16,6 @@ const LEAST_THAT_OPENS: u32 = 128;
 const FIRST_SEGMENTS: u32 = 10;
 /// What the timestamps option takes of each segment, in bytes.
 const TIMESTAMPS_LEN: u32 = 12;
-/// Before the first full segment, in 256ths (Linux `TCP_DEFAULT_SCALING_RATIO`).
-const ASSUMED_SHARE: u64 = 128;
 
 /// Data.
 impl Connection {
@@ -156,17 +154,13 @@ impl Connection {
             return;
         }
         let growth = self.config.receive.growth;
-        let echoed = segment.options.timestamps.map(|ts| ts.ecr).filter(|&ecr| ecr != 0);
-        match echoed {
-            Some(echoed) if segment.payload.len() as u32 >= self.rcv.mss => {
-                let rtt = self.rtt_by_echo(now, echoed);
-                self.rcv.sizing.time_echo(growth, echoed, rtt, self.received.readable_len() == 0);
-            }
-            None if growth == BufferGrowth::Linux6_18 => {
-                self.rcv.sizing.time_window(now, self.rcv.nxt, self.rcv.nxt + self.rcv.wnd);
-            }
-            _ => {}
+        if growth == BufferGrowth::Linux6_18 {
+            self.rcv.sizing.time_window(now, self.rcv.nxt, self.rcv.nxt + self.rcv.wnd);
         }
+        let Some(echoed) = segment.options.timestamps.map(|ts| ts.ecr).filter(|&ecr| ecr != 0) else { return };
+        let is_full = segment.payload.len() as u32 >= self.rcv.mss;
+        let rtt = self.rtt_by_echo(now, echoed).filter(|_| is_full);
+        self.rcv.sizing.time_echo(growth, echoed, rtt, self.received.readable_len() == 0);
     }
 }
 
@@ -265,7 +259,9 @@ impl Connection {
         }
         let left = self.received.readable_len() as u32;
         let wanted = self.rcv.sizing.on_read(now, receive.growth, len, left, self.srtt(), self.rcv.mss);
-        self.grow_buffer_to(wanted.unwrap_or(0));
+        if let Some(wanted) = wanted {
+            self.grow_buffer_to(wanted.saturating_add(self.beyond_hole()));
+        }
     }
 
     fn grow_buffer_to(&mut self, wanted: u32) {
@@ -276,35 +272,45 @@ impl Connection {
     pub(super) fn begin_right_sizing(&mut self, now: Instant) {
         let options = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
         let advertised = u32::from(self.syn_mss()).saturating_sub(options);
-        let first = (FIRST_SEGMENTS * advertised).min(self.rcv.limit);
+        let first = (FIRST_SEGMENTS * advertised).min(self.rcv.limit).min(self.rcv.wnd);
         self.rcv.sizing = RightSizing::new(now, self.config.receive.growth, first);
     }
 
     /// Data lies beyond a hole: the reader will want all of it at once.
     pub(super) fn grow_buffer_for_hole(&mut self) {
-        if self.config.receive.growth == BufferGrowth::Linux6_18
-            && let Some(highest) = self.received.highest()
-        {
-            self.grow_buffer_to(self.rcv.sizing.with_hole(highest.saturating_since(self.rcv.nxt)));
+        if self.config.receive.growth == BufferGrowth::Linux6_18 {
+            self.grow_buffer_to(self.rcv.sizing.with_hole(self.beyond_hole()));
         }
     }
 
-    /// What is full-sized follows the largest segment seen, and so does what is known of how much data the buffer's memory holds (Linux
-    /// `tcp_measure_rcv_mss`).
+    /// How far what lies beyond a hole reaches, in bytes; 0 for Linux before 6.18, which did not ask.
+    fn beyond_hole(&self) -> u32 {
+        let highest = self.received.highest().filter(|_| self.config.receive.growth == BufferGrowth::Linux6_18);
+        highest.map_or(0, |highest| highest.saturating_since(self.rcv.nxt))
+    }
+
+    /// What is full-sized follows the largest segment seen.
     pub(super) fn note_segment_len(&mut self, len: u32) {
         if len <= self.rcv.mss {
             return;
         }
         // Several segments may arrive as one: none is larger than was allowed.
         self.rcv.mss = len.min(u32::from(self.config.mss)).max(self.rcv.mss);
+        self.note_share_of_data();
+    }
+
+    /// How much data the buffer's memory holds is known by the largest segment (Linux `tcp_measure_rcv_mss`).
+    pub(super) fn note_share_of_data(&mut self) {
         let receive = &self.config.receive;
         // A buffer of a fixed size is one of so much data.
-        let grows = self.rcv.capacity == receive.buffer_bytes && receive.buffer_bytes < receive.max_buffer_bytes;
-        if receive.growth == BufferGrowth::Linux6_18 && grows {
-            let bytes = u64::from(receive.buffer_bytes) * u64::from(share_of_data(self.rcv.mss)) / ASSUMED_SHARE;
-            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
-            self.rcv.capacity = bytes.min(receive.max_buffer_bytes);
+        if receive.growth != BufferGrowth::Linux6_18 || receive.buffer_bytes == receive.max_buffer_bytes {
+            return;
         }
+        let share = share_of_data(self.rcv.mss);
+        let before = core::mem::replace(&mut self.rcv.share, share);
+        let capacity = u64::from(self.rcv.capacity) * u64::from(share) / u64::from(before.max(1));
+        self.rcv.capacity = u32::try_from(capacity).unwrap_or(u32::MAX).min(receive.max_buffer_bytes);
+        self.rcv.sizing.bound_by(self.rcv.capacity);
     }
 }
 

@@ -91,6 +91,8 @@ impl Connection {
             recent_at: now,
             offset: next.wrapping_sub(clock),
         });
+        connection.note_share_of_data();
+        connection.begin_right_sizing(now);
         connection.congestion = CongestionWindow::new(&connection.config.congestion, connection.snd.mss, now);
         if let Some(srtt) = resumption.srtt {
             connection.rtt.sample(&connection.config.rto, srtt, snd_una, snd_una);
@@ -172,8 +174,9 @@ mod tests {
         (client, of_client, server, of_server.expect("a connection").0)
     }
 
-    fn say(now: Instant, endpoint: &mut Endpoint, id: ConnectionId, text: &'static str) {
-        assert_eq!(endpoint.connection_mut(id).unwrap().write(now, Bytes::from_static(text.as_bytes())), text.len());
+    fn say(now: Instant, endpoint: &mut Endpoint, id: ConnectionId, text: &str) {
+        let written = endpoint.connection_mut(id).unwrap().write(now, Bytes::copy_from_slice(text.as_bytes()));
+        assert_eq!(written, text.len());
     }
 
     fn heard(now: Instant, endpoint: &mut Endpoint, id: ConnectionId) -> Vec<u8> {
@@ -218,6 +221,28 @@ mod tests {
             assert!(end.iter().all(|connection| connection.error().is_none()), "{profile}");
             assert!(end.iter().any(|connection| connection.state() == State::TimeWait), "{profile}");
         }
+    }
+
+    /// The buffer of a connection that goes on grows by what is read in a round trip, as it did before.
+    #[test]
+    fn the_buffer_goes_on_growing_from_what_a_round_trip_brings() {
+        let (client, of_client, mut server, of_server) = opened(Profile::Linux6Cubic);
+        let old = server.withdraw(of_server).unwrap();
+        let resumption = old.resumption(Instant::ZERO, old.rcv_nxt()).unwrap();
+        let resumption = Resumption { rcv_mss: 1448, ..resumption };
+        let mut next = endpoint(2, 3);
+        let id = next.resume(Instant::ZERO, Arc::new(Profile::Linux6Cubic.config()), &resumption).unwrap();
+        assert_eq!(next.connection(id).unwrap().rcv.capacity, 81_920, "segments of 1448 bytes fill 160 256ths");
+        let mut client = client;
+        for round in 1..=3 {
+            let now = Instant::from_secs(round);
+            for _ in 0..4 {
+                say(now, &mut client, of_client, &"words ".repeat(400));
+            }
+            converse(now, &mut client, &mut next);
+            heard(now, &mut next, id);
+        }
+        assert_eq!(next.connection(id).unwrap().rcv.capacity, 81_920, "9600 bytes a round trip are no reason to grow");
     }
 
     /// Each state after a FIN moves as well: what was closed stays so, and the rest can still be closed.

@@ -386,6 +386,55 @@ fn linux_the_advertised_window_grows() {
     }
 }
 
+/// Segments of up to 1460 bytes and a window scale of 10.
+fn scaled(sack: bool) -> Script {
+    Script::established(Config { mss: 1460, window_scale: Some(10), sack, ..linux_6() })
+}
+
+/// The window that is offered after `count` segments of `len` bytes, each of which is read at once, in units of 1024 bytes.
+fn window_after(t: &mut Script, len: usize, count: usize) -> u16 {
+    let mut window = 0;
+    for _ in 0..count {
+        t.inject(seg().data(len));
+        t.read(len);
+        window = t.take_sent().window;
+        t.forget_sent();
+    }
+    window
+}
+
+/// The buffer counts memory: segments of 1448 bytes fill 160 256ths of it, so that 128 KiB of memory are a window of
+/// 81,920 bytes less the segment that has not been read (the kernel's `rcv_ssthresh=80480`). A shorter segment before them is forgotten.
+#[test]
+fn linux_6_the_largest_segment_shows_how_much_data_the_buffer_holds() {
+    let mut t = scaled(true);
+    assert_eq!(window_after(&mut t, 1448, 8), (80_472_u32 >> 10) as u16);
+    let mut t = scaled(true);
+    window_after(&mut t, 700, 1);
+    assert_eq!(window_after(&mut t, 1448, 8), (80_472_u32 >> 10) as u16);
+}
+
+/// Less than 128 bytes of data let the window stay as it is (`tcp_event_data_recv`).
+#[test]
+fn linux_small_segments_do_not_open_the_window() {
+    let mut t = Script::established(Config { mss: 1460, ..linux_6() });
+    assert_eq!(window_after(&mut t, 127, 10), 64_240);
+    assert_eq!(window_after(&mut t, 128, 1), 64_240 + 2 * 536, "two segments of the size that is assumed at first");
+}
+
+/// What lies beyond a hole lets the buffer grow, and the window with it.
+#[test]
+fn linux_6_data_beyond_a_hole_lets_the_buffer_grow() {
+    let mut t = scaled(true);
+    let mut window = 0;
+    for n in 0..4 {
+        t.inject(seg().seq(50_001 + n * 1448).data(1448));
+        window = t.take_sent().window;
+        t.forget_sent();
+    }
+    assert!(window > 66, "{window} KiB");
+}
+
 /// ... but not with segments out of order if SACK was not agreed: their ACKs would not count as duplicates.
 #[test]
 fn linux_without_sack_the_advertised_window_stays_beyond_a_hole() {

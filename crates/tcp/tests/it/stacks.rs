@@ -2,9 +2,8 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{
-    AckCounting, AckPolicy, Algorithm, BufferGrowth, Config, CwndIncrease, Ecn, Estimator, HyStartVariant,
-    InitialWindow, KeepAlive, LossDetection, PacingConfig, ProbePayload, Profile, Reduction, RetryLimit, SsthreshBasis,
-    WindowUpdate, ZeroWindow,
+    AckCounting, AckPolicy, Algorithm, Config, Ecn, Estimator, HyStartVariant, InitialWindow, KeepAlive, LossDetection,
+    PacingConfig, ProbePayload, Profile, Reduction, RetryLimit, SsthreshBasis, WindowUpdate, ZeroWindow,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -34,7 +33,6 @@ pub(crate) enum Change {
     Mss(u16),
     SendBuffer(u32),
     ReceiveBuffer { first: u32, most: u32 },
-    Growth(BufferGrowth),
     InitialReceiveWindow(u32),
     Acks(AckPolicy),
     Nagle(bool),
@@ -53,7 +51,6 @@ pub(crate) enum Change {
     DupAckNeedsNewSack(bool),
     ZeroWindow(ZeroWindow),
     Congestion(Algorithm, AckCounting, SsthreshBasis),
-    Increase(CwndIncrease),
     InitialWindow(InitialWindow),
     Idle { validate: bool, restart: bool },
     HyStart(bool, HyStartVariant),
@@ -100,7 +97,6 @@ impl Change {
                 config.receive.buffer_bytes = first;
                 config.receive.max_buffer_bytes = most.max(first);
             }
-            Self::Growth(growth) => config.receive.growth = growth,
             Self::InitialReceiveWindow(bytes) => config.receive.initial_window_bytes = bytes,
             Self::Acks(policy) => config.receive.ack = policy,
             Self::Nagle(on) => config.send.nagle = on,
@@ -142,7 +138,6 @@ impl Change {
                 congestion.counting = counting;
                 congestion.ssthresh_basis = basis;
             }
-            Self::Increase(increase) => congestion.increase = increase,
             Self::InitialWindow(window) => congestion.initial_window = window,
             Self::Idle { validate, restart } => {
                 congestion.validate_after_idle = validate;
@@ -214,7 +209,6 @@ fn receiver_changes() -> impl Strategy<Value = Change> {
         policies.prop_map(Change::Acks),
         (select(vec![200_u32, 1000, 3000, 8192, 20_000, 65_535, 200_000]), 1_u32..4)
             .prop_map(|(first, factor)| Change::ReceiveBuffer { first, most: first * factor }),
-        select(vec![BufferGrowth::Linux2_6, BufferGrowth::Linux6_18]).prop_map(Change::Growth),
         select(vec![500_u32, 2920, 5840, 14_600, u32::MAX]).prop_map(Change::InitialReceiveWindow),
     ]
 }
@@ -249,7 +243,6 @@ fn window_changes() -> impl Strategy<Value = Change> {
     let rules = vec![WindowUpdate::Rfc9293, WindowUpdate::LargerOnly, WindowUpdate::LargerOrZero];
     prop_oneof![
         algorithms.prop_map(|(algorithm, counting, basis)| Change::Congestion(algorithm, counting, basis)),
-        select(vec![CwndIncrease::WhileLimiting, CwndIncrease::EveryAck]).prop_map(Change::Increase),
         prop_oneof![
             (1_u32..20).prop_map(InitialWindow::Segments),
             Just(InitialWindow::Rfc3390),
