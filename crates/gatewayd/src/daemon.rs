@@ -267,21 +267,21 @@ impl PollLoop for Daemon {
     fn interests(&self) -> Interests<'_, Token> {
         let [diverted, heard, connections, watch] = self.engine.descriptors();
         let mut interests = Interests::new();
-        interests.readable(Token::Stop, [self.stop.descriptor()]);
+        interests.add_readable(Token::Stop, [self.stop.descriptor()]);
         // The carrier before packets, so that what was diverted by its loss is known to be.
-        interests.readable(Token::Watch, [watch]);
-        interests.readable(Token::Diverted, [diverted]);
-        interests.readable(Token::Heard, [heard, connections]);
+        interests.add_readable(Token::Watch, [watch]);
+        interests.add_readable(Token::Diverted, [diverted]);
+        interests.add_readable(Token::Heard, [heard, connections]);
         for (descriptor, flags) in self.sources.descriptors() {
             interests.add(Token::Sources, descriptor, flags);
         }
-        interests.readable(Token::Handoff, self.engine.handoff_descriptor());
-        interests.sessions(Token::Control, &self.control);
+        interests.add_readable(Token::Handoff, self.engine.handoff_descriptor());
+        interests.add_sessions(Token::Control, &self.control);
         if let Some(metrics) = &self.metrics {
-            interests.sessions(Token::Metrics, metrics.sessions());
+            interests.add_sessions(Token::Metrics, metrics.sessions());
         }
-        interests.until(self.sources.poll_timeout().into_iter().chain(self.drained_by));
-        interests.until([self.engine.poll_timeout()]);
+        interests.add_deadlines(self.sources.poll_timeout().into_iter().chain(self.drained_by));
+        interests.add_deadlines([self.engine.poll_timeout()]);
         interests
     }
 

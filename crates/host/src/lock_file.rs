@@ -1,5 +1,5 @@
-//! A file by whose lock (`flock(2)`) one process of several has something. The kernel gives the lock back with the last descriptor of the process,
-//! however that ends.
+//! An exclusive `flock(2)` lock: at most one process holds it. The kernel releases it when the last descriptor is closed, however the process
+//! ends.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -14,16 +14,17 @@ use rustix::io::Errno;
 /// From one try to the next.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// A lock that is held. When it is dropped, the file is removed, and directories that were made for it, if nothing else is in them.
+/// A lock that is held. When it is dropped, the file is removed, and directories that this process has made for it, if they are empty. What a
+/// process that was killed has made stays.
 #[derive(Debug)]
 pub struct LockFile {
     path: PathBuf,
     /// Holds the lock until it is closed.
-    _file: File,
+    file: File,
     _directories: MadeDirectories,
 }
 
-/// The lock cannot be had.
+/// The lock was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process has it.
@@ -31,7 +32,7 @@ pub enum LockError {
     Held {
         /// The file.
         path: PathBuf,
-        /// The process, as it calls itself; `None` if it is not known.
+        /// The pid in the file; `None` if there is none.
         pid: Option<u32>,
     },
     /// The system refuses.
@@ -51,42 +52,56 @@ impl LockFile {
     /// # Errors
     /// Another process has it, or the system refuses.
     pub fn take(path: &Path, directory_mode: u32, until: Instant) -> Result<Self, LockError> {
-        let refused = |source| LockError::Refused { path: path.to_owned(), source };
         let mut directories = MadeDirectories::default();
         loop {
-            if let Some(directory) = path.parent() {
-                directories.make(directory, directory_mode).map_err(refused)?;
-            }
-            let mut options = OpenOptions::new();
-            options.read(true).write(true).create(true).mode(0o600);
-            options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-            let mut file = match options.open(path) {
-                Ok(file) => file,
-                // The process that had made the directory has removed it meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && Instant::now() < until => continue,
-                Err(error) => return Err(refused(error)),
-            };
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                // Its holder may have removed it meanwhile: then the lock is on nothing.
-                Ok(()) if is_at(&file, path).map_err(refused)? => {
-                    note_holder(&mut file).map_err(refused)?;
-                    return Ok(Self { path: path.to_owned(), _file: file, _directories: directories });
+            match Self::try_take(path, directory_mode, &mut directories) {
+                Ok(Some(file)) => {
+                    let mut lock = Self { path: path.to_owned(), file, _directories: directories };
+                    // For those that find it locked. A full file system is no reason not to hold the lock.
+                    let _ = note_holder(&mut lock.file);
+                    return Ok(lock);
                 }
-                Ok(()) | Err(Errno::INTR) => {}
-                Err(Errno::WOULDBLOCK) if Instant::now() < until => sleep(PAUSE),
-                Err(Errno::WOULDBLOCK) => {
-                    return Err(LockError::Held { path: path.to_owned(), pid: holder(&mut file) });
-                }
-                Err(errno) => return Err(refused(errno.into())),
+                Ok(None) => {}
+                Err(error) if Instant::now() >= until => return Err(error),
+                Err(LockError::Held { .. }) => {}
+                // The process that had made the directories is removing them.
+                Err(LockError::Refused { source, .. }) if is_passing(&source) => {}
+                Err(error) => return Err(error),
             }
+            sleep(PAUSE);
+        }
+    }
+
+    /// Tries once. `None` if the file was removed by its holder meanwhile, so that the lock is on nothing.
+    fn try_take(path: &Path, mode: u32, directories: &mut MadeDirectories) -> Result<Option<File>, LockError> {
+        let refused = |source| LockError::Refused { path: path.to_owned(), source };
+        if let Some(directory) = path.parent() {
+            directories.make(directory, mode).map_err(refused)?;
+        }
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).mode(0o600);
+        options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        let mut file = options.open(path).map_err(refused)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(is_at(&file, path).map_err(refused)?.then_some(file)),
+            Err(Errno::INTR) => Ok(None),
+            Err(Errno::WOULDBLOCK) => Err(LockError::Held { path: path.to_owned(), pid: holder(&mut file) }),
+            Err(errno) => Err(refused(errno.into())),
         }
     }
 }
 
+/// Whether a directory or file vanished, or came, between two system calls.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists)
+}
+
 impl Drop for LockFile {
     fn drop(&mut self) {
-        // While it is still locked: what is at this path is this process's.
-        let _ = fs::remove_file(&self.path);
+        // While it is still locked, and unless somebody has removed it: another process may have the next one.
+        if is_at(&self.file, &self.path).unwrap_or(false) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -98,11 +113,8 @@ impl MadeDirectories {
     fn make(&mut self, directory: &Path, mode: u32) -> io::Result<()> {
         let missing = directory.ancestors().take_while(|place| !place.as_os_str().is_empty() && !place.exists());
         let missing: Vec<PathBuf> = missing.map(Path::to_owned).collect();
-        DirBuilder::new().recursive(true).mode(mode).create(directory)?;
-        if !missing.is_empty() {
-            self.0 = missing;
-        }
-        Ok(())
+        self.0.extend(missing);
+        DirBuilder::new().recursive(true).mode(mode).create(directory)
     }
 }
 
@@ -133,5 +145,51 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
         Ok(found) => Ok(same(&file.metadata()?, &found)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let directory = std::env::temp_dir().join(format!("holdover-lock-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&directory);
+        directory
+    }
+
+    #[test]
+    fn what_was_made_for_a_lock_goes_with_it() {
+        let directory = scratch("made");
+        let path = directory.join("inner").join("lock");
+        let lock = LockFile::take(&path, 0o700, Instant::now()).unwrap();
+        let refused = LockFile::take(&path, 0o700, Instant::now()).unwrap_err();
+        assert!(matches!(refused, LockError::Held { pid, .. } if pid == Some(std::process::id())), "{refused}");
+        drop(lock);
+        assert!(!directory.exists());
+    }
+
+    /// As a cleaner of temporary files, or a service manager, may do.
+    #[test]
+    fn a_lock_whose_file_was_removed_leaves_the_next_one_alone() {
+        let directory = scratch("removed");
+        let path = directory.join("lock");
+        let first = LockFile::take(&path, 0o700, Instant::now()).unwrap();
+        fs::remove_file(&path).unwrap();
+        let second = LockFile::take(&path, 0o700, Instant::now()).unwrap();
+        drop(first);
+        assert!(path.exists());
+        assert!(matches!(LockFile::take(&path, 0o700, Instant::now()), Err(LockError::Held { .. })));
+        drop(second);
+        assert!(!path.exists());
+        let _ = fs::remove_dir(directory);
+    }
+
+    #[test]
+    fn a_directory_of_which_only_a_part_could_be_made_is_removed_again() {
+        let directory = scratch("part");
+        let path = directory.join("x".repeat(300)).join("lock");
+        assert!(matches!(LockFile::take(&path, 0o700, Instant::now()), Err(LockError::Refused { .. })));
+        assert!(!directory.exists());
     }
 }

@@ -12,7 +12,9 @@ use std::os::unix::net::UnixStream;
 use holdover_base::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::low_level::{pipe, unregister};
 
 use crate::clock;
 use crate::notify::Notifier;
@@ -56,7 +58,7 @@ fn drive<D: PollLoop>(daemon: &mut D, notifier: &Notifier) -> Result<(), D::Erro
     let mut watchdog = notifier.watchdog().map(|every| (every, clock::now() + every));
     loop {
         let mut interests = daemon.interests();
-        interests.until(watchdog.map(|(_, due)| due));
+        interests.add_deadlines(watchdog.map(|(_, due)| due));
         let ready = interests.wait()?;
         let now = clock::now();
         if daemon.handle_ready(now, ready)?.is_break() {
@@ -98,31 +100,28 @@ impl<'a, T: Clone + PartialEq> Interests<'a, T> {
     }
 
     /// Descriptors that are polled for input, all under one token.
-    pub fn readable(&mut self, token: T, descriptors: impl IntoIterator<Item = BorrowedFd<'a>>) {
+    pub fn add_readable(&mut self, token: T, descriptors: impl IntoIterator<Item = BorrowedFd<'a>>) {
         for descriptor in descriptors {
             self.add(token.clone(), descriptor, PollFlags::IN);
         }
     }
 
     /// The listener and the conversations of a server, and when the next of them has taken too long.
-    pub fn sessions<L: Listener>(&mut self, token: T, sessions: &'a Sessions<L>) {
+    pub fn add_sessions<L: Listener>(&mut self, token: T, sessions: &'a Sessions<L>) {
         for (descriptor, flags) in sessions.descriptors() {
             self.add(token.clone(), descriptor, flags);
         }
-        self.until(sessions.poll_timeout());
+        self.add_deadlines(sessions.poll_timeout());
     }
 
     /// Deadlines: the wait ends at the earliest one.
-    pub fn until(&mut self, deadlines: impl IntoIterator<Item = Instant>) {
+    pub fn add_deadlines(&mut self, deadlines: impl IntoIterator<Item = Instant>) {
         self.until = self.until.into_iter().chain(deadlines).min();
     }
 
     /// Waits. The tokens of the descriptors that are ready, neighbours with equal tokens as one; none if a deadline has passed or a signal
     /// has come.
-    ///
-    /// # Errors
-    /// The kernel refuses.
-    pub fn wait(mut self) -> Result<Vec<T>, WaitError> {
+    fn wait(mut self) -> Result<Vec<T>, WaitError> {
         let timeout = self.until.map(|at| timespec(at.saturating_since(clock::now())));
         match poll(&mut self.descriptors, timeout.as_ref()) {
             Ok(_) => {}
@@ -143,8 +142,21 @@ fn timespec(duration: Duration) -> Timespec {
 }
 
 /// Signals of the system as input of a poll loop: readable once one of them has come.
+///
+/// When it is dropped, the signals have their former effect again.
 #[derive(Debug)]
-pub struct SignalInput(UnixStream);
+pub struct SignalInput {
+    stream: UnixStream,
+    registered: Vec<SigId>,
+}
+
+impl Drop for SignalInput {
+    fn drop(&mut self) {
+        for id in self.registered.drain(..) {
+            unregister(id);
+        }
+    }
+}
 
 impl SignalInput {
     /// SIGTERM and SIGINT, by which a daemon is told to end.
@@ -165,30 +177,32 @@ impl SignalInput {
 
     fn register(signals: &[i32]) -> io::Result<Self> {
         let (reader, writer) = UnixStream::pair()?;
+        let mut input = Self::from_stream(reader)?;
         for &signal in signals {
-            signal_hook::low_level::pipe::register(signal, writer.try_clone()?)?;
+            input.registered.push(pipe::register(signal, writer.try_clone()?)?);
         }
-        Self::from_stream(reader)
+        Ok(input)
     }
 
-    /// Input from elsewhere in this process in place of signals: a byte stands for one.
+    /// Input from elsewhere in this process in place of signals: a byte stands for one. The other end has to stay open: a stream that was closed
+    /// is readable for ever.
     ///
     /// # Errors
     /// The system refuses.
     pub fn from_stream(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
-        Ok(Self(stream))
+        Ok(Self { stream, registered: Vec::new() })
     }
 
     /// Takes the signals that have come, so that it is readable again with the next one.
     pub fn clear(&mut self) {
         let mut bytes = [0; 64];
-        while matches!(io::Read::read(&mut self.0, &mut bytes), Ok(1..)) {}
+        while matches!(io::Read::read(&mut self.stream, &mut bytes), Ok(1..)) {}
     }
 
     /// The descriptor.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.stream.as_fd()
     }
 }
 
@@ -214,9 +228,9 @@ mod tests {
 
         fn interests(&self) -> Interests<'_, u8> {
             let mut interests = Interests::new();
-            interests.readable(1, [self.first.descriptor(), self.first.descriptor()]);
-            interests.readable(2, [self.second.descriptor()]);
-            interests.until(self.due);
+            interests.add_readable(1, [self.first.descriptor(), self.first.descriptor()]);
+            interests.add_readable(2, [self.second.descriptor()]);
+            interests.add_deadlines(self.due);
             interests
         }
 
@@ -268,7 +282,9 @@ mod tests {
     #[test]
     fn the_watchdog_hears_twice_as_often_as_it_asks_for() {
         let (listener, socket) = UnixDatagram::pair().unwrap();
+        listener.set_read_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
         let notifier = Notifier::over(socket, Duration::from_millis(40));
+        assert_eq!(notifier.watchdog(), Some(Duration::from_millis(20)));
         let (mut daemon, [_first, mut second]) = two();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -283,5 +299,17 @@ mod tests {
             drive(&mut daemon, &notifier).unwrap();
             assert!(clock::now().saturating_since(began) >= Duration::from_millis(40));
         });
+    }
+
+    #[test]
+    fn signals_that_are_no_longer_heard_have_no_input() {
+        let input = SignalInput::reload().unwrap();
+        let (stream, registered) = (input.stream.try_clone().unwrap(), input.registered.len());
+        assert_eq!(registered, 1);
+        drop(input);
+        // The end that the handler wrote to is closed with it.
+        let mut polled = [PollFd::new(&stream, PollFlags::IN)];
+        assert_eq!(poll(&mut polled, Some(&timespec(Duration::from_secs(1)))).unwrap(), 1);
+        assert_eq!(io::Read::read(&mut &stream, &mut [0; 1]).unwrap(), 0);
     }
 }

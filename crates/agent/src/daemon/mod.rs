@@ -469,35 +469,36 @@ impl<A: Attach> PollLoop for Daemon<A> {
 
     fn interests(&self) -> Interests<'_, Token> {
         let mut interests = Interests::new();
-        interests.readable(Token::Stop, [self.orders.stop.descriptor()]);
-        interests.readable(Token::Reload, [self.orders.reload.descriptor()]);
+        interests.add_readable(Token::Stop, [self.orders.stop.descriptor()]);
+        interests.add_readable(Token::Reload, [self.orders.reload.descriptor()]);
         // Before the monitor: an association ends before the carrier goes, and is made before the operational state is up. An agent that
         // was busy for a while and heard of the carrier first would take the association's older news for another outage.
-        interests.readable(Token::Wifi, self.wifi.descriptor());
-        interests.readable(Token::Monitor, [self.monitor.as_fd()]);
-        interests.readable(Token::Calendar, self.calendar.as_ref().map(|calendar| calendar.as_fd()));
-        interests.readable(Token::Logind, self.sleep.descriptor());
-        interests.sessions(Token::Control, &self.control);
+        interests.add_readable(Token::Wifi, self.wifi.descriptor());
+        interests.add_readable(Token::Monitor, [self.monitor.as_fd()]);
+        interests.add_readable(Token::Calendar, self.calendar.as_ref().map(|calendar| calendar.as_fd()));
+        interests.add_readable(Token::Logind, self.sleep.descriptor());
+        interests.add_sessions(Token::Control, &self.control);
         if let Some(metrics) = &self.metrics {
-            interests.sessions(Token::Metrics, metrics.sessions());
+            interests.add_sessions(Token::Metrics, metrics.sessions());
         }
         for (interface, descriptor) in self.core.descriptors() {
-            interests.readable(Token::Engine(interface.to_owned()), [descriptor]);
+            interests.add_readable(Token::Engine(interface.to_owned()), [descriptor]);
         }
-        interests.readable(Token::NextHops, self.next_hops.descriptors());
-        interests.readable(Token::Gateway, self.gateway.descriptor());
-        interests.readable(Token::Timeouts, self.timeouts.descriptor());
+        interests.add_readable(Token::NextHops, self.next_hops.descriptors());
+        interests.add_readable(Token::Gateway, self.gateway.descriptor());
+        interests.add_readable(Token::Timeouts, self.timeouts.descriptor());
 
-        interests.until(self.core.poll_timeout());
-        interests.until(self.timeouts.poll_timeout());
-        interests.until(self.exemptions.poll_timeout());
-        interests.until(self.monitor.poll_timeout());
-        interests.until(self.sleep.poll_timeout());
-        interests.until(self.next_hops.poll_timeout());
-        interests.until(self.gateway.poll_timeout());
-        interests.until(self.address_changes.poll_timeout(&self.setup.config));
+        interests.add_deadlines(self.core.poll_timeout());
+        interests.add_deadlines(self.timeouts.poll_timeout());
+        interests.add_deadlines(self.exemptions.poll_timeout());
+        interests.add_deadlines(self.monitor.poll_timeout());
+        interests.add_deadlines(self.sleep.poll_timeout());
+        interests.add_deadlines(self.next_hops.poll_timeout());
+        interests.add_deadlines(self.gateway.poll_timeout());
+        interests.add_deadlines(self.address_changes.poll_timeout(&self.setup.config));
         let (now, Utc(utc)) = (clock::now(), clock::utc());
-        interests.until(self.core.poll_time(Utc(utc)).map(|Utc(at)| now + at.saturating_since(utc).min(GLANCE)));
+        interests
+            .add_deadlines(self.core.poll_time(Utc(utc)).map(|Utc(at)| now + at.saturating_since(utc).min(GLANCE)));
         interests
     }
 

@@ -77,8 +77,6 @@ const ALL_BYTES: u64 = 8_000_000;
 /// Between the fixed host and the router.
 pub const ROUND_TRIP: holdover_base::Duration = holdover_base::Duration::from_millis(40);
 
-/// How much of a transfer is awaited at a time, and how long is slept: after that it is looked whether the demo is to stop.
-const CHUNK_BYTES: u64 = 200_000;
 const NAP: Duration = Duration::from_millis(50);
 
 /// Tries one outage in all four ways at once. `directory` is for the daemons' files and must not be there. Once `stop` is true it ends early,
@@ -120,7 +118,7 @@ fn await_bytes(transfer: &Transfer, bytes: u64, stop: &AtomicBool) -> Result<(),
     let all = transfer.received() + bytes;
     while transfer.received() < all {
         go_on_unless(stop)?;
-        transfer.goes_on(CHUNK_BYTES.min(all.saturating_sub(transfer.received())))?;
+        transfer.resumes_unless(stop, || {})?;
     }
     Ok(())
 }
@@ -146,14 +144,15 @@ fn transfer(
     let first_data = std::thread::scope(|scope| {
         let killed = gateway.as_mut().filter(|_| case.is_killed).map(|gateway| {
             scope.spawn(move || {
-                sleep(returns_at.saturating_duration_since(Instant::now()) / 2);
+                sleep_until(Instant::now() + returns_at.saturating_duration_since(Instant::now()) / 2, stop)?;
                 gateway.kill();
-                gateway.restart()
+                gateway.restart()?;
+                Ok::<_, DemoError>(())
             })
         });
         sleep_until(returns_at, stop)?;
         let mut made_whole = Ok(());
-        let first_data = transfer.resumes(|| made_whole = world.set_cut(case.cut, false))?;
+        let first_data = transfer.resumes_unless(stop, || made_whole = world.set_cut(case.cut, false))?;
         made_whole?;
         killed.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join).map_err(|_| DemoError::Panicked)??;
         Ok::<_, DemoError>(first_data)

@@ -132,11 +132,19 @@ impl Transfer {
     /// # Errors
     /// They do not come within [`LIMIT`].
     pub fn resumes(&self, done: impl FnOnce()) -> Result<Duration, TransferError> {
+        self.resumes_unless(&AtomicBool::new(false), done)
+    }
+
+    /// The same, until `stop` is set.
+    ///
+    /// # Errors
+    /// They do not come within [`LIMIT`], or before `stop` is set.
+    pub fn resumes_unless(&self, stop: &AtomicBool, done: impl FnOnce()) -> Result<Duration, TransferError> {
         let before = self.received();
         done();
         let began = Instant::now();
         while self.received() <= before {
-            if began.elapsed() > LIMIT {
+            if began.elapsed() > LIMIT || stop.load(Ordering::Relaxed) {
                 return Err(self.stuck());
             }
             sleep(Duration::from_micros(200));

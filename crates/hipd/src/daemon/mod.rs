@@ -195,6 +195,9 @@ impl Daemon {
     pub fn open(setup: Setup) -> Result<Self, DaemonError> {
         let keys = read_identity(&setup.directory)?;
         let peers = Peers::read(&setup.directory)?;
+        // Before there is anything to leave behind.
+        let stop = SignalInput::stop().map_err(DaemonError::Signals)?;
+        let reload = SignalInput::reload().map_err(DaemonError::Signals)?;
         let (listener, ownership) = listen(&setup.socket)?;
         let sockets = Sockets::open()?;
         let key_file = setup.esp_keys.as_deref().map(KeyFile::open).transpose()?;
@@ -224,8 +227,8 @@ impl Daemon {
             control: requesters(listener, LONGEST_REQUEST),
             metrics: setup.metrics.map(listen_for_scrapes).transpose()?,
             _ownership: ownership,
-            stop: SignalInput::stop().map_err(DaemonError::Signals)?,
-            reload: SignalInput::reload().map_err(DaemonError::Signals)?,
+            stop,
+            reload,
             ends_at: None,
             started: now,
             not_sent: 0,
@@ -400,18 +403,18 @@ impl PollLoop for Daemon {
 
     fn interests(&self) -> Interests<'_, Token> {
         let mut interests = Interests::new();
-        interests.readable(Token::Stop, [self.stop.descriptor()]);
-        interests.readable(Token::Reload, [self.reload.descriptor()]);
-        interests.readable(Token::Addresses, [self.addresses.as_fd()]);
-        interests.sessions(Token::Control, &self.control);
+        interests.add_readable(Token::Stop, [self.stop.descriptor()]);
+        interests.add_readable(Token::Reload, [self.reload.descriptor()]);
+        interests.add_readable(Token::Addresses, [self.addresses.as_fd()]);
+        interests.add_sessions(Token::Control, &self.control);
         if let Some(metrics) = &self.metrics {
-            interests.sessions(Token::Metrics, metrics.sessions());
+            interests.add_sessions(Token::Metrics, metrics.sessions());
         }
         for (index, socket) in self.sockets.descriptors().enumerate() {
-            interests.readable(Token::Socket(index), [socket]);
+            interests.add_readable(Token::Socket(index), [socket]);
         }
-        interests.readable(Token::Tun, [self.tun.as_fd()]);
-        interests.until(self.core.poll_timeout().into_iter().chain(self.ends_at));
+        interests.add_readable(Token::Tun, [self.tun.as_fd()]);
+        interests.add_deadlines(self.core.poll_timeout().into_iter().chain(self.ends_at));
         interests
     }
 
