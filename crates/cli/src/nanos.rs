@@ -11,7 +11,7 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration
     u64::deserialize(from).map(Duration::from_nanos)
 }
 
-/// The same of what may not have happened.
+/// As above, for `Option<Duration>`.
 pub(crate) mod optional {
     use super::{Deserialize, Deserializer, Duration, Serialize, Serializer};
 

@@ -113,7 +113,7 @@ impl Store {
     /// of other layouts are removed, and others are left alone.
     pub(crate) fn open(directory: &Path) -> Result<(Self, Vec<Restored>), StoreError> {
         let refused = |source: io::Error| StoreError::Refused { path: directory.to_owned(), source };
-        // Packets of others will be in it.
+        // Mode 0700: the directory holds packets of other hosts.
         let lock =
             LockFile::take(&directory.join("lock"), 0o700, std::time::Instant::now()).map_err(|error| match error {
                 LockError::Held { .. } => StoreError::InUse { path: directory.to_owned() },

@@ -347,11 +347,11 @@ fn a_point_is_run_until_its_mean_is_known_or_the_most_runs_are_made() {
         let errors = column(&points, "relative_error").iter().map(|error| error.parse().unwrap()).collect::<Vec<f64>>();
         (runs, errors, column(&points, "precise_enough"))
     };
-    let bound = "[sweep.replicate]\nrelative_error = \"4 %\"\nmin = 5\nmax = 400\n";
+    let bound = "[sweep.replicate]\nrelative_error = \"2 %\"\nmin = 5\nmax = 400\n";
     let (runs, errors, precise) = counted(bound, 1);
     assert_eq!(runs[0], 5, "without losses all runs are the same");
     assert!(runs[1] > 5 && runs[1] < 400, "{runs:?}");
-    assert!(errors.iter().all(|&error| error <= 0.04), "{errors:?}");
+    assert!(errors.iter().all(|&error| error <= 0.02), "{errors:?}");
     assert_eq!(precise, ["true", "true"]);
     assert_eq!(counted(bound, 3).0, runs, "the number of jobs decides nothing");
     let (runs, errors, precise) = counted("[sweep.replicate]\nrelative_error = \"0.1 %\"\nmin = 3\nmax = 6\n", 2);
