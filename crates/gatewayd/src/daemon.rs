@@ -253,10 +253,9 @@ impl Daemon {
     }
 
     fn serve_metrics(&mut self, now: Instant) {
-        let status = self.status(now);
-        if let Some(metrics) = &mut self.metrics {
-            metrics.handle_ready(now, || metrics::encode_status(&status));
-        }
+        let Some(mut metrics) = self.metrics.take() else { return };
+        metrics.handle_ready(now, || metrics::encode_status(&self.status(now)));
+        self.metrics = Some(metrics);
     }
 }
 

@@ -143,7 +143,8 @@ fn timespec(duration: Duration) -> Timespec {
 
 /// Signals of the system as input of a poll loop: readable once one of them has come.
 ///
-/// When it is dropped, the signals have their former effect again.
+/// When it is dropped, its handlers are removed. The signals do nothing from then on: `signal_hook_registry::unregister` does not bring their
+/// default action back.
 #[derive(Debug)]
 pub struct SignalInput {
     stream: UnixStream,

@@ -125,7 +125,8 @@ pub(crate) const ASSUMED_SHARE: u8 = 128;
 
 /// How much of the memory that a segment with `len` bytes of data occupies is data, in 256ths (Linux `scaling_ratio`): the data, its
 /// headers and what Linux keeps of a packet lie in a block whose size is a power of two, and their descriptor takes 256 bytes more. With
-/// 1448 bytes these are 2304, as `tcp:tcp_rcvbuf_grow` shows them for a TUN device.
+/// 1448 bytes that makes 2304 and a share of 160, the `scaling_ratio` that `tcp:tcp_rcvbuf_grow` showed for a TUN device. Other lengths and
+/// devices were not compared.
 pub(crate) fn share_of_data(len: u32) -> u8 {
     const HEADERS_AND_MARGINS: u32 = 480;
     const DESCRIPTOR: u64 = 256;

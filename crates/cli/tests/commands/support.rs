@@ -106,13 +106,18 @@ impl Place {
     }
 }
 
-/// The program with this directory for its temporary files, interrupted as soon as it has made some; `None` if it ends before it has.
+/// The program with this directory for its temporary files, interrupted as soon as it has made some. `None` if it is refused before it has, for want
+/// of the rights for namespaces; with `HOLDOVER_REQUIRE_NAMESPACES=1` in the environment that is a failure.
 pub(crate) fn interrupted(place: &Place, arguments: &str) -> Option<Ended> {
     let mut command = place.command(arguments);
     command.env("TMPDIR", &place.path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     while place.entries().is_empty() {
         if child.try_wait().unwrap().is_some() {
+            let ended = Ended::new(arguments, child.wait_with_output().unwrap());
+            let is_required = std::env::var_os("HOLDOVER_REQUIRE_NAMESPACES").is_some_and(|value| value == "1");
+            assert!(!is_required && ended.code != Some(0) && !ended.err.contains("panicked"), "{ended:?}");
+            eprintln!("skipped: {arguments} was refused: {}", ended.err.trim());
             return None;
         }
         std::thread::sleep(Duration::from_millis(5));
