@@ -21,6 +21,8 @@ pub(crate) struct Settings {
     pub(crate) max_reordering: u32,
     pub(crate) syn_retries: u32,
     pub(crate) syn_linear_timeouts: u32,
+    /// `tcp_invalid_ratelimit`; zero for none.
+    pub(crate) invalid_ack_interval: Duration,
     pub(crate) retries2: u32,
     pub(crate) fin_timeout: Duration,
     pub(crate) keep_alive: (u32, u32, u32),
@@ -64,6 +66,7 @@ impl Default for Settings {
             max_reordering: 300,
             syn_retries: 6,
             syn_linear_timeouts: 4,
+            invalid_ack_interval: Duration::from_millis(500),
             retries2: 15,
             fin_timeout: Duration::from_secs(60),
             keep_alive: (7_200, 75, 9),
@@ -110,7 +113,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "tcp_mtu_probe_floor",
     "tcp_probe_threshold",
     "tcp_probe_interval",
-    "tcp_invalid_ratelimit",
     "tcp_challenge_ack_limit",
     "tcp_tso_rtt_log",
     "tcp_max_syn_backlog",
@@ -191,6 +193,9 @@ impl Settings {
             ("tcp_max_reordering", Some(segments)) => self.max_reordering = segments,
             ("tcp_syn_retries", Some(retries)) => self.syn_retries = retries,
             ("tcp_syn_linear_timeouts", Some(timeouts)) => self.syn_linear_timeouts = timeouts,
+            ("tcp_invalid_ratelimit", Some(millis)) => {
+                self.invalid_ack_interval = Duration::from_millis(millis.into());
+            }
             ("tcp_retries2", Some(retries)) => self.retries2 = retries,
             ("tcp_fin_timeout", Some(seconds)) => self.fin_timeout = Duration::from_secs(seconds.into()),
             ("tcp_keepalive_time", Some(seconds)) => self.keep_alive.0 = seconds,
@@ -296,6 +301,7 @@ impl Settings {
         }
         config.limits.syn_retries = self.syn_retries;
         config.limits.syn_linear_timeouts = self.syn_linear_timeouts;
+        config.limits.invalid_ack_interval = Some(self.invalid_ack_interval).filter(|interval| !interval.is_zero());
         config.limits.r2 = RetryLimit::LinuxTime(self.retries2);
         config.limits.fin_wait_2 = self.fin_timeout;
         if let Some(min) = self.rto_min {

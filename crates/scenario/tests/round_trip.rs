@@ -10,7 +10,7 @@ title = "Everything"
 description = "All fields"
 seed = 42
 time_limit = "1 min"
-stack = { profile = "linux-6-cubic", mss = "1400 bytes", window_scale = 7, sack = true, dsack = false, ecn = "request", timestamps = "1 ms", user_timeout = "30 s" }
+stack = { profile = "linux-6-cubic", mss = "1400 bytes", window_scale = 7, sack = true, dsack = false, paws = "linux-duplicates", ecn = "request", timestamps = "1 ms", user_timeout = "30 s" }
 
 [[host]]
 name = "a"
@@ -89,6 +89,7 @@ keep_alive = { idle = "10 s", interval = "1 s", probes = 3 }
 time_wait = "60 s"
 fin_wait_2 = "60 s"
 challenge_acks_per_second = 100
+invalid_ack_interval = "500 ms"
 
 [host.stack.user_timeout]
 timeout = "none"

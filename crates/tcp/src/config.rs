@@ -19,6 +19,8 @@ pub struct Config {
     pub dsack: bool,
     /// The timestamp clock's tick; `None` offers no timestamps (RFC 7323 section 3).
     pub timestamps: Option<Duration>,
+    /// Which segments with an old timestamp are taken all the same.
+    pub paws: Paws,
     /// Explicit Congestion Notification (RFC 3168).
     pub ecn: Ecn,
     /// Sending.
@@ -39,6 +41,21 @@ pub struct Config {
     pub user_timeout: UserTimeoutConfig,
     /// Data in SYNs (RFC 7413).
     pub fast_open: FastOpenConfig,
+}
+
+/// Protection against wrapped sequence numbers: what becomes of a segment whose timestamp is older than the latest (RFC 7323
+/// section 5). Where packets overtake each other, most of these are ACKs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Paws {
+    /// It is dropped and answered by an ACK (section 5.3, R1).
+    Rfc7323,
+    /// It is taken if it is one tick old, or if it carries no data, repeats RCV.NXT and SND.UNA, leaves the window as it is, and is no
+    /// older than a retransmission timeout: a duplicate ACK that was overtaken, whose SACK blocks are news (Linux
+    /// `tcp_disordered_ack`, since 2.4).
+    LinuxDuplicates,
+    /// Besides, one without data that begins before RCV.NXT is dropped without an answer (Linux since 6.14,
+    /// `TCP_RFC7323_PAWS_ACK`; the kernel's counter is `PAWSOldAck`).
+    LinuxOldAcks,
 }
 
 /// TCP Fast Open (RFC 7413). A client uses it where it is asked to, by [`crate::Endpoint::connect_fast_open`].
@@ -440,6 +457,9 @@ pub struct LimitConfig {
     pub fin_wait_2: Duration,
     /// At most this many challenge ACKs in a second (RFC 5961 section 10).
     pub challenge_acks_per_second: u16,
+    /// Challenge ACKs, and answers to unacceptable segments without data, are at least so far apart; `None` for no such limit
+    /// (Linux `tcp_invalid_ratelimit`, since 4.0).
+    pub invalid_ack_interval: Option<Duration>,
     /// Whether a segment that acknowledges what was never sent is answered by an ACK (RFC 9293 section 3.10.7.4, RFC 5961
     /// section 5.2) or dropped in silence (Linux).
     pub answers_ack_of_unsent: bool,
@@ -497,6 +517,7 @@ impl Config {
             sack: true,
             dsack: true,
             timestamps: Some(Duration::from_millis(1)),
+            paws: Paws::Rfc7323,
             ecn: Ecn::Off,
             send: SendConfig {
                 buffer_bytes: 4 << 20,
@@ -571,6 +592,7 @@ impl Config {
                 time_wait: Duration::from_secs(240),
                 fin_wait_2: Duration::from_secs(60),
                 challenge_acks_per_second: 100,
+                invalid_ack_interval: None,
                 answers_ack_of_unsent: true,
                 unreachable_ends_connecting: false,
             },

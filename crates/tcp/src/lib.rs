@@ -30,9 +30,9 @@ mod timers;
 
 pub use config::{
     AckCounting, AckPolicy, Algorithm, BufferGrowth, Config, CongestionConfig, CwndIncrease, Ecn, Estimator,
-    FastOpenConfig, HyStartVariant, InitialWindow, KeepAlive, LimitConfig, LossDetection, PacingConfig, PersistConfig,
-    ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig, SsthreshBasis,
-    UserTimeoutConfig, WindowUpdate, ZeroWindow,
+    FastOpenConfig, HyStartVariant, InitialWindow, KeepAlive, LimitConfig, LossDetection, PacingConfig, Paws,
+    PersistConfig, ProbePayload, ReceiveConfig, RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig,
+    SsthreshBasis, UserTimeoutConfig, WindowUpdate, ZeroWindow,
 };
 pub use connection::{AfterRetransmit, Connection, Event, IcmpEffect, Identity, Resumption, Transmit};
 pub use counters::{Counters, Disposition, Reason};

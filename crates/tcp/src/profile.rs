@@ -7,7 +7,7 @@ use holdover_base::Duration;
 
 use crate::config::{
     AckCounting, AckPolicy, Algorithm, BufferGrowth, Config, CongestionConfig, CwndIncrease, Ecn, Estimator,
-    HyStartVariant, InitialWindow, LimitConfig, LossDetection, PersistConfig, ProbePayload, ReceiveConfig,
+    HyStartVariant, InitialWindow, LimitConfig, LossDetection, Paws, PersistConfig, ProbePayload, ReceiveConfig,
     RecoveryConfig, Reduction, RetryLimit, RtoConfig, SendConfig, SsthreshBasis, UserTimeoutConfig, WindowUpdate,
     ZeroWindow,
 };
@@ -98,6 +98,7 @@ const fn bsd(detection: LossDetection) -> Config {
         sack: false,
         dsack: false,
         timestamps: None,
+        paws: rfc.paws,
         ecn: rfc.ecn,
         send: SendConfig { buffer_bytes: 16_384, ..rfc.send },
         receive: ReceiveConfig {
@@ -218,6 +219,7 @@ const fn sack1_ns2() -> Config {
 const fn linux() -> Config {
     let rfc = Config::rfc();
     Config {
+        paws: Paws::LinuxDuplicates,
         send: SendConfig { window_update: WindowUpdate::LargerOnly, silly_window_override: ms(200), ..rfc.send },
         rto: RtoConfig {
             initial: ms(3_000),
@@ -331,6 +333,7 @@ const fn linux_6(algorithm: Algorithm) -> Config {
     Config {
         // tcp_rmem[2] of 32 MiB asks for a shift of 10.
         window_scale: Some(10),
+        paws: Paws::LinuxOldAcks,
         ecn: Ecn::Accept,
         send: SendConfig { minshall: true, window_update: WindowUpdate::LargerOrZero, ..base.send },
         receive: ReceiveConfig {
@@ -348,6 +351,8 @@ const fn linux_6(algorithm: Algorithm) -> Config {
             syn_retries: 6,
             syn_linear_timeouts: 4,
             r2: RetryLimit::LinuxTime(15),
+            // `tcp_invalid_ratelimit`.
+            invalid_ack_interval: Some(ms(500)),
             // `tcp_ack` drops it (SKB_DROP_REASON_TCP_ACK_UNSENT_DATA).
             answers_ack_of_unsent: false,
             // `tcp_v4_err` and `tcp_v6_err`, in SYN_SENT and SYN_RECV.

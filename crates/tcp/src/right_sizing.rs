@@ -135,6 +135,22 @@ pub(crate) fn share_of_data(len: u32) -> u8 {
     u8::try_from(u64::from(len) * 256 / occupied).unwrap_or(u8::MAX).max(1)
 }
 
+/// What the timestamps option takes of a segment, padding included.
+const TIMESTAMPS_LEN: u16 = 12;
+
+impl BufferGrowth {
+    /// The memory, as Linux counts it (`tcp_rmem`), in which a receive buffer can offer a window of `window_bytes`, from what segments of
+    /// `mss` bytes without timestamps have shown of it.
+    #[must_use]
+    pub fn memory_bytes(self, window_bytes: u32, mss: u16) -> u64 {
+        let share = match self {
+            Self::Linux2_6 => ASSUMED_SHARE,
+            Self::Linux6_18 => share_of_data(u32::from(mss.saturating_sub(TIMESTAMPS_LEN))),
+        };
+        u64::from(window_bytes) * 256 / u64::from(share)
+    }
+}
+
 fn in_micros(now: Instant) -> u32 {
     (now.as_nanos() / 1_000) as u32
 }

@@ -26,6 +26,7 @@ pub(crate) fn changed(base: &Config, changes: Option<&Short<Stack>>) -> Result<C
     put_option(&mut config.window_scale, &stack.window_scale);
     put(&mut config.sack, stack.sack);
     put(&mut config.dsack, stack.dsack);
+    put_word(&mut config.paws, stack.paws);
     put_word(&mut config.ecn, stack.ecn);
     if let Some(OrNone(tick)) = stack.timestamps {
         config.timestamps = tick.map(|tick| tick.0);
@@ -245,6 +246,9 @@ fn limits(config: &mut Config, stack: &Stack) -> Result<(), Problem> {
     put_time(&mut limits.time_wait, changes.time_wait);
     put_time(&mut limits.fin_wait_2, changes.fin_wait_2);
     put(&mut limits.challenge_acks_per_second, changes.challenge_acks_per_second);
+    if let Some(OrNone(interval)) = changes.invalid_ack_interval {
+        limits.invalid_ack_interval = interval.map(|interval| interval.0);
+    }
     Ok(())
 }
 

@@ -3,8 +3,8 @@
 use core::num::NonZeroU32;
 
 use holdover_tcp::{
-    AckCounting, Algorithm, BufferGrowth, CwndIncrease, Ecn, Estimator, HyStartVariant, LossDetection, ProbePayload,
-    Profile, Reduction, SsthreshBasis, WindowUpdate, ZeroWindow,
+    AckCounting, Algorithm, BufferGrowth, CwndIncrease, Ecn, Estimator, HyStartVariant, LossDetection, Paws,
+    ProbePayload, Profile, Reduction, SsthreshBasis, WindowUpdate, ZeroWindow,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de};
@@ -53,6 +53,11 @@ vocabulary!(Algorithm as "Algorithm" {
     Self::Bbr3 => "bbr3",
 });
 vocabulary!(Ecn as "Ecn" { Self::Off => "off", Self::Accept => "accept", Self::Request => "request" });
+vocabulary!(Paws as "Paws" {
+    Self::Rfc7323 => "rfc7323",
+    Self::LinuxDuplicates => "linux-duplicates",
+    Self::LinuxOldAcks => "linux-old-acks",
+});
 vocabulary!(HyStartVariant as "HyStartVariant" { Self::Linux => "linux", Self::Rfc9406 => "rfc9406" });
 vocabulary!(AckCounting as "AckCounting" { Self::PerAck => "per-ack", Self::PerSegment => "per-segment" });
 vocabulary!(BufferGrowth as "BufferGrowth" { Self::Linux2_6 => "linux-2.6", Self::Linux6_18 => "linux-6.18" });
@@ -81,6 +86,8 @@ pub(crate) struct Stack {
     pub(crate) dsack: Option<bool>,
     /// The tick of the timestamp clock, or "none" for no timestamps.
     pub(crate) timestamps: Option<OrNone<Time>>,
+    /// Which segments with an old timestamp are taken all the same, or dropped without an answer.
+    pub(crate) paws: Option<Word<Paws>>,
     /// Whether Explicit Congestion Notification is used: never, if the peer asks for it, or asked for.
     pub(crate) ecn: Option<Word<Ecn>>,
     /// Sending.
@@ -334,6 +341,8 @@ pub(crate) struct Limits {
     pub(crate) fin_wait_2: Option<Time>,
     /// At most so many challenge ACKs in a second.
     pub(crate) challenge_acks_per_second: Option<u16>,
+    /// The least time between answers to unacceptable segments without data, or "none".
+    pub(crate) invalid_ack_interval: Option<OrNone<Time>>,
 }
 
 /// Keep-alive probing.

@@ -194,22 +194,31 @@ impl Connection {
         self.counters.bytes_sent.0 += 1;
     }
 
-    /// SND.WND (RFC 9293 section 3.10.7.4, fifth): only from a segment newer than the last that updated it. Returns whether
-    /// the window changed.
-    fn update_send_window(&mut self, segment: &Segment) -> bool {
+    /// Whether SND.WND would be another one after `segment`.
+    pub(super) fn changes_window(&self, segment: &Segment) -> bool {
+        self.may_update_window(segment) && u32::from(segment.window) << self.snd.scale != self.snd.wnd
+    }
+
+    /// Whether `segment` is newer than the last that updated SND.WND (RFC 9293 section 3.10.7.4, fifth; Linux
+    /// `tcp_may_update_window`).
+    fn may_update_window(&self, segment: &Segment) -> bool {
         let window = u32::from(segment.window) << self.snd.scale;
-        let same_seq = segment.seq == self.snd.wl1;
-        let newer = segment.seq.gt(self.snd.wl1) || segment.ack.gt(self.snd.una);
-        let take = newer
-            || same_seq
+        segment.seq.gt(self.snd.wl1)
+            || segment.ack.gt(self.snd.una)
+            || segment.seq == self.snd.wl1
                 && match self.config.send.window_update {
                     WindowUpdate::Rfc9293 => segment.ack.ge(self.snd.wl2),
                     WindowUpdate::LargerOnly => window > self.snd.wnd,
                     WindowUpdate::LargerOrZero => window > self.snd.wnd || window == 0,
-                };
-        if !take || segment.seq.lt(self.snd.wl1) && !segment.ack.gt(self.snd.una) {
+                }
+    }
+
+    /// Takes SND.WND from `segment` if it may. Returns whether the window changed.
+    fn update_send_window(&mut self, segment: &Segment) -> bool {
+        if !self.may_update_window(segment) {
             return false;
         }
+        let window = u32::from(segment.window) << self.snd.scale;
         self.snd.wl1 = segment.seq;
         self.snd.wl2 = segment.ack;
         let changed = self.snd.wnd != window;

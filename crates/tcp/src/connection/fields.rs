@@ -200,9 +200,15 @@ impl Absent for Steering {
         &Self { window_clamp: None, ack_held_at: None, echo_shift: 0, barred_below: None, option_room: 0 };
 }
 
-/// RFC 5961 section 10: how many challenge ACKs this second has seen.
-#[derive(Clone, Debug, Default)]
+/// Answers to segments that may be made up: how many challenge ACKs this second has seen (RFC 5961 section 10), and when the last answer
+/// was that counts for [`crate::LimitConfig::invalid_ack_interval`].
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ChallengeBudget {
     pub(crate) second: u32,
     pub(crate) used: u16,
+    pub(crate) last_at: Option<Instant>,
+}
+
+impl Absent for ChallengeBudget {
+    const ABSENT: &'static Self = &Self { second: 0, used: 0, last_at: None };
 }

@@ -1,10 +1,11 @@
 //! An arriving segment, step by step as in RFC 9293 section 3.10.7.
 
-use holdover_base::Instant;
+use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Segment, SeqRange};
 
 use super::receive::Arrival;
 use super::{Connection, Event};
+use crate::config::Paws;
 use crate::counters::{Disposition, Reason};
 use crate::ecn::EcnField;
 use crate::recovery::RecoveryState;
@@ -14,8 +15,12 @@ use crate::timers::Timer;
 /// A step either lets the segment pass on, or ends its way.
 type Step = Result<(), Disposition>;
 
+fn is_ack_without_data(segment: &Segment) -> bool {
+    segment.flags.contains(Flags::ACK) && segment.seq_len() == 0
+}
+
 /// RFC 7323 section 5.5: a connection idle for longer than this does not trust TS.Recent any more.
-const PAWS_IDLE: holdover_base::Duration = holdover_base::Duration::from_secs(24 * 86_400);
+const PAWS_IDLE: Duration = Duration::from_secs(24 * 86_400);
 
 impl Connection {
     /// Takes an arriving segment of this connection (SEGMENT ARRIVES, RFC 9293 section 3.10.7) and says what became of it.
@@ -118,16 +123,43 @@ impl Connection {
     /// RFC 7323 section 5.3, R1: before anything else, protection against wrapped sequence numbers.
     fn check_paws(&mut self, now: Instant, segment: &Segment) -> Step {
         let (Some(state), Some(ts)) = (&self.timestamps, segment.options.timestamps) else { return Ok(()) };
-        let is_old = (ts.val.wrapping_sub(state.recent) as i32) < 0;
-        if !is_old || segment.flags.contains(Flags::RST) || now.saturating_since(state.recent_at) > PAWS_IDLE {
+        let age = state.recent.wrapping_sub(ts.val) as i32;
+        let is_idle = now.saturating_since(state.recent_at) > PAWS_IDLE;
+        if age <= 0 || segment.flags.contains(Flags::RST) || is_idle || self.takes_overtaken(segment, age) {
             return Ok(());
         }
         if self.is_retransmitted_syn(segment) {
             self.pending.handshake = true;
             return Err(Disposition::DuplicateData);
         }
-        self.answer_unacceptable(now, segment);
+        let is_old_ack = is_ack_without_data(segment) && segment.seq.lt(self.rcv.nxt);
+        if !(is_old_ack && self.config.paws == Paws::LinuxOldAcks) {
+            self.answer_unacceptable(now, segment);
+        }
         Err(Disposition::PawsRejected)
+    }
+
+    /// Whether a segment whose timestamp is `age` ticks old has only been overtaken on its way, by [`Paws`].
+    fn takes_overtaken(&self, segment: &Segment, age: i32) -> bool {
+        if self.config.paws == Paws::Rfc7323 {
+            return false;
+        }
+        // Linux TCP_PAWS_WINDOW.
+        age <= 1
+            || is_ack_without_data(segment)
+                && (segment.seq, segment.ack) == (self.rcv.nxt, self.snd.una)
+                && !self.changes_window(segment)
+                && i64::from(age) <= self.replay_window_ticks()
+    }
+
+    /// How far a timestamp may lie back within a retransmission timeout (Linux `tcp_tsval_replay`): the peer's tick is taken for our own
+    /// where ours is below 1 ms, otherwise for no less than 1/1.2 ms.
+    fn replay_window_ticks(&self) -> i64 {
+        let rto = self.rto();
+        match self.config.timestamps {
+            Some(tick) if tick < Duration::from_millis(1) => (rto.as_nanos() / tick.as_nanos().max(1)) as i64,
+            _ => (rto.as_millis() * 12 / 10) as i64,
+        }
     }
 
     /// First, check the sequence number.
@@ -201,6 +233,9 @@ impl Connection {
     fn answer_unacceptable(&mut self, now: Instant, segment: &Segment) {
         if segment.seq_len() > 0 && segment.seq.lt(self.rcv.nxt) {
             self.ack_now(Reason::DuplicateData);
+        } else if !segment.payload.is_empty() && self.config.limits.invalid_ack_interval.is_some() {
+            // Data is no part of a loop of ACKs (Linux `tcp_oow_rate_limited`).
+            self.ack_now(Reason::ChallengeAck);
         } else {
             self.challenge(now);
         }
@@ -430,17 +465,22 @@ impl Connection {
         }
     }
 
-    /// Answers with a challenge ACK, within the budget of RFC 5961 section 10.
+    /// Answers with a challenge ACK, within the budget of RFC 5961 section 10 and [`crate::LimitConfig::invalid_ack_interval`].
     pub(super) fn challenge(&mut self, now: Instant) {
         let second = (now.as_millis() / 1000) as u32;
-        if self.challenges.second != second {
-            self.challenges.second = second;
-            self.challenges.used = 0;
+        let limits = &self.config.limits;
+        let budget = self.challenges.to_mut();
+        if budget.second != second {
+            budget.second = second;
+            budget.used = 0;
         }
-        if self.challenges.used < self.config.limits.challenge_acks_per_second {
-            self.challenges.used += 1;
-            self.ack_now(Reason::ChallengeAck);
+        let is_too_soon = |interval| budget.last_at.is_some_and(|last| now < last + interval);
+        if budget.used >= limits.challenge_acks_per_second || limits.invalid_ack_interval.is_some_and(is_too_soon) {
+            return;
         }
+        budget.used += 1;
+        budget.last_at = Some(now);
+        self.ack_now(Reason::ChallengeAck);
     }
 
     /// Answers with a reset at SEG.ACK: to a handshake ACK that fits nothing of ours (section 3.10.7.3, first), after which the

@@ -104,7 +104,7 @@ pub struct Connection {
     /// What congestion control knows of the path, where it goes by a model.
     model: Option<Box<Model>>,
     timers: Timers,
-    challenges: ChallengeBudget,
+    challenges: OnDemand<ChallengeBudget>,
     events: EventSet,
     /// The user timeout, where it is not the configuration's any more.
     own_user_timeout: Option<Box<UserTimeoutConfig>>,

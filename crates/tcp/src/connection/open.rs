@@ -7,7 +7,7 @@ use holdover_base::{Duration, Instant};
 use holdover_wire::{Flags, Segment, Seq, TcpOptions, Timestamps, UserTimeout};
 
 use super::ecn::EcnState;
-use super::fields::{AckState, ChallengeBudget, Pending, ReceiveSpace, SendSpace, Silence, TimestampState};
+use super::fields::{AckState, Pending, ReceiveSpace, SendSpace, Silence, TimestampState};
 use super::{Connection, Event, EventSet};
 use crate::config::{AckPolicy, Config};
 use crate::congestion::CongestionWindow;
@@ -145,7 +145,7 @@ impl Connection {
             pacer: None,
             model: None,
             timers: Timers::default(),
-            challenges: ChallengeBudget::default(),
+            challenges: OnDemand::absent(),
             events: EventSet::default(),
             own_user_timeout: None,
             frozen_by_window: false,

@@ -2,6 +2,7 @@
 //! window closed, and a window for each round trip in which something arrived out of order. A storm overdraws it, however exact the
 //! streams are.
 
+use holdover_base::Instant;
 use holdover_tcp::{Config, Connection, Disposition, LossDetection, Reason, Transmit};
 use holdover_wire::{Flags, Segment, Seq};
 
@@ -12,10 +13,14 @@ use crate::world::{Host, Side, World};
 pub(crate) struct Account {
     /// The end of what was sent.
     sent: Option<Seq>,
+    /// The most bytes in one segment.
+    largest: u64,
     /// What the timer sent again last: for the same segment once more it allows that segment alone.
     timed_out: Option<Seq>,
     /// The end of the round trip that has been allowed for already.
     round_end: Option<Seq>,
+    /// The same by the clock, while SND.UNA shows no round trips.
+    held_round_end: Instant,
     window_was_closed: bool,
     /// Its owner or the peer's has used verbs, which work until they are lifted.
     steered: bool,
@@ -73,12 +78,16 @@ impl Ledger {
     }
 
     /// After the application's and the owner's turn.
-    pub(crate) fn after_turn(&mut self, side: Side, host: &mut Host) {
+    pub(crate) fn after_turn(&mut self, now: Instant, side: Side, host: &mut Host, peer_holds_ack_point: bool) {
         if core::mem::take(&mut host.steered) {
             self.client.steered = true;
             self.server.steered = true;
         }
-        self.account(side).after_turn(host.connection());
+        let account = self.account(side);
+        account.after_turn(host.connection());
+        if peer_holds_ack_point {
+            account.on_held_ack_point(now, host.connection());
+        }
     }
 
     /// Panics if one has sent more again than it may: `halves` halves of what is allowed, for what is cut up anew and for duplicates
@@ -138,6 +147,7 @@ impl Account {
         }
         let len = u64::from(segment.seq_len());
         let end = segment.seq + segment.seq_len();
+        self.largest = self.largest.max(len);
         match reason {
             Reason::Timeout if self.timed_out == Some(segment.seq) && !self.steered => self.by_timers += len,
             Reason::Timeout => {
@@ -163,6 +173,18 @@ impl Account {
         if self.round_end.is_none_or(|end| connection.snd_una().ge(end)) {
             self.by_disorder += outstanding(connection);
             self.round_end = Some(connection.snd_nxt());
+        }
+    }
+
+    /// A congestion window for each round trip, by the clock. While the peer's owner holds the ACK point, SACK blocks alone say what has
+    /// arrived, three or four ranges at a time: what they have no room for is taken for lost, and once more a round trip later.
+    fn on_held_ack_point(&mut self, now: Instant, connection: &Connection) {
+        if let Some(srtt) = connection.srtt()
+            && now >= self.held_round_end
+        {
+            let window = u64::from(connection.cwnd()) * self.largest;
+            self.by_disorder += outstanding(connection).min(window);
+            self.held_round_end = now + srtt;
         }
     }
 

@@ -2,7 +2,7 @@
 //! ACKs, the decay of an unused window (RFC 2861), the growth of the advertised one, and rate halving.
 
 use holdover_base::Duration;
-use holdover_tcp::{Config, ConnectionError, Profile, Reason, RecoveryState, State, Timer};
+use holdover_tcp::{Config, ConnectionError, Disposition, Profile, Reason, RecoveryState, State, Timer};
 use holdover_wire::Flags;
 
 use crate::script::*;
@@ -476,4 +476,24 @@ fn linux_2_4_rate_halving() {
     t.inject(seg().ack(10_001));
     t.forget_sent();
     assert!(t.connection.cwnd() <= 6 && t.connection.ssthresh() == Some(5), "{}", t.connection.cwnd());
+}
+
+/// A connection's challenge ACKs and its answers to unacceptable segments without data are 500 ms apart (`tcp_invalid_ratelimit`); data is
+/// answered each time.
+#[test]
+fn linux_6_answers_empty_segments_twice_a_second() {
+    let mut t = Script::established(linux_6());
+    for (at, is_answered) in [(1_000, true), (1_499, false), (1_500, true), (1_600, false), (2_000, true)] {
+        t.at(at).inject_as(Disposition::OutsideWindow, seg().seq(0));
+        if is_answered {
+            t.expect(ack(1).reason(Reason::ChallengeAck));
+        }
+    }
+    t.at(2_400).inject_as(Disposition::ResetChallenged, rst().seq(10));
+    t.at(2_500).inject_as(Disposition::ResetChallenged, rst().seq(10));
+    t.expect(ack(1).reason(Reason::ChallengeAck));
+    for at in [2_501, 2_502, 2_503] {
+        t.at(at).inject_as(Disposition::OutsideWindow, seg().seq(200_000).data(10));
+        t.expect(ack(1).reason(Reason::ChallengeAck));
+    }
 }

@@ -1,7 +1,7 @@
 //! RFC 7323: window scaling (section 2), timestamps (section 3), round-trip measurement (section 4) and PAWS (section 5).
 
 use holdover_base::Duration;
-use holdover_tcp::{Config, Disposition, Reason, State};
+use holdover_tcp::{Config, Disposition, Paws, Reason, State};
 use holdover_wire::{TcpOptions, Timestamps};
 
 use crate::script::*;
@@ -285,4 +285,51 @@ fn rfc7323_5_5_an_outdated_ts_recent_is_replaced() {
     t.expect_at(24 * day + 201, ack(11).ts(now, old));
     t.inject_as(Disposition::PawsRejected, seg().data(10).ts(old - 1, OUR_CLOCK));
     t.expect(ack(11));
+}
+
+fn stamped_as(paws: Paws) -> Config {
+    Config { paws, ..stamped() }
+}
+
+/// Linux takes a duplicate ACK that newer ones have overtaken, up to a retransmission timeout (1 s here) of ticks of 1/1.2 ms; what would
+/// change the window or acknowledge more is dropped and answered.
+#[test]
+fn linux_paws_takes_overtaken_duplicates() {
+    for paws in [Paws::LinuxDuplicates, Paws::LinuxOldAcks] {
+        let mut t = Script::established(stamped_as(paws));
+        t.write(500);
+        t.expect(data(1, 501));
+        let taken = Disposition::Accepted;
+        for (age, becomes) in [(2, taken), (1_200, taken), (1_201, Disposition::PawsRejected)] {
+            t.inject_as(becomes, seg().ts(PEER_CLOCK.wrapping_sub(age), OUR_CLOCK));
+            if becomes != taken {
+                t.expect(ack(1).reason(Reason::ChallengeAck));
+            }
+        }
+        for template in [seg().data(100), fin(), seg().ack(501), seg().win(0)] {
+            t.inject_as(Disposition::PawsRejected, template.ts(PEER_CLOCK - 2, OUR_CLOCK));
+            t.expect(ack(1).reason(Reason::ChallengeAck));
+        }
+        // One tick is within a clock's reading, whatever the segment carries.
+        t.inject(seg().ack(501).ts(PEER_CLOCK - 1, OUR_CLOCK));
+        assert_eq!(t.connection.unacked(), 0);
+    }
+}
+
+/// From Linux 6.14 on, an ACK from before the last data is dropped without an answer.
+#[test]
+fn linux_paws_answers_old_acks_until_6_14() {
+    for (paws, is_answered) in [(Paws::LinuxDuplicates, true), (Paws::LinuxOldAcks, false)] {
+        let mut t = Script::established(stamped_as(paws));
+        t.inject(seg().data(100).ts(PEER_CLOCK + 100, OUR_CLOCK));
+        t.expect_at(200, ack(101));
+        t.inject_as(Disposition::PawsRejected, seg().seq(1).ts(PEER_CLOCK, OUR_CLOCK));
+        if is_answered {
+            t.expect(ack(101).reason(Reason::ChallengeAck));
+        }
+        t.expect_nothing_until(400);
+        // Data is answered in either case.
+        t.inject_as(Disposition::PawsRejected, seg().seq(1).data(100).ts(PEER_CLOCK, OUR_CLOCK));
+        t.expect(ack(101).reason(Reason::DuplicateData));
+    }
 }

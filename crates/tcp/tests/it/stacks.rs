@@ -2,8 +2,9 @@
 
 use holdover_base::Duration;
 use holdover_tcp::{
-    AckCounting, AckPolicy, Algorithm, Config, Ecn, Estimator, HyStartVariant, InitialWindow, KeepAlive, LossDetection,
-    PacingConfig, ProbePayload, Profile, Reduction, RetryLimit, SsthreshBasis, WindowUpdate, ZeroWindow,
+    AckCounting, AckPolicy, Algorithm, BufferGrowth, Config, CwndIncrease, Ecn, Estimator, HyStartVariant,
+    InitialWindow, KeepAlive, LossDetection, PacingConfig, Paws, ProbePayload, Profile, Reduction, RetryLimit,
+    SsthreshBasis, WindowUpdate, ZeroWindow,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -29,10 +30,13 @@ pub(crate) enum Change {
     NoDsack,
     Ecn(Ecn),
     Timestamps(Option<Duration>),
+    Paws(Paws),
+    InvalidAckInterval(Option<Duration>),
     WindowScale(Option<u8>),
     Mss(u16),
     SendBuffer(u32),
     ReceiveBuffer { first: u32, most: u32 },
+    Growth(BufferGrowth),
     InitialReceiveWindow(u32),
     Acks(AckPolicy),
     Nagle(bool),
@@ -51,6 +55,7 @@ pub(crate) enum Change {
     DupAckNeedsNewSack(bool),
     ZeroWindow(ZeroWindow),
     Congestion(Algorithm, AckCounting, SsthreshBasis),
+    Increase(CwndIncrease),
     InitialWindow(InitialWindow),
     Idle { validate: bool, restart: bool },
     HyStart(bool, HyStartVariant),
@@ -90,6 +95,8 @@ impl Change {
             Self::NoDsack => config.dsack = false,
             Self::Ecn(ecn) => config.ecn = ecn,
             Self::Timestamps(tick) => config.timestamps = tick,
+            Self::Paws(paws) => config.paws = paws,
+            Self::InvalidAckInterval(interval) => config.limits.invalid_ack_interval = interval,
             Self::WindowScale(shift) => config.window_scale = shift,
             Self::Mss(mss) => config.mss = mss,
             Self::SendBuffer(bytes) => config.send.buffer_bytes = bytes,
@@ -97,6 +104,7 @@ impl Change {
                 config.receive.buffer_bytes = first;
                 config.receive.max_buffer_bytes = most.max(first);
             }
+            Self::Growth(growth) => config.receive.growth = growth,
             Self::InitialReceiveWindow(bytes) => config.receive.initial_window_bytes = bytes,
             Self::Acks(policy) => config.receive.ack = policy,
             Self::Nagle(on) => config.send.nagle = on,
@@ -138,6 +146,7 @@ impl Change {
                 congestion.counting = counting;
                 congestion.ssthresh_basis = basis;
             }
+            Self::Increase(increase) => congestion.increase = increase,
             Self::InitialWindow(window) => congestion.initial_window = window,
             Self::Idle { validate, restart } => {
                 congestion.validate_after_idle = validate;
@@ -180,6 +189,8 @@ fn exchange_changes() -> impl Strategy<Value = Change> {
         Just(Change::NoDsack),
         select(vec![Ecn::Off, Ecn::Accept, Ecn::Request]).prop_map(Change::Ecn),
         option::of(select(vec![ms(1), ms(10), ms(100), Duration::from_micros(1)])).prop_map(Change::Timestamps),
+        select(vec![Paws::Rfc7323, Paws::LinuxDuplicates, Paws::LinuxOldAcks]).prop_map(Change::Paws),
+        option::of((1_u64..1000).prop_map(ms)).prop_map(Change::InvalidAckInterval),
         option::of(0_u8..=15).prop_map(Change::WindowScale),
         select(vec![88_u16, 100, 256, 536, 999, 1220, 1460, 8960]).prop_map(Change::Mss),
         Just(Change::UserTimeoutOption),
@@ -209,6 +220,7 @@ fn receiver_changes() -> impl Strategy<Value = Change> {
         policies.prop_map(Change::Acks),
         (select(vec![200_u32, 1000, 3000, 8192, 20_000, 65_535, 200_000]), 1_u32..4)
             .prop_map(|(first, factor)| Change::ReceiveBuffer { first, most: first * factor }),
+        select(vec![BufferGrowth::Linux2_6, BufferGrowth::Linux6_18]).prop_map(Change::Growth),
         select(vec![500_u32, 2920, 5840, 14_600, u32::MAX]).prop_map(Change::InitialReceiveWindow),
     ]
 }
@@ -243,6 +255,7 @@ fn window_changes() -> impl Strategy<Value = Change> {
     let rules = vec![WindowUpdate::Rfc9293, WindowUpdate::LargerOnly, WindowUpdate::LargerOrZero];
     prop_oneof![
         algorithms.prop_map(|(algorithm, counting, basis)| Change::Congestion(algorithm, counting, basis)),
+        select(vec![CwndIncrease::WhileLimiting, CwndIncrease::EveryAck]).prop_map(Change::Increase),
         prop_oneof![
             (1_u32..20).prop_map(InitialWindow::Segments),
             Just(InitialWindow::Rfc3390),

@@ -9,7 +9,7 @@ use holdover_tcp::{Config, Connection, EcnField, Event, Identity, State, Transmi
 use holdover_wire::{Flags, Packet, Payload, Segment, Seq, SeqRange};
 
 use crate::ledger::Ledger;
-use crate::plan::Action;
+use crate::plan::{Action, Verb};
 use crate::witness::Witness;
 
 /// What the path does to one direction.
@@ -105,6 +105,8 @@ pub(crate) struct Host {
     pub(crate) script: VecDeque<(Instant, Action)>,
     /// Its owner has used a verb since this was looked at last.
     pub(crate) steered: bool,
+    /// Its owner holds the ACK point.
+    pub(crate) holds_ack_point: bool,
 }
 
 impl Host {
@@ -125,6 +127,7 @@ impl Host {
             events: Vec::new(),
             script: VecDeque::new(),
             steered: false,
+            holds_ack_point: false,
         }
     }
 
@@ -310,8 +313,11 @@ impl World {
         }
         host.apply(now);
         if let Some(ledger) = &mut self.ledger {
-            let host = if side == Side::Client { &mut self.client } else { &mut self.server };
-            ledger.after_turn(side, host);
+            let (host, peer) = match side {
+                Side::Client => (&mut self.client, &self.server),
+                Side::Server => (&mut self.server, &self.client),
+            };
+            ledger.after_turn(now, side, host, peer.holds_ack_point);
         }
         while let Some(transmit) = self.host(side).connection().poll_transmit(now) {
             self.host(side).connection().assert_invariants();
@@ -515,6 +521,11 @@ impl Host {
                 Action::Reads(reads) => self.reads = reads,
                 Action::Close => self.closes = true,
                 Action::Verb(verb) => {
+                    match verb {
+                        Verb::HoldAckPoint(_) => self.holds_ack_point = true,
+                        Verb::ReleaseAckPoint => self.holds_ack_point = false,
+                        _ => {}
+                    }
                     verb.apply(now, connection);
                     self.steered = true;
                 }

@@ -185,10 +185,24 @@ impl Wire {
 
     /// Acknowledges everything below `to`, `after` from now; with these SACK blocks.
     pub fn ack_after(&mut self, after: Duration, to: Seq, sack: &[SeqRange]) {
+        self.overtaken_ack_after(after, Duration::ZERO, to, sack);
+    }
+
+    /// As [`Self::ack_after`], with a timestamp that is `age` old: newer segments have overtaken it.
+    pub fn overtaken_ack_after(&mut self, after: Duration, age: Duration, to: Seq, sack: &[SeqRange]) {
         let mut segment = self.segment(Flags::ACK);
         segment.ack = to;
         segment.options.sack = sack.iter().copied().collect::<SackBlocks>();
-        self.send_after(after, segment);
+        self.send_aged(after, age, segment);
+    }
+
+    /// `len` bytes from `back` bytes before what the script sends next, `after` from now, with a timestamp that is `age` old. Without
+    /// data and from one byte before, it is a keep-alive or a probe of the window.
+    pub fn repeat_after(&mut self, after: Duration, age: Duration, back: u32, len: usize) {
+        let mut segment = self.segment(Flags::ACK);
+        segment.seq = self.snd_nxt - back;
+        segment.payload = zeros(len);
+        self.send_aged(after, age, segment);
     }
 
     /// Acknowledges what has arrived, a round trip from now, with SACK blocks if there are gaps, and for what arrived again.
@@ -295,9 +309,14 @@ impl Wire {
         }
     }
 
-    fn send_after(&mut self, after: Duration, mut segment: Segment) {
+    fn send_after(&mut self, after: Duration, segment: Segment) {
+        self.send_aged(after, Duration::ZERO, segment);
+    }
+
+    fn send_aged(&mut self, after: Duration, age: Duration, mut segment: Segment) {
         if let Some(timestamps) = &mut segment.options.timestamps {
-            timestamps.val = FIRST_TIMESTAMP + (self.now + after).as_millis() as u32;
+            let clock = FIRST_TIMESTAMP + (self.now + after).as_millis() as u32;
+            timestamps.val = clock.wrapping_sub(age.as_millis() as u32);
         }
         self.enqueue(after, Packet::new(PEER, SUBJECT, segment));
     }

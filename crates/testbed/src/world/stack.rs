@@ -86,8 +86,13 @@ pub(crate) fn linux() -> BTreeMap<&'static str, String> {
 fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
     let switch = |on: bool| u8::from(on).to_string();
     let receive = &config.receive;
-    // The kernel counts what its buffers take up in memory, and half of a receive buffer is window.
-    let rmem = format!("4096 {} {}", 2 * u64::from(receive.buffer_bytes), 2 * u64::from(receive.max_buffer_bytes));
+    // The kernel counts what its buffers take up in memory. Half of a receive buffer is window at first.
+    let most = if receive.max_buffer_bytes == receive.buffer_bytes {
+        2 * u64::from(receive.max_buffer_bytes)
+    } else {
+        receive.growth.memory_bytes(receive.max_buffer_bytes, config.mss)
+    };
+    let rmem = format!("4096 {} {most}", 2 * u64::from(receive.buffer_bytes));
     let wmem = format!("4096 {} {}", config.send.buffer_bytes.min(16_384), config.send.buffer_bytes);
     let ecn = match config.ecn {
         Ecn::Off => "0",
@@ -122,6 +127,10 @@ fn sysctls(config: &Config) -> BTreeMap<&'static str, String> {
     if config.limits.syn_linear_timeouts != linux.limits.syn_linear_timeouts {
         sysctls.insert("net.ipv4.tcp_syn_linear_timeouts", config.limits.syn_linear_timeouts.to_string());
     }
+    if config.limits.invalid_ack_interval != linux.limits.invalid_ack_interval {
+        let interval = config.limits.invalid_ack_interval.unwrap_or(Duration::ZERO);
+        sysctls.insert("net.ipv4.tcp_invalid_ratelimit", interval.as_millis().to_string());
+    }
     sysctls
 }
 
@@ -138,6 +147,7 @@ fn differences(config: &Config, linux: &Config) -> Vec<&'static str> {
     (rest.rto.min, rest.rto.max) = (linux.rto.min, linux.rto.max);
     rest.limits.syn_retries = linux.limits.syn_retries;
     rest.limits.syn_linear_timeouts = linux.limits.syn_linear_timeouts;
+    rest.limits.invalid_ack_interval = linux.limits.invalid_ack_interval;
     if let RetryLimit::LinuxTime(_) = rest.limits.r2 {
         rest.limits.r2 = linux.limits.r2;
     }
@@ -146,6 +156,7 @@ fn differences(config: &Config, linux: &Config) -> Vec<&'static str> {
     rest.user_timeout.changeable = linux.user_timeout.changeable;
     let whole_millis = |time: Duration| time.as_nanos().is_multiple_of(1_000_000);
     [
+        ("paws", rest.paws != linux.paws),
         ("send", rest.send != linux.send),
         ("receive", rest.receive != linux.receive),
         ("recovery", rest.recovery != linux.recovery),

@@ -4,6 +4,7 @@
 mod receiver;
 mod recovery;
 mod timers;
+mod unacceptable;
 mod window;
 
 use core::fmt::Display;
@@ -17,8 +18,13 @@ use holdover_testbed::conformance::{self, Happening, Seen, Setup, Subject, Wire}
 pub(crate) type Experiment = (&'static str, fn(Subject<'_>));
 
 /// Those that take seconds.
-pub(crate) const EXPERIMENTS: &[&[Experiment]] =
-    &[timers::EXPERIMENTS, window::EXPERIMENTS, recovery::EXPERIMENTS, receiver::EXPERIMENTS];
+pub(crate) const EXPERIMENTS: &[&[Experiment]] = &[
+    timers::EXPERIMENTS,
+    window::EXPERIMENTS,
+    recovery::EXPERIMENTS,
+    receiver::EXPERIMENTS,
+    unacceptable::EXPERIMENTS,
+];
 /// Those that take minutes in wall-clock time.
 pub(crate) const LONG_EXPERIMENTS: &[Experiment] = timers::LONG_EXPERIMENTS;
 
