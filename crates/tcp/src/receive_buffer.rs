@@ -26,17 +26,25 @@ pub(crate) struct ReceiveBuffer {
     out_of_order: OnDemand<OutOfOrder>,
 }
 
-/// Data that waits for a gap to close. There is none exactly if there is no block.
+/// Data, or a FIN, that waits for a gap to close.
 #[derive(Clone, Debug)]
 struct OutOfOrder {
     blocks: VecDeque<Block>,
     len: usize,
+    fin: Option<Fin>,
     /// The stamp of the latest arrival.
     stamp: u64,
 }
 
 impl Absent for OutOfOrder {
-    const ABSENT: &'static Self = &Self { blocks: VecDeque::new(), len: 0, stamp: 0 };
+    const ABSENT: &'static Self = &Self { blocks: VecDeque::new(), len: 0, fin: None, stamp: 0 };
+}
+
+/// A FIN out of order: it takes up a sequence number (RFC 9293 section 3.4), which is reported as data is.
+#[derive(Clone, Copy, Debug)]
+struct Fin {
+    seq: Seq,
+    stamp: u64,
 }
 
 /// A contiguous block out of order.
@@ -70,7 +78,7 @@ impl ReceiveBuffer {
     }
 
     pub(crate) fn has_gap(&self) -> bool {
-        !self.out_of_order.blocks.is_empty()
+        !self.out_of_order.blocks.is_empty() || self.out_of_order.fin.is_some()
     }
 
     /// The end of the last block out of order.
@@ -130,6 +138,21 @@ impl ReceiveBuffer {
         result
     }
 
+    /// Notes a FIN at `seq`, beyond what has arrived in order. One that comes again is news of the block it ends, too.
+    pub(crate) fn insert_fin(&mut self, seq: Seq) {
+        let waiting = self.out_of_order.to_mut();
+        waiting.stamp += 1;
+        waiting.fin = Some(Fin { seq, stamp: waiting.stamp });
+    }
+
+    /// Everything before the FIN has arrived.
+    pub(crate) fn take_fin(&mut self) {
+        if let Some(waiting) = self.out_of_order.if_present() {
+            waiting.fin = None;
+        }
+        self.release_when_in_order();
+    }
+
     /// Everything before `rcv_nxt` has arrived: moves blocks that are now in order to the reader, and returns the new
     /// `rcv_nxt`.
     pub(crate) fn advance(&mut self, mut rcv_nxt: Seq) -> Seq {
@@ -167,7 +190,7 @@ impl ReceiveBuffer {
 
     /// The block out of order that holds `range`, for the second block of a DSACK (RFC 2883 section 4.1.3).
     pub(crate) fn block_with(&self, range: SeqRange) -> Option<SeqRange> {
-        self.out_of_order.blocks.iter().map(|block| block.range).find(|block| block.covers(range))
+        self.out_of_order.reports().map(|(_, block)| block).find(|block| block.covers(range))
     }
 
     /// The SACK blocks to report: a duplicate first (RFC 2883), then the block that grew last, then the others by how
@@ -175,13 +198,12 @@ impl ReceiveBuffer {
     pub(crate) fn sack_blocks(&self, duplicate: Option<SeqRange>, most: usize) -> SackBlocks {
         let mut sack: SackBlocks = duplicate.into_iter().collect();
         let mut last = u64::MAX;
-        let blocks = &self.out_of_order.blocks;
         while sack.len() < most {
             // A block's stamp can equal another's only if one arrival touched both, which joins them.
-            let next = blocks.iter().filter(|block| block.stamp < last).max_by_key(|block| block.stamp);
-            let Some(block) = next else { break };
-            last = block.stamp;
-            sack.push(block.range);
+            let next = self.out_of_order.reports().filter(|(stamp, _)| *stamp < last).max_by_key(|(stamp, _)| *stamp);
+            let Some((stamp, range)) = next else { break };
+            last = stamp;
+            sack.push(range);
         }
         sack.truncate(most);
         sack
@@ -189,6 +211,22 @@ impl ReceiveBuffer {
 }
 
 impl OutOfOrder {
+    /// What there is to report, each with its stamp: the blocks, and a FIN as the end of the last, or by itself.
+    fn reports(&self) -> impl Iterator<Item = (u64, SeqRange)> + '_ {
+        let ends = |fin: &Fin| self.blocks.back().is_some_and(|block| block.range.end == fin.seq);
+        let (ending, alone) = match self.fin {
+            Some(fin) if ends(&fin) => (Some(fin), None),
+            fin => (None, fin),
+        };
+        let blocks = self.blocks.iter().map(move |block| match ending {
+            Some(fin) if block.range.end == fin.seq => {
+                (block.stamp.max(fin.stamp), SeqRange::new(block.range.start, fin.seq + 1))
+            }
+            _ => (block.stamp, block.range),
+        });
+        blocks.chain(alone.map(|fin| (fin.stamp, SeqRange::new(fin.seq, fin.seq + 1))))
+    }
+
     fn insert(&mut self, mut seq: Seq, mut data: Bytes) -> Inserted {
         self.stamp += 1;
         let mut result = Inserted { duplicate: 0, duplicate_range: None, refused: false };

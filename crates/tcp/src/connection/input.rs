@@ -409,6 +409,9 @@ impl Connection {
                 self.rcv.fin.get_or_insert(fin);
             }
             if fin.gt(self.rcv.nxt) {
+                if self.rcv.fin == Some(fin) {
+                    self.received.insert_fin(fin);
+                }
                 self.ack_now(Reason::DuplicateAck);
             }
         } else if self.state == State::TimeWait {
@@ -423,6 +426,7 @@ impl Connection {
             return;
         }
         self.rcv.nxt += 1;
+        self.received.take_fin();
         // Nothing is left to report to a peer that has sent all it had (Linux `tcp_fin`).
         self.rcv.dsack = None;
         self.ack.due = Some(Reason::FinAck);

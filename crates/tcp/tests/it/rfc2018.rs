@@ -1,7 +1,7 @@
 //! RFC 2018, selective acknowledgment, and RFC 2883, reporting duplicates by it: the receiver's side.
 
 use holdover_base::Duration;
-use holdover_tcp::{Config, Disposition, Reason};
+use holdover_tcp::{Config, Disposition, Reason, State};
 use holdover_wire::TcpOptions;
 
 use crate::script::*;
@@ -175,4 +175,52 @@ fn rfc2883_without_dsack_duplicates_are_only_acknowledged() {
     t.forget_sent();
     t.inject_as(Disposition::DuplicateData, seg().seq(501).data(500));
     t.expect(ack(1001));
+}
+
+/// Section 3: a FIN has a sequence number (RFC 9293 section 3.4), so that the block which it ends counts it.
+#[test]
+fn rfc2018_3_a_fin_out_of_order_is_reported() {
+    let mut t = Script::established(sack());
+    t.inject(seg().seq(201).data(100));
+    t.expect(ack(1).sack(&[(201, 301)]));
+    t.inject(fin().seq(301));
+    t.expect(ack(1).sack(&[(201, 302)]));
+    // Data beyond which it comes, and data before it that is still missing.
+    t.inject(seg().seq(101).data(50));
+    t.expect(ack(1).sack(&[(101, 151), (201, 302)]));
+    t.inject(fin().seq(251).data(50));
+    t.expect(ack(1).sack(&[(201, 302), (101, 151)]));
+    t.inject(seg().seq(1).data(100));
+    t.expect(ack(151).sack(&[(201, 302)]));
+    t.inject(seg().seq(151).data(50));
+    t.expect(ack(302));
+    t.expect_state(State::CloseWait);
+}
+
+/// ... also if nothing has come that ends where it begins.
+#[test]
+fn rfc2018_3_a_fin_by_itself_is_a_block() {
+    let mut t = Script::established(sack());
+    t.inject(fin().seq(301));
+    t.expect(ack(1).sack(&[(301, 302)]));
+    t.inject(seg().seq(101).data(100));
+    t.expect(ack(1).sack(&[(101, 201), (301, 302)]));
+    t.inject(seg().seq(201).data(100));
+    t.expect(ack(1).sack(&[(101, 302)]));
+    t.inject(seg().seq(1).data(100));
+    t.expect(ack(302));
+    t.expect_state(State::CloseWait);
+}
+
+/// The sender takes it for the whole segment: with nothing else lost, what is missing before it is sent again.
+#[test]
+fn rfc2018_3_a_fin_that_is_reported_has_arrived() {
+    let mut t = Script::established(sack());
+    t.write(1500);
+    t.close();
+    t.expect(data(1, 1001));
+    t.expect(data(1001, 1501).and_fin());
+    t.inject(seg().sack(&[(1001, 1502)]));
+    t.expect(data(1, 1001).reason(Reason::FastRetransmit));
+    assert_eq!(t.connection.sacked(), 1);
 }

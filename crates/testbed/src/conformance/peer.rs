@@ -253,6 +253,14 @@ impl Wire {
         self.write_acking(after, len, self.rcv_nxt);
     }
 
+    /// The last `len` bytes of what the script sends and a FIN, `after` from now, `ahead` bytes beyond what it has sent so far.
+    pub fn fin_after(&mut self, after: Duration, ahead: u32, len: usize) {
+        let mut segment = self.segment(Flags::ACK | Flags::FIN);
+        segment.seq = self.snd_nxt + ahead;
+        segment.payload = zeros(len);
+        self.send_after(after, segment);
+    }
+
     /// Calls the script with [`Happening::Alarm`] of this number.
     pub fn alarm_after(&mut self, after: Duration, number: u32) {
         self.count += 1;

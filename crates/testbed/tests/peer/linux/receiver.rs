@@ -2,11 +2,13 @@
 
 use super::{Duration, Experiment, MS, Subject, run, show};
 use holdover_testbed::conformance::{FIRST_BYTE, Happening, Setup, Wire};
+use holdover_wire::SeqRange;
 
 pub(super) const EXPERIMENTS: &[Experiment] = &[
     ("acks_of_a_stream", acks_of_a_stream),
     ("acks_of_single_segments", acks_of_single_segments),
     ("acks_of_pushed_segments", acks_of_pushed_segments),
+    ("a_fin_beyond_a_gap_is_reported", a_fin_beyond_a_gap_is_reported),
 ];
 
 /// Data in one segment.
@@ -74,4 +76,20 @@ fn acks_of_pushed_segments(subject: Subject<'_>) {
     let acks = acks(subject, 40, MS * 15, true);
     assert_eq!(acks.len(), 40, "{acks:?}");
     assert!(acks.iter().all(|(_, after)| *after < AT_ONCE), "{acks:?}");
+}
+
+/// A FIN out of order, with data and without: SACK blocks count its sequence number.
+fn a_fin_beyond_a_gap_is_reported(subject: Subject<'_>) {
+    for len in [500, 0] {
+        let mut began = false;
+        let script = |wire: &mut Wire, happening: Happening<'_>| {
+            if matches!(happening, Happening::Segment(_)) && !core::mem::replace(&mut began, true) {
+                wire.fin_after(MS * 20, LEN, len as usize);
+            }
+        };
+        let wire = run(subject, &Setup::default(), MS * 200, |_| {}, script);
+        let blocks: Vec<_> = wire.seen.iter().flat_map(|seen| seen.segment.options.sack.iter()).collect();
+        show("SACK blocks", subject, &format!("{len} bytes and a FIN: {blocks:?}"));
+        assert_eq!(blocks, [SeqRange::new(FIRST_BYTE + LEN, FIRST_BYTE + LEN + len + 1)]);
+    }
 }
