@@ -138,7 +138,9 @@ fn they_get_lost_and_come_twice_and_out_of_order() {
         let distinct: BTreeSet<u16> = numbers.iter().copied().collect();
         assert!(heard.iter().all(|heard| heard.0 == from) && distinct.iter().all(|&number| number < 500));
         assert!((350..450).contains(&distinct.len()), "{} of 500 arrived, a fifth is lost", distinct.len());
-        assert!(numbers.len() > distinct.len() + 50, "some came twice");
+        // 500 x 0.8 x 0.2 x 0.8 in the mean, with a standard deviation of 7.5.
+        let twice = numbers.len() - distinct.len();
+        assert!((34..=94).contains(&twice), "{twice} of 500 came twice");
         assert!(!numbers.is_sorted(), "some were overtaken");
     }
 }
