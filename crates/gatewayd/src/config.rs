@@ -9,12 +9,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use holdover_base::Duration;
+pub use holdover_gateway::daemon::Mode;
+use holdover_gateway::daemon::Treatment;
 use holdover_gateway::divert::{DiverterConfig, SilenceConfig};
 use holdover_host::config_error::ConfigError;
 use holdover_host::log::Log;
 use holdover_host::scrape::MetricsTable;
 use holdover_host::time_text::{Time, between};
-use holdover_mobility::wake::WakeConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -73,31 +74,6 @@ pub struct Mobiles {
     pub networks: Vec<Network>,
     /// Networks and addresses that are left alone.
     pub exclude: Vec<Network>,
-}
-
-/// What is done for mobile hosts that are away.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Packets for them are kept, and released in order when they are back.
-    #[default]
-    Buffer,
-    /// Nothing: absences are counted and reported.
-    Observe,
-    /// Senders of data are shown a window of zero, and their probes are answered. Nothing is kept.
-    Freeze,
-    /// Both: packets are kept, and senders are shown a window of zero (BUFFER-FREEZE).
-    BufferFreeze,
-    /// As the paper has it (M-TCP): packets are kept, one byte is never acknowledged while data flow, and windows are shut when ACKs stop
-    /// coming.
-    MTcp,
-}
-
-impl Mode {
-    /// Whether packets for mobile hosts that are away are kept.
-    pub const fn diverts(self) -> bool {
-        !matches!(self, Self::Observe | Self::Freeze)
-    }
 }
 
 /// Packets that wait for mobile hosts.
@@ -412,15 +388,15 @@ impl Config {
         }
     }
 
-    /// What is held back with [`Mode::Buffer`]; `None` for nothing. Cuts are not foreseen, so that no ACKs are stalled before them.
-    pub fn wake(&self) -> Option<WakeConfig> {
-        self.hold_back.enabled.then(|| WakeConfig { ack_stall: None, ..WakeConfig::all() })
-    }
-
     /// What is done for a mobile host.
     pub fn mode_of(&self, mobile: IpAddr) -> Mode {
         let fitting = self.mobiles.modes.iter().filter(|(network, _)| network.contains(mobile));
         fitting.max_by_key(|(network, _)| network.mapped().1).map_or(self.mobiles.mode, |(_, &mode)| mode)
+    }
+
+    /// What is done for the TCP connections of mobile hosts with a mode.
+    pub(crate) fn treatment(&self, mode: Mode) -> Treatment {
+        mode.treatment(self.hold_back.enabled)
     }
 
     /// Networks whose mobile hosts are treated otherwise than the rest, and how.
@@ -435,12 +411,7 @@ impl Config {
 
     /// Whether TCP connections are followed at all.
     pub fn follows_connections(&self) -> bool {
-        let follows = |mode| match mode {
-            Mode::Observe => false,
-            Mode::Buffer => self.hold_back.enabled,
-            Mode::Freeze | Mode::BufferFreeze | Mode::MTcp => true,
-        };
-        self.modes().any(follows)
+        self.modes().any(|mode| self.treatment(mode) != Treatment::Nothing)
     }
 
     /// What is done for which mobile hosts, as a text that is another for another choice.
